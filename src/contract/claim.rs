@@ -1,0 +1,358 @@
+//! What one container asks for, and how it is read from limits. One pure function serves webhook and daemon.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::annotation::Request;
+use crate::names::{ResourceName, ResourceNames};
+use crate::pod::{ContainerClaim, ContainerSpec};
+use crate::quantity::{Cores, Memory, QuantityError, parse_count, parse_memory, parse_memory_total};
+use crate::share::Share;
+
+/// A normalised claim: `cards` distinct cards, and of each the same part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// Number of distinct cards, at least 1.
+    pub cards: u32,
+    /// Memory of each card.
+    pub memory: MemoryAmount,
+    /// Compute of each card, 0 to 100; 100 makes the claim exclusive.
+    pub cores: Cores,
+}
+
+/// Memory in one of the two forms that users write; which form is kept, because amounts are published per form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub enum MemoryAmount {
+    /// MiB of each card.
+    Absolute(Memory),
+    /// Percent of each card, 1 to 100.
+    Percent(u32),
+}
+
+/// What stands for an amount that the user left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// Memory of a claim that names cores alone; `None`: the same percentage as its cores.
+    pub memory: Option<MemoryAmount>,
+    /// Cores of a claim that names memory alone.
+    pub cores: Cores,
+}
+
+/// A claim that is refused. Every variant names the field, the value and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    /// Not a quantity, or not a whole one.
+    #[error("{field}: {source}")]
+    Quantity {
+        /// Path of the limit.
+        field: String,
+        /// What is wrong with the text.
+        source: QuantityError,
+    },
+    /// A quantity outside its range.
+    #[error("{field}: {value} is out of range: allowed are {allowed}")]
+    Range {
+        /// Path of the limit.
+        field: String,
+        /// The text as written.
+        value: String,
+        /// The range in words.
+        allowed: &'static str,
+    },
+    /// Both memory forms at once.
+    #[error("{field}: excludes {other} in the same container: set one of them")]
+    BothMemoryForms {
+        /// Path of the percentage.
+        field: String,
+        /// Name of the other resource.
+        other: ResourceName,
+    },
+    /// `divvy.dev/request` doesn't describe the limits it came with.
+    #[error(
+        "{field}: {value} disagrees with annotation divvy.dev/request, which claims {claimed}: remove the annotation"
+    )]
+    Disagrees {
+        /// Path of the limit.
+        field: String,
+        /// The text as written, or "nothing".
+        value: String,
+        /// What the annotation makes of it.
+        claimed: String,
+    },
+}
+
+/// Most cards that one container can claim; far above any node, so that sums can't overflow.
+const MOST_CARDS: u64 = 1024;
+/// Most memory of one card in MiB (1 PiB), likewise.
+const MOST_MEMORY: u64 = 1 << 30;
+
+/// Claims of all containers of a pod, in admission order.
+///
+/// With `request` (the webhook's annotation, already decoded) limits are totals over a container's cards and must
+/// agree with it; without, limits are per card.
+pub fn pod_claims(
+    names: &ResourceNames,
+    defaults: Defaults,
+    request: Option<&Request>,
+    containers: &[ContainerSpec],
+) -> Result<Vec<ContainerClaim>, ClaimError> {
+    let claim_of = |container: &ContainerSpec| match request {
+        None => normalise(names, defaults, container),
+        Some(request) => agreed(names, request, container),
+    };
+    containers
+        .iter()
+        .map(|container| {
+            Ok(ContainerClaim { name: container.name.clone(), kind: container.kind, claim: claim_of(container)? })
+        })
+        .collect()
+}
+
+/// The claim that a container's limits spell, read per card; `None` for a container without one.
+///
+/// Limits of zero alone are no claim; a zero beside other amounts is a contradiction.
+pub fn normalise(
+    names: &ResourceNames,
+    defaults: Defaults,
+    container: &ContainerSpec,
+) -> Result<Option<Claim>, ClaimError> {
+    let limits = Limits { container, total: false };
+    let count = limits.count(&names.count)?;
+    let memory = limits.memory(&names.memory)?;
+    let percent = limits.count(&names.memory_percentage)?;
+    let cores = limits.count(&names.cores)?;
+    let amounts = [&count, &memory, &percent, &cores];
+    if amounts.iter().all(|amount| amount.is_none_or(|value| value == 0)) {
+        return Ok(None);
+    }
+    limits.check(&names.count, count, MOST_CARDS, "1 to 1024 cards")?;
+    limits.check(&names.memory, memory, MOST_MEMORY, "1 MiB and more, in MiB or with a binary suffix such as 8Gi")?;
+    limits.check(&names.memory_percentage, percent, 100, "1 to 100 percent of each card")?;
+    limits.check(&names.cores, cores, 100, "1 to 100 percent of each card")?;
+    if memory.is_some() && percent.is_some() {
+        let field = limits.field(&names.memory_percentage);
+        return Err(ClaimError::BothMemoryForms { field, other: names.memory.clone() });
+    }
+    let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    let memory = memory.map(|mib| MemoryAmount::Absolute(Memory::mib(mib)));
+    let memory = memory.or(percent.map(|percent| MemoryAmount::Percent(narrow(percent))));
+    let cores = cores.map(|units| Cores::new(narrow(units)));
+    let cards = count.map_or(1, narrow);
+    Ok(Some(match (memory, cores) {
+        (None, None) => Claim::whole(cards),
+        (Some(memory), cores) => Claim { cards, memory, cores: cores.unwrap_or(defaults.cores) },
+        (None, Some(cores)) => {
+            Claim { cards, memory: defaults.memory.unwrap_or(MemoryAmount::Percent(cores.units())), cores }
+        }
+    }))
+}
+
+/// The claim that the annotation gives a container, if the container's limits are its totals.
+fn agreed(names: &ResourceNames, request: &Request, container: &ContainerSpec) -> Result<Option<Claim>, ClaimError> {
+    let claim = request.containers.get(&container.name).copied();
+    let limits = Limits { container, total: true };
+    let expected = claim.map(|claim| claim.totals()).unwrap_or_default();
+    let found = Totals {
+        count: limits.count(&names.count)?.unwrap_or(0),
+        memory: limits.memory(&names.memory)?.unwrap_or(0),
+        percent: limits.count(&names.memory_percentage)?.unwrap_or(0),
+        cores: limits.count(&names.cores)?.unwrap_or(0),
+    };
+    let whole = claim.is_some_and(|claim| claim == Claim::whole(claim.cards));
+    let pairs = [
+        (&names.count, found.count, expected.count, false),
+        (&names.memory, found.memory, expected.memory, false),
+        // Whole cards get no extra resource, but may have come with their amounts spelled out.
+        (&names.memory_percentage, found.percent, expected.percent, whole),
+        (&names.cores, found.cores, expected.cores, whole),
+    ];
+    for (name, found, expected, optional) in pairs {
+        if found != expected && !(optional && found == 0) {
+            let value = limits.text(name).unwrap_or("nothing").to_owned();
+            return Err(ClaimError::Disagrees { field: limits.field(name), value, claimed: expected.to_string() });
+        }
+    }
+    Ok(claim)
+}
+
+/// A claim's amounts over all its cards, as limits spell them; 0 where a resource isn't part of the claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Number of cards.
+    pub count: u64,
+    /// MiB.
+    pub memory: u64,
+    /// Percent.
+    pub percent: u64,
+    /// Core units.
+    pub cores: u64,
+}
+
+/// The limits of one container, with the paths of its fields.
+struct Limits<'a> {
+    container: &'a ContainerSpec,
+    /// Amounts are sums that the API server has rewritten, not what a user wrote.
+    total: bool,
+}
+
+// === impl Limits ===
+
+impl<'a> Limits<'a> {
+    fn field(&self, name: &ResourceName) -> String {
+        let ContainerSpec { kind, index, .. } = self.container;
+        format!("{}[{index}].resources.limits[{name}]", kind.list_field())
+    }
+
+    fn text(&self, name: &ResourceName) -> Option<&'a str> {
+        self.container.limits.get(name.as_str()).map(String::as_str)
+    }
+
+    fn read<T>(
+        &self,
+        name: &ResourceName,
+        parse: impl Fn(&str) -> Result<T, QuantityError>,
+    ) -> Result<Option<T>, ClaimError> {
+        let quantity = |source| ClaimError::Quantity { field: self.field(name), source };
+        self.text(name).map(parse).transpose().map_err(quantity)
+    }
+
+    fn count(&self, name: &ResourceName) -> Result<Option<u64>, ClaimError> {
+        self.read(name, parse_count)
+    }
+
+    /// In MiB.
+    fn memory(&self, name: &ResourceName) -> Result<Option<u64>, ClaimError> {
+        let memory = self.read(name, if self.total { parse_memory_total } else { parse_memory })?;
+        Ok(memory.map(Memory::as_mib))
+    }
+
+    fn check(
+        &self,
+        name: &ResourceName,
+        value: Option<u64>,
+        most: u64,
+        allowed: &'static str,
+    ) -> Result<(), ClaimError> {
+        match value {
+            Some(value) if value == 0 || value > most => {
+                let value = self.text(name).unwrap_or_default().to_owned();
+                Err(ClaimError::Range { field: self.field(name), value, allowed })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+// === impl Claim ===
+
+impl Claim {
+    /// `cards` whole cards: what `nvidia.com/gpu: n` alone has always meant.
+    pub fn whole(cards: u32) -> Self {
+        Self { cards, memory: MemoryAmount::Percent(100), cores: Cores::FULL }
+    }
+
+    /// Whether each card is held alone.
+    pub fn is_exclusive(&self) -> bool {
+        self.cores >= Cores::FULL
+    }
+
+    /// The share this claim takes of a card with `memory`.
+    pub fn share_on(&self, memory: Memory) -> Share {
+        Share { memory: self.memory.of(memory), cores: self.cores, exclusive: self.is_exclusive() }
+    }
+
+    /// The amounts that the webhook writes as limit and request.
+    pub fn totals(&self) -> Totals {
+        let count = u64::from(self.cards);
+        let (memory, percent) = match self.memory {
+            MemoryAmount::Absolute(memory) => (memory.as_mib().saturating_mul(count), 0),
+            MemoryAmount::Percent(percent) => (0, u64::from(percent) * count),
+        };
+        Totals { count, memory, percent, cores: u64::from(self.cores.units()) * count }
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.cards == 1 { "card" } else { "cards" };
+        if *self == Self::whole(self.cards) {
+            return write!(f, "{} whole {plural}", self.cards);
+        }
+        write!(f, "{} {plural} with {} memory and {} cores each", self.cards, self.memory, self.cores)
+    }
+}
+
+// === impl MemoryAmount ===
+
+impl MemoryAmount {
+    /// The amount on a card with `memory`; a percentage gives at least 1 MiB.
+    pub fn of(self, memory: Memory) -> Memory {
+        match self {
+            Self::Absolute(amount) => amount,
+            Self::Percent(percent) => memory.percent(percent).max(Memory::mib(1)),
+        }
+    }
+}
+
+impl FromStr for MemoryAmount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = || format!("\"{text}\" is not an amount of memory: expected 1% to 100% or an amount such as 8Gi");
+        match text.strip_suffix('%') {
+            Some(number) => {
+                let percent = parse_count(number).ok().filter(|percent| (1..=100).contains(percent));
+                percent.and_then(|percent| u32::try_from(percent).ok()).map(Self::Percent).ok_or_else(refused)
+            }
+            None => match parse_memory(text) {
+                Ok(memory) if (1..=MOST_MEMORY).contains(&memory.as_mib()) => Ok(Self::Absolute(memory)),
+                _ => Err(refused()),
+            },
+        }
+    }
+}
+
+impl TryFrom<String> for MemoryAmount {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<MemoryAmount> for String {
+    fn from(amount: MemoryAmount) -> Self {
+        amount.to_string()
+    }
+}
+
+impl fmt::Display for MemoryAmount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absolute(memory) => memory.fmt(f),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+// === impl Defaults ===
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self { memory: None, cores: Cores::ZERO }
+    }
+}
+
+/// Names of all resources that [`normalise`] reads, for whoever removes or watches them.
+pub fn claim_resources(names: &ResourceNames) -> [&ResourceName; 4] {
+    [&names.count, &names.memory, &names.memory_percentage, &names.cores]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! `GpuNode`: what a node reports of its cards and who holds them. Written by that node's daemon alone.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::card::CardId;
+use crate::quantity::{Cores, Memory};
+use crate::share::{Share, Tier};
+
+/// Desired state of a node's cards. Nothing yet: all a node knows is in its status.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "divvy.dev",
+    version = "v1alpha1",
+    kind = "GpuNode",
+    plural = "gpunodes",
+    shortname = "gn",
+    category = "divvy",
+    status = "GpuNodeStatus",
+    derive = "Default",
+    doc = "The cards of one node, and who holds which share of them",
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"Cards","type":"string","description":"healthy of all","jsonPath":".status.summary.cards"}"#,
+    printcolumn = r#"{"name":"Memory","type":"string","description":"held of all","jsonPath":".status.summary.memory"}"#,
+    printcolumn = r#"{"name":"Cores","type":"string","description":"held of all","jsonPath":".status.summary.cores"}"#,
+    printcolumn = r#"{"name":"Pods","type":"integer","description":"pods that hold a share","jsonPath":".status.summary.pods"}"#,
+    printcolumn = r#"{"name":"Tier","type":"string","description":"how shares are enforced","jsonPath":".status.tier"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct GpuNodeSpec {}
+
+/// What the daemon observed and booked.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GpuNodeStatus {
+    /// Every card of the node.
+    #[serde(default)]
+    pub cards: Vec<CardStatus>,
+    /// Every share held.
+    #[serde(default)]
+    pub shares: Vec<ShareStatus>,
+    /// How shares are enforced on this node, at least.
+    #[serde(default)]
+    pub tier: Tier,
+    /// Revision of the ledger that this status shows; grows with every change of a share.
+    #[serde(default)]
+    pub ledger_revision: u64,
+    /// `Ready`, `InventoryKnown`, `Draining`.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+    /// The printer columns' texts.
+    #[serde(default)]
+    pub summary: Summary,
+}
+
+/// One card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CardStatus {
+    /// The card's UUID.
+    pub uuid: CardId,
+    /// Product name as NVML gives it.
+    pub model: String,
+    /// Total memory in MiB.
+    #[serde(rename = "memoryMi")]
+    pub memory: Memory,
+    /// `Healthy` or `Unhealthy`.
+    pub health: Health,
+    /// Why it is unhealthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// NUMA node, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa: Option<u32>,
+    /// Links to other cards of the node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkStatus>,
+    /// MIG profile, for an instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mig: Option<String>,
+}
+
+/// The best link between two cards.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkStatus {
+    /// The other card.
+    pub to: CardId,
+    /// Class of the link, as `nvidia-smi topo -m` writes it: `NV18`, `PIX`, `PXB`, `PHB`, `NODE` or `SYS`.
+    pub class: String,
+}
+
+/// Whether new shares are given from a card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Health {
+    /// Serves.
+    #[default]
+    Healthy,
+    /// Gives no new share; held ones stay.
+    Unhealthy,
+}
+
+/// One share of one container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ShareStatus {
+    /// UID of the pod.
+    pub pod_uid: String,
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Name of the pod.
+    pub pod: String,
+    /// Name of the container.
+    pub container: String,
+    /// The card.
+    pub card: CardId,
+    /// The part of it.
+    #[serde(flatten)]
+    pub share: Share,
+}
+
+/// Texts for `kubectl get gpunodes`, whose JSONPath can't add up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Summary {
+    /// `7/8`: healthy of all.
+    #[serde(default)]
+    pub cards: String,
+    /// `120Gi/640Gi`: held of all.
+    #[serde(default)]
+    pub memory: String,
+    /// `340/800`: held of all.
+    #[serde(default)]
+    pub cores: String,
+    /// Pods that hold a share.
+    #[serde(default)]
+    pub pods: u32,
+}
+
+// === impl Summary ===
+
+impl Summary {
+    /// The texts for these amounts; `cards` and the pairs are (part, whole).
+    pub fn new(cards: (usize, usize), memory: (Memory, Memory), cores: (Cores, Cores), pods: u32) -> Self {
+        Self {
+            cards: format!("{}/{}", cards.0, cards.1),
+            memory: format!("{}/{}", memory.0, memory.1),
+            cores: format!("{}/{}", cores.0, cores.1),
+            pods,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::CustomResourceExt;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_that_a_cluster_is_given() {
+        insta::assert_json_snapshot!(GpuNode::crd());
+    }
+
+    #[test]
+    fn a_status_of_a_newer_daemon_is_read() {
+        let text = r#"{"cards":[{"uuid":"GPU-a","model":"H200","memoryMi":143771,"health":"Healthy","newField":1}],"later":{}}"#;
+        let status: GpuNodeStatus = serde_json::from_str(text).expect("unknown fields are passed over");
+        assert_eq!(status.cards[0].memory, Memory::mib(143_771));
+    }
+}

@@ -1,0 +1,149 @@
+//! Names of resources and annotations.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Prefix of every annotation that Divvy reads or writes.
+pub const PREFIX: &str = "divvy.dev/";
+
+/// Annotation keys.
+pub mod annotation {
+    /// Models that will do, comma separated.
+    pub const CARD_MODEL: &str = "divvy.dev/card-model";
+    /// Models that won't do.
+    pub const AVOID_CARD_MODEL: &str = "divvy.dev/avoid-card-model";
+    /// Cards that will do, by UUID.
+    pub const CARD_UUID: &str = "divvy.dev/card-uuid";
+    /// Cards that won't do, by UUID.
+    pub const AVOID_CARD_UUID: &str = "divvy.dev/avoid-card-uuid";
+    /// Policy for the choice of the node.
+    pub const NODE_POLICY: &str = "divvy.dev/node-policy";
+    /// Policy for the choice of cards on the node.
+    pub const CARD_POLICY: &str = "divvy.dev/card-policy";
+    /// `strict` or `prefer`.
+    pub const NUMA: &str = "divvy.dev/numa";
+    /// At least this tier.
+    pub const TIER: &str = "divvy.dev/tier";
+    /// `cap` or `burst`.
+    pub const COMPUTE: &str = "divvy.dev/compute";
+    /// `high` or `low`.
+    pub const PRIORITY: &str = "divvy.dev/priority";
+    /// `true`: memory beyond the card's.
+    pub const OVERSUBSCRIBE: &str = "divvy.dev/oversubscribe";
+    /// Output of the webhook: the normalised claims.
+    pub const REQUEST: &str = "divvy.dev/request";
+    /// Output of the webhook: hints which nodes fit.
+    pub const NODE_FIT: &str = "divvy.dev/node-fit";
+    /// Output of the extender: cards for every container.
+    pub const PLANNED: &str = "divvy.dev/planned";
+    /// Output of the daemon: what each container got.
+    pub const CARDS: &str = "divvy.dev/cards";
+}
+
+/// The four resources that a claim is written in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ResourceNames {
+    /// Number of distinct cards.
+    pub count: ResourceName,
+    /// Memory of each card in MiB.
+    pub memory: ResourceName,
+    /// Memory of each card in percent.
+    pub memory_percentage: ResourceName,
+    /// Compute of each card in percent.
+    pub cores: ResourceName,
+}
+
+/// An extended resource's name: `domain/name`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+pub struct ResourceName(String);
+
+/// A text that the API server would not take as an extended resource.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "\"{0}\" is not an extended resource: expected domain/name, the domain outside kubernetes.io, the name of at most 63 letters, digits, '-', '_' or '.'"
+)]
+pub struct BadResourceName(String);
+
+// === impl ResourceNames ===
+
+impl Default for ResourceNames {
+    fn default() -> Self {
+        let stock = |name: &str| ResourceName(format!("nvidia.com/{name}"));
+        Self {
+            count: stock("gpu"),
+            memory: stock("gpumem"),
+            memory_percentage: stock("gpumem-percentage"),
+            cores: stock("gpucores"),
+        }
+    }
+}
+
+// === impl ResourceName ===
+
+impl ResourceName {
+    /// The whole name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ResourceName {
+    type Err = BadResourceName;
+
+    /// `IsExtendedResourceName` of Kubernetes' `pkg/apis/core/v1/helper`: a qualified name with `requests.` in front.
+    fn from_str(text: &str) -> Result<Self, BadResourceName> {
+        let refused = || BadResourceName(text.to_owned());
+        let (domain, name) = text.split_once('/').ok_or_else(refused)?;
+        let plain = |c: char| c.is_ascii_alphanumeric();
+        let framed = |part: &str| part.starts_with(plain) && part.ends_with(plain);
+        let domain_char = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let domain_legal = domain.len() <= 253 - "requests.".len()
+            && domain.split('.').all(|label| framed(label) && label.chars().all(domain_char));
+        let name_legal = name.len() <= 63 && framed(name) && name.chars().all(|c| plain(c) || "-_.".contains(c));
+        let reserved =
+            domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") || domain.starts_with("requests.");
+        if domain_legal && name_legal && !reserved { Ok(Self(text.to_owned())) } else { Err(refused()) }
+    }
+}
+
+impl TryFrom<String> for ResourceName {
+    type Error = BadResourceName;
+
+    fn try_from(text: String) -> Result<Self, BadResourceName> {
+        text.parse()
+    }
+}
+
+impl From<ResourceName> for String {
+    fn from(name: ResourceName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for ResourceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resource_names_follow_the_api_server() {
+        for good in ["nvidia.com/gpu", "a/b", "aliyun.com/gpu-mem", "x.y/Gpu_1.0"] {
+            assert_eq!(good.parse::<ResourceName>().expect(good).as_str(), good);
+        }
+        for bad in
+            ["gpu", "/gpu", "a/", "a/b/c", "kubernetes.io/gpu", "x.kubernetes.io/a", "requests.a/b", "A/b", "a/-b"]
+        {
+            assert!(bad.parse::<ResourceName>().is_err(), "{bad}");
+        }
+    }
+}

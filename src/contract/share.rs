@@ -1,0 +1,102 @@
+//! What one container holds on one card, and how it is enforced.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::pod::PodSum;
+use crate::quantity::{Cores, Memory};
+
+/// Part of one card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Share {
+    /// Memory of the card, in MiB on the wire.
+    #[serde(rename = "memoryMi")]
+    pub memory: Memory,
+    /// Promised compute; 0 competes for time that nobody was promised or nobody uses.
+    pub cores: Cores,
+    /// Nobody else may hold a share of this card.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
+}
+
+/// How a share is enforced, weakest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Tier {
+    /// A promise only: booked and written to the limits file, enforced by nothing.
+    #[default]
+    Accounting,
+    /// `libdivvy.so` inside the container.
+    Shim,
+    /// Limits of the MPS server, kept by the driver.
+    Mps,
+    /// A hardware instance.
+    Mig,
+}
+
+/// A tier that doesn't exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not a tier: expected accounting, shim, mps or mig")]
+pub struct UnknownTier(String);
+
+// === impl Share ===
+
+impl PodSum for Share {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            memory: self.memory.saturating_add(other.memory),
+            cores: self.cores.saturating_add(other.cores),
+            exclusive: self.exclusive || other.exclusive,
+        }
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self {
+            memory: self.memory.max(other.memory),
+            cores: self.cores.max(other.cores),
+            exclusive: self.exclusive || other.exclusive,
+        }
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} memory, {} cores", self.memory, self.cores)?;
+        if self.exclusive { f.write_str(", exclusive") } else { Ok(()) }
+    }
+}
+
+// === impl Tier ===
+
+impl Tier {
+    /// The name that annotations, metrics and configuration use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accounting => "accounting",
+            Self::Shim => "shim",
+            Self::Mps => "mps",
+            Self::Mig => "mig",
+        }
+    }
+}
+
+impl FromStr for Tier {
+    type Err = UnknownTier;
+
+    fn from_str(text: &str) -> Result<Self, UnknownTier> {
+        [Self::Accounting, Self::Shim, Self::Mps, Self::Mig]
+            .into_iter()
+            .find(|tier| tier.as_str() == text)
+            .ok_or_else(|| UnknownTier(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
