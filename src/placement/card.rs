@@ -1,0 +1,203 @@
+//! A card as placement sees it, and why a claim doesn't fit on it.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use divvy_contract::{CardId, Cores, Memory};
+
+/// A card of a node, with what other pods hold of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// The card's UUID.
+    pub id: CardId,
+    /// Product name as NVML gives it.
+    pub model: String,
+    /// Physical memory, which percentages are of.
+    pub memory: Memory,
+    /// What may be promised: memory × the configured scale.
+    pub memory_capacity: Memory,
+    /// What may be promised: 100 × the configured scale.
+    pub cores_capacity: Cores,
+    /// Gives new shares.
+    pub healthy: bool,
+    /// NUMA node, where known.
+    pub numa: Option<u32>,
+    /// Slots that no other pod holds; those of the pod to be placed count as free.
+    pub free_slots: u32,
+    /// Shares of other pods; the pod to be placed is left out.
+    pub held: Held,
+}
+
+/// Sum of the shares that pods hold of one card, each pod at its peak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Promised memory.
+    pub memory: Memory,
+    /// Promised compute.
+    pub cores: Cores,
+    /// One of the holders holds it alone.
+    pub exclusive: bool,
+    /// Pods that hold a share.
+    pub pods: u32,
+}
+
+/// Why a card can't take a claim.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// Sick.
+    #[error("unhealthy")]
+    Unhealthy,
+    /// `divvy.dev/card-model` or `avoid-card-model`.
+    #[error("model {0} not allowed by the pod")]
+    Model(String),
+    /// `divvy.dev/card-uuid` or `avoid-card-uuid`.
+    #[error("card not allowed by the pod")]
+    Uuid,
+    /// Not enough memory left.
+    #[error("{wanted} memory wanted, {free} free")]
+    Memory {
+        /// What the claim needs on this card.
+        wanted: Memory,
+        /// What is left.
+        free: Memory,
+    },
+    /// The card is too small, even empty.
+    #[error("{wanted} memory wanted, the card has {capacity}")]
+    TooSmall {
+        /// What the claim needs on this card.
+        wanted: Memory,
+        /// What the card has.
+        capacity: Memory,
+    },
+    /// Not enough compute left.
+    #[error("{wanted} cores wanted, {free} free")]
+    Cores {
+        /// What the claim needs.
+        wanted: Cores,
+        /// What is left.
+        free: Cores,
+    },
+    /// The claim is exclusive and others hold shares.
+    #[error("wanted alone, shared by {pods} other pod{}", if *.pods == 1 { "" } else { "s" })]
+    Shared {
+        /// Pods that hold a share.
+        pods: u32,
+    },
+    /// Somebody holds it alone.
+    #[error("held exclusively by another pod")]
+    Exclusive,
+    /// No slot left.
+    #[error("all slots taken")]
+    Slots,
+    /// Taken by other containers of the same pod.
+    #[error("needed by other containers of the pod")]
+    OwnPod,
+    /// Not on the NUMA node that the others are on, or its NUMA node isn't known.
+    #[error("on another NUMA node")]
+    Numa,
+    /// The kubelet gives the container a slot of an earlier init container and asks nobody.
+    #[error("not asked for, as the kubelet reuses an init container's card")]
+    Reused,
+}
+
+/// Reasons of all cards in a line: equal ones together, the most frequent first, and only the best of those that differ
+/// in what is free. `None` is a card that alone would do.
+pub fn summary(reasons: &[Option<Reason>]) -> String {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for reason in reasons.iter().flatten() {
+        match groups.iter_mut().find(|group| group.best.alike(reason)) {
+            Some(group) => group.add(reason),
+            None => groups.push(Group { best: reason, cards: 1, differ: false }),
+        }
+    }
+    groups.sort_by_key(|group| Reverse(group.cards));
+    let mut lines: Vec<String> = groups.iter().map(ToString::to_string).collect();
+    match reasons.iter().filter(|reason| reason.is_none()).count() {
+        0 if reasons.is_empty() => lines.push("the node has no cards".to_owned()),
+        0 => {}
+        1 => lines.push("1 card would do, which is too few".to_owned()),
+        cards => lines.push(format!("{cards} cards would do, which is too few")),
+    }
+    lines.join("; ")
+}
+
+/// Cards with much the same reason.
+struct Group<'a> {
+    best: &'a Reason,
+    cards: usize,
+    differ: bool,
+}
+
+// === impl Group ===
+
+impl<'a> Group<'a> {
+    fn add(&mut self, reason: &'a Reason) {
+        self.cards += 1;
+        self.differ |= reason != self.best;
+        if reason.left() > self.best.left() {
+            self.best = reason;
+        }
+    }
+}
+
+impl fmt::Display for Group<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} card{}: ", self.cards, if self.cards == 1 { "" } else { "s" })?;
+        match self.best {
+            Reason::Memory { wanted, free } if self.differ => write!(f, "{wanted} memory wanted, at most {free} free"),
+            Reason::Cores { wanted, free } if self.differ => write!(f, "{wanted} cores wanted, at most {free} free"),
+            reason => reason.fmt(f),
+        }
+    }
+}
+
+// === impl Reason ===
+
+impl Reason {
+    /// Equal, or differing only in how much is free.
+    fn alike(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Memory { wanted: one, .. }, Self::Memory { wanted: two, .. }) => one == two,
+            (Self::Cores { wanted: one, .. }, Self::Cores { wanted: two, .. }) => one == two,
+            (one, two) => one == two,
+        }
+    }
+
+    /// How much of what is short is free.
+    fn left(&self) -> u64 {
+        match self {
+            Self::Memory { free, .. } => free.as_mib(),
+            Self::Cores { free, .. } => free.units().into(),
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_groups_cards_by_reason() {
+        let memory = |free: u64| Some(Reason::Memory { wanted: Memory::mib(40 << 10), free: Memory::mib(free << 10) });
+        let reasons = [
+            memory(12),
+            Some(Reason::Exclusive),
+            memory(12),
+            Some(Reason::Unhealthy),
+            Some(Reason::Exclusive),
+            memory(12),
+        ];
+        assert_eq!(
+            summary(&reasons),
+            "3 cards: 40Gi memory wanted, 12Gi free; 2 cards: held exclusively by another pod; 1 card: unhealthy"
+        );
+        assert_eq!(
+            summary(&[memory(3), memory(12), memory(5), None]),
+            "3 cards: 40Gi memory wanted, at most 12Gi free; 1 card would do, which is too few"
+        );
+        assert_eq!(summary(&[None, None]), "2 cards would do, which is too few");
+        assert_eq!(summary(&[Some(Reason::Shared { pods: 1 })]), "1 card: wanted alone, shared by 1 other pod");
+        assert_eq!(summary(&[]), "the node has no cards");
+    }
+}

@@ -1,0 +1,149 @@
+//! One question to placement: a node's cards, and a pod as the kubelet is going to admit it.
+
+use std::collections::BTreeSet;
+
+use divvy_contract::Share;
+use divvy_contract::annotation::Numa;
+use divvy_contract::pod::ContainerKind;
+
+use crate::card::{Card, Reason};
+use crate::eligible::barred;
+use crate::fit::{Load, Slot, alone};
+use crate::plan::PodRequest;
+use crate::reuse::{self, Admission, Step};
+
+pub(crate) struct Case<'a> {
+    pub(crate) cards: &'a [Card],
+    pub(crate) pod: PodRequest<'a>,
+    pub(crate) steps: Vec<Step>,
+    /// Cards whose slots settled init containers have left in the pool.
+    lent: BTreeSet<usize>,
+    /// By card.
+    sites: Vec<Site>,
+}
+
+/// What is certain about one card.
+#[derive(Default)]
+struct Site {
+    /// What the settled containers have done to it.
+    settled: Load,
+    /// Nothing new of this pod is put on it.
+    barred: Option<Reason>,
+}
+
+// === impl Case ===
+
+impl<'a> Case<'a> {
+    pub(crate) fn new(cards: &'a [Card], pod: &PodRequest<'a>) -> Self {
+        let mut sites: Vec<Site> =
+            cards.iter().map(|card| Site { barred: barred(card, pod.preferences), ..Site::default() }).collect();
+        for (kind, claim, held) in reuse::settled(pod) {
+            for card in held.into_iter().filter(|card| *card < cards.len()) {
+                sites[card].settled.settle(&cards[card], kind, claim.share_on(cards[card].memory));
+            }
+        }
+        let Admission { steps, lent } = Admission::new(pod);
+        Self { cards, pod: *pod, steps, lent, sites }
+    }
+
+    /// The pod's share of a card if these steps choose it, or what breaks in the worst draw.
+    pub(crate) fn fit(&self, card: usize, chosen_by: &[usize]) -> Result<Share, Reason> {
+        self.fit_until(card, chosen_by).map_err(|(_, reason)| reason)
+    }
+
+    /// The same, with the step that breaks it.
+    fn fit_until(&self, card: usize, chosen_by: &[usize]) -> Result<Share, (usize, Reason)> {
+        let mut load = self.sites[card].settled;
+        for (index, step) in self.steps.iter().enumerate() {
+            let slot = match step {
+                _ if chosen_by.contains(&index) => Slot::New,
+                Step { drawn: 0, .. } => continue,
+                _ if !load.is_pooled() => continue,
+                Step { drains: true, .. } => Slot::Drained,
+                Step { .. } => Slot::Drawn,
+            };
+            let share = step.claim.share_on(self.cards[card].memory);
+            load.admit(&self.cards[card], step.kind, share, slot).map_err(|reason| (index, reason))?;
+        }
+        Ok(load.peak)
+    }
+
+    /// Why a card is out of the question for a step, whatever else is placed.
+    pub(crate) fn barred(&self, card: usize) -> Option<&Reason> {
+        self.sites[card].barred.as_ref()
+    }
+
+    /// Whether a card can take a step's claim by itself.
+    pub(crate) fn takes(&self, card: usize, step: usize) -> bool {
+        self.barred(card).is_none() && alone(&self.cards[card], &self.steps[step].claim).is_ok()
+    }
+
+    /// Why it can't.
+    pub(crate) fn refusal(&self, card: usize, step: usize) -> Option<Reason> {
+        self.barred(card).cloned().or_else(|| alone(&self.cards[card], &self.steps[step].claim).err())
+    }
+
+    /// Cards that the kubelet may draw from at a step, given which steps chose each card.
+    pub(crate) fn pool(&self, step: usize, chosen_by: &[Vec<usize>]) -> Vec<usize> {
+        if self.steps[step].drawn == 0 {
+            return Vec::new();
+        }
+        let beyond = self.lent.iter().copied().filter(|card| *card >= chosen_by.len());
+        let pooled = |card: &usize| self.may_pool(step, *card, chosen_by.get(*card).map_or(&[], Vec::as_slice));
+        (0..chosen_by.len()).chain(beyond).filter(pooled).collect()
+    }
+
+    fn may_pool(&self, step: usize, card: usize, chosen_by: &[usize]) -> bool {
+        let Step { pooled_from, pooled_settled, .. } = self.steps[step];
+        let lends = |by: &usize| (pooled_from..step).contains(by) && self.steps[*by].kind == ContainerKind::Init;
+        (pooled_settled && self.lent.contains(&card)) || chosen_by.iter().any(lends)
+    }
+
+    /// Cards on which something of the pod may be put.
+    pub(crate) fn open_cards(&self) -> Vec<usize> {
+        (0..self.cards.len()).filter(|card| self.sites[*card].barred.is_none()).collect()
+    }
+
+    /// The first card that is the same to this pod; never another one for a card that it holds already.
+    pub(crate) fn first_alike(&self, card: usize) -> usize {
+        let facts = |card: usize| {
+            let Card { memory, memory_capacity, cores_capacity, numa, free_slots, held, .. } = &self.cards[card];
+            (memory, memory_capacity, cores_capacity, numa, free_slots, held, self.sites[card].barred.is_none())
+        };
+        let fresh = |card: usize| self.sites[card].settled.is_fresh();
+        let alike = |other: &usize| fresh(*other) && fresh(card) && facts(*other) == facts(card);
+        (0..card).find(alike).unwrap_or(card)
+    }
+
+    /// The pod's shares of cards that it holds already, with what later containers may draw there.
+    pub(crate) fn settled_shares(&self) -> Vec<(usize, Share)> {
+        let held = (0..self.cards.len()).filter(|card| !self.sites[*card].settled.is_fresh());
+        held.map(|card| (card, self.fit(card, &[]).unwrap_or(self.sites[card].settled.peak))).collect()
+    }
+
+    /// The step that breaks a card which settled init containers lent, by being fed from it.
+    pub(crate) fn drawn_in_vain(&self, card: usize) -> Option<usize> {
+        self.fit_until(card, &[]).err().map(|(step, _)| step)
+    }
+
+    /// Whether a step's cards must stand on one NUMA node.
+    pub(crate) fn numa_strict(&self, step: usize) -> bool {
+        self.steps[step].claim.cards > 1 && self.pod.preferences.numa == Some(Numa::Strict)
+    }
+
+    /// Where a card stands; `None` if that isn't known.
+    pub(crate) fn numa(&self, card: usize) -> Option<u32> {
+        self.cards.get(card).and_then(|card| card.numa)
+    }
+
+    /// Whether all of these stand on one known NUMA node.
+    pub(crate) fn on_one_node(&self, cards: &[usize]) -> bool {
+        let first = cards.first().and_then(|card| self.numa(*card));
+        cards.is_empty() || (first.is_some() && cards.iter().all(|card| self.numa(*card) == first))
+    }
+
+    /// Cards that come from settled init containers' slots at most; the rest of a claim's are chosen by open steps.
+    pub(crate) fn lent(&self) -> usize {
+        self.lent.len()
+    }
+}

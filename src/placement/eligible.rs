@@ -1,0 +1,48 @@
+//! Cards that the pod's author, or their health, rules out whatever is free on them.
+
+use divvy_contract::annotation::Preferences;
+
+use crate::card::{Card, Reason};
+
+/// Why nothing of the pod is put on this card, if so.
+pub(crate) fn barred(card: &Card, preferences: &Preferences) -> Option<Reason> {
+    let Preferences { models, avoid_models, cards, avoid_cards, .. } = preferences;
+    if (!cards.is_empty() && !cards.contains(&card.id)) || avoid_cards.contains(&card.id) {
+        return Some(Reason::Uuid);
+    }
+    let named = |models: &[String]| models.iter().any(|pattern| names(pattern, &card.model));
+    if (!models.is_empty() && !named(models)) || named(avoid_models) {
+        return Some(Reason::Model(card.model.clone()));
+    }
+    (!card.healthy).then_some(Reason::Unhealthy)
+}
+
+/// Whether a pattern's words stand side by side in a model's name: "A100" in "NVIDIA A100-SXM4-80GB", but not "T4" in
+/// "NVIDIA T400 4GB".
+fn names(pattern: &str, model: &str) -> bool {
+    let (pattern, model) = (words(pattern), words(model));
+    !pattern.is_empty()
+        && model.windows(pattern.len()).any(|run| run.iter().zip(&pattern).all(|(a, b)| a.eq_ignore_ascii_case(b)))
+}
+
+fn words(text: &str) -> Vec<&str> {
+    text.split([' ', '-', '_']).filter(|word| !word.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_names_a_model_by_whole_words() {
+        let a100 = "NVIDIA A100-SXM4-80GB";
+        for pattern in ["A100", "a100", "nvidia a100", "A100-SXM4", "A100_SXM4 80gb", a100] {
+            assert!(names(pattern, a100), "{pattern}");
+        }
+        for pattern in ["", " ", "A10", "A100 80GB", "A100X", "A100-SXM4-80GB-X"] {
+            assert!(!names(pattern, a100), "{pattern}");
+        }
+        assert!(!names("T4", "NVIDIA T400 4GB"));
+        assert!(names("T4", "Tesla T4"));
+    }
+}

@@ -1,0 +1,32 @@
+//! Pure placement: cards, claims and a policy in; a plan for the whole pod, or a reason per card, out.
+//!
+//! No I/O, no clock, no hidden randomness: the daemon, the extender and the simulator get the same answer to the same question.
+//!
+//! ```text
+//! pod, settled ──reuse──▶ steps ─┐
+//! cards ──eligible──▶ barred ────┼─case─▶ search ──▶ Plan | NoPlan        verify: is this plan still good?
+//! links, policy ──▶ criteria ────┘  (fit: the worst draw of each card)    score: which node's plan is better?
+//! ```
+
+pub mod card;
+mod case;
+mod eligible;
+mod fit;
+pub mod links;
+pub mod plan;
+pub mod policy;
+mod refusal;
+mod reuse;
+pub mod score;
+mod search;
+pub mod verify;
+
+pub use card::{Card, Held, Reason, summary};
+pub use links::{Link, Links};
+pub use plan::{ContainerPlan, NoPlan, Plan, PodRequest, plan};
+pub use policy::{Mix, Policy};
+pub use score::{NodeScore, score};
+pub use verify::{Misfit, verify};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! How well cards are linked to one another.
+
+mod known;
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The best path between two cards, worst first: the classes of `nvidia-smi topo -m`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Link {
+    /// Across sockets (`SYS`).
+    #[default]
+    System,
+    /// Same NUMA node, different host bridges (`NODE`).
+    Node,
+    /// Same host bridge (`PHB`).
+    HostBridge,
+    /// Several PCIe switches (`PXB`).
+    MultiSwitch,
+    /// One PCIe switch (`PIX`).
+    SingleSwitch,
+    /// This many NVLinks, direct or through NVSwitch (`NV#`).
+    NvLink(u32),
+}
+
+/// Not a class of `nvidia-smi topo -m`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not a link: expected SYS, NODE, PHB, PXB, PIX or NV and a number")]
+pub struct UnknownLink(String);
+
+/// Links of every pair of a node's cards, by card position.
+///
+/// Made once per node; what placement derives from the table is kept with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Links {
+    cards: usize,
+    /// Row-major, `cards` × `cards`.
+    table: Vec<Link>,
+    /// For each card the first one that it could change places with unnoticed.
+    twins: Vec<usize>,
+    /// Each class that occurs, best first, with the pairs linked at least so well.
+    levels: Vec<Level>,
+}
+
+/// CardSet linked by one class or better.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Level {
+    rank: u64,
+    near: Vec<CardSet>,
+}
+
+/// A set of card positions.
+pub(crate) type CardSet = u32;
+
+/// CardSet beyond these are left out of [`Links::value`]: nodes with more have MIG instances, which aren't linked.
+pub(crate) const LINKED_CARDS: usize = CardSet::BITS as usize;
+
+/// Sizes of card sets that jobs ask for.
+const SET_SIZES: [u32; 3] = [2, 4, 8];
+
+// === impl Link ===
+
+impl Link {
+    /// Above all classes that exist; more NVLinks than this make no difference.
+    pub(crate) const BEST_RANK: u64 = 64;
+
+    /// 0 for the worst; comparable between nodes.
+    pub(crate) fn rank(self) -> u64 {
+        match self {
+            Self::System => 0,
+            Self::Node => 1,
+            Self::HostBridge => 2,
+            Self::MultiSwitch => 3,
+            Self::SingleSwitch => 4,
+            Self::NvLink(links) => (5 + u64::from(links)).min(Self::BEST_RANK),
+        }
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::System => "SYS",
+            Self::Node => "NODE",
+            Self::HostBridge => "PHB",
+            Self::MultiSwitch => "PXB",
+            Self::SingleSwitch => "PIX",
+            Self::NvLink(links) => return write!(f, "NV{links}"),
+        })
+    }
+}
+
+impl FromStr for Link {
+    type Err = UnknownLink;
+
+    fn from_str(text: &str) -> Result<Self, UnknownLink> {
+        let number = text.strip_prefix("NV").filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
+        if let Some(links) = number.and_then(|number| number.parse().ok()) {
+            return Ok(Self::NvLink(links));
+        }
+        [Self::System, Self::Node, Self::HostBridge, Self::MultiSwitch, Self::SingleSwitch]
+            .into_iter()
+            .find(|link| link.to_string() == text)
+            .ok_or_else(|| UnknownLink(text.to_owned()))
+    }
+}
+
+// === impl Links ===
+
+impl Links {
+    /// The links of `cards` cards, asked for once a pair, the lower position first.
+    pub fn new(cards: usize, mut link: impl FnMut(usize, usize) -> Link) -> Self {
+        let mut table = vec![Link::System; cards * cards];
+        for a in 0..cards {
+            for b in a + 1..cards {
+                let link = link(a, b);
+                table[a * cards + b] = link;
+                table[b * cards + a] = link;
+            }
+        }
+        let mut links = Self { cards, table, twins: Vec::new(), levels: Vec::new() };
+        links.twins = (0..cards).map(|card| links.first_twin(card)).collect();
+        links.levels = links.levels();
+        links
+    }
+
+    /// The link of two cards; [`Link::System`] where nothing is known.
+    pub fn get(&self, a: usize, b: usize) -> Link {
+        if a >= self.cards || b >= self.cards { Link::System } else { self.table[a * self.cards + b] }
+    }
+
+    /// The worst link within a set of distinct cards, at whose pace collectives run; `None` for fewer than two cards.
+    pub fn bottleneck(&self, cards: &[usize]) -> Option<Link> {
+        let pairs = cards.iter().enumerate().flat_map(|(at, a)| cards[at + 1..].iter().map(move |b| (*a, *b)));
+        pairs.map(|(a, b)| self.get(a, b)).min()
+    }
+
+    /// Whether two cards have the same links to every other card.
+    pub(crate) fn are_twins(&self, a: usize, b: usize) -> bool {
+        self.twins.get(a) == self.twins.get(b)
+    }
+
+    /// What a set of free cards is worth to jobs of 2, 4 and 8 cards: the best worst-link that each can have there. Then,
+    /// in the lower half of the number, the links that are left.
+    pub(crate) fn value(&self, free: CardSet) -> u64 {
+        let best =
+            |size| self.levels.iter().find(|level| level.has_clique(free, size)).map_or(0, |level| 1 + level.rank);
+        let sets: u64 = SET_SIZES.into_iter().map(best).sum();
+        let worse = self.levels.iter().skip(1).map(|level| level.rank).chain([0]);
+        let links = self.levels.iter().zip(worse).map(|(level, worse)| (level.rank - worse) * level.ends(free)).sum();
+        sets << 32 | Ord::min(links, u64::from(u32::MAX))
+    }
+
+    fn first_twin(&self, card: usize) -> usize {
+        let others = |twin: usize| (0..self.cards).filter(move |other| *other != card && *other != twin);
+        let alike = |twin: usize| others(twin).all(|other| self.get(card, other) == self.get(twin, other));
+        (0..card).find(|twin| alike(*twin)).unwrap_or(card)
+    }
+
+    fn levels(&self) -> Vec<Level> {
+        let linked = self.cards.min(LINKED_CARDS);
+        let pairs = (0..linked).flat_map(|a| (0..a).map(move |b| (a, b)));
+        let mut classes: Vec<Link> = pairs.map(|(a, b)| self.get(a, b)).collect();
+        classes.sort_unstable_by(|a, b| b.cmp(a));
+        classes.dedup();
+        let near = |class: Link, a: usize| {
+            (0..linked).filter(|b| *b != a && self.get(a, *b) >= class).fold(0, |near, b| near | 1 << b)
+        };
+        let level = |class: Link| Level { rank: class.rank(), near: (0..linked).map(|a| near(class, a)).collect() };
+        classes.into_iter().map(level).collect()
+    }
+}
+
+impl Level {
+    /// Whether `size` of these cards are linked so well in every pair.
+    fn has_clique(&self, mut cards: CardSet, size: u32) -> bool {
+        if size == 0 {
+            return true;
+        }
+        while cards.count_ones() >= size {
+            let card = cards.trailing_zeros();
+            cards &= cards - 1;
+            if self.has_clique(cards & self.near(card as usize), size - 1) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Links of this class or better within a set, counted at both ends.
+    fn ends(&self, cards: CardSet) -> u64 {
+        let within = |card: usize| if cards >> card & 1 == 1 { (cards & self.near(card)).count_ones() } else { 0 };
+        (0..self.near.len()).map(|card| u64::from(within(card))).sum()
+    }
+
+    fn near(&self, card: usize) -> CardSet {
+        self.near.get(card).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

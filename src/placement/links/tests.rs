@@ -1,0 +1,56 @@
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn classes_are_written_as_nvidia_smi_writes_them() {
+    for text in ["SYS", "NODE", "PHB", "PXB", "PIX", "NV1", "NV18"] {
+        assert_eq!(text.parse::<Link>().map(|link| link.to_string()), Ok(text.to_owned()));
+    }
+    for text in ["", "NV", "NV+1", "NV-1", "sys", "X", "NV99999999999"] {
+        assert!(text.parse::<Link>().is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn a_set_is_as_good_as_its_worst_link() {
+    let links = Links::quads(8, 4);
+    assert_eq!(links.bottleneck(&[0, 1, 2, 3]), Some(Link::NvLink(4)));
+    assert_eq!(links.bottleneck(&[0, 1, 4]), Some(Link::System));
+    assert_eq!(links.bottleneck(&[0]), None);
+    assert_eq!(links.bottleneck(&[0, 99]), Some(Link::System), "nothing is known of a card outside the table");
+}
+
+#[test]
+fn twins_are_cards_that_could_change_places() {
+    let quads = Links::quads(8, 4);
+    assert!(quads.are_twins(0, 3) && quads.are_twins(4, 5) && !quads.are_twins(0, 4));
+    assert!((1..16).all(|card| Links::nvswitch(16, 18).are_twins(0, card)));
+    let dgx1 = Links::dgx1();
+    assert!((0..8).all(|a| (0..a).all(|b| !dgx1.are_twins(a, b))), "the cube mesh looks different from every corner");
+}
+
+#[test]
+fn free_sets_are_worth_what_jobs_can_get_there() {
+    let quads = Links::quads(8, 4);
+    let value = |free| (quads.value(free) >> 32, quads.value(free) & 0xffff_ffff);
+    let ((all, _), (broken, rest)) = (value(0b1111_1111), value(0b1111_1110));
+    assert!(broken < all, "a set of eight is gone");
+    let ((both_broken, _), (one_broken, less)) = (value(0b1110_1110), value(0b1111_1100));
+    assert!(both_broken < one_broken, "a whole quad is worth more than two broken ones");
+    assert_eq!(one_broken, broken, "two more cards of the broken quad change no set, …");
+    assert!(less < rest, "… but leave fewer links");
+    assert_eq!(rest, 9 * 2 * (6 + 3), "the rank of NV4 at both ends of nine links");
+    assert_eq!(Links::default().value(u32::MAX), 0);
+}
+
+proptest! {
+    #[test]
+    fn links_are_symmetric_and_total(cards in 0usize..10, classes in prop::collection::vec(0u32..8, 45), a in 0usize..12, b in 0usize..12) {
+        let mut classes = classes.into_iter();
+        let links = Links::new(cards, |_, _| classes.next().map_or(Link::System, Link::NvLink));
+        prop_assert_eq!(links.get(a, b), links.get(b, a));
+        let twins = (0..cards).all(|x| x == a || x == b || !links.are_twins(a, b) || links.get(a, x) == links.get(b, x));
+        prop_assert!(twins || a >= cards || b >= cards);
+    }
+}

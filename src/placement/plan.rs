@@ -1,0 +1,87 @@
+//! A plan for a whole pod.
+//!
+//! A plan fixes the cards that we choose for each container. Which cards of earlier init containers the kubelet adds to
+//! them is up to the kubelet; a plan is valid if everything fits whatever it draws: each container's cards are distinct,
+//! and at the pod's peak each card's memory, cores, slots and exclusive holders are within what other pods leave.
+//! Settled containers are facts: never moved, and judged only on cards where another container joins them.
+
+use divvy_contract::ContainerClaim;
+use divvy_contract::annotation::Preferences;
+
+use crate::card::{Card, Reason, summary};
+use crate::case::Case;
+use crate::links::Links;
+use crate::policy::Policy;
+use crate::search::Search;
+
+/// A pod to be placed on one node.
+#[derive(Clone, Copy, Debug)]
+pub struct PodRequest<'a> {
+    /// Claims in admission order (init containers as listed, then app containers).
+    pub containers: &'a [ContainerClaim],
+    /// Positions of the cards that the first `settled.len()` containers already hold; empty for one without a claim.
+    pub settled: &'a [Vec<usize>],
+    /// What the pod's author asks for.
+    pub preferences: &'a Preferences,
+}
+
+/// Cards for every container, in the request's order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// One entry a container; empty for one without a claim.
+    pub containers: Vec<ContainerPlan>,
+}
+
+/// Cards of one container, by position.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerPlan {
+    /// Cards whose slots are proposed to the kubelet (all cards of a settled container).
+    pub chosen: Vec<usize>,
+    /// Cards of earlier init containers, from whose slots the kubelet draws.
+    pub reused: Vec<usize>,
+    /// How many of `reused` it draws.
+    pub drawn: usize,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPlan {
+    /// Searched to the end.
+    #[error("container \"{container}\" wants {wanted}: {}", summary(.reasons))]
+    Nothing {
+        /// The container that finds no cards.
+        container: String,
+        /// Its claim in words.
+        wanted: String,
+        /// One reason a card, by position; `None`: this card alone would do.
+        reasons: Vec<Option<Reason>>,
+    },
+    /// The search was cut off; there may be a plan.
+    #[error("gave up after {steps} steps without a plan")]
+    GaveUp {
+        /// Steps taken.
+        steps: u32,
+    },
+}
+
+/// The best plan that the policy knows for the pod, within a bounded number of steps; a valid plan is found if there is
+/// one and the steps suffice.
+pub fn plan(cards: &[Card], links: &Links, pod: &PodRequest<'_>, policy: &Policy) -> Result<Plan, NoPlan> {
+    let case = Case::new(cards, pod);
+    let chosen_by = Search::new(&case, links, policy).run()?;
+    Ok(written_out(&case, &chosen_by))
+}
+
+/// The plan in which these steps choose each card.
+fn written_out(case: &Case<'_>, chosen_by: &[Vec<usize>]) -> Plan {
+    let settled =
+        case.pod.settled.iter().map(|cards| ContainerPlan { chosen: cards.clone(), ..ContainerPlan::default() });
+    let mut containers: Vec<ContainerPlan> = settled.collect();
+    containers.resize_with(case.pod.containers.len(), ContainerPlan::default);
+    for (index, step) in case.steps.iter().enumerate() {
+        let chosen = (0..case.cards.len()).filter(|card| chosen_by[*card].contains(&index)).collect();
+        let reused = case.pool(index, chosen_by);
+        containers[step.container] = ContainerPlan { chosen, reused, drawn: step.drawn };
+    }
+    Plan { containers }
+}

@@ -1,0 +1,180 @@
+//! Policies: comparators over candidate plans.
+//!
+//! A policy is a list of criteria, the most important first; of two plans the one with the lower costs is better. Costs
+//! never fall when a plan grows, so that half a plan that is no better than a whole one needn't be finished. They are
+//! comparable between nodes, so that one list ranks cards and nodes.
+
+mod binpack;
+mod fragmentation;
+mod random;
+mod spread;
+mod topology;
+
+use std::sync::Arc;
+
+use divvy_contract::Share;
+use divvy_contract::annotation::{Numa, PolicyName};
+
+use crate::case::Case;
+use crate::links::Links;
+use fragmentation::Usable;
+pub use fragmentation::{Expected, Mix};
+use topology::FreeSets;
+
+/// How cards and nodes are chosen among those that would do.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// Which comparator.
+    pub name: PolicyName,
+    /// Decides all choices of [`PolicyName::Random`]; the same for all nodes of one decision, another for each pod.
+    pub seed: u64,
+    /// What [`PolicyName::LeastFragmentation`] expects to come; empty: it best-fits.
+    pub mix: Arc<Mix>,
+}
+
+/// A plan, or the part of it that is made, as criteria see it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    /// Cards of each step, drawn ones as far as possible; empty for steps to come.
+    pub(crate) sets: Vec<Vec<usize>>,
+    /// Cards that the pod holds or may hold a share of, at its peak.
+    pub(crate) touched: Vec<(usize, Share)>,
+}
+
+/// Costs by criterion, lower is better.
+pub(crate) type Cost = [u64; 5];
+
+#[derive(Clone, Copy)]
+enum Criterion {
+    /// NUMA nodes beyond the first, of all containers.
+    NumaNodes,
+    Emptiness,
+    Crowding,
+    Chance,
+    Stranding,
+    Leftover,
+    WorstLink,
+    LinksLost,
+}
+
+/// A policy at work on one case.
+pub(crate) struct Judge<'a> {
+    case: &'a Case<'a>,
+    links: &'a Links,
+    policy: &'a Policy,
+    /// What is free of each card before the pod comes: thousandths of it, and amounts that compare between models.
+    free: Vec<(u64, u64)>,
+    /// By card, for [`PolicyName::Random`].
+    tickets: Vec<u64>,
+    usable: Usable,
+    free_sets: FreeSets,
+}
+
+// === impl Policy ===
+
+impl Policy {
+    /// Whether no plan is better than another.
+    pub(crate) fn takes_the_first(&self) -> bool {
+        self.name == PolicyName::Random
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// What comes out if these steps choose each card.
+    pub(crate) fn of(case: &Case<'_>, chosen_by: &[Vec<usize>]) -> Self {
+        let set = |step| {
+            let chosen = (0..chosen_by.len()).filter(move |card| chosen_by[*card].contains(&step));
+            case.pool(step, chosen_by).into_iter().chain(chosen).collect()
+        };
+        let shares = chosen_by.iter().enumerate().filter_map(|(card, by)| Some((card, case.fit(card, by).ok()?)));
+        let touched = shares.filter(|(_, share)| *share != Share::default()).collect();
+        Self { sets: (0..case.steps.len()).map(set).collect(), touched }
+    }
+}
+
+// === impl Criterion ===
+
+impl Criterion {
+    fn of(policy: PolicyName) -> &'static [Self] {
+        use Criterion::{Chance, Crowding, Emptiness, Leftover, LinksLost, NumaNodes, Stranding, WorstLink};
+        match policy {
+            PolicyName::Binpack => &[NumaNodes, Emptiness, WorstLink, LinksLost],
+            PolicyName::Spread => &[NumaNodes, Crowding, WorstLink, LinksLost],
+            PolicyName::Random => &[NumaNodes, Chance],
+            PolicyName::LeastFragmentation => &[NumaNodes, Stranding, Leftover, WorstLink, LinksLost],
+            PolicyName::Topology => &[NumaNodes, WorstLink, LinksLost, Leftover],
+        }
+    }
+}
+
+// === impl Judge ===
+
+impl<'a> Judge<'a> {
+    pub(crate) fn new(case: &'a Case<'a>, links: &'a Links, policy: &'a Policy) -> Self {
+        let free = case.cards.iter().map(|card| (binpack::emptiness(card), binpack::leftover(card))).collect();
+        let (mut tickets, mut mix) = (Vec::new(), &[][..]);
+        match policy.name {
+            PolicyName::Random => tickets.extend(case.cards.iter().map(|card| random::ticket(policy.seed, card))),
+            PolicyName::LeastFragmentation => mix = &policy.mix.requests,
+            _ => {}
+        }
+        let (usable, free_sets) = (Usable::new(case.cards, mix), FreeSets::new(case.cards, links));
+        Self { case, links, policy, free, tickets, usable, free_sets }
+    }
+
+    pub(crate) fn cost(&mut self, outcome: &Outcome) -> Cost {
+        let mut cost = Cost::default();
+        for (cost, criterion) in cost.iter_mut().zip(Criterion::of(self.policy.name)) {
+            *cost = self.measure(*criterion, outcome);
+        }
+        cost
+    }
+
+    /// What ranks nodes whose plans are equal: the fuller node first, or the emptier one where the policy spreads.
+    pub(crate) fn node_cost(&self) -> u64 {
+        let load: u64 = self.case.cards.iter().map(spread::load).sum();
+        match self.policy.name {
+            PolicyName::Spread => load,
+            PolicyName::Random => 0,
+            _ => (1000 * self.case.cards.len() as u64).saturating_sub(load),
+        }
+    }
+
+    fn measure(&mut self, criterion: Criterion, outcome: &Outcome) -> u64 {
+        let Outcome { touched, .. } = outcome;
+        match criterion {
+            Criterion::NumaNodes => self.numa_nodes(outcome),
+            Criterion::Emptiness => touched.iter().map(|(card, _)| self.free[*card].0).sum(),
+            Criterion::Leftover => touched.iter().map(|(card, _)| self.free[*card].1).sum(),
+            Criterion::Crowding => {
+                touched.iter().map(|(card, share)| spread::crowding(&self.case.cards[*card], share)).sum()
+            }
+            Criterion::Chance => random::chance(&self.tickets, outcome),
+            Criterion::Stranding => self.usable.lost(touched),
+            Criterion::WorstLink => self.linked_sets(outcome).map(|set| topology::worst_link(self.links, set)).sum(),
+            Criterion::LinksLost => self.free_sets.lost(self.links, touched),
+        }
+    }
+
+    fn numa_nodes(&self, outcome: &Outcome) -> u64 {
+        if self.case.pod.preferences.numa != Some(Numa::Prefer) {
+            return 0;
+        }
+        let repeated =
+            |set: &[usize], at: usize| set[..at].iter().any(|card| self.case.numa(*card) == self.case.numa(set[at]));
+        let nodes = |set: &Vec<usize>| (1..set.len()).filter(|at| !repeated(set, *at)).count() as u64;
+        self.linked_sets(outcome).map(nodes).sum()
+    }
+
+    /// Sets of cards that work together.
+    fn linked_sets<'o>(&self, outcome: &'o Outcome) -> impl Iterator<Item = &'o Vec<usize>> {
+        outcome.sets.iter().zip(&self.case.steps).filter(|(_, step)| step.claim.cards > 1).map(|(set, _)| set)
+    }
+}
+
+/// A part of a whole in thousandths; a whole of nothing counts as used up.
+fn permille(part: u64, whole: u64) -> u64 {
+    part.saturating_mul(1000).checked_div(whole).unwrap_or(1000).min(1000)
+}

@@ -1,0 +1,17 @@
+//! Binpack: the fullest cards first, then as few new ones as possible.
+
+use super::spread::load;
+use crate::card::Card;
+
+/// What is free of a card before the pod comes, in thousandths of it; more than nothing, so that fewer cards are better.
+pub(super) fn emptiness(card: &Card) -> u64 {
+    1001 - load(card).min(1000)
+}
+
+/// The same in amounts that are equal on all models, so that a small card is left with less than a large one.
+pub(super) fn leftover(card: &Card) -> u64 {
+    1 + super::fragmentation::size(
+        card.memory_capacity.saturating_sub(card.held.memory),
+        card.cores_capacity.saturating_sub(card.held.cores),
+    )
+}

@@ -1,0 +1,24 @@
+//! Random: any card, decided by the seed.
+
+use super::Outcome;
+use crate::card::Card;
+
+/// A number that the seed gives to a card; it follows the card's UUID, so that nodes differ.
+pub(super) fn ticket(seed: u64, card: &Card) -> u64 {
+    card.id.as_str().bytes().fold(mixed(seed), |state, byte| mixed(state ^ u64::from(byte)))
+}
+
+/// A number for the latest choice.
+pub(super) fn chance(tickets: &[u64], outcome: &Outcome) -> u64 {
+    let latest = outcome.sets.iter().enumerate().rfind(|(_, set)| !set.is_empty());
+    let ticket = |(step, set): (usize, &Vec<usize>)| Some(mixed(tickets.get(*set.last()?)? ^ step as u64));
+    latest.and_then(ticket).unwrap_or(0)
+}
+
+/// One step of SplitMix64 (Steele, Lea, Flood 2014): every bit of the state reaches every bit of the result.
+fn mixed(state: u64) -> u64 {
+    let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    state ^ (state >> 31)
+}

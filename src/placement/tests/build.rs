@@ -1,0 +1,53 @@
+//! Cards, containers and pods in few words.
+
+use divvy_contract::annotation::Preferences;
+use divvy_contract::pod::ContainerKind;
+use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount};
+
+use crate::{Card, Held, PodRequest};
+
+/// An empty card with this much memory.
+pub(crate) fn card(number: usize, mib: u64) -> Card {
+    Card {
+        id: format!("GPU-{number}").parse().expect("a card's name"),
+        model: "NVIDIA A100-SXM4-80GB".to_owned(),
+        memory: Memory::mib(mib),
+        memory_capacity: Memory::mib(mib),
+        cores_capacity: Cores::FULL,
+        healthy: true,
+        numa: None,
+        free_slots: 32,
+        held: Held::default(),
+    }
+}
+
+/// Empty cards with 80 GiB each.
+pub(crate) fn cards(count: usize) -> Vec<Card> {
+    (0..count).map(|number| card(number, 80 << 10)).collect()
+}
+
+/// What one other pod holds.
+pub(crate) fn held(mib: u64, cores: u32) -> Held {
+    Held { memory: Memory::mib(mib), cores: Cores::new(cores), exclusive: cores == 100, pods: 1 }
+}
+
+pub(crate) fn claim(cards: u32, mib: u64, cores: u32) -> Claim {
+    Claim { cards, memory: MemoryAmount::Absolute(Memory::mib(mib)), cores: Cores::new(cores) }
+}
+
+pub(crate) fn container(kind: ContainerKind, cards: u32, mib: u64, cores: u32) -> ContainerClaim {
+    ContainerClaim { name: "main".to_owned(), kind, claim: Some(claim(cards, mib, cores)) }
+}
+
+pub(crate) fn no_wishes() -> &'static Preferences {
+    static NONE: std::sync::LazyLock<Preferences> = std::sync::LazyLock::new(Preferences::default);
+    &NONE
+}
+
+pub(crate) fn request<'a>(
+    containers: &'a [ContainerClaim],
+    settled: &'a [Vec<usize>],
+    preferences: &'a Preferences,
+) -> PodRequest<'a> {
+    PodRequest { containers, settled, preferences }
+}

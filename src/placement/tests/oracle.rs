@@ -1,0 +1,211 @@
+//! The kubelet and the arithmetic of a pod, played out slot by slot, without any of the crate's reasoning.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use divvy_contract::annotation::Numa;
+use divvy_contract::pod::ContainerKind;
+use divvy_contract::{ContainerClaim, Cores, Memory, Share};
+
+use crate::{Card, PodRequest};
+
+/// Card and number.
+type Slot = (usize, u32);
+
+/// A pod under admission.
+#[derive(Clone, Default)]
+pub(crate) struct Play {
+    reuse: BTreeSet<Slot>,
+    /// Slots of each container so far.
+    pub(crate) got: Vec<BTreeSet<Slot>>,
+    next: BTreeMap<usize, u32>,
+}
+
+/// Whether a plan holds in every sequence of draws.
+pub(crate) fn survives(cards: &[Card], pod: &PodRequest<'_>, chosen: &[Vec<usize>]) -> bool {
+    let allowed = |card: &usize| cards.get(*card).is_some_and(|card| is_allowed(card, pod));
+    let open = || chosen.iter().skip(pod.settled.len());
+    chosen.len() == pod.containers.len()
+        && open().flatten().all(allowed)
+        && plays(pod, chosen).is_some_and(|plays| plays.iter().all(|play| fits(cards, pod, play)))
+}
+
+/// Whether any plan does, by trying all.
+pub(crate) fn some_plan_survives(cards: &[Card], pod: &PodRequest<'_>) -> bool {
+    try_all(cards, pod, &mut Vec::new())
+}
+
+/// Every way in which the kubelet may serve the pod; `None` if it asks for other numbers of cards than were chosen.
+pub(crate) fn plays(pod: &PodRequest<'_>, chosen: &[Vec<usize>]) -> Option<Vec<Play>> {
+    let mut plays = vec![Play::default()];
+    for (at, container) in pod.containers.iter().enumerate() {
+        let next: Option<Vec<Vec<Play>>> =
+            plays.into_iter().map(|play| play.next(pod, at, container, chosen)).collect();
+        plays = next?.concat();
+    }
+    Some(plays)
+}
+
+fn try_all(cards: &[Card], pod: &PodRequest<'_>, chosen: &mut Vec<Vec<usize>>) -> bool {
+    let at = chosen.len();
+    if at == pod.containers.len() {
+        return true;
+    }
+    let positions: BTreeSet<usize> = (0..cards.len()).collect();
+    let missing = if at < pod.settled.len() { 0 } else { missing(pod, at) };
+    subsets(&positions, missing).into_iter().any(|set| {
+        chosen.push(set.into_iter().collect());
+        let so_far = PodRequest { containers: &pod.containers[..=at], ..*pod };
+        let found = survives(cards, &so_far, chosen) && try_all(cards, pod, chosen);
+        chosen.pop();
+        found
+    })
+}
+
+/// How many cards the kubelet will ask for: the pool's size doesn't depend on the draws.
+fn missing(pod: &PodRequest<'_>, at: usize) -> usize {
+    let mut play = Play::default();
+    for (before, container) in pod.containers.iter().enumerate().take(at) {
+        let invented = 1000 * (before + 1)..;
+        let chosen: Vec<Vec<usize>> = (0..=before)
+            .map(|_| invented.clone().take(wanted(container).saturating_sub(play.reuse.len())).collect())
+            .collect();
+        play = play.next(pod, before, container, &chosen).expect("as many as asked for").remove(0);
+    }
+    wanted(&pod.containers[at]).saturating_sub(play.reuse.len())
+}
+
+fn wanted(container: &ContainerClaim) -> usize {
+    container.claim.map_or(0, |claim| claim.cards as usize)
+}
+
+pub(crate) fn subsets<T: Ord + Copy>(of: &BTreeSet<T>, size: usize) -> Vec<BTreeSet<T>> {
+    let Some(first) = of.first().copied().filter(|_| size > 0) else {
+        return if size == 0 { vec![BTreeSet::new()] } else { vec![] };
+    };
+    let rest: BTreeSet<T> = of.iter().copied().skip(1).collect();
+    let with = subsets(&rest, size - 1).into_iter().map(|mut set| {
+        set.insert(first);
+        set
+    });
+    with.chain(subsets(&rest, size)).collect()
+}
+
+// === impl Play ===
+
+impl Play {
+    fn next(
+        &self,
+        pod: &PodRequest<'_>,
+        at: usize,
+        container: &ContainerClaim,
+        chosen: &[Vec<usize>],
+    ) -> Option<Vec<Self>> {
+        let wanted = wanted(container);
+        if let Some(facts) = pod.settled.get(at) {
+            let cards: BTreeSet<usize> = facts.iter().copied().filter(|_| container.claim.is_some()).collect();
+            let mut after = self.clone();
+            let slots = cards
+                .into_iter()
+                .map(|card| {
+                    self.reuse.iter().find(|slot| slot.0 == card).copied().unwrap_or_else(|| after.new_slot(card))
+                })
+                .collect();
+            return Some(vec![after.with(container.kind, slots)]);
+        }
+        let missing = wanted.saturating_sub(self.reuse.len());
+        if chosen[at].len() != missing {
+            return None;
+        }
+        let mut after = self.clone();
+        let new: Vec<Slot> = chosen[at].iter().map(|card| after.new_slot(*card)).collect();
+        let draws = subsets(&self.reuse, wanted - missing).into_iter();
+        Some(
+            draws
+                .map(|drawn| after.clone().with(container.kind, drawn.into_iter().chain(new.clone()).collect()))
+                .collect(),
+        )
+    }
+
+    fn with(mut self, kind: ContainerKind, slots: BTreeSet<Slot>) -> Self {
+        if kind == ContainerKind::Init {
+            self.reuse.extend(&slots);
+        } else {
+            self.reuse.retain(|slot| !slots.contains(slot));
+        }
+        self.got.push(slots);
+        self
+    }
+
+    fn new_slot(&mut self, card: usize) -> Slot {
+        let next = self.next.entry(card).or_default();
+        *next += 1;
+        (card, *next)
+    }
+
+    fn holders<'a>(
+        &'a self,
+        pod: &'a PodRequest<'_>,
+        card: usize,
+    ) -> impl Iterator<Item = (usize, &'a ContainerClaim)> {
+        let holds = move |at: usize| self.got[at].iter().any(|slot| slot.0 == card);
+        pod.containers.iter().enumerate().filter(move |(at, _)| holds(*at))
+    }
+}
+
+fn is_allowed(card: &Card, pod: &PodRequest<'_>) -> bool {
+    let wishes = pod.preferences;
+    card.healthy
+        && !wishes.avoid_cards.contains(&card.id)
+        && (wishes.cards.is_empty() || wishes.cards.contains(&card.id))
+}
+
+fn fits(cards: &[Card], pod: &PodRequest<'_>, play: &Play) -> bool {
+    let open = pod.settled.len()..pod.containers.len();
+    let distinct =
+        |at: usize| play.got[at].iter().map(|slot| slot.0).collect::<BTreeSet<_>>().len() == play.got[at].len();
+    let touched: BTreeSet<usize> = open.clone().flat_map(|at| play.got[at].iter().map(|slot| slot.0)).collect();
+    open.clone().all(distinct)
+        && open.clone().all(|at| is_near(cards, pod, play, at))
+        && touched.into_iter().filter(|card| *card < cards.len()).all(|card| card_fits(&cards[card], card, pod, play))
+}
+
+fn is_near(cards: &[Card], pod: &PodRequest<'_>, play: &Play, at: usize) -> bool {
+    let nodes: BTreeSet<Option<u32>> =
+        play.got[at].iter().map(|slot| cards.get(slot.0).and_then(|card| card.numa)).collect();
+    pod.preferences.numa != Some(Numa::Strict) || play.got[at].len() < 2 || (nodes.len() == 1 && !nodes.contains(&None))
+}
+
+fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) -> bool {
+    let share = |container: &ContainerClaim| container.claim.expect("holds a card").share_on(card.memory);
+    let slots: BTreeSet<Slot> = play.got.iter().flatten().copied().filter(|slot| slot.0 == position).collect();
+    let alone = play.holders(pod, position).any(|(_, container)| share(container).exclusive);
+    let holders: Vec<(usize, &ContainerClaim)> = play.holders(pod, position).collect();
+    let beside = |init: usize| {
+        let sidecar =
+            |(at, container): &&(usize, &ContainerClaim)| *at < init && container.kind == ContainerKind::Sidecar;
+        holders.iter().filter(sidecar).chain(holders.iter().filter(move |(at, _)| *at == init)).copied().collect()
+    };
+    let is_init = |(_, container): &&(usize, &ContainerClaim)| container.kind == ContainerKind::Init;
+    let mut phases: Vec<Vec<(usize, &ContainerClaim)>> =
+        holders.iter().filter(is_init).map(|(at, _)| beside(*at)).collect();
+    phases.push(holders.iter().filter(|holder| !is_init(holder)).copied().collect());
+    let phase_fits = |alive: &Vec<(usize, &ContainerClaim)>| {
+        let shares: Vec<Share> = alive.iter().map(|(_, container)| share(container)).collect();
+        let facts = alive.iter().all(|(at, _)| *at < pod.settled.len());
+        amounts_fit(card, &shares) && (facts || are_compatible(&shares))
+    };
+    slots.len() <= card.free_slots as usize
+        && !card.held.exclusive
+        && !(alone && card.held.pods > 0)
+        && phases.iter().all(phase_fits)
+}
+
+fn amounts_fit(card: &Card, alive: &[Share]) -> bool {
+    let memory: Memory = alive.iter().map(|share| share.memory).chain([card.held.memory]).sum();
+    let cores: Cores = alive.iter().map(|share| share.cores).chain([card.held.cores]).sum();
+    memory <= card.memory_capacity && cores <= card.cores_capacity
+}
+
+fn are_compatible(alive: &[Share]) -> bool {
+    alive.len() < 2 || alive.iter().all(|share| !share.exclusive)
+}

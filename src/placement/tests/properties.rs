@@ -1,0 +1,243 @@
+//! Random nodes and pods, against the kubelet played out literally.
+
+use std::collections::BTreeSet;
+
+use divvy_contract::annotation::{Numa, PolicyName, Preferences};
+use divvy_contract::pod::ContainerKind;
+use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount};
+use proptest::prelude::*;
+use proptest::sample::{Index, select, subsequence};
+
+use super::oracle::{Play, plays, some_plan_survives, survives};
+use crate::{
+    Card, ContainerPlan, Held, Link, Links, Mix, NoPlan, Plan, PodRequest, Policy, plan, policy, score, verify,
+};
+
+#[derive(Clone, Debug)]
+struct Scene {
+    cards: Vec<Card>,
+    links: Links,
+    containers: Vec<ContainerClaim>,
+    settled: Vec<Vec<usize>>,
+    preferences: Preferences,
+    policy: Policy,
+}
+
+impl Scene {
+    fn pod(&self) -> PodRequest<'_> {
+        PodRequest { containers: &self.containers, settled: &self.settled, preferences: &self.preferences }
+    }
+
+    fn plan(&self) -> Result<Plan, NoPlan> {
+        plan(&self.cards, &self.links, &self.pod(), &self.policy)
+    }
+
+    /// The plan's drawn cards are those of the draws.
+    fn check_draws(&self, plan: &Plan) -> Result<(), TestCaseError> {
+        let plays = plays(&self.pod(), &chosen(plan)).expect("as many cards as asked for");
+        for (at, ContainerPlan { chosen, reused, drawn }) in plan.containers.iter().enumerate().skip(self.settled.len())
+        {
+            let foreign =
+                |play: &Play| play.got[at].iter().map(|slot| slot.0).filter(|card| !chosen.contains(card)).collect();
+            let foreign: Vec<BTreeSet<usize>> = plays.iter().map(foreign).collect();
+            prop_assert!(foreign.iter().all(|cards| cards.len() == *drawn));
+            prop_assert_eq!(
+                foreign.into_iter().flatten().collect::<BTreeSet<_>>(),
+                reused.iter().copied().collect::<BTreeSet<_>>()
+            );
+        }
+        Ok(())
+    }
+}
+
+fn chosen(plan: &Plan) -> Vec<Vec<usize>> {
+    plan.containers.iter().map(|container| container.chosen.clone()).collect()
+}
+
+fn cards() -> impl Strategy<Value = Vec<Card>> {
+    let held = (select(vec![0, 0, 8, 16]), select(vec![0, 0, 40, 100]), 1u32..3).prop_map(|(mib, cores, pods)| Held {
+        memory: Memory::mib(mib),
+        cores: Cores::new(cores),
+        exclusive: cores == 100,
+        pods: if mib + u64::from(cores) > 0 { pods } else { 0 },
+    });
+    let facts = (select(vec![16u64, 24, 24, 40]), 0..8u32, prop::option::weighted(0.8, 0..2u32), 0..5u32, held);
+    let card = facts.prop_map(|(mib, luck, numa, free_slots, held)| Card {
+        healthy: luck > 0,
+        cores_capacity: Cores::new(if luck == 1 { 200 } else { 100 }),
+        memory_capacity: Memory::mib(if luck == 2 { 2 * mib } else { mib }),
+        numa,
+        free_slots,
+        held,
+        ..super::build::card(0, mib)
+    });
+    let different = prop::collection::vec(card.clone(), 0..=5);
+    let few_kinds = (prop::collection::vec(card, 2), prop::collection::vec(0..3usize, 2..=5))
+        .prop_map(|(kinds, cards)| cards.into_iter().map(|kind| kinds[kind / 2].clone()).collect());
+    prop_oneof![different, few_kinds].prop_map(|mut cards: Vec<Card>| {
+        for (number, card) in cards.iter_mut().enumerate() {
+            card.id = format!("GPU-{number}").parse().expect("a card's name");
+        }
+        cards
+    })
+}
+
+fn claim() -> impl Strategy<Value = Claim> {
+    let memory = prop_oneof![
+        (1u64..24).prop_map(|mib| MemoryAmount::Absolute(Memory::mib(mib))),
+        (10u32..100).prop_map(MemoryAmount::Percent),
+    ];
+    (1u32..=3, memory, select(vec![0, 0, 30, 60, 100])).prop_map(|(cards, memory, cores)| Claim {
+        cards,
+        memory,
+        cores: Cores::new(cores),
+    })
+}
+
+fn containers() -> impl Strategy<Value = Vec<ContainerClaim>> {
+    let kind = select(vec![
+        ContainerKind::Init,
+        ContainerKind::Init,
+        ContainerKind::Sidecar,
+        ContainerKind::App,
+        ContainerKind::App,
+    ]);
+    let claims = prop_oneof![
+        prop::collection::vec(prop::option::weighted(0.9, claim()), 1..=4),
+        (claim(), claim(), prop::collection::vec(0..3u32, 1..=5)).prop_map(|(one, two, which)| which
+            .into_iter()
+            .map(|which| Some(if which > 0 { one } else { two }))
+            .collect()),
+    ];
+    (claims, prop::collection::vec(kind, 5)).prop_map(|(claims, mut kinds)| {
+        kinds.truncate(claims.len());
+        kinds.sort_by_key(|kind| *kind == ContainerKind::App);
+        let containers = kinds.into_iter().zip(claims).enumerate();
+        containers.map(|(at, (kind, claim))| ContainerClaim { name: format!("c{at}"), kind, claim }).collect()
+    })
+}
+
+fn links() -> impl Strategy<Value = Links> {
+    prop_oneof![
+        Just(Links::default()),
+        Just(Links::nvswitch(5, 18)),
+        Just(Links::quads(5, 2)),
+        Just(Links::dgx1()),
+        prop::collection::vec(0u32..3, 10)
+            .prop_map(|classes| Links::new(5, |a, b| Link::NvLink(classes[(a * 3 + b) % 10]))),
+    ]
+}
+
+pub(crate) fn policies() -> impl Strategy<Value = Policy> {
+    let names = vec![
+        PolicyName::Binpack,
+        PolicyName::Spread,
+        PolicyName::Random,
+        PolicyName::LeastFragmentation,
+        PolicyName::Topology,
+    ];
+    let mix = prop::collection::vec((claim(), 0u32..5), 0..3).prop_map(|requests| Mix {
+        requests: requests.into_iter().map(|(claim, weight)| policy::Expected { claim, weight }).collect(),
+    });
+    (select(names), any::<u64>(), mix).prop_map(|(name, seed, mix)| Policy { name, seed, mix: mix.into() })
+}
+
+fn preferences() -> impl Strategy<Value = Preferences> {
+    let numa = prop::option::weighted(0.4, select(vec![Numa::Strict, Numa::Prefer]));
+    (numa, subsequence((0..5).collect::<Vec<_>>(), 0..2)).prop_map(|(numa, avoid)| Preferences {
+        numa,
+        avoid_cards: avoid.into_iter().map(|card| format!("GPU-{card}").parse().expect("a card's name")).collect(),
+        ..Preferences::default()
+    })
+}
+
+/// Facts that a kubelet could have made, and some that it couldn't.
+fn settled() -> impl Strategy<Value = Vec<Vec<usize>>> {
+    prop_oneof![
+        1 => Just(Vec::new()),
+        1 => prop::collection::vec(subsequence((0..6).collect::<Vec<_>>(), 0..=3), 0..=3),
+    ]
+}
+
+fn scene() -> impl Strategy<Value = Scene> {
+    (cards(), links(), containers(), settled(), preferences(), policies()).prop_map(
+        |(cards, links, containers, mut settled, preferences, policy)| {
+            settled.truncate(containers.len());
+            Scene { cards, links, containers, settled, preferences, policy }
+        },
+    )
+}
+
+proptest! {
+    // Without a file of failures: it would stand in src/, where every folder is a crate.
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_plan_survives_every_draw_and_is_found_if_there_is_one(scene in scene()) {
+        match scene.plan() {
+            Ok(plan) => {
+                prop_assert!(survives(&scene.cards, &scene.pod(), &chosen(&plan)), "{plan:?}");
+                prop_assert_eq!(verify(&scene.cards, &scene.pod(), &plan), Ok(()));
+                prop_assert_eq!(scene.plan(), Ok(plan), "the same question has the same answer");
+            }
+            Err(NoPlan::Nothing { reasons, .. }) => {
+                prop_assert_eq!(reasons.len(), scene.cards.len());
+                prop_assert!(!some_plan_survives(&scene.cards, &scene.pod()));
+            }
+            Err(error) => prop_assert!(false, "{error}"),
+        }
+    }
+
+    #[test]
+    fn a_plan_names_all_cards_that_the_kubelet_may_draw(scene in scene()) {
+        if let Ok(plan) = scene.plan() {
+            scene.check_draws(&plan)?;
+        }
+    }
+
+    #[test]
+    fn another_plan_is_verified_exactly_if_it_survives(scene in scene(), at in any::<Index>(), to in 0usize..7, twist in 0..4) {
+        let mut plan = scene.plan().unwrap_or_else(|_| Plan { containers: vec![ContainerPlan::default(); scene.containers.len()] });
+        let at = at.index(plan.containers.len());
+        let cards = &mut plan.containers[at].chosen;
+        match twist {
+            0 => cards.push(to),
+            1 => drop(cards.pop()),
+            _ => cards.iter_mut().take(1).for_each(|card| *card = to),
+        }
+        let verified = verify(&scene.cards, &scene.pod(), &plan);
+        prop_assert_eq!(verified.is_ok(), survives(&scene.cards, &scene.pod(), &chosen(&plan)), "{:?}", verified);
+    }
+
+    #[test]
+    fn the_rest_of_a_plan_is_valid_whatever_the_kubelet_has_drawn(scene in scene(), play in any::<Index>(), upto in any::<Index>()) {
+        let Ok(plan) = scene.plan() else { return Ok(()) };
+        let plays = plays(&scene.pod(), &chosen(&plan)).expect("as many cards as asked for");
+        let facts = plays[play.index(plays.len())].got.iter().map(|slots| slots.iter().map(|slot| slot.0).collect());
+        let from = scene.settled.len();
+        let settled: Vec<Vec<usize>> = facts.take(from + upto.index(scene.containers.len() - from + 1)).collect();
+        let later = Scene { settled, ..scene.clone() };
+        prop_assert_eq!(verify(&later.cards, &later.pod(), &plan), Ok(()));
+        let plan = later.plan().expect("the rest of the first plan is one");
+        later.check_draws(&plan)?;
+    }
+
+    #[test]
+    fn nonsense_is_answered(
+        scene in scene(),
+        settled in prop::collection::vec(prop::collection::vec(prop_oneof![0usize..8, Just(usize::MAX)], 0..5), 0..8),
+        planned in prop::collection::vec(prop::collection::vec(prop_oneof![0usize..8, Just(usize::MAX)], 0..5), 0..8),
+        huge in any::<bool>(),
+    ) {
+        let mut scene = Scene { settled, ..scene };
+        if huge {
+            let all = Claim { cards: u32::MAX, memory: MemoryAmount::Absolute(Memory::mib(u64::MAX)), cores: Cores::new(u32::MAX) };
+            scene.containers.iter_mut().for_each(|container| container.claim = Some(all));
+        }
+        scene.containers.reverse();
+        let containers = planned.into_iter().map(|chosen| ContainerPlan { reused: chosen.clone(), chosen, drawn: 9 }).collect();
+        let plan = Plan { containers };
+        let answers = (scene.plan().is_ok(), verify(&scene.cards, &scene.pod(), &plan).is_ok());
+        let _ = (answers, score(&scene.cards, &scene.links, &scene.pod(), &plan, &scene.policy));
+    }
+}

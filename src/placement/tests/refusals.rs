@@ -1,0 +1,106 @@
+//! Why there is no plan, as users read it.
+
+use divvy_contract::annotation::{Numa, Preferences};
+use divvy_contract::pod::ContainerKind::{App, Init};
+use divvy_contract::{Claim, ContainerClaim, Memory};
+
+use super::build::{cards, container, held, no_wishes, request};
+use crate::{Card, ContainerPlan, Held, Links, NoPlan, Plan, Policy, plan, verify};
+
+fn refusal(cards: &[Card], containers: &[ContainerClaim], settled: &[Vec<usize>], preferences: &Preferences) -> String {
+    let request = request(containers, settled, preferences);
+    plan(cards, &Links::default(), &request, &Policy::default()).expect_err("no plan").to_string()
+}
+
+#[test]
+fn every_card_has_its_reason() {
+    let mut cards = cards(8);
+    cards[0].healthy = false;
+    "NVIDIA T400 4GB".clone_into(&mut cards[1].model);
+    cards[2].memory_capacity = Memory::mib(16 << 10);
+    cards[3].held = held(60 << 10, 10);
+    cards[4].held = held(8 << 10, 80);
+    cards[5].held = Held { exclusive: true, ..held(80 << 10, 100) };
+    cards[6].free_slots = 0;
+    cards[7].held = held(70 << 10, 10);
+    let wish = Preferences { models: vec!["A100".into()], ..Preferences::default() };
+    assert_eq!(
+        refusal(&cards, &[container(App, 1, 40 << 10, 30)], &[], &wish),
+        "container \"main\" wants 1 card with 40Gi memory and 30 cores each: 2 cards: 40Gi memory wanted, at most 20Gi free; \
+         1 card: unhealthy; 1 card: model NVIDIA T400 4GB not allowed by the pod; 1 card: 40Gi memory wanted, the card has 16Gi; \
+         1 card: 30 cores wanted, 20 free; 1 card: held exclusively by another pod; 1 card: all slots taken"
+    );
+}
+
+#[test]
+fn too_few_cards_and_shared_cards() {
+    let mut cards = cards(3);
+    cards[1].held = Held { pods: 2, ..held(1 << 10, 0) };
+    let whole = ContainerClaim { claim: Some(Claim::whole(3)), ..container(App, 1, 1, 0) };
+    assert_eq!(
+        refusal(&cards, &[whole], &[], no_wishes()),
+        "container \"main\" wants 3 whole cards: 1 card: wanted alone, shared by 2 other pods; 2 cards would do, which is too few"
+    );
+    assert_eq!(
+        refusal(&[], &[container(App, 1, 1024, 0)], &[], no_wishes()),
+        "container \"main\" wants 1 card with 1Gi memory and 0 cores each: the node has no cards"
+    );
+}
+
+#[test]
+fn containers_of_one_pod_that_exclude_one_another() {
+    let whole = ContainerClaim { name: "second".into(), kind: App, claim: Some(Claim::whole(1)) };
+    let pod = [container(App, 1, 1024, 0), ContainerClaim { name: "first".into(), ..whole.clone() }, whole];
+    assert!(refusal(&cards(2), &pod, &[], no_wishes()).ends_with("2 cards: needed by other containers of the pod"));
+}
+
+#[test]
+fn numa_nodes_too_small_for_a_demand() {
+    let mut cards = cards(4);
+    for (card, node) in cards.iter_mut().zip([Some(0), Some(1), Some(1), None]) {
+        card.numa = node;
+    }
+    let strict = Preferences { numa: Some(Numa::Strict), ..Preferences::default() };
+    assert!(
+        refusal(&cards, &[container(App, 3, 1024, 0)], &[], &strict)
+            .ends_with("2 cards: on another NUMA node; 2 cards would do, which is too few")
+    );
+}
+
+#[test]
+fn a_card_that_the_kubelet_would_reuse_and_that_is_too_full() {
+    let mut cards = cards(2);
+    cards[0].held = held(60 << 10, 0);
+    let pod = [container(Init, 1, 1024, 0), container(App, 1, 40 << 10, 0)];
+    assert!(refusal(&cards, &pod, &[vec![0]], no_wishes()).ends_with(
+        "1 card: 40Gi memory wanted, 20Gi free; 1 card: not asked for, as the kubelet reuses an init container's card"
+    ));
+}
+
+#[test]
+fn plans_of_others_are_refused_by_name() {
+    let cards = cards(2);
+    let pod = [container(App, 2, 1024, 0)];
+    let refused = |containers: Vec<Vec<usize>>| {
+        let containers = containers.into_iter().map(|chosen| ContainerPlan { chosen, ..ContainerPlan::default() });
+        let plan = Plan { containers: containers.collect() };
+        verify(&cards, &request(&pod, &[], no_wishes()), &plan).expect_err("a misfit").to_string()
+    };
+    assert_eq!(refused(vec![]), "planned for 0 containers, the pod has 1");
+    assert_eq!(refused(vec![vec![0]]), "container \"main\": 1 cards planned, 2 to be chosen");
+    assert_eq!(refused(vec![vec![0, 7]]), "container \"main\": card 7 planned, the node has 2");
+    assert_eq!(refused(vec![vec![1, 1]]), "container \"main\": card GPU-1 planned twice");
+    let mut sick = cards.clone();
+    sick[0].healthy = false;
+    let plan = Plan { containers: vec![ContainerPlan { chosen: vec![0, 1], ..ContainerPlan::default() }] };
+    let error = verify(&sick, &request(&pod, &[], no_wishes()), &plan).expect_err("a misfit");
+    assert_eq!(error.to_string(), "card GPU-0: unhealthy");
+}
+
+#[test]
+fn a_pod_with_absurdly_many_containers_is_given_up() {
+    let pod = vec![container(App, 1, 1, 0); 600];
+    let request = request(&pod, &[], no_wishes());
+    let answer = plan(&cards(64), &Links::default(), &request, &Policy::default());
+    assert_eq!(answer, Err(NoPlan::GaveUp { steps: 0 }));
+}

@@ -1,0 +1,116 @@
+//! Whether a plan that somebody else wrote, or that was made a while ago, is still good.
+
+use divvy_contract::CardId;
+
+use crate::card::{Card, Reason};
+use crate::case::Case;
+use crate::plan::{Plan, PodRequest};
+
+/// What is wrong with a plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misfit {
+    /// Not a plan for this pod.
+    #[error("planned for {planned} containers, the pod has {containers}")]
+    Containers {
+        /// Containers in the plan.
+        planned: usize,
+        /// Containers in the request.
+        containers: usize,
+    },
+    /// More or fewer cards than the kubelet will ask for.
+    #[error("container \"{container}\": {planned} cards planned, {wanted} to be chosen")]
+    Count {
+        /// The container's name.
+        container: String,
+        /// Cards in the plan.
+        planned: usize,
+        /// Cards of its claim that don't come from earlier init containers.
+        wanted: usize,
+    },
+    /// No such card.
+    #[error("container \"{container}\": card {position} planned, the node has {cards}")]
+    Position {
+        /// The container's name.
+        container: String,
+        /// Position in the plan.
+        position: usize,
+        /// Number of cards.
+        cards: usize,
+    },
+    /// The same card twice for one container.
+    #[error("container \"{container}\": card {card} planned twice")]
+    Twice {
+        /// The container's name.
+        container: String,
+        /// The card.
+        card: CardId,
+    },
+    /// The cards of a container may turn out to be on several NUMA nodes.
+    #[error("container \"{container}\": not on one NUMA node")]
+    Numa {
+        /// The container's name.
+        container: String,
+    },
+    /// A card that can't take what is planned for it.
+    #[error("card {card}: {reason}")]
+    Card {
+        /// The card.
+        card: CardId,
+        /// What breaks.
+        reason: Reason,
+    },
+}
+
+/// Whether a plan is valid for the pod on these cards as they are now.
+///
+/// Only the chosen cards are read: what the kubelet draws follows from the request. Settled containers are taken from
+/// the request, whatever the plan says of them.
+pub fn verify(cards: &[Card], pod: &PodRequest<'_>, plan: &Plan) -> Result<(), Misfit> {
+    let case = Case::new(cards, pod);
+    let chosen_by = choices(&case, plan)?;
+    for (card, by) in chosen_by.iter().enumerate() {
+        let barred = case.barred(card).filter(|_| !by.is_empty()).cloned();
+        let broken = barred.or_else(|| case.fit(card, by).err());
+        if let Some(reason) = broken {
+            return Err(Misfit::Card { card: cards[card].id.clone(), reason });
+        }
+    }
+    let strict = (0..case.steps.len()).filter(|step| case.numa_strict(*step));
+    for step in strict {
+        let container = case.steps[step].container;
+        let possible = [case.pool(step, &chosen_by), plan.containers[container].chosen.clone()].concat();
+        if !case.on_one_node(&possible) {
+            return Err(Misfit::Numa { container: pod.containers[container].name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// The steps that choose each card.
+fn choices(case: &Case<'_>, plan: &Plan) -> Result<Vec<Vec<usize>>, Misfit> {
+    let (cards, containers) = (case.cards, case.pod.containers);
+    if plan.containers.len() != containers.len() {
+        return Err(Misfit::Containers { planned: plan.containers.len(), containers: containers.len() });
+    }
+    let mut chosen_by = vec![Vec::new(); cards.len()];
+    let mut steps = case.steps.iter().enumerate().peekable();
+    for (at, planned) in plan.containers.iter().enumerate().skip(case.pod.settled.len()) {
+        let container = || containers[at].name.clone();
+        let step = steps.next_if(|(_, step)| step.container == at);
+        let wanted = step.map_or(0, |(_, step)| step.chosen);
+        if planned.chosen.len() != wanted {
+            return Err(Misfit::Count { container: container(), planned: planned.chosen.len(), wanted });
+        }
+        for position in planned.chosen.iter().copied() {
+            let Some(by) = chosen_by.get_mut(position) else {
+                return Err(Misfit::Position { container: container(), position, cards: cards.len() });
+            };
+            let index = step.map_or(0, |(index, _)| index);
+            if by.last() == Some(&index) {
+                return Err(Misfit::Twice { container: container(), card: cards[position].id.clone() });
+            }
+            by.push(index);
+        }
+    }
+    Ok(chosen_by)
+}
