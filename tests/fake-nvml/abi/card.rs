@@ -1,0 +1,203 @@
+//! Functions about a card.
+
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong};
+
+use nvml_wrapper_sys::bindings as sys;
+use nvml_wrapper_sys::bindings::{
+    nvmlDevice_t, nvmlEccCounterType_t, nvmlEnableState_t, nvmlEventSet_t, nvmlEventTypeXidCriticalError,
+    nvmlGpuTopologyLevel_t, nvmlIntNvLinkDeviceType_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlMemoryErrorType_t,
+    nvmlPciInfo_t, nvmlProcessInfo_t, nvmlReturn_t, nvmlUtilization_t,
+};
+
+use super::{code, write};
+use crate::driver::{self, events};
+use crate::scenario::{CardScenario, LinkScenario, NvmlReturn, PciLevel, Process, Scenario, parse_pci_bus_id};
+
+/// A GH100; no caller decides by it.
+const PCI_DEVICE_ID: c_uint = 0x2330_10de;
+
+/// Defines C functions whose first argument is a card's handle.
+macro_rules! functions {
+    ($($name:ident($($argument:ident: $type:ty),*) = |$driver:pat_param, $card:pat_param| $body:expr;)*) => {
+        pub(super) const FUNCTIONS: &[&str] = &["nvmlDeviceRegisterEvents", $(stringify!($name)),*];
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(device: nvmlDevice_t, $($argument: $type),*) -> nvmlReturn_t {
+                code(driver::about_handle(stringify!($name), device.addr(), |$driver, $card| {
+                    // SAFETY: by NVML's contract pointers are null or valid for what the function writes.
+                    unsafe { $body }
+                }))
+            }
+        )*
+    };
+}
+
+functions! {
+    nvmlDeviceGetUUID(uuid: *mut c_char, length: c_uint) = |_, card| write::text(uuid, length, &card.uuid);
+    nvmlDeviceGetName(name: *mut c_char, length: c_uint) = |_, card| write::text(name, length, &card.model);
+    nvmlDeviceGetMinorNumber(minor: *mut c_uint) = |_, card| write::value(minor, card.minor);
+    nvmlDeviceGetIndex(index: *mut c_uint) = |driver, card| write::value(index, position(driver.session()?, card)?);
+    nvmlDeviceGetPciInfo_v3(pci: *mut nvmlPciInfo_t) = |_, card| write::value(pci, pci_info(&card.pci_bus_id)?);
+    nvmlDeviceGetCudaComputeCapability(major: *mut c_int, minor: *mut c_int) = |_, card| {
+        write::value(major, card.compute_capability.0)?;
+        write::value(minor, card.compute_capability.1)
+    };
+    nvmlDeviceGetMemoryInfo(memory: *mut nvmlMemory_t) = |_, card| {
+        let (total, used) = (card.memory_total, card.memory_used);
+        write::value(memory, nvmlMemory_t { total, free: total.saturating_sub(used), used })
+    };
+    nvmlDeviceGetMemoryInfo_v2(memory: *mut nvmlMemory_v2_t) = |_, card| {
+        let (total, used) = (card.memory_total, card.memory_used);
+        let version = memory.as_ref().ok_or(NvmlReturn::InvalidArgument)?.version;
+        let free = total.saturating_sub(used);
+        write::value(memory, nvmlMemory_v2_t { version, total, reserved: 0, free, used })
+    };
+    nvmlDeviceGetUtilizationRates(rates: *mut nvmlUtilization_t) = |_, card| {
+        write::value(rates, nvmlUtilization_t { gpu: card.utilization, memory: card.utilization / 2 })
+    };
+    nvmlDeviceGetComputeRunningProcesses_v3(count: *mut c_uint, infos: *mut nvmlProcessInfo_t) = |_, card| {
+        write::list(infos, count, &processes(card))
+    };
+    nvmlDeviceGetGraphicsRunningProcesses_v3(count: *mut c_uint, infos: *mut nvmlProcessInfo_t) = |_, _| {
+        write::list(infos, count, &[])
+    };
+    nvmlDeviceGetMigMode(current: *mut c_uint, pending: *mut c_uint) = |_, _| {
+        write::value(current, sys::NVML_DEVICE_MIG_DISABLE)?;
+        write::value(pending, sys::NVML_DEVICE_MIG_DISABLE)
+    };
+    nvmlDeviceGetMaxMigDeviceCount(count: *mut c_uint) = |_, _| write::value(count, 0);
+    nvmlDeviceIsMigDeviceHandle(is_mig: *mut c_uint) = |_, _| write::value(is_mig, 0);
+    nvmlDeviceGetEccMode(current: *mut nvmlEnableState_t, pending: *mut nvmlEnableState_t) = |_, card| {
+        let mode = c_uint::from(card.ecc_uncorrected.is_some());
+        write::value(current, mode)?;
+        write::value(pending, mode)
+    };
+    nvmlDeviceGetTotalEccErrors(
+        kind: nvmlMemoryErrorType_t, _counter: nvmlEccCounterType_t, count: *mut c_ulonglong
+    ) = |_, card| {
+        let uncorrected = card.ecc_uncorrected.ok_or(NvmlReturn::NotSupported)?;
+        let corrected = kind == sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_CORRECTED;
+        write::value(count, if corrected { 0 } else { uncorrected })
+    };
+    nvmlDeviceGetTopologyCommonAncestor(other: nvmlDevice_t, level: *mut nvmlGpuTopologyLevel_t) = |driver, card| {
+        let other = driver.card(other.addr())?;
+        write::value(level, common_ancestor(driver.session()?, &card.uuid, &other.uuid))
+    };
+    nvmlDeviceGetNvLinkState(link: c_uint, active: *mut nvmlEnableState_t) = |driver, card| {
+        write::value(active, c_uint::from(remote(driver.session()?, card, link)?.is_some()))
+    };
+    nvmlDeviceGetNvLinkRemotePciInfo_v2(link: c_uint, pci: *mut nvmlPciInfo_t) = |driver, card| {
+        let remote = remote(driver.session()?, card, link)?.ok_or(NvmlReturn::NotSupported)?;
+        write::value(pci, remote.pci_info(driver.session()?, link)?)
+    };
+    nvmlDeviceGetNvLinkRemoteDeviceType(link: c_uint, kind: *mut nvmlIntNvLinkDeviceType_t) = |driver, card| {
+        write::value(kind, remote(driver.session()?, card, link)?.ok_or(NvmlReturn::NotSupported)?.device_type())
+    };
+    nvmlDeviceGetSupportedEventTypes(types: *mut c_ulonglong) = |_, _| {
+        write::value(types, nvmlEventTypeXidCriticalError.into())
+    };
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceRegisterEvents(
+    device: nvmlDevice_t,
+    types: c_ulonglong,
+    set: nvmlEventSet_t,
+) -> nvmlReturn_t {
+    code(events::register("nvmlDeviceRegisterEvents", device.addr(), types, set.addr()))
+}
+
+/// The far end of an NVLink.
+enum Remote<'s> {
+    Card(&'s str),
+    Switch,
+}
+
+/// What a card's link leads to: its direct links come first, then those to the switches; the rest are inactive.
+fn remote<'s>(scenario: &'s Scenario, card: &CardScenario, link: c_uint) -> Result<Option<Remote<'s>>, NvmlReturn> {
+    if link >= sys::NVML_NVLINK_MAX_LINKS {
+        return Err(NvmlReturn::InvalidArgument);
+    }
+    let direct = scenario.links.iter().filter_map(|link| Some((link.other_end(&card.uuid)?, link.nvlinks)));
+    let direct = direct.flat_map(|(other, count)| (0..count).map(move |_| Remote::Card(other)));
+    let mut all = direct.chain((0..scenario.nvswitch_links).map(|_| Remote::Switch)).peekable();
+    all.peek().ok_or(NvmlReturn::NotSupported)?;
+    Ok(all.nth(link as usize))
+}
+
+fn position(scenario: &Scenario, card: &CardScenario) -> Result<c_uint, NvmlReturn> {
+    let position = scenario.enumerated().position(|other| other.uuid == card.uuid);
+    position.and_then(|position| c_uint::try_from(position).ok()).ok_or(NvmlReturn::Unknown)
+}
+
+fn pci_info(bus_id: &str) -> Result<nvmlPciInfo_t, NvmlReturn> {
+    let (domain, bus, device) = parse_pci_bus_id(bus_id).ok_or(NvmlReturn::Unknown)?;
+    Ok(nvmlPciInfo_t {
+        busIdLegacy: write::array(bus_id.get(4..).unwrap_or_default()),
+        domain,
+        bus,
+        device,
+        pciDeviceId: PCI_DEVICE_ID,
+        pciSubSystemId: 0,
+        busId: write::array(bus_id),
+    })
+}
+
+fn processes(card: &CardScenario) -> Vec<nvmlProcessInfo_t> {
+    let info = |process: &Process| nvmlProcessInfo_t {
+        pid: process.pid,
+        usedGpuMemory: process.memory_used,
+        gpuInstanceId: c_uint::MAX,
+        computeInstanceId: c_uint::MAX,
+    };
+    card.processes.iter().map(info).collect()
+}
+
+fn common_ancestor(scenario: &Scenario, a: &str, b: &str) -> nvmlGpuTopologyLevel_t {
+    let link = scenario.links.iter().find(|link| link.joins(a, b));
+    match link.map_or(PciLevel::System, |link| link.pci) {
+        PciLevel::System => sys::nvmlGpuLevel_enum_NVML_TOPOLOGY_SYSTEM,
+        PciLevel::Node => sys::nvmlGpuLevel_enum_NVML_TOPOLOGY_NODE,
+        PciLevel::HostBridge => sys::nvmlGpuLevel_enum_NVML_TOPOLOGY_HOSTBRIDGE,
+        PciLevel::Multiple => sys::nvmlGpuLevel_enum_NVML_TOPOLOGY_MULTIPLE,
+        PciLevel::Single => sys::nvmlGpuLevel_enum_NVML_TOPOLOGY_SINGLE,
+        PciLevel::Internal => sys::nvmlGpuLevel_enum_NVML_TOPOLOGY_INTERNAL,
+    }
+}
+
+// === impl Remote ===
+
+impl Remote<'_> {
+    fn device_type(&self) -> nvmlIntNvLinkDeviceType_t {
+        match self {
+            Self::Card(_) => sys::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_GPU,
+            Self::Switch => sys::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH,
+        }
+    }
+
+    fn pci_info(&self, scenario: &Scenario, link: c_uint) -> Result<nvmlPciInfo_t, NvmlReturn> {
+        match self {
+            Self::Card(uuid) => {
+                let card = scenario.cards.iter().find(|card| card.uuid == *uuid).ok_or(NvmlReturn::Unknown)?;
+                pci_info(&card.pci_bus_id)
+            }
+            // Four switches, which share the links.
+            Self::Switch => pci_info(&format!("00000000:C{}:00.0", link % 4)),
+        }
+    }
+}
+
+// === impl LinkScenario ===
+
+impl LinkScenario {
+    fn other_end(&self, card: &str) -> Option<&str> {
+        let (one, other) = &self.cards;
+        if one == card {
+            Some(other)
+        } else if other == card {
+            Some(one)
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Where the scenario comes from, and reading it again when the file has changed.
+#![allow(unsafe_code, reason = "asking the loader for the library's own path")]
+
+use std::ffi::{CStr, OsStr, c_void};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::{env, fs, mem};
+
+use crate::scenario::Scenario;
+
+/// A scenario file.
+pub(super) struct Source {
+    path: Option<PathBuf>,
+    /// Of the file that was last looked at, good or bad.
+    stamp: Option<Stamp>,
+    /// The last good one.
+    pub(super) scenario: Option<Scenario>,
+}
+
+/// Tells one version of a file from the next: inode, size and time of modification.
+type Stamp = (u64, u64, i64, i64);
+
+// === impl Source ===
+
+impl Source {
+    pub(super) fn new() -> Self {
+        let beside = || Some(own_path()?.with_file_name("scenario.json"));
+        let path = env::var_os("FAKE_NVML_SCENARIO").map(PathBuf::from).or_else(beside);
+        Self { path, stamp: None, scenario: None }
+    }
+
+    /// Reads the file if it has changed. A bad one is complained about once, and the last good one stays.
+    pub(super) fn refresh(&mut self) {
+        let Some(path) = &self.path else { return };
+        let stamp = stamp(path);
+        if stamp == self.stamp {
+            return;
+        }
+        self.stamp = stamp;
+        match Scenario::read(path) {
+            Ok(scenario) => self.scenario = Some(scenario),
+            Err(error) => complain(&format!("fake-nvml: {}: {error}\n", path.display())),
+        }
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let file = fs::metadata(path).ok()?;
+    Some((file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
+}
+
+fn complain(message: &str) {
+    // A caller that closed its stderr can't be told; that is no reason to end it, as `eprintln!` would.
+    drop(io::stderr().write_all(message.as_bytes()));
+}
+
+/// The path that the loader knows this library by.
+fn own_path() -> Option<PathBuf> {
+    let address: *const c_void = (own_path as fn() -> Option<PathBuf>) as *const c_void;
+    // SAFETY: all zeroes are valid for a struct of pointers.
+    let mut info: libc::Dl_info = unsafe { mem::zeroed() };
+    // SAFETY: `address` lies in this library, and `info` is valid for writes.
+    if unsafe { libc::dladdr(address, &raw mut info) } == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: dladdr answered, so the name is a C string that lives as long as the library is loaded.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+}

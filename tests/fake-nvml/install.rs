@@ -1,0 +1,11 @@
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// Copies the library into `directory`, for a scenario of its own in `scenario.json` beside it, and returns its path.
+///
+/// A copy, because the loader takes a link to a library it has loaded for that library.
+pub fn install(library: &Path, directory: &Path) -> io::Result<PathBuf> {
+    let copy = directory.join("libnvidia-ml.so.1");
+    fs::copy(library, &copy)?;
+    Ok(copy)
+}
