@@ -1,0 +1,105 @@
+//! The pod under admission, and what was decided for it at its first call.
+
+use std::collections::BTreeSet;
+
+use divvy_contract::annotation::{self, Planned, Preferences, Request};
+use divvy_contract::claim::pod_claims;
+use divvy_contract::names::annotation::{PLANNED, REQUEST};
+use divvy_contract::{CardId, ContainerClaim, SlotId};
+use divvy_placement::{Card, ContainerPlan, Plan, PodRequest, Policy, plan, verify};
+use tracing::warn;
+
+use super::{AllocationSettings, Refusal};
+use crate::inventory::Inventory;
+use crate::kubelet::pods::PodView;
+
+/// A pod whose containers are being served.
+#[derive(Debug)]
+pub(super) struct Admission {
+    pub(super) pod: PodView,
+    /// In admission order, one a container.
+    pub(super) claims: Vec<ContainerClaim>,
+    pub(super) preferences: Preferences,
+    /// The cards that are to be chosen for each container, by UUID: positions change with the inventory. Empty before
+    /// there is a plan.
+    chosen: Vec<Vec<CardId>>,
+    pub(super) proposed: Option<Proposal>,
+}
+
+/// Slots that the kubelet was told to choose.
+#[derive(Debug)]
+pub(super) struct Proposal {
+    /// Position of the container in the pod.
+    pub(super) container: usize,
+    pub(super) slots: BTreeSet<SlotId>,
+    /// The container was served before, and the kubelet has forgotten it.
+    pub(super) again: bool,
+}
+
+// === impl Admission ===
+
+impl Admission {
+    /// What the pod asks for; refused if that contradicts itself, or if this node can't give it.
+    pub(super) fn read(pod: &PodView, settings: &AllocationSettings) -> Result<Self, Refusal> {
+        let text = |key: &str| pod.annotations.get(key);
+        let request: Option<Request> = text(REQUEST).map(|text| annotation::decode(text)).transpose()?;
+        let claims = pod_claims(&settings.names, settings.defaults, request.as_ref(), &pod.containers)?;
+        let preferences = Preferences::from_annotations(&pod.annotations)?;
+        if let Some(wanted) = preferences.tier.filter(|tier| *tier > settings.tier) {
+            return Err(Refusal::Tier { wanted, offered: settings.tier });
+        }
+        if preferences.oversubscribe {
+            return Err(Refusal::Oversubscribe { tier: settings.tier });
+        }
+        let chosen = text(PLANNED).and_then(|text| planned(text, pod, &claims, settings)).unwrap_or_default();
+        Ok(Self { pod: pod.clone(), claims, preferences, chosen, proposed: None })
+    }
+
+    /// The plan that was made before if it still fits, else a new one. `settled`: cards that the first containers hold.
+    pub(super) fn plan(
+        &self,
+        cards: &[Card],
+        settled: &[Vec<usize>],
+        inventory: &Inventory,
+        settings: &AllocationSettings,
+    ) -> Result<Plan, Refusal> {
+        let request = PodRequest { containers: &self.claims, settled, preferences: &self.preferences };
+        if let Some(made) = self.made(cards, settled)
+            && verify(cards, &request, &made).is_ok()
+        {
+            return Ok(made);
+        }
+        let name = self.preferences.card_policy.unwrap_or(settings.policy.name);
+        Ok(plan(cards, &inventory.links, &request, &Policy { name, ..settings.policy.clone() })?)
+    }
+
+    /// Keeps a plan for the pod's next call.
+    pub(super) fn remember(&mut self, plan: &Plan, cards: &[Card]) {
+        let ids = |container: &ContainerPlan| container.chosen.iter().map(|at| cards[*at].id.clone()).collect();
+        self.chosen = plan.containers.iter().map(ids).collect();
+    }
+
+    /// The plan that was made before, in present positions; `None` if a card is gone.
+    fn made(&self, cards: &[Card], settled: &[Vec<usize>]) -> Option<Plan> {
+        let position = |id: &CardId| cards.iter().position(|card| card.id == *id);
+        let container = |(at, planned): (usize, &Vec<CardId>)| {
+            let held = settled.get(at).cloned();
+            let chosen = held.or_else(|| planned.iter().map(position).collect())?;
+            Some(ContainerPlan { chosen, ..ContainerPlan::default() })
+        };
+        let containers = self.chosen.iter().enumerate().map(container).collect::<Option<Vec<_>>>()?;
+        (!containers.is_empty()).then_some(Plan { containers })
+    }
+}
+
+/// The extender's choice, if it was made for this node; one that can't be read is as good as none.
+fn planned(
+    text: &str,
+    pod: &PodView,
+    claims: &[ContainerClaim],
+    settings: &AllocationSettings,
+) -> Option<Vec<Vec<CardId>>> {
+    let planned: Planned = annotation::decode(text).inspect_err(|error| warn!(%pod, %error, "planned again")).ok()?;
+    let chosen = |claim: &ContainerClaim| planned.containers.get(&claim.name).map(|cards| cards.chosen.clone());
+    (planned.node == settings.node_name).then(|| claims.iter().map(|claim| chosen(claim).unwrap_or_default()).collect())
+}

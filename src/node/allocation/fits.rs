@@ -1,0 +1,69 @@
+//! Whether a container can have the cards that the kubelet handed it, whoever chose them.
+//!
+//! Placement takes the cards that a container holds for a fact and judges what comes on top. Slots that we didn't
+//! propose, or that another pod holds, are no fact yet: the container is placed on them alone, beside everything that
+//! runs at the same time.
+
+use std::slice;
+
+use divvy_contract::annotation::Preferences;
+use divvy_contract::{ContainerClaim, ContainerKind};
+use divvy_placement::{Card, ContainerPlan, Held, Misfit, Plan, PodRequest, verify};
+
+/// A pod and the cards of its containers, by position; of those that it doesn't hold yet, none.
+#[derive(Clone, Copy)]
+pub(super) struct Holder<'a> {
+    pub(super) claims: &'a [ContainerClaim],
+    pub(super) held: &'a [Vec<usize>],
+    pub(super) preferences: &'a Preferences,
+}
+
+// === impl Holder ===
+
+impl Holder<'_> {
+    /// Whether `container` fits on the cards that `held` gives it, beside the other containers and the other pods.
+    pub(super) fn fits(&self, container: usize, cards: &[Card]) -> Result<(), Misfit> {
+        self.phases().filter(|phase| phase.contains(&container)).try_for_each(|phase| {
+            let beside = phase.into_iter().filter(|other| *other != container);
+            self.fits_on(container, &self.with(cards, beside))
+        })
+    }
+
+    fn fits_on(&self, container: usize, cards: &[Card]) -> Result<(), Misfit> {
+        let claim = ContainerClaim { kind: ContainerKind::App, ..self.claims[container].clone() };
+        let request = PodRequest { containers: slice::from_ref(&claim), settled: &[], preferences: self.preferences };
+        let chosen = ContainerPlan { chosen: self.held[container].clone(), ..ContainerPlan::default() };
+        verify(cards, &request, &Plan { containers: vec![chosen] })
+    }
+
+    /// Containers that run at the same time: each init container with the sidecars before it, then all others.
+    fn phases(&self) -> impl Iterator<Item = Vec<usize>> {
+        let kind = |at: usize| self.claims[at].kind;
+        let init = (0..self.claims.len()).filter(move |at| kind(*at) == ContainerKind::Init);
+        let with_sidecars = move |at: usize| {
+            let sidecars = (0..at).filter(|earlier| kind(*earlier) == ContainerKind::Sidecar);
+            sidecars.chain([at]).collect()
+        };
+        let rest = (0..self.claims.len()).filter(move |at| kind(*at) != ContainerKind::Init).collect();
+        init.map(with_sidecars).chain([rest])
+    }
+
+    /// The cards as they are with these containers of the pod on them.
+    fn with(&self, cards: &[Card], containers: impl Iterator<Item = usize>) -> Vec<Card> {
+        let mut cards = cards.to_vec();
+        for container in containers {
+            let (claim, held) = (self.claims[container].claim, self.held.get(container).into_iter().flatten());
+            for (claim, position) in claim.into_iter().flat_map(|claim| held.clone().map(move |at| (claim, *at))) {
+                let Card { memory, held, .. } = &mut cards[position];
+                let share = claim.share_on(*memory);
+                *held = Held {
+                    memory: held.memory.saturating_add(share.memory),
+                    cores: held.cores.saturating_add(share.cores),
+                    exclusive: held.exclusive || share.exclusive,
+                    pods: held.pods.saturating_add(1),
+                };
+            }
+        }
+        cards
+    }
+}

@@ -1,0 +1,127 @@
+//! Why a container gets nothing. The text reaches the pod's status and its events.
+
+use divvy_contract::annotation::AnnotationError;
+use divvy_contract::claim::ClaimError;
+use divvy_contract::{CardId, SlotId, Tier};
+use divvy_placement::{Misfit, NoPlan};
+use tonic::{Code, Status};
+
+use crate::delivery::DeliveryError;
+use crate::identity::Unresolved;
+use crate::kubelet::client::PodListError;
+use crate::ledger::LedgerError;
+
+/// A refused call.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The call itself makes no sense.
+    #[error("{0}")]
+    Call(String),
+    /// The kubelet names a slot that was never registered.
+    #[error("slot {slot} was never registered by this daemon: recreate the pod")]
+    UnknownSlot {
+        /// As the kubelet wrote it.
+        slot: String,
+    },
+    /// Two slots of one card for one container.
+    #[error("the kubelet chose two slots of card {card}, but a container's cards are distinct: recreate the pod")]
+    SameCard {
+        /// The card.
+        card: CardId,
+    },
+    /// It isn't known which container asks.
+    #[error(transparent)]
+    Identity(#[from] Unresolved),
+    /// The kubelet didn't say which pods it has.
+    #[error(transparent)]
+    PodList(#[from] PodListError),
+    /// The limits contradict one another.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// An annotation can't be read.
+    #[error(transparent)]
+    Annotation(#[from] AnnotationError),
+    /// The node can't enforce what the pod demands.
+    #[error("annotation divvy.dev/tier: {wanted} is demanded, this node has {offered}")]
+    Tier {
+        /// What the pod demands.
+        wanted: Tier,
+        /// What the node has.
+        offered: Tier,
+    },
+    /// Memory beyond the card's can't be had honestly.
+    #[error(
+        "annotation divvy.dev/oversubscribe: refused, because tier {tier} cannot count host memory against the pod"
+    )]
+    Oversubscribe {
+        /// What the node has.
+        tier: Tier,
+    },
+    /// It doesn't fit.
+    #[error(transparent)]
+    NoPlan(#[from] NoPlan),
+    /// Slots of cards that can't take the container; the kubelet hands out what live pods hold.
+    #[error("the kubelet chose for itself, and the container doesn't fit there: {0}; recreate the pod")]
+    Misfit(#[from] Misfit),
+    /// The container's directories or devices can't be made.
+    #[error(transparent)]
+    Delivery(#[from] DeliveryError),
+    /// The books can't be written.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// Nobody in the books holds the slots of a container that starts.
+    #[error("no pod in the books holds {}: the container stays down until the books know it; recreate the pod if that lasts", list(.slots))]
+    UnknownHolder {
+        /// The slots.
+        slots: Vec<SlotId>,
+    },
+    /// Another call came between the two calls for one container.
+    #[error("the admission was interrupted by another pod's: recreate the pod")]
+    Stale,
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    /// The kind, for metrics and reports.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Call(_) => "call",
+            Self::UnknownSlot { .. } => "unknown-slot",
+            Self::SameCard { .. } => "same-card",
+            Self::Identity(Unresolved::Nobody { .. }) => "identity-nobody",
+            Self::Identity(Unresolved::Ambiguous { .. }) => "identity-ambiguous",
+            Self::PodList(_) => "pod-list",
+            Self::Claim(_) => "claim",
+            Self::Annotation(_) => "annotation",
+            Self::Tier { .. } => "tier",
+            Self::Oversubscribe { .. } => "oversubscribe",
+            Self::NoPlan(NoPlan::GaveUp { .. }) => "gave-up",
+            Self::NoPlan(_) | Self::Misfit(_) => "no-fit",
+            Self::Delivery(_) => "delivery",
+            Self::Ledger(_) => "ledger",
+            Self::UnknownHolder { .. } => "unknown-holder",
+            Self::Stale => "stale",
+        }
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        let code = match &refusal {
+            Refusal::Call(_) | Refusal::Claim(_) | Refusal::Annotation(_) => Code::InvalidArgument,
+            Refusal::NoPlan(_) | Refusal::Misfit(_) | Refusal::SameCard { .. } => Code::ResourceExhausted,
+            Refusal::PodList(_) | Refusal::Delivery(_) | Refusal::Ledger(_) => Code::Unavailable,
+            Refusal::UnknownSlot { .. } | Refusal::UnknownHolder { .. } => Code::NotFound,
+            Refusal::Identity(_) | Refusal::Tier { .. } | Refusal::Oversubscribe { .. } | Refusal::Stale => {
+                Code::FailedPrecondition
+            }
+        };
+        Self::new(code, format!("divvy: {}: {refusal}", refusal.kind()))
+    }
+}
+
+/// Slots, separated by commas.
+pub(super) fn list(slots: &[SlotId]) -> String {
+    slots.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,197 @@
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// One value of each key, none of them the default, as text.
+const VALUES: &[(&str, &str)] = &[
+    ("nodeName", "n2"),
+    ("nodeIp", "10.0.0.7"),
+    ("resourceCount", "example.com/gpu"),
+    ("resourceMemory", "example.com/gpumem"),
+    ("resourceMemoryPercentage", "example.com/gpumem-percentage"),
+    ("resourceCores", "example.com/gpucores"),
+    ("slotsPerCard", "256"),
+    ("memoryScale", "1.25"),
+    ("coresScale", "0.1"),
+    ("defaultMemory", "25%"),
+    ("defaultCores", "99"),
+    ("cardPolicy", "random"),
+    ("policySeed", "4294967295"),
+    ("tier", "accounting"),
+    ("deviceListStrategy", "volume-mounts,cdi-cri"),
+    ("cdiDir", "/etc/cdi"),
+    ("cdiAnnotationPrefix", "nvidia.cdi.k8s.io/"),
+    ("nvidiaCdiHookPath", "/usr/local/bin/nvidia-cdi-hook"),
+    ("driverRoot", "/run/nvidia/driver"),
+    ("driverRootCtrPath", "/driver-root"),
+    ("devRoot", "/run/nvidia/driver"),
+    ("devicePluginDir", "/tmp/device-plugins"),
+    ("podResourcesSocket", "/tmp/pod-resources.sock"),
+    ("kubeletUrl", "https://10.0.0.7:10251"),
+    ("kubeletCa", "/etc/kubelet/ca.pem"),
+    ("kubeletCertificate", "/etc/kubelet/kubelet.pem"),
+    ("kubeletTokenFile", "/etc/divvy/token"),
+    ("kubeletTimeout", "1s 500ms"),
+    ("stateDir", "/srv/divvy"),
+    ("runDir", "/r"),
+    ("kubeletSettleTime", "30s"),
+    ("releaseInterval", "2s"),
+    ("drainTimeout", "1h"),
+    ("nvmlLibrary", "libnvidia-ml.so.1"),
+    ("sysfsRoot", "/host/sys"),
+    ("probeInterval", "1s"),
+    ("probeTimeout", "2s"),
+    ("ignoredXids", "13,79"),
+    ("recoverAfter", "5m"),
+    ("listenAddress", "[::1]:9402"),
+    ("logLevel", "warn,divvy_node=debug"),
+    ("logFormat", "json"),
+];
+
+/// Parses a command line with these variables and, if there is any text, a file.
+fn load(flags: &[&str], variables: &[(&str, &str)], file: &str) -> Result<Config, Stop> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("config.yaml");
+    let mut args: Vec<OsString> = vec!["divvy-node".into()];
+    args.extend(flags.iter().map(Into::into));
+    if !file.is_empty() {
+        std::fs::write(&path, file).expect("writing the file");
+        args.extend(["--config-file".into(), path.clone().into()]);
+    }
+    let variables: BTreeMap<_, _> = variables.iter().copied().collect();
+    parse(args, |name| variables.get(name).map(Into::into))
+}
+
+fn refused(flags: &[&str], variables: &[(&str, &str)], file: &str) -> String {
+    let stop = load(flags, variables, file).expect_err("a refusal");
+    let text = stop.to_string();
+    // The file's directory has a new name each time.
+    match text.split_once("/config.yaml") {
+        Some((_, rest)) => format!("config.yaml{rest}"),
+        None => text,
+    }
+}
+
+/// `slotsPerCard` with another character between its words, and in another case.
+fn spelled(key: &str, gap: char) -> String {
+    let split = |c: char| if c.is_uppercase() { format!("{gap}{}", c.to_lowercase()) } else { c.to_string() };
+    key.chars().map(split).collect()
+}
+
+fn json(config: &Config) -> Value {
+    serde_json::to_value(config).expect("a flat struct")
+}
+
+#[test]
+fn every_key_is_a_flag_a_variable_and_a_line_of_the_file() {
+    let default = json(&load(&[], &[("NODE_NAME", "n1")], "").expect("defaults"));
+    let keys: Vec<&String> = default.as_object().expect("an object").keys().collect();
+    let mut named: Vec<&str> = VALUES.iter().map(|(key, _)| *key).collect();
+    named.sort_unstable();
+    assert_eq!(keys, named, "each key has a value here");
+    for (key, text) in VALUES {
+        let (flag, variable) = (format!("--{}={text}", spelled(key, '-')), spelled(key, '_').to_uppercase());
+        let node = if *key == "nodeName" { ("HOME", "/") } else { ("NODE_NAME", "n1") };
+        let by_flag = json(&load(&[&flag], &[node], "").expect(key));
+        let by_variable = json(&load(&[], &[node, (&variable, text)], "").expect(key));
+        let by_file = json(&load(&[], &[node], &format!("version: v1\n{key}: {text:?}\n")).expect(key));
+        assert_eq!((&by_flag, &by_variable), (&by_file, &by_file), "{key}");
+        assert!(by_file[key] != default[key] || *key == "tier", "{key} has another value than the default");
+    }
+}
+
+#[test]
+fn a_flag_wins_over_a_variable_and_a_variable_over_the_file() {
+    let file = "version: v1\nnodeName: file\nslotsPerCard: 1\ndefaultCores: 1\ncardPolicy: spread\n";
+    let variables = [("NODE_NAME", "variable"), ("SLOTS_PER_CARD", "2"), ("CARD_POLICY", "")];
+    let config = load(&["--node-name", "flag"], &variables, file).expect("valid");
+    assert_eq!(config.node_name.as_str(), "flag");
+    assert_eq!((config.slots_per_card.get(), config.default_cores.get()), (2, 1));
+    let policy = json(&config)["cardPolicy"].clone();
+    assert_eq!(policy, "spread", "an empty variable is an unset one");
+}
+
+#[test]
+fn the_file_is_named_by_a_flag_or_a_variable() {
+    let missing = "/nonexistent/config.yaml";
+    let flag = load(&["--config-file", missing], &[("CONFIG_FILE", "/elsewhere")], "").expect_err("no such file");
+    let variable = load(&[], &[("CONFIG_FILE", missing)], "").expect_err("no such file");
+    for stop in [flag, variable] {
+        let expected = "reading configuration file /nonexistent/config.yaml: No such file or directory (os error 2)";
+        assert_eq!(stop.to_string(), expected);
+        assert_eq!(stop.report(), EX_USAGE);
+    }
+}
+
+#[test]
+fn the_printed_configuration_is_a_file_that_says_the_same() {
+    let default = load(&[], &[("NODE_NAME", "n1")], "").expect("defaults");
+    insta::assert_snapshot!(default.to_yaml());
+    assert_eq!(load(&[], &[], &default.to_yaml()).expect("our own file"), default);
+    let flags: Vec<String> = VALUES.iter().map(|(key, text)| format!("--{}={text}", spelled(key, '-'))).collect();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).filter(|flag| !flag.contains("kubelet-ca")).collect();
+    let changed = load(&flags, &[], "").expect("valid");
+    assert_eq!(load(&[], &[], &changed.to_yaml()).expect("our own file"), changed);
+}
+
+#[test]
+fn help_names_every_key_with_variable_and_default() {
+    insta::assert_snapshot!(command().term_width(100).render_help());
+    for flag in ["--help", "--version"] {
+        let stop = load(&[flag], &[], "").expect_err("help is no configuration");
+        assert_eq!(stop.report(), 0, "{flag}");
+    }
+}
+
+#[test]
+fn wrong_flags_and_variables_are_refused_by_name() {
+    insta::assert_snapshot!(refused(&["--slot-per-card=3"], &[], ""), @r"
+    error: unexpected argument '--slot-per-card' found
+
+      tip: a similar argument exists: '--slots-per-card'
+
+    Usage: divvy-node --slots-per-card <SLOTS_PER_CARD>
+
+    For more information, try '--help'.
+    ");
+    insta::assert_snapshot!(refused(&["--slots-per-card=0"], &[], ""), @r#"
+    error: invalid value '0' for '--slots-per-card <SLOTS_PER_CARD>': "0" is not a whole number from 1 to 256
+
+    For more information, try '--help'.
+    "#);
+    insta::assert_snapshot!(refused(&[], &[("TIER", "shim")], ""), @r#"environment variable TIER="shim": "shim" can't be served by this build: expected accounting"#);
+    insta::assert_snapshot!(refused(&[], &[("CARD_POLICY", "tight")], ""), @r#"environment variable CARD_POLICY="tight": unknown variant `tight`, expected one of `binpack`, `spread`, `random`, `least-fragmentation`, `topology`"#);
+    assert_eq!(load(&["--tier=mig"], &[], "").expect_err("not served").report(), EX_USAGE);
+}
+
+#[test]
+fn a_variable_of_other_bytes_is_refused() {
+    use std::os::unix::ffi::OsStringExt;
+    let bytes = |name: &str| (name == "NODE_NAME").then(|| OsString::from_vec(vec![b'n', 0xff]));
+    let stop = parse(["divvy-node".into()], bytes).expect_err("not text");
+    assert_eq!(stop.to_string(), r#"environment variable NODE_NAME="n\xFF": not UTF-8"#);
+}
+
+#[test]
+fn a_wrong_file_is_refused_with_key_line_and_column() {
+    let file = |line: &str| refused(&["--node-name=n1"], &[], &format!("version: v1\n{line}\n"));
+    insta::assert_snapshot!(file("slotPerCard: 3"), @"config.yaml: line 2, column 1: slotPerCard: unknown field `slotPerCard`, expected one of version, nodeName, nodeIp, resourceCount, resourceMemory, resourceMemoryPercentage, resourceCores, slotsPerCard, memoryScale, coresScale, defaultMemory, defaultCores, cardPolicy, policySeed, tier, deviceListStrategy, cdiDir, cdiAnnotationPrefix, nvidiaCdiHookPath, driverRoot, driverRootCtrPath, devRoot, devicePluginDir, podResourcesSocket, kubeletUrl, kubeletCa, kubeletCertificate, kubeletTokenFile, kubeletTimeout, stateDir, runDir, kubeletSettleTime, releaseInterval, drainTimeout, nvmlLibrary, sysfsRoot, probeInterval, probeTimeout, ignoredXids, recoverAfter, listenAddress, logLevel, logFormat");
+    insta::assert_snapshot!(file("slotsPerCard: 300"), @r#"config.yaml: line 2, column 15: slotsPerCard: "300" is not a whole number from 1 to 256"#);
+    insta::assert_snapshot!(file("slotsPerCard: [3]"), @"config.yaml: line 2, column 15: slotsPerCard: expected string scalar");
+    insta::assert_snapshot!(file("memoryScale: 1.555"), @r#"config.yaml: line 2, column 14: memoryScale: "1.555" is not a scale from 0.1 to 10 with at most two decimals"#);
+    insta::assert_snapshot!(file("slotsPerCard: 3\nslotsPerCard: 4"), @"config.yaml: line 3, column 1: slotsPerCard: duplicate mapping key: slotsPerCard not allowed here");
+    insta::assert_snapshot!(file("deviceListStrategy: [auto, envvar]"), @r#"config.yaml: line 2, column 21: deviceListStrategy: "auto" is not a strategy that can stand here: expected auto alone, or any of envvar, volume-mounts, cdi-annotations and cdi-cri"#);
+    insta::assert_snapshot!(file("ignoredXids:\n- 13\n- x"), @r#"config.yaml: line 4, column 3: ignoredXids: "x" is not a whole number from 1 to 1023"#);
+    insta::assert_snapshot!(file("ignoredXids: 13"), @r#"config.yaml: line 2, column 1: ignoredXids: invalid type: integer `13`, expected a list such as [a, b] or "a,b""#);
+    insta::assert_snapshot!(file("- a"), @"config.yaml: line 2, column 3: version: while parsing a block mapping, did not find expected key");
+    insta::assert_snapshot!(refused(&[], &[], "slotsPerCard: 3"), @r#"config.yaml: version is missing: the first line should be "version: v1""#);
+    insta::assert_snapshot!(refused(&[], &[], "version: v2"), @"config.yaml: line 1, column 10: version: unknown variant `v2`, expected one of v1");
+}
+
+#[test]
+fn what_must_agree_is_compared() {
+    let node = [("NODE_NAME", "n1")];
+    insta::assert_snapshot!(refused(&[], &[], ""), @"nodeName is missing: set --node-name, the environment variable NODE_NAME or nodeName in the file");
+    insta::assert_snapshot!(refused(&["--resource-cores=nvidia.com/gpu"], &node, ""), @"resource nvidia.com/gpu stands for two amounts: resourceCount, resourceMemory, resourceMemoryPercentage and resourceCores must differ");
+    insta::assert_snapshot!(refused(&["--kubelet-ca=/a", "--kubelet-certificate=/b"], &node, ""), @r#"kubeletCa "/a" and kubeletCertificate "/b" exclude one another: set kubeletCertificate for a self-signed kubelet, else kubeletCa"#);
+}

@@ -1,0 +1,139 @@
+//! Names, paths and addresses as keys have them.
+
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::path::{Component, Path, PathBuf};
+
+use hyper::Uri;
+use serde::{Deserialize, Serialize};
+
+/// Name of a Node: a DNS subdomain (RFC 1123), as the API server demands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct NodeName(String);
+
+/// A path from the root, without `..`: the kubelet and the runtime are told it too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct AbsolutePath(PathBuf);
+
+/// Scheme, host and port of the kubelet's API, without a slash at the end; `https` alone, as a token goes over it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct KubeletUrl(String);
+
+/// Start of an annotation's key: a domain and a slash.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct AnnotationPrefix(String);
+
+// === impl NodeName ===
+
+impl NodeName {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for NodeName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if is_subdomain(&text) {
+            return Ok(Self(text));
+        }
+        Err(format!("\"{text}\" is not a node's name: expected at most 253 lower-case letters, digits, '-' and '.'"))
+    }
+}
+
+// === impl AbsolutePath ===
+
+impl AbsolutePath {
+    pub(super) fn new(path: &'static str) -> Self {
+        Self(path.into())
+    }
+}
+
+impl TryFrom<String> for AbsolutePath {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let path = Path::new(&text);
+        let upwards = path.components().any(|part| part == Component::ParentDir);
+        if path.is_absolute() && !upwards {
+            return Ok(Self(text.into()));
+        }
+        Err(format!("\"{text}\" is not an absolute path: expected one that starts with / and has no .. in it"))
+    }
+}
+
+impl Deref for AbsolutePath {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+// === impl KubeletUrl ===
+
+impl KubeletUrl {
+    /// The kubelet of the node with this address, on its usual port.
+    pub(super) fn of(node: IpAddr) -> Self {
+        let host = if node.is_ipv6() { format!("[{node}]") } else { node.to_string() };
+        Self(format!("https://{host}:10250"))
+    }
+
+    /// The URL, to which paths that begin with a slash can be appended.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for KubeletUrl {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let bare = text.strip_suffix('/').unwrap_or(&text);
+        let legal = |uri: &Uri| {
+            let host = uri.host().is_some_and(|host| !host.is_empty());
+            uri.scheme_str() == Some("https") && host && bare.matches('/').count() == 2 && uri.query().is_none()
+        };
+        match bare.parse() {
+            Ok(uri) if legal(&uri) => Ok(Self(bare.to_owned())),
+            _ => Err(format!("\"{text}\" is not the kubelet's address: expected https://<host>:<port>")),
+        }
+    }
+}
+
+// === impl AnnotationPrefix ===
+
+impl AnnotationPrefix {
+    pub(super) fn of_cdi() -> Self {
+        Self("cdi.k8s.io/".to_owned())
+    }
+
+    /// The prefix, with its slash.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for AnnotationPrefix {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if text.strip_suffix('/').is_some_and(is_subdomain) {
+            return Ok(Self(text));
+        }
+        Err(format!("\"{text}\" is not a prefix: expected a domain and a slash, such as cdi.k8s.io/"))
+    }
+}
+
+/// RFC 1123, as Kubernetes reads it.
+fn is_subdomain(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label = |label: &str| label.starts_with(plain) && label.ends_with(plain);
+    text.len() <= 253 && text.split('.').all(label) && text.chars().all(|c| plain(c) || c == '-' || c == '.')
+}

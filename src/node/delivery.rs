@@ -1,0 +1,297 @@
+//! What `Allocate` answers, and what lies on disk for the container.
+//!
+//! Two directories of each container are mounted, not files: the kubelet answers a restart from its cache, and a runtime
+//! makes a directory of a mount source that is missing. A container without limits in there has none to use.
+
+mod cdi;
+mod directories;
+mod driver;
+mod files;
+pub mod limits;
+mod strategy;
+
+use std::collections::{BTreeSet, HashSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use divvy_contract::{CardId, Share, Tier};
+use divvy_proto::deviceplugin::{ContainerAllocateResponse, Mount};
+
+use directories::Directories;
+pub use directories::LIMITS_FILE;
+pub use limits::{Limits, LimitsError};
+pub use strategy::{Choice, Strategies, Strategy};
+
+/// Where a container finds its limits; read-only.
+pub const LIMITS_MOUNT: &str = "/var/run/divvy/limits";
+/// Where its processes account for what they use; writable.
+pub const REGION_MOUNT: &str = "/var/run/divvy/region";
+
+/// Configuration of delivery; each field is the key of the same name.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the keys say it")]
+pub struct DeliveryOptions {
+    pub run_dir: PathBuf,
+    pub device_list_strategy: Choice,
+    pub cdi_dir: PathBuf,
+    pub cdi_annotation_prefix: String,
+    pub nvidia_cdi_hook_path: PathBuf,
+    pub driver_root: PathBuf,
+    pub driver_root_ctr_path: PathBuf,
+    pub dev_root: PathBuf,
+}
+
+/// What the ledger gives one container.
+#[derive(Clone, Copy, Debug)]
+pub struct Handout<'a> {
+    /// Whose container it is.
+    pub pod: PodRef<'a>,
+    /// The container's name.
+    pub container: &'a str,
+    /// Made at `Allocate`, once per container: lower-case letters, digits and '-', at most 40.
+    pub nonce: &'a str,
+    /// At least one card, each once.
+    pub shares: &'a [(CardId, Share)],
+    /// How the shares are enforced.
+    pub tier: Tier,
+}
+
+/// A pod by all its names.
+#[derive(Clone, Copy, Debug)]
+pub struct PodRef<'a> {
+    /// `metadata.uid`.
+    pub uid: &'a str,
+    /// `metadata.namespace`.
+    pub namespace: &'a str,
+    /// `metadata.name`.
+    pub name: &'a str,
+}
+
+/// A card as the CDI specification names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveredCard {
+    /// Its name.
+    pub id: CardId,
+    /// Number of its node, `/dev/nvidia<minor>`; a card without one can't be given by CDI.
+    pub minor: Option<u32>,
+}
+
+/// Writes the directories and makes the answers. Holds no books: the ledger says what is handed out.
+#[derive(Debug)]
+pub struct Delivery {
+    options: DeliveryOptions,
+    directories: Directories,
+    specification: Mutex<Specification>,
+}
+
+/// What has become of the CDI specification.
+#[derive(Debug)]
+enum Specification {
+    /// It names these cards.
+    Written(BTreeSet<CardId>),
+    /// It isn't there, or is of no use.
+    Missing(String),
+}
+
+/// Why a container can't be given its cards, or not all that belongs to them.
+#[derive(Debug, thiserror::Error)]
+pub enum DeliveryError {
+    /// The nonce becomes part of a path.
+    #[error("nonce {0:?} can't be a directory's name: expected 1 to 40 lower-case letters, digits and '-'")]
+    Nonce(String),
+    /// Names become fields of the limits file.
+    #[error(
+        "{field} {value:?} can't be written to the limits file: expected 1 to 253 letters, digits, '-', '_' and '.'"
+    )]
+    Field {
+        /// Which name.
+        field: &'static str,
+        /// Its text.
+        value: String,
+    },
+    /// The reader would refuse them.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
+    /// Nothing to deliver.
+    #[error("container \"{0}\" has no card to be given")]
+    NoCards(String),
+    /// CDI was asked for by name, so nothing else will do.
+    #[error("card {card} can't be given by CDI, which deviceListStrategy demands: {problem}")]
+    Cdi {
+        /// The first such card.
+        card: CardId,
+        /// What keeps it out of the specification.
+        problem: String,
+    },
+    /// The specification can't be written.
+    #[error(
+        "writing CDI specification {}: {source}: mount cdiDir writable into the daemon's pod, or set deviceListStrategy to volume-mounts",
+        file.display()
+    )]
+    Specification {
+        /// The file.
+        file: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A container's directories can't be made, written or removed.
+    #[error("{doing} {}: {source}: runDir must be a directory that the daemon can write to", path.display())]
+    State {
+        /// The step.
+        doing: &'static str,
+        /// The directory or file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+// === impl Delivery ===
+
+impl Delivery {
+    /// Until [`publish_cards`](Self::publish_cards) no card can be given by CDI.
+    pub fn new(options: DeliveryOptions) -> Self {
+        let unpublished = Specification::Missing("no card is published yet".to_owned());
+        let directories = Directories::new(&options.run_dir);
+        Self { options, directories, specification: Mutex::new(unpublished) }
+    }
+
+    /// Makes the container's directories, writes its limits and answers its `Allocate`. Can be repeated.
+    pub fn prepare(&self, handout: &Handout<'_>) -> Result<ContainerAllocateResponse, DeliveryError> {
+        let cards: Vec<&CardId> = handout.shares.iter().map(|(card, _)| card).collect();
+        let strategies = self.strategies_for(&cards)?;
+        self.write_limits(handout)?;
+        let [limits, region] = self.directories.of(handout.nonce)?.mounted();
+        let mount = |container_path: &str, host_path: &Path, read_only: bool| Mount {
+            container_path: container_path.to_owned(),
+            host_path: host_path.display().to_string(),
+            read_only,
+        };
+        let mounts = vec![mount(LIMITS_MOUNT, &limits, true), mount(REGION_MOUNT, &region, false)];
+        let mut answer = ContainerAllocateResponse { mounts, ..ContainerAllocateResponse::default() };
+        strategy::deliver(&strategies, &cards, &self.options.cdi_annotation_prefix, handout.nonce, &mut answer);
+        Ok(answer)
+    }
+
+    /// Writes the container's limits, and its directories where they are gone.
+    pub fn write_limits(&self, handout: &Handout<'_>) -> Result<(), DeliveryError> {
+        self.directories.write(handout.nonce, &Limits::try_from(handout)?)
+    }
+
+    /// Removes the directories of a container that has ended; `false` if there were none.
+    pub fn remove(&self, nonce: &str) -> Result<bool, DeliveryError> {
+        self.directories.remove(nonce)
+    }
+
+    /// The nonce of the directories that a container was given, by what its limits say.
+    pub fn find(&self, pod_uid: &str, container: &str) -> Option<String> {
+        self.directories.find(pod_uid, container)
+    }
+
+    /// Removes the directories of containers that aren't `live`, and says which; what can't be removed is logged.
+    pub fn sweep(&self, live: &HashSet<String>) -> Result<Vec<String>, DeliveryError> {
+        self.directories.sweep(live)
+    }
+
+    /// Writes the CDI specification for these cards, if a strategy may use it and its content has changed.
+    ///
+    /// After an error, or where the driver's files aren't found, `auto` stands for `volume-mounts`.
+    pub fn publish_cards(&self, cards: &[DeliveredCard]) -> Result<(), DeliveryError> {
+        let automatic = match &self.options.device_list_strategy {
+            Choice::These(strategies) if !strategies.iter().any(|strategy| strategy.is_cdi()) => return Ok(()),
+            choice => *choice == Choice::Auto,
+        };
+        let draft = cdi::Draft::new(&self.options, cards);
+        let (specification, outcome) = match draft.lacks {
+            Some(problem) if automatic => (Specification::Missing(problem), Ok(())),
+            _ => match self.write_specification(&draft.spec) {
+                Ok(()) => (Specification::Written(draft.cards), Ok(())),
+                Err(error) => (Specification::Missing(error.to_string()), Err(error)),
+            },
+        };
+        *self.specification.lock().unwrap_or_else(PoisonError::into_inner) = specification;
+        outcome
+    }
+
+    /// The strategies in effect, for logs, metrics and `/config`.
+    pub fn strategies(&self) -> Strategies {
+        match &self.options.device_list_strategy {
+            Choice::These(strategies) => Strategies::new(strategies.clone(), "configured".to_owned()),
+            Choice::Auto => match &*self.specification.lock().unwrap_or_else(PoisonError::into_inner) {
+                Specification::Written(_) => {
+                    Strategies::new([Strategy::CdiCri].into(), "auto: the CDI specification is written".to_owned())
+                }
+                Specification::Missing(problem) => {
+                    Strategies::new([Strategy::VolumeMounts].into(), format!("auto: no CDI specification: {problem}"))
+                }
+            },
+        }
+    }
+
+    /// The strategies for one container: `auto` falls back where any of its cards has no CDI name.
+    fn strategies_for(&self, cards: &[&CardId]) -> Result<BTreeSet<Strategy>, DeliveryError> {
+        let unnamed = self.unnamed(cards);
+        match (&self.options.device_list_strategy, unnamed) {
+            (Choice::Auto, None) => Ok([Strategy::CdiCri].into()),
+            (Choice::Auto, Some(_)) => Ok([Strategy::VolumeMounts].into()),
+            (Choice::These(strategies), Some((card, problem))) if strategies.iter().any(|s| s.is_cdi()) => {
+                Err(DeliveryError::Cdi { card, problem })
+            }
+            (Choice::These(strategies), _) => Ok(strategies.clone()),
+        }
+    }
+
+    /// The first card that the specification doesn't name, and why.
+    fn unnamed(&self, cards: &[&CardId]) -> Option<(CardId, String)> {
+        let (card, problem) = match &*self.specification.lock().unwrap_or_else(PoisonError::into_inner) {
+            Specification::Missing(problem) => (cards.first(), problem.clone()),
+            Specification::Written(named) => {
+                (cards.iter().find(|card| !named.contains(**card)), "its device node is not known".to_owned())
+            }
+        };
+        card.map(|card| ((*card).clone(), problem))
+    }
+
+    fn write_specification(&self, spec: &cdi::Spec) -> Result<(), DeliveryError> {
+        let file = self.options.cdi_dir.join(cdi::FILE_NAME);
+        let text = serde_json::to_string_pretty(spec).expect("texts and numbers always serialise") + "\n";
+        if fs::read_to_string(&file).is_ok_and(|written| written == text) {
+            return Ok(());
+        }
+        fs::create_dir_all(&self.options.cdi_dir)
+            .and_then(|()| files::replace(&file, &text))
+            .map_err(|source| DeliveryError::Specification { file, source })
+    }
+}
+
+// === impl Limits ===
+
+impl TryFrom<&Handout<'_>> for Limits {
+    type Error = DeliveryError;
+
+    fn try_from(handout: &Handout<'_>) -> Result<Self, DeliveryError> {
+        let Handout { pod, container, shares, tier, .. } = *handout;
+        let field = |field, value: &str| {
+            let legal = limits::is_field(value);
+            legal.then(|| value.to_owned()).ok_or_else(|| DeliveryError::Field { field, value: value.to_owned() })
+        };
+        let container = field("container name", container)?;
+        if shares.is_empty() {
+            return Err(DeliveryError::NoCards(container));
+        }
+        limits::check_unique(shares)?;
+        Ok(Self {
+            tier,
+            pod_uid: field("pod UID", pod.uid)?,
+            namespace: field("namespace", pod.namespace)?,
+            pod: field("pod name", pod.name)?,
+            container,
+            cards: shares.to_vec(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! `/metrics`, `/healthz`, `/readyz` and `/config` for whoever runs the node.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::kubelet::plugin::{SharedAllocator, lock};
+
+/// What the pages are made from.
+#[derive(Debug)]
+pub struct Pages {
+    /// For `/metrics`.
+    pub registry: Registry,
+    /// For `/readyz`.
+    pub allocator: SharedAllocator,
+    /// For `/readyz`.
+    pub registered: watch::Receiver<bool>,
+    /// For `/config`: the effective configuration as YAML.
+    pub config: String,
+}
+
+/// Serves the pages until `stop`.
+pub async fn serve(listener: TcpListener, pages: Pages, stop: CancellationToken) -> std::io::Result<()> {
+    let router = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/config", get(config))
+        .with_state(Arc::new(pages));
+    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+}
+
+async fn metrics(State(pages): State<Arc<Pages>>) -> Response {
+    let mut text = String::new();
+    match prometheus_client::encoding::text::encode(&mut text, &pages.registry) {
+        Ok(()) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("metrics: {error}\n")).into_response(),
+    }
+}
+
+/// Ready: the kubelet has us registered and NVML has shown its cards. Otherwise 503 and what is missing, a line each.
+async fn ready(State(pages): State<Arc<Pages>>) -> Response {
+    let mut missing = Vec::new();
+    if !*pages.registered.borrow() {
+        missing.push("not registered with the kubelet".to_owned());
+    }
+    missing.extend(lock(&pages.allocator).inventory().problem.clone());
+    if missing.is_empty() {
+        return "ok\n".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, missing.join("\n") + "\n").into_response()
+}
+
+async fn config(State(pages): State<Arc<Pages>>) -> String {
+    pages.config.clone()
+}

@@ -1,0 +1,278 @@
+//! Which container an Allocate is for. The kubelet doesn't say; it is found by elimination, or the allocation fails.
+//!
+//! The kubelet admits pods one after another and lists a pod just before it asks for its devices. Of all listed pods
+//! the one under admission is therefore the only one with a container that lacks its devices, once those are left out
+//! that can't be under admission: Failed or Succeeded, past a container's start, refused by us, or passed over while
+//! another pod was served (reference: Kubernetes `pkg/kubelet`, `HandlePodAdditions` and `devicemanager.Allocate`).
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+
+use divvy_contract::quantity::parse_count;
+use divvy_contract::{ContainerKind, ContainerSpec, ResourceName, SlotId};
+
+use crate::kubelet::client::PodList;
+use crate::kubelet::pods::{ContainerState, Phase, PodView};
+use crate::ledger::{Book, Part};
+
+/// What is known since the kubelet last registered us.
+#[derive(Debug, Default)]
+pub struct Session {
+    /// Pods that we refused; the kubelet fails them for good. By UID.
+    refused: HashSet<String>,
+    /// Pods that lacked devices while another pod was served: their admission ended elsewhere. By UID.
+    passed_over: HashSet<String>,
+    /// Containers that were served, by UID and name: the kubelet won't ask for them again.
+    served: HashSet<(String, String)>,
+    /// Pods on the last list, by UID, and the connection it came over.
+    listed: (Option<SocketAddr>, HashSet<String>),
+}
+
+/// The container that is being served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subject<'a> {
+    /// Its pod.
+    pub pod: &'a PodView,
+    /// Its position in the pod's admission order.
+    pub container: usize,
+}
+
+/// Why a container isn't known for certain.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unresolved {
+    /// No listed pod lacks what is asked for.
+    #[error(
+        "no listed pod has a container that lacks {wanted} {resource}: the pod was deleted during its admission, or the kubelet's pod list is stale; recreate the pod"
+    )]
+    Nobody {
+        /// Devices asked for.
+        wanted: usize,
+        /// The resource.
+        resource: ResourceName,
+    },
+    /// Several do.
+    #[error("cannot tell which pod is being admitted, all of these lack {wanted} {resource}: {}; recreate the pod", .pods.join(", "))]
+    Ambiguous {
+        /// Devices asked for.
+        wanted: usize,
+        /// The resource.
+        resource: ResourceName,
+        /// `namespace/name` of each.
+        pods: Vec<String>,
+    },
+}
+
+/// Finds the container that lacks `wanted` devices of `resource`.
+pub fn resolve<'a>(
+    pods: &'a [PodView],
+    book: &Book,
+    session: &Session,
+    resource: &ResourceName,
+    wanted: usize,
+) -> Result<Subject<'a>, Unresolved> {
+    let lacking = |pod: &'a PodView| {
+        let container = session.could_be_under_admission(pod).then(|| first_lacking(pod, book, resource)).flatten()?;
+        (devices(&pod.containers[container], resource) == wanted).then_some(Subject { pod, container })
+    };
+    only_one(&pods.iter().filter_map(lacking).collect::<Vec<_>>(), resource, wanted)
+}
+
+/// Finds the container whose slots are to be proposed: one that the kubelet forgot comes before its pod's later ones, and
+/// counts where nobody else lacks anything. Says whether it was forgotten.
+pub fn resolve_choice<'a>(
+    pods: &'a [PodView],
+    book: &Book,
+    session: &Session,
+    resource: &ResourceName,
+    wanted: usize,
+    offered: impl Fn(&SlotId) -> bool,
+) -> Result<(Subject<'a>, bool), Unresolved> {
+    let forgotten = forgotten(pods, book, session, wanted, offered);
+    let (subject, again) = match resolve(pods, book, session, resource, wanted) {
+        Ok(found) => {
+            let earlier = |other: &&Subject<'_>| other.pod.uid == found.pod.uid && other.container < found.container;
+            let earlier = forgotten.iter().find(earlier).copied();
+            (earlier.unwrap_or(found), earlier.is_some())
+        }
+        Err(Unresolved::Nobody { .. }) => (only_one(&forgotten, resource, wanted)?, true),
+        Err(ambiguous) => return Err(ambiguous),
+    };
+    // Whether the kubelet knows of a container whose slots it has handed to others can't be told.
+    let bare = |earlier: &ContainerSpec| {
+        let parts = waiting_parts(subject.pod, earlier, book, session);
+        parts.len() == wanted && parts.iter().any(|part| part.slot.is_none())
+    };
+    if subject.pod.containers[..subject.container].iter().any(bare) {
+        let pods = vec![subject.pod.to_string()];
+        return Err(Unresolved::Ambiguous { wanted, resource: resource.clone(), pods });
+    }
+    Ok((subject, again))
+}
+
+/// What the container holds, if the kubelet may ask for it: it doesn't run and wasn't served since we were registered.
+fn waiting_parts<'a>(pod: &PodView, container: &ContainerSpec, book: &'a Book, session: &Session) -> &'a [Part] {
+    let runs = pod.states.get(&container.name) == Some(&ContainerState::Running);
+    let over = runs || session.has_served(pod, container);
+    let holding = book.pod(&pod.uid).and_then(|entry| entry.holding(&container.name)).filter(|_| !over);
+    holding.map_or(&[][..], |holding| &holding.parts)
+}
+
+/// Finds the container that the kubelet asks for a second time, because it lost its checkpoint: the first of its pod's
+/// `forgotten` ones, which are those [`suspects`] of whose devices the kubelet has no record.
+pub fn resolve_again<'a>(
+    forgotten: &[Subject<'a>],
+    book: &Book,
+    resource: &ResourceName,
+    wanted: usize,
+) -> Result<Subject<'a>, Unresolved> {
+    let mut found = forgotten.to_vec();
+    found.dedup_by_key(|subject| subject.pod.uid.as_str());
+    found.retain(|subject| subject.held(book) == wanted);
+    only_one(&found, resource, wanted)
+}
+
+/// Containers in our books that the kubelet may be asking for again: of live pods, not running (those it leaves alone),
+/// not served since it registered us.
+///
+/// Where it asks for slots of an init container it has that one on record: only containers after it can be meant. If the
+/// record is older than our registration the checkpoint wasn't lost, only perhaps the last answer, with the kubelet that
+/// waited for it.
+pub fn suspects<'a>(pods: &'a [PodView], book: &Book, session: &Session, slots: &[SlotId]) -> Vec<Subject<'a>> {
+    let of_pod = |pod: &'a PodView| {
+        let entry = book.pod(&pod.uid).filter(|_| !pod.has_ended())?;
+        let parts =
+            |container: &ContainerSpec| entry.holding(&container.name).map_or(&[][..], |holding| &holding.parts);
+        let lends = |init: &ContainerSpec| {
+            let mut lent = parts(init).iter().filter_map(Part::slot_id);
+            init.kind == ContainerKind::Init && lent.any(|slot| slots.contains(&slot))
+        };
+        let first = match pod.containers.iter().position(lends) {
+            None => 0,
+            Some(init) if session.has_served(pod, &pod.containers[init]) => init + 1,
+            Some(_) => pod.containers.iter().rposition(|container| !parts(container).is_empty())?,
+        };
+        let waits = |container: &ContainerSpec| !waiting_parts(pod, container, book, session).is_empty();
+        let waiting = (first..pod.containers.len()).filter(|container| waits(&pod.containers[*container]));
+        Some(waiting.map(|container| Subject { pod, container }).collect::<Vec<_>>())
+    };
+    pods.iter().filter_map(of_pod).flatten().collect()
+}
+
+/// Containers in our books of which the kubelet shows by its question that it has no record: it offers slots that they
+/// hold as free ones. Of each pod the first, which is the one that it asks for.
+pub fn forgotten<'a>(
+    pods: &'a [PodView],
+    book: &Book,
+    session: &Session,
+    wanted: usize,
+    offered: impl Fn(&SlotId) -> bool,
+) -> Vec<Subject<'a>> {
+    let forgotten = |pod: &'a PodView| {
+        let is_forgotten = |container: &ContainerSpec| {
+            let parts = waiting_parts(pod, container, book, session);
+            parts.iter().filter_map(Part::slot_id).any(|slot| offered(&slot))
+        };
+        let over = matches!(pod.phase, Phase::Failed | Phase::Succeeded) || session.refused.contains(&pod.uid);
+        let container = pod.containers.iter().position(is_forgotten).filter(|_| !over)?;
+        let subject = Subject { pod, container };
+        (subject.held(book) == wanted).then_some(subject)
+    };
+    pods.iter().filter_map(forgotten).collect()
+}
+
+fn only_one<'a>(found: &[Subject<'a>], resource: &ResourceName, wanted: usize) -> Result<Subject<'a>, Unresolved> {
+    match found {
+        [subject] => Ok(*subject),
+        [] => Err(Unresolved::Nobody { wanted, resource: resource.clone() }),
+        _ => {
+            let pods = found.iter().map(|subject| subject.pod.to_string()).collect();
+            Err(Unresolved::Ambiguous { wanted, resource: resource.clone(), pods })
+        }
+    }
+}
+
+/// The first container, in admission order, that asks for devices and has none.
+fn first_lacking(pod: &PodView, book: &Book, resource: &ResourceName) -> Option<usize> {
+    let entry = book.pod(&pod.uid);
+    let holds = |name: &str| entry.is_some_and(|entry| entry.holding(name).is_some());
+    let lacks = |container: &ContainerSpec| devices(container, resource) > 0 && !holds(&container.name);
+    pod.containers.iter().position(lacks)
+}
+
+/// Devices that a container asks the kubelet for. What the API server took is a whole number.
+fn devices(container: &ContainerSpec, resource: &ResourceName) -> usize {
+    let count = container.limits.get(resource.as_str()).and_then(|text| parse_count(text).ok());
+    count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
+}
+
+// === impl Subject ===
+
+impl Subject<'_> {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.pod.containers[self.container].name
+    }
+
+    /// Cards that the books give it.
+    pub fn held(&self, book: &Book) -> usize {
+        let holding = book.pod(&self.pod.uid).and_then(|entry| entry.holding(self.name()));
+        holding.map_or(0, |holding| holding.parts.len())
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    /// The kubelet has restarted. What we refused stays refused.
+    pub fn begin(&mut self) {
+        self.passed_over.clear();
+        self.served.clear();
+    }
+
+    /// The pod was refused.
+    pub fn refuse(&mut self, uid: &str) {
+        self.refused.insert(uid.to_owned());
+    }
+
+    /// This container is the one under admission, so no other listed pod is.
+    pub fn found(&mut self, subject: Subject<'_>, pods: &[PodView], book: &Book, resource: &ResourceName) {
+        let lacking = |other: &&PodView| other.uid != subject.pod.uid && first_lacking(other, book, resource).is_some();
+        self.passed_over.extend(pods.iter().filter(lacking).map(|other| other.uid.clone()));
+    }
+
+    /// This container got its devices.
+    pub fn served(&mut self, uid: &str, container: &str) {
+        self.served.insert((uid.to_owned(), container.to_owned()));
+    }
+
+    /// Pods, by UID, that the kubelet at the other end of this connection has listed before. What is missing from its
+    /// next list has ended: a kubelet lists pods from their arrival to their end, once it lists them at all.
+    pub fn seen(&self, connection: Option<SocketAddr>) -> HashSet<String> {
+        let (known, pods) = &self.listed;
+        if connection.is_some() && connection == *known { pods.clone() } else { HashSet::new() }
+    }
+
+    /// Takes over the kubelet's list, and drops what is remembered of pods that aren't on it any more.
+    pub fn follow(&mut self, list: &PodList) {
+        let Self { refused, passed_over, served, listed } = self;
+        *listed = (list.connection, list.pods.iter().map(|pod| pod.uid.clone()).collect());
+        let (_, listed) = listed;
+        refused.retain(|uid| listed.contains(uid));
+        passed_over.retain(|uid| listed.contains(uid));
+        served.retain(|(uid, _)| listed.contains(uid));
+    }
+
+    fn has_served(&self, pod: &PodView, container: &ContainerSpec) -> bool {
+        self.served.contains(&(pod.uid.clone(), container.name.clone()))
+    }
+
+    fn could_be_under_admission(&self, pod: &PodView) -> bool {
+        !matches!(pod.phase, Phase::Failed | Phase::Succeeded)
+            && !pod.has_started()
+            && !self.refused.contains(&pod.uid)
+            && !self.passed_over.contains(&pod.uid)
+    }
+}
+
+#[cfg(test)]
+mod tests;

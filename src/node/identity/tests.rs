@@ -1,0 +1,149 @@
+use divvy_contract::{Claim, ContainerClaim, ContainerKind, Memory, ResourceNames};
+
+use super::*;
+use crate::ledger::{Holding, Ledger, Nonce, Origin, Part};
+
+/// A pod whose app containers ask for these numbers of devices.
+fn mk_pod(name: &str, devices: &[usize]) -> PodView {
+    let container = |(index, count): (usize, &usize)| ContainerSpec {
+        name: format!("c{index}"),
+        kind: ContainerKind::App,
+        index,
+        limits: [("nvidia.com/gpu".to_owned(), count.to_string())].into(),
+    };
+    PodView {
+        uid: format!("uid-{name}"),
+        namespace: "ns".into(),
+        name: name.into(),
+        annotations: [].into(),
+        containers: devices.iter().enumerate().map(container).collect(),
+        phase: Phase::Pending,
+        states: [].into(),
+    }
+}
+
+struct Fixture {
+    ledger: Ledger,
+    session: Session,
+    _dir: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (ledger, _) = Ledger::open(dir.path()).expect("an empty ledger");
+        Self { ledger, session: Session::default(), _dir: dir }
+    }
+
+    fn book(&mut self, pod: &PodView, container: &str, slot: u32) {
+        let claim = |spec: &ContainerSpec| ContainerClaim {
+            name: spec.name.clone(),
+            kind: spec.kind,
+            claim: Some(Claim::whole(1)),
+        };
+        let claims: Vec<_> = pod.containers.iter().map(claim).collect();
+        let share = Claim::whole(1).share_on(Memory::mib(1000));
+        let part = Part { card: "GPU-a".parse().expect("uuid"), slot: Some(slot), share };
+        let holding = Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated };
+        self.ledger.allocate(&pod.reference(), &claims, container, holding).expect("booked");
+    }
+
+    fn resolve(&self, pods: &[PodView], wanted: usize) -> Result<(String, usize), Unresolved> {
+        let found = resolve(pods, self.ledger.book(), &self.session, &ResourceNames::default().count, wanted)?;
+        Ok((found.pod.name.clone(), found.container))
+    }
+}
+
+fn nobody(wanted: usize) -> Unresolved {
+    Unresolved::Nobody { wanted, resource: ResourceNames::default().count }
+}
+
+#[test]
+fn the_only_pod_that_lacks_devices_is_under_admission() {
+    let mut fixture = Fixture::new();
+    let pods = [mk_pod("served", &[1]), mk_pod("plain", &[0]), mk_pod("new", &[0, 1, 1])];
+    fixture.book(&pods[0], "c0", 0);
+    assert_eq!(fixture.resolve(&pods, 1), Ok(("new".into(), 1)), "its first container that asks for any");
+    fixture.book(&pods[2], "c1", 1);
+    assert_eq!(fixture.resolve(&pods, 1), Ok(("new".into(), 2)), "then the next");
+    fixture.book(&pods[2], "c2", 2);
+    assert_eq!(fixture.resolve(&pods, 1), Err(nobody(1)));
+}
+
+#[test]
+fn the_number_of_devices_has_to_match() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.resolve(&[mk_pod("two", &[2])], 1), Err(nobody(1)));
+    assert_eq!(fixture.resolve(&[mk_pod("two", &[2]), mk_pod("one", &[1])], 1), Ok(("one".into(), 0)));
+}
+
+#[test]
+fn two_that_lack_the_same_are_never_guessed_between() {
+    let fixture = Fixture::new();
+    let error = fixture.resolve(&[mk_pod("a", &[1]), mk_pod("b", &[1])], 1).expect_err("ambiguous");
+    assert_eq!(
+        error.to_string(),
+        "cannot tell which pod is being admitted, all of these lack 1 nvidia.com/gpu: ns/a, ns/b; recreate the pod"
+    );
+}
+
+#[test]
+fn pods_that_cannot_be_under_admission_are_left_out() {
+    let mut fixture = Fixture::new();
+    let new = mk_pod("new", &[1]);
+    let with = |phase, state: Option<ContainerState>| {
+        let states = state.map(|state| ("c0".to_owned(), state)).into_iter().collect();
+        PodView { phase, states, ..mk_pod("old", &[1]) }
+    };
+    for old in [
+        with(Phase::Failed, None),
+        with(Phase::Succeeded, None),
+        with(Phase::Running, None),
+        with(Phase::Pending, Some(ContainerState::Running)),
+        with(Phase::Pending, Some(ContainerState::Waiting { started_before: true })),
+    ] {
+        assert_eq!(fixture.resolve(&[old.clone(), new.clone()], 1), Ok(("new".into(), 0)), "{old:?}");
+    }
+    let waiting = with(Phase::Pending, Some(ContainerState::Waiting { started_before: false }));
+    assert!(fixture.resolve(&[waiting.clone(), new.clone()], 1).is_err(), "not started yet: may be under admission");
+    fixture.session.refuse(&waiting.uid);
+    assert_eq!(fixture.resolve(&[waiting, new], 1), Ok(("new".into(), 0)), "refused by us");
+}
+
+#[test]
+fn a_pod_passed_over_is_left_out_until_the_kubelet_restarts() {
+    let mut fixture = Fixture::new();
+    let resource = ResourceNames::default().count;
+    let pods = [mk_pod("gone-elsewhere", &[2]), mk_pod("a", &[1])];
+    let found = resolve(&pods, fixture.ledger.book(), &fixture.session, &resource, 1).expect("a alone lacks one");
+    fixture.session.found(found, &pods, fixture.ledger.book(), &resource);
+    fixture.book(&pods[1], "c0", 0);
+    let pods = [&pods[..], &[mk_pod("b", &[2])]].concat();
+    assert_eq!(fixture.resolve(&pods, 2), Ok(("b".into(), 0)));
+    fixture.session.begin();
+    assert!(matches!(fixture.resolve(&pods, 2), Err(Unresolved::Ambiguous { .. })));
+}
+
+#[test]
+fn a_kubelet_without_checkpoint_may_ask_again_for_what_does_not_run() {
+    let mut fixture = Fixture::new();
+    let resource = ResourceNames::default().count;
+    let mut pods = vec![mk_pod("crashing", &[1]), mk_pod("running", &[1])];
+    for (pod, state, slot) in
+        [(0, ContainerState::Waiting { started_before: true }, 0), (1, ContainerState::Running, 1)]
+    {
+        pods[pod].phase = Phase::Running;
+        pods[pod].states.insert("c0".into(), state);
+        fixture.book(&pods[pod].clone(), "c0", slot);
+    }
+    let asked = ["GPU-0::7".parse().expect("a slot")];
+    let suspects = suspects(&pods, fixture.ledger.book(), &fixture.session, &asked);
+    assert_eq!(suspects, [Subject { pod: &pods[0], container: 0 }], "running containers are left alone");
+    assert!(resolve_again(&[], fixture.ledger.book(), &resource, 1).is_err(), "the kubelet knows its devices");
+    assert_eq!(resolve_again(&suspects, fixture.ledger.book(), &resource, 1), Ok(suspects[0]));
+    fixture.session.served("uid-crashing", "c0");
+    assert!(
+        super::suspects(&pods, fixture.ledger.book(), &fixture.session, &asked).is_empty(),
+        "asked once, not twice"
+    );
+}

@@ -1,0 +1,243 @@
+//! The thread that decides: takes the reports, starts what is missing, publishes.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use divvy_contract::CardId;
+use nvml_wrapper::Nvml;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::leash::{self, Holder};
+use super::links::LinkTable;
+use super::nvml::{ProbeError, Sample};
+use super::roster::Roster;
+use super::threads::{self, CardWatch, DriverWatch, Mail};
+use super::{Driver, Inventory, InventoryOptions};
+
+/// How long the keeper sleeps when no call is under way.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// What the keeper is told.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// To end.
+    Stop,
+    /// By the thread that keeps NVML open.
+    Driver(DriverReport),
+    /// By a thread that was started for this opening of NVML.
+    Card(u64, CardReport),
+}
+
+/// About NVML as a whole.
+#[derive(Debug)]
+pub(super) enum DriverReport {
+    /// NVML is open; its threads keep it so.
+    Opened(Weak<Nvml>, Driver),
+    /// The number of cards.
+    Counted(Result<u32, String>),
+    /// NVML can't be opened, or was closed.
+    Refused(String),
+}
+
+/// About cards.
+#[derive(Debug)]
+pub(super) enum CardReport {
+    /// What is at an index.
+    Found(u32, Result<CardId, String>),
+    /// What a probe learned.
+    Probed(CardId, Result<Sample, ProbeError>),
+    /// The card's driver reported this XID.
+    Xid(CardId, u64),
+    /// Links between cards.
+    Linked(LinkTable),
+}
+
+struct Keeper {
+    options: InventoryOptions,
+    roster: Roster,
+    inventories: watch::Sender<Arc<Inventory>>,
+    messages: Sender<Message>,
+    /// Which opening of NVML reports are taken from.
+    session: u64,
+    nvml: Weak<Nvml>,
+    /// The threads of this opening.
+    threads: Vec<Holder>,
+}
+
+/// Starts the keeper. Without one (the machine has no thread to spare) the inventory stays as it is, empty, and its
+/// receivers see that nobody publishes.
+pub(super) fn start(
+    options: InventoryOptions,
+    inventories: watch::Sender<Arc<Inventory>>,
+    messages: Sender<Message>,
+    inbox: Receiver<Message>,
+) -> Option<JoinHandle<()>> {
+    let keeper = Keeper {
+        roster: Roster::new(Instant::now(), &options),
+        options,
+        inventories,
+        messages,
+        session: 0,
+        nvml: Weak::new(),
+        threads: Vec::new(),
+    };
+    match threads::spawn("inventory", move || keeper.run(&inbox)) {
+        Ok(thread) => Some(thread),
+        Err(error) => {
+            warn!(%error, "can't start the inventory");
+            None
+        }
+    }
+}
+
+fn no_thread(error: &io::Error) -> String {
+    format!("can't start a thread: {error}")
+}
+
+/// Says what has changed, once.
+fn log_changes(last: &Inventory, next: &Inventory) {
+    if last.problem != next.problem {
+        if let Some(problem) = &next.problem {
+            warn!(problem, "not all cards can be listed");
+        } else {
+            info!(cards = next.cards.len(), driver = ?next.driver, "all cards are listed");
+        }
+    }
+    for card in &next.cards {
+        let before = last.cards.iter().find(|before| before.id == card.id).map(|before| &before.health);
+        match (before, card.health.is_healthy()) {
+            (Some(before), _) if *before == card.health => {}
+            (None, true) => info!(card = %card.id, model = card.model, memory = %card.memory, "a new card"),
+            (Some(_), true) => info!(card = %card.id, "the card is healthy again"),
+            (_, false) => warn!(card = %card.id, health = %card.health, "the card takes no new shares"),
+        }
+    }
+}
+
+// === impl Keeper ===
+
+impl Keeper {
+    fn run(mut self, inbox: &Receiver<Message>) {
+        let (_held, leash) = leash::leash();
+        self.start_driver_watch(leash);
+        loop {
+            let sleep = self.roster.next_expiry().map_or(IDLE, |at| at.saturating_duration_since(Instant::now()));
+            let message = inbox.recv_timeout(sleep);
+            let now = Instant::now();
+            match message {
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Message::Driver(report)) => self.take_driver_report(now, report),
+                Ok(Message::Card(session, report)) if session == self.session => self.take_card_report(now, report),
+                // Of an earlier opening, or nothing at all.
+                Ok(Message::Card(..)) | Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.roster.expire(now);
+            self.start_linking(now);
+            self.publish();
+        }
+    }
+
+    fn take_driver_report(&mut self, now: Instant, report: DriverReport) {
+        match report {
+            DriverReport::Opened(nvml, driver) => {
+                self.nvml = nvml;
+                self.roster.opened(now, driver);
+                for card in self.roster.cards() {
+                    self.watch_card(now, &card);
+                }
+            }
+            DriverReport::Counted(count) => {
+                self.roster.counted(now, count);
+                for index in self.roster.start_finders(now) {
+                    self.find(index);
+                }
+            }
+            DriverReport::Refused(reason) => {
+                self.session += 1;
+                self.threads.clear();
+                self.roster.refused(now, reason);
+            }
+        }
+    }
+
+    fn take_card_report(&mut self, now: Instant, report: CardReport) {
+        match report {
+            CardReport::Found(index, found) => {
+                if let Some(card) = self.roster.found(index, found) {
+                    self.watch_card(now, &card);
+                }
+            }
+            CardReport::Probed(card, probed) => self.roster.probed(now, &card, probed),
+            CardReport::Xid(card, xid) => self.roster.xid(now, &card, xid),
+            CardReport::Linked(table) => self.roster.linked(table),
+        }
+    }
+
+    /// Publishes what has changed. The first cards are published together, so that nobody takes a part for the whole.
+    fn publish(&self) {
+        let last = self.inventories.borrow().clone();
+        let next = self.roster.inventory();
+        if *last == next || (last.cards.is_empty() && !self.roster.is_settled()) {
+            return;
+        }
+        log_changes(&last, &next);
+        self.inventories.send_replace(Arc::new(next));
+    }
+
+    fn mail(&self) -> Mail {
+        Mail { session: self.session, messages: self.messages.clone() }
+    }
+
+    fn start_driver_watch(&mut self, leash: leash::Leash) {
+        let watch = DriverWatch {
+            library: self.options.library(),
+            interval: self.options.probe_interval,
+            messages: self.messages.clone(),
+            leash,
+        };
+        if let Err(error) = threads::spawn("nvml-driver", move || watch.run()) {
+            self.roster.refused(Instant::now(), no_thread(&error));
+        }
+    }
+
+    fn watch_card(&mut self, now: Instant, card: &CardId) {
+        let Some(nvml) = self.nvml.upgrade() else { return };
+        let (held, leash) = leash::leash();
+        let watch = CardWatch {
+            card: card.clone(),
+            nvml,
+            sysfs: self.options.sysfs_root.clone(),
+            interval: self.options.probe_interval,
+            mail: self.mail(),
+            leash,
+        };
+        match threads::spawn("nvml-card", move || watch.run()) {
+            Ok(_detached) => {
+                self.threads.push(held);
+                self.roster.watched(now, card);
+            }
+            Err(error) => self.roster.unwatched(now, card, no_thread(&error)),
+        }
+    }
+
+    fn find(&mut self, index: u32) {
+        let Some(nvml) = self.nvml.upgrade() else { return };
+        let mail = self.mail();
+        if let Err(error) = threads::spawn("nvml-find", move || threads::find(&nvml, index, &mail)) {
+            self.roster.lookup_failed(index, no_thread(&error));
+        }
+    }
+
+    fn start_linking(&mut self, now: Instant) {
+        let Some(cards) = self.roster.start_linking(now) else { return };
+        let Some(nvml) = self.nvml.upgrade() else { return };
+        let mail = self.mail();
+        if threads::spawn("nvml-links", move || threads::link(&nvml, &cards, &mail)).is_err() {
+            self.roster.linked(LinkTable::default());
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! What is known of driver and cards: reports and times in, an [`Inventory`] out.
+
+mod card;
+mod driver;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use divvy_contract::CardId;
+
+use super::links::LinkTable;
+use super::nvml::{ProbeError, Sample};
+use super::{Driver, Inventory, InventoryOptions};
+use crate::health::{HealthOptions, Observation};
+use card::Card;
+use driver::DriverState;
+
+/// More than any machine has; a count above it is nonsense.
+const MAX_CARDS: u32 = 128;
+
+/// Everything that the keeper knows.
+#[derive(Debug)]
+pub(super) struct Roster {
+    interval: Duration,
+    timeout: Duration,
+    health: HealthOptions,
+    driver: DriverState,
+    /// Look-ups by index that run, or that failed.
+    finders: BTreeMap<u32, Finder>,
+    /// Every card that was ever found.
+    cards: BTreeMap<CardId, Card>,
+    links: LinkTable,
+    /// Cards whose links were read since NVML was opened.
+    linked: BTreeSet<CardId>,
+    linking: Option<Call>,
+}
+
+/// A call, or a row of calls, that has not come back. It may begin in the future, when the thread has slept.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    since: Instant,
+    /// It has taken too long, and that was noted.
+    overdue: bool,
+}
+
+#[derive(Debug, Default)]
+struct Finder {
+    /// The look-up that runs.
+    call: Option<Call>,
+    /// What the last one said; it stands until another one says something else.
+    error: Option<String>,
+}
+
+// === impl Roster ===
+
+impl Roster {
+    /// Nothing known; the driver is asked from `at` on.
+    pub(super) fn new(at: Instant, options: &InventoryOptions) -> Self {
+        Self {
+            interval: options.probe_interval,
+            timeout: options.probe_timeout,
+            health: options.health.clone(),
+            driver: DriverState::asked(at),
+            finders: BTreeMap::new(),
+            cards: BTreeMap::new(),
+            links: LinkTable::default(),
+            linked: BTreeSet::new(),
+            linking: None,
+        }
+    }
+
+    /// Every card that was ever found.
+    pub(super) fn cards(&self) -> Vec<CardId> {
+        self.cards.keys().cloned().collect()
+    }
+
+    /// NVML was opened anew.
+    pub(super) fn opened(&mut self, at: Instant, driver: Driver) {
+        self.driver = DriverState { driver: Some(driver), ..DriverState::asked(at) };
+        self.linked.clear();
+    }
+
+    /// How many cards NVML counts.
+    pub(super) fn counted(&mut self, at: Instant, count: Result<u32, String>) {
+        self.driver.call = Call::new(at + self.interval);
+        self.driver.count = Some(count);
+    }
+
+    /// NVML can't be opened, or was closed because the driver is gone. Nothing comes back from calls of before.
+    pub(super) fn refused(&mut self, at: Instant, reason: String) {
+        for card in self.cards.values_mut() {
+            card.call = None;
+            card.health.observe(&self.health, at, Observation::Failed { reason: reason.clone() });
+        }
+        self.driver = DriverState { refusal: Some(reason), ..DriverState::asked(at + self.interval) };
+        self.finders.clear();
+        self.linking = None;
+    }
+
+    /// Indices to be looked up: all of them, when NVML counts more cards than are known to be there.
+    pub(super) fn start_finders(&mut self, at: Instant) -> Vec<u32> {
+        let count = self.driver.count.as_ref().and_then(|count| count.as_ref().ok()).copied().unwrap_or(0);
+        let there = self.cards.values().filter(|card| !card.gone).count();
+        if count as usize <= there {
+            self.finders.retain(|_, finder| finder.call.is_some());
+            return Vec::new();
+        }
+        let mut start = |index: &u32| {
+            let finder = self.finders.entry(*index).or_default();
+            let idle = finder.call.is_none();
+            finder.call.get_or_insert(Call::new(at));
+            idle
+        };
+        (0..count.min(MAX_CARDS)).filter(|index| start(index)).collect()
+    }
+
+    /// What is at an index; returns a card that nobody watches yet.
+    pub(super) fn found(&mut self, index: u32, found: Result<CardId, String>) -> Option<CardId> {
+        match found {
+            Ok(card) if self.cards.contains_key(&card) => {
+                self.finders.remove(&index);
+                None
+            }
+            Ok(card) => {
+                self.finders.remove(&index);
+                self.cards.insert(card.clone(), Card::new(card.clone()));
+                Some(card)
+            }
+            Err(error) => {
+                self.lookup_failed(index, error);
+                None
+            }
+        }
+    }
+
+    /// The card at an index can't be told.
+    pub(super) fn lookup_failed(&mut self, index: u32, error: String) {
+        self.finders.insert(index, Finder { call: None, error: Some(error) });
+    }
+
+    /// The card is probed from `at` on.
+    pub(super) fn watched(&mut self, at: Instant, card: &CardId) {
+        if let Some(card) = self.cards.get_mut(card) {
+            card.call = Some(Call::new(at));
+        }
+    }
+
+    /// A probe has come back, and the next one is due after an interval.
+    pub(super) fn probed(&mut self, at: Instant, card: &CardId, probed: Result<Sample, ProbeError>) {
+        if let Some(card) = self.cards.get_mut(card) {
+            card.probed(&self.health, at, probed);
+            card.call = Some(Call::new(at + self.interval));
+        }
+    }
+
+    /// The card can't be watched, for a reason of ours.
+    pub(super) fn unwatched(&mut self, at: Instant, card: &CardId, reason: String) {
+        if let Some(card) = self.cards.get_mut(card) {
+            card.call = None;
+            card.answered = true;
+            card.health.observe(&self.health, at, Observation::Failed { reason });
+        }
+    }
+
+    /// The driver reported an XID of the card.
+    pub(super) fn xid(&mut self, at: Instant, card: &CardId, xid: u64) {
+        if let Some(card) = self.cards.get_mut(card) {
+            card.health.observe(&self.health, at, Observation::Xid(xid));
+        }
+    }
+
+    /// The healthy cards, if there is one among them whose links were not read, and nobody is reading.
+    pub(super) fn start_linking(&mut self, at: Instant) -> Option<Vec<CardId>> {
+        let idle = self.linking.is_none_or(|call| call.overdue) && !self.is_finding();
+        let healthy = self.cards.values().filter(|card| card.health.verdict().is_healthy());
+        let healthy: Vec<CardId> = healthy.map(|card| card.info.id.clone()).collect();
+        if !idle || healthy.iter().all(|card| self.linked.contains(card)) {
+            return None;
+        }
+        self.linked.extend(healthy.iter().cloned());
+        self.linking = Some(Call::new(at));
+        Some(healthy)
+    }
+
+    /// Links were read.
+    pub(super) fn linked(&mut self, table: LinkTable) {
+        self.links.update(table);
+        self.linking = None;
+    }
+
+    /// Notes the calls that have taken too long by now.
+    pub(super) fn expire(&mut self, now: Instant) {
+        let timeout = self.timeout;
+        for card in self.cards.values_mut() {
+            if card.call.as_mut().is_some_and(|call| call.expire(now, timeout)) {
+                card.answered = true;
+                card.health.observe(&self.health, now, Observation::Failed { reason: silence(timeout) });
+            }
+        }
+        let finders = self.finders.values_mut().filter_map(|finder| finder.call.as_mut());
+        for call in finders.chain([&mut self.driver.call]).chain(&mut self.linking) {
+            call.expire(now, timeout);
+        }
+    }
+
+    /// When [`Self::expire`] has something to do.
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        let cards = self.cards.values().filter_map(|card| card.call);
+        let finders = self.finders.values().filter_map(|finder| finder.call);
+        let calls = cards.chain(finders).chain([self.driver.call]).chain(self.linking);
+        calls.filter(|call| !call.overdue).map(|call| call.since + self.timeout).min()
+    }
+
+    /// Whether the first look round is over: each card has answered, or has taken too long, or there is no driver.
+    pub(super) fn is_settled(&self) -> bool {
+        let linking = self.linking.is_some_and(|call| !call.overdue);
+        let answered = self.cards.values().all(|card| card.answered);
+        self.driver.is_away() || (self.driver.count.is_some() && answered && !self.is_finding() && !linking)
+    }
+
+    /// What is known now.
+    pub(super) fn inventory(&self) -> Inventory {
+        let answered = self.cards.values().filter(|card| card.answered);
+        let mut cards: Vec<_> = answered.map(Card::info).collect();
+        cards.sort_by(|a, b| (&a.pci_bus_id, &a.id).cmp(&(&b.pci_bus_id, &b.id)));
+        let links = self.links.links(&cards);
+        Inventory { driver: self.driver.driver.clone(), cards, links, problem: self.problem() }
+    }
+
+    fn is_finding(&self) -> bool {
+        self.finders.values().filter_map(|finder| finder.call).any(|call| !call.overdue)
+    }
+
+    fn problem(&self) -> Option<String> {
+        let finders = || self.finders.iter().find_map(|(index, finder)| finder.problem(*index, self.timeout));
+        self.driver.problem(self.timeout).or_else(finders)
+    }
+}
+
+/// What people are told about a call that doesn't come back.
+fn silence(timeout: Duration) -> String {
+    format!("NVML has not answered for {timeout:?}")
+}
+
+// === impl Call ===
+
+impl Call {
+    fn new(since: Instant) -> Self {
+        Self { since, overdue: false }
+    }
+
+    /// Whether it is overdue from now on.
+    fn expire(&mut self, now: Instant, timeout: Duration) -> bool {
+        let expires = !self.overdue && now.saturating_duration_since(self.since) >= timeout;
+        self.overdue |= expires;
+        expires
+    }
+}
+
+// === impl Finder ===
+
+impl Finder {
+    fn problem(&self, index: u32, timeout: Duration) -> Option<String> {
+        let overdue = self.call.is_some_and(|call| call.overdue).then(|| silence(timeout));
+        Some(format!("card at index {index}: {}", overdue.as_ref().or(self.error.as_ref())?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

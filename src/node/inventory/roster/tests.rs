@@ -1,0 +1,124 @@
+use divvy_contract::Memory;
+use proptest::prelude::*;
+
+use super::*;
+use crate::health::CardHealth;
+
+/// What may befall a card, or the look for others.
+#[derive(Clone, Copy, Debug)]
+enum Blow {
+    Xid(u64),
+    Gone,
+    Silence,
+    Unwatched,
+    Unfound(u32),
+    Uncounted,
+}
+
+fn card(name: &str) -> CardId {
+    format!("GPU-{name}").parse().expect("valid")
+}
+
+fn sample() -> Sample {
+    Sample {
+        memory: Memory::mib(1024),
+        memory_used: Memory::ZERO,
+        model: None,
+        pci_bus_id: None,
+        minor: None,
+        numa: None,
+        utilization: None,
+        ecc_uncorrected: None,
+    }
+}
+
+/// Two cards, found and probed well.
+fn pair(at: Instant) -> Roster {
+    let mut roster = Roster::new(at, &InventoryOptions::default());
+    roster.opened(at, Driver { version: String::new(), cuda: None });
+    roster.counted(at, Ok(2));
+    for (index, name) in ["sick", "well"].into_iter().enumerate() {
+        let index = u32::try_from(index).expect("small");
+        assert_eq!(roster.found(index, Ok(card(name))), Some(card(name)));
+        roster.watched(at, &card(name));
+        roster.probed(at, &card(name), Ok(sample()));
+    }
+    roster
+}
+
+fn health(roster: &Roster, name: &str) -> CardHealth {
+    let found = roster.inventory().cards.into_iter().find(|info| info.id == card(name));
+    found.expect("a card that was seen stays listed").health
+}
+
+fn blow() -> impl Strategy<Value = Blow> {
+    prop_oneof![
+        any::<u64>().prop_map(Blow::Xid),
+        Just(Blow::Gone),
+        Just(Blow::Silence),
+        Just(Blow::Unwatched),
+        (0u32..9).prop_map(Blow::Unfound),
+        Just(Blow::Uncounted),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_befalls_a_card_touches_another(blows in prop::collection::vec(blow(), 1..30)) {
+        let options = InventoryOptions::default();
+        let mut now = Instant::now();
+        let mut roster = pair(now);
+        for blow in blows {
+            match blow {
+                Blow::Xid(xid) => roster.xid(now, &card("sick"), xid),
+                Blow::Gone => roster.probed(now, &card("sick"), Err(ProbeError::Gone)),
+                Blow::Silence => now += options.probe_timeout + options.probe_interval,
+                Blow::Unwatched => roster.unwatched(now, &card("sick"), "no thread".to_owned()),
+                Blow::Unfound(index) => drop(roster.found(index, Err("no such card".to_owned()))),
+                Blow::Uncounted => roster.counted(now, Err("no idea".to_owned())),
+            }
+            roster.probed(now, &card("well"), Ok(sample()));
+            roster.expire(now);
+            prop_assert_eq!(health(&roster, "well"), CardHealth::Healthy);
+            health(&roster, "sick");
+        }
+    }
+}
+
+#[test]
+fn a_call_is_overdue_once_and_not_before_its_time() {
+    let start = Instant::now();
+    let options = InventoryOptions::default();
+    let mut roster = pair(start);
+    let due = start + options.probe_interval + options.probe_timeout;
+    assert_eq!(roster.next_expiry(), Some(due));
+    roster.expire(start + options.probe_timeout);
+    assert_eq!(health(&roster, "well"), CardHealth::Healthy);
+    roster.expire(due);
+    let reason = "NVML has not answered for 10s".to_owned();
+    assert_eq!(health(&roster, "well"), CardHealth::Unhealthy { reason });
+    assert_eq!(roster.next_expiry(), None, "else the keeper would spin");
+}
+
+#[test]
+fn a_count_that_is_nonsense_starts_few_threads() {
+    let now = Instant::now();
+    let mut roster = pair(now);
+    roster.counted(now, Ok(u32::MAX));
+    assert_eq!(roster.start_finders(now).len(), MAX_CARDS as usize);
+    assert!(roster.start_finders(now).is_empty(), "they are under way");
+}
+
+#[test]
+fn a_problem_stands_while_it_is_looked_at_again() {
+    let now = Instant::now();
+    let mut roster = pair(now);
+    roster.counted(now, Ok(3));
+    assert_eq!(roster.start_finders(now), [0, 1, 2]);
+    assert_eq!(roster.found(2, Err("lost".to_owned())), None);
+    assert_eq!(roster.start_finders(now), [2]);
+    assert_eq!(roster.inventory().problem.as_deref(), Some("card at index 2: lost"));
+    roster.counted(now, Ok(2));
+    assert_eq!(roster.found(2, Ok(card("late"))), Some(card("late")));
+    assert_eq!(roster.inventory().problem, None);
+}

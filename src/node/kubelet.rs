@@ -1,0 +1,29 @@
+//! Everything that speaks with the kubelet.
+
+pub mod advertise;
+pub mod client;
+pub mod plugin;
+pub mod pod_resources;
+pub mod pods;
+pub mod registration;
+pub mod socket;
+pub mod tls;
+
+use std::path::PathBuf;
+
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tower::service_fn;
+
+/// Connects to a unix socket. The authority is "localhost", which every gRPC server takes.
+async fn unix_channel(endpoint: Endpoint, path: PathBuf) -> Result<Channel, String> {
+    let connect = move |_: Uri| {
+        let path = path.clone();
+        async move { UnixStream::connect(path).await.map(TokioIo::new) }
+    };
+    endpoint.connect_with_connector(service_fn(connect)).await.map_err(|error| {
+        let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    })
+}

@@ -1,0 +1,202 @@
+//! Asks the kubelet for its pod list, over a connection that is kept.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::header::{AUTHORIZATION, HeaderValue};
+use hyper::{Request, StatusCode, Uri};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
+use hyper_util::rt::TokioExecutor;
+
+use super::pods::{self, DecodeError, PodView};
+use super::tls::{self, TlsError};
+
+/// Where the kubelet's own API is and how it is trusted.
+#[derive(Clone, Debug)]
+pub struct KubeletEndpoint {
+    /// `https://<node's address>:10250`.
+    pub url: String,
+    /// Bearer token, read anew for every question: projected tokens are rotated.
+    pub token_file: PathBuf,
+    /// How the kubelet's certificate is checked.
+    pub trust: tls::Trust,
+    /// Deadline of one question; a slow answer fails one pod, a hanging one would stop the node.
+    pub timeout: Duration,
+}
+
+/// What the kubelet answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodList {
+    /// Its pods, the one under admission included.
+    pub pods: Vec<PodView>,
+    /// Our end of the connection. Two lists over one connection come from one kubelet process.
+    pub connection: Option<SocketAddr>,
+}
+
+/// Asks `GET /pods`.
+#[derive(Debug)]
+pub struct PodListClient {
+    endpoint: KubeletEndpoint,
+    uri: Uri,
+    /// Made anew after a failed connection, with certificates read anew. Never held across an await.
+    client: Mutex<Option<HttpsClient>>,
+}
+
+type HttpsClient = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
+
+/// A list beyond this is not a pod list: 500 pods of 4.6 KB are 2.3 MB.
+const LARGEST_LIST: usize = 64 << 20;
+
+/// Why there is no pod list.
+#[derive(Debug, thiserror::Error)]
+pub enum PodListError {
+    /// The URL in the configuration is none.
+    #[error("kubeletUrl \"{url}\" is not a URL: {problem}")]
+    Url {
+        /// As configured.
+        url: String,
+        /// What the parser says.
+        problem: String,
+    },
+    /// Certificates can't be read.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The token can't be read.
+    #[error("kubelet token {path}: {source}")]
+    Token {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// No answer in time.
+    #[error("kubelet pod list {url}: no answer within {}ms", .timeout.as_millis())]
+    Timeout {
+        /// What was asked.
+        url: String,
+        /// The deadline.
+        timeout: Duration,
+    },
+    /// No connection, or it broke.
+    #[error("kubelet pod list {url}: {problem}")]
+    Connection {
+        /// What was asked.
+        url: String,
+        /// What went wrong, with its causes.
+        problem: String,
+    },
+    /// 401, 403 and whatever else isn't 200.
+    #[error("kubelet pod list {url}: answered {status}{}", hint(*.status))]
+    Status {
+        /// What was asked.
+        url: String,
+        /// The answer.
+        status: StatusCode,
+    },
+    /// Not a pod list.
+    #[error("kubelet pod list {url}: {source}")]
+    Decode {
+        /// What was asked.
+        url: String,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+}
+
+// === impl PodListClient ===
+
+impl PodListClient {
+    /// A client for this endpoint; nothing is connected yet.
+    pub fn new(endpoint: KubeletEndpoint) -> Result<Self, PodListError> {
+        let text = format!("{}/pods", endpoint.url.trim_end_matches('/'));
+        let uri = text.parse::<Uri>().map_err(|error| error.to_string());
+        let uri = uri.and_then(|uri| if uri.host().is_some() { Ok(uri) } else { Err("host is missing".to_owned()) });
+        let uri = uri.map_err(|problem| PodListError::Url { url: endpoint.url.clone(), problem })?;
+        Ok(Self { endpoint, uri, client: Mutex::new(None) })
+    }
+
+    /// The kubelet's pods.
+    pub async fn list(&self) -> Result<PodList, PodListError> {
+        let (body, connection) = self.raw().await?;
+        let pods = pods::decode(&body);
+        let pods = pods.map_err(|source| PodListError::Decode { url: self.uri.to_string(), source })?;
+        Ok(PodList { pods, connection })
+    }
+
+    /// The list as the kubelet sends it: what [`Self::list`] costs without decoding.
+    pub async fn raw(&self) -> Result<(Bytes, Option<SocketAddr>), PodListError> {
+        let timeout = self.endpoint.timeout;
+        let answer = tokio::time::timeout(timeout, self.fetch()).await;
+        let answer = answer.unwrap_or_else(|_| Err(PodListError::Timeout { url: self.uri.to_string(), timeout }));
+        if matches!(answer, Err(PodListError::Timeout { .. } | PodListError::Connection { .. })) {
+            self.forget();
+        }
+        answer
+    }
+
+    async fn fetch(&self) -> Result<(Bytes, Option<SocketAddr>), PodListError> {
+        let client = self.client()?;
+        let request = Request::get(self.uri.clone()).header(AUTHORIZATION, self.bearer()?);
+        let request = request.body(Empty::new()).map_err(|error| self.broken(&error))?;
+        let response = client.request(request).await.map_err(|error| self.broken(&error))?;
+        if response.status() != StatusCode::OK {
+            return Err(PodListError::Status { url: self.uri.to_string(), status: response.status() });
+        }
+        let connection = response.extensions().get::<HttpInfo>().map(HttpInfo::local_addr);
+        let body = Limited::new(response.into_body(), LARGEST_LIST).collect().await;
+        Ok((body.map_err(|error| self.broken(&*error))?.to_bytes(), connection))
+    }
+
+    fn bearer(&self) -> Result<HeaderValue, PodListError> {
+        let path = &self.endpoint.token_file;
+        let token = std::fs::read_to_string(path).and_then(|token| {
+            let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
+            value.map_err(|_control| std::io::Error::other("holds characters that no token has"))
+        });
+        token.map_err(|source| PodListError::Token { path: path.clone(), source })
+    }
+
+    fn client(&self) -> Result<HttpsClient, PodListError> {
+        let mut kept = self.client.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(client) = &*kept {
+            return Ok(client.clone());
+        }
+        let tls = tls::client_config(&self.endpoint.trust)?;
+        let mut tcp = HttpConnector::new();
+        tcp.set_nodelay(true);
+        tcp.enforce_http(false);
+        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
+        // Longer than the minute after which the question is repeated when nothing else asks it.
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder.pool_idle_timeout(Duration::from_secs(180)).pool_max_idle_per_host(2);
+        let client = builder.build(connector.wrap_connector(tcp));
+        *kept = Some(client.clone());
+        Ok(client)
+    }
+
+    fn forget(&self) {
+        *self.client.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+    }
+
+    fn broken(&self, error: &(dyn std::error::Error + 'static)) -> PodListError {
+        let causes = std::iter::successors(Some(error), |error| error.source());
+        let problem = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+        PodListError::Connection { url: self.uri.to_string(), problem }
+    }
+}
+
+fn hint(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => ": the token isn't accepted; is the kubelet's webhook authentication on?",
+        StatusCode::FORBIDDEN => {
+            ": the service account needs \"get\" on nodes/pods (or nodes/proxy before Kubernetes 1.33)"
+        }
+        _ => "",
+    }
+}

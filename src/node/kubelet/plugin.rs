@@ -1,0 +1,210 @@
+//! The device-plugin service: decodes what the kubelet asks, fetches what the answer needs, and asks the allocator.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use divvy_contract::SlotId;
+use divvy_proto::deviceplugin as api;
+use divvy_proto::deviceplugin::device_plugin_server::DevicePlugin;
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::{Request, Response, Status};
+use tracing::warn;
+
+use super::client::PodListClient;
+use super::pod_resources::PodResources;
+use super::pods::PodView;
+use crate::allocation::{Allocator, Choice, Refusal};
+use crate::identity::Unresolved;
+use crate::metrics::Metrics;
+use crate::observer;
+
+/// The allocator, shared by everything that asks it. Locked for microseconds, never across an await.
+pub type SharedAllocator = Arc<Mutex<Allocator>>;
+
+/// Locks the allocator. A panic elsewhere can't have left it half changed: it is changed by whole steps.
+pub fn lock(allocator: &SharedAllocator) -> MutexGuard<'_, Allocator> {
+    allocator.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What every session of the plugin serves with.
+#[derive(Clone, Debug)]
+pub struct PluginParts {
+    /// Decides.
+    pub allocator: SharedAllocator,
+    /// The kubelet's pods.
+    pub pods: Arc<PodListClient>,
+    /// Made anew at every start of the kubelet, so its age is the kubelet's.
+    pub kubelet_socket: PathBuf,
+    /// The age at which the kubelet's list is whole.
+    pub kubelet_settle_time: Duration,
+    /// The kubelet's records of devices.
+    pub pod_resources: PodResources,
+    /// All slots with their health.
+    pub devices: watch::Receiver<Arc<Vec<api::Device>>>,
+    /// Counts and times.
+    pub metrics: Arc<Metrics>,
+}
+
+/// The service of one session: from our registration to the kubelet's next restart.
+#[derive(Debug)]
+pub struct Plugin {
+    /// What it serves with.
+    pub parts: PluginParts,
+    /// Cancelled when the session ends. A `ListAndWatch` that the kubelet closes ends the session.
+    pub session: CancellationToken,
+}
+
+type Devices = Pin<Box<dyn Stream<Item = Result<api::ListAndWatchResponse, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl DevicePlugin for Plugin {
+    async fn get_device_plugin_options(
+        &self,
+        _request: Request<api::Empty>,
+    ) -> Result<Response<api::DevicePluginOptions>, Status> {
+        Ok(Response::new(api::DevicePluginOptions {
+            pre_start_required: true,
+            get_preferred_allocation_available: true,
+        }))
+    }
+
+    type ListAndWatchStream = Devices;
+
+    async fn list_and_watch(&self, _request: Request<api::Empty>) -> Result<Response<Devices>, Status> {
+        // Dropped with the stream, that is when the kubelet goes away: then we have to register again.
+        let guard: DropGuard = self.session.clone().drop_guard();
+        let lists = WatchStream::new(self.parts.devices.clone());
+        let lists = lists.map(move |devices| {
+            let _held_as_long_as_the_stream = &guard;
+            Ok(api::ListAndWatchResponse { devices: devices.to_vec() })
+        });
+        // A server that waits for its streams would wait for ever: the kubelet never closes this one by itself.
+        let ended = self.session.clone().cancelled_owned();
+        Ok(Response::new(Box::pin(UntilCancelled { lists: Box::pin(lists), ended: Box::pin(ended) })))
+    }
+
+    async fn get_preferred_allocation(
+        &self,
+        request: Request<api::PreferredAllocationRequest>,
+    ) -> Result<Response<api::PreferredAllocationResponse>, Status> {
+        let started = Instant::now();
+        let result = self.prefer(request.into_inner()).await;
+        self.parts.metrics.observe("GetPreferredAllocation", started, &result);
+        let device_ids = result?.iter().map(ToString::to_string).collect();
+        let container_responses = vec![api::ContainerPreferredAllocationResponse { device_ids }];
+        Ok(Response::new(api::PreferredAllocationResponse { container_responses }))
+    }
+
+    async fn allocate(
+        &self,
+        request: Request<api::AllocateRequest>,
+    ) -> Result<Response<api::AllocateResponse>, Status> {
+        let started = Instant::now();
+        let result = self.answer(request.into_inner()).await;
+        self.parts.metrics.observe("Allocate", started, &result);
+        Ok(Response::new(api::AllocateResponse { container_responses: vec![result?] }))
+    }
+
+    async fn pre_start_container(
+        &self,
+        request: Request<api::PreStartContainerRequest>,
+    ) -> Result<Response<api::PreStartContainerResponse>, Status> {
+        let started = Instant::now();
+        let result = slots(&request.into_inner().device_ids).and_then(|slots| self.lock().pre_start(&slots));
+        self.parts.metrics.observe("PreStartContainer", started, &result);
+        result?;
+        Ok(Response::new(api::PreStartContainerResponse {}))
+    }
+}
+
+// === impl Plugin ===
+
+impl Plugin {
+    fn lock(&self) -> MutexGuard<'_, Allocator> {
+        lock(&self.parts.allocator)
+    }
+
+    async fn prefer(&self, request: api::PreferredAllocationRequest) -> Result<Vec<SlotId>, Refusal> {
+        let request = only(request.container_requests)?;
+        let choice = Choice {
+            available: slots(&request.available_device_ids)?.into_iter().collect(),
+            required: slots(&request.must_include_device_ids)?.into_iter().collect::<BTreeSet<_>>(),
+            size: usize::try_from(request.allocation_size).map_err(|_negative| {
+                Refusal::Call(format!("allocation size {} is negative", request.allocation_size))
+            })?,
+        };
+        let pods = observer::look(&self.parts, None).await?;
+        self.lock().propose(&pods, &choice)
+    }
+
+    async fn answer(&self, request: api::AllocateRequest) -> Result<api::ContainerAllocateResponse, Refusal> {
+        let slots = slots(&only(request.container_requests)?.device_ids)?;
+        if let Some(answer) = self.lock().allocate_proposed(&slots) {
+            return answer;
+        }
+        let pods = observer::look(&self.parts, None).await?;
+        let answer = self.lock().allocate(&pods, &slots);
+        match answer {
+            Err(Refusal::Identity(Unresolved::Nobody { .. })) => self.answer_again(&pods, &slots, answer).await,
+            answer => answer,
+        }
+    }
+
+    /// Nobody lacks devices: perhaps the kubelet lost its checkpoint and asks for a container a second time.
+    async fn answer_again(
+        &self,
+        pods: &[PodView],
+        slots: &[SlotId],
+        refused: Result<api::ContainerAllocateResponse, Refusal>,
+    ) -> Result<api::ContainerAllocateResponse, Refusal> {
+        let suspects = self.lock().suspects(pods, slots);
+        let mut forgotten = Vec::new();
+        for suspect in &suspects {
+            let pod = suspect.pod;
+            match self.parts.pod_resources.containers_with_devices(&pod.namespace, &pod.name).await {
+                Ok(known) if self.lock().is_forgotten(suspect, &known) => forgotten.push(*suspect),
+                Ok(_) => {}
+                Err(error) => warn!(%pod, %error, "not known whether the kubelet forgot this pod"),
+            }
+        }
+        if forgotten.is_empty() { refused } else { self.lock().allocate_again(&forgotten, slots) }
+    }
+}
+
+/// The kubelet sends one container a call; more would each need an identity of their own.
+fn only<T>(mut requests: Vec<T>) -> Result<T, Refusal> {
+    match (requests.len(), requests.pop()) {
+        (1, Some(request)) => Ok(request),
+        (count, _) => Err(Refusal::Call(format!("expected one container request, got {count}"))),
+    }
+}
+
+fn slots(ids: &[String]) -> Result<Vec<SlotId>, Refusal> {
+    ids.iter().map(|id| id.parse().map_err(|_id| Refusal::UnknownSlot { slot: id.clone() })).collect()
+}
+
+/// The lists until the session ends.
+struct UntilCancelled {
+    lists: Devices,
+    ended: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Stream for UntilCancelled {
+    type Item = Result<api::ListAndWatchResponse, Status>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        if self.ended.as_mut().poll(context).is_ready() {
+            return std::task::Poll::Ready(None);
+        }
+        self.lists.as_mut().poll_next(context)
+    }
+}

@@ -1,0 +1,111 @@
+//! The kubelet's records of who has which device.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use divvy_contract::ResourceName;
+use divvy_proto::podresources as api;
+use divvy_proto::podresources::pod_resources_lister_client::PodResourcesListerClient;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+use super::unix_channel;
+use crate::ledger::reconcile::Assigned;
+
+/// A client of the PodResources socket. Each question is a connection of its own: they are rare.
+#[derive(Clone, Debug)]
+pub struct PodResources {
+    /// `<kubelet's root>/pod-resources/kubelet.sock`.
+    pub socket: PathBuf,
+    /// Whose devices are asked for.
+    pub resource: ResourceName,
+}
+
+/// No answer.
+#[derive(Debug, thiserror::Error)]
+pub enum PodResourcesError {
+    /// No connection.
+    #[error("pod resources {socket}: {problem}")]
+    Connection {
+        /// The socket.
+        socket: PathBuf,
+        /// What went wrong.
+        problem: String,
+    },
+    /// The kubelet refused.
+    #[error("pod resources {socket}: {call} answered {}: {}", .status.code(), .status.message())]
+    Status {
+        /// The socket.
+        socket: PathBuf,
+        /// Which call.
+        call: &'static str,
+        /// The answer.
+        status: Box<Status>,
+    },
+}
+
+const DEADLINE: Duration = Duration::from_secs(2);
+/// One entry a device: a node of many slots passes tonic's 4 MiB (reference: kubernetes.md §4.1).
+const LARGEST_ANSWER: usize = 64 << 20;
+
+// === impl PodResources ===
+
+impl PodResources {
+    /// All containers with devices of ours. Sweeps the kubelet's books, so never asked while an Allocate is in flight
+    /// (kubernetes#137534): only before we register.
+    pub async fn list(&self) -> Result<Vec<Assigned>, PodResourcesError> {
+        let answer = self.client().await?.list(api::ListPodResourcesRequest {}).await;
+        let answer = answer.map_err(|status| self.refused("List", status))?;
+        Ok(answer.into_inner().pod_resources.iter().flat_map(|pod| self.assigned(pod)).collect())
+    }
+
+    /// Containers of one pod that the kubelet has given devices of ours; none for a pod it doesn't know.
+    pub async fn containers_with_devices(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<HashSet<String>, PodResourcesError> {
+        let request = api::GetPodResourcesRequest { pod_name: name.to_owned(), pod_namespace: namespace.to_owned() };
+        let mut client = self.client().await?;
+        // 100 questions a second with a burst of 10: a refused one is asked again.
+        for pause in [Duration::from_millis(20), Duration::from_millis(80), Duration::from_millis(320)] {
+            match client.get(request.clone()).await {
+                Ok(answer) => {
+                    let pod = answer.into_inner().pod_resources.unwrap_or_default();
+                    return Ok(self.assigned(&pod).into_iter().map(|assigned| assigned.container).collect());
+                }
+                Err(status) if status.code() == Code::ResourceExhausted => tokio::time::sleep(pause).await,
+                Err(status) if status.code() == Code::NotFound => return Ok(HashSet::new()),
+                Err(status) => return Err(self.refused("Get", status)),
+            }
+        }
+        Err(self.refused("Get", Status::resource_exhausted("asked too often, three times")))
+    }
+
+    async fn client(&self) -> Result<PodResourcesListerClient<Channel>, PodResourcesError> {
+        let endpoint = Endpoint::from_static("http://localhost").timeout(DEADLINE).connect_timeout(DEADLINE);
+        let channel = unix_channel(endpoint, self.socket.clone()).await;
+        let channel =
+            channel.map_err(|problem| PodResourcesError::Connection { socket: self.socket.clone(), problem })?;
+        Ok(PodResourcesListerClient::new(channel).max_decoding_message_size(LARGEST_ANSWER))
+    }
+
+    fn assigned(&self, pod: &api::PodResources) -> Vec<Assigned> {
+        let devices_of = |container: &api::ContainerResources| {
+            let ours = container.devices.iter().filter(|devices| devices.resource_name == self.resource.as_str());
+            ours.flat_map(|devices| &devices.device_ids).cloned().collect()
+        };
+        let assigned = |container: &api::ContainerResources| Assigned {
+            namespace: pod.namespace.clone(),
+            pod: pod.name.clone(),
+            container: container.name.clone(),
+            devices: devices_of(container),
+        };
+        pod.containers.iter().map(assigned).filter(|assigned| !assigned.devices.is_empty()).collect()
+    }
+
+    fn refused(&self, call: &'static str, status: Status) -> PodResourcesError {
+        PodResourcesError::Status { socket: self.socket.clone(), call, status: Box::new(status) }
+    }
+}

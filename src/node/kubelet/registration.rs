@@ -1,0 +1,206 @@
+//! Keeps us registered: one session after another, each from a fresh socket to the kubelet's next restart.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use divvy_contract::ResourceName;
+use divvy_proto::deviceplugin as api;
+use divvy_proto::deviceplugin::device_plugin_client::DevicePluginClient;
+use divvy_proto::deviceplugin::device_plugin_server::DevicePluginServer;
+use divvy_proto::deviceplugin::registration_client::RegistrationClient;
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Endpoint, Server};
+use tracing::{debug, info, warn};
+
+use super::plugin::{Plugin, PluginParts, lock};
+use super::socket::{DirectoryWatch, SocketFile};
+use super::unix_channel;
+use crate::logging::Once;
+
+/// Registers one resource with the kubelet.
+#[derive(Debug)]
+pub struct Registrar {
+    /// The kubelet's plugin directory.
+    pub directory: PathBuf,
+    /// The resource whose devices we serve.
+    pub resource: ResourceName,
+    /// What the sessions serve with.
+    pub parts: PluginParts,
+    /// Told whether we are registered.
+    pub registered: watch::Sender<bool>,
+}
+
+/// Name of our socket in the plugin directory.
+const SOCKET: &str = "divvy-gpu.sock";
+/// A kubelet that doesn't answer a `Register` within this is still cleaning up; it is asked again at once.
+const REGISTER_DEADLINE: Duration = Duration::from_secs(1);
+/// How long calls in flight may take to end with their session.
+const SESSION_DRAIN: Duration = Duration::from_millis(500);
+/// Largest request: all free slots at each `GetPreferredAllocation`, above tonic's 4 MiB on nodes of many slots.
+const LARGEST_REQUEST: usize = 64 << 20;
+
+/// A session that could not begin.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error("socket {path}: {source}")]
+    Socket { path: PathBuf, source: std::io::Error },
+    #[error("our own socket {path} doesn't answer: {problem}")]
+    SelfDial { path: PathBuf, problem: String },
+    #[error("the kubelet at {path} doesn't register us: {problem}")]
+    Register { path: PathBuf, problem: String },
+}
+
+/// A running server on our socket.
+struct Session {
+    token: CancellationToken,
+    server: JoinHandle<Result<(), tonic::transport::Error>>,
+    /// Our socket and the kubelet's, as they were when we registered.
+    sockets: [Option<SocketFile>; 2],
+}
+
+// === impl Registrar ===
+
+impl Registrar {
+    /// Stays registered until `stop`.
+    pub async fn run(self, stop: CancellationToken) {
+        let mut watch = DirectoryWatch::new(&self.directory);
+        let mut pause = Pause::default();
+        while !stop.is_cancelled() {
+            if SocketFile::at(&self.kubelet_socket()).is_none() {
+                tokio::select! { () = watch.changed() => {}, () = stop.cancelled() => {} }
+                continue;
+            }
+            match self.begin(&stop).await {
+                Ok(session) => {
+                    pause = Pause::default();
+                    self.registered.send_replace(true);
+                    info!(resource = %self.resource, "registered with the kubelet");
+                    self.until_over(&session, &mut watch).await;
+                    // First of all: a kubelet that has just started lists pods one by one.
+                    lock(&self.parts.allocator).begin_session();
+                    self.registered.send_replace(false);
+                    session.end().await;
+                    info!(stopping = stop.is_cancelled(), "session with the kubelet is over");
+                }
+                Err(error) => {
+                    pause.said.warn(error.to_string());
+                    tokio::select! { () = tokio::time::sleep(pause.next()) => {}, () = watch.changed() => {}, () = stop.cancelled() => {} }
+                }
+            }
+        }
+        let _absent_is_as_good = std::fs::remove_file(self.own_socket());
+    }
+
+    /// Serves on a fresh socket, makes sure that it answers, registers.
+    async fn begin(&self, stop: &CancellationToken) -> Result<Session, SessionError> {
+        let (own, kubelet) = (self.own_socket(), self.kubelet_socket());
+        let token = stop.child_token();
+        let server = self.serve(&own, token.clone())?;
+        let sockets = [SocketFile::at(&own), SocketFile::at(&kubelet)];
+        let session = Session { token, server, sockets };
+        let registered = async {
+            self_dial(&own).await?;
+            self.register(&kubelet).await
+        };
+        match registered.await {
+            Ok(()) => Ok(session),
+            Err(error) => {
+                session.end().await;
+                Err(error)
+            }
+        }
+    }
+
+    fn serve(
+        &self,
+        path: &Path,
+        token: CancellationToken,
+    ) -> Result<JoinHandle<Result<(), tonic::transport::Error>>, SessionError> {
+        let failed = |source| SessionError::Socket { path: path.to_owned(), source };
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        let plugin = Plugin { parts: self.parts.clone(), session: token.clone() };
+        let service = DevicePluginServer::new(plugin).max_decoding_message_size(LARGEST_REQUEST);
+        let server = Server::builder().add_service(service);
+        let incoming = UnixListenerStream::new(listener);
+        Ok(tokio::spawn(server.serve_with_incoming_shutdown(incoming, token.cancelled_owned())))
+    }
+
+    async fn register(&self, kubelet: &Path) -> Result<(), SessionError> {
+        let failed = |problem: String| SessionError::Register { path: kubelet.to_owned(), problem };
+        let endpoint = Endpoint::from_static("http://localhost").connect_timeout(REGISTER_DEADLINE);
+        let channel = unix_channel(endpoint.timeout(REGISTER_DEADLINE), kubelet.to_owned()).await.map_err(failed)?;
+        let request = api::RegisterRequest {
+            version: api::VERSION.to_owned(),
+            endpoint: SOCKET.to_owned(),
+            resource_name: self.resource.to_string(),
+            options: None,
+        };
+        let answer = RegistrationClient::new(channel).register(request).await;
+        answer.map(drop).map_err(|status| failed(format!("{}: {}", status.code(), status.message())))
+    }
+
+    /// Returns when the session is over: the kubelet closed its stream, either socket is another file, or we stop.
+    async fn until_over(&self, session: &Session, watch: &mut DirectoryWatch) {
+        let paths = [self.own_socket(), self.kubelet_socket()];
+        let unchanged = || paths.iter().zip(&session.sockets).all(|(path, known)| SocketFile::at(path) == *known);
+        while unchanged() {
+            tokio::select! { () = session.token.cancelled() => return, () = watch.changed() => {} }
+        }
+        debug!("a socket in the plugin directory was replaced");
+    }
+
+    fn own_socket(&self) -> PathBuf {
+        self.directory.join(SOCKET)
+    }
+
+    fn kubelet_socket(&self) -> PathBuf {
+        self.directory.join("kubelet.sock")
+    }
+}
+
+async fn self_dial(path: &Path) -> Result<(), SessionError> {
+    let failed = |problem: String| SessionError::SelfDial { path: path.to_owned(), problem };
+    let endpoint = Endpoint::from_static("http://localhost").connect_timeout(REGISTER_DEADLINE);
+    let channel = unix_channel(endpoint.timeout(REGISTER_DEADLINE), path.to_owned()).await.map_err(failed)?;
+    let answer = DevicePluginClient::new(channel).get_device_plugin_options(api::Empty {}).await;
+    answer.map(drop).map_err(|status| failed(status.to_string()))
+}
+
+// === impl Session ===
+
+impl Session {
+    /// Ends every stream, waits for calls in flight, and lets go of the socket. A server whose connections don't close
+    /// would wait for ever, so it is given up after [`SESSION_DRAIN`].
+    async fn end(self) {
+        let Self { token, mut server, sockets: _ } = self;
+        token.cancel();
+        match tokio::time::timeout(SESSION_DRAIN, &mut server).await {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(error))) => warn!(%error, "plugin server failed"),
+            Ok(Err(error)) => warn!(%error, "plugin server broke off"),
+            Err(_elapsed) => server.abort(),
+        }
+    }
+}
+
+/// Pauses between tries: at once, then longer, and each problem said once.
+#[derive(Default)]
+struct Pause {
+    tries: u32,
+    said: Once,
+}
+
+impl Pause {
+    fn next(&mut self) -> Duration {
+        self.tries += 1;
+        Duration::from_millis(10 << self.tries.min(7))
+    }
+}

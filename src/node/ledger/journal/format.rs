@@ -1,0 +1,180 @@
+//! What a journal looks like: one line of JSON a change.
+//!
+//! ```text
+//! 5f3c0a11 {"version":"v1","revision":2000000}
+//!
+//! 91be27d0 {"revision":2000001,"hold":{"pod":{"uid":…},"containers":[…],"why":"allocated container \"main\""}}
+//!
+//! 0c44e1f7 {"revision":2000002,"release":{"uid":…,"why":"gone from the kubelet's list"}}
+//! ```
+//!
+//! Each line carries its CRC-32. A record begins *and* ends with a newline, so that every byte belongs to one record
+//! and a damaged byte costs that record alone.
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::book::{Book, Change};
+
+/// The version that this build writes and reads.
+const VERSION: &str = "v1";
+/// No journal of ours gets here; the largest number that every reader of JSON gets exactly.
+const LARGEST_REVISION: u64 = 1 << 53;
+
+/// What a journal's bytes say.
+#[derive(Debug, Default)]
+pub struct Replay {
+    /// The books that they add up to.
+    pub book: Book,
+    /// The highest revision found.
+    pub revision: u64,
+    /// How reading went.
+    pub recovery: Recovery,
+    /// Bytes before the torn tail.
+    pub(in crate::ledger) whole: u64,
+}
+
+/// How reading a journal went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Records read.
+    pub records: usize,
+    /// Bytes of a last record that was never finished; dropped.
+    pub torn: usize,
+    /// Records that can't be read; skipped. The file they stand in is kept as `journal.damaged`.
+    pub damaged: Vec<Damage>,
+    /// Why the journal was not rewritten as it should be at every start; it was read and can be written on.
+    pub not_rewritten: Option<String>,
+}
+
+/// A record that can't be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("record at byte {offset}: {reason}")]
+pub struct Damage {
+    /// Where its line begins.
+    pub offset: usize,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// A journal that another version wrote.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("version \"{0}\" is unknown: this build reads {VERSION}")]
+pub struct UnknownVersion(pub String);
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    version: String,
+    /// Of the books at the time of writing, which may be above that of any record that follows.
+    revision: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Record<C> {
+    revision: u64,
+    #[serde(flatten)]
+    change: C,
+}
+
+impl fmt::Display for Recovery {
+    /// A line for each thing that is wrong; nothing if nothing is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for damage in &self.damaged {
+            writeln!(f, "{damage}: skipped, see journal.damaged")?;
+        }
+        if self.torn > 0 {
+            writeln!(f, "{} bytes of an unfinished last record dropped", self.torn)?;
+        }
+        if let Some(problem) = &self.not_rewritten {
+            writeln!(f, "written on without being rewritten: {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds up a journal's bytes, whatever they are.
+pub fn replay(bytes: &[u8]) -> Result<Replay, UnknownVersion> {
+    let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    if let Ok(Header { version, .. }) = parse(first)
+        && version != VERSION
+    {
+        return Err(UnknownVersion(version));
+    }
+    let mut replay = Replay::default();
+    let mut offset = 0;
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let begin = offset;
+        offset += line.len();
+        let Some(line) = line.strip_suffix(b"\n") else {
+            replay.recovery.torn = line.len();
+            break;
+        };
+        replay.whole = offset as u64;
+        let read = match line {
+            [] => Ok(()),
+            line if begin == 0 => replay.header(line),
+            line => replay.record(line),
+        };
+        if let Err(reason) = read {
+            replay.recovery.damaged.push(Damage { offset: begin, reason });
+        }
+    }
+    Ok(replay)
+}
+
+fn line(content: &impl Serialize) -> Vec<u8> {
+    let json = serde_json::to_vec(content).expect("strings, numbers and lists of them always serialise");
+    let mut line = format!("{:08x} ", crc32fast::hash(&json)).into_bytes();
+    line.extend(json);
+    line.push(b'\n');
+    line
+}
+
+fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
+    let (sum, json) = line.split_at_checked(9).ok_or("too short for a record")?;
+    if sum != format!("{:08x} ", crc32fast::hash(json)).as_bytes() {
+        return Err("its checksum differs".to_owned());
+    }
+    serde_json::from_slice(json).map_err(|error| error.to_string())
+}
+
+pub(super) fn record(revision: u64, change: &Change) -> Vec<u8> {
+    [b"\n".to_vec(), line(&Record { revision, change })].concat()
+}
+
+pub(super) fn snapshot(book: &Book, revision: u64) -> Vec<u8> {
+    let mut bytes = line(&Header { version: VERSION.to_owned(), revision });
+    for (entry, changed_at) in book.entries() {
+        let change = Change::Hold { entry: entry.clone(), why: "kept".to_owned() };
+        bytes.extend(record(changed_at, &change));
+    }
+    bytes
+}
+
+// === impl Replay ===
+
+impl Replay {
+    /// A header that can't be read costs the revision that it carries.
+    fn header(&mut self, line: &[u8]) -> Result<(), String> {
+        let header: Header = parse(line)?;
+        self.reach(header.revision)
+    }
+
+    fn record(&mut self, line: &[u8]) -> Result<(), String> {
+        let Record { revision, change } = parse::<Record<Change>>(line)?;
+        self.reach(revision)?;
+        self.book.apply(change, revision);
+        self.recovery.records += 1;
+        Ok(())
+    }
+
+    fn reach(&mut self, revision: u64) -> Result<(), String> {
+        if revision > LARGEST_REVISION {
+            return Err(format!("revision {revision} is out of range"));
+        }
+        self.revision = self.revision.max(revision);
+        Ok(())
+    }
+}

@@ -1,0 +1,165 @@
+//! One pod's entry, completed from the kubelet's device records and the pod's own claims.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use divvy_contract::annotation::{self, Request};
+use divvy_contract::card::CardIdError;
+use divvy_contract::claim::pod_claims;
+use divvy_contract::names::annotation::REQUEST;
+use divvy_contract::quantity::parse_count;
+use divvy_contract::{CardId, Claim, ContainerClaim, ContainerKind, ContainerSpec, SlotId};
+
+use super::Reading;
+use crate::kubelet::pods::PodView;
+use crate::ledger::entry::{ContainerEntry, Holding, Origin, Part, PodEntry, PodRef};
+
+/// A device ID of the kubelet's records.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Device {
+    card: CardId,
+    /// `None`: a whole card, as plugins without sharing register it.
+    slot: Option<u32>,
+}
+
+/// The making of one entry.
+pub(super) struct Restore<'a> {
+    pub reading: &'a Reading<'a>,
+    pub pod: &'a PodView,
+    pub notes: &'a mut Vec<String>,
+}
+
+// === impl Device ===
+
+impl Device {
+    pub(super) fn slot_id(&self) -> Option<SlotId> {
+        self.slot.map(|number| self.card.slot(number))
+    }
+}
+
+impl FromStr for Device {
+    type Err = CardIdError;
+
+    fn from_str(id: &str) -> Result<Self, CardIdError> {
+        match id.parse() {
+            Ok(SlotId { card, number }) => Ok(Self { card, slot: Some(number) }),
+            Err(_no_slot) => Ok(Self { card: id.parse()?, slot: None }),
+        }
+    }
+}
+
+// === impl Restore ===
+
+impl Restore<'_> {
+    /// The pod's entry: as booked, or else from its claims, with what the records give to its containers.
+    pub(super) fn entry(&mut self, booked: Option<&PodEntry>, devices: &BTreeMap<&str, Vec<Device>>) -> PodEntry {
+        let mut entry = booked.cloned().unwrap_or_else(|| self.unbooked());
+        for container in &mut entry.containers {
+            if let Some(devices) = devices.get(container.claim.name.as_str()) {
+                self.give(&entry.pod, container, devices);
+            }
+        }
+        for at in 0..entry.containers.len() {
+            self.charge_init(&mut entry, at);
+        }
+        entry
+    }
+
+    /// The pod as it would have been booked before its first Allocate.
+    fn unbooked(&mut self) -> PodEntry {
+        let PodView { uid, namespace, name, containers, .. } = self.pod;
+        let pod = PodRef { uid: uid.clone(), namespace: namespace.clone(), name: name.clone() };
+        let claims = match self.claims() {
+            Ok(claims) => claims,
+            Err(problem) => {
+                self.notes.push(format!("pod {pod}: its claims can't be read, so it holds its cards alone: {problem}"));
+                let bare =
+                    |spec: &ContainerSpec| ContainerClaim { name: spec.name.clone(), kind: spec.kind, claim: None };
+                containers.iter().map(bare).collect()
+            }
+        };
+        PodEntry { pod, containers: claims.into_iter().map(|claim| ContainerEntry { claim, holding: None }).collect() }
+    }
+
+    fn claims(&self) -> Result<Vec<ContainerClaim>, String> {
+        let Reading { names, defaults, .. } = *self.reading;
+        let request = self.pod.annotations.get(REQUEST).map(|text| annotation::decode::<Request>(text));
+        let request = request.transpose().map_err(|error| error.to_string())?;
+        pod_claims(names, defaults, request.as_ref(), &self.pod.containers).map_err(|error| error.to_string())
+    }
+
+    /// Books these devices for a container. What is booked already keeps its share, its nonce and its order.
+    fn give(&mut self, pod: &PodRef, container: &mut ContainerEntry, devices: &[Device]) {
+        let ContainerEntry { claim: ContainerClaim { name, claim, .. }, holding } = container;
+        let whole = Claim::whole(u32::try_from(devices.len()).unwrap_or(u32::MAX));
+        // Whatever the pod asked another plugin for, it was given the cards whole.
+        let foreign = holding.is_none() && (claim.is_none() || devices.iter().any(|device| device.slot.is_none()));
+        let given = claim.filter(|_| !foreign).unwrap_or(whole);
+        let booked = holding.as_ref().map_or(&[][..], |holding| &holding.parts);
+        let parts = self.parts(pod, given, booked, devices);
+        if parts.is_empty() {
+            return;
+        }
+        *claim = Some(given);
+        let nonce = holding.as_ref().map_or_else(|| (self.reading.nonce)(pod, name), |holding| holding.nonce);
+        let found = if foreign { Origin::Adopted } else { Origin::Restored };
+        let origin = holding.as_ref().map_or(found, |holding| holding.origin);
+        *holding = Some(Holding { nonce, parts, origin });
+    }
+
+    fn parts(&mut self, pod: &PodRef, claim: Claim, booked: &[Part], devices: &[Device]) -> Vec<Part> {
+        let position = |device: &Device| booked.iter().position(|part| part.card == device.card);
+        let mut devices: Vec<(Option<usize>, &Device)> =
+            devices.iter().map(|device| (position(device), device)).collect();
+        devices.sort_by_key(|(booked, device)| (booked.unwrap_or(usize::MAX), *device));
+        let mut part = |(at, device): (Option<usize>, &Device)| {
+            let Device { card, slot } = device.clone();
+            let share = match at {
+                Some(at) => Some(booked[at].share),
+                None => (self.reading.memory)(&card).map(|memory| claim.share_on(memory)),
+            };
+            if share.is_none() {
+                self.notes.push(format!("pod {pod}: holds card {card}, which isn't known yet"));
+            }
+            Some(Part { card, slot, share: share? })
+        };
+        devices.into_iter().filter_map(&mut part).collect()
+    }
+
+    /// Whether the container's limits name devices. One with amounts alone is never given any.
+    fn asks_kubelet(&self, container: &str) -> bool {
+        let spec = self.pod.containers.iter().find(|spec| spec.name == container);
+        let count = spec.and_then(|spec| spec.limits.get(self.reading.names.count.as_str()));
+        count.is_some_and(|text| parse_count(text).is_ok_and(|count| count > 0))
+    }
+
+    /// Books an ordinary init container, which the kubelet's records never list, on the cards of the containers after
+    /// it: the kubelet feeds those from the init container's devices before it takes others. What the init container
+    /// had beyond that stays with the pod too, but nothing says which cards it was.
+    fn charge_init(&mut self, entry: &mut PodEntry, at: usize) {
+        let [container, later @ ..] = &mut entry.containers[at..] else { return };
+        let ContainerClaim { name, kind: ContainerKind::Init, claim: Some(claim) } = &container.claim else { return };
+        if container.holding.is_some() || !self.asks_kubelet(name) {
+            return;
+        }
+        let mut parts: Vec<Part> = Vec::new();
+        for part in later.iter().filter_map(|later| later.holding.as_ref()).flat_map(|holding| &holding.parts) {
+            if parts.len() < claim.cards as usize && parts.iter().all(|known| known.card != part.card) {
+                let memory = (self.reading.memory)(&part.card);
+                parts.extend(memory.map(|memory| Part { share: claim.share_on(memory), ..part.clone() }));
+            }
+        }
+        if parts.is_empty() {
+            return;
+        }
+        if parts.len() < claim.cards as usize {
+            let known = parts.len();
+            self.notes.push(format!(
+                "pod {}: init container \"{name}\" claims {claim}, of which {known} can be told",
+                entry.pod
+            ));
+        }
+        let nonce = (self.reading.nonce)(&entry.pod, name);
+        container.holding = Some(Holding { nonce, parts, origin: Origin::Restored });
+    }
+}

@@ -1,0 +1,208 @@
+mod damage;
+mod histories;
+pub(crate) mod model;
+
+use divvy_contract::{Claim, ContainerKind, Cores, Memory, Share};
+
+use super::*;
+
+fn share(mib: u64, cores: u32) -> Share {
+    Share { memory: Memory::mib(mib), cores: Cores::new(cores), exclusive: false }
+}
+
+fn pod(uid: &str) -> PodRef {
+    PodRef { uid: uid.to_owned(), namespace: "default".to_owned(), name: format!("pod-{uid}") }
+}
+
+fn app(name: &str) -> ContainerClaim {
+    let claim = Claim { cards: 1, memory: "1Gi".parse().expect("amount"), cores: Cores::new(10) };
+    ContainerClaim { name: name.to_owned(), kind: ContainerKind::App, claim: Some(claim) }
+}
+
+fn holding(card: &str, slot: u32) -> Holding {
+    let part = Part { card: card.parse().expect("uuid"), slot: Some(slot), share: share(1024, 10) };
+    Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated }
+}
+
+fn reopen(dir: &Path) -> (Ledger, Recovery) {
+    Ledger::open(dir).expect("opens")
+}
+
+fn file(dir: &Path) -> PathBuf {
+    dir.join("journal")
+}
+
+#[test]
+fn what_was_booked_is_there_after_the_process_is_gone() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (mut ledger, recovery) = reopen(dir.path());
+    assert_eq!(recovery, Recovery::default());
+    ledger.allocate(&pod("a"), &[app("x"), app("y")], "x", holding("GPU-1", 0)).expect("writes");
+    ledger.allocate(&pod("a"), &[app("x"), app("y")], "y", holding("GPU-2", 0)).expect("writes");
+    ledger.allocate(&pod("b"), &[app("x")], "x", holding("GPU-1", 1)).expect("writes");
+    let freed = ledger.release("b", "gone").expect("writes").expect("known");
+    assert_eq!(freed.pod, pod("b"));
+    let before = (ledger.book().clone(), ledger.revision());
+    drop(ledger);
+    let (ledger, recovery) = reopen(dir.path());
+    assert_eq!(ledger.book(), &before.0);
+    assert_eq!(recovery, Recovery { records: 4, ..Recovery::default() });
+    assert!(ledger.revision() > before.1);
+    assert_eq!(ledger.book().changed_at("a"), Some(before.1 - 2), "b was booked and released since");
+}
+
+#[test]
+fn a_slot_that_comes_again_leaves_its_former_holder_the_share() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (mut ledger, _) = reopen(dir.path());
+    ledger.allocate(&pod("a"), &[app("x")], "x", holding("GPU-1", 3)).expect("writes");
+    ledger.allocate(&pod("b"), &[app("x")], "x", holding("GPU-1", 3)).expect("writes");
+    drop(ledger);
+    let (ledger, _) = reopen(dir.path());
+    let card = "GPU-1".parse().expect("uuid");
+    assert_eq!(ledger.book().holder_of(&"GPU-1::3".parse().expect("slot")).map(|entry| &entry.pod), Some(&pod("b")));
+    assert_eq!(
+        ledger.book().pod("a").expect("lives").containers[0].holding.as_ref().expect("held").parts[0].slot,
+        None
+    );
+    assert_eq!(ledger.book().held(&card, None).memory, Memory::mib(2048));
+    assert_eq!(ledger.book().slots_held(&card, None), [3].into());
+    assert_eq!(ledger.book().check(&[(card, Memory::mib(2048), Cores::FULL)]), []);
+}
+
+#[test]
+fn a_container_that_is_asked_for_again_holds_the_new_answer_alone() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (mut ledger, _) = reopen(dir.path());
+    ledger.allocate(&pod("a"), &[app("x")], "x", holding("GPU-1", 3)).expect("writes");
+    ledger.allocate(&pod("a"), &[app("x")], "x", holding("GPU-2", 3)).expect("writes");
+    assert_eq!(ledger.book().held(&"GPU-1".parse().expect("uuid"), None), divvy_placement::Held::default());
+    assert_eq!(ledger.book().held(&"GPU-2".parse().expect("uuid"), None).pods, 1);
+}
+
+#[test]
+fn nothing_changes_where_nothing_is_known() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (mut ledger, _) = reopen(dir.path());
+    let before = (ledger.revision(), fs::read(file(dir.path())).expect("journal"));
+    assert_eq!(ledger.release("nobody", "gone").expect("nothing to write"), None);
+    let release = Change::Release { pod: pod("nobody"), why: "gone".to_owned() };
+    assert_eq!(ledger.apply(vec![release]).expect("nothing to write"), before.0);
+    let error = ledger.allocate(&pod("a"), &[app("x")], "z", holding("GPU-1", 0)).expect_err("no such container");
+    assert_eq!(error.to_string(), "pod default/pod-a (a) has no container \"z\"");
+    assert_eq!((ledger.revision(), fs::read(file(dir.path())).expect("journal")), before);
+}
+
+#[test]
+fn a_write_that_fails_leaves_memory_as_it_was_and_the_next_one_works() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (mut ledger, _) = reopen(dir.path());
+    ledger.allocate(&pod("a"), &[app("x")], "x", holding("GPU-1", 0)).expect("writes");
+    let before = (ledger.book().clone(), ledger.revision());
+
+    let good = ledger.journal.break_writes();
+    let error = ledger.allocate(&pod("b"), &[app("x")], "x", holding("GPU-1", 1)).expect_err("disk full");
+    let path = file(dir.path());
+    assert!(
+        error.to_string().starts_with(&format!("{}: cannot write the ledger's journal: ", path.display())),
+        "{error}"
+    );
+    assert_eq!((ledger.book(), ledger.revision()), (&before.0, before.1));
+    ledger.release("a", "gone").expect_err("disk full");
+    assert_eq!((ledger.book(), ledger.revision()), (&before.0, before.1));
+
+    // The disk took half of a record before it was full.
+    ledger.journal.mend_writes(good);
+    let mut bytes = fs::read(&path).expect("journal");
+    bytes.extend_from_slice(b"\n0011aabb {\"revision\":");
+    fs::write(&path, bytes).expect("writes");
+    ledger.allocate(&pod("c"), &[app("x")], "x", holding("GPU-1", 1)).expect("there is space again");
+    let book = ledger.book().clone();
+    drop(ledger);
+    let (ledger, recovery) = reopen(dir.path());
+    assert_eq!((ledger.book(), recovery.damaged), (&book, vec![]));
+}
+
+#[test]
+fn a_second_daemon_is_refused_and_the_next_one_is_not() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (first, _) = reopen(dir.path());
+    let error = Ledger::open(dir.path()).expect_err("in use");
+    assert_eq!(
+        error.to_string(),
+        format!("{}: another process keeps its books here: stop it first", dir.path().display())
+    );
+    drop(first);
+    reopen(dir.path());
+}
+
+#[test]
+fn a_journal_of_another_version_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().expect("dir");
+    drop(reopen(dir.path()));
+    let json = r#"{"version":"v2","revision":7}"#;
+    let theirs = format!("{:08x} {json}\nwhatever v2 writes", crc32fast::hash(json.as_bytes()));
+    fs::write(file(dir.path()), &theirs).expect("writes");
+    let error = Ledger::open(dir.path()).expect_err("refused");
+    let path = file(dir.path());
+    assert!(error.to_string().starts_with(&format!("{}: version \"v2\" is unknown", path.display())), "{error}");
+    assert_eq!(fs::read_to_string(path).expect("still there"), theirs);
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_named() {
+    let dir = tempfile::tempdir().expect("dir");
+    let path = dir.path().join("file");
+    fs::write(&path, "").expect("writes");
+    let error = Ledger::open(&path.join("ledger")).expect_err("no directory");
+    assert!(error.to_string().contains(&path.join("ledger").display().to_string()), "{error}");
+}
+
+#[test]
+fn history_is_dropped_once_it_outgrows_the_books() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (mut ledger, _) = reopen(dir.path());
+    ledger.allocate(&pod("a"), &[app("x")], "x", holding("GPU-1", 0)).expect("writes");
+    let mut longest = 0;
+    for round in 0..500 {
+        ledger.allocate(&pod("b"), &[app("x")], "x", holding("GPU-1", 1)).expect("writes");
+        ledger.release("b", "gone").expect("writes");
+        longest = longest.max(fs::metadata(file(dir.path())).expect("journal").len());
+        assert_eq!(ledger.book().pods().count(), 1, "round {round}");
+    }
+    assert!((60 << 10..70 << 10).contains(&longest), "{longest}");
+    let revision = ledger.revision();
+    drop(ledger);
+    let (ledger, recovery) = reopen(dir.path());
+    assert!(recovery.records < 500, "{recovery:?}");
+    assert_eq!(ledger.book().pods().count(), 1);
+    assert!(ledger.revision() > revision);
+}
+
+#[test]
+fn books_that_cannot_be_rewritten_can_still_be_kept() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (mut ledger, _) = reopen(dir.path());
+    ledger.allocate(&pod("a"), &[app("x")], "x", holding("GPU-1", 0)).expect("writes");
+    let revision = ledger.revision();
+    drop(ledger);
+    let mut bytes = fs::read(file(dir.path())).expect("journal");
+    bytes.extend_from_slice(b"\n0011aabb {\"revi");
+    fs::write(file(dir.path()), bytes).expect("writes");
+    // Neither removed nor created as a file: what a read-only directory does to anyone but root.
+    let obstacle = dir.path().join("journal.new");
+    fs::create_dir(&obstacle).expect("makes");
+
+    let (mut ledger, recovery) = reopen(dir.path());
+    let problem = recovery.not_rewritten.expect("reported");
+    assert!(problem.starts_with(&obstacle.display().to_string()), "{problem}");
+    assert_eq!(recovery.torn, 15);
+    assert!(ledger.revision() > revision);
+    ledger.allocate(&pod("b"), &[app("x")], "x", holding("GPU-1", 1)).expect("appends");
+    let before = (ledger.book().clone(), ledger.revision());
+    drop(ledger);
+    fs::remove_dir(&obstacle).expect("removes");
+    let (ledger, recovery) = reopen(dir.path());
+    assert_eq!((ledger.book(), recovery), (&before.0, Recovery { records: 2, ..Recovery::default() }));
+    assert!(ledger.revision() > before.1);
+}

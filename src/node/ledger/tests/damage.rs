@@ -1,0 +1,159 @@
+//! Journals cut short, damaged, or never ours.
+
+use std::ops::Range;
+
+use divvy_contract::ContainerClaim;
+use proptest::prelude::*;
+
+use super::model::{Model, pod_shape};
+use super::{file, reopen};
+use crate::ledger::journal::{Replay, replay};
+use crate::ledger::{Change, Nonce, next_opening};
+
+/// A journal of one opening, and what each of its records says.
+struct Written {
+    bytes: Vec<u8>,
+    records: Vec<Line>,
+}
+
+struct Line {
+    at: Range<usize>,
+    revision: u64,
+    /// The books after it.
+    model: Model,
+    /// Whose it is: a nonce given, or a pod that ended.
+    uid: String,
+    nonce: Option<Nonce>,
+}
+
+fn write(shapes: &[Vec<ContainerClaim>], picks: &[(usize, usize)]) -> Written {
+    let dir = tempfile::tempdir().expect("dir");
+    let (mut ledger, _) = reopen(dir.path());
+    let (mut model, mut records) = (Model::default(), Vec::new());
+    let len = || usize::try_from(std::fs::metadata(file(dir.path())).expect("journal").len()).expect("small");
+    for (pod, pick) in picks {
+        let (uid, claims, begin) = (pod.to_string(), &shapes[*pod], len());
+        let held = |at: &usize| model.pods.get(&uid).is_some_and(|entry| entry.containers[*at].holding.is_some());
+        let at = (0..claims.len()).find(|at| claims[*at].claim.is_some() && !held(at));
+        let nonce = match at.and_then(|at| Some((at, model.plan(&uid, claims, at, *pick)?))) {
+            Some((at, (entry, holding))) => {
+                let nonce = holding.nonce;
+                ledger.allocate(&entry.pod, claims, &claims[at].name, holding).expect("writes");
+                model.hold(entry);
+                Some(nonce)
+            }
+            None if ledger.release(&uid, "gone").expect("writes").is_some() => {
+                model.pods.remove(&uid);
+                None
+            }
+            None => continue,
+        };
+        records.push(Line { at: begin..len(), revision: ledger.revision(), model: model.clone(), uid, nonce });
+    }
+    Written { bytes: std::fs::read(file(dir.path())).expect("journal"), records }
+}
+
+fn written() -> impl Strategy<Value = Written> {
+    let picks = prop::collection::vec((0..3usize, 0..48usize), 1..7);
+    (prop::collection::vec(pod_shape(), 3), picks).prop_map(|(shapes, picks)| write(&shapes, &picks))
+}
+
+impl std::fmt::Debug for Written {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.bytes))
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_journal_cut_anywhere_says_what_was_written_whole(written in written()) {
+        let last = written.records.last().map_or(0, |record| record.revision);
+        for cut in 0..=written.bytes.len() {
+            let Replay { book, revision, recovery, .. } = replay(&written.bytes[..cut]).expect("our version");
+            let whole = written.records.iter().take_while(|record| record.at.end <= cut).last();
+            whole.map(|record| record.model.clone()).unwrap_or_default().agrees_with(&book)?;
+            prop_assert_eq!(recovery.damaged, vec![]);
+            prop_assert!(revision >= whole.map_or(0, |record| record.revision));
+            let header_read = revision > 0;
+            prop_assert!(!header_read || next_opening(revision) > last, "{} after {}", revision, last);
+        }
+    }
+
+    #[test]
+    fn a_damaged_byte_costs_its_own_record(written in written(), xor in 1..=255u8) {
+        for offset in 0..written.bytes.len() {
+            let mut bytes = written.bytes.clone();
+            bytes[offset] ^= xor;
+            let Replay { book, recovery, .. } = replay(&bytes).expect("a damaged version is damage");
+            let hit = written.records.iter().position(|record| record.at.contains(&offset));
+            let last = written.records.len().checked_sub(1);
+            prop_assert_eq!(recovery.records, written.records.len() - usize::from(hit.is_some()));
+            prop_assert!(!recovery.damaged.is_empty() || recovery.torn > 0 && hit == last, "unnoticed at {}", offset);
+            let lost = hit.map(|hit| &written.records[hit]);
+            let ended_later = |from: usize, uid: &str| {
+                written.records[from..].iter().any(|record| record.uid == uid && record.nonce.is_none())
+            };
+            for (at, record) in written.records.iter().enumerate().filter(|(at, _)| Some(*at) != hit) {
+                let Some(nonce) = record.nonce.filter(|_| !ended_later(at, &record.uid)) else { continue };
+                let entry = book.pod(&record.uid);
+                let kept = entry.is_some_and(|entry| {
+                    entry.containers.iter().filter_map(|container| container.holding.as_ref()).any(|held| held.nonce == nonce)
+                });
+                prop_assert!(kept, "{} lost, though another record was hit: {:?}", record.uid, lost.map(|lost| &lost.at));
+            }
+            let slots_clash = book.check(&[]);
+            prop_assert_eq!(slots_clash, vec![]);
+        }
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        prop_assert!(replay(&bytes).is_ok(), "no header of another version comes about by chance");
+    }
+
+    #[test]
+    fn no_wellformed_records_panic(lines in prop::collection::vec("\\{\"(version|revision)\":[0-9]{1,21},\"(hold|release|revision)\":(\\{\\}|[0-9]{1,20})\\}", 0..6)) {
+        let line = |json: &String| format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
+        let text: String = lines.iter().map(line).collect();
+        prop_assert!(replay(text.as_bytes()).is_ok());
+    }
+}
+
+#[test]
+fn damage_is_reported_with_its_place_and_the_file_is_kept() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (mut ledger, _) = reopen(dir.path());
+    ledger.allocate(&super::pod("a"), &[super::app("x")], "x", super::holding("GPU-1", 0)).expect("writes");
+    let offset = std::fs::read(file(dir.path())).expect("journal").len() + 1;
+    ledger.allocate(&super::pod("b"), &[super::app("x")], "x", super::holding("GPU-1", 1)).expect("writes");
+    ledger.allocate(&super::pod("c"), &[super::app("x")], "x", super::holding("GPU-1", 2)).expect("writes");
+    drop(ledger);
+    let mut bytes = std::fs::read(file(dir.path())).expect("journal");
+    bytes[offset + 30] ^= 1;
+    std::fs::write(file(dir.path()), &bytes).expect("writes");
+    for _ in 0..2 {
+        let (ledger, recovery) = reopen(dir.path());
+        let pods: Vec<&str> = ledger.book().pods().map(|entry| entry.pod.uid.as_str()).collect();
+        assert_eq!(pods, ["a", "c"]);
+        if !recovery.damaged.is_empty() {
+            assert_eq!(recovery.damaged[0].to_string(), format!("record at byte {offset}: its checksum differs"));
+        }
+        assert_eq!(std::fs::read(dir.path().join("journal.damaged")).expect("kept"), bytes);
+    }
+}
+
+#[test]
+fn a_revision_that_no_journal_reaches_is_damage() {
+    for revision in [u64::MAX, (1 << 53) + 1] {
+        let change = Change::Release { pod: super::pod("a"), why: "gone".to_owned() };
+        let mut record = serde_json::to_value(&change).expect("json");
+        record["revision"] = revision.into();
+        let json = record.to_string();
+        let text = format!("\n{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
+        let Replay { recovery, revision: reached, .. } = replay(text.as_bytes()).expect("no version");
+        assert_eq!((recovery.damaged.len(), reached), (1, 0));
+        assert!(recovery.damaged[0].reason.ends_with("is out of range"));
+    }
+}

@@ -1,0 +1,7 @@
+//! divvy-node: shares the cards of one node.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    divvy_node::run::main()
+}

@@ -1,0 +1,126 @@
+//! Gauges of cards and shares, read from the books when scraped.
+
+use std::fmt;
+
+use divvy_contract::Memory;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+use tokio::sync::watch;
+
+use crate::allocation::Allocator;
+use crate::inventory::{CardHealth, CardInfo};
+use crate::kubelet::plugin::{SharedAllocator, lock};
+use crate::ledger::{Holding, PodRef};
+
+/// What a scrape reads.
+pub(super) struct Books {
+    pub(super) allocator: SharedAllocator,
+    pub(super) registered: watch::Receiver<bool>,
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+/// One metric: name, help, and its values by label.
+struct Gauges {
+    name: &'static str,
+    help: &'static str,
+    values: Vec<(Labels, f64)>,
+}
+
+impl fmt::Debug for Books {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Books")
+    }
+}
+
+impl Collector for Books {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for Gauges { name, help, values } in self.read() {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (labels, value) in values {
+                ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Books {
+    fn read(&self) -> Vec<Gauges> {
+        let allocator = lock(&self.allocator);
+        let registered = f64::from(u8::from(*self.registered.borrow()));
+        let mut gauges = vec![
+            one("registered", "1 while the kubelet has us registered", vec![], registered),
+            one("ledger_revision", "Grows with every change of a share", vec![], count(allocator.ledger().revision())),
+            one("tier_info", "How shares are enforced", vec![("tier", allocator.tier().to_string())], 1.0),
+        ];
+        gauges.extend(card_gauges(&allocator));
+        gauges.extend(share_gauges(&allocator));
+        gauges
+    }
+}
+
+fn one(name: &'static str, help: &'static str, labels: Labels, value: f64) -> Gauges {
+    Gauges { name, help, values: vec![(labels, value)] }
+}
+
+fn card_gauges(allocator: &Allocator) -> Vec<Gauges> {
+    let book = allocator.ledger().book();
+    let per_card = |name, help, value: &dyn Fn(&CardInfo) -> Option<f64>| {
+        let labels = |card: &CardInfo| vec![("uuid", card.id.to_string()), ("model", card.model.clone())];
+        let cards = allocator.inventory().cards.iter();
+        Gauges { name, help, values: cards.filter_map(|card| Some((labels(card), value(card)?))).collect() }
+    };
+    let held = |card: &CardInfo| book.held(&card.id, None);
+    vec![
+        per_card("card_healthy", "1 while the card gives new shares", &|card| {
+            Some(f64::from(u8::from(card.health == CardHealth::Healthy)))
+        }),
+        per_card("card_memory_bytes", "Memory of the card", &|card| Some(bytes(card.memory))),
+        per_card("card_memory_used_bytes", "Memory in use on the card, by NVML", &|card| card.memory_used.map(bytes)),
+        per_card("card_memory_held_bytes", "Memory promised to pods", &|card| Some(bytes(held(card).memory))),
+        per_card("card_cores_held", "Compute promised to pods, percent of the card", &|card| {
+            Some(f64::from(held(card).cores.units()))
+        }),
+        per_card("card_pods", "Pods that hold a share of the card", &|card| Some(f64::from(held(card).pods))),
+    ]
+}
+
+fn share_gauges(allocator: &Allocator) -> Vec<Gauges> {
+    let mut memory = Gauges { name: "share_memory_bytes", help: "Memory promised to a container", values: vec![] };
+    let help = "Compute promised to a container, percent of the card";
+    let mut cores = Gauges { name: "share_cores", help, values: vec![] };
+    for entry in allocator.ledger().book().pods() {
+        for (container, holding) in entry.holdings() {
+            for (labels, share) in parts(&entry.pod, container, holding) {
+                memory.values.push((labels.clone(), bytes(share.memory)));
+                cores.values.push((labels, f64::from(share.cores.units())));
+            }
+        }
+    }
+    vec![memory, cores]
+}
+
+fn parts<'a>(
+    pod: &'a PodRef,
+    container: &'a str,
+    holding: &'a Holding,
+) -> impl Iterator<Item = (Labels, divvy_contract::Share)> + 'a {
+    holding.parts.iter().map(move |part| {
+        let labels = [("namespace", &pod.namespace), ("pod", &pod.name)].map(|(name, text)| (name, text.clone()));
+        let labels = labels.into_iter().chain([("container", container.to_owned()), ("uuid", part.card.to_string())]);
+        (labels.collect(), part.share)
+    })
+}
+
+fn bytes(memory: Memory) -> f64 {
+    count(memory.as_mib()) * f64::from(1u32 << 20)
+}
+
+/// Prometheus knows floats only; 2^53 is beyond any count here.
+#[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only, and 2^53 MiB is beyond any card")]
+fn count(value: u64) -> f64 {
+    value as f64
+}

@@ -1,0 +1,404 @@
+//! The inventory over a `libnvidia-ml.so.1` that is driven by a scenario file.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+use std::env;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use divvy_contract::Memory;
+use divvy_node::inventory::{CardHealth, CardInfo, HealthOptions, Inventory, InventoryHandle, InventoryOptions, watch};
+use divvy_placement::Link;
+use fake_nvml::{Call, CardState, NvmlReturn, Scenario};
+use tempfile::TempDir;
+use tokio::sync::watch::Receiver;
+use tokio::time::timeout;
+
+const GIB: u64 = 1 << 30;
+const NEVER: u64 = 3_600_000;
+
+/// A machine with a driver, and an inventory of it.
+struct Machine {
+    directory: TempDir,
+    scenario: Scenario,
+    inventories: Receiver<Arc<Inventory>>,
+    handle: InventoryHandle,
+}
+
+impl Machine {
+    fn start(scenario: Scenario) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        scenario.write(&directory.path().join("scenario.json")).unwrap();
+        scenario.write_sysfs(directory.path()).unwrap();
+        install(&directory);
+        let (inventories, handle) = watch(options(&directory));
+        Self { directory, scenario, inventories, handle }
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Scenario)) {
+        change(&mut self.scenario);
+        self.scenario.write(&self.directory.path().join("scenario.json")).unwrap();
+    }
+
+    async fn until(&mut self, what: &str, holds: impl Fn(&Inventory) -> bool) -> Arc<Inventory> {
+        until(&mut self.inventories, what, holds).await
+    }
+
+    /// All cards that the scenario has are listed and healthy.
+    async fn until_well(&mut self) -> Arc<Inventory> {
+        let count = self.scenario.cards.len();
+        self.until("all cards are healthy", |inventory| {
+            inventory.cards.len() == count && inventory.cards.iter().all(|card| card.health.is_healthy())
+        })
+        .await
+    }
+
+    /// A probe of the card that began after this call has come back well.
+    async fn until_fresh(&mut self, card: u32) -> Arc<Inventory> {
+        let mark = self.scenario.cards[card as usize].memory_used + (1 << 20);
+        self.change(|scenario| scenario.cards[card as usize].memory_used = mark);
+        let used = Some(Memory::from_bytes_floor(mark));
+        self.until("a card is fresh", |inventory| find(inventory, card).is_some_and(|card| card.memory_used == used))
+            .await
+    }
+}
+
+fn install(directory: &TempDir) -> PathBuf {
+    let built = env::current_exe().unwrap().with_file_name("libfake_nvml.so");
+    fake_nvml::install(&built, directory.path()).unwrap()
+}
+
+fn options(directory: &TempDir) -> InventoryOptions {
+    InventoryOptions {
+        nvml_library: Some(directory.path().join("libnvidia-ml.so.1")),
+        sysfs_root: directory.path().to_path_buf(),
+        probe_interval: Duration::from_millis(10),
+        probe_timeout: Duration::from_secs(2),
+        health: HealthOptions { recover_after: Duration::from_millis(50), ..HealthOptions::default() },
+    }
+}
+
+async fn until(
+    inventories: &mut Receiver<Arc<Inventory>>,
+    what: &str,
+    holds: impl Fn(&Inventory) -> bool,
+) -> Arc<Inventory> {
+    let waited = timeout(Duration::from_secs(60), inventories.wait_for(|inventory| holds(inventory))).await;
+    let found = waited.ok().map(|inventory| Arc::clone(&inventory.unwrap()));
+    found.unwrap_or_else(|| panic!("not within a minute: {what}; last: {:#?}", inventories.borrow()))
+}
+
+fn find(inventory: &Inventory, card: u32) -> Option<&CardInfo> {
+    let uuid = Scenario::uuid(card);
+    inventory.cards.iter().find(|card| card.id.as_str() == uuid)
+}
+
+/// The reason, if the card is unhealthy.
+fn reason(inventory: &Inventory, card: u32) -> Option<&str> {
+    match &find(inventory, card)?.health {
+        CardHealth::Healthy => None,
+        CardHealth::Unhealthy { reason } => Some(reason),
+    }
+}
+
+fn quad() -> Scenario {
+    Scenario::uniform(4, "NVIDIA A100-PCIE-40GB", 40 * GIB)
+}
+
+#[track_caller]
+fn assert_healthy(inventory: &Inventory, cards: impl IntoIterator<Item = u32>, when: &str) {
+    for card in cards {
+        assert_eq!(reason(inventory, card), None, "card {card}, {when}");
+    }
+}
+
+#[tokio::test]
+async fn the_first_cards_come_all_together_and_with_their_links() {
+    let mut machine = Machine::start(Scenario::hgx_h100());
+    let inventory = machine.until("cards", |inventory| !inventory.cards.is_empty()).await;
+    assert_eq!(inventory.cards.len(), 8);
+    assert_eq!(inventory.problem, None);
+    let driver = inventory.driver.as_ref().unwrap();
+    assert_eq!((driver.version.as_str(), driver.cuda.as_deref()), ("580.95.05", Some("13.0")));
+    for (position, card) in inventory.cards.iter().enumerate() {
+        assert_eq!(card.id.as_str(), machine.scenario.cards[position].uuid);
+        assert_eq!((card.model.as_str(), card.memory), ("NVIDIA H100 80GB HBM3", Memory::mib(80 << 10)));
+        assert_eq!(card.minor, u32::try_from(position).ok());
+        assert_eq!(card.numa, Some(u32::from(position >= 4)));
+        assert_eq!(card.health, CardHealth::Healthy);
+    }
+    assert_eq!(inventory.links.get(0, 7), Link::NvLink(18));
+}
+
+#[tokio::test]
+async fn links_without_switches_are_direct_or_pci() {
+    let mut mesh = Machine::start(Scenario::cube_mesh_v100());
+    let links = mesh.until_well().await.links.clone();
+    assert_eq!(
+        [(0, 3), (0, 4), (0, 5)].map(|(a, b)| links.get(a, b)),
+        [Link::NvLink(2), Link::NvLink(1), Link::System]
+    );
+    let mut plain = Machine::start(Scenario::pcie_l40s());
+    let links = plain.until_well().await.links.clone();
+    assert_eq!([(0, 1), (0, 3), (0, 4)].map(|(a, b)| links.get(a, b)), [Link::SingleSwitch, Link::Node, Link::System]);
+}
+
+#[tokio::test]
+async fn a_driver_may_come_late() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut inventories, _handle) = watch(options(&directory));
+    let says =
+        |text: &'static str| move |inventory: &Inventory| inventory.problem.as_ref().is_some_and(|p| p.contains(text));
+    until(&mut inventories, "the library is missing", says("cannot open shared object file")).await;
+    let mut scenario = Scenario { driver_loaded: false, ..quad() };
+    scenario.write(&directory.path().join("scenario.json")).unwrap();
+    install(&directory);
+    until(&mut inventories, "the driver is missing", says("nvmlInit: NVIDIA driver is not loaded")).await;
+    scenario.driver_loaded = true;
+    scenario.write(&directory.path().join("scenario.json")).unwrap();
+    let inventory = until(&mut inventories, "cards", |inventory| !inventory.cards.is_empty()).await;
+    assert_eq!((inventory.cards.len(), &inventory.problem), (4, &None));
+}
+
+#[tokio::test]
+async fn a_lost_card_stays_listed_and_returns() {
+    let mut machine = Machine::start(quad());
+    let before = machine.until_well().await;
+    for (state, says) in [(CardState::Lost, "fell off the bus"), (CardState::Gone, "no longer finds the card")] {
+        machine.change(|scenario| scenario.cards[1].state = state);
+        let sick = machine.until("the card is unhealthy", |inventory| reason(inventory, 1).is_some()).await;
+        assert!(reason(&sick, 1).is_some_and(|reason| reason.contains(says)), "{:?}", reason(&sick, 1));
+        assert_eq!(sick.cards.len(), 4);
+        assert_eq!(sick.cards[1].memory, before.cards[1].memory, "what it is stays known");
+        let fresh = machine.until_fresh(2).await;
+        assert_healthy(&fresh, [0, 2, 3], says);
+        machine.change(|scenario| scenario.cards[1].state = CardState::Present);
+        machine.until_well().await;
+    }
+}
+
+#[tokio::test]
+async fn xids_of_a_card_make_it_unhealthy_unless_they_are_ignored() {
+    let mut machine = Machine::start(quad());
+    machine.until_well().await;
+    machine.change(|scenario| {
+        scenario.push_xid(Some(&Scenario::uuid(1)), 31);
+        scenario.push_xid(Some(&Scenario::uuid(1)), 79);
+    });
+    let sick = machine.until("the card is unhealthy", |inventory| reason(inventory, 1).is_some()).await;
+    assert_eq!(reason(&sick, 1), Some("XID 79"), "31 comes first and is ignored");
+    assert_healthy(&sick, [0, 2, 3], "after an XID of card 1");
+    machine.until_well().await;
+}
+
+#[tokio::test]
+async fn an_xid_of_no_known_card_changes_nothing() {
+    let mut machine = Machine::start(quad());
+    machine.until_well().await;
+    machine.change(|scenario| {
+        scenario.push_xid(None, 79);
+        scenario.push_xid(Some("GPU-of-nobody"), 79);
+        scenario.push_xid(Some(&Scenario::uuid(3)), 48);
+    });
+    let sick = machine.until("any card is unhealthy", |inventory| (0..4).any(|n| reason(inventory, n).is_some())).await;
+    assert_eq!(reason(&sick, 3), Some("XID 48"));
+    assert_healthy(&sick, 0..3, "after events of nobody");
+}
+
+#[tokio::test]
+async fn a_hanging_call_makes_its_own_card_unhealthy_and_the_others_stay_fresh() {
+    let functions =
+        ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetName", "nvmlEventSetWait_v2"];
+    for function in functions {
+        let mut machine = Machine::start(quad());
+        machine.until_well().await;
+        machine.change(|scenario| {
+            scenario.hangs.insert(Call::about(function, &Scenario::uuid(2)), NEVER);
+        });
+        let sick = machine.until("the card is unhealthy", |inventory| reason(inventory, 2).is_some()).await;
+        assert_eq!(reason(&sick, 2), Some("NVML has not answered for 2s"), "{function}");
+        for card in [0, 1, 3] {
+            let fresh = machine.until_fresh(card).await;
+            assert_healthy(&fresh, [0, 1, 3], function);
+            assert!(reason(&fresh, 2).is_some(), "{function} still hangs");
+        }
+        machine.change(|scenario| scenario.hangs.clear());
+        machine.until_well().await;
+    }
+}
+
+#[tokio::test]
+async fn a_card_that_hangs_from_the_start_does_not_hide_the_others() {
+    let mut scenario = quad();
+    scenario.hangs.insert(Call::about("nvmlDeviceGetHandleByIndex_v2", &Scenario::uuid(1)), NEVER);
+    scenario.hangs.insert(Call::about("nvmlDeviceGetMemoryInfo_v2", &Scenario::uuid(2)), NEVER);
+    let mut machine = Machine::start(scenario);
+    let inventory = machine.until("cards", |inventory| !inventory.cards.is_empty()).await;
+    assert_eq!(inventory.problem.as_deref(), Some("card at index 1: NVML has not answered for 2s"));
+    assert_eq!(inventory.cards.len(), 3);
+    assert_healthy(&inventory, [0, 3], "while cards 1 and 2 hang");
+    assert_eq!(reason(&inventory, 2), Some("NVML has not answered for 2s"));
+    machine.change(|scenario| scenario.hangs.clear());
+    let inventory = machine.until_well().await;
+    assert_eq!(inventory.problem, None);
+    let linked = |inventory: &Inventory| inventory.links.get(0, 1) == Link::SingleSwitch;
+    machine.until("the late cards are linked", linked).await;
+}
+
+#[tokio::test]
+async fn nvml_that_hangs_as_a_whole_is_a_problem_and_cards_are_still_probed() {
+    let mut machine = Machine::start(quad());
+    machine.until_well().await;
+    machine.change(|scenario| {
+        scenario.hangs.insert(Call::any("nvmlDeviceGetCount_v2"), NEVER);
+    });
+    let silent = |inventory: &Inventory| inventory.problem.as_deref() == Some("NVML has not answered for 2s");
+    machine.until("it is a problem", silent).await;
+    let fresh = machine.until_fresh(0).await;
+    assert_healthy(&fresh, 0..4, "while counting hangs");
+    machine.change(|scenario| scenario.hangs.clear());
+    machine.until("it is none any more", |inventory| inventory.problem.is_none()).await;
+}
+
+#[tokio::test]
+async fn no_error_of_any_function_touches_another_card() {
+    let mut machine = Machine::start(quad());
+    machine.until_well().await;
+    let victim = Scenario::uuid(0);
+    let about_a_card = |function: &str| function.starts_with("nvmlDeviceGet") && function != "nvmlDeviceGetCount_v2";
+    let driver_is_gone = [NvmlReturn::Uninitialized, NvmlReturn::DriverNotLoaded, NvmlReturn::LibRmVersionMismatch];
+    for function in Call::functions() {
+        for error in NvmlReturn::ALL {
+            if function == "nvmlDeviceGetCount_v2" && driver_is_gone.contains(error) {
+                continue; // says that there is no driver, and then no card works
+            }
+            let call = if about_a_card(function) { Call::about(function, &victim) } else { Call::any(function) };
+            machine.change(|scenario| scenario.errors = [(call, *error)].into());
+            let inventory = machine.until_fresh(1).await;
+            assert_healthy(&inventory, 1..4, &format!("{function} answers {error:?}"));
+        }
+    }
+    machine.change(|scenario| scenario.errors.clear());
+    machine.until_well().await;
+}
+
+#[tokio::test]
+async fn the_reason_names_the_call_that_failed() {
+    let mut machine = Machine::start(quad());
+    machine.until_well().await;
+    machine.change(|scenario| {
+        let call = Call::about("nvmlDeviceGetMemoryInfo_v2", &Scenario::uuid(0));
+        scenario.errors.insert(call, NvmlReturn::Unknown);
+    });
+    let sick = machine.until("the card is unhealthy", |inventory| reason(inventory, 0).is_some()).await;
+    assert_eq!(reason(&sick, 0), Some("nvmlDeviceGetMemoryInfo: an internal driver error occurred"));
+}
+
+#[tokio::test]
+async fn xids_are_heard_again_after_waiting_for_them_failed() {
+    let mut machine = Machine::start(quad());
+    machine.until_well().await;
+    machine.change(|scenario| {
+        scenario.errors.insert(Call::any("nvmlEventSetWait_v2"), NvmlReturn::Unknown);
+        scenario.errors.insert(Call::any("nvmlDeviceRegisterEvents"), NvmlReturn::Unknown);
+    });
+    let fresh = machine.until_fresh(0).await;
+    assert_healthy(&fresh, 0..4, "while events fail");
+    machine.change(|scenario| scenario.errors.clear());
+    // The event may come before the new set, which then doesn't deliver it: so it comes until it is heard.
+    for _attempt in 0..1000 {
+        machine.change(|scenario| scenario.push_xid(Some(&Scenario::uuid(2)), 79));
+        let inventory = machine.until_fresh(0).await;
+        assert_healthy(&inventory, [0, 1, 3], "after an XID of card 2");
+        if reason(&inventory, 2) == Some("XID 79") {
+            return;
+        }
+    }
+    panic!("XIDs are not heard again");
+}
+
+#[tokio::test]
+async fn new_memory_errors_make_a_card_unhealthy() {
+    let mut scenario = quad();
+    scenario.cards[3].ecc_uncorrected = Some(5);
+    let mut machine = Machine::start(scenario);
+    machine.until_well().await;
+    machine.change(|scenario| scenario.cards[3].ecc_uncorrected = Some(6));
+    let sick = machine.until("the card is unhealthy", |inventory| reason(inventory, 3).is_some()).await;
+    assert_eq!(reason(&sick, 3), Some("1 new uncorrected memory errors"));
+    machine.until_well().await;
+}
+
+#[tokio::test]
+async fn a_card_that_is_plugged_in_is_added() {
+    let mut scenario = Scenario::hgx_h100();
+    scenario.cards[5].state = CardState::Gone;
+    let mut machine = Machine::start(scenario);
+    let before = machine.until("cards", |inventory| !inventory.cards.is_empty()).await;
+    assert_eq!(before.cards.len(), 7);
+    machine.change(|scenario| scenario.cards[5].state = CardState::Present);
+    let after = machine.until_well().await;
+    assert_eq!(after.cards[5].id.as_str(), Scenario::uuid(5));
+    machine.until("it is linked", |inventory| inventory.links.get(5, 6) == Link::NvLink(18)).await;
+}
+
+#[tokio::test]
+async fn a_card_that_takes_anothers_place_is_added() {
+    let mut scenario = quad();
+    scenario.cards[3].state = CardState::Gone;
+    let mut machine = Machine::start(scenario);
+    machine.until("cards", |inventory| inventory.cards.len() == 3).await;
+    machine.change(|scenario| {
+        scenario.cards[0].state = CardState::Gone;
+        scenario.cards[3].state = CardState::Present;
+    });
+    let after = machine.until("the new card", |inventory| inventory.cards.len() == 4).await;
+    assert_healthy(&after, 1..4, "after card 0 was replaced");
+    machine.until("the old card is unhealthy", |inventory| reason(inventory, 0).is_some()).await;
+}
+
+#[tokio::test]
+async fn cards_survive_a_restart_of_the_driver() {
+    let mut machine = Machine::start(quad());
+    machine.until_well().await;
+    machine.change(|scenario| scenario.driver_loaded = false);
+    let gone = machine.until("the driver is gone", |inventory| inventory.driver.is_none()).await;
+    assert_eq!(gone.cards.len(), 4);
+    assert!((0..4).all(|card| reason(&gone, card).is_some()));
+    machine.change(|scenario| {
+        scenario.driver_loaded = true;
+        scenario.driver_load += 1;
+        scenario.driver_version = "590.1".to_owned();
+    });
+    let back = machine.until_well().await;
+    assert_eq!(back.driver.as_ref().map(|driver| driver.version.as_str()), Some("590.1"));
+    assert_eq!(back.problem, None);
+    machine.change(|scenario| scenario.push_xid(Some(&Scenario::uuid(0)), 79));
+    machine.until("its XIDs are heard", |inventory| reason(inventory, 0) == Some("XID 79")).await;
+}
+
+#[tokio::test]
+async fn a_driver_that_was_restarted_during_a_hang_is_back_when_the_hang_ends() {
+    let mut machine = Machine::start(quad());
+    machine.until_well().await;
+    machine.change(|scenario| {
+        scenario.hangs.insert(Call::about("nvmlDeviceGetName", &Scenario::uuid(2)), NEVER);
+    });
+    machine.until("the card is unhealthy", |inventory| reason(inventory, 2).is_some()).await;
+    machine.change(|scenario| scenario.driver_load += 1);
+    // The call that hangs keeps NVML open as it was, and NVML wants to be closed by all before it can be used again.
+    machine.until("the driver is gone", |inventory| inventory.driver.is_none()).await;
+    machine.change(|scenario| scenario.hangs.clear());
+    machine.until_well().await;
+}
+
+#[tokio::test]
+async fn a_stopped_inventory_says_that_it_has_ended() {
+    let mut machine = Machine::start(quad());
+    machine.until_well().await;
+    machine.handle.stop();
+    let mut inventories = machine.inventories;
+    let ended = async { while inventories.changed().await.is_ok() {} };
+    timeout(Duration::from_secs(60), ended).await.unwrap();
+}
