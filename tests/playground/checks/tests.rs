@@ -1,0 +1,174 @@
+use divvy_contract::ContainerKind::{App, Init};
+use divvy_contract::{Memory, MemoryAmount, Tier};
+use divvy_node::delivery::Limits;
+
+use super::*;
+
+const CARD: &str = "GPU-a";
+const OTHER: &str = "GPU-b";
+
+fn claim(gib: u64, cores: u32) -> Claim {
+    Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::new(cores) }
+}
+
+fn node(pods: Vec<PodView>) -> NodeView {
+    let card = |id: &str| CardView {
+        id: id.parse().expect("a UUID"),
+        model: "H100".to_owned(),
+        memory: Memory::mib(80 << 10),
+        numa: None,
+        healthy: true,
+    };
+    NodeView { name: "node-0".to_owned(), cards: vec![card(CARD), card(OTHER)], pods, ..NodeView::default() }
+}
+
+fn pod(name: &str, containers: Vec<ContainerView>) -> PodView {
+    PodView { uid: format!("uid-{name}"), name: format!("default/{name}"), containers }
+}
+
+/// A container that runs with one card, and everything about it agrees.
+fn container(claim: Claim, card: &str, slot: u32) -> ContainerView {
+    let share = claim.share_on(Memory::mib(80 << 10));
+    let limits = Limits {
+        tier: Tier::Accounting,
+        pod_uid: "uid".to_owned(),
+        namespace: "default".to_owned(),
+        pod: "p".to_owned(),
+        container: "main".to_owned(),
+        cards: vec![(card.parse().expect("a UUID"), share)],
+    };
+    let named = [("environment", [card.to_owned()].into()), ("mounts", [card.to_owned()].into())].into();
+    ContainerView {
+        name: "main".to_owned(),
+        kind: App,
+        claim: Some(claim),
+        running: true,
+        slots: [format!("{card}::{slot}")].into(),
+        given: Some(Given { named, limits: Some(Ok(limits)) }),
+    }
+}
+
+/// What one look finds broken.
+fn broken(node: &NodeView) -> Vec<String> {
+    let mut tally = Tally::default();
+    tally.check(node);
+    tally.broken.iter().map(ToString::to_string).collect()
+}
+
+/// What is found after `change` was made to a sound container.
+fn broken_by(change: impl FnOnce(&mut ContainerView)) -> String {
+    let mut container = container(claim(8, 30), CARD, 0);
+    change(&mut container);
+    let found = broken(&node(vec![pod("p", vec![container])]));
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].replace("I2 broken on node-0: default/p container main: ", "")
+}
+
+fn limits(container: &mut ContainerView) -> &mut Limits {
+    container.given.as_mut().and_then(|given| given.limits.as_mut()?.as_mut().ok()).expect("limits")
+}
+
+#[test]
+fn a_sound_node_passes_every_check() {
+    let pods = vec![
+        pod("p", vec![container(claim(40, 50), CARD, 0)]),
+        pod("q", vec![container(claim(40, 50), CARD, 1)]),
+        pod("r", vec![container(Claim::whole(1), OTHER, 0)]),
+    ];
+    let ids = [format!("{CARD}::0")];
+    let node = NodeView { listed: Some(ids.clone().into()), once_listed: ids.into(), ..node(pods) };
+    let mut tally = Tally::default();
+    tally.check(&node);
+    assert_eq!(tally.broken, []);
+    assert_eq!(tally.checked, [(Invariant::I1, 2), (Invariant::I2, 3), (Invariant::I4, 1)].into());
+}
+
+#[test]
+fn memory_beyond_the_card_is_found() {
+    let pods =
+        vec![pod("p", vec![container(claim(50, 10), CARD, 0)]), pod("q", vec![container(claim(31, 10), CARD, 1)])];
+    let expected = "I1 broken on node-0: card GPU-a: 81Gi of 80Gi memory held: default/p 50Gi memory, 10 cores; default/q 31Gi memory, 10 cores";
+    assert_eq!(broken(&node(pods)), [expected]);
+}
+
+#[test]
+fn cores_beyond_the_card_are_found() {
+    let pods = vec![pod("p", vec![container(claim(1, 60), CARD, 0)]), pod("q", vec![container(claim(1, 41), CARD, 1)])];
+    assert!(broken(&node(pods))[0].contains("101 of 100 cores held"));
+}
+
+#[test]
+fn company_of_an_exclusive_share_is_found() {
+    let whole = Claim { cores: Cores::FULL, ..claim(8, 100) };
+    let pods = vec![pod("p", vec![container(whole, CARD, 0)]), pod("q", vec![container(claim(1, 0), CARD, 1)])];
+    assert!(broken(&node(pods))[0].contains("held exclusively and by others"));
+}
+
+#[test]
+fn init_containers_count_by_the_peak() {
+    let init = |gib| ContainerView { kind: Init, name: "init".into(), ..container(claim(gib, 0), CARD, 0) };
+    let with_init = |gib| node(vec![pod("p", vec![init(gib), container(claim(40, 0), CARD, 0)])]);
+    assert_eq!(broken(&with_init(80)), [] as [String; 0], "one after another");
+    assert!(broken(&with_init(81))[0].contains("81Gi of 80Gi"));
+}
+
+#[test]
+fn cards_that_differ_are_found_wherever_they_are_named() {
+    let environment = |c: &mut ContainerView| {
+        c.given.as_mut().expect("given").named.insert("environment", [OTHER.to_owned()].into());
+    };
+    assert_eq!(broken_by(environment), "cards differ: environment GPU-b, mounts GPU-a");
+    let slots = broken_by(|c| c.slots = [format!("{OTHER}::0")].into());
+    assert_eq!(slots, "cards differ: environment GPU-a, slots GPU-b");
+    let file = broken_by(|c| limits(c).cards[0].0 = OTHER.parse().expect("a UUID"));
+    assert_eq!(file, "cards differ: environment GPU-a, limits file GPU-b");
+}
+
+#[test]
+fn wrong_amounts_and_missing_files_are_found() {
+    let amounts = broken_by(|c| limits(c).cards[0].1.memory = Memory::mib(8193));
+    assert_eq!(amounts, "limits file: 8193Mi memory, 30 cores of card GPU-a, claimed 8Gi memory, 30 cores");
+    let mount = broken_by(|c| c.given.as_mut().expect("given").limits = None);
+    assert_eq!(mount, "no limits directory is mounted");
+    let file = broken_by(|c| c.given.as_mut().expect("given").limits = Some(Err("x/limits: gone".into())));
+    assert_eq!(file, "x/limits: gone");
+    assert_eq!(broken_by(|c| c.given = Some(Given::default())), "was started without a card");
+}
+
+#[test]
+fn too_few_cards_are_found_before_and_after_the_start() {
+    let two = Claim { cards: 2, ..claim(8, 30) };
+    assert!(
+        broken_by(|c| c.claim = Some(two)).contains("2 cards with 8Gi memory and 30 cores each claimed, 1 distinct")
+    );
+    let before = broken_by(|c| (c.claim, c.given, c.running) = (Some(two), None, false));
+    assert!(before.ends_with("1 distinct: GPU-a"), "{before}");
+    assert!(broken_by(|c| c.claim = None).contains("without a claim"));
+}
+
+#[test]
+fn only_a_forgetful_kubelet_excuses_an_ended_container() {
+    let mut ended = container(claim(8, 30), CARD, 0);
+    (ended.running, ended.slots) = (false, [format!("{OTHER}::3")].into());
+    let node = node(vec![pod("p", vec![ended])]);
+    assert_eq!(broken(&node).len(), 1);
+    assert_eq!(broken(&NodeView { forgot: true, ..node }), [] as [String; 0]);
+}
+
+#[test]
+fn only_a_forgetful_kubelet_may_overlook_a_claim() {
+    let mut overlooked = container(claim(8, 30), CARD, 0);
+    (overlooked.given, overlooked.slots) = (Some(Given::default()), BTreeSet::new());
+    let node = node(vec![pod("p", vec![overlooked])]);
+    assert_eq!(broken(&node).len(), 1);
+    assert_eq!(broken(&NodeView { forgot: true, ..node }), [] as [String; 0]);
+}
+
+#[test]
+fn a_vanished_id_is_found() {
+    let listed = |listed: &[&str]| Some(listed.iter().map(|id| (*id).to_owned()).collect());
+    let once_listed = listed(&["GPU-a::0", "GPU-a::1"]).unwrap_or_default();
+    let node = NodeView { once_listed, listed: listed(&["GPU-a::0"]), ..node(vec![]) };
+    assert_eq!(broken(&node), ["I4 broken on node-0: 1 IDs have vanished from the list, among them GPU-a::1"]);
+    assert_eq!(broken(&NodeView { listed: None, ..node }), [] as [String; 0], "before the first list");
+}

@@ -1,0 +1,75 @@
+//! The lines that are printed as things happen.
+
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use divvy_contract::{CardId, Claim, Share};
+
+/// Prints lines, with the time since the start in front.
+pub struct Console {
+    out: Mutex<Box<dyn Write + Send>>,
+    start: Instant,
+    /// Width of the column of nodes.
+    pub width: usize,
+    /// Whether colours can be seen.
+    pub colours: bool,
+}
+
+// === impl Console ===
+
+impl Console {
+    /// Prints to stdout, in colours where they can be seen.
+    pub fn stdout() -> Self {
+        let colours = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Self { colours, ..Self::new(io::stdout()) }
+    }
+
+    /// Prints to `out` in plain letters.
+    pub fn new(out: impl Write + Send + 'static) -> Self {
+        Self { out: Mutex::new(Box::new(out)), start: Instant::now(), width: 0, colours: false }
+    }
+
+    /// Seconds since the start.
+    pub fn elapsed(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+
+    /// Something that happened to a node.
+    pub fn node(&self, node: &str, what: &str) {
+        self.line(&format!("{node:<width$}  {what}", width = self.width));
+    }
+
+    /// Something that happened to a pod.
+    pub fn pod(&self, node: &str, pod: &str, container: &str, what: &str) {
+        self.line(&format!("{node:<width$}  {pod:<28} {container:<8}  {what}", width = self.width));
+    }
+
+    /// A line of its own. A reader that has gone away is no reason to stop.
+    pub fn plain(&self, text: &str) {
+        drop(writeln!(self.out.lock().unwrap_or_else(PoisonError::into_inner), "{text}"));
+    }
+
+    fn line(&self, text: &str) {
+        self.plain(&format!("{:>6.1}s  {text}", self.elapsed()));
+    }
+}
+
+/// `GPU-1f3a22c0…` and the part of it that a container has.
+pub fn share(cards: &[(CardId, Share)], claim: &Claim) -> String {
+    let names: Vec<String> = cards.iter().map(|(card, _)| short(card.as_str())).collect();
+    let part = match cards.first() {
+        _ if *claim == Claim::whole(claim.cards) => "whole".to_owned(),
+        Some((_, share)) => share.to_string(),
+        None => "nothing".to_owned(),
+    };
+    format!("{}  {part}", names.join(" "))
+}
+
+/// As much of a UUID as people compare.
+pub fn short(card: &str) -> String {
+    match card.char_indices().nth("GPU-1f3a".len()) {
+        Some((end, _)) => format!("{}…", &card[..end]),
+        None => card.to_owned(),
+    }
+}

@@ -1,0 +1,145 @@
+//! `/pods` over HTTPS, behind a bearer token.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::core::Core;
+use super::devices::shuffled;
+use super::faults::{Faults, PodsFault};
+use super::run::Run;
+use super::status;
+
+type Body = BoxBody<Bytes, Infallible>;
+
+/// What `/pods` needs besides the state; outlives a kubelet process, as its port and its certificate do.
+pub(crate) struct PodsServer {
+    pub(crate) address: SocketAddr,
+    /// Bound but never listening: keeps the port while nobody listens.
+    _reserved: TcpSocket,
+    tls: TlsAcceptor,
+    /// The one token that is let in.
+    token: String,
+}
+
+// === impl PodsServer ===
+
+impl PodsServer {
+    pub(crate) fn new(tls: TlsAcceptor, token: String) -> io::Result<Self> {
+        let reserved = bind((Ipv4Addr::LOCALHOST, 0).into())?;
+        Ok(Self { address: reserved.local_addr()?, _reserved: reserved, tls, token })
+    }
+
+    pub(crate) async fn serve(self: Arc<Self>, run: Run) {
+        let mut faults = run.core.faults.subscribe();
+        let refused = |faults: &Faults| faults.pods == PodsFault::Refused;
+        while faults.wait_for(|now| !refused(now)).await.is_ok() {
+            let listener = match bind(self.address).and_then(|socket| socket.listen(128)) {
+                Ok(listener) => listener,
+                Err(error) => return tracing::error!(%error, address = %self.address, "listening failed"),
+            };
+            let cut = CancellationToken::new();
+            tokio::select! {
+                () = self.accept(&run, &listener, &cut) => {}
+                _ = faults.wait_for(refused) => {}
+            }
+            cut.cancel();
+        }
+    }
+
+    async fn accept(self: &Arc<Self>, run: &Run, listener: &TcpListener, cut: &CancellationToken) {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (server, core, cut) = (Arc::clone(self), Arc::clone(&run.core), cut.clone());
+            run.spawn(async move {
+                tokio::select! {
+                    () = cut.cancelled() => {}
+                    () = server.connection(core, stream) => {}
+                }
+            });
+        }
+    }
+
+    async fn connection(&self, core: Arc<Core>, stream: TcpStream) {
+        let stream = match self.tls.accept(stream).await {
+            Ok(stream) => TokioIo::new(stream),
+            Err(error) => return tracing::debug!(%error, "a TLS handshake failed"),
+        };
+        let core = &core;
+        let service = service_fn(|request| async move { Ok::<_, Infallible>(self.answer(core, &request).await) });
+        if let Err(error) = http1::Builder::new().serve_connection(stream, service).await {
+            tracing::debug!(%error, "a connection broke");
+        }
+    }
+
+    async fn answer(&self, core: &Core, request: &Request<Incoming>) -> Response<Body> {
+        let presented = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        if presented.and_then(|value| value.strip_prefix("Bearer ")) != Some(&self.token) {
+            return text(StatusCode::UNAUTHORIZED, "Unauthorized");
+        }
+        if request.method() != Method::GET || !matches!(request.uri().path(), "/pods" | "/pods/") {
+            return text(StatusCode::NOT_FOUND, "404 page not found");
+        }
+        let fault = core.faults.borrow().pods;
+        match fault {
+            PodsFault::None | PodsFault::Refused => whole(pod_list(core)),
+            PodsFault::Slow(delay) => {
+                tokio::time::sleep(delay).await;
+                whole(pod_list(core))
+            }
+            PodsFault::CutShort => cut_short(&pod_list(core)),
+            PodsFault::Status(status) => text(status, "refused by a fault"),
+        }
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+/// A `v1.PodList` in the order of a Go map.
+fn pod_list(core: &Core) -> Bytes {
+    let items = core.read(|state| state.pods.iter().filter(|pod| pod.listed).map(status::render).collect());
+    let items: Vec<_> = core.draw(|rng| shuffled(items, rng));
+    json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }).to_string().into()
+}
+
+fn whole(list: Bytes) -> Response<Body> {
+    answer(StatusCode::OK, "application/json", Full::new(list).boxed())
+}
+
+fn text(status: StatusCode, text: &'static str) -> Response<Body> {
+    answer(status, "text/plain; charset=utf-8", Full::new(Bytes::from_static(text.as_bytes())).boxed())
+}
+
+/// Announces all of it and ends in the middle.
+fn cut_short(list: &Bytes) -> Response<Body> {
+    let half = Ok(Frame::data(list.slice(..list.len() / 2)));
+    let mut response =
+        answer(StatusCode::OK, "application/json", BodyExt::boxed(StreamBody::new(tokio_stream::once(half))));
+    response.headers_mut().insert(CONTENT_LENGTH, list.len().into());
+    response
+}
+
+fn answer(status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(content_type));
+    response
+}

@@ -1,0 +1,173 @@
+//! What a test or a benchmark may look at.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use divvy_contract::ContainerKind;
+use divvy_proto::deviceplugin as dp;
+
+use super::core::State;
+use super::devices::{Health, Held, Ids};
+use super::pods::{Admission, Container, ContainerState, Phase, Pod, Refusal};
+
+/// A kubelet at one instant.
+#[derive(Clone, Debug)]
+pub struct KubeletView {
+    /// By UID.
+    pub pods: BTreeMap<String, PodView>,
+    /// Healthy IDs, by resource; empty while the plugin is away.
+    pub healthy: BTreeMap<String, Ids>,
+    /// All IDs of the plugin's last list, by resource; empty between the kubelet's start and the first list.
+    pub listed: BTreeMap<String, Ids>,
+    /// Extended resources that were set with `set_allocatable`, or zeroed by the kubelet since.
+    pub allocatable: BTreeMap<String, u64>,
+    /// Registrations that came to their first list.
+    pub registrations: Vec<Registered>,
+    /// When kubelet.sock appeared, once a start.
+    pub boots: Vec<Instant>,
+}
+
+/// A registration that came to its first list.
+#[derive(Clone, Debug)]
+pub struct Registered {
+    /// Whose.
+    pub resource: String,
+    /// When the plugin was connected, just before Register was answered.
+    pub connected: Instant,
+    /// When its first list was taken.
+    pub listed: Instant,
+}
+
+/// A pod at one instant.
+#[derive(Clone, Debug)]
+pub struct PodView {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// Whether `/pods` shows it.
+    pub listed: bool,
+    /// Whether its deletion was asked for.
+    pub deleting: bool,
+    /// `status.phase`.
+    pub phase: Phase,
+    /// Why it was rejected or evicted.
+    pub failure: Option<Refusal>,
+    /// What came of its last admission; `None` before its turn.
+    pub admission: Option<Admission>,
+    /// In admission order.
+    pub containers: Vec<ContainerView>,
+}
+
+/// A container at one instant.
+#[derive(Clone, Debug)]
+pub struct ContainerView {
+    /// Its name.
+    pub name: String,
+    /// What it is to its pod.
+    pub kind: ContainerKind,
+    /// What it does.
+    pub state: ContainerState,
+    /// Starts so far.
+    pub starts: u32,
+    /// IDs that the device manager holds for it, by resource.
+    pub devices: BTreeMap<String, Ids>,
+    /// What it was really given at its last start: the merged answers of all its resources.
+    pub given: Option<dp::ContainerAllocateResponse>,
+}
+
+/// What happened so far, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    pub(crate) calls: Vec<Call>,
+    pub(crate) registrations: Vec<Registered>,
+    pub(crate) boots: Vec<Instant>,
+}
+
+/// One call to a plugin, seen from the kubelet.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Which one.
+    pub method: Method,
+    /// UID of the pod it was made for.
+    pub pod: String,
+    /// Container it was made for.
+    pub container: String,
+    /// Resource it was made for.
+    pub resource: String,
+    /// IDs in the request; for GetPreferredAllocation the available ones.
+    pub ids: Ids,
+    /// When it was sent.
+    pub started: Instant,
+    /// Until its answer was decoded.
+    pub took: Duration,
+    /// As the kubelet logs it.
+    pub error: Option<String>,
+}
+
+/// Calls that are made for a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Method {
+    /// Which IDs the plugin would like to give.
+    GetPreferredAllocation,
+    /// Which IDs it gives.
+    Allocate,
+    /// Before each start.
+    PreStartContainer,
+}
+
+// === impl KubeletView ===
+
+impl KubeletView {
+    pub(crate) fn of(state: &State) -> Self {
+        let pods = state.pods.iter().map(|pod| (pod.uid.clone(), PodView::of(pod, &state.devices.held)));
+        let healthy = state.devices.known.iter().map(|(resource, health)| (resource.clone(), health.healthy.clone()));
+        let all = |health: &Health| &health.healthy | &health.unhealthy;
+        let listed = state.devices.known.iter().map(|(resource, health)| (resource.clone(), all(health)));
+        let Record { registrations, boots, calls: _ } = &state.record;
+        let (registrations, boots) = (registrations.clone(), boots.clone());
+        let allocatable = state.allocatable.clone();
+        let (pods, healthy, listed) = (pods.collect(), healthy.collect(), listed.collect());
+        Self { pods, healthy, listed, allocatable, registrations, boots }
+    }
+}
+
+// === impl PodView ===
+
+impl PodView {
+    fn of(pod: &Pod, held: &Held) -> Self {
+        let held = held.get(&pod.uid);
+        let grants = |name: &str| held.and_then(|held| held.get(name)).into_iter().flatten();
+        let ids = |name: &str| grants(name).map(|(resource, grant)| (resource.clone(), grant.ids.clone())).collect();
+        Self {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            listed: pod.listed,
+            deleting: pod.deleted.is_some(),
+            phase: pod.phase(),
+            failure: pod.failure.clone(),
+            admission: pod.outcome.borrow().clone(),
+            containers: pod.containers.iter().map(|c| ContainerView::of(c, ids(&c.spec.name))).collect(),
+        }
+    }
+
+    /// The container of this name.
+    pub fn container(&self, name: &str) -> Option<&ContainerView> {
+        self.containers.iter().find(|container| container.name == name)
+    }
+}
+
+// === impl ContainerView ===
+
+impl ContainerView {
+    fn of(container: &Container, devices: BTreeMap<String, Ids>) -> Self {
+        Self {
+            name: container.spec.name.clone(),
+            kind: container.spec.kind,
+            state: container.state.clone(),
+            starts: container.starts,
+            devices,
+            given: container.given.clone(),
+        }
+    }
+}

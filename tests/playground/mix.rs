@@ -1,0 +1,155 @@
+//! The playground's own pods: every way to ask for cards, and the mistakes that people make.
+
+use divvy_contract::ContainerKind::{App, Init, Sidecar};
+use divvy_contract::names::annotation as key;
+use rand::seq::IndexedRandom as _;
+use rand::{Rng, RngExt as _};
+
+use crate::pods::PodShape;
+
+const MEMORY: &[&str] = &["2Gi", "3000Mi", "4Gi", "6Gi", "8Gi", "12Gi", "16Gi"];
+const PERCENT: &[&str] = &["10", "20", "25", "33", "50"];
+const CORES: &[&str] = &["5", "10", "20", "25", "30", "40", "50"];
+
+/// A pod that a node can run. `number` makes its name unique.
+pub fn ordinary(rng: &mut impl Rng, number: u32) -> PodShape {
+    let shape = match rng.random_range(0..100) {
+        0..30 => one(rng, "infer", number, &["gpumem", "gpucores"]),
+        30..40 => one(rng, "notebook", number, &["gpumem"]),
+        40..50 => one(rng, "serve", number, &["gpumem-percentage", "gpucores"]),
+        50..55 => one(rng, "bench", number, &["gpucores"]),
+        55..65 => {
+            PodShape::new(format!("train-{number}")).with(App, "main", &[("gpu", pick(rng, &["1", "1", "2", "4"]))])
+        }
+        65..73 => spread_over_cards(rng, number),
+        73..93 => composite(rng, number),
+        _ => PodShape::new(format!("web-{number}")).with(App, "main", &[]),
+    };
+    with_wishes(rng, shape)
+}
+
+/// A pod with several containers.
+pub fn composite(rng: &mut impl Rng, number: u32) -> PodShape {
+    let (memory, cores) = (pick(rng, MEMORY), pick(rng, CORES));
+    let part = [("gpu", "1"), ("gpumem", memory), ("gpucores", cores)];
+    match rng.random_range(0..5) {
+        0 => PodShape::new(format!("etl-{number}")).with(Init, "fetch", &[]).with(Init, "warm-up", &part).with(
+            App,
+            "main",
+            &[("gpu", "1"), ("gpumem", "4Gi")],
+        ),
+        1 => PodShape::new(format!("mesh-{number}"))
+            .with(Sidecar, "codec", &[("gpu", "1"), ("gpumem", "2Gi"), ("gpucores", "5")])
+            .with(App, "main", &part),
+        2 => PodShape::new(format!("pair-{number}"))
+            .with(App, "left", &part)
+            .with(App, "right", &[("gpu", "1"), ("gpumem-percentage", "10")])
+            .with(App, "log", &[]),
+        3 => PodShape::new(format!("probe-{number}")).with(Init, "check", &[("gpu", "2")]).with(
+            App,
+            "main",
+            &[("gpu", "2"), ("gpumem", memory), ("gpucores", cores)],
+        ),
+        _ => PodShape::new(format!("stack-{number}"))
+            .with(Init, "convert", &part)
+            .with(Sidecar, "cache", &[("gpu", "1"), ("gpumem", "2Gi")])
+            .with(Init, "compile", &[("gpu", "1"), ("gpucores", "50")])
+            .with(App, "serve", &part)
+            .with(App, "log", &[]),
+    }
+}
+
+/// A pod that every node must refuse, and say why; each mistake in `turn`, so that a few pods show many kinds.
+pub fn wrong(turn: u32, number: u32) -> PodShape {
+    let part = [("gpu", "1"), ("gpumem", "4Gi")];
+    let shape = |what: &str| PodShape::new(format!("wrong-{what}-{number}"));
+    let mut shape = match turn % 10 {
+        0 => shape("both-forms").with(App, "main", &[("gpu", "1"), ("gpumem", "4Gi"), ("gpumem-percentage", "25")]),
+        1 => shape("oversubscribe").with(App, "main", &part).annotated(key::OVERSUBSCRIBE, "true"),
+        2 => shape("policy").with(App, "main", &part).annotated(key::CARD_POLICY, "tight"),
+        3 => shape("memory").with(App, "main", &[("gpu", "1"), ("gpumem", "900Gi")]),
+        4 => shape("tier").with(App, "main", &part).annotated(key::TIER, "shim"),
+        // More than a node has slots: the kubelet refuses by itself.
+        5 => shape("count").with(App, "main", &[("gpu", "1024"), ("gpumem", "1Gi")]),
+        6 => shape("suffix").with(App, "main", &[("gpu", "1"), ("gpumem", "8G")]),
+        7 => shape("cores").with(App, "main", &[("gpu", "1"), ("gpucores", "101")]),
+        8 => shape("card").with(App, "main", &part).annotated(key::CARD_UUID, "0"),
+        _ => {
+            let request = r#"{"version":"v1","containers":{"main":{"cards":1,"memory":"2Gi","cores":0}}}"#;
+            shape("request").with(App, "main", &[("gpu", "1"), ("gpumem", "4096")]).annotated(key::REQUEST, request)
+        }
+    };
+    shape.wrong = true;
+    shape
+}
+
+fn one(rng: &mut impl Rng, name: &str, number: u32, amounts: &[&'static str]) -> PodShape {
+    let amounts = amounts.iter().map(|name| (*name, amount(rng, name)));
+    let limits: Vec<_> = [("gpu", "1")].into_iter().chain(amounts).collect();
+    PodShape::new(format!("{name}-{number}")).with(App, "main", &limits)
+}
+
+fn spread_over_cards(rng: &mut impl Rng, number: u32) -> PodShape {
+    let limits = [("gpu", pick(rng, &["2", "2", "3", "4"])), ("gpumem", pick(rng, MEMORY)), ("gpucores", "25")];
+    PodShape::new(format!("ring-{number}")).with(App, "main", &limits)
+}
+
+/// One pod in five says more than amounts.
+fn with_wishes(rng: &mut impl Rng, shape: PodShape) -> PodShape {
+    match rng.random_range(0..30) {
+        0 => shape.annotated(key::CARD_MODEL, pick(rng, &["H100", "H100,L40S", "V100"])),
+        1 => shape.annotated(key::AVOID_CARD_MODEL, "V100"),
+        2 => shape.annotated(key::NUMA, "prefer"),
+        3 => shape.annotated(key::NUMA, "strict"),
+        4 => shape.annotated(key::CARD_POLICY, pick(rng, &["binpack", "spread", "topology", "random"])),
+        5 => shape.annotated(key::CARD_POLICY, "least-fragmentation").annotated(key::NODE_POLICY, "spread"),
+        _ => shape,
+    }
+}
+
+fn amount(rng: &mut impl Rng, resource: &str) -> &'static str {
+    pick(
+        rng,
+        match resource {
+            "gpumem" => MEMORY,
+            "gpumem-percentage" => PERCENT,
+            _ => CORES,
+        },
+    )
+}
+
+fn pick(rng: &mut impl Rng, from: &[&'static str]) -> &'static str {
+    from.choose(rng).expect("no list here is empty")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rand::SeedableRng as _;
+    use rand::rngs::StdRng;
+
+    use super::*;
+
+    #[test]
+    fn equal_seeds_make_equal_pods() {
+        let pods = |seed| {
+            let rng = &mut StdRng::seed_from_u64(seed);
+            (0..50).flat_map(|n| [ordinary(rng, n), wrong(n, n)]).collect::<Vec<_>>()
+        };
+        assert_eq!(pods(7), pods(7));
+        assert_ne!(pods(7), pods(8));
+    }
+
+    #[test]
+    fn every_kind_of_pod_occurs_and_ordinary_ones_make_sense() {
+        let rng = &mut StdRng::seed_from_u64(1);
+        let pods: Vec<_> = (0..400).map(|number| ordinary(rng, number)).collect();
+        let kinds: BTreeSet<_> = pods.iter().filter_map(|pod| pod.name.split('-').next()).collect();
+        let all = "bench etl infer mesh notebook pair probe ring serve stack train web";
+        assert_eq!(kinds.into_iter().collect::<Vec<_>>().join(" "), all);
+        for pod in pods {
+            pod.claims().unwrap_or_else(|error| panic!("{}: {error}", pod.name));
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Pods as a user, and as the webhook, would write them.
+
+use std::collections::BTreeMap;
+
+use divvy_contract::annotation::{self, Document as _, Planned, Request};
+use divvy_contract::claim::{self, ClaimError, Defaults};
+use divvy_contract::names::annotation as key;
+use divvy_contract::pod::{PodSum, peak};
+use divvy_contract::{Claim, ContainerClaim, ContainerKind, ContainerSpec, Memory, ResourceNames};
+use k8s_openapi::api::core::v1;
+
+use crate::kubelet::Workload;
+
+/// The resource that the kubelet counts.
+pub const GPU: &str = "nvidia.com/gpu";
+/// Where all pods live.
+pub const NAMESPACE: &str = "default";
+
+/// A pod before it is submitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodShape {
+    /// Its name.
+    pub name: String,
+    /// In admission order: init containers, then app containers.
+    pub containers: Vec<ContainerSpec>,
+    /// `metadata.annotations`.
+    pub annotations: BTreeMap<String, String>,
+    /// Written to be refused; never brought into the form that the webhook would give it.
+    pub wrong: bool,
+}
+
+/// Parts of cards that run side by side or one after another.
+#[derive(Clone, Copy, Default)]
+struct Demand(f64);
+
+// === impl PodShape ===
+
+impl PodShape {
+    /// A pod without containers.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), containers: Vec::new(), annotations: BTreeMap::new(), wrong: false }
+    }
+
+    /// Adds a container; init containers come before app containers.
+    #[must_use]
+    pub fn with(mut self, kind: ContainerKind, name: &str, limits: &[(&str, &str)]) -> Self {
+        let index = self.containers.iter().filter(|other| other.kind.list_field() == kind.list_field()).count();
+        let limits = limits.iter().map(|(name, amount)| (resource(name), (*amount).to_owned())).collect();
+        self.containers.push(ContainerSpec { name: name.to_owned(), kind, index, limits });
+        self
+    }
+
+    /// Adds an annotation.
+    #[must_use]
+    pub fn annotated(mut self, key: &str, value: impl Into<String>) -> Self {
+        self.annotations.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// What its containers claim, as the webhook would read it.
+    pub fn claims(&self) -> Result<Vec<ContainerClaim>, ClaimError> {
+        claim::pod_claims(&ResourceNames::default(), Defaults::default(), None, &self.containers)
+    }
+
+    /// How many cards' worth it holds at its peak, on cards with `memory`.
+    pub fn demand(&self, memory: Memory) -> f64 {
+        if self.wrong {
+            return 0.0;
+        }
+        let claims = self.claims().unwrap_or_default();
+        peak(claims.iter().map(|container| (container.kind, Demand::of(container.claim, memory)))).0
+    }
+
+    /// Writes limits and annotation as the webhook would: totals over a container's cards, and the claims beside them.
+    /// Whole cards get no extra resource.
+    pub fn normalise(&mut self, claims: &[ContainerClaim]) {
+        let by_name = claims.iter().filter_map(|container| Some((container.name.clone(), container.claim?)));
+        let request = Request { containers: by_name.collect() };
+        for container in &mut self.containers {
+            if let Some(claim) = request.containers.get(&container.name) {
+                container.limits = totals(*claim);
+            }
+        }
+        self.annotations.insert(Request::KEY.to_owned(), annotation::encode(&request));
+    }
+
+    /// Writes the annotation that the extender's Binding would bring.
+    pub fn plan(&mut self, planned: &Planned) {
+        self.annotations.insert(key::PLANNED.to_owned(), annotation::encode(planned));
+    }
+
+    /// The object that the API server would have, with a UID of its own.
+    pub fn object(&self) -> v1::Pod {
+        let mut workload = Workload::new(&self.name).namespace(NAMESPACE);
+        for (key, value) in &self.annotations {
+            workload = workload.annotation(key, value);
+        }
+        for container in &self.containers {
+            let limits: Vec<_> = container.limits.iter().map(|(name, amount)| (&**name, &**amount)).collect();
+            workload = match container.kind {
+                ContainerKind::Init => workload.init(&container.name, &limits),
+                ContainerKind::Sidecar => workload.sidecar(&container.name, &limits),
+                ContainerKind::App => workload.app(&container.name, &limits),
+            };
+        }
+        workload.pod()
+    }
+}
+
+/// `gpu` is `nvidia.com/gpu`.
+fn resource(short: &str) -> String {
+    format!("nvidia.com/{short}")
+}
+
+fn totals(claim: Claim) -> BTreeMap<String, String> {
+    let totals = claim.totals();
+    let whole = claim == Claim::whole(claim.cards);
+    let amounts = [("gpumem", totals.memory), ("gpumem-percentage", totals.percent), ("gpucores", totals.cores)];
+    let amounts = amounts.into_iter().filter(|(_, amount)| *amount > 0 && !whole);
+    let all = [("gpu", totals.count)].into_iter().chain(amounts);
+    all.map(|(name, amount)| (resource(name), amount.to_string())).collect()
+}
+
+// === impl Demand ===
+
+impl Demand {
+    fn of(claim: Option<Claim>, memory: Memory) -> Self {
+        let Some(claim) = claim else { return Self::default() };
+        let cores = f64::from(claim.cores.units()) / 100.0;
+        let part = |mib: u64| f64::from(u32::try_from(mib).unwrap_or(u32::MAX));
+        let memory = part(claim.memory.of(memory).as_mib()) / part(memory.as_mib());
+        Self(f64::from(claim.cards) * cores.max(memory))
+    }
+}
+
+impl PodSum for Demand {
+    fn plus(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self(self.0.max(other.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use divvy_contract::ContainerKind::{App, Init, Sidecar};
+
+    use super::*;
+
+    #[test]
+    fn a_normalised_pod_reads_as_it_did_before() {
+        let mut shape = PodShape::new("train")
+            .with(Init, "fetch", &[("gpu", "1")])
+            .with(App, "main", &[("gpu", "2"), ("gpumem", "8Gi"), ("gpucores", "30")])
+            .with(App, "log", &[]);
+        let claims = shape.claims().expect("valid");
+        shape.normalise(&claims);
+        let limits = |at: usize| shape.containers[at].limits.clone().into_iter().collect::<Vec<_>>();
+        let pair = |name: &str, amount: &str| (resource(name), amount.to_owned());
+        assert_eq!(limits(0), [pair("gpu", "1")]);
+        assert_eq!(limits(1), [pair("gpu", "2"), pair("gpucores", "60"), pair("gpumem", "16384")]);
+        let request: Request = annotation::decode(&shape.annotations[Request::KEY]).expect("our own");
+        let again =
+            claim::pod_claims(&ResourceNames::default(), Defaults::default(), Some(&request), &shape.containers);
+        assert_eq!(again, Ok(claims));
+    }
+
+    #[test]
+    fn objects_keep_the_order_of_admission() {
+        let shape = PodShape::new("p").with(Init, "a", &[]).with(Sidecar, "b", &[]).with(App, "c", &[("gpu", "1")]);
+        let spec = shape.object().spec.expect("a spec");
+        let init: Vec<_> =
+            spec.init_containers.iter().flatten().map(|c| (&*c.name, c.restart_policy.as_deref())).collect();
+        assert_eq!(init, [("a", None), ("b", Some("Always"))]);
+        assert_eq!(spec.containers[0].resources.as_ref().and_then(|r| r.limits.as_ref()).map(BTreeMap::len), Some(1));
+    }
+
+    #[test]
+    fn demand_is_the_peak_in_cards() {
+        let shape = PodShape::new("p")
+            .with(Init, "a", &[("gpu", "1")])
+            .with(App, "b", &[("gpu", "2"), ("gpumem-percentage", "25"), ("gpucores", "10")])
+            .with(App, "c", &[("gpu", "1"), ("gpumem", "10Gi")]);
+        assert!((shape.demand(Memory::mib(40 * 1024)) - 1.0).abs() < 1e-9);
+        assert!((shape.demand(Memory::mib(10 * 1024)) - 1.5).abs() < 1e-9);
+    }
+}

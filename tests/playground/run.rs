@@ -1,0 +1,139 @@
+//! Composes the playground: reads what is asked for, builds, starts the nodes, plays, reports, and leaves nothing behind.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, anyhow};
+use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::{Args, EX_USAGE};
+use crate::arrivals::{Arrivals, Capacity, Source};
+use crate::binaries::Binaries;
+use crate::cluster::{self, Machine, Node};
+use crate::console::Console;
+use crate::report::Report;
+use crate::session::Session;
+use crate::trace::{self, TraceError};
+
+/// Nodes of the playground's own cluster.
+const OWN_NODES: u32 = 4;
+
+/// What is played with.
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    /// The nodes.
+    pub machines: Vec<Machine>,
+    /// The pods.
+    pub source: Source,
+}
+
+/// The whole program.
+pub fn main() -> ExitCode {
+    let args = match Args::read(std::env::args_os()) {
+        Ok(args) => args,
+        Err(told) => {
+            drop(told.print());
+            return if told.use_stderr() { EX_USAGE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    let inputs = match Inputs::read(&args) {
+        Ok(inputs) => inputs,
+        Err(error) => {
+            eprintln!("{error}");
+            return EX_USAGE.into();
+        }
+    };
+    match tokio::runtime::Runtime::new().context("starting the runtime").and_then(|runtime| {
+        // Whatever still runs then is dropped with the runtime, and daemons are killed when dropped.
+        runtime.block_on(async {
+            tokio::select! { played = play(&args, inputs) => played, stop = stopped() => stop }
+        })
+    }) {
+        Ok(report) if report.checks.broken.is_empty() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Ctrl-C or SIGTERM.
+async fn stopped() -> anyhow::Result<Report> {
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        interrupted = tokio::signal::ctrl_c() => interrupted.context("listening for Ctrl-C")?,
+    }
+    Err(anyhow!("interrupted"))
+}
+
+async fn play(args: &Args, inputs: Inputs) -> anyhow::Result<Report> {
+    let binaries = Binaries::get(args.no_build).await?;
+    // Not TMPDIR: paths of sockets end at 107 bytes.
+    let directory = tempfile::Builder::new().prefix("divvy-").tempdir_in("/tmp").context("making a work directory")?;
+    let result = run(args, inputs, &binaries, directory.path(), Console::stdout()).await;
+    let sound = result.as_ref().is_ok_and(|report| report.checks.broken.is_empty());
+    if !sound {
+        keep(directory);
+    }
+    let report = result?;
+    if let Some(path) = &args.report {
+        report.write(path)?;
+    }
+    Ok(report)
+}
+
+fn keep(directory: TempDir) {
+    eprintln!("what the nodes wrote is kept: {}/<n>/divvy-node.log", directory.keep().display());
+}
+
+/// Starts the cluster in `directory`, plays, and prints the summary.
+pub async fn run(
+    args: &Args,
+    inputs: Inputs,
+    binaries: &Binaries,
+    directory: &Path,
+    mut console: Console,
+) -> anyhow::Result<Report> {
+    let Inputs { machines, source } = inputs;
+    console.width = machines.iter().map(|machine| machine.name.len()).max().unwrap_or(0);
+    let mut nodes = Vec::new();
+    for (number, machine) in machines.into_iter().enumerate() {
+        nodes.push(Node::start(machine, number, directory, binaries, args.seed).await?);
+    }
+    for node in &mut nodes {
+        node.registered(0).await?;
+        if args.verbose {
+            console.node(&node.name, &format!("serves; its log: {}", node.daemon.log.display()));
+        }
+    }
+    let arrivals = Arrivals::new(source, capacity(&nodes), args.load, args.seed);
+    console.plain(&format!("{} nodes serve after {:.1} s", nodes.len(), console.elapsed()));
+    Session::new(args, nodes, arrivals, console).run().await
+}
+
+fn capacity(nodes: &[Node]) -> Capacity {
+    let mut memories: Vec<_> = nodes.iter().flat_map(|node| &node.view.cards).map(|card| card.memory).collect();
+    memories.sort_unstable();
+    Capacity { cards: memories.len(), memory: memories.get(memories.len() / 2).copied().unwrap_or_default() }
+}
+
+// === impl Inputs ===
+
+impl Inputs {
+    /// Reads the files that are named, and makes up the rest.
+    pub fn read(args: &Args) -> Result<Self, TraceError> {
+        let Args { node_limit, seed, .. } = *args;
+        let source = match &args.pods {
+            Some(file) => Source::Trace(trace::pods(file)?),
+            None => Source::Own,
+        };
+        let machines = match &args.nodes {
+            Some(file) => cluster::trace_machines(&trace::nodes(file)?, node_limit, seed),
+            None => cluster::own_machines(node_limit.unwrap_or(OWN_NODES), seed),
+        };
+        Ok(Self { machines, source })
+    }
+}

@@ -1,0 +1,174 @@
+//! A small scheduler: the nodes' own placement code over what is seen of the nodes, now and then of a while ago.
+
+use std::collections::VecDeque;
+
+use divvy_contract::annotation::{Planned, PlannedCards, Preferences};
+use divvy_contract::pod::peak;
+use divvy_contract::{ContainerClaim, Share};
+use divvy_placement::{Card, ContainerPlan, Links, NodeScore, Plan, PodRequest, Policy, plan, score};
+
+/// How many pods ago a stale view was taken.
+const STALE: usize = 20;
+
+/// A node as the scheduler knows it.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// Its name.
+    pub name: String,
+    /// Its cards with what is held of them.
+    pub cards: Vec<Card>,
+}
+
+/// A node for a pod.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// Position of the node.
+    pub node: usize,
+    /// Cards of every container, as the extender's Binding would name them.
+    pub planned: Planned,
+    plan: Plan,
+}
+
+/// What was seen of all nodes, the latest last.
+#[derive(Debug, Default)]
+pub struct Past {
+    views: VecDeque<Vec<Scene>>,
+}
+
+/// The best node for a pod; or why the first of them can't take it. `links` are the nodes'.
+pub fn choose(
+    scenes: &[Scene],
+    links: &[&Links],
+    claims: &[ContainerClaim],
+    preferences: &Preferences,
+    seed: u64,
+) -> Result<Choice, String> {
+    let pod = PodRequest { containers: claims, settled: &[], preferences };
+    let policy = |name: Option<_>| Policy { name: name.unwrap_or_default(), seed, ..Policy::default() };
+    let (cards, nodes) = (policy(preferences.card_policy), policy(preferences.node_policy));
+    let mut best: Option<(NodeScore, usize, Plan)> = None;
+    let mut refusal = None;
+    for (node, (scene, links)) in scenes.iter().zip(links).enumerate() {
+        match plan(&scene.cards, links, &pod, &cards) {
+            Ok(plan) => {
+                let score = score(&scene.cards, links, &pod, &plan, &nodes);
+                if best.as_ref().is_none_or(|(better, ..)| score > *better) {
+                    best = Some((score, node, plan));
+                }
+            }
+            Err(reason) => {
+                refusal.get_or_insert_with(|| format!("{}: {reason}", scene.name));
+            }
+        }
+    }
+    let nowhere = || format!("0 of {} nodes fit, {}", scenes.len(), refusal.unwrap_or_default());
+    let (_, node, plan) = best.ok_or_else(nowhere)?;
+    Ok(Choice { node, planned: written_out(&scenes[node], claims, &plan), plan })
+}
+
+fn written_out(scene: &Scene, claims: &[ContainerClaim], plan: &Plan) -> Planned {
+    let ids = |positions: &[usize]| positions.iter().map(|at| scene.cards[*at].id.clone()).collect();
+    let cards = |plan: &ContainerPlan| PlannedCards { chosen: ids(&plan.chosen), reused: ids(&plan.reused) };
+    let containers = claims.iter().zip(&plan.containers).filter(|(container, _)| container.claim.is_some());
+    let containers = containers.map(|(container, plan)| (container.name.clone(), cards(plan))).collect();
+    Planned { node: scene.name.clone(), containers }
+}
+
+// === impl Choice ===
+
+impl Choice {
+    /// Books the plan in the view that it was made from, so that the next pod is chosen beside it.
+    pub fn reserve(&self, scenes: &mut [Scene], claims: &[ContainerClaim]) {
+        for (position, card) in scenes[self.node].cards.iter_mut().enumerate() {
+            let containers = claims.iter().zip(&self.plan.containers).map(|(container, plan)| {
+                let holds = plan.chosen.contains(&position) || plan.reused.contains(&position);
+                let share = container.claim.filter(|_| holds).map(|claim| claim.share_on(card.memory));
+                (container.kind, share.unwrap_or_default())
+            });
+            let share = peak(containers);
+            if share != Share::default() {
+                card.held.memory = card.held.memory.saturating_add(share.memory);
+                card.held.cores = card.held.cores.saturating_add(share.cores);
+                card.held.exclusive |= share.exclusive;
+                card.held.pods += 1;
+                card.free_slots = card.free_slots.saturating_sub(1);
+            }
+        }
+    }
+}
+
+// === impl Past ===
+
+impl Past {
+    /// Remembers a view.
+    pub fn remember(&mut self, scenes: &[Scene]) {
+        self.views.push_back(scenes.to_vec());
+        if self.views.len() > STALE {
+            self.views.pop_front();
+        }
+    }
+
+    /// The oldest view remembered.
+    pub fn stale(&self) -> Option<&Vec<Scene>> {
+        self.views.front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use divvy_contract::{Claim, ContainerKind, Cores, Memory, MemoryAmount};
+    use divvy_placement::Held;
+
+    use super::*;
+
+    fn scene(name: &str) -> Scene {
+        let card = |number: u32| Card {
+            id: format!("GPU-{name}-{number}").parse().expect("a UUID"),
+            model: "H100".to_owned(),
+            memory: Memory::mib(80 << 10),
+            memory_capacity: Memory::mib(80 << 10),
+            cores_capacity: Cores::FULL,
+            healthy: true,
+            numa: None,
+            free_slots: 32,
+            held: Held::default(),
+        };
+        Scene { name: name.to_owned(), cards: vec![card(0), card(1)] }
+    }
+
+    fn claims(cards: u32, cores: u32) -> Vec<ContainerClaim> {
+        let claim = Claim { cards, memory: MemoryAmount::Percent(cores), cores: Cores::new(cores) };
+        vec![ContainerClaim { name: "main".into(), kind: ContainerKind::App, claim: Some(claim) }]
+    }
+
+    #[test]
+    fn reserved_plans_push_the_next_pod_aside_until_nothing_fits() {
+        let mut scenes = vec![scene("a"), scene("b")];
+        let links = [&Links::default(), &Links::default()];
+        let mut nodes = Vec::new();
+        let refusal = loop {
+            match choose(&scenes, &links, &claims(2, 60), &Preferences::default(), 1) {
+                Ok(choice) => {
+                    choice.reserve(&mut scenes, &claims(2, 60));
+                    assert_eq!(choice.planned.node, scenes[choice.node].name);
+                    assert_eq!(choice.planned.containers["main"].chosen.len(), 2);
+                    nodes.push(choice.node);
+                }
+                Err(refusal) => break refusal,
+            }
+        };
+        nodes.sort_unstable();
+        assert_eq!(nodes, [0, 1]);
+        assert!(refusal.starts_with("0 of 2 nodes fit, a: container \"main\" wants 2 cards"), "{refusal}");
+    }
+
+    #[test]
+    fn a_stale_view_is_an_old_one() {
+        let mut memory = Past::default();
+        assert!(memory.stale().is_none());
+        for number in 0..50 {
+            memory.remember(&[scene(&format!("n{number}"))]);
+        }
+        assert_eq!(memory.stale().expect("remembered")[0].name, "n30");
+    }
+}

@@ -1,0 +1,336 @@
+//! One run: pods come in bursts, nodes are chosen, trouble is made, and after each burst everything is checked.
+
+mod finale;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use divvy_contract::ContainerClaim;
+use divvy_contract::annotation::Preferences;
+use divvy_placement::Links;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+use crate::args::Args;
+use crate::arrivals::{Arrivals, Offer};
+use crate::chaos::{Affliction, Event};
+use crate::checks::Invariant;
+use crate::cluster::{Node, PATIENCE};
+use crate::console::{self, Console};
+use crate::kubelet::{Admission, Kubelet, Refusal};
+use crate::outside::Claims;
+use crate::pods::{NAMESPACE, PodShape};
+use crate::report::{Reason, Report};
+use crate::scheduler::{self, Past, Scene};
+
+/// How long a refused or finished pod stays listed, in lifetimes.
+const LINGERS: f64 = 0.1;
+
+/// The cluster and what is going on in it.
+pub struct Session {
+    nodes: Vec<Node>,
+    arrivals: Arrivals,
+    console: Console,
+    report: Report,
+    verbose: bool,
+    rng: StdRng,
+    /// What pods ask for, also of those that have ended.
+    claims: Claims,
+    past: Past,
+    endings: Vec<Ending>,
+    /// Names of admitted pods that haven't failed since, by UID.
+    admitted: HashMap<String, String>,
+    afflictions: Vec<Affliction>,
+    /// Nodes on which something may have changed since the last look.
+    changed: BTreeSet<usize>,
+    burst: u32,
+    troubles: usize,
+}
+
+/// What becomes of a pod, and when.
+struct Ending {
+    at: f64,
+    node: usize,
+    uid: String,
+    how: How,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    /// Its containers end by themselves.
+    Finish,
+    /// Somebody deletes it.
+    Delete,
+}
+
+/// A pod and the node that was chosen for it.
+struct Placed {
+    node: usize,
+    shape: PodShape,
+    claims: Vec<ContainerClaim>,
+    at: f64,
+    end: f64,
+}
+
+/// A pod that a kubelet has.
+struct Submitted {
+    placed: Placed,
+    uid: String,
+    kubelet: Arc<Kubelet>,
+}
+
+// === impl Session ===
+
+impl Session {
+    /// A session on these nodes, which serve already.
+    pub fn new(args: &Args, nodes: Vec<Node>, arrivals: Arrivals, console: Console) -> Self {
+        let cards = nodes.iter().map(|node| node.view.cards.len()).sum();
+        Self {
+            report: Report::new(args, nodes.len(), cards),
+            changed: (0..nodes.len()).collect(),
+            nodes,
+            arrivals,
+            console,
+            verbose: args.verbose,
+            rng: StdRng::seed_from_u64(args.seed),
+            claims: Claims::new(),
+            past: Past::default(),
+            endings: Vec::new(),
+            admitted: HashMap::new(),
+            afflictions: Vec::new(),
+            burst: 0,
+            troubles: 0,
+        }
+    }
+
+    /// Offers all pods, then ends all faults, checks once more and prints the summary.
+    pub async fn run(mut self) -> anyhow::Result<Report> {
+        while self.report.offered < u64::from(self.report.settings.admissions) {
+            self.next_burst().await?;
+        }
+        self.finale().await?;
+        self.console.plain(&format!("\n{}", self.report.summary()));
+        Ok(self.report)
+    }
+
+    async fn next_burst(&mut self) -> anyhow::Result<()> {
+        self.burst += 1;
+        let offers = self.next_offers();
+        self.end_pods(offers.last().map_or(0.0, |offer| offer.at));
+        self.heal()?;
+        self.look();
+        let mut scenes = self.scenes();
+        self.past.remember(&scenes);
+        let placed: Vec<Placed> = offers.into_iter().filter_map(|offer| self.place(offer, &mut scenes)).collect();
+        let strike = self.trouble(&placed)?;
+        let submitted = placed.into_iter().map(|placed| self.submit(placed)).collect::<Result<Vec<_>, _>>()?;
+        let struck = async {
+            match strike {
+                Some((event, node, after)) => event.strike(&mut self.nodes[node], after).await,
+                None => Ok(()),
+            }
+        };
+        let (outcomes, struck) = tokio::join!(outcomes(&submitted), struck);
+        struck?;
+        self.changed.extend(strike.map(|(_, node, _)| node));
+        self.changed.extend(submitted.iter().map(|submitted| submitted.placed.node));
+        self.look();
+        submitted.into_iter().zip(outcomes).for_each(|(submitted, outcome)| self.settle(submitted, outcome));
+        Ok(())
+    }
+
+    /// Mostly one pod, sometimes several at once.
+    fn next_offers(&mut self) -> Vec<Offer> {
+        let left = u64::from(self.report.settings.admissions) - self.report.offered;
+        let size = if self.rng.random_bool(0.15) { self.rng.random_range(2..=5) } else { 1 };
+        (0..left.min(size)).map(|_| self.arrivals.next_offer()).collect()
+    }
+
+    fn end_pods(&mut self, now: f64) {
+        let due: Vec<Ending> = self.endings.extract_if(.., |ending| ending.at <= now).collect();
+        for Ending { at, node, uid, how } in due {
+            let kubelet = &self.nodes[node].kubelet;
+            let told = if how == How::Finish { kubelet.finish(&uid, true) } else { kubelet.delete(&uid) };
+            let name = self.admitted.remove(&uid);
+            if let (Ok(()), Some(name), true) = (told, name, self.verbose) {
+                let what = if how == How::Finish { "succeeds" } else { "is deleted" };
+                self.console.pod(&self.nodes[node].name, &name, "", what);
+            }
+            if how == How::Finish {
+                self.endings.push(Ending { at: at + LINGERS, node, uid, how: How::Delete });
+            }
+            self.changed.insert(node);
+        }
+    }
+
+    /// Ends faults whose time is over.
+    fn heal(&mut self) -> anyhow::Result<()> {
+        // Cards come and go without a pod's doing.
+        self.changed.extend(self.afflictions.iter().map(|affliction| affliction.node));
+        for over in self.afflictions.extract_if(.., |affliction| affliction.is_over(self.burst)) {
+            over.cure(&mut self.nodes)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the nodes that may have changed, and checks them.
+    fn look(&mut self) {
+        for at in std::mem::take(&mut self.changed) {
+            let node = &mut self.nodes[at];
+            let seen = node.kubelet.view();
+            node.view.look(&seen, &self.claims);
+            self.report.checks.check(&node.view);
+            let failed = seen.pods.iter().filter_map(|(uid, pod)| Some((uid, pod.failure.as_ref()?)));
+            for (uid, failure) in failed {
+                if let Some(name) = self.admitted.remove(uid) {
+                    let Reason { kind, text } = Reason::from(failure);
+                    self.console.pod(&node.name, &name, "", &format!("failed later: {kind}: {text}"));
+                    *self.report.failed_later.entry(format!("{kind}: {text}")).or_default() += 1;
+                }
+            }
+            if let Some(status) = node.daemon.ended() {
+                let found = Err(format!("divvy-node ended by itself ({status}): see {}", node.daemon.log.display()));
+                self.report.checks.note(Invariant::Recovery, &node.name, found);
+            }
+        }
+    }
+
+    fn scenes(&self) -> Vec<Scene> {
+        let scene = |node: &Node| Scene { name: node.name.clone(), cards: node.view.to_placement() };
+        self.nodes.iter().map(scene).collect()
+    }
+
+    /// Chooses a node; one choice in twenty is made from an old view. `None`: no node fits, and the pod is dropped.
+    fn place(&mut self, offer: Offer, scenes: &mut [Scene]) -> Option<Placed> {
+        self.report.offered += 1;
+        let Offer { at, end, mut shape } = offer;
+        let anywhere = self.rng.random_range(0..self.nodes.len());
+        let preferences = Preferences::from_annotations(&shape.annotations);
+        let (Ok(claims), Ok(preferences)) = (shape.claims(), preferences) else {
+            return Some(Placed { node: anywhere, shape, claims: Vec::new(), at, end });
+        };
+        let stale = self.past.stale().filter(|_| self.rng.random_bool(0.05));
+        let links: Vec<&Links> = self.nodes.iter().map(|node| &node.links).collect();
+        let seed = self.rng.random();
+        match scheduler::choose(stale.map_or(&*scenes, |stale| stale), &links, &claims, &preferences, seed) {
+            Ok(choice) => {
+                let is_fresh = stale.is_none();
+                if !shape.wrong && self.rng.random_bool(0.75) {
+                    shape.normalise(&claims);
+                }
+                if !shape.wrong && self.rng.random_bool(0.5) {
+                    shape.plan(&choice.planned);
+                }
+                if is_fresh {
+                    choice.reserve(scenes, &claims);
+                }
+                Some(Placed { node: choice.node, shape, claims, at, end })
+            }
+            Err(_) if shape.wrong => Some(Placed { node: anywhere, shape, claims: Vec::new(), at, end }),
+            Err(text) => {
+                self.refuse("-", &format!("{NAMESPACE}/{}", shape.name), Reason::unschedulable(text));
+                None
+            }
+        }
+    }
+
+    /// Now and then makes trouble on a node that is about to get a pod.
+    fn trouble(&mut self, placed: &[Placed]) -> anyhow::Result<Option<(Event, usize, Duration)>> {
+        let often = if self.troubles < 11 { 6 } else { 12 };
+        let Some(target) = placed.first().map(|placed| placed.node) else { return Ok(None) };
+        let calm = self.afflictions.iter().all(|affliction| affliction.node != target);
+        if !self.report.settings.chaos || !calm || self.rng.random_range(0..often) > 0 {
+            return Ok(None);
+        }
+        let event = Event::draw(self.troubles, &mut self.rng);
+        self.troubles += 1;
+        self.console.node(&self.nodes[target].name, &format!("** {}", event.name()));
+        *self.report.chaos.entry(event.name().to_owned()).or_default() += 1;
+        let affliction = event.afflict(&mut self.nodes[target], target, self.burst, &mut self.rng)?;
+        let strikes = affliction.is_none();
+        self.afflictions.extend(affliction);
+        match event {
+            Event::DaemonKilled => self.report.daemon_restarts += 1,
+            Event::KubeletRestarted | Event::CheckpointLost => self.report.kubelet_restarts += 1,
+            _ => {}
+        }
+        let after = Duration::from_micros(self.rng.random_range(0..15_000));
+        Ok(strikes.then_some((event, target, after)))
+    }
+
+    fn submit(&mut self, placed: Placed) -> anyhow::Result<Submitted> {
+        let kubelet = Arc::clone(&self.nodes[placed.node].kubelet);
+        let uid = kubelet.add_pod(placed.shape.object())?;
+        self.claims.insert(uid.clone(), placed.claims.clone());
+        Ok(Submitted { placed, uid, kubelet })
+    }
+
+    fn settle(&mut self, submitted: Submitted, outcome: Option<Admission>) {
+        let Submitted { placed: Placed { node, shape, at, end, .. }, uid, .. } = submitted;
+        let name = format!("{NAMESPACE}/{}", shape.name);
+        let node_name = self.nodes[node].name.clone();
+        let refused = match outcome {
+            Some(Admission::Admitted) => None,
+            Some(Admission::Rejected(refusal)) => Some(Reason::from(&refusal)),
+            Some(Admission::Deleted) => Some(Reason::from(&Refusal {
+                reason: "Deleted".to_owned(),
+                message: "deleted before its turn came".to_owned(),
+            })),
+            None => {
+                let found = Err(format!("{name}: not admitted or refused within {} s", PATIENCE.as_secs()));
+                return self.report.checks.note(Invariant::Recovery, &node_name, found);
+            }
+        };
+        if shape.wrong {
+            let found = if refused.is_some() { Ok(()) } else { Err(format!("{name}: admitted, but must be refused")) };
+            self.report.checks.note(Invariant::Refusal, &node_name, found);
+        }
+        if let Some(reason) = refused {
+            self.refuse(&node_name, &name, reason);
+            return self.endings.push(Ending { at: at + LINGERS, node, uid, how: How::Delete });
+        }
+        self.report.admitted += 1;
+        self.show(node, &uid, &name);
+        self.admitted.insert(uid.clone(), name);
+        let how = if self.rng.random_bool(0.5) { How::Finish } else { How::Delete };
+        self.endings.push(Ending { at: end, node, uid, how });
+    }
+
+    fn refuse(&mut self, node: &str, pod: &str, reason: Reason) {
+        self.console.pod(node, pod, "", &format!("refused: {}: {}", reason.kind, reason.text));
+        self.report.refuse(reason);
+    }
+
+    /// Prints what each container got.
+    fn show(&mut self, node: usize, uid: &str, name: &str) {
+        let Node { name: node, view, .. } = &self.nodes[node];
+        let containers = view.pods.iter().filter(|pod| pod.uid == uid).flat_map(|pod| &pod.containers);
+        let claiming: Vec<_> =
+            containers.filter_map(|container| Some((container, container.claim.as_ref()?))).collect();
+        for (container, claim) in &claiming {
+            let held = container.cards();
+            let cards = view.cards.iter().filter(|card| held.contains(card.id.as_str()));
+            let shares: Vec<_> = cards.map(|card| (card.id.clone(), claim.share_on(card.memory))).collect();
+            self.console.pod(node, name, &container.name, &console::share(&shares, claim));
+        }
+        if claiming.is_empty() {
+            self.report.admitted_without_cards += 1;
+            if self.verbose {
+                self.console.pod(node, name, "", "no card");
+            }
+        } else if claiming.iter().all(|(container, _)| container.cards().is_empty()) {
+            self.report.overlooked += 1;
+        }
+    }
+}
+
+/// What came of each pod; `None` for one that is neither admitted nor refused in time.
+async fn outcomes(submitted: &[Submitted]) -> Vec<Option<Admission>> {
+    let mut outcomes = Vec::new();
+    for Submitted { uid, kubelet, .. } in submitted {
+        let outcome = tokio::time::timeout(PATIENCE, kubelet.admitted(uid)).await;
+        outcomes.push(outcome.ok().and_then(Result::ok));
+    }
+    outcomes
+}

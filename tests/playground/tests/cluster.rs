@@ -1,0 +1,95 @@
+//! The playground end to end: real daemons, sockets and files, and little of everything.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use divvy_playground::args::Args;
+use divvy_playground::binaries::Binaries;
+use divvy_playground::checks::Invariant;
+use divvy_playground::console::Console;
+use divvy_playground::report::Report;
+use divvy_playground::run::{Inputs, run};
+
+/// The program itself.
+const PLAYGROUND: &str = env!("CARGO_BIN_EXE_divvy-playground");
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn play(flags: &str) -> Report {
+    let args = ["divvy-playground"].into_iter().chain(flags.split(' ')).map(OsString::from);
+    let args = Args::read(args).expect("valid flags");
+    let inputs = Inputs::read(&args).expect("no files");
+    let binaries = Binaries::get(false).await.expect("built");
+    let directory = tempfile::Builder::new().prefix("divvy-").tempdir_in("/tmp").expect("a directory");
+    run(&args, inputs, &binaries, directory.path(), Console::new(std::io::sink())).await.expect("played")
+}
+
+fn start(flags: &[&str]) -> Output {
+    Command::new(PLAYGROUND).args(flags).output().expect("started")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_cluster_in_trouble_keeps_every_invariant() {
+    let report = play("--node-limit 2 --admissions 60 --load 150 --chaos --seed 3").await;
+    assert_eq!(report.checks.broken, []);
+    assert_eq!(report.offered, 60);
+    let refused: u64 = report.refused.values().map(|refusals| refusals.count).sum();
+    assert_eq!(report.admitted + refused, 60, "every pod is admitted or refused");
+    assert!(report.refused.values().flat_map(|refusals| refusals.texts.keys()).all(|text| !text.is_empty()));
+    assert!(!report.chaos.is_empty());
+    for invariant in [Invariant::I1, Invariant::I2, Invariant::I4, Invariant::Refusal, Invariant::Recovery] {
+        assert!(report.checks.checked.get(&invariant).is_some_and(|checks| *checks > 0), "{invariant} is checked");
+    }
+    assert!(report.latencies["Allocate"].calls > 0 && report.latencies["Allocate"].p50_us > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_left_running_after_sigterm() {
+    Binaries::get(false).await.expect("built");
+    let mut playground = Command::new(PLAYGROUND)
+        .args(["--no-build", "--verbose", "--admissions", "1000000", "--node-limit", "2"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut lines = BufReader::new(playground.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    let serves = lines.find(|line| line.contains("its log: ")).expect("a node serves");
+    let log = serves.split("its log: ").last().expect("a path");
+    let directory = log.strip_suffix("/0/divvy-node.log").expect("the first node's").to_owned();
+    assert_eq!(daemons(&directory), 2);
+
+    let killed = Command::new("kill").arg(playground.id().to_string()).status().expect("kill exists");
+    assert!(killed.success());
+    // What it still prints must go somewhere.
+    lines.for_each(drop);
+    assert_eq!(playground.wait().expect("ended").code(), Some(1));
+    let start = Instant::now();
+    while daemons(&directory) > 0 {
+        assert!(start.elapsed() < PATIENCE, "daemons of {directory} still run");
+        std::thread::yield_now();
+    }
+}
+
+/// Processes that were started with a file of this directory.
+fn daemons(directory: &str) -> usize {
+    let processes = fs::read_dir("/proc").expect("proc").filter_map(Result::ok);
+    let lines = processes.filter_map(|process| fs::read_to_string(process.path().join("cmdline")).ok());
+    lines.filter(|line| line.contains(directory)).count()
+}
+
+#[test]
+fn wrong_flags_and_files_exit_with_64_and_say_where() {
+    let flag = start(&["--nods", "x"]);
+    assert_eq!(flag.status.code(), Some(64));
+    assert!(String::from_utf8_lossy(&flag.stderr).contains("--nodes"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("nodes.csv");
+    fs::write(&file, "sn,cpu_milli,memory_mib,gpu,model\nn-0,64000,262144,two,P100\n").expect("written");
+    let path = file.to_str().expect("UTF-8");
+    let output = start(&["--nodes", path]);
+    assert_eq!(output.status.code(), Some(64));
+    let expected = format!("{path}:2:18: \"two\" is not a whole number from 0 to 32\n");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
+    assert_eq!(start(&["--help"]).status.code(), Some(0));
+}

@@ -1,0 +1,13 @@
+//! A real `divvy-node` process between a kubelet stand-in and a fake NVML, and everything that may befall it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
+
+mod bench;
+mod books;
+mod calls;
+mod cards;
+mod disk;
+mod pages;
+mod pod_list;
+mod process;
+mod refusals;

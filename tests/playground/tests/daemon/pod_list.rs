@@ -1,0 +1,47 @@
+//! A kubelet that doesn't say which pods it has.
+
+use std::time::Duration;
+
+use divvy_playground::kubelet::PodsFault;
+use hyper::StatusCode;
+use serde_json::json;
+
+use crate::bench::{Bench, Stderr, part};
+
+#[tokio::test]
+async fn a_refused_or_broken_list_fails_one_pod_with_url_and_reason() {
+    let mut bench = Bench::new().await;
+    let url = format!("kubelet pod list https://{}/pods: ", bench.kubelet.address());
+    let faults = [
+        (PodsFault::Status(StatusCode::UNAUTHORIZED), "answered 401 Unauthorized: the token isn't accepted"),
+        (
+            PodsFault::Status(StatusCode::FORBIDDEN),
+            "answered 403 Forbidden: the service account needs \"get\" on nodes/pods",
+        ),
+        (PodsFault::Status(StatusCode::INTERNAL_SERVER_ERROR), "answered 500 Internal Server Error"),
+        (PodsFault::CutShort, "peer closed connection without sending TLS close_notify"),
+        (PodsFault::Slow(Duration::from_secs(5)), "no answer within 500ms"),
+        (PodsFault::Refused, "Connection refused"),
+    ];
+    for (fault, reason) in faults {
+        let message = bench.refused_once(fault).await;
+        assert!(message.contains(&url) && message.contains(reason), "{fault:?}: {message}");
+    }
+    assert!(bench.runs());
+}
+
+#[tokio::test]
+async fn a_kubelet_of_another_authority_is_not_believed() {
+    let mut bench = Bench::stopped(json!({})).await;
+    let other = Bench::stopped(json!({})).await;
+    bench.set_key("kubeletCa", other.kubelet.ca_file().to_str().unwrap());
+    bench.start(Stderr::Log).await;
+    bench.until_said("not registering yet: kubelet pod list https://").await;
+    bench.until_said("invalid peer certificate: ").await;
+    assert_eq!(bench.kubelet.view().registrations.len(), 0);
+    bench.kill().await;
+    bench.set_key("kubeletCa", bench.kubelet.ca_file().to_str().unwrap().to_owned());
+    bench.start(Stderr::Log).await;
+    bench.ready().await;
+    bench.run(part("100")).await;
+}

@@ -1,0 +1,190 @@
+//! The daemon without its sockets: what it decides with, and what its plugin service does between the calls.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use divvy_contract::claim::Defaults;
+use divvy_contract::{Memory, ResourceNames, SlotId, Tier};
+use divvy_node::allocation::{AllocationSettings, Allocator, Choice, Refusal};
+use divvy_node::delivery::{self, Delivery, DeliveryOptions, Strategy};
+use divvy_node::identity::{Subject, Unresolved};
+use divvy_node::inventory::{CardHealth, CardInfo, Inventory};
+use divvy_node::kubelet::client::PodList;
+use divvy_node::kubelet::pods::PodView;
+use divvy_node::ledger::Ledger;
+use divvy_node::ledger::reconcile::Assigned;
+use divvy_placement::{Link, Links, Policy};
+use divvy_proto::deviceplugin::ContainerAllocateResponse;
+use proptest::sample::Index;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
+
+use crate::shapes::{CARDS, NODE, card};
+
+/// Few, so that they run out.
+pub(crate) const SLOTS: u32 = 4;
+
+/// What survives the process.
+pub(crate) struct Disk {
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) volume_mounts: bool,
+    pub(crate) memory_scale: u32,
+}
+
+/// The process.
+pub(crate) struct Daemon(pub(crate) Allocator);
+
+/// What the kubelet shows to those who ask it.
+pub(crate) struct Shown {
+    pub(crate) list: PodList,
+    pub(crate) settled: bool,
+    /// PodResources.
+    pub(crate) assigned: Vec<Assigned>,
+}
+
+/// A machine's cards: three of one size and a small one, on two sockets.
+pub(crate) fn cards() -> Vec<CardInfo> {
+    let memory = |number| Memory::mib(if number == 3 { 600 } else { 1000 });
+    let info = |number| CardInfo {
+        id: card(number),
+        model: "H100".to_owned(),
+        memory: memory(number),
+        pci_bus_id: String::new(),
+        minor: Some(number),
+        numa: Some(number / 2),
+        health: CardHealth::Healthy,
+        memory_used: None,
+        utilization: None,
+    };
+    (0..CARDS).map(info).collect()
+}
+
+// === impl Disk ===
+
+impl Disk {
+    fn journal(&self) -> PathBuf {
+        self.directory.path().join("state/journal")
+    }
+
+    /// Directories of containers, by nonce.
+    pub(crate) fn containers(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.directory.path().join("run/containers"));
+        entries.into_iter().flatten().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    /// Takes bytes from the journal's last record, all of it at most, as a death while it was written does.
+    pub(crate) fn tear(&self, cut: Index) {
+        let bytes = fs::read(self.journal()).unwrap();
+        // A record begins with a newline and ends with one.
+        let begin = bytes[..bytes.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap();
+        fs::write(self.journal(), &bytes[..begin + cut.index(bytes.len() - begin)]).unwrap();
+    }
+
+    /// Starts the process.
+    pub(crate) fn open(&self) -> Daemon {
+        let (ledger, recovery) = Ledger::open(&self.directory.path().join("state")).unwrap();
+        assert_eq!(recovery.damaged, [], "a torn record damages no other");
+        let settings = AllocationSettings {
+            node_name: NODE.to_owned(),
+            names: ResourceNames::default(),
+            defaults: Defaults::default(),
+            slots_per_card: SLOTS,
+            memory_scale: self.memory_scale,
+            cores_scale: 100,
+            policy: Policy::default(),
+            tier: Tier::Accounting,
+        };
+        Daemon(Allocator::new(settings, ledger, Delivery::new(self.options())))
+    }
+
+    fn options(&self) -> DeliveryOptions {
+        let path = |name: &str| self.directory.path().join(name);
+        let strategy = if self.volume_mounts { Strategy::VolumeMounts } else { Strategy::Envvar };
+        DeliveryOptions {
+            run_dir: path("run"),
+            device_list_strategy: delivery::Choice::These([strategy].into()),
+            cdi_dir: path("cdi"),
+            cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
+            nvidia_cdi_hook_path: path("hook"),
+            driver_root: Path::new("/").to_owned(),
+            driver_root_ctr_path: Path::new("/").to_owned(),
+            dev_root: Path::new("/").to_owned(),
+        }
+    }
+}
+
+// === impl Daemon ===
+
+impl Daemon {
+    pub(crate) fn set_cards(&mut self, cards: Vec<CardInfo>) {
+        let links = Links::new(cards.len(), |_, _| Link::System);
+        self.0.set_inventory(Arc::new(Inventory { cards, links, ..Inventory::default() }));
+    }
+
+    /// What it does before it registers.
+    pub(crate) fn recover(&mut self, shown: &Shown) -> Result<(), Refusal> {
+        self.hear(shown, Some(&shown.assigned))?;
+        self.0.remove_stale_directories();
+        Ok(())
+    }
+
+    pub(crate) fn look(&mut self, shown: &Shown) -> Result<(), Refusal> {
+        self.hear(shown, None)
+    }
+
+    /// A list that took its time: asked for at revision `as_of`.
+    pub(crate) fn look_late(&mut self, shown: &Shown, as_of: u64) -> Result<(), Refusal> {
+        self.0.reconcile(&shown.list, as_of, shown.settled, None).map(drop)
+    }
+
+    pub(crate) fn propose(&mut self, shown: &Shown, choice: &Choice) -> Result<Vec<SlotId>, Refusal> {
+        self.look(shown)?;
+        self.0.propose(&shown.list.pods, choice)
+    }
+
+    pub(crate) fn allocate(&mut self, shown: &Shown, slots: &[SlotId]) -> Result<ContainerAllocateResponse, Refusal> {
+        if let Some(answer) = self.0.allocate_proposed(slots) {
+            return answer;
+        }
+        self.look(shown)?;
+        match self.0.allocate(&shown.list.pods, slots) {
+            Err(Refusal::Identity(nobody @ Unresolved::Nobody { .. })) => self.allocate_again(shown, slots, nobody),
+            answer => answer,
+        }
+    }
+
+    fn allocate_again(
+        &mut self,
+        shown: &Shown,
+        slots: &[SlotId],
+        nobody: Unresolved,
+    ) -> Result<ContainerAllocateResponse, Refusal> {
+        let suspects = self.0.suspects(&shown.list.pods, slots);
+        let known = |pod: &PodView| {
+            let of_pod = shown.assigned.iter().filter(|assigned| assigned.pod == pod.name);
+            of_pod.map(|assigned| assigned.container.clone()).collect()
+        };
+        let forgotten = suspects.iter().filter(|subject| self.0.is_forgotten(subject, &known(subject.pod)));
+        let forgotten: Vec<Subject<'_>> = forgotten.copied().collect();
+        if forgotten.is_empty() {
+            return Err(nobody.into());
+        }
+        self.0.allocate_again(&forgotten, slots)
+    }
+
+    fn hear(&mut self, shown: &Shown, assigned: Option<&[Assigned]>) -> Result<(), Refusal> {
+        let as_of = self.0.ledger().revision();
+        self.0.reconcile(&shown.list, as_of, shown.settled, assigned).map(drop)
+    }
+}
+
+// === impl Shown ===
+
+impl Shown {
+    /// In the order of a Go map.
+    pub(crate) fn shuffle(mut self, rng: &mut StdRng) -> Self {
+        self.list.pods.shuffle(rng);
+        self
+    }
+}

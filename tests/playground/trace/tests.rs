@@ -1,0 +1,59 @@
+use std::fs;
+
+use super::*;
+
+const PODS: &str = "name,cpu_milli,memory_mib,num_gpu,gpu_milli";
+const NODES: &str = "sn,cpu_milli,memory_mib,gpu,model";
+
+fn with_file<T>(text: &str, read: impl Fn(&Path) -> Result<T, TraceError>) -> Result<T, String> {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("trace.csv");
+    fs::write(&path, text).expect("written");
+    let shown = format!("{}/", directory.path().display());
+    read(&path).map_err(|error| error.to_string().replace(&shown, ""))
+}
+
+fn refused_pods(row: &str) -> String {
+    with_file(&format!("{PODS}\np-0,1,1,1,500\n{row}\n"), pods).expect_err("refused")
+}
+
+#[test]
+fn both_pod_forms_are_read() {
+    let short = with_file(&format!("{PODS}\np-0,12000,16384,1,460\np-1,1,1,0,0\n"), pods).expect("valid");
+    assert_eq!(short[0], TracePod { name: "p-0".into(), cards: 1, milli: 460, models: vec![] });
+    let long = format!("{}\np-0,1,1,8,1000,V100M16|V100M32,LS,Running,0,12537496,0\n", POD_COLUMNS.join(","));
+    let long = with_file(&long, pods).expect("valid");
+    assert_eq!((long[0].cards, long[0].models.as_slice()), (8, &["V100M16".to_owned(), "V100M32".to_owned()][..]));
+}
+
+#[test]
+fn nodes_without_cards_are_left_out() {
+    let read = with_file(&format!("{NODES}\nn-0,64000,262144,2,P100\nn-1,64000,262144,0,\n"), nodes).expect("valid");
+    assert_eq!(read, [TraceNode { name: "n-0".into(), cards: 2, model: "P100".into() }]);
+}
+
+#[test]
+fn a_wrong_field_is_named_by_line_and_column() {
+    assert_eq!(refused_pods("p-1,12000,16384,x,460"), "trace.csv:3:17: \"x\" is not a whole number from 0 to 32");
+    assert_eq!(refused_pods("p-1,1,1,1,1001"), "trace.csv:3:11: \"1001\" is not a whole number from 0 to 1000");
+    assert_eq!(refused_pods("p-1,1,1,2,500"), "trace.csv:3:11: gpu_milli is 500: expected 1000 where num_gpu is 2");
+    assert_eq!(refused_pods("p-1,1,1,0,500"), "trace.csv:3:11: gpu_milli is 500, but num_gpu is 0: expected 0");
+    assert!(refused_pods("P 1,1,1,1,500").starts_with("trace.csv:3:1: \"P 1\" is not a name"));
+    assert_eq!(refused_pods("p-1,1,1,1"), "trace.csv:3:11: 4 fields: expected 5");
+    assert_eq!(refused_pods("p-1,1,1,1,500,T4"), "trace.csv:3:15: 6 fields: expected 5");
+    let model = with_file(&format!("{NODES}\nn-0,1,1,2,\n"), nodes).expect_err("refused");
+    assert_eq!(model, "trace.csv:2:11: model is empty, but the node has 2 cards");
+}
+
+#[test]
+fn a_wrong_header_is_named_by_line_and_column() {
+    let header = |text: &str| with_file(text, pods).expect_err("refused");
+    assert_eq!(
+        header("name,cpu,memory_mib,num_gpu,gpu_milli\n"),
+        "trace.csv:1:6: column \"cpu\": expected \"cpu_milli\""
+    );
+    assert!(header("name,cpu_milli,memory_mib\n").starts_with("trace.csv:1:27: 3 columns: expected 5 or 11: name,"));
+    assert!(header(PODS).ends_with("no rows: expected at least one below the header"));
+    assert!(header("").ends_with("no rows: expected at least one below the header"));
+    assert!(pods(Path::new("/nowhere.csv")).expect_err("missing").to_string().contains("/nowhere.csv"));
+}
