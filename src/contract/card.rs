@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// A card's UUID as NVML prints it (`GPU-…`, or `MIG-…` for an instance); never an index or a minor number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
-pub struct CardId(String);
+pub struct CardId(#[schemars(with = "String")] Arc<str>);
 
 /// One virtual device that the daemon registers for a card: `GPU-<uuid>::<n>`, the form that NVIDIA's plugin uses for
 /// shared devices, so that dcgm-exporter maps it to its pod.
@@ -56,7 +57,7 @@ impl FromStr for CardId {
         if rest.is_empty() || text.len() > 63 || !rest.chars().all(legal) {
             return Err(CardIdError::Card(text.to_owned()));
         }
-        Ok(Self(text.to_owned()))
+        Ok(Self(text.into()))
     }
 }
 
@@ -70,7 +71,7 @@ impl TryFrom<String> for CardId {
 
 impl From<CardId> for String {
     fn from(id: CardId) -> Self {
-        id.0
+        id.0.as_ref().to_owned()
     }
 }
 

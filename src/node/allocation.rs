@@ -4,27 +4,30 @@
 
 mod admission;
 mod fits;
+mod grant;
+mod propose;
 pub mod refusal;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
+use std::mem;
 use std::sync::Arc;
 
 use divvy_contract::claim::Defaults;
-use divvy_contract::{CardId, ContainerClaim, ContainerKind, Cores, ResourceNames, Share, SlotId, Tier};
+use divvy_contract::{CardId, ContainerClaim, ContainerKind, Cores, ResourceNames, SlotId, Tier};
 use divvy_placement::{Card, Policy};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
-use tracing::{info, warn};
+use tracing::warn;
 
-use self::admission::{Admission, Proposal};
-use self::fits::Holder;
+use self::admission::Admission;
+use self::grant::{Asked, Given};
 pub use self::refusal::Refusal;
-use crate::delivery::{self, Delivery, Handout};
-use crate::identity::{self, Session, Subject, Unresolved};
-use crate::inventory::{CardHealth, Inventory};
+use crate::delivery::Delivery;
+use crate::identity::{self, Offer, Session, Subject, Unresolved};
+use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::kubelet::client::PodList;
 use crate::kubelet::pods::PodView;
 use crate::ledger::reconcile::{Assigned, Heard, Reading, reconcile};
-use crate::ledger::{ContainerEntry, Holding, Ledger, Nonce, Origin, Part, PodEntry, PodRef};
+use crate::ledger::{Change, ContainerEntry, Ledger, Nonce, Part, PodEntry};
 
 /// What of the configuration decides answers.
 #[derive(Clone, Debug)]
@@ -57,6 +60,8 @@ pub struct Allocator {
     session: Session,
     /// The pod under admission. Others don't come between, but if one does this is only planned again.
     admission: Option<Admission>,
+    /// Holdings that have ended, and whose directories are still there.
+    over: Vec<Nonce>,
 }
 
 /// Free devices among which the kubelet lets us choose.
@@ -70,22 +75,13 @@ pub struct Choice {
     pub size: usize,
 }
 
-// === impl Choice ===
-
-impl Choice {
-    /// Whether the kubelet has no record of anybody's holding this slot.
-    fn is_free(&self, slot: &SlotId) -> bool {
-        self.available.contains(slot) && !self.required.contains(slot)
-    }
-}
-
 // === impl Allocator ===
 
 impl Allocator {
     /// An allocator over these books. Until [`Self::set_inventory`] it has no cards.
     pub fn new(settings: AllocationSettings, ledger: Ledger, delivery: Delivery) -> Self {
         let (inventory, session) = (Arc::new(Inventory::default()), Session::default());
-        Self { settings, ledger, inventory, delivery: Arc::new(delivery), session, admission: None }
+        Self { settings, ledger, inventory, delivery: Arc::new(delivery), session, admission: None, over: Vec::new() }
     }
 
     /// The books.
@@ -126,7 +122,7 @@ impl Allocator {
         assigned: Option<&[Assigned]>,
     ) -> Result<Vec<String>, Refusal> {
         let seen = self.session.seen(list.connection);
-        let heard = Heard { as_of, pods: &list.pods, settled, seen: &seen, assigned };
+        let heard = Heard { as_of, pods: &list.pods, settled, seen, assigned };
         let reading = Reading {
             names: &self.settings.names,
             defaults: self.settings.defaults,
@@ -141,13 +137,27 @@ impl Allocator {
         if reconciled.changes.is_empty() {
             return Ok(reconciled.notes);
         }
-        let changes = reconciled.changes.iter().map(ToString::to_string).chain(reconciled.notes).collect();
+        let touched: BTreeSet<String> = reconciled.changes.iter().map(|change| change.uid().to_owned()).collect();
+        let before = self.nonces(&touched);
+        let changes = reconciled.changes.iter().map(Change::to_string).chain(reconciled.notes).collect();
         self.ledger.apply(reconciled.changes)?;
-        self.remove_stale_directories();
+        let after = self.nonces(&touched);
+        self.over.extend(before.difference(&after));
         Ok(changes)
     }
 
-    /// Directories of containers that hold nothing any more.
+    fn nonces(&self, uids: &BTreeSet<String>) -> HashSet<Nonce> {
+        let entries = uids.iter().filter_map(|uid| self.ledger.book().pod(uid));
+        entries.flat_map(PodEntry::holdings).map(|(_, holding)| holding.nonce).collect()
+    }
+
+    /// Holdings that ended since this was last asked: their directories are the caller's to remove, once it has let go
+    /// of the allocator.
+    pub fn take_over(&mut self) -> Vec<Nonce> {
+        mem::take(&mut self.over)
+    }
+
+    /// Removes the directories of containers that hold nothing any more, whoever left them.
     pub fn remove_stale_directories(&self) {
         let live = self.ledger.book().nonces().map(|nonce| nonce.to_string()).collect();
         if let Err(error) = self.delivery.sweep(&live) {
@@ -158,8 +168,8 @@ impl Allocator {
     /// `GetPreferredAllocation`: slots on the cards planned for the container under admission.
     pub fn propose(&mut self, pods: &[PodView], choice: &Choice) -> Result<Vec<SlotId>, Refusal> {
         let names = &self.settings.names;
-        let (book, offered) = (self.ledger.book(), |slot: &SlotId| choice.is_free(slot));
-        let (subject, again) = identity::resolve_choice(pods, book, &self.session, &names.count, choice.size, offered)?;
+        let (book, offer) = (self.ledger.book(), |slot: &SlotId| self.offer(choice, slot));
+        let (subject, again) = identity::resolve_choice(pods, book, &self.session, &names.count, choice.size, offer)?;
         self.session.found(subject, pods, self.ledger.book(), &names.count);
         self.enter(subject)?;
         let result = self.propose_for(subject, choice, again);
@@ -173,7 +183,8 @@ impl Allocator {
         // Good for one call: the pod's next container may be given the same slots, from an init container.
         let proposed = admission.proposed.take().filter(|proposed| asked.into_iter().eq(&proposed.slots))?;
         let uid = admission.pod.uid.clone();
-        let result = self.allocate_for(&uid, proposed.container, slots, proposed.again);
+        let planned = proposed.planned_on.is_some_and(|basis| basis == self.basis());
+        let result = self.grant(&Asked { container: proposed.container, slots, again: proposed.again, planned });
         Some(self.remember_refusal(&uid, result))
     }
 
@@ -183,8 +194,8 @@ impl Allocator {
         let subject = identity::resolve(pods, self.ledger.book(), &self.session, &names.count, slots.len())?;
         self.session.found(subject, pods, self.ledger.book(), &names.count);
         self.enter(subject)?;
-        let result = self.certain(subject, pods, slots);
-        let result = result.and_then(|()| self.allocate_for(&subject.pod.uid, subject.container, slots, false));
+        let asked = Asked { container: subject.container, slots, again: false, planned: false };
+        let result = self.certain(subject, pods, slots).and_then(|()| self.grant(&asked));
         self.remember_refusal(&subject.pod.uid, result)
     }
 
@@ -231,7 +242,7 @@ impl Allocator {
         let (book, resource) = (self.ledger.book(), &self.settings.names.count);
         let subject = identity::resolve_again(forgotten, book, resource, slots.len())?;
         self.enter(subject)?;
-        let result = self.allocate_for(&subject.pod.uid, subject.container, slots, true);
+        let result = self.grant(&Asked { container: subject.container, slots, again: true, planned: false });
         self.remember_refusal(&subject.pod.uid, result)
     }
 
@@ -251,6 +262,17 @@ impl Allocator {
         if written == 0 { Err(Refusal::UnknownHolder { slots: slots.to_vec() }) } else { Ok(()) }
     }
 
+    fn offer(&self, choice: &Choice, slot: &SlotId) -> Offer {
+        let healthy = |card: &CardInfo| card.id == slot.card && card.health == CardHealth::Healthy;
+        if choice.available.contains(slot) && !choice.required.contains(slot) {
+            Offer::Free
+        } else if self.inventory.cards.iter().any(healthy) {
+            Offer::Taken
+        } else {
+            Offer::Untold
+        }
+    }
+
     /// Makes the subject's pod the one under admission, unless it is already.
     fn enter(&mut self, subject: Subject<'_>) -> Result<(), Refusal> {
         let pod = subject.pod;
@@ -262,107 +284,10 @@ impl Allocator {
         Ok(())
     }
 
-    fn propose_for(&mut self, subject: Subject<'_>, choice: &Choice, again: bool) -> Result<Vec<SlotId>, Refusal> {
-        let uid = &subject.pod.uid;
-        let held = self.ledger.book();
-        let usable = |slot: &&SlotId| held.holder_of(slot).is_none_or(|holder| holder.pod.uid == *uid);
-        let mut free: BTreeMap<&CardId, Vec<&SlotId>> = BTreeMap::new();
-        for slot in choice.available.difference(&choice.required).filter(usable) {
-            free.entry(&slot.card).or_default().push(slot);
-        }
-        let free_slots = |card: &CardId| free.get(card).map_or(0, Vec::len);
-        let cards = self.cards(uid, free_slots);
-        if again && let Some(slots) = self.own_slots(subject, choice, &free) {
-            self.remember_proposal(subject, &slots, again);
-            return Ok(slots);
-        }
-        let settled = self.settled(uid, subject.container);
-        let Some(admission) = &self.admission else { return Err(Refusal::Stale) };
-        let plan = admission.plan(&cards, &settled, &self.inventory, &self.settings)?;
-        let chosen = &plan.containers[subject.container].chosen;
-        let slot_on = |position: &usize| free.get(&cards[*position].id).and_then(|slots| slots.first().copied());
-        let chosen = chosen.iter().filter_map(slot_on).cloned();
-        let slots: Vec<SlotId> = choice.required.iter().cloned().chain(chosen).collect();
-        if let Some(admission) = &mut self.admission {
-            admission.remember(&plan, &cards);
-        }
-        self.remember_proposal(subject, &slots, again);
-        Ok(slots)
-    }
-
-    /// Slots on the cards that the container held before the kubelet forgot it, if there is one on each.
-    fn own_slots(
-        &self,
-        subject: Subject<'_>,
-        choice: &Choice,
-        free: &BTreeMap<&CardId, Vec<&SlotId>>,
-    ) -> Option<Vec<SlotId>> {
-        let required = |card: &CardId| choice.required.iter().find(|slot| slot.card == *card);
-        let slot_on = |card: &CardId| required(card).or_else(|| free.get(card)?.first().copied()).cloned();
-        let name = &subject.pod.containers[subject.container].name;
-        let parts = &self.ledger.book().pod(&subject.pod.uid)?.holding(name)?.parts;
-        let slots = parts.iter().map(|part| slot_on(&part.card)).collect::<Option<Vec<_>>>()?;
-        choice.required.iter().all(|slot| slots.contains(slot)).then_some(slots)
-    }
-
-    fn remember_proposal(&mut self, subject: Subject<'_>, slots: &[SlotId], again: bool) {
-        if let Some(admission) = &mut self.admission {
-            let slots = slots.iter().cloned().collect();
-            admission.proposed = Some(Proposal { container: subject.container, slots, again });
-        }
-    }
-
-    /// Books `slots` for the container and makes its answer. `again`: the container was served before.
-    fn allocate_for(
-        &mut self,
-        uid: &str,
-        container: usize,
-        slots: &[SlotId],
-        again: bool,
-    ) -> Result<ContainerAllocateResponse, Refusal> {
-        let Some(admission) = &self.admission else { return Err(Refusal::Stale) };
-        let held = self.ledger.book();
-        let asked = |card: &CardId, number: u32| slots.iter().any(|slot| slot.card == *card && slot.number == number);
-        let cards = self.cards(uid, |card| {
-            let others = held.slots_held(card, Some(uid)).into_iter().filter(|number| !asked(card, *number));
-            (self.settings.slots_per_card as usize).saturating_sub(others.count())
-        });
-        let positions = self.positions(slots, &cards)?;
-        let last = if again { admission.claims.len() } else { container + 1 };
-        let mut settled = self.settled(uid, last);
-        settled[container].clone_from(&positions);
-        let Admission { claims, preferences, .. } = admission;
-        Holder { claims, held: &settled, preferences }.fits(container, &cards)?;
-        admission.plan(&cards, &settled, &self.inventory, &self.settings)?;
-
-        let Some(claim) = admission.claims[container].claim else { return Err(Refusal::Stale) };
-        let part = |(slot, position): (&SlotId, &usize)| {
-            let share = claim.share_on(cards[*position].memory);
-            Part { card: slot.card.clone(), slot: Some(slot.number), share }
-        };
-        let parts = slots.iter().zip(&positions).map(part).collect();
-        let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated };
-        let pod = admission.pod.reference();
-        let name = admission.claims[container].name.clone();
-        let answer = self.delivery.prepare(&Given::new(&pod, &name, &holding).handout(self.settings.tier))?;
-        let nonce = holding.nonce.to_string();
-        let booked = self.ledger.allocate(&pod, &admission.claims, &name, holding);
-        if let Err(error) = booked {
-            // Nobody will ever mount it.
-            if let Err(error) = self.delivery.remove(&nonce) {
-                warn!(%error, "directory left behind");
-            }
-            return Err(error.into());
-        }
-        info!(pod = %admission.pod, uid, container = %name, slots = %refusal::list(slots), claim = %claim, "allocated");
-        self.session.served(uid, &name);
-        Ok(answer)
-    }
-
     /// The node's cards with what every other pod holds.
     fn cards(&self, uid: &str, free_slots: impl Fn(&CardId) -> usize) -> Vec<Card> {
         let AllocationSettings { memory_scale, cores_scale, .. } = self.settings;
-        let card = |card: &crate::inventory::CardInfo| Card {
+        let card = |card: &CardInfo| Card {
             id: card.id.clone(),
             model: card.model.clone(),
             memory: card.memory,
@@ -389,47 +314,11 @@ impl Allocator {
         admission.claims[..count].iter().map(held_by).collect()
     }
 
-    /// The cards behind the slots; they have to be known and distinct.
-    fn positions(&self, slots: &[SlotId], cards: &[Card]) -> Result<Vec<usize>, Refusal> {
-        let mut positions = Vec::with_capacity(slots.len());
-        for slot in slots {
-            let position = cards.iter().position(|card| card.id == slot.card);
-            let position = position.filter(|_| slot.number < self.settings.slots_per_card);
-            let position = position.ok_or_else(|| Refusal::UnknownSlot { slot: slot.to_string() })?;
-            if positions.contains(&position) {
-                return Err(Refusal::SameCard { card: slot.card.clone() });
-            }
-            positions.push(position);
-        }
-        Ok(positions)
-    }
-
     fn remember_refusal<T>(&mut self, uid: &str, result: Result<T, Refusal>) -> Result<T, Refusal> {
         if result.is_err() {
             self.session.refuse(uid);
             self.admission = None;
         }
         result
-    }
-}
-
-/// A holding in the form in which it is delivered.
-struct Given<'a> {
-    pod: delivery::PodRef<'a>,
-    container: &'a str,
-    nonce: String,
-    shares: Vec<(CardId, Share)>,
-}
-
-impl<'a> Given<'a> {
-    fn new(pod: &'a PodRef, container: &'a str, holding: &Holding) -> Self {
-        let pod = delivery::PodRef { uid: &pod.uid, namespace: &pod.namespace, name: &pod.name };
-        let shares = holding.parts.iter().map(|part| (part.card.clone(), part.share)).collect();
-        Self { pod, container, nonce: holding.nonce.to_string(), shares }
-    }
-
-    fn handout(&self, tier: Tier) -> Handout<'_> {
-        let Self { pod, container, nonce, shares } = self;
-        Handout { pod: *pod, container, nonce, shares, tier }
     }
 }

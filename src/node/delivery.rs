@@ -18,6 +18,9 @@ use std::sync::{Mutex, PoisonError};
 
 use divvy_contract::{CardId, Share, Tier};
 use divvy_proto::deviceplugin::{ContainerAllocateResponse, Mount};
+use tracing::warn;
+
+use crate::ledger::Nonce;
 
 use directories::Directories;
 pub use directories::LIMITS_FILE;
@@ -183,6 +186,16 @@ impl Delivery {
     /// Removes the directories of a container that has ended; `false` if there were none.
     pub fn remove(&self, nonce: &str) -> Result<bool, DeliveryError> {
         self.directories.remove(nonce)
+    }
+
+    /// Removes the directories of holdings that have ended. Those that can't be removed are logged, and left for the
+    /// next start's [`sweep`](Self::sweep).
+    pub fn remove_all(&self, ended: &[Nonce]) {
+        for nonce in ended {
+            if let Err(error) = self.remove(&nonce.to_string()) {
+                warn!(%error, "an ended container's directory stays");
+            }
+        }
     }
 
     /// The nonce of the directories that a container was given, by what its limits say.

@@ -28,6 +28,17 @@ pub struct Session {
     listed: (Option<SocketAddr>, HashSet<String>),
 }
 
+/// What the kubelet's question says of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// The kubelet has no record of a holder.
+    Free,
+    /// The kubelet has it on record for somebody.
+    Taken,
+    /// Its card is sick or gone, and the kubelet never offers such slots.
+    Untold,
+}
+
 /// The container that is being served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject<'a> {
@@ -85,9 +96,9 @@ pub fn resolve_choice<'a>(
     session: &Session,
     resource: &ResourceName,
     wanted: usize,
-    offered: impl Fn(&SlotId) -> bool,
+    offer: impl Fn(&SlotId) -> Offer,
 ) -> Result<(Subject<'a>, bool), Unresolved> {
-    let forgotten = forgotten(pods, book, session, wanted, offered);
+    let forgotten = forgotten(pods, book, session, wanted, &offer);
     let (subject, again) = match resolve(pods, book, session, resource, wanted) {
         Ok(found) => {
             let earlier = |other: &&Subject<'_>| other.pod.uid == found.pod.uid && other.container < found.container;
@@ -97,12 +108,13 @@ pub fn resolve_choice<'a>(
         Err(Unresolved::Nobody { .. }) => (only_one(&forgotten, resource, wanted)?, true),
         Err(ambiguous) => return Err(ambiguous),
     };
-    // Whether the kubelet knows of a container whose slots it has handed to others can't be told.
-    let bare = |earlier: &ContainerSpec| {
+    // Nor does the question tell of a container whose slots the kubelet has handed to others.
+    let untold = |part: &Part| part.slot_id().is_none_or(|slot| offer(&slot) == Offer::Untold);
+    let may_be_meant = |earlier: &ContainerSpec| {
         let parts = waiting_parts(subject.pod, earlier, book, session);
-        parts.len() == wanted && parts.iter().any(|part| part.slot.is_none())
+        parts.len() == wanted && parts.iter().any(untold)
     };
-    if subject.pod.containers[..subject.container].iter().any(bare) {
+    if subject.pod.containers[..subject.container].iter().any(may_be_meant) {
         let pods = vec![subject.pod.to_string()];
         return Err(Unresolved::Ambiguous { wanted, resource: resource.clone(), pods });
     }
@@ -146,10 +158,13 @@ pub fn suspects<'a>(pods: &'a [PodView], book: &Book, session: &Session, slots: 
             let mut lent = parts(init).iter().filter_map(Part::slot_id);
             init.kind == ContainerKind::Init && lent.any(|slot| slots.contains(&slot))
         };
-        let first = match pod.containers.iter().position(lends) {
+        let lends_anew = |init: &ContainerSpec| lends(init) && session.has_served(pod, init);
+        let first = match pod.containers.iter().rposition(lends_anew) {
+            Some(init) => init + 1,
+            None if pod.containers.iter().any(lends) => {
+                pod.containers.iter().rposition(|container| !parts(container).is_empty())?
+            }
             None => 0,
-            Some(init) if session.has_served(pod, &pod.containers[init]) => init + 1,
-            Some(_) => pod.containers.iter().rposition(|container| !parts(container).is_empty())?,
         };
         let waits = |container: &ContainerSpec| !waiting_parts(pod, container, book, session).is_empty();
         let waiting = (first..pod.containers.len()).filter(|container| waits(&pod.containers[*container]));
@@ -158,22 +173,25 @@ pub fn suspects<'a>(pods: &'a [PodView], book: &Book, session: &Session, slots: 
     pods.iter().filter_map(of_pod).flatten().collect()
 }
 
-/// Containers in our books of which the kubelet shows by its question that it has no record: it offers slots that they
-/// hold as free ones. Of each pod the first, which is the one that it asks for.
+/// Containers in our books of which the kubelet shows that it has no record: it offers slots that they hold as free
+/// ones, or it has asked for an earlier container of their pod again. Of each pod the first, which is the one that it
+/// asks for.
 pub fn forgotten<'a>(
     pods: &'a [PodView],
     book: &Book,
     session: &Session,
     wanted: usize,
-    offered: impl Fn(&SlotId) -> bool,
+    offer: impl Fn(&SlotId) -> Offer,
 ) -> Vec<Subject<'a>> {
     let forgotten = |pod: &'a PodView| {
-        let is_forgotten = |container: &ContainerSpec| {
-            let parts = waiting_parts(pod, container, book, session);
-            parts.iter().filter_map(Part::slot_id).any(|slot| offered(&slot))
+        let is_forgotten = |container: usize| {
+            let (earlier, parts) =
+                (&pod.containers[..container], waiting_parts(pod, &pod.containers[container], book, session));
+            let offered = parts.iter().filter_map(Part::slot_id).any(|slot| offer(&slot) == Offer::Free);
+            offered || (!parts.is_empty() && earlier.iter().any(|earlier| session.has_served(pod, earlier)))
         };
         let over = matches!(pod.phase, Phase::Failed | Phase::Succeeded) || session.refused.contains(&pod.uid);
-        let container = pod.containers.iter().position(is_forgotten).filter(|_| !over)?;
+        let container = (0..pod.containers.len()).find(|at| is_forgotten(*at)).filter(|_| !over)?;
         let subject = Subject { pod, container };
         (subject.held(book) == wanted).then_some(subject)
     };
@@ -247,9 +265,9 @@ impl Session {
 
     /// Pods, by UID, that the kubelet at the other end of this connection has listed before. What is missing from its
     /// next list has ended: a kubelet lists pods from their arrival to their end, once it lists them at all.
-    pub fn seen(&self, connection: Option<SocketAddr>) -> HashSet<String> {
+    pub fn seen(&self, connection: Option<SocketAddr>) -> Option<&HashSet<String>> {
         let (known, pods) = &self.listed;
-        if connection.is_some() && connection == *known { pods.clone() } else { HashSet::new() }
+        (connection.is_some() && connection == *known).then_some(pods)
     }
 
     /// Takes over the kubelet's list, and drops what is remembered of pods that aren't on it any more.

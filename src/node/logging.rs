@@ -1,6 +1,8 @@
 //! Where the daemon's own words go.
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer as _, Registry, fmt};
 
 use crate::config::{Config, LogFormat};
 
@@ -25,12 +27,11 @@ impl Once {
 
 /// Logs to stderr as configured.
 pub fn init(config: &Config) {
-    let filter = EnvFilter::new(config.log_level.as_str());
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // By default a line that can't be written is complained about with `eprintln!`, which panics where stderr is broken.
-    let builder = builder.log_internal_errors(false);
-    match config.log_format {
-        LogFormat::Plain => builder.with_target(false).init(),
-        LogFormat::Json => builder.json().flatten_event(true).init(),
-    }
+    let layer = fmt::layer::<Registry>().with_writer(std::io::stderr).log_internal_errors(false);
+    let layer = match config.log_format {
+        LogFormat::Plain => layer.with_target(false).boxed(),
+        LogFormat::Json => layer.json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry().with(layer.with_filter(config.log_level.targets())).init();
 }

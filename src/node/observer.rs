@@ -1,5 +1,6 @@
 //! Looks at the kubelet's pods when nobody asks for devices: at start, to repair the books, and then for ended pods.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
@@ -71,8 +72,14 @@ pub async fn look(parts: &PluginParts, assigned: Option<&[Assigned]>) -> Result<
     // Static pods are listed before the API server was ever asked: they don't show that the list is whole.
     let settled = SocketFile::age(&parts.kubelet_socket).is_some_and(|age| age >= parts.kubelet_settle_time)
         && list.pods.iter().any(|pod| !pod.is_static());
-    for note in lock(&parts.allocator).reconcile(&list, as_of, settled, assigned)? {
+    let (notes, over, delivery) = {
+        let mut allocator = lock(&parts.allocator);
+        let notes = allocator.reconcile(&list, as_of, settled, assigned)?;
+        (notes, allocator.take_over(), Arc::clone(allocator.delivery()))
+    };
+    for note in notes {
         info!("books: {note}");
     }
+    delivery.remove_all(&over);
     Ok(list.pods)
 }

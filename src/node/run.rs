@@ -40,8 +40,8 @@ pub fn main() -> ExitCode {
         Err(stop) => return ExitCode::from(stop.report()),
     };
     logging::init(&config);
-    // Few tasks that each run for microseconds; every further worker costs memory on every node.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    // Few tasks that each run for microseconds: further workers would cost memory on every node and a wake-up a call.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.context("starting the runtime").and_then(|runtime| {
         let result = runtime.block_on(run(config));
         // Threads that hang in a driver call can't be joined.

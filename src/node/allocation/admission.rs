@@ -1,22 +1,22 @@
 //! The pod under admission, and what was decided for it at its first call.
 
-use std::collections::BTreeSet;
-
 use divvy_contract::annotation::{self, Planned, Preferences, Request};
 use divvy_contract::claim::pod_claims;
 use divvy_contract::names::annotation::{PLANNED, REQUEST};
-use divvy_contract::{CardId, ContainerClaim, SlotId};
+use divvy_contract::{CardId, ContainerClaim};
 use divvy_placement::{Card, ContainerPlan, Plan, PodRequest, Policy, plan, verify};
 use tracing::warn;
 
+use super::propose::Proposal;
 use super::{AllocationSettings, Refusal};
 use crate::inventory::Inventory;
 use crate::kubelet::pods::PodView;
+use crate::ledger::PodRef;
 
 /// A pod whose containers are being served.
 #[derive(Debug)]
 pub(super) struct Admission {
-    pub(super) pod: PodView,
+    pub(super) pod: PodRef,
     /// In admission order, one a container.
     pub(super) claims: Vec<ContainerClaim>,
     pub(super) preferences: Preferences,
@@ -24,16 +24,6 @@ pub(super) struct Admission {
     /// there is a plan.
     chosen: Vec<Vec<CardId>>,
     pub(super) proposed: Option<Proposal>,
-}
-
-/// Slots that the kubelet was told to choose.
-#[derive(Debug)]
-pub(super) struct Proposal {
-    /// Position of the container in the pod.
-    pub(super) container: usize,
-    pub(super) slots: BTreeSet<SlotId>,
-    /// The container was served before, and the kubelet has forgotten it.
-    pub(super) again: bool,
 }
 
 // === impl Admission ===
@@ -52,7 +42,7 @@ impl Admission {
             return Err(Refusal::Oversubscribe { tier: settings.tier });
         }
         let chosen = text(PLANNED).and_then(|text| planned(text, pod, &claims, settings)).unwrap_or_default();
-        Ok(Self { pod: pod.clone(), claims, preferences, chosen, proposed: None })
+        Ok(Self { pod: pod.reference(), claims, preferences, chosen, proposed: None })
     }
 
     /// The plan that was made before if it still fits, else a new one. `settled`: cards that the first containers hold.

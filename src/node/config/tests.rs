@@ -51,7 +51,9 @@ fn texts_that_are_a_value() {
     assert_eq!(from_text::<Scale>("10").map(Scale::percent), Ok(1000));
     assert_eq!(from_text::<Period>("1m 30s").map(|period| period.get().as_secs()), Ok(90));
     assert_eq!(from_text::<KubeletUrl>("https://[fe80::1]:1/").expect("valid").as_str(), "https://[fe80::1]:1");
-    assert_eq!(from_text::<LogFilter>("info,divvy_node[span{x=1}]=debug").expect("valid").as_str().len(), 32);
+    let filter = from_text::<LogFilter>("info,divvy_node::kubelet=debug").expect("valid").targets();
+    assert!(filter.would_enable("divvy_node::kubelet::client", &tracing::Level::DEBUG));
+    assert!(!filter.would_enable("hyper", &tracing::Level::DEBUG));
     let sorted = from_text("cdi-cri, envvar,envvar").map(|choice: Choice| String::from(choice));
     assert_eq!(sorted.as_deref(), Ok("envvar,cdi-cri"));
     assert_eq!(from_text::<List<Within<1, 1023>>>(""), Ok(List(vec![])));

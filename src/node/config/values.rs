@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use divvy_contract::{MemoryAmount, Tier};
 use serde::{Deserialize, Serialize};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// A whole number from `LOW` to `HIGH`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,10 +37,13 @@ pub enum DefaultMemory {
 #[serde(try_from = "String")]
 pub struct Served(Tier);
 
-/// What is logged, in the syntax of `tracing_subscriber::EnvFilter`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String")]
-pub struct LogFilter(String);
+/// What is logged, in the syntax of `tracing_subscriber::filter::Targets`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct LogFilter {
+    text: String,
+    targets: Targets,
+}
 
 /// How it is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -200,15 +202,21 @@ impl TryFrom<String> for Served {
 // === impl LogFilter ===
 
 impl LogFilter {
-    /// The filter's text, which [`EnvFilter`] takes.
-    pub fn as_str(&self) -> &str {
-        &self.0
+    /// The filter itself.
+    pub fn targets(&self) -> Targets {
+        self.targets.clone()
     }
 }
 
 impl Default for LogFilter {
     fn default() -> Self {
-        Self("info".to_owned())
+        Self { text: "info".to_owned(), targets: Targets::new().with_default(LevelFilter::INFO) }
+    }
+}
+
+impl From<LogFilter> for String {
+    fn from(filter: LogFilter) -> Self {
+        filter.text
     }
 }
 
@@ -218,10 +226,12 @@ impl TryFrom<String> for LogFilter {
     fn try_from(text: String) -> Result<Self, String> {
         const ALLOWED: &str =
             "expected levels (off, error, warn, info, debug, trace) by target, such as info,divvy_node=debug";
-        EnvFilter::builder().parse(&text).map_err(|error| format!("\"{text}\": {error}: {ALLOWED}"))?;
-        // A lone word is a target to EnvFilter: "inof" would silence everything else.
+        let targets: Targets = text.parse().map_err(|error| format!("\"{text}\": {error}: {ALLOWED}"))?;
+        // A lone word is a target to the parser: "inof" would silence everything else.
         let word = |part: &str| part.chars().all(char::is_alphanumeric);
-        let misspelt = text.split(',').find(|part| word(part) && part.parse::<LevelFilter>().is_err());
-        misspelt.map_or_else(|| Ok(Self(text.clone())), |part| Err(format!("\"{part}\" is not a level: {ALLOWED}")))
+        match text.split(',').find(|part| word(part) && part.parse::<LevelFilter>().is_err()) {
+            Some(part) => Err(format!("\"{part}\" is not a level: {ALLOWED}")),
+            None => Ok(Self { text, targets }),
+        }
     }
 }

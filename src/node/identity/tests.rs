@@ -147,3 +147,64 @@ fn a_kubelet_without_checkpoint_may_ask_again_for_what_does_not_run() {
         "asked once, not twice"
     );
 }
+
+/// An init container and two others, all asking for one device and none of them running.
+fn waiting_pod(kinds: [ContainerKind; 3]) -> PodView {
+    let mut pod = mk_pod("waiting", &[1, 1, 1]);
+    for (container, kind) in pod.containers.iter_mut().zip(kinds) {
+        container.kind = kind;
+    }
+    pod
+}
+
+#[test]
+fn a_container_on_a_sick_card_may_be_the_one_that_is_meant() {
+    use ContainerKind::App;
+    let mut fixture = Fixture::new();
+    let pod = waiting_pod([App, App, App]);
+    fixture.book(&pod, "c0", 0);
+    fixture.book(&pod, "c1", 1);
+    fixture.book(&pod, "c2", 2);
+    let pods = [pod];
+    let resolved = |offers: [Offer; 3]| {
+        let offer = |slot: &SlotId| offers[slot.number as usize];
+        let resource = ResourceNames::default().count;
+        let found = resolve_choice(&pods, fixture.ledger.book(), &fixture.session, &resource, 1, offer);
+        found.map(|(subject, again)| (subject.container, again))
+    };
+    assert_eq!(resolved([Offer::Free, Offer::Free, Offer::Free]), Ok((0, true)), "the first that the kubelet forgot");
+    assert_eq!(resolved([Offer::Taken, Offer::Free, Offer::Free]), Ok((1, true)));
+    let doubt = resolved([Offer::Untold, Offer::Free, Offer::Free]);
+    assert!(matches!(doubt, Err(Unresolved::Ambiguous { .. })), "{doubt:?}");
+}
+
+#[test]
+fn after_one_container_was_asked_for_again_the_next_follow() {
+    use ContainerKind::{App, Init};
+    let mut fixture = Fixture::new();
+    let pod = waiting_pod([Init, App, App]);
+    fixture.book(&pod, "c0", 0);
+    fixture.book(&pod, "c1", 0);
+    fixture.book(&pod, "c2", 1);
+    fixture.session.served("uid-waiting", "c0");
+    let (pods, resource) = ([pod], ResourceNames::default().count);
+    // Taken by the init container, which says nothing of the other that holds it.
+    let offer = |slot: &SlotId| if slot.number == 0 { Offer::Taken } else { Offer::Free };
+    let found = resolve_choice(&pods, fixture.ledger.book(), &fixture.session, &resource, 1, offer);
+    assert_eq!(found, Ok((Subject { pod: &pods[0], container: 1 }, true)));
+}
+
+#[test]
+fn a_slot_lent_anew_is_asked_for_by_the_containers_after_its_lender() {
+    use ContainerKind::{App, Init};
+    let mut fixture = Fixture::new();
+    let pod = waiting_pod([Init, Init, App]);
+    for container in ["c0", "c1", "c2"] {
+        fixture.book(&pod, container, 0);
+    }
+    let pods = [pod];
+    let asked = ["GPU-a::0".parse().expect("a slot")];
+    fixture.session.served("uid-waiting", "c1");
+    let found = suspects(&pods, fixture.ledger.book(), &fixture.session, &asked);
+    assert_eq!(found, [Subject { pod: &pods[0], container: 2 }]);
+}

@@ -1,11 +1,16 @@
 //! The kubelet's own pod list, reduced to what the daemon decides by.
 
+mod wire;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
-use divvy_contract::{ContainerKind, ContainerSpec};
+use divvy_contract::ContainerSpec;
 
 use crate::ledger::PodRef;
+
+/// Says where the kubelet has a pod from (`kubetypes.ConfigSourceAnnotationKey`).
+const SOURCE: &str = "kubernetes.io/config.source";
 
 /// A pod as the kubelet lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +21,7 @@ pub struct PodView {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// `metadata.annotations`.
+    /// `metadata.annotations`, those that are read here.
     pub annotations: BTreeMap<String, String>,
     /// Containers in admission order: init containers as listed, then app containers.
     pub containers: Vec<ContainerSpec>,
@@ -63,9 +68,9 @@ impl PodView {
         self.phase == Phase::Running || self.states.values().any(started)
     }
 
-    /// Whether it comes from the node's own manifests, not from the API server (`kubetypes.ConfigSourceAnnotationKey`).
+    /// Whether it comes from the node's own manifests, not from the API server.
     pub fn is_static(&self) -> bool {
-        let source = self.annotations.get("kubernetes.io/config.source");
+        let source = self.annotations.get(SOURCE);
         source.is_some_and(|source| source == "file" || source == "http")
     }
 
@@ -91,7 +96,7 @@ impl fmt::Display for PodView {
 ///
 /// Fields that aren't needed are passed over; a list cut short, or a pod without UID, is an error.
 pub fn decode(json: &[u8]) -> Result<Vec<PodView>, DecodeError> {
-    let list: wire::PodList<'_> = serde_json::from_slice(json)?;
+    let list: wire::List<'_> = serde_json::from_slice(json)?;
     list.items.ok_or(DecodeError::NotAList)?.into_iter().map(PodView::try_from).collect()
 }
 
@@ -114,178 +119,10 @@ pub enum DecodeError {
     },
 }
 
-/// The few fields of `v1.Pod` that matter here. Everything may be absent or null.
-mod wire {
-    use std::borrow::Cow;
-    use std::collections::BTreeMap;
-
-    use serde::{Deserialize, Deserializer};
-
-    #[derive(Deserialize)]
-    pub(super) struct PodList<'a> {
-        #[serde(borrow)]
-        pub(super) items: Option<Vec<Pod<'a>>>,
-    }
-
-    #[derive(Deserialize)]
-    pub(super) struct Pod<'a> {
-        #[serde(borrow, default)]
-        pub(super) metadata: Metadata<'a>,
-        #[serde(borrow, default)]
-        pub(super) spec: Spec<'a>,
-        #[serde(borrow, default)]
-        pub(super) status: Status<'a>,
-    }
-
-    #[derive(Default, Deserialize)]
-    pub(super) struct Metadata<'a> {
-        #[serde(borrow)]
-        pub(super) uid: Option<Cow<'a, str>>,
-        #[serde(borrow)]
-        pub(super) namespace: Option<Cow<'a, str>>,
-        #[serde(borrow)]
-        pub(super) name: Option<Cow<'a, str>>,
-        pub(super) annotations: Option<BTreeMap<String, String>>,
-    }
-
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    pub(super) struct Spec<'a> {
-        #[serde(borrow)]
-        pub(super) init_containers: Option<Vec<Container<'a>>>,
-        #[serde(borrow)]
-        pub(super) containers: Option<Vec<Container<'a>>>,
-    }
-
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    pub(super) struct Container<'a> {
-        #[serde(borrow)]
-        pub(super) name: Cow<'a, str>,
-        #[serde(borrow)]
-        pub(super) restart_policy: Option<Cow<'a, str>>,
-        pub(super) resources: Option<Resources>,
-    }
-
-    #[derive(Deserialize)]
-    pub(super) struct Resources {
-        pub(super) limits: Option<BTreeMap<String, Quantity>>,
-    }
-
-    /// A quantity is a string on the wire; bare numbers are taken as well.
-    pub(super) struct Quantity(pub(super) String);
-
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    pub(super) struct Status<'a> {
-        #[serde(borrow)]
-        pub(super) phase: Option<Cow<'a, str>>,
-        #[serde(borrow)]
-        pub(super) init_container_statuses: Option<Vec<ContainerStatus<'a>>>,
-        #[serde(borrow)]
-        pub(super) container_statuses: Option<Vec<ContainerStatus<'a>>>,
-    }
-
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    pub(super) struct ContainerStatus<'a> {
-        #[serde(borrow)]
-        pub(super) name: Cow<'a, str>,
-        pub(super) state: Option<State>,
-        pub(super) last_state: Option<State>,
-        pub(super) restart_count: Option<u32>,
-    }
-
-    #[derive(Deserialize)]
-    pub(super) struct State {
-        pub(super) running: Option<Present>,
-        pub(super) terminated: Option<Present>,
-    }
-
-    /// An object of which only the presence counts.
-    #[derive(Deserialize)]
-    pub(super) struct Present {}
-
-    impl<'de> Deserialize<'de> for Quantity {
-        fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-            #[derive(Deserialize)]
-            #[serde(untagged)]
-            enum Either {
-                Text(String),
-                Number(serde_json::Number),
-            }
-            Ok(Self(match Either::deserialize(source)? {
-                Either::Text(text) => text,
-                Either::Number(number) => number.to_string(),
-            }))
-        }
-    }
-}
-
-impl TryFrom<wire::Pod<'_>> for PodView {
-    type Error = DecodeError;
-
-    fn try_from(pod: wire::Pod<'_>) -> Result<Self, DecodeError> {
-        let wire::Pod { metadata, spec, status } = pod;
-        let namespace = metadata.namespace.unwrap_or_default().into_owned();
-        let name = metadata.name.unwrap_or_default().into_owned();
-        let Some(uid) = metadata.uid.filter(|uid| !uid.is_empty()) else {
-            return Err(DecodeError::NoUid { namespace, name });
-        };
-        let init = spec.init_containers.unwrap_or_default().into_iter().enumerate().map(|(index, container)| {
-            let sidecar = container.restart_policy.as_deref() == Some("Always");
-            let kind = if sidecar { ContainerKind::Sidecar } else { ContainerKind::Init };
-            container_spec(container, kind, index)
-        });
-        let apps = spec.containers.unwrap_or_default().into_iter().enumerate();
-        let apps = apps.map(|(index, container)| container_spec(container, ContainerKind::App, index));
-        let statuses = status.init_container_statuses.into_iter().chain(status.container_statuses).flatten();
-        Ok(Self {
-            uid: uid.into_owned(),
-            namespace,
-            name,
-            annotations: metadata.annotations.unwrap_or_default(),
-            containers: init.chain(apps).collect(),
-            phase: Phase::from(status.phase.as_deref().unwrap_or_default()),
-            states: statuses.map(|status| (status.name.to_string(), ContainerState::from(&status))).collect(),
-        })
-    }
-}
-
-fn container_spec(container: wire::Container<'_>, kind: ContainerKind, index: usize) -> ContainerSpec {
-    let limits = container.resources.and_then(|resources| resources.limits).unwrap_or_default();
-    let limits = limits.into_iter().map(|(name, quantity)| (name, quantity.0)).collect();
-    ContainerSpec { name: container.name.into_owned(), kind, index, limits }
-}
-
-impl From<&str> for Phase {
-    fn from(text: &str) -> Self {
-        match text {
-            "Running" => Self::Running,
-            "Succeeded" => Self::Succeeded,
-            "Failed" => Self::Failed,
-            // "Unknown" is written by node controllers, never by the kubelet.
-            _ => Self::Pending,
-        }
-    }
-}
-
-impl From<&wire::ContainerStatus<'_>> for ContainerState {
-    fn from(status: &wire::ContainerStatus<'_>) -> Self {
-        let has = |state: &Option<wire::State>, test: fn(&wire::State) -> bool| state.as_ref().is_some_and(test);
-        if has(&status.state, |state| state.running.is_some()) {
-            Self::Running
-        } else if has(&status.state, |state| state.terminated.is_some()) {
-            Self::Terminated
-        } else {
-            let ended_once = has(&status.last_state, |state| state.terminated.is_some() || state.running.is_some());
-            Self::Waiting { started_before: ended_once || status.restart_count.unwrap_or(0) > 0 }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use divvy_contract::ContainerKind;
+
     use super::*;
 
     const LIST: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[

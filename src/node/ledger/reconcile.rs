@@ -29,7 +29,7 @@ pub struct Heard<'a> {
     pub settled: bool,
     /// Pods, by UID, that this start of the kubelet has listed before: when these are missing they are gone, settled or
     /// not.
-    pub seen: &'a HashSet<String>,
+    pub seen: Option<&'a HashSet<String>>,
     /// PodResources' `List`, where it was asked for.
     pub assigned: Option<&'a [Assigned]>,
 }
@@ -82,7 +82,8 @@ struct Record<'a> {
 /// Pods without a record of either side hold nothing.
 pub fn reconcile(book: &Book, heard: &Heard<'_>, reading: &Reading<'_>) -> Reconciled {
     let mut out = Reconciled { changes: releases(book, heard), notes: Vec::new() };
-    let mut records = records(heard, &mut out.notes);
+    let Some(assigned) = heard.assigned else { return out };
+    let mut records = records(heard.pods, assigned, &mut out.notes);
     records.retain(|record| untouched(book, heard.as_of, &record.pod.uid));
     let ended: BTreeSet<&str> = out.changes.iter().map(Change::uid).collect();
     let owners = owners(book, heard.as_of, &ended, &records);
@@ -99,7 +100,8 @@ fn untouched(book: &Book, as_of: u64, uid: &str) -> bool {
 
 fn releases(book: &Book, heard: &Heard<'_>) -> Vec<Change> {
     let listed: BTreeMap<&str, &PodView> = heard.pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
-    let is_gone = |uid: &str| heard.seen.contains(uid) || (heard.settled && !heard.pods.is_empty());
+    let is_gone =
+        |uid: &str| heard.seen.is_some_and(|seen| seen.contains(uid)) || (heard.settled && !heard.pods.is_empty());
     let why = |pod: &PodRef| match listed.get(pod.uid.as_str()) {
         None => is_gone(&pod.uid).then(|| "gone from the kubelet's list".to_owned()),
         Some(view) => view.has_ended().then(|| format!("{:?}, all containers terminated", view.phase)),
@@ -112,13 +114,13 @@ fn releases(book: &Book, heard: &Heard<'_>) -> Vec<Change> {
 
 /// The kubelet's device records by pod. They name pods, the books know UIDs: a name that two live pods have says
 /// nothing.
-fn records<'a>(heard: &Heard<'a>, notes: &mut Vec<String>) -> Vec<Record<'a>> {
+fn records<'a>(pods: &'a [PodView], assigned: &'a [Assigned], notes: &mut Vec<String>) -> Vec<Record<'a>> {
     let mut named: BTreeMap<(&str, &str), Vec<Record<'a>>> = BTreeMap::new();
-    for pod in heard.pods.iter().filter(|pod| !pod.has_ended()) {
+    for pod in pods.iter().filter(|pod| !pod.has_ended()) {
         let record = Record { pod, containers: BTreeMap::new() };
         named.entry((&pod.namespace, &pod.name)).or_default().push(record);
     }
-    for assigned in heard.assigned.unwrap_or_default().iter().filter(|assigned| !assigned.devices.is_empty()) {
+    for assigned in assigned.iter().filter(|assigned| !assigned.devices.is_empty()) {
         let Assigned { namespace, pod, container, devices } = assigned;
         let known = match named.get_mut(&(namespace.as_str(), pod.as_str())).map(Vec::as_mut_slice) {
             // Ended, or already gone.

@@ -135,7 +135,7 @@ impl Daemon {
 
     /// A list that took its time: asked for at revision `as_of`.
     pub(crate) fn look_late(&mut self, shown: &Shown, as_of: u64) -> Result<(), Refusal> {
-        self.0.reconcile(&shown.list, as_of, shown.settled, None).map(drop)
+        self.settle(shown, as_of, None)
     }
 
     pub(crate) fn propose(&mut self, shown: &Shown, choice: &Choice) -> Result<Vec<SlotId>, Refusal> {
@@ -175,7 +175,14 @@ impl Daemon {
 
     fn hear(&mut self, shown: &Shown, assigned: Option<&[Assigned]>) -> Result<(), Refusal> {
         let as_of = self.0.ledger().revision();
-        self.0.reconcile(&shown.list, as_of, shown.settled, assigned).map(drop)
+        self.settle(shown, as_of, assigned)
+    }
+
+    fn settle(&mut self, shown: &Shown, as_of: u64, assigned: Option<&[Assigned]>) -> Result<(), Refusal> {
+        self.0.reconcile(&shown.list, as_of, shown.settled, assigned)?;
+        let over = self.0.take_over();
+        self.0.delivery().remove_all(&over);
+        Ok(())
     }
 }
 

@@ -94,7 +94,7 @@ fn seen(what: &'static str) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, max_shrink_iters: 4000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     fn any_history(
         seed in any::<u64>(),

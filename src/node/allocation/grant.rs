@@ -1,0 +1,114 @@
+//! A container gets its slots: judged, written down, answered.
+
+use std::collections::BTreeSet;
+
+use divvy_contract::{CardId, Claim, Memory, Share, SlotId, Tier};
+use divvy_placement::Card;
+use divvy_proto::deviceplugin::ContainerAllocateResponse;
+use tracing::info;
+
+use super::admission::Admission;
+use super::fits::Holder;
+use super::{Allocator, Refusal, refusal};
+use crate::delivery::{self, Handout};
+use crate::ledger::{Holding, Nonce, Origin, Part, PodRef};
+
+/// Slots for a container of the pod under admission.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    /// Position of the container in the pod.
+    pub(super) container: usize,
+    pub(super) slots: &'a [SlotId],
+    /// The container was served before, and the kubelet has forgotten it.
+    pub(super) again: bool,
+    /// A plan that still holds chose these very slots.
+    pub(super) planned: bool,
+}
+
+/// A holding in the form in which it is delivered.
+pub(super) struct Given<'a> {
+    pod: delivery::PodRef<'a>,
+    container: &'a str,
+    nonce: String,
+    shares: Vec<(CardId, Share)>,
+}
+
+// === impl Allocator ===
+
+impl Allocator {
+    /// Books the slots for the container and makes its answer.
+    pub(super) fn grant(&mut self, asked: &Asked<'_>) -> Result<ContainerAllocateResponse, Refusal> {
+        let Some(admission) = &self.admission else { return Err(Refusal::Stale) };
+        let Admission { pod, claims, .. } = admission;
+        let Some(claim) = claims[asked.container].claim else { return Err(Refusal::Stale) };
+        let parts = self.parts(claim, asked.slots)?;
+        if !asked.planned {
+            self.judge(admission, asked)?;
+        }
+
+        let name = &claims[asked.container].name;
+        let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated };
+        let replaced = self.ledger.book().pod(&pod.uid).and_then(|entry| Some(entry.holding(name)?.nonce));
+        let answer = self.delivery.prepare(&Given::new(pod, name, &holding).handout(self.settings.tier))?;
+        let nonce = holding.nonce;
+        if let Err(error) = self.ledger.allocate(pod, claims, name, holding) {
+            // Nobody will ever mount it.
+            self.over.push(nonce);
+            return Err(error.into());
+        }
+        info!(%pod, container = %name, slots = %refusal::list(asked.slots), %claim, "allocated");
+        self.session.served(&pod.uid, name);
+        self.over.extend(replaced);
+        Ok(answer)
+    }
+
+    /// The container's part of each slot's card. The cards have to be known and distinct.
+    fn parts(&self, claim: Claim, slots: &[SlotId]) -> Result<Vec<Part>, Refusal> {
+        let memory = |slot: &SlotId| -> Option<Memory> {
+            let card = self.inventory.cards.iter().find(|card| card.id == slot.card);
+            card.filter(|_| slot.number < self.settings.slots_per_card).map(|card| card.memory)
+        };
+        let mut parts: Vec<Part> = Vec::with_capacity(slots.len());
+        for slot in slots {
+            let memory = memory(slot).ok_or_else(|| Refusal::UnknownSlot { slot: slot.to_string() })?;
+            if parts.iter().any(|part| part.card == slot.card) {
+                return Err(Refusal::SameCard { card: slot.card.clone() });
+            }
+            parts.push(Part { card: slot.card.clone(), slot: Some(slot.number), share: claim.share_on(memory) });
+        }
+        Ok(parts)
+    }
+
+    /// Whether the container fits on these slots' cards, and the rest of its pod beside it.
+    fn judge(&self, admission: &Admission, asked: &Asked<'_>) -> Result<(), Refusal> {
+        let Asked { container, slots, again, .. } = *asked;
+        let Admission { pod, claims, preferences, .. } = admission;
+        let book = self.ledger.book();
+        let cards = self.cards(&pod.uid, |card| {
+            let mut held: BTreeSet<u32> = book.slots_held(card, Some(&pod.uid));
+            held.retain(|number| !slots.iter().any(|slot| slot.card == *card && slot.number == *number));
+            (self.settings.slots_per_card as usize).saturating_sub(held.len())
+        });
+        let position = |slot: &SlotId| cards.iter().position(|card: &Card| card.id == slot.card);
+        let mut settled = self.settled(&pod.uid, if again { claims.len() } else { container + 1 });
+        settled[container] = slots.iter().filter_map(position).collect();
+        Holder { claims, held: &settled, preferences }.fits(container, &cards)?;
+        admission.plan(&cards, &settled, &self.inventory, &self.settings)?;
+        Ok(())
+    }
+}
+
+// === impl Given ===
+
+impl<'a> Given<'a> {
+    pub(super) fn new(pod: &'a PodRef, container: &'a str, holding: &Holding) -> Self {
+        let pod = delivery::PodRef { uid: &pod.uid, namespace: &pod.namespace, name: &pod.name };
+        let shares = holding.parts.iter().map(|part| (part.card.clone(), part.share)).collect();
+        Self { pod, container, nonce: holding.nonce.to_string(), shares }
+    }
+
+    pub(super) fn handout(&self, tier: Tier) -> Handout<'_> {
+        let Self { pod, container, nonce, shares } = self;
+        Handout { pod: *pod, container, nonce, shares, tier }
+    }
+}

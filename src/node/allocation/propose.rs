@@ -1,0 +1,105 @@
+//! Slots on planned cards: the answer to `GetPreferredAllocation`, and what is kept of it for the `Allocate` that follows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use divvy_contract::{CardId, SlotId};
+
+use super::{Allocator, Choice, Refusal};
+use crate::identity::Subject;
+use crate::inventory::Inventory;
+
+/// Slots that the kubelet was told to choose.
+#[derive(Debug)]
+pub(super) struct Proposal {
+    /// Position of the container in the pod.
+    pub(super) container: usize,
+    pub(super) slots: BTreeSet<SlotId>,
+    /// The container was served before, and the kubelet has forgotten it.
+    pub(super) again: bool,
+    /// What the slots were planned on; `None` if they weren't, or not all of them.
+    pub(super) planned_on: Option<Basis>,
+}
+
+/// What a plan stands on: it holds as long as this stays the same.
+#[derive(Debug)]
+pub(super) struct Basis {
+    /// Of the ledger.
+    revision: u64,
+    inventory: Arc<Inventory>,
+}
+
+/// Free slots by card, lowest number first.
+type Free<'a> = BTreeMap<&'a CardId, Vec<&'a SlotId>>;
+
+// === impl PartialEq for Basis ===
+
+impl PartialEq for Basis {
+    fn eq(&self, other: &Self) -> bool {
+        self.revision == other.revision && Arc::ptr_eq(&self.inventory, &other.inventory)
+    }
+}
+
+// === impl Allocator ===
+
+impl Allocator {
+    /// What a plan made now stands on.
+    pub(super) fn basis(&self) -> Basis {
+        Basis { revision: self.ledger.revision(), inventory: Arc::clone(&self.inventory) }
+    }
+
+    /// Plans the subject's pod, and answers slots for the subject.
+    pub(super) fn propose_for(
+        &mut self,
+        subject: Subject<'_>,
+        choice: &Choice,
+        again: bool,
+    ) -> Result<Vec<SlotId>, Refusal> {
+        let free = self.free_slots(&subject.pod.uid, choice);
+        if again && let Some(slots) = self.own_slots(subject, choice, &free) {
+            self.remember_proposal(subject, &slots, again, None);
+            return Ok(slots);
+        }
+        let cards = self.cards(&subject.pod.uid, |card| free.get(card).map_or(0, Vec::len));
+        let settled = self.settled(&subject.pod.uid, subject.container);
+        let Some(admission) = &mut self.admission else { return Err(Refusal::Stale) };
+        let plan = admission.plan(&cards, &settled, &self.inventory, &self.settings)?;
+        admission.remember(&plan, &cards);
+        let chosen = &plan.containers[subject.container].chosen;
+        let slot_on = |position: &usize| free.get(&cards[*position].id).and_then(|slots| slots.first().copied());
+        let chosen = chosen.iter().filter_map(slot_on).cloned();
+        let slots: Vec<SlotId> = choice.required.iter().cloned().chain(chosen).collect();
+        let planned_on = (choice.required.is_empty() && !again).then(|| self.basis());
+        self.remember_proposal(subject, &slots, again, planned_on);
+        Ok(slots)
+    }
+
+    /// Slots that the kubelet offers as free, without those that the books give to other pods.
+    fn free_slots<'a>(&self, uid: &str, choice: &'a Choice) -> Free<'a> {
+        let mut held: BTreeMap<&CardId, BTreeSet<u32>> = BTreeMap::new();
+        let mut free = Free::new();
+        for slot in choice.available.difference(&choice.required) {
+            let held = held.entry(&slot.card).or_insert_with(|| self.ledger.book().slots_held(&slot.card, Some(uid)));
+            if !held.contains(&slot.number) {
+                free.entry(&slot.card).or_default().push(slot);
+            }
+        }
+        free
+    }
+
+    /// Slots on the cards that the container held before the kubelet forgot it, if there is one on each.
+    fn own_slots(&self, subject: Subject<'_>, choice: &Choice, free: &Free<'_>) -> Option<Vec<SlotId>> {
+        let required = |card: &CardId| choice.required.iter().find(|slot| slot.card == *card);
+        let slot_on = |card: &CardId| required(card).or_else(|| free.get(card)?.first().copied()).cloned();
+        let parts = &self.ledger.book().pod(&subject.pod.uid)?.holding(subject.name())?.parts;
+        let slots = parts.iter().map(|part| slot_on(&part.card)).collect::<Option<Vec<_>>>()?;
+        choice.required.iter().all(|slot| slots.contains(slot)).then_some(slots)
+    }
+
+    fn remember_proposal(&mut self, subject: Subject<'_>, slots: &[SlotId], again: bool, planned_on: Option<Basis>) {
+        if let Some(admission) = &mut self.admission {
+            let slots = slots.iter().cloned().collect();
+            admission.proposed = Some(Proposal { container: subject.container, slots, again, planned_on });
+        }
+    }
+}
