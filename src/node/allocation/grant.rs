@@ -74,7 +74,12 @@ impl Allocator {
             if parts.iter().any(|part| part.card == slot.card) {
                 return Err(Refusal::SameCard { card: slot.card.clone() });
             }
-            parts.push(Part { card: slot.card.clone(), slot: Some(slot.number), share: claim.share_on(memory) });
+            parts.push(Part {
+                card: slot.card.clone(),
+                slot: Some(slot.number),
+                lost: None,
+                share: claim.share_on(memory),
+            });
         }
         Ok(parts)
     }

@@ -43,7 +43,7 @@ impl Fixture {
         };
         let claims: Vec<_> = pod.containers.iter().map(claim).collect();
         let share = Claim::whole(1).share_on(Memory::mib(1000));
-        let part = Part { card: "GPU-a".parse().expect("uuid"), slot: Some(slot), share };
+        let part = Part { card: "GPU-a".parse().expect("uuid"), slot: Some(slot), lost: None, share };
         let holding = Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated };
         self.ledger.allocate(&pod.reference(), &claims, container, holding).expect("booked");
     }

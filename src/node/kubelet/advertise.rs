@@ -20,7 +20,7 @@ pub fn devices(inventory: &Inventory, book: &Book, slots_per_card: u32) -> Vec<a
     };
     let mut listed: Vec<(SlotId, bool)> = inventory.cards.iter().flat_map(slots).collect();
     let known: BTreeSet<&SlotId> = listed.iter().map(|(slot, _)| slot).collect();
-    let held: Vec<SlotId> = book.slots().filter(|slot| !known.contains(slot)).collect();
+    let held: Vec<SlotId> = book.slots_on_record().into_iter().filter(|slot| !known.contains(slot)).collect();
     listed.extend(held.into_iter().map(|slot| (slot, false)));
     let device = |(slot, healthy): (SlotId, bool)| api::Device {
         id: slot.to_string(),

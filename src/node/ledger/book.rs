@@ -165,10 +165,10 @@ impl Book {
         self.holders(card, except).flat_map(|(_, on)| on.slots.iter().copied()).collect()
     }
 
-    /// Slots that pods hold.
-    pub fn slots(&self) -> impl Iterator<Item = SlotId> {
-        let on_cards = self.cards.iter().flat_map(|(card, holders)| holders.values().map(move |on| (card, on)));
-        on_cards.flat_map(|(card, on)| on.slots.iter().map(|number| card.slot(*number)))
+    /// Slots that the kubelet may have on record for a pod: those that pods hold, and those that they have lost.
+    pub fn slots_on_record(&self) -> BTreeSet<SlotId> {
+        let parts = self.pods().flat_map(PodEntry::parts);
+        parts.filter_map(|(_, part)| part.slot.or(part.lost).map(|number| part.card.slot(number))).collect()
     }
 
     /// The pod that holds a slot, by one container or by several: the kubelet feeds later containers from the slots of
@@ -219,14 +219,16 @@ impl Book {
         self.pods.insert(uid, Booked { entry, revision });
     }
 
-    /// Parts whoever holds these slots from them. The share stays: it is in use.
+    /// Parts whoever holds these slots from them.
     fn take_slots(&mut self, card: &CardId, slots: &BTreeSet<u32>) {
         for (uid, on) in self.cards.get_mut(card).into_iter().flatten() {
             let taken: Vec<u32> = on.slots.intersection(slots).copied().collect();
             on.slots.retain(|slot| !taken.contains(slot));
             let entry = self.pods.get_mut(uid).map(|booked| &mut booked.entry).filter(|_| !taken.is_empty());
             for part in entry.into_iter().flat_map(PodEntry::parts_mut) {
-                part.slot = part.slot.filter(|slot| part.card != *card || !taken.contains(slot));
+                if part.card == *card && part.slot.is_some_and(|slot| taken.contains(&slot)) {
+                    part.lose_slot();
+                }
             }
         }
     }

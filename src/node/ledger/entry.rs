@@ -57,6 +57,10 @@ pub struct Part {
     /// that another plugin gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<u32>,
+    /// The slot that the kubelet has handed to another pod since. It may still have it on record for this container,
+    /// and then wants it listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<u32>,
     /// How much of the card. Stays what it was at Allocate, whatever becomes of the slot.
     pub share: Share,
 }
@@ -132,6 +136,11 @@ impl Part {
     /// card before the kubelet handed it to another pod.
     pub fn concerns(&self, slot: &SlotId) -> bool {
         self.card == slot.card && self.slot.is_none_or(|number| number == slot.number)
+    }
+
+    /// Takes the slot away. The share stays: it is in use.
+    pub(super) fn lose_slot(&mut self) {
+        self.lost = self.slot.take().or(self.lost);
     }
 
     /// The slot's whole name, while the part has one.

@@ -165,7 +165,9 @@ fn hold(
     let mut entry = Restore { reading, pod: record.pod, notes }.entry(booked, &record.containers);
     for part in entry.parts_mut() {
         let owner = part.slot_id().and_then(|slot| owners.get(&slot));
-        part.slot = part.slot.filter(|_| owner.is_none_or(|uid| *uid == record.pod.uid));
+        if owner.is_some_and(|uid| *uid != record.pod.uid) {
+            part.lose_slot();
+        }
     }
     let holds = entry.parts().next().is_some();
     let why =

@@ -20,7 +20,7 @@ fn app(name: &str) -> ContainerClaim {
 }
 
 fn holding(card: &str, slot: u32) -> Holding {
-    let part = Part { card: card.parse().expect("uuid"), slot: Some(slot), share: share(1024, 10) };
+    let part = Part { card: card.parse().expect("uuid"), slot: Some(slot), lost: None, share: share(1024, 10) };
     Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated }
 }
 
@@ -58,7 +58,7 @@ fn a_slot_that_comes_again_leaves_its_former_holder_the_share() {
     ledger.allocate(&pod("a"), &[app("x")], "x", holding("GPU-1", 3)).expect("writes");
     ledger.allocate(&pod("b"), &[app("x")], "x", holding("GPU-1", 3)).expect("writes");
     drop(ledger);
-    let (ledger, _) = reopen(dir.path());
+    let (mut ledger, _) = reopen(dir.path());
     let card = "GPU-1".parse().expect("uuid");
     assert_eq!(ledger.book().holder_of(&"GPU-1::3".parse().expect("slot")).map(|entry| &entry.pod), Some(&pod("b")));
     assert_eq!(
@@ -67,6 +67,10 @@ fn a_slot_that_comes_again_leaves_its_former_holder_the_share() {
     );
     assert_eq!(ledger.book().held(&card, None).memory, Memory::mib(2048));
     assert_eq!(ledger.book().slots_held(&card, None), [3].into());
+    ledger.release("b", "it failed").expect("writes");
+    assert_eq!(ledger.book().slots_held(&card, None), [].into());
+    let on_record = ["GPU-1::3".parse().expect("slot")].into();
+    assert_eq!(ledger.book().slots_on_record(), on_record, "the kubelet may still list it for the first pod");
     assert_eq!(ledger.book().check(&[(card, Memory::mib(2048), Cores::FULL)]), []);
 }
 

@@ -121,7 +121,7 @@ impl Restore<'_> {
             if share.is_none() {
                 self.notes.push(format!("pod {pod}: holds card {card}, which isn't known yet"));
             }
-            Some(Part { card, slot, share: share? })
+            Some(Part { card, slot, lost: None, share: share? })
         };
         devices.into_iter().filter_map(&mut part).collect()
     }

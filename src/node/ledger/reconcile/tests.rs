@@ -166,7 +166,7 @@ fn a_lost_record_is_restored_from_the_pods_own_claims() {
     let Holding { parts, origin, .. } = holding(&book, "a", "main");
     assert_eq!(
         (parts, *origin),
-        (&vec![Part { card: card("GPU-1"), slot: Some(3), share: share(300, 30) }], Origin::Restored)
+        (&vec![Part { card: card("GPU-1"), slot: Some(3), lost: None, share: share(300, 30) }], Origin::Restored)
     );
     assert_eq!(holding(&book, "b", "main").parts.iter().map(|part| part.share).collect::<Vec<_>>(), [share(200, 0); 2]);
     assert_eq!(book.held(&card("GPU-1"), None).memory, Memory::mib(500));

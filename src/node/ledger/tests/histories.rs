@@ -124,7 +124,7 @@ impl Node {
         }
         let shares = |pods: Vec<&PodEntry>| {
             let mut pods: Vec<PodEntry> = pods.into_iter().cloned().collect();
-            pods.iter_mut().flat_map(PodEntry::parts_mut).for_each(|part| part.slot = None);
+            pods.iter_mut().flat_map(PodEntry::parts_mut).for_each(|part| (part.slot, part.lost) = (None, None));
             pods
         };
         let after: Vec<PodEntry> = self.ledger().book().pods().cloned().collect();

@@ -78,7 +78,9 @@ impl Model {
         let taken: BTreeSet<SlotId> = slots(&entry).collect();
         for other in self.pods.values_mut().filter(|other| other.pod.uid != entry.pod.uid) {
             for part in other.containers.iter_mut().flat_map(|c| &mut c.holding).flat_map(|h| &mut h.parts) {
-                part.slot = part.slot.filter(|slot| !taken.contains(&part.card.slot(*slot)));
+                if part.slot_id().is_some_and(|slot| taken.contains(&slot)) {
+                    part.lost = part.slot.take();
+                }
             }
         }
         self.pods.insert(entry.pod.uid.clone(), entry);
@@ -110,7 +112,7 @@ impl Model {
         let cards = (0..claim.cards as usize).map(|nth| card((pick + nth) % CARDS));
         let slot = u32::try_from(pick / CARDS).expect("small") % SLOTS;
         let parts: Vec<Part> =
-            cards.map(|card| Part { card, slot: Some(slot), share: claim.share_on(MEMORY) }).collect();
+            cards.map(|card| Part { card, slot: Some(slot), lost: None, share: claim.share_on(MEMORY) }).collect();
         let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated };
         let mut entry = self.pods.get(uid).cloned().unwrap_or_else(|| PodEntry {
             pod: pod_ref(uid),
