@@ -228,7 +228,7 @@ impl Delivery {
         outcome
     }
 
-    /// The strategies in effect, for logs, metrics and `/config`.
+    /// The strategies in effect, for logs and metrics.
     pub fn strategies(&self) -> Strategies {
         match &self.options.device_list_strategy {
             Choice::These(strategies) => Strategies::new(strategies.clone(), "configured".to_owned()),

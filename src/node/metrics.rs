@@ -1,4 +1,6 @@
-//! Counters of what the daemon did, and gauges computed from the books at scrape time, so that no series outlives its pod.
+//! Counters of what the daemon did, and gauges computed at scrape time, so that no series outlives its pod.
+//!
+//! What is not an amount is an info gauge of value 1, and its labels say it: the tier, the delivery strategies.
 
 mod books;
 

@@ -1,6 +1,6 @@
 //! Directories and files that containers see while they are written.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
@@ -18,8 +18,10 @@ pub(super) fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
 /// Not synced: what is written here is written again from the ledger, or from the cards, after a loss of power.
 pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
-    let mut file = tempfile::Builder::new().prefix(".divvy-").tempfile_in(directory)?;
-    file.write_all(text.as_bytes())?;
+    // Made and written by our own calls: the crate's errors name the temporary file, another one each time, and an
+    // error that stays the same must read the same, in the log and as a label.
+    let mut file = tempfile::Builder::new().prefix(".divvy-").make_in(directory, |path| File::create_new(path))?;
+    file.as_file_mut().write_all(text.as_bytes())?;
     file.as_file().set_permissions(Permissions::from_mode(0o644))?;
     file.persist(path)?;
     Ok(())

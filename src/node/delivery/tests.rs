@@ -232,6 +232,13 @@ fn auto_falls_back_to_mounts_and_says_why() {
         no_directory,
         "writing CDI specification /host/cdi/divvy.dev-gpu.json: File exists (os error 17): mount cdiDir writable into the daemon's pod, or set deviceListStrategy to volume-mounts"
     );
+    // Takes no file, not even root's.
+    let not_writable = auto_after(|_, options| options.cdi_dir = "/proc".into());
+    assert_eq!(
+        not_writable,
+        "writing CDI specification /proc/divvy.dev-gpu.json: No such file or directory (os error 2): mount cdiDir writable into the daemon's pod, or set deviceListStrategy to volume-mounts",
+        "nothing of the temporary file, whose name is never the same"
+    );
     let unpublished = Delivery::new(Host::new().options("auto")).strategies();
     assert_eq!(unpublished.active, [Strategy::VolumeMounts].into());
 }

@@ -1,4 +1,4 @@
-//! Gauges of cards and shares, read from the books when scraped.
+//! Gauges of cards and shares, read from the books when scraped, and of how both are handed out.
 
 use std::fmt;
 
@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::sync::watch;
 
 use crate::allocation::Allocator;
+use crate::delivery::{Strategies, Strategy};
 use crate::inventory::{CardHealth, CardInfo};
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::ledger::{Holding, PodRef};
@@ -55,6 +56,7 @@ impl Books {
             one("registered", "1 while the kubelet has us registered", vec![], registered),
             one("ledger_revision", "Grows with every change of a share", vec![], count(allocator.ledger().revision())),
             one("tier_info", "How shares are enforced", vec![("tier", allocator.tier().to_string())], 1.0),
+            strategy_gauge(&allocator.delivery().strategies()),
         ];
         gauges.extend(card_gauges(&allocator));
         gauges.extend(share_gauges(&allocator));
@@ -64,6 +66,18 @@ impl Books {
 
 fn one(name: &'static str, help: &'static str, labels: Labels, value: f64) -> Gauges {
     Gauges { name, help, values: vec![(labels, value)] }
+}
+
+/// A value for each strategy in effect. `bypassable` is of all together: the weakest decides.
+fn strategy_gauge(strategies: &Strategies) -> Gauges {
+    let Strategies { active, reason, bypassable } = strategies;
+    let labels = |strategy: &Strategy| {
+        let strategy = strategy.as_str().to_owned();
+        vec![("strategy", strategy), ("bypassable", bypassable.to_string()), ("reason", reason.clone())]
+    };
+    let help = "How containers are given their cards, whether a pod can name cards of others, and why so";
+    let values = active.iter().map(|strategy| (labels(strategy), 1.0)).collect();
+    Gauges { name: "delivery_strategy_info", help, values }
 }
 
 fn card_gauges(allocator: &Allocator) -> Vec<Gauges> {

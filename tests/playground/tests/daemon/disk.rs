@@ -25,6 +25,9 @@ async fn cdi_by_name_fails_where_its_directory_cannot_be_written_and_auto_does_w
     bench.registered(before).await;
     bench.ready().await;
     let uid = bench.run(part("100")).await;
+    let (_, metrics) = bench.page("/metrics").await.unwrap();
+    let delivered = r#"divvy_delivery_strategy_info{strategy="volume-mounts",bypassable="false",reason="auto: no CDI"#;
+    assert!(metrics.contains(delivered), "{metrics}");
     let given = bench.kubelet.view().pods[&uid].containers[0].given.clone().unwrap();
     assert!(given.cdi_devices.is_empty());
     assert!(
