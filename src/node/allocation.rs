@@ -322,3 +322,6 @@ impl Allocator {
         result
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,17 @@ use divvy_contract::{Claim, ContainerKind, Cores, Memory, Share};
 
 use super::*;
 
+impl Ledger {
+    /// Puts a full disk under the journal; answers what [`Self::mend_writes`] wants back.
+    pub(crate) fn break_writes(&mut self) -> File {
+        self.journal.break_writes()
+    }
+
+    pub(crate) fn mend_writes(&mut self, file: File) {
+        self.journal.mend_writes(file);
+    }
+}
+
 fn share(mib: u64, cores: u32) -> Share {
     Share { memory: Memory::mib(mib), cores: Cores::new(cores), exclusive: false }
 }
@@ -104,7 +115,7 @@ fn a_write_that_fails_leaves_memory_as_it_was_and_the_next_one_works() {
     ledger.allocate(&pod("a"), &[app("x")], "x", holding("GPU-1", 0)).expect("writes");
     let before = (ledger.book().clone(), ledger.revision());
 
-    let good = ledger.journal.break_writes();
+    let good = ledger.break_writes();
     let error = ledger.allocate(&pod("b"), &[app("x")], "x", holding("GPU-1", 1)).expect_err("disk full");
     let path = file(dir.path());
     assert!(
@@ -116,7 +127,7 @@ fn a_write_that_fails_leaves_memory_as_it_was_and_the_next_one_works() {
     assert_eq!((ledger.book(), ledger.revision()), (&before.0, before.1));
 
     // The disk took half of a record before it was full.
-    ledger.journal.mend_writes(good);
+    ledger.mend_writes(good);
     let mut bytes = fs::read(&path).expect("journal");
     bytes.extend_from_slice(b"\n0011aabb {\"revision\":");
     fs::write(&path, bytes).expect("writes");

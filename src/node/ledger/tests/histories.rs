@@ -141,9 +141,9 @@ impl Node {
             return;
         };
         let ledger = self.ledger();
-        let file = ledger.journal.break_writes();
+        let file = ledger.break_writes();
         ledger.allocate(&entry.pod, &claims, &claims[at].name, holding).expect_err("full");
-        ledger.journal.mend_writes(file);
+        ledger.mend_writes(file);
     }
 
     fn release(&mut self, pod: usize) {

@@ -1,0 +1,211 @@
+//! A node without processes: its allocator, and the kubelet's side of every call.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use divvy_contract::annotation::PolicyName;
+use divvy_contract::claim::Defaults;
+use divvy_contract::{Claim, ContainerClaim, ContainerKind, ContainerSpec, Memory, ResourceNames, Share, SlotId, Tier};
+use divvy_placement::{Link, Links, Policy};
+use divvy_proto::deviceplugin::ContainerAllocateResponse;
+
+use crate::allocation::{AllocationSettings, Allocator, Choice, Refusal};
+use crate::delivery::{self, Delivery, DeliveryOptions, LIMITS_FILE, Strategy};
+use crate::inventory::{CardHealth, CardInfo, Inventory};
+use crate::kubelet::client::PodList;
+use crate::kubelet::pods::{ContainerState, Phase, PodView};
+use crate::ledger::{Holding, Ledger, Nonce, Origin, Part};
+
+/// MiB of each card.
+const MEMORY: u64 = 1000;
+/// Of each card.
+const SLOTS: u32 = 4;
+/// The node's name in plans.
+pub(super) const NODE: &str = "node";
+
+/// All of it.
+pub(super) struct Node {
+    pub(super) allocator: Allocator,
+    /// What the kubelet lists.
+    pub(super) pods: Vec<PodView>,
+    /// Slots that the kubelet has on record for nobody.
+    free: BTreeSet<SlotId>,
+    cards: Vec<CardInfo>,
+    directory: tempfile::TempDir,
+}
+
+/// A pod that has just come, with app containers `c0`, `c1` and so on, and their limits without `nvidia.com/`.
+pub(super) fn pod(name: &str, containers: &[&[(&str, &str)]]) -> PodView {
+    let container = |(index, limits): (usize, &&[(&str, &str)])| ContainerSpec {
+        name: format!("c{index}"),
+        kind: ContainerKind::App,
+        index,
+        limits: limits.iter().map(|(name, amount)| (format!("nvidia.com/{name}"), (*amount).to_owned())).collect(),
+    };
+    PodView {
+        uid: format!("uid-{name}"),
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+        annotations: BTreeMap::new(),
+        containers: containers.iter().enumerate().map(container).collect(),
+        phase: Phase::Pending,
+        states: BTreeMap::new(),
+    }
+}
+
+/// A pod with so many MiB of one card.
+pub(super) fn part(name: &str, mib: &str) -> PodView {
+    pod(name, &[&[("gpu", "1"), ("gpumem", mib)]])
+}
+
+pub(super) fn annotated(mut pod: PodView, key: &str, value: impl Into<String>) -> PodView {
+    pod.annotations.insert(key.to_owned(), value.into());
+    pod
+}
+
+pub(super) fn slot(name: &str) -> SlotId {
+    name.parse().expect("a slot")
+}
+
+/// Cards of slots, such as `GPU-0`.
+pub(super) fn cards(slots: &[SlotId]) -> Vec<String> {
+    slots.iter().map(|slot| slot.card.to_string()).collect()
+}
+
+fn card(number: u32) -> CardInfo {
+    CardInfo {
+        id: format!("GPU-{number}").parse().expect("a UUID"),
+        model: "NVIDIA L4".to_owned(),
+        memory: Memory::mib(MEMORY),
+        pci_bus_id: String::new(),
+        minor: Some(number),
+        numa: None,
+        health: CardHealth::Healthy,
+        memory_used: None,
+        utilization: None,
+    }
+}
+
+fn settings(policy: PolicyName) -> AllocationSettings {
+    AllocationSettings {
+        node_name: NODE.to_owned(),
+        names: ResourceNames::default(),
+        defaults: Defaults::default(),
+        slots_per_card: SLOTS,
+        memory_scale: 100,
+        cores_scale: 100,
+        policy: Policy { name: policy, ..Policy::default() },
+        tier: Tier::Accounting,
+    }
+}
+
+fn delivery(root: &Path) -> Delivery {
+    Delivery::new(DeliveryOptions {
+        run_dir: root.join("run"),
+        device_list_strategy: delivery::Choice::These([Strategy::VolumeMounts].into()),
+        cdi_dir: root.join("cdi"),
+        cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
+        nvidia_cdi_hook_path: root.join("hook"),
+        driver_root: "/".into(),
+        driver_root_ctr_path: "/".into(),
+        dev_root: "/".into(),
+    })
+}
+
+// === impl Node ===
+
+impl Node {
+    /// So many empty cards, `GPU-0` and on.
+    pub(super) fn new(cards: u32, policy: PolicyName) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (ledger, _) = Ledger::open(&directory.path().join("state")).expect("an empty ledger");
+        let allocator = Allocator::new(settings(policy), ledger, delivery(directory.path()));
+        let cards: Vec<CardInfo> = (0..cards).map(card).collect();
+        let mut node = Self { allocator, pods: Vec::new(), free: BTreeSet::new(), cards, directory };
+        node.forget();
+        node.show_cards();
+        node
+    }
+
+    fn show_cards(&mut self) {
+        let links = Links::new(self.cards.len(), |_, _| Link::System);
+        let inventory = Inventory { cards: self.cards.clone(), links, ..Inventory::default() };
+        self.allocator.set_inventory(Arc::new(inventory));
+    }
+
+    pub(super) fn set_health(&mut self, card: usize, health: CardHealth) {
+        self.cards[card].health = health;
+        self.show_cards();
+    }
+
+    /// The kubelet has restarted, and its checkpoint is lost.
+    pub(super) fn lose_checkpoint(&mut self) {
+        self.allocator.begin_session();
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.free = self.cards.iter().flat_map(|card| (0..SLOTS).map(|number| card.id.slot(number))).collect();
+    }
+
+    // --- calls ---
+
+    pub(super) fn propose(&mut self, size: usize) -> Result<Vec<SlotId>, Refusal> {
+        let choice = Choice { available: self.free.clone(), required: BTreeSet::new(), size };
+        self.allocator.propose(&self.pods, &choice)
+    }
+
+    /// Allocate as the plugin service does it, for a container that was never served.
+    pub(super) fn allocate(&mut self, slots: &[SlotId]) -> Result<ContainerAllocateResponse, Refusal> {
+        let proposed = self.allocator.allocate_proposed(slots);
+        let answer = proposed.unwrap_or_else(|| self.allocator.allocate(&self.pods, slots))?;
+        self.free.retain(|slot| !slots.contains(slot));
+        Ok(answer)
+    }
+
+    /// Both calls; answers the cards.
+    pub(super) fn serve(&mut self, size: usize) -> Result<Vec<String>, Refusal> {
+        let slots = self.propose(size)?;
+        self.allocate(&slots)?;
+        Ok(cards(&slots))
+    }
+
+    /// Reads a whole list of the pods that there are.
+    pub(super) fn look(&mut self) {
+        let as_of = self.allocator.ledger().revision();
+        let list = PodList { pods: self.pods.clone(), connection: None };
+        self.allocator.reconcile(&list, as_of, true, None).expect("written");
+    }
+
+    // --- books and disk ---
+
+    /// A share of another pod, which runs and was never admitted here.
+    pub(super) fn book(&mut self, name: &str, slot: &SlotId, mib: u64) {
+        let pod = pod(name, &[&[]]);
+        let claim = ContainerClaim { name: "c0".to_owned(), kind: ContainerKind::App, claim: Some(Claim::whole(1)) };
+        let share = Share { memory: Memory::mib(mib), ..Share::default() };
+        let part = Part { card: slot.card.clone(), slot: Some(slot.number), lost: None, share };
+        let holding = Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Restored };
+        self.allocator.ledger.allocate(&pod.reference(), &[claim], "c0", holding).expect("written");
+        self.free.remove(slot);
+        let states = [("c0".to_owned(), ContainerState::Running)].into();
+        self.pods.push(PodView { phase: Phase::Running, states, ..pod });
+    }
+
+    pub(super) fn holding(&self, pod: &str, container: &str) -> Option<&Holding> {
+        self.allocator.ledger().book().pod(&format!("uid-{pod}"))?.holding(container)
+    }
+
+    /// Cards and MiB that the container holds.
+    pub(super) fn held(&self, pod: &str, container: &str) -> Vec<(String, u64)> {
+        let parts = self.holding(pod, container).map_or(&[][..], |holding| &holding.parts);
+        parts.iter().map(|part| (part.card.to_string(), part.share.memory.as_mib())).collect()
+    }
+
+    /// Where the container's limits lie.
+    pub(super) fn limits(&self, pod: &str, container: &str) -> PathBuf {
+        let nonce = self.holding(pod, container).expect("held").nonce;
+        self.directory.path().join(format!("run/containers/{nonce}/limits")).join(LIMITS_FILE)
+    }
+}
