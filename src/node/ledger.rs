@@ -38,7 +38,9 @@ pub struct Ledger {
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// The disk or its permissions.
-    #[error("{path}: cannot {doing} the ledger's journal: {source}")]
+    #[error(
+        "{path}: cannot {doing} the ledger's journal: {source}: stateDir must be a directory that the daemon can write to"
+    )]
     Io {
         /// File or directory.
         path: PathBuf,

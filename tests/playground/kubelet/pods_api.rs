@@ -94,6 +94,7 @@ impl PodsServer {
             return text(StatusCode::NOT_FOUND, "404 page not found");
         }
         let fault = core.faults.borrow().pods;
+        core.update(|state| state.record.pod_lists += 1);
         match fault {
             PodsFault::None | PodsFault::Refused => whole(pod_list(core)),
             PodsFault::Slow(delay) => {

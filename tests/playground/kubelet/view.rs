@@ -23,6 +23,8 @@ pub struct KubeletView {
     pub allocatable: BTreeMap<String, u64>,
     /// Registrations that came to their first list.
     pub registrations: Vec<Registered>,
+    /// Questions for `/pods` so far, counted as they come in.
+    pub pod_lists: u64,
     /// When kubelet.sock appeared, once a start.
     pub boots: Vec<Instant>,
 }
@@ -81,6 +83,7 @@ pub struct ContainerView {
 pub(crate) struct Record {
     pub(crate) calls: Vec<Call>,
     pub(crate) registrations: Vec<Registered>,
+    pub(crate) pod_lists: u64,
     pub(crate) boots: Vec<Instant>,
 }
 
@@ -124,11 +127,11 @@ impl KubeletView {
         let healthy = state.devices.known.iter().map(|(resource, health)| (resource.clone(), health.healthy.clone()));
         let all = |health: &Health| &health.healthy | &health.unhealthy;
         let listed = state.devices.known.iter().map(|(resource, health)| (resource.clone(), all(health)));
-        let Record { registrations, boots, calls: _ } = &state.record;
-        let (registrations, boots) = (registrations.clone(), boots.clone());
+        let Record { registrations, pod_lists, boots, calls: _ } = &state.record;
+        let (registrations, pod_lists, boots) = (registrations.clone(), *pod_lists, boots.clone());
         let allocatable = state.allocatable.clone();
         let (pods, healthy, listed) = (pods.collect(), healthy.collect(), listed.collect());
-        Self { pods, healthy, listed, allocatable, registrations, boots }
+        Self { pods, healthy, listed, allocatable, registrations, pod_lists, boots }
     }
 }
 

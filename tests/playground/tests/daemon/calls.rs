@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
+use divvy_playground::kubelet::PodsFault;
+use divvy_playground::pods::GPU;
 use divvy_proto::deviceplugin as dp;
 use divvy_proto::deviceplugin::device_plugin_client::DevicePluginClient;
 use fake_nvml::Scenario;
 use hyper_util::rt::TokioIo;
+use serde_json::json;
 use tokio::net::UnixStream;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::bench::{Bench, part};
+use crate::bench::{Bench, part, pod};
 
 async fn plugin(bench: &Bench) -> DevicePluginClient<Channel> {
     let socket = bench.kubelet.plugin_dir().join("divvy-gpu.sock");
@@ -33,12 +36,13 @@ async fn an_allocate_that_makes_no_sense_says_why() {
     let bench = Bench::new().await;
     let mut plugin = plugin(&bench).await;
     let slot = format!("{}::0", Scenario::uuid(0));
-    let cases: [(&[&[&str]], Code, &str); 6] = [
+    let cases: [(&[&[&str]], Code, &str); 7] = [
         (&[], Code::InvalidArgument, "expected one container request, got 0"),
         (&[&[&slot], &[&slot]], Code::InvalidArgument, "expected one container request, got 2"),
         (&[&["0"]], Code::NotFound, "slot 0 was never registered by this daemon"),
         (&[&["GPU-x::99999999999"]], Code::NotFound, "slot GPU-x::99999999999 was never registered"),
         (&[&[""]], Code::NotFound, "was never registered"),
+        (&[&[]], Code::FailedPrecondition, "no listed pod has a container that lacks 0 nvidia.com/gpu"),
         // Nobody is under admission.
         (&[&[&slot]], Code::FailedPrecondition, "no listed pod has a container that lacks 1 nvidia.com/gpu"),
     ];
@@ -54,4 +58,39 @@ async fn an_allocate_that_makes_no_sense_says_why() {
     let status = plugin.get_preferred_allocation(negative).await.unwrap_err();
     assert!(status.message().contains("allocation size -1 is negative"), "{status:?}");
     bench.run(part("100")).await;
+}
+
+/// What is answered to an Allocate of these IDs, while the kubelet admits a pod whose container claims two cards.
+async fn allocate_for_two_cards(ids: &[&str]) -> tonic::Status {
+    let mut bench = Bench::with(json!({ "kubeletTimeout": "10m" })).await;
+    let mut plugin = plugin(&bench).await;
+    // The kubelet's own call waits for the pod list for as long as the test lasts, ours gets it at once.
+    bench.kubelet.set_faults(|faults| faults.pods = PodsFault::Slow(Duration::from_secs(600)));
+    let asked = bench.kubelet.view().pod_lists;
+    bench.kubelet.add_pod(pod(&[(GPU, "2")]).pod()).unwrap();
+    bench.until("the kubelet's own call", |view| view.pod_lists > asked).await;
+    bench.kubelet.set_faults(|faults| faults.pods = PodsFault::None);
+    let status = plugin.allocate(allocate(&[ids])).await.unwrap_err();
+    bench.until_booked(&[]).await;
+    assert!(!bench.path("run/containers").exists(), "nothing lies on disk for it");
+    assert!(bench.runs());
+    status
+}
+
+#[tokio::test]
+async fn two_slots_for_two_cards_have_to_be_on_two_known_cards() {
+    let slots = [0, 1].map(|number| format!("{}::{number}", Scenario::uuid(0)));
+    let two_of_one = [slots[0].as_str(), slots[1].as_str()];
+    let twice_the_same = [slots[0].as_str(); 2];
+    let cases = [
+        (two_of_one, Code::ResourceExhausted, "divvy: same-card: the kubelet chose two slots of card GPU-"),
+        (twice_the_same, Code::ResourceExhausted, "divvy: same-card: the kubelet chose two slots of card GPU-"),
+        (["GPU-x::0", "GPU-x::1"], Code::NotFound, "divvy: unknown-slot: slot GPU-x::0 was never registered"),
+    ];
+    for (ids, code, said) in cases {
+        let status = allocate_for_two_cards(&ids).await;
+        assert!(status.code() == code && status.message().starts_with(said), "{ids:?}: {status:?}");
+    }
+    let nobody = allocate_for_two_cards(&[]).await;
+    assert!(nobody.message().starts_with("divvy: identity-nobody: "), "the pod lacks two, not none: {nobody:?}");
 }

@@ -1,10 +1,15 @@
 //! Directories that can't be written.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::json;
+use tokio::process::Command;
 
-use crate::bench::{Bench, Stderr, length, part};
+use crate::bench::{Bench, Stderr, binaries, length, part};
+
+/// Mounts an empty file system that takes no file over the first argument, then runs the others.
+const MOUNT_AND_RUN: &str = r#"mount -t tmpfs -o ro none "$0" && exec "$@""#;
 
 #[tokio::test]
 async fn cdi_by_name_fails_where_its_directory_cannot_be_written_and_auto_does_without() {
@@ -42,7 +47,9 @@ async fn a_full_disk_fails_pods_cleanly_and_loses_nothing() {
     let given = bench.given(&uid);
     bench.limit_file_size(Some(length(&bench.journal()) + 100)).await;
     let message = bench.refused(part("2000")).await;
-    assert!(message.contains("cannot write the ledger's journal: File too large"), "{message}");
+    let journal = bench.journal().display().to_string();
+    let said = [&journal, "cannot write the ledger's journal: File too large", "stateDir must be a directory"];
+    assert!(said.iter().all(|said| message.contains(said)), "{message}");
     bench.limit_file_size(Some(10)).await;
     let message = bench.refused(part("2000")).await;
     assert!(message.contains("writing limits") && message.contains("File too large"), "{message}");
@@ -53,6 +60,71 @@ async fn a_full_disk_fails_pods_cleanly_and_loses_nothing() {
     bench.until_booked(&[1000, 3000]).await;
     assert_eq!(bench.given(&uid), given);
     assert_eq!(fs::read_dir(bench.path("run/containers")).unwrap().count(), 2, "no directory of a pod that failed");
+}
+
+#[tokio::test]
+async fn a_run_directory_that_cannot_be_written_any_more_fails_pods_cleanly_and_loses_nothing() {
+    let mut bench = Bench::new().await;
+    let uid = bench.run(part("1000")).await;
+    let given = bench.given(&uid);
+    let (containers, aside) = (bench.path("run/containers"), bench.path("aside"));
+    fs::rename(&containers, &aside).unwrap();
+    fs::write(&containers, "").unwrap();
+    let message = bench.refused(part("2000")).await;
+    let said = ["making directory", containers.to_str().unwrap(), "runDir must be a directory"];
+    assert!(said.iter().all(|said| message.contains(said)), "{message}");
+    assert!(bench.runs());
+    bench.until_booked(&[1000]).await;
+    fs::remove_file(&containers).unwrap();
+    fs::rename(&aside, &containers).unwrap();
+    bench.run(part("3000")).await;
+    bench.until_booked(&[1000, 3000]).await;
+    assert_eq!(bench.given(&uid), given);
+}
+
+#[tokio::test]
+async fn a_state_directory_that_cannot_be_written_at_start_ends_it_with_1_and_costs_no_share() {
+    let mut bench = Bench::new().await;
+    let uid = bench.run(part("1000")).await;
+    let given = bench.given(&uid);
+    bench.kill().await;
+    let (state, aside) = (bench.path("state"), bench.path("aside"));
+    fs::rename(&state, &aside).unwrap();
+    fs::write(&state, "").unwrap();
+    bench.start(Stderr::Log).await;
+    assert_eq!(bench.ended().await.code(), Some(1));
+    let log = bench.log();
+    let said = [state.to_str().unwrap(), ": File exists", "stateDir must be a directory that the daemon can write to"];
+    assert!(said.iter().all(|said| log.contains(said)), "{log}");
+    fs::remove_file(&state).unwrap();
+    fs::rename(&aside, &state).unwrap();
+    let before = bench.kubelet.view().registrations.len();
+    bench.start(Stderr::Log).await;
+    bench.registered(before).await;
+    bench.until_booked(&[1000]).await;
+    assert_eq!(bench.given(&uid), given);
+}
+
+#[tokio::test]
+async fn a_state_directory_on_a_read_only_file_system_ends_it_with_1() {
+    let mut bench = Bench::new().await;
+    bench.kill().await;
+    // Permission bits don't stop root: only a mount does, which needs namespaces that not every machine allows.
+    let in_namespace = |program: &Path| {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", MOUNT_AND_RUN]).arg(bench.path("state")).arg(program);
+        command
+    };
+    if !in_namespace(Path::new("true")).status().await.is_ok_and(|status| status.success()) {
+        eprintln!("left out: this machine allows no mounts in a namespace");
+        return;
+    }
+    let daemon = &binaries().await.daemon;
+    let output = in_namespace(daemon).arg("--config-file").arg(bench.path("config.yaml")).output().await.unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let journal = bench.path("state/journal.new");
+    let said = [journal.to_str().unwrap(), "Read-only file system", "stateDir must be a directory"];
+    assert!(output.status.code() == Some(1) && said.iter().all(|said| stderr.contains(said)), "{stderr}");
 }
 
 #[tokio::test]
