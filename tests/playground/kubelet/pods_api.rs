@@ -74,6 +74,10 @@ impl PodsServer {
     }
 
     async fn connection(&self, core: Arc<Core>, stream: TcpStream) {
+        // As Go's own server does; without it one list in a hundred waits 40 ms for an acknowledgement.
+        if let Err(error) = stream.set_nodelay(true) {
+            return tracing::debug!(%error, "a connection broke");
+        }
         let stream = match self.tls.accept(stream).await {
             Ok(stream) => TokioIo::new(stream),
             Err(error) => return tracing::debug!(%error, "a TLS handshake failed"),
