@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::annotation::Request;
 use crate::names::{ResourceName, ResourceNames};
-use crate::pod::{ContainerClaim, ContainerSpec};
+use crate::pod::{ContainerClaim, ContainerSpec, PodSum};
 use crate::quantity::{Cores, Memory, QuantityError, parse_count, parse_memory, parse_memory_total};
 use crate::share::Share;
 
@@ -109,9 +109,23 @@ pub fn pod_claims(
     containers
         .iter()
         .map(|container| {
-            Ok(ContainerClaim { name: container.name.clone(), kind: container.kind, claim: claim_of(container)? })
+            let (name, kind, claim) = (container.name.clone(), container.kind, claim_of(container)?);
+            Ok(ContainerClaim { name, kind, claim, counted: counted(names, container) })
         })
         .collect()
+}
+
+/// What scheduler and kubelet count for a container, whether or not its limits are a claim; what isn't a quantity counts
+/// nothing.
+pub fn counted(names: &ResourceNames, container: &ContainerSpec) -> Totals {
+    let limits = Limits { container, total: true };
+    let count = |name| limits.count(name).ok().flatten().unwrap_or(0);
+    Totals {
+        count: count(&names.count),
+        memory: limits.memory(&names.memory).ok().flatten().unwrap_or(0),
+        percent: count(&names.memory_percentage),
+        cores: count(&names.cores),
+    }
 }
 
 /// The claim that a container's limits spell, read per card; `None` for a container without one.
@@ -181,8 +195,9 @@ fn agreed(names: &ResourceNames, request: &Request, container: &ContainerSpec) -
     Ok(claim)
 }
 
-/// A claim's amounts over all its cards, as limits spell them; 0 where a resource isn't part of the claim.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Amounts over all cards of a claim, as limits spell them and as scheduler and kubelet count them; 0 where a limit is
+/// absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Totals {
     /// Number of cards.
     pub count: u64,
@@ -246,6 +261,29 @@ impl<'a> Limits<'a> {
             }
             _ => Ok(()),
         }
+    }
+}
+
+// === impl Totals ===
+
+impl Totals {
+    fn each(self, other: Self, of: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            count: of(self.count, other.count),
+            memory: of(self.memory, other.memory),
+            percent: of(self.percent, other.percent),
+            cores: of(self.cores, other.cores),
+        }
+    }
+}
+
+impl PodSum for Totals {
+    fn plus(self, other: Self) -> Self {
+        self.each(other, u64::saturating_add)
+    }
+
+    fn max(self, other: Self) -> Self {
+        self.each(other, u64::max)
     }
 }
 

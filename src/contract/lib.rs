@@ -15,7 +15,7 @@ pub mod quantity;
 pub mod share;
 
 pub use card::{CardId, SlotId};
-pub use claim::{Claim, MemoryAmount};
+pub use claim::{Claim, MemoryAmount, Totals};
 pub use names::{ResourceName, ResourceNames};
 pub use pod::{ContainerClaim, ContainerKind, ContainerSpec};
 pub use quantity::{Cores, Memory};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::claim::Claim;
+use crate::claim::{Claim, Totals};
 
 /// What a container is to its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -40,6 +40,9 @@ pub struct ContainerClaim {
     pub kind: ContainerKind,
     /// Its claim; containers without one take part in the order but hold nothing.
     pub claim: Option<Claim>,
+    /// What scheduler and kubelet count for it, whatever it claims beyond that: its limits.
+    #[serde(default)]
+    pub counted: Totals,
 }
 
 /// An amount that a pod's containers need one after another or side by side.

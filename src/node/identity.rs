@@ -198,6 +198,16 @@ pub fn forgotten<'a>(
     pods.iter().filter_map(forgotten).collect()
 }
 
+/// Pods that lack devices and may still be admitted.
+pub fn waiting<'a>(
+    pods: &'a [PodView],
+    book: &Book,
+    session: &Session,
+    resource: &ResourceName,
+) -> impl Iterator<Item = &'a PodView> {
+    pods.iter().filter(|pod| session.could_be_under_admission(pod) && first_lacking(pod, book, resource).is_some())
+}
+
 fn only_one<'a>(found: &[Subject<'a>], resource: &ResourceName, wanted: usize) -> Result<Subject<'a>, Unresolved> {
     match found {
         [subject] => Ok(*subject),

@@ -138,7 +138,12 @@ mod tests {
 
     fn claims(cards: u32, cores: u32) -> Vec<ContainerClaim> {
         let claim = Claim { cards, memory: MemoryAmount::Percent(cores), cores: Cores::new(cores) };
-        vec![ContainerClaim { name: "main".into(), kind: ContainerKind::App, claim: Some(claim) }]
+        vec![ContainerClaim {
+            name: "main".into(),
+            kind: ContainerKind::App,
+            claim: Some(claim),
+            counted: claim.totals(),
+        }]
     }
 
     #[test]

@@ -1,4 +1,4 @@
-use divvy_contract::{Claim, ContainerClaim, ContainerKind, Memory, ResourceNames};
+use divvy_contract::{Claim, ContainerClaim, ContainerKind, Memory, ResourceNames, Totals};
 
 use super::*;
 use crate::ledger::{Holding, Ledger, Nonce, Origin, Part};
@@ -40,6 +40,7 @@ impl Fixture {
             name: spec.name.clone(),
             kind: spec.kind,
             claim: Some(Claim::whole(1)),
+            counted: Totals::default(),
         };
         let claims: Vec<_> = pod.containers.iter().map(claim).collect();
         let share = Claim::whole(1).share_on(Memory::mib(1000));

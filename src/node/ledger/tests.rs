@@ -27,7 +27,7 @@ fn pod(uid: &str) -> PodRef {
 
 fn app(name: &str) -> ContainerClaim {
     let claim = Claim { cards: 1, memory: "1Gi".parse().expect("amount"), cores: Cores::new(10) };
-    ContainerClaim { name: name.to_owned(), kind: ContainerKind::App, claim: Some(claim) }
+    ContainerClaim { name: name.to_owned(), kind: ContainerKind::App, claim: Some(claim), counted: claim.totals() }
 }
 
 fn holding(card: &str, slot: u32) -> Holding {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use divvy_contract::annotation::{PolicyName, Preferences};
 use divvy_contract::pod::ContainerKind::{self, App, Init, Sidecar};
-use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount};
+use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount, Totals};
 use divvy_placement::policy::Expected;
 use divvy_placement::{Card, Held, Links, Mix, NoPlan, Plan, PodRequest, Policy, plan};
 use rand::rngs::StdRng;
@@ -88,7 +88,12 @@ fn policy(name: PolicyName, seed: u64) -> Policy {
 }
 
 fn container(kind: ContainerKind, cards: u32, memory: u64, cores: u32) -> ContainerClaim {
-    ContainerClaim { name: "main".to_owned(), kind, claim: Some(claim(cards, memory, cores)) }
+    ContainerClaim {
+        name: "main".to_owned(),
+        kind,
+        claim: Some(claim(cards, memory, cores)),
+        counted: Totals::default(),
+    }
 }
 
 fn claim(cards: u32, memory: u64, cores: u32) -> Claim {

@@ -2,7 +2,7 @@
 
 use divvy_contract::annotation::Preferences;
 use divvy_contract::pod::ContainerKind;
-use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount};
+use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount, Totals};
 
 use crate::{Card, Held, PodRequest};
 
@@ -36,7 +36,7 @@ pub(crate) fn claim(cards: u32, mib: u64, cores: u32) -> Claim {
 }
 
 pub(crate) fn container(kind: ContainerKind, cards: u32, mib: u64, cores: u32) -> ContainerClaim {
-    ContainerClaim { name: "main".to_owned(), kind, claim: Some(claim(cards, mib, cores)) }
+    ContainerClaim { name: "main".to_owned(), kind, claim: Some(claim(cards, mib, cores)), counted: Totals::default() }
 }
 
 pub(crate) fn no_wishes() -> &'static Preferences {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use divvy_contract::annotation::{Numa, PolicyName, Preferences};
 use divvy_contract::pod::ContainerKind;
-use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount};
+use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount, Totals};
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
@@ -113,7 +113,14 @@ fn containers() -> impl Strategy<Value = Vec<ContainerClaim>> {
         kinds.truncate(claims.len());
         kinds.sort_by_key(|kind| *kind == ContainerKind::App);
         let containers = kinds.into_iter().zip(claims).enumerate();
-        containers.map(|(at, (kind, claim))| ContainerClaim { name: format!("c{at}"), kind, claim }).collect()
+        containers
+            .map(|(at, (kind, claim))| ContainerClaim {
+                name: format!("c{at}"),
+                kind,
+                claim,
+                counted: Totals::default(),
+            })
+            .collect()
     })
 }
 

@@ -183,7 +183,13 @@ impl Node {
     /// A share of another pod, which runs and was never admitted here.
     pub(super) fn book(&mut self, name: &str, slot: &SlotId, mib: u64) {
         let pod = pod(name, &[&[]]);
-        let claim = ContainerClaim { name: "c0".to_owned(), kind: ContainerKind::App, claim: Some(Claim::whole(1)) };
+        let claim = Claim::whole(1);
+        let claim = ContainerClaim {
+            name: "c0".to_owned(),
+            kind: ContainerKind::App,
+            claim: Some(claim),
+            counted: claim.totals(),
+        };
         let share = Share { memory: Memory::mib(mib), ..Share::default() };
         let part = Part { card: slot.card.clone(), slot: Some(slot.number), lost: None, share };
         let holding = Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Restored };

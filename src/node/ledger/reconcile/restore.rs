@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use divvy_contract::annotation::{self, Request};
 use divvy_contract::card::CardIdError;
-use divvy_contract::claim::pod_claims;
+use divvy_contract::claim::{counted, pod_claims};
 use divvy_contract::names::annotation::REQUEST;
 use divvy_contract::quantity::parse_count;
 use divvy_contract::{CardId, Claim, ContainerClaim, ContainerKind, ContainerSpec, SlotId};
@@ -73,8 +73,12 @@ impl Restore<'_> {
             Ok(claims) => claims,
             Err(problem) => {
                 self.notes.push(format!("pod {pod}: its claims can't be read, so it holds its cards alone: {problem}"));
-                let bare =
-                    |spec: &ContainerSpec| ContainerClaim { name: spec.name.clone(), kind: spec.kind, claim: None };
+                let bare = |spec: &ContainerSpec| ContainerClaim {
+                    name: spec.name.clone(),
+                    kind: spec.kind,
+                    claim: None,
+                    counted: counted(self.reading.names, spec),
+                };
                 containers.iter().map(bare).collect()
             }
         };
@@ -138,7 +142,9 @@ impl Restore<'_> {
     /// had beyond that stays with the pod too, but nothing says which cards it was.
     fn charge_init(&mut self, entry: &mut PodEntry, at: usize) {
         let [container, later @ ..] = &mut entry.containers[at..] else { return };
-        let ContainerClaim { name, kind: ContainerKind::Init, claim: Some(claim) } = &container.claim else { return };
+        let ContainerClaim { name, kind: ContainerKind::Init, claim: Some(claim), .. } = &container.claim else {
+            return;
+        };
         if container.holding.is_some() || !self.asks_kubelet(name) {
             return;
         }

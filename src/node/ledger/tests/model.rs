@@ -39,7 +39,12 @@ pub(crate) fn pod_shape() -> impl Strategy<Value = Vec<ContainerClaim>> {
     let init = (prop_oneof![Just(ContainerKind::Init), Just(ContainerKind::Sidecar)], claim());
     let app = claim().prop_map(|claim| (ContainerKind::App, claim));
     (prop::collection::vec(init, 0..3), prop::collection::vec(app, 1..3)).prop_map(|(init, app)| {
-        let named = |(at, (kind, claim)): (usize, _)| ContainerClaim { name: format!("c{at}"), kind, claim };
+        let named = |(at, (kind, claim)): (usize, _)| ContainerClaim {
+            name: format!("c{at}"),
+            kind,
+            claim,
+            counted: claim.map(|claim| claim.totals()).unwrap_or_default(),
+        };
         init.into_iter().chain(app).enumerate().map(named).collect()
     })
 }
