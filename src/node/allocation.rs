@@ -27,7 +27,7 @@ use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::kubelet::client::PodList;
 use crate::kubelet::pods::PodView;
 use crate::ledger::reconcile::{Assigned, Heard, Reading, reconcile};
-use crate::ledger::{Change, ContainerEntry, Ledger, Nonce, Part, PodEntry};
+use crate::ledger::{Change, ContainerEntry, Ledger, Nonce, Part, PodEntry, PodRef};
 
 /// What of the configuration decides answers.
 #[derive(Clone, Debug)]
@@ -62,6 +62,8 @@ pub struct Allocator {
     admission: Option<Admission>,
     /// Holdings that have ended, and whose directories are still there.
     over: Vec<Nonce>,
+    /// Live pods that name amounts of cards but no cards.
+    unasked: Vec<PodRef>,
 }
 
 /// Free devices among which the kubelet lets us choose.
@@ -81,12 +83,18 @@ impl Allocator {
     /// An allocator over these books. Until [`Self::set_inventory`] it has no cards.
     pub fn new(settings: AllocationSettings, ledger: Ledger, delivery: Delivery) -> Self {
         let (inventory, session) = (Arc::new(Inventory::default()), Session::default());
-        Self { settings, ledger, inventory, delivery: Arc::new(delivery), session, admission: None, over: Vec::new() }
+        let (over, unasked) = (Vec::new(), Vec::new());
+        Self { settings, ledger, inventory, delivery: Arc::new(delivery), session, admission: None, over, unasked }
     }
 
     /// The books.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Pods of the kubelet's last list that name amounts of cards but ask for none.
+    pub fn unasked(&self) -> &[PodRef] {
+        &self.unasked
     }
 
     /// The cards as last seen.
@@ -134,6 +142,8 @@ impl Allocator {
         };
         let reconciled = reconcile(self.ledger.book(), &heard, &reading);
         self.session.follow(list);
+        let unasked = |pod: &&PodView| !pod.has_ended() && pod.asks_for_amounts_alone(&self.settings.names);
+        self.unasked = list.pods.iter().filter(unasked).map(PodView::reference).collect();
         if reconciled.changes.is_empty() {
             return Ok(reconciled.notes);
         }
@@ -226,6 +236,12 @@ impl Allocator {
         let shown = |other: &ContainerEntry| other.claim.kind != ContainerKind::Init && other.holding.is_some();
         let holds = |entry: &PodEntry| entry.containers.iter().any(shown);
         known.is_empty() && self.ledger.book().pod(&pod.uid).is_some_and(holds)
+    }
+
+    /// Pods, by name, that may still ask for cards.
+    pub fn waiting(&self, pods: &[PodView]) -> Vec<String> {
+        let waiting = identity::waiting(pods, self.ledger.book(), &self.session, &self.settings.names.count);
+        waiting.map(ToString::to_string).collect()
     }
 
     /// Containers that a kubelet without its checkpoint may be asking for again.

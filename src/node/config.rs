@@ -86,6 +86,9 @@ keys::keys! {
     /// Longest wait for the kubelet's pod list while it waits for an Allocate
     kubelet_timeout: Period = Period::millis(500),
 
+    /// Kubeconfig of the API server, unless the daemon runs as a pod of its cluster
+    kubeconfig: AbsolutePath,
+
     /// Directory of the ledger; survives a reboot
     state_dir: AbsolutePath = AbsolutePath::new("/var/lib/divvy"),
     /// Directory of the containers' limits, best on a tmpfs; the same path on the host and for the daemon

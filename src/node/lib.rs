@@ -22,4 +22,5 @@ pub mod ledger;
 pub mod logging;
 pub mod metrics;
 pub mod observer;
+pub mod publish;
 pub mod run;

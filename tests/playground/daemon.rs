@@ -116,7 +116,8 @@ fn spawn(program: &Path, config: &Path, scenario: &Path, log: &Path) -> anyhow::
     let open = || OpenOptions::new().create(true).append(true).open(log);
     let log: File = open().with_context(|| format!("opening {}", log.display()))?;
     let mut command = Command::new(program);
-    command.arg("--config-file").arg(config).env("FAKE_NVML_SCENARIO", scenario).env("NO_COLOR", "1");
+    // Keys come from the environment too: a developer's KUBECONFIG must not make these daemons publish there.
+    command.env_clear().env("FAKE_NVML_SCENARIO", scenario).env("NO_COLOR", "1").arg("--config-file").arg(config);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0).kill_on_drop(true);
     command.spawn().with_context(|| format!("starting {}", program.display()))
 }

@@ -5,7 +5,7 @@ mod wire;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use divvy_contract::ContainerSpec;
+use divvy_contract::{ContainerSpec, ResourceName, ResourceNames};
 
 use crate::ledger::PodRef;
 
@@ -66,6 +66,16 @@ impl PodView {
     pub fn has_started(&self) -> bool {
         let started = |state: &ContainerState| !matches!(state, ContainerState::Waiting { started_before: false });
         self.phase == Phase::Running || self.states.values().any(started)
+    }
+
+    /// Whether it names amounts of cards but no cards, so that the kubelet asks us for none: a pod that no webhook saw.
+    pub fn asks_for_amounts_alone(&self, names: &ResourceNames) -> bool {
+        let has = |container: &ContainerSpec, name: &ResourceName| container.limits.contains_key(name.as_str());
+        let amounts = [&names.memory, &names.memory_percentage, &names.cores];
+        let alone = |container: &ContainerSpec| {
+            !has(container, &names.count) && amounts.into_iter().any(|name| has(container, name))
+        };
+        self.containers.iter().any(alone)
     }
 
     /// Whether it comes from the node's own manifests, not from the API server.

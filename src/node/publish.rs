@@ -1,0 +1,246 @@
+//! What the cluster is told of this node: amounts on its Node, its `GpuNode`, the `cards` annotation of its pods, events.
+//!
+//! Follows the books, never leads them: a node whose API server is away serves its pods as before, and what was missed is
+//! made up for when it is back. Only the daemon's own objects are written, and of those only what differs from what the
+//! API server last showed, so that a change by hand heals and a quiet node writes nothing.
+
+pub mod amounts;
+mod cards;
+mod cluster;
+mod events;
+mod labels;
+mod node;
+mod status;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use divvy_contract::gpunode::GpuNode;
+use divvy_contract::{ResourceNames, Tier};
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use self::amounts::{Amounts, Scales};
+use self::cluster::{Attempts, Cluster, Seen};
+use self::node::{NodeFacts, NodeView};
+use crate::inventory::Inventory;
+use crate::kubelet::plugin::{SharedAllocator, lock};
+use crate::ledger::{Book, PodRef};
+
+/// Between two rounds: each writes the Node and its `GpuNode` once at most.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// One moment of books and cards, to be told once the allocator is let go.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Revision of the ledger.
+    pub revision: u64,
+    /// Who holds what.
+    pub book: Book,
+    /// The cards.
+    pub inventory: Arc<Inventory>,
+    /// Pods with amounts that asked for no card, as the kubelet last listed them.
+    pub unasked: Vec<PodRef>,
+    /// The kubelet has us registered.
+    pub registered: bool,
+    /// The daemon is about to stop.
+    pub draining: bool,
+}
+
+/// What of the configuration decides what is told.
+#[derive(Clone, Debug)]
+pub struct PublishSettings {
+    /// This node.
+    pub node_name: String,
+    /// Names of the resources.
+    pub names: ResourceNames,
+    /// How much of the cards is promised.
+    pub scales: Scales,
+    /// How shares are enforced.
+    pub tier: Tier,
+    /// Slots registered for each card.
+    pub slots_per_card: u32,
+}
+
+/// The means to tell the cluster that this daemon is about to stop.
+pub struct Announcement {
+    draining: watch::Sender<bool>,
+    announced: watch::Receiver<bool>,
+}
+
+/// Tells the cluster.
+pub struct Publisher {
+    settings: PublishSettings,
+    allocator: SharedAllocator,
+    registered: watch::Receiver<bool>,
+    draining: watch::Receiver<bool>,
+    /// That the cluster has been told of `draining`.
+    announced: watch::Sender<bool>,
+    cluster: Cluster,
+    /// What was last told in events.
+    told: Option<View>,
+    /// Annotations that stand, by pod UID.
+    annotated: HashMap<String, String>,
+    /// Revision of the ledger at the last release.
+    released: u64,
+    attempts: Attempts,
+}
+
+// === impl Announcement ===
+
+impl Announcement {
+    /// Tells the cluster, and returns once it knows.
+    pub async fn make(mut self) {
+        self.draining.send_replace(true);
+        // An error: the publisher has ended, and nobody else will tell.
+        drop(self.announced.wait_for(|announced| *announced).await);
+    }
+}
+
+// === impl Publisher ===
+
+impl Publisher {
+    /// A publisher that writes with `client`, and the means to make it announce the daemon's end.
+    pub fn new(
+        settings: PublishSettings,
+        client: Client,
+        allocator: SharedAllocator,
+        registered: watch::Receiver<bool>,
+    ) -> (Self, Announcement) {
+        let (drain, draining) = watch::channel(false);
+        let (announced, announcement) = watch::channel(false);
+        let publisher = Self {
+            cluster: Cluster::new(client, &settings.node_name),
+            settings,
+            allocator,
+            registered,
+            draining,
+            announced,
+            told: None,
+            annotated: HashMap::new(),
+            released: 0,
+            attempts: Attempts::default(),
+        };
+        (publisher, Announcement { draining: drain, announced: announcement })
+    }
+
+    /// Publishes until `stop`.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut node = cluster::watch::<NodeView>(self.cluster.nodes.clone(), &self.settings.node_name, &stop);
+        let mut gpu_node = cluster::watch::<GpuNode>(self.cluster.gpu_nodes.clone(), &self.settings.node_name, &stop);
+        let mut rounds = tokio::time::interval(ROUND);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut last = None;
+        while !stop.is_cancelled() {
+            tokio::select! {
+                _ = rounds.tick() => {}
+                // Amounts that somebody took away keep pods out: they are back at once.
+                changed = node.changed() => {
+                    if changed.is_err() || last.is_some_and(|last: Instant| last.elapsed() < ROUND / 2) {
+                        tokio::select! { _ = rounds.tick() => {}, () = stop.cancelled() => {} }
+                    }
+                }
+                () = stop.cancelled() => {}
+            }
+            last = Some(Instant::now());
+            let (node, gpu_node) = (node.borrow_and_update().clone(), gpu_node.borrow_and_update().clone());
+            self.round(&node, &gpu_node).await;
+        }
+    }
+
+    async fn round(&mut self, node: &Seen<NodeView>, gpu_node: &Seen<GpuNode>) {
+        let view = self.view();
+        if self.told.as_ref().is_some_and(|told| has_released(&told.book, &view.book)) {
+            self.released = view.revision;
+        }
+        let Seen::There(node) = node else {
+            if matches!(node, Seen::Gone) {
+                self.attempts.problem("node", &format!("Node {} doesn't exist yet", self.settings.node_name));
+            }
+            return;
+        };
+        let facts = self.facts(&view, node);
+        if let Some(patch) = facts.patch(node) {
+            let written = self.cluster.patch_node(&patch);
+            self.attempts.make("node", written).await;
+        }
+        self.write_gpu_node(&view, node, gpu_node).await;
+        self.annotate(&view).await;
+        let before = self.told.replace(view).unwrap_or_default();
+        let after = self.told.clone().unwrap_or_default();
+        for happening in events::between(&before, &after) {
+            let told = self.cluster.tell(&happening, node);
+            self.attempts.make("events", told).await;
+        }
+    }
+
+    fn view(&self) -> View {
+        let (registered, draining) = (*self.registered.borrow(), *self.draining.borrow());
+        let allocator = lock(&self.allocator);
+        let (ledger, inventory) = (allocator.ledger(), Arc::clone(allocator.inventory()));
+        let unasked = allocator.unasked().to_vec();
+        View { revision: ledger.revision(), book: ledger.book().clone(), inventory, unasked, registered, draining }
+    }
+
+    fn facts(&self, view: &View, node: &NodeView) -> NodeFacts {
+        let PublishSettings { names, scales, slots_per_card, .. } = &self.settings;
+        let amounts = Amounts::of(view, *scales).named(names);
+        NodeFacts {
+            amounts: amounts.map(|(name, amount)| (name.to_owned(), amount)).into(),
+            labels: labels::labels(&view.inventory, *slots_per_card),
+            // What an earlier daemon wrote stands until there is something new to say.
+            generation: self.released.max(node.generation()),
+        }
+    }
+
+    async fn write_gpu_node(&mut self, view: &View, node: &NodeView, gpu_node: &Seen<GpuNode>) {
+        let Seen::There(there) = gpu_node else {
+            if matches!(gpu_node, Seen::Gone) {
+                let made = self.cluster.create_gpu_node(node);
+                self.attempts.make("gpunode", made).await;
+            }
+            return;
+        };
+        let PublishSettings { scales, tier, .. } = self.settings;
+        let status = status::status(view, scales, tier, there.status.as_ref(), Timestamp::now());
+        if there.status.as_ref() != Some(&status) {
+            let written = self.cluster.write_gpu_node(&status);
+            if !self.attempts.make("gpunode", written).await {
+                return;
+            }
+        }
+        self.announced.send_if_modified(|announced| std::mem::replace(announced, view.draining) != view.draining);
+    }
+
+    async fn annotate(&mut self, view: &View) {
+        let live: HashSet<&str> = view.book.pods().map(|entry| entry.pod.uid.as_str()).collect();
+        self.annotated.retain(|uid, _| live.contains(uid.as_str()));
+        let wanted = cards::annotations(view, self.settings.tier);
+        let missing: BTreeMap<&str, (&PodRef, String)> = wanted
+            .filter(|(pod, text)| self.annotated.get(&pod.uid) != Some(text))
+            .map(|(pod, text)| (pod.uid.as_str(), (pod, text)))
+            .collect();
+        for (uid, (pod, text)) in missing {
+            let written = self.cluster.annotate(pod, &text);
+            if self.attempts.make("pods", written).await {
+                self.annotated.insert(uid.to_owned(), text);
+            }
+        }
+    }
+}
+
+/// Whether anybody holds less than before.
+fn has_released(before: &Book, after: &Book) -> bool {
+    let still = |entry: &crate::ledger::PodEntry| {
+        let now = after.pod(&entry.pod.uid);
+        entry.holdings().all(|(name, _)| now.is_some_and(|now| now.holding(name).is_some()))
+    };
+    !before.pods().all(still)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,20 @@
+//! The `divvy.dev/cards` annotation: what each container of a pod got.
+
+use divvy_contract::Tier;
+use divvy_contract::annotation::{self, CardShare, Cards};
+
+use super::View;
+use crate::ledger::{Holding, PodRef};
+
+/// A pod and the text of its annotation. The text changes with the pod's own entry, not with every entry.
+pub(super) fn annotations(view: &View, tier: Tier) -> impl Iterator<Item = (&PodRef, String)> {
+    view.book.pods().map(move |entry| {
+        let shares = |holding: &Holding| {
+            let share = |part: &crate::ledger::Part| CardShare { uuid: part.card.clone(), share: part.share };
+            holding.parts.iter().map(share).collect()
+        };
+        let containers = entry.holdings().map(|(name, holding)| (name.to_owned(), shares(holding))).collect();
+        let ledger_revision = view.book.changed_at(&entry.pod.uid).unwrap_or(view.revision);
+        (&entry.pod, annotation::encode(&Cards { ledger_revision, tier, containers }))
+    })
+}

@@ -1,0 +1,218 @@
+//! The API server: what it shows of our objects, and how they are written.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use divvy_contract::gpunode::{GpuNode, GpuNodeSpec, GpuNodeStatus};
+use divvy_contract::names::annotation::CARDS;
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::watcher::watch_object;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::events::Happening;
+use super::node::NodeView;
+use crate::ledger::PodRef;
+use crate::logging::Once;
+
+/// Who writes, in `managedFields` and events.
+const MANAGER: &str = "divvy-node";
+/// Longest wait for a write.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Pauses after failed writes: the first, and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+
+/// An object as the API server last showed it.
+#[derive(Clone, Debug)]
+pub(super) enum Seen<K> {
+    /// It hasn't shown anything yet.
+    Unknown,
+    /// There is none of that name.
+    Gone,
+    /// As it stands.
+    There(Box<K>),
+}
+
+/// The objects of one node.
+pub(super) struct Cluster {
+    pub(super) nodes: Api<NodeView>,
+    pub(super) gpu_nodes: Api<GpuNode>,
+    name: String,
+    client: Client,
+    recorder: Recorder,
+}
+
+/// Attempts to write, by what is written: after a failure the next one waits, and the same problem is said once.
+#[derive(Default)]
+pub(super) struct Attempts(HashMap<&'static str, Attempt>);
+
+#[derive(Default)]
+struct Attempt {
+    failures: u32,
+    not_before: Option<Instant>,
+    said: Once,
+}
+
+/// Follows one object until `stop`.
+pub(super) fn watch<K>(api: Api<K>, name: &str, stop: &CancellationToken) -> tokio::sync::watch::Receiver<Seen<K>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K::DynamicType: Default,
+{
+    let (sender, receiver) = tokio::sync::watch::channel(Seen::Unknown);
+    let objects = watch_object(api, name).default_backoff();
+    let kind = K::kind(&K::DynamicType::default()).into_owned();
+    let (stop, mut said) = (stop.clone(), Once::default());
+    tokio::spawn(async move {
+        let mut objects = std::pin::pin!(objects.take_until(stop.cancelled_owned()));
+        while let Some(seen) = objects.next().await {
+            match seen {
+                Ok(object) => {
+                    said.over();
+                    sender.send_replace(object.map_or(Seen::Gone, |object| Seen::There(Box::new(object))));
+                }
+                Err(error) => said.warn(format!(
+                    "{kind}: not followed for now: {}{}",
+                    causes(&error),
+                    hint(&kind, &error.to_string())
+                )),
+            }
+        }
+    });
+    receiver
+}
+
+/// What to do about the most likely mistake of an installation.
+fn hint(kind: &str, error: &str) -> &'static str {
+    if kind == "GpuNode" && error.contains("404") {
+        ": apply the CustomResourceDefinition gpunodes.divvy.dev"
+    } else {
+        ""
+    }
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    pub(super) fn new(client: Client, name: &str) -> Self {
+        let reporter = Reporter { controller: "divvy.dev/node".to_owned(), instance: Some(name.to_owned()) };
+        Self {
+            nodes: Api::all(client.clone()),
+            gpu_nodes: Api::all(client.clone()),
+            name: name.to_owned(),
+            recorder: Recorder::new(client.clone(), reporter),
+            client,
+        }
+    }
+
+    /// Amounts, labels and annotations, all through the status.
+    pub(super) async fn patch_node(&self, patch: &Value) -> kube::Result<()> {
+        self.nodes.patch_status(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+
+    /// The object that the status is written to. It goes with its Node.
+    pub(super) async fn create_gpu_node(&self, node: &NodeView) -> kube::Result<()> {
+        let mut object = GpuNode::new(&self.name, GpuNodeSpec::default());
+        object.metadata.owner_references = Some(vec![OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Node".to_owned(),
+            name: self.name.clone(),
+            uid: node.uid().unwrap_or_default(),
+            ..OwnerReference::default()
+        }]);
+        match self.gpu_nodes.create(&PostParams::default(), &object).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            made => made.map(drop),
+        }
+    }
+
+    pub(super) async fn write_gpu_node(&self, status: &GpuNodeStatus) -> kube::Result<()> {
+        let body = json!({ "apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode", "status": status });
+        let params = PatchParams::apply(MANAGER).force();
+        self.gpu_nodes.patch_status(&self.name, &params, &Patch::Apply(body)).await.map(drop)
+    }
+
+    /// A pod that is gone, or has given its name to another, needs no annotation.
+    pub(super) async fn annotate(&self, pod: &PodRef, text: &str) -> kube::Result<()> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
+        let patch = json!({ "metadata": { "uid": pod.uid, "annotations": { CARDS: text } } });
+        match pods.patch_status(&pod.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+            written => written.map(drop),
+        }
+    }
+
+    pub(super) async fn tell(&self, happening: &Happening, node: &NodeView) -> kube::Result<()> {
+        let Happening { pod, warning, reason, note } = happening;
+        let reference = match pod {
+            // Events of a Node are found by its name: the kubelet's own carry it as UID too.
+            None => ObjectReference {
+                kind: Some("Node".to_owned()),
+                name: Some(node.name_any()),
+                uid: Some(node.name_any()),
+                ..ObjectReference::default()
+            },
+            Some(PodRef { uid, namespace, name }) => ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                namespace: Some(namespace.clone()),
+                name: Some(name.clone()),
+                uid: Some(uid.clone()),
+                ..ObjectReference::default()
+            },
+        };
+        let type_ = if *warning { EventType::Warning } else { EventType::Normal };
+        let event = Event {
+            type_,
+            reason: (*reason).to_owned(),
+            note: Some(note.chars().take(1000).collect()),
+            action: (*reason).to_owned(),
+            secondary: None,
+        };
+        self.recorder.publish(&event, &reference).await
+    }
+}
+
+// === impl Attempts ===
+
+impl Attempts {
+    /// Makes a write unless an earlier one of its kind failed a moment ago; whether it was made and went well.
+    pub(super) async fn make(&mut self, what: &'static str, write: impl Future<Output = kube::Result<()>>) -> bool {
+        let attempt = self.0.entry(what).or_default();
+        if attempt.not_before.is_some_and(|time| time > Instant::now()) {
+            return false;
+        }
+        let problem = match timeout(DEADLINE, write).await {
+            Ok(Ok(())) => {
+                *attempt = Attempt::default();
+                return true;
+            }
+            Ok(Err(error)) => causes(&error),
+            Err(_elapsed) => format!("no answer within {}s", DEADLINE.as_secs()),
+        };
+        attempt.failures += 1;
+        let [first, longest] = PAUSES;
+        attempt.not_before = Some(Instant::now() + (first * 2u32.saturating_pow(attempt.failures - 1)).min(longest));
+        attempt.said.warn(format!("{what}: not published for now: {problem}"));
+        false
+    }
+
+    /// A reason not to try.
+    pub(super) fn problem(&mut self, what: &'static str, problem: &str) {
+        self.0.entry(what).or_default().said.warn(format!("{what}: not published for now: {problem}"));
+    }
+}
+
+fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

@@ -1,0 +1,113 @@
+//! What the daemon writes to its Node: amounts, labels, and the annotation that wakes waiting pods.
+
+use std::collections::BTreeMap;
+
+use divvy_contract::names::annotation::{GENERATION, LABELS};
+use divvy_contract::quantity::parse_count;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// The part of a Node that is read here.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, Resource)]
+#[resource(inherit = Node)]
+pub(super) struct NodeView {
+    pub(super) metadata: ObjectMeta,
+    #[serde(default)]
+    pub(super) status: NodeStatusView,
+}
+
+/// The part of a Node's status that is read here.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct NodeStatusView {
+    #[serde(default)]
+    pub(super) capacity: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) allocatable: BTreeMap<String, String>,
+}
+
+/// What the Node should say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct NodeFacts {
+    /// By resource name.
+    pub(super) amounts: BTreeMap<String, u64>,
+    /// By label key.
+    pub(super) labels: BTreeMap<String, String>,
+    /// Revision of the ledger at the last release.
+    pub(super) generation: u64,
+}
+
+/// Written by GPU feature discovery, which knows cards better than we do: then labels are its affair.
+const FEATURE_DISCOVERY: &str = "nvidia.com/gfd.timestamp";
+
+// === impl NodeView ===
+
+impl NodeView {
+    /// The revision that the annotation carries; 0 without one.
+    pub(super) fn generation(&self) -> u64 {
+        let text = self.metadata.annotations.as_ref().and_then(|annotations| annotations.get(GENERATION));
+        text.and_then(|text| text.parse().ok()).unwrap_or(0)
+    }
+}
+
+// === impl NodeFacts ===
+
+impl NodeFacts {
+    /// A merge patch of the Node's status that makes `node` say this; `None` if it does.
+    pub(super) fn patch(&self, node: &NodeView) -> Option<Value> {
+        let mut patch = Map::new();
+        let amounts = |said: &BTreeMap<String, String>| {
+            let says = |name: &str, amount: u64| said.get(name).is_some_and(|text| parse_count(text) == Ok(amount));
+            let wrong = self.amounts.iter().filter(|(name, amount)| !says(name, **amount));
+            wrong.map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect::<Map<_, _>>()
+        };
+        let (capacity, allocatable) = (amounts(&node.status.capacity), amounts(&node.status.allocatable));
+        if !capacity.is_empty() || !allocatable.is_empty() {
+            // The kubelet copies the one to the other, but only at its next status.
+            patch.insert("status".to_owned(), json!({ "capacity": capacity, "allocatable": allocatable }));
+        }
+        let metadata = self.metadata(&node.metadata);
+        if !metadata.is_empty() {
+            patch.insert("metadata".to_owned(), metadata.into());
+        }
+        (!patch.is_empty()).then(|| patch.into())
+    }
+
+    fn metadata(&self, node: &ObjectMeta) -> Map<String, Value> {
+        let (nothing, mut annotations) = (BTreeMap::new(), Map::new());
+        let (said, labelled) =
+            (node.annotations.as_ref().unwrap_or(&nothing), node.labels.as_ref().unwrap_or(&nothing));
+        let generation = self.generation.to_string();
+        if said.get(GENERATION) != Some(&generation) {
+            annotations.insert(GENERATION.to_owned(), generation.into());
+        }
+        let own: Vec<&str> = said.get(LABELS).map(|text| text.split(',').collect()).unwrap_or_default();
+        let wanted = if labelled.contains_key(FEATURE_DISCOVERY) { &nothing } else { &self.labels };
+        // A label that somebody else wrote stays as it is.
+        let ours = |key: &str| own.contains(&key) || !labelled.contains_key(key);
+        let wanted: BTreeMap<&str, &String> =
+            wanted.iter().map(|(key, value)| (key.as_str(), value)).filter(|(key, _)| ours(key)).collect();
+        let mut labels: Map<String, Value> = wanted
+            .iter()
+            .filter(|(key, value)| labelled.get(**key) != Some(**value))
+            .map(|(key, value)| ((*key).to_owned(), json!(value)))
+            .collect();
+        let gone = own.iter().filter(|key| !wanted.contains_key(**key) && labelled.contains_key(**key));
+        // With feature discovery there its labels go by the same names.
+        labels.extend(
+            gone.filter(|_| !labelled.contains_key(FEATURE_DISCOVERY)).map(|key| ((*key).to_owned(), Value::Null)),
+        );
+        let list = wanted.keys().copied().collect::<Vec<_>>().join(",");
+        if said.get(LABELS).map_or("", String::as_str) != list {
+            annotations.insert(LABELS.to_owned(), list.into());
+        }
+        let parts = [("annotations", annotations), ("labels", labels)];
+        parts
+            .into_iter()
+            .filter(|(_, part)| !part.is_empty())
+            .map(|(name, part)| (name.to_owned(), part.into()))
+            .collect()
+    }
+}

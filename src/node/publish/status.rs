@@ -1,0 +1,124 @@
+//! `GpuNode.status`: every card, and who holds which share of it.
+
+use divvy_contract::gpunode::{CardStatus, GpuNodeStatus, Health, LinkStatus, ShareStatus, Summary};
+use divvy_contract::{Cores, Memory, Tier};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+use super::{Scales, View};
+use crate::inventory::{CardHealth, CardInfo, Inventory};
+use crate::ledger::{Holding, Part, PodEntry};
+
+/// The status that says what `view` shows. `seen`: the one that stands in the cluster, whose times are kept where a
+/// condition hasn't changed.
+pub(super) fn status(
+    view: &View,
+    scales: Scales,
+    tier: Tier,
+    seen: Option<&GpuNodeStatus>,
+    now: Timestamp,
+) -> GpuNodeStatus {
+    GpuNodeStatus {
+        cards: view
+            .inventory
+            .cards
+            .iter()
+            .enumerate()
+            .map(|(at, card)| card_status(&view.inventory, at, card))
+            .collect(),
+        shares: shares(view),
+        tier,
+        ledger_revision: view.revision,
+        conditions: conditions(view, seen.map_or(&[], |seen| &seen.conditions), now),
+        summary: summary(view, scales),
+    }
+}
+
+fn card_status(inventory: &Inventory, at: usize, card: &CardInfo) -> CardStatus {
+    let (health, reason) = match &card.health {
+        CardHealth::Healthy => (Health::Healthy, None),
+        CardHealth::Unhealthy { reason } => (Health::Unhealthy, Some(reason.clone())),
+    };
+    let link = |(other, info): (usize, &CardInfo)| LinkStatus {
+        to: info.id.clone(),
+        class: inventory.links.get(at, other).to_string(),
+    };
+    let others = inventory.cards.iter().enumerate().filter(|(other, _)| *other != at);
+    CardStatus {
+        uuid: card.id.clone(),
+        model: card.model.clone(),
+        memory: card.memory,
+        health,
+        reason,
+        numa: card.numa,
+        links: others.map(link).collect(),
+        mig: None,
+    }
+}
+
+fn shares(view: &View) -> Vec<ShareStatus> {
+    let of_pod = |entry: &PodEntry| {
+        let pod = entry.pod.clone();
+        let of_container = |(container, holding): (&str, &Holding)| {
+            let share = |part: &Part| ShareStatus {
+                pod_uid: pod.uid.clone(),
+                namespace: pod.namespace.clone(),
+                pod: pod.name.clone(),
+                container: container.to_owned(),
+                card: part.card.clone(),
+                share: part.share,
+            };
+            holding.parts.iter().map(share).collect::<Vec<_>>()
+        };
+        entry.holdings().flat_map(of_container).collect::<Vec<_>>()
+    };
+    view.book.pods().flat_map(of_pod).collect()
+}
+
+fn summary(view: &View, scales: Scales) -> Summary {
+    let cards = &view.inventory.cards;
+    let healthy = cards.iter().filter(|card| card.health == CardHealth::Healthy).count();
+    let held: Vec<_> = cards.iter().map(|card| view.book.held(&card.id, None)).collect();
+    let memory: (Memory, Memory) =
+        (held.iter().map(|held| held.memory).sum(), cards.iter().map(|card| card.memory.percent(scales.memory)).sum());
+    let cores: (Cores, Cores) =
+        (held.iter().map(|held| held.cores).sum(), cards.iter().map(|_| Cores::new(scales.cores)).sum());
+    let pods = u32::try_from(view.book.pods().count()).unwrap_or(u32::MAX);
+    Summary::new((healthy, cards.len()), memory, cores, pods)
+}
+
+fn conditions(view: &View, seen: &[Condition], now: Timestamp) -> Vec<Condition> {
+    let problem = view.inventory.problem.as_deref();
+    let (known, reason, message) = match problem {
+        None => (true, "CardsKnown", "NVML answers"),
+        Some(problem) => (false, "NvmlProblem", problem),
+    };
+    let ready = if !view.registered {
+        (false, "NotRegistered", "the kubelet has not registered the device plugin")
+    } else if !known {
+        (false, reason, message)
+    } else {
+        (true, "Registered", "the kubelet asks this daemon for devices")
+    };
+    let draining = if view.draining {
+        (true, "Stopping", "the daemon is about to stop and takes no new pods")
+    } else {
+        (false, "Serving", "the daemon takes new pods")
+    };
+    let states = [("Ready", ready), ("InventoryKnown", (known, reason, message)), ("Draining", draining)];
+    states.map(|(kind, state)| condition(kind, state, seen, now)).into()
+}
+
+fn condition(kind: &str, state: (bool, &str, &str), seen: &[Condition], now: Timestamp) -> Condition {
+    let (holds, reason, message) = state;
+    let status = if holds { "True" } else { "False" };
+    let known = seen.iter().find(|known| known.type_ == kind && known.status == status);
+    Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        observed_generation: None,
+        last_transition_time: known.map_or(Time(now), |known| known.last_transition_time.clone()),
+    }
+}

@@ -1,0 +1,247 @@
+use divvy_contract::{CardId, Claim, ContainerClaim, ContainerKind, Cores, Memory, MemoryAmount, Totals};
+use divvy_placement::{Link, Links};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::events::between;
+use super::node::{NodeStatusView, NodeView};
+use super::*;
+use crate::inventory::{CardHealth, CardInfo, Driver};
+use crate::ledger::{Holding, Ledger, Nonce, Origin, Part};
+
+const WHOLE: Scales = Scales { memory: 100, cores: 100 };
+const CARD: Memory = Memory::mib(80_000);
+
+fn card(number: usize) -> CardId {
+    format!("GPU-{number}").parse().expect("a UUID")
+}
+
+fn inventory(cards: usize) -> Inventory {
+    let info = |number| CardInfo {
+        id: card(number),
+        model: "NVIDIA H100 80GB HBM3".to_owned(),
+        memory: CARD,
+        pci_bus_id: String::new(),
+        minor: None,
+        numa: Some(0),
+        health: CardHealth::Healthy,
+        memory_used: None,
+        utilization: None,
+    };
+    Inventory {
+        driver: Some(Driver { version: "580.95.05".to_owned(), cuda: Some("13.0".to_owned()) }),
+        cards: (0..cards).map(info).collect(),
+        links: Links::new(cards, |_, _| Link::NvLink(18)),
+        problem: None,
+    }
+}
+
+fn sick(inventory: &Inventory, number: usize) -> Inventory {
+    let mut inventory = inventory.clone();
+    inventory.cards[number].health = CardHealth::Unhealthy { reason: "XID 79".to_owned() };
+    inventory
+}
+
+/// Books in which each claim is held by a pod of its own, on the card of its number.
+fn held(claims: &[(usize, Claim, Totals)]) -> Book {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut ledger, _) = Ledger::open(directory.path()).expect("an empty ledger");
+    for (at, (number, claim, counted)) in claims.iter().enumerate() {
+        let name = format!("p{at}");
+        let pod = PodRef { uid: format!("u{at}"), namespace: "ns".to_owned(), name };
+        let container = ContainerClaim {
+            name: "main".to_owned(),
+            kind: ContainerKind::App,
+            claim: Some(*claim),
+            counted: *counted,
+        };
+        let slot = u32::try_from(at).expect("few");
+        let part = Part { card: card(*number), slot: Some(slot), lost: None, share: claim.share_on(CARD) };
+        let nonce: Nonce = format!("{at:032x}").parse().expect("a nonce");
+        let holding = Holding { nonce, parts: vec![part], origin: Origin::Allocated };
+        ledger.allocate(&pod, &[container], "main", holding).expect("booked");
+    }
+    ledger.book().clone()
+}
+
+fn view(inventory: Inventory, book: Book) -> View {
+    View { revision: 7, book, inventory: Arc::new(inventory), registered: true, ..View::default() }
+}
+
+fn claim(memory: MemoryAmount, cores: u32) -> Claim {
+    Claim { cards: 1, memory, cores: Cores::new(cores) }
+}
+
+fn mib(amount: u64) -> MemoryAmount {
+    MemoryAmount::Absolute(Memory::mib(amount))
+}
+
+#[test]
+fn a_share_in_one_form_comes_out_of_what_is_free_in_the_others() {
+    let (absolute, percent) = (claim(mib(20_000), 0), claim(MemoryAmount::Percent(50), 30));
+    let book = held(&[(0, absolute, absolute.totals()), (0, percent, percent.totals())]);
+    let offered = Amounts::of(&view(inventory(1), book), WHOLE);
+    // 20 000 and 40 000 MiB are held, so 20 000 MiB, which are 25 %, are free.
+    assert_eq!(offered, Amounts { memory: 40_000, percent: 75, cores: 100 });
+}
+
+#[test]
+fn whole_cards_offer_nothing_and_sick_ones_what_they_hold() {
+    let (whole, part) = (Claim::whole(1), claim(mib(8000), 10));
+    let plain = Totals { count: 1, ..Totals::default() };
+    let book = held(&[(0, whole, plain), (1, part, part.totals())]);
+    let offered = Amounts::of(&view(sick(&inventory(3), 1), book), WHOLE);
+    assert_eq!(offered, Amounts { memory: 88_000, percent: 100, cores: 110 });
+}
+
+#[test]
+fn a_scale_stretches_what_is_free() {
+    let offered = Amounts::of(&view(inventory(2), Book::default()), Scales { memory: 150, cores: 200 });
+    assert_eq!(offered, Amounts { memory: 240_000, percent: 300, cores: 400 });
+}
+
+proptest! {
+    /// Whatever scheduler and kubelet may still take in one form, beyond what they count already, a card has.
+    #[test]
+    fn no_form_offers_more_than_is_free(
+        claims in prop::collection::vec((0..3usize, 1..40_000u64, 1..60u32, 0..50u32, any::<bool>()), 0..6),
+    ) {
+        let claims: Vec<(usize, Claim, Totals)> = claims.into_iter().map(|(card, memory, percent, cores, form)| {
+            let claim = claim(if form { mib(memory) } else { MemoryAmount::Percent(percent) }, cores);
+            (card, claim, claim.totals())
+        }).collect();
+        let view = view(inventory(3), held(&claims));
+        let offered = Amounts::of(&view, WHOLE);
+        let counted = |of: fn(&Totals) -> u64| claims.iter().map(|(_, _, counted)| of(counted)).sum::<u64>();
+        let left = |number| {
+            let held = view.book.held(&card(number), None);
+            (CARD.saturating_sub(held.memory).as_mib(), u64::from(Cores::FULL.saturating_sub(held.cores).units()))
+        };
+        let free = (0..3).map(left).fold((0, 0), |sum, (memory, cores)| (sum.0 + memory, sum.1 + cores));
+        prop_assert_eq!(offered.memory - counted(|counted| counted.memory), free.0);
+        prop_assert_eq!(offered.cores - counted(|counted| counted.cores), free.1);
+        prop_assert!((offered.percent - counted(|counted| counted.percent)) * CARD.as_mib() <= free.0 * 100);
+    }
+}
+
+fn facts() -> NodeFacts {
+    NodeFacts {
+        amounts: [("nvidia.com/gpumem".to_owned(), 80_000)].into(),
+        labels: [("nvidia.com/gpu.count".to_owned(), "8".to_owned())].into(),
+        generation: 3,
+    }
+}
+
+fn node(capacity: &str, annotations: &[(&str, &str)], labels: &[(&str, &str)]) -> NodeView {
+    let texts = |pairs: &[(&str, &str)]| {
+        Some(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
+    };
+    let mut node = NodeView::default();
+    (node.metadata.annotations, node.metadata.labels) = (texts(annotations), texts(labels));
+    let amounts = BTreeMap::from([("nvidia.com/gpumem".to_owned(), capacity.to_owned())]);
+    node.status = NodeStatusView { capacity: amounts.clone(), allocatable: amounts };
+    node
+}
+
+const OURS: [(&str, &str); 2] = [("divvy.dev/generation", "3"), ("divvy.dev/labels", "nvidia.com/gpu.count")];
+
+#[test]
+fn a_node_that_says_it_all_is_left_alone() {
+    let labels = [("nvidia.com/gpu.count", "8")];
+    assert_eq!(facts().patch(&node("80000", &OURS, &labels)), None);
+    assert_eq!(facts().patch(&node("80k", &OURS, &labels)), None, "as the API server prints it");
+}
+
+#[test]
+fn amounts_taken_away_by_hand_come_back() {
+    let amounts = json!({ "nvidia.com/gpumem": "80000" });
+    let patch = facts().patch(&node("0", &OURS, &[("nvidia.com/gpu.count", "8")]));
+    assert_eq!(patch, Some(json!({ "status": { "capacity": amounts, "allocatable": amounts } })));
+}
+
+#[test]
+fn labels_of_others_are_never_ours() {
+    let said = |annotations: &[(&str, &str)], labels: &[(&str, &str)]| {
+        facts().patch(&node("80000", annotations, labels)).map(|patch| patch["metadata"]["labels"].clone())
+    };
+    assert_eq!(said(&[], &[]), Some(json!({ "nvidia.com/gpu.count": "8" })));
+    assert_eq!(said(&OURS, &[("nvidia.com/gpu.count", "7")]), Some(json!({ "nvidia.com/gpu.count": "8" })), "healed");
+    let foreign = said(&[("divvy.dev/generation", "3")], &[("nvidia.com/gpu.count", "7")]);
+    assert_eq!(foreign, None, "written by another before us");
+    let gone = said(
+        &[("divvy.dev/generation", "3"), ("divvy.dev/labels", "nvidia.com/gpu.count,nvidia.com/gpu.product")],
+        &[("nvidia.com/gpu.count", "8"), ("nvidia.com/gpu.product", "T4")],
+    );
+    assert_eq!(gone, Some(json!({ "nvidia.com/gpu.product": null })), "no longer true");
+    let discovered = [("nvidia.com/gpu.count", "7"), ("nvidia.com/gfd.timestamp", "1")];
+    assert_eq!(said(&OURS, &discovered), Some(json!(null)), "GPU feature discovery owns the names");
+}
+
+#[test]
+fn a_node_is_labelled_by_what_is_true_of_all_its_cards() {
+    let mut inventory = inventory(2);
+    insta::assert_json_snapshot!(labels::labels(&inventory, 32), @r#"
+    {
+      "nvidia.com/cuda.driver-version.full": "580.95.05",
+      "nvidia.com/cuda.driver-version.major": "580",
+      "nvidia.com/cuda.driver-version.minor": "95",
+      "nvidia.com/cuda.driver-version.revision": "05",
+      "nvidia.com/cuda.runtime-version.full": "13.0",
+      "nvidia.com/cuda.runtime-version.major": "13",
+      "nvidia.com/cuda.runtime-version.minor": "0",
+      "nvidia.com/gpu.count": "2",
+      "nvidia.com/gpu.memory": "80000",
+      "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+      "nvidia.com/gpu.replicas": "32"
+    }
+    "#);
+    inventory.cards[1].model = "NVIDIA A100".to_owned();
+    assert!(!labels::labels(&inventory, 32).contains_key("nvidia.com/gpu.product"));
+    assert!(labels::labels(&Inventory::default(), 32).is_empty());
+}
+
+#[test]
+fn the_status_of_a_node() {
+    let part = claim(mib(8192), 10);
+    let view = view(sick(&inventory(2), 1), held(&[(0, part, part.totals())]));
+    let then = Timestamp::from_second(1_790_000_000).expect("a time");
+    let first = status::status(&view, WHOLE, Tier::Accounting, None, then);
+    insta::assert_json_snapshot!(first);
+    let later = Timestamp::from_second(1_790_000_060).expect("a time");
+    let second = status::status(&view, WHOLE, Tier::Accounting, Some(&first), later);
+    assert_eq!(first, second, "what hasn't changed keeps its time, and is not written again");
+    let draining = View { draining: true, ..view };
+    let third = status::status(&draining, WHOLE, Tier::Accounting, Some(&first), later);
+    let times: Vec<i64> = third.conditions.iter().map(|c| c.last_transition_time.0.as_second()).collect();
+    assert_eq!(times, [1_790_000_000, 1_790_000_000, 1_790_000_060], "of the condition that has changed");
+}
+
+#[test]
+fn events_tell_what_has_changed_once() {
+    let (well, part) = (inventory(2), claim(mib(8192), 10));
+    let book = held(&[(1, part, part.totals())]);
+    let before = view(well.clone(), book.clone());
+    let after = view(sick(&well, 1), book.clone());
+    let notes = |before: &View, after: &View| between(before, after).into_iter().map(|h| h.note).collect::<Vec<_>>();
+    assert_eq!(notes(&before, &after), ["card GPU-1 takes no new pods: XID 79; pods that hold shares of it: 1"]);
+    assert_eq!(notes(&after, &after), Vec::<String>::new());
+    assert_eq!(notes(&after, &before), ["card GPU-1 takes pods again"]);
+    let pod = PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "half".to_owned() };
+    let unasked = View { unasked: vec![pod.clone()], ..before.clone() };
+    let happening = between(&before, &unasked);
+    assert_eq!((happening[0].pod.as_ref(), happening[0].reason), (Some(&pod), "NoCardAsked"));
+}
+
+#[test]
+fn a_pods_annotation_changes_with_its_own_entry_alone() {
+    let part = claim(mib(8192), 10);
+    let text = |book: &Book| {
+        let view = view(inventory(2), book.clone());
+        let texts: Vec<String> = cards::annotations(&view, Tier::Accounting).map(|(_, text)| text).collect();
+        texts
+    };
+    let (alone, joined) =
+        (held(&[(0, part, part.totals())]), held(&[(0, part, part.totals()), (1, part, part.totals())]));
+    assert_eq!(text(&alone)[0], text(&joined)[0]);
+    insta::assert_snapshot!(text(&alone)[0], @r#"{"version":"v1","ledgerRevision":1000001,"tier":"accounting","containers":{"main":[{"uuid":"GPU-0","memoryMi":8192,"cores":10}]}}"#);
+}

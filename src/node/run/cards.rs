@@ -1,0 +1,82 @@
+//! Takes the cards from the inventory to those who decide, deliver and advertise, and registers once they are known.
+
+use std::sync::Arc;
+
+use divvy_proto::deviceplugin as api;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::delivery::DeliveredCard;
+use crate::inventory::Inventory;
+use crate::kubelet::advertise;
+use crate::kubelet::plugin::{SharedAllocator, lock};
+use crate::kubelet::registration::Registrar;
+use crate::observer;
+
+/// Hands every change of the inventory to whoever decides and to whoever advertises.
+pub(super) async fn follow(
+    mut inventory: watch::Receiver<Arc<Inventory>>,
+    advertiser: Advertiser,
+    stop: CancellationToken,
+) {
+    let delivery = Arc::clone(lock(&advertiser.allocator).delivery());
+    let mut known = None;
+    loop {
+        let seen = Arc::clone(&inventory.borrow_and_update());
+        lock(&advertiser.allocator).set_inventory(Arc::clone(&seen));
+        // Looks for the driver's files: too much to do with the allocator locked.
+        if let Err(error) = delivery.publish_cards(&delivered(&seen)) {
+            warn!("{error}");
+        }
+        let strategies = delivery.strategies();
+        if known.as_ref() != Some(&strategies) {
+            info!(active = ?strategies.active, bypassable = strategies.bypassable, "cards are delivered: {}", strategies.reason);
+            known = Some(strategies);
+        }
+        advertiser.update();
+        tokio::select! {
+            changed = inventory.changed() => if changed.is_err() { return },
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+fn delivered(inventory: &Inventory) -> Vec<DeliveredCard> {
+    inventory.cards.iter().map(|card| DeliveredCard { id: card.id.clone(), minor: card.minor }).collect()
+}
+
+/// Registers once the cards are known and the books agree with the kubelet, not before: nothing is promised on a guess.
+pub(super) async fn register(
+    registrar: Registrar,
+    mut inventory: watch::Receiver<Arc<Inventory>>,
+    advertiser: Advertiser,
+    stop: CancellationToken,
+) {
+    tokio::select! {
+        known = inventory.wait_for(|inventory| inventory.driver.is_some()) => if known.is_err() { return },
+        () = stop.cancelled() => return,
+    }
+    observer::recover(&registrar.parts, &stop).await;
+    // What was restored may hold slots of cards that don't answer.
+    advertiser.update();
+    registrar.run(stop).await;
+}
+
+/// Tells the sessions with the kubelet which slots there are.
+#[derive(Clone)]
+pub(super) struct Advertiser {
+    pub(super) allocator: SharedAllocator,
+    pub(super) slots_per_card: u32,
+    pub(super) devices: watch::Sender<Arc<Vec<api::Device>>>,
+}
+
+impl Advertiser {
+    fn update(&self) {
+        let list = {
+            let allocator = lock(&self.allocator);
+            advertise::devices(allocator.inventory(), allocator.ledger().book(), self.slots_per_card)
+        };
+        self.devices.send_if_modified(|known| (**known != list).then(|| *known = Arc::new(list)).is_some());
+    }
+}

@@ -1,0 +1,79 @@
+//! What each part is told of the configuration.
+
+use anyhow::Context as _;
+use divvy_placement::Policy;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tracing::info;
+
+use crate::allocation::AllocationSettings;
+use crate::config::Config;
+use crate::inventory::{HealthOptions, InventoryOptions};
+use crate::kubelet::client::KubeletEndpoint;
+use crate::kubelet::tls::Trust;
+use crate::publish::PublishSettings;
+use crate::publish::amounts::Scales;
+
+/// Where a pod finds the authorities of its cluster, which have signed the kubelet's certificate if it has `serverTLSBootstrap`.
+const CLUSTER_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+
+pub(super) fn allocation(config: &Config) -> AllocationSettings {
+    AllocationSettings {
+        node_name: config.node_name.as_str().to_owned(),
+        names: config.resource_names(),
+        defaults: config.claim_defaults(),
+        slots_per_card: config.slots_per_card.get(),
+        memory_scale: config.memory_scale.percent(),
+        cores_scale: config.cores_scale.percent(),
+        policy: Policy { name: config.card_policy, seed: config.policy_seed.get().into(), ..Policy::default() },
+        tier: config.tier.get(),
+    }
+}
+
+pub(super) fn kubelet(config: &Config) -> KubeletEndpoint {
+    let trust = match (&config.kubelet_certificate, &config.kubelet_ca) {
+        (Some(certificate), _) => Trust::Pinned(certificate.to_path_buf()),
+        (None, Some(authorities)) => Trust::Authorities(authorities.to_path_buf()),
+        (None, None) => Trust::Authorities(CLUSTER_CA.into()),
+    };
+    KubeletEndpoint {
+        url: config.kubelet_url.as_str().to_owned(),
+        token_file: config.kubelet_token_file.to_path_buf(),
+        trust,
+        timeout: config.kubelet_timeout.get(),
+    }
+}
+
+pub(super) fn inventory(config: &Config) -> InventoryOptions {
+    let ignored_xids = config.ignored_xids.0.iter().map(|xid| xid.get().into()).collect();
+    InventoryOptions {
+        nvml_library: config.nvml_library.clone(),
+        sysfs_root: config.sysfs_root.to_path_buf(),
+        probe_interval: config.probe_interval.get(),
+        probe_timeout: config.probe_timeout.get(),
+        health: HealthOptions { ignored_xids, recover_after: config.recover_after.get() },
+    }
+}
+
+pub(super) fn publish(config: &Config) -> PublishSettings {
+    PublishSettings {
+        node_name: config.node_name.as_str().to_owned(),
+        names: config.resource_names(),
+        scales: Scales { memory: config.memory_scale.percent(), cores: config.cores_scale.percent() },
+        tier: config.tier.get(),
+        slots_per_card: config.slots_per_card.get(),
+    }
+}
+
+/// The API server: of the kubeconfig, or of the cluster that runs this pod; `None` outside of any.
+pub(super) async fn client(config: &Config) -> anyhow::Result<Option<kube::Client>> {
+    let cluster = if let Some(path) = &config.kubeconfig {
+        let file = Kubeconfig::read_from(&**path).with_context(|| format!("kubeconfig {}", path.display()))?;
+        kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
+    } else if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+        kube::Config::incluster()?
+    } else {
+        info!("neither in a cluster nor given a kubeconfig: nothing is published");
+        return Ok(None);
+    };
+    Ok(Some(kube::Client::try_from(cluster)?))
+}
