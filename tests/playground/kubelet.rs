@@ -25,7 +25,7 @@ mod core;
 pub mod devices;
 mod faults;
 mod fit;
-mod pki;
+pub(crate) mod pki;
 mod plugin;
 mod pod_resources;
 mod pods;

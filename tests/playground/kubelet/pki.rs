@@ -1,4 +1,4 @@
-//! The kubelet's serving certificate and the token that its clients present, as files.
+//! Certificates; those of a kubelet and the token that its clients present as files.
 
 use std::fs;
 use std::path::Path;
@@ -19,6 +19,9 @@ pub enum Serving {
     SelfSigned,
 }
 
+/// A certificate that signs others.
+pub(crate) type Authority = CertifiedIssuer<'static, KeyPair>;
+
 /// Names of the files.
 pub(crate) const CA: &str = "ca.crt";
 pub(crate) const CERTIFICATE: &str = "kubelet.crt";
@@ -26,14 +29,9 @@ pub(crate) const TOKEN: &str = "token";
 
 /// Makes a certificate, writes the files into `directory` and returns what serves it.
 pub(crate) fn create(directory: &Path, node_name: &str, serving: Serving, token: &str) -> anyhow::Result<TlsAcceptor> {
-    let mut ca = CertificateParams::default();
-    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    ca.distinguished_name.push(DnType::CommonName, "cluster-ca");
-    let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?;
-    let mut params = CertificateParams::new([node_name, "localhost", "127.0.0.1"].map(String::from))?;
-    params.distinguished_name.push(DnType::CommonName, format!("system:node:{node_name}"));
-    let key = KeyPair::generate()?;
+    let ca = authority("cluster-ca")?;
+    let user = format!("system:node:{node_name}");
+    let (params, key) = (certificate(&user, &[node_name, "localhost", "127.0.0.1"])?, KeyPair::generate()?);
     let certificate = match serving {
         Serving::ByCa => params.signed_by(&key, &ca)?,
         Serving::SelfSigned => params.self_signed(&key)?,
@@ -42,6 +40,27 @@ pub(crate) fn create(directory: &Path, node_name: &str, serving: Serving, token:
         fs::write(directory.join(name), text).with_context(|| format!("writing {name}"))?;
     }
     acceptor(certificate.der().clone(), &key)
+}
+
+/// A new certificate authority.
+pub(crate) fn authority(name: &str) -> anyhow::Result<Authority> {
+    let mut ca = CertificateParams::default();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    ca.distinguished_name.push(DnType::CommonName, name);
+    Ok(CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?)
+}
+
+/// What serves a new certificate of `authority` for these hosts.
+pub(crate) fn signed(authority: &Authority, name: &str, hosts: &[&str]) -> anyhow::Result<TlsAcceptor> {
+    let key = KeyPair::generate()?;
+    acceptor(certificate(name, hosts)?.signed_by(&key, authority)?.der().clone(), &key)
+}
+
+fn certificate(name: &str, hosts: &[&str]) -> anyhow::Result<CertificateParams> {
+    let mut params = CertificateParams::new(hosts.iter().map(|&host| host.to_owned()).collect::<Vec<_>>())?;
+    params.distinguished_name.push(DnType::CommonName, name);
+    Ok(params)
 }
 
 fn acceptor(certificate: CertificateDer<'static>, key: &KeyPair) -> anyhow::Result<TlsAcceptor> {
