@@ -8,6 +8,7 @@
 //!
 //! Nothing here asks a daemon what it thinks it gave: `outside` reads what the kubelet was told and what containers got.
 
+pub mod apiserver;
 pub mod args;
 pub mod arrivals;
 pub mod binaries;

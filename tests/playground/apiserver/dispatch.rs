@@ -1,0 +1,294 @@
+//! From a request to its outcome.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::core::State;
+use super::discovery;
+use super::kinds;
+use super::log::Request;
+use super::object::{self, Object, text};
+use super::patch::{self, Format};
+use super::remove::{self, DeleteOptions};
+use super::resource::Resource;
+use super::route::{Params, Route};
+use super::selector::Selector;
+use super::status::{self, Answer, Refusal};
+use super::store::{Key, Store};
+use super::table::{Form, Page};
+use super::watch::Watch;
+use super::write::{self, Target, Writer};
+
+/// A request, read to its end.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) query: String,
+    /// Headers, empty where there is none.
+    pub(crate) token: String,
+    pub(crate) accept: String,
+    pub(crate) content_type: String,
+    pub(crate) user_agent: String,
+    pub(crate) body: Vec<u8>,
+}
+
+/// What is answered.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Json(StatusCode, Value),
+    Text(StatusCode, &'static str),
+    Watch(Box<Watch>),
+}
+
+/// How long a watch lasts that no client limits, and the longest there is.
+const WATCH: Duration = Duration::from_secs(1800);
+const NOT_FOUND: Outcome = Outcome::Text(StatusCode::NOT_FOUND, "404 page not found\n");
+
+// === impl Outcome ===
+
+impl Outcome {
+    fn ok(body: Value) -> Self {
+        Self::Json(StatusCode::OK, body)
+    }
+
+    fn code(&self) -> u16 {
+        match self {
+            Self::Json(code, _) | Self::Text(code, _) => code.as_u16(),
+            Self::Watch(_) => StatusCode::OK.as_u16(),
+        }
+    }
+}
+
+/// Answers a request and writes it into the log.
+pub(crate) fn dispatch(state: &mut State, asked: &Asked) -> Outcome {
+    let params = Params::parse(&asked.query);
+    let route = Route::parse(&asked.path, &state.store.resources);
+    let verb = route.verb(&asked.method, &params);
+    let user = state.tokens.get(&asked.token).cloned();
+    let outcome = match (&user, state.fault(verb, &asked.path)) {
+        (None, _) => Err(Refusal::unauthorized()),
+        (Some(_), Some(code)) => Err(Refusal::injected(code)),
+        (Some(_), None) => answer(&mut state.store, asked, &route, verb, &params),
+    };
+    let outcome = outcome.unwrap_or_else(|refusal| Outcome::Json(refusal.code, refusal.to_json()));
+    let (resource, subresource) = match &route {
+        Route::Resource(target) => (target.resource.qualified(), target.subresource.clone()),
+        Route::Root(_) | Route::Nowhere => Default::default(),
+    };
+    let (user, path, code) = (user.unwrap_or_default(), asked.path.clone(), outcome.code());
+    state.log.push(Request { verb: verb.to_owned(), path, user, resource, subresource, code });
+    outcome
+}
+
+fn answer(store: &mut Store, asked: &Asked, route: &Route, verb: &str, params: &Params) -> Answer<Outcome> {
+    let target = match route {
+        Route::Nowhere => return Ok(NOT_FOUND),
+        Route::Root(_) if asked.method != Method::GET => return Err(Refusal::no_method()),
+        Route::Root(path) => return Ok(root(path, store)),
+        Route::Resource(target) => target,
+    };
+    let form = Form::accepted(&asked.accept, params.get("includeObject"))?;
+    let itself = target.subresource.is_empty();
+    let writer = asked.writer(params);
+    let resource = &target.resource;
+    match verb {
+        "get" if itself || target.subresource == "status" => Ok(Outcome::ok(form.one(resource, target.live(store)?))),
+        "list" => list(store, target, params, form),
+        "watch" => watch(store, target, params, form),
+        "create" if !itself => post(store, target, &asked.json()?, &writer),
+        "create" if target.name.is_empty() => {
+            let object = write::create(store, target, &asked.json()?, &writer)?;
+            Ok(Outcome::Json(StatusCode::CREATED, form.one(resource, &object)))
+        }
+        "update" if is_writable(target) => {
+            let body = asked.json()?;
+            let object = write::update(store, target, &writer, |_| Ok(body))?;
+            Ok(Outcome::ok(form.one(resource, &object)))
+        }
+        "patch" if is_writable(target) => {
+            let format = Format::of(&asked.content_type, resource.is_custom())?;
+            let (object, new) = patch::patch(store, target, format, &asked.parse()?, &writer, params.is("force"))?;
+            let code = if new { StatusCode::CREATED } else { StatusCode::OK };
+            Ok(Outcome::Json(code, form.one(resource, &object)))
+        }
+        "delete" if itself => {
+            let (object, gone) = remove::delete(store, target, &asked.delete_options(params)?)?;
+            let status = status::success(resource, &target.name, object::uid(&object));
+            Ok(Outcome::ok(if gone && resource.kind != "Pod" { status } else { form.one(resource, &object) }))
+        }
+        "deletecollection" => delete_all(store, target, params, form, &asked.delete_options(params)?),
+        _ => Err(Refusal::no_method()),
+    }
+}
+
+fn is_writable(target: &Target) -> bool {
+    !target.name.is_empty() && matches!(target.subresource.as_str(), "" | "status")
+}
+
+fn root(path: &[String], store: &Store) -> Outcome {
+    if let [health] = path
+        && matches!(health.as_str(), "healthz" | "livez" | "readyz")
+    {
+        return Outcome::Text(StatusCode::OK, "ok");
+    }
+    discovery::answer(path, &store.resources).map_or(NOT_FOUND, Outcome::ok)
+}
+
+/// The subresources that are only posted to.
+fn post(store: &mut Store, target: &Target, body: &Object, writer: &Writer) -> Answer<Outcome> {
+    match target.subresource.as_str() {
+        "binding" => {
+            write::update(store, target, writer, |pod| kinds::bind(&target.resource, pod, body))?;
+        }
+        "eviction" => {
+            let options = DeleteOptions::of(&body["deleteOptions"]);
+            let dry_run = options.dry_run || writer.dry_run;
+            remove::delete(store, target, &DeleteOptions { dry_run, ..options })?;
+        }
+        _ => return Err(Refusal::no_method()),
+    }
+    let done = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
+    Ok(Outcome::Json(StatusCode::CREATED, done))
+}
+
+fn select(target: &Target, params: &Params) -> Answer<Selector> {
+    let mut fields = params.get("fieldSelector").to_owned();
+    if !target.name.is_empty() {
+        fields = format!("{fields},metadata.name={}", target.name);
+    }
+    Selector::parse(&target.resource, params.get("labelSelector"), &fields)
+}
+
+fn namespace(target: &Target) -> Option<&str> {
+    Some(target.namespace.as_str()).filter(|namespace| !namespace.is_empty())
+}
+
+fn list(store: &Store, target: &Target, params: &Params, form: Form) -> Answer<Outcome> {
+    let (resource, selector) = (&target.resource, select(target, params)?);
+    let (token, version) = (params.get("continue"), params.number("resourceVersion").unwrap_or_default());
+    let exact = params.get("resourceVersionMatch") == "Exact";
+    let (revision, after) = match parse_token(resource, token) {
+        Some((revision, after)) => (revision, Some(after)),
+        None if !token.is_empty() => return Err(Refusal::bad_request("continue key is not valid")),
+        None if exact => (version, None),
+        None => (store.revision, None),
+    };
+    let objects = store.list_at(revision, resource, namespace(target)).map_err(|_forgotten| {
+        Refusal::expired(
+            "The provided continue parameter is too old to display a consistent list result. You must start a new list \
+             without the continue parameter.",
+        )
+    })?;
+    let mut selected = objects
+        .iter()
+        .filter(|(key, object)| after.as_ref().is_none_or(|after| *key > after) && selector.takes(object));
+    let limit = params.number("limit").filter(|limit| *limit > 0).unwrap_or(usize::MAX);
+    let page: Vec<_> = selected.by_ref().take(limit).collect();
+    let remaining = selected.count();
+    let last = page.last().filter(|_| remaining > 0).map(|(key, _)| *key);
+    let next = last.map(|key| format!("{revision}:{}/{}", key.namespace, key.name)).unwrap_or_default();
+    let objects: Vec<&Object> = page.into_iter().map(|(_, object)| &**object).collect();
+    Ok(Outcome::ok(form.list(resource, &objects, &Page { revision, next, remaining })))
+}
+
+/// The revision that the first page showed, and the last object of the page before.
+fn parse_token(resource: &Resource, token: &str) -> Option<(u64, Key)> {
+    let (revision, last) = token.split_once(':')?;
+    let (namespace, name) = last.split_once('/')?;
+    Some((revision.parse().ok()?, Key::new(resource, namespace, name)))
+}
+
+fn watch(store: &Store, target: &Target, params: &Params, form: Form) -> Answer<Outcome> {
+    let (resource, selector) = (Arc::clone(&target.resource), select(target, params)?);
+    let version = params.get("resourceVersion");
+    let listed = params.is("sendInitialEvents");
+    let from_now = listed || matches!(version, "" | "0");
+    let seen = if from_now { store.revision } else { version.parse().map_err(|_error| invalid_version(version))? };
+    let wants_initial = listed || (from_now && params.get("sendInitialEvents").is_empty());
+    let initial = wants_initial.then(|| store.list(&resource, namespace(target))).into_iter().flatten();
+    let initial = initial.map(|(_, object)| object).filter(|object| selector.takes(object)).collect();
+    let timeout = params.number("timeoutSeconds").filter(|seconds| *seconds > 0).map_or(WATCH, Duration::from_secs);
+    Ok(Outcome::Watch(Box::new(Watch {
+        resource,
+        namespace: namespace(target).map(String::from),
+        selector,
+        form,
+        seen,
+        initial,
+        marks_initial: listed,
+        bookmarks: params.is("allowWatchBookmarks"),
+        timeout: timeout.min(WATCH),
+    })))
+}
+
+fn invalid_version(version: &str) -> Refusal {
+    Refusal::bad_request(format!("Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax"))
+}
+
+fn delete_all(
+    store: &mut Store,
+    target: &Target,
+    params: &Params,
+    form: Form,
+    options: &DeleteOptions,
+) -> Answer<Outcome> {
+    let selector = select(target, params)?;
+    let mut objects = store.list(&target.resource, namespace(target));
+    objects.retain(|_, object| selector.takes(object));
+    for key in objects.keys() {
+        let one = Target { namespace: key.namespace.clone(), name: key.name.clone(), ..target.clone() };
+        // One that went along with another of them is gone already.
+        if one.live(store).is_ok() {
+            remove::delete(store, &one, options)?;
+        }
+    }
+    let page = Page { revision: store.revision, ..Page::default() };
+    let objects: Vec<&Object> = objects.values().map(|object| &**object).collect();
+    Ok(Outcome::ok(form.list(&target.resource, &objects, &page)))
+}
+
+// === impl Asked ===
+
+impl Asked {
+    fn writer(&self, params: &Params) -> Writer {
+        let named = params.get("fieldManager");
+        let applies = self.content_type.starts_with("application/apply-patch");
+        // Without a name it is the client program's, up to its version; only an apply must have one.
+        let program = self.user_agent.split('/').next().filter(|program| !program.is_empty()).unwrap_or("unknown");
+        let manager = if named.is_empty() && !applies { program } else { named };
+        Writer { manager: manager.to_owned(), dry_run: params.get("dryRun") == "All", recorded: false }
+    }
+
+    fn json(&self) -> Answer<Value> {
+        let media = self.content_type.split(';').next().unwrap_or_default().trim();
+        if matches!(media, "" | "application/json") {
+            self.parse()
+        } else {
+            Err(Refusal::media_type("application/json"))
+        }
+    }
+
+    fn parse(&self) -> Answer<Value> {
+        serde_json::from_slice(&self.body)
+            .map_err(|error| Refusal::bad_request(format!("couldn't get version/kind; json parse error: {error}")))
+    }
+
+    /// From the body and the query; the query counts where both say something.
+    fn delete_options(&self, params: &Params) -> Answer<DeleteOptions> {
+        let body = if self.body.is_empty() { Value::Null } else { self.json()? };
+        let kind = text(&body, "/kind");
+        if !matches!(kind, "" | "DeleteOptions") {
+            return Err(Refusal::bad_request(format!("expected DeleteOptions, not {kind}")));
+        }
+        let options = DeleteOptions::of(&body);
+        let grace = params.number("gracePeriodSeconds").or(options.grace);
+        Ok(DeleteOptions { grace, dry_run: options.dry_run || params.get("dryRun") == "All", ..options })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! The four kinds of patch.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::fields::{self, Entry};
+use super::object::{self, Object, items, metadata};
+use super::shape::Shape;
+use super::status::{Answer, Fault, Refusal};
+use super::store::Store;
+use super::strategic;
+use super::write::{self, Target, Writer};
+
+/// What a patch is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// RFC 6902.
+    Json,
+    /// RFC 7396.
+    Merge,
+    /// Kubernetes' own: lists merge by keys.
+    Strategic,
+    /// Server-side apply.
+    Apply,
+}
+
+/// The formats by their media types.
+const FORMATS: &[(&str, Format)] = &[
+    ("application/json-patch+json", Format::Json),
+    ("application/merge-patch+json", Format::Merge),
+    ("application/strategic-merge-patch+json", Format::Strategic),
+    ("application/apply-patch+yaml", Format::Apply),
+];
+
+// === impl Format ===
+
+impl Format {
+    /// The format of a Content-Type; custom resources have no strategic merge patch.
+    pub(crate) fn of(content_type: &str, custom: bool) -> Answer<Self> {
+        let known = FORMATS.iter().filter(|(_, format)| !custom || *format != Self::Strategic);
+        let media = content_type.split(';').next().unwrap_or_default().trim();
+        known
+            .clone()
+            .find(|(name, _)| *name == media)
+            .map(|(_, format)| *format)
+            .ok_or_else(|| Refusal::media_type(&known.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")))
+    }
+}
+
+/// Patches an object and returns it as it is kept, and whether it is new.
+pub(crate) fn patch(
+    store: &mut Store,
+    target: &Target,
+    format: Format,
+    body: &Value,
+    writer: &Writer,
+    force: bool,
+) -> Answer<(Arc<Object>, bool)> {
+    if format == Format::Apply {
+        return apply(store, target, body, writer, force);
+    }
+    let resource = Arc::clone(&target.resource);
+    let changed = |live: &Object| match format {
+        Format::Json => json_patch(live, body),
+        Format::Merge => {
+            let mut object = live.clone();
+            json_patch::merge(&mut object, body);
+            Ok(object)
+        }
+        Format::Strategic | Format::Apply => Ok(strategic::merge(live.clone(), body, Shape::of(&resource))),
+    };
+    write::update(store, target, writer, changed).map(|object| (object, false))
+}
+
+fn json_patch(live: &Object, body: &Value) -> Answer<Object> {
+    let patch: json_patch::Patch = serde_json::from_value(body.clone())
+        .map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))?;
+    let mut object = live.clone();
+    json_patch::patch(&mut object, &patch).map_err(|error| Refusal::unprocessable(&error.to_string()))?;
+    Ok(object)
+}
+
+fn apply(
+    store: &mut Store,
+    target: &Target,
+    body: &Value,
+    writer: &Writer,
+    force: bool,
+) -> Answer<(Arc<Object>, bool)> {
+    let resource = Arc::clone(&target.resource);
+    if writer.manager.is_empty() {
+        let fault = Fault::required("fieldManager", "is required for apply patch");
+        return Err(Refusal::invalid_options("PatchOptions", &fault));
+    }
+    if !items(body, "/metadata/managedFields").is_empty() {
+        return Err(Refusal::bad_request("metadata.managedFields must be nil"));
+    }
+    let mut config = body.clone();
+    if resource.has("status") && target.subresource.is_empty() {
+        object::map(&mut config).remove("status");
+    } else if target.subresource == "status" {
+        object::map(&mut config)
+            .retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+    }
+    metadata(&mut config).entry("name").or_insert_with(|| target.name.as_str().into());
+    let entry = Entry::new(&writer.manager, "Apply", &target.subresource, body);
+    let merge = |live: &Object| {
+        fields::apply(live, &config, Shape::of(&resource), entry.clone(), force).map_err(Refusal::apply_conflict)
+    };
+    let recorded = Writer { recorded: true, ..writer.clone() };
+    if target.live(store).is_ok() || !target.subresource.is_empty() {
+        return write::update(store, target, &recorded, merge).map(|object| (object, false));
+    }
+    let object = merge(&json!({}))?;
+    write::create(store, target, &object, &recorded).map(|object| (object, true))
+}

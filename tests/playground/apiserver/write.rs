@@ -1,0 +1,257 @@
+//! Creating and changing objects: what every write has in common.
+
+use std::sync::Arc;
+
+use rand::seq::IndexedRandom as _;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::fields::{self, Entry};
+use super::kinds;
+use super::object::{self, Object, copy, items, metadata, text};
+use super::remove;
+use super::resource::Resource;
+use super::shape::Shape;
+use super::status::{Answer, Fault, Refusal};
+use super::store::{Key, Store};
+
+/// What a request is about.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) resource: Arc<Resource>,
+    /// Empty for all namespaces, and for what belongs to the cluster.
+    pub(crate) namespace: String,
+    /// Empty for all objects.
+    pub(crate) name: String,
+    /// Empty for the object itself.
+    pub(crate) subresource: String,
+}
+
+/// Who writes, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Writer {
+    /// The field manager.
+    pub(crate) manager: String,
+    /// Answer as if, and keep nothing.
+    pub(crate) dry_run: bool,
+    /// The object says already who owns its fields.
+    pub(crate) recorded: bool,
+}
+
+// === impl Target ===
+
+impl Target {
+    pub(crate) fn key(&self) -> Key {
+        Key::new(&self.resource, &self.namespace, &self.name)
+    }
+
+    pub(crate) fn live<'a>(&self, store: &'a Store) -> Answer<&'a Arc<Object>> {
+        store.get(&self.key()).ok_or_else(|| Refusal::not_found(&self.resource, &self.name))
+    }
+}
+
+/// Creates an object and returns it as it is kept.
+pub(crate) fn create(store: &mut Store, target: &Target, shown: &Object, writer: &Writer) -> Answer<Arc<Object>> {
+    let resource = &target.resource;
+    check_version(resource, shown)?;
+    let mut object = resource.keep(shown);
+    let namespace = settle_namespace(store, target, &mut object)?;
+    let name = settle_name(resource, &mut object)?;
+    let key = Key::new(resource, &namespace, &name);
+    if store.get(&key).is_some() {
+        return Err(Refusal::already_exists(resource, &name));
+    }
+    let own = metadata(&mut object);
+    for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        own.remove(field);
+    }
+    own.insert("uid".to_owned(), Uuid::new_v4().to_string().into());
+    own.insert("creationTimestamp".to_owned(), object::now().into());
+    if resource.generations {
+        own.insert("generation".to_owned(), 1.into());
+    }
+    kinds::prepare(resource, &mut object);
+    if !writer.recorded {
+        let entry = Entry::new(&writer.manager, "Update", "", shown);
+        metadata(&mut object).remove("managedFields");
+        fields::record(&Value::Null, &mut object, Shape::of(resource), entry);
+    }
+    Ok(if writer.dry_run { Arc::new(object) } else { store.put(key, object) })
+}
+
+/// Replaces an object by what `change` makes of it, and returns it as it is kept.
+pub(crate) fn update(
+    store: &mut Store,
+    target: &Target,
+    writer: &Writer,
+    change: impl FnOnce(&Object) -> Answer<Object>,
+) -> Answer<Arc<Object>> {
+    let resource = &target.resource;
+    let live = Arc::clone(target.live(store)?);
+    let shown = change(&resource.show(&live))?;
+    check_version(resource, &shown)?;
+    let mut object = resource.keep(&shown);
+    check_same(target, &live, &object)?;
+    object::keep_identity(&mut object, &live);
+    match target.subresource.as_str() {
+        "status" => kinds::restrict_to_status(resource, &live, &mut object),
+        "" if resource.has("status") => copy(object::map(&mut object), Some(&live), "status"),
+        _ => {}
+    }
+    if target.subresource.is_empty() {
+        kinds::revise(resource, &live, &mut object)?;
+    } else {
+        super::quantity::canonicalize(&mut object);
+    }
+    if resource.generations && wanted(&live) != wanted(&object) {
+        let generation = live.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
+        metadata(&mut object).insert("generation".to_owned(), (generation + 1).into());
+    }
+    copy(metadata(&mut object), live.get("metadata"), "resourceVersion");
+    if !writer.recorded {
+        let entry = Entry::new(&writer.manager, "Update", &target.subresource, &shown);
+        fields::record(&live, &mut object, Shape::of(resource), entry);
+    }
+    if object == *live {
+        return Ok(live);
+    }
+    if writer.dry_run {
+        return Ok(Arc::new(object));
+    }
+    let done = remove::is_done(&object);
+    let written = store.put(target.key(), object);
+    if done {
+        remove::drop_now(store, &target.key());
+    }
+    Ok(written)
+}
+
+/// Changes an object and its status at once, as no client can.
+pub(crate) fn overwrite(store: &mut Store, target: &Target, change: impl FnOnce(&mut Object)) -> Answer<Arc<Object>> {
+    let live = Arc::clone(target.live(store)?);
+    let mut shown = target.resource.show(&live);
+    change(&mut shown);
+    let mut object = target.resource.keep(&shown);
+    object::keep_identity(&mut object, &live);
+    Ok(store.put(target.key(), object))
+}
+
+/// What a generation counts: everything but metadata and status.
+fn wanted(object: &Object) -> Object {
+    let mut object = object.clone();
+    object::map(&mut object).retain(|field, _| !matches!(field.as_str(), "metadata" | "status" | "apiVersion"));
+    object
+}
+
+fn check_version(resource: &Resource, object: &Object) -> Answer<()> {
+    let (given, expected) = (text(object, "/apiVersion"), resource.api_version());
+    if !object.is_object() {
+        return Err(Refusal::bad_request("couldn't get version/kind; the body is no object"));
+    }
+    if !given.is_empty() && given != expected {
+        return Err(Refusal::bad_request(format!(
+            "the API version in the data ({given}) does not match the expected API version ({expected})"
+        )));
+    }
+    let kind = text(object, "/kind");
+    if !kind.is_empty() && kind != resource.kind {
+        let Resource { version, kind: own, group, .. } = resource;
+        let group = group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+        return Err(Refusal::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {own}: converting ({version}.{kind}) to ({group}.{own}): \
+             unknown conversion"
+        )));
+    }
+    Ok(())
+}
+
+/// The name, identity and version in the data must be those of the object that is there.
+fn check_same(target: &Target, live: &Object, object: &Object) -> Answer<()> {
+    let Target { resource, name, namespace, .. } = target;
+    let given = object::name(object);
+    if given != name {
+        return Err(Refusal::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    let given = object::namespace(object);
+    if resource.namespaced && !given.is_empty() && given != namespace {
+        return Err(wrong_namespace());
+    }
+    let (given, uid) = (object::uid(object), object::uid(live));
+    if !given.is_empty() && given != uid {
+        let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {uid}");
+        return Err(Refusal::conflict(resource, "", name, &why));
+    }
+    let given = text(object, "/metadata/resourceVersion");
+    if given.is_empty() && (resource.is_custom() || resource.kind == "Lease") {
+        let fault = Fault::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+        return Err(Refusal::invalid(resource, name, &[fault]));
+    }
+    if !given.is_empty() && given != text(live, "/metadata/resourceVersion") {
+        return Err(Refusal::modified(resource, name));
+    }
+    Ok(())
+}
+
+fn wrong_namespace() -> Refusal {
+    Refusal::bad_request("the namespace of the provided object does not match the namespace sent on the request")
+}
+
+fn settle_namespace(store: &Store, target: &Target, object: &mut Object) -> Answer<String> {
+    let resource = &target.resource;
+    if !resource.namespaced {
+        metadata(object).remove("namespace");
+        return Ok(String::new());
+    }
+    let namespace = target.namespace.clone();
+    if !matches!(object::namespace(object), "") && object::namespace(object) != namespace {
+        return Err(wrong_namespace());
+    }
+    if let Some(namespaces) = store.resources.of_kind("Namespace") {
+        let own = store.get(&Key::new(namespaces, "", &namespace));
+        let own = own.ok_or_else(|| Refusal::not_found(namespaces, &namespace))?;
+        if object::is_deleting(own) {
+            let why = "unable to create new content in namespace {namespace} because it is being terminated";
+            return Err(Refusal::forbidden(resource, object::name(object), &why.replace("{namespace}", &namespace)));
+        }
+    }
+    metadata(object).insert("namespace".to_owned(), namespace.as_str().into());
+    Ok(namespace)
+}
+
+fn settle_name(resource: &Resource, object: &mut Object) -> Answer<String> {
+    let prefix = text(object, "/metadata/generateName").to_owned();
+    let mut name = object::name(object).to_owned();
+    if name.is_empty() && prefix.is_empty() {
+        let fault = Fault::required("metadata.name", "name or generateName is required");
+        return Err(Refusal::invalid(resource, "", &[fault]));
+    }
+    if name.is_empty() {
+        // Neither vowels nor digits that look like them, so that no suffix is a word.
+        let mut rng = rand::rng();
+        let suffix =
+            (0..5).filter_map(|_| b"bcdfghjklmnpqrstvwxz2456789".choose(&mut rng)).map(|&byte| char::from(byte));
+        name = prefix.chars().chain(suffix).collect();
+        metadata(object).insert("name".to_owned(), name.as_str().into());
+    }
+    let allowed = |c: char| matches!(c, 'a'..='z' | '0'..='9' | '-' | '.');
+    let edge = |c: char| c.is_ascii_alphanumeric();
+    let sound = name.len() <= 253 && name.chars().all(allowed) && name.starts_with(edge) && name.ends_with(edge);
+    if !sound && resource.group != "rbac.authorization.k8s.io" {
+        let message = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
+            and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+            '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+        return Err(Refusal::invalid(
+            resource,
+            &name,
+            &[Fault::invalid("metadata.name", &name.as_str().into(), message)],
+        ));
+    }
+    Ok(name)
+}
+
+/// Whether an object has finalizers.
+pub(crate) fn is_held(object: &Object) -> bool {
+    !items(object, "/metadata/finalizers").is_empty()
+}
