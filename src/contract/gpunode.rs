@@ -158,9 +158,23 @@ mod tests {
 
     use super::*;
 
+    /// Above the definition, which `UPDATE_CRD=1` writes anew.
+    const HEADER: &str = "# GpuNode::crd() of src/contract/gpunode.rs, which a test compares. After a change there:\n\
+        # UPDATE_CRD=1 cargo test -p divvy-contract\n";
+
     #[test]
-    fn the_definition_that_a_cluster_is_given() {
-        insta::assert_json_snapshot!(GpuNode::crd());
+    fn a_cluster_is_given_this_definition() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/manifests/crd.yaml");
+        let definition = serde_saphyr::to_string(&GpuNode::crd()).expect("a definition is plain data");
+        let text = format!("{HEADER}{definition}");
+        if std::env::var_os("UPDATE_CRD").is_some() {
+            std::fs::write(path, &text).expect("the manifests lie in the same tree");
+        }
+        let given = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            given == text,
+            "deploy/manifests/crd.yaml is not GpuNode::crd(): run UPDATE_CRD=1 cargo test -p divvy-contract and review the change"
+        );
     }
 
     #[test]
