@@ -1,0 +1,32 @@
+# syntax=docker/dockerfile:1
+# The image of divvy-node: docker build -t divvy-node:0.1.0 .
+# Both stages are of one Debian release, so that the program finds the glibc it was linked against.
+ARG DEBIAN=trixie
+
+FROM rust:1.95-${DEBIAN} AS build
+WORKDIR /src
+COPY . .
+# The caches belong to the builder and not to a layer, so the program is copied out of them.
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/src/target \
+    cargo build --locked --release --package divvy-node --bin divvy-node && \
+    cp target/release/divvy-node /divvy-node
+
+FROM debian:${DEBIAN}-slim
+COPY --from=build /divvy-node /usr/bin/divvy-node
+
+# The driver brings NVML, and must: its version is the kernel module's. Where distributions keep it is tried in turn below
+# /host, where the DaemonSet shows the host's root. Links to this one library and not the directories themselves, which
+# would put the host's glibc before our own. After them the loader looks where NVIDIA's runtime would have put it.
+RUN for directory in usr/lib/x86_64-linux-gnu usr/lib/aarch64-linux-gnu usr/lib64 usr/lib; do \
+        mkdir -p "/opt/nvml/$directory" && \
+        ln -s "/host/$directory/libnvidia-ml.so.1" "/opt/nvml/$directory/libnvidia-ml.so.1" || exit 1; \
+    done
+ENV LD_LIBRARY_PATH=/opt/nvml/usr/lib/x86_64-linux-gnu:/opt/nvml/usr/lib/aarch64-linux-gnu:/opt/nvml/usr/lib64:/opt/nvml/usr/lib
+
+# One arena, and large blocks given back at once: 2 MiB less on every node.
+ENV MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=131072
+
+# No USER: the kubelet's plugin directory, its sockets and /var/lib/divvy are root's. Which rights are needed beside that is
+# said in deploy/manifests/daemonset.yaml. The root may be read-only.
+ENTRYPOINT ["/usr/bin/divvy-node"]
