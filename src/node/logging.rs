@@ -1,5 +1,7 @@
 //! Where the daemon's own words go.
 
+use std::io::IsTerminal as _;
+
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, Registry, fmt};
@@ -28,7 +30,10 @@ impl Once {
 /// Logs to stderr as configured.
 pub fn init(config: &Config) {
     // By default a line that can't be written is complained about with `eprintln!`, which panics where stderr is broken.
-    let layer = fmt::layer::<Registry>().with_writer(std::io::stderr).log_internal_errors(false);
+    let layer = fmt::layer::<Registry>()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .log_internal_errors(false);
     let layer = match config.log_format {
         LogFormat::Plain => layer.with_target(false).boxed(),
         LogFormat::Json => layer.json().flatten_event(true).boxed(),

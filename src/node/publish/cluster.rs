@@ -8,13 +8,14 @@ use divvy_contract::gpunode::{GpuNode, GpuNodeSpec, GpuNodeStatus};
 use divvy_contract::names::annotation::CARDS;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::watcher::watch_object;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -49,6 +50,13 @@ pub(super) struct Cluster {
     name: String,
     client: Client,
     recorder: Recorder,
+}
+
+/// A Pod, of which nothing else is read: code to decode all of it would be a megabyte.
+#[derive(Clone, Debug, Serialize, Deserialize, Resource)]
+#[resource(inherit = Pod)]
+struct PodView {
+    metadata: ObjectMeta,
 }
 
 /// Attempts to write, by what is written: after a failure the next one waits, and the same problem is said once.
@@ -143,10 +151,11 @@ impl Cluster {
 
     /// A pod that is gone, or has given its name to another, needs no annotation.
     pub(super) async fn annotate(&self, pod: &PodRef, text: &str) -> kube::Result<()> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
+        let pods: Api<PodView> = Api::namespaced(self.client.clone(), &pod.namespace);
         let patch = json!({ "metadata": { "uid": pod.uid, "annotations": { CARDS: text } } });
         match pods.patch_status(&pod.name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+            // A namesake has another UID, and a UID can't be changed.
+            Err(kube::Error::Api(status)) if [404, 409, 422].contains(&status.code) => Ok(()),
             written => written.map(drop),
         }
     }
