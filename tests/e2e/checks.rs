@@ -1,0 +1,77 @@
+//! Whether containers, kubelet and daemon agree.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use divvy_contract::ContainerKind;
+use divvy_contract::annotation::{self, Cards, Document as _};
+use divvy_node::ledger::reconcile::Assigned;
+use divvy_playground::books::{self, Books};
+use divvy_playground::checks::Tally;
+use divvy_playground::outside::{ContainerView, NodeView, PodView};
+use serde_json::Value;
+
+use crate::containers::{ContainerKey, Running};
+
+/// Every problem that one look shows by itself: cards that are overfilled, containers that don't have what they asked
+/// for.
+pub fn node(node: &NodeView) -> Vec<String> {
+    let mut tally = Tally::default();
+    tally.check(node);
+    tally.broken.iter().map(ToString::to_string).collect()
+}
+
+/// Where the daemon's books differ.
+pub fn books(node: &NodeView, mut booked: Books) -> Vec<String> {
+    if node.forgot {
+        // Init containers that have ended can't be seen any more.
+        let runs = |pod: &str, container: &str| {
+            let pod = node.pods.iter().find(|view| view.name == pod);
+            pod.is_some_and(|pod| pod.containers.iter().any(|view| view.name == container && view.running))
+        };
+        booked.retain(|(pod, container, _), _| runs(pod, container));
+    }
+    books::difference(&books::expected(node), &booked).err().into_iter().collect()
+}
+
+/// Where PodResources differs from the kubelet's checkpoint. It never lists ordinary init containers.
+pub fn pod_resources(node: &NodeView, assigned: &[Assigned]) -> Vec<String> {
+    let listed = |pod: &PodView, container: &ContainerView| -> BTreeSet<String> {
+        let of = |entry: &&Assigned| {
+            format!("{}/{}", entry.namespace, entry.pod) == pod.name && entry.container == container.name
+        };
+        assigned.iter().filter(of).flat_map(|entry| entry.devices.iter().cloned()).collect()
+    };
+    let all = node.pods.iter().flat_map(|pod| pod.containers.iter().map(move |container| (pod, container)));
+    let shown = all.filter(|(_, container)| container.kind != ContainerKind::Init);
+    let differ = shown.filter(|(pod, container)| listed(pod, container) != container.slots);
+    let problem = |(pod, container): (&PodView, &ContainerView)| {
+        let found = listed(pod, container);
+        format!("{} container {}: PodResources {found:?}, checkpoint {:?}", pod.name, container.name, container.slots)
+    };
+    differ.map(problem).collect()
+}
+
+/// Containers with a share but without a place to account for what they use.
+pub fn regions(containers: &BTreeMap<ContainerKey, Running>) -> Vec<String> {
+    let lacking = containers.iter().filter(|(_, running)| running.given.limits.is_some() && !running.has_region);
+    lacking.map(|((uid, name), _)| format!("container {name} of pod {uid} has no region directory")).collect()
+}
+
+/// Where a pod's annotation `cards` names other cards than its containers have. Pods without it are passed over.
+pub fn annotations(node: &NodeView, pods: &BTreeMap<String, Value>) -> Vec<String> {
+    let annotated = pods.values().filter_map(|pod| Some((pod, pod["metadata"]["annotations"][Cards::KEY].as_str()?)));
+    let problem = |(pod, text): (&Value, &str)| {
+        let cards: Cards = match annotation::decode(text) {
+            Ok(cards) => cards,
+            Err(error) => return Some(format!("{}: {error}", crate::view::name(pod))),
+        };
+        let view = node.pods.iter().find(|view| view.uid == crate::view::uid(pod))?;
+        view.containers.iter().filter(|container| container.running).find_map(|container| {
+            let said = cards.containers.get(&container.name).into_iter().flatten().map(|card| card.uuid.as_str());
+            let said: BTreeSet<&str> = said.collect();
+            let problem = || format!("{} container {}: annotated {said:?}", view.name, container.name);
+            (said != container.cards()).then(problem)
+        })
+    };
+    annotated.filter_map(problem).collect()
+}

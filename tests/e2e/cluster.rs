@@ -1,0 +1,353 @@
+//! The whole of it: one control plane, one node, one daemon.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use divvy_node::kubelet::pod_resources::PodResources;
+use divvy_playground::binaries::Binaries;
+use divvy_playground::books;
+use divvy_playground::outside::NodeView;
+use divvy_playground::pods::{GPU, PodShape};
+use fake_nvml::Scenario;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::api::{Api, Part};
+use crate::certs::Pki;
+use crate::containers::{self, ContainerKey, Running};
+use crate::control_plane::ControlPlane;
+use crate::daemon::{Calls, Daemon, POD_RESOURCES};
+use crate::files::{Files, Ports, Programs};
+use crate::node::{self, Containerd, NODE};
+use crate::pods::{self, JOBS, PODS};
+use crate::program::Program;
+use crate::{checkpoint, checks, namespace, view};
+
+/// Longest wait for anything that doesn't say otherwise, on a machine that does something else too.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long what is seen may be out of step.
+const LAG: Duration = Duration::from_secs(20);
+/// Cards of the node.
+pub const CARDS: u32 = 16;
+/// Bytes of each.
+const CARD_MEMORY: u64 = 80 << 30;
+/// The node's own object.
+pub const NODE_PATH: &str = "/api/v1/nodes/node-a";
+
+/// A running cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    /// An administrator's client.
+    pub api: Api,
+    /// etcd and what reads it.
+    pub control_plane: ControlPlane,
+    /// The container runtime.
+    pub containerd: Containerd,
+    /// The kubelet.
+    pub kubelet: Program,
+    /// divvy-node.
+    pub daemon: Daemon,
+    /// What its NVML answers.
+    pub scenario: Scenario,
+    /// Its files.
+    pub files: Files,
+    /// Whether the kubelet has lost its checkpoint under pods that still live.
+    pub forgot: bool,
+    /// Pods by UID, as they were last seen: some live on when the API server has forgotten them, or is away.
+    pods: BTreeMap<String, Value>,
+    /// Calls that earlier lives of the daemon answered.
+    calls: Calls,
+}
+
+/// What one look at the cluster shows.
+#[derive(Debug)]
+pub struct Look {
+    /// Pods and their shares.
+    pub node: NodeView,
+    /// The processes.
+    pub running: BTreeMap<ContainerKey, Running>,
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// Starts everything, in the namespaces that this process is in.
+    pub async fn start(programs: &Programs, files: Files, binaries: &Binaries) -> anyhow::Result<Self> {
+        let ports = Ports::free()?;
+        files.directory("logs")?;
+        let cgroup = namespace::mount(&files, NODE)?;
+        let pki = Pki::create(&files, NODE)?;
+        let scenario = Scenario::uniform(CARDS, "NVIDIA H100 80GB HBM3", CARD_MEMORY);
+        scenario.write(&files.at("scenario.json")).context("writing the scenario")?;
+        scenario.write_sysfs(&files.directory("sys")?).context("writing sysfs")?;
+        let token = files.at("token");
+        let mut cluster = Self {
+            api: Api::new(&pki, ports.api)?,
+            control_plane: ControlPlane::new(programs, &files, &pki, &ports)?,
+            containerd: Containerd::new(programs, &files)?,
+            kubelet: node::kubelet(programs, &files, &pki, &ports, &cgroup)?,
+            daemon: Daemon::new(binaries, &files, &pki, &ports, &token)?,
+            scenario,
+            files,
+            forgot: false,
+            pods: BTreeMap::new(),
+            calls: Calls::new(),
+        };
+        cluster.start_all(programs).await?;
+        Ok(cluster)
+    }
+
+    async fn start_all(&mut self, programs: &Programs) -> anyhow::Result<()> {
+        self.control_plane.etcd.start()?;
+        self.containerd.program.start()?;
+        self.control_plane.api.start()?;
+        self.until("containerd", PATIENCE, async |this| Ok(this.containerd.answers().await.then_some(()))).await?;
+        self.containerd.import_images(programs, &self.files).await.context("importing images")?;
+        self.until("kube-apiserver", PATIENCE, async |this| Ok(this.api.is_ready().await.then_some(()))).await?;
+        self.control_plane.controller_manager.start()?;
+        self.control_plane.scheduler.start()?;
+        self.kubelet.start()?;
+        self.node_ready().await?;
+        self.until("the default service account", PATIENCE, async |this| {
+            this.api.find("/api/v1/namespaces/default/serviceaccounts/default").await
+        })
+        .await?;
+        self.install().await.context("installing divvy-node")?;
+        self.start_daemon().await?;
+        self.publish_whole_node().await
+    }
+
+    /// What the manifests will do: a service account that may read the kubelet's pods, and its token.
+    async fn install(&mut self) -> anyhow::Result<()> {
+        const SYSTEM: &str = "divvy-system";
+        let rbac = "/apis/rbac.authorization.k8s.io/v1";
+        let named = |name: &str| json!({"metadata": {"name": name}});
+        self.api.create("/api/v1/namespaces", &named(SYSTEM)).await?;
+        let accounts = format!("/api/v1/namespaces/{SYSTEM}/serviceaccounts");
+        self.api.create(&accounts, &named("divvy-node")).await?;
+        let mut role = named("divvy-node");
+        role["rules"] = json!([{"apiGroups": [""], "resources": ["nodes/pods"], "verbs": ["get"]}]);
+        self.api.create(&format!("{rbac}/clusterroles"), &role).await?;
+        let mut binding = named("divvy-node");
+        binding["roleRef"] =
+            json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "divvy-node"});
+        binding["subjects"] = json!([{"kind": "ServiceAccount", "name": "divvy-node", "namespace": SYSTEM}]);
+        self.api.create(&format!("{rbac}/clusterrolebindings"), &binding).await?;
+        let request = json!({"spec": {"expirationSeconds": 86400}});
+        let answer = self.api.create(&format!("{accounts}/divvy-node/token"), &request).await?;
+        self.files.write("token", answer["status"]["token"].as_str().context("no token was given")?)?;
+        // A kubelet without any pod of the API server's says nothing by its list; on a real node the daemon is one.
+        self.until("the daemon's own service account", PATIENCE, async |this| {
+            this.api.find(&format!("/api/v1/namespaces/{SYSTEM}/serviceaccounts/default")).await
+        })
+        .await?;
+        let own =
+            pods::object(PodShape::new("divvy-node").with(divvy_contract::ContainerKind::App, "divvy-node", &[]))?;
+        self.api.create(&format!("/api/v1/namespaces/{SYSTEM}/pods"), &own).await.map(drop)
+    }
+
+    /// Waits until `look` finds something, and looks again when it fails; each program that ends by itself is an error.
+    pub async fn until<T>(
+        &mut self,
+        what: &str,
+        patience: Duration,
+        mut look: impl AsyncFnMut(&mut Self) -> anyhow::Result<Option<T>>,
+    ) -> anyhow::Result<T> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let found = look(self).await;
+            if let Ok(Some(found)) = found {
+                return Ok(found);
+            }
+            self.check_programs()?;
+            if Instant::now() > deadline {
+                let problem = found.err().map_or_else(String::new, |error| format!(": {error:#}"));
+                bail!("no {what} within {}s{problem}", patience.as_secs());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    fn check_programs(&mut self) -> anyhow::Result<()> {
+        self.control_plane.check()?;
+        [&mut self.containerd.program, &mut self.kubelet, &mut self.daemon.program]
+            .into_iter()
+            .try_for_each(Program::check)
+    }
+
+    /// Waits until the node is Ready.
+    pub async fn node_ready(&mut self) -> anyhow::Result<()> {
+        self.until("node that is Ready", PATIENCE, async |this| {
+            let node = this.api.get(NODE_PATH).await?;
+            Ok(view::condition(&node, "Ready").filter(|condition| condition["status"] == "True").map(drop))
+        })
+        .await
+    }
+
+    /// Starts the daemon, and waits until the kubelet has it registered.
+    pub async fn start_daemon(&mut self) -> anyhow::Result<()> {
+        self.daemon.program.start()?;
+        self.daemon_ready().await
+    }
+
+    /// Waits until the kubelet has the daemon registered.
+    pub async fn daemon_ready(&mut self) -> anyhow::Result<()> {
+        self.until("divvy-node that is ready", PATIENCE, async |this| Ok(this.daemon.is_ready().await.then_some(())))
+            .await
+    }
+
+    /// Kills the daemon. What it counted stays counted.
+    pub async fn kill_daemon(&mut self) -> anyhow::Result<()> {
+        // One that doesn't answer has counted nothing that can be known.
+        self.calls = self.calls().await.unwrap_or_else(|_| self.calls.clone());
+        self.daemon.program.kill().await
+    }
+
+    /// Calls of the kubelet that were answered by the daemon in all its lives since [`Self::count_anew`].
+    pub async fn calls(&self) -> anyhow::Result<Calls> {
+        let mut sum = self.calls.clone();
+        for (call, count) in self.daemon.calls().await? {
+            *sum.entry(call).or_default() += count;
+        }
+        Ok(sum)
+    }
+
+    /// Kills the daemon and starts it with these keys; calls are counted from here on.
+    pub async fn restart_daemon(&mut self, keys: &Value) -> anyhow::Result<()> {
+        self.daemon.program.kill().await?;
+        self.calls.clear();
+        self.daemon.configure(keys)?;
+        self.start_daemon().await
+    }
+
+    /// Writes amounts into the node's capacity. Today's daemon doesn't; the day that it does, this goes.
+    pub async fn publish(&self, amounts: &[(&str, u64)]) -> anyhow::Result<()> {
+        let capacity = amounts.iter().map(|(name, amount)| (format!("nvidia.com/{name}"), json!(amount.to_string())));
+        let capacity: serde_json::Map<_, _> = capacity.collect();
+        self.api.patch(NODE_PATH, Part::Status, &json!({"status": {"capacity": capacity}})).await.map(drop)
+    }
+
+    /// Publishes all that the node has, and waits until the kubelet shows it as allocatable, slots included.
+    pub async fn publish_whole_node(&mut self) -> anyhow::Result<()> {
+        let cards = u64::from(CARDS);
+        let amounts =
+            [("gpumem", cards * (CARD_MEMORY >> 20)), ("gpumem-percentage", cards * 100), ("gpucores", cards * 100)];
+        self.publish(&amounts).await?;
+        self.until("allocatable amounts", PATIENCE, async |this| {
+            let shown = this.allocatable("nvidia.com/gpumem").await? == amounts[0].1;
+            Ok((shown && this.allocatable(GPU).await? == cards * 32).then_some(()))
+        })
+        .await
+    }
+
+    /// What the node shows as allocatable of a resource.
+    pub async fn allocatable(&self, resource: &str) -> anyhow::Result<u64> {
+        let node = self.api.get(NODE_PATH).await?;
+        let amount = node["status"]["allocatable"][resource].as_str().unwrap_or("0");
+        Ok(divvy_contract::quantity::parse_count(amount)?)
+    }
+
+    /// Changes what NVML answers.
+    pub fn change_cards(&mut self, change: impl FnOnce(&mut Scenario)) -> anyhow::Result<()> {
+        change(&mut self.scenario);
+        self.scenario.write(&self.files.at("scenario.json")).context("writing the scenario")
+    }
+
+    /// Creates pods, all at once.
+    pub async fn create(&self, shapes: impl IntoIterator<Item = PodShape>) -> anyhow::Result<()> {
+        let mut creations = JoinSet::new();
+        for shape in shapes {
+            let (api, object) = (self.api.clone(), pods::object(shape)?);
+            creations.spawn(async move { api.create(PODS, &object).await });
+        }
+        creations.join_all().await.into_iter().collect::<anyhow::Result<Vec<_>>>().map(drop)
+    }
+
+    /// Lists the pods, and remembers them.
+    pub async fn list(&mut self) -> anyhow::Result<Vec<Value>> {
+        let mut list = self.api.get(PODS).await?;
+        let Some(Value::Array(pods)) = list.get_mut("items").map(Value::take) else { bail!("not a list of pods") };
+        self.pods.extend(pods.iter().map(|pod| (view::uid(pod).to_owned(), pod.clone())));
+        Ok(pods)
+    }
+
+    /// Waits until `count` pods run with all their containers. A pod that fails is an error.
+    pub async fn all_running(&mut self, count: usize) -> anyhow::Result<()> {
+        let pods = self.all_settled(count).await?;
+        let failed = pods.iter().filter(|pod| view::is_over(pod));
+        let failures: Vec<_> = failed.map(|pod| format!("{}: {}", view::name(pod), view::failure(pod))).collect();
+        if failures.is_empty() { Ok(()) } else { bail!("{} pods failed: {}", failures.len(), failures.join("; ")) }
+    }
+
+    /// Waits until `count` pods either run with all their containers or are over, and returns them.
+    pub async fn all_settled(&mut self, count: usize) -> anyhow::Result<Vec<Value>> {
+        self.until(&format!("{count} pods that run or are over"), 2 * PATIENCE, async |this| {
+            let pods = this.list().await?;
+            let waiting: Vec<&Value> = pods.iter().filter(|pod| !view::is_ready(pod) && !view::is_over(pod)).collect();
+            if pods.len() < count || !waiting.is_empty() {
+                bail!(
+                    "{} of {}, not yet: {:?}",
+                    pods.len() - waiting.len(),
+                    pods.len(),
+                    view::names(waiting.into_iter())
+                );
+            }
+            Ok(Some(pods))
+        })
+        .await
+    }
+
+    /// Looks at processes, the kubelet's records and the pods that the API server showed last.
+    pub fn look(&self) -> anyhow::Result<Look> {
+        let running = containers::running(&view::minors(&self.scenario)?);
+        let mut node = view::node(&self.pods, &running, &checkpoint::read()?, &self.scenario)?;
+        node.forgot = self.forgot;
+        Ok(Look { node, running })
+    }
+
+    /// Looks until containers, kubelet and daemon agree, and says what they don't agree on if they never do.
+    pub async fn agree(&mut self) -> anyhow::Result<Look> {
+        self.until("agreement", LAG, async |this| {
+            if let Ok(pods) = this.list().await {
+                let runs = this.look()?.running;
+                let listed: Vec<&str> = pods.iter().map(view::uid).collect();
+                this.pods.retain(|uid, _| listed.contains(&&**uid) || runs.keys().any(|(owner, _)| owner == uid));
+            }
+            let (look, booked) = (this.look()?, books::read(this.daemon.address).await?);
+            let resources = PodResources { socket: POD_RESOURCES.into(), resource: GPU.parse()? };
+            let mut problems = checks::node(&look.node);
+            problems.extend(checks::books(&look.node, booked));
+            problems.extend(checks::pod_resources(&look.node, &resources.list().await?));
+            problems.extend(checks::regions(&look.running));
+            problems.extend(checks::annotations(&look.node, &this.pods));
+            if problems.is_empty() { Ok(Some(look)) } else { bail!("{}", problems.join("\n    ")) }
+        })
+        .await
+    }
+
+    /// Ends all pods and Jobs, and waits until nothing is left of them anywhere.
+    pub async fn clear(&mut self) -> anyhow::Result<()> {
+        self.api.delete(JOBS).await?;
+        self.until("end of all pods", PATIENCE, async |this| {
+            // Jobs make new ones until they are gone.
+            this.api.delete(PODS).await?;
+            let (pods, running) = (this.list().await?, this.look()?.running);
+            let own = |(owner, _): &&ContainerKey| this.pods.contains_key(owner);
+            Ok((pods.is_empty() && !running.keys().any(|key| own(&key))).then_some(()))
+        })
+        .await?;
+        self.pods.clear();
+        self.forgot = false;
+        self.until("end of all shares", LAG, async |this| {
+            let (booked, directories) = (books::read(this.daemon.address).await?, this.daemon.directories());
+            if !booked.is_empty() || directories > 0 {
+                bail!("{directories} directories, and in the books: {booked:?}");
+            }
+            Ok(Some(()))
+        })
+        .await
+    }
+}

@@ -1,0 +1,132 @@
+//! etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
+
+use std::fmt::Display;
+
+use serde_json::json;
+
+use crate::certs::Pki;
+use crate::files::{Files, Ports, Programs};
+use crate::program::Program;
+
+/// The four programs.
+#[derive(Debug)]
+pub struct ControlPlane {
+    /// Where objects are.
+    pub etcd: Program,
+    /// The API server.
+    pub api: Program,
+    /// Makes service accounts and the pods of Jobs, among others.
+    pub controller_manager: Program,
+    /// Binds pods.
+    pub scheduler: Program,
+}
+
+/// `--name=value`.
+fn flag(name: &str, value: impl Display) -> String {
+    format!("--{name}={value}")
+}
+
+// === impl ControlPlane ===
+
+impl ControlPlane {
+    /// Their command lines; nothing is started yet.
+    pub fn new(programs: &Programs, files: &Files, pki: &Pki, ports: &Ports) -> anyhow::Result<Self> {
+        let program = |name: &'static str, args| Program::new(name, programs.get(name), args, &files.logs());
+        Ok(Self {
+            etcd: program("etcd", etcd(files, ports)),
+            api: program("kube-apiserver", api(pki, ports)),
+            controller_manager: program("kube-controller-manager", controller_manager(pki, ports)?),
+            scheduler: program("kube-scheduler", scheduler(files, pki, ports)?),
+        })
+    }
+
+    /// Fails if one of them has ended by itself.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        [&mut self.etcd, &mut self.api, &mut self.controller_manager, &mut self.scheduler]
+            .into_iter()
+            .try_for_each(Program::check)
+    }
+}
+
+fn etcd(files: &Files, ports: &Ports) -> Vec<String> {
+    let client = format!("http://127.0.0.1:{}", ports.etcd);
+    let peer = format!("http://127.0.0.1:{}", ports.etcd_peer);
+    vec![
+        flag("data-dir", files.at("etcd").display()),
+        // Nothing outlives the run.
+        flag("unsafe-no-fsync", true),
+        flag("listen-client-urls", &client),
+        flag("advertise-client-urls", &client),
+        flag("listen-peer-urls", &peer),
+        flag("initial-advertise-peer-urls", &peer),
+        flag("initial-cluster", format!("default={peer}")),
+    ]
+}
+
+fn api(pki: &Pki, ports: &Ports) -> Vec<String> {
+    let certificate = |flag_name, name| flag(flag_name, pki.certificate(name).display());
+    let key = |flag_name, name| flag(flag_name, pki.key(name).display());
+    vec![
+        flag("etcd-servers", format!("http://127.0.0.1:{}", ports.etcd)),
+        flag("bind-address", "127.0.0.1"),
+        flag("advertise-address", "127.0.0.1"),
+        flag("secure-port", ports.api),
+        // A loopback address can't stand in the Endpoints of the Service kubernetes.
+        flag("endpoint-reconciler-type", "none"),
+        flag("service-cluster-ip-range", "10.96.0.0/16"),
+        flag("authorization-mode", "Node,RBAC"),
+        flag("enable-admission-plugins", "NodeRestriction"),
+        certificate("client-ca-file", "ca"),
+        certificate("tls-cert-file", "apiserver"),
+        key("tls-private-key-file", "apiserver"),
+        certificate("kubelet-certificate-authority", "ca"),
+        certificate("kubelet-client-certificate", "apiserver-kubelet-client"),
+        key("kubelet-client-key", "apiserver-kubelet-client"),
+        flag("kubelet-preferred-address-types", "Hostname"),
+        flag("service-account-issuer", "https://kubernetes.default.svc"),
+        flag("service-account-key-file", pki.key("sa").with_extension("pub").display()),
+        key("service-account-signing-key-file", "sa"),
+        certificate("requestheader-client-ca-file", "front-proxy-ca"),
+        flag("requestheader-allowed-names", "front-proxy-client"),
+        flag("requestheader-extra-headers-prefix", "X-Remote-Extra-"),
+        flag("requestheader-group-headers", "X-Remote-Group"),
+        flag("requestheader-username-headers", "X-Remote-User"),
+        certificate("proxy-client-cert-file", "front-proxy-client"),
+        key("proxy-client-key-file", "front-proxy-client"),
+    ]
+}
+
+fn controller_manager(pki: &Pki, ports: &Ports) -> anyhow::Result<Vec<String>> {
+    let kubeconfig = pki.kubeconfig("controller-manager", ports.api)?.display().to_string();
+    Ok(vec![
+        flag("kubeconfig", &kubeconfig),
+        flag("authentication-kubeconfig", &kubeconfig),
+        flag("authorization-kubeconfig", &kubeconfig),
+        flag("bind-address", "127.0.0.1"),
+        flag("secure-port", ports.controller_manager),
+        flag("leader-elect", false),
+        flag("use-service-account-credentials", true),
+        flag("service-account-private-key-file", pki.key("sa").display()),
+        flag("root-ca-file", pki.certificate("ca").display()),
+        flag("kube-api-qps", 500),
+        flag("kube-api-burst", 1000),
+    ])
+}
+
+fn scheduler(files: &Files, pki: &Pki, ports: &Ports) -> anyhow::Result<Vec<String>> {
+    let kubeconfig = pki.kubeconfig("scheduler", ports.api)?.display().to_string();
+    let config = json!({
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": false},
+        // Without them it binds 50 pods a second.
+        "clientConnection": {"kubeconfig": kubeconfig, "qps": 5000, "burst": 10000},
+    });
+    Ok(vec![
+        flag("config", files.write("scheduler.yaml", config.to_string())?.display()),
+        flag("authentication-kubeconfig", &kubeconfig),
+        flag("authorization-kubeconfig", &kubeconfig),
+        flag("bind-address", "127.0.0.1"),
+        flag("secure-port", ports.scheduler),
+    ])
+}

@@ -1,0 +1,113 @@
+//! divvy-node as a process of the node, and what its pages say.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use divvy_playground::binaries::Binaries;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Bytes;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+
+use crate::certs::Pki;
+use crate::files::{Files, Ports};
+use crate::node::NODE;
+use crate::program::Program;
+
+/// Where the kubelet finds plugins; the same whatever its root is.
+pub const PLUGIN_DIRECTORY: &str = "/var/lib/kubelet/device-plugins";
+/// The kubelet's PodResources socket.
+pub const POD_RESOURCES: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
+
+/// The process, its configuration, and where its pages are.
+#[derive(Debug)]
+pub struct Daemon {
+    /// The process.
+    pub program: Program,
+    /// Where `/metrics` is.
+    pub address: SocketAddr,
+    keys: Value,
+    files: Files,
+}
+
+/// Calls of the kubelet, by call and outcome.
+pub type Calls = BTreeMap<(String, String), u64>;
+
+// === impl Daemon ===
+
+impl Daemon {
+    /// A daemon over the fake NVML, with the token in `token`.
+    pub fn new(binaries: &Binaries, files: &Files, pki: &Pki, ports: &Ports, token: &PathBuf) -> anyhow::Result<Self> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.daemon));
+        let keys = json!({
+            "version": "v1",
+            "nodeName": NODE,
+            "nodeIp": "127.0.0.1",
+            "devicePluginDir": PLUGIN_DIRECTORY,
+            "podResourcesSocket": POD_RESOURCES,
+            "kubeletUrl": format!("https://127.0.0.1:{}", ports.kubelet),
+            "kubeletCa": pki.certificate("ca"),
+            "kubeletTokenFile": token,
+            "stateDir": files.directory("divvy-state")?,
+            "runDir": files.directory("divvy-run")?,
+            "cdiDir": files.directory("cdi")?,
+            "sysfsRoot": files.directory("sys")?,
+            "nvmlLibrary": binaries.nvml,
+            "deviceListStrategy": "volume-mounts",
+            "listenAddress": address,
+            "logLevel": "info,divvy_node=debug",
+            // Cards and pods come and go faster here than on a machine.
+            "probeInterval": "200ms",
+            "recoverAfter": "300ms",
+            "releaseInterval": "250ms",
+        });
+        let config = files.at("divvy-node.yaml");
+        let args = vec!["--config-file".to_owned(), config.display().to_string()];
+        let program = Program::new("divvy-node", binaries.daemon.clone(), args, &files.logs());
+        let scenario = files.at("scenario.json").display().to_string();
+        let program = program.env("FAKE_NVML_SCENARIO", scenario).env("NO_COLOR", "1");
+        let mut daemon = Self { program, address, keys: json!({}), files: files.clone() };
+        daemon.configure(&keys)?;
+        Ok(daemon)
+    }
+
+    /// Sets these keys from its next start on.
+    pub fn configure(&mut self, keys: &Value) -> anyhow::Result<()> {
+        let own = self.keys.as_object_mut().context("keys are a map")?;
+        own.extend(keys.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
+        // JSON is YAML.
+        self.files.write("divvy-node.yaml", self.keys.to_string()).map(drop)
+    }
+
+    /// Directories of containers that it has made and not removed.
+    pub fn directories(&self) -> usize {
+        std::fs::read_dir(self.files.at("divvy-run/containers")).map_or(0, Iterator::count)
+    }
+
+    /// Whether the kubelet has it registered and it knows its cards.
+    pub async fn is_ready(&self) -> bool {
+        self.page("readyz").await.is_ok_and(|text| text == "ok\n")
+    }
+
+    /// The kubelet's calls since it was started.
+    pub async fn calls(&self) -> anyhow::Result<Calls> {
+        let text = self.page("metrics").await?;
+        let lines = text.lines().filter_map(|line| line.strip_prefix("divvy_device_plugin_calls_total{"));
+        let call = |line: &str| {
+            let (labels, count) = line.split_once("} ")?;
+            let label = |name: &str| Some(labels.split_once(&format!("{name}=\""))?.1.split_once('"')?.0.to_owned());
+            Some(((label("call")?, label("outcome")?), count.trim().parse().ok()?))
+        };
+        Ok(lines.filter_map(call).collect())
+    }
+
+    async fn page(&self, name: &str) -> anyhow::Result<String> {
+        let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+        let answer = client.get(format!("http://{}/{name}", self.address).parse()?).await?;
+        let text = answer.into_body().collect().await?.to_bytes();
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}

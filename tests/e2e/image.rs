@@ -1,0 +1,57 @@
+//! Container images without a registry: archives as `docker save` writes them, of one layer with a static busybox.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use aws_lc_rs::digest::{SHA256, digest};
+use serde_json::json;
+use tar::{Builder, EntryType, Header};
+
+/// What containers run; a tag other than `latest`, or the kubelet would pull it.
+pub const WORK: &str = "test.local/work:1";
+/// What holds a pod's sandbox open.
+pub const SANDBOX: &str = "test.local/sandbox:1";
+
+/// An image of this name, whose containers run `entrypoint` unless told otherwise.
+pub fn archive(busybox: &Path, name: &str, entrypoint: &[&str]) -> anyhow::Result<Vec<u8>> {
+    let program = std::fs::read(busybox).with_context(|| format!("reading {}", busybox.display()))?;
+    let layer = layer(&program)?;
+    let sum: String = digest(&SHA256, &layer).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let config = json!({
+        "architecture": match std::env::consts::ARCH { "aarch64" => "arm64", _ => "amd64" },
+        "os": "linux",
+        "config": {"Entrypoint": entrypoint, "Env": ["PATH=/bin"]},
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{sum}")]},
+    });
+    let manifest = json!([{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]);
+    let mut archive = Builder::new(Vec::new());
+    add(&mut archive, "manifest.json", 0o644, manifest.to_string().as_bytes())?;
+    add(&mut archive, "config.json", 0o644, config.to_string().as_bytes())?;
+    add(&mut archive, "layer.tar", 0o644, &layer)?;
+    Ok(archive.into_inner()?)
+}
+
+fn layer(busybox: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let mut layer = Builder::new(Vec::new());
+    for directory in ["bin/", "etc/", "tmp/"] {
+        let mut header = header(0o755, 0);
+        header.set_entry_type(EntryType::Directory);
+        layer.append_data(&mut header, directory, std::io::empty())?;
+    }
+    add(&mut layer, "bin/busybox", 0o755, busybox)?;
+    let mut link = header(0o777, 0);
+    link.set_entry_type(EntryType::Symlink);
+    layer.append_link(&mut link, "bin/sh", "busybox")?;
+    Ok(layer.into_inner()?)
+}
+
+fn add(archive: &mut Builder<Vec<u8>>, path: &str, mode: u32, content: &[u8]) -> anyhow::Result<()> {
+    Ok(archive.append_data(&mut header(mode, content.len() as u64), path, content)?)
+}
+
+fn header(mode: u32, size: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_mode(mode);
+    header.set_size(size);
+    header
+}

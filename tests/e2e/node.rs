@@ -1,0 +1,166 @@
+//! containerd and the kubelet.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use serde_json::json;
+use tokio::process::Command;
+
+use crate::certs::Pki;
+use crate::files::{Files, Ports, Programs};
+use crate::image;
+use crate::program::Program;
+
+/// Name of the one node.
+pub const NODE: &str = "node-a";
+/// Pods that it runs at most.
+const MOST_PODS: u32 = 250;
+/// How long the kubelet trusts a review of a token, or of what its owner may do. Short, so that an API server that is
+/// away for seconds is to the kubelet's clients what one away for an hour is; its own default is 2 and 5 minutes.
+const REVIEWS_HOLD: &str = "10s";
+
+/// containerd with its images.
+#[derive(Debug)]
+pub struct Containerd {
+    /// The process.
+    pub program: Program,
+    ctr: std::path::PathBuf,
+    socket: std::path::PathBuf,
+}
+
+// === impl Containerd ===
+
+impl Containerd {
+    /// Writes its configuration.
+    pub fn new(programs: &Programs, files: &Files) -> anyhow::Result<Self> {
+        files.directory("cni/bin")?;
+        files.directory("cni/net.d")?;
+        // All pods use the host's network; the plugin that this names is never run.
+        let network = json!({"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "loopback"}]});
+        files.write("cni/net.d/10-none.conflist", network.to_string())?;
+        let config = files.write("containerd.toml", configuration(programs, files))?;
+        let args = vec!["--config".to_owned(), config.display().to_string()];
+        let program = Program::new("containerd", programs.get("containerd"), args, &files.logs());
+        // It finds its shims in PATH.
+        let program = program.env("PATH", programs.path());
+        Ok(Self { program, ctr: programs.get("ctr"), socket: files.at("containerd.sock") })
+    }
+
+    /// Whether it answers.
+    pub async fn answers(&self) -> bool {
+        self.ctr(&["version"]).await.is_ok()
+    }
+
+    /// Makes the two images and imports them.
+    pub async fn import_images(&self, programs: &Programs, files: &Files) -> anyhow::Result<()> {
+        let busybox = programs.get("busybox");
+        let sleep: &[&str] = &["/bin/busybox", "sleep", "2147483647"];
+        let images: [(&str, &str, &[&str]); 2] =
+            [("work.tar", image::WORK, &["/bin/busybox", "sh"]), ("sandbox.tar", image::SANDBOX, sleep)];
+        for (file, name, entrypoint) in images {
+            let file = files.write(file, image::archive(&busybox, name, entrypoint)?)?;
+            let file = file.display().to_string();
+            self.ctr(&["-n", "k8s.io", "images", "import", "--local", &file]).await?;
+        }
+        Ok(())
+    }
+
+    async fn ctr(&self, args: &[&str]) -> anyhow::Result<()> {
+        let mut command = Command::new(&self.ctr);
+        command.arg("-a").arg(&self.socket).args(args).kill_on_drop(true);
+        let output = tokio::time::timeout(Duration::from_secs(60), command.output()).await.context("ctr hangs")??;
+        if !output.status.success() {
+            bail!("ctr {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(())
+    }
+}
+
+fn configuration(programs: &Programs, files: &Files) -> String {
+    let path = |name: &str| files.at(name).display().to_string();
+    let (root, state, socket) = (path("containerd-root"), path("containerd-state"), path("containerd.sock"));
+    let (cdi, bin, net) = (path("cdi"), path("cni/bin"), path("cni/net.d"));
+    let (runc, sandbox) = (programs.runc.display(), image::SANDBOX);
+    format!(
+        r#"version = 3
+root = "{root}"
+state = "{state}"
+disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt"]
+
+[grpc]
+  address = "{socket}"
+
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{sandbox}"
+
+[plugins."io.containerd.cri.v1.runtime"]
+  enable_cdi = true
+  cdi_spec_dirs = ["{cdi}"]
+  disable_apparmor = true
+  restrict_oom_score_adj = true
+
+[plugins."io.containerd.cri.v1.runtime".cni]
+  bin_dirs = ["{bin}"]
+  conf_dir = "{net}"
+
+[plugins."io.containerd.cri.v1.runtime".containerd]
+  default_runtime_name = "runc"
+
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+  BinaryName = "{runc}"
+  SystemdCgroup = false
+"#
+    )
+}
+
+/// The kubelet. Its pods live below `cgroup`.
+pub fn kubelet(programs: &Programs, files: &Files, pki: &Pki, ports: &Ports, cgroup: &str) -> anyhow::Result<Program> {
+    let config = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": "127.0.0.1",
+        "port": ports.kubelet,
+        "healthzPort": 0,
+        "readOnlyPort": 0,
+        "containerRuntimeEndpoint": format!("unix://{}", files.at("containerd.sock").display()),
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": cgroup,
+        "enforceNodeAllocatable": ["pods"],
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        // The test must not fail for a full disk, and nothing here uses the network.
+        "evictionHard": {},
+        "localStorageCapacityIsolation": false,
+        "resolvConf": "",
+        "registryPullQPS": 0,
+        "serializeImagePulls": false,
+        "maxPods": MOST_PODS,
+        "podLogsDir": files.directory("pod-logs")?,
+        "authentication": {
+            "anonymous": {"enabled": false},
+            "webhook": {"enabled": true, "cacheTTL": REVIEWS_HOLD},
+            "x509": {"clientCAFile": pki.certificate("ca")},
+        },
+        "authorization": {
+            "mode": "Webhook",
+            "webhook": {"cacheAuthorizedTTL": REVIEWS_HOLD, "cacheUnauthorizedTTL": "1s"},
+        },
+        "tlsCertFile": pki.certificate("kubelet-server"),
+        "tlsPrivateKeyFile": pki.key("kubelet-server"),
+        "nodeStatusUpdateFrequency": "2s",
+    });
+    let config = files.write("kubelet.yaml", config.to_string())?;
+    let flag = |name: &str, path: std::path::PathBuf| format!("--{name}={}", path.display());
+    let args = vec![
+        flag("config", config),
+        flag("kubeconfig", pki.kubeconfig("node", ports.api)?),
+        flag("cert-dir", files.directory("pki/kubelet")?),
+        "--root-dir=/var/lib/kubelet".to_owned(),
+        format!("--hostname-override={NODE}"),
+    ];
+    let kubelet = Program::new("kubelet", programs.get("kubelet"), args, &files.logs());
+    Ok(kubelet.env("PATH", programs.path()))
+}

@@ -1,0 +1,66 @@
+//! A process that can be killed and started again with the same words.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context as _, bail};
+use tokio::process::{Child, Command};
+
+/// A program with its arguments, its log, and its process while it runs.
+#[derive(Debug)]
+pub struct Program {
+    name: &'static str,
+    program: PathBuf,
+    args: Vec<String>,
+    envs: Vec<(String, String)>,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+// === impl Program ===
+
+impl Program {
+    /// A program that writes to `<logs>/<name>.log`. Nothing is started yet.
+    pub fn new(name: &'static str, program: PathBuf, args: Vec<String>, logs: &Path) -> Self {
+        let log = logs.join(name).with_extension("log");
+        Self { name, program, args, envs: Vec::new(), log, child: None }
+    }
+
+    /// With this variable in its environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.envs.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// With these arguments from its next start on.
+    pub fn set_args(&mut self, args: Vec<String>) {
+        self.args = args;
+    }
+
+    /// Starts it; its log goes on where it ended.
+    pub fn start(&mut self) -> anyhow::Result<()> {
+        let open = OpenOptions::new().create(true).append(true).open(&self.log);
+        let log = open.with_context(|| format!("opening {}", self.log.display()))?;
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).envs(self.envs.iter().cloned()).stdin(Stdio::null());
+        command.stdout(log.try_clone()?).stderr(log).process_group(0).kill_on_drop(true);
+        self.child = Some(command.spawn().with_context(|| format!("starting {}", self.program.display()))?);
+        Ok(())
+    }
+
+    /// Kills it (`SIGKILL`), if it runs, and waits for its end.
+    pub async fn kill(&mut self) -> anyhow::Result<()> {
+        match self.child.take() {
+            Some(mut child) => child.kill().await.with_context(|| format!("killing {}", self.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails if it was started and has ended by itself.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten()) else { return Ok(()) };
+        bail!("{} ended ({status}): see {}", self.name, self.log.display())
+    }
+}

@@ -1,0 +1,85 @@
+//! A hundred pods at once.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use divvy_e2e::cluster::Cluster;
+use divvy_e2e::daemon::Calls;
+use divvy_e2e::{pods, view};
+use rand::RngExt as _;
+use serde_json::json;
+
+const PODS: usize = 100;
+
+/// Every call was answered, and every container resolved exactly.
+pub(crate) async fn a_hundred_pods(cluster: &mut Cluster) -> anyhow::Result<()> {
+    cluster.restart_daemon(&json!({})).await?;
+    let started = Instant::now();
+    cluster.create((0..PODS).map(pods::mixed)).await?;
+    println!("  created after {:.1?}", started.elapsed());
+    cluster.all_running(PODS).await?;
+    println!("  all running after {:.1?}", started.elapsed());
+    let look = cluster.agree().await?;
+    let calls = cluster.calls().await?;
+    say(&calls);
+    let claims = look.node.pods.iter().flat_map(|pod| &pod.containers).filter(|container| container.claim.is_some());
+    let claims = u64::try_from(claims.count())?;
+    ensure!(refused(&calls) == 0, "calls were refused: {calls:?}");
+    let answered = answered(&calls, "Allocate");
+    ensure!(answered == claims, "{claims} containers claim cards, {answered} were answered");
+    cluster.clear().await
+}
+
+/// What ran before a kill runs on with what it had; a pod runs with what it asked for or has failed.
+pub(crate) async fn with_kills(cluster: &mut Cluster) -> anyhow::Result<()> {
+    const KILLS: u32 = 8;
+    let pause = |most: u64| Duration::from_millis(rand::rng().random_range(0..most));
+    cluster.restart_daemon(&json!({})).await?;
+    cluster.create((0..PODS).map(pods::mixed)).await?;
+    let mut before = BTreeMap::new();
+    for kill in 0..KILLS {
+        // The moment is what is random here; nothing is waited for.
+        tokio::time::sleep(pause(3000)).await;
+        before.extend(cluster.look()?.running);
+        if kill % 2 == 0 {
+            cluster.kill_daemon().await?;
+            tokio::time::sleep(pause(1000)).await;
+            cluster.daemon.program.start()?;
+        } else {
+            cluster.kubelet.kill().await?;
+            tokio::time::sleep(pause(1000)).await;
+            cluster.kubelet.start()?;
+        }
+    }
+    let pods = cluster.all_settled(PODS).await?;
+    cluster.daemon_ready().await?;
+    let mut reasons: BTreeMap<String, u32> = BTreeMap::new();
+    pods.iter().filter(|pod| view::is_over(pod)).for_each(|pod| *reasons.entry(view::failure(pod)).or_default() += 1);
+    println!("  {} of {PODS} pods run after {KILLS} kills", pods.iter().filter(|pod| view::is_ready(pod)).count());
+    reasons.iter().for_each(|(reason, count)| println!("  {count} failed: {reason}"));
+    let look = cluster.agree().await?;
+    say(&cluster.calls().await?);
+    let kept = before.iter().filter_map(|(key, old)| Some((key, old, look.running.get(key)?)));
+    for (key, old, new) in kept.filter(|(_, old, new)| old.pid == new.pid) {
+        let same = old.given.named == new.given.named && old.given.limits == new.given.limits;
+        ensure!(same, "container {key:?} had {:?}, has {:?}", old.given, new.given);
+    }
+    cluster.clear().await
+}
+
+/// Prints the kubelet's calls.
+pub(crate) fn say(calls: &Calls) {
+    let calls = calls.iter().map(|((call, outcome), count)| format!("{call} {outcome} {count}"));
+    println!("  calls: {}", calls.collect::<Vec<_>>().join(", "));
+}
+
+/// Calls that were answered with a refusal.
+pub(crate) fn refused(calls: &Calls) -> u64 {
+    calls.iter().filter(|((_, outcome), _)| outcome != "ok").map(|(_, count)| count).sum()
+}
+
+/// Calls of this name that were answered.
+pub(crate) fn answered(calls: &Calls, call: &str) -> u64 {
+    calls.get(&(call.to_owned(), "ok".to_owned())).copied().unwrap_or_default()
+}

@@ -1,0 +1,121 @@
+//! The node as seen from outside: objects of the API server, processes, and the kubelet's records, in the playground's
+//! terms.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context as _;
+use divvy_contract::annotation::{self, Document as _, Request};
+use divvy_contract::claim::{Defaults, pod_claims};
+use divvy_contract::{CardId, ContainerClaim, ContainerKind, ContainerSpec, Memory, ResourceNames};
+use divvy_playground::outside::{CardView, ContainerView, NodeView, PodView};
+use fake_nvml::{CardState, Scenario};
+use serde_json::Value;
+
+use crate::checkpoint::Record;
+use crate::containers::{ContainerKey, Running};
+
+/// A pod's UID.
+pub fn uid(pod: &Value) -> &str {
+    pod["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+/// A pod's name.
+pub fn name(pod: &Value) -> &str {
+    pod["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// `status.phase`.
+pub fn phase(pod: &Value) -> &str {
+    pod["status"]["phase"].as_str().unwrap_or_default()
+}
+
+/// Whether it is Failed or Succeeded.
+pub fn is_over(pod: &Value) -> bool {
+    matches!(phase(pod), "Failed" | "Succeeded")
+}
+
+/// Whether all its containers run.
+pub fn is_ready(pod: &Value) -> bool {
+    condition(pod, "Ready").is_some_and(|condition| condition["status"] == "True")
+}
+
+/// A condition of a pod or a node.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
+}
+
+/// Why a pod failed, in the kubelet's words.
+pub fn failure(pod: &Value) -> String {
+    let text = |field: &str| pod["status"][field].as_str().unwrap_or_default();
+    format!("{}: {}", text("reason"), text("message"))
+}
+
+/// The node that these pods, processes and records make.
+pub fn node(
+    pods: &BTreeMap<String, Value>,
+    running: &BTreeMap<ContainerKey, Running>,
+    records: &BTreeMap<ContainerKey, Record>,
+    scenario: &Scenario,
+) -> anyhow::Result<NodeView> {
+    let runs = |pod: &Value| running.keys().any(|(owner, _)| owner == uid(pod));
+    let live = pods.values().filter(|pod| !is_over(pod) || runs(pod));
+    let pods = live.map(|pod| pod_view(pod, running, records)).collect::<anyhow::Result<_>>()?;
+    Ok(NodeView { name: crate::node::NODE.to_owned(), cards: cards(scenario)?, pods, ..NodeView::default() })
+}
+
+/// Cards by the numbers of their device nodes.
+pub fn minors(scenario: &Scenario) -> anyhow::Result<BTreeMap<u32, CardId>> {
+    scenario.cards.iter().map(|card| Ok((card.minor, card.uuid.parse()?))).collect()
+}
+
+fn cards(scenario: &Scenario) -> anyhow::Result<Vec<CardView>> {
+    let card = |card: &fake_nvml::CardScenario| {
+        let (memory, healthy) = (Memory::from_bytes_floor(card.memory_total), card.state == CardState::Present);
+        Ok(CardView { id: card.uuid.parse()?, model: card.model.clone(), memory, numa: card.numa, healthy })
+    };
+    scenario.cards.iter().map(card).collect()
+}
+
+fn pod_view(
+    pod: &Value,
+    running: &BTreeMap<ContainerKey, Running>,
+    records: &BTreeMap<ContainerKey, Record>,
+) -> anyhow::Result<PodView> {
+    let claims = claims(pod).with_context(|| format!("reading pod {}", name(pod)))?;
+    let container = |ContainerClaim { name, kind, claim }| {
+        let key = (uid(pod).to_owned(), name);
+        let (running, record) = (running.get(&key), records.get(&key));
+        let slots = record.map(|record| record.slots.clone()).unwrap_or_default();
+        let given = running.map(|running| running.given.clone());
+        ContainerView { name: key.1, kind, claim, running: running.is_some(), slots, given }
+    };
+    let containers = claims.into_iter().map(container).collect();
+    Ok(PodView { uid: uid(pod).to_owned(), name: format!("default/{}", name(pod)), containers })
+}
+
+/// What its containers ask for.
+pub fn claims(pod: &Value) -> anyhow::Result<Vec<ContainerClaim>> {
+    let request = pod["metadata"]["annotations"][Request::KEY].as_str();
+    let request: Option<Request> = request.map(annotation::decode).transpose()?;
+    Ok(pod_claims(&ResourceNames::default(), Defaults::default(), request.as_ref(), &specs(pod))?)
+}
+
+fn specs(pod: &Value) -> Vec<ContainerSpec> {
+    let list = |field: &str| pod["spec"][field].as_array().into_iter().flatten().enumerate();
+    let spec = |(index, container): (usize, &Value), kind| {
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let limits = container["resources"]["limits"].as_object().into_iter().flatten();
+        let limits = limits.map(|(name, amount)| (name.clone(), text(amount))).collect();
+        ContainerSpec { name: text(&container["name"]), kind, index, limits }
+    };
+    let init = list("initContainers").map(|(index, container)| {
+        let sidecar = container["restartPolicy"] == "Always";
+        spec((index, container), if sidecar { ContainerKind::Sidecar } else { ContainerKind::Init })
+    });
+    init.chain(list("containers").map(|container| spec(container, ContainerKind::App))).collect()
+}
+
+/// Names of the pods that these are.
+pub fn names<'a>(pods: impl Iterator<Item = &'a Value>) -> BTreeSet<&'a str> {
+    pods.map(name).collect()
+}
