@@ -64,6 +64,8 @@ pub struct Allocator {
     over: Vec<Nonce>,
     /// Live pods that name amounts of cards but no cards.
     unasked: Vec<PodRef>,
+    /// The kubelet's records of devices from before our first answer, until its pods are known to compare them with.
+    records: Option<Vec<Assigned>>,
 }
 
 /// Free devices among which the kubelet lets us choose.
@@ -83,8 +85,8 @@ impl Allocator {
     /// An allocator over these books. Until [`Self::set_inventory`] it has no cards.
     pub fn new(settings: AllocationSettings, ledger: Ledger, delivery: Delivery) -> Self {
         let (inventory, session) = (Arc::new(Inventory::default()), Session::default());
-        let (over, unasked) = (Vec::new(), Vec::new());
-        Self { settings, ledger, inventory, delivery: Arc::new(delivery), session, admission: None, over, unasked }
+        let (delivery, over, unasked) = (Arc::new(delivery), Vec::new(), Vec::new());
+        Self { settings, ledger, inventory, delivery, session, admission: None, over, unasked, records: None }
     }
 
     /// The books.
@@ -118,18 +120,18 @@ impl Allocator {
         self.admission = None;
     }
 
-    /// Brings the books in line with what the kubelet said (principle 2): shares of ended pods end, and with its
-    /// records of devices lost ones are restored. Returns what changed or could not be settled, in words.
+    /// Keeps the kubelet's records of devices for the next [`Self::reconcile`]: nothing was answered since they were read.
+    pub fn keep_records(&mut self, records: Vec<Assigned>) {
+        self.records = Some(records);
+    }
+
+    /// Brings the books in line with what the kubelet said (principle 2): shares of ended pods end, and with records of
+    /// devices that were kept lost ones are restored. Returns what changed or could not be settled, in words.
     ///
     /// The list was asked for when the ledger stood at `as_of`; `settled`: it is known to be whole.
-    pub fn reconcile(
-        &mut self,
-        list: &PodList,
-        as_of: u64,
-        settled: bool,
-        assigned: Option<&[Assigned]>,
-    ) -> Result<Vec<String>, Refusal> {
+    pub fn reconcile(&mut self, list: &PodList, as_of: u64, settled: bool) -> Result<Vec<String>, Refusal> {
         let seen = self.session.seen(list.connection);
+        let assigned = self.records.as_deref();
         let heard = Heard { as_of, pods: &list.pods, settled, seen, assigned };
         let reading = Reading {
             names: &self.settings.names,
@@ -145,12 +147,14 @@ impl Allocator {
         let unasked = |pod: &&PodView| !pod.has_ended() && pod.asks_for_amounts_alone(&self.settings.names);
         self.unasked = list.pods.iter().filter(unasked).map(PodView::reference).collect();
         if reconciled.changes.is_empty() {
+            self.records = None;
             return Ok(reconciled.notes);
         }
         let touched: BTreeSet<String> = reconciled.changes.iter().map(|change| change.uid().to_owned()).collect();
         let before = self.nonces(&touched);
         let changes = reconciled.changes.iter().map(Change::to_string).chain(reconciled.notes).collect();
         self.ledger.apply(reconciled.changes)?;
+        self.records = None;
         let after = self.nonces(&touched);
         self.over.extend(before.difference(&after));
         Ok(changes)

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::allocation::Refusal;
 use crate::kubelet::plugin::{PluginParts, lock};
 use crate::kubelet::pods::PodView;
 use crate::kubelet::socket::SocketFile;
-use crate::ledger::reconcile::Assigned;
 use crate::logging::Once;
 
 /// The kubelet caches our token and its access reviews for some minutes (`authenticationTokenWebhookCacheTTL`); the
@@ -21,26 +20,54 @@ const RETRY: Duration = Duration::from_millis(500);
 
 /// Repairs the books from the kubelet's pods and its records of devices (principle 2). Until that has succeeded once
 /// nothing may be promised, so it is tried until `stop`; each problem is said once.
+///
+/// A kubelet that doesn't tell its pods, because the API server that reviews our token is away, isn't waited for where
+/// the books know pods: their containers can't start without us. The first look that succeeds repairs the books, and
+/// nothing is promised without one.
 pub async fn recover(parts: &PluginParts, stop: &CancellationToken) {
     let mut said = Once::default();
     while !stop.is_cancelled() {
-        match try_recover(parts).await {
-            Ok(_pods) => {
+        let problem = match try_recover(parts).await {
+            Ok(()) => {
                 let allocator = lock(&parts.allocator);
                 allocator.remove_stale_directories();
                 let pods = allocator.ledger().book().pods().count();
                 return info!(pods, revision = allocator.ledger().revision(), "books agree with the kubelet");
             }
-            Err(problem) => said.warn(format!("not registering yet: {problem}")),
-        }
+            Err(Unrecovered::PodList(problem)) => {
+                let pods = lock(&parts.allocator).ledger().book().pods().count();
+                if pods > 0 {
+                    return warn!(
+                        pods,
+                        "books are not compared with the kubelet yet, known pods are served: {problem}"
+                    );
+                }
+                problem
+            }
+            Err(Unrecovered::Else(problem)) => problem,
+        };
+        said.warn(format!("not registering yet: {problem}"));
         tokio::select! { () = tokio::time::sleep(RETRY) => {}, () = stop.cancelled() => {} }
     }
 }
 
-async fn try_recover(parts: &PluginParts) -> Result<Vec<PodView>, String> {
+/// What keeps the books from being compared with the kubelet's.
+enum Unrecovered {
+    /// It doesn't tell its pods. Its records of devices are kept.
+    PodList(String),
+    /// Anything else.
+    Else(String),
+}
+
+async fn try_recover(parts: &PluginParts) -> Result<(), Unrecovered> {
     // Safe here, and only here: no Allocate of ours is in flight before we register.
-    let assigned = parts.pod_resources.list().await.map_err(|error| error.to_string())?;
-    look(parts, Some(&assigned)).await.map_err(|refusal| refusal.to_string())
+    let records = parts.pod_resources.list().await.map_err(|error| Unrecovered::Else(error.to_string()))?;
+    lock(&parts.allocator).keep_records(records);
+    match look(parts).await {
+        Ok(_pods) => Ok(()),
+        Err(Refusal::PodList(error)) => Err(Unrecovered::PodList(error.to_string())),
+        Err(refusal) => Err(Unrecovered::Else(refusal.to_string())),
+    }
 }
 
 /// Looks for ended pods every `interval`, and now and then for nothing, to keep the connection warm.
@@ -54,7 +81,7 @@ pub async fn watch(parts: PluginParts, interval: Duration, stop: CancellationTok
             continue;
         }
         last = Instant::now();
-        match look(&parts, None).await {
+        match look(&parts).await {
             Ok(_pods) => said.over(),
             Err(refusal) => said.warn(format!("ended pods keep their shares for now: {refusal}")),
         }
@@ -62,7 +89,7 @@ pub async fn watch(parts: PluginParts, interval: Duration, stop: CancellationTok
 }
 
 /// The kubelet's pods, fresh, after the books were brought in line with them.
-pub async fn look(parts: &PluginParts, assigned: Option<&[Assigned]>) -> Result<Vec<PodView>, Refusal> {
+pub async fn look(parts: &PluginParts) -> Result<Vec<PodView>, Refusal> {
     let as_of = lock(&parts.allocator).ledger().revision();
     let started = Instant::now();
     let list = parts.pods.list().await;
@@ -74,7 +101,7 @@ pub async fn look(parts: &PluginParts, assigned: Option<&[Assigned]>) -> Result<
         && list.pods.iter().any(|pod| !pod.is_static());
     let (notes, over, delivery) = {
         let mut allocator = lock(&parts.allocator);
-        let notes = allocator.reconcile(&list, as_of, settled, assigned)?;
+        let notes = allocator.reconcile(&list, as_of, settled)?;
         (notes, allocator.take_over(), Arc::clone(allocator.delivery()))
     };
     for note in notes {

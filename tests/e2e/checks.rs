@@ -23,14 +23,18 @@ pub fn node(node: &NodeView) -> Vec<String> {
 /// Where the daemon's books differ.
 pub fn books(node: &NodeView, mut booked: Books) -> Vec<String> {
     if node.forgot {
-        // Init containers that have ended can't be seen any more.
-        let runs = |pod: &str, container: &str| {
+        // What init containers held that have ended can't be seen any more.
+        let is_known = |pod: &str, container: &str| {
             let pod = node.pods.iter().find(|view| view.name == pod);
-            pod.is_some_and(|pod| pod.containers.iter().any(|view| view.name == container && view.running))
+            pod.is_some_and(|pod| pod.containers.iter().any(|view| view.name == container && has_trace(view)))
         };
-        booked.retain(|(pod, container, _), _| runs(pod, container));
+        booked.retain(|(pod, container, _), _| is_known(pod, container));
     }
     books::difference(&books::expected(node), &booked).err().into_iter().collect()
+}
+
+fn has_trace(container: &ContainerView) -> bool {
+    container.running || !container.slots.is_empty()
 }
 
 /// Where PodResources differs from the kubelet's checkpoint. It never lists ordinary init containers.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use divvy_node::kubelet::pod_resources::PodResources;
 use divvy_playground::binaries::Binaries;
 use divvy_playground::books;
@@ -308,13 +308,30 @@ impl Cluster {
         Ok(Look { node, running })
     }
 
-    /// Looks until containers, kubelet and daemon agree, and says what they don't agree on if they never do.
+    /// Lists the pods, and forgets those that are neither listed nor running.
+    async fn refresh(&mut self) -> anyhow::Result<()> {
+        let pods = self.list().await?;
+        let (listed, runs) = (view::uids(&pods), self.look()?.running);
+        self.pods.retain(|uid, _| listed.contains(&**uid) || runs.keys().any(|(owner, _)| owner == uid));
+        Ok(())
+    }
+
+    /// Looks until nothing is wrong with any container, or something stays wrong. Pods may come and go meanwhile.
+    pub async fn sound(&mut self) -> anyhow::Result<()> {
+        self.until("sound node", Duration::from_secs(5), async |this| {
+            this.refresh().await?;
+            let problems = checks::node(&this.look()?.node);
+            if problems.is_empty() { Ok(Some(())) } else { bail!("{}", problems.join("\n    ")) }
+        })
+        .await
+    }
+
+    /// Looks until containers, kubelet and daemon agree, and says what they don't agree on if they never do. An API
+    /// server that is away isn't asked.
     pub async fn agree(&mut self) -> anyhow::Result<Look> {
         self.until("agreement", LAG, async |this| {
-            if let Ok(pods) = this.list().await {
-                let runs = this.look()?.running;
-                let listed: Vec<&str> = pods.iter().map(view::uid).collect();
-                this.pods.retain(|uid, _| listed.contains(&&**uid) || runs.keys().any(|(owner, _)| owner == uid));
+            if this.api.is_ready().await {
+                this.refresh().await?;
             }
             let (look, booked) = (this.look()?, books::read(this.daemon.address).await?);
             let resources = PodResources { socket: POD_RESOURCES.into(), resource: GPU.parse()? };
@@ -326,6 +343,17 @@ impl Cluster {
             if problems.is_empty() { Ok(Some(look)) } else { bail!("{}", problems.join("\n    ")) }
         })
         .await
+    }
+
+    /// Kills a container's process, and waits until another one has come that was given the same.
+    pub async fn restart_container(&mut self, key: &ContainerKey) -> anyhow::Result<()> {
+        let old = self.look()?.running.remove(key).with_context(|| format!("container {key:?} doesn't run"))?;
+        containers::kill(&old)?;
+        let what = format!("restart of container {key:?}");
+        let new = async |this: &mut Self| Ok(this.look()?.running.remove(key).filter(|new| new.pid != old.pid));
+        let new = self.until(&what, PATIENCE, new).await?;
+        ensure!(new.is_given_as(&old), "container {key:?} had {:?}, now {:?}", old.given, new.given);
+        Ok(())
     }
 
     /// Ends all pods and Jobs, and waits until nothing is left of them anywhere.

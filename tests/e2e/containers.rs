@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::ensure;
 use divvy_contract::CardId;
 use divvy_node::delivery::{LIMITS_FILE, LIMITS_MOUNT, REGION_MOUNT};
 use divvy_playground::outside::Given;
@@ -27,6 +28,27 @@ pub struct Running {
     pub mounts: BTreeSet<String>,
 }
 
+// === impl Running ===
+
+impl Running {
+    /// Whether both have the same cards and limits.
+    pub fn is_given_as(&self, other: &Self) -> bool {
+        self.given.named == other.given.named && self.given.limits == other.given.limits
+    }
+}
+
+/// Fails where a process of `before` has other cards or limits now; processes that are gone are passed over.
+pub fn keep_their_shares(
+    before: &BTreeMap<ContainerKey, Running>,
+    now: &BTreeMap<ContainerKey, Running>,
+) -> anyhow::Result<()> {
+    for (key, old) in before {
+        let new = now.get(key).filter(|new| new.pid == old.pid).unwrap_or(old);
+        ensure!(new.is_given_as(old), "container {key:?} had {:?}, has {:?}", old.given, new.given);
+    }
+    Ok(())
+}
+
 /// All running containers of pods, found by the kubelet's mount of the termination message, which names pod and
 /// container. `minors` are the numbers of the cards' device nodes.
 pub fn running(minors: &BTreeMap<u32, CardId>) -> BTreeMap<ContainerKey, Running> {
@@ -45,6 +67,11 @@ pub fn running(minors: &BTreeMap<u32, CardId>) -> BTreeMap<ContainerKey, Running
         }
     }
     found
+}
+
+/// Kills a container's first process, and so the container.
+pub fn kill(container: &Running) -> anyhow::Result<()> {
+    crate::namespace::execute("sh", &["-c", &format!("kill -9 {}", container.pid)])
 }
 
 /// Lowest first: a container's first process started its others.

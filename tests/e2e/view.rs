@@ -86,7 +86,7 @@ fn pod_view(
         let key = (uid(pod).to_owned(), name);
         let (running, record) = (running.get(&key), records.get(&key));
         let slots = record.map(|record| record.slots.clone()).unwrap_or_default();
-        let given = running.map(|running| running.given.clone());
+        let given = running.map(|running| &running.given).or(record.map(|record| &record.given)).cloned();
         ContainerView { name: key.1, kind, claim, running: running.is_some(), slots, given }
     };
     let containers = claims.into_iter().map(container).collect();
@@ -113,6 +113,18 @@ fn specs(pod: &Value) -> Vec<ContainerSpec> {
         spec((index, container), if sidecar { ContainerKind::Sidecar } else { ContainerKind::Init })
     });
     init.chain(list("containers").map(|container| spec(container, ContainerKind::App))).collect()
+}
+
+/// UIDs of pods.
+pub fn uids(pods: &[Value]) -> BTreeSet<&str> {
+    pods.iter().map(uid).collect()
+}
+
+/// How many pods failed, by the kubelet's words.
+pub fn failures(pods: &[Value]) -> BTreeMap<String, u32> {
+    let mut failures = BTreeMap::new();
+    pods.iter().filter(|pod| phase(pod) == "Failed").for_each(|pod| *failures.entry(failure(pod)).or_default() += 1);
+    failures
 }
 
 /// Names of the pods that these are.

@@ -139,7 +139,7 @@ impl Plugin {
                 Refusal::Call(format!("allocation size {} is negative", request.allocation_size))
             })?,
         };
-        let pods = observer::look(&self.parts, None).await?;
+        let pods = observer::look(&self.parts).await?;
         self.lock().propose(&pods, &choice)
     }
 
@@ -148,7 +148,7 @@ impl Plugin {
         if let Some(answer) = self.lock().allocate_proposed(&slots) {
             return answer;
         }
-        let pods = observer::look(&self.parts, None).await?;
+        let pods = observer::look(&self.parts).await?;
         let answer = self.lock().allocate(&pods, &slots);
         match answer {
             Err(Refusal::Identity(Unresolved::Nobody { .. })) => self.answer_again(&pods, &slots, answer).await,

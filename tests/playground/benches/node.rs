@@ -206,7 +206,7 @@ impl Bench {
     /// Hears a list as the daemon does before it decides.
     fn reconcile(&mut self, list: &PodList) -> anyhow::Result<()> {
         let now = self.allocator.ledger().revision();
-        self.allocator.reconcile(list, now, true, None)?;
+        self.allocator.reconcile(list, now, true)?;
         let over = self.allocator.take_over();
         self.allocator.delivery().remove_all(&over);
         Ok(())

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::daemon::Calls;
-use divvy_e2e::{pods, view};
+use divvy_e2e::{containers, pods, view};
 use rand::RngExt as _;
 use serde_json::json;
 
@@ -31,8 +31,15 @@ pub(crate) async fn a_hundred_pods(cluster: &mut Cluster) -> anyhow::Result<()> 
     cluster.clear().await
 }
 
+/// Who is killed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Victims {
+    Kubelet,
+    Both,
+}
+
 /// What ran before a kill runs on with what it had; a pod runs with what it asked for or has failed.
-pub(crate) async fn with_kills(cluster: &mut Cluster) -> anyhow::Result<()> {
+pub(crate) async fn with_kills(cluster: &mut Cluster, victims: Victims) -> anyhow::Result<()> {
     const KILLS: u32 = 8;
     let pause = |most: u64| Duration::from_millis(rand::rng().random_range(0..most));
     cluster.restart_daemon(&json!({})).await?;
@@ -42,7 +49,7 @@ pub(crate) async fn with_kills(cluster: &mut Cluster) -> anyhow::Result<()> {
         // The moment is what is random here; nothing is waited for.
         tokio::time::sleep(pause(3000)).await;
         before.extend(cluster.look()?.running);
-        if kill % 2 == 0 {
+        if victims == Victims::Both && kill % 2 == 0 {
             cluster.kill_daemon().await?;
             tokio::time::sleep(pause(1000)).await;
             cluster.daemon.program.start()?;
@@ -54,17 +61,11 @@ pub(crate) async fn with_kills(cluster: &mut Cluster) -> anyhow::Result<()> {
     }
     let pods = cluster.all_settled(PODS).await?;
     cluster.daemon_ready().await?;
-    let mut reasons: BTreeMap<String, u32> = BTreeMap::new();
-    pods.iter().filter(|pod| view::is_over(pod)).for_each(|pod| *reasons.entry(view::failure(pod)).or_default() += 1);
     println!("  {} of {PODS} pods run after {KILLS} kills", pods.iter().filter(|pod| view::is_ready(pod)).count());
-    reasons.iter().for_each(|(reason, count)| println!("  {count} failed: {reason}"));
+    view::failures(&pods).iter().for_each(|(reason, count)| println!("  {count} failed: {reason}"));
     let look = cluster.agree().await?;
     say(&cluster.calls().await?);
-    let kept = before.iter().filter_map(|(key, old)| Some((key, old, look.running.get(key)?)));
-    for (key, old, new) in kept.filter(|(_, old, new)| old.pid == new.pid) {
-        let same = old.given.named == new.given.named && old.given.limits == new.given.limits;
-        ensure!(same, "container {key:?} had {:?}, has {:?}", old.given, new.given);
-    }
+    containers::keep_their_shares(&before, &look.running)?;
     cluster.clear().await
 }
 

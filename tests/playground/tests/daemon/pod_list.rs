@@ -45,3 +45,21 @@ async fn a_kubelet_of_another_authority_is_not_believed() {
     bench.ready().await;
     bench.run(part("100")).await;
 }
+
+#[tokio::test]
+async fn known_pods_are_served_while_nobody_can_review_the_daemons_token() {
+    let mut bench = Bench::new().await;
+    let uid = bench.run(part("100")).await;
+    bench.kubelet.set_faults(|faults| faults.pods = PodsFault::Status(StatusCode::UNAUTHORIZED));
+    bench.killed(|bench| std::fs::remove_dir_all(bench.path("run")).unwrap()).await;
+    bench.ready().await;
+    let starts = bench.kubelet.view().pods[&uid].containers[0].starts;
+    bench.kubelet.restart_container(&uid, "main").unwrap();
+    bench.until("the container's return", |view| view.pods[&uid].containers[0].starts > starts).await;
+    assert_eq!(bench.given(&uid)[0].1, 100, "its limits were written again");
+    let message = bench.refused(part("200")).await;
+    assert!(message.contains("answered 401 Unauthorized"), "{message}");
+    bench.kubelet.set_faults(|faults| faults.pods = PodsFault::None);
+    bench.run(part("300")).await;
+    bench.until_booked(&[100, 300]).await;
+}

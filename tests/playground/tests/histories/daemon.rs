@@ -179,7 +179,10 @@ impl Daemon {
     }
 
     fn settle(&mut self, shown: &Shown, as_of: u64, assigned: Option<&[Assigned]>) -> Result<(), Refusal> {
-        self.0.reconcile(&shown.list, as_of, shown.settled, assigned)?;
+        if let Some(assigned) = assigned {
+            self.0.keep_records(assigned.to_vec());
+        }
+        self.0.reconcile(&shown.list, as_of, shown.settled)?;
         let over = self.0.take_over();
         self.0.delivery().remove_all(&over);
         Ok(())
