@@ -74,13 +74,13 @@ impl Api {
         self.call(Method::POST, path, "application/json", Some(object)).await?.1
     }
 
-    /// Changes what `patch` names (RFC 7386).
-    pub async fn patch(&self, path: &str, part: Part, patch: &Value) -> anyhow::Result<Value> {
+    /// Merges `change` into it (RFC 7386).
+    pub async fn patch(&self, path: &str, part: Part, change: &Value) -> anyhow::Result<Value> {
         let path = match part {
             Part::Object => path.to_owned(),
             Part::Status => format!("{path}/status"),
         };
-        self.call(Method::PATCH, &path, "application/merge-patch+json", Some(patch)).await?.1
+        self.call(Method::PATCH, &path, "application/merge-patch+json", Some(change)).await?.1
     }
 
     /// Deletes an object, or all of a collection, without a grace period; what isn't there is gone already.

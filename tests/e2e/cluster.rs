@@ -9,7 +9,7 @@ use divvy_playground::binaries::Binaries;
 use divvy_playground::books;
 use divvy_playground::outside::NodeView;
 use divvy_playground::pods::{GPU, PodShape};
-use fake_nvml::Scenario;
+use fake_nvml::{CardState, Scenario};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -106,7 +106,7 @@ impl Cluster {
         self.control_plane.api.start()?;
         self.until("containerd", PATIENCE, async |this| Ok(this.containerd.answers().await.then_some(()))).await?;
         self.containerd.import_images(programs, &self.files).await.context("importing images")?;
-        self.until("kube-apiserver", PATIENCE, async |this| Ok(this.api.is_ready().await.then_some(()))).await?;
+        self.api_ready().await?;
         self.control_plane.controller_manager.start()?;
         self.control_plane.scheduler.start()?;
         self.kubelet.start()?;
@@ -162,7 +162,7 @@ impl Cluster {
             if let Ok(Some(found)) = found {
                 return Ok(found);
             }
-            self.check_programs()?;
+            self.programs().try_for_each(Program::check)?;
             if Instant::now() > deadline {
                 let problem = found.err().map_or_else(String::new, |error| format!(": {error:#}"));
                 bail!("no {what} within {}s{problem}", patience.as_secs());
@@ -171,11 +171,23 @@ impl Cluster {
         }
     }
 
-    fn check_programs(&mut self) -> anyhow::Result<()> {
-        self.control_plane.check()?;
-        [&mut self.containerd.program, &mut self.kubelet, &mut self.daemon.program]
-            .into_iter()
-            .try_for_each(Program::check)
+    fn programs(&mut self) -> impl Iterator<Item = &mut Program> {
+        let node = [&mut self.containerd.program, &mut self.kubelet, &mut self.daemon.program];
+        self.control_plane.programs().into_iter().chain(node)
+    }
+
+    /// Starts what is down, and what NVML answers at first: after a scenario that broke off.
+    pub async fn repair(&mut self) -> anyhow::Result<()> {
+        self.programs().try_for_each(Program::start_if_down)?;
+        self.change_cards(|scenario| scenario.cards.iter_mut().for_each(|card| card.state = CardState::Present))?;
+        self.api_ready().await?;
+        self.clear().await?;
+        self.publish_whole_node().await
+    }
+
+    /// Waits until the API server answers that it is ready.
+    pub async fn api_ready(&mut self) -> anyhow::Result<()> {
+        self.until("kube-apiserver", PATIENCE, async |this| Ok(this.api.is_ready().await.then_some(()))).await
     }
 
     /// Waits until the node is Ready.

@@ -40,11 +40,9 @@ impl ControlPlane {
         })
     }
 
-    /// Fails if one of them has ended by itself.
-    pub fn check(&mut self) -> anyhow::Result<()> {
+    /// All of them.
+    pub fn programs(&mut self) -> [&mut Program; 4] {
         [&mut self.etcd, &mut self.api, &mut self.controller_manager, &mut self.scheduler]
-            .into_iter()
-            .try_for_each(Program::check)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Container images without a registry: archives as `docker save` writes them, of one layer with a static busybox.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -16,12 +17,15 @@ pub const SANDBOX: &str = "test.local/sandbox:1";
 pub fn archive(busybox: &Path, name: &str, entrypoint: &[&str]) -> anyhow::Result<Vec<u8>> {
     let program = std::fs::read(busybox).with_context(|| format!("reading {}", busybox.display()))?;
     let layer = layer(&program)?;
-    let sum: String = digest(&SHA256, &layer).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut sum = "sha256:".to_owned();
+    for byte in digest(&SHA256, &layer).as_ref() {
+        write!(sum, "{byte:02x}")?;
+    }
     let config = json!({
         "architecture": match std::env::consts::ARCH { "aarch64" => "arm64", _ => "amd64" },
         "os": "linux",
         "config": {"Entrypoint": entrypoint, "Env": ["PATH=/bin"]},
-        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{sum}")]},
+        "rootfs": {"type": "layers", "diff_ids": [sum]},
     });
     let manifest = json!([{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]);
     let mut archive = Builder::new(Vec::new());

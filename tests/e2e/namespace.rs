@@ -15,7 +15,7 @@ use crate::files::Files;
 
 /// Set, to the run's directory, in the inner process.
 const INNER: &str = "DIVVY_E2E_INNER";
-/// Under each hierarchy of cgroups; the process ID of the outer process follows.
+/// Under each hierarchy of cgroups; a number of the run's own follows.
 const CGROUP: &str = "divvy-e2e-";
 
 /// The run's directory, in the inner process.
@@ -65,7 +65,7 @@ pub fn mount(files: &Files, node: &str) -> anyhow::Result<String> {
     execute("mount", &["--make-rshared", "/var/lib/kubelet"])?;
     let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
     bind(&files.write("hosts", format!("{hosts}\n127.0.0.1 {node}\n"))?, "/etc/hosts")?;
-    let cgroup = format!("{CGROUP}{}", std::process::id().wrapping_add(rand::random::<u16>().into()));
+    let cgroup = format!("{CGROUP}{}", rand::random::<u32>());
     for hierarchy in hierarchies() {
         // A hierarchy that refuses is one that the kubelet doesn't use.
         fs::create_dir(hierarchy.join(&cgroup)).unwrap_or_default();

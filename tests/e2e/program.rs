@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 #[derive(Debug)]
 pub struct Program {
     name: &'static str,
-    program: PathBuf,
+    path: PathBuf,
     args: Vec<String>,
     envs: Vec<(String, String)>,
     log: PathBuf,
@@ -22,9 +22,9 @@ pub struct Program {
 
 impl Program {
     /// A program that writes to `<logs>/<name>.log`. Nothing is started yet.
-    pub fn new(name: &'static str, program: PathBuf, args: Vec<String>, logs: &Path) -> Self {
+    pub fn new(name: &'static str, path: PathBuf, args: Vec<String>, logs: &Path) -> Self {
         let log = logs.join(name).with_extension("log");
-        Self { name, program, args, envs: Vec::new(), log, child: None }
+        Self { name, path, args, envs: Vec::new(), log, child: None }
     }
 
     /// With this variable in its environment.
@@ -34,20 +34,24 @@ impl Program {
         self
     }
 
-    /// With these arguments from its next start on.
-    pub fn set_args(&mut self, args: Vec<String>) {
-        self.args = args;
-    }
-
     /// Starts it; its log goes on where it ended.
     pub fn start(&mut self) -> anyhow::Result<()> {
         let open = OpenOptions::new().create(true).append(true).open(&self.log);
         let log = open.with_context(|| format!("opening {}", self.log.display()))?;
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(&self.path);
         command.args(&self.args).envs(self.envs.iter().cloned()).stdin(Stdio::null());
         command.stdout(log.try_clone()?).stderr(log).process_group(0).kill_on_drop(true);
-        self.child = Some(command.spawn().with_context(|| format!("starting {}", self.program.display()))?);
+        self.child = Some(command.spawn().with_context(|| format!("starting {}", self.path.display()))?);
         Ok(())
+    }
+
+    /// Starts it if it doesn't run.
+    pub fn start_if_down(&mut self) -> anyhow::Result<()> {
+        if self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
+            Ok(())
+        } else {
+            self.start()
+        }
     }
 
     /// Kills it (`SIGKILL`), if it runs, and waits for its end.

@@ -28,7 +28,9 @@ pub struct Scenario {
 /// if `DIVVY_E2E_KEEP` is set.
 pub fn main(scenarios: &[Scenario]) -> ExitCode {
     if std::env::args().any(|arg| arg == "--list") {
-        scenarios.iter().for_each(|scenario| println!("{}: test", scenario.name));
+        for scenario in scenarios {
+            println!("{}: test", scenario.name);
+        }
         return ExitCode::SUCCESS;
     }
     let result = match namespace::inner() {
@@ -62,7 +64,9 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 fn outside(scenarios: &[Scenario]) -> anyhow::Result<ExitCode> {
     if let Err(reason) = Programs::find().and_then(|_| root()) {
-        chosen(scenarios).iter().for_each(|scenario| println!("test {} ... skipped: {reason:#}", scenario.name));
+        for scenario in chosen(scenarios) {
+            println!("test {} ... skipped: {reason:#}", scenario.name);
+        }
         return Ok(ExitCode::SUCCESS);
     }
     runtime()?.block_on(Binaries::get(false))?;
@@ -98,13 +102,15 @@ fn inside(directory: &Path, scenarios: &[Scenario]) -> anyhow::Result<ExitCode> 
             println!("test {} ... {outcome} ({:.1?})", scenario.name, started.elapsed());
             if result.is_err() {
                 failed.push(scenario.name);
-                if let Err(error) = cluster.clear().await {
+                if let Err(error) = cluster.repair().await {
                     println!("e2e: the cluster can't be used further: {error:#}");
                     break;
                 }
             }
         }
-        failed.iter().for_each(|name| println!("e2e: failed: {name}"));
+        for name in &failed {
+            println!("e2e: failed: {name}");
+        }
         Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     })
 }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Endpoint, Server};
+use tonic::transport::{Channel, Endpoint, Server};
 use tracing::{debug, info, warn};
 
 use super::plugin::{Plugin, PluginParts, lock};
@@ -95,16 +95,22 @@ impl Registrar {
         let _absent_is_as_good = std::fs::remove_file(self.own_socket());
     }
 
-    /// Serves on a fresh socket, makes sure that it answers, registers.
+    /// Connects to the kubelet, serves on a fresh socket, makes sure that it answers, registers.
+    ///
+    /// In this order: a kubelet that starts deletes every socket in the directory before it listens, so one that takes
+    /// our connection has done that and leaves the socket that we make now. A kubelet that is asked to dial a socket
+    /// which it has just deleted tries again after a second at the earliest, and fails pods meanwhile. One that was
+    /// killed has left its socket behind, which nobody answers: ours stays as it is then.
     async fn begin(&self, stop: &CancellationToken) -> Result<Session, SessionError> {
         let (own, kubelet) = (self.own_socket(), self.kubelet_socket());
+        let channel = Self::connect(&kubelet).await?;
         let token = stop.child_token();
         let server = self.serve(&own, token.clone())?;
         let sockets = [SocketFile::at(&own), SocketFile::at(&kubelet)];
         let session = Session { token, server, sockets };
         let registered = async {
             self_dial(&own).await?;
-            self.register(&kubelet).await
+            self.register(channel).await
         };
         match registered.await {
             Ok(()) => Ok(session),
@@ -133,17 +139,21 @@ impl Registrar {
         Ok(tokio::spawn(server.serve_with_incoming_shutdown(incoming, token.cancelled_owned())))
     }
 
-    async fn register(&self, kubelet: &Path) -> Result<(), SessionError> {
-        let failed = |problem: String| SessionError::Register { path: kubelet.to_owned(), problem };
+    async fn connect(kubelet: &Path) -> Result<Channel, SessionError> {
         let endpoint = Endpoint::from_static("http://localhost").connect_timeout(REGISTER_DEADLINE);
-        let channel = unix_channel(endpoint.timeout(REGISTER_DEADLINE), kubelet.to_owned()).await.map_err(failed)?;
+        let channel = unix_channel(endpoint.timeout(REGISTER_DEADLINE), kubelet.to_owned()).await;
+        channel.map_err(|problem| SessionError::Register { path: kubelet.to_owned(), problem })
+    }
+
+    async fn register(&self, kubelet: Channel) -> Result<(), SessionError> {
+        let failed = |problem: String| SessionError::Register { path: self.kubelet_socket(), problem };
         let request = api::RegisterRequest {
             version: api::VERSION.to_owned(),
             endpoint: SOCKET.to_owned(),
             resource_name: self.resource.to_string(),
             options: None,
         };
-        let answer = RegistrationClient::new(channel).register(request).await;
+        let answer = RegistrationClient::new(kubelet).register(request).await;
         answer.map(drop).map_err(|status| failed(format!("{}: {}", status.code(), status.message())))
     }
 

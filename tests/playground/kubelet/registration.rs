@@ -56,7 +56,10 @@ async fn register(run: &Run, request: dp::RegisterRequest) -> Result<(), String>
     run.core.update(|state| state.clients.insert(resource.clone(), Arc::clone(&client)));
     let connected = connect(run, &endpoint, &resource, client).await;
     let plugin = connected.inspect_err(|_failed| {
-        run.core.update(|state| state.clients.remove(&resource));
+        run.core.update(|state| {
+            state.record.unanswered += 1;
+            state.clients.remove(&resource);
+        });
     })?;
     run.spawn(follow(run.clone(), resource, plugin));
     Ok(())

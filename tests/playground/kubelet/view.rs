@@ -25,6 +25,8 @@ pub struct KubeletView {
     pub registrations: Vec<Registered>,
     /// Questions for `/pods` so far, counted as they come in.
     pub pod_lists: u64,
+    /// Plugins that asked to be registered and didn't answer.
+    pub unanswered: usize,
     /// When kubelet.sock appeared, once a start.
     pub boots: Vec<Instant>,
 }
@@ -84,6 +86,7 @@ pub(crate) struct Record {
     pub(crate) calls: Vec<Call>,
     pub(crate) registrations: Vec<Registered>,
     pub(crate) pod_lists: u64,
+    pub(crate) unanswered: usize,
     pub(crate) boots: Vec<Instant>,
 }
 
@@ -127,11 +130,11 @@ impl KubeletView {
         let healthy = state.devices.known.iter().map(|(resource, health)| (resource.clone(), health.healthy.clone()));
         let all = |health: &Health| &health.healthy | &health.unhealthy;
         let listed = state.devices.known.iter().map(|(resource, health)| (resource.clone(), all(health)));
-        let Record { registrations, pod_lists, boots, calls: _ } = &state.record;
-        let (registrations, pod_lists, boots) = (registrations.clone(), *pod_lists, boots.clone());
-        let allocatable = state.allocatable.clone();
+        let Record { registrations, pod_lists, unanswered, boots, calls: _ } = &state.record;
+        let (registrations, pod_lists, unanswered) = (registrations.clone(), *pod_lists, *unanswered);
+        let (allocatable, boots) = (state.allocatable.clone(), boots.clone());
         let (pods, healthy, listed) = (pods.collect(), healthy.collect(), listed.collect());
-        Self { pods, healthy, listed, allocatable, registrations, pod_lists, boots }
+        Self { pods, healthy, listed, allocatable, registrations, pod_lists, unanswered, boots }
     }
 }
 

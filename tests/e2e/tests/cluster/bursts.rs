@@ -8,7 +8,7 @@ use divvy_e2e::cluster::Cluster;
 use divvy_e2e::daemon::Calls;
 use divvy_e2e::{containers, pods, view};
 use rand::RngExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const PODS: usize = 100;
 
@@ -61,12 +61,19 @@ pub(crate) async fn with_kills(cluster: &mut Cluster, victims: Victims) -> anyho
     }
     let pods = cluster.all_settled(PODS).await?;
     cluster.daemon_ready().await?;
-    println!("  {} of {PODS} pods run after {KILLS} kills", pods.iter().filter(|pod| view::is_ready(pod)).count());
-    view::failures(&pods).iter().for_each(|(reason, count)| println!("  {count} failed: {reason}"));
+    say_pods(&pods);
     let look = cluster.agree().await?;
     say(&cluster.calls().await?);
     containers::keep_their_shares(&before, &look.running)?;
     cluster.clear().await
+}
+
+/// Prints how many pods run, and why the others don't.
+pub(crate) fn say_pods(pods: &[Value]) {
+    println!("  {} of {} pods run", pods.iter().filter(|pod| view::is_ready(pod)).count(), pods.len());
+    for (reason, count) in view::failures(pods) {
+        println!("  {count} failed: {reason}");
+    }
 }
 
 /// Prints the kubelet's calls.

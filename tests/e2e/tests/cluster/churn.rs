@@ -9,7 +9,7 @@ use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
 use serde_json::json;
 
-use crate::bursts::say;
+use crate::bursts::{say, say_pods};
 
 /// Pods that may live at a time.
 const MOST: usize = 60;
@@ -24,7 +24,7 @@ pub(crate) async fn pods_and_jobs(cluster: &mut Cluster) -> anyhow::Result<()> {
         match rand::rng().random_range(0..100) {
             0..45 if living.len() < MOST => cluster.create([pods::mixed(number)]).await?,
             0..70 if living.len() < MOST => {
-                cluster.api.create(JOBS, &pods::job(pods::mixed(number))?).await.map(drop)?
+                cluster.api.create(JOBS, &pods::job(pods::mixed(number))?).await?;
             }
             _ => {
                 if let Some(pod) = living.choose(&mut rand::rng()) {
@@ -41,8 +41,8 @@ pub(crate) async fn pods_and_jobs(cluster: &mut Cluster) -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let pods = cluster.all_settled(0).await?;
-    println!("  {number} steps, {} pods at the end", pods.len());
-    view::failures(&pods).iter().for_each(|(reason, count)| println!("  {count} failed: {reason}"));
+    println!("  {number} steps");
+    say_pods(&pods);
     cluster.agree().await?;
     say(&cluster.calls().await?);
     cluster.clear().await

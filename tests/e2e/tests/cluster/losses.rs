@@ -5,10 +5,10 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 use divvy_e2e::cluster::{Cluster, Look};
 use divvy_e2e::containers::{self, ContainerKey};
-use divvy_e2e::{checkpoint, pods, runner, view};
+use divvy_e2e::{checkpoint, pods, runner};
 use serde_json::json;
 
-use crate::bursts::{answered, say};
+use crate::bursts::{answered, say, say_pods};
 
 /// Running pods keep their shares, and slots that are handed out a second time overfill no card.
 pub(crate) async fn checkpoint(cluster: &mut Cluster) -> anyhow::Result<()> {
@@ -27,20 +27,13 @@ pub(crate) async fn checkpoint(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.publish_whole_node().await?;
     let look = cluster.agree().await?;
     containers::keep_their_shares(&before.running, &look.running)?;
-    say_failures(cluster, OLD).await?;
+    say_pods(&cluster.all_settled(OLD).await?);
     cluster.create((100..140).map(pods::mixed)).await?;
-    say_failures(cluster, OLD + 40).await?;
+    say_pods(&cluster.all_settled(OLD + 40).await?);
     let look = cluster.agree().await?;
     containers::keep_their_shares(&before.running, &look.running)?;
     say(&cluster.calls().await?);
     cluster.clear().await
-}
-
-async fn say_failures(cluster: &mut Cluster, count: usize) -> anyhow::Result<()> {
-    let pods = cluster.all_settled(count).await?;
-    println!("  {} of {count} pods run", pods.iter().filter(|pod| view::is_ready(pod)).count());
-    view::failures(&pods).iter().for_each(|(reason, count)| println!("  {count} failed: {reason}"));
-    Ok(())
 }
 
 /// Containers restart with what they had, and a restarted daemon rebuilds, both long after the kubelet's last review of
@@ -71,10 +64,17 @@ pub(crate) async fn api_server(cluster: &mut Cluster) -> anyhow::Result<()> {
     ensure!(answered(&cluster.calls().await?, "PreStartContainer") > calls, "no PreStartContainer");
     let look = cluster.agree().await?;
     containers::keep_their_shares(&before.running, &look.running)?;
+    let back = Instant::now();
     cluster.control_plane.api.start()?;
+    cluster.api_ready().await?;
     cluster.node_ready().await?;
+    // It would try again more and more seldom, and see its first pod after more than a minute.
+    cluster.control_plane.scheduler.kill().await?;
+    cluster.control_plane.scheduler.start()?;
+    println!("  the node is Ready {:.1?} after the API server was started", back.elapsed());
     cluster.create([pods::mixed(100)]).await?;
     cluster.all_running(PODS + 1).await?;
+    println!("  a new pod runs {:.1?} after", back.elapsed());
     cluster.agree().await?;
     say(&cluster.calls().await?);
     cluster.clear().await

@@ -105,3 +105,16 @@ async fn a_container_that_a_forgetful_kubelet_asks_for_again_gets_its_own_card()
     assert_eq!(bench.given(&uids[1]), given[1]);
     bench.until_booked(&[MEMORY * 3 / 4; 2]).await;
 }
+
+/// The real one then fails pods for a second: its gRPC library waits that long after a dial that failed.
+#[tokio::test]
+async fn a_kubelet_that_was_killed_is_never_asked_to_dial_a_socket_that_it_has_deleted() {
+    let bench = Bench::new().await;
+    for _ in 0..10 {
+        let before = bench.kubelet.view().registrations.len();
+        let down_for = Duration::from_millis(150);
+        bench.kubelet.restart(RestartOptions { down_for, ..RestartOptions::default() }).await.unwrap();
+        bench.registered(before).await;
+    }
+    assert_eq!(bench.kubelet.view().unanswered, 0);
+}
