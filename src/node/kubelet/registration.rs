@@ -70,10 +70,11 @@ impl Registrar {
         let mut watch = DirectoryWatch::new(&self.directory);
         let mut pause = Pause::default();
         while !stop.is_cancelled() {
-            if SocketFile::at(&self.kubelet_socket()).is_none() {
+            let Some(kubelet) = SocketFile::at(&self.kubelet_socket()) else {
                 tokio::select! { () = watch.changed() => {}, () = stop.cancelled() => {} }
                 continue;
-            }
+            };
+            pause.meet(kubelet);
             match self.begin(&stop).await {
                 Ok(session) => {
                     pause = Pause::default();
@@ -201,16 +202,24 @@ impl Session {
     }
 }
 
-/// Pauses between tries: at once, then longer, and each problem said once.
+/// Pauses between tries: short at first, then longer, and each problem said once.
 #[derive(Default)]
 struct Pause {
+    kubelet: Option<SocketFile>,
     tries: u32,
     said: Once,
 }
 
 impl Pause {
+    /// Begins anew with another kubelet: its socket is seen before it listens, and then the next try succeeds.
+    fn meet(&mut self, kubelet: SocketFile) {
+        if self.kubelet.replace(kubelet) != Some(kubelet) {
+            self.tries = 0;
+        }
+    }
+
     fn next(&mut self) -> Duration {
         self.tries += 1;
-        Duration::from_millis(10 << self.tries.min(7))
+        Duration::from_millis(1 << self.tries.min(10))
     }
 }

@@ -122,6 +122,8 @@ fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
 fn pod_list(core: &Core) -> Bytes {
     let items = core.read(|state| state.pods.iter().filter(|pod| pod.listed).map(status::render).collect());
     let items: Vec<_> = core.draw(|rng| shuffled(items, rng));
+    // Go's nil slice.
+    let items = (!items.is_empty()).then_some(items);
     json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }).to_string().into()
 }
 

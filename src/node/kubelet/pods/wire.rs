@@ -16,8 +16,13 @@ use super::{ContainerState, DecodeError, Phase, PodView, SOURCE};
 
 #[derive(Deserialize)]
 pub(super) struct List<'a> {
-    #[serde(borrow)]
-    pub(super) items: Option<Vec<Pod<'a>>>,
+    /// `Some(None)`: null, which is how Go writes a list of nothing.
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(super) items: Option<Option<Vec<Pod<'a>>>>,
+}
+
+fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 #[derive(Deserialize)]
