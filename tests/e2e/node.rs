@@ -1,5 +1,6 @@
 //! containerd and the kubelet.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -24,8 +25,8 @@ const REVIEWS_HOLD: &str = "10s";
 pub struct Containerd {
     /// The process.
     pub program: Program,
-    ctr: std::path::PathBuf,
-    socket: std::path::PathBuf,
+    ctr: PathBuf,
+    socket: PathBuf,
 }
 
 // === impl Containerd ===
@@ -153,7 +154,7 @@ pub fn kubelet(programs: &Programs, files: &Files, pki: &Pki, ports: &Ports, cgr
         "nodeStatusUpdateFrequency": "2s",
     });
     let config = files.write("kubelet.yaml", config.to_string())?;
-    let flag = |name: &str, path: std::path::PathBuf| format!("--{name}={}", path.display());
+    let flag = |name: &str, path: PathBuf| format!("--{name}={}", path.display());
     let args = vec![
         flag("config", config),
         flag("kubeconfig", pki.kubeconfig("node", ports.api)?),

@@ -82,7 +82,7 @@ fn pod_view(
     records: &BTreeMap<ContainerKey, Record>,
 ) -> anyhow::Result<PodView> {
     let claims = claims(pod).with_context(|| format!("reading pod {}", name(pod)))?;
-    let container = |ContainerClaim { name, kind, claim }| {
+    let container = |ContainerClaim { name, kind, claim, .. }| {
         let key = (uid(pod).to_owned(), name);
         let (running, record) = (running.get(&key), records.get(&key));
         let slots = record.map(|record| record.slots.clone()).unwrap_or_default();

@@ -107,7 +107,7 @@ impl fmt::Display for PodView {
 /// Fields that aren't needed are passed over; a list cut short, or a pod without UID, is an error.
 pub fn decode(json: &[u8]) -> Result<Vec<PodView>, DecodeError> {
     let list: wire::List<'_> = serde_json::from_slice(json)?;
-    list.items.ok_or(DecodeError::NotAList)?.into_iter().flatten().map(PodView::try_from).collect()
+    list.items.into_iter().map(PodView::try_from).collect()
 }
 
 /// A pod list that can't be read.
@@ -116,9 +116,6 @@ pub enum DecodeError {
     /// Not the JSON of a pod list, or cut short.
     #[error("not a pod list: {0}")]
     Json(#[from] serde_json::Error),
-    /// JSON without `items`.
-    #[error("not a pod list: field \"items\" is missing")]
-    NotAList,
     /// Without a UID a pod can't be told from its namesake.
     #[error("pod {namespace}/{name} has no metadata.uid")]
     NoUid {
@@ -171,7 +168,7 @@ mod tests {
     fn texts_that_are_no_list() {
         let said = |text: &str| decode(text.as_bytes()).expect_err("refused").to_string();
         assert_eq!(decode(br#"{"kind":"PodList","items":null}"#).expect("a list of nothing"), []);
-        assert_eq!(said("{}"), "not a pod list: field \"items\" is missing");
+        assert_eq!(said("{}"), "not a pod list: missing field `items` at line 1 column 2");
         assert!(said("Unauthorized").starts_with("not a pod list: expected value at line 1"));
         let nameless = r#"{"items":[{"metadata":{"name":"a","namespace":"b"}}]}"#;
         assert_eq!(said(nameless), "pod b/a has no metadata.uid");

@@ -25,7 +25,7 @@ pub(super) async fn drain(parts: &PluginParts, announcement: Option<Announcement
     let mut quiet = 0;
     while quiet < QUIET {
         tokio::time::sleep(INTERVAL).await;
-        match observer::look(parts, None).await {
+        match observer::look(parts).await {
             Ok(pods) => {
                 let waiting = lock(&parts.allocator).waiting(&pods);
                 quiet = if waiting.is_empty() { quiet + 1 } else { 0 };

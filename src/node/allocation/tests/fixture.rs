@@ -175,7 +175,7 @@ impl Node {
     pub(super) fn look(&mut self) {
         let as_of = self.allocator.ledger().revision();
         let list = PodList { pods: self.pods.clone(), connection: None };
-        self.allocator.reconcile(&list, as_of, true, None).expect("written");
+        self.allocator.reconcile(&list, as_of, true).expect("written");
     }
 
     // --- books and disk ---

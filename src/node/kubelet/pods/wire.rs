@@ -16,13 +16,13 @@ use super::{ContainerState, DecodeError, Phase, PodView, SOURCE};
 
 #[derive(Deserialize)]
 pub(super) struct List<'a> {
-    /// `Some(None)`: null, which is how Go writes a list of nothing.
-    #[serde(borrow, default, deserialize_with = "present")]
-    pub(super) items: Option<Option<Vec<Pod<'a>>>>,
+    #[serde(borrow, deserialize_with = "null_is_empty")]
+    pub(super) items: Vec<Pod<'a>>,
 }
 
-fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
+/// Go writes a list of nothing as null. A list that isn't there at all is an error.
+fn null_is_empty<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 #[derive(Deserialize)]

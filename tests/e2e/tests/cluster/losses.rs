@@ -68,11 +68,9 @@ pub(crate) async fn api_server(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.control_plane.api.start()?;
     cluster.api_ready().await?;
     cluster.node_ready().await?;
-    // It would try again more and more seldom, and see its first pod after more than a minute.
-    cluster.control_plane.scheduler.kill().await?;
-    cluster.control_plane.scheduler.start()?;
     println!("  the node is Ready {:.1?} after the API server was started", back.elapsed());
     cluster.create([pods::mixed(100)]).await?;
+    // A minute and more: the kubelet's watch of its pods tries again more and more seldom.
     cluster.all_running(PODS + 1).await?;
     println!("  a new pod runs {:.1?} after", back.elapsed());
     cluster.agree().await?;
