@@ -11,6 +11,7 @@ pub mod refusal;
 use std::collections::{BTreeSet, HashSet};
 use std::mem;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use divvy_contract::claim::Defaults;
 use divvy_contract::{CardId, ContainerClaim, ContainerKind, Cores, ResourceNames, SlotId, Tier};
@@ -118,6 +119,11 @@ impl Allocator {
     pub fn begin_session(&mut self) {
         self.session.begin();
         self.admission = None;
+    }
+
+    /// How long no pod has come onto the kubelet's list, this one included; to be asked before [`Self::reconcile`].
+    pub fn quiet(&mut self, list: &PodList) -> Duration {
+        self.session.quiet(&list.pods, Instant::now())
     }
 
     /// Keeps the kubelet's records of devices for the next [`Self::reconcile`]: nothing was answered since they were read.

@@ -93,7 +93,7 @@ keys::keys! {
     state_dir: AbsolutePath = AbsolutePath::new("/var/lib/divvy"),
     /// Directory of the containers' limits, best on a tmpfs; the same path on the host and for the daemon
     run_dir: AbsolutePath = AbsolutePath::new("/run/divvy"),
-    /// How long a kubelet that has just started may leave out pods that it runs
+    /// How long no pod must have come onto the kubelet's list before one that is missing from it has ended
     kubelet_settle_time: Period = Period::seconds(20),
     /// How often shares of ended pods are looked for
     release_interval: Period = Period::seconds(5),

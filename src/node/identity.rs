@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use divvy_contract::quantity::parse_count;
 use divvy_contract::{ContainerKind, ContainerSpec, ResourceName, SlotId};
@@ -26,6 +27,8 @@ pub struct Session {
     served: HashSet<(String, String)>,
     /// Pods on the last list, by UID, and the connection it came over.
     listed: (Option<SocketAddr>, HashSet<String>),
+    /// When a list last had a pod that the one before it hadn't.
+    grown: Option<Instant>,
 }
 
 /// What the kubelet's question says of a slot.
@@ -280,9 +283,19 @@ impl Session {
         (connection.is_some() && connection == *known).then_some(pods)
     }
 
+    /// How long no pod has come onto the kubelet's list. One that has started lists its pods one by one, as it admits
+    /// them: after a restart on a busy node that has taken longer than any time that could be waited for.
+    pub fn quiet(&mut self, pods: &[PodView], now: Instant) -> Duration {
+        let (_, known) = &self.listed;
+        if pods.iter().any(|pod| !known.contains(&pod.uid)) {
+            self.grown = Some(now);
+        }
+        self.grown.map_or(Duration::ZERO, |grown| now.saturating_duration_since(grown))
+    }
+
     /// Takes over the kubelet's list, and drops what is remembered of pods that aren't on it any more.
     pub fn follow(&mut self, list: &PodList) {
-        let Self { refused, passed_over, served, listed } = self;
+        let Self { refused, passed_over, served, listed, grown: _ } = self;
         *listed = (list.connection, list.pods.iter().map(|pod| pod.uid.clone()).collect());
         let (_, listed) = listed;
         refused.retain(|uid| listed.contains(uid));

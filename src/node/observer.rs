@@ -18,6 +18,10 @@ const KEEP_WARM: Duration = Duration::from_secs(60);
 /// Between tries at start, while the kubelet isn't up.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// Settle times after which a kubelet's list is whole even if new pods keep coming: some hundred pods, each admitted
+/// again within seconds.
+const LONGEST_START: u32 = 30;
+
 /// Repairs the books from the kubelet's pods and its records of devices (principle 2). Until that has succeeded once
 /// nothing may be promised, so it is tried until `stop`; each problem is said once.
 ///
@@ -97,10 +101,13 @@ pub async fn look(parts: &PluginParts) -> Result<Vec<PodView>, Refusal> {
     let list = list?;
     // A kubelet that has just started lists its pods one by one, as it admits them again: until then absence says nothing.
     // Static pods are listed before the API server was ever asked: they don't show that the list is whole.
-    let settled = SocketFile::age(&parts.kubelet_socket).is_some_and(|age| age >= parts.kubelet_settle_time)
-        && list.pods.iter().any(|pod| !pod.is_static());
+    let age = SocketFile::age(&parts.kubelet_socket).unwrap_or_default();
+    let heard_of_the_api_server = list.pods.iter().any(|pod| !pod.is_static());
     let (notes, over, delivery) = {
         let mut allocator = lock(&parts.allocator);
+        let settle = parts.kubelet_settle_time;
+        let is_quiet = allocator.quiet(&list) >= settle || age >= settle * LONGEST_START;
+        let settled = heard_of_the_api_server && age >= settle && is_quiet;
         let notes = allocator.reconcile(&list, as_of, settled)?;
         (notes, allocator.take_over(), Arc::clone(allocator.delivery()))
     };

@@ -209,3 +209,21 @@ fn a_slot_lent_anew_is_asked_for_by_the_containers_after_its_lender() {
     let found = suspects(&pods, fixture.ledger.book(), &fixture.session, &asked);
     assert_eq!(found, [Subject { pod: &pods[0], container: 2 }]);
 }
+
+#[test]
+fn a_list_is_quiet_since_a_pod_last_came_onto_it() {
+    let mut session = Session::default();
+    let start = Instant::now();
+    let mut look = |pods: &[PodView], second: u64| {
+        let quiet = session.quiet(pods, start + Duration::from_secs(second));
+        session.follow(&PodList { pods: pods.to_vec(), connection: None });
+        quiet.as_secs()
+    };
+    let [a, b] = ["a", "b"].map(|name| mk_pod(name, &[1]));
+    assert_eq!(look(&[], 0), 0, "nothing is known yet");
+    assert_eq!(look(&[a.clone()], 1), 0);
+    assert_eq!(look(&[a.clone()], 19), 18);
+    assert_eq!(look(&[b.clone(), a.clone()], 20), 0, "the kubelet still lists its pods one by one");
+    assert_eq!(look(&[b], 50), 30, "a pod that ends is no news");
+    assert_eq!(look(&[a], 51), 0, "nor is one that a new kubelet has not listed yet, until it does");
+}

@@ -41,7 +41,7 @@ pub struct PluginParts {
     pub pods: Arc<PodListClient>,
     /// Made anew at every start of the kubelet, so its age is the kubelet's.
     pub kubelet_socket: PathBuf,
-    /// The age at which the kubelet's list is whole.
+    /// A list of a kubelet older than that is whole if no pod has come onto it for so long.
     pub kubelet_settle_time: Duration,
     /// The kubelet's records of devices.
     pub pod_resources: PodResources,
