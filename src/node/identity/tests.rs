@@ -221,8 +221,8 @@ fn a_list_is_quiet_since_a_pod_last_came_onto_it() {
     };
     let [a, b] = ["a", "b"].map(|name| mk_pod(name, &[1]));
     assert_eq!(look(&[], 0), 0, "nothing is known yet");
-    assert_eq!(look(&[a.clone()], 1), 0);
-    assert_eq!(look(&[a.clone()], 19), 18);
+    assert_eq!(look(std::slice::from_ref(&a), 1), 0);
+    assert_eq!(look(std::slice::from_ref(&a), 19), 18);
     assert_eq!(look(&[b.clone(), a.clone()], 20), 0, "the kubelet still lists its pods one by one");
     assert_eq!(look(&[b], 50), 30, "a pod that ends is no news");
     assert_eq!(look(&[a], 51), 0, "nor is one that a new kubelet has not listed yet, until it does");

@@ -62,6 +62,11 @@ pub(crate) async fn with_kills(cluster: &mut Cluster, victims: Victims) -> anyho
     let pods = cluster.all_settled(PODS).await?;
     cluster.daemon_ready().await?;
     say_pods(&pods);
+    if victims == Victims::Kubelet {
+        // Nobody asks while it is down, and it finds us before it asks again: a kill costs one pod at most.
+        let failed = pods.iter().filter(|pod| view::is_over(pod)).count();
+        ensure!(failed <= usize::try_from(KILLS)?, "{failed} pods failed after {KILLS} kills of the kubelet");
+    }
     let look = cluster.agree().await?;
     say(&cluster.calls().await?);
     containers::keep_their_shares(&before, &look.running)?;
