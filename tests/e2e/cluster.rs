@@ -218,7 +218,7 @@ impl Cluster {
         self.daemon.program.kill().await
     }
 
-    /// Calls of the kubelet that were answered by the daemon in all its lives since [`Self::count_anew`].
+    /// Calls of the kubelet that were answered by the daemon in all its lives since [`Self::restart_daemon`].
     pub async fn calls(&self) -> anyhow::Result<Calls> {
         let mut sum = self.calls.clone();
         for (call, count) in self.daemon.calls().await? {
