@@ -131,14 +131,28 @@ impl Allocator {
         self.records = Some(records);
     }
 
+    /// Pods in the books, by UID, that the kubelet doesn't list.
+    pub fn missing(&self, pods: &[PodView]) -> Vec<String> {
+        let listed: HashSet<&str> = pods.iter().map(|pod| pod.uid.as_str()).collect();
+        let booked = self.ledger.book().pods().map(|entry| &entry.pod.uid);
+        booked.filter(|uid| !listed.contains(uid.as_str())).cloned().collect()
+    }
+
     /// Brings the books in line with what the kubelet said (principle 2): shares of ended pods end, and with records of
     /// devices that were kept lost ones are restored. Returns what changed or could not be settled, in words.
     ///
     /// The list was asked for when the ledger stood at `as_of`; `settled`: it is known to be whole.
-    pub fn reconcile(&mut self, list: &PodList, as_of: u64, settled: bool) -> Result<Vec<String>, Refusal> {
+    /// `lingering`: pods of [`Self::missing`] that may still run.
+    pub fn reconcile(
+        &mut self,
+        list: &PodList,
+        as_of: u64,
+        settled: bool,
+        lingering: &HashSet<String>,
+    ) -> Result<Vec<String>, Refusal> {
         let seen = self.session.seen(list.connection);
         let assigned = self.records.as_deref();
-        let heard = Heard { as_of, pods: &list.pods, settled, seen, assigned };
+        let heard = Heard { as_of, pods: &list.pods, settled, seen, lingering, assigned };
         let reading = Reading {
             names: &self.settings.names,
             defaults: self.settings.defaults,

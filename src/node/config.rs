@@ -83,6 +83,8 @@ keys::keys! {
     kubelet_certificate: AbsolutePath,
     /// Token that the daemon shows to the kubelet
     kubelet_token_file: AbsolutePath = AbsolutePath::new("/var/run/secrets/kubernetes.io/serviceaccount/token"),
+    /// Where the daemon sees the host's cgroups, or those below the kubelet's cgroup root
+    cgroup_root: AbsolutePath = AbsolutePath::new("/sys/fs/cgroup"),
     /// Longest wait for the kubelet's pod list while it waits for an Allocate
     kubelet_timeout: Period = Period::millis(500),
 

@@ -1,6 +1,7 @@
 //! Everything that speaks with the kubelet.
 
 pub mod advertise;
+pub mod cgroups;
 pub mod client;
 pub mod plugin;
 pub mod pod_resources;

@@ -1,6 +1,6 @@
 //! Looks at the kubelet's pods when nobody asks for devices: at start, to repair the books, and then for ended pods.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
@@ -103,12 +103,14 @@ pub async fn look(parts: &PluginParts) -> Result<Vec<PodView>, Refusal> {
     // Static pods are listed before the API server was ever asked: they don't show that the list is whole.
     let age = SocketFile::age(&parts.kubelet_socket).unwrap_or_default();
     let heard_of_the_api_server = list.pods.iter().any(|pod| !pod.is_static());
+    let missing = lock(&parts.allocator).missing(&list.pods);
+    let lingering = parts.cgroups.lock().unwrap_or_else(PoisonError::into_inner).lingering(missing);
     let (notes, over, delivery) = {
         let mut allocator = lock(&parts.allocator);
         let settle = parts.kubelet_settle_time;
         let is_quiet = allocator.quiet(&list) >= settle || age >= settle * LONGEST_START;
         let settled = heard_of_the_api_server && age >= settle && is_quiet;
-        let notes = allocator.reconcile(&list, as_of, settled)?;
+        let notes = allocator.reconcile(&list, as_of, settled, &lingering)?;
         (notes, allocator.take_over(), Arc::clone(allocator.delivery()))
     };
     for note in notes {

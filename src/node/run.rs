@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::delivery::Delivery;
 use crate::http::{self, Pages};
 use crate::inventory;
+use crate::kubelet::cgroups::PodCgroups;
 use crate::kubelet::client::PodListClient;
 use crate::kubelet::plugin::PluginParts;
 use crate::kubelet::pod_resources::PodResources;
@@ -83,6 +84,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
         pods: Arc::new(pods),
         kubelet_socket: config.device_plugin_dir.join("kubelet.sock"),
         kubelet_settle_time: config.kubelet_settle_time.get(),
+        cgroups: Arc::new(Mutex::new(PodCgroups::new(config.cgroup_root.to_path_buf()))),
         pod_resources,
         devices,
         metrics,

@@ -16,6 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Request, Response, Status};
 use tracing::warn;
 
+use super::cgroups::PodCgroups;
 use super::client::PodListClient;
 use super::pod_resources::PodResources;
 use super::pods::PodView;
@@ -43,6 +44,8 @@ pub struct PluginParts {
     pub kubelet_socket: PathBuf,
     /// A list of a kubelet older than that is whole if no pod has come onto it for so long.
     pub kubelet_settle_time: Duration,
+    /// Tells whether a pod that isn't listed any more may still run.
+    pub cgroups: Arc<Mutex<PodCgroups>>,
     /// The kubelet's records of devices.
     pub pod_resources: PodResources,
     /// All slots with their health.

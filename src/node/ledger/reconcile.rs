@@ -30,6 +30,8 @@ pub struct Heard<'a> {
     /// Pods, by UID, that this start of the kubelet has listed before: when these are missing they are gone, settled or
     /// not.
     pub seen: Option<&'a HashSet<String>>,
+    /// Pods, by UID, that are missing and may still run: a pod deleted by force is listed no longer than that.
+    pub lingering: &'a HashSet<String>,
     /// PodResources' `List`, where it was asked for.
     pub assigned: Option<&'a [Assigned]>,
 }
@@ -77,8 +79,8 @@ struct Record<'a> {
 
 /// Changes that bring the books in line with what the kubelet said.
 ///
-/// A share ends when its pod is gone from the list, or is Failed or Succeeded with all containers terminated; not
-/// before. An empty list ends nothing that it hasn't shown before: a kubelet that runs this daemon runs at least one pod.
+/// A share ends when its pod is gone from the list and runs no longer, or is Failed or Succeeded with all containers
+/// terminated; not before. An empty list ends nothing that it hasn't shown before: a kubelet that runs this daemon runs at least one pod.
 /// Pods without a record of either side hold nothing.
 pub fn reconcile(book: &Book, heard: &Heard<'_>, reading: &Reading<'_>) -> Reconciled {
     let mut out = Reconciled { changes: releases(book, heard), notes: Vec::new() };
@@ -100,10 +102,11 @@ fn untouched(book: &Book, as_of: u64, uid: &str) -> bool {
 
 fn releases(book: &Book, heard: &Heard<'_>) -> Vec<Change> {
     let listed: BTreeMap<&str, &PodView> = heard.pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
-    let is_gone =
+    let is_missing =
         |uid: &str| heard.seen.is_some_and(|seen| seen.contains(uid)) || (heard.settled && !heard.pods.is_empty());
     let why = |pod: &PodRef| match listed.get(pod.uid.as_str()) {
-        None => is_gone(&pod.uid).then(|| "gone from the kubelet's list".to_owned()),
+        None => (is_missing(&pod.uid) && !heard.lingering.contains(&pod.uid))
+            .then(|| "gone from the kubelet's list".to_owned()),
         Some(view) => view.has_ended().then(|| format!("{:?}, all containers terminated", view.phase)),
     };
     book.pods()

@@ -49,7 +49,7 @@ fn too_few_cards_and_shared_cards() {
 
 #[test]
 fn containers_of_one_pod_that_exclude_one_another() {
-    let whole = ContainerClaim { name: "second".into(), kind: App, ..container(App, 1, 1, 0) };
+    let whole = ContainerClaim { name: "second".into(), claim: Some(Claim::whole(1)), ..container(App, 1, 1, 0) };
     let pod = [container(App, 1, 1024, 0), ContainerClaim { name: "first".into(), ..whole.clone() }, whole];
     assert!(refusal(&cards(2), &pod, &[], no_wishes()).ends_with("2 cards: needed by other containers of the pod"));
 }

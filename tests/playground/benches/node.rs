@@ -2,6 +2,7 @@
 //!
 //! Times are p50 and p99 of one run; the machine's speed cancels in ratios only.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -206,7 +207,7 @@ impl Bench {
     /// Hears a list as the daemon does before it decides.
     fn reconcile(&mut self, list: &PodList) -> anyhow::Result<()> {
         let now = self.allocator.ledger().revision();
-        self.allocator.reconcile(list, now, true)?;
+        self.allocator.reconcile(list, now, true, &HashSet::new())?;
         let over = self.allocator.take_over();
         self.allocator.delivery().remove_all(&over);
         Ok(())

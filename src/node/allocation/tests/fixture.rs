@@ -1,6 +1,6 @@
 //! A node without processes: its allocator, and the kubelet's side of every call.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -175,7 +175,7 @@ impl Node {
     pub(super) fn look(&mut self) {
         let as_of = self.allocator.ledger().revision();
         let list = PodList { pods: self.pods.clone(), connection: None };
-        self.allocator.reconcile(&list, as_of, true).expect("written");
+        self.allocator.reconcile(&list, as_of, true, &HashSet::new()).expect("written");
     }
 
     // --- books and disk ---

@@ -64,7 +64,7 @@ fn heard(book: &Book, as_of: u64, pods: &[PodView], assigned: Option<&[Assigned]
         format!("{:032x}", u128::from(crc32fast::hash(format!("{pod}{container}").as_bytes()))).parse().expect("digits")
     };
     let reading = Reading { names: &names, defaults: Defaults::default(), memory: &memory, nonce: &nonce };
-    reconcile(book, &Heard { as_of, pods, settled: true, seen: None, assigned }, &reading)
+    reconcile(book, &Heard { as_of, pods, settled: true, seen: None, lingering: &HashSet::new(), assigned }, &reading)
 }
 
 /// The books after that, which must have nothing left to change.
@@ -144,11 +144,21 @@ fn a_list_that_may_lack_pods_ends_nothing() {
     let nonce = |_: &PodRef, _: &str| Nonce::random();
     let reading = Reading { names: &names, defaults: Defaults::default(), memory: &memory, nonce: &nonce };
     let seen = HashSet::new();
-    let starting = Heard { as_of: u64::MAX, pods: &pods[..1], settled: false, seen: Some(&seen), assigned: None };
+    let starting = Heard {
+        as_of: u64::MAX,
+        pods: &pods[..1],
+        settled: false,
+        seen: Some(&seen),
+        lingering: &HashSet::new(),
+        assigned: None,
+    };
     assert_eq!(reconcile(&book, &starting, &reading).changes, [], "the kubelet has just started");
     let seen = HashSet::from([pods[1].uid.clone()]);
     let starting = Heard { seen: Some(&seen), ..starting };
     assert_eq!(released(&reconcile(&book, &starting, &reading)).len(), 1, "it has listed b since it started");
+    let lingering = HashSet::from([pods[1].uid.clone()]);
+    let forced = Heard { lingering: &lingering, ..starting };
+    assert_eq!(reconcile(&book, &forced, &reading).changes, [], "deleted by force, and its processes run on");
     assert_eq!(released(&heard(&book, u64::MAX, &pods[..1], None)).len(), 1);
 }
 

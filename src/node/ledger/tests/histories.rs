@@ -114,7 +114,14 @@ impl Node {
         let ledger = self.ledger();
         let seen = HashSet::new();
         let as_of = ledger.revision();
-        let heard = Heard { as_of, pods: &pods, settled: true, seen: Some(&seen), assigned: assigned.as_deref() };
+        let heard = Heard {
+            as_of,
+            pods: &pods,
+            settled: true,
+            seen: Some(&seen),
+            lingering: &HashSet::new(),
+            assigned: assigned.as_deref(),
+        };
         let Reconciled { changes, notes } = reconcile(ledger.book(), &heard, &reading);
         ledger.apply(changes).expect("writes");
         prop_assert_eq!(notes, Vec::<String>::new());

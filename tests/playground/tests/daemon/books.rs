@@ -62,6 +62,22 @@ async fn a_damaged_journal_is_said_and_repaired() {
 }
 
 #[tokio::test]
+async fn a_pod_deleted_by_force_holds_its_card_until_its_processes_are_gone() {
+    let bench = Bench::new().await;
+    let uid = bench.run(part(&MEMORY.to_string())).await;
+    bench.run(part("100")).await;
+    let cgroup = bench.path(&format!("cgroup/kubepods/burstable/pod{uid}"));
+    fs::create_dir_all(&cgroup).unwrap();
+    bench.gone(&uid).await;
+    // Two looks later the books have heard of it.
+    let asked = bench.kubelet.view().pod_lists;
+    bench.until("two more looks", |view| view.pod_lists > asked + 2).await;
+    bench.until_booked(&[MEMORY, 100]).await;
+    fs::remove_dir(&cgroup).unwrap();
+    bench.until_booked(&[100]).await;
+}
+
+#[tokio::test]
 async fn a_restarted_kubelet_finds_us_and_running_pods_untouched() {
     let bench = Bench::new().await;
     let uid = bench.run(part("1000")).await;

@@ -1,5 +1,6 @@
 //! The daemon without its sockets: what it decides with, and what its plugin service does between the calls.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -182,7 +183,7 @@ impl Daemon {
         if let Some(assigned) = assigned {
             self.0.keep_records(assigned.to_vec());
         }
-        self.0.reconcile(&shown.list, as_of, shown.settled)?;
+        self.0.reconcile(&shown.list, as_of, shown.settled, &HashSet::new())?;
         let over = self.0.take_over();
         self.0.delivery().remove_all(&over);
         Ok(())
