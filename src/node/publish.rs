@@ -12,7 +12,7 @@ mod labels;
 mod node;
 mod status;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use self::amounts::{Amounts, Scales};
-use self::cluster::{Attempts, Cluster, Seen};
+use self::cluster::{Attempt, Attempts, Cluster, Seen, causes, concerns_one_object};
+use self::events::Happening;
 use self::node::{NodeFacts, NodeView};
 use crate::inventory::Inventory;
 use crate::kubelet::plugin::{SharedAllocator, lock};
@@ -33,6 +34,8 @@ use crate::ledger::{Book, PodRef};
 
 /// Between two rounds: each writes the Node and its `GpuNode` once at most.
 const ROUND: Duration = Duration::from_secs(1);
+/// Events that wait for an API server; the oldest go first.
+const PENDING: usize = 100;
 
 /// One moment of books and cards, to be told once the allocator is let go.
 #[derive(Clone, Debug, Default)]
@@ -81,13 +84,24 @@ pub struct Publisher {
     /// That the cluster has been told of `draining`.
     announced: watch::Sender<bool>,
     cluster: Cluster,
-    /// What was last told in events.
-    told: Option<View>,
-    /// Annotations that stand, by pod UID.
-    annotated: HashMap<String, String>,
-    /// Revision of the ledger at the last release.
-    released: u64,
+    /// The last round's.
+    last: Option<View>,
+    /// Events that haven't been written yet.
+    pending: VecDeque<Happening>,
+    /// By pod UID.
+    annotated: HashMap<String, Annotated>,
+    /// What the annotation `generation` should be at least: the ledger's revision at the last release, or more.
+    generation: u64,
     attempts: Attempts,
+}
+
+/// What is known of one pod's annotation.
+#[derive(Default)]
+struct Annotated {
+    /// The text that stands.
+    text: Option<String>,
+    /// At writing another one, which this pod alone is refused.
+    attempt: Attempt,
 }
 
 // === impl Announcement ===
@@ -120,9 +134,10 @@ impl Publisher {
             registered,
             draining,
             announced,
-            told: None,
+            last: None,
+            pending: VecDeque::new(),
             annotated: HashMap::new(),
-            released: 0,
+            generation: 0,
             attempts: Attempts::default(),
         };
         (publisher, Announcement { draining: drain, announced: announcement })
@@ -154,15 +169,18 @@ impl Publisher {
 
     async fn round(&mut self, node: &Seen<NodeView>, gpu_node: &Seen<GpuNode>) {
         let view = self.view();
-        if self.told.as_ref().is_some_and(|told| has_released(&told.book, &view.book)) {
-            self.released = view.revision;
-        }
         let Seen::There(node) = node else {
             if matches!(node, Seen::Gone) {
-                self.attempts.problem("node", &format!("Node {} doesn't exist yet", self.settings.node_name));
+                let missing = format!("Node {} doesn't exist yet", self.settings.node_name);
+                self.attempts.of("node").problem("node", &missing);
             }
             return;
         };
+        if self.last.as_ref().is_some_and(|last| has_released(&last.book, &view.book)) {
+            // Books that were lost begin anew, far below what an earlier daemon wrote.
+            let beyond = self.generation.max(node.generation()).saturating_add(1);
+            self.generation = view.revision.max(beyond);
+        }
         let facts = self.facts(&view, node);
         if let Some(patch) = facts.patch(node) {
             let written = self.cluster.patch_node(&patch);
@@ -170,12 +188,9 @@ impl Publisher {
         }
         self.write_gpu_node(&view, node, gpu_node).await;
         self.annotate(&view).await;
-        let before = self.told.replace(view).unwrap_or_default();
-        let after = self.told.clone().unwrap_or_default();
-        for happening in events::between(&before, &after) {
-            let told = self.cluster.tell(&happening, node);
-            self.attempts.make("events", told).await;
-        }
+        let last = self.last.replace(view.clone()).unwrap_or_default();
+        self.pending.extend(events::between(&last, &view));
+        self.tell(node).await;
     }
 
     fn view(&self) -> View {
@@ -193,7 +208,7 @@ impl Publisher {
             amounts: amounts.map(|(name, amount)| (name.to_owned(), amount)).into(),
             labels: labels::labels(&view.inventory, *slots_per_card),
             // What an earlier daemon wrote stands until there is something new to say.
-            generation: self.released.max(node.generation()),
+            generation: self.generation.max(node.generation()),
         }
     }
 
@@ -221,14 +236,40 @@ impl Publisher {
         self.annotated.retain(|uid, _| live.contains(uid.as_str()));
         let wanted = cards::annotations(view, self.settings.tier);
         let missing: BTreeMap<&str, (&PodRef, String)> = wanted
-            .filter(|(pod, text)| self.annotated.get(&pod.uid) != Some(text))
+            .filter(|(pod, text)| self.annotated.get(&pod.uid).is_none_or(|known| known.text.as_ref() != Some(text)))
             .map(|(pod, text)| (pod.uid.as_str(), (pod, text)))
             .collect();
         for (uid, (pod, text)) in missing {
-            let written = self.cluster.annotate(pod, &text);
-            if self.attempts.make("pods", written).await {
-                self.annotated.insert(uid.to_owned(), text);
+            let annotated = self.annotated.entry(uid.to_owned()).or_default();
+            if !annotated.attempt.is_due() || !self.attempts.of("pods").is_due() {
+                continue;
             }
+            match cluster::within_deadline(self.cluster.annotate(pod, &text)).await {
+                Err(error) if concerns_one_object(&error) => {
+                    annotated.attempt.failed(&format!("pod {}/{}", pod.namespace, pod.name), &error);
+                }
+                Err(error) => self.attempts.of("pods").failed("pods", &error),
+                Ok(()) => {
+                    *annotated = Annotated { text: Some(text), attempt: Attempt::default() };
+                    self.attempts.of("pods").succeeded();
+                }
+            }
+        }
+    }
+
+    /// Writes the events that are pending, in order.
+    async fn tell(&mut self, node: &NodeView) {
+        self.pending.drain(..self.pending.len().saturating_sub(PENDING));
+        while let Some(happening) = self.pending.front().filter(|_| self.attempts.of("events").is_due()) {
+            match cluster::within_deadline(self.cluster.tell(happening, node)).await {
+                Ok(()) => self.attempts.of("events").succeeded(),
+                // It won't go better next time; the others may.
+                Err(error) if concerns_one_object(&error) => {
+                    self.attempts.of("events").problem("events", &causes(&error));
+                }
+                Err(error) => return self.attempts.of("events").failed("events", &error),
+            }
+            self.pending.pop_front();
         }
     }
 }

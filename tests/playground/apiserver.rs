@@ -29,6 +29,7 @@ mod columns;
 mod core;
 mod discovery;
 mod dispatch;
+mod feed;
 mod fields;
 mod kinds;
 mod log;
@@ -49,6 +50,7 @@ mod view;
 mod watch;
 mod write;
 
+pub use feed::{Feed, News};
 pub use log::Request;
 pub use status::Refusal;
 pub use view::View;
@@ -187,6 +189,28 @@ impl ApiServer {
         let options = DeleteOptions { grace, ..DeleteOptions::default() };
         let target = self.core.read(|state| view::target(state, kind, namespace, name));
         self.write(target, |state, target| Ok(remove::delete(&mut state.store, target, &options)?.0))
+    }
+
+    /// Binds a pod to a node as a scheduler does, with annotations that come along.
+    pub fn bind(&self, namespace: &str, name: &str, node: &str, annotations: &Value) -> Result<Value, Refusal> {
+        let binding = json!({ "metadata": { "annotations": annotations }, "target": { "kind": "Node", "name": node } });
+        let mut target = self.core.read(|state| view::target(state, "Pod", namespace, name))?;
+        "binding".clone_into(&mut target.subresource);
+        self.write(Ok(target), |state, target| {
+            write::update(&mut state.store, target, &writer(), |pod| kinds::bind(&target.resource, pod, &binding))
+        })
+    }
+
+    /// Drops the object of this UID at once; a namesake stays.
+    pub fn remove(&self, kind: &str, namespace: &str, name: &str, uid: &str) -> Result<Value, Refusal> {
+        let options = DeleteOptions { grace: Some(0), uid: Some(uid.to_owned()), ..DeleteOptions::default() };
+        let target = self.core.read(|state| view::target(state, kind, namespace, name));
+        self.write(target, |state, target| Ok(remove::delete(&mut state.store, target, &options)?.0))
+    }
+
+    /// Changes of this kind from now on, and every object that is there.
+    pub fn feed(&self, kind: &'static str) -> (Feed, Vec<News>) {
+        Feed::new(&self.core, kind)
     }
 
     /// An object; the namespace of what belongs to the cluster is empty.

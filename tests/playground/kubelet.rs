@@ -7,6 +7,8 @@
 //! /pods (HTTPS) and PodResources (gRPC) show pods and devices
 //! ```
 //!
+//! With an API server it [joins](Kubelet::join) a cluster: its Node, the pods bound to it, their statuses.
+//!
 //! Many of them live in one process. A kubelet's death is the end of its tasks and connections; its files, its pods and
 //! their containers stay, as on a real node.
 
@@ -17,7 +19,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1;
-use k8s_openapi::jiff::Timestamp;
 
 mod admission;
 mod checkpoint;
@@ -25,6 +26,7 @@ mod core;
 pub mod devices;
 mod faults;
 mod fit;
+mod membership;
 pub(crate) mod pki;
 mod plugin;
 mod pod_resources;
@@ -41,6 +43,7 @@ mod workload;
 
 pub use devices::Ids;
 pub use faults::{Faults, PodsFault};
+pub use membership::Membership;
 pub use pki::Serving;
 pub use pods::{Admission, ContainerState, Phase, Refusal};
 pub use spec::SpecError;
@@ -124,17 +127,7 @@ impl Kubelet {
 
     /// Binds a pod to this node; returns its UID. It is admitted after all pods that came before.
     pub fn add_pod(&self, pod: v1::Pod) -> Result<String, SpecError> {
-        let pod = Pod::new(pod)?;
-        let uid = pod.uid.clone();
-        self.core.update(|state| {
-            if state.pod(&uid).is_some() {
-                return Err(SpecError::Twice(uid.clone()));
-            }
-            state.pods.push(pod);
-            Ok(())
-        })?;
-        self.core.arrivals.notify_one();
-        Ok(uid)
+        self.core.add(Pod::new(pod)?)
     }
 
     /// Waits for the outcome of a pod's (first) admission.
@@ -145,12 +138,14 @@ impl Kubelet {
         Ok(known.ok().and_then(|outcome| outcome.clone()).unwrap_or(Admission::Deleted))
     }
 
+    /// Waits for a pod that was bound at the API server to come here.
+    pub async fn arrived(&self, uid: &str) {
+        self.core.wait(|state| state.pod(uid).map(drop)).await;
+    }
+
     /// Takes over labels and annotations, as after an update at the API server.
     pub fn update_pod(&self, uid: &str, object: &v1::Pod) -> Result<(), SpecError> {
-        self.core.tell(uid, |pod| {
-            pod.object.metadata.annotations.clone_from(&object.metadata.annotations);
-            pod.object.metadata.labels.clone_from(&object.metadata.labels);
-        })
+        self.core.tell(uid, |pod| pod.relabel(object))
     }
 
     /// Ends a pod's work, well or badly; it stays listed.
@@ -160,9 +155,7 @@ impl Kubelet {
 
     /// Asks for a pod's deletion; it is listed until its containers are gone.
     pub fn delete(&self, uid: &str) -> Result<(), SpecError> {
-        self.core.tell(uid, |pod| {
-            pod.deleted.get_or_insert_with(Timestamp::now);
-        })
+        self.core.tell(uid, Pod::delete)
     }
 
     /// Evicts a pod: it is Failed at once, and its containers end a little later.

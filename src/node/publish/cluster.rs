@@ -10,9 +10,10 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::Status;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::runtime::watcher::watch_object;
+use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -59,12 +60,13 @@ struct PodView {
     metadata: ObjectMeta,
 }
 
-/// Attempts to write, by what is written: after a failure the next one waits, and the same problem is said once.
+/// Attempts to write, by what is written.
 #[derive(Default)]
 pub(super) struct Attempts(HashMap<&'static str, Attempt>);
 
+/// Attempts at one thing: after a failure the next one waits, and the same problem is said once.
 #[derive(Default)]
-struct Attempt {
+pub(super) struct Attempt {
     failures: u32,
     not_before: Option<Instant>,
     said: Once,
@@ -88,11 +90,12 @@ where
                     said.over();
                     sender.send_replace(object.map_or(Seen::Gone, |object| Seen::There(Box::new(object))));
                 }
-                Err(error) => said.warn(format!(
-                    "{kind}: not followed for now: {}{}",
-                    causes(&error),
-                    hint(&kind, &error.to_string())
-                )),
+                // The API server has forgotten where we were, as it does every few minutes: the object is listed anew.
+                Err(watcher::Error::WatchError(status)) if status.code == 410 => {}
+                Err(error) => {
+                    let problem = why(&error);
+                    said.warn(format!("{kind}: not followed for now: {problem}{}", hint(&kind, &problem)));
+                }
             }
         }
     });
@@ -106,6 +109,11 @@ fn hint(kind: &str, error: &str) -> &'static str {
     } else {
         ""
     }
+}
+
+/// A UID in a patch is a precondition (`storage.Preconditions`): there is an object of that name, but another one.
+fn is_another(status: &Status) -> bool {
+    status.is_conflict() && status.message.contains("UID in precondition")
 }
 
 // === impl Cluster ===
@@ -154,14 +162,13 @@ impl Cluster {
         let pods: Api<PodView> = Api::namespaced(self.client.clone(), &pod.namespace);
         let patch = json!({ "metadata": { "uid": pod.uid, "annotations": { CARDS: text } } });
         match pods.patch_status(&pod.name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            // A namesake has another UID, and a UID can't be changed.
-            Err(kube::Error::Api(status)) if [404, 409, 422].contains(&status.code) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() || is_another(&status) => Ok(()),
             written => written.map(drop),
         }
     }
 
     pub(super) async fn tell(&self, happening: &Happening, node: &NodeView) -> kube::Result<()> {
-        let Happening { pod, warning, reason, note } = happening;
+        let Happening { pod, card, warning, reason, note } = happening;
         let reference = match pod {
             // Events of a Node are found by its name: the kubelet's own carry it as UID too.
             None => ObjectReference {
@@ -185,7 +192,12 @@ impl Cluster {
             reason: (*reason).to_owned(),
             note: Some(note.chars().take(1000).collect()),
             action: (*reason).to_owned(),
-            secondary: None,
+            // Events that differ in their notes alone are taken for one that happened again.
+            secondary: card.as_ref().map(|card| ObjectReference {
+                kind: Some("Card".to_owned()),
+                name: Some(card.to_string()),
+                ..ObjectReference::default()
+            }),
         };
         self.recorder.publish(&event, &reference).await
     }
@@ -194,34 +206,79 @@ impl Cluster {
 // === impl Attempts ===
 
 impl Attempts {
-    /// Makes a write unless an earlier one of its kind failed a moment ago; whether it was made and went well.
-    pub(super) async fn make(&mut self, what: &'static str, write: impl Future<Output = kube::Result<()>>) -> bool {
-        let attempt = self.0.entry(what).or_default();
-        if attempt.not_before.is_some_and(|time| time > Instant::now()) {
-            return false;
-        }
-        let problem = match timeout(DEADLINE, write).await {
-            Ok(Ok(())) => {
-                *attempt = Attempt::default();
-                return true;
-            }
-            Ok(Err(error)) => causes(&error),
-            Err(_elapsed) => format!("no answer within {}s", DEADLINE.as_secs()),
-        };
-        attempt.failures += 1;
-        let [first, longest] = PAUSES;
-        attempt.not_before = Some(Instant::now() + (first * 2u32.saturating_pow(attempt.failures - 1)).min(longest));
-        attempt.said.warn(format!("{what}: not published for now: {problem}"));
-        false
+    pub(super) fn of(&mut self, what: &'static str) -> &mut Attempt {
+        self.0.entry(what).or_default()
     }
 
-    /// A reason not to try.
-    pub(super) fn problem(&mut self, what: &'static str, problem: &str) {
-        self.0.entry(what).or_default().said.warn(format!("{what}: not published for now: {problem}"));
+    /// Makes a write unless an earlier one of its kind failed a moment ago; whether it was made and went well.
+    pub(super) async fn make(&mut self, what: &'static str, write: impl Future<Output = kube::Result<()>>) -> bool {
+        let attempt = self.of(what);
+        if !attempt.is_due() {
+            return false;
+        }
+        match within_deadline(write).await {
+            Ok(()) => attempt.succeeded(),
+            Err(error) => attempt.failed(what, &error),
+        }
+        attempt.failures == 0
     }
 }
 
-fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
+// === impl Attempt ===
+
+impl Attempt {
+    /// Whether no earlier one failed a moment ago.
+    pub(super) fn is_due(&self) -> bool {
+        self.not_before.is_none_or(|time| time <= Instant::now())
+    }
+
+    pub(super) fn succeeded(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn failed(&mut self, what: &str, error: &kube::Error) {
+        let [first, longest] = PAUSES;
+        self.not_before = Some(Instant::now() + (first * 2u32.saturating_pow(self.failures)).min(longest));
+        self.failures = self.failures.saturating_add(1);
+        self.problem(what, &causes(error));
+    }
+
+    /// A reason not to try, or not to try again.
+    pub(super) fn problem(&mut self, what: &str, problem: &str) {
+        self.said.warn(format!("{what}: not published for now: {problem}"));
+    }
+}
+
+/// Makes a write, if the API server answers at all.
+pub(super) async fn within_deadline(write: impl Future<Output = kube::Result<()>>) -> kube::Result<()> {
+    let late = |_elapsed| kube::Error::Service(format!("no answer within {}s", DEADLINE.as_secs()).into());
+    timeout(DEADLINE, write).await.map_err(late)?
+}
+
+/// Whether the API server has answered, and said no to this object alone as far as we know.
+pub(super) fn concerns_one_object(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 403 | 404 | 409 | 422))
+}
+
+/// An error in words: what the API server says is told as it says it.
+pub(super) fn causes(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        return said(status);
+    }
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn why(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => causes(error),
+        watcher::Error::WatchError(status) => said(status),
+        watcher::Error::NoResourceVersion => error.to_string(),
+    }
+}
+
+fn said(Status { code, reason, message, .. }: &Status) -> String {
+    format!("{code} {reason}: {message}")
 }

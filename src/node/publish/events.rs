@@ -1,5 +1,7 @@
 //! Events on the Node and on pods: what happened that somebody should act on.
 
+use divvy_contract::CardId;
+
 use crate::inventory::{CardHealth, CardInfo};
 use crate::ledger::PodRef;
 
@@ -10,6 +12,8 @@ use super::View;
 pub(super) struct Happening {
     /// The pod it is about; `None`: the Node.
     pub(super) pod: Option<PodRef>,
+    /// A card that it is about, too.
+    pub(super) card: Option<CardId>,
     /// A `Warning`, not `Normal`.
     pub(super) warning: bool,
     /// One word, in camel case.
@@ -22,12 +26,13 @@ pub(super) struct Happening {
 pub(super) fn between(before: &View, after: &View) -> Vec<Happening> {
     let mut out: Vec<Happening> = after.inventory.cards.iter().filter_map(|card| health(before, after, card)).collect();
     if let Some(problem) = after.inventory.problem.as_ref().filter(|_| before.inventory.problem.is_none()) {
-        out.push(on_node(true, "NvmlProblem", format!("{problem}; running pods keep their shares")));
+        out.push(on_node(None, true, "NvmlProblem", format!("{problem}; running pods keep their shares")));
     }
     let news = after.unasked.iter().filter(|pod| !before.unasked.contains(pod));
     out.extend(news.map(|pod| {
         Happening {
             pod: Some(pod.clone()),
+            card: None,
             warning: true,
             reason: "NoCardAsked",
             note:
@@ -45,15 +50,15 @@ fn health(before: &View, after: &View, card: &CardInfo) -> Option<Happening> {
         (None | Some(CardHealth::Healthy), CardHealth::Unhealthy { reason }) => {
             let pods = after.book.held(&card.id, None).pods;
             let note = format!("card {} takes no new pods: {reason}; pods that hold shares of it: {pods}", card.id);
-            Some(on_node(true, "CardUnhealthy", note))
+            Some(on_node(Some(&card.id), true, "CardUnhealthy", note))
         }
         (Some(CardHealth::Unhealthy { .. }), CardHealth::Healthy) => {
-            Some(on_node(false, "CardHealthy", format!("card {} takes pods again", card.id)))
+            Some(on_node(Some(&card.id), false, "CardHealthy", format!("card {} takes pods again", card.id)))
         }
         _ => None,
     }
 }
 
-fn on_node(warning: bool, reason: &'static str, note: String) -> Happening {
-    Happening { pod: None, warning, reason, note }
+fn on_node(card: Option<&CardId>, warning: bool, reason: &'static str, note: String) -> Happening {
+    Happening { pod: None, card: card.cloned(), warning, reason, note }
 }

@@ -117,15 +117,19 @@ impl Store {
         if revision < self.horizon {
             return Err(Refusal::expired(format!("too old resource version: {revision} ({})", self.horizon)));
         }
-        let from = self.history.partition_point(|change| change.revision <= revision);
-        Ok(self.history.range(from..))
+        Ok(self.remembered(revision))
     }
 
-    /// Forgets all changes, so that whoever isn't up to date must list again.
+    /// Changes after `revision`, for whoever was there all the time.
+    pub(crate) fn remembered(&self, revision: u64) -> impl DoubleEndedIterator<Item = &Change> {
+        let from = self.history.partition_point(|change| change.revision <= revision);
+        self.history.range(from..)
+    }
+
+    /// Lets no watch go on from before now: whoever isn't up to date must list again.
     pub(crate) fn forget(&mut self) {
         self.revision += 1;
         self.horizon = self.revision;
-        self.history.clear();
     }
 
     /// Writes an object with a new resourceVersion.

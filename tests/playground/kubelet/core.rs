@@ -93,6 +93,20 @@ impl Core {
         self.update(|state| state.pod_mut(uid).map(change))
     }
 
+    /// Takes a pod in; returns its UID.
+    pub(crate) fn add(&self, pod: Pod) -> Result<String, SpecError> {
+        let uid = pod.uid.clone();
+        self.update(|state| {
+            if state.pod(&uid).is_some() {
+                return Err(SpecError::Twice(uid.clone()));
+            }
+            state.pods.push(pod);
+            Ok(())
+        })?;
+        self.arrivals.notify_one();
+        Ok(uid)
+    }
+
     /// Changes one pod from outside and wakes whoever works on it.
     pub(crate) fn tell(&self, uid: &str, change: impl FnOnce(&mut Pod)) -> Result<(), SpecError> {
         let poke = self.update_pod(uid, |pod| {
@@ -104,9 +118,13 @@ impl Core {
         Ok(())
     }
 
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
     /// Waits until `look` finds something.
     pub(crate) async fn wait<T>(&self, mut look: impl FnMut(&State) -> Option<T>) -> T {
-        let mut revisions = self.revision.subscribe();
+        let mut revisions = self.changes();
         loop {
             revisions.borrow_and_update();
             if let Some(found) = self.read(&mut look) {

@@ -190,6 +190,17 @@ impl Pod {
         Action::Sleep
     }
 
+    /// Takes over labels and annotations.
+    pub(crate) fn relabel(&mut self, object: &v1::Pod) {
+        self.object.metadata.annotations.clone_from(&object.metadata.annotations);
+        self.object.metadata.labels.clone_from(&object.metadata.labels);
+    }
+
+    /// Its deletion is asked for, unless it was before.
+    pub(crate) fn delete(&mut self) {
+        self.deleted.get_or_insert_with(Timestamp::now);
+    }
+
     /// Ends every running container.
     pub(crate) fn stop(&mut self, exit_code: i32) {
         for container in self.containers.iter_mut().filter(|container| container.state.is_running()) {

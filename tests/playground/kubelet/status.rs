@@ -21,7 +21,8 @@ pub(crate) fn render(pod: &Pod) -> v1::Pod {
     object
 }
 
-fn status(pod: &Pod) -> v1::PodStatus {
+/// What this kubelet says of it.
+pub(crate) fn status(pod: &Pod) -> v1::PodStatus {
     let phase = pod.phase();
     let common = v1::PodStatus {
         phase: Some(phase.as_str().to_owned()),

@@ -1,5 +1,7 @@
 //! One node with one daemon.
 
+pub(crate) mod cluster;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,8 +25,10 @@ use serde_json::{Map, Value, json};
 use tokio::process::{Child, Command};
 use tokio::sync::OnceCell;
 
+use self::cluster::Cluster;
+
 /// How long anything may take on a machine that builds at the same time.
-const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 pub(crate) const CARDS: u32 = 2;
 /// MiB of each card.
 pub(crate) const MEMORY: u64 = 16 << 10;
@@ -35,6 +39,7 @@ pub(crate) struct Bench {
     pub(crate) address: SocketAddr,
     keys: Map<String, Value>,
     child: Option<Child>,
+    cluster: Option<Cluster>,
     directory: tempfile::TempDir,
 }
 
@@ -115,7 +120,7 @@ impl Bench {
         keys.extend(own);
         let scenario = Scenario::uniform(CARDS, "NVIDIA L4", MEMORY << 20);
         scenario.write_sysfs(&root.join("sys")).unwrap();
-        let bench = Self { kubelet, scenario, address, keys, child: None, directory };
+        let bench = Self { kubelet, scenario, address, keys, child: None, cluster: None, directory };
         bench.scenario.write(&bench.path("scenario.json")).unwrap();
         bench.idle_pod().await;
         bench
@@ -235,8 +240,16 @@ impl Bench {
 
     // --- pods ---
 
+    /// Binds a pod to the node; returns its UID.
+    pub(crate) async fn add(&self, workload: Workload) -> String {
+        let Some(cluster) = &self.cluster else { return self.kubelet.add_pod(workload.pod()).unwrap() };
+        let uid = cluster.create(workload);
+        self.kubelet.arrived(&uid).await;
+        uid
+    }
+
     pub(crate) async fn run(&self, workload: Workload) -> String {
-        let uid = self.kubelet.add_pod(workload.pod()).unwrap();
+        let uid = self.add(workload).await;
         let admitted = self.kubelet.admitted(&uid).await;
         assert_eq!(admitted, Ok(Admission::Admitted), "{}", self.log());
         self.until("the pod to run", |view| view.pods[&uid].phase == Phase::Running).await;
@@ -245,7 +258,7 @@ impl Bench {
 
     /// The message of a pod that must fail.
     pub(crate) async fn refused(&self, workload: Workload) -> String {
-        let uid = self.kubelet.add_pod(workload.pod()).unwrap();
+        let uid = self.add(workload).await;
         match self.kubelet.admitted(&uid).await {
             Ok(Admission::Rejected(refusal)) => {
                 assert_eq!(refusal.reason, "UnexpectedAdmissionError");

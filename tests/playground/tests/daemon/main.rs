@@ -1,4 +1,4 @@
-//! A real `divvy-node` process between a kubelet stand-in and a fake NVML, and everything that may befall it.
+//! A real `divvy-node` process between a kubelet stand-in, a fake NVML and an API-server stand-in, and everything that may befall it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
 
@@ -10,4 +10,5 @@ mod disk;
 mod pages;
 mod pod_list;
 mod process;
+mod publishing;
 mod refusals;

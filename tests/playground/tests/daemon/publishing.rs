@@ -1,0 +1,9 @@
+//! What the cluster is told: a real daemon between kubelet, cards and API server.
+
+mod access;
+mod amounts;
+mod cards;
+mod drain;
+mod gpu_node;
+mod outages;
+mod pods;

@@ -1,0 +1,39 @@
+//! The end of a daemon, announced.
+
+use divvy_contract::gpunode::GpuNodeStatus;
+
+use crate::bench::cluster::status;
+use crate::bench::{Bench, Stderr, part};
+
+fn is_draining(status: &GpuNodeStatus) -> bool {
+    status.conditions.iter().any(|condition| condition.type_ == "Draining" && condition.status == "True")
+}
+
+#[tokio::test]
+async fn sigterm_is_announced_before_the_socket_goes_and_pods_on_their_way_are_served() {
+    let mut bench = Bench::publishing().await;
+    bench.run(part("1000")).await;
+    let socket = bench.kubelet.plugin_dir().join("divvy-gpu.sock");
+    bench.signal("TERM").await;
+    let listens =
+        bench.until_shown("the announcement", |view| is_draining(&status(view)?).then(|| socket.exists())).await;
+    assert!(listens, "the socket has gone before");
+    // Bound a moment before the scheduler heard of it.
+    let late = bench.run(part("2000")).await;
+    assert_eq!(bench.given(&late)[0].1, 2000);
+    assert_eq!(bench.ended().await.code(), Some(0), "{}", bench.log());
+    assert!(!socket.exists());
+    bench.start(Stderr::Log).await;
+    bench.ready().await;
+    bench.until_told("that it serves again", |status| !is_draining(status) && status.shares.len() == 2).await;
+}
+
+#[tokio::test]
+async fn sigterm_without_an_api_server_ends_it_all_the_same() {
+    let mut bench = Bench::publishing().await;
+    bench.run(part("1000")).await;
+    bench.server().go_away().await;
+    bench.signal("TERM").await;
+    assert_eq!(bench.ended().await.code(), Some(0), "{}", bench.log());
+    assert!(bench.log().contains("the API server doesn't answer, so the cluster doesn't know"), "{}", bench.log());
+}

@@ -1,0 +1,131 @@
+//! An API server that is away, slow or forgetful.
+
+use hyper::StatusCode;
+
+use crate::bench::{Bench, MEMORY, Stderr, part};
+
+#[tokio::test]
+async fn while_it_is_away_pods_are_served_and_all_is_made_up_for() {
+    let bench = Bench::publishing().await;
+    let (stays, goes) = (bench.run(part("1000")).await, bench.run(part("2000")).await);
+    bench.until_told("both", |status| status.shares.len() == 2).await;
+    bench.server().go_away().await;
+    let came = bench.run(part("3000")).await;
+    bench.gone(&goes).await;
+    let brief = bench.run(part("4000")).await;
+    bench.gone(&brief).await;
+    bench.until_booked(&[1000, 3000]).await;
+    bench.until_said("not published for now").await;
+    bench.server().come_back().await;
+    let told = bench
+        .until_told("what was missed", |status| {
+            let mut uids: Vec<&str> = status.shares.iter().map(|share| &*share.pod_uid).collect();
+            uids.sort_unstable();
+            let mut expected = [&*stays, &*came];
+            expected.sort_unstable();
+            uids == expected
+        })
+        .await;
+    assert_eq!(told.ledger_revision, bench.revision().await);
+    bench.until_annotated(&came).await;
+    let log = bench.log();
+    for what in ["node", "gpunode", "pods", "Node", "GpuNode"] {
+        let said = log.lines().filter(|line| line.contains(&format!(" {what}: not "))).count();
+        assert!(said <= 1, "{what}: said {said} times: {log}");
+    }
+}
+
+#[tokio::test]
+async fn a_daemon_that_starts_without_it_rebuilds_and_serves() {
+    let mut bench = Bench::publishing().await;
+    let uid = bench.run(part("1000")).await;
+    bench.until_annotated(&uid).await;
+    bench.server().go_away().await;
+    bench.killed(|_| {}).await;
+    bench.ready().await;
+    bench.until_booked(&[1000]).await;
+    let came = bench.run(part("2000")).await;
+    bench.kubelet.restart_container(&uid, "main").unwrap();
+    bench.until("another start", |view| view.pods[&uid].containers[0].starts == 2).await;
+    bench.server().come_back().await;
+    bench.until_annotated(&came).await;
+    bench.until_told("both", |status| status.shares.len() == 2).await;
+    bench.until_offered([2 * MEMORY, 100 + 81, 200]).await;
+}
+
+#[tokio::test]
+async fn a_node_that_comes_late_is_waited_for() {
+    let mut bench = Bench::joined().await;
+    bench.define();
+    let node = bench.server().get("Node", "", "node").unwrap();
+    bench.server().delete("Node", "", "node", None).unwrap();
+    bench.start(Stderr::Log).await;
+    bench.ready().await;
+    bench.run(part("4096")).await;
+    bench.until_said("Node node doesn't exist yet").await;
+    assert_eq!(bench.log().matches("doesn't exist yet").count(), 1);
+    bench.server().create(&node).unwrap();
+    bench.until_offered([2 * MEMORY, 175, 200]).await;
+    bench.until_told("the share", |status| status.shares.len() == 1).await;
+}
+
+#[tokio::test]
+async fn watches_that_are_dropped_or_too_old_go_on() {
+    let bench = Bench::publishing().await;
+    let uid = bench.run(part("4096")).await;
+    bench.until_offered([2 * MEMORY, 175, 200]).await;
+    for _ in 0..2 {
+        let edit = |node: &mut serde_json::Value| node["status"]["capacity"]["nvidia.com/gpumem"] = "0".into();
+        bench.server().drop_watches();
+        bench.server().edit("Node", "", "node", edit).unwrap();
+        bench.server().expire();
+        bench.until_offered([2 * MEMORY, 175, 200]).await;
+        bench.server().delete("GpuNode", "", "node", None).unwrap();
+        bench.server().expire();
+        bench.server().drop_watches();
+        bench.until_told("another one", |status| status.shares.len() == 1).await;
+    }
+    bench.gone(&uid).await;
+    bench.until_offered([2 * MEMORY, 200, 200]).await;
+    assert_eq!(bench.log().matches(" for now").count(), 0, "nothing to worry about: {}", bench.log());
+}
+
+#[tokio::test]
+async fn writes_that_are_refused_for_a_while_are_made_later_and_said_once() {
+    for code in [StatusCode::CONFLICT, StatusCode::TOO_MANY_REQUESTS, StatusCode::INTERNAL_SERVER_ERROR] {
+        let bench = Bench::publishing().await;
+        for path in ["/nodes/node/status", "/gpunodes/node/status", "/pods/"] {
+            bench.server().fail("patch", path, 3, code);
+        }
+        let uid = bench.run(part("4096")).await;
+        bench.until_offered([2 * MEMORY, 175, 200]).await;
+        bench.until_annotated(&uid).await;
+        bench.until_told("the share", |status| status.shares.len() == 1).await;
+        let log = bench.log();
+        for what in ["node", "gpunode", "pods"] {
+            let said = log.matches(&format!(" {what}: not published for now: {} ", code.as_u16())).count();
+            // The client itself tries again after 429, and a conflict is one pod's affair.
+            let expected = match code {
+                StatusCode::TOO_MANY_REQUESTS => 0..=1,
+                StatusCode::CONFLICT if what == "pods" => 0..=0,
+                _ => 1..=1,
+            };
+            assert!(expected.contains(&said), "{code}: {what} said {said} times: {log}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_pod_that_is_refused_does_not_keep_others_from_being_annotated() {
+    let bench = Bench::publishing().await;
+    let bad = part("1000");
+    let name = bad.clone().pod().metadata.name.unwrap();
+    bench.server().fail("patch", &format!("/pods/{name}/"), usize::MAX, StatusCode::FORBIDDEN);
+    bench.run(bad).await;
+    bench.until_said(&format!("pod default/{name}: not published for now: 403 Forbidden: ")).await;
+    for mib in ["2000", "3000", "4000", "5000"] {
+        let uid = bench.run(part(mib)).await;
+        bench.until_annotated(&uid).await;
+    }
+    assert_eq!(bench.log().matches("not published for now").count(), 1, "{}", bench.log());
+}
