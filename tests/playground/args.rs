@@ -10,9 +10,10 @@ pub const EX_USAGE: u8 = 64;
 
 /// Starts a small cluster on this machine, offers it pods and shows who gets which part of which card
 ///
-/// Each node is a kubelet stand-in on real sockets, a fake NVML and a real divvy-node process. Every container's share
-/// is checked from outside. Exit code: 0, or 1 when a check failed, or 64 for wrong flags or files.
+/// Each node is a kubelet stand-in on real sockets, a fake NVML and a real divvy-node process, which publishes to an API
+/// server stand-in. Every container's share is checked from outside. Exit code: 0, or 1 when a check failed, or 64 for wrong flags or files.
 #[derive(Clone, Debug, Parser)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(name = "divvy-playground", version, max_term_width = 120)]
 pub struct Args {
     /// Nodes as CSV: sn,cpu_milli,memory_mib,gpu,model (CPU and host memory are ignored) [default: an own small mix]
@@ -37,6 +38,9 @@ pub struct Args {
     /// Kill daemons, restart kubelets, lose checkpoints and cards, and worse
     #[arg(long)]
     pub chaos: bool,
+    /// Keep nodes, pods and daemons running at the end, for kubectl, until Ctrl-C
+    #[arg(long)]
+    pub stay: bool,
     /// Write a report as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,

@@ -14,7 +14,8 @@ pub enum Invariant {
     /// Shares of a card fit on it, and an exclusive one is alone.
     I1,
     /// Cards in a container's environment, behind its slots, in its limits file and in the daemon's books are the same,
-    /// as many as it claims, with the amounts that it claims.
+    /// as many as it claims, with the amounts that it claims; so are those of `GpuNode` and annotation, once they carry
+    /// the ledger's revision.
     I2,
     /// An ID that was ever listed stays listed.
     I4,

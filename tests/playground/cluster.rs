@@ -12,10 +12,12 @@ use fake_nvml::{PciLevel, Scenario};
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
+use serde_json::json;
 
 use crate::binaries::Binaries;
+use crate::control_plane::ControlPlane;
 use crate::daemon::{Daemon, NodeFiles};
-use crate::kubelet::{Kubelet, KubeletOptions, KubeletView, Workload};
+use crate::kubelet::{Kubelet, KubeletOptions, KubeletView, Membership, Workload};
 use crate::outside::{CardView, Claims, NodeView, SLOTS_PER_CARD};
 use crate::pods::GPU;
 use crate::trace::TraceNode;
@@ -53,6 +55,7 @@ pub struct Node {
     /// What its NVML answers.
     pub scenario: Scenario,
     files: NodeFiles,
+    _membership: Option<Membership>,
 }
 
 /// The playground's own machines: `count` of three kinds.
@@ -162,30 +165,41 @@ impl Machine {
 // === impl Node ===
 
 impl Node {
-    /// Starts the kubelet and the daemon, the `number`th of the cluster, with files under `directory`.
+    /// Starts the kubelet and the daemon, the `number`th of the cluster, with files under `directory`. Without a control
+    /// plane it belongs to no cluster.
     pub async fn start(
         machine: Machine,
         number: usize,
         directory: &Path,
         binaries: &Binaries,
         seed: u64,
+        control_plane: Option<&ControlPlane>,
     ) -> anyhow::Result<Self> {
         // Short, because the kubelet's sockets are below.
-        let files = NodeFiles::new(directory.join(number.to_string()));
+        let mut files = NodeFiles::new(directory.join(number.to_string()));
+        files.kubeconfig = control_plane.map(|control_plane| control_plane.daemon_kubeconfig.clone());
         std::fs::create_dir_all(&files.root).with_context(|| format!("creating {}", files.root.display()))?;
         machine.scenario.write(&files.scenario).context("writing the scenario")?;
         machine.scenario.write_sysfs(&files.root.join("sys")).context("writing sysfs")?;
-        let own = Workload::new("divvy-node").namespace(SYSTEM).app("divvy-node", &[]).pod();
+        let mut own = Workload::new(format!("divvy-node-{number}")).namespace(SYSTEM).app("divvy-node", &[]).pod();
         let number = u64::try_from(number).unwrap_or(u64::MAX);
         let options = KubeletOptions::new(files.root.join("k"), &machine.name, seed.wrapping_add(number));
         let kubelet = Arc::new(Kubelet::start(options).await?);
-        kubelet.add_pod(own).context("binding the daemon's own pod")?;
+        let membership = if let Some(ControlPlane { server, .. }) = control_plane {
+            own.spec.get_or_insert_default().node_name = Some(machine.name.clone());
+            let membership = kubelet.join(server).context("joining the cluster")?;
+            server.create(&json!(own)).context("creating the daemon's own pod")?;
+            Some(membership)
+        } else {
+            kubelet.add_pod(own).context("binding the daemon's own pod")?;
+            None
+        };
         let strategy = STRATEGIES[usize::try_from(number).unwrap_or(0) % STRATEGIES.len()];
         let daemon = Daemon::start(binaries, &files, &kubelet, metrics_address(), strategy)?;
         let (cards, links) = (machine.cards()?, machine.links());
         let Machine { name, scenario } = machine;
         let view = NodeView { name: name.clone(), cards, ..NodeView::default() };
-        Ok(Self { name, view, links, kubelet, daemon, scenario, files })
+        Ok(Self { name, view, links, kubelet, daemon, scenario, files, _membership: membership })
     }
 
     /// Registrations so far.

@@ -32,6 +32,8 @@ pub struct NodeFiles {
     pub root: PathBuf,
     /// Of the fake NVML.
     pub scenario: PathBuf,
+    /// How the API server is reached, if there is one.
+    pub kubeconfig: Option<PathBuf>,
 }
 
 // === impl NodeFiles ===
@@ -40,7 +42,7 @@ impl NodeFiles {
     /// Files under `root`.
     pub fn new(root: PathBuf) -> Self {
         let scenario = root.join("scenario.json");
-        Self { root, scenario }
+        Self { root, scenario, kubeconfig: None }
     }
 }
 
@@ -56,7 +58,10 @@ impl Daemon {
         strategy: &str,
     ) -> anyhow::Result<Self> {
         let (config, log) = (files.root.join("divvy-node.yaml"), files.root.join("divvy-node.log"));
-        let keys = keys(binaries, &files.root, kubelet, address, strategy);
+        let mut keys = keys(binaries, &files.root, kubelet, address, strategy);
+        if let Some(kubeconfig) = &files.kubeconfig {
+            keys["kubeconfig"] = json!(kubeconfig);
+        }
         // JSON is YAML.
         std::fs::write(&config, keys.to_string()).with_context(|| format!("writing {}", config.display()))?;
         let (program, scenario) = (binaries.daemon.clone(), files.scenario.clone());

@@ -34,7 +34,7 @@ mod pods;
 mod pods_api;
 mod registration;
 mod run;
-mod spec;
+pub(crate) mod spec;
 mod status;
 mod timing;
 mod view;

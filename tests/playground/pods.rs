@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use divvy_contract::annotation::{self, Document as _, Planned, Request};
+use divvy_contract::annotation::{self, Document as _, Request};
 use divvy_contract::claim::{self, ClaimError, Defaults};
-use divvy_contract::names::annotation as key;
 use divvy_contract::pod::{PodSum, peak};
 use divvy_contract::{Claim, ContainerClaim, ContainerKind, ContainerSpec, Memory, ResourceNames};
 use k8s_openapi::api::core::v1;
@@ -82,11 +81,6 @@ impl PodShape {
             }
         }
         self.annotations.insert(Request::KEY.to_owned(), annotation::encode(&request));
-    }
-
-    /// Writes the annotation that the extender's Binding would bring.
-    pub fn plan(&mut self, planned: &Planned) {
-        self.annotations.insert(key::PLANNED.to_owned(), annotation::encode(planned));
     }
 
     /// The object that the API server would have, with a UID of its own.

@@ -39,6 +39,8 @@ pub struct Report {
     pub kubelet_restarts: u64,
     /// The kubelets' calls to the daemons, by name.
     pub latencies: BTreeMap<String, Latency>,
+    /// What daemons wrote to the API server, by resource.
+    pub daemon_writes: BTreeMap<String, u64>,
     /// Part of the cards held at the end, in percent: the larger of memory and cores of each card, on average.
     pub held_percent: f64,
     /// How long it took.
@@ -189,6 +191,8 @@ impl Report {
         for (method, Latency { calls, failed, p50_us, p99_us }) in &self.latencies {
             lines.push(format!("  {calls:>5} {method:<23} p50 {p50_us} µs, p99 {p99_us} µs; {failed} more failed"));
         }
+        let writes: Vec<String> = self.daemon_writes.iter().map(|(what, count)| format!("{count} {what}")).collect();
+        lines.push(format!("  daemons wrote: {}", writes.join(", ")));
         if self.settings.chaos {
             let events: Vec<String> = self.chaos.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
             lines.push(format!("  chaos: {}", events.join(", ")));

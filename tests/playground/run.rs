@@ -1,9 +1,10 @@
 //! Composes the playground: reads what is asked for, builds, starts the nodes, plays, reports, and leaves nothing behind.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -12,7 +13,7 @@ use crate::arrivals::{Arrivals, Capacity, Source};
 use crate::binaries::Binaries;
 use crate::cluster::{self, Machine, Node};
 use crate::console::Console;
-use crate::report::Report;
+use crate::control_plane::ControlPlane;
 use crate::session::Session;
 use crate::trace::{self, TraceError};
 
@@ -47,11 +48,15 @@ pub fn main() -> ExitCode {
     match tokio::runtime::Runtime::new().context("starting the runtime").and_then(|runtime| {
         // Whatever still runs then is dropped with the runtime, and daemons are killed when dropped.
         runtime.block_on(async {
-            tokio::select! { played = play(&args, inputs) => played, stop = stopped() => stop }
+            let staying = Cell::new(None);
+            tokio::select! {
+                sound = play(&args, inputs, &staying) => sound,
+                stop = stopped() => stop.and_then(|()| staying.get().context("interrupted")),
+            }
         })
     }) {
-        Ok(report) if report.checks.broken.is_empty() => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("{error:#}");
             ExitCode::FAILURE
@@ -60,48 +65,53 @@ pub fn main() -> ExitCode {
 }
 
 /// Ctrl-C or SIGTERM.
-async fn stopped() -> anyhow::Result<Report> {
+async fn stopped() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     tokio::select! {
         _ = terminate.recv() => {}
         interrupted = tokio::signal::ctrl_c() => interrupted.context("listening for Ctrl-C")?,
     }
-    Err(anyhow!("interrupted"))
+    Ok(())
 }
 
-async fn play(args: &Args, inputs: Inputs) -> anyhow::Result<Report> {
+/// Whether every check was passed; told to `staying` too, when all is played and the cluster stays.
+async fn play(args: &Args, inputs: Inputs, staying: &Cell<Option<bool>>) -> anyhow::Result<bool> {
     let binaries = Binaries::get(args.no_build).await?;
     // Not TMPDIR: paths of sockets end at 107 bytes.
     let directory = tempfile::Builder::new().prefix("divvy-").tempdir_in("/tmp").context("making a work directory")?;
-    let result = run(args, inputs, &binaries, directory.path(), Console::stdout()).await;
-    let sound = result.as_ref().is_ok_and(|report| report.checks.broken.is_empty());
-    if !sound {
-        keep(directory);
-    }
-    let report = result?;
+    let played = run(args, inputs, &binaries, directory.path(), Console::stdout()).await;
+    let sound = played.as_ref().is_ok_and(|session| session.report().checks.broken.is_empty());
+    let _directory = if sound { Some(directory) } else { keep(directory) };
+    let mut session = played?;
     if let Some(path) = &args.report {
-        report.write(path)?;
+        session.report().write(path)?;
     }
-    Ok(report)
+    if args.stay {
+        staying.set(Some(sound));
+        session.stay().await?;
+    }
+    Ok(sound)
 }
 
-fn keep(directory: TempDir) {
+fn keep(directory: TempDir) -> Option<TempDir> {
     eprintln!("what the nodes wrote is kept: {}/<n>/divvy-node.log", directory.keep().display());
+    None
 }
 
-/// Starts the cluster in `directory`, plays, and prints the summary.
+/// Starts the cluster in `directory`, plays, and prints the summary. What is returned keeps the cluster running.
 pub async fn run(
     args: &Args,
     inputs: Inputs,
     binaries: &Binaries,
     directory: &Path,
     mut console: Console,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<Session> {
     let Inputs { machines, source } = inputs;
     console.width = machines.iter().map(|machine| machine.name.len()).max().unwrap_or(0);
+    let control_plane = ControlPlane::start(directory).await.context("starting the API server")?;
     let mut nodes = Vec::new();
     for (number, machine) in machines.into_iter().enumerate() {
-        nodes.push(Node::start(machine, number, directory, binaries, args.seed).await?);
+        nodes.push(Node::start(machine, number, directory, binaries, args.seed, Some(&control_plane)).await?);
     }
     for node in &mut nodes {
         node.registered(0).await?;
@@ -111,7 +121,9 @@ pub async fn run(
     }
     let arrivals = Arrivals::new(source, capacity(&nodes), args.load, args.seed);
     console.plain(&format!("{} nodes serve after {:.1} s", nodes.len(), console.elapsed()));
-    Session::new(args, nodes, arrivals, console).run().await
+    let mut session = Session::new(args, control_plane, nodes, arrivals, console);
+    session.run().await?;
+    Ok(session)
 }
 
 fn capacity(nodes: &[Node]) -> Capacity {

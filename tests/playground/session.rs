@@ -1,13 +1,14 @@
 //! One run: pods come in bursts, nodes are chosen, trouble is made, and after each burst everything is checked.
 
 mod finale;
+mod stay;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use divvy_contract::ContainerClaim;
-use divvy_contract::annotation::Preferences;
+use divvy_contract::annotation::{Planned, Preferences};
 use divvy_placement::Links;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -18,9 +19,11 @@ use crate::chaos::{Affliction, Event};
 use crate::checks::Invariant;
 use crate::cluster::{Node, PATIENCE};
 use crate::console::{self, Console};
+use crate::control_plane::ControlPlane;
 use crate::kubelet::{Admission, Kubelet, Refusal};
 use crate::outside::Claims;
 use crate::pods::{NAMESPACE, PodShape};
+use crate::published::Published;
 use crate::report::{Reason, Report};
 use crate::scheduler::{self, Past, Scene};
 
@@ -29,11 +32,13 @@ const LINGERS: f64 = 0.1;
 
 /// The cluster and what is going on in it.
 pub struct Session {
+    control_plane: ControlPlane,
     nodes: Vec<Node>,
     arrivals: Arrivals,
     console: Console,
     report: Report,
     verbose: bool,
+    stays: bool,
     rng: StdRng,
     /// What pods ask for, also of those that have ended.
     claims: Claims,
@@ -53,6 +58,7 @@ struct Ending {
     at: f64,
     node: usize,
     uid: String,
+    name: String,
     how: How,
 }
 
@@ -69,6 +75,8 @@ struct Placed {
     node: usize,
     shape: PodShape,
     claims: Vec<ContainerClaim>,
+    /// What its Binding says of its cards.
+    planned: Option<Planned>,
     at: f64,
     end: f64,
 }
@@ -84,15 +92,23 @@ struct Submitted {
 
 impl Session {
     /// A session on these nodes, which serve already.
-    pub fn new(args: &Args, nodes: Vec<Node>, arrivals: Arrivals, console: Console) -> Self {
+    pub fn new(
+        args: &Args,
+        control_plane: ControlPlane,
+        nodes: Vec<Node>,
+        arrivals: Arrivals,
+        console: Console,
+    ) -> Self {
         let cards = nodes.iter().map(|node| node.view.cards.len()).sum();
         Self {
             report: Report::new(args, nodes.len(), cards),
             changed: (0..nodes.len()).collect(),
+            control_plane,
             nodes,
             arrivals,
             console,
             verbose: args.verbose,
+            stays: args.stay,
             rng: StdRng::seed_from_u64(args.seed),
             claims: Claims::new(),
             past: Past::default(),
@@ -105,13 +121,18 @@ impl Session {
     }
 
     /// Offers all pods, then ends all faults, checks once more and prints the summary.
-    pub async fn run(mut self) -> anyhow::Result<Report> {
+    pub async fn run(&mut self) -> anyhow::Result<()> {
         while self.report.offered < u64::from(self.report.settings.admissions) {
             self.next_burst().await?;
         }
         self.finale().await?;
         self.console.plain(&format!("\n{}", self.report.summary()));
-        Ok(self.report)
+        Ok(())
+    }
+
+    /// What came of it.
+    pub fn report(&self) -> &Report {
+        &self.report
     }
 
     async fn next_burst(&mut self) -> anyhow::Result<()> {
@@ -149,16 +170,18 @@ impl Session {
 
     fn end_pods(&mut self, now: f64) {
         let due: Vec<Ending> = self.endings.extract_if(.., |ending| ending.at <= now).collect();
-        for Ending { at, node, uid, how } in due {
-            let kubelet = &self.nodes[node].kubelet;
-            let told = if how == How::Finish { kubelet.finish(&uid, true) } else { kubelet.delete(&uid) };
+        for Ending { at, node, uid, name: pod, how } in due {
+            let told = match how {
+                How::Finish => self.nodes[node].kubelet.finish(&uid, true).is_ok(),
+                How::Delete => self.control_plane.server.delete("Pod", NAMESPACE, &pod, None).is_ok(),
+            };
             let name = self.admitted.remove(&uid);
-            if let (Ok(()), Some(name), true) = (told, name, self.verbose) {
+            if let (true, Some(name), true) = (told, name, self.verbose) {
                 let what = if how == How::Finish { "succeeds" } else { "is deleted" };
                 self.console.pod(&self.nodes[node].name, &name, "", what);
             }
             if how == How::Finish {
-                self.endings.push(Ending { at: at + LINGERS, node, uid, how: How::Delete });
+                self.endings.push(Ending { at: at + LINGERS, node, uid, name: pod, how: How::Delete });
             }
             self.changed.insert(node);
         }
@@ -181,6 +204,9 @@ impl Session {
             let seen = node.kubelet.view();
             node.view.look(&seen, &self.claims);
             self.report.checks.check(&node.view);
+            let told = Published::read(&self.control_plane.server, &node.view);
+            let found = told.and_then(|told| told.contradicts(&node.view));
+            self.report.checks.note(Invariant::I2, &node.name, found);
             let failed = seen.pods.iter().filter_map(|(uid, pod)| Some((uid, pod.failure.as_ref()?)));
             for (uid, failure) in failed {
                 if let Some(name) = self.admitted.remove(uid) {
@@ -208,7 +234,7 @@ impl Session {
         let anywhere = self.rng.random_range(0..self.nodes.len());
         let preferences = Preferences::from_annotations(&shape.annotations);
         let (Ok(claims), Ok(preferences)) = (shape.claims(), preferences) else {
-            return Some(Placed { node: anywhere, shape, claims: Vec::new(), at, end });
+            return Some(Placed { node: anywhere, shape, claims: Vec::new(), planned: None, at, end });
         };
         let stale = self.past.stale().filter(|_| self.rng.random_bool(0.05));
         let links: Vec<&Links> = self.nodes.iter().map(|node| &node.links).collect();
@@ -219,15 +245,13 @@ impl Session {
                 if !shape.wrong && self.rng.random_bool(0.75) {
                     shape.normalise(&claims);
                 }
-                if !shape.wrong && self.rng.random_bool(0.5) {
-                    shape.plan(&choice.planned);
-                }
+                let planned = (!shape.wrong && self.rng.random_bool(0.5)).then(|| choice.planned.clone());
                 if is_fresh {
                     choice.reserve(scenes, &claims);
                 }
-                Some(Placed { node: choice.node, shape, claims, at, end })
+                Some(Placed { node: choice.node, shape, claims, planned, at, end })
             }
-            Err(_) if shape.wrong => Some(Placed { node: anywhere, shape, claims: Vec::new(), at, end }),
+            Err(_) if shape.wrong => Some(Placed { node: anywhere, shape, claims: Vec::new(), planned: None, at, end }),
             Err(text) => {
                 self.refuse("-", &format!("{NAMESPACE}/{}", shape.name), Reason::unschedulable(text));
                 None
@@ -260,8 +284,9 @@ impl Session {
     }
 
     fn submit(&mut self, placed: Placed) -> anyhow::Result<Submitted> {
-        let kubelet = Arc::clone(&self.nodes[placed.node].kubelet);
-        let uid = kubelet.add_pod(placed.shape.object())?;
+        let Node { name, kubelet, .. } = &self.nodes[placed.node];
+        let uid = self.control_plane.submit(&placed.shape, name, placed.planned.as_ref())?;
+        let kubelet = Arc::clone(kubelet);
         self.claims.insert(uid.clone(), placed.claims.clone());
         Ok(Submitted { placed, uid, kubelet })
     }
@@ -288,13 +313,13 @@ impl Session {
         }
         if let Some(reason) = refused {
             self.refuse(&node_name, &name, reason);
-            return self.endings.push(Ending { at: at + LINGERS, node, uid, how: How::Delete });
+            return self.endings.push(Ending { at: at + LINGERS, node, uid, name: shape.name, how: How::Delete });
         }
         self.report.admitted += 1;
         self.show(node, &uid, &name);
         self.admitted.insert(uid.clone(), name);
         let how = if self.rng.random_bool(0.5) { How::Finish } else { How::Delete };
-        self.endings.push(Ending { at: end, node, uid, how });
+        self.endings.push(Ending { at: end, node, uid, name: shape.name, how });
     }
 
     fn refuse(&mut self, node: &str, pod: &str, reason: Reason) {
@@ -329,8 +354,15 @@ impl Session {
 async fn outcomes(submitted: &[Submitted]) -> Vec<Option<Admission>> {
     let mut outcomes = Vec::new();
     for Submitted { uid, kubelet, .. } in submitted {
-        let outcome = tokio::time::timeout(PATIENCE, kubelet.admitted(uid)).await;
-        outcomes.push(outcome.ok().and_then(Result::ok));
+        outcomes.push(admission(kubelet, uid).await);
     }
     outcomes
+}
+
+async fn admission(kubelet: &Kubelet, uid: &str) -> Option<Admission> {
+    let outcome = async {
+        kubelet.arrived(uid).await;
+        kubelet.admitted(uid).await.ok()
+    };
+    tokio::time::timeout(PATIENCE, outcome).await.ok().flatten()
 }

@@ -42,7 +42,7 @@ fn main() -> anyhow::Result<()> {
 /// A node with eight cards, registered.
 async fn start(directory: &Path, binaries: &Binaries) -> anyhow::Result<Node> {
     let machine = own_machines(1, 1).pop().context("one machine")?;
-    let mut node = Node::start(machine, 0, directory, binaries, 1).await?;
+    let mut node = Node::start(machine, 0, directory, binaries, 1, None).await?;
     node.registered(0).await?;
     node.healthy().await?;
     Ok(node)

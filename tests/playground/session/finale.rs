@@ -1,4 +1,4 @@
-//! The end of a run: faults are over, everything must be as it should, and nothing may be left.
+//! The end of a run: faults are over, everything must be as it should, and nothing may be left, unless it is to stay.
 
 use std::time::Instant;
 
@@ -8,6 +8,15 @@ use crate::checks::Invariant;
 use crate::cluster::{PATIENCE, SYSTEM};
 use crate::kubelet::{Call, Faults, PodView};
 use crate::picture;
+use crate::published::Published;
+
+/// Whether the cluster must have heard of it as well.
+#[derive(Clone, Copy)]
+enum Told {
+    Too,
+    /// At the daemon's next round, for which nobody waits.
+    Later,
+}
 
 impl Session {
     /// Cures, checks, draws, and clears the nodes.
@@ -16,7 +25,7 @@ impl Session {
         self.changed.extend(0..self.nodes.len());
         self.look();
         for node in 0..self.nodes.len() {
-            let found = self.books_agree(node).await;
+            let found = self.books_agree(node, Told::Too).await;
             self.report.checks.note(Invariant::I2, &self.nodes[node].name, found);
         }
         for node in &self.nodes {
@@ -24,9 +33,12 @@ impl Session {
             self.console.plain(picture::of(&node.view, self.console.colours).trim_end());
         }
         self.report.held_percent = self.held_percent();
-        self.clear().await;
+        if !self.stays {
+            self.clear().await;
+        }
         let calls: Vec<Call> = self.nodes.iter().flat_map(|node| node.kubelet.calls()).collect();
         self.report.time(&calls);
+        self.report.daemon_writes = self.control_plane.daemon_writes();
         self.report.seconds = self.console.elapsed();
         Ok(())
     }
@@ -44,15 +56,18 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the daemon's books say what containers were given, a little later at most.
-    async fn books_agree(&mut self, node: usize) -> Result<(), String> {
+    /// Whether the daemon's books say what containers were given, a little later at most; and the API server.
+    async fn books_agree(&mut self, node: usize, told: Told) -> Result<(), String> {
         let start = Instant::now();
         loop {
             let node = &mut self.nodes[node];
             node.view.look(&node.kubelet.view(), &self.claims);
             let expected = books::expected(&node.view);
-            let found = match books::read(node.daemon.address).await {
-                Ok(found) => books::difference(&expected, &found),
+            let found = match books::read_with_revision(node.daemon.address).await {
+                Ok((found, revision)) => books::difference(&expected, &found).and_then(|()| match told {
+                    Told::Too => Published::read(&self.control_plane.server, &node.view)?.agrees(&node.view, revision),
+                    Told::Later => Ok(()),
+                }),
                 Err(error) => Err(format!("{error:#}")),
             };
             if found.is_ok() || start.elapsed() > LAG {
@@ -67,13 +82,13 @@ impl Session {
         for at in 0..self.nodes.len() {
             let node = &self.nodes[at];
             let is_ours = |pod: &PodView| pod.namespace != SYSTEM;
-            for (uid, _) in node.kubelet.view().pods.iter().filter(|(_, pod)| is_ours(pod)) {
+            for pod in node.kubelet.view().pods.values().filter(|pod| is_ours(pod)) {
                 // One that has just gone by itself is as good.
-                drop(node.kubelet.delete(uid));
+                drop(self.control_plane.server.delete("Pod", &pod.namespace, &pod.name, None));
             }
             let gone = node.kubelet.wait_until(|view| !view.pods.values().any(is_ours));
             let gone = tokio::time::timeout(PATIENCE, gone).await;
-            let agree = self.books_agree(at).await;
+            let agree = self.books_agree(at, Told::Later).await;
             let node = &self.nodes[at];
             let found = match gone {
                 Err(_elapsed) => Err(format!("pods that were deleted are still there: {}", node.view.pods.len())),

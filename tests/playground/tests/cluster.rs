@@ -23,7 +23,8 @@ async fn play(flags: &str) -> Report {
     let inputs = Inputs::read(&args).expect("no files");
     let binaries = Binaries::get(false).await.expect("built");
     let directory = tempfile::Builder::new().prefix("divvy-").tempdir_in("/tmp").expect("a directory");
-    run(&args, inputs, &binaries, directory.path(), Console::new(std::io::sink())).await.expect("played")
+    let session = run(&args, inputs, &binaries, directory.path(), Console::new(std::io::sink())).await;
+    session.expect("played").report().clone()
 }
 
 fn start(flags: &[&str]) -> Output {

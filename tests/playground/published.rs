@@ -1,0 +1,117 @@
+//! What the cluster is told of a node: its `GpuNode`, and the `cards` annotation of its pods.
+
+use std::collections::BTreeMap;
+
+use divvy_contract::Share;
+use divvy_contract::annotation::{self, Cards, Document as _};
+use divvy_contract::gpunode::GpuNode;
+use serde_json::Value;
+
+use crate::apiserver::{ApiServer, View};
+use crate::outside::{NodeView, PodView};
+
+/// The share of each card, by pod UID and container.
+pub type Shares = BTreeMap<(String, String), BTreeMap<String, Share>>;
+
+/// What is told of one node.
+#[derive(Clone, Debug, Default)]
+pub struct Published {
+    /// Revision of the ledger that the `GpuNode` shows; 0 before there is one.
+    pub revision: u64,
+    /// `GpuNode.status.shares`.
+    pub gpu_node: Shares,
+    /// Annotations of the pods that live on the node.
+    pub annotations: Shares,
+}
+
+// === impl Published ===
+
+impl Published {
+    /// What the API server shows now.
+    pub fn read(server: &ApiServer, node: &NodeView) -> Result<Self, String> {
+        server.read(|view| {
+            let (revision, gpu_node) = gpu_node(view, &node.name)?;
+            let mut annotations = Shares::new();
+            for pod in &node.pods {
+                annotations.extend(annotation(view, pod)?);
+            }
+            Ok(Self { revision, gpu_node, annotations })
+        })
+    }
+
+    /// Nothing that is told contradicts what running containers have; something may be missing still.
+    pub fn contradicts(&self, node: &NodeView) -> Result<(), String> {
+        // A kubelet without its checkpoint asks again for what doesn't run, and may be told otherwise.
+        let running = |pod: &PodView, name: &str| pod.containers.iter().any(|own| own.name == name && own.running);
+        let told = node.pods.iter().flat_map(|pod| held(node, pod).map(move |(name, cards)| (pod, name, cards)));
+        for (pod, name, cards) in told.filter(|(pod, name, _)| running(pod, name)) {
+            let key = (pod.uid.clone(), name.to_owned());
+            for (place, shares) in self.places() {
+                if let Some(found) = shares.get(&key).filter(|found| **found != cards) {
+                    return Err(format!("{} container {name}: holds {cards:?}, {place} says {found:?}", pod.name));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this is what all containers hold, as of the ledger's `revision` or later.
+    pub fn agrees(&self, node: &NodeView, revision: u64) -> Result<(), String> {
+        if self.revision < revision {
+            return Err(format!("GpuNode shows revision {} of the ledger, which is at {revision}", self.revision));
+        }
+        let all = node
+            .pods
+            .iter()
+            .flat_map(|pod| held(node, pod).map(|(name, cards)| ((pod.uid.clone(), name.to_owned()), cards)));
+        let expected: Shares = all.collect();
+        for (place, shares) in self.places() {
+            let mut keys = expected.keys().chain(shares.keys());
+            if let Some(key @ (uid, name)) = keys.find(|key| expected.get(*key) != shares.get(*key)) {
+                let (held, told) = (expected.get(key), shares.get(key));
+                return Err(format!("pod {uid} container {name}: holds {held:?}, {place} says {told:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn places(&self) -> [(&'static str, &Shares); 2] {
+        [("GpuNode", &self.gpu_node), ("annotation", &self.annotations)]
+    }
+}
+
+fn gpu_node(view: &View<'_>, name: &str) -> Result<(u64, Shares), String> {
+    let Some(object) = view.get("GpuNode", "", name) else { return Ok(Default::default()) };
+    let object: GpuNode = serde_json::from_value(object).map_err(|error| format!("GpuNode {name}: {error}"))?;
+    let status = object.status.unwrap_or_default();
+    let mut shares = Shares::new();
+    for share in status.shares {
+        shares.entry((share.pod_uid, share.container)).or_default().insert(share.card.to_string(), share.share);
+    }
+    Ok((status.ledger_revision, shares))
+}
+
+fn annotation(view: &View<'_>, pod: &PodView) -> Result<Shares, String> {
+    let object = pod.name.split_once('/').and_then(|(namespace, name)| view.get("Pod", namespace, name));
+    let annotation = |object: &Value| object["metadata"]["annotations"][Cards::KEY].as_str().map(str::to_owned);
+    let own = object.filter(|object| object["metadata"]["uid"] == *pod.uid);
+    let Some(text) = own.as_ref().and_then(annotation) else { return Ok(Shares::new()) };
+    let cards: Cards = annotation::decode(&text).map_err(|error| format!("{}: {}: {error}", pod.name, Cards::KEY))?;
+    let containers = cards.containers.into_iter();
+    Ok(containers
+        .map(|(name, cards)| {
+            let cards = cards.into_iter().map(|card| (card.uuid.to_string(), card.share));
+            ((pod.uid.clone(), name), cards.collect())
+        })
+        .collect())
+}
+
+/// What the containers of a pod hold, ended init containers included.
+fn held<'a>(node: &'a NodeView, pod: &'a PodView) -> impl Iterator<Item = (&'a str, BTreeMap<String, Share>)> {
+    pod.containers.iter().filter_map(|container| {
+        let (claim, held) = (container.claim?, container.cards());
+        let cards = node.cards.iter().filter(|card| held.contains(card.id.as_str()));
+        let cards: BTreeMap<_, _> = cards.map(|card| (card.id.to_string(), claim.share_on(card.memory))).collect();
+        (!cards.is_empty()).then_some((container.name.as_str(), cards))
+    })
+}
