@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use divvy_contract::Share;
 use divvy_contract::annotation::{self, Cards, Document as _};
-use divvy_contract::gpunode::GpuNode;
-use serde_json::Value;
+use divvy_contract::gpunode::GpuNodeStatus;
+use serde::Deserialize as _;
 
 use crate::apiserver::{ApiServer, View};
 use crate::outside::{NodeView, PodView};
@@ -81,9 +81,10 @@ impl Published {
 }
 
 fn gpu_node(view: &View<'_>, name: &str) -> Result<(u64, Shares), String> {
-    let Some(object) = view.get("GpuNode", "", name) else { return Ok(Default::default()) };
-    let object: GpuNode = serde_json::from_value(object).map_err(|error| format!("GpuNode {name}: {error}"))?;
-    let status = object.status.unwrap_or_default();
+    let Some(status) = view.kept("GpuNode", "", name).and_then(|object| object.get("status")) else {
+        return Ok(Default::default());
+    };
+    let status = GpuNodeStatus::deserialize(status).map_err(|error| format!("GpuNode {name}: {error}"))?;
     let mut shares = Shares::new();
     for share in status.shares {
         shares.entry((share.pod_uid, share.container)).or_default().insert(share.card.to_string(), share.share);
@@ -92,11 +93,11 @@ fn gpu_node(view: &View<'_>, name: &str) -> Result<(u64, Shares), String> {
 }
 
 fn annotation(view: &View<'_>, pod: &PodView) -> Result<Shares, String> {
-    let object = pod.name.split_once('/').and_then(|(namespace, name)| view.get("Pod", namespace, name));
-    let annotation = |object: &Value| object["metadata"]["annotations"][Cards::KEY].as_str().map(str::to_owned);
+    let object = pod.name.split_once('/').and_then(|(namespace, name)| view.kept("Pod", namespace, name));
     let own = object.filter(|object| object["metadata"]["uid"] == *pod.uid);
-    let Some(text) = own.as_ref().and_then(annotation) else { return Ok(Shares::new()) };
-    let cards: Cards = annotation::decode(&text).map_err(|error| format!("{}: {}: {error}", pod.name, Cards::KEY))?;
+    let text = own.and_then(|object| object["metadata"]["annotations"][Cards::KEY].as_str());
+    let Some(text) = text else { return Ok(Shares::new()) };
+    let cards: Cards = annotation::decode(text).map_err(|error| format!("{}: {}: {error}", pod.name, Cards::KEY))?;
     let containers = cards.containers.into_iter();
     Ok(containers
         .map(|(name, cards)| {

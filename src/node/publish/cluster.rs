@@ -111,9 +111,11 @@ fn hint(kind: &str, error: &str) -> &'static str {
     }
 }
 
-/// A UID in a patch is a precondition (`storage.Preconditions`): there is an object of that name, but another one.
+/// There is an object of that name, but another one: a UID in a patch is a precondition (`storage.Preconditions`), and
+/// 1.36.3 says that it can't be changed.
 fn is_another(status: &Status) -> bool {
-    status.is_conflict() && status.message.contains("UID in precondition")
+    let immutable = status.code == 422 && status.message.contains("metadata.uid");
+    immutable || (status.is_conflict() && status.message.contains("UID in precondition"))
 }
 
 // === impl Cluster ===

@@ -28,6 +28,12 @@ impl<'a> View<'a> {
         Some(resource.show(self.0.store.get(&Key::new(resource, namespace, name))?))
     }
 
+    /// The object as it is kept, which for most kinds is as it is shown.
+    pub fn kept(&self, kind: &str, namespace: &str, name: &str) -> Option<&'a Value> {
+        let resource = self.0.store.resources.of_kind(kind)?;
+        Some(&**self.0.store.get(&Key::new(resource, namespace, name))?)
+    }
+
     /// All objects of a kind, by namespace and name.
     pub fn list(&self, kind: &str) -> Vec<Value> {
         let Some(resource) = self.0.store.resources.of_kind(kind) else { return Vec::new() };

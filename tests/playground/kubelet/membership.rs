@@ -19,7 +19,7 @@ use super::status;
 use crate::apiserver::{ApiServer, Feed, News, Refusal};
 
 /// For how long changes are gathered before they are written.
-const GATHER: Duration = Duration::from_millis(25);
+const GATHER: Duration = Duration::from_millis(100);
 
 /// The kubelet belongs to a cluster until this is dropped.
 #[derive(Debug)]

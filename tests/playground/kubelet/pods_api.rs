@@ -13,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use serde_json::json;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -122,9 +122,12 @@ fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
 fn pod_list(core: &Core) -> Bytes {
     let items = core.read(|state| state.pods.iter().filter(|pod| pod.listed).map(status::render).collect());
     let items: Vec<_> = core.draw(|rng| shuffled(items, rng));
-    // Go's nil slice.
-    let items = (!items.is_empty()).then_some(items);
-    json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }).to_string().into()
+    if items.is_empty() {
+        // Go's nil slice.
+        return json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": null }).to_string().into();
+    }
+    let list = k8s_openapi::List { items, metadata: ListMeta::default() };
+    serde_json::to_vec(&list).expect("an API object has text keys alone").into()
 }
 
 fn whole(list: Bytes) -> Response<Body> {
