@@ -116,3 +116,66 @@ fn held<'a>(node: &'a NodeView, pod: &'a PodView) -> impl Iterator<Item = (&'a s
         (!cards.is_empty()).then_some((container.name.as_str(), cards))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use divvy_contract::{Claim, ContainerKind, Cores, Memory, MemoryAmount};
+
+    use super::*;
+    use crate::outside::{CardView, ContainerView};
+
+    const CARDS: [&str; 2] = ["GPU-a", "GPU-b"];
+
+    /// A container that runs with a part of the first card.
+    fn node() -> NodeView {
+        let claim = Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(100)), cores: Cores::new(10) };
+        let container = ContainerView {
+            name: "main".to_owned(),
+            kind: ContainerKind::App,
+            claim: Some(claim),
+            running: true,
+            slots: ["GPU-a::0".to_owned()].into(),
+            given: Some(crate::outside::Given {
+                named: [("environment", ["GPU-a".to_owned()].into())].into(),
+                limits: None,
+            }),
+        };
+        let card = |id: &str| CardView {
+            id: id.parse().expect("a UUID"),
+            model: "T4".to_owned(),
+            memory: Memory::mib(1000),
+            numa: None,
+            healthy: true,
+        };
+        let pod = PodView { uid: "u".to_owned(), name: "default/p".to_owned(), containers: vec![container] };
+        NodeView { name: "n".to_owned(), cards: CARDS.map(card).into(), pods: vec![pod], ..NodeView::default() }
+    }
+
+    fn shares(card: &str, mib: u64) -> Shares {
+        let share = Share { memory: Memory::mib(mib), cores: Cores::new(10), exclusive: false };
+        [(("u".to_owned(), "main".to_owned()), [(card.to_owned(), share)].into())].into()
+    }
+
+    fn published(gpu_node: Shares, annotations: Shares) -> Published {
+        Published { revision: 7, gpu_node, annotations }
+    }
+
+    #[test]
+    fn what_is_told_must_be_what_containers_hold() {
+        let node = node();
+        let told = published(shares("GPU-a", 100), shares("GPU-a", 100));
+        assert_eq!((told.contradicts(&node), told.agrees(&node, 7)), (Ok(()), Ok(())));
+        assert!(told.agrees(&node, 8).expect_err("too old").contains("shows revision 7 of the ledger, which is at 8"));
+        for wrong in [shares("GPU-b", 100), shares("GPU-a", 200)] {
+            let gpu_node = published(wrong.clone(), shares("GPU-a", 100));
+            let annotation = published(shares("GPU-a", 100), wrong);
+            for (place, told) in [("GpuNode", gpu_node), ("annotation", annotation)] {
+                assert!(told.contradicts(&node).expect_err("differs").contains(place), "{place}");
+                assert!(told.agrees(&node, 7).expect_err("differs").contains(place), "{place}");
+            }
+        }
+        let missing = published(Shares::new(), shares("GPU-a", 100));
+        assert_eq!(missing.contradicts(&node), Ok(()), "it may come yet");
+        assert!(missing.agrees(&node, 7).is_err());
+    }
+}

@@ -28,7 +28,8 @@ impl Session {
     }
 
     fn invitation(&self) -> String {
-        let node = self.nodes.first().map_or("", |node| &node.name);
+        let busiest = self.nodes.iter().max_by_key(|node| node.view.pods.len());
+        let node = busiest.map_or("", |node| &node.name);
         let kubeconfig = self.control_plane.kubeconfig.display();
         [
             "\nready: the cluster stays until Ctrl-C, and pods that you create are scheduled. In another terminal:"

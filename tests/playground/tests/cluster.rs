@@ -43,6 +43,9 @@ async fn a_small_cluster_in_trouble_keeps_every_invariant() {
     for invariant in [Invariant::I1, Invariant::I2, Invariant::I4, Invariant::Refusal, Invariant::Recovery] {
         assert!(report.checks.checked.get(&invariant).is_some_and(|checks| *checks > 0), "{invariant} is checked");
     }
+    for resource in ["nodes", "gpunodes.divvy.dev", "pods"] {
+        assert!(report.daemon_writes.get(resource).is_some_and(|writes| *writes > 0), "{resource} are written");
+    }
     assert!(report.latencies["Allocate"].calls > 0 && report.latencies["Allocate"].p50_us > 0);
 }
 
@@ -65,6 +68,32 @@ async fn nothing_is_left_running_after_sigterm() {
     // What it still prints must go somewhere.
     lines.for_each(drop);
     assert_eq!(playground.wait().expect("ended").code(), Some(1));
+    let start = Instant::now();
+    while daemons(&directory) > 0 {
+        assert!(start.elapsed() < PATIENCE, "daemons of {directory} still run");
+        std::thread::yield_now();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_stays_says_how_to_get_in_and_ends_well_when_told_to() {
+    Binaries::get(false).await.expect("built");
+    let mut playground = Command::new(PLAYGROUND)
+        .args(["--no-build", "--stay", "--admissions", "10", "--node-limit", "2"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut lines = BufReader::new(playground.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    let export = lines.find(|line| line.contains("export KUBECONFIG=")).expect("a way in");
+    let file = export.split('=').next_back().expect("a path").to_owned();
+    let directory = file.strip_suffix("/kubeconfig").expect("in the work directory").to_owned();
+    let config = fs::read_to_string(&file).expect("a kubeconfig");
+    assert!(config.contains("https://127.0.0.1:"), "{config}");
+    assert_eq!(daemons(&directory), 2);
+    let told = Command::new("kill").args(["-s", "INT", &playground.id().to_string()]).status().expect("kill exists");
+    assert!(told.success());
+    lines.for_each(drop);
+    assert_eq!(playground.wait().expect("ended").code(), Some(0));
     let start = Instant::now();
     while daemons(&directory) > 0 {
         assert!(start.elapsed() < PATIENCE, "daemons of {directory} still run");
