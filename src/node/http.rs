@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::kubelet::plugin::{SharedAllocator, lock};
+use crate::kubelet::registration::Standing;
 
 /// What the pages are made from.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub struct Pages {
     /// For `/readyz`.
     pub allocator: SharedAllocator,
     /// For `/readyz`.
-    pub registered: watch::Receiver<bool>,
+    pub standing: watch::Receiver<Standing>,
     /// For `/config`: the effective configuration as YAML.
     pub config: String,
 }
@@ -52,8 +53,10 @@ async fn metrics(State(pages): State<Arc<Pages>>) -> Response {
 /// Ready: the kubelet has us registered and NVML has shown its cards. Otherwise 503 and what is missing, a line each.
 async fn ready(State(pages): State<Arc<Pages>>) -> Response {
     let mut missing = Vec::new();
-    if !*pages.registered.borrow() {
-        missing.push("not registered with the kubelet".to_owned());
+    match &*pages.standing.borrow() {
+        Standing::Registered => {}
+        Standing::Unregistered => missing.push("not registered with the kubelet".to_owned()),
+        Standing::Rivalled(rival) => missing.push(format!("not registered with the kubelet: {rival}")),
     }
     missing.extend(lock(&pages.allocator).inventory().problem.clone());
     if missing.is_empty() {

@@ -7,6 +7,7 @@ pub mod plugin;
 pub mod pod_resources;
 pub mod pods;
 pub mod registration;
+pub mod rivals;
 pub mod socket;
 pub mod tls;
 

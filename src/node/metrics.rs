@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use self::books::Books;
 use crate::allocation::Refusal;
 use crate::kubelet::plugin::SharedAllocator;
+use crate::kubelet::registration::Standing;
 
 /// What is counted as it happens.
 #[derive(Debug)]
@@ -51,7 +52,11 @@ fn durations() -> Histogram {
 
 impl Metrics {
     /// Counters that `registry` exposes beside gauges of what `allocator` holds.
-    pub fn register(registry: &mut Registry, allocator: &SharedAllocator, registered: &watch::Receiver<bool>) -> Self {
+    pub fn register(
+        registry: &mut Registry,
+        allocator: &SharedAllocator,
+        standing: &watch::Receiver<Standing>,
+    ) -> Self {
         let metrics = Self {
             calls: Family::default(),
             durations: Family::new_with_constructor(durations),
@@ -63,7 +68,7 @@ impl Metrics {
         registry.register("device_plugin_call_duration_seconds", help, metrics.durations.clone());
         let help = "Time in which the kubelet answered its pod list";
         registry.register("kubelet_pod_list_duration_seconds", help, metrics.pod_lists.clone());
-        let books = Books { allocator: SharedAllocator::clone(allocator), registered: registered.clone() };
+        let books = Books { allocator: SharedAllocator::clone(allocator), standing: standing.clone() };
         registry.register_collector(Box::new(books));
         metrics
     }

@@ -30,6 +30,7 @@ use self::events::Happening;
 use self::node::{NodeFacts, NodeView};
 use crate::inventory::Inventory;
 use crate::kubelet::plugin::{SharedAllocator, lock};
+use crate::kubelet::registration::Standing;
 use crate::ledger::{Book, PodRef};
 
 /// Between two rounds: each writes the Node and its `GpuNode` once at most.
@@ -50,6 +51,8 @@ pub struct View {
     pub unasked: Vec<PodRef>,
     /// The kubelet has us registered.
     pub registered: bool,
+    /// Another device plugin serves our cards.
+    pub rival: Option<String>,
     /// The daemon is about to stop.
     pub draining: bool,
 }
@@ -79,7 +82,7 @@ pub struct Announcement {
 pub struct Publisher {
     settings: PublishSettings,
     allocator: SharedAllocator,
-    registered: watch::Receiver<bool>,
+    standing: watch::Receiver<Standing>,
     draining: watch::Receiver<bool>,
     /// That the cluster has been told of `draining`.
     announced: watch::Sender<bool>,
@@ -123,7 +126,7 @@ impl Publisher {
         settings: PublishSettings,
         client: Client,
         allocator: SharedAllocator,
-        registered: watch::Receiver<bool>,
+        standing: watch::Receiver<Standing>,
     ) -> (Self, Announcement) {
         let (drain, draining) = watch::channel(false);
         let (announced, announcement) = watch::channel(false);
@@ -131,7 +134,7 @@ impl Publisher {
             cluster: Cluster::new(client, &settings.node_name),
             settings,
             allocator,
-            registered,
+            standing,
             draining,
             announced,
             last: None,
@@ -194,11 +197,24 @@ impl Publisher {
     }
 
     fn view(&self) -> View {
-        let (registered, draining) = (*self.registered.borrow(), *self.draining.borrow());
+        let (registered, rival) = match &*self.standing.borrow() {
+            Standing::Unregistered => (false, None),
+            Standing::Registered => (true, None),
+            Standing::Rivalled(rival) => (false, Some(rival.clone())),
+        };
+        let draining = *self.draining.borrow();
         let allocator = lock(&self.allocator);
         let (ledger, inventory) = (allocator.ledger(), Arc::clone(allocator.inventory()));
         let unasked = allocator.unasked().to_vec();
-        View { revision: ledger.revision(), book: ledger.book().clone(), inventory, unasked, registered, draining }
+        View {
+            revision: ledger.revision(),
+            book: ledger.book().clone(),
+            inventory,
+            unasked,
+            registered,
+            rival,
+            draining,
+        }
     }
 
     fn facts(&self, view: &View, node: &NodeView) -> NodeFacts {

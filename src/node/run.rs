@@ -27,11 +27,15 @@ use crate::kubelet::cgroups::PodCgroups;
 use crate::kubelet::client::PodListClient;
 use crate::kubelet::plugin::PluginParts;
 use crate::kubelet::pod_resources::PodResources;
-use crate::kubelet::registration::Registrar;
+use crate::kubelet::registration::{Registrar, Standing};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::publish::Publisher;
 use crate::{args, logging, observer};
+
+/// Another plugin of our cards is believed after this long, and is gone after it has been away as long: NVIDIA's needs a
+/// few seconds to register anew with a kubelet that has restarted.
+const RIVAL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The whole program: exit code 0 after SIGTERM, 1 after a failure, 64 for bad configuration.
 pub fn main() -> ExitCode {
@@ -75,9 +79,9 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let listener = listener.with_context(|| format!("listenAddress {}", config.listen_address))?;
     let (inventory, inventory_threads) = inventory::watch(settings::inventory(&config));
     let (devices_sender, devices) = watch::channel(Arc::new(Vec::new()));
-    let (registered_sender, registered) = watch::channel(false);
+    let (standing_sender, standing) = watch::channel(Standing::default());
     let mut registry = Registry::default();
-    let metrics = Arc::new(Metrics::register(&mut registry, &allocator, &registered));
+    let metrics = Arc::new(Metrics::register(&mut registry, &allocator, &standing));
 
     let parts = PluginParts {
         allocator: Arc::clone(&allocator),
@@ -93,10 +97,11 @@ async fn run(config: Config) -> anyhow::Result<()> {
         directory: config.device_plugin_dir.to_path_buf(),
         resource: config.resource_count.clone(),
         parts: parts.clone(),
-        registered: registered_sender,
+        patience: RIVAL_PATIENCE,
+        standing: standing_sender,
     };
     let pages =
-        Pages { registry, allocator: Arc::clone(&allocator), registered: registered.clone(), config: config.to_yaml() };
+        Pages { registry, allocator: Arc::clone(&allocator), standing: standing.clone(), config: config.to_yaml() };
     let client = settings::client(&config).await.context("reaching the API server")?;
     let advertiser = Advertiser {
         allocator: Arc::clone(&allocator),
@@ -111,7 +116,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
     tasks.spawn("http", http::serve(listener, pages, stop.clone()));
     let mut announcement = None;
     if let Some(client) = client {
-        let (publisher, draining) = Publisher::new(settings::publish(&config), client, allocator, registered);
+        let (publisher, draining) = Publisher::new(settings::publish(&config), client, allocator, standing);
         tasks.spawn("publisher", publisher.run(stop.clone()));
         announcement = Some(draining);
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use divvy_contract::SlotId;
@@ -61,6 +62,8 @@ pub struct Plugin {
     pub parts: PluginParts,
     /// Cancelled when the session ends. A `ListAndWatch` that the kubelet closes ends the session.
     pub session: CancellationToken,
+    /// Cancelled when another plugin has taken our resource: further lists of ours would replace its own.
+    pub silence: CancellationToken,
 }
 
 type Devices = Pin<Box<dyn Stream<Item = Result<api::ListAndWatchResponse, Status>> + Send>>;
@@ -88,8 +91,8 @@ impl DevicePlugin for Plugin {
             Ok(api::ListAndWatchResponse { devices: devices.to_vec() })
         });
         // A server that waits for its streams would wait for ever: the kubelet never closes this one by itself.
-        let ended = self.session.clone().cancelled_owned();
-        Ok(Response::new(Box::pin(UntilCancelled { lists: Box::pin(lists), ended: Box::pin(ended) })))
+        let (ended, silence) = (self.session.clone().cancelled_owned(), self.silence.clone());
+        Ok(Response::new(Box::pin(UntilCancelled { lists: Box::pin(lists), ended: Box::pin(ended), silence })))
     }
 
     async fn get_preferred_allocation(
@@ -196,18 +199,16 @@ fn slots(ids: &[String]) -> Result<Vec<SlotId>, Refusal> {
 struct UntilCancelled {
     lists: Devices,
     ended: Pin<Box<dyn Future<Output = ()> + Send>>,
+    silence: CancellationToken,
 }
 
 impl Stream for UntilCancelled {
     type Item = Result<api::ListAndWatchResponse, Status>;
 
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.ended.as_mut().poll(context).is_ready() {
-            return std::task::Poll::Ready(None);
+            return Poll::Ready(None);
         }
-        self.lists.as_mut().poll_next(context)
+        if self.silence.is_cancelled() { Poll::Pending } else { self.lists.as_mut().poll_next(context) }
     }
 }

@@ -10,6 +10,7 @@ use divvy_proto::podresources::pod_resources_lister_client::PodResourcesListerCl
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
+use super::rivals::Listed;
 use super::unix_channel;
 use crate::ledger::reconcile::Assigned;
 
@@ -81,6 +82,17 @@ impl PodResources {
             }
         }
         Err(self.refused("Get", Status::resource_exhausted("asked too often, three times")))
+    }
+
+    /// Every healthy device of every plugin that is registered now. Doesn't sweep, so it may be asked at any time.
+    pub async fn allocatable(&self) -> Result<Vec<Listed>, PodResourcesError> {
+        let answer = self.client().await?.get_allocatable_resources(api::AllocatableResourcesRequest {}).await;
+        let answer = answer.map_err(|status| self.refused("GetAllocatableResources", status))?;
+        let listed = |devices: api::ContainerDevices| {
+            let resource = devices.resource_name;
+            devices.device_ids.into_iter().map(move |device| Listed { resource: resource.clone(), device })
+        };
+        Ok(answer.into_inner().devices.into_iter().flat_map(listed).collect())
     }
 
     async fn client(&self) -> Result<PodResourcesListerClient<Channel>, PodResourcesError> {

@@ -1,7 +1,7 @@
 //! Keeps us registered: one session after another, each from a fresh socket to the kubelet's next restart.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use divvy_contract::ResourceName;
 use divvy_proto::deviceplugin as api;
@@ -11,12 +11,14 @@ use divvy_proto::deviceplugin::registration_client::RegistrationClient;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint, Server};
 use tracing::{debug, info, warn};
 
 use super::plugin::{Plugin, PluginParts, lock};
+use super::rivals::{self, Rivalry, Verdict};
 use super::socket::{DirectoryWatch, SocketFile};
 use super::unix_channel;
 use crate::logging::Once;
@@ -30,14 +32,30 @@ pub struct Registrar {
     pub resource: ResourceName,
     /// What the sessions serve with.
     pub parts: PluginParts,
-    /// Told whether we are registered.
-    pub registered: watch::Sender<bool>,
+    /// How long another plugin of our cards must be seen before we stand back, and be gone before we come.
+    pub patience: Duration,
+    /// Told how we stand with the kubelet.
+    pub standing: watch::Sender<Standing>,
+}
+
+/// How we stand with the kubelet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// It doesn't have us registered.
+    #[default]
+    Unregistered,
+    /// It asks us for devices.
+    Registered,
+    /// Another plugin serves our cards or our resource, so we don't: which, and what to do.
+    Rivalled(String),
 }
 
 /// Name of our socket in the plugin directory.
 const SOCKET: &str = "divvy-gpu.sock";
 /// A kubelet that doesn't answer a `Register` within this is still cleaning up; it is asked again at once.
 const REGISTER_DEADLINE: Duration = Duration::from_secs(1);
+/// How often another plugin of our cards is looked for: [`Registrar::patience`] parted by this.
+const LOOKS: u32 = 4;
 /// How long calls in flight may take to end with their session.
 const SESSION_DRAIN: Duration = Duration::from_millis(500);
 /// Largest request: all free slots at each `GetPreferredAllocation`, above tonic's 4 MiB on nodes of many slots.
@@ -57,6 +75,8 @@ enum SessionError {
 /// A running server on our socket.
 struct Session {
     token: CancellationToken,
+    /// Cancelled when another plugin has taken our resource: then nothing more is listed.
+    silence: CancellationToken,
     server: JoinHandle<Result<(), tonic::transport::Error>>,
     /// Our socket and the kubelet's, as they were when we registered.
     sockets: [Option<SocketFile>; 2],
@@ -69,21 +89,30 @@ impl Registrar {
     pub async fn run(self, stop: CancellationToken) {
         let mut watch = DirectoryWatch::new(&self.directory);
         let mut pause = Pause::default();
+        let mut rivalry = Rivalry::new(self.patience);
         while !stop.is_cancelled() {
             let Some(kubelet) = SocketFile::at(&self.kubelet_socket()) else {
                 tokio::select! { () = watch.changed() => {}, () = stop.cancelled() => {} }
                 continue;
             };
             pause.meet(kubelet);
+            self.look_for_rivals(&mut rivalry, None).await;
+            if *rivalry.verdict() != Verdict::Nobody {
+                tokio::select! { () = tokio::time::sleep(pause.next()) => {}, () = stop.cancelled() => {} }
+                continue;
+            }
             match self.begin(&stop).await {
                 Ok(session) => {
                     pause = Pause::default();
-                    self.registered.send_replace(true);
+                    self.standing.send_replace(Standing::Registered);
                     info!(resource = %self.resource, "registered with the kubelet");
-                    self.until_over(&session, &mut watch).await;
+                    self.until_over(&session, &mut watch, &mut rivalry).await;
                     // First of all: a kubelet that has just started lists pods one by one.
                     lock(&self.parts.allocator).begin_session();
-                    self.registered.send_replace(false);
+                    self.standing.send_if_modified(|standing| {
+                        let over = *standing == Standing::Registered;
+                        over.then(|| *standing = Standing::Unregistered).is_some()
+                    });
                     session.end().await;
                     info!(stopping = stop.is_cancelled(), "session with the kubelet is over");
                 }
@@ -105,10 +134,11 @@ impl Registrar {
     async fn begin(&self, stop: &CancellationToken) -> Result<Session, SessionError> {
         let (own, kubelet) = (self.own_socket(), self.kubelet_socket());
         let channel = Self::connect(&kubelet).await?;
-        let token = stop.child_token();
-        let server = self.serve(&own, token.clone())?;
+        let (token, silence) = (stop.child_token(), CancellationToken::new());
+        let plugin = Plugin { parts: self.parts.clone(), session: token.clone(), silence: silence.clone() };
+        let server = serve(&own, plugin)?;
         let sockets = [SocketFile::at(&own), SocketFile::at(&kubelet)];
-        let session = Session { token, server, sockets };
+        let session = Session { token, silence, server, sockets };
         let registered = async {
             self_dial(&own).await?;
             self.register(channel).await
@@ -120,24 +150,6 @@ impl Registrar {
                 Err(error)
             }
         }
-    }
-
-    fn serve(
-        &self,
-        path: &Path,
-        token: CancellationToken,
-    ) -> Result<JoinHandle<Result<(), tonic::transport::Error>>, SessionError> {
-        let failed = |source| SessionError::Socket { path: path.to_owned(), source };
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
-        let listener = UnixListener::bind(path).map_err(failed)?;
-        let plugin = Plugin { parts: self.parts.clone(), session: token.clone() };
-        let service = DevicePluginServer::new(plugin).max_decoding_message_size(LARGEST_REQUEST);
-        let server = Server::builder().add_service(service);
-        let incoming = UnixListenerStream::new(listener);
-        Ok(tokio::spawn(server.serve_with_incoming_shutdown(incoming, token.cancelled_owned())))
     }
 
     async fn connect(kubelet: &Path) -> Result<Channel, SessionError> {
@@ -158,14 +170,64 @@ impl Registrar {
         answer.map(drop).map_err(|status| failed(format!("{}: {}", status.code(), status.message())))
     }
 
-    /// Returns when the session is over: the kubelet closed its stream, either socket is another file, or we stop.
-    async fn until_over(&self, session: &Session, watch: &mut DirectoryWatch) {
+    /// Returns when the session is over: the kubelet closed its stream, either socket is another file, we stop, or
+    /// another plugin offers our cards.
+    ///
+    /// One that has taken our resource is not fought: we fall silent, and keep the stream open until it is gone, because
+    /// kubelets up to 1.36 would take the end of our stream for its end (kubernetes#121994).
+    async fn until_over(&self, session: &Session, watch: &mut DirectoryWatch, rivalry: &mut Rivalry) {
         let paths = [self.own_socket(), self.kubelet_socket()];
         let unchanged = || paths.iter().zip(&session.sockets).all(|(path, known)| SocketFile::at(path) == *known);
+        let mut listed = self.parts.devices.borrow().clone();
+        let mut looks = tokio::time::interval(self.patience / LOOKS);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        looks.reset();
         while unchanged() {
-            tokio::select! { () = session.token.cancelled() => return, () = watch.changed() => {} }
+            tokio::select! {
+                () = session.token.cancelled() => return,
+                () = watch.changed() => continue,
+                _ = looks.tick() => {}
+            }
+            if !session.silence.is_cancelled() {
+                listed = self.parts.devices.borrow().clone();
+            }
+            self.look_for_rivals(rivalry, Some(&listed)).await;
+            match rivalry.verdict() {
+                Verdict::Somebody(rival) if rival.same_resource => session.silence.cancel(),
+                Verdict::Somebody(_) => return,
+                Verdict::Nobody if session.silence.is_cancelled() => return,
+                Verdict::Nobody | Verdict::Perhaps => {}
+            }
         }
         debug!("a socket in the plugin directory was replaced");
+    }
+
+    /// `listed`: what the kubelet has from us, while we are registered. A kubelet that doesn't answer shows nothing.
+    async fn look_for_rivals(&self, rivalry: &mut Rivalry, listed: Option<&[api::Device]>) {
+        let known = match self.parts.pod_resources.allocatable().await {
+            Ok(known) => known,
+            Err(error) => return debug!(%error, "not known whether another plugin serves our cards"),
+        };
+        let ours = listed.map_or_else(|| self.parts.devices.borrow().to_vec(), <[_]>::to_vec);
+        let was = rivalry.verdict().clone();
+        rivalry.observe(Instant::now(), rivals::find(&known, &self.resource, &ours, listed.is_some()));
+        match rivalry.verdict() {
+            Verdict::Somebody(rival) if !matches!(was, Verdict::Somebody(_)) => {
+                let listening = rivals::listening(&self.directory, &[SOCKET, "kubelet.sock"]).await.join(", ");
+                let listening = if listening.is_empty() { "nobody".to_owned() } else { listening };
+                let text = format!(
+                    "{}; listening beside us: {listening}; nothing is allocated here until it is removed from this node",
+                    rival.evidence
+                );
+                warn!("{text}");
+                self.standing.send_replace(Standing::Rivalled(text));
+            }
+            Verdict::Nobody if matches!(was, Verdict::Somebody(_)) => {
+                info!("the other device plugin is gone");
+                self.standing.send_replace(Standing::Unregistered);
+            }
+            _ => {}
+        }
     }
 
     fn own_socket(&self) -> PathBuf {
@@ -175,6 +237,20 @@ impl Registrar {
     fn kubelet_socket(&self) -> PathBuf {
         self.directory.join("kubelet.sock")
     }
+}
+
+fn serve(path: &Path, plugin: Plugin) -> Result<JoinHandle<Result<(), tonic::transport::Error>>, SessionError> {
+    let failed = |source| SessionError::Socket { path: path.to_owned(), source };
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    let ended = plugin.session.clone().cancelled_owned();
+    let service = DevicePluginServer::new(plugin).max_decoding_message_size(LARGEST_REQUEST);
+    let server = Server::builder().add_service(service);
+    let incoming = UnixListenerStream::new(listener);
+    Ok(tokio::spawn(server.serve_with_incoming_shutdown(incoming, ended)))
 }
 
 async fn self_dial(path: &Path) -> Result<(), SessionError> {
@@ -191,7 +267,7 @@ impl Session {
     /// Ends every stream, waits for calls in flight, and lets go of the socket. A server whose connections don't close
     /// would wait for ever, so it is given up after [`SESSION_DRAIN`].
     async fn end(self) {
-        let Self { token, mut server, sockets: _ } = self;
+        let Self { token, silence: _, mut server, sockets: _ } = self;
         token.cancel();
         match tokio::time::timeout(SESSION_DRAIN, &mut server).await {
             Ok(Ok(Ok(()))) => {}

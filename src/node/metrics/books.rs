@@ -13,12 +13,13 @@ use crate::allocation::Allocator;
 use crate::delivery::{Strategies, Strategy};
 use crate::inventory::{CardHealth, CardInfo};
 use crate::kubelet::plugin::{SharedAllocator, lock};
+use crate::kubelet::registration::Standing;
 use crate::ledger::{Holding, PodRef};
 
 /// What a scrape reads.
 pub(super) struct Books {
     pub(super) allocator: SharedAllocator,
-    pub(super) registered: watch::Receiver<bool>,
+    pub(super) standing: watch::Receiver<Standing>,
 }
 
 type Labels = Vec<(&'static str, String)>;
@@ -51,9 +52,16 @@ impl Collector for Books {
 impl Books {
     fn read(&self) -> Vec<Gauges> {
         let allocator = lock(&self.allocator);
-        let registered = f64::from(u8::from(*self.registered.borrow()));
+        let standing = self.standing.borrow().clone();
+        let is = |held: bool| f64::from(u8::from(held));
         let mut gauges = vec![
-            one("registered", "1 while the kubelet has us registered", vec![], registered),
+            one("registered", "1 while the kubelet has us registered", vec![], is(standing == Standing::Registered)),
+            one(
+                "rivalled",
+                "1 while another device plugin serves our cards",
+                vec![],
+                is(matches!(standing, Standing::Rivalled(_))),
+            ),
             one("ledger_revision", "Grows with every change of a share", vec![], count(allocator.ledger().revision())),
             one("tier_info", "How shares are enforced", vec![("tier", allocator.tier().to_string())], 1.0),
             strategy_gauge(&allocator.delivery().strategies()),

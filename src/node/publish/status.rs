@@ -93,7 +93,9 @@ fn conditions(view: &View, seen: &[Condition], now: Timestamp) -> Vec<Condition>
         None => (true, "CardsKnown", "NVML answers"),
         Some(problem) => (false, "NvmlProblem", problem),
     };
-    let ready = if !view.registered {
+    let ready = if let Some(rival) = &view.rival {
+        (false, "AnotherPlugin", rival.as_str())
+    } else if !view.registered {
         (false, "NotRegistered", "the kubelet has not registered the device plugin")
     } else if !known {
         (false, reason, message)
