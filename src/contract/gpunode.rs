@@ -9,7 +9,7 @@ use crate::card::CardId;
 use crate::quantity::{Cores, Memory};
 use crate::share::{Share, Tier};
 
-/// Desired state of a node's cards. Nothing yet: all a node knows is in its status.
+/// What whoever runs the cluster wants of a node's cards.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "divvy.dev",
@@ -30,7 +30,14 @@ use crate::share::{Share, Tier};
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
-pub struct GpuNodeSpec {}
+pub struct GpuNodeSpec {
+    /// UUIDs of cards that take no new pods; those that run keep their shares. As `spec.unschedulable` of a Node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unschedulable_cards: Vec<String>,
+    /// The daemon closes NVML, so that the driver can be unloaded and replaced; until then no card takes new pods.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub release_driver: bool,
+}
 
 /// What the daemon observed and booked.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -48,7 +55,7 @@ pub struct GpuNodeStatus {
     /// Revision of the ledger that this status shows; grows with every change of a share.
     #[serde(default)]
     pub ledger_revision: u64,
-    /// `Ready`, `InventoryKnown`, `Draining`.
+    /// `Ready`, `InventoryKnown`, `SpecApplied`, `Draining`.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// The printer columns' texts.
@@ -175,6 +182,12 @@ mod tests {
             given == text,
             "deploy/manifests/crd.yaml is not GpuNode::crd(): run UPDATE_CRD=1 cargo test -p divvy-contract and review the change"
         );
+    }
+
+    #[test]
+    fn a_spec_that_asks_for_nothing_says_nothing() {
+        let spec: GpuNodeSpec = serde_json::from_str("{}").expect("every field has a default");
+        assert_eq!(serde_json::to_string(&spec).expect("JSON"), "{}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod allocation;
 pub mod args;
 pub mod config;
 pub mod delivery;
+pub mod desired;
 pub mod health;
 pub mod http;
 pub mod identity;

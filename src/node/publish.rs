@@ -13,21 +13,24 @@ mod node;
 mod status;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use divvy_contract::gpunode::GpuNode;
+use divvy_contract::gpunode::{GpuNode, GpuNodeSpec};
 use divvy_contract::{ResourceNames, Tier};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use self::amounts::{Amounts, Scales};
 use self::cluster::{Attempt, Attempts, Cluster, Seen, causes, concerns_one_object};
 use self::events::Happening;
 use self::node::{NodeFacts, NodeView};
+use crate::desired::Desired;
 use crate::inventory::Inventory;
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Standing;
@@ -53,6 +56,8 @@ pub struct View {
     pub registered: bool,
     /// Another device plugin serves our cards.
     pub rival: Option<String>,
+    /// Cordoned cards that this node doesn't have.
+    pub unknown_cards: Vec<String>,
     /// The daemon is about to stop.
     pub draining: bool,
 }
@@ -70,6 +75,8 @@ pub struct PublishSettings {
     pub tier: Tier,
     /// Slots registered for each card.
     pub slots_per_card: u32,
+    /// Where it is remembered what the cluster wants.
+    pub state_dir: PathBuf,
 }
 
 /// The means to tell the cluster that this daemon is about to stop.
@@ -83,6 +90,8 @@ pub struct Publisher {
     settings: PublishSettings,
     allocator: SharedAllocator,
     standing: watch::Receiver<Standing>,
+    /// What the cluster wants of this node.
+    desired: watch::Sender<Desired>,
     draining: watch::Receiver<bool>,
     /// That the cluster has been told of `draining`.
     announced: watch::Sender<bool>,
@@ -127,6 +136,7 @@ impl Publisher {
         client: Client,
         allocator: SharedAllocator,
         standing: watch::Receiver<Standing>,
+        desired: watch::Sender<Desired>,
     ) -> (Self, Announcement) {
         let (drain, draining) = watch::channel(false);
         let (announced, announcement) = watch::channel(false);
@@ -135,6 +145,7 @@ impl Publisher {
             settings,
             allocator,
             standing,
+            desired,
             draining,
             announced,
             last: None,
@@ -171,6 +182,7 @@ impl Publisher {
     }
 
     async fn round(&mut self, node: &Seen<NodeView>, gpu_node: &Seen<GpuNode>) {
+        self.hear(node, gpu_node);
         let view = self.view();
         let Seen::There(node) = node else {
             if matches!(node, Seen::Gone) {
@@ -196,6 +208,19 @@ impl Publisher {
         self.tell(node).await;
     }
 
+    /// Passes on what the cluster wants, and remembers it.
+    fn hear(&self, node: &Seen<NodeView>, gpu_node: &Seen<GpuNode>) {
+        let wants = wants(&self.desired.borrow(), node, gpu_node);
+        if *self.desired.borrow() == wants {
+            return;
+        }
+        if let Err(error) = wants.save(&self.settings.state_dir) {
+            let path = self.settings.state_dir.display();
+            warn!(%path, %error, "what the cluster wants of this node is not remembered");
+        }
+        self.desired.send_replace(wants);
+    }
+
     fn view(&self) -> View {
         let (registered, rival) = match &*self.standing.borrow() {
             Standing::Unregistered => (false, None),
@@ -206,15 +231,11 @@ impl Publisher {
         let allocator = lock(&self.allocator);
         let (ledger, inventory) = (allocator.ledger(), Arc::clone(allocator.inventory()));
         let unasked = allocator.unasked().to_vec();
-        View {
-            revision: ledger.revision(),
-            book: ledger.book().clone(),
-            inventory,
-            unasked,
-            registered,
-            rival,
-            draining,
-        }
+        // Before all cards are known, any may be among those to come.
+        let is_whole = inventory.problem.is_none();
+        let unknown_cards = if is_whole { self.desired.borrow().unknown_cards(&inventory) } else { Vec::new() };
+        let (revision, book) = (ledger.revision(), ledger.book().clone());
+        View { revision, book, inventory, unasked, registered, rival, unknown_cards, draining }
     }
 
     fn facts(&self, view: &View, node: &NodeView) -> NodeFacts {
@@ -288,6 +309,20 @@ impl Publisher {
             self.pending.pop_front();
         }
     }
+}
+
+/// What the cluster wants, given what it wanted `before`: what the API server doesn't show stays as it was.
+fn wants(before: &Desired, node: &Seen<NodeView>, gpu_node: &Seen<GpuNode>) -> Desired {
+    let mut wants = before.clone();
+    if let Seen::There(node) = node {
+        wants.labels = node.metadata.labels.clone().unwrap_or_default();
+    }
+    match gpu_node {
+        Seen::There(gpu_node) => wants.take_spec(&gpu_node.spec),
+        Seen::Gone => wants.take_spec(&GpuNodeSpec::default()),
+        Seen::Unknown => {}
+    }
+    wants
 }
 
 /// Whether anybody holds less than before.

@@ -21,6 +21,7 @@ use self::tasks::{Signals, Tasks};
 use crate::allocation::Allocator;
 use crate::config::Config;
 use crate::delivery::Delivery;
+use crate::desired::Desired;
 use crate::http::{self, Pages};
 use crate::inventory;
 use crate::kubelet::cgroups::PodCgroups;
@@ -78,6 +79,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let listener = TcpListener::bind(config.listen_address).await;
     let listener = listener.with_context(|| format!("listenAddress {}", config.listen_address))?;
     let (inventory, inventory_threads) = inventory::watch(settings::inventory(&config));
+    let (desired_sender, desired) = watch::channel(Desired::load(&config.state_dir));
     let (devices_sender, devices) = watch::channel(Arc::new(Vec::new()));
     let (standing_sender, standing) = watch::channel(Standing::default());
     let mut registry = Registry::default();
@@ -110,13 +112,14 @@ async fn run(config: Config) -> anyhow::Result<()> {
     };
 
     let mut tasks = Tasks::default();
-    tasks.spawn("inventory", cards::follow(inventory.clone(), advertiser.clone(), stop.clone()));
+    tasks.spawn("inventory", cards::follow(inventory.clone(), desired, advertiser.clone(), stop.clone()));
     tasks.spawn("registration", cards::register(registrar, inventory, advertiser, stop.clone()));
     tasks.spawn("observer", observer::watch(parts.clone(), config.release_interval.get(), stop.clone()));
     tasks.spawn("http", http::serve(listener, pages, stop.clone()));
     let mut announcement = None;
     if let Some(client) = client {
-        let (publisher, draining) = Publisher::new(settings::publish(&config), client, allocator, standing);
+        let (publisher, draining) =
+            Publisher::new(settings::publish(&config), client, allocator, standing, desired_sender);
         tasks.spawn("publisher", publisher.run(stop.clone()));
         announcement = Some(draining);
     }

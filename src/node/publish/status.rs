@@ -102,12 +102,24 @@ fn conditions(view: &View, seen: &[Condition], now: Timestamp) -> Vec<Condition>
     } else {
         (true, "Registered", "the kubelet asks this daemon for devices")
     };
+    let unknown = view.unknown_cards.join(", ");
+    let unknown = format!("spec.unschedulableCards names cards that this node doesn't have: {unknown}");
+    let applied = if view.unknown_cards.is_empty() {
+        (true, "Applied", "the spec is in effect")
+    } else {
+        (false, "UnknownCard", unknown.as_str())
+    };
     let draining = if view.draining {
         (true, "Stopping", "the daemon is about to stop and takes no new pods")
     } else {
         (false, "Serving", "the daemon takes new pods")
     };
-    let states = [("Ready", ready), ("InventoryKnown", (known, reason, message)), ("Draining", draining)];
+    let states = [
+        ("Ready", ready),
+        ("InventoryKnown", (known, reason, message)),
+        ("SpecApplied", applied),
+        ("Draining", draining),
+    ];
     states.map(|(kind, state)| condition(kind, state, seen, now)).into()
 }
 

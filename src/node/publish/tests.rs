@@ -213,7 +213,32 @@ fn the_status_of_a_node() {
     let draining = View { draining: true, ..view };
     let third = status::status(&draining, WHOLE, Tier::Accounting, Some(&first), later);
     let times: Vec<i64> = third.conditions.iter().map(|c| c.last_transition_time.0.as_second()).collect();
-    assert_eq!(times, [1_790_000_000, 1_790_000_000, 1_790_000_060], "of the condition that has changed");
+    assert_eq!(
+        times,
+        [1_790_000_000, 1_790_000_000, 1_790_000_000, 1_790_000_060],
+        "of the condition that has changed"
+    );
+}
+
+#[test]
+fn a_cordon_holds_while_the_api_server_is_silent_and_ends_with_its_object() {
+    let spec = GpuNodeSpec { unschedulable_cards: vec!["GPU-1".to_owned()], ..GpuNodeSpec::default() };
+    let gpu_node = Seen::There(Box::new(GpuNode::new("n1", spec)));
+    let cordoned = wants(&Desired::default(), &Seen::Unknown, &gpu_node);
+    assert_eq!(cordoned.unschedulable_cards, ["GPU-1".to_owned()].into());
+    assert_eq!(wants(&cordoned, &Seen::Gone, &Seen::Unknown), cordoned);
+    assert_eq!(wants(&cordoned, &Seen::Unknown, &Seen::Gone), Desired::default());
+    let labelled = wants(&cordoned, &Seen::There(Box::new(node("0", &[], &[("pool", "a")]))), &Seen::Unknown);
+    assert_eq!((labelled.labels.len(), labelled.unschedulable_cards.len()), (1, 1));
+}
+
+#[test]
+fn a_cordon_of_a_card_that_is_not_there_is_a_condition() {
+    let view = View { unknown_cards: vec!["GPU-x".to_owned()], ..view(inventory(1), Book::default()) };
+    let status = status::status(&view, WHOLE, Tier::Accounting, None, Timestamp::UNIX_EPOCH);
+    let condition = status.conditions.iter().find(|condition| condition.type_ == "SpecApplied").expect("a condition");
+    let said = format!("{} {}: {}", condition.status, condition.reason, condition.message);
+    insta::assert_snapshot!(said, @"False UnknownCard: spec.unschedulableCards names cards that this node doesn't have: GPU-x");
 }
 
 #[test]

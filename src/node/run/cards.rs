@@ -8,22 +8,24 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::delivery::DeliveredCard;
+use crate::desired::Desired;
 use crate::inventory::Inventory;
 use crate::kubelet::advertise;
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Registrar;
 use crate::observer;
 
-/// Hands every change of the inventory to whoever decides and to whoever advertises.
+/// Hands every change of the inventory, and of what the cluster wants of it, to whoever decides and to whoever advertises.
 pub(super) async fn follow(
     mut inventory: watch::Receiver<Arc<Inventory>>,
+    mut desired: watch::Receiver<Desired>,
     advertiser: Advertiser,
     stop: CancellationToken,
 ) {
     let delivery = Arc::clone(lock(&advertiser.allocator).delivery());
     let mut known = None;
     loop {
-        let seen = Arc::clone(&inventory.borrow_and_update());
+        let seen = desired.borrow_and_update().cordon(&inventory.borrow_and_update());
         lock(&advertiser.allocator).set_inventory(Arc::clone(&seen));
         // Looks for the driver's files: too much to do with the allocator locked.
         if let Err(error) = delivery.publish_cards(&delivered(&seen)) {
@@ -37,6 +39,8 @@ pub(super) async fn follow(
         advertiser.update();
         tokio::select! {
             changed = inventory.changed() => if changed.is_err() { return },
+            // Without an API server nobody wants anything new.
+            Ok(()) = desired.changed() => {}
             () = stop.cancelled() => return,
         }
     }

@@ -61,6 +61,7 @@ pub(super) fn publish(config: &Config) -> PublishSettings {
         scales: Scales { memory: config.memory_scale.percent(), cores: config.cores_scale.percent() },
         tier: config.tier.get(),
         slots_per_card: config.slots_per_card.get(),
+        state_dir: config.state_dir.to_path_buf(),
     }
 }
 

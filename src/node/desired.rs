@@ -1,0 +1,141 @@
+//! What the cluster wants of this node, as the API server last said it.
+//!
+//! It is remembered on disk, so that it holds while the API server is away: a daemon that restarts then doesn't give out
+//! a card that was cordoned.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use divvy_contract::gpunode::GpuNodeSpec;
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+use tracing::warn;
+
+use crate::inventory::{CardHealth, CardInfo, Inventory};
+
+/// Wishes of whoever runs the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Desired {
+    /// Labels of the Node.
+    pub labels: BTreeMap<String, String>,
+    /// UUIDs of cards that take no new pods, as people wrote them: they may be wrong.
+    pub unschedulable_cards: BTreeSet<String>,
+    /// `spec.releaseDriver` of the `GpuNode`.
+    pub release_driver: bool,
+}
+
+/// Name of the file in the state directory.
+const FILE: &str = "desired.json";
+
+// === impl Desired ===
+
+impl Desired {
+    /// What was last remembered; nothing, if it can't be read.
+    pub fn load(state_dir: &Path) -> Self {
+        let path = state_dir.join(FILE);
+        let read = fs::read_to_string(&path).and_then(|text| Ok(serde_json::from_str(&text)?));
+        read.unwrap_or_else(|error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                warn!(path = %path.display(), %error, "what the cluster wanted of this node is not known");
+            }
+            Self::default()
+        })
+    }
+
+    /// Remembers it. Synced: a cordon outlives a loss of power.
+    pub fn save(&self, state_dir: &Path) -> io::Result<()> {
+        let mut file = NamedTempFile::new_in(state_dir)?;
+        file.write_all(&serde_json::to_vec_pretty(self)?)?;
+        file.as_file().sync_all()?;
+        file.persist(state_dir.join(FILE))?;
+        Ok(())
+    }
+
+    /// Takes over what a `GpuNode` says.
+    pub fn take_spec(&mut self, spec: &GpuNodeSpec) {
+        let GpuNodeSpec { unschedulable_cards, release_driver } = spec;
+        self.unschedulable_cards = unschedulable_cards.iter().cloned().collect();
+        self.release_driver = *release_driver;
+    }
+
+    /// The cards with cordoned ones unhealthy: they take no new pods, and those that run keep their shares.
+    pub fn cordon(&self, inventory: &Arc<Inventory>) -> Arc<Inventory> {
+        let cordoned = |card: &CardInfo| self.unschedulable_cards.contains(card.id.as_str());
+        if !inventory.cards.iter().any(cordoned) {
+            return Arc::clone(inventory);
+        }
+        let mut inventory = Inventory::clone(inventory);
+        for card in inventory.cards.iter_mut().filter(|card| cordoned(card)) {
+            let reason = match &card.health {
+                CardHealth::Healthy => "cordoned".to_owned(),
+                CardHealth::Unhealthy { reason } => format!("cordoned; {reason}"),
+            };
+            card.health = CardHealth::Unhealthy { reason };
+        }
+        Arc::new(inventory)
+    }
+
+    /// Cordoned cards that this node doesn't have.
+    pub fn unknown_cards(&self, inventory: &Inventory) -> Vec<String> {
+        let known = |uuid: &str| inventory.cards.iter().any(|card| card.id.as_str() == uuid);
+        self.unschedulable_cards.iter().filter(|uuid| !known(uuid)).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use divvy_contract::Memory;
+
+    use super::*;
+
+    fn inventory() -> Arc<Inventory> {
+        let card = |name: &str, health| CardInfo {
+            id: name.parse().expect("a UUID"),
+            model: String::new(),
+            memory: Memory::mib(1024),
+            pci_bus_id: String::new(),
+            minor: None,
+            numa: None,
+            health,
+            memory_used: None,
+            utilization: None,
+        };
+        let sick = CardHealth::Unhealthy { reason: "XID 79".to_owned() };
+        let healthy = CardHealth::Healthy;
+        let cards = vec![card("GPU-a", healthy.clone()), card("GPU-b", healthy), card("GPU-c", sick)];
+        Arc::new(Inventory { cards, ..Inventory::default() })
+    }
+
+    fn cordoned(cards: &[&str]) -> Desired {
+        let unschedulable_cards = cards.iter().map(|card| (*card).to_owned()).collect();
+        Desired { unschedulable_cards, ..Desired::default() }
+    }
+
+    #[test]
+    fn cordoned_cards_are_unhealthy_and_others_are_as_they_were() {
+        let health = |desired: &Desired| {
+            let inventory = desired.cordon(&inventory());
+            inventory.cards.iter().map(|card| card.health.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(health(&cordoned(&[])), ["healthy", "healthy", "unhealthy: XID 79"]);
+        let both = cordoned(&["GPU-b", "GPU-c", "GPU-x"]);
+        assert_eq!(health(&both), ["healthy", "unhealthy: cordoned", "unhealthy: cordoned; XID 79"]);
+        assert_eq!(both.unknown_cards(&inventory()), ["GPU-x"]);
+    }
+
+    #[test]
+    fn what_the_cluster_wants_is_remembered() {
+        let directory = tempfile::tempdir().expect("a directory");
+        assert_eq!(Desired::load(directory.path()), Desired::default(), "nothing was said yet");
+        let labels = [("pool".to_owned(), "a".to_owned())].into();
+        let desired = Desired { labels, release_driver: true, ..cordoned(&["GPU-a", "not a UUID"]) };
+        desired.save(directory.path()).expect("saved");
+        assert_eq!(Desired::load(directory.path()), desired);
+        fs::write(directory.path().join(FILE), "{\"labels\":").expect("written");
+        assert_eq!(Desired::load(directory.path()), Desired::default(), "a torn file says nothing");
+    }
+}
