@@ -1,7 +1,8 @@
 //! The command line, and how flags, environment and file become one configuration.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Arg, Command, CommandFactory, FromArgMatches, Parser};
 use serde_json::Value;
@@ -33,13 +34,35 @@ pub enum Stop {
     Config(#[from] ConfigError),
 }
 
-/// The configuration that `args` (the program's name first), `env` and the file that they name make together.
-pub fn parse(args: impl IntoIterator<Item = OsString>, env: impl Fn(&str) -> Option<OsString>) -> Result<Config, Stop> {
+/// Where this node's configuration comes from. The file may change while the daemon runs.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    /// Flags, and the environment where there is no flag.
+    stated: Keys,
+    /// `--config-file`.
+    file: Option<PathBuf>,
+}
+
+/// What the sources make together on one node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Effective {
+    /// The configuration.
+    pub config: Config,
+    /// The selectors of the overrides that are in effect, the strongest last.
+    pub overrides: Vec<String>,
+    /// Whether it depends on the node's labels.
+    pub by_labels: bool,
+}
+
+/// What `args` (the program's name first) and `env` say, and the file that they name.
+pub fn parse(
+    args: impl IntoIterator<Item = OsString>,
+    env: impl Fn(&str) -> Option<OsString>,
+) -> Result<Sources, Stop> {
     let CommandLine { config_file, keys } = CommandLine::from_arg_matches(&command().try_get_matches_from(args)?)?;
-    let variables = Keys::from_env(&env)?;
+    let stated = keys.or(Keys::from_env(&env)?);
     let file = config_file.or_else(|| env("CONFIG_FILE").filter(|path| !path.is_empty()).map(PathBuf::from));
-    let file = file.map_or_else(|| Ok(Keys::default()), |path| Keys::read(&path))?;
-    Ok(keys.or(variables).or(file).into_config()?)
+    Ok(Sources { stated, file })
 }
 
 /// The command line with each key's variable and default in its help.
@@ -72,6 +95,33 @@ fn camel_case(snake: &str) -> String {
     let (first, rest) = snake.split_once('_').unwrap_or((snake, ""));
     let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
     first.to_owned() + &rest.split('_').filter(|word| !word.is_empty()).map(capital).collect::<String>()
+}
+
+// === impl Sources ===
+
+impl Sources {
+    /// The file, if there is one.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// The configuration of a node with these labels, the file read anew.
+    pub fn effective(&self, labels: &BTreeMap<String, String>) -> Result<Effective, ConfigError> {
+        let file = self.file.as_ref().map_or_else(|| Ok(Keys::default()), |path| Keys::read(path))?;
+        let by_labels = file.has_overrides();
+        let (keys, overrides) = file.on(labels);
+        Ok(Effective { config: self.stated.clone().or(keys).into_config()?, overrides, by_labels })
+    }
+}
+
+// === impl Effective ===
+
+impl Effective {
+    /// The configuration as a file that would say the same; the overrides in effect are its first lines.
+    pub fn to_yaml(&self) -> String {
+        let overrides = self.overrides.iter().map(|selector| ["# overrides in effect: ", selector, "\n"].concat());
+        overrides.collect::<String>() + &self.config.to_yaml()
+    }
 }
 
 // === impl Stop ===

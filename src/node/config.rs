@@ -3,12 +3,17 @@
 //! A key is written in camel case in the file (`slotsPerCard`), as a flag (`--slots-per-card`) and as an environment
 //! variable (`SLOTS_PER_CARD`). A flag wins over the environment, the environment over the file, the file over the
 //! default. Names are those of NVIDIA's plugin where it has the same key.
+//!
+//! The file may have `overrides`: lists of keys for nodes whose labels a selector matches. Of two that match the later
+//! one wins, and each of them wins over the rest of the file.
 
 mod keys;
 mod list;
+mod overrides;
 mod places;
 mod values;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -22,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::delivery::{Choice, DeliveryOptions};
 pub use list::List;
+use overrides::Selector;
 pub use places::{AbsolutePath, AnnotationPrefix, KubeletUrl, NodeName};
 pub use values::{DefaultMemory, LogFilter, LogFormat, Period, Scale, Served, Within};
 
@@ -191,7 +197,51 @@ impl Keys {
         if keys.version.is_none() {
             return Err(refused("version is missing: the first line should be \"version: v1\"".to_owned()));
         }
+        if keys.selector.is_some() {
+            return Err(refused("selector: stands in an entry of overrides only".to_owned()));
+        }
+        for (at, entry) in keys.overrides.iter().enumerate() {
+            entry.check_override().map_err(|problem| refused(format!("overrides[{at}]: {problem}")))?;
+        }
         Ok(keys)
+    }
+
+    /// Whether some nodes have keys of their own.
+    pub fn has_overrides(&self) -> bool {
+        !self.overrides.is_empty()
+    }
+
+    /// The keys for a node with these labels, and the selectors of the overrides that are among them.
+    #[must_use]
+    pub fn on(mut self, labels: &BTreeMap<String, String>) -> (Self, Vec<String>) {
+        let mut selectors = Vec::new();
+        for entry in std::mem::take(&mut self.overrides) {
+            let Some(selector) = entry.selector.as_ref().filter(|selector| selector.matches(labels)) else { continue };
+            selectors.push(selector.to_string());
+            self = entry.or(self);
+        }
+        (self, selectors)
+    }
+
+    fn check_override(&self) -> Result<(), String> {
+        let Some(selector) = &self.selector else {
+            return Err(
+                "selector is missing: it says which nodes the keys are for, by matchLabels or matchExpressions"
+                    .to_owned(),
+            );
+        };
+        if self.version.is_some() || self.has_overrides() {
+            return Err("version and overrides stand at the top of the file only".to_owned());
+        }
+        let early = [
+            ("nodeName", self.node_name.is_some()),
+            ("kubeconfig", self.kubeconfig.is_some()),
+            ("stateDir", self.state_dir.is_some()),
+        ];
+        if let Some((key, _)) = early.iter().find(|(_, given)| *given) {
+            return Err(format!("{key} can't be overridden: it is needed before the node's labels are known"));
+        }
+        selector.check()
     }
 
     /// The configuration that the keys make: absent ones take their defaults, and what must agree is compared.
@@ -208,8 +258,11 @@ fn explain(text: &str, error: &serde_saphyr::Error) -> String {
     let Some(place) = error.location() else { return problem };
     let (line, column) = (place.line(), place.column());
     let problem = problem.strip_suffix(&format!(" at line {line}, column {column}")).unwrap_or(&problem);
-    // Keys are flat: a value's key is the last one that begins a line.
-    let key = |line: &str| Some(line.split_once(':')?.0.to_owned()).filter(|key| key.starts_with(char::is_alphabetic));
+    // A value's key is the last one that begins a line, or an item of a list.
+    let key = |line: &str| {
+        let (key, _) = line.trim_start_matches([' ', '-']).split_once(':')?;
+        Some(key.to_owned()).filter(|key| key.starts_with(char::is_alphabetic))
+    };
     let seen = usize::try_from(line).unwrap_or(usize::MAX);
     let key = text.lines().take(seen).filter_map(key).last().map(|key| format!("{key}: ")).unwrap_or_default();
     format!("line {line}, column {column}: {key}{problem}")

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Standing;
+use crate::run::Shown;
 
 /// What the pages are made from.
 #[derive(Debug)]
@@ -24,8 +25,8 @@ pub struct Pages {
     pub allocator: SharedAllocator,
     /// For `/readyz`.
     pub standing: watch::Receiver<Standing>,
-    /// For `/config`: the effective configuration as YAML.
-    pub config: String,
+    /// For `/config`.
+    pub config: watch::Receiver<Shown>,
 }
 
 /// Serves the pages until `stop`.
@@ -65,6 +66,13 @@ async fn ready(State(pages): State<Arc<Pages>>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, missing.join("\n") + "\n").into_response()
 }
 
+/// The effective configuration as a file that would say the same.
 async fn config(State(pages): State<Arc<Pages>>) -> String {
-    pages.config.clone()
+    let Shown { text, problem } = pages.config.borrow().clone();
+    problem
+        .iter()
+        .flat_map(|problem| problem.lines())
+        .map(|line| ["# not in effect: ", line, "\n"].concat())
+        .collect::<String>()
+        + &text
 }

@@ -17,6 +17,7 @@ use self::books::Books;
 use crate::allocation::Refusal;
 use crate::kubelet::plugin::SharedAllocator;
 use crate::kubelet::registration::Standing;
+use crate::run::Shown;
 
 /// What is counted as it happens.
 #[derive(Debug)]
@@ -56,6 +57,7 @@ impl Metrics {
         registry: &mut Registry,
         allocator: &SharedAllocator,
         standing: &watch::Receiver<Standing>,
+        config: &watch::Receiver<Shown>,
     ) -> Self {
         let metrics = Self {
             calls: Family::default(),
@@ -68,7 +70,8 @@ impl Metrics {
         registry.register("device_plugin_call_duration_seconds", help, metrics.durations.clone());
         let help = "Time in which the kubelet answered its pod list";
         registry.register("kubelet_pod_list_duration_seconds", help, metrics.pod_lists.clone());
-        let books = Books { allocator: SharedAllocator::clone(allocator), standing: standing.clone() };
+        let books =
+            Books { allocator: SharedAllocator::clone(allocator), standing: standing.clone(), config: config.clone() };
         registry.register_collector(Box::new(books));
         metrics
     }

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use self::amounts::{Amounts, Scales};
+pub use self::cluster::node_labels;
 use self::cluster::{Attempt, Attempts, Cluster, Seen, causes, concerns_one_object};
 use self::events::Happening;
 use self::node::{NodeFacts, NodeView};

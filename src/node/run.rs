@@ -2,10 +2,12 @@
 
 mod cards;
 mod drain;
+mod reload;
 mod settings;
 mod tasks;
 
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,9 +19,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use self::cards::Advertiser;
-use self::tasks::{Signals, Tasks};
+pub use self::reload::Shown;
+use self::tasks::{Next, Signals, Tasks};
 use crate::allocation::Allocator;
-use crate::config::Config;
+use crate::args::{Effective, Sources, Stop};
 use crate::delivery::Delivery;
 use crate::desired::Desired;
 use crate::http::{self, Pages};
@@ -40,32 +43,54 @@ const RIVAL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The whole program: exit code 0 after SIGTERM, 1 after a failure, 64 for bad configuration.
 pub fn main() -> ExitCode {
-    let config = match args::parse(std::env::args_os(), |name| std::env::var_os(name)) {
-        Ok(config) => config,
-        Err(stop) => return ExitCode::from(stop.report()),
-    };
-    logging::init(&config);
+    match launch() {
+        Ok(code) => code,
+        Err(stop) => ExitCode::from(stop.report()),
+    }
+}
+
+fn launch() -> Result<ExitCode, Stop> {
+    let sources = args::parse(std::env::args_os(), |name| std::env::var_os(name))?;
     // Few tasks that each run for microseconds: further workers would cost memory on every node and a wake-up a call.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let result = runtime.context("starting the runtime").and_then(|runtime| {
-        let result = runtime.block_on(run(config));
-        // Threads that hang in a driver call can't be joined.
-        runtime.shutdown_timeout(Duration::from_millis(100));
-        result
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: starting the runtime: {error}");
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    let (effective, desired) = runtime.block_on(reload::configure(&sources))?;
+    logging::init(&effective.config);
+    let result = runtime.block_on(run(sources, effective, desired));
+    // Threads that hang in a driver call can't be joined.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    let result = result.and_then(|next| match next {
+        Next::Exit => Ok(()),
+        Next::Start => Err(start_anew()).context("starting anew"),
     });
-    match result {
+    Ok(match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error!("{error:#}");
             ExitCode::FAILURE
         }
-    }
+    })
 }
 
-/// Runs until SIGTERM or SIGINT, or until a part fails.
-async fn run(config: Config) -> anyhow::Result<()> {
+/// The same program, flags and environment in the same process: neither container nor unit restarts, and no back-off of
+/// theirs delays it. Returns only if that fails.
+fn start_anew() -> std::io::Error {
+    let mut args = std::env::args_os();
+    let mut program = Command::new("/proc/self/exe");
+    args.next().map(|name| program.arg0(name));
+    program.args(args).exec()
+}
+
+/// Runs until SIGTERM or SIGINT, until the configuration has changed, or until a part fails.
+async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow::Result<Next> {
+    let config = effective.config.clone();
     info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name.as_str(), "divvy-node starts");
-    config.to_yaml().lines().for_each(|line| info!("config: {line}"));
+    effective.to_yaml().lines().for_each(|line| info!("config: {line}"));
     let signals = Signals::new().context("listening for signals")?;
     let stop = CancellationToken::new();
 
@@ -79,11 +104,12 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let listener = TcpListener::bind(config.listen_address).await;
     let listener = listener.with_context(|| format!("listenAddress {}", config.listen_address))?;
     let (inventory, inventory_threads) = inventory::watch(settings::inventory(&config));
-    let (desired_sender, desired) = watch::channel(Desired::load(&config.state_dir));
+    let (desired_sender, desired) = watch::channel(desired);
     let (devices_sender, devices) = watch::channel(Arc::new(Vec::new()));
     let (standing_sender, standing) = watch::channel(Standing::default());
+    let (shown_sender, shown) = watch::channel(Shown { text: effective.to_yaml(), problem: None });
     let mut registry = Registry::default();
-    let metrics = Arc::new(Metrics::register(&mut registry, &allocator, &standing));
+    let metrics = Arc::new(Metrics::register(&mut registry, &allocator, &standing, &shown));
 
     let parts = PluginParts {
         allocator: Arc::clone(&allocator),
@@ -102,8 +128,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
         patience: RIVAL_PATIENCE,
         standing: standing_sender,
     };
-    let pages =
-        Pages { registry, allocator: Arc::clone(&allocator), standing: standing.clone(), config: config.to_yaml() };
+    let pages = Pages { registry, allocator: Arc::clone(&allocator), standing: standing.clone(), config: shown };
     let client = settings::client(&config).await.context("reaching the API server")?;
     let advertiser = Advertiser {
         allocator: Arc::clone(&allocator),
@@ -112,7 +137,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
     };
 
     let mut tasks = Tasks::default();
-    tasks.spawn("inventory", cards::follow(inventory.clone(), desired, advertiser.clone(), stop.clone()));
+    tasks.spawn("inventory", cards::follow(inventory.clone(), desired.clone(), advertiser.clone(), stop.clone()));
     tasks.spawn("registration", cards::register(registrar, inventory, advertiser, stop.clone()));
     tasks.spawn("observer", observer::watch(parts.clone(), config.release_interval.get(), stop.clone()));
     tasks.spawn("http", http::serve(listener, pages, stop.clone()));
@@ -122,9 +147,12 @@ async fn run(config: Config) -> anyhow::Result<()> {
             Publisher::new(settings::publish(&config), client, allocator, standing, desired_sender);
         tasks.spawn("publisher", publisher.run(stop.clone()));
         announcement = Some(draining);
+    } else {
+        info!("neither in a cluster nor given a kubeconfig: nothing is published");
     }
+    let reconfigured = Box::pin(reload::changed(sources, effective, desired, shown_sender));
     let drained = drain::drain(&parts, announcement);
-    let result = tasks.until_over(signals, drained, &stop, config.drain_timeout.get()).await;
+    let result = tasks.until_over(signals, reconfigured, drained, &stop, config.drain_timeout.get()).await;
     inventory_threads.stop();
     result
 }

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use super::*;
 
 /// One value of each key, none of them the default, as text.
@@ -61,7 +59,8 @@ fn load(flags: &[&str], variables: &[(&str, &str)], file: &str) -> Result<Config
         args.extend(["--config-file".into(), path.clone().into()]);
     }
     let variables: BTreeMap<_, _> = variables.iter().copied().collect();
-    parse(args, |name| variables.get(name).map(Into::into))
+    let sources = parse(args, |name| variables.get(name).map(Into::into))?;
+    Ok(sources.effective(&BTreeMap::new())?.config)
 }
 
 fn refused(flags: &[&str], variables: &[(&str, &str)], file: &str) -> String {
@@ -177,7 +176,7 @@ fn a_variable_of_other_bytes_is_refused() {
 #[test]
 fn a_wrong_file_is_refused_with_key_line_and_column() {
     let file = |line: &str| refused(&["--node-name=n1"], &[], &format!("version: v1\n{line}\n"));
-    insta::assert_snapshot!(file("slotPerCard: 3"), @"config.yaml: line 2, column 1: slotPerCard: unknown field `slotPerCard`, expected one of version, nodeName, nodeIp, resourceCount, resourceMemory, resourceMemoryPercentage, resourceCores, slotsPerCard, memoryScale, coresScale, defaultMemory, defaultCores, cardPolicy, policySeed, tier, deviceListStrategy, cdiDir, cdiAnnotationPrefix, nvidiaCdiHookPath, driverRoot, driverRootCtrPath, devRoot, devicePluginDir, podResourcesSocket, kubeletUrl, kubeletCa, kubeletCertificate, kubeletTokenFile, cgroupRoot, kubeletTimeout, kubeconfig, stateDir, runDir, kubeletSettleTime, releaseInterval, drainTimeout, nvmlLibrary, sysfsRoot, probeInterval, probeTimeout, ignoredXids, recoverAfter, listenAddress, logLevel, logFormat");
+    insta::assert_snapshot!(file("slotPerCard: 3"), @"config.yaml: line 2, column 1: slotPerCard: unknown field `slotPerCard`, expected one of version, selector, overrides, nodeName, nodeIp, resourceCount, resourceMemory, resourceMemoryPercentage, resourceCores, slotsPerCard, memoryScale, coresScale, defaultMemory, defaultCores, cardPolicy, policySeed, tier, deviceListStrategy, cdiDir, cdiAnnotationPrefix, nvidiaCdiHookPath, driverRoot, driverRootCtrPath, devRoot, devicePluginDir, podResourcesSocket, kubeletUrl, kubeletCa, kubeletCertificate, kubeletTokenFile, cgroupRoot, kubeletTimeout, kubeconfig, stateDir, runDir, kubeletSettleTime, releaseInterval, drainTimeout, nvmlLibrary, sysfsRoot, probeInterval, probeTimeout, ignoredXids, recoverAfter, listenAddress, logLevel, logFormat");
     insta::assert_snapshot!(file("slotsPerCard: 300"), @r#"config.yaml: line 2, column 15: slotsPerCard: "300" is not a whole number from 1 to 256"#);
     insta::assert_snapshot!(file("slotsPerCard: [3]"), @"config.yaml: line 2, column 15: slotsPerCard: expected string scalar");
     insta::assert_snapshot!(file("memoryScale: 1.555"), @r#"config.yaml: line 2, column 14: memoryScale: "1.555" is not a scale from 0.1 to 10 with at most two decimals"#);
@@ -196,4 +195,22 @@ fn what_must_agree_is_compared() {
     insta::assert_snapshot!(refused(&[], &[], ""), @"nodeName is missing: set --node-name, the environment variable NODE_NAME or nodeName in the file");
     insta::assert_snapshot!(refused(&["--resource-cores=nvidia.com/gpu"], &node, ""), @"resource nvidia.com/gpu stands for two amounts: resourceCount, resourceMemory, resourceMemoryPercentage and resourceCores must differ");
     insta::assert_snapshot!(refused(&["--kubelet-ca=/a", "--kubelet-certificate=/b"], &node, ""), @r#"kubeletCa "/a" and kubeletCertificate "/b" exclude one another: set kubeletCertificate for a self-signed kubelet, else kubeletCa"#);
+}
+
+#[test]
+fn flags_and_variables_win_over_overrides() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("config.yaml");
+    let text = "version: v1\noverrides:\n- selector: {}\n  slotsPerCard: 8\n  defaultCores: 8\n  policySeed: 8\n";
+    std::fs::write(&path, text).expect("writing the file");
+    let file = format!("--config-file={}", path.display());
+    let args = ["divvy-node", &file, "--slots-per-card=1"].map(OsString::from);
+    let variables = BTreeMap::from([("NODE_NAME", "n1"), ("DEFAULT_CORES", "2")]);
+    let sources = parse(args, |name| variables.get(name).map(Into::into)).expect("valid");
+    let effective = sources.effective(&BTreeMap::new()).expect("valid");
+    let config = &effective.config;
+    assert_eq!((config.slots_per_card.get(), config.default_cores.get(), config.policy_seed.get()), (1, 2, 8));
+    assert!(effective.to_yaml().starts_with("# overrides in effect: every node\nversion: v1\n"));
+    std::fs::write(&path, "version: v1\nslotsPerCard: 0\n").expect("writing the file");
+    assert!(sources.effective(&BTreeMap::new()).is_err(), "the file is read anew");
 }

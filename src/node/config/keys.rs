@@ -18,6 +18,12 @@ macro_rules! keys {
         pub struct Keys {
             #[arg(skip)]
             version: Option<Version>,
+            /// Of an entry of `overrides`, and only there.
+            #[arg(skip)]
+            selector: Option<Selector>,
+            /// Keys of nodes with certain labels. Only in the file.
+            #[arg(skip)]
+            overrides: Vec<Keys>,
             $(
                 $(#[doc = $doc])+
                 #[arg(long, value_parser = keys::from_text::<$type>)]
@@ -35,13 +41,13 @@ macro_rules! keys {
         impl Keys {
             /// What the environment says; an empty variable is an unset one.
             pub fn from_env(env: impl Fn(&str) -> Option<OsString>) -> Result<Self, ConfigError> {
-                Ok(Self { version: None, $( $name: keys::from_variable(&env, stringify!($name))?, )+ })
+                Ok(Self { $( $name: keys::from_variable(&env, stringify!($name))?, )+ ..Self::default() })
             }
 
-            /// This source's keys, and `weaker`'s for those that it doesn't name.
+            /// This source's keys, and `weaker`'s for those that it doesn't name; no overrides.
             #[must_use]
             pub fn or(self, weaker: Self) -> Self {
-                Self { version: None, $( $name: self.$name.or(weaker.$name), )+ }
+                Self { $( $name: self.$name.or(weaker.$name), )+ ..Self::default() }
             }
 
             fn resolve(self) -> Result<Config, ConfigError> {

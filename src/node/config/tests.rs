@@ -75,6 +75,77 @@ fn claims_are_completed_from_the_configuration() {
     assert_eq!(config(&[]).resource_names(), ResourceNames::default());
 }
 
+fn file(text: &str) -> Result<Keys, String> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("config.yaml");
+    std::fs::write(&path, format!("version: v1\nnodeName: n1\n{text}")).expect("writing the file");
+    Keys::read(&path).map_err(|refused| refused.to_string().replace(&path.display().to_string(), "config.yaml"))
+}
+
+const OVERRIDES: &str = r"
+slotsPerCard: 16
+defaultCores: 5
+overrides:
+- selector:
+    matchLabels: {pool: inference}
+  slotsPerCard: 64
+  ignoredXids: [13, 94]
+- selector:
+    matchExpressions:
+    - {key: gpu, operator: In, values: [T4, L4]}
+    - {key: drained, operator: DoesNotExist}
+  slotsPerCard: 8
+";
+
+#[test]
+fn the_last_override_that_matches_wins_over_the_rest_of_the_file() {
+    let on = |labels: &[(&str, &str)]| {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let (keys, selectors) = file(OVERRIDES).expect("valid").on(&labels);
+        let config = keys.into_config().expect("valid");
+        (config.slots_per_card.get(), config.default_cores.get(), config.ignored_xids.0.len(), selectors.join("; "))
+    };
+    assert_eq!(on(&[]), (16, 5, 6, String::new()));
+    assert_eq!(on(&[("pool", "training")]), (16, 5, 6, String::new()));
+    assert_eq!(on(&[("pool", "inference")]), (64, 5, 2, "pool=inference".to_owned()));
+    let both = on(&[("pool", "inference"), ("gpu", "L4")]);
+    assert_eq!(both, (8, 5, 2, "pool=inference; gpu in (L4, T4),!drained".to_owned()));
+    assert_eq!(on(&[("gpu", "L4"), ("drained", "")]), (16, 5, 6, String::new()));
+}
+
+#[test]
+fn selectors_match_as_in_kubernetes() {
+    let matches = |selector: &str, labels: &[(&str, &str)]| {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let text = format!("overrides:\n- selector: {selector}\n  slotsPerCard: 8\n");
+        !file(&text).expect(selector).on(&labels).1.is_empty()
+    };
+    assert!(matches("{}", &[]), "an empty selector is every node's");
+    let not_in = "{matchExpressions: [{key: a, operator: NotIn, values: [x]}]}";
+    assert!(matches(not_in, &[]) && matches(not_in, &[("a", "y")]) && !matches(not_in, &[("a", "x")]));
+    let exists = "{matchExpressions: [{key: a, operator: Exists}]}";
+    assert!(matches(exists, &[("a", "")]) && !matches(exists, &[("b", "")]));
+    let both = "{matchLabels: {a: x, b: y}}";
+    assert!(matches(both, &[("a", "x"), ("b", "y")]) && !matches(both, &[("a", "x")]));
+}
+
+#[test]
+fn wrong_overrides_are_refused_by_name() {
+    let refused = |entry: &str| file(&format!("overrides:\n- {entry}\n")).expect_err(entry);
+    let for_all = |key: &str| refused(&format!("selector: {{}}\n  {key}"));
+    assert!(for_all("slotPerCard: 3").starts_with(
+        "configuration file config.yaml: line 5, column 3: slotPerCard: unknown field `slotPerCard`, expected one of"
+    ));
+    insta::assert_snapshot!(for_all("slotsPerCard: 300"), @r#"configuration file config.yaml: line 5, column 17: slotsPerCard: "300" is not a whole number from 1 to 256"#);
+    insta::assert_snapshot!(for_all("stateDir: /srv"), @"configuration file config.yaml: overrides[0]: stateDir can't be overridden: it is needed before the node's labels are known");
+    insta::assert_snapshot!(for_all("overrides: []\n  version: v1"), @"configuration file config.yaml: overrides[0]: version and overrides stand at the top of the file only");
+    insta::assert_snapshot!(refused("slotsPerCard: 3"), @"configuration file config.yaml: overrides[0]: selector is missing: it says which nodes the keys are for, by matchLabels or matchExpressions");
+    insta::assert_snapshot!(refused("selector: {matchLabel: {a: b}}"), @"configuration file config.yaml: line 4, column 14: selector: unknown field `matchLabel`, expected one of matchLabels, matchExpressions");
+    insta::assert_snapshot!(refused("selector: {matchExpressions: [{key: a, operator: In}]}"), @"configuration file config.yaml: overrides[0]: selector: a: operator In needs values");
+    insta::assert_snapshot!(refused("selector: {matchExpressions: [{key: a, operator: Like}]}"), @"configuration file config.yaml: line 4, column 52: selector: unknown variant `Like`, expected one of In, NotIn, Exists, DoesNotExist");
+    insta::assert_snapshot!(file("selector: {}\n").expect_err("at the top"), @"configuration file config.yaml: selector: stands in an entry of overrides only");
+}
+
 proptest! {
     #[test]
     fn scales_are_printed_as_they_are_read(percent in 10u32..=1000) {

@@ -51,7 +51,9 @@ impl DirectoryWatch {
     /// Watches `path`. Made before the first look, so that nothing falls between.
     pub fn new(path: &Path) -> Self {
         let events = Inotify::init().and_then(|inotify| {
-            inotify.watches().add(path, WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVED_TO)?;
+            inotify
+                .watches()
+                .add(path, WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVED_TO | WatchMask::CLOSE_WRITE)?;
             inotify.into_event_stream([0; 1024])
         });
         let events = events.map_err(|error| {

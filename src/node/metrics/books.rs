@@ -15,11 +15,13 @@ use crate::inventory::{CardHealth, CardInfo};
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Standing;
 use crate::ledger::{Holding, PodRef};
+use crate::run::Shown;
 
 /// What a scrape reads.
 pub(super) struct Books {
     pub(super) allocator: SharedAllocator,
     pub(super) standing: watch::Receiver<Standing>,
+    pub(super) config: watch::Receiver<Shown>,
 }
 
 type Labels = Vec<(&'static str, String)>;
@@ -61,6 +63,12 @@ impl Books {
                 "1 while another device plugin serves our cards",
                 vec![],
                 is(matches!(standing, Standing::Rivalled(_))),
+            ),
+            one(
+                "configuration_broken",
+                "1 while the file can't be read and an earlier one is in effect",
+                vec![],
+                is(self.config.borrow().problem.is_some()),
             ),
             one("ledger_revision", "Grows with every change of a share", vec![], count(allocator.ledger().revision())),
             one("tier_info", "How shares are enforced", vec![("tier", allocator.tier().to_string())], 1.0),

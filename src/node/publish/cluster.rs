@@ -1,15 +1,16 @@
 //! The API server: what it shows of our objects, and how they are written.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use divvy_contract::gpunode::{GpuNode, GpuNodeSpec, GpuNodeStatus};
 use divvy_contract::names::annotation::CARDS;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -100,6 +101,14 @@ where
         }
     });
     receiver
+}
+
+/// The labels of a node. Listed, because the right to follow a Node doesn't include the right to get it.
+pub async fn node_labels(client: Client, name: &str) -> anyhow::Result<BTreeMap<String, String>> {
+    let only = ListParams::default().fields(&format!("metadata.name={name}"));
+    let node = Api::<NodeView>::all(client).list_metadata(&only).await?.items.pop();
+    let node = node.with_context(|| format!("Node {name} doesn't exist"))?;
+    Ok(node.metadata.labels.unwrap_or_default())
 }
 
 /// What to do about the most likely mistake of an installation.

@@ -3,7 +3,6 @@
 use anyhow::Context as _;
 use divvy_placement::Policy;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use tracing::info;
 
 use crate::allocation::AllocationSettings;
 use crate::config::Config;
@@ -73,7 +72,6 @@ pub(super) async fn client(config: &Config) -> anyhow::Result<Option<kube::Clien
     } else if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
         kube::Config::incluster()?
     } else {
-        info!("neither in a cluster nor given a kubeconfig: nothing is published");
         return Ok(None);
     };
     Ok(Some(kube::Client::try_from(cluster)?))

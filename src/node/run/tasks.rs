@@ -11,6 +11,15 @@ use tracing::{info, warn};
 #[derive(Default)]
 pub(super) struct Tasks(JoinSet<(&'static str, anyhow::Result<()>)>);
 
+/// What follows on the daemon's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing: it was told to stop.
+    Exit,
+    /// It starts anew, with another configuration.
+    Start,
+}
+
 /// What a task may end with.
 pub(super) trait Outcome {
     fn outcome(self) -> anyhow::Result<()>;
@@ -33,26 +42,28 @@ impl Tasks {
         self.0.spawn(async move { (name, task.await.outcome()) });
     }
 
-    /// Runs until a signal, then until `drained`, or until a task fails; then ends all tasks.
+    /// Runs until a signal or another configuration, then until `drained`, or until a task fails; then ends all tasks.
     pub(super) async fn until_over(
         mut self,
         mut signals: Signals,
+        reconfigured: impl Future<Output = ()>,
         drained: impl Future<Output = ()>,
         stop: &CancellationToken,
         patience: Duration,
-    ) -> anyhow::Result<()> {
-        let failed = tokio::select! {
+    ) -> anyhow::Result<Next> {
+        let mut next = tokio::select! {
             name = signals.next() => {
                 info!(signal = name, "stopping");
-                None
+                Ok(Next::Exit)
             }
-            ended = self.0.join_next() => Some(describe(ended)),
+            () = reconfigured => Ok(Next::Start),
+            ended = self.0.join_next() => Err(describe(ended)),
         };
-        if failed.is_none() {
+        if next.is_ok() {
             tokio::select! {
                 () = drained => {}
                 () = tokio::time::sleep(patience) => warn!(timeout = ?patience, "stopping with pods on their way"),
-                name = signals.next() => anyhow::bail!("{name} while draining: aborted"),
+                name = signals.next() => next = Ok(told_again(name, &next)?),
             }
         }
         stop.cancel();
@@ -60,10 +71,17 @@ impl Tasks {
         tokio::select! {
             () = ended => {}
             () = tokio::time::sleep(patience) => warn!(timeout = ?patience, "tasks didn't end in time"),
-            name = signals.next() => anyhow::bail!("{name} during shutdown: aborted"),
+            name = signals.next() => next = Ok(told_again(name, &next)?),
         }
-        failed.map_or(Ok(()), Err)
+        next
     }
+}
+
+/// A second signal aborts; the first may come while the daemon is about to start anew.
+fn told_again(name: &'static str, next: &anyhow::Result<Next>) -> anyhow::Result<Next> {
+    anyhow::ensure!(matches!(next, Ok(Next::Start)), "{name} while stopping: aborted");
+    info!(signal = name, "stopping");
+    Ok(Next::Exit)
 }
 
 fn describe(ended: Option<Result<(&'static str, anyhow::Result<()>), tokio::task::JoinError>>) -> anyhow::Error {

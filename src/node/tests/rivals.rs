@@ -16,6 +16,7 @@ use divvy_node::kubelet::registration::{Registrar, Standing};
 use divvy_node::kubelet::tls::Trust;
 use divvy_node::ledger::Ledger;
 use divvy_node::metrics::Metrics;
+use divvy_node::run::Shown;
 use divvy_placement::Policy;
 use divvy_proto::deviceplugin as dp;
 use divvy_proto::deviceplugin::device_plugin_client::DevicePluginClient;
@@ -133,7 +134,12 @@ fn registrar(directory: &TempDir) -> (Registrar, watch::Sender<Arc<Vec<dp::Devic
     };
     let resource: divvy_contract::ResourceName = GPU.parse().unwrap();
     let parts = PluginParts {
-        metrics: Arc::new(Metrics::register(&mut Registry::default(), &allocator, &standings)),
+        metrics: Arc::new(Metrics::register(
+            &mut Registry::default(),
+            &allocator,
+            &standings,
+            &watch::channel(Shown::default()).1,
+        )),
         allocator,
         pods: Arc::new(PodListClient::new(endpoint).unwrap()),
         kubelet_socket: path("kubelet.sock"),

@@ -1,0 +1,195 @@
+//! The configuration of this node at its start, and its changes afterwards.
+//!
+//! A change takes effect by a new start of the program in the same process, whatever its keys: every part is built from
+//! one configuration, and pods that run notice nothing. A file that can't be read leaves everything as it is.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::sync::watch;
+use tracing::info;
+
+use super::settings;
+use crate::args::{Effective, Sources};
+use crate::config::{Config, ConfigError};
+use crate::desired::Desired;
+use crate::kubelet::socket::DirectoryWatch;
+use crate::logging::Once;
+use crate::publish;
+
+/// Longest wait at the start for the API server to say the node's labels. Without it the remembered ones hold.
+const LABELS: Duration = Duration::from_secs(5);
+/// A file must say the same for so long: editors and copies write theirs piece by piece.
+const WRITTEN: Duration = Duration::from_millis(100);
+
+/// The configuration in effect, for people.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    /// As YAML.
+    pub text: String,
+    /// What is wrong with the file as it stands now, if it isn't what is in effect.
+    pub problem: Option<String>,
+}
+
+/// The configuration of this node, and what the cluster wants of it beside. The labels that select overrides are asked
+/// for if there are any overrides.
+pub(super) async fn configure(sources: &Sources) -> Result<(Effective, Desired), ConfigError> {
+    let base = sources.effective(&BTreeMap::new())?;
+    let mut desired = Desired::load(&base.config.state_dir);
+    if !base.by_labels {
+        return Ok((base, desired));
+    }
+    if let Ok(Ok(labels)) = tokio::time::timeout(LABELS, labels(&base.config)).await {
+        desired.labels = labels;
+    }
+    Ok((sources.effective(&desired.labels)?, desired))
+}
+
+async fn labels(config: &Config) -> anyhow::Result<BTreeMap<String, String>> {
+    let client = settings::client(config).await?.context("no API server")?;
+    publish::node_labels(client, config.node_name.as_str()).await
+}
+
+/// Follows the file and the node's labels; returns once they make another configuration than `effective`.
+pub(super) async fn changed(
+    sources: Sources,
+    mut effective: Effective,
+    mut desired: watch::Receiver<Desired>,
+    shown: watch::Sender<Shown>,
+) {
+    let Some(file) = sources.file() else { return std::future::pending().await };
+    let mut watch = DirectoryWatch::new(file.parent().unwrap_or(Path::new("/")));
+    let (mut said, mut known) = (Once::default(), None);
+    loop {
+        let seen = (written(file).await, desired.borrow_and_update().labels.clone());
+        if known.as_ref() != Some(&seen) {
+            match sources.effective(&seen.1) {
+                Ok(new) if new.config != effective.config => return say(&effective.config, &new.config),
+                Ok(new) => {
+                    said.over();
+                    effective = new;
+                    shown.send_replace(Shown { text: effective.to_yaml(), problem: None });
+                }
+                Err(error) => {
+                    let problem = format!("{error}; what was read before stays in effect");
+                    said.warn(problem.clone());
+                    shown.send_modify(|shown| shown.problem = Some(problem));
+                }
+            }
+            known = Some(seen);
+        }
+        tokio::select! { () = watch.changed() => {}, Ok(()) = desired.changed() => {} }
+    }
+}
+
+/// The file's bytes, once they are still; `None` if it can't be read.
+async fn written(file: &Path) -> Option<Vec<u8>> {
+    let mut last = std::fs::read(file).ok();
+    loop {
+        tokio::time::sleep(WRITTEN).await;
+        let now = std::fs::read(file).ok();
+        if now == last {
+            return now;
+        }
+        last = now;
+    }
+}
+
+fn say(before: &Config, after: &Config) {
+    let (before, after) = (before.to_yaml(), after.to_yaml());
+    let news = after.lines().filter(|line| !before.lines().any(|known| known == *line));
+    info!(changed = news.collect::<Vec<_>>().join(", "), "the configuration has changed: starting anew");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources(file: &Path) -> Sources {
+        let args = ["divvy-node".into(), "--node-name=n1".into(), "--config-file".into(), file.into()];
+        crate::args::parse(args, |_| None).expect("valid")
+    }
+
+    struct Running {
+        task: tokio::task::JoinHandle<()>,
+        desired: watch::Sender<Desired>,
+        shown: watch::Receiver<Shown>,
+    }
+
+    fn start(file: &Path) -> Running {
+        let sources = sources(file);
+        let effective = sources.effective(&BTreeMap::new()).expect("valid");
+        let (desired, wants) = watch::channel(Desired::default());
+        let (sender, shown) = watch::channel(Shown::default());
+        Running { task: tokio::spawn(changed(sources, effective, wants, sender)), desired, shown }
+    }
+
+    async fn ends(running: Running) {
+        tokio::time::timeout(Duration::from_secs(60), running.task).await.expect("within a minute").expect("no panic");
+    }
+
+    async fn shows(running: &mut Running, what: &str, holds: impl Fn(&Shown) -> bool) {
+        let seen = tokio::time::timeout(Duration::from_secs(60), running.shown.wait_for(holds)).await;
+        assert!(seen.is_ok(), "not within a minute: {what}");
+    }
+
+    #[tokio::test]
+    async fn a_broken_file_leaves_the_last_good_configuration_in_effect() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("divvy-node.yaml");
+        std::fs::write(&file, "version: v1\nslotsPerCard: 8\n").expect("written");
+        let mut running = start(&file);
+        shows(&mut running, "the first configuration", |shown| shown.text.contains("slotsPerCard: 8")).await;
+        std::fs::write(&file, "version: v1\nslotsPerCard: many\n").expect("written");
+        shows(&mut running, "the problem", |shown| {
+            shown.problem.as_ref().is_some_and(|problem| problem.contains("\"many\" is not a whole number"))
+        })
+        .await;
+        assert!(running.shown.borrow().text.contains("slotsPerCard: 8"));
+        std::fs::write(&file, "version: v1\nslotsPerCard: 8 # as before\n").expect("written");
+        shows(&mut running, "no problem", |shown| shown.problem.is_none()).await;
+        std::fs::write(&file, "version: v1\nslotsPerCard: 9\n").expect("written");
+        ends(running).await;
+    }
+
+    #[tokio::test]
+    async fn a_config_map_that_is_swapped_is_noticed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        for (version, slots) in [("..1", 8), ("..2", 9)] {
+            std::fs::create_dir(path(version)).expect("a directory");
+            let text = format!("version: v1\nslotsPerCard: {slots}\n");
+            std::fs::write(path(version).join("divvy-node.yaml"), text).expect("written");
+        }
+        std::os::unix::fs::symlink("..1", path("..data")).expect("a link");
+        std::os::unix::fs::symlink("..data/divvy-node.yaml", path("divvy-node.yaml")).expect("a link");
+        let mut running = start(&path("divvy-node.yaml"));
+        shows(&mut running, "the first configuration", |shown| shown.text.contains("slotsPerCard: 8")).await;
+        std::os::unix::fs::symlink("..2", path("..data_tmp")).expect("a link");
+        std::fs::rename(path("..data_tmp"), path("..data")).expect("swapped");
+        ends(running).await;
+    }
+
+    #[tokio::test]
+    async fn a_label_that_selects_an_override_changes_the_configuration() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("divvy-node.yaml");
+        let text = "version: v1\noverrides:\n- selector: {matchLabels: {pool: a}}\n  slotsPerCard: 8\n\
+                    - selector: {matchLabels: {spare: b}}\n  slotsPerCard: 32\n";
+        std::fs::write(&file, text).expect("written");
+        let mut running = start(&file);
+        let label = |key: &str, value: &str| Desired {
+            labels: [(key.to_owned(), value.to_owned())].into(),
+            ..Desired::default()
+        };
+        running.desired.send_replace(label("spare", "b"));
+        shows(&mut running, "an override that changes nothing", |shown| {
+            shown.text.starts_with("# overrides in effect: spare=b")
+        })
+        .await;
+        running.desired.send_replace(label("pool", "a"));
+        ends(running).await;
+    }
+}
