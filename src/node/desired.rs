@@ -28,6 +28,11 @@ pub struct Desired {
     pub release_driver: bool,
 }
 
+/// Labels by which NVIDIA's driver manager sends away whoever has the driver open, and what it puts into their values
+/// (NVIDIA/k8s-driver-manager, `maybeSetPaused`).
+const DEPLOY_LABELS: &str = "nvidia.com/gpu.deploy.";
+const PAUSED: &str = "paused-for-driver-upgrade";
+
 /// Name of the file in the state directory.
 const FILE: &str = "desired.json";
 
@@ -60,6 +65,13 @@ impl Desired {
         let GpuNodeSpec { unschedulable_cards, release_driver } = spec;
         self.unschedulable_cards = unschedulable_cards.iter().cloned().collect();
         self.release_driver = *release_driver;
+    }
+
+    /// Who asks to let go of the driver, if anybody does.
+    pub fn driver_release(&self) -> Option<String> {
+        let is_paused = |(key, value): &(&String, &String)| key.starts_with(DEPLOY_LABELS) && value.contains(PAUSED);
+        let paused = || self.labels.iter().find(is_paused).map(|(key, value)| format!("{key}={value}"));
+        if self.release_driver { Some("spec.releaseDriver".to_owned()) } else { paused() }
     }
 
     /// The cards with cordoned ones unhealthy: they take no new pods, and those that run keep their shares.
@@ -125,6 +137,22 @@ mod tests {
         let both = cordoned(&["GPU-b", "GPU-c", "GPU-x"]);
         assert_eq!(health(&both), ["healthy", "unhealthy: cordoned", "unhealthy: cordoned; XID 79"]);
         assert_eq!(both.unknown_cards(&inventory()), ["GPU-x"]);
+    }
+
+    #[test]
+    fn the_driver_is_let_go_of_for_the_spec_and_for_nvidias_driver_manager() {
+        let labelled = |key: &str, value: &str| {
+            let labels = [(key.to_owned(), value.to_owned())].into();
+            Desired { labels, ..Desired::default() }.driver_release()
+        };
+        let paused = "nvidia.com/gpu.deploy.device-plugin";
+        assert_eq!(labelled(paused, "true"), None);
+        assert_eq!(labelled("example.com/state", "paused-for-driver-upgrade"), None);
+        for value in ["paused-for-driver-upgrade", "custom_paused-for-driver-upgrade"] {
+            assert_eq!(labelled(paused, value), Some(format!("{paused}={value}")));
+        }
+        let spec = Desired { release_driver: true, ..Desired::default() };
+        assert_eq!(spec.driver_release().as_deref(), Some("spec.releaseDriver"));
     }
 
     #[test]

@@ -92,6 +92,8 @@ pub struct InventoryOptions {
     pub probe_timeout: Duration,
     /// What makes a card unhealthy.
     pub health: HealthOptions,
+    /// Why NVML isn't opened yet, if it shouldn't be.
+    pub released: Option<String>,
 }
 
 /// Owns the threads behind an inventory; they end with it.
@@ -100,6 +102,10 @@ pub struct InventoryHandle {
     keeper: Option<JoinHandle<()>>,
     messages: mpsc::Sender<Message>,
 }
+
+/// Closes and opens NVML for whoever replaces the driver.
+#[derive(Clone, Debug)]
+pub struct DriverControl(mpsc::Sender<Message>);
 
 /// Starts to watch the cards. The first inventory is empty and says that NVML has not answered yet; the next one has all
 /// cards that answer within [`InventoryOptions::probe_timeout`].
@@ -124,6 +130,7 @@ impl Default for InventoryOptions {
             probe_interval: Duration::from_secs(5),
             probe_timeout: Duration::from_secs(10),
             health: HealthOptions::default(),
+            released: None,
         }
     }
 }
@@ -147,9 +154,25 @@ impl InventoryHandle {
         }
     }
 
+    /// The means to close NVML for a while.
+    pub fn driver(&self) -> DriverControl {
+        DriverControl(self.messages.clone())
+    }
+
     fn tell_to_stop(&self) {
         // Fails when the keeper has ended, which is what is asked for.
         drop(self.messages.send(Message::Stop));
+    }
+}
+
+// === impl DriverControl ===
+
+impl DriverControl {
+    /// Lets go of NVML for this reason, or opens it again. An open NVML keeps the driver's module from being unloaded.
+    /// [`Inventory::problem`] says when it is closed: within seconds, unless a call hangs. Cards stay listed.
+    pub fn release(&self, reason: Option<String>) {
+        // Fails when the keeper has ended: then NVML is closed.
+        drop(self.0.send(Message::Release(reason)));
     }
 }
 

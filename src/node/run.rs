@@ -2,6 +2,7 @@
 
 mod cards;
 mod drain;
+mod driver;
 mod reload;
 mod settings;
 mod tasks;
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use self::cards::Advertiser;
+use self::driver::DriverSignals;
 pub use self::reload::Shown;
 use self::tasks::{Next, Signals, Tasks};
 use crate::allocation::Allocator;
@@ -92,6 +94,7 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
     info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name.as_str(), "divvy-node starts");
     effective.to_yaml().lines().for_each(|line| info!("config: {line}"));
     let signals = Signals::new().context("listening for signals")?;
+    let driver_signals = DriverSignals::new().context("listening for signals")?;
     let stop = CancellationToken::new();
 
     let (ledger, recovery) = Ledger::open(&config.state_dir).context("opening the ledger")?;
@@ -103,7 +106,7 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
         PodResources { socket: config.pod_resources_socket.to_path_buf(), resource: config.resource_count.clone() };
     let listener = TcpListener::bind(config.listen_address).await;
     let listener = listener.with_context(|| format!("listenAddress {}", config.listen_address))?;
-    let (inventory, inventory_threads) = inventory::watch(settings::inventory(&config));
+    let (inventory, inventory_threads) = inventory::watch(settings::inventory(&config, &desired));
     let (desired_sender, desired) = watch::channel(desired);
     let (devices_sender, devices) = watch::channel(Arc::new(Vec::new()));
     let (standing_sender, standing) = watch::channel(Standing::default());
@@ -137,6 +140,8 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
     };
 
     let mut tasks = Tasks::default();
+    let driver = inventory_threads.driver();
+    tasks.spawn("driver", driver::follow(desired.clone(), driver_signals, driver, stop.clone()));
     tasks.spawn("inventory", cards::follow(inventory.clone(), desired.clone(), advertiser.clone(), stop.clone()));
     tasks.spawn("registration", cards::register(registrar, inventory, advertiser, stop.clone()));
     tasks.spawn("observer", observer::watch(parts.clone(), config.release_interval.get(), stop.clone()));

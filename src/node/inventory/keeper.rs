@@ -20,14 +20,18 @@ use super::{Driver, Inventory, InventoryOptions};
 
 /// How long the keeper sleeps when no call is under way.
 const IDLE: Duration = Duration::from_secs(3600);
+/// How often it looks whether the last call to an NVML that was let go of has come back.
+const CLOSING: Duration = Duration::from_millis(100);
 
 /// What the keeper is told.
 #[derive(Debug)]
 pub(super) enum Message {
     /// To end.
     Stop,
-    /// By the thread that keeps NVML open.
-    Driver(DriverReport),
+    /// To close NVML for this reason, or to open it again.
+    Release(Option<String>),
+    /// By the thread that keeps NVML open, if it is the one of this number.
+    Driver(u64, DriverReport),
     /// By a thread that was started for this opening of NVML.
     Card(u64, CardReport),
 }
@@ -66,6 +70,13 @@ struct Keeper {
     nvml: Weak<Nvml>,
     /// The threads of this opening.
     threads: Vec<Holder>,
+    /// The thread that keeps NVML open, and its number; none while NVML is let go of.
+    driver_watch: Option<Holder>,
+    driver_watches: u64,
+    /// Why NVML is let go of.
+    released: Option<String>,
+    /// Shared with every thread that has NVML open, or did before its call came to hang.
+    users: Arc<()>,
 }
 
 /// Starts the keeper. Without one (the machine has no thread to spare) the inventory stays as it is, empty, and its
@@ -84,6 +95,10 @@ pub(super) fn start(
         session: 0,
         nvml: Weak::new(),
         threads: Vec::new(),
+        driver_watch: None,
+        driver_watches: 0,
+        released: None,
+        users: Arc::new(()),
     };
     match threads::spawn("inventory", move || keeper.run(&inbox)) {
         Ok(thread) => Some(thread),
@@ -122,23 +137,73 @@ fn log_changes(last: &Inventory, next: &Inventory) {
 
 impl Keeper {
     fn run(mut self, inbox: &Receiver<Message>) {
-        let (_held, leash) = leash::leash();
-        self.start_driver_watch(leash);
+        match self.options.released.take() {
+            None => self.start_driver_watch(),
+            reason => self.release(Instant::now(), reason),
+        }
         loop {
             let sleep = self.roster.next_expiry().map_or(IDLE, |at| at.saturating_duration_since(Instant::now()));
-            let message = inbox.recv_timeout(sleep);
+            let closing = self.released.is_some() && !self.is_closed();
+            let message = inbox.recv_timeout(if closing { sleep.min(CLOSING) } else { sleep });
             let now = Instant::now();
             match message {
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(Message::Driver(report)) => self.take_driver_report(now, report),
+                Ok(Message::Release(reason)) => self.release(now, reason),
+                Ok(Message::Driver(watch, report)) if watch == self.driver_watches && self.released.is_none() => {
+                    self.take_driver_report(now, report);
+                }
                 Ok(Message::Card(session, report)) if session == self.session => self.take_card_report(now, report),
                 // Of an earlier opening, or nothing at all.
-                Ok(Message::Card(..)) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Message::Driver(..) | Message::Card(..)) | Err(RecvTimeoutError::Timeout) => {}
             }
+            self.say_whether_closed(now);
             self.roster.expire(now);
             self.start_linking(now);
             self.publish();
         }
+    }
+
+    /// Ends every thread that has NVML open, or starts with them again. NVML is closed with the last of them; a call
+    /// that hangs can't be interrupted.
+    fn release(&mut self, now: Instant, reason: Option<String>) {
+        if self.released == reason {
+            return;
+        }
+        if let Some(reason) = &reason {
+            info!(reason, "letting go of NVML");
+            self.driver_watch = None;
+            self.disown(now, format!("driver upgrade ({reason}): NVML is being closed"));
+        } else {
+            info!("opening NVML again");
+            self.start_driver_watch();
+        }
+        self.released = reason;
+    }
+
+    /// Nothing is taken from the threads of this opening any more.
+    fn disown(&mut self, now: Instant, reason: String) {
+        self.session += 1;
+        self.threads.clear();
+        self.roster.refused(now, reason);
+    }
+
+    fn say_whether_closed(&mut self, now: Instant) {
+        let Some(reason) = self.released.as_ref().filter(|_| self.is_closed()) else { return };
+        self.roster.refused(now, format!("driver upgrade ({reason}): NVML is closed"));
+    }
+
+    fn is_closed(&self) -> bool {
+        Arc::strong_count(&self.users) == 1
+    }
+
+    /// Starts a thread that uses NVML; what `body` owns is dropped before the thread counts as gone.
+    fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let user = Arc::clone(&self.users);
+        let body = move || {
+            body();
+            drop(user);
+        };
+        threads::spawn(name, body).map(drop)
     }
 
     fn take_driver_report(&mut self, now: Instant, report: DriverReport) {
@@ -156,11 +221,7 @@ impl Keeper {
                     self.find(index);
                 }
             }
-            DriverReport::Refused(reason) => {
-                self.session += 1;
-                self.threads.clear();
-                self.roster.refused(now, reason);
-            }
+            DriverReport::Refused(reason) => self.disown(now, reason),
         }
     }
 
@@ -192,14 +253,18 @@ impl Keeper {
         Mail { session: self.session, messages: self.messages.clone() }
     }
 
-    fn start_driver_watch(&mut self, leash: leash::Leash) {
+    fn start_driver_watch(&mut self) {
+        let (held, leash) = leash::leash();
+        self.driver_watches += 1;
+        self.driver_watch = Some(held);
         let watch = DriverWatch {
+            number: self.driver_watches,
             library: self.options.library(),
             interval: self.options.probe_interval,
             messages: self.messages.clone(),
             leash,
         };
-        if let Err(error) = threads::spawn("nvml-driver", move || watch.run()) {
+        if let Err(error) = self.spawn("nvml-driver", move || watch.run()) {
             self.roster.refused(Instant::now(), no_thread(&error));
         }
     }
@@ -215,8 +280,8 @@ impl Keeper {
             mail: self.mail(),
             leash,
         };
-        match threads::spawn("nvml-card", move || watch.run()) {
-            Ok(_detached) => {
+        match self.spawn("nvml-card", move || watch.run()) {
+            Ok(()) => {
                 self.threads.push(held);
                 self.roster.watched(now, card);
             }
@@ -227,7 +292,7 @@ impl Keeper {
     fn find(&mut self, index: u32) {
         let Some(nvml) = self.nvml.upgrade() else { return };
         let mail = self.mail();
-        if let Err(error) = threads::spawn("nvml-find", move || threads::find(&nvml, index, &mail)) {
+        if let Err(error) = self.spawn("nvml-find", move || threads::find(&nvml, index, &mail)) {
             self.roster.lookup_failed(index, no_thread(&error));
         }
     }
@@ -236,7 +301,7 @@ impl Keeper {
         let Some(cards) = self.roster.start_linking(now) else { return };
         let Some(nvml) = self.nvml.upgrade() else { return };
         let mail = self.mail();
-        if threads::spawn("nvml-links", move || threads::link(&nvml, &cards, &mail)).is_err() {
+        if self.spawn("nvml-links", move || threads::link(&nvml, &cards, &mail)).is_err() {
             self.roster.linked(LinkTable::default());
         }
     }

@@ -37,6 +37,7 @@ pub(super) struct Mail {
 
 /// Opens NVML and counts its cards, again and again.
 pub(super) struct DriverWatch {
+    pub(super) number: u64,
     pub(super) library: OsString,
     pub(super) interval: Duration,
     pub(super) messages: Sender<Message>,
@@ -125,7 +126,7 @@ impl DriverWatch {
 
     fn send(&self, report: DriverReport) {
         // Fails when the keeper has ended; the leash ends this thread then.
-        drop(self.messages.send(Message::Driver(report)));
+        drop(self.messages.send(Message::Driver(self.number, report)));
     }
 }
 

@@ -6,6 +6,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::allocation::AllocationSettings;
 use crate::config::Config;
+use crate::desired::Desired;
 use crate::inventory::{HealthOptions, InventoryOptions};
 use crate::kubelet::client::KubeletEndpoint;
 use crate::kubelet::tls::Trust;
@@ -42,7 +43,7 @@ pub(super) fn kubelet(config: &Config) -> KubeletEndpoint {
     }
 }
 
-pub(super) fn inventory(config: &Config) -> InventoryOptions {
+pub(super) fn inventory(config: &Config, desired: &Desired) -> InventoryOptions {
     let ignored_xids = config.ignored_xids.0.iter().map(|xid| xid.get().into()).collect();
     InventoryOptions {
         nvml_library: config.nvml_library.clone(),
@@ -50,6 +51,7 @@ pub(super) fn inventory(config: &Config) -> InventoryOptions {
         probe_interval: config.probe_interval.get(),
         probe_timeout: config.probe_timeout.get(),
         health: HealthOptions { ignored_xids, recover_after: config.recover_after.get() },
+        released: desired.driver_release(),
     }
 }
 

@@ -76,6 +76,7 @@ fn options(directory: &TempDir) -> InventoryOptions {
         probe_interval: Duration::from_millis(10),
         probe_timeout: Duration::from_secs(2),
         health: HealthOptions { recover_after: Duration::from_millis(50), ..HealthOptions::default() },
+        released: None,
     }
 }
 
@@ -391,6 +392,60 @@ async fn a_driver_that_was_restarted_during_a_hang_is_back_when_the_hang_ends() 
     machine.until("the driver is gone", |inventory| inventory.driver.is_none()).await;
     machine.change(|scenario| scenario.hangs.clear());
     machine.until_well().await;
+}
+
+/// What is said of an inventory that has let go of NVML.
+const CLOSED: &str = "driver upgrade (by hand): NVML is closed";
+
+#[tokio::test]
+async fn nvml_is_let_go_of_for_a_driver_upgrade_and_opened_afterwards() {
+    let mut machine = Machine::start(quad());
+    machine.until_well().await;
+    machine.handle.driver().release(Some("by hand".to_owned()));
+    let closed = machine.until("NVML is closed", |inventory| inventory.problem.as_deref() == Some(CLOSED)).await;
+    assert_eq!((closed.driver.as_ref(), closed.cards.len()), (None, 4));
+    assert!((0..4).all(|card| reason(&closed, card) == Some(CLOSED)), "{:?}", closed.cards);
+    machine.change(|scenario| {
+        scenario.driver_load += 1;
+        scenario.driver_version = "590.1".to_owned();
+    });
+    machine.handle.driver().release(None);
+    let back = machine.until_well().await;
+    assert_eq!(back.driver.as_ref().map(|driver| driver.version.as_str()), Some("590.1"));
+}
+
+#[tokio::test]
+async fn nvml_counts_as_closed_when_the_last_call_has_come_back() {
+    let mut machine = Machine::start(quad());
+    machine.until_well().await;
+    machine.change(|scenario| {
+        scenario.hangs.insert(Call::about("nvmlDeviceGetName", &Scenario::uuid(2)), NEVER);
+    });
+    machine.until("the card is unhealthy", |inventory| reason(inventory, 2).is_some()).await;
+    machine.handle.driver().release(Some("by hand".to_owned()));
+    let closing = "driver upgrade (by hand): NVML is being closed";
+    machine.until("NVML is being closed", |inventory| inventory.problem.as_deref() == Some(closing)).await;
+    machine
+        .until("the call still hangs", |inventory| {
+            inventory.problem.as_ref().is_some_and(|problem| problem.contains("has not answered"))
+        })
+        .await;
+    machine.change(|scenario| scenario.hangs.clear());
+    machine.until("NVML is closed", |inventory| inventory.problem.as_deref() == Some(CLOSED)).await;
+}
+
+#[tokio::test]
+async fn nvml_is_not_opened_at_all_while_the_driver_is_upgraded() {
+    let directory = tempfile::tempdir().unwrap();
+    quad().write(&directory.path().join("scenario.json")).unwrap();
+    install(&directory);
+    let options = InventoryOptions { released: Some("by hand".to_owned()), ..options(&directory) };
+    let (mut inventories, handle) = watch(options);
+    let closed = |inventory: &Inventory| inventory.problem.as_deref() == Some(CLOSED);
+    let inventory = until(&mut inventories, "NVML is closed", closed).await;
+    assert!(inventory.cards.is_empty());
+    handle.driver().release(None);
+    until(&mut inventories, "cards", |inventory| inventory.cards.len() == 4).await;
 }
 
 #[tokio::test]
