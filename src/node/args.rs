@@ -19,6 +19,9 @@ struct CommandLine {
     /// YAML file with any of the keys below, in camel case, under "version: v1" [env: CONFIG_FILE]
     #[arg(long)]
     config_file: Option<PathBuf>,
+    /// Take everything of ours off this node that no pod uses, and end; the daemon must not run
+    #[arg(long)]
+    uninstall: bool,
     #[command(flatten)]
     keys: Keys,
 }
@@ -41,6 +44,8 @@ pub struct Sources {
     stated: Keys,
     /// `--config-file`.
     file: Option<PathBuf>,
+    /// `--uninstall`.
+    pub uninstall: bool,
 }
 
 /// What the sources make together on one node.
@@ -59,10 +64,11 @@ pub fn parse(
     args: impl IntoIterator<Item = OsString>,
     env: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Sources, Stop> {
-    let CommandLine { config_file, keys } = CommandLine::from_arg_matches(&command().try_get_matches_from(args)?)?;
+    let CommandLine { config_file, uninstall, keys } =
+        CommandLine::from_arg_matches(&command().try_get_matches_from(args)?)?;
     let stated = keys.or(Keys::from_env(&env)?);
     let file = config_file.or_else(|| env("CONFIG_FILE").filter(|path| !path.is_empty()).map(PathBuf::from));
-    Ok(Sources { stated, file })
+    Ok(Sources { stated, file, uninstall })
 }
 
 /// The command line with each key's variable and default in its help.

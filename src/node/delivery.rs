@@ -267,6 +267,17 @@ impl Delivery {
         card.map(|card| ((*card).clone(), problem))
     }
 
+    /// Removes the CDI specification; false if there was none. Containers that restart still need it if they were given
+    /// their cards by its names.
+    pub fn remove_specification(&self) -> Result<bool, DeliveryError> {
+        let file = self.options.cdi_dir.join(cdi::FILE_NAME);
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(DeliveryError::Specification { file, source }),
+            Ok(()) => Ok(true),
+        }
+    }
+
     fn write_specification(&self, spec: &cdi::Spec) -> Result<(), DeliveryError> {
         let file = self.options.cdi_dir.join(cdi::FILE_NAME);
         let text = serde_json::to_string_pretty(spec).expect("texts and numbers always serialise") + "\n";

@@ -10,6 +10,7 @@ mod cluster;
 mod events;
 mod labels;
 mod node;
+mod removal;
 mod status;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -31,6 +32,7 @@ pub use self::cluster::node_labels;
 use self::cluster::{Attempt, Attempts, Cluster, Seen, causes, concerns_one_object};
 use self::events::Happening;
 use self::node::{NodeFacts, NodeView};
+pub use self::removal::remove;
 use crate::desired::Desired;
 use crate::inventory::Inventory;
 use crate::kubelet::plugin::{SharedAllocator, lock};

@@ -6,7 +6,9 @@ mod driver;
 mod reload;
 mod settings;
 mod tasks;
+mod uninstall;
 
+use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 use std::sync::{Arc, Mutex};
@@ -63,6 +65,12 @@ fn launch() -> Result<ExitCode, Stop> {
     };
     let (effective, desired) = runtime.block_on(reload::configure(&sources))?;
     logging::init(&effective.config);
+    if sources.uninstall {
+        // A reader that has gone away must not stop it half-way.
+        let say = |line: String| drop(writeln!(std::io::stdout(), "{line}"));
+        let left = runtime.block_on(uninstall::uninstall(&effective.config, say));
+        return Ok(if left.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     let result = runtime.block_on(run(sources, effective, desired));
     // Threads that hang in a driver call can't be joined.
     runtime.shutdown_timeout(Duration::from_millis(100));

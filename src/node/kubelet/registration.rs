@@ -51,7 +51,7 @@ pub enum Standing {
 }
 
 /// Name of our socket in the plugin directory.
-const SOCKET: &str = "divvy-gpu.sock";
+pub(crate) const SOCKET: &str = "divvy-gpu.sock";
 /// A kubelet that doesn't answer a `Register` within this is still cleaning up; it is asked again at once.
 const REGISTER_DEADLINE: Duration = Duration::from_secs(1);
 /// How often another plugin of our cards is looked for: [`Registrar::patience`] parted by this.

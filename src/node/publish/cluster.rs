@@ -103,12 +103,16 @@ where
     receiver
 }
 
-/// The labels of a node. Listed, because the right to follow a Node doesn't include the right to get it.
+/// The labels of a node.
 pub async fn node_labels(client: Client, name: &str) -> anyhow::Result<BTreeMap<String, String>> {
-    let only = ListParams::default().fields(&format!("metadata.name={name}"));
-    let node = Api::<NodeView>::all(client).list_metadata(&only).await?.items.pop();
-    let node = node.with_context(|| format!("Node {name} doesn't exist"))?;
+    let node = find_node(client, name).await?.with_context(|| format!("Node {name} doesn't exist"))?;
     Ok(node.metadata.labels.unwrap_or_default())
+}
+
+/// A node as it stands. Listed, because the right to follow a Node doesn't include the right to get it.
+pub(super) async fn find_node(client: Client, name: &str) -> kube::Result<Option<NodeView>> {
+    let only = ListParams::default().fields(&format!("metadata.name={name}"));
+    Ok(Api::all(client).list(&only).await?.items.pop())
 }
 
 /// What to do about the most likely mistake of an installation.

@@ -40,7 +40,7 @@ pub(super) struct NodeFacts {
 }
 
 /// Written by GPU feature discovery, which knows cards better than we do: then labels are its affair.
-const FEATURE_DISCOVERY: &str = "nvidia.com/gfd.timestamp";
+pub(super) const FEATURE_DISCOVERY: &str = "nvidia.com/gfd.timestamp";
 
 // === impl NodeView ===
 

@@ -270,3 +270,35 @@ fn a_pods_annotation_changes_with_its_own_entry_alone() {
     assert_eq!(text(&alone)[0], text(&joined)[0]);
     insta::assert_snapshot!(text(&alone)[0], @r#"{"version":"v1","ledgerRevision":1000001,"tier":"accounting","containers":{"main":[{"uuid":"GPU-0","memoryMi":8192,"cores":10}]}}"#);
 }
+
+#[test]
+fn a_removal_takes_off_what_is_ours_and_nothing_else() {
+    let names = ResourceNames::default();
+    let labels = [("nvidia.com/gpu.count", "8"), ("pool", "a")];
+    let removal = removal::Removal::new(&node("80000", &OURS, &labels), &names);
+    assert_eq!(
+        removal.patch,
+        json!({
+            "metadata": {
+                "annotations": { "divvy.dev/generation": null, "divvy.dev/labels": null },
+                "labels": { "nvidia.com/gpu.count": null },
+            },
+            "status": { "capacity": { "nvidia.com/gpumem": null }, "allocatable": { "nvidia.com/gpumem": null } },
+        })
+    );
+    assert_eq!(
+        removal.what,
+        [
+            "amount nvidia.com/gpumem",
+            "label nvidia.com/gpu.count",
+            "annotation divvy.dev/generation",
+            "annotation divvy.dev/labels"
+        ]
+    );
+    let discovered = [("nvidia.com/gpu.count", "8"), ("nvidia.com/gfd.timestamp", "1")];
+    let removal = removal::Removal::new(&node("80000", &OURS, &discovered), &names);
+    assert_eq!(removal.patch["metadata"]["labels"], json!({}), "GPU feature discovery owns the names");
+    let mut clean = node("0", &[], &labels);
+    clean.status = NodeStatusView::default();
+    assert!(removal::Removal::new(&clean, &names).what.is_empty(), "a second removal finds nothing");
+}

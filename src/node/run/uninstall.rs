@@ -1,0 +1,97 @@
+//! Takes the daemon's traces off a node that it has left. What running pods use stays, so it may be done again later.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::ErrorKind;
+
+use anyhow::Context as _;
+
+use super::settings;
+use crate::config::Config;
+use crate::delivery::Delivery;
+use crate::kubelet::client::PodListClient;
+use crate::kubelet::pods::PodView;
+use crate::kubelet::registration::SOCKET;
+use crate::ledger::Ledger;
+use crate::publish;
+
+/// Something is still there; what and why was said.
+#[derive(Debug)]
+pub(super) struct Incomplete;
+
+/// Removes everything that can be removed and says each thing. Nothing is touched while a daemon runs: it would put it
+/// all back.
+pub(super) async fn uninstall(config: &Config, mut say: impl FnMut(String)) -> Result<(), Incomplete> {
+    // Held to the end. The books themselves stay: a daemon that is installed again finds its pods in them.
+    let books = config.state_dir.exists().then(|| Ledger::open(&config.state_dir)).transpose();
+    if let Err(error) = books {
+        say(format!("nothing is removed: {error}"));
+        return Err(Incomplete);
+    }
+    let pods = async { Ok(PodListClient::new(settings::kubelet(config))?.list().await?.pods) };
+    remove(config, pods.await, say).await
+}
+
+/// `pods`: the kubelet's.
+async fn remove(
+    config: &Config,
+    pods: anyhow::Result<Vec<PodView>>,
+    mut say: impl FnMut(String),
+) -> Result<(), Incomplete> {
+    let files = pods.context("not known which pods run").and_then(|pods| remove_files(config, &pods));
+    let parts = [("Node", clean_node(config).await), ("socket", remove_socket(config)), ("files", files)];
+    let mut result = Ok(());
+    for (part, removed) in parts {
+        match removed {
+            Ok(lines) => lines.into_iter().for_each(&mut say),
+            Err(error) => {
+                say(format!("left: {part}: {error:#}"));
+                result = Err(Incomplete);
+            }
+        }
+    }
+    result
+}
+
+async fn clean_node(config: &Config) -> anyhow::Result<Vec<String>> {
+    let Some(client) = settings::client(config).await? else {
+        return Ok(vec!["left: the Node, as there is neither a cluster nor a kubeconfig".to_owned()]);
+    };
+    let name = config.node_name.as_str();
+    let removed = publish::remove(client, name, &config.resource_names()).await?;
+    Ok(removed.into_iter().map(|what| format!("removed: {what} of Node {name}")).collect())
+}
+
+fn remove_socket(config: &Config) -> anyhow::Result<Vec<String>> {
+    let socket = config.device_plugin_dir.join(SOCKET);
+    match fs::remove_file(&socket) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        removed => {
+            removed.with_context(|| socket.display().to_string())?;
+            Ok(vec![format!("removed: {}", socket.display())])
+        }
+    }
+}
+
+/// The directories of ended containers; and the CDI specification, once no pod has any: a container that restarts needs
+/// both.
+fn remove_files(config: &Config, pods: &[PodView]) -> anyhow::Result<Vec<String>> {
+    let delivery = Delivery::new(config.delivery());
+    let running = pods.iter().filter(|pod| !pod.has_ended());
+    let containers = running.flat_map(|pod| pod.containers.iter().map(move |container| (pod, &container.name)));
+    let used: BTreeMap<String, String> =
+        containers.filter_map(|(pod, name)| Some((delivery.find(&pod.uid, name)?, pod.to_string()))).collect();
+    let ended = delivery.sweep(&used.keys().cloned().collect())?;
+    let mut lines: Vec<String> = ended.iter().map(|nonce| format!("removed: limits and region {nonce}")).collect();
+    if used.is_empty() {
+        let removed = delivery.remove_specification()?;
+        lines.extend(removed.then(|| format!("removed: CDI specification in {}", config.cdi_dir.display())));
+    } else {
+        let pods = used.into_values().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");
+        lines.push(format!("left: CDI specification, limits and regions, which these pods use: {pods}"));
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests;

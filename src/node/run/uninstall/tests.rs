@@ -1,0 +1,130 @@
+use std::path::Path;
+
+use divvy_contract::{Cores, Memory, Share, Tier};
+
+use super::*;
+use crate::config::Keys;
+use crate::delivery::{Handout, PodRef};
+use crate::kubelet::pods;
+
+/// A node whose daemon has ended, without a cluster. The container `main` of pod `ns/train` was given a card.
+struct Left {
+    directory: tempfile::TempDir,
+    config: Config,
+}
+
+impl Left {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name).into_os_string();
+        let env = |name: &str| match name {
+            "NODE_NAME" => Some("n1".into()),
+            "STATE_DIR" => Some(path("state")),
+            "RUN_DIR" => Some(path("run")),
+            "CDI_DIR" => Some(path("cdi")),
+            "DEVICE_PLUGIN_DIR" => Some(path("plugins")),
+            _ => None,
+        };
+        let config = Keys::from_env(env).and_then(Keys::into_config).expect("valid");
+        for file in ["plugins/divvy-gpu.sock", "plugins/other.sock", "cdi/divvy.dev-gpu.json", "cdi/other.json"] {
+            write(&directory.path().join(file));
+        }
+        let share = Share { memory: Memory::mib(1024), cores: Cores::new(10), exclusive: false };
+        let handout = Handout {
+            pod: PodRef { uid: "u", namespace: "ns", name: "train" },
+            container: "main",
+            nonce: "a1",
+            shares: &[("GPU-a".parse().expect("a UUID"), share)],
+            tier: Tier::Accounting,
+        };
+        Delivery::new(config.delivery()).write_limits(&handout).expect("written");
+        write(&directory.path().join("run/containers/b2/limits/limits"));
+        Self { directory, config }
+    }
+
+    async fn remove(&self, pods: anyhow::Result<Vec<PodView>>) -> (bool, String) {
+        let mut lines = Vec::new();
+        let result = remove(&self.config, pods, |line| lines.push(line)).await;
+        (result.is_ok(), self.said(&lines))
+    }
+
+    fn said(&self, lines: &[String]) -> String {
+        lines.join("\n").replace(&self.directory.path().display().to_string(), "DIR")
+    }
+
+    fn there(&self, file: &str) -> bool {
+        self.directory.path().join(file).exists()
+    }
+}
+
+fn write(path: &Path) {
+    fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+    fs::write(path, "").expect("written");
+}
+
+fn running() -> Vec<PodView> {
+    let list = r#"{"kind":"PodList","items":[{"metadata":{"uid":"u","namespace":"ns","name":"train"},
+        "spec":{"containers":[{"name":"main"}]},"status":{"phase":"Running"}}]}"#;
+    pods::decode(list.as_bytes()).expect("a list")
+}
+
+#[tokio::test]
+async fn what_is_ours_is_removed_and_a_second_time_finds_nothing() {
+    let left = Left::new();
+    let (complete, said) = left.remove(Ok(Vec::new())).await;
+    assert!(complete);
+    insta::assert_snapshot!(said, @r"
+    left: the Node, as there is neither a cluster nor a kubeconfig
+    removed: DIR/plugins/divvy-gpu.sock
+    removed: limits and region a1
+    removed: limits and region b2
+    removed: CDI specification in DIR/cdi
+    ");
+    for file in ["plugins/other.sock", "cdi/other.json"] {
+        assert!(left.there(file), "{file} isn't ours");
+    }
+    for file in ["plugins/divvy-gpu.sock", "cdi/divvy.dev-gpu.json", "run/containers/a1", "run/containers/b2"] {
+        assert!(!left.there(file), "{file}");
+    }
+    let (complete, said) = left.remove(Ok(Vec::new())).await;
+    assert!(complete);
+    assert_eq!(said.lines().filter(|line| line.starts_with("removed")).count(), 0, "{said}");
+}
+
+#[tokio::test]
+async fn what_running_pods_use_stays() {
+    let left = Left::new();
+    let (complete, said) = left.remove(Ok(running())).await;
+    assert!(complete);
+    insta::assert_snapshot!(said, @r"
+    left: the Node, as there is neither a cluster nor a kubeconfig
+    removed: DIR/plugins/divvy-gpu.sock
+    removed: limits and region b2
+    left: CDI specification, limits and regions, which these pods use: ns/train
+    ");
+    assert!(left.there("cdi/divvy.dev-gpu.json") && left.there("run/containers/a1/limits/limits"));
+    assert!(!left.there("run/containers/b2"));
+}
+
+#[tokio::test]
+async fn without_the_kubelet_every_pod_may_be_running() {
+    let left = Left::new();
+    let (complete, said) = left.remove(Err(anyhow::anyhow!("no answer"))).await;
+    assert!(!complete);
+    insta::assert_snapshot!(said, @r"
+    left: the Node, as there is neither a cluster nor a kubeconfig
+    removed: DIR/plugins/divvy-gpu.sock
+    left: files: not known which pods run: no answer
+    ");
+    assert!(left.there("cdi/divvy.dev-gpu.json") && left.there("run/containers/b2"));
+}
+
+#[tokio::test]
+async fn nothing_is_removed_beside_a_running_daemon() {
+    let left = Left::new();
+    let _daemon = Ledger::open(&left.config.state_dir).expect("books");
+    let mut lines = Vec::new();
+    assert!(uninstall(&left.config, |line| lines.push(line)).await.is_err());
+    insta::assert_snapshot!(left.said(&lines), @"nothing is removed: DIR/state: another process keeps its books here: stop it first");
+    assert!(left.there("plugins/divvy-gpu.sock"));
+}
