@@ -51,8 +51,16 @@ impl Desired {
         })
     }
 
-    /// Remembers it. Synced: a cordon outlives a loss of power.
-    pub fn save(&self, state_dir: &Path) -> io::Result<()> {
+    /// Remembers it; what can't be remembered holds until the daemon ends.
+    pub fn remember(&self, state_dir: &Path) {
+        if let Err(error) = self.save(state_dir) {
+            let path = state_dir.display();
+            warn!(%path, %error, "what the cluster wants of this node is not remembered");
+        }
+    }
+
+    /// Synced: a cordon outlives a loss of power.
+    fn save(&self, state_dir: &Path) -> io::Result<()> {
         let mut file = NamedTempFile::new_in(state_dir)?;
         file.write_all(&serde_json::to_vec_pretty(self)?)?;
         file.as_file().sync_all()?;
@@ -161,7 +169,7 @@ mod tests {
         assert_eq!(Desired::load(directory.path()), Desired::default(), "nothing was said yet");
         let labels = [("pool".to_owned(), "a".to_owned())].into();
         let desired = Desired { labels, release_driver: true, ..cordoned(&["GPU-a", "not a UUID"]) };
-        desired.save(directory.path()).expect("saved");
+        desired.remember(directory.path());
         assert_eq!(Desired::load(directory.path()), desired);
         fs::write(directory.path().join(FILE), "{\"labels\":").expect("written");
         assert_eq!(Desired::load(directory.path()), Desired::default(), "a torn file says nothing");

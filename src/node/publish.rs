@@ -25,7 +25,6 @@ use kube::Client;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use self::amounts::{Amounts, Scales};
 pub use self::cluster::node_labels;
@@ -217,10 +216,7 @@ impl Publisher {
         if *self.desired.borrow() == wants {
             return;
         }
-        if let Err(error) = wants.save(&self.settings.state_dir) {
-            let path = self.settings.state_dir.display();
-            warn!(%path, %error, "what the cluster wants of this node is not remembered");
-        }
+        wants.remember(&self.settings.state_dir);
         self.desired.send_replace(wants);
     }
 

@@ -107,6 +107,8 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
 
     let (ledger, recovery) = Ledger::open(&config.state_dir).context("opening the ledger")?;
     recovery.to_string().lines().for_each(|note| warn!("journal: {note}"));
+    // Labels may be fresh from the API server, which may be away at the next start.
+    desired.remember(&config.state_dir);
     let delivery = Delivery::new(config.delivery());
     let allocator = Arc::new(Mutex::new(Allocator::new(settings::allocation(&config), ledger, delivery)));
     let pods = PodListClient::new(settings::kubelet(&config)).context("reaching the kubelet")?;
