@@ -89,21 +89,24 @@ impl Registrar {
     pub async fn run(self, stop: CancellationToken) {
         let mut watch = DirectoryWatch::new(&self.directory);
         let mut pause = Pause::default();
-        let mut rivalry = Rivalry::new(self.patience);
+        let (mut rivalry, mut is_known) = (Rivalry::new(self.patience), false);
         while !stop.is_cancelled() {
             let Some(kubelet) = SocketFile::at(&self.kubelet_socket()) else {
                 tokio::select! { () = watch.changed() => {}, () = stop.cancelled() => {} }
                 continue;
             };
             pause.meet(kubelet);
-            self.look_for_rivals(&mut rivalry, None).await;
+            // A kubelet that comes back finds us at once. Whoever came in between is seen during the session.
+            if !is_known || *rivalry.verdict() != Verdict::Nobody {
+                self.look_for_rivals(&mut rivalry, None).await;
+            }
             if *rivalry.verdict() != Verdict::Nobody {
                 tokio::select! { () = tokio::time::sleep(pause.next()) => {}, () = stop.cancelled() => {} }
                 continue;
             }
             match self.begin(&stop).await {
                 Ok(session) => {
-                    pause = Pause::default();
+                    (pause, is_known) = (Pause::default(), true);
                     self.standing.send_replace(Standing::Registered);
                     info!(resource = %self.resource, "registered with the kubelet");
                     self.until_over(&session, &mut watch, &mut rivalry).await;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use divvy_node::allocation::{AllocationSettings, Allocator};
 use divvy_node::config::Keys;
 use divvy_node::delivery::Delivery;
+use divvy_node::kubelet::cgroups::PodCgroups;
 use divvy_node::kubelet::client::{KubeletEndpoint, PodListClient};
 use divvy_node::kubelet::plugin::PluginParts;
 use divvy_node::kubelet::pod_resources::PodResources;
@@ -144,6 +145,7 @@ fn registrar(directory: &TempDir) -> (Registrar, watch::Sender<Arc<Vec<dp::Devic
         pods: Arc::new(PodListClient::new(endpoint).unwrap()),
         kubelet_socket: path("kubelet.sock"),
         kubelet_settle_time: Duration::ZERO,
+        cgroups: Arc::new(Mutex::new(PodCgroups::new(path("cgroup")))),
         pod_resources: PodResources { socket: path("pod-resources.sock"), resource: resource.clone() },
         devices,
     };
