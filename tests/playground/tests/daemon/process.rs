@@ -31,7 +31,7 @@ async fn a_second_sigterm_aborts() {
     bench.until_said("stopping").await;
     bench.signal("TERM").await;
     assert_eq!(bench.ended().await.code(), Some(1), "{}", bench.log());
-    assert!(bench.log().contains("SIGTERM during shutdown: aborted"), "{}", bench.log());
+    assert!(bench.log().contains("SIGTERM while stopping: aborted"), "{}", bench.log());
 }
 
 #[tokio::test]
