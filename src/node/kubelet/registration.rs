@@ -52,6 +52,10 @@ pub enum Standing {
 
 /// Name of our socket in the plugin directory.
 pub(crate) const SOCKET: &str = "divvy-gpu.sock";
+/// A plain file beside it. A kubelet that starts and finds no file in the plugin directory zeroes the node's extended
+/// resources (`ShouldResetExtendedResourceCapacity`), our amounts among them; sockets it has deleted by then.
+pub(crate) const NOTE: &str = "divvy-node.txt";
+const NOTE_TEXT: &str = "Keeps a kubelet that starts from zeroing this node's card memory and cores.\n";
 /// A kubelet that doesn't answer a `Register` within this is still cleaning up; it is asked again at once.
 const REGISTER_DEADLINE: Duration = Duration::from_secs(1);
 /// How often another plugin of our cards is looked for: [`Registrar::patience`] parted by this.
@@ -88,6 +92,7 @@ impl Registrar {
     /// Stays registered until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let mut watch = DirectoryWatch::new(&self.directory);
+        self.keep_note();
         let mut pause = Pause::default();
         let (mut rivalry, mut is_known) = (Rivalry::new(self.patience), false);
         while !stop.is_cancelled() {
@@ -152,6 +157,15 @@ impl Registrar {
                 session.end().await;
                 Err(error)
             }
+        }
+    }
+
+    fn keep_note(&self) {
+        let path = self.directory.join(NOTE);
+        if !path.exists()
+            && let Err(error) = std::fs::write(&path, NOTE_TEXT)
+        {
+            warn!(path = %path.display(), %error, "a kubelet that starts may zero this node's amounts for a moment");
         }
     }
 

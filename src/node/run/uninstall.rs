@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::delivery::Delivery;
 use crate::kubelet::client::PodListClient;
 use crate::kubelet::pods::PodView;
-use crate::kubelet::registration::SOCKET;
+use crate::kubelet::registration::{NOTE, SOCKET};
 use crate::ledger::Ledger;
 use crate::publish;
 
@@ -39,7 +39,7 @@ async fn remove(
     mut say: impl FnMut(String),
 ) -> Result<(), Incomplete> {
     let files = pods.context("not known which pods run").and_then(|pods| remove_files(config, &pods));
-    let parts = [("Node", clean_node(config).await), ("socket", remove_socket(config)), ("files", files)];
+    let parts = [("Node", clean_node(config).await), ("plugin", remove_plugin(config)), ("files", files)];
     let mut result = Ok(());
     for (part, removed) in parts {
         match removed {
@@ -62,15 +62,19 @@ async fn clean_node(config: &Config) -> anyhow::Result<Vec<String>> {
     Ok(removed.into_iter().map(|what| format!("removed: {what} of Node {name}")).collect())
 }
 
-fn remove_socket(config: &Config) -> anyhow::Result<Vec<String>> {
-    let socket = config.device_plugin_dir.join(SOCKET);
-    match fs::remove_file(&socket) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-        removed => {
-            removed.with_context(|| socket.display().to_string())?;
-            Ok(vec![format!("removed: {}", socket.display())])
+/// What the daemon keeps in the kubelet's directory.
+fn remove_plugin(config: &Config) -> anyhow::Result<Vec<String>> {
+    let mut out = Vec::new();
+    for path in [SOCKET, NOTE].map(|name| config.device_plugin_dir.join(name)) {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            removed => {
+                removed.with_context(|| path.display().to_string())?;
+                out.push(format!("removed: {}", path.display()));
+            }
         }
     }
+    Ok(out)
 }
 
 /// The directories of ended containers; and the CDI specification, once no pod has any: a container that restarts needs

@@ -13,6 +13,7 @@ async fn sigterm_ends_it_with_0_and_its_socket_is_gone() {
     bench.signal("TERM").await;
     assert_eq!(bench.ended().await.code(), Some(0), "{}", bench.log());
     assert!(!bench.kubelet.plugin_dir().join("divvy-gpu.sock").exists());
+    assert!(bench.kubelet.plugin_dir().join("divvy-node.txt").exists(), "a kubelet that starts now keeps the amounts");
     bench.start(Stderr::Log).await;
     bench.ready().await;
     bench.until_booked(&[100]).await;

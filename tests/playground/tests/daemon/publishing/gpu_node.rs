@@ -57,9 +57,8 @@ async fn one_that_was_edited_is_healed_and_one_that_was_deleted_is_made_again() 
     ];
     for edit in edits {
         bench.server().edit("GpuNode", "", "node", edit).unwrap();
-        let whole = |status: &GpuNodeStatus| {
-            status.shares == told.shares && status.conditions.len() == told.conditions.len()
-        };
+        let whole =
+            |status: &GpuNodeStatus| status.shares == told.shares && status.conditions.len() == told.conditions.len();
         let healed = bench.until_told("healing", whole).await;
         assert_eq!(healed.cards, told.cards);
         bench
