@@ -1,10 +1,10 @@
 //! The cluster's authorities, everybody's certificates, and kubeconfig files.
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::files::Files;
 
@@ -55,13 +55,23 @@ impl Pki {
 
     /// A kubeconfig with which the owner of certificate `name` reaches the API server.
     pub fn kubeconfig(&self, name: &str, api: u16) -> anyhow::Result<PathBuf> {
+        let user = json!({"client-certificate": self.certificate(name), "client-key": self.key(name)});
+        self.write_kubeconfig(name, &user, api)
+    }
+
+    /// A kubeconfig with which whoever has the token in `token` reaches it.
+    pub fn token_kubeconfig(&self, name: &str, token: &Path, api: u16) -> anyhow::Result<PathBuf> {
+        self.write_kubeconfig(name, &json!({"tokenFile": token}), api)
+    }
+
+    fn write_kubeconfig(&self, name: &str, user: &Value, api: u16) -> anyhow::Result<PathBuf> {
         let server = format!("https://127.0.0.1:{api}");
         // JSON is YAML.
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "c", "cluster": {"server": server, "certificate-authority": self.certificate("ca")}}],
-            "users": [{"name": "u", "user": {"client-certificate": self.certificate(name), "client-key": self.key(name)}}],
+            "users": [{"name": "u", "user": user}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
             "current-context": "x",
         });

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_contract::ContainerKind;
 use divvy_contract::annotation::{self, Cards, Document as _};
+use divvy_contract::gpunode::{GpuNodeStatus, ShareStatus};
 use divvy_node::ledger::reconcile::Assigned;
 use divvy_playground::books::{self, Books};
 use divvy_playground::checks::Tally;
@@ -61,21 +62,29 @@ pub fn regions(containers: &BTreeMap<ContainerKey, Running>) -> Vec<String> {
     lacking.map(|((uid, name), _)| format!("container {name} of pod {uid} has no region directory")).collect()
 }
 
-/// Where a pod's annotation `cards` names other cards than its containers have. Pods without it are passed over.
+/// The books as `GpuNode` shows them.
+pub fn reported(status: &GpuNodeStatus) -> Books {
+    let share = |share: &ShareStatus| {
+        let pod = format!("{}/{}", share.namespace, share.pod);
+        ((pod, share.container.clone(), share.card.to_string()), share.share.memory.as_mib() << 20)
+    };
+    status.shares.iter().map(share).collect()
+}
+
+/// Where a pod's annotation `cards` names other cards than its running containers have.
 pub fn annotations(node: &NodeView, pods: &BTreeMap<String, Value>) -> Vec<String> {
-    let annotated = pods.values().filter_map(|pod| Some((pod, pod["metadata"]["annotations"][Cards::KEY].as_str()?)));
-    let problem = |(pod, text): (&Value, &str)| {
-        let cards: Cards = match annotation::decode(text) {
-            Ok(cards) => cards,
-            Err(error) => return Some(format!("{}: {error}", crate::view::name(pod))),
+    let problem = |view: &PodView| {
+        let text = pods.get(&view.uid)?["metadata"]["annotations"][Cards::KEY].as_str();
+        let cards: Cards = match text.map(annotation::decode).transpose() {
+            Ok(cards) => cards.unwrap_or_default(),
+            Err(error) => return Some(format!("{}: {error}", view.name)),
         };
-        let view = node.pods.iter().find(|view| view.uid == crate::view::uid(pod))?;
         view.containers.iter().filter(|container| container.running).find_map(|container| {
             let said = cards.containers.get(&container.name).into_iter().flatten().map(|card| card.uuid.as_str());
-            let said: BTreeSet<&str> = said.collect();
-            let problem = || format!("{} container {}: annotated {said:?}", view.name, container.name);
-            (said != container.cards()).then(problem)
+            let (said, had): (BTreeSet<&str>, _) = (said.collect(), container.cards());
+            let problem = || format!("{} container {}: has {had:?}, annotated {said:?}", view.name, container.name);
+            (said != had).then(problem)
         })
     };
-    annotated.filter_map(problem).collect()
+    node.pods.iter().filter_map(problem).collect()
 }

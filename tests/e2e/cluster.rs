@@ -4,21 +4,23 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use divvy_contract::gpunode::GpuNode;
 use divvy_node::kubelet::pod_resources::PodResources;
 use divvy_playground::binaries::Binaries;
 use divvy_playground::books;
-use divvy_playground::outside::NodeView;
+use divvy_playground::outside::{NodeView, SLOTS_PER_CARD};
 use divvy_playground::pods::{GPU, PodShape};
 use fake_nvml::{CardState, Scenario};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::api::{Api, Part};
+use crate::api::Api;
 use crate::certs::Pki;
 use crate::containers::{self, ContainerKey, Running};
 use crate::control_plane::ControlPlane;
 use crate::daemon::{Calls, Daemon, POD_RESOURCES};
 use crate::files::{Files, Ports, Programs};
+use crate::kubectl::Kubectl;
 use crate::node::{self, Containerd, NODE};
 use crate::pods::{self, JOBS, PODS};
 use crate::program::Program;
@@ -30,6 +32,8 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long what is seen may be out of step.
 const LAG: Duration = Duration::from_secs(20);
+/// How long the API server's objects may lag behind the books.
+pub const FOLLOWS: Duration = Duration::from_secs(10);
 /// Cards of the node.
 pub const CARDS: u32 = 16;
 /// Bytes of each.
@@ -37,11 +41,27 @@ const CARD_MEMORY: u64 = 80 << 30;
 /// The node's own object.
 pub const NODE_PATH: &str = "/api/v1/nodes/node-a";
 
+/// What the daemon reports of it.
+const GPU_NODE_PATH: &str = "/apis/divvy.dev/v1alpha1/gpunodes/node-a";
+
+/// All that the node has to offer, by resource.
+pub fn whole() -> [(&'static str, u64); 4] {
+    let cards = u64::from(CARDS);
+    [
+        (GPU, cards * u64::from(SLOTS_PER_CARD)),
+        ("nvidia.com/gpumem", cards * (CARD_MEMORY >> 20)),
+        ("nvidia.com/gpumem-percentage", cards * 100),
+        ("nvidia.com/gpucores", cards * 100),
+    ]
+}
+
 /// A running cluster.
 #[derive(Debug)]
 pub struct Cluster {
     /// An administrator's client.
     pub api: Api,
+    /// The same administrator at a shell.
+    pub kubectl: Kubectl,
     /// etcd and what reads it.
     pub control_plane: ControlPlane,
     /// The container runtime.
@@ -86,6 +106,7 @@ impl Cluster {
         let token = files.at("token");
         let mut cluster = Self {
             api: Api::new(&pki, ports.api)?,
+            kubectl: Kubectl::new(programs.get("kubectl"), &files.at("."), pki.kubeconfig("admin", ports.api)?),
             control_plane: ControlPlane::new(programs, &files, &pki, &ports)?,
             containerd: Containerd::new(programs, &files)?,
             kubelet: node::kubelet(programs, &files, &pki, &ports, &cgroup)?,
@@ -117,36 +138,36 @@ impl Cluster {
         .await?;
         self.install().await.context("installing divvy-node")?;
         self.start_daemon().await?;
-        self.publish_whole_node().await
+        self.is_whole().await
     }
 
-    /// What the manifests will do: a service account that may read the kubelet's pods, and its token.
+    /// Everything of the manifests but the DaemonSet: the daemon runs beside the kubelet, with a token that is bound to
+    /// the node as one fetched for a pod is.
     async fn install(&mut self) -> anyhow::Result<()> {
-        const SYSTEM: &str = "divvy-system";
-        let rbac = "/apis/rbac.authorization.k8s.io/v1";
-        let named = |name: &str| json!({"metadata": {"name": name}});
-        self.api.create("/api/v1/namespaces", &named(SYSTEM)).await?;
-        let accounts = format!("/api/v1/namespaces/{SYSTEM}/serviceaccounts");
-        self.api.create(&accounts, &named("divvy-node")).await?;
-        let mut role = named("divvy-node");
-        role["rules"] = json!([{"apiGroups": [""], "resources": ["nodes/pods"], "verbs": ["get"]}]);
-        self.api.create(&format!("{rbac}/clusterroles"), &role).await?;
-        let mut binding = named("divvy-node");
-        binding["roleRef"] =
-            json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "divvy-node"});
-        binding["subjects"] = json!([{"kind": "ServiceAccount", "name": "divvy-node", "namespace": SYSTEM}]);
-        self.api.create(&format!("{rbac}/clusterrolebindings"), &binding).await?;
-        let request = json!({"spec": {"expirationSeconds": 86400}});
-        let answer = self.api.create(&format!("{accounts}/divvy-node/token"), &request).await?;
-        self.files.write("token", answer["status"]["token"].as_str().context("no token was given")?)?;
+        const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/manifests");
+        let files = ["00-namespace", "crd", "rbac", "policy"].map(|name| format!("--filename={MANIFESTS}/{name}.yaml"));
+        let args: Vec<&str> = ["apply"].into_iter().chain(files.iter().map(String::as_str)).collect();
+        self.kubectl.run(&args).await?;
+        self.kubectl.run(&["wait", "--for=condition=Established", "crd/gpunodes.divvy.dev", "--timeout=60s"]).await?;
+        let bound = ["--bound-object-kind=Node", &format!("--bound-object-name={NODE}"), "--duration=24h"];
+        let args = ["create", "token", "divvy-node", "--namespace=divvy-system"];
+        let token = self.kubectl.run(&[args.as_slice(), bound.as_slice()].concat()).await?;
+        self.files.write("token", token)?;
+        self.until("policies in force", PATIENCE, async |this| {
+            let foreign =
+                json!({"apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": "b"}, "spec": {}});
+            let refused = this.api.create("/apis/divvy.dev/v1alpha1/gpunodes?dryRun=All", &foreign).await.err();
+            Ok(refused.filter(|error| error.to_string().contains("divvy-gpunodes")).map(drop))
+        })
+        .await?;
         // A kubelet without any pod of the API server's says nothing by its list; on a real node the daemon is one.
         self.until("the daemon's own service account", PATIENCE, async |this| {
-            this.api.find(&format!("/api/v1/namespaces/{SYSTEM}/serviceaccounts/default")).await
+            this.api.find("/api/v1/namespaces/divvy-system/serviceaccounts/default").await
         })
         .await?;
         let own =
             pods::object(PodShape::new("divvy-node").with(divvy_contract::ContainerKind::App, "divvy-node", &[]))?;
-        self.api.create(&format!("/api/v1/namespaces/{SYSTEM}/pods"), &own).await.map(drop)
+        self.api.create("/api/v1/namespaces/divvy-system/pods", &own).await.map(drop)
     }
 
     /// Waits until `look` finds something, and looks again when it fails; each program that ends by itself is an error.
@@ -182,7 +203,7 @@ impl Cluster {
         self.change_cards(|scenario| scenario.cards.iter_mut().for_each(|card| card.state = CardState::Present))?;
         self.api_ready().await?;
         self.clear().await?;
-        self.publish_whole_node().await
+        self.is_whole().await
     }
 
     /// Waits until the API server answers that it is ready.
@@ -235,22 +256,14 @@ impl Cluster {
         self.start_daemon().await
     }
 
-    /// Writes amounts into the node's capacity. Today's daemon doesn't; the day that it does, this goes.
-    pub async fn publish(&self, amounts: &[(&str, u64)]) -> anyhow::Result<()> {
-        let capacity = amounts.iter().map(|(name, amount)| (format!("nvidia.com/{name}"), json!(amount.to_string())));
-        let capacity: serde_json::Map<_, _> = capacity.collect();
-        self.api.patch(NODE_PATH, Part::Status, &json!({"status": {"capacity": capacity}})).await.map(drop)
-    }
-
-    /// Publishes all that the node has, and waits until the kubelet shows it as allocatable, slots included.
-    pub async fn publish_whole_node(&mut self) -> anyhow::Result<()> {
-        let cards = u64::from(CARDS);
-        let amounts =
-            [("gpumem", cards * (CARD_MEMORY >> 20)), ("gpumem-percentage", cards * 100), ("gpucores", cards * 100)];
-        self.publish(&amounts).await?;
-        self.until("allocatable amounts", PATIENCE, async |this| {
-            let shown = this.allocatable("nvidia.com/gpumem").await? == amounts[0].1;
-            Ok((shown && this.allocatable(GPU).await? == cards * 32).then_some(()))
+    /// Waits until the kubelet shows all that the node has as allocatable, slots included.
+    pub async fn is_whole(&mut self) -> anyhow::Result<()> {
+        self.until("allocatable amounts of a whole node", PATIENCE, async |this| {
+            for (resource, amount) in whole() {
+                let shown = this.allocatable(resource).await?;
+                ensure!(shown == amount, "{resource}: {shown} of {amount}");
+            }
+            Ok(Some(()))
         })
         .await
     }
@@ -338,23 +351,42 @@ impl Cluster {
         .await
     }
 
-    /// Looks until containers, kubelet and daemon agree, and says what they don't agree on if they never do. An API
-    /// server that is away isn't asked.
+    /// Looks until containers, kubelet and daemon agree, and the API server's objects with them, and says what they don't
+    /// agree on if they never do. An API server that is away isn't asked.
     pub async fn agree(&mut self) -> anyhow::Result<Look> {
-        self.until("agreement", LAG, async |this| {
-            if this.api.is_ready().await {
-                this.refresh().await?;
-            }
-            let (look, booked) = (this.look()?, books::read(this.daemon.address).await?);
-            let resources = PodResources { socket: POD_RESOURCES.into(), resource: GPU.parse()? };
-            let mut problems = checks::node(&look.node);
-            problems.extend(checks::books(&look.node, booked));
-            problems.extend(checks::pod_resources(&look.node, &resources.list().await?));
-            problems.extend(checks::regions(&look.running));
+        let look = self.until("agreement", LAG, async |this| this.compare().await.map(Some)).await?;
+        if !self.api.is_ready().await {
+            return Ok(look);
+        }
+        self.until("agreement with GpuNode and annotations", FOLLOWS, async |this| {
+            let (look, revision, gpu_node) =
+                (this.compare().await?, this.daemon.revision().await?, this.gpu_node().await?);
+            let status = gpu_node.status.context("GpuNode has no status yet")?;
+            ensure!(status.ledger_revision >= revision, "GpuNode is at {}, not {revision}", status.ledger_revision);
+            let mut problems = checks::books(&look.node, checks::reported(&status));
             problems.extend(checks::annotations(&look.node, &this.pods));
             if problems.is_empty() { Ok(Some(look)) } else { bail!("{}", problems.join("\n    ")) }
         })
         .await
+    }
+
+    /// What the daemon reports.
+    pub async fn gpu_node(&self) -> anyhow::Result<GpuNode> {
+        serde_json::from_value(self.api.get(GPU_NODE_PATH).await?).context("decoding the GpuNode")
+    }
+
+    /// Looks once at containers, kubelet and daemon; an error where they don't agree.
+    async fn compare(&mut self) -> anyhow::Result<Look> {
+        if self.api.is_ready().await {
+            self.refresh().await?;
+        }
+        let (look, booked) = (self.look()?, books::read(self.daemon.address).await?);
+        let resources = PodResources { socket: POD_RESOURCES.into(), resource: GPU.parse()? };
+        let mut problems = checks::node(&look.node);
+        problems.extend(checks::books(&look.node, booked));
+        problems.extend(checks::pod_resources(&look.node, &resources.list().await?));
+        problems.extend(checks::regions(&look.running));
+        if problems.is_empty() { Ok(look) } else { bail!("{}", problems.join("\n    ")) }
     }
 
     /// Kills a container's process, and waits until another one has come that was given the same.
@@ -370,6 +402,20 @@ impl Cluster {
 
     /// Ends all pods and Jobs, and waits until nothing is left of them anywhere.
     pub async fn clear(&mut self) -> anyhow::Result<()> {
+        self.end_pods().await?;
+        self.until("end of all shares", LAG, async |this| {
+            let (booked, directories) = (books::read(this.daemon.address).await?, this.daemon.directories());
+            if !booked.is_empty() || directories > 0 {
+                bail!("{directories} directories, and in the books: {booked:?}");
+            }
+            Ok(Some(()))
+        })
+        .await?;
+        self.is_whole().await
+    }
+
+    /// Ends all pods and Jobs, and waits until none of their processes is left.
+    pub async fn end_pods(&mut self) -> anyhow::Result<()> {
         self.api.delete(JOBS).await?;
         self.until("end of all pods", PATIENCE, async |this| {
             // Jobs make new ones until they are gone.
@@ -381,13 +427,6 @@ impl Cluster {
         .await?;
         self.pods.clear();
         self.forgot = false;
-        self.until("end of all shares", LAG, async |this| {
-            let (booked, directories) = (books::read(this.daemon.address).await?, this.daemon.directories());
-            if !booked.is_empty() || directories > 0 {
-                bail!("{directories} directories, and in the books: {booked:?}");
-            }
-            Ok(Some(()))
-        })
-        .await
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use serde_json::json;
 
+use crate::audit;
 use crate::certs::Pki;
 use crate::files::{Files, Ports, Programs};
 use crate::program::Program;
@@ -34,7 +35,7 @@ impl ControlPlane {
         let program = |name: &'static str, args| Program::new(name, programs.get(name), args, &files.logs());
         Ok(Self {
             etcd: program("etcd", etcd(files, ports)),
-            api: program("kube-apiserver", api(pki, ports)),
+            api: program("kube-apiserver", api(files, pki, ports)?),
             controller_manager: program("kube-controller-manager", controller_manager(pki, ports)?),
             scheduler: program("kube-scheduler", scheduler(files, pki, ports)?),
         })
@@ -61,10 +62,13 @@ fn etcd(files: &Files, ports: &Ports) -> Vec<String> {
     ]
 }
 
-fn api(pki: &Pki, ports: &Ports) -> Vec<String> {
+fn api(files: &Files, pki: &Pki, ports: &Ports) -> anyhow::Result<Vec<String>> {
     let certificate = |flag_name, name| flag(flag_name, pki.certificate(name).display());
     let key = |flag_name, name| flag(flag_name, pki.key(name).display());
-    vec![
+    let audited = files.write("audit.yaml", audit::policy().to_string())?;
+    Ok(vec![
+        flag("audit-policy-file", audited.display()),
+        flag("audit-log-path", audit::path(files).display()),
         flag("etcd-servers", format!("http://127.0.0.1:{}", ports.etcd)),
         flag("bind-address", "127.0.0.1"),
         flag("advertise-address", "127.0.0.1"),
@@ -91,7 +95,7 @@ fn api(pki: &Pki, ports: &Ports) -> Vec<String> {
         flag("requestheader-username-headers", "X-Remote-User"),
         certificate("proxy-client-cert-file", "front-proxy-client"),
         key("proxy-client-key-file", "front-proxy-client"),
-    ]
+    ])
 }
 
 fn controller_manager(pki: &Pki, ports: &Ports) -> anyhow::Result<Vec<String>> {

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use divvy_node::kubelet::client::KubeletEndpoint;
+use divvy_node::kubelet::tls::Trust;
 use divvy_playground::binaries::Binaries;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Bytes;
@@ -29,6 +32,8 @@ pub struct Daemon {
     pub program: Program,
     /// Where `/metrics` is.
     pub address: SocketAddr,
+    /// The kubelet's API as the daemon asks it.
+    pub kubelet: KubeletEndpoint,
     keys: Value,
     files: Files,
 }
@@ -39,18 +44,25 @@ pub type Calls = BTreeMap<(String, String), u64>;
 // === impl Daemon ===
 
 impl Daemon {
-    /// A daemon over the fake NVML, with the token in `token`.
-    pub fn new(binaries: &Binaries, files: &Files, pki: &Pki, ports: &Ports, token: &PathBuf) -> anyhow::Result<Self> {
+    /// A daemon over the fake NVML, which shows the token in `token` to the kubelet and to the API server.
+    pub fn new(binaries: &Binaries, files: &Files, pki: &Pki, ports: &Ports, token: &Path) -> anyhow::Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.daemon));
+        let kubelet = KubeletEndpoint {
+            url: format!("https://127.0.0.1:{}", ports.kubelet),
+            token_file: token.to_owned(),
+            trust: Trust::Authorities(pki.certificate("ca")),
+            timeout: Duration::from_secs(5),
+        };
         let keys = json!({
             "version": "v1",
             "nodeName": NODE,
             "nodeIp": "127.0.0.1",
             "devicePluginDir": PLUGIN_DIRECTORY,
             "podResourcesSocket": POD_RESOURCES,
-            "kubeletUrl": format!("https://127.0.0.1:{}", ports.kubelet),
+            "kubeletUrl": kubelet.url,
             "kubeletCa": pki.certificate("ca"),
             "kubeletTokenFile": token,
+            "kubeconfig": pki.token_kubeconfig("divvy-node", token, ports.api)?,
             "stateDir": files.directory("divvy-state")?,
             "runDir": files.directory("divvy-run")?,
             "cdiDir": files.directory("cdi")?,
@@ -69,7 +81,7 @@ impl Daemon {
         let program = Program::new("divvy-node", binaries.daemon.clone(), args, &files.logs());
         let scenario = files.at("scenario.json").display().to_string();
         let program = program.env("FAKE_NVML_SCENARIO", scenario).env("NO_COLOR", "1");
-        let mut daemon = Self { program, address, keys: json!({}), files: files.clone() };
+        let mut daemon = Self { program, address, kubelet, keys: json!({}), files: files.clone() };
         daemon.configure(&keys)?;
         Ok(daemon)
     }
@@ -102,6 +114,15 @@ impl Daemon {
             Some(((label("call")?, label("outcome")?), count.trim().parse().ok()?))
         };
         Ok(lines.filter_map(call).collect())
+    }
+
+    /// Revision of its ledger.
+    pub async fn revision(&self) -> anyhow::Result<u64> {
+        let text = self.page("metrics").await?;
+        let value =
+            text.lines().find_map(|line| line.strip_prefix("divvy_ledger_revision")?.split_whitespace().next_back());
+        let value = value.context("divvy_ledger_revision isn't shown")?;
+        value.strip_suffix(".0").unwrap_or(value).parse().with_context(|| format!("divvy_ledger_revision {value}"))
     }
 
     async fn page(&self, name: &str) -> anyhow::Result<String> {

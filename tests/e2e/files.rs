@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 /// What must lie in `KUBE_BIN_DIR`.
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 10] = [
     "busybox",
     "containerd",
     "containerd-shim-runc-v2",
@@ -15,6 +15,7 @@ const PROGRAMS: [&str; 9] = [
     "kube-apiserver",
     "kube-controller-manager",
     "kube-scheduler",
+    "kubectl",
     "kubelet",
 ];
 

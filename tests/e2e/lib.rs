@@ -14,6 +14,7 @@
 //! is what containers have: their processes' environment, mounts and device nodes; daemon and kubelet must agree with it.
 
 pub mod api;
+pub mod audit;
 pub mod certs;
 pub mod checkpoint;
 pub mod checks;
@@ -23,9 +24,11 @@ pub mod control_plane;
 pub mod daemon;
 pub mod files;
 pub mod image;
+pub mod kubectl;
 pub mod namespace;
 pub mod node;
 pub mod pods;
 pub mod program;
 pub mod runner;
+pub mod throwaway;
 pub mod view;

@@ -20,11 +20,13 @@ pub type Run<'a> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + 'a>>;
 pub struct Scenario {
     /// A sentence.
     pub name: &'static str,
+    /// Whether a run without arguments passes it over.
+    pub only_when_named: bool,
     /// What happens.
     pub run: for<'a> fn(&'a mut Cluster) -> Run<'a>,
 }
 
-/// Runs the scenarios whose names contain one of the arguments, or all. Keeps the run's directory where one fails, or
+/// Runs the scenarios whose names contain one of the arguments, or all that aren't only run when named. Keeps the run's directory where one fails, or
 /// if `DIVVY_E2E_KEEP` is set.
 pub fn main(scenarios: &[Scenario]) -> ExitCode {
     if std::env::args().any(|arg| arg == "--list") {
@@ -54,7 +56,13 @@ pub fn seconds(variable: &str, default: u64) -> Duration {
 
 fn chosen(scenarios: &[Scenario]) -> Vec<Scenario> {
     let words: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    let wanted = |scenario: &&Scenario| words.is_empty() || words.iter().any(|word| scenario.name.contains(&**word));
+    let wanted = |scenario: &&Scenario| {
+        if words.is_empty() {
+            !scenario.only_when_named
+        } else {
+            words.iter().any(|word| scenario.name.contains(&**word))
+        }
+    };
     scenarios.iter().filter(wanted).copied().collect()
 }
 

@@ -25,6 +25,7 @@ pub mod daemon;
 pub mod kubelet;
 pub mod mix;
 pub mod outside;
+pub mod own_part;
 pub mod picture;
 pub mod pods;
 pub mod published;

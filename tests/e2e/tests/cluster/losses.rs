@@ -3,9 +3,12 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use divvy_e2e::cluster::{Cluster, Look};
+use divvy_contract::ContainerKind::App;
+use divvy_e2e::cluster::{Cluster, Look, PATIENCE};
 use divvy_e2e::containers::{self, ContainerKey};
+use divvy_e2e::pods::PODS;
 use divvy_e2e::{checkpoint, pods, runner};
+use divvy_playground::pods::PodShape;
 use serde_json::json;
 
 use crate::bursts::{answered, say, say_pods};
@@ -17,14 +20,21 @@ pub(crate) async fn checkpoint(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.create((0..OLD).map(pods::mixed)).await?;
     cluster.all_running(OLD).await?;
     let before = cluster.agree().await?;
+    let offered = cluster.allocatable("nvidia.com/gpumem").await?;
     cluster.kubelet.kill().await?;
     std::fs::remove_file(checkpoint::path()).context("removing the checkpoint")?;
     cluster.forgot = true;
     cluster.kubelet.start()?;
+    let started = Instant::now();
     cluster.node_ready().await?;
     cluster.daemon_ready().await?;
-    println!("  amounts after the restart: gpumem {}", cluster.allocatable("nvidia.com/gpumem").await?);
-    cluster.publish_whole_node().await?;
+    // A kubelet without its checkpoint takes the machine for a new one and offers nothing but what plugins list.
+    cluster
+        .until("amounts as before", PATIENCE, async |this| {
+            Ok((this.allocatable("nvidia.com/gpumem").await? >= offered).then_some(()))
+        })
+        .await?;
+    println!("  amounts as before {:.1?} after the kubelet was started", started.elapsed());
     let look = cluster.agree().await?;
     containers::keep_their_shares(&before.running, &look.running)?;
     say_pods(&cluster.all_settled(OLD).await?);
@@ -39,13 +49,20 @@ pub(crate) async fn checkpoint(cluster: &mut Cluster) -> anyhow::Result<()> {
 /// Containers restart with what they had, and a restarted daemon rebuilds, both long after the kubelet's last review of
 /// our token.
 pub(crate) async fn api_server(cluster: &mut Cluster) -> anyhow::Result<()> {
-    const PODS: usize = 20;
+    const POD_COUNT: usize = 20;
     cluster.restart_daemon(&json!({})).await?;
-    cluster.create((0..PODS).map(pods::mixed)).await?;
-    cluster.all_running(PODS).await?;
+    cluster.create((0..POD_COUNT).map(pods::mixed)).await?;
+    cluster.all_running(POD_COUNT).await?;
     let before = cluster.agree().await?;
     let shared = with_a_share(&before);
     let [first, second, ..] = &*shared else { anyhow::bail!("two containers with shares are wanted") };
+    // Ends while nobody is told.
+    let mut brief = pods::object(PodShape::new("brief").with(App, "main", &[("gpu", "1"), ("gpumem", "1Gi")]))?;
+    brief["spec"]["restartPolicy"] = json!("Never");
+    cluster.api.create(PODS, &brief).await?;
+    cluster.all_running(POD_COUNT + 1).await?;
+    let brief = cluster.agree().await?.node.pods.into_iter().find(|pod| pod.name == "default/brief");
+    let brief = brief.context("pod brief isn't seen")?.uid;
     let outage = runner::seconds("DIVVY_E2E_OUTAGE", 60);
     cluster.control_plane.api.kill().await?;
     let away = Instant::now();
@@ -64,14 +81,23 @@ pub(crate) async fn api_server(cluster: &mut Cluster) -> anyhow::Result<()> {
     ensure!(answered(&cluster.calls().await?, "PreStartContainer") > calls, "no PreStartContainer");
     let look = cluster.agree().await?;
     containers::keep_their_shares(&before.running, &look.running)?;
+    containers::kill(&look.running[&(brief.clone(), "main".to_owned())])?;
     let back = Instant::now();
     cluster.control_plane.api.start()?;
     cluster.api_ready().await?;
     cluster.node_ready().await?;
     println!("  the node is Ready {:.1?} after the API server was started", back.elapsed());
+    cluster
+        .until("GpuNode without the pod that ended", PATIENCE, async |this| {
+            let status = this.gpu_node().await?.status.context("GpuNode has no status")?;
+            Ok((!status.shares.iter().any(|share| share.pod_uid == brief)).then_some(()))
+        })
+        .await?;
+    println!("  GpuNode is without a pod that had ended {:.1?} after", back.elapsed());
+    cluster.api.delete(&format!("{PODS}/brief")).await?;
     cluster.create([pods::mixed(100)]).await?;
     // A minute and more: the kubelet's watch of its pods tries again more and more seldom.
-    cluster.all_running(PODS + 1).await?;
+    cluster.all_running(POD_COUNT + 1).await?;
     println!("  a new pod runs {:.1?} after", back.elapsed());
     cluster.agree().await?;
     say(&cluster.calls().await?);

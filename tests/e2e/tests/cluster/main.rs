@@ -5,30 +5,38 @@ mod bursts;
 mod cards;
 mod churn;
 mod delivery;
+mod figures;
 mod losses;
+mod namesakes;
 
 use std::process::ExitCode;
 
-use divvy_e2e::runner::{self, Scenario};
+use divvy_e2e::cluster::Cluster;
+use divvy_e2e::runner::{self, Run, Scenario};
 
 use crate::bursts::Victims;
 
 fn main() -> ExitCode {
     runner::main(&[
-        Scenario { name: "a hundred pods bound at once all run", run: |c| Box::pin(bursts::a_hundred_pods(c)) },
-        Scenario {
-            name: "the kubelet is killed while a hundred pods start",
-            run: |c| Box::pin(bursts::with_kills(c, Victims::Kubelet)),
-        },
-        Scenario {
-            name: "kubelet and daemon are killed while a hundred pods start",
-            run: |c| Box::pin(bursts::with_kills(c, Victims::Both)),
-        },
-        Scenario { name: "the kubelet's checkpoint is lost", run: |c| Box::pin(losses::checkpoint(c)) },
-        Scenario { name: "the API server is away", run: |c| Box::pin(losses::api_server(c)) },
-        Scenario { name: "pods and jobs come and go", run: |c| Box::pin(churn::pods_and_jobs(c)) },
-        Scenario { name: "cards are given in every way", run: |c| Box::pin(delivery::every_strategy(c)) },
-        Scenario { name: "a card is lost and returns", run: |c| Box::pin(cards::lost_and_returned(c)) },
-        Scenario { name: "amounts are counted twice", run: |c| Box::pin(amounts::counted_twice(c)) },
+        scenario("a hundred pods bound at once all run", |c| Box::pin(bursts::a_hundred_pods(c))),
+        scenario("the kubelet is killed while a hundred pods start", |c| {
+            Box::pin(bursts::with_kills(c, Victims::Kubelet))
+        }),
+        scenario("kubelet and daemon are killed while a hundred pods start", |c| {
+            Box::pin(bursts::with_kills(c, Victims::Both))
+        }),
+        scenario("the kubelet's checkpoint is lost", |c| Box::pin(losses::checkpoint(c))),
+        scenario("the API server is away", |c| Box::pin(losses::api_server(c))),
+        scenario("pods and jobs come and go", |c| Box::pin(churn::pods_and_jobs(c))),
+        scenario("cards are given in every way", |c| Box::pin(delivery::every_strategy(c))),
+        scenario("a card is lost and returns", |c| Box::pin(cards::lost_and_returned(c))),
+        scenario("amounts are counted twice", |c| Box::pin(amounts::counted_twice(c))),
+        scenario("amounts are taken away", |c| Box::pin(amounts::taken_away(c))),
+        scenario("a pod takes over a name", |c| Box::pin(namesakes::annotated_anew(c))),
+        Scenario { only_when_named: true, ..scenario("figures", |c| Box::pin(figures::all(c))) },
     ])
+}
+
+fn scenario(name: &'static str, run: for<'a> fn(&'a mut Cluster) -> Run<'a>) -> Scenario {
+    Scenario { name, only_when_named: false, run }
 }

@@ -1,0 +1,48 @@
+//! kubectl, with an administrator's rights.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::process::Command;
+
+/// Longest wait for it.
+const DEADLINE: Duration = Duration::from_secs(90);
+
+/// The program and whom it speaks for.
+#[derive(Clone, Debug)]
+pub struct Kubectl {
+    program: PathBuf,
+    /// Caches what it discovers there.
+    home: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+// === impl Kubectl ===
+
+impl Kubectl {
+    /// The program at `program`, with this kubeconfig.
+    pub fn new(program: PathBuf, home: &Path, kubeconfig: PathBuf) -> Self {
+        Self { program, home: home.to_owned(), kubeconfig }
+    }
+
+    /// Somebody else's.
+    #[must_use]
+    pub fn with(&self, kubeconfig: &Path) -> Self {
+        Self { kubeconfig: kubeconfig.to_owned(), ..self.clone() }
+    }
+
+    /// Runs it to its end, and returns what it wrote.
+    pub async fn run(&self, args: &[&str]) -> anyhow::Result<String> {
+        let mut command = Command::new(&self.program);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(args).env("HOME", &self.home);
+        let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
+        let output = tokio::time::timeout(DEADLINE, output).await.context("kubectl hangs")?;
+        let output = output.with_context(|| format!("starting {}", self.program.display()))?;
+        if !output.status.success() {
+            bail!("kubectl {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+}
