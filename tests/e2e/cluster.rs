@@ -11,7 +11,7 @@ use divvy_playground::books;
 use divvy_playground::outside::{NodeView, SLOTS_PER_CARD};
 use divvy_playground::pods::{GPU, PodShape};
 use fake_nvml::{CardState, Scenario};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::api::Api;
@@ -24,7 +24,7 @@ use crate::kubectl::Kubectl;
 use crate::node::{self, Containerd, NODE};
 use crate::pods::{self, JOBS, PODS};
 use crate::program::Program;
-use crate::{checkpoint, checks, namespace, view};
+use crate::{checkpoint, checks, install, namespace, view};
 
 /// Longest wait for anything that doesn't say otherwise, on a machine that does something else too.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -136,38 +136,9 @@ impl Cluster {
             this.api.find("/api/v1/namespaces/default/serviceaccounts/default").await
         })
         .await?;
-        self.install().await.context("installing divvy-node")?;
+        install::install(self).await.context("installing divvy-node")?;
         self.start_daemon().await?;
-        self.is_whole().await
-    }
-
-    /// Everything of the manifests but the DaemonSet: the daemon runs beside the kubelet, with a token that is bound to
-    /// the node as one fetched for a pod is.
-    async fn install(&mut self) -> anyhow::Result<()> {
-        const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/manifests");
-        let files = ["00-namespace", "crd", "rbac", "policy"].map(|name| format!("--filename={MANIFESTS}/{name}.yaml"));
-        let args: Vec<&str> = ["apply"].into_iter().chain(files.iter().map(String::as_str)).collect();
-        self.kubectl.run(&args).await?;
-        self.kubectl.run(&["wait", "--for=condition=Established", "crd/gpunodes.divvy.dev", "--timeout=60s"]).await?;
-        let bound = ["--bound-object-kind=Node", &format!("--bound-object-name={NODE}"), "--duration=24h"];
-        let args = ["create", "token", "divvy-node", "--namespace=divvy-system"];
-        let token = self.kubectl.run(&[args.as_slice(), bound.as_slice()].concat()).await?;
-        self.files.write("token", token)?;
-        self.until("policies in force", PATIENCE, async |this| {
-            let foreign =
-                json!({"apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": "b"}, "spec": {}});
-            let refused = this.api.create("/apis/divvy.dev/v1alpha1/gpunodes?dryRun=All", &foreign).await.err();
-            Ok(refused.filter(|error| error.to_string().contains("divvy-gpunodes")).map(drop))
-        })
-        .await?;
-        // A kubelet without any pod of the API server's says nothing by its list; on a real node the daemon is one.
-        self.until("the daemon's own service account", PATIENCE, async |this| {
-            this.api.find("/api/v1/namespaces/divvy-system/serviceaccounts/default").await
-        })
-        .await?;
-        let own =
-            pods::object(PodShape::new("divvy-node").with(divvy_contract::ContainerKind::App, "divvy-node", &[]))?;
-        self.api.create("/api/v1/namespaces/divvy-system/pods", &own).await.map(drop)
+        self.amounts_ready().await
     }
 
     /// Waits until `look` finds something, and looks again when it fails; each program that ends by itself is an error.
@@ -203,7 +174,7 @@ impl Cluster {
         self.change_cards(|scenario| scenario.cards.iter_mut().for_each(|card| card.state = CardState::Present))?;
         self.api_ready().await?;
         self.clear().await?;
-        self.is_whole().await
+        self.amounts_ready().await
     }
 
     /// Waits until the API server answers that it is ready.
@@ -257,7 +228,7 @@ impl Cluster {
     }
 
     /// Waits until the kubelet shows all that the node has as allocatable, slots included.
-    pub async fn is_whole(&mut self) -> anyhow::Result<()> {
+    pub async fn amounts_ready(&mut self) -> anyhow::Result<()> {
         self.until("allocatable amounts of a whole node", PATIENCE, async |this| {
             for (resource, amount) in whole() {
                 let shown = this.allocatable(resource).await?;
@@ -411,7 +382,7 @@ impl Cluster {
             Ok(Some(()))
         })
         .await?;
-        self.is_whole().await
+        self.amounts_ready().await
     }
 
     /// Ends all pods and Jobs, and waits until none of their processes is left.

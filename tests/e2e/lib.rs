@@ -11,7 +11,8 @@
 //!
 //! The programs come from the directory that `KUBE_BIN_DIR` names. They run in a mount and a PID namespace of their
 //! own, because a kubelet's directories can't all be moved, and because nothing then survives the test. What is checked
-//! is what containers have: their processes' environment, mounts and device nodes; daemon and kubelet must agree with it.
+//! is what containers have: their processes' environment, mounts and device nodes; daemon, kubelet and what the daemon
+//! writes to the API server must agree with it. The manifests' RBAC and policies are in force.
 
 pub mod api;
 pub mod audit;
@@ -24,6 +25,7 @@ pub mod control_plane;
 pub mod daemon;
 pub mod files;
 pub mod image;
+pub mod install;
 pub mod kubectl;
 pub mod namespace;
 pub mod node;

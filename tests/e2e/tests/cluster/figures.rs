@@ -73,7 +73,7 @@ async fn burst(cluster: &mut Cluster) -> anyhow::Result<()> {
     let mut ratios = Vec::new();
     for pair in 0..PAIRS {
         cluster.restart_daemon(&json!({})).await?;
-        cluster.is_whole().await?;
+        cluster.amounts_ready().await?;
         let ours = started(cluster).await?;
         cluster.clear().await?;
         cluster.kill_daemon().await?;
@@ -116,7 +116,7 @@ async fn set_amounts(cluster: &mut Cluster) -> anyhow::Result<()> {
     let amounts: Map<_, _> = amounts.map(|(name, amount)| (name.to_owned(), json!(amount.to_string()))).collect();
     let status = json!({"status": {"capacity": amounts, "allocatable": amounts}});
     cluster.api.patch(NODE_PATH, Part::Status, &status).await?;
-    cluster.is_whole().await
+    cluster.amounts_ready().await
 }
 
 /// The machine does something else too: how much says whether a figure is worth anything.

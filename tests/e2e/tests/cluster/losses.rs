@@ -81,7 +81,7 @@ pub(crate) async fn api_server(cluster: &mut Cluster) -> anyhow::Result<()> {
     ensure!(answered(&cluster.calls().await?, "PreStartContainer") > calls, "no PreStartContainer");
     let look = cluster.agree().await?;
     containers::keep_their_shares(&before.running, &look.running)?;
-    containers::kill(&look.running[&(brief.clone(), "main".to_owned())])?;
+    containers::kill(look.running.get(&(brief.clone(), "main".to_owned())).context("pod brief doesn't run")?)?;
     let back = Instant::now();
     cluster.control_plane.api.start()?;
     cluster.api_ready().await?;

@@ -8,6 +8,7 @@ mod delivery;
 mod figures;
 mod losses;
 mod namesakes;
+mod powers;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         scenario("amounts are counted twice", |c| Box::pin(amounts::counted_twice(c))),
         scenario("amounts are taken away", |c| Box::pin(amounts::taken_away(c))),
         scenario("a pod takes over a name", |c| Box::pin(namesakes::annotated_anew(c))),
+        scenario("an account that reaches too far is refused", |c| Box::pin(powers::refused(c))),
         Scenario { only_when_named: true, ..scenario("figures", |c| Box::pin(figures::all(c))) },
     ])
 }

@@ -1,0 +1,39 @@
+//! The manifests, applied as an administrator would.
+
+use divvy_contract::ContainerKind;
+use divvy_playground::pods::PodShape;
+use serde_json::json;
+
+use crate::cluster::{Cluster, PATIENCE};
+use crate::node::NODE;
+use crate::pods;
+
+/// Everything of the manifests but the DaemonSet: the daemon runs beside the kubelet, with a token that is bound to
+/// the node as one fetched for a pod is.
+pub async fn install(cluster: &mut Cluster) -> anyhow::Result<()> {
+    const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/manifests");
+    let files = ["00-namespace", "crd", "rbac", "policy"].map(|name| format!("--filename={MANIFESTS}/{name}.yaml"));
+    let args: Vec<&str> = ["apply"].into_iter().chain(files.iter().map(String::as_str)).collect();
+    cluster.kubectl.run(&args).await?;
+    cluster.kubectl.run(&["wait", "--for=condition=Established", "crd/gpunodes.divvy.dev", "--timeout=60s"]).await?;
+    let bound = ["--bound-object-kind=Node", &format!("--bound-object-name={NODE}"), "--duration=24h"];
+    let args = ["create", "token", "divvy-node", "--namespace=divvy-system"];
+    let token = cluster.kubectl.run(&[args.as_slice(), bound.as_slice()].concat()).await?;
+    cluster.files.write("token", token)?;
+    cluster
+        .until("policies in force", PATIENCE, async |this| {
+            let foreign =
+                json!({"apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": "b"}, "spec": {}});
+            let refused = this.api.create("/apis/divvy.dev/v1alpha1/gpunodes?dryRun=All", &foreign).await.err();
+            Ok(refused.filter(|error| error.to_string().contains("divvy-gpunodes")).map(drop))
+        })
+        .await?;
+    // A kubelet without any pod of the API server's says nothing by its list; on a real node the daemon is one.
+    cluster
+        .until("the daemon's own service account", PATIENCE, async |this| {
+            this.api.find("/api/v1/namespaces/divvy-system/serviceaccounts/default").await
+        })
+        .await?;
+    let own = pods::object(PodShape::new("divvy-node").with(ContainerKind::App, "divvy-node", &[]))?;
+    cluster.api.create("/api/v1/namespaces/divvy-system/pods", &own).await.map(drop)
+}

@@ -1,0 +1,35 @@
+//! That the daemon's account, with which all else succeeds, may do no more than that.
+
+use anyhow::ensure;
+use divvy_contract::ContainerKind::App;
+use divvy_e2e::audit;
+use divvy_e2e::cluster::Cluster;
+use divvy_e2e::node::NODE;
+use divvy_playground::pods::PodShape;
+use serde_json::json;
+
+/// RBAC and policies refuse what isn't the daemon's to write, and nothing that it wrote until now.
+pub(crate) async fn refused(cluster: &mut Cluster) -> anyhow::Result<()> {
+    cluster.create([PodShape::new("one").with(App, "main", &[("gpu", "1"), ("gpumem", "1Gi")])]).await?;
+    cluster.all_running(1).await?;
+    cluster.agree().await?;
+    let writes = audit::writes(&cluster.files)?;
+    let forbidden: Vec<_> = writes.iter().filter(|((_, code), _)| *code == 403).collect();
+    ensure!(forbidden.is_empty(), "the daemon was refused: {forbidden:?}");
+    let foreign = json!({"apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": "b"}, "spec": {}});
+    let foreign = cluster.files.write("foreign.json", foreign.to_string())?.display().to_string();
+    let label = r#"--patch={"metadata":{"labels":{"a":"b"}}}"#;
+    let cards = "divvy.dev/cards={}";
+    let (daemon, admin) = (cluster.kubectl.with(&cluster.files.at("divvy-node.kubeconfig")), &cluster.kubectl);
+    let cases: [(_, &[&str], _); 4] = [
+        (&daemon, &["label", "node", NODE, "a=b"], "cannot patch resource \"nodes\""),
+        (&daemon, &["patch", "node", NODE, "--subresource=status", "--type=merge", label], "not label a"),
+        (&daemon, &["create", "--filename", &foreign], "may write its own GpuNode, not b"),
+        (admin, &["annotate", "--overwrite", "pod", "one", cards], "only Divvy writes divvy.dev/cards"),
+    ];
+    for (kubectl, args, words) in cases {
+        let said = kubectl.run(args).await.err().map(|error| error.to_string()).unwrap_or_default();
+        ensure!(said.contains(words), "kubectl {}: \"{said}\" doesn't say \"{words}\"", args.join(" "));
+    }
+    cluster.clear().await
+}
