@@ -18,12 +18,13 @@ pub(crate) async fn refused(cluster: &mut Cluster) -> anyhow::Result<()> {
     ensure!(forbidden.is_empty(), "the daemon was refused: {forbidden:?}");
     let foreign = json!({"apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": "b"}, "spec": {}});
     let foreign = cluster.files.write("foreign.json", foreign.to_string())?.display().to_string();
-    let label = r#"--patch={"metadata":{"labels":{"a":"b"}}}"#;
+    let label = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"a": "b"}}});
+    let label = cluster.files.write("label.json", label.to_string())?.display().to_string();
     let cards = "divvy.dev/cards={}";
     let (daemon, admin) = (cluster.kubectl.with(&cluster.files.at("divvy-node.kubeconfig")), &cluster.kubectl);
     let cases: [(_, &[&str], _); 4] = [
         (&daemon, &["label", "node", NODE, "a=b"], "cannot patch resource \"nodes\""),
-        (&daemon, &["patch", "node", NODE, "--subresource=status", "--type=merge", label], "not label a"),
+        (&daemon, &["apply", "--server-side", "--subresource=status", "--filename", &label], "not label a"),
         (&daemon, &["create", "--filename", &foreign], "may write its own GpuNode, not b"),
         (admin, &["annotate", "--overwrite", "pod", "one", cards], "only Divvy writes divvy.dev/cards"),
     ];
