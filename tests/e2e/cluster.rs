@@ -8,7 +8,7 @@ use divvy_contract::gpunode::GpuNode;
 use divvy_node::kubelet::pod_resources::PodResources;
 use divvy_playground::binaries::Binaries;
 use divvy_playground::books;
-use divvy_playground::outside::{NodeView, SLOTS_PER_CARD};
+use divvy_playground::outside::NodeView;
 use divvy_playground::pods::{GPU, PodShape};
 use fake_nvml::{CardState, Scenario};
 use serde_json::Value;
@@ -21,7 +21,7 @@ use crate::control_plane::ControlPlane;
 use crate::daemon::{Calls, Daemon, POD_RESOURCES};
 use crate::files::{Files, Ports, Programs};
 use crate::kubectl::Kubectl;
-use crate::node::{self, Containerd, NODE};
+use crate::node::{self, CARD_MEMORY, CARDS, Containerd, NODE, whole};
 use crate::pods::{self, JOBS, PODS};
 use crate::program::Program;
 use crate::{checkpoint, checks, install, namespace, view};
@@ -34,26 +34,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 const LAG: Duration = Duration::from_secs(20);
 /// How long the API server's objects may lag behind the books.
 pub const FOLLOWS: Duration = Duration::from_secs(10);
-/// Cards of the node.
-pub const CARDS: u32 = 16;
-/// Bytes of each.
-const CARD_MEMORY: u64 = 80 << 30;
 /// The node's own object.
 pub const NODE_PATH: &str = "/api/v1/nodes/node-a";
 
 /// What the daemon reports of it.
 const GPU_NODE_PATH: &str = "/apis/divvy.dev/v1alpha1/gpunodes/node-a";
-
-/// All that the node has to offer, by resource.
-pub fn whole() -> [(&'static str, u64); 4] {
-    let cards = u64::from(CARDS);
-    [
-        (GPU, cards * u64::from(SLOTS_PER_CARD)),
-        ("nvidia.com/gpumem", cards * (CARD_MEMORY >> 20)),
-        ("nvidia.com/gpumem-percentage", cards * 100),
-        ("nvidia.com/gpucores", cards * 100),
-    ]
-}
 
 /// A running cluster.
 #[derive(Debug)]
@@ -334,7 +319,8 @@ impl Cluster {
                 (this.compare().await?, this.daemon.revision().await?, this.gpu_node().await?);
             let status = gpu_node.status.context("GpuNode has no status yet")?;
             ensure!(status.ledger_revision >= revision, "GpuNode is at {}, not {revision}", status.ledger_revision);
-            let mut problems = checks::books(&look.node, checks::reported(&status));
+            let reported = checks::books(&look.node, checks::reported(&status));
+            let mut problems: Vec<_> = reported.into_iter().map(|problem| format!("GpuNode: {problem}")).collect();
             problems.extend(checks::annotations(&look.node, &this.pods));
             if problems.is_empty() { Ok(Some(look)) } else { bail!("{}", problems.join("\n    ")) }
         })
@@ -374,7 +360,8 @@ impl Cluster {
     /// Ends all pods and Jobs, and waits until nothing is left of them anywhere.
     pub async fn clear(&mut self) -> anyhow::Result<()> {
         self.end_pods().await?;
-        self.until("end of all shares", LAG, async |this| {
+        // A kubelet that has just started isn't believed at once that a pod is gone.
+        self.until("end of all shares", 2 * LAG, async |this| {
             let (booked, directories) = (books::read(this.daemon.address).await?, this.daemon.directories());
             if !booked.is_empty() || directories > 0 {
                 bail!("{directories} directories, and in the books: {booked:?}");

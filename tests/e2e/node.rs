@@ -1,9 +1,11 @@
-//! containerd and the kubelet.
+//! containerd, the kubelet, and what they have to offer.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use divvy_playground::outside::SLOTS_PER_CARD;
+use divvy_playground::pods::GPU;
 use serde_json::json;
 use tokio::process::Command;
 
@@ -14,11 +16,26 @@ use crate::program::Program;
 
 /// Name of the one node.
 pub const NODE: &str = "node-a";
+/// Cards of the node.
+pub const CARDS: u32 = 16;
+/// Bytes of each.
+pub const CARD_MEMORY: u64 = 80 << 30;
 /// Pods that it runs at most.
 const MOST_PODS: u32 = 250;
 /// How long the kubelet trusts a review of a token, or of what its owner may do. Short, so that an API server that is
 /// away for seconds is to the kubelet's clients what one away for an hour is; its own default is 2 and 5 minutes.
 const REVIEWS_HOLD: &str = "10s";
+
+/// All that the node has to offer, by resource.
+pub fn whole() -> [(&'static str, u64); 4] {
+    let cards = u64::from(CARDS);
+    [
+        (GPU, cards * u64::from(SLOTS_PER_CARD)),
+        ("nvidia.com/gpumem", cards * (CARD_MEMORY >> 20)),
+        ("nvidia.com/gpumem-percentage", cards * 100),
+        ("nvidia.com/gpucores", cards * 100),
+    ]
+}
 
 /// containerd with its images.
 #[derive(Debug)]

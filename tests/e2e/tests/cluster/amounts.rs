@@ -5,7 +5,8 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 use divvy_contract::ContainerKind::App;
 use divvy_e2e::api::Part;
-use divvy_e2e::cluster::{CARDS, Cluster, NODE_PATH, PATIENCE, whole};
+use divvy_e2e::cluster::{Cluster, NODE_PATH, PATIENCE};
+use divvy_e2e::node::{CARDS, whole};
 use divvy_e2e::pods::{self, PODS};
 use divvy_e2e::{node, view};
 use divvy_playground::pods::PodShape;
@@ -52,13 +53,13 @@ pub(crate) async fn counted_twice(cluster: &mut Cluster) -> anyhow::Result<()> {
     ensure!(said.starts_with("OutOfnvidia.com/gpumem"), "the kubelet says: {said}");
     // The fourth had been given a card before the kubelet counted: that share has to end.
     cluster.agree().await?;
+    cluster.api.delete(&format!("{PODS}/first")).await?;
+    until(cluster, "second", |pod| view::is_ready(pod).then_some(())).await?;
+    cluster.agree().await?;
     cluster.kubelet.kill().await?;
     cluster.kubelet.start()?;
     cluster.node_ready().await?;
     show(cluster, one_card).await?;
-    cluster.agree().await?;
-    cluster.api.delete(&format!("{PODS}/first")).await?;
-    until(cluster, "second", |pod| view::is_ready(pod).then_some(())).await?;
     cluster.agree().await?;
     set_cards(cluster, |_| true)?;
     cluster.clear().await

@@ -1,7 +1,8 @@
 //! Cards that come and go.
 
 use anyhow::{Context as _, ensure};
-use divvy_e2e::cluster::{CARDS, Cluster, PATIENCE};
+use divvy_e2e::cluster::{Cluster, PATIENCE};
+use divvy_e2e::node::CARDS;
 use divvy_e2e::{containers, pods};
 use divvy_playground::pods::GPU;
 use fake_nvml::CardState;
