@@ -72,5 +72,6 @@ pub fn writes(files: &Files) -> anyhow::Result<Writes> {
 /// Those of `after` that aren't in `before`.
 pub fn since(before: &Writes, after: Writes) -> Writes {
     let earlier = |what: &(String, u16)| before.get(what).copied().unwrap_or_default();
-    after.into_iter().map(|(what, count)| (what.clone(), count - earlier(&what))).collect()
+    let new = after.into_iter().map(|(what, count)| (what.clone(), count.saturating_sub(earlier(&what))));
+    new.filter(|(_, count)| *count > 0).collect()
 }
