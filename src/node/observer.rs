@@ -15,6 +15,9 @@ use crate::logging::Once;
 /// The kubelet caches our token and its access reviews for some minutes (`authenticationTokenWebhookCacheTTL`); the
 /// question is repeated so that no Allocate pays for a fresh review.
 const KEEP_WARM: Duration = Duration::from_secs(60);
+/// A runtime makes directories of mount sources that are missing, also for a container whose pod has just ended: nobody's
+/// directories are looked for this often.
+const SWEEP: Duration = Duration::from_secs(60);
 /// Between tries at start, while the kubelet isn't up.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -76,10 +79,14 @@ async fn try_recover(parts: &PluginParts) -> Result<(), Unrecovered> {
 
 /// Looks for ended pods every `interval`, and now and then for nothing, to keep the connection warm.
 pub async fn watch(parts: PluginParts, interval: Duration, stop: CancellationToken) {
-    let mut last = Instant::now();
+    let (mut last, mut swept) = (Instant::now(), Instant::now());
     let mut said = Once::default();
     loop {
         tokio::select! { () = tokio::time::sleep(interval) => {}, () = stop.cancelled() => return }
+        if swept.elapsed() >= SWEEP {
+            swept = Instant::now();
+            lock(&parts.allocator).remove_stale_directories();
+        }
         let idle = lock(&parts.allocator).ledger().book().pods().next().is_none();
         if idle && last.elapsed() < KEEP_WARM {
             continue;
