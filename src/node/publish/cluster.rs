@@ -169,7 +169,11 @@ impl Cluster {
     pub(super) async fn write_gpu_node(&self, status: &GpuNodeStatus) -> kube::Result<()> {
         let body = json!({ "apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode", "status": status });
         let params = PatchParams::apply(MANAGER).force();
-        self.gpu_nodes.patch_status(&self.name, &params, &Patch::Apply(body)).await.map(drop)
+        match self.gpu_nodes.patch_status(&self.name, &params, &Patch::Apply(body)).await {
+            // Deleted a moment ago: the watch will say so, and then it is made again.
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            written => written.map(drop),
+        }
     }
 
     /// A pod that is gone, or has given its name to another, needs no annotation.
