@@ -65,8 +65,19 @@ pub struct Allocator {
     over: Vec<Nonce>,
     /// Live pods that name amounts of cards but no cards.
     unasked: Vec<PodRef>,
-    /// The kubelet's records of devices from before our first answer, until its pods are known to compare them with.
-    records: Option<Vec<Assigned>>,
+    comparison: Comparison,
+}
+
+/// How far the books have been compared with what the kubelet knew before our first answer.
+#[derive(Debug, Default)]
+enum Comparison {
+    /// Its records of devices haven't been read.
+    #[default]
+    Due,
+    /// They wait until its pods are known to compare them with.
+    Kept(Vec<Assigned>),
+    /// What the journal had lost is restored.
+    Done,
 }
 
 /// Free devices among which the kubelet lets us choose.
@@ -87,7 +98,8 @@ impl Allocator {
     pub fn new(settings: AllocationSettings, ledger: Ledger, delivery: Delivery) -> Self {
         let (inventory, session) = (Arc::new(Inventory::default()), Session::default());
         let (delivery, over, unasked) = (Arc::new(delivery), Vec::new(), Vec::new());
-        Self { settings, ledger, inventory, delivery, session, admission: None, over, unasked, records: None }
+        let comparison = Comparison::default();
+        Self { settings, ledger, inventory, delivery, session, admission: None, over, unasked, comparison }
     }
 
     /// The books.
@@ -128,7 +140,7 @@ impl Allocator {
 
     /// Keeps the kubelet's records of devices for the next [`Self::reconcile`]: nothing was answered since they were read.
     pub fn keep_records(&mut self, records: Vec<Assigned>) {
-        self.records = Some(records);
+        self.comparison = Comparison::Kept(records);
     }
 
     /// Pods in the books, by UID, that the kubelet doesn't list.
@@ -151,7 +163,10 @@ impl Allocator {
         lingering: &HashSet<String>,
     ) -> Result<Vec<String>, Refusal> {
         let seen = self.session.seen(list.connection);
-        let assigned = self.records.as_deref();
+        let assigned = match &self.comparison {
+            Comparison::Kept(records) => Some(&records[..]),
+            Comparison::Due | Comparison::Done => None,
+        };
         let heard = Heard { as_of, pods: &list.pods, settled, seen, lingering, assigned };
         let reading = Reading {
             names: &self.settings.names,
@@ -166,15 +181,13 @@ impl Allocator {
         self.session.follow(list);
         let unasked = |pod: &&PodView| !pod.has_ended() && pod.asks_for_amounts_alone(&self.settings.names);
         self.unasked = list.pods.iter().filter(unasked).map(PodView::reference).collect();
-        if reconciled.changes.is_empty() {
-            self.records = None;
-            return Ok(reconciled.notes);
-        }
         let touched: BTreeSet<String> = reconciled.changes.iter().map(|change| change.uid().to_owned()).collect();
         let before = self.nonces(&touched);
         let changes = reconciled.changes.iter().map(Change::to_string).chain(reconciled.notes).collect();
         self.ledger.apply(reconciled.changes)?;
-        self.records = None;
+        if let Comparison::Kept(_) = self.comparison {
+            self.comparison = Comparison::Done;
+        }
         let after = self.nonces(&touched);
         self.over.extend(before.difference(&after));
         Ok(changes)
@@ -191,8 +204,12 @@ impl Allocator {
         mem::take(&mut self.over)
     }
 
-    /// Removes the directories of containers that hold nothing any more, whoever left them.
+    /// Removes the directories of containers that hold nothing any more, whoever left them. Not before the books have
+    /// been compared: what they have lost may run.
     pub fn remove_stale_directories(&self) {
+        if !matches!(self.comparison, Comparison::Done) {
+            return;
+        }
         let live = self.ledger.book().nonces().map(|nonce| nonce.to_string()).collect();
         if let Err(error) = self.delivery.sweep(&live) {
             warn!(%error, "directories of ended containers are left behind");

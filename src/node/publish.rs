@@ -49,7 +49,7 @@ pub struct View {
     /// Revision of the ledger.
     pub revision: u64,
     /// Who holds what.
-    pub book: Book,
+    pub book: Arc<Book>,
     /// The cards.
     pub inventory: Arc<Inventory>,
     /// Pods with amounts that asked for no card, as the kubelet last listed them.
@@ -99,7 +99,7 @@ pub struct Publisher {
     announced: watch::Sender<bool>,
     cluster: Cluster,
     /// The last round's.
-    last: Option<View>,
+    last: View,
     /// Events that haven't been written yet.
     pending: VecDeque<Happening>,
     /// By pod UID.
@@ -150,7 +150,7 @@ impl Publisher {
             desired,
             draining,
             announced,
-            last: None,
+            last: View::default(),
             pending: VecDeque::new(),
             annotated: HashMap::new(),
             generation: 0,
@@ -193,7 +193,7 @@ impl Publisher {
             }
             return;
         };
-        if self.last.as_ref().is_some_and(|last| has_released(&last.book, &view.book)) {
+        if has_released(&self.last.book, &view.book) {
             // Books that were lost begin anew, far below what an earlier daemon wrote.
             let beyond = self.generation.max(node.generation()).saturating_add(1);
             self.generation = view.revision.max(beyond);
@@ -205,8 +205,8 @@ impl Publisher {
         }
         self.write_gpu_node(&view, node, gpu_node).await;
         self.annotate(&view).await;
-        let last = self.last.replace(view.clone()).unwrap_or_default();
-        self.pending.extend(events::between(&last, &view));
+        self.pending.extend(events::between(&self.last, &view));
+        self.last = view;
         self.tell(node).await;
     }
 
@@ -233,7 +233,9 @@ impl Publisher {
         // Before all cards are known, any may be among those to come.
         let is_whole = inventory.problem.is_none();
         let unknown_cards = if is_whole { self.desired.borrow().unknown_cards(&inventory) } else { Vec::new() };
-        let (revision, book) = (ledger.revision(), ledger.book().clone());
+        let revision = ledger.revision();
+        let unchanged = revision == self.last.revision;
+        let book = if unchanged { Arc::clone(&self.last.book) } else { Arc::new(ledger.book().clone()) };
         View { revision, book, inventory, unasked, registered, rival, unknown_cards, draining }
     }
 

@@ -275,6 +275,24 @@ fn an_ended_holding_is_handed_over_once() {
 }
 
 #[test]
+fn nobodys_directories_stay_until_the_books_were_compared() {
+    let mut node = Node::new(1, PolicyName::Binpack);
+    node.pods.push(part("a", "100"));
+    node.serve(1).expect("fits");
+    let limits = node.limits("a", "c0");
+    node.lose_journal();
+    node.allocator.remove_stale_directories();
+    assert!(limits.exists(), "the container may run");
+    node.allocator.keep_records(Vec::new());
+    node.allocator.remove_stale_directories();
+    assert!(limits.exists(), "the records are there, the pods aren't");
+    node.pods.clear();
+    node.look();
+    node.allocator.remove_stale_directories();
+    assert!(!limits.exists());
+}
+
+#[test]
 fn a_journal_that_cannot_be_written_leaves_nothing_booked() {
     let mut node = Node::new(1, PolicyName::Binpack);
     node.pods.push(part("a", "100"));

@@ -65,7 +65,7 @@ fn held(claims: &[(usize, Claim, Totals)]) -> Book {
 }
 
 fn view(inventory: Inventory, book: Book) -> View {
-    View { revision: 7, book, inventory: Arc::new(inventory), registered: true, ..View::default() }
+    View { revision: 7, book: Arc::new(book), inventory: Arc::new(inventory), registered: true, ..View::default() }
 }
 
 fn claim(memory: MemoryAmount, cores: u32) -> Claim {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use divvy_proto::deviceplugin as api;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::delivery::DeliveredCard;
 use crate::desired::Desired;
@@ -13,6 +13,7 @@ use crate::inventory::Inventory;
 use crate::kubelet::advertise;
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Registrar;
+use crate::logging::Once;
 use crate::observer;
 
 /// Hands every change of the inventory, and of what the cluster wants of it, to whoever decides and to whoever advertises.
@@ -23,13 +24,14 @@ pub(super) async fn follow(
     stop: CancellationToken,
 ) {
     let delivery = Arc::clone(lock(&advertiser.allocator).delivery());
-    let mut known = None;
+    let (mut known, mut said) = (None, Once::default());
     loop {
         let seen = desired.borrow_and_update().cordon(&inventory.borrow_and_update());
         lock(&advertiser.allocator).set_inventory(Arc::clone(&seen));
         // Looks for the driver's files: too much to do with the allocator locked.
-        if let Err(error) = delivery.publish_cards(&delivered(&seen)) {
-            warn!("{error}");
+        match delivery.publish_cards(&delivered(&seen)) {
+            Ok(()) => said.over(),
+            Err(error) => said.warn(error.to_string()),
         }
         let strategies = delivery.strategies();
         if known.as_ref() != Some(&strategies) {

@@ -145,6 +145,14 @@ impl Node {
         self.forget();
     }
 
+    /// A daemon that finds no journal; the directories are still there.
+    pub(super) fn lose_journal(&mut self) {
+        let root = self.directory.path();
+        let (ledger, _) = Ledger::open(&root.join("another-state")).expect("an empty ledger");
+        self.allocator = Allocator::new(settings(PolicyName::Binpack), ledger, delivery(root));
+        self.show_cards();
+    }
+
     fn forget(&mut self) {
         self.free = self.cards.iter().flat_map(|card| (0..SLOTS).map(|number| card.id.slot(number))).collect();
     }
