@@ -14,6 +14,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -30,9 +31,9 @@ use crate::logging::Once;
 /// Who writes, in `managedFields` and events.
 const MANAGER: &str = "divvy-node";
 /// Longest wait for a write.
-const DEADLINE: Duration = Duration::from_secs(10);
-/// Pauses after failed writes: the first, and the longest.
-const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Pauses after failures: the first, and the longest. An API server that is back finds all told within 10 s (I2).
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 
 /// An object as the API server last showed it.
 #[derive(Clone, Debug)]
@@ -68,9 +69,15 @@ pub(super) struct Attempts(HashMap<&'static str, Attempt>);
 /// Attempts at one thing: after a failure the next one waits, and the same problem is said once.
 #[derive(Default)]
 pub(super) struct Attempt {
-    failures: u32,
+    pauses: Pauses,
     not_before: Option<Instant>,
     said: Once,
+}
+
+/// Pauses that grow from failure to failure.
+#[derive(Default)]
+struct Pauses {
+    failures: u32,
 }
 
 /// Follows one object until `stop`.
@@ -80,7 +87,7 @@ where
     K::DynamicType: Default,
 {
     let (sender, receiver) = tokio::sync::watch::channel(Seen::Unknown);
-    let objects = watch_object(api, name).default_backoff();
+    let objects = watch_object(api, name).backoff(Pauses::default());
     let kind = K::kind(&K::DynamicType::default()).into_owned();
     let (stop, mut said) = (stop.clone(), Once::default());
     tokio::spawn(async move {
@@ -236,10 +243,15 @@ impl Attempts {
             return false;
         }
         match within_deadline(write).await {
-            Ok(()) => attempt.succeeded(),
-            Err(error) => attempt.failed(what, &error),
+            Ok(()) => {
+                attempt.succeeded();
+                true
+            }
+            Err(error) => {
+                attempt.failed(what, &error);
+                false
+            }
         }
-        attempt.failures == 0
     }
 }
 
@@ -256,15 +268,32 @@ impl Attempt {
     }
 
     pub(super) fn failed(&mut self, what: &str, error: &kube::Error) {
-        let [first, longest] = PAUSES;
-        self.not_before = Some(Instant::now() + (first * 2u32.saturating_pow(self.failures)).min(longest));
-        self.failures = self.failures.saturating_add(1);
+        self.not_before = self.pauses.next().map(|pause| Instant::now() + pause);
         self.problem(what, &causes(error));
     }
 
     /// A reason not to try, or not to try again.
     pub(super) fn problem(&mut self, what: &str, problem: &str) {
         self.said.warn(format!("{what}: not published for now: {problem}"));
+    }
+}
+
+// === impl Pauses ===
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let [first, longest] = PAUSES;
+        let pause = (first * 2u32.saturating_pow(self.failures)).min(longest);
+        self.failures = self.failures.saturating_add(1);
+        Some(pause)
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.failures = 0;
     }
 }
 
