@@ -23,6 +23,17 @@ pub struct SlotId {
     pub number: u32,
 }
 
+/// What a MIG instance is of its card, as the driver names it: `[<c>c.]<g>g.<m>gb[+<attribute>]`, such as `1g.10gb`,
+/// `1g.10gb+me` or, where one GPU instance is cut further, `1c.3g.40gb`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+pub struct MigProfile(#[schemars(with = "String")] Arc<str>);
+
+/// A text that is no MIG profile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not a MIG profile: expected a form like \"1g.10gb\", \"1g.10gb+me\" or \"1c.3g.40gb\"")]
+pub struct BadMigProfile(String);
+
 /// A text that names no card or no slot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CardIdError {
@@ -116,6 +127,73 @@ impl fmt::Display for SlotId {
     }
 }
 
+// === impl MigProfile ===
+
+impl MigProfile {
+    /// As the driver writes it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// As it stands in a resource's name, which has no `+`: `1g.10gb.me`. [`FromStr`] reads this form too.
+    pub fn resource_text(&self) -> String {
+        self.0.replace('+', ".")
+    }
+}
+
+impl FromStr for MigProfile {
+    type Err = BadMigProfile;
+
+    /// Takes the driver's form and that of a resource's name. Some attributes say what is missing: `1g.24gb-me`.
+    fn from_str(text: &str) -> Result<Self, BadMigProfile> {
+        // With "mig-" in front it must still be the name of a resource, of 63 characters at most.
+        const LONGEST: usize = 59;
+        let refused = || BadMigProfile(text.to_owned());
+        let unit = text.find("gb").filter(|_| text.len() <= LONGEST).ok_or_else(refused)?;
+        let (slices, attribute) = text.split_at(unit + "gb".len());
+        let shaped = match slices.split('.').collect::<Vec<_>>()[..] {
+            [gpu, memory] => is_amount(gpu, "g") && is_amount(memory, "gb"),
+            [compute, gpu, memory] => is_amount(compute, "c") && is_amount(gpu, "g") && is_amount(memory, "gb"),
+            _ => false,
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric();
+        let named =
+            |name: &str| name.starts_with(plain) && name.ends_with(plain) && name.chars().all(|c| plain(c) || c == '.');
+        let canonical = match attribute.strip_prefix(['+', '.']) {
+            Some(name) if named(name) => format!("{slices}+{name}"),
+            None if attribute.is_empty() || attribute.strip_prefix('-').is_some_and(named) => text.to_owned(),
+            _ => return Err(refused()),
+        };
+        if shaped { Ok(Self(canonical.into())) } else { Err(refused()) }
+    }
+}
+
+/// A number in the only way to write it, and its unit.
+fn is_amount(text: &str, unit: &str) -> bool {
+    let digits = text.strip_suffix(unit).unwrap_or_default();
+    !digits.is_empty() && !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+impl TryFrom<String> for MigProfile {
+    type Error = BadMigProfile;
+
+    fn try_from(text: String) -> Result<Self, BadMigProfile> {
+        text.parse()
+    }
+}
+
+impl From<MigProfile> for String {
+    fn from(profile: MigProfile) -> Self {
+        profile.0.as_ref().to_owned()
+    }
+}
+
+impl fmt::Display for MigProfile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +213,34 @@ mod tests {
         }
         for text in ["GPU-a", "GPU-a::", "GPU-a::-1", "GPU-a::+1", "GPU-a::01", "GPU-a::1::2", "::1"] {
             assert!(text.parse::<SlotId>().is_err(), "{text:?} is no slot");
+        }
+    }
+
+    #[test]
+    fn a_profile_is_one_in_either_form() {
+        for (driver, resource) in [
+            ("1g.5gb", "1g.5gb"),
+            ("7g.80gb", "7g.80gb"),
+            ("1c.3g.40gb", "1c.3g.40gb"),
+            ("1g.10gb+me", "1g.10gb.me"),
+            ("1g.24gb+me.all", "1g.24gb.me.all"),
+            ("1g.24gb-me", "1g.24gb-me"),
+        ] {
+            let profile: MigProfile = driver.parse().expect("valid");
+            assert_eq!((profile.as_str(), profile.resource_text().as_str()), (driver, resource));
+            assert_eq!(resource.parse(), Ok(profile));
+        }
+    }
+
+    #[test]
+    fn what_is_no_profile_is_refused() {
+        let long = format!("1g.10gb+{}", "a".repeat(60));
+        for text in
+            ["", "gb", "1g", "10gb", "1g.gb", "g.10gb", "01g.10gb", "+1g.10gb", "1g.10GB", "1c.1c.1g.10gb", "1g.10gb+"]
+                .into_iter()
+                .chain(["1g.10gbme", "1g.10gb+-me", "1g.10gb+me,gfx", "1g.10gb+me/", "MIG 1g.10gb", "1g.10gb ", &long])
+        {
+            assert!(text.parse::<MigProfile>().is_err(), "{text:?} is no profile");
         }
     }
 }

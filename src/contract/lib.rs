@@ -14,7 +14,7 @@ pub mod pod;
 pub mod quantity;
 pub mod share;
 
-pub use card::{CardId, SlotId};
+pub use card::{CardId, MigProfile, SlotId};
 pub use claim::{Claim, MemoryAmount, Totals};
 pub use names::{ResourceName, ResourceNames};
 pub use pod::{ContainerClaim, ContainerKind, ContainerSpec};

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::card::MigProfile;
+
 /// Prefix of every annotation that Divvy reads or writes.
 pub const PREFIX: &str = "divvy.dev/";
 
@@ -87,6 +89,15 @@ impl Default for ResourceNames {
     }
 }
 
+impl ResourceNames {
+    /// The resource that counts MIG instances of one profile, in the domain of [`count`](Self::count):
+    /// `nvidia.com/mig-1g.10gb`, the name that NVIDIA's plugin uses.
+    pub fn of_profile(&self, profile: &MigProfile) -> ResourceName {
+        let domain = self.count.0.split_once('/').map_or("", |(domain, _)| domain);
+        ResourceName(format!("{domain}/mig-{}", profile.resource_text()))
+    }
+}
+
 // === impl ResourceName ===
 
 impl ResourceName {
@@ -138,6 +149,16 @@ impl fmt::Display for ResourceName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_profile_has_a_resource_in_the_domain_of_the_cards() {
+        let names = ResourceNames { count: "example.com/card".parse().expect("valid"), ..ResourceNames::default() };
+        let name = names.of_profile(&"1g.10gb+me".parse().expect("valid"));
+        assert_eq!(name.as_str(), "example.com/mig-1g.10gb.me");
+        let longest = format!("1g.10gb+{}", "a".repeat(51)).parse().expect("the longest profile");
+        let name = names.of_profile(&longest);
+        assert_eq!(name.as_str().parse().as_ref(), Ok(&name), "it is a name that the API server takes");
+    }
 
     #[test]
     fn resource_names_follow_the_api_server() {
