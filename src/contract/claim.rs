@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::annotation::Request;
+use crate::card::MigProfile;
 use crate::names::{ResourceName, ResourceNames};
 use crate::pod::{ContainerClaim, ContainerSpec, PodSum};
 use crate::quantity::{Cores, Memory, QuantityError, parse_count, parse_memory, parse_memory_total};
@@ -73,6 +74,14 @@ pub enum ClaimError {
         /// Name of the other resource.
         other: ResourceName,
     },
+    /// Cards of two kinds at once.
+    #[error("{field}: excludes {other} in the same container: set one of them, or use a container for each")]
+    TwoKinds {
+        /// Path of the second limit.
+        field: String,
+        /// Name of the first.
+        other: ResourceName,
+    },
     /// `divvy.dev/request` doesn't describe the limits it came with.
     #[error(
         "{field}: {value} disagrees with annotation divvy.dev/request, which claims {claimed}: remove the annotation"
@@ -110,9 +119,21 @@ pub fn pod_claims(
         .iter()
         .map(|container| {
             let (name, kind, claim) = (container.name.clone(), container.kind, claim_of(container)?);
-            Ok(ContainerClaim { name, kind, claim, counted: counted(names, container) })
+            let (profile, counted) = (profile(names, container), counted(names, container));
+            Ok(ContainerClaim { name, kind, profile, claim, counted })
         })
         .collect()
+}
+
+/// The MIG profile whose instances a container asks for; `None`: cards of the plain count.
+pub fn profile(names: &ResourceNames, container: &ContainerSpec) -> Option<MigProfile> {
+    Limits { container, total: true }.cards(names).ok().flatten()?.profile
+}
+
+/// The resource that counts a container's cards, and how many it asks for: for these the kubelet calls the daemon.
+pub fn devices(names: &ResourceNames, container: &ContainerSpec) -> Option<(ResourceName, u64)> {
+    let cards = Limits { container, total: true }.cards(names).ok().flatten()?;
+    (cards.count > 0).then_some((cards.name, cards.count))
 }
 
 /// What scheduler and kubelet count for a container, whether or not its limits are a claim; what isn't a quantity counts
@@ -121,7 +142,7 @@ pub fn counted(names: &ResourceNames, container: &ContainerSpec) -> Totals {
     let limits = Limits { container, total: true };
     let count = |name| limits.count(name).ok().flatten().unwrap_or(0);
     Totals {
-        count: count(&names.count),
+        count: limits.cards(names).ok().flatten().map_or(0, |cards| cards.count),
         memory: limits.memory(&names.memory).ok().flatten().unwrap_or(0),
         percent: count(&names.memory_percentage),
         cores: count(&names.cores),
@@ -137,7 +158,8 @@ pub fn normalise(
     container: &ContainerSpec,
 ) -> Result<Option<Claim>, ClaimError> {
     let limits = Limits { container, total: false };
-    let count = limits.count(&names.count)?;
+    let kind = limits.cards(names)?;
+    let count = kind.as_ref().map(|cards| cards.count);
     let memory = limits.memory(&names.memory)?;
     let percent = limits.count(&names.memory_percentage)?;
     let cores = limits.count(&names.cores)?;
@@ -145,7 +167,7 @@ pub fn normalise(
     if amounts.iter().all(|amount| amount.is_none_or(|value| value == 0)) {
         return Ok(None);
     }
-    limits.check(&names.count, count, MOST_CARDS, "1 to 1024 cards")?;
+    limits.check(kind.as_ref().map_or(&names.count, |cards| &cards.name), count, MOST_CARDS, "1 to 1024 cards")?;
     limits.check(&names.memory, memory, MOST_MEMORY, "1 MiB and more, in MiB or with a binary suffix such as 8Gi")?;
     limits.check(&names.memory_percentage, percent, 100, "1 to 100 percent of each card")?;
     limits.check(&names.cores, cores, 100, "1 to 100 percent of each card")?;
@@ -171,16 +193,17 @@ pub fn normalise(
 fn agreed(names: &ResourceNames, request: &Request, container: &ContainerSpec) -> Result<Option<Claim>, ClaimError> {
     let claim = request.containers.get(&container.name).copied();
     let limits = Limits { container, total: true };
+    let cards = limits.cards(names)?;
     let expected = claim.map(|claim| claim.totals()).unwrap_or_default();
     let found = Totals {
-        count: limits.count(&names.count)?.unwrap_or(0),
+        count: cards.as_ref().map_or(0, |cards| cards.count),
         memory: limits.memory(&names.memory)?.unwrap_or(0),
         percent: limits.count(&names.memory_percentage)?.unwrap_or(0),
         cores: limits.count(&names.cores)?.unwrap_or(0),
     };
     let whole = claim.is_some_and(|claim| claim == Claim::whole(claim.cards));
     let pairs = [
-        (&names.count, found.count, expected.count, false),
+        (cards.as_ref().map_or(&names.count, |cards| &cards.name), found.count, expected.count, false),
         (&names.memory, found.memory, expected.memory, false),
         // Whole cards get no extra resource, but may have come with their amounts spelled out.
         (&names.memory_percentage, found.percent, expected.percent, whole),
@@ -216,6 +239,13 @@ struct Limits<'a> {
     total: bool,
 }
 
+/// The limit that counts a container's cards.
+struct CardLimit {
+    name: ResourceName,
+    profile: Option<MigProfile>,
+    count: u64,
+}
+
 // === impl Limits ===
 
 impl<'a> Limits<'a> {
@@ -239,6 +269,24 @@ impl<'a> Limits<'a> {
 
     fn count(&self, name: &ResourceName) -> Result<Option<u64>, ClaimError> {
         self.read(name, parse_count)
+    }
+
+    /// The plain count, or that of a MIG profile; only one of them may count any.
+    fn cards(&self, names: &ResourceNames) -> Result<Option<CardLimit>, ClaimError> {
+        let profiles = self.container.limits.keys().filter_map(|name| names.profile(name));
+        let mut found: Option<CardLimit> = None;
+        for profile in [None].into_iter().chain(profiles.map(Some)) {
+            let name = profile.as_ref().map_or_else(|| names.count.clone(), |profile| names.of_profile(profile));
+            let Some(count) = self.count(&name)? else { continue };
+            match &found {
+                Some(first) if first.count > 0 && count > 0 => {
+                    return Err(ClaimError::TwoKinds { field: self.field(&name), other: first.name.clone() });
+                }
+                Some(_) if count == 0 => {}
+                _ => found = Some(CardLimit { name, profile, count }),
+            }
+        }
+        Ok(found)
     }
 
     /// In MiB.

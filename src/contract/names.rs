@@ -96,6 +96,12 @@ impl ResourceNames {
         let domain = self.count.0.split_once('/').map_or("", |(domain, _)| domain);
         ResourceName(format!("{domain}/mig-{}", profile.resource_text()))
     }
+
+    /// The profile whose instances this resource counts, if it is one of those.
+    pub fn profile(&self, resource: &str) -> Option<MigProfile> {
+        let profile = resource.split_once("/mig-")?.1.parse().ok()?;
+        (self.of_profile(&profile).as_str() == resource).then_some(profile)
+    }
 }
 
 // === impl ResourceName ===
@@ -155,6 +161,10 @@ mod tests {
         let names = ResourceNames { count: "example.com/card".parse().expect("valid"), ..ResourceNames::default() };
         let name = names.of_profile(&"1g.10gb+me".parse().expect("valid"));
         assert_eq!(name.as_str(), "example.com/mig-1g.10gb.me");
+        assert_eq!(names.profile(name.as_str()), "1g.10gb+me".parse().ok());
+        for other in ["example.com/card", "example.com/mig-", "example.com/mig-1g", "nvidia.com/mig-1g.10gb"] {
+            assert_eq!(names.profile(other), None, "{other}");
+        }
         let longest = format!("1g.10gb+{}", "a".repeat(51)).parse().expect("the longest profile");
         let name = names.of_profile(&longest);
         assert_eq!(name.as_str().parse().as_ref(), Ok(&name), "it is a name that the API server takes");

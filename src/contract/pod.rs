@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::card::MigProfile;
 use crate::claim::{Claim, Totals};
 
 /// What a container is to its pod.
@@ -38,6 +39,9 @@ pub struct ContainerClaim {
     pub name: String,
     /// What it is to its pod.
     pub kind: ContainerKind,
+    /// The MIG profile whose instances it asks for; `None`: cards of the plain count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<MigProfile>,
     /// Its claim; containers without one take part in the order but hold nothing.
     pub claim: Option<Claim>,
     /// What scheduler and kubelet count for it, whatever it claims beyond that: its limits.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::fmt;
 
-use divvy_contract::{CardId, Cores, Memory};
+use divvy_contract::{CardId, Cores, Memory, MigProfile};
 
 /// A card of a node, with what other pods hold of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub struct Card {
     pub id: CardId,
     /// Product name as NVML gives it.
     pub model: String,
+    /// The MIG profile that it is asked for by; `None`: one of the plain count.
+    pub profile: Option<MigProfile>,
     /// Physical memory, which percentages are of.
     pub memory: Memory,
     /// What may be promised: memory × the configured scale.
@@ -50,6 +52,9 @@ pub enum Reason {
     /// `divvy.dev/card-model` or `avoid-card-model`.
     #[error("model {0} not allowed by the pod")]
     Model(String),
+    /// Of another kind than the container asks for: another MIG profile, or no instance at all.
+    #[error("of another kind")]
+    Kind,
     /// `divvy.dev/card-uuid` or `avoid-card-uuid`.
     #[error("card not allowed by the pod")]
     Uuid,

@@ -16,8 +16,8 @@ pub(crate) struct Case<'a> {
     pub(crate) cards: &'a [Card],
     pub(crate) pod: PodRequest<'a>,
     pub(crate) steps: Vec<Step>,
-    /// Cards whose slots settled init containers have left in the pool.
-    lent: BTreeSet<usize>,
+    /// For each pool the cards whose slots settled init containers have left in it.
+    lent: Vec<BTreeSet<usize>>,
     /// By card.
     sites: Vec<Site>,
 }
@@ -37,9 +37,9 @@ impl<'a> Case<'a> {
     pub(crate) fn new(cards: &'a [Card], pod: &PodRequest<'a>) -> Self {
         let mut sites: Vec<Site> =
             cards.iter().map(|card| Site { barred: barred(card, pod.preferences), ..Site::default() }).collect();
-        for (kind, claim, held) in reuse::settled(pod) {
+        for (container, claim, held) in reuse::settled(pod) {
             for card in held.into_iter().filter(|card| *card < cards.len()) {
-                sites[card].settled.settle(&cards[card], kind, claim.share_on(cards[card].memory));
+                sites[card].settled.settle(&cards[card], container.kind, claim.share_on(cards[card].memory));
             }
         }
         let Admission { steps, lent } = Admission::new(pod);
@@ -58,6 +58,7 @@ impl<'a> Case<'a> {
             let slot = match step {
                 _ if chosen_by.contains(&index) => Slot::New,
                 Step { drawn: 0, .. } => continue,
+                _ if !self.is_of_kind(card, index) => continue,
                 _ if !load.is_pooled() => continue,
                 Step { drains: true, .. } => Slot::Drained,
                 Step { .. } => Slot::Drawn,
@@ -73,14 +74,22 @@ impl<'a> Case<'a> {
         self.sites[card].barred.as_ref()
     }
 
+    /// Whether a card is one of those that a step asks for.
+    pub(crate) fn is_of_kind(&self, card: usize, step: usize) -> bool {
+        self.cards[card].profile == self.pod.containers[self.steps[step].container].profile
+    }
+
     /// Whether a card can take a step's claim by itself.
     pub(crate) fn takes(&self, card: usize, step: usize) -> bool {
-        self.barred(card).is_none() && alone(&self.cards[card], &self.steps[step].claim).is_ok()
+        self.barred(card).is_none()
+            && self.is_of_kind(card, step)
+            && alone(&self.cards[card], &self.steps[step].claim).is_ok()
     }
 
     /// Why it can't.
     pub(crate) fn refusal(&self, card: usize, step: usize) -> Option<Reason> {
-        self.barred(card).cloned().or_else(|| alone(&self.cards[card], &self.steps[step].claim).err())
+        let other_kind = (!self.is_of_kind(card, step)).then_some(Reason::Kind);
+        self.barred(card).cloned().or(other_kind).or_else(|| alone(&self.cards[card], &self.steps[step].claim).err())
     }
 
     /// Cards that the kubelet may draw from at a step, given which steps chose each card.
@@ -88,15 +97,16 @@ impl<'a> Case<'a> {
         if self.steps[step].drawn == 0 {
             return Vec::new();
         }
-        let beyond = self.lent.iter().copied().filter(|card| *card >= chosen_by.len());
+        let beyond = self.lent[self.steps[step].pool].iter().copied().filter(|card| *card >= chosen_by.len());
         let pooled = |card: &usize| self.may_pool(step, *card, chosen_by.get(*card).map_or(&[], Vec::as_slice));
         (0..chosen_by.len()).chain(beyond).filter(pooled).collect()
     }
 
     fn may_pool(&self, step: usize, card: usize, chosen_by: &[usize]) -> bool {
-        let Step { pooled_from, pooled_settled, .. } = self.steps[step];
-        let lends = |by: &usize| (pooled_from..step).contains(by) && self.steps[*by].kind == ContainerKind::Init;
-        (pooled_settled && self.lent.contains(&card)) || chosen_by.iter().any(lends)
+        let Step { pool, pooled_from, pooled_settled, .. } = self.steps[step];
+        let is_fed = |by: &usize| self.steps[*by].pool == pool && self.steps[*by].kind == ContainerKind::Init;
+        let lends = |by: &usize| (pooled_from..step).contains(by) && is_fed(by);
+        (pooled_settled && self.lent[pool].contains(&card)) || chosen_by.iter().any(lends)
     }
 
     /// Cards on which something of the pod may be put.
@@ -107,8 +117,10 @@ impl<'a> Case<'a> {
     /// The first card that is the same to this pod; never another one for a card that it holds already.
     pub(crate) fn first_alike(&self, card: usize) -> usize {
         let facts = |card: usize| {
-            let Card { memory, memory_capacity, cores_capacity, numa, free_slots, held, .. } = &self.cards[card];
-            (memory, memory_capacity, cores_capacity, numa, free_slots, held, self.sites[card].barred.is_none())
+            let Card { profile, memory, memory_capacity, cores_capacity, numa, free_slots, held, .. } =
+                &self.cards[card];
+            let is_open = self.sites[card].barred.is_none();
+            (profile, memory, memory_capacity, cores_capacity, numa, free_slots, held, is_open)
         };
         let fresh = |card: usize| self.sites[card].settled.is_fresh();
         let alike = |other: &usize| fresh(*other) && fresh(card) && facts(*other) == facts(card);
@@ -142,8 +154,9 @@ impl<'a> Case<'a> {
         cards.is_empty() || (first.is_some() && cards.iter().all(|card| self.numa(*card) == first))
     }
 
-    /// Cards that come from settled init containers' slots at most; the rest of a claim's are chosen by open steps.
-    pub(crate) fn lent(&self) -> usize {
-        self.lent.len()
+    /// Cards that come to a step from settled init containers' slots at most; the rest of its claim's are chosen by
+    /// open steps.
+    pub(crate) fn lent(&self, step: usize) -> usize {
+        self.lent[self.steps[step].pool].len()
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! The kubelet keeps the slots of finished init containers for the pod and feeds every later container from them first:
 //! at random if there are more than it wants, and then without asking; all of them, and the rest as proposed, if there
-//! are fewer. Slots that a sidecar or an app container got are not lent on. How many slots are in this pool is certain
-//! at each step; which of them are left isn't. (`devicesToReuse` in `pkg/kubelet/cm/devicemanager/manager.go`.)
+//! are fewer. Slots that a sidecar or an app container got are not lent on. Each resource has a pool of its own. How many
+//! slots are in a pool is certain at each step; which of them are left isn't. (`devicesToReuse` in `pkg/kubelet/cm/devicemanager/manager.go`.)
 
 use std::collections::BTreeSet;
 
 use divvy_contract::pod::ContainerKind;
-use divvy_contract::{Claim, ContainerClaim};
+use divvy_contract::{Claim, ContainerClaim, MigProfile};
 
 use crate::plan::PodRequest;
 
@@ -17,8 +17,17 @@ use crate::plan::PodRequest;
 pub(crate) struct Admission {
     /// Containers with a claim that aren't settled, in order.
     pub(crate) steps: Vec<Step>,
-    /// Cards whose slots settled init containers have left in the pool.
-    pub(crate) lent: BTreeSet<usize>,
+    /// For each pool the cards whose slots settled init containers have left in it.
+    pub(crate) lent: Vec<BTreeSet<usize>>,
+}
+
+/// Slots of one resource that finished init containers have left.
+struct Pool<'a> {
+    profile: Option<&'a MigProfile>,
+    lent: BTreeSet<usize>,
+    size: usize,
+    pooled_from: usize,
+    pooled_settled: bool,
 }
 
 /// How the kubelet will serve one container.
@@ -28,6 +37,8 @@ pub(crate) struct Step {
     pub(crate) container: usize,
     pub(crate) kind: ContainerKind,
     pub(crate) claim: Claim,
+    /// Which pool it is fed from.
+    pub(crate) pool: usize,
     /// Cards that we choose.
     pub(crate) chosen: usize,
     /// Cards that come from the pool.
@@ -44,58 +55,70 @@ pub(crate) struct Step {
 
 impl Admission {
     pub(crate) fn new(pod: &PodRequest<'_>) -> Self {
-        let lent = lent(pod);
-        let mut pool = lent.len();
-        let (mut pooled_from, mut pooled_settled) = (0, true);
+        let mut pools = pools(pod);
         let mut steps = Vec::new();
-        for (container, ContainerClaim { kind, claim, .. }) in pod.containers.iter().enumerate().skip(pod.settled.len())
+        for (container, ContainerClaim { kind, profile, claim, .. }) in
+            pod.containers.iter().enumerate().skip(pod.settled.len())
         {
             let Some(claim) = claim.filter(|claim| claim.cards > 0) else { continue };
             let wanted = claim.cards as usize;
-            let drawn = wanted.min(pool);
-            let drains = drawn == pool;
+            let at = pool_of(&mut pools, profile.as_ref());
+            let pool = &mut pools[at];
+            let drawn = wanted.min(pool.size);
+            let drains = drawn == pool.size;
             steps.push(Step {
                 container,
                 kind: *kind,
                 claim,
+                pool: at,
                 chosen: wanted - drawn,
                 drawn,
                 drains,
-                pooled_from,
-                pooled_settled,
+                pooled_from: pool.pooled_from,
+                pooled_settled: pool.pooled_settled,
             });
             if *kind == ContainerKind::Init {
-                pool = pool.max(wanted);
+                pool.size = pool.size.max(wanted);
             } else {
-                pool -= drawn;
+                pool.size -= drawn;
                 if drains {
-                    (pooled_from, pooled_settled) = (steps.len(), false);
+                    (pool.pooled_from, pool.pooled_settled) = (steps.len(), false);
                 }
             }
         }
-        Self { steps, lent }
+        Self { steps, lent: pools.into_iter().map(|pool| pool.lent).collect() }
     }
 }
 
-/// Claims and cards of the settled containers.
+/// The settled containers with a claim, and their cards.
 pub(crate) fn settled<'a>(
     pod: &PodRequest<'a>,
-) -> impl Iterator<Item = (ContainerKind, Claim, BTreeSet<usize>)> + use<'a> {
+) -> impl Iterator<Item = (&'a ContainerClaim, Claim, BTreeSet<usize>)> + use<'a> {
     let containers = pod.containers.iter().zip(pod.settled);
-    containers
-        .filter_map(|(container, cards)| Some((container.kind, container.claim?, cards.iter().copied().collect())))
+    containers.filter_map(|(container, cards)| Some((container, container.claim?, cards.iter().copied().collect())))
 }
 
-fn lent(pod: &PodRequest<'_>) -> BTreeSet<usize> {
-    let mut lent = BTreeSet::new();
-    for (kind, _, cards) in settled(pod) {
-        if kind == ContainerKind::Init {
+/// As the settled containers have left them.
+fn pools<'a>(pod: &PodRequest<'a>) -> Vec<Pool<'a>> {
+    let mut pools = Vec::new();
+    for (container, _, cards) in settled(pod) {
+        let at = pool_of(&mut pools, container.profile.as_ref());
+        let lent = &mut pools[at].lent;
+        if container.kind == ContainerKind::Init {
             lent.extend(cards);
         } else {
             lent.retain(|card| !cards.contains(card));
         }
+        pools[at].size = pools[at].lent.len();
     }
-    lent
+    pools
+}
+
+fn pool_of<'a>(pools: &mut Vec<Pool<'a>>, profile: Option<&'a MigProfile>) -> usize {
+    pools.iter().position(|pool| pool.profile == profile).unwrap_or_else(|| {
+        pools.push(Pool { profile, lent: BTreeSet::new(), size: 0, pooled_from: 0, pooled_settled: true });
+        pools.len() - 1
+    })
 }
 
 #[cfg(test)]
@@ -123,5 +146,17 @@ mod tests {
         );
         assert_eq!(steps(&[], &[(Sidecar, 2), (App, 1)]), [(2, 0, true), (1, 0, true)], "sidecars don't lend");
         assert_eq!(steps(&[vec![0, 1], vec![1]], &[(Init, 2), (App, 1), (App, 1)]), [(0, 1, true)]);
+    }
+
+    #[test]
+    fn slots_of_one_resource_feed_no_other() {
+        let of = |profile: Option<&str>, kind| ContainerClaim {
+            profile: profile.map(|profile| profile.parse().expect("a profile")),
+            ..container(kind, 1, 1024, 0)
+        };
+        let containers = [of(None, Init), of(Some("1g.10gb"), App), of(None, App)];
+        let admission = Admission::new(&request(&containers, &[], no_wishes()));
+        let steps: Vec<_> = admission.steps.iter().map(|step| (step.chosen, step.drawn)).collect();
+        assert_eq!(steps, [(1, 0), (1, 0), (0, 1)]);
     }
 }

@@ -101,7 +101,7 @@ impl<'a> Search<'a> {
         let mut order: Vec<(bool, usize, usize)> = Vec::new();
         for (index, step) in case.steps.iter().enumerate() {
             let wide = (0..case.cards.len()).filter(|card| case.takes(*card, index)).count();
-            if wide < (step.claim.cards as usize).saturating_sub(case.lent()) {
+            if wide < (step.claim.cards as usize).saturating_sub(case.lent(index)) {
                 return hopeless(index);
             }
             let lender = lenders_first && step.kind == ContainerKind::Init;
@@ -127,7 +127,7 @@ impl<'a> Search<'a> {
             self.outcome.sets[step] = pool;
             self.done_with[at] = if self.best.is_none() { self.known_from_equals(at) } else { Vec::new() };
             let mut open = self.case.open_cards();
-            open.retain(|card| !self.done_with[at].contains(card));
+            open.retain(|card| self.case.is_of_kind(*card, step) && !self.done_with[at].contains(card));
             self.pick(at, self.case.steps[step].chosen, &open, slack);
             self.outcome.sets[step].clear();
         }
@@ -192,8 +192,8 @@ impl<'a> Search<'a> {
     /// the two containers' cards exchanged.
     fn known_from_equals(&self, at: usize) -> Vec<usize> {
         let facts = |step: usize| {
-            let Step { kind, claim, drawn, .. } = self.case.steps[self.order[step]];
-            (kind == ContainerKind::App && drawn == 0).then_some(claim)
+            let Step { kind, claim, pool, drawn, .. } = self.case.steps[self.order[step]];
+            (kind == ContainerKind::App && drawn == 0).then_some((claim, pool))
         };
         let equal = (0..at).rev().find(|before| facts(at).is_some() && facts(*before) == facts(at));
         equal.map_or_else(Vec::new, |before| self.done_with[before].clone())

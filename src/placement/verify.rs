@@ -70,7 +70,8 @@ pub fn verify(cards: &[Card], pod: &PodRequest<'_>, plan: &Plan) -> Result<(), M
     let chosen_by = choices(&case, plan)?;
     for (card, by) in chosen_by.iter().enumerate() {
         let barred = case.barred(card).filter(|_| !by.is_empty()).cloned();
-        let broken = barred.or_else(|| case.fit(card, by).err());
+        let other_kind = || by.iter().any(|step| !case.is_of_kind(card, *step)).then_some(Reason::Kind);
+        let broken = barred.or_else(other_kind).or_else(|| case.fit(card, by).err());
         if let Some(reason) = broken {
             return Err(Misfit::Card { card: cards[card].id.clone(), reason });
         }

@@ -32,6 +32,27 @@ fn absent_amounts() {
 }
 
 #[test]
+fn instances_are_counted_by_their_profile() {
+    let names = ResourceNames::default();
+    assert_eq!(read(&[("mig-1g.10gb", "2")]), Ok(Some(Claim::whole(2))));
+    assert_eq!(read(&[("mig-1g.10gb.me", "1"), ("gpumem", "4Gi")]), Ok(Some(claim(1, "4Gi", 0))), "of the instance");
+    let asked = container(&[("mig-1g.10gb.me", "1"), ("mig-3g.40gb", "0"), ("gpu", "0")]);
+    assert_eq!(profile(&names, &asked), "1g.10gb+me".parse().ok());
+    let count = "nvidia.com/mig-1g.10gb.me".parse().expect("a resource");
+    assert_eq!(devices(&names, &asked), Some((count, 1)));
+    assert_eq!(counted(&names, &asked).count, 1);
+    assert_eq!(read(&[("mig-1g.10gb", "0"), ("gpu", "0")]), Ok(None));
+    let both = read(&[("mig-1g.10gb", "1"), ("gpu", "1")]).expect_err("a process sees cards of one kind");
+    assert_eq!(
+        both.to_string(),
+        "spec.containers[0].resources.limits[nvidia.com/mig-1g.10gb]: excludes nvidia.com/gpu in the same container: \
+         set one of them, or use a container for each"
+    );
+    assert!(read(&[("mig-1g.10gb", "1"), ("mig-3g.40gb", "1")]).is_err());
+    assert_eq!(read(&[("mig-new", "1")]), Ok(None), "somebody else's resource");
+}
+
+#[test]
 fn zeros_alone_are_no_claim() {
     assert_eq!(read(&[]), Ok(None));
     assert_eq!(read(&[("gpu", "0"), ("gpumem", "0")]), Ok(None));

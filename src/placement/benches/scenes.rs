@@ -69,6 +69,7 @@ fn partly_filled(number: usize, rng: &mut StdRng) -> Card {
     Card {
         id: format!("GPU-5f3a9c10-0000-4000-8000-{number:012}").parse().expect("a card's name"),
         model: "NVIDIA A100-SXM4-80GB".to_owned(),
+        profile: None,
         memory: gib(80),
         memory_capacity: gib(80),
         cores_capacity: Cores::FULL,
@@ -92,6 +93,7 @@ fn container(kind: ContainerKind, cards: u32, memory: u64, cores: u32) -> Contai
         name: "main".to_owned(),
         kind,
         claim: Some(claim(cards, memory, cores)),
+        profile: None,
         counted: Totals::default(),
     }
 }

@@ -11,6 +11,7 @@ pub(crate) fn card(number: usize, mib: u64) -> Card {
     Card {
         id: format!("GPU-{number}").parse().expect("a card's name"),
         model: "NVIDIA A100-SXM4-80GB".to_owned(),
+        profile: None,
         memory: Memory::mib(mib),
         memory_capacity: Memory::mib(mib),
         cores_capacity: Cores::FULL,
@@ -36,7 +37,8 @@ pub(crate) fn claim(cards: u32, mib: u64, cores: u32) -> Claim {
 }
 
 pub(crate) fn container(kind: ContainerKind, cards: u32, mib: u64, cores: u32) -> ContainerClaim {
-    ContainerClaim { name: "main".to_owned(), kind, claim: Some(claim(cards, mib, cores)), counted: Totals::default() }
+    let (name, claim, counted) = ("main".to_owned(), Some(claim(cards, mib, cores)), Totals::default());
+    ContainerClaim { name, kind, profile: None, claim, counted }
 }
 
 pub(crate) fn no_wishes() -> &'static Preferences {

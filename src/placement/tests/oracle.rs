@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_contract::annotation::Numa;
 use divvy_contract::pod::ContainerKind;
-use divvy_contract::{ContainerClaim, Cores, Memory, Share};
+use divvy_contract::{ContainerClaim, Cores, Memory, MigProfile, Share};
 
 use crate::{Card, PodRequest};
 
@@ -14,7 +14,8 @@ type Slot = (usize, u32);
 /// A pod under admission.
 #[derive(Clone, Default)]
 pub(crate) struct Play {
-    reuse: BTreeSet<Slot>,
+    /// By resource.
+    reuse: BTreeMap<Option<MigProfile>, BTreeSet<Slot>>,
     /// Slots of each container so far.
     pub(crate) got: Vec<BTreeSet<Slot>>,
     next: BTreeMap<usize, u32>,
@@ -22,10 +23,12 @@ pub(crate) struct Play {
 
 /// Whether a plan holds in every sequence of draws.
 pub(crate) fn survives(cards: &[Card], pod: &PodRequest<'_>, chosen: &[Vec<usize>]) -> bool {
-    let allowed = |card: &usize| cards.get(*card).is_some_and(|card| is_allowed(card, pod));
-    let open = || chosen.iter().skip(pod.settled.len());
+    let allowed = |at: usize, card: &usize| {
+        cards.get(*card).is_some_and(|card| is_allowed(card, pod) && card.profile == pod.containers[at].profile)
+    };
+    let mut open = chosen.iter().enumerate().skip(pod.settled.len());
     chosen.len() == pod.containers.len()
-        && open().flatten().all(allowed)
+        && open.all(|(at, cards)| cards.iter().all(|card| allowed(at, card)))
         && plays(pod, chosen).is_some_and(|plays| plays.iter().all(|play| fits(cards, pod, play)))
 }
 
@@ -67,11 +70,11 @@ fn missing(pod: &PodRequest<'_>, at: usize) -> usize {
     for (before, container) in pod.containers.iter().enumerate().take(at) {
         let invented = 1000 * (before + 1)..;
         let chosen: Vec<Vec<usize>> = (0..=before)
-            .map(|_| invented.clone().take(wanted(container).saturating_sub(play.reuse.len())).collect())
+            .map(|_| invented.clone().take(wanted(container).saturating_sub(play.pool(container).len())).collect())
             .collect();
         play = play.next(pod, before, container, &chosen).expect("as many as asked for").remove(0);
     }
-    wanted(&pod.containers[at]).saturating_sub(play.reuse.len())
+    wanted(&pod.containers[at]).saturating_sub(play.pool(&pod.containers[at]).len())
 }
 
 fn wanted(container: &ContainerClaim) -> usize {
@@ -93,6 +96,10 @@ pub(crate) fn subsets<T: Ord + Copy>(of: &BTreeSet<T>, size: usize) -> Vec<BTree
 // === impl Play ===
 
 impl Play {
+    fn pool(&self, container: &ContainerClaim) -> BTreeSet<Slot> {
+        self.reuse.get(&container.profile).cloned().unwrap_or_default()
+    }
+
     fn next(
         &self,
         pod: &PodRequest<'_>,
@@ -100,37 +107,32 @@ impl Play {
         container: &ContainerClaim,
         chosen: &[Vec<usize>],
     ) -> Option<Vec<Self>> {
-        let wanted = wanted(container);
+        let (wanted, pool) = (wanted(container), self.pool(container));
         if let Some(facts) = pod.settled.get(at) {
             let cards: BTreeSet<usize> = facts.iter().copied().filter(|_| container.claim.is_some()).collect();
             let mut after = self.clone();
             let slots = cards
                 .into_iter()
-                .map(|card| {
-                    self.reuse.iter().find(|slot| slot.0 == card).copied().unwrap_or_else(|| after.new_slot(card))
-                })
+                .map(|card| pool.iter().find(|slot| slot.0 == card).copied().unwrap_or_else(|| after.new_slot(card)))
                 .collect();
-            return Some(vec![after.with(container.kind, slots)]);
+            return Some(vec![after.with(container, slots)]);
         }
-        let missing = wanted.saturating_sub(self.reuse.len());
+        let missing = wanted.saturating_sub(pool.len());
         if chosen[at].len() != missing {
             return None;
         }
         let mut after = self.clone();
         let new: Vec<Slot> = chosen[at].iter().map(|card| after.new_slot(*card)).collect();
-        let draws = subsets(&self.reuse, wanted - missing).into_iter();
-        Some(
-            draws
-                .map(|drawn| after.clone().with(container.kind, drawn.into_iter().chain(new.clone()).collect()))
-                .collect(),
-        )
+        let draws = subsets(&pool, wanted - missing).into_iter();
+        Some(draws.map(|drawn| after.clone().with(container, drawn.into_iter().chain(new.clone()).collect())).collect())
     }
 
-    fn with(mut self, kind: ContainerKind, slots: BTreeSet<Slot>) -> Self {
-        if kind == ContainerKind::Init {
-            self.reuse.extend(&slots);
+    fn with(mut self, container: &ContainerClaim, slots: BTreeSet<Slot>) -> Self {
+        let pool = self.reuse.entry(container.profile.clone()).or_default();
+        if container.kind == ContainerKind::Init {
+            pool.extend(&slots);
         } else {
-            self.reuse.retain(|slot| !slots.contains(slot));
+            pool.retain(|slot| !slots.contains(slot));
         }
         self.got.push(slots);
         self

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use divvy_contract::annotation::{Numa, PolicyName, Preferences};
 use divvy_contract::pod::ContainerKind;
-use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount, Totals};
+use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount, MigProfile, Totals};
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
@@ -61,8 +61,10 @@ fn cards() -> impl Strategy<Value = Vec<Card>> {
         exclusive: cores == 100,
         pods: if mib + u64::from(cores) > 0 { pods } else { 0 },
     });
-    let facts = (select(vec![16u64, 24, 24, 40]), 0..8u32, prop::option::weighted(0.8, 0..2u32), 0..5u32, held);
-    let card = facts.prop_map(|(mib, luck, numa, free_slots, held)| Card {
+    let numa = prop::option::weighted(0.8, 0..2u32);
+    let facts = (select(vec![16u64, 24, 24, 40]), 0..8u32, numa, 0..5u32, held, profile());
+    let card = facts.prop_map(|(mib, luck, numa, free_slots, held, profile)| Card {
+        profile,
         healthy: luck > 0,
         cores_capacity: Cores::new(if luck == 1 { 200 } else { 100 }),
         memory_capacity: Memory::mib(if luck == 2 { 2 * mib } else { mib }),
@@ -80,6 +82,10 @@ fn cards() -> impl Strategy<Value = Vec<Card>> {
         }
         cards
     })
+}
+
+fn profile() -> impl Strategy<Value = Option<MigProfile>> + Clone {
+    prop::option::weighted(0.3, Just("1g.10gb".parse().expect("a profile")))
 }
 
 fn claim() -> impl Strategy<Value = Claim> {
@@ -109,14 +115,16 @@ fn containers() -> impl Strategy<Value = Vec<ContainerClaim>> {
             .map(|which| Some(if which > 0 { one } else { two }))
             .collect()),
     ];
-    (claims, prop::collection::vec(kind, 5)).prop_map(|(claims, mut kinds)| {
+    let profiles = prop::collection::vec(profile(), 5);
+    (claims, prop::collection::vec(kind, 5), profiles).prop_map(|(claims, mut kinds, profiles)| {
         kinds.truncate(claims.len());
         kinds.sort_by_key(|kind| *kind == ContainerKind::App);
-        let containers = kinds.into_iter().zip(claims).enumerate();
+        let containers = kinds.into_iter().zip(claims).zip(profiles).enumerate();
         containers
-            .map(|(at, (kind, claim))| ContainerClaim {
+            .map(|(at, ((kind, claim), profile))| ContainerClaim {
                 name: format!("c{at}"),
                 kind,
+                profile,
                 claim,
                 counted: Totals::default(),
             })
@@ -170,6 +178,9 @@ fn scene() -> impl Strategy<Value = Scene> {
     (cards(), links(), containers(), settled(), preferences(), policies()).prop_map(
         |(cards, links, containers, mut settled, preferences, policy)| {
             settled.truncate(containers.len());
+            for (held, container) in settled.iter_mut().zip(&containers) {
+                held.retain(|card| cards.get(*card).is_none_or(|card| card.profile == container.profile));
+            }
             Scene { cards, links, containers, settled, preferences, policy }
         },
     )
