@@ -130,10 +130,10 @@ pub fn profile(names: &ResourceNames, container: &ContainerSpec) -> Option<MigPr
     Limits { container, total: true }.cards(names).ok().flatten()?.profile
 }
 
-/// The resource that counts a container's cards, and how many it asks for: for these the kubelet calls the daemon.
-pub fn devices(names: &ResourceNames, container: &ContainerSpec) -> Option<(ResourceName, u64)> {
-    let cards = Limits { container, total: true }.cards(names).ok().flatten()?;
-    (cards.count > 0).then_some((cards.name, cards.count))
+/// Whether a limit of the container counts cards: then the kubelet asks the daemon for them.
+pub fn asks_for_cards(names: &ResourceNames, container: &ContainerSpec) -> bool {
+    let mut ours = container.limits.iter().filter(|(name, _)| names.counts_cards(name));
+    ours.any(|(_, text)| parse_count(text).is_ok_and(|count| count > 0))
 }
 
 /// What scheduler and kubelet count for a container, whether or not its limits are a claim; what isn't a quantity counts
@@ -276,7 +276,7 @@ impl<'a> Limits<'a> {
         let profiles = self.container.limits.keys().filter_map(|name| names.profile(name));
         let mut found: Option<CardLimit> = None;
         for profile in [None].into_iter().chain(profiles.map(Some)) {
-            let name = profile.as_ref().map_or_else(|| names.count.clone(), |profile| names.of_profile(profile));
+            let name = names.counting(profile.as_ref());
             let Some(count) = self.count(&name)? else { continue };
             match &found {
                 Some(first) if first.count > 0 && count > 0 => {

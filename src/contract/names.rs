@@ -97,6 +97,16 @@ impl ResourceNames {
         ResourceName(format!("{domain}/mig-{}", profile.resource_text()))
     }
 
+    /// The resource that counts instances of the profile, or, without one, cards.
+    pub fn counting(&self, profile: Option<&MigProfile>) -> ResourceName {
+        profile.map_or_else(|| self.count.clone(), |profile| self.of_profile(profile))
+    }
+
+    /// Whether this resource counts cards, of whatever kind.
+    pub fn counts_cards(&self, resource: &str) -> bool {
+        resource == self.count.as_str() || self.profile(resource).is_some()
+    }
+
     /// The profile whose instances this resource counts, if it is one of those.
     pub fn profile(&self, resource: &str) -> Option<MigProfile> {
         let profile = resource.split_once("/mig-")?.1.parse().ok()?;

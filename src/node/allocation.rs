@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use divvy_contract::claim::Defaults;
-use divvy_contract::{CardId, ContainerClaim, ContainerKind, Cores, ResourceNames, SlotId, Tier};
+use divvy_contract::{CardId, ContainerClaim, ContainerKind, Cores, ResourceName, ResourceNames, SlotId, Tier};
 use divvy_placement::{Card, Policy};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use tracing::warn;
@@ -23,7 +23,7 @@ use self::admission::Admission;
 use self::grant::{Asked, Given};
 pub use self::refusal::Refusal;
 use crate::delivery::Delivery;
-use crate::identity::{self, Offer, Session, Subject, Unresolved};
+use crate::identity::{self, Offer, Question, Session, Subject};
 use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::kubelet::client::PodList;
 use crate::kubelet::pods::PodView;
@@ -217,11 +217,16 @@ impl Allocator {
     }
 
     /// `GetPreferredAllocation`: slots on the cards planned for the container under admission.
-    pub fn propose(&mut self, pods: &[PodView], choice: &Choice) -> Result<Vec<SlotId>, Refusal> {
-        let names = &self.settings.names;
+    pub fn propose(
+        &mut self,
+        resource: &ResourceName,
+        pods: &[PodView],
+        choice: &Choice,
+    ) -> Result<Vec<SlotId>, Refusal> {
+        let question = self.question(resource, choice.size);
         let (book, offer) = (self.ledger.book(), |slot: &SlotId| self.offer(choice, slot));
-        let (subject, again) = identity::resolve_choice(pods, book, &self.session, &names.count, choice.size, offer)?;
-        self.session.found(subject, pods, self.ledger.book(), &names.count);
+        let (subject, again) = identity::resolve_choice(pods, book, &self.session, &question, offer)?;
+        self.session.found(subject, pods, self.ledger.book(), &self.settings.names);
         self.enter(subject)?;
         let result = self.propose_for(subject, choice, again);
         self.remember_refusal(&subject.pod.uid, result)
@@ -240,26 +245,39 @@ impl Allocator {
     }
 
     /// `Allocate` for any other slots: reuse from an init container, or a kubelet that chose for itself.
-    pub fn allocate(&mut self, pods: &[PodView], slots: &[SlotId]) -> Result<ContainerAllocateResponse, Refusal> {
-        let names = &self.settings.names;
-        let subject = identity::resolve(pods, self.ledger.book(), &self.session, &names.count, slots.len())?;
-        self.session.found(subject, pods, self.ledger.book(), &names.count);
+    pub fn allocate(
+        &mut self,
+        resource: &ResourceName,
+        pods: &[PodView],
+        slots: &[SlotId],
+    ) -> Result<ContainerAllocateResponse, Refusal> {
+        let question = self.question(resource, slots.len());
+        let subject = identity::resolve(pods, self.ledger.book(), &self.session, &question)?;
+        self.session.found(subject, pods, self.ledger.book(), &self.settings.names);
         self.enter(subject)?;
         let asked = Asked { container: subject.container, slots, again: false, planned: false };
-        let result = self.certain(subject, pods, slots).and_then(|()| self.grant(&asked));
+        let result = self.certain(resource, subject, pods, slots).and_then(|()| self.grant(&asked));
         self.remember_refusal(&subject.pod.uid, result)
     }
 
+    fn question<'a>(&'a self, resource: &'a ResourceName, count: usize) -> Question<'a> {
+        Question { names: &self.settings.names, resource, count }
+    }
+
     /// Refuses where the kubelet, since it restarted, may be asking for an earlier container of the pod once more.
-    fn certain(&self, subject: Subject<'_>, pods: &[PodView], slots: &[SlotId]) -> Result<(), Refusal> {
+    fn certain(
+        &self,
+        resource: &ResourceName,
+        subject: Subject<'_>,
+        pods: &[PodView],
+        slots: &[SlotId],
+    ) -> Result<(), Refusal> {
         let Subject { pod, container } = subject;
-        let alike = |other: &Subject<'_>| other.held(self.ledger.book()) == slots.len();
-        let earlier = |other: &Subject<'_>| other.pod.uid == pod.uid && other.container < container && alike(other);
-        if !self.suspects(pods, slots).iter().any(earlier) {
-            return Ok(());
-        }
-        let (wanted, resource) = (slots.len(), self.settings.names.count.clone());
-        Err(Unresolved::Ambiguous { wanted, resource, pods: vec![pod.to_string()] }.into())
+        let question = self.question(resource, slots.len());
+        let earlier = |other: &Subject<'_>| other.pod.uid == pod.uid && other.container < container;
+        let may_be_meant = |other: &Subject<'_>| earlier(other) && question.fits(other.spec());
+        let is_doubtful = self.suspects(pods, slots).iter().any(may_be_meant);
+        if is_doubtful { Err(question.ambiguous(&[subject]).into()) } else { Ok(()) }
     }
 
     /// How shares are enforced.
@@ -281,7 +299,7 @@ impl Allocator {
 
     /// Pods, by name, that may still ask for cards.
     pub fn waiting(&self, pods: &[PodView]) -> Vec<String> {
-        let waiting = identity::waiting(pods, self.ledger.book(), &self.session, &self.settings.names.count);
+        let waiting = identity::waiting(pods, self.ledger.book(), &self.session, &self.settings.names);
         waiting.map(ToString::to_string).collect()
     }
 
@@ -293,11 +311,11 @@ impl Allocator {
     /// `Allocate` for a container that was served before the kubelet lost its records.
     pub fn allocate_again(
         &mut self,
+        resource: &ResourceName,
         forgotten: &[Subject<'_>],
         slots: &[SlotId],
     ) -> Result<ContainerAllocateResponse, Refusal> {
-        let (book, resource) = (self.ledger.book(), &self.settings.names.count);
-        let subject = identity::resolve_again(forgotten, book, resource, slots.len())?;
+        let subject = identity::resolve_again(forgotten, &self.question(resource, slots.len()))?;
         self.enter(subject)?;
         let result = self.grant(&Asked { container: subject.container, slots, again: true, planned: false });
         self.remember_refusal(&subject.pod.uid, result)
@@ -347,6 +365,7 @@ impl Allocator {
         let card = |card: &CardInfo| Card {
             id: card.id.clone(),
             model: card.model.clone(),
+            profile: card.asked_by().cloned(),
             memory: card.memory,
             memory_capacity: card.memory.percent(memory_scale),
             cores_capacity: Cores::new(cores_scale),

@@ -9,8 +9,9 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use divvy_contract::claim::asks_for_cards;
 use divvy_contract::quantity::parse_count;
-use divvy_contract::{ContainerKind, ContainerSpec, ResourceName, SlotId};
+use divvy_contract::{ContainerKind, ContainerSpec, ResourceName, ResourceNames, SlotId};
 
 use crate::kubelet::client::PodList;
 use crate::kubelet::pods::{ContainerState, Phase, PodView};
@@ -42,6 +43,17 @@ pub enum Offer {
     Untold,
 }
 
+/// What the kubelet asks for, for a container that it doesn't name.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// Names of all our resources.
+    pub names: &'a ResourceNames,
+    /// The one whose devices it asks for.
+    pub resource: &'a ResourceName,
+    /// How many.
+    pub count: usize,
+}
+
 /// The container that is being served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject<'a> {
@@ -65,30 +77,37 @@ pub enum Unresolved {
         resource: ResourceName,
     },
     /// Several do.
-    #[error("cannot tell which pod is being admitted, all of these lack {wanted} {resource}: {}; recreate the pod", .pods.join(", "))]
+    #[error("cannot tell {} {wanted} {resource}: {}; recreate the pod", one_or_several(.pods), .pods.join(", "))]
     Ambiguous {
         /// Devices asked for.
         wanted: usize,
         /// The resource.
         resource: ResourceName,
-        /// `namespace/name` of each.
+        /// `namespace/name` of each; one, if it is several of its containers.
         pods: Vec<String>,
     },
 }
 
-/// Finds the container that lacks `wanted` devices of `resource`.
+fn one_or_several(pods: &[String]) -> &'static str {
+    match pods {
+        [_] => "which container is being admitted, several of this pod may lack",
+        _ => "which pod is being admitted, all of these lack",
+    }
+}
+
+/// Finds the container that lacks the devices asked for.
 pub fn resolve<'a>(
     pods: &'a [PodView],
     book: &Book,
     session: &Session,
-    resource: &ResourceName,
-    wanted: usize,
+    question: &Question<'_>,
 ) -> Result<Subject<'a>, Unresolved> {
     let lacking = |pod: &'a PodView| {
-        let container = session.could_be_under_admission(pod).then(|| first_lacking(pod, book, resource)).flatten()?;
-        (devices(&pod.containers[container], resource) == wanted).then_some(Subject { pod, container })
+        let may_be = session.could_be_under_admission(pod);
+        let container = may_be.then(|| first_lacking(pod, book, question.names)).flatten()?;
+        question.fits(&pod.containers[container]).then_some(Subject { pod, container })
     };
-    only_one(&pods.iter().filter_map(lacking).collect::<Vec<_>>(), resource, wanted)
+    question.only_one(&pods.iter().filter_map(lacking).collect::<Vec<_>>())
 }
 
 /// Finds the container whose slots are to be proposed: one that the kubelet forgot comes before its pod's later ones, and
@@ -97,29 +116,26 @@ pub fn resolve_choice<'a>(
     pods: &'a [PodView],
     book: &Book,
     session: &Session,
-    resource: &ResourceName,
-    wanted: usize,
+    question: &Question<'_>,
     offer: impl Fn(&SlotId) -> Offer,
 ) -> Result<(Subject<'a>, bool), Unresolved> {
-    let forgotten = forgotten(pods, book, session, wanted, &offer);
-    let (subject, again) = match resolve(pods, book, session, resource, wanted) {
+    let forgotten = forgotten(pods, book, session, question, &offer);
+    let (subject, again) = match resolve(pods, book, session, question) {
         Ok(found) => {
             let earlier = |other: &&Subject<'_>| other.pod.uid == found.pod.uid && other.container < found.container;
             let earlier = forgotten.iter().find(earlier).copied();
             (earlier.unwrap_or(found), earlier.is_some())
         }
-        Err(Unresolved::Nobody { .. }) => (only_one(&forgotten, resource, wanted)?, true),
+        Err(Unresolved::Nobody { .. }) => (question.only_one(&forgotten)?, true),
         Err(ambiguous) => return Err(ambiguous),
     };
     // Nor does the question tell of a container whose slots the kubelet has handed to others.
     let untold = |part: &Part| part.slot_id().is_none_or(|slot| offer(&slot) == Offer::Untold);
     let may_be_meant = |earlier: &ContainerSpec| {
-        let parts = waiting_parts(subject.pod, earlier, book, session);
-        parts.len() == wanted && parts.iter().any(untold)
+        question.fits(earlier) && waiting_parts(subject.pod, earlier, book, session).iter().any(untold)
     };
     if subject.pod.containers[..subject.container].iter().any(may_be_meant) {
-        let pods = vec![subject.pod.to_string()];
-        return Err(Unresolved::Ambiguous { wanted, resource: resource.clone(), pods });
+        return Err(question.ambiguous(&[subject]));
     }
     Ok((subject, again))
 }
@@ -134,16 +150,11 @@ fn waiting_parts<'a>(pod: &PodView, container: &ContainerSpec, book: &'a Book, s
 
 /// Finds the container that the kubelet asks for a second time, because it lost its checkpoint: the first of its pod's
 /// `forgotten` ones, which are those [`suspects`] of whose devices the kubelet has no record.
-pub fn resolve_again<'a>(
-    forgotten: &[Subject<'a>],
-    book: &Book,
-    resource: &ResourceName,
-    wanted: usize,
-) -> Result<Subject<'a>, Unresolved> {
+pub fn resolve_again<'a>(forgotten: &[Subject<'a>], question: &Question<'_>) -> Result<Subject<'a>, Unresolved> {
     let mut found = forgotten.to_vec();
     found.dedup_by_key(|subject| subject.pod.uid.as_str());
-    found.retain(|subject| subject.held(book) == wanted);
-    only_one(&found, resource, wanted)
+    found.retain(|subject| question.fits(subject.spec()));
+    question.only_one(&found)
 }
 
 /// Containers in our books that the kubelet may be asking for again: of live pods, not running (those it leaves alone),
@@ -183,7 +194,7 @@ pub fn forgotten<'a>(
     pods: &'a [PodView],
     book: &Book,
     session: &Session,
-    wanted: usize,
+    question: &Question<'_>,
     offer: impl Fn(&SlotId) -> Offer,
 ) -> Vec<Subject<'a>> {
     let forgotten = |pod: &'a PodView| {
@@ -196,7 +207,7 @@ pub fn forgotten<'a>(
         let over = matches!(pod.phase, Phase::Failed | Phase::Succeeded) || session.refused.contains(&pod.uid);
         let container = (0..pod.containers.len()).find(|at| is_forgotten(*at)).filter(|_| !over)?;
         let subject = Subject { pod, container };
-        (subject.held(book) == wanted).then_some(subject)
+        question.fits(subject.spec()).then_some(subject)
     };
     pods.iter().filter_map(forgotten).collect()
 }
@@ -206,48 +217,54 @@ pub fn waiting<'a>(
     pods: &'a [PodView],
     book: &Book,
     session: &Session,
-    resource: &ResourceName,
+    names: &ResourceNames,
 ) -> impl Iterator<Item = &'a PodView> {
-    pods.iter().filter(|pod| session.could_be_under_admission(pod) && first_lacking(pod, book, resource).is_some())
+    pods.iter().filter(|pod| session.could_be_under_admission(pod) && first_lacking(pod, book, names).is_some())
 }
 
-fn only_one<'a>(found: &[Subject<'a>], resource: &ResourceName, wanted: usize) -> Result<Subject<'a>, Unresolved> {
-    match found {
-        [subject] => Ok(*subject),
-        [] => Err(Unresolved::Nobody { wanted, resource: resource.clone() }),
-        _ => {
-            let pods = found.iter().map(|subject| subject.pod.to_string()).collect();
-            Err(Unresolved::Ambiguous { wanted, resource: resource.clone(), pods })
-        }
-    }
-}
-
-/// The first container, in admission order, that asks for devices and has none.
-fn first_lacking(pod: &PodView, book: &Book, resource: &ResourceName) -> Option<usize> {
+/// The first container, in admission order, that asks for cards and has none.
+fn first_lacking(pod: &PodView, book: &Book, names: &ResourceNames) -> Option<usize> {
     let entry = book.pod(&pod.uid);
     let holds = |name: &str| entry.is_some_and(|entry| entry.holding(name).is_some());
-    let lacks = |container: &ContainerSpec| devices(container, resource) > 0 && !holds(&container.name);
+    let lacks = |container: &ContainerSpec| asks_for_cards(names, container) && !holds(&container.name);
     pod.containers.iter().position(lacks)
 }
 
-/// Devices that a container asks the kubelet for. What the API server took is a whole number.
-fn devices(container: &ContainerSpec, resource: &ResourceName) -> usize {
-    let count = container.limits.get(resource.as_str()).and_then(|text| parse_count(text).ok());
-    count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
+// === impl Question ===
+
+impl Question<'_> {
+    /// Whether it may be asked for this container.
+    pub fn fits(&self, container: &ContainerSpec) -> bool {
+        let limit = container.limits.get(self.resource.as_str()).and_then(|text| parse_count(text).ok());
+        limit.is_some_and(|limit| usize::try_from(limit) == Ok(self.count))
+    }
+
+    fn only_one<'a>(&self, found: &[Subject<'a>]) -> Result<Subject<'a>, Unresolved> {
+        match found {
+            [subject] => Ok(*subject),
+            [] => Err(Unresolved::Nobody { wanted: self.count, resource: self.resource.clone() }),
+            _ => Err(self.ambiguous(found)),
+        }
+    }
+
+    /// Any of these may be meant.
+    pub fn ambiguous(&self, found: &[Subject<'_>]) -> Unresolved {
+        let pods = found.iter().map(|subject| subject.pod.to_string()).collect();
+        Unresolved::Ambiguous { wanted: self.count, resource: self.resource.clone(), pods }
+    }
 }
 
 // === impl Subject ===
 
-impl Subject<'_> {
+impl<'a> Subject<'a> {
     /// Its name.
-    pub fn name(&self) -> &str {
-        &self.pod.containers[self.container].name
+    pub fn name(&self) -> &'a str {
+        &self.spec().name
     }
 
-    /// Cards that the books give it.
-    pub fn held(&self, book: &Book) -> usize {
-        let holding = book.pod(&self.pod.uid).and_then(|entry| entry.holding(self.name()));
-        holding.map_or(0, |holding| holding.parts.len())
+    /// As its pod has it.
+    pub fn spec(&self) -> &'a ContainerSpec {
+        &self.pod.containers[self.container]
     }
 }
 
@@ -266,8 +283,8 @@ impl Session {
     }
 
     /// This container is the one under admission, so no other listed pod is.
-    pub fn found(&mut self, subject: Subject<'_>, pods: &[PodView], book: &Book, resource: &ResourceName) {
-        let lacking = |other: &&PodView| other.uid != subject.pod.uid && first_lacking(other, book, resource).is_some();
+    pub fn found(&mut self, subject: Subject<'_>, pods: &[PodView], book: &Book, names: &ResourceNames) {
+        let lacking = |other: &&PodView| other.uid != subject.pod.uid && first_lacking(other, book, names).is_some();
         self.passed_over.extend(pods.iter().filter(lacking).map(|other| other.uid.clone()));
     }
 

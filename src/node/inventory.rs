@@ -24,7 +24,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use divvy_contract::{CardId, Memory};
+use divvy_contract::{CardId, Memory, MigProfile};
 use divvy_placement::Links;
 use tokio::sync::watch;
 
@@ -118,6 +118,15 @@ pub fn watch(mut options: InventoryOptions) -> (watch::Receiver<Arc<Inventory>>,
     let (messages, inbox) = mpsc::channel();
     let keeper = keeper::start(options, inventories, messages.clone(), inbox);
     (receiver, InventoryHandle { keeper, messages })
+}
+
+// === impl CardInfo ===
+
+impl CardInfo {
+    /// The MIG profile by which it is asked for; `None`: it is one of the plain count.
+    pub fn asked_by(&self) -> Option<&MigProfile> {
+        None
+    }
 }
 
 // === impl InventoryOptions ===

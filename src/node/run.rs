@@ -113,12 +113,12 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
     let allocator = Arc::new(Mutex::new(Allocator::new(settings::allocation(&config), ledger, delivery)));
     let pods = PodListClient::new(settings::kubelet(&config)).context("reaching the kubelet")?;
     let pod_resources =
-        PodResources { socket: config.pod_resources_socket.to_path_buf(), resource: config.resource_count.clone() };
+        PodResources { socket: config.pod_resources_socket.to_path_buf(), names: config.resource_names() };
     let listener = TcpListener::bind(config.listen_address).await;
     let listener = listener.with_context(|| format!("listenAddress {}", config.listen_address))?;
     let (inventory, inventory_threads) = inventory::watch(settings::inventory(&config, &desired));
     let (desired_sender, desired) = watch::channel(desired);
-    let (devices_sender, devices) = watch::channel(Arc::new(Vec::new()));
+    let (offers_sender, offers) = watch::channel(Arc::new(Vec::new()));
     let (standing_sender, standing) = watch::channel(Standing::default());
     let (shown_sender, shown) = watch::channel(Shown { text: effective.to_yaml(), problem: None });
     let mut registry = Registry::default();
@@ -131,12 +131,11 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
         kubelet_settle_time: config.kubelet_settle_time.get(),
         cgroups: Arc::new(Mutex::new(PodCgroups::new(config.cgroup_root.to_path_buf()))),
         pod_resources,
-        devices,
+        offers,
         metrics,
     };
     let registrar = Registrar {
         directory: config.device_plugin_dir.to_path_buf(),
-        resource: config.resource_count.clone(),
         parts: parts.clone(),
         patience: RIVAL_PATIENCE,
         standing: standing_sender,
@@ -146,7 +145,8 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
     let advertiser = Advertiser {
         allocator: Arc::clone(&allocator),
         slots_per_card: config.slots_per_card.get(),
-        devices: devices_sender,
+        names: config.resource_names(),
+        offers: offers_sender,
     };
 
     let mut tasks = Tasks::default();

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use divvy_contract::ResourceNames;
 use divvy_contract::gpunode::GpuNode;
 use divvy_node::kubelet::pod_resources::PodResources;
 use divvy_playground::binaries::Binaries;
 use divvy_playground::books;
 use divvy_playground::outside::NodeView;
-use divvy_playground::pods::{GPU, PodShape};
+use divvy_playground::pods::PodShape;
 use fake_nvml::{CardState, Scenario};
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -338,7 +339,7 @@ impl Cluster {
             self.refresh().await?;
         }
         let (look, booked) = (self.look()?, books::read(self.daemon.address).await?);
-        let resources = PodResources { socket: POD_RESOURCES.into(), resource: GPU.parse()? };
+        let resources = PodResources { socket: POD_RESOURCES.into(), names: ResourceNames::default() };
         let mut problems = checks::node(&look.node);
         problems.extend(checks::books(&look.node, booked));
         problems.extend(checks::pod_resources(&look.node, &resources.list().await?));

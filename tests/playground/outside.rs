@@ -125,6 +125,7 @@ impl NodeView {
         let card = |card: &CardView| Card {
             id: card.id.clone(),
             model: card.model.clone(),
+            profile: None,
             memory: card.memory,
             memory_capacity: card.memory,
             cores_capacity: divvy_contract::Cores::FULL,

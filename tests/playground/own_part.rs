@@ -95,7 +95,7 @@ impl OwnPart {
         pods.push(pod);
         let choice = Choice { available: self.slots.iter().cloned().collect(), required: [].into(), size: 1 };
         let started = Instant::now();
-        let slots = self.allocator.propose(&pods, &choice)?;
+        let slots = self.allocator.propose(&ResourceNames::default().count, &pods, &choice)?;
         let proposed = started.elapsed();
         let started = Instant::now();
         self.allocator.allocate_proposed(&slots).context("the slots were just proposed")??;

@@ -125,6 +125,7 @@ mod tests {
         let card = |number: u32| Card {
             id: format!("GPU-{name}-{number}").parse().expect("a UUID"),
             model: "H100".to_owned(),
+            profile: None,
             memory: Memory::mib(80 << 10),
             memory_capacity: Memory::mib(80 << 10),
             cores_capacity: Cores::FULL,
@@ -142,6 +143,7 @@ mod tests {
             name: "main".into(),
             kind: ContainerKind::App,
             claim: Some(claim),
+            profile: None,
             counted: claim.totals(),
         }]
     }

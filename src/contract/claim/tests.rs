@@ -38,8 +38,7 @@ fn instances_are_counted_by_their_profile() {
     assert_eq!(read(&[("mig-1g.10gb.me", "1"), ("gpumem", "4Gi")]), Ok(Some(claim(1, "4Gi", 0))), "of the instance");
     let asked = container(&[("mig-1g.10gb.me", "1"), ("mig-3g.40gb", "0"), ("gpu", "0")]);
     assert_eq!(profile(&names, &asked), "1g.10gb+me".parse().ok());
-    let count = "nvidia.com/mig-1g.10gb.me".parse().expect("a resource");
-    assert_eq!(devices(&names, &asked), Some((count, 1)));
+    assert!(asks_for_cards(&names, &asked) && !asks_for_cards(&names, &container(&[("gpu", "0"), ("gpumem", "1")])));
     assert_eq!(counted(&names, &asked).count, 1);
     assert_eq!(read(&[("mig-1g.10gb", "0"), ("gpu", "0")]), Ok(None));
     let both = read(&[("mig-1g.10gb", "1"), ("gpu", "1")]).expect_err("a process sees cards of one kind");

@@ -216,7 +216,7 @@ fn a_container_that_the_kubelet_forgot_is_allocated_again_where_it_was() {
     let forgotten = node.allocator.suspects(&node.pods, &slots);
     assert!(forgotten.iter().all(|subject| node.allocator.is_forgotten(subject, &HashSet::new())));
     assert_eq!(forgotten.iter().map(|subject| subject.pod.name.as_str()).collect::<Vec<_>>(), ["a"], "others run");
-    node.allocator.allocate_again(&forgotten, &slots).expect("what it holds anyway");
+    node.allocator.allocate_again(&ResourceNames::default().count, &forgotten, &slots).expect("what it holds anyway");
     assert_eq!(node.held("a", "c0"), of("GPU-1", 600));
 }
 
@@ -226,7 +226,7 @@ fn a_forgotten_container_does_not_get_a_card_that_has_no_room_for_it() {
     node.book("third", &slot("GPU-0::1"), 200);
     let slots = [slot("GPU-0::2")];
     let forgotten = node.allocator.suspects(&node.pods, &slots);
-    assert_eq!(kind(node.allocator.allocate_again(&forgotten, &slots)), "no-fit");
+    assert_eq!(kind(node.allocator.allocate_again(&ResourceNames::default().count, &forgotten, &slots)), "no-fit");
     assert_eq!(node.held("a", "c0"), of("GPU-1", 600), "what runs keeps its share");
 }
 

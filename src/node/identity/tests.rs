@@ -40,6 +40,7 @@ impl Fixture {
             name: spec.name.clone(),
             kind: spec.kind,
             claim: Some(Claim::whole(1)),
+            profile: None,
             counted: Totals::default(),
         };
         let claims: Vec<_> = pod.containers.iter().map(claim).collect();
@@ -50,9 +51,14 @@ impl Fixture {
     }
 
     fn resolve(&self, pods: &[PodView], wanted: usize) -> Result<(String, usize), Unresolved> {
-        let found = resolve(pods, self.ledger.book(), &self.session, &ResourceNames::default().count, wanted)?;
+        let found = resolve(pods, self.ledger.book(), &self.session, &question(&ResourceNames::default(), wanted))?;
         Ok((found.pod.name.clone(), found.container))
     }
+}
+
+/// The kubelet asks for so many cards.
+fn question(names: &ResourceNames, count: usize) -> Question<'_> {
+    Question { names, resource: &names.count, count }
 }
 
 fn nobody(wanted: usize) -> Unresolved {
@@ -114,10 +120,11 @@ fn pods_that_cannot_be_under_admission_are_left_out() {
 #[test]
 fn a_pod_passed_over_is_left_out_until_the_kubelet_restarts() {
     let mut fixture = Fixture::new();
-    let resource = ResourceNames::default().count;
+    let names = ResourceNames::default();
     let pods = [mk_pod("gone-elsewhere", &[2]), mk_pod("a", &[1])];
-    let found = resolve(&pods, fixture.ledger.book(), &fixture.session, &resource, 1).expect("a alone lacks one");
-    fixture.session.found(found, &pods, fixture.ledger.book(), &resource);
+    let found =
+        resolve(&pods, fixture.ledger.book(), &fixture.session, &question(&names, 1)).expect("a alone lacks one");
+    fixture.session.found(found, &pods, fixture.ledger.book(), &names);
     fixture.book(&pods[1], "c0", 0);
     let pods = [&pods[..], &[mk_pod("b", &[2])]].concat();
     assert_eq!(fixture.resolve(&pods, 2), Ok(("b".into(), 0)));
@@ -128,7 +135,7 @@ fn a_pod_passed_over_is_left_out_until_the_kubelet_restarts() {
 #[test]
 fn a_kubelet_without_checkpoint_may_ask_again_for_what_does_not_run() {
     let mut fixture = Fixture::new();
-    let resource = ResourceNames::default().count;
+    let names = ResourceNames::default();
     let mut pods = vec![mk_pod("crashing", &[1]), mk_pod("running", &[1])];
     for (pod, state, slot) in
         [(0, ContainerState::Waiting { started_before: true }, 0), (1, ContainerState::Running, 1)]
@@ -140,8 +147,8 @@ fn a_kubelet_without_checkpoint_may_ask_again_for_what_does_not_run() {
     let asked = ["GPU-0::7".parse().expect("a slot")];
     let suspects = suspects(&pods, fixture.ledger.book(), &fixture.session, &asked);
     assert_eq!(suspects, [Subject { pod: &pods[0], container: 0 }], "running containers are left alone");
-    assert!(resolve_again(&[], fixture.ledger.book(), &resource, 1).is_err(), "the kubelet knows its devices");
-    assert_eq!(resolve_again(&suspects, fixture.ledger.book(), &resource, 1), Ok(suspects[0]));
+    assert!(resolve_again(&[], &question(&names, 1)).is_err(), "the kubelet knows its devices");
+    assert_eq!(resolve_again(&suspects, &question(&names, 1)), Ok(suspects[0]));
     fixture.session.served("uid-crashing", "c0");
     assert!(
         super::suspects(&pods, fixture.ledger.book(), &fixture.session, &asked).is_empty(),
@@ -169,8 +176,8 @@ fn a_container_on_a_sick_card_may_be_the_one_that_is_meant() {
     let pods = [pod];
     let resolved = |offers: [Offer; 3]| {
         let offer = |slot: &SlotId| offers[slot.number as usize];
-        let resource = ResourceNames::default().count;
-        let found = resolve_choice(&pods, fixture.ledger.book(), &fixture.session, &resource, 1, offer);
+        let names = ResourceNames::default();
+        let found = resolve_choice(&pods, fixture.ledger.book(), &fixture.session, &question(&names, 1), offer);
         found.map(|(subject, again)| (subject.container, again))
     };
     assert_eq!(resolved([Offer::Free, Offer::Free, Offer::Free]), Ok((0, true)), "the first that the kubelet forgot");
@@ -188,10 +195,10 @@ fn after_one_container_was_asked_for_again_the_next_follow() {
     fixture.book(&pod, "c1", 0);
     fixture.book(&pod, "c2", 1);
     fixture.session.served("uid-waiting", "c0");
-    let (pods, resource) = ([pod], ResourceNames::default().count);
+    let (pods, names) = ([pod], ResourceNames::default());
     // Taken by the init container, which says nothing of the other that holds it.
     let offer = |slot: &SlotId| if slot.number == 0 { Offer::Taken } else { Offer::Free };
-    let found = resolve_choice(&pods, fixture.ledger.book(), &fixture.session, &resource, 1, offer);
+    let found = resolve_choice(&pods, fixture.ledger.book(), &fixture.session, &question(&names, 1), offer);
     assert_eq!(found, Ok((Subject { pod: &pods[0], container: 1 }, true)));
 }
 

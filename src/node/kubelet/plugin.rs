@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use divvy_contract::SlotId;
+use divvy_contract::{ResourceName, SlotId};
 use divvy_proto::deviceplugin as api;
 use divvy_proto::deviceplugin::device_plugin_server::DevicePlugin;
 use tokio::sync::watch;
@@ -17,6 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Request, Response, Status};
 use tracing::warn;
 
+use super::advertise::Offer;
 use super::cgroups::PodCgroups;
 use super::client::PodListClient;
 use super::pod_resources::PodResources;
@@ -49,15 +50,17 @@ pub struct PluginParts {
     pub cgroups: Arc<Mutex<PodCgroups>>,
     /// The kubelet's records of devices.
     pub pod_resources: PodResources,
-    /// All slots with their health.
-    pub devices: watch::Receiver<Arc<Vec<api::Device>>>,
+    /// Our resources, and all slots of each with their health.
+    pub offers: watch::Receiver<Arc<Vec<Offer>>>,
     /// Counts and times.
     pub metrics: Arc<Metrics>,
 }
 
-/// The service of one session: from our registration to the kubelet's next restart.
+/// The service of one resource for one session: from our registration to the kubelet's next restart.
 #[derive(Debug)]
 pub struct Plugin {
+    /// Whose devices it hands out.
+    pub resource: ResourceName,
     /// What it serves with.
     pub parts: PluginParts,
     /// Cancelled when the session ends. A `ListAndWatch` that the kubelet closes ends the session.
@@ -85,10 +88,12 @@ impl DevicePlugin for Plugin {
     async fn list_and_watch(&self, _request: Request<api::Empty>) -> Result<Response<Devices>, Status> {
         // Dropped with the stream, that is when the kubelet goes away: then we have to register again.
         let guard: DropGuard = self.session.clone().drop_guard();
-        let lists = WatchStream::new(self.parts.devices.clone());
-        let lists = lists.map(move |devices| {
+        let (lists, resource) = (WatchStream::new(self.parts.offers.clone()), self.resource.clone());
+        let lists = lists.filter_map(move |offers| {
             let _held_as_long_as_the_stream = &guard;
-            Ok(api::ListAndWatchResponse { devices: devices.to_vec() })
+            // A resource that isn't offered any more is about to be registered no more.
+            let offer = offers.iter().find(|offer| offer.resource == resource)?;
+            Some(Ok(api::ListAndWatchResponse { devices: offer.devices.clone() }))
         });
         // A server that waits for its streams would wait for ever: the kubelet never closes this one by itself.
         let (ended, silence) = (self.session.clone().cancelled_owned(), self.silence.clone());
@@ -146,7 +151,7 @@ impl Plugin {
             })?,
         };
         let pods = observer::look(&self.parts).await?;
-        self.lock().propose(&pods, &choice)
+        self.lock().propose(&self.resource, &pods, &choice)
     }
 
     async fn answer(&self, request: api::AllocateRequest) -> Result<api::ContainerAllocateResponse, Refusal> {
@@ -155,7 +160,7 @@ impl Plugin {
             return answer;
         }
         let pods = observer::look(&self.parts).await?;
-        let answer = self.lock().allocate(&pods, &slots);
+        let answer = self.lock().allocate(&self.resource, &pods, &slots);
         match answer {
             Err(Refusal::Identity(Unresolved::Nobody { .. })) => self.answer_again(&pods, &slots, answer).await,
             answer => answer,
@@ -179,7 +184,7 @@ impl Plugin {
                 Err(error) => warn!(%pod, %error, "not known whether the kubelet forgot this pod"),
             }
         }
-        if forgotten.is_empty() { refused } else { self.lock().allocate_again(&forgotten, slots) }
+        if forgotten.is_empty() { refused } else { self.lock().allocate_again(&self.resource, &forgotten, slots) }
     }
 }
 

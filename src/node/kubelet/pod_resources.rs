@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use divvy_contract::ResourceName;
+use divvy_contract::ResourceNames;
 use divvy_proto::podresources as api;
 use divvy_proto::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use tonic::transport::{Channel, Endpoint};
@@ -19,8 +19,8 @@ use crate::ledger::reconcile::Assigned;
 pub struct PodResources {
     /// `<kubelet's root>/pod-resources/kubelet.sock`.
     pub socket: PathBuf,
-    /// Whose devices are asked for.
-    pub resource: ResourceName,
+    /// Names of the resources whose devices are asked for.
+    pub names: ResourceNames,
 }
 
 /// No answer.
@@ -105,7 +105,7 @@ impl PodResources {
 
     fn assigned(&self, pod: &api::PodResources) -> Vec<Assigned> {
         let devices_of = |container: &api::ContainerResources| {
-            let ours = container.devices.iter().filter(|devices| devices.resource_name == self.resource.as_str());
+            let ours = container.devices.iter().filter(|devices| self.names.counts_cards(&devices.resource_name));
             ours.flat_map(|devices| &devices.device_ids).cloned().collect()
         };
         let assigned = |container: &api::ContainerResources| Assigned {

@@ -73,7 +73,8 @@ impl PodView {
         let has = |container: &ContainerSpec, name: &ResourceName| container.limits.contains_key(name.as_str());
         let amounts = [&names.memory, &names.memory_percentage, &names.cores];
         let alone = |container: &ContainerSpec| {
-            !has(container, &names.count) && amounts.into_iter().any(|name| has(container, name))
+            !container.limits.keys().any(|name| names.counts_cards(name))
+                && amounts.into_iter().any(|name| has(container, name))
         };
         self.containers.iter().any(alone)
     }

@@ -1,4 +1,7 @@
-//! Keeps us registered: one session after another, each from a fresh socket to the kubelet's next restart.
+//! Keeps us registered: one session after another, each from fresh sockets to the kubelet's next restart.
+//!
+//! All resources share a session: each has a socket of its own, and they begin and end together. What is concluded from
+//! the order of the kubelet's calls, across resources, so has one beginning.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,19 +20,18 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint, Server};
 use tracing::{debug, info, warn};
 
+use super::advertise::Offer;
 use super::plugin::{Plugin, PluginParts, lock};
 use super::rivals::{self, Rivalry, Verdict};
 use super::socket::{DirectoryWatch, SocketFile};
 use super::unix_channel;
 use crate::logging::Once;
 
-/// Registers one resource with the kubelet.
+/// Registers our resources with the kubelet.
 #[derive(Debug)]
 pub struct Registrar {
     /// The kubelet's plugin directory.
     pub directory: PathBuf,
-    /// The resource whose devices we serve.
-    pub resource: ResourceName,
     /// What the sessions serve with.
     pub parts: PluginParts,
     /// How long another plugin of our cards must be seen before we stand back, and be gone before we come.
@@ -50,9 +52,7 @@ pub enum Standing {
     Rivalled(String),
 }
 
-/// Name of our socket in the plugin directory.
-pub(crate) const SOCKET: &str = "divvy-gpu.sock";
-/// A plain file beside it. A kubelet that starts and finds no file in the plugin directory zeroes the node's extended
+/// A plain file in the plugin directory. A kubelet that starts and finds no file in the plugin directory zeroes the node's extended
 /// resources (`ShouldResetExtendedResourceCapacity`), our amounts among them; sockets it has deleted by then.
 pub(crate) const NOTE: &str = "divvy-node.txt";
 const NOTE_TEXT: &str = "Keeps a kubelet that starts from zeroing this node's card memory and cores.\n";
@@ -76,14 +76,30 @@ enum SessionError {
     Register { path: PathBuf, problem: String },
 }
 
-/// A running server on our socket.
+/// Running servers, one for each resource.
 struct Session {
     token: CancellationToken,
-    /// Cancelled when another plugin has taken our resource: then nothing more is listed.
+    /// Cancelled when another plugin has taken one of our resources: then nothing more is listed.
     silence: CancellationToken,
-    server: JoinHandle<Result<(), tonic::transport::Error>>,
-    /// Our socket and the kubelet's, as they were when we registered.
-    sockets: [Option<SocketFile>; 2],
+    /// What was registered.
+    resources: Vec<ResourceName>,
+    servers: Vec<JoinHandle<Result<(), tonic::transport::Error>>>,
+    /// The kubelet's socket and ours, as they were when we registered.
+    sockets: Vec<(PathBuf, Option<SocketFile>)>,
+}
+
+/// Name of a resource's socket in the plugin directory.
+fn socket_name(resource: &ResourceName) -> String {
+    let name = resource.as_str().rsplit('/').next().unwrap_or_default();
+    format!("divvy-{name}.sock")
+}
+
+/// Our sockets in the plugin directory, also of resources that aren't offered any more.
+pub(crate) fn own_sockets(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_own = |name: &str| name.strip_suffix(".sock").is_some_and(|name| name.starts_with("divvy-"));
+    let own = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_own));
+    own.map(|entry| entry.path()).collect()
 }
 
 // === impl Registrar ===
@@ -113,7 +129,8 @@ impl Registrar {
                 Ok(session) => {
                     (pause, is_known) = (Pause::default(), true);
                     self.standing.send_replace(Standing::Registered);
-                    info!(resource = %self.resource, "registered with the kubelet");
+                    let resources = session.resources.iter().map(ResourceName::as_str).collect::<Vec<_>>().join(", ");
+                    info!(resources, "registered with the kubelet");
                     self.until_over(&session, &mut watch, &mut rivalry).await;
                     // First of all: a kubelet that has just started lists pods one by one.
                     lock(&self.parts.allocator).begin_session();
@@ -130,34 +147,50 @@ impl Registrar {
                 }
             }
         }
-        let _absent_is_as_good = std::fs::remove_file(self.own_socket());
+        for socket in own_sockets(&self.directory) {
+            let _absent_is_as_good = std::fs::remove_file(socket);
+        }
     }
 
-    /// Connects to the kubelet, serves on a fresh socket, makes sure that it answers, registers.
+    /// Connects to the kubelet, serves on fresh sockets, makes sure that they answer, registers.
     ///
     /// In this order: a kubelet that starts deletes every socket in the directory before it listens, so one that takes
-    /// our connection has done that and leaves the socket that we make now. A kubelet that is asked to dial a socket
+    /// our connection has done that and leaves the sockets that we make now. A kubelet that is asked to dial a socket
     /// which it has just deleted tries again after a second at the earliest, and fails pods meanwhile. One that was
-    /// killed has left its socket behind, which nobody answers: ours stays as it is then.
+    /// killed has left its socket behind, which nobody answers: ours stay as they are then.
     async fn begin(&self, stop: &CancellationToken) -> Result<Session, SessionError> {
-        let (own, kubelet) = (self.own_socket(), self.kubelet_socket());
+        let kubelet = self.kubelet_socket();
         let channel = Self::connect(&kubelet).await?;
+        let resources = resources(&self.parts.offers.borrow());
+        let sockets = vec![(kubelet.clone(), SocketFile::at(&kubelet))];
         let (token, silence) = (stop.child_token(), CancellationToken::new());
-        let plugin = Plugin { parts: self.parts.clone(), session: token.clone(), silence: silence.clone() };
-        let server = serve(&own, plugin)?;
-        let sockets = [SocketFile::at(&own), SocketFile::at(&kubelet)];
-        let session = Session { token, silence, server, sockets };
-        let registered = async {
-            self_dial(&own).await?;
-            self.register(channel).await
-        };
-        match registered.await {
+        let mut session = Session { token, silence, resources, servers: Vec::new(), sockets };
+        match self.open(&mut session, channel).await {
             Ok(()) => Ok(session),
             Err(error) => {
                 session.end().await;
                 Err(error)
             }
         }
+    }
+
+    async fn open(&self, session: &mut Session, kubelet: Channel) -> Result<(), SessionError> {
+        for resource in &session.resources {
+            let plugin = Plugin {
+                resource: resource.clone(),
+                parts: self.parts.clone(),
+                session: session.token.clone(),
+                silence: session.silence.clone(),
+            };
+            let own = self.directory.join(socket_name(resource));
+            session.servers.push(serve(&own, plugin)?);
+            session.sockets.push((own.clone(), SocketFile::at(&own)));
+            self_dial(&own).await?;
+        }
+        for resource in &session.resources {
+            self.register(kubelet.clone(), resource).await?;
+        }
+        Ok(())
     }
 
     fn keep_note(&self) {
@@ -175,27 +208,28 @@ impl Registrar {
         channel.map_err(|problem| SessionError::Register { path: kubelet.to_owned(), problem })
     }
 
-    async fn register(&self, kubelet: Channel) -> Result<(), SessionError> {
+    async fn register(&self, kubelet: Channel, resource: &ResourceName) -> Result<(), SessionError> {
         let failed = |problem: String| SessionError::Register { path: self.kubelet_socket(), problem };
         let request = api::RegisterRequest {
             version: api::VERSION.to_owned(),
-            endpoint: SOCKET.to_owned(),
-            resource_name: self.resource.to_string(),
+            endpoint: socket_name(resource),
+            resource_name: resource.to_string(),
             options: None,
         };
         let answer = RegistrationClient::new(kubelet).register(request).await;
         answer.map(drop).map_err(|status| failed(format!("{}: {}", status.code(), status.message())))
     }
 
-    /// Returns when the session is over: the kubelet closed its stream, either socket is another file, we stop, or
-    /// another plugin offers our cards.
+    /// Returns when the session is over: the kubelet closed a stream, a socket is another file, our resources are others,
+    /// we stop, or another plugin offers our cards.
     ///
     /// One that has taken our resource is not fought: we fall silent, and keep the stream open until it is gone, because
     /// kubelets up to 1.36 would take the end of our stream for its end (kubernetes#121994).
     async fn until_over(&self, session: &Session, watch: &mut DirectoryWatch, rivalry: &mut Rivalry) {
-        let paths = [self.own_socket(), self.kubelet_socket()];
-        let unchanged = || paths.iter().zip(&session.sockets).all(|(path, known)| SocketFile::at(path) == *known);
-        let mut listed = self.parts.devices.borrow().clone();
+        let unchanged = || session.sockets.iter().all(|(path, known)| SocketFile::at(path) == *known);
+        let mut offers = self.parts.offers.clone();
+        let mut others = async || drop(offers.wait_for(|offers| resources(offers) != session.resources).await);
+        let mut listed = self.parts.offers.borrow().clone();
         let mut looks = tokio::time::interval(self.patience / LOOKS);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         looks.reset();
@@ -203,10 +237,11 @@ impl Registrar {
             tokio::select! {
                 () = session.token.cancelled() => return,
                 () = watch.changed() => continue,
+                () = others() => return info!("other resources are to be registered"),
                 _ = looks.tick() => {}
             }
             if !session.silence.is_cancelled() {
-                listed = self.parts.devices.borrow().clone();
+                listed = self.parts.offers.borrow().clone();
             }
             self.look_for_rivals(rivalry, Some(&listed)).await;
             match rivalry.verdict() {
@@ -220,17 +255,19 @@ impl Registrar {
     }
 
     /// `listed`: what the kubelet has from us, while we are registered. A kubelet that doesn't answer shows nothing.
-    async fn look_for_rivals(&self, rivalry: &mut Rivalry, listed: Option<&[api::Device]>) {
+    async fn look_for_rivals(&self, rivalry: &mut Rivalry, listed: Option<&[Offer]>) {
         let known = match self.parts.pod_resources.allocatable().await {
             Ok(known) => known,
             Err(error) => return debug!(%error, "not known whether another plugin serves our cards"),
         };
-        let ours = listed.map_or_else(|| self.parts.devices.borrow().to_vec(), <[_]>::to_vec);
+        let ours = listed.map_or_else(|| self.parts.offers.borrow().to_vec(), <[_]>::to_vec);
         let was = rivalry.verdict().clone();
-        rivalry.observe(Instant::now(), rivals::find(&known, &self.resource, &ours, listed.is_some()));
+        rivalry.observe(Instant::now(), rivals::find(&known, &ours, listed.is_some()));
         match rivalry.verdict() {
             Verdict::Somebody(rival) if !matches!(was, Verdict::Somebody(_)) => {
-                let listening = rivals::listening(&self.directory, &[SOCKET, "kubelet.sock"]).await.join(", ");
+                let own = ours.iter().map(|offer| socket_name(&offer.resource));
+                let known: Vec<String> = own.chain(["kubelet.sock".to_owned()]).collect();
+                let listening = rivals::listening(&self.directory, &known).await.join(", ");
                 let listening = if listening.is_empty() { "nobody".to_owned() } else { listening };
                 let text = format!(
                     "{}; listening beside us: {listening}; nothing is allocated here until it is removed from this node",
@@ -247,13 +284,13 @@ impl Registrar {
         }
     }
 
-    fn own_socket(&self) -> PathBuf {
-        self.directory.join(SOCKET)
-    }
-
     fn kubelet_socket(&self) -> PathBuf {
         self.directory.join("kubelet.sock")
     }
+}
+
+fn resources(offers: &[Offer]) -> Vec<ResourceName> {
+    offers.iter().map(|offer| offer.resource.clone()).collect()
 }
 
 fn serve(path: &Path, plugin: Plugin) -> Result<JoinHandle<Result<(), tonic::transport::Error>>, SessionError> {
@@ -281,16 +318,18 @@ async fn self_dial(path: &Path) -> Result<(), SessionError> {
 // === impl Session ===
 
 impl Session {
-    /// Ends every stream, waits for calls in flight, and lets go of the socket. A server whose connections don't close
+    /// Ends every stream, waits for calls in flight, and lets go of the sockets. A server whose connections don't close
     /// would wait for ever, so it is given up after [`SESSION_DRAIN`].
     async fn end(self) {
-        let Self { token, silence: _, mut server, sockets: _ } = self;
-        token.cancel();
-        match tokio::time::timeout(SESSION_DRAIN, &mut server).await {
-            Ok(Ok(Ok(()))) => {}
-            Ok(Ok(Err(error))) => warn!(%error, "plugin server failed"),
-            Ok(Err(error)) => warn!(%error, "plugin server broke off"),
-            Err(_elapsed) => server.abort(),
+        self.token.cancel();
+        let given_up = Instant::now() + SESSION_DRAIN;
+        for mut server in self.servers {
+            match tokio::time::timeout_at(given_up.into(), &mut server).await {
+                Ok(Ok(Ok(()))) => {}
+                Ok(Ok(Err(error))) => warn!(%error, "plugin server failed"),
+                Ok(Err(error)) => warn!(%error, "plugin server broke off"),
+                Err(_elapsed) => server.abort(),
+            }
         }
     }
 }

@@ -11,9 +11,10 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use divvy_contract::ResourceName;
 use divvy_proto::deviceplugin as api;
 use tokio::net::UnixStream;
+
+use super::advertise::Offer;
 
 /// A healthy device that the kubelet lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,27 +60,30 @@ const CONNECTING: Duration = Duration::from_millis(200);
 /// Most of a command line that is worth showing.
 const COMMAND_LENGTH: usize = 80;
 
-/// The rival that the kubelet's list shows. `ours`: the devices that we list; `registered`: the kubelet has them from us.
-pub(super) fn find(
-    listed: &[Listed],
-    resource: &ResourceName,
-    ours: &[api::Device],
-    registered: bool,
-) -> Option<Rival> {
-    let cards: BTreeSet<&str> = ours.iter().filter_map(|device| Some(device.id.split_once("::")?.0)).collect();
+/// The rival that the kubelet's list shows. `ours`: what we list; `registered`: the kubelet has it from us.
+pub(super) fn find(listed: &[Listed], ours: &[Offer], registered: bool) -> Option<Rival> {
+    let devices = || ours.iter().flat_map(|offer| &offer.devices);
+    let cards: BTreeSet<&str> = devices().filter_map(|device| Some(device.id.split_once("::")?.0)).collect();
     let offers_ours = |other: &&Listed| cards.iter().any(|card| other.device.contains(card));
-    let (same, others): (Vec<_>, Vec<_>) = listed.iter().partition(|listed| listed.resource == resource.as_str());
-    if let Some(Listed { resource, device }) = others.into_iter().find(offers_ours) {
+    let is_named_as_ours = |listed: &&Listed| ours.iter().any(|offer| offer.resource.as_str() == listed.resource);
+    if let Some(Listed { resource, device }) = listed.iter().filter(|other| !is_named_as_ours(other)).find(offers_ours)
+    {
         let evidence = format!("another device plugin offers our cards as {resource}, such as {device}");
         return Some(Rival { same_resource: false, evidence });
     }
-    let known: BTreeSet<&str> = ours.iter().map(|device| device.id.as_str()).collect();
+    ours.iter().find_map(|offer| serves_ours(listed, offer, registered))
+}
+
+/// Somebody else's devices under the name of ours.
+fn serves_ours(listed: &[Listed], Offer { resource, devices }: &Offer, registered: bool) -> Option<Rival> {
+    let same: Vec<&Listed> = listed.iter().filter(|listed| listed.resource == resource.as_str()).collect();
+    let known: BTreeSet<&str> = devices.iter().map(|device| device.id.as_str()).collect();
     let foreign = same.iter().find(|listed| !registered || !known.contains(listed.device.as_str()));
     let evidence = if let Some(Listed { device, .. }) = foreign {
         format!("another device plugin serves {resource}, with devices such as {device}")
     } else {
         // Shared devices of NVIDIA's plugin are named like ours, but there are others of them.
-        let healthy = ours.iter().filter(|device| device.health == api::HEALTHY).count();
+        let healthy = devices.iter().filter(|device| device.health == api::HEALTHY).count();
         let fewer = !same.is_empty() && same.len() < healthy;
         fewer.then(|| {
             format!("another device plugin serves {resource}, with {} devices for our {healthy}", same.len())
@@ -90,11 +94,11 @@ pub(super) fn find(
 
 /// Who listens on sockets in the plugin directory, apart from `except`: socket, process and command, where we may see
 /// them. A plugin that has died leaves a socket that takes no connection.
-pub(super) async fn listening(directory: &Path, except: &[&str]) -> Vec<String> {
+pub(super) async fn listening(directory: &Path, except: &[String]) -> Vec<String> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let sockets = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()));
     let names = sockets.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let names: BTreeSet<String> = names.filter(|name| !except.contains(&name.as_str())).collect();
+    let names: BTreeSet<String> = names.filter(|name| !except.contains(name)).collect();
     let mut listening = Vec::new();
     for name in names {
         let connected = tokio::time::timeout(CONNECTING, UnixStream::connect(directory.join(&name))).await;

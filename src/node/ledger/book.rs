@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use divvy_contract::pod::{PodSum, peak};
-use divvy_contract::{CardId, Cores, Memory, Share, SlotId};
+use divvy_contract::{CardId, Cores, Memory, MigProfile, Share, SlotId};
 use divvy_placement::Held;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Nonce, PodEntry, PodRef};
+use super::entry::{Nonce, Part, PodEntry, PodRef};
 
 /// Who holds what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -165,10 +165,14 @@ impl Book {
         self.holders(card, except).flat_map(|(_, on)| on.slots.iter().copied()).collect()
     }
 
-    /// Slots that the kubelet may have on record for a pod: those that pods hold, and those that they have lost.
-    pub fn slots_on_record(&self) -> BTreeSet<SlotId> {
-        let parts = self.pods().flat_map(PodEntry::parts);
-        parts.filter_map(|(_, part)| part.slot.or(part.lost).map(|number| part.card.slot(number))).collect()
+    /// Slots that the kubelet may have on record for a pod, with the profile by which they were asked for: those that
+    /// pods hold, and those that they have lost. One that several containers hold comes several times.
+    pub fn slots_on_record(&self) -> impl Iterator<Item = (SlotId, Option<&MigProfile>)> {
+        self.pods().flat_map(|entry| &entry.containers).flat_map(|container| {
+            let parts = container.holding.iter().flat_map(|holding| &holding.parts);
+            let on_record = |part: &Part| part.slot.or(part.lost).map(|number| part.card.slot(number));
+            parts.filter_map(on_record).map(|slot| (slot, container.claim.profile.as_ref()))
+        })
     }
 
     /// The pod that holds a slot, by one container or by several: the kubelet feeds later containers from the slots of

@@ -27,7 +27,13 @@ fn pod(uid: &str) -> PodRef {
 
 fn app(name: &str) -> ContainerClaim {
     let claim = Claim { cards: 1, memory: "1Gi".parse().expect("amount"), cores: Cores::new(10) };
-    ContainerClaim { name: name.to_owned(), kind: ContainerKind::App, claim: Some(claim), counted: claim.totals() }
+    ContainerClaim {
+        name: name.to_owned(),
+        kind: ContainerKind::App,
+        profile: None,
+        claim: Some(claim),
+        counted: claim.totals(),
+    }
 }
 
 fn holding(card: &str, slot: u32) -> Holding {
@@ -80,8 +86,12 @@ fn a_slot_that_comes_again_leaves_its_former_holder_the_share() {
     assert_eq!(ledger.book().slots_held(&card, None), [3].into());
     ledger.release("b", "it failed").expect("writes");
     assert_eq!(ledger.book().slots_held(&card, None), [].into());
-    let on_record = ["GPU-1::3".parse().expect("slot")].into();
-    assert_eq!(ledger.book().slots_on_record(), on_record, "the kubelet may still list it for the first pod");
+    let on_record: Vec<_> = ledger.book().slots_on_record().collect();
+    assert_eq!(
+        on_record,
+        [("GPU-1::3".parse().expect("slot"), None)],
+        "the kubelet may still list it for the first pod"
+    );
     assert_eq!(ledger.book().check(&[(card, Memory::mib(2048), Cores::FULL)]), []);
 }
 

@@ -53,6 +53,7 @@ fn held(claims: &[(usize, Claim, Totals)]) -> Book {
             name: "main".to_owned(),
             kind: ContainerKind::App,
             claim: Some(*claim),
+            profile: None,
             counted: *counted,
         };
         let slot = u32::try_from(at).expect("few");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use divvy_proto::deviceplugin as api;
+use divvy_contract::ResourceNames;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -10,7 +10,7 @@ use tracing::info;
 use crate::delivery::DeliveredCard;
 use crate::desired::Desired;
 use crate::inventory::Inventory;
-use crate::kubelet::advertise;
+use crate::kubelet::advertise::{self, Offer};
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Registrar;
 use crate::logging::Once;
@@ -74,15 +74,16 @@ pub(super) async fn register(
 pub(super) struct Advertiser {
     pub(super) allocator: SharedAllocator,
     pub(super) slots_per_card: u32,
-    pub(super) devices: watch::Sender<Arc<Vec<api::Device>>>,
+    pub(super) names: ResourceNames,
+    pub(super) offers: watch::Sender<Arc<Vec<Offer>>>,
 }
 
 impl Advertiser {
     fn update(&self) {
-        let list = {
+        let offers = {
             let allocator = lock(&self.allocator);
-            advertise::devices(allocator.inventory(), allocator.ledger().book(), self.slots_per_card)
+            advertise::offers(allocator.inventory(), allocator.ledger().book(), self.slots_per_card, &self.names)
         };
-        self.devices.send_if_modified(|known| (**known != list).then(|| *known = Arc::new(list)).is_some());
+        self.offers.send_if_modified(|known| (**known != offers).then(|| *known = Arc::new(offers)).is_some());
     }
 }

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::delivery::Delivery;
 use crate::kubelet::client::PodListClient;
 use crate::kubelet::pods::PodView;
-use crate::kubelet::registration::{NOTE, SOCKET};
+use crate::kubelet::registration::{NOTE, own_sockets};
 use crate::ledger::Ledger;
 use crate::publish;
 
@@ -65,7 +65,9 @@ async fn clean_node(config: &Config) -> anyhow::Result<Vec<String>> {
 /// What the daemon keeps in the kubelet's directory.
 fn remove_plugin(config: &Config) -> anyhow::Result<Vec<String>> {
     let mut out = Vec::new();
-    for path in [SOCKET, NOTE].map(|name| config.device_plugin_dir.join(name)) {
+    let mut sockets = own_sockets(&config.device_plugin_dir);
+    sockets.sort_unstable();
+    for path in sockets.into_iter().chain([config.device_plugin_dir.join(NOTE)]) {
         match fs::remove_file(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             removed => {

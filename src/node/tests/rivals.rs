@@ -9,6 +9,7 @@ use std::time::Duration;
 use divvy_node::allocation::{AllocationSettings, Allocator};
 use divvy_node::config::Keys;
 use divvy_node::delivery::Delivery;
+use divvy_node::kubelet::advertise::Offer;
 use divvy_node::kubelet::cgroups::PodCgroups;
 use divvy_node::kubelet::client::{KubeletEndpoint, PodListClient};
 use divvy_node::kubelet::plugin::PluginParts;
@@ -109,7 +110,7 @@ impl Kubelet {
 }
 
 /// A registrar of one slot, and the sender of its lists.
-fn registrar(directory: &TempDir) -> (Registrar, watch::Sender<Arc<Vec<dp::Device>>>, watch::Receiver<Standing>) {
+fn registrar(directory: &TempDir) -> (Registrar, watch::Sender<Arc<Vec<Offer>>>, watch::Receiver<Standing>) {
     let path = |name: &str| directory.path().join(name);
     let config = Keys::from_env(|name| (name == "NODE_NAME").then(|| "n1".into())).unwrap().into_config().unwrap();
     let settings = AllocationSettings {
@@ -126,14 +127,14 @@ fn registrar(directory: &TempDir) -> (Registrar, watch::Sender<Arc<Vec<dp::Devic
     let allocator = Arc::new(Mutex::new(Allocator::new(settings, ledger, Delivery::new(config.delivery()))));
     let (standing, standings) = watch::channel(Standing::default());
     let slot = dp::Device { id: OURS.to_owned(), health: dp::HEALTHY.to_owned(), topology: None };
-    let (sender, devices) = watch::channel(Arc::new(vec![slot]));
+    let offer = Offer { resource: GPU.parse().unwrap(), devices: vec![slot] };
+    let (sender, offers) = watch::channel(Arc::new(vec![offer]));
     let endpoint = KubeletEndpoint {
         url: "https://localhost:1".to_owned(),
         token_file: path("token"),
         trust: Trust::Pinned(path("certificate")),
         timeout: Duration::from_secs(1),
     };
-    let resource: divvy_contract::ResourceName = GPU.parse().unwrap();
     let parts = PluginParts {
         metrics: Arc::new(Metrics::register(
             &mut Registry::default(),
@@ -146,11 +147,11 @@ fn registrar(directory: &TempDir) -> (Registrar, watch::Sender<Arc<Vec<dp::Devic
         kubelet_socket: path("kubelet.sock"),
         kubelet_settle_time: Duration::ZERO,
         cgroups: Arc::new(Mutex::new(PodCgroups::new(path("cgroup")))),
-        pod_resources: PodResources { socket: path("pod-resources.sock"), resource: resource.clone() },
-        devices,
+        pod_resources: PodResources { socket: path("pod-resources.sock"), names: config.resource_names() },
+        offers,
     };
     let patience = Duration::from_millis(100);
-    (Registrar { directory: directory.path().into(), resource, parts, patience, standing }, sender, standings)
+    (Registrar { directory: directory.path().into(), parts, patience, standing }, sender, standings)
 }
 
 async fn until(standings: &mut watch::Receiver<Standing>, what: &str, holds: impl Fn(&Standing) -> bool) -> Standing {
@@ -189,7 +190,7 @@ async fn a_resource_that_another_plugin_serves_is_left_to_it_until_it_is_gone() 
 async fn a_plugin_that_takes_our_resource_is_not_fought() {
     let directory = tempfile::tempdir().unwrap();
     let kubelet = Kubelet::start(directory.path());
-    let (registrar, devices, mut standings) = registrar(&directory);
+    let (registrar, offers, mut standings) = registrar(&directory);
     let stop = CancellationToken::new();
     let running = tokio::spawn(registrar.run(stop.clone()));
     kubelet.registered(1).await;
@@ -205,7 +206,7 @@ async fn a_plugin_that_takes_our_resource_is_not_fought() {
 
     kubelet.list(&["GPU-1"]);
     until(&mut standings, "the other is seen", |now| matches!(now, Standing::Rivalled(_))).await;
-    devices.send_replace(Arc::default());
+    offers.send_modify(|offers| Arc::make_mut(offers)[0].devices.clear());
     let silent = tokio::time::timeout(Duration::from_millis(300), lists.message()).await;
     assert!(silent.is_err(), "neither another list nor the stream's end: {silent:?}");
     assert_eq!(*kubelet.registrations.borrow(), 1);

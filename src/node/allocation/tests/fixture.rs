@@ -161,13 +161,14 @@ impl Node {
 
     pub(super) fn propose(&mut self, size: usize) -> Result<Vec<SlotId>, Refusal> {
         let choice = Choice { available: self.free.clone(), required: BTreeSet::new(), size };
-        self.allocator.propose(&self.pods, &choice)
+        self.allocator.propose(&ResourceNames::default().count, &self.pods, &choice)
     }
 
     /// Allocate as the plugin service does it, for a container that was never served.
     pub(super) fn allocate(&mut self, slots: &[SlotId]) -> Result<ContainerAllocateResponse, Refusal> {
         let proposed = self.allocator.allocate_proposed(slots);
-        let answer = proposed.unwrap_or_else(|| self.allocator.allocate(&self.pods, slots))?;
+        let answer =
+            proposed.unwrap_or_else(|| self.allocator.allocate(&ResourceNames::default().count, &self.pods, slots))?;
         self.free.retain(|slot| !slots.contains(slot));
         Ok(answer)
     }
@@ -196,6 +197,7 @@ impl Node {
             name: "c0".to_owned(),
             kind: ContainerKind::App,
             claim: Some(claim),
+            profile: None,
             counted: claim.totals(),
         };
         let share = Share { memory: Memory::mib(mib), ..Share::default() };

@@ -4,13 +4,14 @@ use super::*;
 
 const CARD: &str = "GPU-1d97f3a2-0b5e-4f7e-9a53-1c6a3d2f8e11";
 
-fn ours() -> Vec<api::Device> {
+fn ours() -> [Offer; 1] {
     let device = |number, health: &str| api::Device {
         id: format!("{CARD}::{number}"),
         health: health.to_owned(),
         topology: None,
     };
-    vec![device(0, api::HEALTHY), device(1, api::HEALTHY), device(2, api::UNHEALTHY)]
+    let devices = vec![device(0, api::HEALTHY), device(1, api::HEALTHY), device(2, api::UNHEALTHY)];
+    [Offer { resource: "nvidia.com/gpu".parse().expect("a resource"), devices }]
 }
 
 fn seen(listed: &[(&str, &str)], registered: bool) -> Option<(bool, String)> {
@@ -18,8 +19,7 @@ fn seen(listed: &[(&str, &str)], registered: bool) -> Option<(bool, String)> {
         .iter()
         .map(|(resource, device)| Listed { resource: (*resource).to_owned(), device: device.replace("CARD", CARD) })
         .collect();
-    let gpu = "nvidia.com/gpu".parse().expect("a resource");
-    let rival = find(&listed, &gpu, &ours(), registered)?;
+    let rival = find(&listed, &ours(), registered)?;
     Some((rival.same_resource, rival.evidence.replace(CARD, "CARD")))
 }
 
@@ -71,7 +71,7 @@ async fn only_sockets_that_somebody_listens_on_are_named() {
     drop(UnixListener::bind(path("dead.sock")).expect("a socket"));
     let _alive = [UnixListener::bind(path("nvidia-gpu.sock")), UnixListener::bind(path("kubelet.sock"))];
     fs::write(path("kubelet_internal_checkpoint"), "{}").expect("a file");
-    let listening = listening(directory.path(), &["kubelet.sock"]).await;
+    let listening = listening(directory.path(), &["kubelet.sock".to_owned()]).await;
     assert_eq!(listening.len(), 1, "{listening:?}");
     let process = format!("nvidia-gpu.sock (process {}: ", std::process::id());
     assert!(listening[0].starts_with(&process), "{listening:?}");

@@ -5,9 +5,8 @@ use std::str::FromStr;
 
 use divvy_contract::annotation::{self, Request};
 use divvy_contract::card::CardIdError;
-use divvy_contract::claim::{counted, pod_claims};
+use divvy_contract::claim::{asks_for_cards, counted, pod_claims, profile};
 use divvy_contract::names::annotation::REQUEST;
-use divvy_contract::quantity::parse_count;
 use divvy_contract::{CardId, Claim, ContainerClaim, ContainerKind, ContainerSpec, SlotId};
 
 use super::Reading;
@@ -76,6 +75,7 @@ impl Restore<'_> {
                 let bare = |spec: &ContainerSpec| ContainerClaim {
                     name: spec.name.clone(),
                     kind: spec.kind,
+                    profile: profile(self.reading.names, spec),
                     claim: None,
                     counted: counted(self.reading.names, spec),
                 };
@@ -133,8 +133,7 @@ impl Restore<'_> {
     /// Whether the container's limits name devices. One with amounts alone is never given any.
     fn asks_kubelet(&self, container: &str) -> bool {
         let spec = self.pod.containers.iter().find(|spec| spec.name == container);
-        let count = spec.and_then(|spec| spec.limits.get(self.reading.names.count.as_str()));
-        count.is_some_and(|text| parse_count(text).is_ok_and(|count| count > 0))
+        spec.is_some_and(|spec| asks_for_cards(self.reading.names, spec))
     }
 
     /// Books an ordinary init container, which the kubelet's records never list, on the cards of the containers after
@@ -142,14 +141,16 @@ impl Restore<'_> {
     /// had beyond that stays with the pod too, but nothing says which cards it was.
     fn charge_init(&mut self, entry: &mut PodEntry, at: usize) {
         let [container, later @ ..] = &mut entry.containers[at..] else { return };
-        let ContainerClaim { name, kind: ContainerKind::Init, claim: Some(claim), .. } = &container.claim else {
+        let ContainerClaim { name, kind: ContainerKind::Init, profile, claim: Some(claim), .. } = &container.claim
+        else {
             return;
         };
         if container.holding.is_some() || !self.asks_kubelet(name) {
             return;
         }
         let mut parts: Vec<Part> = Vec::new();
-        for part in later.iter().filter_map(|later| later.holding.as_ref()).flat_map(|holding| &holding.parts) {
+        let alike = later.iter().filter(|later| later.claim.profile == *profile);
+        for part in alike.filter_map(|later| later.holding.as_ref()).flat_map(|holding| &holding.parts) {
             if parts.len() < claim.cards as usize && parts.iter().all(|known| known.card != part.card) {
                 let memory = (self.reading.memory)(&part.card);
                 parts.extend(memory.map(|memory| Part { share: claim.share_on(memory), ..part.clone() }));

@@ -43,6 +43,7 @@ pub(crate) fn pod_shape() -> impl Strategy<Value = Vec<ContainerClaim>> {
             name: format!("c{at}"),
             kind,
             claim,
+            profile: None,
             counted: claim.map(|claim| claim.totals()).unwrap_or_default(),
         };
         init.into_iter().chain(app).enumerate().map(named).collect()

@@ -9,12 +9,11 @@ use divvy_contract::{CardId, ContainerKind, Share};
 use divvy_node::delivery::{LIMITS_FILE, LIMITS_MOUNT, Limits};
 use divvy_playground::kubelet::devices::Ids;
 use divvy_playground::outside::Given;
-use divvy_playground::pods::GPU;
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use proptest::prelude::*;
 
 use crate::daemon::cards;
-use crate::node::{Node, Pod};
+use crate::node::{Node, Pod, resource};
 use crate::seen;
 
 type Shares = BTreeMap<CardId, Share>;
@@ -69,7 +68,7 @@ impl Node {
             let cards: BTreeSet<String> = booked.keys().map(ToString::to_string).collect();
             prop_assert_eq!(&named, &cards, "I2: {}: {} and books", &at, place);
         }
-        if let Some(grant) = self.devices.grant(&pod.view.uid, container, GPU) {
+        if let Some(grant) = self.devices.grant(&pod.view.uid, container, resource(&pod.view, container)) {
             let behind: BTreeSet<&str> = grant.ids.iter().map(|id| id.split_once("::").unwrap().0).collect();
             let cards: BTreeSet<&str> = booked.keys().map(CardId::as_str).collect();
             prop_assert_eq!(behind, cards, "I2: {}: slots and books", &at);
@@ -88,7 +87,7 @@ impl Node {
     fn held_slots_are_listed(&self) -> Result<(), TestCaseError> {
         for pod in self.pods.iter().filter(|pod| !pod.view.has_ended()) {
             let held = self.devices.held.get(&pod.view.uid).into_iter().flat_map(BTreeMap::values);
-            let held: Ids = held.filter_map(|grants| grants.get(GPU)).flat_map(|grant| grant.ids.clone()).collect();
+            let held: Ids = held.flat_map(BTreeMap::values).flat_map(|grant| grant.ids.clone()).collect();
             let missing = &held - &self.listed;
             prop_assert!(missing.is_empty(), "I4: {} holds {:?}, listed are {:?}", pod.view.name, missing, self.listed);
         }

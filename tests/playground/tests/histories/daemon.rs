@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use divvy_contract::claim::Defaults;
-use divvy_contract::{Memory, ResourceNames, SlotId, Tier};
+use divvy_contract::{Memory, ResourceName, ResourceNames, SlotId, Tier};
 use divvy_node::allocation::{AllocationSettings, Allocator, Choice, Refusal};
 use divvy_node::delivery::{self, Delivery, DeliveryOptions, Strategy};
 use divvy_node::identity::{Subject, Unresolved};
@@ -139,24 +139,37 @@ impl Daemon {
         self.settle(shown, as_of, None)
     }
 
-    pub(crate) fn propose(&mut self, shown: &Shown, choice: &Choice) -> Result<Vec<SlotId>, Refusal> {
+    pub(crate) fn propose(
+        &mut self,
+        resource: &ResourceName,
+        shown: &Shown,
+        choice: &Choice,
+    ) -> Result<Vec<SlotId>, Refusal> {
         self.look(shown)?;
-        self.0.propose(&shown.list.pods, choice)
+        self.0.propose(resource, &shown.list.pods, choice)
     }
 
-    pub(crate) fn allocate(&mut self, shown: &Shown, slots: &[SlotId]) -> Result<ContainerAllocateResponse, Refusal> {
+    pub(crate) fn allocate(
+        &mut self,
+        resource: &ResourceName,
+        shown: &Shown,
+        slots: &[SlotId],
+    ) -> Result<ContainerAllocateResponse, Refusal> {
         if let Some(answer) = self.0.allocate_proposed(slots) {
             return answer;
         }
         self.look(shown)?;
-        match self.0.allocate(&shown.list.pods, slots) {
-            Err(Refusal::Identity(nobody @ Unresolved::Nobody { .. })) => self.allocate_again(shown, slots, nobody),
+        match self.0.allocate(resource, &shown.list.pods, slots) {
+            Err(Refusal::Identity(nobody @ Unresolved::Nobody { .. })) => {
+                self.allocate_again(resource, shown, slots, nobody)
+            }
             answer => answer,
         }
     }
 
     fn allocate_again(
         &mut self,
+        resource: &ResourceName,
         shown: &Shown,
         slots: &[SlotId],
         nobody: Unresolved,
@@ -171,7 +184,7 @@ impl Daemon {
         if forgotten.is_empty() {
             return Err(nobody.into());
         }
-        self.0.allocate_again(&forgotten, slots)
+        self.0.allocate_again(resource, &forgotten, slots)
     }
 
     fn hear(&mut self, shown: &Shown, assigned: Option<&[Assigned]>) -> Result<(), Refusal> {

@@ -15,7 +15,7 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 
 pub(crate) use self::deaths::Death;
-pub(crate) use self::pods::Pod;
+pub(crate) use self::pods::{Pod, resource};
 use crate::daemon::{Daemon, Disk, Shown, cards};
 use crate::seen;
 

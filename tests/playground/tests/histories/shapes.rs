@@ -10,6 +10,8 @@ use proptest::prelude::*;
 
 /// Name of the node in plans.
 pub(crate) const NODE: &str = "node";
+/// The resource that counts instances, of which the node has some beside its cards.
+pub(crate) const INSTANCES: &str = "nvidia.com/mig-1g.10gb";
 /// Cards of the node.
 pub(crate) const CARDS: u32 = 4;
 

@@ -3,10 +3,9 @@
 use divvy_contract::{ContainerKind, ContainerSpec};
 use divvy_node::allocation::{Choice, Refusal};
 use divvy_playground::kubelet::devices::{Demand, Grant, Ids, Question, Step};
-use divvy_playground::pods::GPU;
 use proptest::prelude::*;
 
-use super::pods::count;
+use super::pods::{count, resource};
 use super::{Death, Node, slots};
 use crate::seen;
 
@@ -55,8 +54,9 @@ impl Node {
         twice: bool,
     ) -> Result<Outcome, TestCaseError> {
         let view = self.pods[at].view.clone();
+        let name = &container.name;
         let demand =
-            Demand { pod: &view.uid, container: &container.name, resource: GPU, count: count(&view, &container.name) };
+            Demand { pod: &view.uid, container: name, resource: resource(&view, name), count: count(&view, name) };
         self.devices.enter(&view.uid);
         self.sweep();
         let running = !self.sources_ready && self.pods[at].found_running.contains(&container.name);
@@ -97,10 +97,10 @@ impl Node {
         let available = slots(&(&question.free | &question.taken)).into_iter().collect();
         let choice = Choice { available, required: slots(&question.taken).into_iter().collect(), size: question.size };
         let shown = self.shown();
-        let preferred = self.daemon_mut().propose(&shown, &choice);
+        let preferred = self.daemon_mut().propose(&demand.resource.parse().unwrap(), &shown, &choice);
         let Ok(preferred) = not_our_fault(preferred)? else { return Ok(None) };
         let preferred = preferred.iter().map(ToString::to_string).collect();
-        Ok(Some(self.devices.settle(GPU, question, &preferred, &mut self.rng)))
+        Ok(Some(self.devices.settle(demand.resource, question, &preferred, &mut self.rng)))
     }
 
     /// Calls Allocate and books its answer.
@@ -120,7 +120,7 @@ impl Node {
         rand::seq::SliceRandom::shuffle(&mut order[..], &mut self.rng);
         let shown = self.shown();
         let again = self.booked(demand);
-        let answer = self.daemon_mut().allocate(&shown, &order);
+        let answer = self.daemon_mut().allocate(&demand.resource.parse().unwrap(), &shown, &order);
         let Ok(answer) = not_our_fault(answer)? else {
             self.devices.recount();
             return Ok(Outcome::Failed);

@@ -1,8 +1,8 @@
 //! Who dies and when, and the daemon's starts.
 
+use divvy_contract::ResourceNames;
 use divvy_node::inventory::CardInfo;
-use divvy_node::kubelet::advertise;
-use divvy_playground::pods::GPU;
+use divvy_node::kubelet::advertise::{self, Offer};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -67,8 +67,12 @@ impl Node {
     }
 
     pub(super) fn advertise(&mut self) {
-        let list = advertise::devices(self.daemon().0.inventory(), self.daemon().0.ledger().book(), SLOTS);
-        self.listed = list.iter().map(|device| device.id.clone()).collect();
-        self.devices.replace_list(GPU, list);
+        let allocator = &self.daemon().0;
+        let offers =
+            advertise::offers(allocator.inventory(), allocator.ledger().book(), SLOTS, &ResourceNames::default());
+        self.listed = offers.iter().flat_map(|offer| &offer.devices).map(|device| device.id.clone()).collect();
+        for Offer { resource, devices } in offers {
+            self.devices.replace_list(resource.as_str(), devices);
+        }
     }
 }

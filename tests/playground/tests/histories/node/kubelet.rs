@@ -11,9 +11,11 @@ use divvy_playground::kubelet::devices::Devices;
 use divvy_playground::pods::GPU;
 use proptest::prelude::*;
 
+use super::pods::resource;
 use super::{Death, Node};
 use crate::daemon::Shown;
 use crate::seen;
+use crate::shapes::INSTANCES;
 
 // === impl Node ===
 
@@ -29,14 +31,18 @@ impl Node {
 
     pub(super) fn stop_kubelet(&mut self, lose_checkpoint: bool) {
         let held = std::mem::take(&mut self.devices.held);
-        self.devices = if lose_checkpoint { Devices::default() } else { Devices::restored(held, [GPU.to_owned()]) };
+        self.devices = if lose_checkpoint {
+            Devices::default()
+        } else {
+            Devices::restored(held, [GPU, INSTANCES].map(str::to_owned))
+        };
         self.sources_ready = false;
         self.boots += 1;
         for pod in &mut self.pods {
             pod.listed = false;
             pod.found_running = pod.running().into_iter().collect();
             // What doesn't run, and isn't on record, will be asked for anew.
-            let on_record = |name: &str| self.devices.grant(&pod.view.uid, name, GPU).is_some();
+            let on_record = |name: &str| self.devices.grant(&pod.view.uid, name, resource(&pod.view, name)).is_some();
             pod.given.retain(|name, _| pod.found_running.contains(name) || on_record(name));
         }
     }
@@ -76,7 +82,7 @@ impl Node {
     fn assigned<'a>(&'a self, view: &'a PodView) -> impl Iterator<Item = Assigned> + 'a {
         let containers = view.containers.iter().filter(|container| container.kind != ContainerKind::Init);
         containers.filter_map(|container| {
-            let grant = self.devices.grant(&view.uid, &container.name, GPU)?;
+            let grant = self.devices.grant(&view.uid, &container.name, resource(view, &container.name))?;
             Some(Assigned {
                 namespace: view.namespace.clone(),
                 pod: view.name.clone(),

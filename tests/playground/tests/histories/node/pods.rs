@@ -11,7 +11,7 @@ use proptest::sample::Index;
 
 use super::{Death, Node, slots};
 use crate::seen;
-use crate::shapes::Shape;
+use crate::shapes::{INSTANCES, Shape};
 
 /// A pod, as the kubelet and the runtime know it.
 pub(crate) struct Pod {
@@ -72,7 +72,7 @@ impl Node {
         let uid = &pod.view.uid;
         if count(&pod.view, name) > 0 {
             // A kubelet that has lost its records can't start the container any more.
-            let Some(grant) = self.devices.grant(uid, name, GPU) else { return Ok(()) };
+            let Some(grant) = self.devices.grant(uid, name, resource(&pod.view, name)) else { return Ok(()) };
             let answer = grant.answer.clone();
             let written = self.daemon().0.pre_start(&slots(&grant.ids));
             prop_assert!(written.is_ok(), "{uid} {name}: PreStartContainer: {written:?}");
@@ -172,7 +172,14 @@ impl Pod {
     }
 }
 
+/// The resource that the kubelet asks the daemon for.
+pub(crate) fn resource(pod: &PodView, container: &str) -> &'static str {
+    let container = pod.containers.iter().find(|spec| spec.name == container).unwrap();
+    if container.limits.contains_key(INSTANCES) { INSTANCES } else { GPU }
+}
+
 pub(super) fn count(pod: &PodView, container: &str) -> usize {
+    let resource = resource(pod, container);
     let container = pod.containers.iter().find(|other| other.name == container).unwrap();
-    container.limits.get(GPU).map_or(0, |text| text.parse().unwrap())
+    container.limits.get(resource).map_or(0, |text| text.parse().unwrap())
 }
