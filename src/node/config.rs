@@ -29,7 +29,7 @@ use crate::delivery::{Choice, DeliveryOptions};
 pub use list::List;
 use overrides::Selector;
 pub use places::{AbsolutePath, AnnotationPrefix, KubeletUrl, NodeName};
-pub use values::{DefaultMemory, LogFilter, LogFormat, Period, Scale, Served, Within};
+pub use values::{DefaultMemory, LogFilter, LogFormat, Period, Scale, Served, Switch, Within};
 
 keys::keys! {
     /// Name of this node's Node object; in a pod from spec.nodeName
@@ -47,6 +47,8 @@ keys::keys! {
     resource_cores: ResourceName = ResourceNames::default().cores,
     /// Most containers that can share a card: 1 to 256
     slots_per_card: Within<1, 256> = Within::new(32),
+    /// Whether slots carry their card's NUMA node for the kubelet's topology manager: on or off
+    numa_topology: Switch = Switch::default(),
     /// Promised memory as a multiple of a card's: 0.1 to 10
     memory_scale: Scale = Scale::ONE,
     /// Promised compute as a multiple of a card's: 0.1 to 10

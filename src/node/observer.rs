@@ -120,6 +120,9 @@ pub async fn look(parts: &PluginParts) -> Result<Vec<PodView>, Refusal> {
         let notes = allocator.reconcile(&list, as_of, settled, &lingering)?;
         (notes, allocator.take_over(), Arc::clone(allocator.delivery()))
     };
+    if !notes.is_empty() {
+        parts.booked.notify_one();
+    }
     for note in notes {
         info!("books: {note}");
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -27,6 +27,7 @@ pub use self::reload::Shown;
 use self::tasks::{Next, Signals, Tasks};
 use crate::allocation::Allocator;
 use crate::args::{Effective, Sources, Stop};
+use crate::config::Switch;
 use crate::delivery::Delivery;
 use crate::desired::Desired;
 use crate::http::{self, Pages};
@@ -132,6 +133,7 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
         cgroups: Arc::new(Mutex::new(PodCgroups::new(config.cgroup_root.to_path_buf()))),
         pod_resources,
         offers,
+        booked: Arc::new(Notify::new()),
         metrics,
     };
     let registrar = Registrar {
@@ -142,17 +144,16 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
     };
     let pages = Pages { registry, allocator: Arc::clone(&allocator), standing: standing.clone(), config: shown };
     let client = settings::client(&config).await.context("reaching the API server")?;
-    let advertiser = Advertiser {
-        allocator: Arc::clone(&allocator),
-        slots_per_card: config.slots_per_card.get(),
-        names: config.resource_names(),
-        offers: offers_sender,
-    };
+    let advertiser =
+        Advertiser { allocator: Arc::clone(&allocator), listing: settings::listing(&config), offers: offers_sender };
 
     let mut tasks = Tasks::default();
     let driver = inventory_threads.driver();
     tasks.spawn("driver", driver::follow(desired.clone(), driver_signals, driver, stop.clone()));
     tasks.spawn("inventory", cards::follow(inventory.clone(), desired.clone(), advertiser.clone(), stop.clone()));
+    if config.numa_topology == Switch::On {
+        tasks.spawn("listing", cards::relist(advertiser.clone(), Arc::clone(&parts.booked), stop.clone()));
+    }
     tasks.spawn("registration", cards::register(registrar, inventory, advertiser, stop.clone()));
     tasks.spawn("observer", observer::watch(parts.clone(), config.release_interval.get(), stop.clone()));
     tasks.spawn("http", http::serve(listener, pages, stop.clone()));

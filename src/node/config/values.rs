@@ -45,6 +45,17 @@ pub struct LogFilter {
     targets: Targets,
 }
 
+/// Something that is done or left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Switch {
+    /// Left.
+    #[default]
+    Off,
+    /// Done.
+    On,
+}
+
 /// How it is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use divvy_contract::{MigProfile, ResourceName, ResourceNames, SlotId};
 use divvy_proto::deviceplugin as api;
 
-use crate::inventory::{CardHealth, Inventory};
+use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::ledger::Book;
 
 /// The devices of one resource.
@@ -17,32 +17,82 @@ pub struct Offer {
     pub devices: Vec<api::Device>,
 }
 
+/// What of the configuration decides what is listed.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// Names of our resources.
+    pub names: ResourceNames,
+    /// Slots listed for each card.
+    pub slots_per_card: u32,
+    /// Slots carry their card's NUMA node. The kubelet then counts healthy slots to tell what a NUMA node can take, so
+    /// the free slots of cards with nothing left are listed as unhealthy.
+    pub numa_topology: bool,
+    /// Promised memory, percent of what a card has.
+    pub memory_scale: u32,
+}
+
+/// A slot as it is to be listed.
+struct Slot {
+    id: SlotId,
+    healthy: bool,
+    numa: Option<u32>,
+}
+
 /// Every slot of every card, by the resource that it is asked for by, and those that pods hold besides: of a card that
 /// hasn't been seen since the daemon started, or of more slots a card than there are now. An ID once listed stays listed
 /// as long as it is held: kubelets since 1.34 may crash over one that vanishes (reference: Kubernetes
 /// `devicemanager/manager.go`, `allDevices[resource][id].Topology`); it turns unhealthy instead.
 ///
 /// The plain count is always among them, also where it counts nothing.
-pub fn offers(inventory: &Inventory, book: &Book, slots_per_card: u32, names: &ResourceNames) -> Vec<Offer> {
-    let mut listed: BTreeMap<Option<&MigProfile>, Vec<(SlotId, bool)>> = [(None, Vec::new())].into();
+pub fn offers(inventory: &Inventory, book: &Book, listing: &Listing) -> Vec<Offer> {
+    let mut listed: BTreeMap<Option<&MigProfile>, Vec<Slot>> = [(None, Vec::new())].into();
     for card in &inventory.cards {
-        let slots = (0..slots_per_card).map(|number| (card.id.slot(number), card.health == CardHealth::Healthy));
-        listed.entry(card.asked_by()).or_default().extend(slots);
+        listed.entry(card.asked_by()).or_default().extend(listing.slots(card, book));
     }
-    let known: BTreeSet<SlotId> = listed.values().flatten().map(|(slot, _)| slot.clone()).collect();
+    let known: BTreeSet<SlotId> = listed.values().flatten().map(|slot| slot.id.clone()).collect();
     let held: BTreeMap<SlotId, Option<&MigProfile>> =
         book.slots_on_record().filter(|(slot, _)| !known.contains(slot)).collect();
-    for (slot, profile) in held {
-        listed.entry(profile).or_default().push((slot, false));
+    for (id, profile) in held {
+        listed.entry(profile).or_default().push(Slot { id, healthy: false, numa: None });
     }
-    let offer = |(profile, slots): (Option<&MigProfile>, Vec<(SlotId, bool)>)| Offer {
-        resource: names.counting(profile),
-        devices: slots.into_iter().map(device).collect(),
+    let offer = |(profile, slots): (Option<&MigProfile>, Vec<Slot>)| Offer {
+        resource: listing.names.counting(profile),
+        devices: slots.into_iter().map(Slot::device).collect(),
     };
     listed.into_iter().map(offer).collect()
 }
 
-fn device((slot, healthy): (SlotId, bool)) -> api::Device {
-    let health = if healthy { api::HEALTHY } else { api::UNHEALTHY }.to_owned();
-    api::Device { id: slot.to_string(), health, topology: None }
+// === impl Listing ===
+
+impl Listing {
+    fn slots(&self, card: &CardInfo, book: &Book) -> impl Iterator<Item = Slot> {
+        let is_healthy = card.health == CardHealth::Healthy;
+        let held = book.slots_held(&card.id, None);
+        let hides_free = self.numa_topology && self.is_full(card, book);
+        let numa = card.numa.filter(|_| self.numa_topology);
+        (0..self.slots_per_card).map(move |number| Slot {
+            id: card.id.slot(number),
+            healthy: is_healthy && (!hides_free || held.contains(&number)),
+            numa,
+        })
+    }
+
+    /// Whether no claim whatever fits on the card.
+    fn is_full(&self, card: &CardInfo, book: &Book) -> bool {
+        let held = book.held(&card.id, None);
+        held.exclusive || held.memory >= card.memory.percent(self.memory_scale)
+    }
 }
+
+// === impl Slot ===
+
+impl Slot {
+    fn device(self) -> api::Device {
+        let health = if self.healthy { api::HEALTHY } else { api::UNHEALTHY }.to_owned();
+        let topology = self.numa.map(|node| api::TopologyInfo { nodes: vec![api::NumaNode { id: node.into() }] });
+        api::Device { id: self.id.to_string(), health, topology }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use divvy_contract::{ResourceName, SlotId};
 use divvy_proto::deviceplugin as api;
 use divvy_proto::deviceplugin::device_plugin_server::DevicePlugin;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -52,6 +52,8 @@ pub struct PluginParts {
     pub pod_resources: PodResources,
     /// Our resources, and all slots of each with their health.
     pub offers: watch::Receiver<Arc<Vec<Offer>>>,
+    /// Told after every change of the books.
+    pub booked: Arc<Notify>,
     /// Counts and times.
     pub metrics: Arc<Metrics>,
 }
@@ -119,6 +121,7 @@ impl DevicePlugin for Plugin {
         let started = Instant::now();
         let result = self.answer(request.into_inner()).await;
         self.parts.metrics.observe("Allocate", started, &result);
+        self.parts.booked.notify_one();
         Ok(Response::new(api::AllocateResponse { container_responses: vec![result?] }))
     }
 

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use divvy_contract::ResourceNames;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::delivery::DeliveredCard;
 use crate::desired::Desired;
 use crate::inventory::Inventory;
-use crate::kubelet::advertise::{self, Offer};
+use crate::kubelet::advertise::{self, Listing, Offer};
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Registrar;
 use crate::logging::Once;
@@ -48,6 +47,13 @@ pub(super) async fn follow(
     }
 }
 
+/// Lists anew after every change of the books, for lists that depend on them.
+pub(super) async fn relist(advertiser: Advertiser, booked: Arc<Notify>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        tokio::select! { () = booked.notified() => advertiser.update(), () = stop.cancelled() => {} }
+    }
+}
+
 fn delivered(inventory: &Inventory) -> Vec<DeliveredCard> {
     inventory.cards.iter().map(|card| DeliveredCard { id: card.id.clone(), minor: card.minor }).collect()
 }
@@ -73,8 +79,7 @@ pub(super) async fn register(
 #[derive(Clone)]
 pub(super) struct Advertiser {
     pub(super) allocator: SharedAllocator,
-    pub(super) slots_per_card: u32,
-    pub(super) names: ResourceNames,
+    pub(super) listing: Listing,
     pub(super) offers: watch::Sender<Arc<Vec<Offer>>>,
 }
 
@@ -82,7 +87,7 @@ impl Advertiser {
     fn update(&self) {
         let offers = {
             let allocator = lock(&self.allocator);
-            advertise::offers(allocator.inventory(), allocator.ledger().book(), self.slots_per_card, &self.names)
+            advertise::offers(allocator.inventory(), allocator.ledger().book(), &self.listing)
         };
         self.offers.send_if_modified(|known| (**known != offers).then(|| *known = Arc::new(offers)).is_some());
     }

@@ -5,9 +5,10 @@ use divvy_placement::Policy;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::allocation::AllocationSettings;
-use crate::config::Config;
+use crate::config::{Config, Switch};
 use crate::desired::Desired;
 use crate::inventory::{HealthOptions, InventoryOptions};
+use crate::kubelet::advertise::Listing;
 use crate::kubelet::client::KubeletEndpoint;
 use crate::kubelet::tls::Trust;
 use crate::publish::PublishSettings;
@@ -26,6 +27,15 @@ pub(super) fn allocation(config: &Config) -> AllocationSettings {
         cores_scale: config.cores_scale.percent(),
         policy: Policy { name: config.card_policy, seed: config.policy_seed.get().into(), ..Policy::default() },
         tier: config.tier.get(),
+    }
+}
+
+pub(super) fn listing(config: &Config) -> Listing {
+    Listing {
+        names: config.resource_names(),
+        slots_per_card: config.slots_per_card.get(),
+        numa_topology: config.numa_topology == Switch::On,
+        memory_scale: config.memory_scale.percent(),
     }
 }
 

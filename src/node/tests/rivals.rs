@@ -149,6 +149,7 @@ fn registrar(directory: &TempDir) -> (Registrar, watch::Sender<Arc<Vec<Offer>>>,
         cgroups: Arc::new(Mutex::new(PodCgroups::new(path("cgroup")))),
         pod_resources: PodResources { socket: path("pod-resources.sock"), names: config.resource_names() },
         offers,
+        booked: Arc::default(),
     };
     let patience = Duration::from_millis(100);
     (Registrar { directory: directory.path().into(), parts, patience, standing }, sender, standings)

@@ -2,7 +2,7 @@
 
 use divvy_contract::ResourceNames;
 use divvy_node::inventory::CardInfo;
-use divvy_node::kubelet::advertise::{self, Offer};
+use divvy_node::kubelet::advertise::{self, Listing, Offer};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -68,8 +68,13 @@ impl Node {
 
     pub(super) fn advertise(&mut self) {
         let allocator = &self.daemon().0;
-        let offers =
-            advertise::offers(allocator.inventory(), allocator.ledger().book(), SLOTS, &ResourceNames::default());
+        let listing = Listing {
+            names: ResourceNames::default(),
+            slots_per_card: SLOTS,
+            numa_topology: false,
+            memory_scale: self.disk.memory_scale,
+        };
+        let offers = advertise::offers(allocator.inventory(), allocator.ledger().book(), &listing);
         self.listed = offers.iter().flat_map(|offer| &offer.devices).map(|device| device.id.clone()).collect();
         for Offer { resource, devices } in offers {
             self.devices.replace_list(resource.as_str(), devices);

@@ -1,0 +1,83 @@
+use divvy_contract::{Claim, ContainerClaim, ContainerKind, Cores, Memory, Share, Totals};
+
+use super::*;
+use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, PodRef};
+
+fn listing(numa_topology: bool) -> Listing {
+    Listing { names: ResourceNames::default(), slots_per_card: 2, numa_topology, memory_scale: 100 }
+}
+
+fn inventory() -> Inventory {
+    let card = |number: u32| CardInfo {
+        id: format!("GPU-{number}").parse().expect("a UUID"),
+        model: "NVIDIA L4".to_owned(),
+        memory: Memory::mib(1000),
+        pci_bus_id: String::new(),
+        minor: None,
+        numa: (number < 2).then_some(number),
+        health: CardHealth::Healthy,
+        memory_used: None,
+        utilization: None,
+    };
+    Inventory { cards: (0..3).map(card).collect(), ..Inventory::default() }
+}
+
+/// Books in which a pod of its own holds each of these slots, with so many MiB.
+fn book(held: &[(&str, u64)]) -> Book {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut ledger, _) = Ledger::open(directory.path()).expect("an empty ledger");
+    for (slot, mib) in held {
+        let pod = PodRef { uid: (*slot).to_owned(), namespace: "ns".to_owned(), name: (*slot).to_owned() };
+        let (claim, counted) = (Some(Claim::whole(1)), Totals::default());
+        let kind = ContainerKind::App;
+        let claim = ContainerClaim { name: "main".to_owned(), kind, profile: None, claim, counted };
+        let SlotId { card, number } = slot.parse().expect("a slot");
+        let share = Share { memory: Memory::mib(*mib), cores: Cores::ZERO, exclusive: false };
+        let parts = vec![Part { card, slot: Some(number), lost: None, share }];
+        let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated };
+        ledger.allocate(&pod, &[claim], "main", holding).expect("booked");
+    }
+    ledger.book().clone()
+}
+
+/// Each slot with its health and its NUMA node.
+fn listed(book: &Book, listing: &Listing) -> Vec<(String, bool, Option<i64>)> {
+    let offers = offers(&inventory(), book, listing);
+    assert_eq!(offers.len(), 1, "nobody asks for instances here");
+    let numa = |device: &api::Device| device.topology.as_ref().map(|topology| topology.nodes[0].id);
+    let devices = offers[0].devices.iter();
+    devices.map(|device| (device.id.clone(), device.health == api::HEALTHY, numa(device))).collect()
+}
+
+fn slot(id: &str, healthy: bool, numa: Option<i64>) -> (String, bool, Option<i64>) {
+    (id.to_owned(), healthy, numa)
+}
+
+#[test]
+fn slots_carry_no_topology_unless_asked_to() {
+    let book = book(&[("GPU-0::1", 1000)]);
+    assert!(listed(&book, &listing(false)).iter().all(|(_, healthy, numa)| *healthy && numa.is_none()));
+}
+
+#[test]
+fn with_topology_free_slots_of_full_cards_are_unhealthy() {
+    let book = book(&[("GPU-0::1", 1000), ("GPU-1::0", 999)]);
+    assert_eq!(
+        listed(&book, &listing(true)),
+        [
+            slot("GPU-0::0", false, Some(0)),
+            slot("GPU-0::1", true, Some(0)),
+            slot("GPU-1::0", true, Some(1)),
+            slot("GPU-1::1", true, Some(1)),
+            slot("GPU-2::0", true, None),
+            slot("GPU-2::1", true, None),
+        ]
+    );
+}
+
+#[test]
+fn held_slots_of_unknown_cards_stay_listed() {
+    let book = book(&[("GPU-0::7", 10), ("GPU-9::0", 10)]);
+    let listed = listed(&book, &listing(true));
+    assert_eq!(listed[6..], [slot("GPU-0::7", false, None), slot("GPU-9::0", false, None)]);
+}
