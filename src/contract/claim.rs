@@ -143,7 +143,7 @@ pub fn counted(names: &ResourceNames, container: &ContainerSpec) -> Totals {
     let count = |name| limits.count(name).ok().flatten().unwrap_or(0);
     Totals {
         count: limits.cards(names).ok().flatten().map_or(0, |cards| cards.count),
-        memory: limits.memory(&names.memory).ok().flatten().unwrap_or(0),
+        memory: limits.memory(names).ok().flatten().unwrap_or(0),
         percent: count(&names.memory_percentage),
         cores: count(&names.cores),
     }
@@ -160,7 +160,7 @@ pub fn normalise(
     let limits = Limits { container, total: false };
     let kind = limits.cards(names)?;
     let count = kind.as_ref().map(|cards| cards.count);
-    let memory = limits.memory(&names.memory)?;
+    let memory = limits.memory(names)?;
     let percent = limits.count(&names.memory_percentage)?;
     let cores = limits.count(&names.cores)?;
     let amounts = [&count, &memory, &percent, &cores];
@@ -168,7 +168,9 @@ pub fn normalise(
         return Ok(None);
     }
     limits.check(kind.as_ref().map_or(&names.count, |cards| &cards.name), count, MOST_CARDS, "1 to 1024 cards")?;
-    limits.check(&names.memory, memory, MOST_MEMORY, "1 MiB and more, in MiB or with a binary suffix such as 8Gi")?;
+    let mib = "1 MiB and more, in MiB or with a binary suffix such as 8Gi";
+    let allowed = if names.counts_memory_in_devices() { "1 and more, in whole units" } else { mib };
+    limits.check(&names.memory, memory, MOST_MEMORY, allowed)?;
     limits.check(&names.memory_percentage, percent, 100, "1 to 100 percent of each card")?;
     limits.check(&names.cores, cores, 100, "1 to 100 percent of each card")?;
     if memory.is_some() && percent.is_some() {
@@ -197,7 +199,7 @@ fn agreed(names: &ResourceNames, request: &Request, container: &ContainerSpec) -
     let expected = claim.map(|claim| claim.totals()).unwrap_or_default();
     let found = Totals {
         count: cards.as_ref().map_or(0, |cards| cards.count),
-        memory: limits.memory(&names.memory)?.unwrap_or(0),
+        memory: limits.memory(names)?.unwrap_or(0),
         percent: limits.count(&names.memory_percentage)?.unwrap_or(0),
         cores: limits.count(&names.cores)?.unwrap_or(0),
     };
@@ -290,8 +292,12 @@ impl<'a> Limits<'a> {
     }
 
     /// In MiB.
-    fn memory(&self, name: &ResourceName) -> Result<Option<u64>, ClaimError> {
-        let memory = self.read(name, if self.total { parse_memory_total } else { parse_memory })?;
+    fn memory(&self, names: &ResourceNames) -> Result<Option<u64>, ClaimError> {
+        if names.counts_memory_in_devices() {
+            let units = self.count(&names.memory)?;
+            return Ok(units.map(|units| units.saturating_mul(names.memory_unit.as_mib())));
+        }
+        let memory = self.read(&names.memory, if self.total { parse_memory_total } else { parse_memory })?;
         Ok(memory.map(Memory::as_mib))
     }
 

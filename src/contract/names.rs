@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::card::MigProfile;
+use crate::quantity::Memory;
 
 /// Prefix of every annotation that Divvy reads or writes.
 pub const PREFIX: &str = "divvy.dev/";
@@ -55,8 +56,10 @@ pub mod annotation {
 pub struct ResourceNames {
     /// Number of distinct cards.
     pub count: ResourceName,
-    /// Memory of each card in MiB.
+    /// Memory of each card, in units of `memory_unit`.
     pub memory: ResourceName,
+    /// 1 MiB; larger where every unit is a device of the device-plugin API, and `memory` is named after it.
+    pub memory_unit: Memory,
     /// Memory of each card in percent.
     pub memory_percentage: ResourceName,
     /// Compute of each card in percent.
@@ -83,6 +86,7 @@ impl Default for ResourceNames {
         Self {
             count: stock("gpu"),
             memory: stock("gpumem"),
+            memory_unit: Memory::mib(1),
             memory_percentage: stock("gpumem-percentage"),
             cores: stock("gpucores"),
         }
@@ -90,6 +94,13 @@ impl Default for ResourceNames {
 }
 
 impl ResourceNames {
+    /// These names, with memory counted in coarse units under a name that says so: `nvidia.com/gpumem-256mi`. An error
+    /// if that is too long for a name.
+    pub fn in_units(self, unit: Memory) -> Result<Self, BadResourceName> {
+        let memory = format!("{}-{}mi", self.memory, unit.as_mib()).parse()?;
+        Ok(Self { memory, memory_unit: unit, ..self })
+    }
+
     /// The resource that counts MIG instances of one profile, in the domain of [`count`](Self::count):
     /// `nvidia.com/mig-1g.10gb`, the name that NVIDIA's plugin uses.
     pub fn of_profile(&self, profile: &MigProfile) -> ResourceName {
@@ -100,6 +111,11 @@ impl ResourceNames {
     /// The resource that counts instances of the profile, or, without one, cards.
     pub fn counting(&self, profile: Option<&MigProfile>) -> ResourceName {
         profile.map_or_else(|| self.count.clone(), |profile| self.of_profile(profile))
+    }
+
+    /// Whether memory is counted in devices, a unit each.
+    pub fn counts_memory_in_devices(&self) -> bool {
+        self.memory_unit > Memory::mib(1)
     }
 
     /// Whether this resource counts cards, of whatever kind.

@@ -7,6 +7,7 @@ mod fits;
 mod grant;
 mod propose;
 pub mod refusal;
+mod units;
 
 use std::collections::{BTreeSet, HashSet};
 use std::mem;

@@ -22,14 +22,14 @@ use divvy_contract::ResourceNames;
 use divvy_contract::annotation::PolicyName;
 use divvy_contract::claim::{Defaults, claim_resources};
 use divvy_contract::names::ResourceName;
-use divvy_contract::quantity::Cores;
+use divvy_contract::quantity::{Cores, Memory};
 use serde::{Deserialize, Serialize};
 
 use crate::delivery::{Choice, DeliveryOptions};
 pub use list::List;
 use overrides::Selector;
 pub use places::{AbsolutePath, AnnotationPrefix, KubeletUrl, NodeName};
-pub use values::{DefaultMemory, LogFilter, LogFormat, Period, Scale, Served, Switch, Within};
+pub use values::{Advertise, DefaultMemory, LogFilter, LogFormat, Period, Scale, Served, Switch, Within};
 
 keys::keys! {
     /// Name of this node's Node object; in a pod from spec.nodeName
@@ -47,6 +47,10 @@ keys::keys! {
     resource_cores: ResourceName = ResourceNames::default().cores,
     /// Most containers that can share a card: 1 to 256
     slots_per_card: Within<1, 256> = Within::new(32),
+    /// How memory and compute reach the scheduler: amounts in the Node's status, or devices, a unit each
+    advertise: Advertise = Advertise::default(),
+    /// With devices, a unit of memory in MiB: 16 to 16384; it is part of the resource's name
+    memory_unit: Within<16, 16384> = Within::new(256),
     /// Whether slots carry their card's NUMA node for the kubelet's topology manager: on or off
     numa_topology: Switch = Switch::default(),
     /// Promised memory as a multiple of a card's: 0.1 to 10
@@ -175,6 +179,9 @@ pub enum ConfigError {
         "resource {0} stands for two amounts: resourceCount, resourceMemory, resourceMemoryPercentage and resourceCores must differ"
     )]
     SameResource(ResourceName),
+    /// The name that says how large a unit is.
+    #[error("resourceMemory with memoryUnit in its name: {0}")]
+    UnitName(divvy_contract::names::BadResourceName),
     /// Two ways to trust one certificate.
     #[error(
         "kubeletCa {ca:?} and kubeletCertificate {certificate:?} exclude one another: set kubeletCertificate for a self-signed kubelet, else kubeletCa"
@@ -274,7 +281,10 @@ fn explain(text: &str, error: &serde_saphyr::Error) -> String {
 
 impl Config {
     fn check(&self) -> Result<(), ConfigError> {
-        let names = self.resource_names();
+        let names = self.amount_names();
+        if self.advertise == Advertise::Devices {
+            names.clone().in_units(Memory::mib(self.memory_unit.get().into())).map_err(ConfigError::UnitName)?;
+        }
         let mut seen = std::collections::HashSet::new();
         if let Some(twice) = claim_resources(&names).into_iter().find(|name| !seen.insert(name.as_str())) {
             return Err(ConfigError::SameResource(twice.clone()));
@@ -293,11 +303,24 @@ impl Config {
 
     /// The resources that claims are written in.
     pub fn resource_names(&self) -> ResourceNames {
+        let names = self.amount_names();
+        match self.advertise {
+            Advertise::Amounts => names,
+            Advertise::Devices => {
+                let unit = Memory::mib(self.memory_unit.get().into());
+                names.in_units(unit).expect("into_config has tried")
+            }
+        }
+    }
+
+    /// The resources as amounts in the Node's status, whether or not they are.
+    pub fn amount_names(&self) -> ResourceNames {
         ResourceNames {
             count: self.resource_count.clone(),
             memory: self.resource_memory.clone(),
             memory_percentage: self.resource_memory_percentage.clone(),
             cores: self.resource_cores.clone(),
+            ..ResourceNames::default()
         }
     }
 

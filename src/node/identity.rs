@@ -242,9 +242,14 @@ impl Question<'_> {
     fn only_one<'a>(&self, found: &[Subject<'a>]) -> Result<Subject<'a>, Unresolved> {
         match found {
             [subject] => Ok(*subject),
-            [] => Err(Unresolved::Nobody { wanted: self.count, resource: self.resource.clone() }),
+            [] => Err(self.nobody()),
             _ => Err(self.ambiguous(found)),
         }
+    }
+
+    /// There is no such container.
+    pub fn nobody(&self) -> Unresolved {
+        Unresolved::Nobody { wanted: self.count, resource: self.resource.clone() }
     }
 
     /// Any of these may be meant.
@@ -324,7 +329,8 @@ impl Session {
         self.served.contains(&(pod.uid.clone(), container.name.clone()))
     }
 
-    fn could_be_under_admission(&self, pod: &PodView) -> bool {
+    /// Whether nothing speaks against it.
+    pub fn could_be_under_admission(&self, pod: &PodView) -> bool {
         !matches!(pod.phase, Phase::Failed | Phase::Succeeded)
             && !pod.has_started()
             && !self.refused.contains(&pod.uid)

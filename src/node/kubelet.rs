@@ -10,6 +10,7 @@ pub mod registration;
 pub mod rivals;
 pub mod socket;
 pub mod tls;
+mod units;
 
 use std::path::PathBuf;
 

@@ -22,6 +22,7 @@ use divvy_contract::gpunode::{GpuNode, GpuNodeSpec};
 use divvy_contract::{ResourceNames, Tier};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,7 @@ pub use self::cluster::node_labels;
 use self::cluster::{Attempt, Attempts, Cluster, Seen, causes, concerns_one_object};
 use self::events::Happening;
 use self::node::{NodeFacts, NodeView};
+use self::removal::Removal;
 pub use self::removal::remove;
 use crate::desired::Desired;
 use crate::inventory::Inventory;
@@ -77,6 +79,8 @@ pub struct PublishSettings {
     pub tier: Tier,
     /// Slots registered for each card.
     pub slots_per_card: u32,
+    /// Memory and compute are amounts of the Node; otherwise nothing is written there.
+    pub amounts: bool,
     /// Where it is remembered what the cluster wants.
     pub state_dir: PathBuf,
 }
@@ -198,8 +202,7 @@ impl Publisher {
             let beyond = self.generation.max(node.generation()).saturating_add(1);
             self.generation = view.revision.max(beyond);
         }
-        let facts = self.facts(&view, node);
-        if let Some(patch) = facts.patch(node) {
+        if let Some(patch) = self.node_patch(&view, node) {
             let written = self.cluster.patch_node(&patch);
             self.attempts.make("node", written).await;
         }
@@ -239,15 +242,21 @@ impl Publisher {
         View { revision, book, inventory, unasked, registered, rival, unknown_cards, draining }
     }
 
-    fn facts(&self, view: &View, node: &NodeView) -> NodeFacts {
-        let PublishSettings { names, scales, slots_per_card, .. } = &self.settings;
+    fn node_patch(&self, view: &View, node: &NodeView) -> Option<Value> {
+        let PublishSettings { names, scales, slots_per_card, amounts, .. } = &self.settings;
+        if !amounts {
+            // What a daemon wrote that was configured otherwise. Compute is the kubelet's own by now.
+            let removal = Removal::new(node, &[&names.memory, &names.memory_percentage]);
+            return (node.is_marked() && !removal.what.is_empty()).then_some(removal.patch);
+        }
         let amounts = Amounts::of(view, *scales).named(names);
-        NodeFacts {
+        let facts = NodeFacts {
             amounts: amounts.map(|(name, amount)| (name.to_owned(), amount)).into(),
             labels: labels::labels(&view.inventory, *slots_per_card),
             // What an earlier daemon wrote stands until there is something new to say.
             generation: self.generation.max(node.generation()),
-        }
+        };
+        facts.patch(node)
     }
 
     async fn write_gpu_node(&mut self, view: &View, node: &NodeView, gpu_node: &Seen<GpuNode>) {

@@ -27,7 +27,7 @@ pub use self::reload::Shown;
 use self::tasks::{Next, Signals, Tasks};
 use crate::allocation::Allocator;
 use crate::args::{Effective, Sources, Stop};
-use crate::config::Switch;
+use crate::config::{Advertise, Switch};
 use crate::delivery::Delivery;
 use crate::desired::Desired;
 use crate::http::{self, Pages};
@@ -151,7 +151,7 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
     let driver = inventory_threads.driver();
     tasks.spawn("driver", driver::follow(desired.clone(), driver_signals, driver, stop.clone()));
     tasks.spawn("inventory", cards::follow(inventory.clone(), desired.clone(), advertiser.clone(), stop.clone()));
-    if config.numa_topology == Switch::On {
+    if config.numa_topology == Switch::On || config.advertise == Advertise::Devices {
         tasks.spawn("listing", cards::relist(advertiser.clone(), Arc::clone(&parts.booked), stop.clone()));
     }
     tasks.spawn("registration", cards::register(registrar, inventory, advertiser, stop.clone()));

@@ -52,6 +52,20 @@ fn instances_are_counted_by_their_profile() {
 }
 
 #[test]
+fn memory_may_be_counted_in_coarse_units() {
+    let names = ResourceNames::default().in_units(Memory::mib(256)).expect("a name");
+    let read = |limits: &[(&str, &str)]| normalise(&names, Defaults::default(), &container(limits));
+    assert_eq!(read(&[("gpu", "1"), ("gpumem-256mi", "32")]), Ok(Some(claim(1, "8Gi", 0))));
+    assert_eq!(read(&[("gpu", "1"), ("gpumem", "32")]), Ok(Some(Claim::whole(1))), "a resource that nobody offers");
+    let zero = read(&[("gpu", "1"), ("gpumem-256mi", "0")]).expect_err("no memory");
+    assert_eq!(
+        zero.to_string(),
+        "spec.containers[0].resources.limits[nvidia.com/gpumem-256mi]: 0 is out of range: allowed are 1 and more, in \
+         whole units"
+    );
+}
+
+#[test]
 fn zeros_alone_are_no_claim() {
     assert_eq!(read(&[]), Ok(None));
     assert_eq!(read(&[("gpu", "0"), ("gpumem", "0")]), Ok(None));

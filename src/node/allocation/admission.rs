@@ -63,6 +63,11 @@ impl Admission {
         Ok(plan(cards, &inventory.links, &request, &Policy { name, ..settings.policy.clone() })?)
     }
 
+    /// Cards that are to be chosen for any of its containers.
+    pub(super) fn cards(&self) -> Vec<&CardId> {
+        self.chosen.iter().flatten().collect()
+    }
+
     /// Keeps a plan for the pod's next call.
     pub(super) fn remember(&mut self, plan: &Plan, cards: &[Card]) {
         let ids = |container: &ContainerPlan| container.chosen.iter().map(|at| cards[*at].id.clone()).collect();

@@ -2,7 +2,7 @@
 
 use divvy_contract::annotation::AnnotationError;
 use divvy_contract::claim::ClaimError;
-use divvy_contract::{CardId, SlotId, Tier};
+use divvy_contract::{CardId, ResourceName, SlotId, Tier};
 use divvy_placement::{Misfit, NoPlan};
 use tonic::{Code, Status};
 
@@ -75,6 +75,16 @@ pub enum Refusal {
         /// The slots.
         slots: Vec<SlotId>,
     },
+    /// Units of memory or compute for a container that asks for no card.
+    #[error("{container} asks for {resource} but for no card: set {count} as well")]
+    UnitsAlone {
+        /// The pod and its container.
+        container: String,
+        /// What it asks for.
+        resource: ResourceName,
+        /// What it should ask for.
+        count: ResourceName,
+    },
     /// Another call came between the two calls for one container.
     #[error("the admission was interrupted by another pod's: recreate the pod")]
     Stale,
@@ -101,6 +111,7 @@ impl Refusal {
             Self::Delivery(_) => "delivery",
             Self::Ledger(_) => "ledger",
             Self::UnknownHolder { .. } => "unknown-holder",
+            Self::UnitsAlone { .. } => "units-alone",
             Self::Stale => "stale",
         }
     }
@@ -109,7 +120,9 @@ impl Refusal {
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
         let code = match &refusal {
-            Refusal::Call(_) | Refusal::Claim(_) | Refusal::Annotation(_) => Code::InvalidArgument,
+            Refusal::Call(_) | Refusal::Claim(_) | Refusal::Annotation(_) | Refusal::UnitsAlone { .. } => {
+                Code::InvalidArgument
+            }
             Refusal::NoPlan(_) | Refusal::Misfit(_) | Refusal::SameCard { .. } => Code::ResourceExhausted,
             Refusal::PodList(_) | Refusal::Delivery(_) | Refusal::Ledger(_) => Code::Unavailable,
             Refusal::UnknownSlot { .. } | Refusal::UnknownHolder { .. } => Code::NotFound,

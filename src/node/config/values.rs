@@ -45,6 +45,17 @@ pub struct LogFilter {
     targets: Targets,
 }
 
+/// How memory and compute reach scheduler and kubelet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Advertise {
+    /// As amounts in the Node's status.
+    #[default]
+    Amounts,
+    /// In coarse units, each a device of the device-plugin API.
+    Devices,
+}
+
 /// Something that is done or left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

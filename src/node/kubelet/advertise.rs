@@ -1,5 +1,7 @@
 //! What `ListAndWatch` lists.
 
+mod units;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_contract::{MigProfile, ResourceName, ResourceNames, SlotId};
@@ -7,6 +9,7 @@ use divvy_proto::deviceplugin as api;
 
 use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::ledger::Book;
+use crate::publish::amounts::Scales;
 
 /// The devices of one resource.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,8 +30,10 @@ pub struct Listing {
     /// Slots carry their card's NUMA node. The kubelet then counts healthy slots to tell what a NUMA node can take, so
     /// the free slots of cards with nothing left are listed as unhealthy.
     pub numa_topology: bool,
-    /// Promised memory, percent of what a card has.
-    pub memory_scale: u32,
+    /// How much of the cards is promised.
+    pub scales: Scales,
+    /// Units of memory and compute are devices too, not amounts on the Node.
+    pub units: bool,
 }
 
 /// A slot as it is to be listed.
@@ -59,7 +64,11 @@ pub fn offers(inventory: &Inventory, book: &Book, listing: &Listing) -> Vec<Offe
         resource: listing.names.counting(profile),
         devices: slots.into_iter().map(Slot::device).collect(),
     };
-    listed.into_iter().map(offer).collect()
+    let mut offers: Vec<Offer> = listed.into_iter().map(offer).collect();
+    if listing.units {
+        offers.extend(units::offers(inventory, book, listing));
+    }
+    offers
 }
 
 // === impl Listing ===
@@ -80,7 +89,7 @@ impl Listing {
     /// Whether no claim whatever fits on the card.
     fn is_full(&self, card: &CardInfo, book: &Book) -> bool {
         let held = book.held(&card.id, None);
-        held.exclusive || held.memory >= card.memory.percent(self.memory_scale)
+        held.exclusive || held.memory >= card.memory.percent(self.scales.memory)
     }
 }
 

@@ -71,7 +71,8 @@ pub struct Plugin {
     pub silence: CancellationToken,
 }
 
-type Devices = Pin<Box<dyn Stream<Item = Result<api::ListAndWatchResponse, Status>> + Send>>;
+/// What `ListAndWatch` streams.
+pub(super) type Devices = Pin<Box<dyn Stream<Item = Result<api::ListAndWatchResponse, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl DevicePlugin for Plugin {
@@ -88,18 +89,7 @@ impl DevicePlugin for Plugin {
     type ListAndWatchStream = Devices;
 
     async fn list_and_watch(&self, _request: Request<api::Empty>) -> Result<Response<Devices>, Status> {
-        // Dropped with the stream, that is when the kubelet goes away: then we have to register again.
-        let guard: DropGuard = self.session.clone().drop_guard();
-        let (lists, resource) = (WatchStream::new(self.parts.offers.clone()), self.resource.clone());
-        let lists = lists.filter_map(move |offers| {
-            let _held_as_long_as_the_stream = &guard;
-            // A resource that isn't offered any more is about to be registered no more.
-            let offer = offers.iter().find(|offer| offer.resource == resource)?;
-            Some(Ok(api::ListAndWatchResponse { devices: offer.devices.clone() }))
-        });
-        // A server that waits for its streams would wait for ever: the kubelet never closes this one by itself.
-        let (ended, silence) = (self.session.clone().cancelled_owned(), self.silence.clone());
-        Ok(Response::new(Box::pin(UntilCancelled { lists: Box::pin(lists), ended: Box::pin(ended), silence })))
+        Ok(Response::new(lists(&self.parts, &self.resource, &self.session, &self.silence)))
     }
 
     async fn get_preferred_allocation(
@@ -191,8 +181,29 @@ impl Plugin {
     }
 }
 
+/// A resource's list, and every change of it, until the session ends.
+pub(super) fn lists(
+    parts: &PluginParts,
+    resource: &ResourceName,
+    session: &CancellationToken,
+    silence: &CancellationToken,
+) -> Devices {
+    // Dropped with the stream, that is when the kubelet goes away: then we have to register again.
+    let guard: DropGuard = session.clone().drop_guard();
+    let (lists, resource) = (WatchStream::new(parts.offers.clone()), resource.clone());
+    let lists = lists.filter_map(move |offers| {
+        let _held_as_long_as_the_stream = &guard;
+        // A resource that isn't offered any more is about to be registered no more.
+        let offer = offers.iter().find(|offer| offer.resource == resource)?;
+        Some(Ok(api::ListAndWatchResponse { devices: offer.devices.clone() }))
+    });
+    // A server that waits for its streams would wait for ever: the kubelet never closes this one by itself.
+    let ended = Box::pin(session.clone().cancelled_owned());
+    Box::pin(UntilCancelled { lists: Box::pin(lists), ended, silence: silence.clone() })
+}
+
 /// The kubelet sends one container a call; more would each need an identity of their own.
-fn only<T>(mut requests: Vec<T>) -> Result<T, Refusal> {
+pub(super) fn only<T>(mut requests: Vec<T>) -> Result<T, Refusal> {
     match (requests.len(), requests.pop()) {
         (1, Some(request)) => Ok(request),
         (count, _) => Err(Refusal::Call(format!("expected one container request, got {count}"))),

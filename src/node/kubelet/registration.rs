@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use divvy_contract::ResourceName;
 use divvy_proto::deviceplugin as api;
 use divvy_proto::deviceplugin::device_plugin_client::DevicePluginClient;
-use divvy_proto::deviceplugin::device_plugin_server::DevicePluginServer;
+use divvy_proto::deviceplugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use divvy_proto::deviceplugin::registration_client::RegistrationClient;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
@@ -24,6 +24,7 @@ use super::advertise::Offer;
 use super::plugin::{Plugin, PluginParts, lock};
 use super::rivals::{self, Rivalry, Verdict};
 use super::socket::{DirectoryWatch, SocketFile};
+use super::units::Units;
 use super::unix_channel;
 use crate::logging::Once;
 
@@ -176,14 +177,15 @@ impl Registrar {
 
     async fn open(&self, session: &mut Session, kubelet: Channel) -> Result<(), SessionError> {
         for resource in &session.resources {
-            let plugin = Plugin {
-                resource: resource.clone(),
-                parts: self.parts.clone(),
-                session: session.token.clone(),
-                silence: session.silence.clone(),
-            };
             let own = self.directory.join(socket_name(resource));
-            session.servers.push(serve(&own, plugin)?);
+            let (resource, parts) = (resource.clone(), self.parts.clone());
+            let (token, silence) = (session.token.clone(), session.silence.clone());
+            let server = if parts.pod_resources.names.counts_cards(resource.as_str()) {
+                serve(&own, Plugin { resource, parts, session: token.clone(), silence }, token)?
+            } else {
+                serve(&own, Units { resource, parts, session: token.clone(), silence }, token)?
+            };
+            session.servers.push(server);
             session.sockets.push((own.clone(), SocketFile::at(&own)));
             self_dial(&own).await?;
         }
@@ -293,14 +295,18 @@ fn resources(offers: &[Offer]) -> Vec<ResourceName> {
     offers.iter().map(|offer| offer.resource.clone()).collect()
 }
 
-fn serve(path: &Path, plugin: Plugin) -> Result<JoinHandle<Result<(), tonic::transport::Error>>, SessionError> {
+fn serve(
+    path: &Path,
+    plugin: impl DevicePlugin,
+    session: CancellationToken,
+) -> Result<JoinHandle<Result<(), tonic::transport::Error>>, SessionError> {
     let failed = |source| SessionError::Socket { path: path.to_owned(), source };
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
     let listener = UnixListener::bind(path).map_err(failed)?;
-    let ended = plugin.session.clone().cancelled_owned();
+    let ended = session.cancelled_owned();
     let service = DevicePluginServer::new(plugin).max_decoding_message_size(LARGEST_REQUEST);
     let server = Server::builder().add_service(service);
     let incoming = UnixListenerStream::new(listener);

@@ -7,6 +7,7 @@ use divvy_contract::{Cores, Memory};
 
 use super::View;
 use crate::inventory::{CardHealth, CardInfo};
+use crate::ledger::Book;
 
 /// How much of a card may be promised, in percent of what it has.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +42,7 @@ impl Amounts {
             peak(entry.containers.iter().map(|container| (container.claim.kind, container.claim.counted)))
         });
         let healthy = view.inventory.cards.iter().filter(|card| card.health == CardHealth::Healthy);
-        let free = healthy.map(|card| free(view, card, scales));
+        let free = healthy.map(|card| free(&view.book, card, scales));
         held.map(Self::from).chain(free).fold(Self::default(), Self::plus)
     }
 
@@ -70,8 +71,8 @@ impl From<Totals> for Amounts {
 }
 
 /// What a card could still give, rounded down in each form.
-fn free(view: &View, card: &CardInfo, scales: Scales) -> Amounts {
-    let held = view.book.held(&card.id, None);
+pub fn free(book: &Book, card: &CardInfo, scales: Scales) -> Amounts {
+    let held = book.held(&card.id, None);
     if held.exclusive {
         return Amounts::default();
     }

@@ -45,10 +45,18 @@ pub(super) const FEATURE_DISCOVERY: &str = "nvidia.com/gfd.timestamp";
 // === impl NodeView ===
 
 impl NodeView {
+    /// Whether a daemon has written to it.
+    pub(super) fn is_marked(&self) -> bool {
+        self.mark().is_some()
+    }
+
+    fn mark(&self) -> Option<&String> {
+        self.metadata.annotations.as_ref()?.get(GENERATION)
+    }
+
     /// The revision that the annotation carries; 0 without one.
     pub(super) fn generation(&self) -> u64 {
-        let text = self.metadata.annotations.as_ref().and_then(|annotations| annotations.get(GENERATION));
-        text.and_then(|text| text.parse().ok()).unwrap_or(0)
+        self.mark().and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 }
 

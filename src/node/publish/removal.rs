@@ -14,7 +14,7 @@ use super::node::{FEATURE_DISCOVERY, NodeView};
 /// doesn't exist.
 pub async fn remove(client: Client, name: &str, names: &ResourceNames) -> anyhow::Result<Vec<String>> {
     let Some(node) = find_node(client.clone(), name).await? else { return Ok(Vec::new()) };
-    let Removal { patch, what } = Removal::new(&node, names);
+    let Removal { patch, what } = Removal::new(&node, &[&names.memory, &names.memory_percentage, &names.cores]);
     if !what.is_empty() {
         Cluster::new(client, name).patch_node(&patch).await?;
     }
@@ -30,13 +30,14 @@ pub(super) struct Removal {
 // === impl Removal ===
 
 impl Removal {
-    pub(super) fn new(node: &NodeView, names: &ResourceNames) -> Self {
+    /// `amounts`: those that the daemon has written.
+    pub(super) fn new(node: &NodeView, amounts: &[&ResourceName]) -> Self {
         let nothing = BTreeMap::new();
         let (annotations, labels) = (node.metadata.annotations.as_ref(), node.metadata.labels.as_ref());
         let (annotations, labels) = (annotations.unwrap_or(&nothing), labels.unwrap_or(&nothing));
-        let amounts: Vec<&str> = [&names.memory, &names.memory_percentage, &names.cores]
-            .map(ResourceName::as_str)
-            .into_iter()
+        let amounts: Vec<&str> = amounts
+            .iter()
+            .map(|name| name.as_str())
             .filter(|name| node.status.capacity.contains_key(*name) || node.status.allocatable.contains_key(*name))
             .collect();
         // With feature discovery there its labels go by the same names.

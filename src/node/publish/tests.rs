@@ -275,8 +275,9 @@ fn a_pods_annotation_changes_with_its_own_entry_alone() {
 #[test]
 fn a_removal_takes_off_what_is_ours_and_nothing_else() {
     let names = ResourceNames::default();
+    let amounts = [&names.memory, &names.memory_percentage, &names.cores];
     let labels = [("nvidia.com/gpu.count", "8"), ("pool", "a")];
-    let removal = removal::Removal::new(&node("80000", &OURS, &labels), &names);
+    let removal = Removal::new(&node("80000", &OURS, &labels), &amounts);
     assert_eq!(
         removal.patch,
         json!({
@@ -297,9 +298,9 @@ fn a_removal_takes_off_what_is_ours_and_nothing_else() {
         ]
     );
     let discovered = [("nvidia.com/gpu.count", "8"), ("nvidia.com/gfd.timestamp", "1")];
-    let removal = removal::Removal::new(&node("80000", &OURS, &discovered), &names);
+    let removal = Removal::new(&node("80000", &OURS, &discovered), &amounts);
     assert_eq!(removal.patch["metadata"]["labels"], json!({}), "GPU feature discovery owns the names");
     let mut clean = node("0", &[], &labels);
     clean.status = NodeStatusView::default();
-    assert!(removal::Removal::new(&clean, &names).what.is_empty(), "a second removal finds nothing");
+    assert!(Removal::new(&clean, &amounts).what.is_empty(), "a second removal finds nothing");
 }

@@ -5,7 +5,7 @@ use divvy_placement::Policy;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::allocation::AllocationSettings;
-use crate::config::{Config, Switch};
+use crate::config::{Advertise, Config, Switch};
 use crate::desired::Desired;
 use crate::inventory::{HealthOptions, InventoryOptions};
 use crate::kubelet::advertise::Listing;
@@ -35,8 +35,13 @@ pub(super) fn listing(config: &Config) -> Listing {
         names: config.resource_names(),
         slots_per_card: config.slots_per_card.get(),
         numa_topology: config.numa_topology == Switch::On,
-        memory_scale: config.memory_scale.percent(),
+        scales: scales(config),
+        units: config.advertise == Advertise::Devices,
     }
+}
+
+fn scales(config: &Config) -> Scales {
+    Scales { memory: config.memory_scale.percent(), cores: config.cores_scale.percent() }
 }
 
 pub(super) fn kubelet(config: &Config) -> KubeletEndpoint {
@@ -68,8 +73,9 @@ pub(super) fn inventory(config: &Config, desired: &Desired) -> InventoryOptions 
 pub(super) fn publish(config: &Config) -> PublishSettings {
     PublishSettings {
         node_name: config.node_name.as_str().to_owned(),
-        names: config.resource_names(),
-        scales: Scales { memory: config.memory_scale.percent(), cores: config.cores_scale.percent() },
+        names: config.amount_names(),
+        scales: scales(config),
+        amounts: config.advertise == Advertise::Amounts,
         tier: config.tier.get(),
         slots_per_card: config.slots_per_card.get(),
         state_dir: config.state_dir.to_path_buf(),

@@ -58,7 +58,7 @@ async fn clean_node(config: &Config) -> anyhow::Result<Vec<String>> {
         return Ok(vec!["left: the Node, as there is neither a cluster nor a kubeconfig".to_owned()]);
     };
     let name = config.node_name.as_str();
-    let removed = publish::remove(client, name, &config.resource_names()).await?;
+    let removed = publish::remove(client, name, &config.amount_names()).await?;
     Ok(removed.into_iter().map(|what| format!("removed: {what} of Node {name}")).collect())
 }
 

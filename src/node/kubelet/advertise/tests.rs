@@ -4,7 +4,13 @@ use super::*;
 use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, PodRef};
 
 fn listing(numa_topology: bool) -> Listing {
-    Listing { names: ResourceNames::default(), slots_per_card: 2, numa_topology, memory_scale: 100 }
+    Listing {
+        names: ResourceNames::default(),
+        slots_per_card: 2,
+        numa_topology,
+        scales: Scales { memory: 100, cores: 100 },
+        units: false,
+    }
 }
 
 fn inventory() -> Inventory {

@@ -3,6 +3,7 @@
 use divvy_contract::ResourceNames;
 use divvy_node::inventory::CardInfo;
 use divvy_node::kubelet::advertise::{self, Listing, Offer};
+use divvy_node::publish::amounts::Scales;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -72,7 +73,8 @@ impl Node {
             names: ResourceNames::default(),
             slots_per_card: SLOTS,
             numa_topology: false,
-            memory_scale: self.disk.memory_scale,
+            scales: Scales { memory: self.disk.memory_scale, cores: 100 },
+            units: false,
         };
         let offers = advertise::offers(allocator.inventory(), allocator.ledger().book(), &listing);
         self.listed = offers.iter().flat_map(|offer| &offer.devices).map(|device| device.id.clone()).collect();

@@ -1,0 +1,83 @@
+//! Units of memory and compute as devices, for clusters where nobody writes amounts to the Node.
+//!
+//! A unit belongs to a card, `GPU-<uuid>::c<n>` or `GPU-<uuid>::m<n>`, but says nothing of who holds what: a container's
+//! cards are settled by its slots. As many units are healthy as are held in units and free beside that, so that shares
+//! held otherwise come out of them, as they come out of amounts.
+
+use divvy_contract::pod::peak;
+use divvy_contract::{Cores, Memory, ResourceName};
+use divvy_proto::deviceplugin as api;
+
+use super::{Listing, Offer};
+use crate::inventory::{CardHealth, CardInfo, Inventory};
+use crate::ledger::{Book, ContainerEntry, PodEntry};
+use crate::publish::amounts::free;
+
+/// Units of memory and of compute, of all cards.
+pub(super) fn offers(inventory: &Inventory, book: &Book, listing: &Listing) -> [Offer; 2] {
+    let Listing { names, scales, .. } = listing;
+    let unit = names.memory_unit.as_mib().max(1);
+    let memory = |card: &CardInfo| {
+        let all = card.memory.percent(scales.memory).as_mib() / unit;
+        Units {
+            kind: 'm',
+            all,
+            held: held(book, card).0.as_mib().div_ceil(unit),
+            free: free(book, card, *scales).memory / unit,
+        }
+    };
+    let cores = |card: &CardInfo| Units {
+        kind: 'c',
+        all: scales.cores.into(),
+        held: held(book, card).1.units().into(),
+        free: free(book, card, *scales).cores,
+    };
+    let offer = |resource: &ResourceName, units: &dyn Fn(&CardInfo) -> Units| Offer {
+        resource: resource.clone(),
+        devices: inventory.cards.iter().flat_map(|card| units(card).devices(card)).collect(),
+    };
+    [offer(&names.memory, &memory), offer(&names.cores, &cores)]
+}
+
+/// One card's units of one kind.
+struct Units {
+    kind: char,
+    all: u64,
+    held: u64,
+    free: u64,
+}
+
+/// Memory and compute of a card that pods hold in units: containers that named no units hold none.
+fn held(book: &Book, card: &CardInfo) -> (Memory, Cores) {
+    let of_container = |container: &ContainerEntry| {
+        let parts = container.holding.iter().flat_map(|holding| &holding.parts);
+        let mut share = parts.filter(|part| part.card == card.id).map(|part| part.share).next().unwrap_or_default();
+        if container.claim.counted.memory == 0 {
+            share.memory = Memory::ZERO;
+        }
+        if container.claim.counted.cores == 0 {
+            share.cores = Cores::ZERO;
+        }
+        (container.claim.kind, share)
+    };
+    let of_pod = |entry: &PodEntry| peak(entry.containers.iter().map(of_container));
+    let shares = book.pods().map(of_pod);
+    shares.fold((Memory::ZERO, Cores::ZERO), |(memory, cores), share| {
+        (memory.saturating_add(share.memory), cores.saturating_add(share.cores))
+    })
+}
+
+// === impl Units ===
+
+impl Units {
+    /// All of them, always: an ID that vanishes while it is held may crash the kubelet.
+    fn devices(self, card: &CardInfo) -> impl Iterator<Item = api::Device> {
+        let Self { kind, all, held, free } = self;
+        let healthy = if card.health == CardHealth::Healthy { held.saturating_add(free) } else { held };
+        (0..all).map(move |number| api::Device {
+            id: format!("{}::{kind}{number}", card.id),
+            health: if number < healthy { api::HEALTHY } else { api::UNHEALTHY }.to_owned(),
+            topology: None,
+        })
+    }
+}
