@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::card::CardId;
+use crate::pod::ContainerKind;
 use crate::quantity::{Cores, Memory};
 use crate::share::{Share, Tier};
 
@@ -52,6 +53,9 @@ pub struct GpuNodeStatus {
     /// How shares are enforced on this node, at least.
     #[serde(default)]
     pub tier: Tier,
+    /// How much of each card may be promised, in percent of what it has.
+    #[serde(default)]
+    pub scales: Scales,
     /// Revision of the ledger that this status shows; grows with every change of a share.
     #[serde(default)]
     pub ledger_revision: u64,
@@ -61,6 +65,15 @@ pub struct GpuNodeStatus {
     /// The printer columns' texts.
     #[serde(default)]
     pub summary: Summary,
+}
+
+/// How much of a card may be promised, in percent of what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Scales {
+    /// Of its memory.
+    pub memory: u32,
+    /// Of its compute.
+    pub cores: u32,
 }
 
 /// One card.
@@ -99,6 +112,10 @@ pub struct LinkStatus {
     pub class: String,
 }
 
+/// How the reason of a card begins that takes no new pods because [`GpuNodeSpec::unschedulable_cards`] names it; what
+/// else ails it follows after "; ".
+pub const CORDONED: &str = "cordoned";
+
 /// Whether new shares are given from a card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Health {
@@ -109,7 +126,8 @@ pub enum Health {
     Unhealthy,
 }
 
-/// One share of one container.
+/// One share of one container. A pod's shares stand in admission order and don't simply add up: its init containers
+/// hold theirs one after another, before the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ShareStatus {
@@ -121,6 +139,9 @@ pub struct ShareStatus {
     pub pod: String,
     /// Name of the container.
     pub container: String,
+    /// What the container is to its pod: `init`, `sidecar` or `app`.
+    #[serde(default)]
+    pub kind: ContainerKind,
     /// The card.
     pub card: CardId,
     /// The part of it.
@@ -143,6 +164,19 @@ pub struct Summary {
     /// Pods that hold a share.
     #[serde(default)]
     pub pods: u32,
+}
+
+// === impl Scales ===
+
+impl Scales {
+    /// All of a card, and nothing twice.
+    pub const WHOLE: Self = Self { memory: 100, cores: 100 };
+}
+
+impl Default for Scales {
+    fn default() -> Self {
+        Self::WHOLE
+    }
 }
 
 // === impl Summary ===

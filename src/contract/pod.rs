@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::card::MigProfile;
 use crate::claim::{Claim, Totals};
 
 /// What a container is to its pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ContainerKind {
     /// Runs to its end before the next container starts.
@@ -16,6 +17,7 @@ pub enum ContainerKind {
     /// An init container with `restartPolicy: Always`: runs on beside everything that follows it.
     Sidecar,
     /// An ordinary container.
+    #[default]
     App,
 }
 

@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use divvy_contract::gpunode::GpuNodeSpec;
+use divvy_contract::gpunode::{CORDONED, GpuNodeSpec};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 use tracing::warn;
@@ -91,8 +91,8 @@ impl Desired {
         let mut inventory = Inventory::clone(inventory);
         for card in inventory.cards.iter_mut().filter(|card| cordoned(card)) {
             let reason = match &card.health {
-                CardHealth::Healthy => "cordoned".to_owned(),
-                CardHealth::Unhealthy { reason } => format!("cordoned; {reason}"),
+                CardHealth::Healthy => CORDONED.to_owned(),
+                CardHealth::Unhealthy { reason } => format!("{CORDONED}; {reason}"),
             };
             card.health = CardHealth::Unhealthy { reason };
         }

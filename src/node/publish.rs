@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use divvy_contract::gpunode::{GpuNode, GpuNodeSpec};
+use divvy_contract::gpunode::{GpuNode, GpuNodeSpec, Scales};
 use divvy_contract::{ResourceNames, Tier};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use self::amounts::{Amounts, Scales};
+use self::amounts::Amounts;
 pub use self::cluster::node_labels;
 use self::cluster::{Attempt, Attempts, Cluster, Seen, causes, concerns_one_object};
 use self::events::Happening;

@@ -2,21 +2,13 @@
 
 use divvy_contract::ResourceNames;
 use divvy_contract::claim::Totals;
+use divvy_contract::gpunode::Scales;
 use divvy_contract::pod::peak;
 use divvy_contract::{Cores, Memory};
 
 use super::View;
 use crate::inventory::{CardHealth, CardInfo};
 use crate::ledger::Book;
-
-/// How much of a card may be promised, in percent of what it has.
-#[derive(Clone, Copy, Debug)]
-pub struct Scales {
-    /// Of its memory.
-    pub memory: u32,
-    /// Of its compute.
-    pub cores: u32,
-}
 
 /// Amounts over all cards of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,13 +1,13 @@
 //! `GpuNode.status`: every card, and who holds which share of it.
 
-use divvy_contract::gpunode::{CardStatus, GpuNodeStatus, Health, LinkStatus, ShareStatus, Summary};
+use divvy_contract::gpunode::{CardStatus, GpuNodeStatus, Health, LinkStatus, Scales, ShareStatus, Summary};
 use divvy_contract::{Cores, Memory, Tier};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
-use super::{Scales, View};
+use super::View;
 use crate::inventory::{CardHealth, CardInfo, Inventory};
-use crate::ledger::{Holding, Part, PodEntry};
+use crate::ledger::{ContainerEntry, Part, PodEntry};
 
 /// The status that says what `view` shows. `seen`: the one that stands in the cluster, whose times are kept where a
 /// condition hasn't changed.
@@ -28,6 +28,7 @@ pub(super) fn status(
             .collect(),
         shares: shares(view),
         tier,
+        scales,
         ledger_revision: view.revision,
         conditions: conditions(view, seen.map_or(&[], |seen| &seen.conditions), now),
         summary: summary(view, scales),
@@ -59,18 +60,19 @@ fn card_status(inventory: &Inventory, at: usize, card: &CardInfo) -> CardStatus 
 fn shares(view: &View) -> Vec<ShareStatus> {
     let of_pod = |entry: &PodEntry| {
         let pod = entry.pod.clone();
-        let of_container = |(container, holding): (&str, &Holding)| {
+        let of_container = |ContainerEntry { claim, holding }: &ContainerEntry| {
             let share = |part: &Part| ShareStatus {
                 pod_uid: pod.uid.clone(),
                 namespace: pod.namespace.clone(),
                 pod: pod.name.clone(),
-                container: container.to_owned(),
+                container: claim.name.clone(),
+                kind: claim.kind,
                 card: part.card.clone(),
                 share: part.share,
             };
-            holding.parts.iter().map(share).collect::<Vec<_>>()
+            holding.iter().flat_map(|holding| &holding.parts).map(share).collect::<Vec<_>>()
         };
-        entry.holdings().flat_map(of_container).collect::<Vec<_>>()
+        entry.containers.iter().flat_map(of_container).collect::<Vec<_>>()
     };
     view.book.pods().flat_map(of_pod).collect()
 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::inventory::{CardHealth, CardInfo, Driver};
 use crate::ledger::{Holding, Ledger, Nonce, Origin, Part};
 
-const WHOLE: Scales = Scales { memory: 100, cores: 100 };
+const WHOLE: Scales = Scales::WHOLE;
 const CARD: Memory = Memory::mib(80_000);
 
 fn card(number: usize) -> CardId {
@@ -219,6 +219,36 @@ fn the_status_of_a_node() {
         [1_790_000_000, 1_790_000_000, 1_790_000_000, 1_790_000_060],
         "of the condition that has changed"
     );
+}
+
+#[test]
+fn shares_say_which_of_them_are_held_one_after_another() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut ledger, _) = Ledger::open(directory.path()).expect("an empty ledger");
+    let pod = PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "p".to_owned() };
+    let kinds = [("prep", ContainerKind::Init), ("log", ContainerKind::Sidecar), ("main", ContainerKind::App)];
+    let claim = claim(mib(8192), 10);
+    let counted = claim.totals();
+    let containers = kinds.map(|(name, kind)| ContainerClaim {
+        name: name.to_owned(),
+        kind,
+        claim: Some(claim),
+        profile: None,
+        counted,
+    });
+    for (slot, container) in (0..).zip(&containers) {
+        let part = Part { card: card(0), slot: Some(slot), lost: None, share: claim.share_on(CARD) };
+        let holding = Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated };
+        ledger.allocate(&pod, &containers, &container.name, holding).expect("booked");
+    }
+    let view = view(inventory(1), ledger.book().clone());
+    let twice = Scales { memory: 200, cores: 100 };
+    let status = status::status(&view, twice, Tier::Accounting, None, Timestamp::UNIX_EPOCH);
+    let told = serde_json::to_value(&status).expect("JSON");
+    let kinds: Vec<_> = (0..3).map(|at| told["shares"][at]["kind"].clone()).collect();
+    assert_eq!(kinds, ["init", "sidecar", "app"]);
+    assert_eq!(told["scales"], json!({ "memory": 200, "cores": 100 }));
+    assert_eq!(status.summary.memory, "16Gi/160000Mi", "the sidecar and one of the two others");
 }
 
 #[test]

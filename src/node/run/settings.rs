@@ -1,6 +1,7 @@
 //! What each part is told of the configuration.
 
 use anyhow::Context as _;
+use divvy_contract::gpunode::Scales;
 use divvy_placement::Policy;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
@@ -12,7 +13,6 @@ use crate::kubelet::advertise::Listing;
 use crate::kubelet::client::KubeletEndpoint;
 use crate::kubelet::tls::Trust;
 use crate::publish::PublishSettings;
-use crate::publish::amounts::Scales;
 
 /// Where a pod finds the authorities of its cluster, which have signed the kubelet's certificate if it has `serverTLSBootstrap`.
 const CLUSTER_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
