@@ -1,0 +1,118 @@
+//! The command line, and how the process ends.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::inspect;
+use crate::text::plain;
+
+/// Shows how Divvy shares the GPUs of a cluster
+#[derive(Debug, Parser)]
+#[command(
+    name = "kubectl-divvy",
+    bin_name = "kubectl divvy",
+    version,
+    max_term_width = 120,
+    after_help = "Exit code: 0, or 1 for whatever goes wrong, as kubectl's."
+)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Inspect(inspect::Args),
+}
+
+/// What a subcommand has to say.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// For standard output.
+    pub answer: String,
+    /// Lines for standard error.
+    pub remarks: Vec<String>,
+    /// Not all that was asked for was found.
+    pub incomplete: bool,
+}
+
+/// The program.
+pub fn main() -> ExitCode {
+    let CommandLine { command } = match CommandLine::try_parse() {
+        Ok(line) => line,
+        Err(wrong) if wrong.use_stderr() => {
+            complain(&wrong.render().to_string());
+            return ExitCode::FAILURE;
+        }
+        Err(help) => return Told { answer: help.render().to_string(), ..Told::default() }.end(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let told = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
+        runtime.block_on(async {
+            match command {
+                Command::Inspect(args) => inspect::run(args).await,
+            }
+        })
+    });
+    told.unwrap_or_else(|error| Told::failed(&error)).end()
+}
+
+/// Writes to standard error; whoever has closed it doesn't want to know.
+fn complain(text: &str) {
+    drop(io::stderr().write_all(text.as_bytes()));
+}
+
+// === impl Told ===
+
+impl Told {
+    fn failed(error: &anyhow::Error) -> Self {
+        Self { remarks: vec![error.to_string()], incomplete: true, ..Self::default() }
+    }
+
+    fn end(mut self) -> ExitCode {
+        let mut out = io::stdout().lock();
+        match out.write_all(self.answer.as_bytes()).and_then(|()| out.flush()) {
+            // `| head` has seen enough.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                self.remarks.push(format!("error: standard output: {error}"));
+                self.incomplete = true;
+            }
+            _ => {}
+        }
+        for remark in &self.remarks {
+            complain(&format!("{}\n", plain(remark)));
+        }
+        if self.incomplete { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn help_says_what_the_flags_do() {
+        let help = CommandLine::try_parse_from(["kubectl-divvy", "inspect", "--help"]).expect_err("help");
+        insta::assert_snapshot!(help.to_string());
+    }
+
+    #[test]
+    fn names_and_a_selector_exclude_each_other() {
+        let parsed =
+            |args: &[&str]| CommandLine::try_parse_from(["kubectl-divvy", "inspect"].iter().chain(args)).is_ok();
+        assert!(parsed(&["node-1", "node-2", "-o", "json", "-n", "team", "--request-timeout", "5"]));
+        assert!(parsed(&["-l", "pool=a", "--request-timeout=1m"]));
+        assert!(!parsed(&["node-1", "-l", "pool=a"]));
+        assert!(!parsed(&["-o", "xml"]));
+        assert!(!parsed(&["--request-timeout", "soon"]));
+    }
+}

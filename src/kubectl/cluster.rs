@@ -1,0 +1,222 @@
+//! The way to the API server: kubectl's flags, and refusals in kubectl's words.
+
+use std::error::Error as _;
+use std::fmt::Debug;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use kube::api::ListParams;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::core::Status;
+use kube::{Api, Client, Config};
+use serde::de::DeserializeOwned;
+
+/// Objects in one answer, as many as kubectl asks for: the API server shouldn't have to hold all of a large cluster.
+const PAGE: u32 = 500;
+
+/// Flags that every subcommand has which asks a cluster; named as kubectl's.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Cluster")]
+pub struct ClusterArgs {
+    /// Path to the kubeconfig file [default: as kubectl, $KUBECONFIG or ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The kubeconfig context to use
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// The kubeconfig cluster to use
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// The kubeconfig user to use
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// How long to wait for one answer of the server: 1s, 2m, 3h, or a number of seconds; 0 is no limit
+    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration)]
+    request_timeout: Duration,
+}
+
+/// A cluster that can be asked.
+pub struct Cluster {
+    client: Client,
+    /// Of the API server, for messages.
+    url: String,
+    /// Zero is none.
+    timeout: Duration,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The server has no such object.
+    #[error("Error from server (NotFound): {0}")]
+    NotFound(String),
+    /// The server doesn't know this kind of object.
+    #[error("error: the server doesn't have this kind of resource")]
+    UnknownKind,
+    /// The user lacks a right.
+    #[error("Error from server (Forbidden): {0}")]
+    Forbidden(String),
+    /// The server doesn't know the user.
+    #[error("error: You must be logged in to the server (Unauthorized)")]
+    Unauthorized,
+    /// It said no for another reason.
+    #[error("Error from server ({reason}): {message}")]
+    Other {
+        /// One word for it.
+        reason: String,
+        /// The server's own words.
+        message: String,
+    },
+    /// It doesn't answer.
+    #[error("Unable to connect to the server {url}: {why}")]
+    Unreachable {
+        /// Where it should be.
+        url: String,
+        /// What went wrong on the way.
+        why: String,
+    },
+}
+
+/// A duration as kubectl reads it: with units, or in seconds without.
+fn duration(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map(Duration::from_secs);
+    seconds.or_else(|_| humantime::parse_duration(text)).map_err(|error| format!("{error}: expected 1s, 2m or 3h"))
+}
+
+// === impl ClusterArgs ===
+
+impl ClusterArgs {
+    /// Reads the kubeconfig; the server isn't asked anything yet.
+    pub async fn connect(self) -> anyhow::Result<Cluster> {
+        let timeout = self.request_timeout;
+        let config = self.config().await?;
+        let url = config.cluster_url.to_string();
+        let client = Client::try_from(config).map_err(|error| anyhow!("error: {}", causes(&error)))?;
+        Ok(Cluster { client, url: url.trim_end_matches('/').to_owned(), timeout })
+    }
+
+    async fn config(self) -> anyhow::Result<Config> {
+        let Self { kubeconfig, context, cluster, user, request_timeout: _ } = self;
+        let is_default = kubeconfig.is_none() && context.is_none() && cluster.is_none() && user.is_none();
+        let kubeconfig = match kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from) {
+            Ok(kubeconfig) => kubeconfig,
+            Err(refused) => {
+                // In a pod its own account does, as for kubectl.
+                let own = Config::incluster().ok().filter(|_| is_default && is_missing(&refused));
+                return own.ok_or_else(|| explain(refused));
+            }
+        };
+        if let Some(user) = user.as_ref().filter(|user| kubeconfig.auth_infos.iter().all(|known| known.name != **user))
+        {
+            bail!("error: auth info {user:?} does not exist");
+        }
+        let options = KubeConfigOptions { context, cluster, user };
+        Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(explain)
+    }
+}
+
+fn is_missing(error: &KubeconfigError) -> bool {
+    match error {
+        KubeconfigError::FindPath => true,
+        KubeconfigError::ReadConfig(error, _) => error.kind() == io::ErrorKind::NotFound,
+        _ => false,
+    }
+}
+
+fn explain(error: KubeconfigError) -> anyhow::Error {
+    let remedy = "name one with --kubeconfig or in KUBECONFIG";
+    match error {
+        KubeconfigError::FindPath => anyhow!("error: there is no kubeconfig: {remedy}"),
+        KubeconfigError::ReadConfig(error, path) => anyhow!("error: kubeconfig {}: {error}: {remedy}", path.display()),
+        KubeconfigError::CurrentContextNotSet => {
+            anyhow!("error: the kubeconfig has no current context: choose one with --context")
+        }
+        KubeconfigError::LoadContext(name) => anyhow!("error: context {name:?} does not exist"),
+        KubeconfigError::LoadClusterOfContext(name) => anyhow!("error: cluster {name:?} does not exist"),
+        // The lines that follow draw the place.
+        other => anyhow!("error: kubeconfig: {}", other.to_string().lines().next().unwrap_or_default()),
+    }
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// The client, to make an [`Api`] of.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// One object.
+    pub async fn get<K>(&self, api: &Api<K>, name: &str) -> Result<K, Refusal>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        self.ask(api.get(name)).await
+    }
+
+    /// All objects that have the labels that `selector` asks for, in the order of their names.
+    pub async fn list<K>(&self, api: &Api<K>, selector: Option<&str>) -> Result<Vec<K>, Refusal>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let mut params =
+            ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() }.limit(PAGE);
+        let mut all = Vec::new();
+        loop {
+            let page = self.ask(api.list(&params)).await?;
+            all.extend(page.items);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    async fn ask<T>(&self, question: impl Future<Output = kube::Result<T>>) -> Result<T, Refusal> {
+        let limit = if self.timeout.is_zero() { Duration::MAX } else { self.timeout };
+        let unreachable = |why| Refusal::Unreachable { url: self.url.clone(), why };
+        match tokio::time::timeout(limit, question).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(kube::Error::Api(status))) => Err((*status).into()),
+            Ok(Err(error)) => Err(unreachable(causes(&error))),
+            Err(_elapsed) => Err(unreachable(format!("no answer within {}", humantime::format_duration(limit)))),
+        }
+    }
+}
+
+/// An error's causes in one line. The outermost text of [`kube::Error`] repeats them with the name of a Rust type.
+fn causes(error: &kube::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    let causes: Vec<String> = causes.map(ToString::to_string).collect();
+    if causes.is_empty() { error.to_string() } else { causes.join(": ") }
+}
+
+// === impl Refusal ===
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        let named = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+        match status.code {
+            401 => Self::Unauthorized,
+            403 => Self::Forbidden(status.message),
+            404 if named => Self::NotFound(status.message),
+            404 => Self::UnknownKind,
+            _ => Self::Other { reason: status.reason, message: status.message },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_kubectl_reads_them() {
+        let read = |text: &str| duration(text).map(|duration| duration.as_millis());
+        assert_eq!([read("0"), read("5"), read("1m"), read("250ms")], [Ok(0), Ok(5000), Ok(60_000), Ok(250)]);
+        assert!(read("-1").is_err() && read("soon").is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! `kubectl divvy inspect`: what is on each node and each card, who holds what, what is free, and what ails it.
+
+mod fetch;
+mod host;
+mod read;
+pub mod report;
+mod table;
+
+use clap::ValueEnum;
+use k8s_openapi::jiff::Timestamp;
+
+use self::report::Report;
+use crate::cli::Told;
+use crate::cluster::ClusterArgs;
+
+/// Shows the cards of nodes, who holds which share of them, what is free, and what ails them
+///
+/// Reads GpuNodes, which each node's divvy-node writes, and the Nodes of the same names. Amounts are HELD/CAPACITY; what
+/// is free is what the next pod could get: nothing of a card that is sick, cordoned or held exclusively, or of a node
+/// that takes no pods. Init containers hold their shares one after another, before the others, so the shares of a card
+/// may add up to more than what is held of it. One core is 1 % of a card.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Nodes to show [default: all that have a GpuNode]
+    #[arg(value_name = "NODE", conflicts_with = "selector")]
+    nodes: Vec<String>,
+    /// Only nodes on which pods of this namespace hold shares, and only these shares [default: all namespaces]
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Only nodes with these labels, which are those of the Node: a GpuNode has none
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    selector: Option<String>,
+    /// Another form of the answer
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<Output>,
+    /// Leave out the heads of columns
+    #[arg(long)]
+    no_headers: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// The form of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// Tables with whole UUIDs, NUMA nodes, MIG profiles and links
+    Wide,
+    /// For programs: fields as documented at divvy_kubectl::inspect::report, memory in MiB
+    Json,
+    /// The same as YAML
+    Yaml,
+}
+
+/// Asks the cluster and puts the answer into words.
+pub async fn run(args: Args) -> anyhow::Result<Told> {
+    let Args { nodes, namespace, selector, output, no_headers, cluster } = args;
+    let found = fetch::fetch(&cluster.connect().await?, &nodes, selector.as_deref()).await?;
+    let incomplete = !found.missing.is_empty();
+    let mut remarks = found.remarks;
+    remarks.extend(found.missing.iter().map(ToString::to_string));
+    let report = Report::new(&found.nodes, namespace.as_deref(), Timestamp::now());
+    let answer = match output {
+        Some(Output::Json) => format!("{}\n", serde_json::to_string_pretty(&report)?),
+        Some(Output::Yaml) => serde_saphyr::to_string(&report)?,
+        None | Some(Output::Wide) => table::render(&report, output.is_some(), !no_headers),
+    };
+    if answer.is_empty() && !incomplete {
+        remarks.push(match namespace {
+            Some(namespace) => format!("No resources found in {namespace} namespace."),
+            None => "No resources found".to_owned(),
+        });
+    }
+    Ok(Told { answer, remarks, incomplete })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! What the API server has of the nodes that were asked for.
+
+use std::collections::{BTreeSet, HashMap};
+
+use anyhow::{anyhow, bail};
+use divvy_contract::gpunode::GpuNode;
+use kube::Api;
+use kube::ResourceExt as _;
+use kube::api::{ApiResource, DynamicObject};
+
+use super::host::{Host, NodeView};
+use crate::cluster::{Cluster, Refusal};
+
+/// One node as the API server shows it.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its name.
+    pub name: String,
+    /// Its `GpuNode`, of whatever version of divvy-node.
+    pub gpu_node: DynamicObject,
+    /// Its Node.
+    pub host: Host,
+}
+
+/// What was found, and what wasn't.
+pub(super) struct Answer {
+    pub(super) nodes: Vec<Found>,
+    /// Nodes without a `GpuNode`.
+    pub(super) missing: Vec<Refusal>,
+    pub(super) remarks: Vec<String>,
+}
+
+/// Reads the `GpuNode`s of these names, or all; of Nodes with certain labels only.
+pub(super) async fn fetch(cluster: &Cluster, names: &[String], selector: Option<&str>) -> anyhow::Result<Answer> {
+    let resource = ApiResource::erase::<GpuNode>(&());
+    let gpu_nodes: Api<DynamicObject> = Api::all_with(cluster.client(), &resource);
+    let mut answer = Answer { nodes: Vec::new(), missing: Vec::new(), remarks: Vec::new() };
+    let mut objects = Vec::new();
+    if names.is_empty() {
+        objects = cluster.list(&gpu_nodes, None).await.map_err(explain)?;
+    }
+    for name in names.iter().collect::<BTreeSet<_>>() {
+        match cluster.get(&gpu_nodes, name).await {
+            Ok(object) => objects.push(object),
+            Err(missing @ Refusal::NotFound(_)) => answer.missing.push(missing),
+            Err(refused) => return Err(explain(refused)),
+        }
+    }
+    // After the GpuNodes, so that one whose Node is not among them has lost it.
+    let hosts = if names.is_empty() { hosts(cluster, selector).await } else { named_hosts(cluster, &objects).await };
+    let mut hosts = match hosts {
+        Ok(hosts) => Some(hosts),
+        Err(Refusal::Forbidden(message)) if selector.is_some() => {
+            bail!("Error from server (Forbidden): {message}. --selector asks for the right to list nodes")
+        }
+        Err(refused) if selector.is_some() => return Err(refused.into()),
+        Err(refused) => {
+            answer.remarks.push(format!("warning: whether the nodes themselves are alive isn't known: {refused}"));
+            None
+        }
+    };
+    for gpu_node in objects {
+        let name = gpu_node.name_any();
+        let host = match &mut hosts {
+            None => Host::Unknown,
+            Some(hosts) => hosts.remove(&name).map_or(Host::Gone, |node| Host::There(Box::new(node))),
+        };
+        if selector.is_none() || !matches!(host, Host::Gone) {
+            answer.nodes.push(Found { name, gpu_node, host });
+        }
+    }
+    Ok(answer)
+}
+
+async fn hosts(cluster: &Cluster, selector: Option<&str>) -> Result<HashMap<String, NodeView>, Refusal> {
+    let nodes = cluster.list(&Api::<NodeView>::all(cluster.client()), selector).await?;
+    Ok(nodes.into_iter().map(|node| (node.name_any(), node)).collect())
+}
+
+async fn named_hosts(cluster: &Cluster, of: &[DynamicObject]) -> Result<HashMap<String, NodeView>, Refusal> {
+    let nodes: Api<NodeView> = Api::all(cluster.client());
+    let mut hosts = HashMap::new();
+    for object in of {
+        match cluster.get(&nodes, &object.name_any()).await {
+            Ok(node) => drop(hosts.insert(object.name_any(), node)),
+            Err(Refusal::NotFound(_)) => {}
+            Err(refused) => return Err(refused),
+        }
+    }
+    Ok(hosts)
+}
+
+/// What to do about the two refusals of a cluster that works.
+fn explain(refused: Refusal) -> anyhow::Error {
+    match refused {
+        Refusal::UnknownKind => anyhow!(
+            "error: Divvy isn't installed in this cluster, or not this version: it serves no gpunodes of divvy.dev/v1alpha1. \
+             Apply deploy/manifests of Divvy, or choose another cluster with --context"
+        ),
+        Refusal::Forbidden(message) => anyhow!(
+            "Error from server (Forbidden): {message}. Ask for a ClusterRole with the verbs get and list on gpunodes of \
+             the API group divvy.dev"
+        ),
+        other => other.into(),
+    }
+}

@@ -1,0 +1,95 @@
+//! The Node that a `GpuNode` belongs to: whether its kubelet is alive, and still has a device plugin.
+
+use std::collections::BTreeMap;
+
+use divvy_contract::ResourceNames;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+use kube::Resource;
+use serde::{Deserialize, Serialize};
+
+use super::report::age;
+
+/// What is known of the Node.
+#[derive(Clone, Debug)]
+pub enum Host {
+    /// Nothing: the user may not read Nodes.
+    Unknown,
+    /// There is none of that name.
+    Gone,
+    /// As it stands.
+    There(Box<NodeView>),
+}
+
+/// The part of a Node that is read here.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, Resource)]
+#[resource(inherit = Node)]
+pub struct NodeView {
+    /// Its name and labels.
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Spec {
+    /// `kubectl cordon`.
+    #[serde(default)]
+    unschedulable: bool,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Status {
+    #[serde(default)]
+    conditions: Vec<NodeCondition>,
+    #[serde(default)]
+    capacity: BTreeMap<String, String>,
+    #[serde(default)]
+    allocatable: BTreeMap<String, String>,
+}
+
+// === impl Host ===
+
+impl Host {
+    /// What keeps new pods away, and makes doubtful what the `GpuNode` says.
+    ///
+    /// A daemon that was killed leaves its `GpuNode` as it was, and one with nothing to say writes nothing, so the age of
+    /// the object tells nothing. The kubelet does: it has no healthy device of a plugin that is gone, and after five
+    /// minutes none at all (`endpointStopGracePeriod`). Looked for under stock names alone, because a `GpuNode` doesn't
+    /// say what its resources are called, and only where Divvy's memory amount goes by its stock name too.
+    ///
+    /// `serves`: by the `GpuNode` some card is healthy, so that there should be devices.
+    pub(super) fn problems(&self, serves: bool, now: Timestamp) -> Vec<String> {
+        let node = match self {
+            Self::Unknown => return Vec::new(),
+            Self::Gone => return vec!["the Node is gone: this is what was last reported of it".to_owned()],
+            Self::There(node) => node,
+        };
+        let NodeView { spec, status, .. } = &**node;
+        let mut problems = Vec::new();
+        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+        if let Some(NodeCondition { reason, message, last_transition_time, .. }) =
+            ready.filter(|condition| condition.status != "True")
+        {
+            let (reason, message) = (reason.as_deref().unwrap_or_default(), message.as_deref().unwrap_or_default());
+            let since = age(last_transition_time.as_ref(), now);
+            problems.push(format!("the Node is not ready{since}, so this may be old ({reason}): {message}"));
+        }
+        let names = ResourceNames::default();
+        let mut devices = status.capacity.keys().filter(|name| names.counts_cards(name)).peekable();
+        let known = serves && status.capacity.contains_key(names.memory.as_str()) && devices.peek().is_some();
+        if known && devices.all(|name| status.allocatable.get(name).is_none_or(|healthy| healthy == "0")) {
+            problems.push(format!(
+                "the kubelet has no {} to give: divvy-node doesn't serve it, so this may be old",
+                names.count
+            ));
+        }
+        if spec.unschedulable {
+            problems.push("the Node is cordoned (spec.unschedulable)".to_owned());
+        }
+        problems
+    }
+}

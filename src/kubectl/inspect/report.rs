@@ -1,0 +1,173 @@
+//! What the nodes' reports add up to, once for tables and for programs.
+//!
+//! `-o json` and `-o yaml` write a [`Report`] with its fields in camel case. Fields are added without notice; one that
+//! changes its meaning, or goes, comes with another `version`. Memory is in MiB (`memoryMi`), compute in percent of a card
+//! (`cores`).
+
+mod card;
+
+use std::collections::{BTreeMap, HashSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
+
+use self::card::HEALTHY;
+pub use self::card::{Amount, CardReport, Totals};
+use super::fetch::Found;
+use super::read::{Card, Said, Share};
+
+/// What of a node's own report can't be read is named so often.
+const UNREAD: usize = 3;
+
+/// Nodes and what is on them.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// `v1`: of this structure.
+    pub version: &'static str,
+    /// The namespace whose pods' shares are listed, and the nodes that have some; absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// By name.
+    pub nodes: Vec<NodeReport>,
+    /// Of all these nodes.
+    pub totals: Totals,
+}
+
+/// One node.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeReport {
+    /// Name of Node and `GpuNode`.
+    pub name: String,
+    /// Nothing that is known of daemon, kubelet and Node keeps new pods away; each card may still have reasons.
+    pub takes_pods: bool,
+    /// How shares are enforced; absent if the daemon hasn't said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// Revision of the ledger that this shows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ledger_revision: Option<u64>,
+    /// What ails the node, and what makes this report doubtful, in words.
+    pub problems: Vec<String>,
+    /// As the `GpuNode` has them.
+    pub conditions: Vec<Condition>,
+    /// Every card, and then cards that pods hold and the daemon doesn't list.
+    pub cards: Vec<CardReport>,
+    /// Of these cards.
+    pub totals: Totals,
+}
+
+/// How long ago, in words that follow a statement: ` for 5m`.
+pub(super) fn age(since: Option<&Time>, now: Timestamp) -> String {
+    let Some(Time(since)) = since else { return String::new() };
+    let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
+    // As kubectl rounds ages.
+    let age = match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    };
+    format!(" for {age}")
+}
+
+// === impl Report ===
+
+impl Report {
+    /// What was found, and of the shares those of one namespace only, if one is given.
+    pub fn new(found: &[Found], namespace: Option<&str>, now: Timestamp) -> Self {
+        let mut nodes: Vec<NodeReport> = found.iter().map(|found| NodeReport::new(found, now)).collect();
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        if let Some(namespace) = namespace {
+            for card in nodes.iter_mut().flat_map(|node| &mut node.cards) {
+                card.shares.retain(|share| share.namespace == namespace);
+            }
+            nodes.retain(|node| node.cards.iter().any(|card| !card.shares.is_empty()));
+        }
+        let totals = nodes.iter().map(|node| node.totals).fold(Totals::default(), Totals::plus);
+        Self { version: "v1", namespace: namespace.map(str::to_owned), nodes, totals }
+    }
+}
+
+// === impl NodeReport ===
+
+impl NodeReport {
+    fn new(found: &Found, now: Timestamp) -> Self {
+        let said = Said::of(&found.gpu_node.data);
+        let serves = said.cards.iter().any(|card| card.health == HEALTHY);
+        let mut problems = found.host.problems(serves, now);
+        problems.extend(conditions(&said, now));
+        let takes_pods = problems.is_empty();
+        problems.extend(remarks(&said));
+        let cards = cards(&said, takes_pods && said.unread.is_empty());
+        let mut totals = cards.iter().map(CardReport::totals).fold(Totals::default(), Totals::plus);
+        totals.pods = said.shares.iter().map(|share| &share.pod_uid).collect::<HashSet<_>>().len();
+        let Said { tier, ledger_revision, conditions, .. } = said;
+        Self { name: found.name.clone(), takes_pods, tier, ledger_revision, problems, conditions, cards, totals }
+    }
+}
+
+/// Conditions that keep new pods away. What depends on another condition for the same reason isn't said twice.
+fn conditions(said: &Said, now: Timestamp) -> Vec<String> {
+    let of = |kind: &str| said.conditions.iter().find(|condition| condition.type_ == kind);
+    let bad = [("InventoryKnown", "True"), ("Ready", "True"), ("Draining", "False")];
+    let bad: Vec<&Condition> =
+        bad.iter().filter_map(|(kind, good)| of(kind).filter(|condition| condition.status != *good)).collect();
+    let repeats = |at: usize| bad[..at].iter().any(|other| other.message == bad[at].message);
+    let mut problems: Vec<String> =
+        (0..bad.len()).filter(|at| !repeats(*at)).map(|at| in_words(bad[at], now)).collect();
+    if of("Ready").is_none() {
+        problems.push(
+            if said.reported {
+                "divvy-node doesn't say whether it is ready"
+            } else {
+                "divvy-node has not reported anything yet"
+            }
+            .to_owned(),
+        );
+    }
+    problems
+}
+
+fn in_words(condition: &Condition, now: Timestamp) -> String {
+    let Condition { type_, status, reason, message, last_transition_time, .. } = condition;
+    format!("{type_} is {status}{} ({reason}): {message}", age(Some(last_transition_time), now))
+}
+
+/// What is wrong and keeps no pod away.
+fn remarks(said: &Said) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let unapplied =
+        said.conditions.iter().find(|condition| condition.type_ == "SpecApplied" && condition.status != "True");
+    remarks.extend(unapplied.map(|condition| format!("{}: {}", condition.reason, condition.message)));
+    if let Some(more) = said.unread.len().checked_sub(1) {
+        let named = said.unread.iter().take(UNREAD).cloned().collect::<Vec<_>>().join("; ");
+        let more = if more < UNREAD { String::new() } else { format!(" and {} more", more + 1 - UNREAD) };
+        remarks.push(format!(
+            "not all of this can be read, and what can't counts as nothing; another version of divvy-node may have written it: \
+             {named}{more}"
+        ));
+    }
+    remarks
+}
+
+fn cards(said: &Said, takes_pods: bool) -> Vec<CardReport> {
+    let mut shares: BTreeMap<&str, Vec<&Share>> = BTreeMap::new();
+    for share in &said.shares {
+        shares.entry(&share.card).or_default().push(share);
+    }
+    let listed = said.cards.iter().map(|card| {
+        let cordoned = said.cordoned.contains(&card.uuid);
+        let shares = shares.remove(card.uuid.as_str()).unwrap_or_default();
+        CardReport::new(card, cordoned, said.scales, &shares, takes_pods)
+    });
+    let mut cards: Vec<CardReport> = listed.collect();
+    cards.extend(
+        shares
+            .into_iter()
+            .map(|(uuid, shares)| CardReport::new(&Card::missing(uuid), false, said.scales, &shares, takes_pods)),
+    );
+    cards
+}

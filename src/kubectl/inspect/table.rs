@@ -1,0 +1,116 @@
+//! The report for people: of each node a line, what ails it, its cards, and who holds them.
+
+use divvy_contract::{ContainerKind, Memory};
+
+use super::read::Share;
+use super::report::{Amount, CardReport, NodeReport, Report, Totals};
+use crate::text::{plain, table};
+
+/// Of a card's UUID as much is shown as tells it from the node's others, and at least this: `GPU-1d97b7c2`.
+const SHORT: usize = 12;
+
+/// Text for a terminal; none, if there are no nodes.
+pub(super) fn render(report: &Report, wide: bool, with_heads: bool) -> String {
+    let mut blocks: Vec<String> = report.nodes.iter().map(|node| block(node, wide, with_heads)).collect();
+    if let nodes @ 2.. = report.nodes.len() {
+        let taking = report.nodes.iter().filter(|node| node.takes_pods).count();
+        blocks.push(format!("{nodes} nodes, {taking} taking pods: {}\n", sums(&report.totals)));
+    }
+    blocks.join("\n")
+}
+
+fn block(node: &NodeReport, wide: bool, with_heads: bool) -> String {
+    let state = if node.takes_pods { "takes pods" } else { "TAKES NO PODS" };
+    let tier = node.tier.as_ref().map(|tier| format!(", tier {}", plain(tier))).unwrap_or_default();
+    let head = format!("{}: {state}{tier}, {}\n", plain(&node.name), sums(&node.totals));
+    let problems = node.problems.iter().map(|problem| format!("  problem: {}\n", plain(problem)));
+    let length = if wide { usize::MAX } else { distinct_length(&node.cards) };
+    let uuid = |card: &CardReport| card.uuid.chars().take(length).collect::<String>();
+    let cards = node.cards.iter().map(|card| card_row(card, uuid(card), &node.cards, wide)).collect();
+    let by_card = node.cards.iter().flat_map(|card| card.shares.iter().map(move |share| (card, share)));
+    let shares = by_card.map(|(card, share)| share_row(share, uuid(card), wide)).collect();
+    let tables = [table(cards, with_heads), table(shares, with_heads)];
+    let tables = tables.into_iter().filter(|table| !table.is_empty()).map(|table| format!("\n{table}"));
+    std::iter::once(head).chain(problems).chain(tables).collect()
+}
+
+fn sums(totals: &Totals) -> String {
+    let Totals { cards, healthy_cards, pods, memory_mi, cores } = totals;
+    let (memory, free) = (held_of(memory_mi, mib), mib(memory_mi.free));
+    let pods = if *pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
+    let (all, spare) = (held_of(cores, count), cores.free);
+    format!("{healthy_cards}/{cards} cards healthy, {pods}, memory {memory} ({free} free), cores {all} ({spare} free)")
+}
+
+fn card_row(card: &CardReport, uuid: String, all: &[CardReport], wide: bool) -> Vec<(&'static str, String)> {
+    let health = if card.cordoned { format!("{},Cordoned", card.health) } else { card.health.clone() };
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let mut row = vec![
+        ("CARD", uuid),
+        ("MODEL", text(&card.model)),
+        ("HEALTH", health),
+        ("MEMORY", held_of(&card.memory_mi, mib)),
+        ("FREE MEMORY", mib(card.memory_mi.free)),
+        ("CORES", held_of(&card.cores, count)),
+        ("FREE CORES", count(card.cores.free)),
+        ("PODS", card.pods.to_string()),
+    ];
+    if wide {
+        row.push(("NUMA", card.numa.map(|numa| numa.to_string()).unwrap_or_default()));
+        row.push(("MIG", text(&card.mig)));
+        row.push(("LINKS", links(card, all)));
+    }
+    row.push(("REASON", text(&card.reason)));
+    row
+}
+
+/// The card's row of the matrix that `nvidia-smi topo -m` draws, in the order of the cards' rows.
+fn links(card: &CardReport, all: &[CardReport]) -> String {
+    let class = |other: &CardReport| {
+        let link = card.links.iter().find(|link| link.to.as_str() == other.uuid);
+        link.map_or(if other.uuid == card.uuid { "X" } else { "?" }, |link| &link.class).to_owned()
+    };
+    if card.links.is_empty() { String::new() } else { all.iter().map(class).collect::<Vec<_>>().join(" ") }
+}
+
+fn share_row(share: &Share, uuid: String, wide: bool) -> Vec<(&'static str, String)> {
+    let kind = match share.kind {
+        ContainerKind::Init => "init",
+        ContainerKind::Sidecar => "sidecar",
+        ContainerKind::App => "app",
+    };
+    let mut row = vec![
+        ("CARD", uuid),
+        ("NAMESPACE", share.namespace.clone()),
+        ("POD", share.pod.clone()),
+        ("CONTAINER", share.container.clone()),
+        ("KIND", kind.to_owned()),
+        ("MEMORY", share.part.memory.to_string()),
+        ("CORES", share.part.cores.to_string()),
+        ("EXCLUSIVE", share.part.exclusive.to_string()),
+    ];
+    if wide {
+        row.push(("POD UID", share.pod_uid.clone()));
+    }
+    row
+}
+
+fn held_of(amount: &Amount, write: fn(u64) -> String) -> String {
+    format!("{}/{}", write(amount.held), write(amount.capacity))
+}
+
+fn mib(amount: u64) -> String {
+    Memory::mib(amount).to_string()
+}
+
+fn count(amount: u64) -> String {
+    amount.to_string()
+}
+
+/// How many characters tell the cards of a node apart.
+fn distinct_length(cards: &[CardReport]) -> usize {
+    let common = |a: &str, b: &str| a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count();
+    let mut uuids: Vec<&str> = cards.iter().map(|card| card.uuid.as_str()).collect();
+    uuids.sort_unstable();
+    uuids.windows(2).map(|pair| common(pair[0], pair[1]) + 1).chain([SHORT]).max().unwrap_or(SHORT)
+}

@@ -1,0 +1,60 @@
+//! Texts for a terminal: columns as kubectl's, and nothing that steers the terminal.
+
+use std::borrow::Cow;
+
+/// Between two columns, as in `kubectl get`.
+const GAP: usize = 3;
+
+/// A text with its control characters and what turns the direction of writing spelled out: names and messages come from
+/// whoever may create a pod.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| {
+        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(steers) {
+        return Cow::Borrowed(text);
+    }
+    let spelled = |c: char| if steers(c) { c.escape_default().to_string() } else { c.to_string() };
+    Cow::Owned(text.chars().map(spelled).collect())
+}
+
+/// A table with left-aligned columns. Each row is its cells with their columns' heads, the same in all; an empty cell
+/// reads `<none>`.
+pub(crate) fn table(rows: Vec<Vec<(&str, String)>>, with_heads: bool) -> String {
+    let heads = rows.first().filter(|_| with_heads).map(|row| row.iter().map(|(head, _)| (*head).to_owned()).collect());
+    let cell =
+        |(_, cell): (&str, String)| if cell.is_empty() { "<none>".to_owned() } else { plain(&cell).into_owned() };
+    let rows = rows.into_iter().map(|row| row.into_iter().map(cell).collect());
+    let lines: Vec<Vec<String>> = heads.into_iter().chain(rows).collect();
+    let columns = lines.first().map_or(0, Vec::len);
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0) + GAP;
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let aligned = |line: &Vec<String>| {
+        let cells: Vec<String> = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        format!("{}\n", cells.concat().trim_end())
+    };
+    lines.iter().map(aligned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_steers_the_terminal() {
+        assert_eq!(plain("XID 79"), "XID 79");
+        assert_eq!(plain("a\u{1b}[2Jb\nc\u{9b}1m\u{202e}d"), "a\\u{1b}[2Jb\\nc\\u{9b}1m\\u{202e}d");
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let row = |name: &str, x: &str| vec![("NAME", name.to_owned()), ("X", x.to_owned())];
+        let rows = vec![row("a", ""), row("long\tname", "é")];
+        insta::assert_snapshot!(table(rows.clone(), true), @r"
+        NAME         X
+        a            <none>
+        long\tname   é
+        ");
+        assert_eq!(table(rows, false).lines().count(), 2);
+    }
+}
