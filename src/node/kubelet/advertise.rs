@@ -4,12 +4,12 @@ mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use divvy_contract::gpunode::Scales;
 use divvy_contract::{MigProfile, ResourceName, ResourceNames, SlotId};
 use divvy_proto::deviceplugin as api;
 
 use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::ledger::Book;
-use crate::publish::amounts::Scales;
 
 /// The devices of one resource.
 #[derive(Clone, Debug, PartialEq)]

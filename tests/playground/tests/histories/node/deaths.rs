@@ -1,9 +1,9 @@
 //! Who dies and when, and the daemon's starts.
 
 use divvy_contract::ResourceNames;
+use divvy_contract::gpunode::Scales;
 use divvy_node::inventory::CardInfo;
 use divvy_node::kubelet::advertise::{self, Listing, Offer};
-use divvy_node::publish::amounts::Scales;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
