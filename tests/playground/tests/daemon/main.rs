@@ -12,3 +12,4 @@ mod pod_list;
 mod process;
 mod publishing;
 mod refusals;
+mod resources;
