@@ -8,7 +8,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::scenario::{Call, CardScenario, CardState, NvmlReturn, Scenario};
+use crate::scenario::{Call, CardScenario, CardState, InstanceScenario, NvmlReturn, Scenario};
 use events::EventSet;
 use source::Source;
 
@@ -24,10 +24,25 @@ pub(crate) struct Driver {
     users: u32,
     /// [`Scenario::driver_load`] at the first of them.
     initialised_under: u64,
-    /// UUIDs by handle.
+    /// UUIDs by handle, of cards and instances.
     handles: Vec<String>,
     sets: BTreeMap<usize, EventSet>,
     next_set: usize,
+}
+
+/// What a handle stands for.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'s> {
+    pub(crate) card: &'s CardScenario,
+    /// `None`: the whole card.
+    pub(crate) instance: Option<&'s InstanceScenario>,
+}
+
+/// What a search has found.
+pub(crate) struct Found {
+    pub(crate) uuid: String,
+    /// Of its card.
+    pub(crate) state: CardState,
 }
 
 static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(|| Mutex::new(Driver::new()));
@@ -106,20 +121,42 @@ pub(crate) fn about_handle<T>(
     body(&driver, driver.card(handle)?)
 }
 
-/// A function that finds a card and gives out its handle.
+/// A function about a card or an instance.
+pub(crate) fn about_target<T>(
+    function: &str,
+    handle: usize,
+    body: impl FnOnce(Target<'_>) -> Result<T, NvmlReturn>,
+) -> Result<T, NvmlReturn> {
+    let uuid = now().uuid(handle)?.to_owned();
+    let driver = enter(function, Some(&uuid))?;
+    body(driver.target(handle)?)
+}
+
+/// A function that gives out the handle of something near a card or an instance, by its UUID.
+pub(crate) fn find_relative(
+    function: &str,
+    handle: usize,
+    choose: impl FnOnce(Target<'_>) -> Result<String, NvmlReturn>,
+) -> Result<usize, NvmlReturn> {
+    let uuid = now().uuid(handle)?.to_owned();
+    let mut driver = enter(function, Some(&uuid))?;
+    let relative = choose(driver.target(handle)?)?;
+    Ok(driver.handle(&relative))
+}
+
+/// A function that finds a card or an instance and gives out its handle.
 pub(crate) fn find(
     function: &str,
-    choose: impl Fn(&Scenario) -> Option<&CardScenario>,
+    choose: impl Fn(&Scenario) -> Option<Found>,
     otherwise: NvmlReturn,
 ) -> Result<usize, NvmlReturn> {
-    let uuid = now().source.scenario.as_ref().and_then(&choose).map(|card| card.uuid.clone());
+    let uuid = now().source.scenario.as_ref().and_then(&choose).map(|found| found.uuid);
     let mut driver = enter(function, uuid.as_deref())?;
     let chosen = choose(driver.session()?).ok_or(otherwise)?;
     if chosen.state == CardState::Lost {
         return Err(NvmlReturn::GpuIsLost);
     }
-    let uuid = chosen.uuid.clone();
-    Ok(driver.handle(&uuid))
+    Ok(driver.handle(&chosen.uuid))
 }
 
 // === impl Driver ===
@@ -154,11 +191,20 @@ impl Driver {
         self.handles.get(position).map(String::as_str).ok_or(NvmlReturn::InvalidArgument)
     }
 
-    /// The card behind a handle, if it answers.
+    /// The card behind a handle, if it answers and isn't just an instance.
     pub(crate) fn card(&self, handle: usize) -> Result<&CardScenario, NvmlReturn> {
+        self.target(handle)?.whole_card()
+    }
+
+    /// What is behind a handle, if its card answers. The handle of an instance that was destroyed is invalid.
+    fn target(&self, handle: usize) -> Result<Target<'_>, NvmlReturn> {
         let uuid = self.uuid(handle)?;
-        let card = self.session()?.cards.iter().find(|card| card.uuid == uuid).ok_or(NvmlReturn::InvalidArgument)?;
-        if card.state == CardState::Present { Ok(card) } else { Err(NvmlReturn::GpuIsLost) }
+        let target = self.session()?.cards.iter().find_map(|card| {
+            let instance = card.instance(uuid);
+            (instance.is_some() || card.uuid == uuid).then_some(Target { card, instance })
+        });
+        let target = target.ok_or(NvmlReturn::InvalidArgument)?;
+        if target.card.state == CardState::Present { Ok(target) } else { Err(NvmlReturn::GpuIsLost) }
     }
 
     fn handle(&mut self, uuid: &str) -> usize {
@@ -167,5 +213,22 @@ impl Driver {
             self.handles.len() - 1
         });
         FIRST_HANDLE + position
+    }
+}
+
+// === impl Target ===
+
+impl<'s> Target<'s> {
+    /// The card, for a function that is none of an instance's.
+    pub(crate) fn whole_card(self) -> Result<&'s CardScenario, NvmlReturn> {
+        if self.instance.is_none() { Ok(self.card) } else { Err(NvmlReturn::NotSupported) }
+    }
+}
+
+// === impl Found ===
+
+impl Found {
+    pub(crate) fn card(card: &CardScenario) -> Self {
+        Self { uuid: card.uuid.clone(), state: card.state }
     }
 }

@@ -29,5 +29,6 @@ pub mod scenario;
 
 pub use install::install;
 pub use scenario::{
-    Call, CardScenario, CardState, LinkScenario, NvmlReturn, PciLevel, Process, Scenario, ScenarioError, XidEvent,
+    Call, CardScenario, CardState, InstanceScenario, LinkScenario, MigScenario, NvmlReturn, PciLevel, Process,
+    Scenario, ScenarioError, XidEvent,
 };

@@ -1,6 +1,7 @@
 //! What the library answers, as a file says it. Sizes are bytes, as NVML gives them.
 
 mod call;
+mod mig;
 mod presets;
 mod returns;
 
@@ -11,6 +12,7 @@ use std::{fs, io, process};
 use serde::{Deserialize, Serialize};
 
 pub use call::Call;
+pub use mig::{InstanceScenario, MigScenario};
 pub use returns::NvmlReturn;
 
 /// A machine as NVML sees it, and what goes wrong on it.
@@ -69,6 +71,9 @@ pub struct CardScenario {
     /// Uncorrected memory errors since the driver was loaded; `None`: ECC is off.
     #[serde(default)]
     pub ecc_uncorrected: Option<u64>,
+    /// `None`: the card can't be cut.
+    #[serde(default)]
+    pub mig: Option<MigScenario>,
     /// Compute processes.
     #[serde(default)]
     pub processes: Vec<Process>,
@@ -144,6 +149,12 @@ pub struct XidEvent {
     pub card: Option<String>,
     /// The XID.
     pub xid: u64,
+    /// ID of the GPU instance that it is about; `None`: the whole card.
+    #[serde(default)]
+    pub gi: Option<u32>,
+    /// ID of the compute instance that it is about.
+    #[serde(default)]
+    pub ci: Option<u32>,
 }
 
 /// A scenario that can't be used.
@@ -155,7 +166,7 @@ pub enum ScenarioError {
     /// Not a scenario; says line and column.
     #[error("not a scenario: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// Two cards with one UUID.
+    /// Two cards, or instances, with one UUID.
     #[error("two cards are called {0:?}")]
     DuplicateCard(String),
     /// A link to nowhere.
@@ -229,7 +240,13 @@ impl Scenario {
     /// Adds an event about a card, after all others.
     pub fn push_xid(&mut self, card: Option<&str>, xid: u64) {
         let seq = self.last_event() + 1;
-        self.events.push(XidEvent { seq, card: card.map(str::to_owned), xid });
+        self.events.push(XidEvent { seq, card: card.map(str::to_owned), xid, gi: None, ci: None });
+    }
+
+    /// The same about the compute instance of a card, or, without one, about all in a GPU instance.
+    pub fn push_instance_xid(&mut self, card: &str, gi: u32, ci: Option<u32>, xid: u64) {
+        let seq = self.last_event() + 1;
+        self.events.push(XidEvent { seq, card: Some(card.to_owned()), xid, gi: Some(gi), ci });
     }
 
     /// The largest `seq` so far.
@@ -246,12 +263,15 @@ impl Scenario {
         let mut known = BTreeSet::new();
         for card in &self.cards {
             card.pci_address().ok_or_else(|| ScenarioError::PciBusId(card.pci_bus_id.clone()))?;
-            if !known.insert(&card.uuid) {
-                return Err(ScenarioError::DuplicateCard(card.uuid.clone()));
+            let instances = card.instances().iter().map(|instance| instance.uuid_on(card));
+            for uuid in instances.chain([card.uuid.clone()]) {
+                if !known.insert(uuid.clone()) {
+                    return Err(ScenarioError::DuplicateCard(uuid));
+                }
             }
         }
         let ends = self.links.iter().flat_map(|link| [&link.cards.0, &link.cards.1]);
-        match ends.into_iter().find(|end| !known.contains(end)) {
+        match ends.into_iter().find(|end| !known.contains(*end)) {
             Some(unknown) => Err(ScenarioError::UnknownCard(unknown.clone())),
             None => Ok(()),
         }

@@ -1,12 +1,12 @@
 //! Functions about a card.
 
-use std::ffi::{c_char, c_int, c_uint, c_ulonglong};
+use std::ffi::{c_int, c_uint, c_ulonglong};
 
 use nvml_wrapper_sys::bindings as sys;
 use nvml_wrapper_sys::bindings::{
     nvmlDevice_t, nvmlEccCounterType_t, nvmlEnableState_t, nvmlEventSet_t, nvmlEventTypeXidCriticalError,
-    nvmlGpuTopologyLevel_t, nvmlIntNvLinkDeviceType_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlMemoryErrorType_t,
-    nvmlPciInfo_t, nvmlProcessInfo_t, nvmlReturn_t, nvmlUtilization_t,
+    nvmlGpuTopologyLevel_t, nvmlIntNvLinkDeviceType_t, nvmlMemoryErrorType_t, nvmlPciInfo_t, nvmlProcessInfo_t,
+    nvmlReturn_t, nvmlUtilization_t,
 };
 
 use super::{code, write};
@@ -16,7 +16,7 @@ use crate::scenario::{CardScenario, LinkScenario, NvmlReturn, PciLevel, Process,
 /// A GH100; no caller decides by it.
 const PCI_DEVICE_ID: c_uint = 0x2330_10de;
 
-/// Defines C functions whose first argument is a card's handle.
+/// Defines C functions whose first argument is a card's handle, and not that of an instance.
 macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),*) = |$driver:pat_param, $card:pat_param| $body:expr;)*) => {
         pub(super) const FUNCTIONS: &[&str] = &["nvmlDeviceRegisterEvents", $(stringify!($name)),*];
@@ -33,8 +33,6 @@ macro_rules! functions {
 }
 
 functions! {
-    nvmlDeviceGetUUID(uuid: *mut c_char, length: c_uint) = |_, card| write::text(uuid, length, &card.uuid);
-    nvmlDeviceGetName(name: *mut c_char, length: c_uint) = |_, card| write::text(name, length, &card.model);
     nvmlDeviceGetMinorNumber(minor: *mut c_uint) = |_, card| write::value(minor, card.minor);
     nvmlDeviceGetIndex(index: *mut c_uint) = |driver, card| write::value(index, position(driver.session()?, card)?);
     nvmlDeviceGetPciInfo_v3(pci: *mut nvmlPciInfo_t) = |_, card| write::value(pci, pci_info(&card.pci_bus_id)?);
@@ -42,31 +40,15 @@ functions! {
         write::value(major, card.compute_capability.0)?;
         write::value(minor, card.compute_capability.1)
     };
-    nvmlDeviceGetMemoryInfo(memory: *mut nvmlMemory_t) = |_, card| {
-        let (total, used) = (card.memory_total, card.memory_used);
-        write::value(memory, nvmlMemory_t { total, free: total.saturating_sub(used), used })
-    };
-    nvmlDeviceGetMemoryInfo_v2(memory: *mut nvmlMemory_v2_t) = |_, card| {
-        let (total, used) = (card.memory_total, card.memory_used);
-        let version = memory.as_ref().ok_or(NvmlReturn::InvalidArgument)?.version;
-        let free = total.saturating_sub(used);
-        write::value(memory, nvmlMemory_v2_t { version, total, reserved: 0, free, used })
-    };
     nvmlDeviceGetUtilizationRates(rates: *mut nvmlUtilization_t) = |_, card| {
+        if card.mig.as_ref().is_some_and(|mig| mig.enabled) {
+            return Err(NvmlReturn::NotSupported);
+        }
         write::value(rates, nvmlUtilization_t { gpu: card.utilization, memory: card.utilization / 2 })
-    };
-    nvmlDeviceGetComputeRunningProcesses_v3(count: *mut c_uint, infos: *mut nvmlProcessInfo_t) = |_, card| {
-        write::list(infos, count, &processes(card))
     };
     nvmlDeviceGetGraphicsRunningProcesses_v3(count: *mut c_uint, infos: *mut nvmlProcessInfo_t) = |_, _| {
         write::list(infos, count, &[])
     };
-    nvmlDeviceGetMigMode(current: *mut c_uint, pending: *mut c_uint) = |_, _| {
-        write::value(current, sys::NVML_DEVICE_MIG_DISABLE)?;
-        write::value(pending, sys::NVML_DEVICE_MIG_DISABLE)
-    };
-    nvmlDeviceGetMaxMigDeviceCount(count: *mut c_uint) = |_, _| write::value(count, 0);
-    nvmlDeviceIsMigDeviceHandle(is_mig: *mut c_uint) = |_, _| write::value(is_mig, 0);
     nvmlDeviceGetEccMode(current: *mut nvmlEnableState_t, pending: *mut nvmlEnableState_t) = |_, card| {
         let mode = c_uint::from(card.ecc_uncorrected.is_some());
         write::value(current, mode)?;
@@ -143,7 +125,7 @@ fn pci_info(bus_id: &str) -> Result<nvmlPciInfo_t, NvmlReturn> {
     })
 }
 
-fn processes(card: &CardScenario) -> Vec<nvmlProcessInfo_t> {
+pub(super) fn processes(card: &CardScenario) -> Vec<nvmlProcessInfo_t> {
     let info = |process: &Process| nvmlProcessInfo_t {
         pid: process.pid,
         usedGpuMemory: process.memory_used,

@@ -9,8 +9,8 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use super::{code, write};
-use crate::driver::{self, events};
-use crate::scenario::{CardScenario, CardState, NvmlReturn, parse_pci_bus_id};
+use crate::driver::{self, Found, events};
+use crate::scenario::{CardScenario, NvmlReturn, Scenario, parse_pci_bus_id};
 
 /// Defines C functions; the body knows the function's name as `$me`.
 macro_rules! functions {
@@ -50,16 +50,19 @@ functions! {
         unsafe { write::value(count, cards) }
     });
     nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut nvmlDevice_t) = |me| {
-        let found = driver::find(me, |scenario| scenario.enumerated().nth(index as usize), NvmlReturn::InvalidArgument);
+        let choose = |scenario: &Scenario| Some(Found::card(scenario.enumerated().nth(index as usize)?));
+        let found = driver::find(me, choose, NvmlReturn::InvalidArgument);
         // SAFETY: NVML's contract for results.
         found.and_then(|handle| unsafe { write::value(device, handle as nvmlDevice_t) })
     };
     nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut nvmlDevice_t) = |me| {
         // SAFETY: NVML's contract for texts.
-        unsafe { find_by_text(me, uuid, device, |card, uuid| card.uuid == uuid) }
+        unsafe { find_by_text(me, uuid, device, by_uuid) }
     };
     nvmlDeviceGetHandleByPciBusId_v2(bus_id: *const c_char, device: *mut nvmlDevice_t) = |me| {
-        let same = |card: &CardScenario, bus_id: &str| card.pci_address() == parse_pci_bus_id(bus_id);
+        let same = |card: &CardScenario, bus_id: &str| {
+            (card.pci_address() == parse_pci_bus_id(bus_id)).then(|| Found::card(card))
+        };
         // SAFETY: NVML's contract for texts.
         unsafe { find_by_text(me, bus_id, device, same) }
     };
@@ -78,7 +81,12 @@ functions! {
     nvmlEventSetFree(set: nvmlEventSet_t) = |me| events::free(me, set.addr());
 }
 
-/// Finds a card that isn't gone.
+/// The card of this UUID, or the instance on it.
+fn by_uuid(card: &CardScenario, uuid: &str) -> Option<Found> {
+    (card.uuid == uuid || card.instance(uuid).is_some()).then(|| Found { state: card.state, uuid: uuid.to_owned() })
+}
+
+/// Finds a card that isn't gone, or what is on it.
 ///
 /// # Safety
 /// `text` is null or a C string, `device` null or valid for writes.
@@ -86,15 +94,15 @@ unsafe fn find_by_text(
     function: &str,
     text: *const c_char,
     device: *mut nvmlDevice_t,
-    same: impl Fn(&CardScenario, &str) -> bool,
+    find: impl Fn(&CardScenario, &str) -> Option<Found>,
 ) -> Result<(), NvmlReturn> {
     if text.is_null() {
         return Err(NvmlReturn::InvalidArgument);
     }
     // SAFETY: not null, so a C string.
     let text = unsafe { CStr::from_ptr(text) }.to_str().map_err(|_garbage| NvmlReturn::InvalidArgument)?;
-    let there = |card: &&CardScenario| card.state != CardState::Gone && same(card, text);
-    let handle = driver::find(function, |scenario| scenario.cards.iter().find(there), NvmlReturn::NotFound)?;
+    let choose = |scenario: &Scenario| scenario.enumerated().find_map(|card| find(card, text));
+    let handle = driver::find(function, choose, NvmlReturn::NotFound)?;
     // SAFETY: null or valid for writes.
     unsafe { write::value(device, handle as nvmlDevice_t) }
 }
@@ -112,8 +120,8 @@ unsafe fn wait(
         device: event.handle as nvmlDevice_t,
         eventType: nvmlEventTypeXidCriticalError.into(),
         eventData: event.xid as c_ulonglong,
-        gpuInstanceId: c_uint::MAX,
-        computeInstanceId: c_uint::MAX,
+        gpuInstanceId: event.gi.unwrap_or(c_uint::MAX),
+        computeInstanceId: event.ci.unwrap_or(c_uint::MAX),
     };
     // SAFETY: null or valid for writes.
     unsafe { write::value(data, event) }

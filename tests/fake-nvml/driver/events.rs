@@ -21,6 +21,9 @@ pub(crate) struct Delivered {
     /// 0 for an event that names no card.
     pub(crate) handle: usize,
     pub(crate) xid: u64,
+    /// GPU instance and compute instance, where the event names them.
+    pub(crate) gi: Option<u32>,
+    pub(crate) ci: Option<u32>,
 }
 
 /// `nvmlEventSetCreate`: the new set's handle.
@@ -80,7 +83,7 @@ impl Driver {
         if let Some(waiting) = self.sets.get_mut(&set) {
             waiting.seen = event.seq;
         }
-        Ok(Some(Delivered { handle, xid: event.xid }))
+        Ok(Some(Delivered { handle, xid: event.xid, gi: event.gi, ci: event.ci }))
     }
 }
 

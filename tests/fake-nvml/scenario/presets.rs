@@ -81,6 +81,7 @@ fn card(number: u32, count: u32, model: &str, memory_total: u64) -> CardScenario
         compute_capability: super::hopper(),
         utilization: 0,
         ecc_uncorrected: Some(0),
+        mig: None,
         processes: Vec::new(),
         state: CardState::Present,
     }

@@ -39,6 +39,7 @@ returns! {
     DriverNotLoaded = 9 "NVML_ERROR_DRIVER_NOT_LOADED" c"Driver Not Loaded"
     Timeout = 10 "NVML_ERROR_TIMEOUT" c"Timeout"
     IrqIssue = 11 "NVML_ERROR_IRQ_ISSUE" c"Interrupt Request Issue"
+    FunctionNotFound = 13 "NVML_ERROR_FUNCTION_NOT_FOUND" c"Function Not Found"
     GpuIsLost = 15 "NVML_ERROR_GPU_IS_LOST" c"GPU is lost"
     ResetRequired = 16 "NVML_ERROR_RESET_REQUIRED" c"GPU requires reset"
     OperatingSystem = 17 "NVML_ERROR_OPERATING_SYSTEM" c"The operating system has blocked the request"

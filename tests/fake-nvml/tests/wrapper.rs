@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::{env, fs, thread};
 
-use fake_nvml::{Call, CardState, NvmlReturn, Process, Scenario, ScenarioError};
+use fake_nvml::{Call, CardState, MigScenario, NvmlReturn, Process, Scenario, ScenarioError};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TopologyLevel};
@@ -78,7 +78,7 @@ fn a_card_answers_what_its_scenario_says() {
     let pci = card.pci_info().unwrap();
     assert_eq!((pci.bus_id.as_str(), pci.bus), ("00000000:1F:00.0", 0x1f));
     assert_eq!(nvml.device_by_pci_bus_id("0000:1f:00.0").unwrap().uuid().unwrap(), Scenario::uuid(1));
-    assert_eq!(card.mig_mode().unwrap().current, 0);
+    assert!(matches!(card.mig_mode(), Err(NvmlError::NotSupported)), "an L4 can't be cut");
     assert_eq!(card.cuda_compute_capability().unwrap().major, 9);
     assert_eq!(card.utilization_rates().unwrap().gpu, 40);
     assert_eq!(card.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile).unwrap(), 2);
@@ -228,6 +228,10 @@ fn a_scenario_that_means_nothing_is_refused() {
     };
     let error = refusal(r#"{"errors": {"nvmlDeviceGetNmae": "NVML_ERROR_UNKNOWN"}}"#);
     assert!(error.to_string().contains("\"nvmlDeviceGetNmae\" is no function of this library"), "{error}");
+    let mut twice = cut();
+    twice.cards[1].uuid = "MIG-00010000-fa4e-4a11-8000-000000000000".to_owned();
+    let error = refusal(&serde_json::to_string(&twice).unwrap());
+    assert!(matches!(error, ScenarioError::DuplicateCard(card) if card == twice.cards[1].uuid));
     let error = refusal(r#"{"links": [{"cards": ["GPU-a", "GPU-b"]}]}"#);
     assert!(matches!(error, ScenarioError::UnknownCard(card) if card == "GPU-a"));
 }
@@ -245,10 +249,90 @@ fn sysfs_tells_the_numa_node_under_the_kernels_name() {
     assert_eq!(node("0000:4f:00.0").unwrap(), "-1\n");
 }
 
+/// Two cards, the first cut in two.
+fn cut() -> Scenario {
+    let mut scenario = Scenario::uniform(2, "NVIDIA H100 80GB HBM3", 80 * GIB);
+    scenario.cards[0].mig = Some(MigScenario::cut(&[("1g.10gb", 10 * GIB), ("1g.10gb+me", 9 * GIB)]));
+    scenario.cards[1].mig = Some(MigScenario::default());
+    scenario
+}
+
+#[test]
+fn an_instance_answers_for_itself_and_leads_to_its_card() {
+    let mut machine = Machine::new(cut());
+    machine.change(|scenario| scenario.cards[0].mig.as_mut().unwrap().instances[1].memory_used = GIB);
+    let nvml = machine.open().unwrap();
+    let card = nvml.device_by_index(0).unwrap();
+    assert_eq!((card.mig_mode().unwrap().current, card.mig_device_count().unwrap()), (1, 7));
+    assert!(!card.mig_is_mig_device_handle().unwrap());
+    assert!(matches!(card.utilization_rates(), Err(NvmlError::NotSupported)), "not while it is cut");
+    let instance = card.mig_device_by_index(1).unwrap();
+    assert!(instance.mig_is_mig_device_handle().unwrap());
+    assert_eq!(instance.name().unwrap(), "NVIDIA H100 80GB HBM3 MIG 1g.10gb+me");
+    let uuid = instance.uuid().unwrap();
+    assert_eq!(uuid, "MIG-00020000-fa4e-4a11-8000-000000000000");
+    let memory = instance.memory_info().unwrap();
+    assert_eq!((memory.total, memory.used, memory.free), (9 * GIB, GIB, 8 * GIB));
+    assert_eq!(instance.mig_parent_device().unwrap().uuid().unwrap(), Scenario::uuid(0));
+    assert_eq!(nvml.device_by_uuid(uuid).unwrap().memory_info().unwrap().total, 9 * GIB);
+    assert!(matches!(card.mig_device_by_index(2), Err(NvmlError::NotFound)));
+    assert!(matches!(card.mig_parent_device(), Err(NvmlError::InvalidArg)));
+}
+
+#[test]
+fn what_is_about_cards_alone_is_refused_for_an_instance() {
+    let machine = Machine::new(cut());
+    let nvml = machine.open().unwrap();
+    let instance = nvml.device_by_index(0).unwrap().mig_device_by_index(0).unwrap();
+    let set = nvml.create_event_set().unwrap();
+    let refused = [
+        instance.minor_number().err(),
+        instance.pci_info().err(),
+        instance.mig_mode().err(),
+        instance.mig_device_by_index(0).err(),
+        instance.utilization_rates().err(),
+        instance.link_wrapper_for(0).is_active().err(),
+        instance.register_events(EventTypes::CRITICAL_XID_ERROR, set).err().map(|error| error.error),
+    ];
+    for (at, error) in refused.iter().enumerate() {
+        assert!(matches!(error, Some(NvmlError::NotSupported)), "call {at}: {error:?}");
+    }
+}
+
+#[test]
+fn a_card_out_of_mig_mode_has_no_instances() {
+    let machine = Machine::new(cut());
+    let nvml = machine.open().unwrap();
+    let card = nvml.device_by_index(1).unwrap();
+    assert_eq!((card.mig_mode().unwrap().current, card.mig_device_count().unwrap()), (0, 0));
+    assert!(matches!(card.mig_device_by_index(0), Err(NvmlError::NotSupported)));
+}
+
+#[test]
+fn instances_come_and_go_and_fall_with_their_card() {
+    let mut machine = Machine::new(cut());
+    let nvml = machine.open().unwrap();
+    let card = nvml.device_by_index(0).unwrap();
+    let instance = card.mig_device_by_index(0).unwrap();
+    machine.change(|scenario| scenario.cards[0].mig = Some(MigScenario::cut(&[])));
+    assert!(matches!(instance.memory_info(), Err(NvmlError::InvalidArg)));
+    assert!(matches!(card.mig_device_by_index(0), Err(NvmlError::NotFound)));
+    machine.change(|scenario| *scenario = cut());
+    assert_eq!(instance.memory_info().unwrap().total, 10 * GIB, "made anew at the same place");
+    machine.change(|scenario| {
+        let call = Call::about("nvmlDeviceGetMemoryInfo_v2", "MIG-00010000-fa4e-4a11-8000-000000000000");
+        scenario.errors.insert(call, NvmlReturn::Unknown);
+    });
+    assert!(matches!(instance.memory_info(), Err(NvmlError::Unknown)));
+    assert!(card.memory_info().is_ok() && card.mig_device_by_index(1).unwrap().memory_info().is_ok());
+    machine.change(|scenario| scenario.cards[0].state = CardState::Lost);
+    assert!(matches!(instance.name(), Err(NvmlError::GpuLost)));
+}
+
 #[test]
 fn presets_survive_the_file() {
     let machine = Machine::new(pair());
-    for scenario in [Scenario::hgx_h100(), Scenario::pcie_l40s(), Scenario::cube_mesh_v100()] {
+    for scenario in [Scenario::hgx_h100(), Scenario::pcie_l40s(), Scenario::cube_mesh_v100(), cut()] {
         scenario.write(&machine.file()).unwrap();
         assert_eq!(Scenario::read(&machine.file()).unwrap(), scenario);
     }
