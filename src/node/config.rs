@@ -26,6 +26,7 @@ use divvy_contract::quantity::{Cores, Memory};
 use serde::{Deserialize, Serialize};
 
 use crate::delivery::{Choice, DeliveryOptions};
+use crate::inventory::MigStrategy;
 pub use list::List;
 use overrides::Selector;
 pub use places::{AbsolutePath, AnnotationPrefix, KubeletUrl, NodeName};
@@ -118,6 +119,8 @@ keys::keys! {
     nvml_library: PathBuf,
     /// Where sysfs is mounted
     sysfs_root: AbsolutePath = AbsolutePath::new("/sys"),
+    /// What MIG instances are: none (then a card in MIG mode isn't given out), single or mixed (cards like any other)
+    mig_strategy: MigStrategy = MigStrategy::None,
     /// How often the cards are looked at
     probe_interval: Period = Period::seconds(5),
     /// Longest wait for an answer of NVML

@@ -120,6 +120,7 @@ mod tests {
             pci_bus_id: String::new(),
             minor: None,
             numa: None,
+            mig: None,
             health,
             memory_used: None,
             utilization: None,

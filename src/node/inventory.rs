@@ -10,10 +10,14 @@
 //! Only the keeper decides, and it never calls NVML; each of the others may hang in a call without holding up anything
 //! else. A call that doesn't come back makes its own card unhealthy. NVML may be missing, late, or lost on the way: that
 //! is a [`Inventory::problem`], never an exit. A card that was seen once stays listed.
+//!
+//! The instances of a GPU in MIG mode are probed with it, on its thread: what befalls the GPU befalls all of them. One that
+//! is no longer there stays listed too, unhealthy, until the daemon starts anew: somebody may still hold its slots.
 
 mod keeper;
 mod leash;
 mod links;
+mod mig;
 mod nvml;
 mod roster;
 mod threads;
@@ -30,6 +34,7 @@ use tokio::sync::watch;
 
 pub use crate::health::{CardHealth, HealthOptions};
 use keeper::Message;
+pub use mig::{MigInstance, MigStrategy};
 
 /// As good as never.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -71,6 +76,8 @@ pub struct CardInfo {
     pub minor: Option<u32>,
     /// NUMA node.
     pub numa: Option<u32>,
+    /// Which MIG instance it is; then `minor`, `numa` and `pci_bus_id` are its GPU's. `None`: a whole GPU.
+    pub mig: Option<MigInstance>,
     /// Whether it may take new shares.
     pub health: CardHealth,
     /// In use at the last probe, by anybody.
@@ -86,6 +93,8 @@ pub struct InventoryOptions {
     pub nvml_library: Option<PathBuf>,
     /// Where sysfs is mounted.
     pub sysfs_root: PathBuf,
+    /// What MIG instances are.
+    pub mig_strategy: MigStrategy,
     /// Between two probes of a card, and between two attempts to open NVML.
     pub probe_interval: Duration,
     /// A call that takes longer than this hangs.
@@ -136,6 +145,7 @@ impl Default for InventoryOptions {
         Self {
             nvml_library: None,
             sysfs_root: PathBuf::from("/sys"),
+            mig_strategy: MigStrategy::None,
             probe_interval: Duration::from_secs(5),
             probe_timeout: Duration::from_secs(10),
             health: HealthOptions::default(),

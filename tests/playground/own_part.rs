@@ -50,6 +50,7 @@ impl OwnPart {
                 pci_bus_id: String::new(),
                 minor: None,
                 numa: None,
+                mig: None,
                 health: CardHealth::Healthy,
                 memory_used: None,
                 utilization: None,

@@ -42,6 +42,7 @@ const VALUES: &[(&str, &str)] = &[
     ("drainTimeout", "1h"),
     ("nvmlLibrary", "libnvidia-ml.so.1"),
     ("sysfsRoot", "/host/sys"),
+    ("migStrategy", "mixed"),
     ("probeInterval", "1s"),
     ("probeTimeout", "2s"),
     ("ignoredXids", "13,79"),

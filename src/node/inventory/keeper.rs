@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use super::leash::{self, Holder};
 use super::links::LinkTable;
-use super::nvml::{ProbeError, Sample};
+use super::nvml::{ProbeError, Sample, Slice};
 use super::roster::Roster;
 use super::threads::{self, CardWatch, DriverWatch, Mail};
 use super::{Driver, Inventory, InventoryOptions};
@@ -52,10 +52,10 @@ pub(super) enum DriverReport {
 pub(super) enum CardReport {
     /// What is at an index.
     Found(u32, Result<CardId, String>),
-    /// What a probe learned.
+    /// What a probe learned of a card and its instances.
     Probed(CardId, Result<Sample, ProbeError>),
-    /// The card's driver reported this XID.
-    Xid(CardId, u64),
+    /// The card's driver reported this XID, of all of it or of a slice.
+    Xid(CardId, Option<Slice>, u64),
     /// Links between cards.
     Linked(LinkTable),
 }
@@ -211,7 +211,7 @@ impl Keeper {
             DriverReport::Opened(nvml, driver) => {
                 self.nvml = nvml;
                 self.roster.opened(now, driver);
-                for card in self.roster.cards() {
+                for card in self.roster.gpus() {
                     self.watch_card(now, &card);
                 }
             }
@@ -233,7 +233,7 @@ impl Keeper {
                 }
             }
             CardReport::Probed(card, probed) => self.roster.probed(now, &card, probed),
-            CardReport::Xid(card, xid) => self.roster.xid(now, &card, xid),
+            CardReport::Xid(card, slice, xid) => self.roster.xid(now, &card, slice, xid),
             CardReport::Linked(table) => self.roster.linked(table),
         }
     }
@@ -276,6 +276,7 @@ impl Keeper {
             card: card.clone(),
             nvml,
             sysfs: self.options.sysfs_root.clone(),
+            mig: self.options.mig_strategy,
             interval: self.options.probe_interval,
             mail: self.mail(),
             leash,
@@ -285,7 +286,7 @@ impl Keeper {
                 self.threads.push(held);
                 self.roster.watched(now, card);
             }
-            Err(error) => self.roster.unwatched(now, card, no_thread(&error)),
+            Err(error) => self.roster.unwatched(now, card, &no_thread(&error)),
         }
     }
 

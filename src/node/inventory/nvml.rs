@@ -1,5 +1,8 @@
 //! The calls to NVML, and what their errors mean. All of them may hang.
 
+mod mig;
+mod raw;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
@@ -9,12 +12,14 @@ use divvy_contract::{CardId, Memory};
 use divvy_placement::Link;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TopologyLevel};
-use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::PciInfo;
 use nvml_wrapper::{Device, EventSet, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 use nvml_wrapper_sys::bindings as sys;
 
-use super::Driver;
+use super::{Driver, MigStrategy};
+pub(super) use mig::{Instance, Partition};
+pub(super) use raw::{Slice, XidEvent, wait};
 
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
@@ -30,12 +35,18 @@ pub(super) enum ProbeError {
     /// The driver knows no card of this UUID.
     #[error("NVML no longer finds the card")]
     Gone,
-    /// It does, and something is wrong.
+    /// The GPU is there without this instance.
+    #[error("the MIG instance no longer exists")]
+    Vanished,
+    /// The instance is there, and something is wrong with it.
+    #[error("{0}")]
+    Instance(String),
+    /// Something is wrong with the card.
     #[error(transparent)]
     Call(#[from] CallError),
 }
 
-/// Why no card was found at an index.
+/// Why no card, or no instance, was found at an index.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FindError {
     /// NVML doesn't tell.
@@ -44,6 +55,9 @@ pub(super) enum FindError {
     /// It tells something that can't be a slot's name.
     #[error(transparent)]
     Uuid(#[from] divvy_contract::card::CardIdError),
+    /// Or what can't be part of a resource's name.
+    #[error(transparent)]
+    Profile(#[from] divvy_contract::card::BadMigProfile),
 }
 
 /// What a probe learns; `None`: NVML doesn't say.
@@ -57,6 +71,8 @@ pub(super) struct Sample {
     pub(super) numa: Option<u32>,
     pub(super) utilization: Option<u32>,
     pub(super) ecc_uncorrected: Option<u64>,
+    /// `None`: not in MIG mode.
+    pub(super) partition: Option<Partition>,
 }
 
 /// Where the active NVLinks of a card lead.
@@ -93,9 +109,9 @@ pub(super) fn find(nvml: &Nvml, index: u32) -> Result<CardId, FindError> {
     Ok(device.uuid().map_err(in_call("nvmlDeviceGetUUID"))?.parse()?)
 }
 
-/// Asks a card everything. Only its handle and its memory must be answered; another call counts as failed if it says
-/// that the card is lost.
-pub(super) fn probe(nvml: &Nvml, card: &CardId, sysfs: &Path) -> Result<Sample, ProbeError> {
+/// Asks a card everything. Only its handle, its memory and its MIG mode must be answered; another call counts as failed
+/// if it says that the card is lost.
+pub(super) fn probe(nvml: &Nvml, card: &CardId, sysfs: &Path, mig: MigStrategy) -> Result<Sample, ProbeError> {
     let device = nvml.device_by_uuid(card.as_str()).map_err(|error| match error {
         NvmlError::NotFound => ProbeError::Gone,
         error => in_call("nvmlDeviceGetHandleByUUID")(error).into(),
@@ -112,6 +128,7 @@ pub(super) fn probe(nvml: &Nvml, card: &CardId, sysfs: &Path) -> Result<Sample, 
         pci_bus_id,
         utilization: unless_lost("nvmlDeviceGetUtilizationRates", device.utilization_rates())?.map(|rates| rates.gpu),
         ecc_uncorrected: unless_lost("nvmlDeviceGetTotalEccErrors", uncorrected)?,
+        partition: mig::partition(nvml, card, &device, mig)?,
     })
 }
 
@@ -146,7 +163,7 @@ pub(super) fn nvlinks(nvml: &Nvml, device: &Device<'_>) -> NvLinks {
         if !matches!(link.is_active(), Ok(true)) {
             continue;
         }
-        match remote_device_type(nvml, device, link.link()) {
+        match raw::remote_device_type(nvml, device, link.link()) {
             Ok(sys::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH) => links.switches += 1,
             Ok(sys::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_GPU) => {
                 if let Ok(remote) = link.remote_pci_info() {
@@ -164,30 +181,20 @@ pub(super) fn pci_address(pci: &PciInfo) -> (u32, u32, u32) {
     (pci.domain, pci.bus, pci.device)
 }
 
-/// `nvmlDeviceGetNvLinkRemoteDeviceType`, because nvml-wrapper 0.13 writes the answer into a temporary and then returns
-/// `Unknown` for every link (`NvLink::remote_device_type`).
-#[expect(unsafe_code, reason = "the wrapper's own method loses the answer")]
-fn remote_device_type(
-    nvml: &Nvml,
-    device: &Device<'_>,
-    link: u32,
-) -> Result<sys::nvmlIntNvLinkDeviceType_t, NvmlError> {
-    let function = nvml_sym(nvml.lib().nvmlDeviceGetNvLinkRemoteDeviceType.as_ref())?;
-    let mut device_type = sys::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_UNKNOWN;
-    // SAFETY: the handle comes from this NVML and is used while it is open; the result is valid for writes.
-    nvml_try(unsafe { function(device.handle(), link, &raw mut device_type) })?;
-    Ok(device_type)
-}
-
 fn in_call(function: &'static str) -> impl Fn(NvmlError) -> CallError {
     move |error| CallError { function, error }
 }
 
 fn unless_lost<T>(function: &'static str, answer: Result<T, NvmlError>) -> Result<Option<T>, CallError> {
     match answer {
-        Err(error @ (NvmlError::GpuLost | NvmlError::ResetRequired)) => Err(CallError { function, error }),
+        Err(error) if is_about_the_gpu(&error) => Err(CallError { function, error }),
         answer => Ok(answer.ok()),
     }
+}
+
+/// Whether it says that the GPU can't do anything, rather than this.
+fn is_about_the_gpu(error: &NvmlError) -> bool {
+    matches!(error, NvmlError::GpuLost | NvmlError::ResetRequired)
 }
 
 /// Asks sysfs, where the kernel writes -1 for a card that is near no node in particular.
@@ -202,6 +209,10 @@ fn numa_node(sysfs: &Path, bus_id: &str) -> Option<u32> {
 // === impl CallError ===
 
 impl CallError {
+    fn is_about_the_gpu(&self) -> bool {
+        is_about_the_gpu(&self.error)
+    }
+
     /// Whether NVML must be closed and opened again, because the driver was unloaded or replaced.
     pub(super) fn is_driver_gone(&self) -> bool {
         matches!(self.error, NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch)

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use divvy_contract::CardId;
 
 use super::links::LinkTable;
-use super::nvml::{ProbeError, Sample};
-use super::{Driver, Inventory, InventoryOptions};
+use super::nvml::{ProbeError, Sample, Slice};
+use super::{Driver, Inventory, InventoryOptions, MigStrategy};
 use crate::health::{HealthOptions, Observation};
 use card::Card;
 use driver::DriverState;
@@ -24,10 +24,11 @@ pub(super) struct Roster {
     interval: Duration,
     timeout: Duration,
     health: HealthOptions,
+    mig: MigStrategy,
     driver: DriverState,
     /// Look-ups by index that run, or that failed.
     finders: BTreeMap<u32, Finder>,
-    /// Every card that was ever found.
+    /// Every GPU that was ever found, and every instance.
     cards: BTreeMap<CardId, Card>,
     links: LinkTable,
     /// Cards whose links were read since NVML was opened.
@@ -60,6 +61,7 @@ impl Roster {
             interval: options.probe_interval,
             timeout: options.probe_timeout,
             health: options.health.clone(),
+            mig: options.mig_strategy,
             driver: DriverState::asked(at),
             finders: BTreeMap::new(),
             cards: BTreeMap::new(),
@@ -69,9 +71,9 @@ impl Roster {
         }
     }
 
-    /// Every card that was ever found.
-    pub(super) fn cards(&self) -> Vec<CardId> {
-        self.cards.keys().cloned().collect()
+    /// Every GPU that was ever found: what is to be watched.
+    pub(super) fn gpus(&self) -> Vec<CardId> {
+        self.cards.values().filter(|card| card.info.mig.is_none()).map(|card| card.info.id.clone()).collect()
     }
 
     /// NVML was opened anew.
@@ -100,7 +102,7 @@ impl Roster {
     /// Indices to be looked up: all of them, when NVML counts more cards than are known to be there.
     pub(super) fn start_finders(&mut self, at: Instant) -> Vec<u32> {
         let count = self.driver.count.as_ref().and_then(|count| count.as_ref().ok()).copied().unwrap_or(0);
-        let there = self.cards.values().filter(|card| !card.gone).count();
+        let there = self.cards.values().filter(|card| card.info.mig.is_none() && !card.gone).count();
         if count as usize <= there {
             self.finders.retain(|_, finder| finder.call.is_some());
             return Vec::new();
@@ -146,33 +148,63 @@ impl Roster {
     }
 
     /// A probe has come back, and the next one is due after an interval.
-    pub(super) fn probed(&mut self, at: Instant, card: &CardId, probed: Result<Sample, ProbeError>) {
-        if let Some(card) = self.cards.get_mut(card) {
+    pub(super) fn probed(&mut self, at: Instant, gpu: &CardId, probed: Result<Sample, ProbeError>) {
+        match &probed {
+            Ok(sample) => self.see_instances(at, gpu, sample),
+            Err(error) => self.fail(at, gpu, &error.to_string()),
+        }
+        if let Some(card) = self.cards.get_mut(gpu) {
             card.probed(&self.health, at, probed);
+            card.answer(self.mig);
             card.call = Some(Call::new(at + self.interval));
         }
     }
 
-    /// The card can't be watched, for a reason of ours.
-    pub(super) fn unwatched(&mut self, at: Instant, card: &CardId, reason: String) {
-        if let Some(card) = self.cards.get_mut(card) {
-            card.call = None;
-            card.answered = true;
-            card.health.observe(&self.health, at, Observation::Failed { reason });
+    /// The GPU of this sample has these instances, and no others.
+    fn see_instances(&mut self, at: Instant, gpu: &CardId, sample: &Sample) {
+        let instances = sample.partition.as_ref().map_or(&[][..], |partition| &partition.instances);
+        for instance in instances {
+            let new = || Card::instance(instance, sample);
+            let card = self.cards.entry(instance.id.clone()).or_insert_with(new);
+            card.probed(&self.health, at, instance.sample(sample));
+            card.answer(self.mig);
+        }
+        let is_there = |card: &Card| instances.iter().any(|instance| instance.id == card.info.id);
+        let on_gpu = |card: &Card| card.info.mig.is_some() && card.is_of(gpu);
+        for card in self.cards.values_mut().filter(|card| on_gpu(card) && !is_there(card)) {
+            card.probed(&self.health, at, Err(ProbeError::Vanished));
         }
     }
 
-    /// The driver reported an XID of the card.
-    pub(super) fn xid(&mut self, at: Instant, card: &CardId, xid: u64) {
-        if let Some(card) = self.cards.get_mut(card) {
+    /// The card can't be watched, for a reason of ours.
+    pub(super) fn unwatched(&mut self, at: Instant, gpu: &CardId, reason: &str) {
+        self.fail(at, gpu, reason);
+        if let Some(card) = self.cards.get_mut(gpu) {
+            card.call = None;
+        }
+    }
+
+    /// The driver reported an XID of a GPU, or of a slice of it.
+    pub(super) fn xid(&mut self, at: Instant, gpu: &CardId, slice: Option<Slice>, xid: u64) {
+        for card in self.cards.values_mut().filter(|card| card.is_of(gpu) && card.is_in(slice)) {
             card.health.observe(&self.health, at, Observation::Xid(xid));
         }
     }
 
-    /// The healthy cards, if there is one among them whose links were not read, and nobody is reading.
+    /// Something befalls a GPU, and so all of its instances.
+    fn fail(&mut self, at: Instant, gpu: &CardId, reason: &str) {
+        for card in self.cards.values_mut().filter(|card| card.is_of(gpu)) {
+            card.health.observe(&self.health, at, Observation::Failed { reason: reason.to_owned() });
+            card.answer(self.mig);
+        }
+    }
+
+    /// The healthy GPUs, if there is one among them whose links were not read, and nobody is reading.
     pub(super) fn start_linking(&mut self, at: Instant) -> Option<Vec<CardId>> {
         let idle = self.linking.is_none_or(|call| call.overdue) && !self.is_finding();
-        let healthy = self.cards.values().filter(|card| card.health.verdict().is_healthy());
+        // Instances have no links: CUDA knows no peers among them.
+        let gpus = self.cards.values().filter(|card| card.info.mig.is_none());
+        let healthy = gpus.filter(|card| card.verdict(self.mig).is_healthy());
         let healthy: Vec<CardId> = healthy.map(|card| card.info.id.clone()).collect();
         if !idle || healthy.iter().all(|card| self.linked.contains(card)) {
             return None;
@@ -191,11 +223,10 @@ impl Roster {
     /// Notes the calls that have taken too long by now.
     pub(super) fn expire(&mut self, now: Instant) {
         let timeout = self.timeout;
-        for card in self.cards.values_mut() {
-            if card.call.as_mut().is_some_and(|call| call.expire(now, timeout)) {
-                card.answered = true;
-                card.health.observe(&self.health, now, Observation::Failed { reason: silence(timeout) });
-            }
+        let calls = self.cards.values_mut().filter_map(|card| Some((&card.info.id, card.call.as_mut()?)));
+        let silent = calls.filter_map(|(gpu, call)| call.expire(now, timeout).then(|| gpu.clone()));
+        for gpu in silent.collect::<Vec<_>>() {
+            self.fail(now, &gpu, &silence(timeout));
         }
         let finders = self.finders.values_mut().filter_map(|finder| finder.call.as_mut());
         for call in finders.chain([&mut self.driver.call]).chain(&mut self.linking) {
@@ -220,8 +251,8 @@ impl Roster {
 
     /// What is known now.
     pub(super) fn inventory(&self) -> Inventory {
-        let answered = self.cards.values().filter(|card| card.answered);
-        let mut cards: Vec<_> = answered.map(Card::info).collect();
+        let listed = self.cards.values().filter(|card| card.listed);
+        let mut cards: Vec<_> = listed.map(|card| card.info(self.mig)).collect();
         cards.sort_by(|a, b| (&a.pci_bus_id, &a.id).cmp(&(&b.pci_bus_id, &b.id)));
         let links = self.links.links(&cards);
         Inventory { driver: self.driver.driver.clone(), cards, links, problem: self.problem() }

@@ -8,25 +8,20 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use divvy_contract::CardId;
-use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::event::EventData;
 use nvml_wrapper::{EventSet, Nvml};
 use tracing::{debug, info, warn};
 
 use super::keeper::{CardReport, DriverReport, Message};
 use super::leash::Leash;
-use super::links;
-use super::nvml::{self, CallError};
+use super::nvml::{self, CallError, XidEvent};
+use super::{MigStrategy, links};
 
 /// Ours need a few KiB; how much NVML needs below them is its secret. What isn't touched costs nothing.
 const STACK_BYTES: usize = 512 << 10;
 
 /// A wait for events can't be interrupted, so it is cut into pieces of this length, after which a thread may end.
 const LISTEN: Duration = Duration::from_secs(1);
-
-/// What `nvml.h` gives out for an XID that it can't name.
-const UNKNOWN_XID: u64 = 999;
 
 /// Carries the reports of threads that belong to one opening of NVML.
 #[derive(Clone)]
@@ -44,11 +39,12 @@ pub(super) struct DriverWatch {
     pub(super) leash: Leash,
 }
 
-/// Probes one card and listens for its XIDs.
+/// Probes one card with its MIG instances, and listens for its XIDs.
 pub(super) struct CardWatch {
     pub(super) card: CardId,
     pub(super) nvml: Arc<Nvml>,
     pub(super) sysfs: PathBuf,
+    pub(super) mig: MigStrategy,
     pub(super) interval: Duration,
     pub(super) mail: Mail,
     pub(super) leash: Leash,
@@ -135,12 +131,23 @@ impl DriverWatch {
 impl CardWatch {
     pub(super) fn run(self) {
         let mut listener = Listener { nvml: &self.nvml, card: &self.card, set: None, trouble: None };
+        // Of its partition.
+        let mut said: Option<String> = None;
         loop {
             // Before the probe: once a card is known to be well, its XIDs are heard.
             listener.subscribe();
-            let probed = nvml::probe(&self.nvml, &self.card, &self.sysfs);
+            let probed = nvml::probe(&self.nvml, &self.card, &self.sysfs, self.mig);
+            if let Ok(sample) = &probed {
+                let now = sample.partition.as_ref().and_then(|partition| partition.trouble.as_ref());
+                if let Some(trouble) = now.filter(|now| said.as_ref() != Some(*now)) {
+                    warn!(card = %self.card, "{trouble}");
+                }
+                said = now.cloned();
+            }
             self.mail.send(CardReport::Probed(self.card.clone(), probed));
-            let heard = |xid| self.mail.send(CardReport::Xid(self.card.clone(), xid));
+            let heard = |event: &XidEvent<'_>| {
+                self.mail.send(CardReport::Xid(self.card.clone(), event.slice, event.xid));
+            };
             if !listener.listen(self.interval, &self.leash, heard) {
                 return;
             }
@@ -161,7 +168,7 @@ impl Listener<'_> {
     }
 
     /// Hears XIDs for that long; without a set it just waits. False: the thread is no longer wanted.
-    fn listen(&mut self, duration: Duration, leash: &Leash, heard: impl Fn(u64)) -> bool {
+    fn listen(&mut self, duration: Duration, leash: &Leash, heard: impl Fn(&XidEvent<'_>)) -> bool {
         let end = Instant::now() + duration;
         loop {
             let began = Instant::now();
@@ -169,8 +176,9 @@ impl Listener<'_> {
             let Some(set) = self.set.as_ref().filter(|_| !left.is_zero()) else { return leash.pause(left) };
             let piece = left.min(LISTEN);
             // Rounded up, so that the last piece isn't a row of waits that return at once.
-            match set.wait(u32::try_from(piece.as_millis()).map_or(u32::MAX, |millis| millis + 1)) {
-                Ok(event) => self.xid_of(&event).into_iter().for_each(&heard),
+            let millis = u32::try_from(piece.as_millis()).map_or(u32::MAX, |millis| millis + 1);
+            match nvml::wait(self.nvml, set, millis) {
+                Ok(event) => event.iter().filter(|event| self.is_mine(event)).for_each(&heard),
                 Err(NvmlError::Timeout) => {
                     self.work_again();
                     // A wait that ends early must not make this a busy loop.
@@ -183,20 +191,16 @@ impl Listener<'_> {
         }
     }
 
-    /// The XID, if the event is one and is about this card.
-    fn xid_of(&self, event: &EventData<'_>) -> Option<u64> {
+    /// Whether the event is about this card.
+    fn is_mine(&self, event: &XidEvent<'_>) -> bool {
         match event.device.uuid() {
-            Ok(uuid) if uuid == self.card.as_str() => {}
+            Ok(uuid) if uuid == self.card.as_str() => true,
             // The set is for this card alone, and a card that has just fallen off the bus can't say its name any more.
-            Err(NvmlError::GpuLost | NvmlError::ResetRequired) => {}
+            Err(NvmlError::GpuLost | NvmlError::ResetRequired) => true,
             other => {
                 debug!(card = %self.card, ?other, "an event of another card, or of none");
-                return None;
+                false
             }
-        }
-        match event.event_data.as_ref()? {
-            XidError::Value(xid) => Some(*xid),
-            XidError::Unknown => Some(UNKNOWN_XID),
         }
     }
 

@@ -53,7 +53,7 @@ fn card_status(inventory: &Inventory, at: usize, card: &CardInfo) -> CardStatus 
         reason,
         numa: card.numa,
         links: others.map(link).collect(),
-        mig: None,
+        mig: card.mig.as_ref().map(|mig| mig.profile.to_string()),
     }
 }
 

@@ -24,6 +24,7 @@ fn inventory(cards: usize) -> Inventory {
         pci_bus_id: String::new(),
         minor: None,
         numa: Some(0),
+        mig: None,
         health: CardHealth::Healthy,
         memory_used: None,
         utilization: None,

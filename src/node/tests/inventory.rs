@@ -2,13 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
+#[path = "inventory/mig.rs"]
+mod mig;
+
 use std::env;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use divvy_contract::Memory;
-use divvy_node::inventory::{CardHealth, CardInfo, HealthOptions, Inventory, InventoryHandle, InventoryOptions, watch};
+use divvy_node::inventory::{
+    CardHealth, CardInfo, HealthOptions, Inventory, InventoryHandle, InventoryOptions, MigStrategy, watch,
+};
 use divvy_placement::Link;
 use fake_nvml::{Call, CardState, NvmlReturn, Scenario};
 use tempfile::TempDir;
@@ -28,11 +33,17 @@ struct Machine {
 
 impl Machine {
     fn start(scenario: Scenario) -> Self {
+        Self::start_with(scenario, |_| {})
+    }
+
+    fn start_with(scenario: Scenario, adjust: impl FnOnce(&mut InventoryOptions)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         scenario.write(&directory.path().join("scenario.json")).unwrap();
         scenario.write_sysfs(directory.path()).unwrap();
         install(&directory);
-        let (inventories, handle) = watch(options(&directory));
+        let mut options = options(&directory);
+        adjust(&mut options);
+        let (inventories, handle) = watch(options);
         Self { directory, scenario, inventories, handle }
     }
 
@@ -73,6 +84,7 @@ fn options(directory: &TempDir) -> InventoryOptions {
     InventoryOptions {
         nvml_library: Some(directory.path().join("libnvidia-ml.so.1")),
         sysfs_root: directory.path().to_path_buf(),
+        mig_strategy: MigStrategy::None,
         probe_interval: Duration::from_millis(10),
         probe_timeout: Duration::from_secs(2),
         health: HealthOptions { recover_after: Duration::from_millis(50), ..HealthOptions::default() },

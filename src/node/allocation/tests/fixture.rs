@@ -81,6 +81,7 @@ fn card(number: u32) -> CardInfo {
         pci_bus_id: String::new(),
         minor: Some(number),
         numa: None,
+        mig: None,
         health: CardHealth::Healthy,
         memory_used: None,
         utilization: None,

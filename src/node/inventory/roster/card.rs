@@ -5,21 +5,25 @@ use std::time::Instant;
 use divvy_contract::{CardId, Memory};
 
 use super::Call;
-use crate::health::{Health, HealthOptions, Observation};
-use crate::inventory::CardInfo;
-use crate::inventory::nvml::{ProbeError, Sample};
+use crate::health::{CardHealth, Health, HealthOptions, Observation};
+use crate::inventory::nvml::{Instance, ProbeError, Sample, Slice};
+use crate::inventory::{CardInfo, MigStrategy};
 
 #[derive(Debug)]
 pub(super) struct Card {
     /// All but the health.
     pub(super) info: CardInfo,
     pub(super) health: Health,
-    /// The probe that runs, or the next one; `None`: nobody probes.
+    /// The probe that runs, or the next one; `None`: nobody probes, or its GPU's probe is its own.
     pub(super) call: Option<Call>,
     /// A probe has come back, or has taken too long.
     pub(super) answered: bool,
     /// NVML knows no such card.
     pub(super) gone: bool,
+    /// It is a GPU in MIG mode.
+    in_mig: bool,
+    /// It was a card at some time, and stays one: somebody may hold its slots.
+    pub(super) listed: bool,
 }
 
 // === impl Card ===
@@ -34,19 +38,49 @@ impl Card {
             pci_bus_id: String::new(),
             minor: None,
             numa: None,
+            mig: None,
             health: health.verdict(),
             memory_used: None,
             utilization: None,
         };
-        Self { info, health, call: None, answered: false, gone: false }
+        Self { info, health, call: None, answered: false, gone: false, in_mig: false, listed: false }
+    }
+
+    /// An instance on the GPU of this sample.
+    pub(super) fn instance(instance: &Instance, gpu: &Sample) -> Self {
+        let mut card = Self::new(instance.id.clone());
+        card.info.model = instance.model.clone();
+        card.info.pci_bus_id = gpu.pci_bus_id.clone().unwrap_or_default();
+        card.info.minor = gpu.minor;
+        card.info.numa = gpu.numa;
+        card.info.mig = Some(instance.place.clone());
+        card
+    }
+
+    /// Whether it is this GPU, or an instance on it.
+    pub(super) fn is_of(&self, gpu: &CardId) -> bool {
+        self.info.mig.as_ref().map_or(&self.info.id, |mig| &mig.parent) == gpu
+    }
+
+    /// Whether it is in this slice of its GPU; `None`: all of it.
+    pub(super) fn is_in(&self, slice: Option<Slice>) -> bool {
+        slice.is_none_or(|slice| {
+            self.info.mig.as_ref().is_some_and(|mig| mig.gi == slice.gi && slice.ci.is_none_or(|ci| ci == mig.ci))
+        })
+    }
+
+    /// It is known how it is, for now.
+    pub(super) fn answer(&mut self, strategy: MigStrategy) {
+        self.answered = true;
+        self.listed |= !(self.in_mig && strategy.makes_cards());
     }
 
     pub(super) fn probed(&mut self, options: &HealthOptions, at: Instant, probed: Result<Sample, ProbeError>) {
-        self.answered = true;
-        self.gone = matches!(probed, Err(ProbeError::Gone));
+        self.gone = matches!(probed, Err(ProbeError::Gone | ProbeError::Vanished));
         let observation = match probed {
             Ok(sample) => {
                 let ecc_uncorrected = sample.ecc_uncorrected;
+                self.in_mig = sample.partition.is_some();
                 self.learn(sample);
                 Observation::Answered { ecc_uncorrected }
             }
@@ -59,8 +93,16 @@ impl Card {
         self.health.observe(options, at, observation);
     }
 
-    pub(super) fn info(&self) -> CardInfo {
-        CardInfo { health: self.health.verdict(), ..self.info.clone() }
+    /// Whether it may take new shares.
+    pub(super) fn verdict(&self, strategy: MigStrategy) -> CardHealth {
+        if self.in_mig {
+            return CardHealth::Unhealthy { reason: strategy.objection().to_owned() };
+        }
+        self.health.verdict()
+    }
+
+    pub(super) fn info(&self, strategy: MigStrategy) -> CardInfo {
+        CardInfo { health: self.verdict(strategy), ..self.info.clone() }
     }
 
     /// What a card is stays known; what it does is as new as the sample.

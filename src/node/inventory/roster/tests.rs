@@ -29,6 +29,7 @@ fn sample() -> Sample {
         numa: None,
         utilization: None,
         ecc_uncorrected: None,
+        partition: None,
     }
 }
 
@@ -70,10 +71,10 @@ proptest! {
         let mut roster = pair(now);
         for blow in blows {
             match blow {
-                Blow::Xid(xid) => roster.xid(now, &card("sick"), xid),
+                Blow::Xid(xid) => roster.xid(now, &card("sick"), None, xid),
                 Blow::Gone => roster.probed(now, &card("sick"), Err(ProbeError::Gone)),
                 Blow::Silence => now += options.probe_timeout + options.probe_interval,
-                Blow::Unwatched => roster.unwatched(now, &card("sick"), "no thread".to_owned()),
+                Blow::Unwatched => roster.unwatched(now, &card("sick"), "no thread"),
                 Blow::Unfound(index) => drop(roster.found(index, Err("no such card".to_owned()))),
                 Blow::Uncounted => roster.counted(now, Err("no idea".to_owned())),
             }

@@ -54,6 +54,7 @@ pub(crate) fn cards() -> Vec<CardInfo> {
         pci_bus_id: String::new(),
         minor: Some(number),
         numa: Some(number / 2),
+        mig: None,
         health: CardHealth::Healthy,
         memory_used: None,
         utilization: None,
