@@ -343,6 +343,7 @@ impl Config {
             driver_root: self.driver_root.to_path_buf(),
             driver_root_ctr_path: self.driver_root_ctr_path.to_path_buf(),
             dev_root: self.dev_root.to_path_buf(),
+            procfs: "/proc".into(),
         }
     }
 }

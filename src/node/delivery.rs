@@ -3,6 +3,7 @@
 //! Two directories of each container are mounted, not files: the kubelet answers a restart from its cache, and a runtime
 //! makes a directory of a mount source that is missing. A container without limits in there has none to use.
 
+mod capabilities;
 mod cdi;
 mod directories;
 mod driver;
@@ -10,11 +11,11 @@ mod files;
 pub mod limits;
 mod strategy;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use divvy_contract::{CardId, Share, Tier};
 use divvy_proto::deviceplugin::{ContainerAllocateResponse, Mount};
@@ -32,7 +33,7 @@ pub const LIMITS_MOUNT: &str = "/var/run/divvy/limits";
 /// Where its processes account for what they use; writable.
 pub const REGION_MOUNT: &str = "/var/run/divvy/region";
 
-/// Configuration of delivery; each field is the key of the same name.
+/// Configuration of delivery; each field but the last is the key of the same name.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the keys say it")]
 pub struct DeliveryOptions {
@@ -44,6 +45,8 @@ pub struct DeliveryOptions {
     pub driver_root: PathBuf,
     pub driver_root_ctr_path: PathBuf,
     pub dev_root: PathBuf,
+    /// Where procfs is mounted.
+    pub procfs: PathBuf,
 }
 
 /// What the ledger gives one container.
@@ -79,6 +82,8 @@ pub struct DeliveredCard {
     pub id: CardId,
     /// Number of its node, `/dev/nvidia<minor>`; a card without one can't be given by CDI.
     pub minor: Option<u32>,
+    /// IDs of the GPU instance and the compute instance, if it is one on that node's card.
+    pub instance: Option<(u32, u32)>,
 }
 
 /// Writes the directories and makes the answers. Holds no books: the ledger says what is handed out.
@@ -86,7 +91,15 @@ pub struct DeliveredCard {
 pub struct Delivery {
     options: DeliveryOptions,
     directories: Directories,
-    specification: Mutex<Specification>,
+    published: Mutex<Published>,
+}
+
+/// What has become of the cards that were published.
+#[derive(Debug)]
+struct Published {
+    specification: Specification,
+    /// Instances that no container could use, and why.
+    refused: BTreeMap<CardId, String>,
 }
 
 /// What has become of the CDI specification.
@@ -128,6 +141,14 @@ pub enum DeliveryError {
         /// What keeps it out of the specification.
         problem: String,
     },
+    /// The runtime would give the card's node, and the driver would not let the container use the instance.
+    #[error("MIG instance {card} can't be given to a container: {problem}")]
+    Refused {
+        /// The first such instance.
+        card: CardId,
+        /// What is missing.
+        problem: String,
+    },
     /// The specification can't be written.
     #[error(
         "writing CDI specification {}: {source}: mount cdiDir writable into the daemon's pod, or set deviceListStrategy to volume-mounts",
@@ -158,7 +179,8 @@ impl Delivery {
     pub fn new(options: DeliveryOptions) -> Self {
         let unpublished = Specification::Missing("no card is published yet".to_owned());
         let directories = Directories::new(&options.run_dir);
-        Self { options, directories, specification: Mutex::new(unpublished) }
+        let published = Mutex::new(Published { specification: unpublished, refused: BTreeMap::new() });
+        Self { options, directories, published }
     }
 
     /// Makes the container's directories, writes its limits and answers its `Allocate`. Can be repeated.
@@ -210,7 +232,8 @@ impl Delivery {
 
     /// Writes the CDI specification for these cards, if a strategy may use it and its content has changed.
     ///
-    /// After an error, or where the driver's files aren't found, `auto` stands for `volume-mounts`.
+    /// After an error, or where the driver's files aren't found, `auto` stands for `volume-mounts`. [`DeliveryError::Refused`]
+    /// concerns some instances alone; all else is published.
     pub fn publish_cards(&self, cards: &[DeliveredCard]) -> Result<(), DeliveryError> {
         let automatic = match &self.options.device_list_strategy {
             Choice::These(strategies) if !strategies.iter().any(|strategy| strategy.is_cdi()) => return Ok(()),
@@ -224,15 +247,18 @@ impl Delivery {
                 Err(error) => (Specification::Missing(error.to_string()), Err(error)),
             },
         };
-        *self.specification.lock().unwrap_or_else(PoisonError::into_inner) = specification;
-        outcome
+        let first = draft.refused.iter().next();
+        let refused =
+            first.map(|(card, problem)| DeliveryError::Refused { card: card.clone(), problem: problem.clone() });
+        *self.published() = Published { specification, refused: draft.refused };
+        outcome.and(refused.map_or(Ok(()), Err))
     }
 
     /// The strategies in effect, for logs and metrics.
     pub fn strategies(&self) -> Strategies {
         match &self.options.device_list_strategy {
             Choice::These(strategies) => Strategies::new(strategies.clone(), "configured".to_owned()),
-            Choice::Auto => match &*self.specification.lock().unwrap_or_else(PoisonError::into_inner) {
+            Choice::Auto => match &self.published().specification {
                 Specification::Written(_) => {
                     Strategies::new([Strategy::CdiCri].into(), "auto: the CDI specification is written".to_owned())
                 }
@@ -245,7 +271,7 @@ impl Delivery {
 
     /// The strategies for one container: `auto` falls back where any of its cards has no CDI name.
     fn strategies_for(&self, cards: &[&CardId]) -> Result<BTreeSet<Strategy>, DeliveryError> {
-        let unnamed = self.unnamed(cards);
+        let unnamed = self.unnamed(cards)?;
         match (&self.options.device_list_strategy, unnamed) {
             (Choice::Auto, None) => Ok([Strategy::CdiCri].into()),
             (Choice::Auto, Some(_)) => Ok([Strategy::VolumeMounts].into()),
@@ -257,14 +283,22 @@ impl Delivery {
     }
 
     /// The first card that the specification doesn't name, and why.
-    fn unnamed(&self, cards: &[&CardId]) -> Option<(CardId, String)> {
-        let (card, problem) = match &*self.specification.lock().unwrap_or_else(PoisonError::into_inner) {
+    fn unnamed(&self, cards: &[&CardId]) -> Result<Option<(CardId, String)>, DeliveryError> {
+        let published = self.published();
+        if let Some((card, problem)) = cards.iter().find_map(|card| published.refused.get_key_value(*card)) {
+            return Err(DeliveryError::Refused { card: card.clone(), problem: problem.clone() });
+        }
+        let (card, problem) = match &published.specification {
             Specification::Missing(problem) => (cards.first(), problem.clone()),
             Specification::Written(named) => {
                 (cards.iter().find(|card| !named.contains(**card)), "its device node is not known".to_owned())
             }
         };
-        card.map(|card| ((*card).clone(), problem))
+        Ok(card.map(|card| ((*card).clone(), problem)))
+    }
+
+    fn published(&self) -> MutexGuard<'_, Published> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes the CDI specification; false if there was none. Containers that restart still need it if they were given

@@ -68,6 +68,7 @@ impl OwnPart {
             driver_root: "/".into(),
             driver_root_ctr_path: "/".into(),
             dev_root: "/".into(),
+            procfs: "/proc".into(),
         });
         let settings = AllocationSettings {
             node_name: "bench".to_owned(),

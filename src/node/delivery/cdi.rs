@@ -1,11 +1,12 @@
 //! The CDI specification: for the container runtime, what each card's name stands for (CDI 0.5, `SPEC.md`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use divvy_contract::CardId;
 use serde::Serialize;
 
+use super::capabilities::MigMinors;
 use super::driver::{CUDA, Driver, Numbers, SHARED_NODES};
 use super::{DeliveredCard, DeliveryOptions};
 
@@ -88,6 +89,8 @@ pub(super) struct Draft {
     pub spec: Spec,
     /// Cards that have a name in it.
     pub cards: BTreeSet<CardId>,
+    /// Instances that no container could use, and why.
+    pub refused: BTreeMap<CardId, String>,
     /// Why a container would lack something, if it would as far as can be seen from here.
     pub lacks: Option<String>,
 }
@@ -98,15 +101,26 @@ impl Draft {
     /// Looks at the disk for what a container with any of these cards needs.
     pub(super) fn new(options: &DeliveryOptions, cards: &[DeliveredCard]) -> Self {
         let driver = Driver::find(&options.driver_root, &options.driver_root_ctr_path);
-        let mut named: Vec<(&CardId, DeviceNode)> = cards.iter().filter_map(|card| named(options, card)).collect();
-        named.sort_by_key(|(card, _)| *card);
-        let cards = named.iter().map(|(card, _)| (*card).clone()).collect();
-        let devices = named.into_iter().map(|(card, node)| Device {
+        let minors = MigMinors::read(&options.procfs);
+        let (mut named, mut refused) = (BTreeMap::new(), BTreeMap::new());
+        for card in cards {
+            match nodes(options, &minors, card) {
+                None => {}
+                Some(Ok(nodes)) => drop(named.insert(card.id.clone(), nodes)),
+                Some(Err(problem)) => drop(refused.insert(card.id.clone(), problem)),
+            }
+        }
+        let cards = named.keys().cloned().collect();
+        let devices = named.into_iter().map(|(card, device_nodes)| Device {
             name: card.to_string(),
-            container_edits: Edits { device_nodes: vec![node], ..Edits::default() },
+            container_edits: Edits { device_nodes, ..Edits::default() },
         });
         let devices: Vec<Device> = devices.collect();
         let lacks = lacks(options, &driver, &devices);
+        if driver.library_directory.is_none() {
+            // Then NVIDIA's runtime delivers, which makes these nodes itself.
+            refused.clear();
+        }
         let spec = Spec {
             // `hostPath` of a device node came with 0.5; nothing else here is younger than 0.3.
             cdi_version: if options.dev_root == Path::new("/") { "0.3.0" } else { "0.5.0" },
@@ -114,7 +128,7 @@ impl Draft {
             devices,
             container_edits: common(options, &driver),
         };
-        Self { spec, cards, lacks }
+        Self { spec, cards, refused, lacks }
     }
 }
 
@@ -131,10 +145,29 @@ fn lacks(options: &DeliveryOptions, driver: &Driver, devices: &[Device]) -> Opti
     Some(format!("{} is no device node", unseen.host_path.as_ref().unwrap_or(&unseen.path).display()))
 }
 
-/// A card's node, if CDI can name the card: an instance in the driver's old spelling has slashes.
-fn named<'a>(options: &DeliveryOptions, card: &'a DeliveredCard) -> Option<(&'a CardId, DeviceNode)> {
-    let minor = card.minor.filter(|_| !card.id.as_str().contains('/'))?;
-    Some((&card.id, DeviceNode::new(&options.dev_root, &format!("nvidia{minor}"))))
+/// A card's nodes, if CDI can name the card: an instance in the driver's old spelling has slashes. An error says why a
+/// container that is given them could not use the instance.
+fn nodes(
+    options: &DeliveryOptions,
+    minors: &MigMinors,
+    card: &DeliveredCard,
+) -> Option<Result<Vec<DeviceNode>, String>> {
+    let gpu = card.minor.filter(|_| !card.id.as_str().contains('/'))?;
+    let whole = DeviceNode::new(&options.dev_root, &format!("nvidia{gpu}"));
+    let Some((gi, ci)) = card.instance else { return Some(Ok(vec![whole])) };
+    let guarded = |capabilities: [(String, String); 2]| {
+        let mut nodes = vec![whole];
+        for (name, access) in capabilities {
+            let node = DeviceNode::new(&options.dev_root, &name);
+            if node.kind.is_none() {
+                let path = node.host_path.as_ref().unwrap_or(&node.path).display();
+                return Err(format!("{path} is no device node: make it with nvidia-modprobe -f {access}"));
+            }
+            nodes.push(node);
+        }
+        Ok(nodes)
+    };
+    Some(minors.nodes(gpu, gi, ci).and_then(guarded))
 }
 
 /// What a container gets with any card.

@@ -7,6 +7,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod mig;
+
 const A: &str = "GPU-5c3f2a10-0000-4000-8000-00000000000a";
 const B: &str = "GPU-5c3f2a10-0000-4000-8000-00000000000b";
 
@@ -63,6 +65,7 @@ impl Host {
             driver_root: PathBuf::from("/run/nvidia/driver"),
             driver_root_ctr_path: self.path("driver"),
             dev_root: self.root.path().to_owned(),
+            procfs: self.path("proc"),
         }
     }
 
@@ -90,7 +93,7 @@ fn id(text: &str) -> CardId {
 
 fn cards() -> Vec<DeliveredCard> {
     // In an order that isn't the file's.
-    [(B, 1), (A, 0)].map(|(card, minor)| DeliveredCard { id: id(card), minor: Some(minor) }).to_vec()
+    [(B, 1), (A, 0)].map(|(card, minor)| DeliveredCard { id: id(card), minor: Some(minor), instance: None }).to_vec()
 }
 
 fn share(card: &str, memory: u64) -> (CardId, Share) {
@@ -258,7 +261,10 @@ fn cdi_that_was_asked_for_fails_the_allocation_where_it_cannot_work() {
 fn a_card_without_a_node_of_its_own_is_given_by_mounts() {
     let host = Host::new();
     let old = "MIG-GPU-5c3f2a10/1/0";
-    let odd = [DeliveredCard { id: id(old), minor: Some(0) }, DeliveredCard { id: id(B), minor: None }];
+    let odd = [
+        DeliveredCard { id: id(old), minor: Some(0), instance: Some((1, 0)) },
+        DeliveredCard { id: id(B), minor: None, instance: None },
+    ];
     let all = [&cards()[1..], &odd].concat();
     let auto = Delivery::new(host.options("auto"));
     auto.publish_cards(&all).expect("published");

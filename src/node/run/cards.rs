@@ -1,6 +1,7 @@
 //! Takes the cards from the inventory to those who decide, deliver and advertise, and registers once they are known.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -8,12 +9,15 @@ use tracing::info;
 
 use crate::delivery::DeliveredCard;
 use crate::desired::Desired;
-use crate::inventory::Inventory;
+use crate::inventory::{CardInfo, Inventory};
 use crate::kubelet::advertise::{self, Listing, Offer};
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Registrar;
 use crate::logging::Once;
 use crate::observer;
+
+/// How soon cards that can't be delivered are looked at again: a missing directory or device node may come.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// Hands every change of the inventory, and of what the cluster wants of it, to whoever decides and to whoever advertises.
 pub(super) async fn follow(
@@ -28,7 +32,9 @@ pub(super) async fn follow(
         let seen = desired.borrow_and_update().cordon(&inventory.borrow_and_update());
         lock(&advertiser.allocator).set_inventory(Arc::clone(&seen));
         // Looks for the driver's files: too much to do with the allocator locked.
-        match delivery.publish_cards(&delivered(&seen)) {
+        let published = delivery.publish_cards(&delivered(&seen));
+        let again = published.is_err();
+        match published {
             Ok(()) => said.over(),
             Err(error) => said.warn(error.to_string()),
         }
@@ -42,6 +48,7 @@ pub(super) async fn follow(
             changed = inventory.changed() => if changed.is_err() { return },
             // Without an API server nobody wants anything new.
             Ok(()) = desired.changed() => {}
+            () = tokio::time::sleep(AGAIN), if again => {}
             () = stop.cancelled() => return,
         }
     }
@@ -55,7 +62,12 @@ pub(super) async fn relist(advertiser: Advertiser, booked: Arc<Notify>, stop: Ca
 }
 
 fn delivered(inventory: &Inventory) -> Vec<DeliveredCard> {
-    inventory.cards.iter().map(|card| DeliveredCard { id: card.id.clone(), minor: card.minor }).collect()
+    let card = |card: &CardInfo| DeliveredCard {
+        id: card.id.clone(),
+        minor: card.minor,
+        instance: card.mig.as_ref().map(|mig| (mig.gi, mig.ci)),
+    };
+    inventory.cards.iter().map(card).collect()
 }
 
 /// Registers once the cards are known and the books agree with the kubelet, not before: nothing is promised on a guess.

@@ -111,6 +111,7 @@ fn delivery(root: &Path) -> Delivery {
         driver_root: "/".into(),
         driver_root_ctr_path: "/".into(),
         dev_root: "/".into(),
+        procfs: "/proc".into(),
     })
 }
 

@@ -215,23 +215,53 @@ async fn an_instance_that_fails_is_sick_alone() {
 
 #[tokio::test]
 async fn no_error_about_an_instance_touches_another() {
+    let functions = [
+        "nvmlDeviceGetUUID",
+        "nvmlDeviceGetName",
+        "nvmlDeviceGetMemoryInfo_v2",
+        "nvmlDeviceGetGpuInstanceId",
+        "nvmlDeviceGetComputeInstanceId",
+    ];
     let mut machine = start(MigStrategy::Single, cut());
     until_all_well(&mut machine).await;
     let (victim, other) = (uuid(&machine, 1), uuid(&machine, 2));
-    let functions = MIG_FUNCTIONS.into_iter().chain(["nvmlDeviceGetUUID", "nvmlDeviceGetName"]);
-    for function in functions {
+    let errors =
+        NvmlReturn::ALL.iter().filter(|error| ![NvmlReturn::GpuIsLost, NvmlReturn::ResetRequired].contains(error));
+    for (at, (function, error)) in
+        functions.iter().flat_map(|function| errors.clone().map(move |error| (function, error))).enumerate()
+    {
+        let mark = (at as u64 + 1) << 20;
+        machine.change(|scenario| {
+            scenario.errors = [(Call::about(function, &victim), *error)].into();
+            scenario.cards[0].mig.as_mut().unwrap().instances[2].memory_used = mark;
+        });
+        let used = Some(Memory::from_bytes_floor(mark));
+        let fresh = machine
+            .until("the other is fresh", |inventory| {
+                card(inventory, &other).is_some_and(|card| card.memory_used == used)
+            })
+            .await;
+        assert_eq!(health(&fresh, &other), "healthy", "{function} answers {error:?}");
+        assert_ne!(health(&fresh, &victim), "healthy", "{function} answers {error:?}");
+    }
+    machine.change(|scenario| scenario.errors.clear());
+    until_all_well(&mut machine).await;
+}
+
+#[tokio::test]
+async fn no_error_of_a_mig_function_touches_another_gpu() {
+    let mut machine = start(MigStrategy::Single, cut());
+    until_all_well(&mut machine).await;
+    let gpu = Scenario::uuid(0);
+    for function in ["nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex"] {
         for error in NvmlReturn::ALL {
-            let about_the_gpu = [NvmlReturn::GpuIsLost, NvmlReturn::ResetRequired].contains(error);
-            machine.change(|scenario| scenario.errors = [(Call::about(function, &victim), *error)].into());
+            machine.change(|scenario| scenario.errors = [(Call::about(function, &gpu), *error)].into());
             let fresh = machine.until_fresh(1).await;
             assert_eq!(health(&fresh, &Scenario::uuid(1)), "healthy", "{function} answers {error:?}");
-            if !about_the_gpu {
-                assert_eq!(health(&fresh, &other), "healthy", "{function} answers {error:?}");
-            }
-            machine.change(|scenario| scenario.errors.clear());
-            until_all_well(&mut machine).await;
         }
     }
+    machine.change(|scenario| scenario.errors.clear());
+    until_all_well(&mut machine).await;
 }
 
 #[tokio::test]
