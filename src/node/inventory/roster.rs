@@ -12,7 +12,7 @@ use super::links::LinkTable;
 use super::nvml::{ProbeError, Sample, Slice};
 use super::{Driver, Inventory, InventoryOptions, MigStrategy};
 use crate::health::{HealthOptions, Observation};
-use card::Card;
+use card::{Card, Listing};
 use driver::DriverState;
 
 /// More than any machine has; a count above it is nonsense.
@@ -245,13 +245,13 @@ impl Roster {
     /// Whether the first look round is over: each card has answered, or has taken too long, or there is no driver.
     pub(super) fn is_settled(&self) -> bool {
         let linking = self.linking.is_some_and(|call| !call.overdue);
-        let answered = self.cards.values().all(|card| card.answered);
+        let answered = self.cards.values().all(|card| card.listing != Listing::Unknown);
         self.driver.is_away() || (self.driver.count.is_some() && answered && !self.is_finding() && !linking)
     }
 
     /// What is known now.
     pub(super) fn inventory(&self) -> Inventory {
-        let listed = self.cards.values().filter(|card| card.listed);
+        let listed = self.cards.values().filter(|card| card.listing == Listing::Listed);
         let mut cards: Vec<_> = listed.map(|card| card.info(self.mig)).collect();
         cards.sort_by(|a, b| (&a.pci_bus_id, &a.id).cmp(&(&b.pci_bus_id, &b.id)));
         let links = self.links.links(&cards);

@@ -16,6 +16,7 @@ use super::keeper::{CardReport, DriverReport, Message};
 use super::leash::Leash;
 use super::nvml::{self, CallError, XidEvent};
 use super::{MigStrategy, links};
+use crate::logging::Once;
 
 /// Ours need a few KiB; how much NVML needs below them is its secret. What isn't touched costs nothing.
 const STACK_BYTES: usize = 512 << 10;
@@ -131,18 +132,16 @@ impl DriverWatch {
 impl CardWatch {
     pub(super) fn run(self) {
         let mut listener = Listener { nvml: &self.nvml, card: &self.card, set: None, trouble: None };
-        // Of its partition.
-        let mut said: Option<String> = None;
+        let mut said = Once::default();
         loop {
             // Before the probe: once a card is known to be well, its XIDs are heard.
             listener.subscribe();
             let probed = nvml::probe(&self.nvml, &self.card, &self.sysfs, self.mig);
             if let Ok(sample) = &probed {
-                let now = sample.partition.as_ref().and_then(|partition| partition.trouble.as_ref());
-                if let Some(trouble) = now.filter(|now| said.as_ref() != Some(*now)) {
-                    warn!(card = %self.card, "{trouble}");
+                match sample.partition.as_ref().and_then(|partition| partition.trouble.as_ref()) {
+                    Some(trouble) => said.warn(format!("card {}: {trouble}", self.card)),
+                    None => said.over(),
                 }
-                said = now.cloned();
             }
             self.mail.send(CardReport::Probed(self.card.clone(), probed));
             let heard = |event: &XidEvent<'_>| {

@@ -16,14 +16,22 @@ pub(super) struct Card {
     pub(super) health: Health,
     /// The probe that runs, or the next one; `None`: nobody probes, or its GPU's probe is its own.
     pub(super) call: Option<Call>,
-    /// A probe has come back, or has taken too long.
-    pub(super) answered: bool,
+    pub(super) listing: Listing,
     /// NVML knows no such card.
     pub(super) gone: bool,
     /// It is a GPU in MIG mode.
     in_mig: bool,
-    /// It was a card at some time, and stays one: somebody may hold its slots.
-    pub(super) listed: bool,
+}
+
+/// Whether it is shown as a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listing {
+    /// No probe has come back yet, nor taken too long.
+    Unknown,
+    /// Its instances are cards instead.
+    Hidden,
+    /// It is, and stays so whatever comes: somebody may hold its slots.
+    Listed,
 }
 
 // === impl Card ===
@@ -43,17 +51,20 @@ impl Card {
             memory_used: None,
             utilization: None,
         };
-        Self { info, health, call: None, answered: false, gone: false, in_mig: false, listed: false }
+        Self { info, health, call: None, listing: Listing::Unknown, gone: false, in_mig: false }
     }
 
     /// An instance on the GPU of this sample.
     pub(super) fn instance(instance: &Instance, gpu: &Sample) -> Self {
         let mut card = Self::new(instance.id.clone());
-        card.info.model = instance.model.clone();
-        card.info.pci_bus_id = gpu.pci_bus_id.clone().unwrap_or_default();
-        card.info.minor = gpu.minor;
-        card.info.numa = gpu.numa;
-        card.info.mig = Some(instance.place.clone());
+        card.info = CardInfo {
+            model: instance.model.clone(),
+            pci_bus_id: gpu.pci_bus_id.clone().unwrap_or_default(),
+            minor: gpu.minor,
+            numa: gpu.numa,
+            mig: Some(instance.place.clone()),
+            ..card.info
+        };
         card
     }
 
@@ -71,8 +82,8 @@ impl Card {
 
     /// It is known how it is, for now.
     pub(super) fn answer(&mut self, strategy: MigStrategy) {
-        self.answered = true;
-        self.listed |= !(self.in_mig && strategy.makes_cards());
+        let hidden = self.in_mig && strategy.makes_cards() && self.listing != Listing::Listed;
+        self.listing = if hidden { Listing::Hidden } else { Listing::Listed };
     }
 
     pub(super) fn probed(&mut self, options: &HealthOptions, at: Instant, probed: Result<Sample, ProbeError>) {

@@ -12,6 +12,9 @@ const MIG_FUNCTIONS: [&str; 5] = [
     "nvmlDeviceGetComputeInstanceId",
 ];
 
+/// What befalls a GPU, and what is said of it.
+type Blow<'b> = (&'b dyn Fn(&mut Scenario), &'b str);
+
 /// Of two GPUs the first is cut in three: one GPU instance with two compute instances, and one that is named as old
 /// drivers do. The second could be cut.
 fn cut() -> Scenario {
@@ -155,7 +158,7 @@ async fn what_befalls_a_gpu_befalls_all_of_its_instances() {
     let mut machine = start(MigStrategy::Single, cut());
     until_all_well(&mut machine).await;
     let (gpu, hung) = (Scenario::uuid(0), uuid(&machine, 1));
-    let blows: [(&dyn Fn(&mut Scenario), &str); 4] = [
+    let blows: [Blow<'_>; 4] = [
         (&|scenario| scenario.push_xid(Some(&gpu), 79), "XID 79"),
         (&|scenario| scenario.cards[0].state = CardState::Lost, "fell off the bus"),
         (&|scenario| scenario.cards[0].ecc_uncorrected = Some(1), "1 new uncorrected memory errors"),
