@@ -36,7 +36,7 @@ pub(super) enum ProbeError {
     #[error("NVML no longer finds the card")]
     Gone,
     /// The GPU is there without this instance.
-    #[error("the MIG instance no longer exists")]
+    #[error("NVML no longer finds the MIG instance")]
     Vanished,
     /// The instance is there, and something is wrong with it.
     #[error("{0}")]

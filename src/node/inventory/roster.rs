@@ -166,6 +166,8 @@ impl Roster {
         for instance in instances {
             let new = || Card::instance(instance, sample);
             let card = self.cards.entry(instance.id.clone()).or_insert_with(new);
+            // Each time: one that is made anew under the same UUID may be elsewhere.
+            card.info.mig = Some(instance.place.clone());
             card.probed(&self.health, at, instance.sample(sample));
             card.answer(self.mig);
         }

@@ -62,7 +62,6 @@ impl Card {
             pci_bus_id: gpu.pci_bus_id.clone().unwrap_or_default(),
             minor: gpu.minor,
             numa: gpu.numa,
-            mig: Some(instance.place.clone()),
             ..card.info
         };
         card

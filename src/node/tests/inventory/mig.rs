@@ -117,7 +117,7 @@ async fn a_gpu_that_is_cut_anew_has_new_cards_and_keeps_the_old_ones_as_unhealth
         instances.remove(1);
     });
     let new = uuid(&machine, 0);
-    let gone = "unhealthy: the MIG instance no longer exists";
+    let gone = "unhealthy: NVML no longer finds the MIG instance";
     let after = until_health(&mut machine, &[(&first, gone), (&new, "healthy"), (&kept, "healthy")]).await;
     assert_eq!(after.cards.len(), 3 + 1 + 1);
     assert_eq!(card(&after, &first).unwrap().memory, Memory::mib(40 << 10), "what it was stays known");
@@ -150,7 +150,8 @@ async fn a_gpu_that_was_a_card_stays_listed_in_mig_mode_and_serves_again_after_i
     until_health(&mut machine, &[(&gpu, "unhealthy: in MIG mode: its instances are cards")]).await;
     let first = uuid(&machine, 0);
     machine.change(|scenario| scenario.cards[0].mig.as_mut().unwrap().enabled = false);
-    until_health(&mut machine, &[(&gpu, "healthy"), (&first, "unhealthy: the MIG instance no longer exists")]).await;
+    until_health(&mut machine, &[(&gpu, "healthy"), (&first, "unhealthy: NVML no longer finds the MIG instance")])
+        .await;
 }
 
 #[tokio::test]
