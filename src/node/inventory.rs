@@ -134,7 +134,7 @@ pub fn watch(mut options: InventoryOptions) -> (watch::Receiver<Arc<Inventory>>,
 impl CardInfo {
     /// The MIG profile by which it is asked for; `None`: it is one of the plain count.
     pub fn asked_by(&self) -> Option<&MigProfile> {
-        None
+        self.mig.as_ref().filter(|mig| mig.by_profile).map(|mig| &mig.profile)
     }
 }
 

@@ -27,6 +27,8 @@ pub struct MigInstance {
     pub gi: u32,
     /// ID of its compute instance in the GPU instance.
     pub ci: u32,
+    /// Whether it is asked for by its profile, and not as one of the plain count.
+    pub by_profile: bool,
 }
 
 // === impl MigStrategy ===

@@ -55,7 +55,7 @@ pub(super) fn partition(
     }
     let count = device.mig_device_count().map_err(in_call("nvmlDeviceGetMaxMigDeviceCount"))?;
     for index in 0..count.min(MAX_INSTANCES) {
-        match instance(nvml, gpu, device, index) {
+        match instance(nvml, gpu, device, strategy, index) {
             Ok(instance) => partition.instances.extend(instance),
             Err(FindError::Call(error)) if error.is_about_the_gpu() => return Err(error),
             Err(error) => partition.trouble = Some(format!("MIG instance at index {index}: {error}")),
@@ -68,13 +68,20 @@ pub(super) fn partition(
 }
 
 /// The instance at an index; not every index has one.
-fn instance(nvml: &Nvml, gpu: &CardId, device: &Device<'_>, index: u32) -> Result<Option<Instance>, FindError> {
+fn instance(
+    nvml: &Nvml,
+    gpu: &CardId,
+    device: &Device<'_>,
+    strategy: MigStrategy,
+    index: u32,
+) -> Result<Option<Instance>, FindError> {
     let device = match device.mig_device_by_index(index) {
         Err(NvmlError::NotFound) => return Ok(None),
         device => device.map_err(in_call("nvmlDeviceGetMigDeviceHandleByIndex"))?,
     };
     let model = device.name().map_err(in_call("nvmlDeviceGetName"))?;
     let place = MigInstance {
+        by_profile: strategy == MigStrategy::Mixed,
         profile: profile(&model)?,
         parent: gpu.clone(),
         gi: raw::gpu_instance_id(nvml, &device).map_err(in_call("nvmlDeviceGetGpuInstanceId"))?,

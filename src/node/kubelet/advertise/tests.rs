@@ -21,6 +21,7 @@ fn inventory() -> Inventory {
         pci_bus_id: String::new(),
         minor: None,
         numa: (number < 2).then_some(number),
+        mig: None,
         health: CardHealth::Healthy,
         memory_used: None,
         utilization: None,

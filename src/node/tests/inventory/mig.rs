@@ -1,5 +1,6 @@
 //! GPUs that are cut into MIG instances.
 
+use divvy_contract::MigProfile;
 use fake_nvml::{InstanceScenario, MigScenario};
 
 use super::*;
@@ -91,6 +92,10 @@ async fn instances_are_cards_beside_gpus_that_are_whole() {
         let second = card(&inventory, &second).unwrap().mig.as_ref().unwrap();
         assert_eq!((second.profile.as_str(), second.gi, second.ci), ("2c.3g.40gb", 1, 1));
         assert_eq!(card(&inventory, &Scenario::uuid(1)).unwrap().mig, None);
+        let asked = inventory.cards.iter().map(|card| card.asked_by().map(MigProfile::as_str));
+        let mixed = strategy == MigStrategy::Mixed;
+        let profiles = ["1c.3g.40gb", "2c.3g.40gb", "1g.10gb+me"].map(|profile| mixed.then_some(profile));
+        assert!(asked.eq(profiles.into_iter().chain([None])), "{strategy:?}");
         assert_eq!([(0, 1), (0, 3)].map(|(a, b)| inventory.links.get(a, b)), [Link::System; 2], "no peers");
     }
 }
