@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use divvy_contract::claim::Defaults;
-use divvy_contract::{CardId, ContainerClaim, ContainerKind, Cores, ResourceName, ResourceNames, SlotId, Tier};
+use divvy_contract::{ContainerClaim, ContainerKind, Cores, ResourceName, ResourceNames, SlotId, Tier};
 use divvy_placement::{Card, Policy};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use tracing::warn;
@@ -361,7 +361,7 @@ impl Allocator {
     }
 
     /// The node's cards with what every other pod holds.
-    fn cards(&self, uid: &str, free_slots: impl Fn(&CardId) -> usize) -> Vec<Card> {
+    fn cards(&self, uid: &str, free_slots: impl Fn(&CardInfo) -> usize) -> Vec<Card> {
         let AllocationSettings { memory_scale, cores_scale, .. } = self.settings;
         let card = |card: &CardInfo| Card {
             id: card.id.clone(),
@@ -372,10 +372,16 @@ impl Allocator {
             cores_capacity: Cores::new(cores_scale),
             healthy: card.health == CardHealth::Healthy,
             numa: card.numa,
-            free_slots: u32::try_from(free_slots(&card.id)).unwrap_or(u32::MAX),
+            free_slots: u32::try_from(free_slots(card)).unwrap_or(u32::MAX),
             held: self.ledger.book().held(&card.id, Some(uid)),
         };
         self.inventory.cards.iter().map(card).collect()
+    }
+
+    /// How many of a card's slots no pod holds, or this one, as far as the books know.
+    fn unheld(&self, card: &CardInfo, uid: &str) -> usize {
+        let held = self.ledger.book().slots_held(&card.id, Some(uid));
+        (self.settings.slots_per_card as usize).saturating_sub(held.len())
     }
 
     /// Positions of the cards that the first `count` containers hold.

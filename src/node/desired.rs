@@ -84,7 +84,7 @@ impl Desired {
 
     /// The cards with cordoned ones unhealthy: they take no new pods, and those that run keep their shares.
     pub fn cordon(&self, inventory: &Arc<Inventory>) -> Arc<Inventory> {
-        let cordoned = |card: &CardInfo| self.unschedulable_cards.contains(card.id.as_str());
+        let cordoned = |card: &CardInfo| self.unschedulable_cards.iter().any(|uuid| means(uuid, card));
         if !inventory.cards.iter().any(cordoned) {
             return Arc::clone(inventory);
         }
@@ -101,9 +101,14 @@ impl Desired {
 
     /// Cordoned cards that this node doesn't have.
     pub fn unknown_cards(&self, inventory: &Inventory) -> Vec<String> {
-        let known = |uuid: &str| inventory.cards.iter().any(|card| card.id.as_str() == uuid);
+        let known = |uuid: &str| inventory.cards.iter().any(|card| means(uuid, card));
         self.unschedulable_cards.iter().filter(|uuid| !known(uuid)).cloned().collect()
     }
+}
+
+/// Whether a UUID is the card's, or that of the GPU whose instance it is.
+fn means(uuid: &str, card: &CardInfo) -> bool {
+    card.id.as_str() == uuid || card.mig.as_ref().is_some_and(|mig| mig.parent.as_str() == uuid)
 }
 
 #[cfg(test)]
@@ -111,6 +116,7 @@ mod tests {
     use divvy_contract::Memory;
 
     use super::*;
+    use crate::inventory::MigInstance;
 
     fn inventory() -> Arc<Inventory> {
         let card = |name: &str, health| CardInfo {
@@ -146,6 +152,23 @@ mod tests {
         let both = cordoned(&["GPU-b", "GPU-c", "GPU-x"]);
         assert_eq!(health(&both), ["healthy", "unhealthy: cordoned", "unhealthy: cordoned; XID 79"]);
         assert_eq!(both.unknown_cards(&inventory()), ["GPU-x"]);
+    }
+
+    #[test]
+    fn a_cordoned_gpu_takes_its_instances_along() {
+        let mut inventory = Inventory::clone(&inventory());
+        let [profile, parent] = ["1g.10gb", "GPU-cut"];
+        inventory.cards[1].mig = Some(MigInstance {
+            profile: profile.parse().expect("a profile"),
+            parent: parent.parse().expect("a UUID"),
+            gi: 1,
+            ci: 0,
+            by_profile: true,
+        });
+        let inventory = Arc::new(inventory);
+        let desired = cordoned(&["GPU-cut"]);
+        assert_eq!(desired.cordon(&inventory).cards[1].health.to_string(), "unhealthy: cordoned");
+        assert_eq!(desired.unknown_cards(&inventory), Vec::<String>::new());
     }
 
     #[test]

@@ -90,8 +90,8 @@ impl Allocator {
         let Admission { pod, claims, preferences, .. } = admission;
         let book = self.ledger.book();
         let cards = self.cards(&pod.uid, |card| {
-            let mut held: BTreeSet<u32> = book.slots_held(card, Some(&pod.uid));
-            held.retain(|number| !slots.iter().any(|slot| slot.card == *card && slot.number == *number));
+            let mut held: BTreeSet<u32> = book.slots_held(&card.id, Some(&pod.uid));
+            held.retain(|number| !slots.iter().any(|slot| slot.card == card.id && slot.number == *number));
             (self.settings.slots_per_card as usize).saturating_sub(held.len())
         });
         let position = |slot: &SlotId| cards.iter().position(|card: &Card| card.id == slot.card);

@@ -60,7 +60,13 @@ impl Allocator {
             self.remember_proposal(subject, &slots, again, None);
             return Ok(slots);
         }
-        let cards = self.cards(&subject.pod.uid, |card| free.get(card).map_or(0, Vec::len));
+        // The kubelet offers slots of the kind that it asks for; those of other kinds are told by the books.
+        let Some(admission) = &self.admission else { return Err(Refusal::Stale) };
+        let asked = admission.claims[subject.container].profile.as_ref();
+        let cards = self.cards(&subject.pod.uid, |card| {
+            let is_offered = card.asked_by() == asked;
+            if is_offered { free.get(&card.id).map_or(0, Vec::len) } else { self.unheld(card, &subject.pod.uid) }
+        });
         let settled = self.settled(&subject.pod.uid, subject.container);
         let Some(admission) = &mut self.admission else { return Err(Refusal::Stale) };
         let plan = admission.plan(&cards, &settled, &self.inventory, &self.settings)?;

@@ -291,8 +291,13 @@ impl Bench {
 
     /// What a container was given at its last start: cards and MiB of each.
     pub(crate) fn given(&self, uid: &str) -> Vec<(String, u64)> {
+        self.given_to(uid, 0)
+    }
+
+    /// The same of the pod's container at this position.
+    pub(crate) fn given_to(&self, uid: &str, container: usize) -> Vec<(String, u64)> {
         let view = self.kubelet.view();
-        let answer = view.pods[uid].containers[0].given.clone().expect("it was started");
+        let answer = view.pods[uid].containers[container].given.clone().expect("it was started");
         let limits = Given::read(&answer).limits.expect("mounted").expect("readable");
         limits.cards.into_iter().map(|(card, share)| (card.to_string(), share.memory.as_mib())).collect()
     }

@@ -1,13 +1,40 @@
-//! Several resources: units of memory and compute, and MIG instances by their profile.
+//! Several resources: units of memory and compute as devices, and MIG instances by their profile.
 
-use divvy_playground::kubelet::Workload;
+use std::collections::BTreeSet;
+
+use divvy_playground::kubelet::{KubeletView, RestartOptions, Workload};
 use divvy_playground::pods::GPU;
+use fake_nvml::MigScenario;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, CARDS, MEMORY, pod};
+use crate::bench::{Bench, CARDS, MEMORY, Stderr, pod};
 
 const CORES: &str = "nvidia.com/gpucores";
 const UNITS: &str = "nvidia.com/gpumem-256mi";
+
+const SMALL: &str = "nvidia.com/mig-1g.4gb";
+const LARGE: &str = "nvidia.com/mig-2g.8gb";
+/// MiB of a small instance.
+const SMALL_MEMORY: u64 = 4 << 10;
+
+/// The first card is cut into two small instances, the second one is whole.
+async fn bench_of_instances(strategy: &str) -> Bench {
+    let mut bench = Bench::stopped(json!({"migStrategy": strategy})).await;
+    cut(&mut bench, &[("1g.4gb", SMALL_MEMORY << 20), ("1g.4gb", SMALL_MEMORY << 20)]);
+    bench.start(Stderr::Log).await;
+    bench
+}
+
+fn cut(bench: &mut Bench, instances: &[(&str, u64)]) {
+    bench.change_scenario(|scenario| scenario.cards[0].mig = Some(MigScenario::cut(instances)));
+}
+
+/// Waits until so many slots of each resource are healthy.
+async fn healthy_slots(bench: &Bench, slots: &[(&str, usize)]) {
+    let healthy = |view: &KubeletView, name: &str| view.healthy.get(name).map_or(0, BTreeSet::len);
+    let all = |view: &KubeletView| slots.iter().all(|(name, count)| healthy(view, name) == *count);
+    bench.until(&format!("{slots:?} slots"), all).await;
+}
 
 async fn bench_of_units() -> Bench {
     let bench = Bench::with(json!({"advertise": "devices"})).await;
@@ -19,7 +46,7 @@ async fn bench_of_units() -> Bench {
 async fn healthy(bench: &Bench, units: [usize; 2]) {
     bench
         .until(&format!("{units:?} units"), |view| {
-            [CORES, UNITS].map(|name| view.healthy.get(name).map_or(0, |ids| ids.len())) == units
+            [CORES, UNITS].map(|name| view.healthy.get(name).map_or(0, BTreeSet::len)) == units
         })
         .await;
 }
@@ -89,4 +116,81 @@ async fn nothing_is_written_to_the_node_and_what_another_configuration_wrote_is_
     bench.until_annotated(&uid).await;
     let now = bench.until_shown("the Node", |view| view.get("Node", "", "node")).await;
     assert!(now["metadata"]["annotations"].get(mark).is_none(), "{now:#}");
+}
+
+#[tokio::test]
+async fn instances_are_asked_for_by_their_profile() {
+    let mut bench = bench_of_instances("mixed").await;
+    healthy_slots(&bench, &[(GPU, 32), (SMALL, 64)]).await;
+    let card = bench.run(pod(&[(GPU, "1")])).await;
+    let whole = bench.run(pod(&[(SMALL, "1")])).await;
+    let part = bench.run(pod(&[(SMALL, "1"), ("nvidia.com/gpumem-percentage", "25")])).await;
+    let [card, whole, part] = [card, whole, part].map(|uid| bench.given(&uid)[0].clone());
+    assert!(card.0.starts_with("GPU-") && card.1 == MEMORY, "{card:?}");
+    assert!(whole.0.starts_with("MIG-") && whole.1 == SMALL_MEMORY, "{whole:?}");
+    assert!(part.0.starts_with("MIG-") && part.0 != whole.0 && part.1 == SMALL_MEMORY / 4, "of the instance: {part:?}");
+    let message = bench.refused(pod(&[(SMALL, "1")])).await;
+    assert!(message.contains("1 card: of another kind"), "{message}");
+    let message = bench.refused(pod(&[(SMALL, "1"), (GPU, "1")])).await;
+    assert!(message.contains("excludes nvidia.com/gpu in the same container"), "{message}");
+
+    let before = bench.kubelet.view().registrations.len();
+    bench.kubelet.restart(RestartOptions::default()).await.unwrap();
+    bench.registered(before + 1).await;
+    healthy_slots(&bench, &[(GPU, 32), (SMALL, 64)]).await;
+    bench.killed(|_| {}).await;
+    let both = pod(&[(GPU, "1")]).app("small", &[(SMALL, "1"), ("nvidia.com/gpumem", "1024")]);
+    let message = bench.refused(both).await;
+    assert!(message.contains("held exclusively"), "as many as before: {message}");
+    bench.until_booked(&[SMALL_MEMORY / 4, SMALL_MEMORY, MEMORY]).await;
+}
+
+#[tokio::test]
+async fn kinds_of_cards_may_stand_side_by_side_in_a_pod() {
+    let bench = bench_of_instances("mixed").await;
+    healthy_slots(&bench, &[(GPU, 32), (SMALL, 64)]).await;
+    let first = Workload::new("both").init("init", &[(SMALL, "1"), ("nvidia.com/gpumem", "1024")]);
+    let both = first.app("main", &[(GPU, "1"), ("nvidia.com/gpumem", "2048")]);
+    let uid = bench.run(both.app("beside", &[(SMALL, "1"), ("nvidia.com/gpumem", "512")])).await;
+    let given: Vec<_> = (0..3).map(|at| bench.given_to(&uid, at)[0].clone()).collect();
+    assert_eq!(given[0].0, given[2].0, "the kubelet lends what the init container had to the next of its kind");
+    assert!(given[1].0.starts_with("GPU-") && given[1].1 == 2048, "{given:?}");
+    assert_eq!((given[0].1, given[2].1), (1024, 512));
+}
+
+#[tokio::test]
+async fn instances_that_are_made_anew_are_registered_anew() {
+    let mut bench = bench_of_instances("mixed").await;
+    healthy_slots(&bench, &[(GPU, 32), (SMALL, 64)]).await;
+    let uid = bench.run(pod(&[(SMALL, "1"), ("nvidia.com/gpumem", "1024")])).await;
+    cut(&mut bench, &[("2g.8gb", (2 * SMALL_MEMORY) << 20)]);
+    bench.change_scenario(|scenario| {
+        let mig = scenario.cards[0].mig.as_mut().unwrap();
+        mig.instances[0].uuid = Some("MIG-of-its-own".to_owned());
+    });
+    healthy_slots(&bench, &[(GPU, 32), (SMALL, 0), (LARGE, 32)]).await;
+    let large = bench.run(pod(&[(LARGE, "1")])).await;
+    assert_eq!(bench.given(&large)[0].1, 2 * SMALL_MEMORY);
+    bench.until_booked(&[1024, 2 * SMALL_MEMORY]).await;
+    let held = bench.kubelet.view().pods[&uid].containers[0].devices[SMALL].clone();
+    assert!(held.is_subset(&bench.kubelet.view().listed[SMALL]), "listed as long as it is held");
+}
+
+#[tokio::test]
+async fn with_the_single_strategy_instances_are_cards_like_any_other() {
+    let bench = bench_of_instances("single").await;
+    healthy_slots(&bench, &[(GPU, 96)]).await;
+    let two = bench.run(pod(&[(GPU, "2"), ("nvidia.com/gpumem-percentage", "100")])).await;
+    let given = bench.given(&two);
+    assert_eq!(given.len(), 2);
+    assert_eq!(bench.kubelet.view().registrations.len(), 1);
+}
+
+#[tokio::test]
+async fn without_a_strategy_a_card_in_mig_mode_is_not_given_out() {
+    let bench = bench_of_instances("none").await;
+    healthy_slots(&bench, &[(GPU, 32)]).await;
+    let message = bench.refused(pod(&[(GPU, "2")])).await;
+    assert!(message.contains("1 card: unhealthy"), "{message}");
+    assert!(bench.log().contains("set migStrategy to single or mixed"), "{}", bench.log());
 }

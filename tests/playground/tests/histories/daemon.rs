@@ -10,7 +10,7 @@ use divvy_contract::{Memory, ResourceName, ResourceNames, SlotId, Tier};
 use divvy_node::allocation::{AllocationSettings, Allocator, Choice, Refusal};
 use divvy_node::delivery::{self, Delivery, DeliveryOptions, Strategy};
 use divvy_node::identity::{Subject, Unresolved};
-use divvy_node::inventory::{CardHealth, CardInfo, Inventory};
+use divvy_node::inventory::{CardHealth, CardInfo, Inventory, MigInstance};
 use divvy_node::kubelet::client::PodList;
 use divvy_node::kubelet::pods::PodView;
 use divvy_node::ledger::Ledger;
@@ -21,7 +21,7 @@ use proptest::sample::Index;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 
-use crate::shapes::{CARDS, NODE, card};
+use crate::shapes::{CARDS, NODE, card, instance};
 
 /// Few, so that they run out.
 pub(crate) const SLOTS: u32 = 4;
@@ -44,7 +44,7 @@ pub(crate) struct Shown {
     pub(crate) assigned: Vec<Assigned>,
 }
 
-/// A machine's cards: three of one size and a small one, on two sockets.
+/// A machine's cards: three of one size and a small one, on two sockets, and two instances of another.
 pub(crate) fn cards() -> Vec<CardInfo> {
     let memory = |number| Memory::mib(if number == 3 { 600 } else { 1000 });
     let info = |number| CardInfo {
@@ -59,7 +59,15 @@ pub(crate) fn cards() -> Vec<CardInfo> {
         memory_used: None,
         utilization: None,
     };
-    (0..CARDS).map(info).collect()
+    let mig = |ci| MigInstance {
+        profile: "1g.10gb".parse().unwrap(),
+        parent: "GPU-cut".parse().unwrap(),
+        gi: 1,
+        ci,
+        by_profile: true,
+    };
+    let instance = |ci| CardInfo { id: instance(ci), memory: Memory::mib(400), mig: Some(mig(ci)), ..info(0) };
+    (0..CARDS).map(info).chain((0..2).map(instance)).collect()
 }
 
 // === impl Disk ===

@@ -134,8 +134,16 @@ fn no_history_overfills_a_card_or_takes_a_share_from_a_container() {
     any_history();
     let seen = SEEN.lock().unwrap();
     println!("{seen:?}");
-    let all =
-        ["allocated", "allocated again", "refused", "slot handed out twice", "late list", "torn record", "started"];
+    let all = [
+        "allocated",
+        "allocated again",
+        "instances allocated",
+        "refused",
+        "slot handed out twice",
+        "late list",
+        "torn record",
+        "started",
+    ];
     for what in all {
         assert!(seen.contains_key(what), "{what}: never seen in {seen:?}");
     }

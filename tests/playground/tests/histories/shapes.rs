@@ -31,6 +31,10 @@ pub(crate) fn card(number: u32) -> CardId {
     format!("GPU-{number}").parse().unwrap()
 }
 
+pub(crate) fn instance(number: u32) -> CardId {
+    format!("MIG-{number}").parse().unwrap()
+}
+
 fn good_limits() -> impl Strategy<Value = Limits> {
     let memory = || (1..=60u32).prop_map(|tens| (tens * 10).to_string());
     let percent = || (1..=60u32).prop_map(|percent| percent.to_string());
@@ -56,15 +60,22 @@ fn bad_limits() -> impl Strategy<Value = Limits> {
         pair("gpumem", "1G"),
         pair("gpumem", "99999999999999999999"),
         pair("gpucores", "101"),
+        pair("mig-1g.10gb", "1"),
         pair("gpumem-percentage", "-1"),
     ])
 }
 
 fn container(kind: ContainerKind) -> impl Strategy<Value = (ContainerKind, Limits, bool)> {
-    prop_oneof![
-        20 => good_limits().prop_map(move |limits| (kind, limits, false)),
-        1 => bad_limits().prop_map(move |limits| (kind, limits, true)),
-    ]
+    let limits = prop_oneof![
+        20 => good_limits().prop_map(|limits| (limits, false)),
+        1 => bad_limits().prop_map(|limits| (limits, true)),
+    ];
+    (limits, prop::bool::weighted(0.2)).prop_map(move |((mut limits, bad), of_instances)| {
+        for (name, _) in limits.iter_mut().filter(|(name, _)| of_instances && !bad && *name == "gpu") {
+            *name = "mig-1g.10gb";
+        }
+        (kind, limits, bad)
+    })
 }
 
 fn annotations() -> impl Strategy<Value = (BTreeMap<String, String>, bool)> {

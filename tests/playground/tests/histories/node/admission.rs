@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::pods::{count, resource};
 use super::{Death, Node, slots};
 use crate::seen;
+use crate::shapes::INSTANCES;
 
 /// How an admission ended.
 enum Outcome {
@@ -143,6 +144,9 @@ impl Node {
             }
             Some(Death::BeforeProposal | Death::BeforeAllocate) | None => {
                 seen(if again { "allocated again" } else { "allocated" });
+                if demand.resource == INSTANCES {
+                    seen("instances allocated");
+                }
                 self.pods[at].given.insert(demand.container.to_owned(), answer.clone());
                 self.devices.insert(demand, Grant { ids, answer });
                 Ok(Outcome::Admitted)
