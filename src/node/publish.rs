@@ -10,6 +10,7 @@ mod cluster;
 mod events;
 mod labels;
 mod node;
+mod pruned;
 mod removal;
 mod status;
 
@@ -32,6 +33,7 @@ pub use self::cluster::node_labels;
 use self::cluster::{Attempt, Attempts, Cluster, Seen, causes, concerns_one_object};
 use self::events::Happening;
 use self::node::{NodeFacts, NodeView};
+use self::pruned::Pruned;
 use self::removal::Removal;
 pub use self::removal::remove;
 use crate::desired::Desired;
@@ -106,6 +108,7 @@ pub struct Publisher {
     last: View,
     /// Events that haven't been written yet.
     pending: VecDeque<Happening>,
+    pruned: Pruned,
     /// By pod UID.
     annotated: HashMap<String, Annotated>,
     /// What the annotation `generation` should be at least: the ledger's revision at the last release, or more.
@@ -156,6 +159,7 @@ impl Publisher {
             announced,
             last: View::default(),
             pending: VecDeque::new(),
+            pruned: Pruned::default(),
             annotated: HashMap::new(),
             generation: 0,
             attempts: Attempts::default(),
@@ -269,10 +273,11 @@ impl Publisher {
         };
         let PublishSettings { scales, tier, .. } = self.settings;
         let status = status::status(view, scales, tier, there.status.as_ref(), Timestamp::now());
-        if there.status.as_ref() != Some(&status) {
+        if there.status.as_ref() != Some(&status) && !self.pruned.explains(&status, there.status.as_ref()) {
             let written = self.cluster.write_gpu_node(&status);
-            if !self.attempts.make("gpunode", written).await {
-                return;
+            match self.attempts.make("gpunode", written).await {
+                Some(Some(kept)) => self.pruned.compare(status, kept),
+                Some(None) | None => return,
             }
         }
         self.announced.send_if_modified(|announced| std::mem::replace(announced, view.draining) != view.draining);

@@ -11,7 +11,7 @@
 //!
 //! What it doesn't do, and a real server does: RBAC is stored and not asked, anybody with a token may do everything;
 //! admission is stored and not run, neither webhooks nor the CEL of admission policies; schemas of custom resources
-//! neither default, prune nor validate; objects are validated no further than clients of this project can notice;
+//! neither default nor validate; objects are validated no further than clients of this project can notice;
 //! JSON is the only encoding (kubectl's generators, such as `kubectl create configmap`, send protobuf and are refused;
 //! `create -f` and `apply` send JSON). No controllers run but the garbage collector and the one of namespaces.
 
@@ -35,6 +35,7 @@ mod kinds;
 mod log;
 mod object;
 mod patch;
+mod prune;
 mod quantity;
 mod remove;
 mod resource;

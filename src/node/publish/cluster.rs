@@ -173,13 +173,14 @@ impl Cluster {
         }
     }
 
-    pub(super) async fn write_gpu_node(&self, status: &GpuNodeStatus) -> kube::Result<()> {
+    /// What the API server has made of the status; `None` if the object is gone.
+    pub(super) async fn write_gpu_node(&self, status: &GpuNodeStatus) -> kube::Result<Option<GpuNodeStatus>> {
         let body = json!({ "apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode", "status": status });
         let params = PatchParams::apply(MANAGER).force();
         match self.gpu_nodes.patch_status(&self.name, &params, &Patch::Apply(body)).await {
             // Deleted a moment ago: the watch will say so, and then it is made again.
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            written => written.map(drop),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            written => Ok(written?.status),
         }
     }
 
@@ -236,20 +237,24 @@ impl Attempts {
         self.0.entry(what).or_default()
     }
 
-    /// Makes a write unless an earlier one of its kind failed a moment ago; whether it was made and went well.
-    pub(super) async fn make(&mut self, what: &'static str, write: impl Future<Output = kube::Result<()>>) -> bool {
+    /// Makes a write unless an earlier one of its kind failed a moment ago; its answer, if it was made and went well.
+    pub(super) async fn make<T>(
+        &mut self,
+        what: &'static str,
+        write: impl Future<Output = kube::Result<T>>,
+    ) -> Option<T> {
         let attempt = self.of(what);
         if !attempt.is_due() {
-            return false;
+            return None;
         }
         match within_deadline(write).await {
-            Ok(()) => {
+            Ok(answer) => {
                 attempt.succeeded();
-                true
+                Some(answer)
             }
             Err(error) => {
                 attempt.failed(what, &error);
-                false
+                None
             }
         }
     }
@@ -298,7 +303,7 @@ impl Backoff for Pauses {
 }
 
 /// Makes a write, if the API server answers at all.
-pub(super) async fn within_deadline(write: impl Future<Output = kube::Result<()>>) -> kube::Result<()> {
+pub(super) async fn within_deadline<T>(write: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
     let late = |_elapsed| kube::Error::Service(format!("no answer within {}s", DEADLINE.as_secs()).into());
     timeout(DEADLINE, write).await.map_err(late)?
 }

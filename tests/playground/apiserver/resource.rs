@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::columns::{self, Column};
 use super::object::{items, text};
+use super::prune::prune;
 
 /// One kind in one version.
 #[derive(Debug)]
@@ -163,7 +164,11 @@ impl Resource {
 
     /// The object as it is kept.
     pub(crate) fn keep(&self, shown: &Value) -> Value {
-        self.rename(shown, |pair| pair)
+        let mut kept = self.rename(shown, |pair| pair);
+        if let Some(schema) = &self.schema {
+            prune(&mut kept, schema);
+        }
+        kept
     }
 
     fn rename(

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use divvy_contract::gpunode::{GpuNode, GpuNodeStatus};
-use divvy_contract::{Cores, Memory, Tier};
+use divvy_contract::{ContainerKind, Cores, Memory, Tier};
+use divvy_playground::kubelet::Workload;
 use divvy_playground::pods::GPU;
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 
-use crate::bench::cluster::status;
+use crate::bench::cluster::{amounts, status};
 use crate::bench::{Bench, CARDS, MEMORY, Stderr, part, pod};
 
 /// A watch that fails is tried again after half a minute at the latest.
@@ -73,6 +74,45 @@ async fn one_that_was_edited_is_healed_and_one_that_was_deleted_is_made_again() 
         assert_eq!(again.ledger_revision, told.ledger_revision);
     }
     assert_eq!(bench.log().matches("not published").count(), 0, "{}", bench.log());
+}
+
+#[tokio::test]
+async fn an_older_definition_is_said_once_and_healed_by_the_right_one() {
+    let mut bench = Bench::joined().await;
+    let mut old = json!(GpuNode::crd());
+    let status = &mut old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"];
+    let shares = &mut status["shares"]["items"]["properties"];
+    shares.as_object_mut().unwrap().remove("kind").expect("a field of now");
+    bench.server().create(&old).unwrap();
+    bench.start(Stderr::Log).await;
+    bench.ready().await;
+    let init =
+        |name: &str| Workload::new(name).init("init", &[(GPU, "1"), ("nvidia.com/gpumem", "1024")]).app("main", &[]);
+    bench.run(init("first")).await;
+    let told = "gpunode: the API server doesn't keep status.shares[].kind";
+    bench.until_said(told).await;
+    let writes = |view: &divvy_playground::apiserver::View<'_>| {
+        view.requests().iter().filter(|asked| asked.path.ends_with("/gpunodes/node/status")).count()
+    };
+    bench.run(part("100")).await;
+    bench.until_told("both", |status| status.shares.len() == 2).await;
+    let before = bench.server().read(writes);
+    for _ in 0..3 {
+        // Each healing of the Node is a round, which looks at the GpuNode too.
+        let zero = |node: &mut Value| node["status"]["capacity"]["nvidia.com/gpucores"] = "0".into();
+        bench.server().edit("Node", "", "node", zero).unwrap();
+        bench.until_shown("amounts", |view| (amounts(view)?[2] == 200).then_some(())).await;
+    }
+    assert!(bench.server().read(writes) <= before + 1, "written once a change: {}", bench.log());
+    assert_eq!(bench.log().matches(told).count(), 1, "{}", bench.log());
+    bench
+        .server()
+        .edit("CustomResourceDefinition", "", "gpunodes.divvy.dev", |definition| {
+            *definition = json!(GpuNode::crd());
+        })
+        .unwrap();
+    bench.run(init("second")).await;
+    bench.until_told("its kind", |status| status.shares.iter().any(|share| share.kind == ContainerKind::Init)).await;
 }
 
 #[tokio::test]
