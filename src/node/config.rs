@@ -90,10 +90,10 @@ keys::keys! {
     pod_resources_socket: AbsolutePath = AbsolutePath::new("/var/lib/kubelet/pod-resources/kubelet.sock"),
     /// The kubelet's own API, unless at port 10250 of the node's address
     kubelet_url: KubeletUrl = KubeletUrl::of(node_ip),
-    /// Certificates of the authorities that may have signed the kubelet's; excludes kubelet-certificate
-    kubelet_ca: AbsolutePath,
-    /// The kubelet's own certificate, where it is self-signed
-    kubelet_certificate: AbsolutePath,
+    /// Certificates of the authorities that may have signed the kubelet's
+    kubelet_ca: AbsolutePath = AbsolutePath::new("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"),
+    /// The kubelet's own certificate on the host, trusted whoever signed it
+    kubelet_certificate: AbsolutePath = AbsolutePath::new("/var/lib/kubelet/pki/kubelet.crt"),
     /// Token that the daemon shows to the kubelet
     kubelet_token_file: AbsolutePath = AbsolutePath::new("/var/run/secrets/kubernetes.io/serviceaccount/token"),
     /// Where the daemon sees the host's cgroups, or those below the kubelet's cgroup root
@@ -185,16 +185,6 @@ pub enum ConfigError {
     /// The name that says how large a unit is.
     #[error("resourceMemory with memoryUnit in its name: {0}")]
     UnitName(divvy_contract::names::BadResourceName),
-    /// Two ways to trust one certificate.
-    #[error(
-        "kubeletCa {ca:?} and kubeletCertificate {certificate:?} exclude one another: set kubeletCertificate for a self-signed kubelet, else kubeletCa"
-    )]
-    TwoTrusts {
-        /// Authorities.
-        ca: PathBuf,
-        /// The certificate itself.
-        certificate: PathBuf,
-    },
 }
 
 // === impl Keys ===
@@ -291,9 +281,6 @@ impl Config {
         let mut seen = std::collections::HashSet::new();
         if let Some(twice) = claim_resources(&names).into_iter().find(|name| !seen.insert(name.as_str())) {
             return Err(ConfigError::SameResource(twice.clone()));
-        }
-        if let (Some(ca), Some(certificate)) = (&self.kubelet_ca, &self.kubelet_certificate) {
-            return Err(ConfigError::TwoTrusts { ca: ca.to_path_buf(), certificate: certificate.to_path_buf() });
         }
         Ok(())
     }

@@ -50,7 +50,7 @@ impl Daemon {
         let kubelet = KubeletEndpoint {
             url: format!("https://127.0.0.1:{}", ports.kubelet),
             token_file: token.to_owned(),
-            trust: Trust::Authorities(pki.certificate("ca")),
+            trust: Trust { authorities: pki.certificate("ca"), certificate: files.at("kubelet.crt") },
             timeout: Duration::from_secs(5),
         };
         let keys = json!({

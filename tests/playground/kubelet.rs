@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1;
+use tokio_rustls::TlsAcceptor;
 
 mod admission;
 mod checkpoint;
@@ -114,11 +115,7 @@ impl Kubelet {
             std::fs::create_dir_all(path).with_context(|| format!("creating {}", path.display()))?;
         }
         let token = format!("token-{seed:016x}");
-        let tls = {
-            let (pki, node_name, token) = (paths.pki.clone(), node_name.clone(), token.clone());
-            tokio::task::spawn_blocking(move || pki::create(&pki, &node_name, serving, &token)).await?
-        };
-        let tls = tls.context("making the serving certificate")?;
+        let tls = certificate(&paths.pki, &node_name, serving, &token).await?;
         let pods_server = Arc::new(PodsServer::new(tls, token).context("binding /pods")?);
         let core = Arc::new(Core::new(node_name, paths, timing, faults, seed));
         let run = Run::boot(&core, &pods_server).context("starting the kubelet")?;
@@ -185,6 +182,14 @@ impl Kubelet {
             }
         }
         *run = Run::boot(&self.core, &self.pods_server).context("restarting the kubelet")?;
+        Ok(())
+    }
+
+    /// Replaces the serving certificate, and the CA with it; kept connections stay as they are.
+    pub async fn renew_certificate(&self, serving: Serving) -> anyhow::Result<()> {
+        let token = std::fs::read_to_string(self.token_file()).context("reading the token")?;
+        let tls = certificate(&self.core.paths.pki, &self.core.node_name, serving, &token).await?;
+        self.pods_server.serve_with(tls);
         Ok(())
     }
 
@@ -255,4 +260,11 @@ impl Kubelet {
     pub fn certificate_file(&self) -> PathBuf {
         self.core.paths.pki.join(pki::CERTIFICATE)
     }
+}
+
+/// Makes a certificate, in files and to serve with.
+async fn certificate(pki: &Path, node_name: &str, serving: Serving, token: &str) -> anyhow::Result<TlsAcceptor> {
+    let (pki, node_name, token) = (pki.to_owned(), node_name.to_owned(), token.to_owned());
+    let made = tokio::task::spawn_blocking(move || pki::create(&pki, &node_name, serving, &token)).await?;
+    made.context("making the serving certificate")
 }

@@ -134,7 +134,7 @@ fn the_printed_configuration_is_a_file_that_says_the_same() {
     insta::assert_snapshot!(default.to_yaml());
     assert_eq!(load(&[], &[], &default.to_yaml()).expect("our own file"), default);
     let flags: Vec<String> = VALUES.iter().map(|(key, text)| format!("--{}={text}", spelled(key, '-'))).collect();
-    let flags: Vec<&str> = flags.iter().map(String::as_str).filter(|flag| !flag.contains("kubelet-ca")).collect();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let changed = load(&flags, &[], "").expect("valid");
     assert_eq!(load(&[], &[], &changed.to_yaml()).expect("our own file"), changed);
 }
@@ -198,7 +198,6 @@ fn what_must_agree_is_compared() {
     let node = [("NODE_NAME", "n1")];
     insta::assert_snapshot!(refused(&[], &[], ""), @"nodeName is missing: set --node-name, the environment variable NODE_NAME or nodeName in the file");
     insta::assert_snapshot!(refused(&["--resource-cores=nvidia.com/gpu"], &node, ""), @"resource nvidia.com/gpu stands for two amounts: resourceCount, resourceMemory, resourceMemoryPercentage and resourceCores must differ");
-    insta::assert_snapshot!(refused(&["--kubelet-ca=/a", "--kubelet-certificate=/b"], &node, ""), @r#"kubeletCa "/a" and kubeletCertificate "/b" exclude one another: set kubeletCertificate for a self-signed kubelet, else kubeletCa"#);
 }
 
 #[test]

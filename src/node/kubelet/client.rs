@@ -15,7 +15,7 @@ use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
 use hyper_util::rt::TokioExecutor;
 
 use super::pods::{self, DecodeError, PodView};
-use super::tls::{self, TlsError};
+use super::tls;
 
 /// Where the kubelet's own API is and how it is trusted.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct PodList {
 pub struct PodListClient {
     endpoint: KubeletEndpoint,
     uri: Uri,
-    /// Made anew after a failed connection, with certificates read anew. Never held across an await.
+    /// Made anew after a failed connection. Never held across an await.
     client: Mutex<Option<HttpsClient>>,
 }
 
@@ -64,9 +64,9 @@ pub enum PodListError {
         /// What the parser says.
         problem: String,
     },
-    /// Certificates can't be read.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
+    /// rustls refuses its configuration.
+    #[error("tls: {0}")]
+    Tls(#[from] rustls::Error),
     /// The token can't be read.
     #[error("kubelet token {path}: {source}")]
     Token {
@@ -83,7 +83,7 @@ pub enum PodListError {
         /// The deadline.
         timeout: Duration,
     },
-    /// No connection, or it broke.
+    /// No connection, or it broke, or it isn't the kubelet's.
     #[error("kubelet pod list {url}: {problem}")]
     Connection {
         /// What was asked.
@@ -167,7 +167,7 @@ impl PodListClient {
         if let Some(client) = &*kept {
             return Ok(client.clone());
         }
-        let tls = tls::client_config(&self.endpoint.trust)?;
+        let tls = tls::client_config(self.endpoint.trust.clone())?;
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
         tcp.enforce_http(false);
@@ -185,8 +185,9 @@ impl PodListClient {
     }
 
     fn broken(&self, error: &(dyn std::error::Error + 'static)) -> PodListError {
-        let causes = std::iter::successors(Some(error), |error| error.source());
-        let problem = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+        let causes = || std::iter::successors(Some(error), |error| error.source());
+        let all = || causes().map(ToString::to_string).collect::<Vec<_>>().join(": ");
+        let problem = tls::untrusted(error).map_or_else(all, ToString::to_string);
         PodListError::Connection { url: self.uri.to_string(), problem }
     }
 }

@@ -1,85 +1,136 @@
 //! Whether it is really the kubelet that answers.
+//!
+//! A kubelet with `serverTLSBootstrap` has its certificate from the cluster's authority, another one signs its own and
+//! leaves it on the host (`k8s.io/client-go/util/certificate`, `cmd/kubelet/app: InitializeTLS`). Which of them it is may
+//! change with its configuration, so both are tried for every connection, and both files are read anew: authorities and
+//! certificates are replaced while the daemon runs.
 
+mod shown;
+
+use std::error::Error;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme, version,
+};
 
-/// How the kubelet's certificate is checked.
+use self::shown::Shown;
+
+/// What the kubelet's certificate is compared with. A file that isn't there vouches for nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trust {
-    /// Signed by one of these authorities, for the address that is asked (kubelets with `serverTLSBootstrap`).
-    Authorities(PathBuf),
-    /// One of exactly these certificates: the self-signed `kubelet.crt` on the host.
-    Pinned(PathBuf),
+pub struct Trust {
+    /// Authorities, one of which may have signed it for the address that is asked.
+    pub authorities: PathBuf,
+    /// The certificate itself, on the host.
+    pub certificate: PathBuf,
 }
 
-/// Certificates that can't be used.
+/// A certificate for which nobody vouches.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// Unreadable or not PEM.
-    #[error("certificates {path}: {problem}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// rustls refuses the configuration.
-    #[error("tls: {0}")]
-    Rustls(#[from] rustls::Error),
+#[error(
+    "the kubelet's certificate is not trusted: it is {shown}; kubeletCa {}: {authorities}; kubeletCertificate {}: {certificate}; \
+     name the authority that signs it in kubeletCa, or in kubeletCertificate the file that the kubelet serves with, \
+     kubelet.crt or (if it is rotated) kubelet-server-current.pem in the kubelet's certDirectory",
+    .trust.authorities.display(), .trust.certificate.display()
+)]
+pub struct Untrusted {
+    /// What vouched for it in vain.
+    trust: Trust,
+    shown: Shown,
+    authorities: String,
+    certificate: String,
 }
 
-/// A client configuration that trusts the kubelet alone; files are read anew at every call.
-pub fn client_config(trust: &Trust) -> Result<ClientConfig, TlsError> {
+/// A client configuration that trusts the kubelet alone.
+pub fn client_config(trust: Trust) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
-    Ok(match trust {
-        Trust::Authorities(path) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in read(path)? {
-                roots.add(certificate)?;
-            }
-            builder.with_root_certificates(roots).with_no_client_auth()
-        }
-        Trust::Pinned(path) => {
-            let verifier = PinnedVerifier { certificates: read(path)?, provider };
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth()
-        }
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
+    let builder = builder.with_protocol_versions(&[&version::TLS13, &version::TLS12])?.dangerous();
+    let verifier = Arc::new(Verifier { trust, provider });
+    let mut config = builder.with_custom_certificate_verifier(verifier).with_no_client_auth();
+    // A resumed session shows no certificate: one that is trusted no longer would go on.
+    config.resumption = Resumption::disabled();
+    Ok(config)
+}
+
+/// What a failed connection says of the certificate, if that is why it failed.
+pub fn untrusted<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Untrusted> {
+    // The source of an I/O error is that of the error within, which itself is passed over.
+    let within = |error: &'a (dyn Error + 'static)| {
+        let within = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        within.map_or_else(|| error.source(), |within| Some(within as &(dyn Error + 'static)))
+    };
+    let mut causes = std::iter::successors(Some(error), |error| within(*error));
+    causes.find_map(|cause| match cause.downcast_ref() {
+        Some(rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(why)))) => why.downcast_ref(),
+        _ => None,
     })
 }
 
-fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let refused = |problem: String| TlsError::File { path: path.to_owned(), problem };
-    let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let certificates = certificates.map_err(|error| refused(error.to_string()))?;
-    if certificates.is_empty() { Err(refused("holds no certificate".to_owned())) } else { Ok(certificates) }
-}
-
-/// Accepts the certificates of one file and nothing else. Who holds the private key is still proved by the handshake.
+/// Asks the authorities, then the host. Who holds the private key is proved by the handshake either way.
 #[derive(Debug)]
-struct PinnedVerifier {
-    certificates: Vec<CertificateDer<'static>>,
+struct Verifier {
+    trust: Trust,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for PinnedVerifier {
+// === impl Verifier ===
+
+impl Verifier {
+    fn signed(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, String> {
+        let mut roots = RootCertStore::empty();
+        for authority in read(&self.trust.authorities)? {
+            roots.add(authority).map_err(|error| error.to_string())?;
+        }
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider));
+        let verifier = verifier.build().map_err(|error| error.to_string())?;
+        // A kubelet staples no answers of its authority.
+        let verified = verifier.verify_server_cert(certificate, intermediates, name, &[], now);
+        verified.map_err(|error| match error {
+            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => "did not sign it".to_owned(),
+            error => error.to_string(),
+        })
+    }
+
+    fn pinned(&self, certificate: &CertificateDer<'_>) -> Result<ServerCertVerified, String> {
+        let own = read(&self.trust.certificate)?;
+        if own.contains(certificate) {
+            return Ok(ServerCertVerified::assertion());
+        }
+        Err(format!("another one, {}", Shown::of(&own[0])))
+    }
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
-        _now: UnixTime,
+        now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.certificates.iter().any(|pinned| pinned == end_entity) {
-            return Ok(ServerCertVerified::assertion());
-        }
-        Err(rustls::Error::General("the certificate is not the one in kubeletCertificate".to_owned()))
+        let signed = self.signed(end_entity, intermediates, server_name, now);
+        signed.or_else(|authorities| {
+            self.pinned(end_entity).map_err(|certificate| {
+                let (trust, shown) = (self.trust.clone(), Shown::of(end_entity));
+                let why = Untrusted { trust, shown, authorities, certificate };
+                CertificateError::Other(OtherError(Arc::new(why))).into()
+            })
+        })
     }
 
     fn verify_tls12_signature(
@@ -105,4 +156,11 @@ impl ServerCertVerifier for PinnedVerifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
+}
+
+/// The certificates of a file, at least one.
+fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = certificates.map_err(|error| error.to_string())?;
+    if certificates.is_empty() { Err("holds no certificate".to_owned()) } else { Ok(certificates) }
 }

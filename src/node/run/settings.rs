@@ -14,9 +14,6 @@ use crate::kubelet::client::KubeletEndpoint;
 use crate::kubelet::tls::Trust;
 use crate::publish::PublishSettings;
 
-/// Where a pod finds the authorities of its cluster, which have signed the kubelet's certificate if it has `serverTLSBootstrap`.
-const CLUSTER_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
-
 pub(super) fn allocation(config: &Config) -> AllocationSettings {
     AllocationSettings {
         node_name: config.node_name.as_str().to_owned(),
@@ -45,15 +42,13 @@ fn scales(config: &Config) -> Scales {
 }
 
 pub(super) fn kubelet(config: &Config) -> KubeletEndpoint {
-    let trust = match (&config.kubelet_certificate, &config.kubelet_ca) {
-        (Some(certificate), _) => Trust::Pinned(certificate.to_path_buf()),
-        (None, Some(authorities)) => Trust::Authorities(authorities.to_path_buf()),
-        (None, None) => Trust::Authorities(CLUSTER_CA.into()),
-    };
     KubeletEndpoint {
         url: config.kubelet_url.as_str().to_owned(),
         token_file: config.kubelet_token_file.to_path_buf(),
-        trust,
+        trust: Trust {
+            authorities: config.kubelet_ca.to_path_buf(),
+            certificate: config.kubelet_certificate.to_path_buf(),
+        },
         timeout: config.kubelet_timeout.get(),
     }
 }

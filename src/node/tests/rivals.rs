@@ -132,7 +132,7 @@ fn registrar(directory: &TempDir) -> (Registrar, watch::Sender<Arc<Vec<Offer>>>,
     let endpoint = KubeletEndpoint {
         url: "https://localhost:1".to_owned(),
         token_file: path("token"),
-        trust: Trust::Pinned(path("certificate")),
+        trust: Trust { authorities: path("ca"), certificate: path("certificate") },
         timeout: Duration::from_secs(1),
     };
     let parts = PluginParts {

@@ -71,7 +71,7 @@ async fn own_part(directory: &Path, kubelet: &Kubelet) -> anyhow::Result<()> {
     let client = PodListClient::new(KubeletEndpoint {
         url: format!("https://{}", kubelet.address()),
         token_file: kubelet.token_file(),
-        trust: Trust::Authorities(kubelet.ca_file()),
+        trust: Trust { authorities: kubelet.ca_file(), certificate: kubelet.certificate_file() },
         timeout: Duration::from_secs(5),
     })?;
     let mut own = OwnPart::new(directory)?;

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -32,7 +32,7 @@ pub(crate) struct PodsServer {
     pub(crate) address: SocketAddr,
     /// Bound but never listening: keeps the port while nobody listens.
     _reserved: TcpSocket,
-    tls: TlsAcceptor,
+    tls: Mutex<TlsAcceptor>,
     /// The one token that is let in.
     token: String,
 }
@@ -42,7 +42,12 @@ pub(crate) struct PodsServer {
 impl PodsServer {
     pub(crate) fn new(tls: TlsAcceptor, token: String) -> io::Result<Self> {
         let reserved = bind((Ipv4Addr::LOCALHOST, 0).into())?;
-        Ok(Self { address: reserved.local_addr()?, _reserved: reserved, tls, token })
+        Ok(Self { address: reserved.local_addr()?, _reserved: reserved, tls: Mutex::new(tls), token })
+    }
+
+    /// Serves another certificate, to those who connect from now on.
+    pub(crate) fn serve_with(&self, tls: TlsAcceptor) {
+        *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = tls;
     }
 
     pub(crate) async fn serve(self: Arc<Self>, run: Run) {
@@ -79,7 +84,8 @@ impl PodsServer {
         if let Err(error) = stream.set_nodelay(true) {
             return tracing::debug!(%error, "a connection broke");
         }
-        let stream = match self.tls.accept(stream).await {
+        let tls = self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let stream = match tls.accept(stream).await {
             Ok(stream) => TokioIo::new(stream),
             Err(error) => return tracing::debug!(%error, "a TLS handshake failed"),
         };

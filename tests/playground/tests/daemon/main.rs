@@ -13,3 +13,4 @@ mod process;
 mod publishing;
 mod refusals;
 mod resources;
+mod trust;

@@ -37,7 +37,7 @@ async fn a_kubelet_of_another_authority_is_not_believed() {
     bench.set_key("kubeletCa", other.kubelet.ca_file().to_str().unwrap());
     bench.start(Stderr::Log).await;
     bench.until_said("not registering yet: kubelet pod list https://").await;
-    bench.until_said("invalid peer certificate: ").await;
+    bench.until_said("the kubelet's certificate is not trusted: it is of \"CN=").await;
     assert_eq!(bench.kubelet.view().registrations.len(), 0);
     bench.kill().await;
     bench.set_key("kubeletCa", bench.kubelet.ca_file().to_str().unwrap().to_owned());
