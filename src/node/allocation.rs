@@ -28,7 +28,7 @@ use crate::identity::{self, Offer, Question, Session, Subject};
 use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::kubelet::client::PodList;
 use crate::kubelet::pods::PodView;
-use crate::ledger::reconcile::{Assigned, Heard, Reading, reconcile};
+use crate::ledger::reconcile::{Assigned, Heard, Reading, Reconciled, reconcile};
 use crate::ledger::{Change, ContainerEntry, Ledger, Nonce, Part, PodEntry, PodRef};
 
 /// What of the configuration decides answers.
@@ -163,12 +163,48 @@ impl Allocator {
         settled: bool,
         lingering: &HashSet<String>,
     ) -> Result<Vec<String>, Refusal> {
-        let seen = self.session.seen(list.connection);
-        let assigned = match &self.comparison {
-            Comparison::Kept(records) => Some(&records[..]),
+        let reconciled = self.compare(&list.pods, as_of, settled, self.session.seen(list.connection), lingering);
+        self.session.follow(list);
+        self.apply(&list.pods, reconciled)
+    }
+
+    /// The same by the pods that the API server has bound to this node, while the kubelet doesn't list its own. Of the
+    /// pods of [`Self::missing`] those of `gone` have ended.
+    pub fn reconcile_bound(
+        &mut self,
+        pods: &[PodView],
+        as_of: u64,
+        gone: &HashSet<String>,
+    ) -> Result<Vec<String>, Refusal> {
+        let reconciled = self.compare(pods, as_of, false, Some(gone), &HashSet::new());
+        self.apply(pods, reconciled)
+    }
+
+    /// A pod on the kubelet's records, as far as they are still to be compared, that is not among these.
+    pub fn recorded_elsewhere(&self, pods: &[PodView]) -> Option<String> {
+        let mut records = self.kept_records().into_iter().flatten();
+        let is_here = |record: &Assigned, pod: &PodView| pod.namespace == record.namespace && pod.name == record.pod;
+        let elsewhere = records.find(|record| !pods.iter().any(|pod| is_here(record, pod)))?;
+        Some(format!("{}/{}", elsewhere.namespace, elsewhere.pod))
+    }
+
+    fn kept_records(&self) -> Option<&[Assigned]> {
+        match &self.comparison {
+            Comparison::Kept(records) => Some(records),
             Comparison::Due | Comparison::Done => None,
-        };
-        let heard = Heard { as_of, pods: &list.pods, settled, seen, lingering, assigned };
+        }
+    }
+
+    fn compare(
+        &self,
+        pods: &[PodView],
+        as_of: u64,
+        settled: bool,
+        seen: Option<&HashSet<String>>,
+        lingering: &HashSet<String>,
+    ) -> Reconciled {
+        let assigned = self.kept_records();
+        let heard = Heard { as_of, pods, settled, seen, lingering, assigned };
         let reading = Reading {
             names: &self.settings.names,
             defaults: self.settings.defaults,
@@ -178,10 +214,12 @@ impl Allocator {
                 found.and_then(|nonce| nonce.parse().ok()).unwrap_or_else(Nonce::random)
             },
         };
-        let reconciled = reconcile(self.ledger.book(), &heard, &reading);
-        self.session.follow(list);
+        reconcile(self.ledger.book(), &heard, &reading)
+    }
+
+    fn apply(&mut self, pods: &[PodView], reconciled: Reconciled) -> Result<Vec<String>, Refusal> {
         let unasked = |pod: &&PodView| !pod.has_ended() && pod.asks_for_amounts_alone(&self.settings.names);
-        self.unasked = list.pods.iter().filter(unasked).map(PodView::reference).collect();
+        self.unasked = pods.iter().filter(unasked).map(PodView::reference).collect();
         let touched: BTreeSet<String> = reconciled.changes.iter().map(|change| change.uid().to_owned()).collect();
         let before = self.nonces(&touched);
         let changes = reconciled.changes.iter().map(Change::to_string).chain(reconciled.notes).collect();
@@ -302,6 +340,18 @@ impl Allocator {
     pub fn waiting(&self, pods: &[PodView]) -> Vec<String> {
         let waiting = identity::waiting(pods, self.ledger.book(), &self.session, &self.settings.names);
         waiting.map(ToString::to_string).collect()
+    }
+
+    /// Those of the pods bound to this node that may be under admission for `wanted` devices of `resource`, each with the container's
+    /// name, when the kubelet doesn't list its pods.
+    pub fn candidates(&self, resource: &ResourceName, pods: Vec<PodView>, wanted: usize) -> Vec<(PodView, String)> {
+        let question = Question { names: &self.settings.names, resource, count: wanted };
+        let lacking = |pod: PodView| {
+            let container = identity::may_lack(&pod, self.ledger.book(), &self.session, &question)?;
+            let name = pod.containers[container].name.clone();
+            Some((pod, name))
+        };
+        pods.into_iter().filter_map(lacking).collect()
     }
 
     /// Containers that a kubelet without its checkpoint may be asking for again.

@@ -1,6 +1,6 @@
 //! `/metrics`, `/healthz`, `/readyz` and `/config` for whoever runs the node.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::extract::State;
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Standing;
+use crate::logging::Once;
 use crate::run::Shown;
 
 /// What the pages are made from.
@@ -25,6 +26,8 @@ pub struct Pages {
     pub allocator: SharedAllocator,
     /// For `/readyz`.
     pub standing: watch::Receiver<Standing>,
+    /// For `/readyz`: why the kubelet doesn't list its pods, if that is so.
+    pub unlisted: Arc<Mutex<Once>>,
     /// For `/config`.
     pub config: watch::Receiver<Shown>,
 }
@@ -51,7 +54,8 @@ async fn metrics(State(pages): State<Arc<Pages>>) -> Response {
     }
 }
 
-/// Ready: the kubelet has us registered and NVML has shown its cards. Otherwise 503 and what is missing, a line each.
+/// Ready: the kubelet has us registered and NVML has shown its cards; what is served by a makeshift is said in a line of
+/// its own. Otherwise 503 and what is missing, a line each.
 async fn ready(State(pages): State<Arc<Pages>>) -> Response {
     let mut missing = Vec::new();
     match &*pages.standing.borrow() {
@@ -61,7 +65,9 @@ async fn ready(State(pages): State<Arc<Pages>>) -> Response {
     }
     missing.extend(lock(&pages.allocator).inventory().problem.clone());
     if missing.is_empty() {
-        return "ok\n".into_response();
+        let unlisted = pages.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines: Vec<&str> = ["ok"].into_iter().chain(unlisted.lasting()).collect();
+        return (lines.join("\n") + "\n").into_response();
     }
     (StatusCode::SERVICE_UNAVAILABLE, missing.join("\n") + "\n").into_response()
 }

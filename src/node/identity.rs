@@ -212,6 +212,15 @@ pub fn forgotten<'a>(
     pods.iter().filter_map(forgotten).collect()
 }
 
+/// Where it lacks the devices asked for, if the pod may be under admission by what the API server shows of it: past that
+/// is also a pod of whose containers the kubelet has told a state before any was served.
+pub fn may_lack(pod: &PodView, book: &Book, session: &Session, question: &Question<'_>) -> Option<usize> {
+    let is_past = !pod.states.is_empty() && book.pod(&pod.uid).is_none();
+    let may_be = !is_past && session.could_be_under_admission(pod);
+    let container = may_be.then(|| first_lacking(pod, book, question.names)).flatten()?;
+    question.fits(&pod.containers[container]).then_some(container)
+}
+
 /// Pods that lack devices and may still be admitted.
 pub fn waiting<'a>(
     pods: &'a [PodView],

@@ -1,7 +1,7 @@
 //! divvy-node: the daemon that owns the cards of one node.
 //!
 //! ```text
-//! NVML ──▶ inventory ──▶ ┌───────────┐ ◀── identity ◀── kubelet's pod list
+//! NVML ──▶ inventory ──▶ ┌───────────┐ ◀── identity ◀── kubelet's pod list (or unlisted)
 //!          health        │ allocation│
 //! kubelet ──▶ plugin ──▶ │  (+ placement)  ──▶ ledger (journal)
 //!                        └───────────┘ ──▶ delivery (limits, CDI) ──▶ kubelet's answer
@@ -11,6 +11,7 @@
 
 pub mod allocation;
 pub mod args;
+pub mod bound;
 pub mod config;
 pub mod delivery;
 pub mod desired;
@@ -25,3 +26,4 @@ pub mod metrics;
 pub mod observer;
 pub mod publish;
 pub mod run;
+pub mod unlisted;

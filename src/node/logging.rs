@@ -21,6 +21,11 @@ impl Once {
         }
     }
 
+    /// The problem that lasts.
+    pub fn lasting(&self) -> Option<&str> {
+        Some(self.0.as_str()).filter(|text| !text.is_empty())
+    }
+
     /// The problem is over; the same one will be said again.
     pub fn over(&mut self) {
         self.0.clear();

@@ -25,6 +25,7 @@ pub struct Metrics {
     calls: Family<Call, Counter>,
     durations: Family<CallName, Histogram, fn() -> Histogram>,
     pod_lists: Family<Outcome, Histogram, fn() -> Histogram>,
+    identified: Family<Source, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -37,6 +38,12 @@ struct Call {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallName {
     call: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Source {
+    /// `kubelet` or `api-server`.
+    source: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -63,6 +70,7 @@ impl Metrics {
             calls: Family::default(),
             durations: Family::new_with_constructor(durations),
             pod_lists: Family::new_with_constructor(durations),
+            identified: Family::default(),
         };
         let registry = registry.sub_registry_with_prefix("divvy");
         registry.register("device_plugin_calls", "Calls of the kubelet, by outcome", metrics.calls.clone());
@@ -70,6 +78,8 @@ impl Metrics {
         registry.register("device_plugin_call_duration_seconds", help, metrics.durations.clone());
         let help = "Time in which the kubelet answered its pod list";
         registry.register("kubelet_pod_list_duration_seconds", help, metrics.pod_lists.clone());
+        let help = "Containers told from all others, by whose list of pods";
+        registry.register("identified_containers", help, metrics.identified.clone());
         let books =
             Books { allocator: SharedAllocator::clone(allocator), standing: standing.clone(), config: config.clone() };
         registry.register_collector(Box::new(books));
@@ -90,5 +100,10 @@ impl Metrics {
     pub fn pod_list(&self, started: Instant, ok: bool) {
         let outcome = Outcome { outcome: if ok { "ok" } else { "error" } };
         self.pod_lists.get_or_create(&outcome).observe(started.elapsed().as_secs_f64());
+    }
+
+    /// A container was told from all others, among the pods that `source` lists.
+    pub fn identified(&self, source: &'static str) {
+        self.identified.get_or_create(&Source { source }).inc();
     }
 }

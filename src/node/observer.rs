@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::allocation::Refusal;
+use crate::allocation::{Allocator, Refusal};
+use crate::kubelet::client::PodListError;
 use crate::kubelet::plugin::{PluginParts, lock};
 use crate::kubelet::pods::PodView;
 use crate::kubelet::socket::SocketFile;
 use crate::logging::Once;
+use crate::unlisted;
 
 /// The kubelet caches our token and its access reviews for some minutes (`authenticationTokenWebhookCacheTTL`); the
 /// question is repeated so that no Allocate pays for a fresh review.
@@ -18,6 +20,8 @@ const KEEP_WARM: Duration = Duration::from_secs(60);
 /// A runtime makes directories of mount sources that are missing, also for a container whose pod has just ended: nobody's
 /// directories are looked for this often.
 const SWEEP: Duration = Duration::from_secs(60);
+/// While the kubelet doesn't list its pods the API server is asked this often: it has many nodes.
+const ELSEWHERE: Duration = Duration::from_secs(60);
 /// Between tries at start, while the kubelet isn't up.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -72,7 +76,9 @@ async fn try_recover(parts: &PluginParts) -> Result<(), Unrecovered> {
     lock(&parts.allocator).keep_records(records);
     match look(parts).await {
         Ok(_pods) => Ok(()),
-        Err(Refusal::PodList(error)) => Err(Unrecovered::PodList(error.to_string())),
+        Err(Refusal::PodList(error)) => {
+            unlisted::look(parts, error).await.map_err(|refusal| Unrecovered::PodList(refusal.to_string()))
+        }
         Err(refusal) => Err(Unrecovered::Else(refusal.to_string())),
     }
 }
@@ -80,6 +86,7 @@ async fn try_recover(parts: &PluginParts) -> Result<(), Unrecovered> {
 /// Looks for ended pods every `interval`, and now and then for nothing, to keep the connection warm.
 pub async fn watch(parts: PluginParts, interval: Duration, stop: CancellationToken) {
     let (mut last, mut swept) = (Instant::now(), Instant::now());
+    let mut elsewhere = None::<Instant>;
     let mut said = Once::default();
     loop {
         tokio::select! { () = tokio::time::sleep(interval) => {}, () = stop.cancelled() => return }
@@ -92,10 +99,29 @@ pub async fn watch(parts: PluginParts, interval: Duration, stop: CancellationTok
             continue;
         }
         last = Instant::now();
-        match look(&parts).await {
-            Ok(_pods) => said.over(),
+        let looked = match look(&parts).await {
+            Err(Refusal::PodList(_)) if elsewhere.is_some_and(|asked| asked.elapsed() < ELSEWHERE) => continue,
+            Err(Refusal::PodList(error)) => {
+                elsewhere = Some(Instant::now());
+                unlisted::look(&parts, error).await
+            }
+            looked => looked.map(drop),
+        };
+        match looked {
+            Ok(()) => said.over(),
             Err(refusal) => said.warn(format!("ended pods keep their shares for now: {refusal}")),
         }
+    }
+}
+
+/// Says once that the kubelet doesn't list its pods, and once that it does so again.
+fn say(parts: &PluginParts, problem: Option<&PodListError>) {
+    let mut said = parts.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(problem) = problem.filter(|_| parts.bound.is_some()) {
+        said.warn(format!("pods are told by the API server and the kubelet's PodResources: {problem}"));
+    } else if problem.is_none() && said.lasting().is_some() {
+        said.over();
+        info!("the kubelet lists its pods again");
     }
 }
 
@@ -105,6 +131,7 @@ pub async fn look(parts: &PluginParts) -> Result<Vec<PodView>, Refusal> {
     let started = Instant::now();
     let list = parts.pods.list().await;
     parts.metrics.pod_list(started, list.is_ok());
+    say(parts, list.as_ref().err());
     let list = list?;
     // A kubelet that has just started lists its pods one by one, as it admits them again: until then absence says nothing.
     // Static pods are listed before the API server was ever asked: they don't show that the list is whole.
@@ -112,12 +139,23 @@ pub async fn look(parts: &PluginParts) -> Result<Vec<PodView>, Refusal> {
     let heard_of_the_api_server = list.pods.iter().any(|pod| !pod.is_static());
     let missing = lock(&parts.allocator).missing(&list.pods);
     let lingering = parts.cgroups.lock().unwrap_or_else(PoisonError::into_inner).lingering(missing);
-    let (notes, over, delivery) = {
-        let mut allocator = lock(&parts.allocator);
+    settle(parts, |allocator| {
         let settle = parts.kubelet_settle_time;
         let is_quiet = allocator.quiet(&list) >= settle || age >= settle * LONGEST_START;
         let settled = heard_of_the_api_server && age >= settle && is_quiet;
-        let notes = allocator.reconcile(&list, as_of, settled, &lingering)?;
+        allocator.reconcile(&list, as_of, settled, &lingering)
+    })?;
+    Ok(list.pods)
+}
+
+/// Brings the books in line as `reconcile` does, says what that changed, and removes what is over with it.
+pub(crate) fn settle(
+    parts: &PluginParts,
+    reconcile: impl FnOnce(&mut Allocator) -> Result<Vec<String>, Refusal>,
+) -> Result<(), Refusal> {
+    let (notes, over, delivery) = {
+        let mut allocator = lock(&parts.allocator);
+        let notes = reconcile(&mut allocator)?;
         (notes, allocator.take_over(), Arc::clone(allocator.delivery()))
     };
     if !notes.is_empty() {
@@ -127,5 +165,5 @@ pub async fn look(parts: &PluginParts) -> Result<Vec<PodView>, Refusal> {
         info!("books: {note}");
     }
     delivery.remove_all(&over);
-    Ok(list.pods)
+    Ok(())
 }

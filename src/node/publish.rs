@@ -29,8 +29,9 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use self::amounts::Amounts;
+pub(crate) use self::cluster::causes;
 pub use self::cluster::node_labels;
-use self::cluster::{Attempt, Attempts, Cluster, Seen, causes, concerns_one_object};
+use self::cluster::{Attempt, Attempts, Cluster, Seen, concerns_one_object};
 use self::events::Happening;
 use self::node::{NodeFacts, NodeView};
 use self::pruned::Pruned;

@@ -27,6 +27,7 @@ pub use self::reload::Shown;
 use self::tasks::{Next, Signals, Tasks};
 use crate::allocation::Allocator;
 use crate::args::{Effective, Sources, Stop};
+use crate::bound::BoundPods;
 use crate::config::{Advertise, Switch};
 use crate::delivery::Delivery;
 use crate::desired::Desired;
@@ -125,9 +126,12 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
     let mut registry = Registry::default();
     let metrics = Arc::new(Metrics::register(&mut registry, &allocator, &standing, &shown));
 
+    let client = settings::client(&config).await.context("reaching the API server")?;
     let parts = PluginParts {
         allocator: Arc::clone(&allocator),
         pods: Arc::new(pods),
+        bound: client.clone().map(|client| BoundPods::new(client, config.node_name.as_str())),
+        unlisted: Arc::default(),
         kubelet_socket: config.device_plugin_dir.join("kubelet.sock"),
         kubelet_settle_time: config.kubelet_settle_time.get(),
         cgroups: Arc::new(Mutex::new(PodCgroups::new(config.cgroup_root.to_path_buf()))),
@@ -142,8 +146,13 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
         patience: RIVAL_PATIENCE,
         standing: standing_sender,
     };
-    let pages = Pages { registry, allocator: Arc::clone(&allocator), standing: standing.clone(), config: shown };
-    let client = settings::client(&config).await.context("reaching the API server")?;
+    let pages = Pages {
+        registry,
+        allocator: Arc::clone(&allocator),
+        standing: standing.clone(),
+        unlisted: Arc::clone(&parts.unlisted),
+        config: shown,
+    };
     let advertiser =
         Advertiser { allocator: Arc::clone(&allocator), listing: settings::listing(&config), offers: offers_sender };
 

@@ -101,7 +101,7 @@ impl Daemon {
 
     /// Whether the kubelet has it registered and it knows its cards.
     pub async fn is_ready(&self) -> bool {
-        self.page("readyz").await.is_ok_and(|text| text == "ok\n")
+        self.page("readyz").await.is_ok_and(|text| text.starts_with("ok\n"))
     }
 
     /// The kubelet's calls since it was started.
@@ -114,6 +114,17 @@ impl Daemon {
             Some(((label("call")?, label("outcome")?), count.trim().parse().ok()?))
         };
         Ok(lines.filter_map(call).collect())
+    }
+
+    /// Containers that it has told from all others since it was started, by whose list of pods.
+    pub async fn identified(&self) -> anyhow::Result<BTreeMap<String, u64>> {
+        let text = self.page("metrics").await?;
+        let lines = text.lines().filter_map(|line| line.strip_prefix("divvy_identified_containers_total{source=\""));
+        let source = |line: &str| {
+            let (source, count) = line.split_once("\"} ")?;
+            Some((source.to_owned(), count.trim().parse().ok()?))
+        };
+        Ok(lines.filter_map(source).collect())
     }
 
     /// Revision of its ledger.

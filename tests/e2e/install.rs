@@ -11,10 +11,7 @@ use crate::pods;
 /// Everything of the manifests but the DaemonSet: the daemon runs beside the kubelet, with a token that is bound to
 /// the node as one fetched for a pod is.
 pub async fn install(cluster: &mut Cluster) -> anyhow::Result<()> {
-    const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/manifests");
-    let files = ["00-namespace", "crd", "rbac", "policy"].map(|name| format!("--filename={MANIFESTS}/{name}.yaml"));
-    let args: Vec<&str> = ["apply"].into_iter().chain(files.iter().map(String::as_str)).collect();
-    cluster.kubectl.run(&args).await?;
+    apply(cluster, &["00-namespace", "crd", "rbac", "policy"]).await?;
     cluster.kubectl.run(&["wait", "--for=condition=Established", "crd/gpunodes.divvy.dev", "--timeout=60s"]).await?;
     let bound = ["--bound-object-kind=Node", &format!("--bound-object-name={NODE}"), "--duration=24h"];
     let args = ["create", "token", "divvy-node", "--namespace=divvy-system"];
@@ -36,4 +33,12 @@ pub async fn install(cluster: &mut Cluster) -> anyhow::Result<()> {
         .await?;
     let own = pods::object(PodShape::new("divvy-node").with(ContainerKind::App, "divvy-node", &[]))?;
     cluster.api.create("/api/v1/namespaces/divvy-system/pods", &own).await.map(drop)
+}
+
+/// Applies these of the manifests, or puts them back.
+pub async fn apply(cluster: &Cluster, names: &[&str]) -> anyhow::Result<()> {
+    const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/manifests");
+    let files: Vec<_> = names.iter().map(|name| format!("--filename={MANIFESTS}/{name}.yaml")).collect();
+    let args: Vec<&str> = ["apply"].into_iter().chain(files.iter().map(String::as_str)).collect();
+    cluster.kubectl.run(&args).await.map(drop)
 }

@@ -10,6 +10,7 @@ use crate::delivery::DeliveryError;
 use crate::identity::Unresolved;
 use crate::kubelet::client::PodListError;
 use crate::ledger::LedgerError;
+use crate::unlisted::UnlistedError;
 
 /// A refused call.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +36,22 @@ pub enum Refusal {
     /// The kubelet didn't say which pods it has.
     #[error(transparent)]
     PodList(#[from] PodListError),
+    /// Nor did others.
+    #[error("{list}; nor can it be told without that list: {instead}")]
+    Unlisted {
+        /// What the kubelet said.
+        list: PodListError,
+        /// What the others said.
+        instead: Box<UnlistedError>,
+    },
+    /// It isn't known which container asks, by what others than the kubelet say.
+    #[error("{unresolved} (among the pods of the API server that the kubelet knows by name, because of {list})")]
+    IdentityUnlisted {
+        /// What they leave open.
+        unresolved: Unresolved,
+        /// What the kubelet said.
+        list: String,
+    },
     /// The limits contradict one another.
     #[error(transparent)]
     Claim(#[from] ClaimError),
@@ -99,9 +116,11 @@ impl Refusal {
             Self::Call(_) => "call",
             Self::UnknownSlot { .. } => "unknown-slot",
             Self::SameCard { .. } => "same-card",
-            Self::Identity(Unresolved::Nobody { .. }) => "identity-nobody",
-            Self::Identity(Unresolved::Ambiguous { .. }) => "identity-ambiguous",
-            Self::PodList(_) => "pod-list",
+            Self::Identity(unresolved) | Self::IdentityUnlisted { unresolved, .. } => match unresolved {
+                Unresolved::Nobody { .. } => "identity-nobody",
+                Unresolved::Ambiguous { .. } => "identity-ambiguous",
+            },
+            Self::PodList(_) | Self::Unlisted { .. } => "pod-list",
             Self::Claim(_) => "claim",
             Self::Annotation(_) => "annotation",
             Self::Tier { .. } => "tier",
@@ -124,11 +143,15 @@ impl From<Refusal> for Status {
                 Code::InvalidArgument
             }
             Refusal::NoPlan(_) | Refusal::Misfit(_) | Refusal::SameCard { .. } => Code::ResourceExhausted,
-            Refusal::PodList(_) | Refusal::Delivery(_) | Refusal::Ledger(_) => Code::Unavailable,
-            Refusal::UnknownSlot { .. } | Refusal::UnknownHolder { .. } => Code::NotFound,
-            Refusal::Identity(_) | Refusal::Tier { .. } | Refusal::Oversubscribe { .. } | Refusal::Stale => {
-                Code::FailedPrecondition
+            Refusal::PodList(_) | Refusal::Unlisted { .. } | Refusal::Delivery(_) | Refusal::Ledger(_) => {
+                Code::Unavailable
             }
+            Refusal::UnknownSlot { .. } | Refusal::UnknownHolder { .. } => Code::NotFound,
+            Refusal::Identity(_)
+            | Refusal::IdentityUnlisted { .. }
+            | Refusal::Tier { .. }
+            | Refusal::Oversubscribe { .. }
+            | Refusal::Stale => Code::FailedPrecondition,
         };
         Self::new(code, format!("divvy: {}: {refusal}", refusal.kind()))
     }

@@ -234,3 +234,21 @@ fn a_list_is_quiet_since_a_pod_last_came_onto_it() {
     assert_eq!(look(&[b], 50), 30, "a pod that ends is no news");
     assert_eq!(look(&[a], 51), 0, "nor is one that a new kubelet has not listed yet, until it does");
 }
+
+#[test]
+fn what_the_kubelet_has_told_states_of_is_past_its_admission_unless_that_was_ours() {
+    let mut fixture = Fixture::new();
+    let names = ResourceNames::default();
+    let lacks = |fixture: &Fixture, pod: &PodView, count| {
+        let question = Question { names: &names, resource: &names.count, count };
+        may_lack(pod, fixture.ledger.book(), &fixture.session, &question)
+    };
+    let mut pod = mk_pod("new", &[1, 2]);
+    assert_eq!((lacks(&fixture, &pod, 1), lacks(&fixture, &pod, 2)), (Some(0), None));
+    pod.states.insert("c0".into(), ContainerState::Waiting { started_before: false });
+    assert_eq!(lacks(&fixture, &pod, 1), None, "the kubelet admitted it without asking us");
+    fixture.book(&pod, "c0", 0);
+    assert_eq!(lacks(&fixture, &pod, 2), Some(1), "it is admitted once more, and was served in part");
+    fixture.session.refuse(&pod.uid);
+    assert_eq!(lacks(&fixture, &pod, 2), None);
+}

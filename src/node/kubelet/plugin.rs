@@ -21,11 +21,13 @@ use super::advertise::Offer;
 use super::cgroups::PodCgroups;
 use super::client::PodListClient;
 use super::pod_resources::PodResources;
-use super::pods::PodView;
 use crate::allocation::{Allocator, Choice, Refusal};
-use crate::identity::Unresolved;
+use crate::bound::BoundPods;
+use crate::identity::{Subject, Unresolved};
+use crate::logging::Once;
 use crate::metrics::Metrics;
 use crate::observer;
+use crate::unlisted::{self, Among};
 
 /// The allocator, shared by everything that asks it. Locked for microseconds, never across an await.
 pub type SharedAllocator = Arc<Mutex<Allocator>>;
@@ -42,6 +44,10 @@ pub struct PluginParts {
     pub allocator: SharedAllocator,
     /// The kubelet's pods.
     pub pods: Arc<PodListClient>,
+    /// Asked while the kubelet doesn't list its pods; `None` without an API server.
+    pub bound: Option<BoundPods>,
+    /// Why the kubelet doesn't list its pods, if that is so.
+    pub unlisted: Arc<Mutex<Once>>,
     /// Made anew at every start of the kubelet, so its age is the kubelet's.
     pub kubelet_socket: PathBuf,
     /// A list of a kubelet older than that is whole if no pod has come onto it for so long.
@@ -143,8 +149,8 @@ impl Plugin {
                 Refusal::Call(format!("allocation size {} is negative", request.allocation_size))
             })?,
         };
-        let pods = observer::look(&self.parts).await?;
-        self.lock().propose(&self.resource, &pods, &choice)
+        let among = self.among(choice.size).await?;
+        self.settle(&among, |allocator| allocator.propose(&self.resource, &among.pods, &choice))
     }
 
     async fn answer(&self, request: api::AllocateRequest) -> Result<api::ContainerAllocateResponse, Refusal> {
@@ -152,32 +158,57 @@ impl Plugin {
         if let Some(answer) = self.lock().allocate_proposed(&slots) {
             return answer;
         }
-        let pods = observer::look(&self.parts).await?;
-        let answer = self.lock().allocate(&self.resource, &pods, &slots);
+        let among = self.among(slots.len()).await?;
+        let answer = self.settle(&among, |allocator| allocator.allocate(&self.resource, &among.pods, &slots));
         match answer {
-            Err(Refusal::Identity(Unresolved::Nobody { .. })) => self.answer_again(&pods, &slots, answer).await,
+            Err(Refusal::Identity(Unresolved::Nobody { .. })) => self.answer_again(&among, &slots, answer).await,
             answer => answer,
         }
+    }
+
+    /// The pods among which the one is that gets `wanted` devices.
+    async fn among(&self, wanted: usize) -> Result<Among, Refusal> {
+        match observer::look(&self.parts).await {
+            Ok(pods) => Ok(Among { pods, unlisted: None }),
+            Err(Refusal::PodList(error)) => unlisted::among(&self.parts, &self.resource, wanted, error).await,
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    fn settle<T>(
+        &self,
+        among: &Among,
+        answer: impl FnOnce(&mut Allocator) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let answer = answer(&mut self.lock());
+        if answer.is_ok() {
+            self.parts.metrics.identified(if among.unlisted.is_some() { "api-server" } else { "kubelet" });
+        }
+        answer.map_err(|refusal| among.explain(refusal))
     }
 
     /// Nobody lacks devices: perhaps the kubelet lost its checkpoint and asks for a container a second time.
     async fn answer_again(
         &self,
-        pods: &[PodView],
+        among: &Among,
         slots: &[SlotId],
         refused: Result<api::ContainerAllocateResponse, Refusal>,
     ) -> Result<api::ContainerAllocateResponse, Refusal> {
-        let suspects = self.lock().suspects(pods, slots);
-        let mut forgotten = Vec::new();
-        for suspect in &suspects {
-            let pod = suspect.pod;
-            match self.parts.pod_resources.containers_with_devices(&pod.namespace, &pod.name).await {
-                Ok(known) if self.lock().is_forgotten(suspect, &known) => forgotten.push(*suspect),
-                Ok(_) => {}
-                Err(error) => warn!(%pod, %error, "not known whether the kubelet forgot this pod"),
-            }
+        let suspects = self.lock().suspects(&among.pods, slots);
+        let names: Vec<_> = suspects.iter().map(|Subject { pod, .. }| (&*pod.namespace, &*pod.name)).collect();
+        let known = self.parts.pod_resources.known(&names).await.unwrap_or_else(|error| {
+            warn!(%error, "not known whether the kubelet forgot pods");
+            Vec::new()
+        });
+        let mut forgotten = suspects;
+        let mut known = known.into_iter();
+        let allocator = self.lock();
+        forgotten.retain(|suspect| known.next().flatten().is_some_and(|known| allocator.is_forgotten(suspect, &known)));
+        drop(allocator);
+        if forgotten.is_empty() {
+            return refused;
         }
-        if forgotten.is_empty() { refused } else { self.lock().allocate_again(&self.resource, &forgotten, slots) }
+        self.settle(among, |allocator| allocator.allocate_again(&self.resource, &forgotten, slots))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use divvy_contract::ResourceNames;
 use divvy_proto::podresources as api;
@@ -35,7 +35,7 @@ pub enum PodResourcesError {
         problem: String,
     },
     /// The kubelet refused.
-    #[error("pod resources {socket}: {call} answered {}: {}", .status.code(), .status.message())]
+    #[error("pod resources {socket}: {call} answered {}: {}{}", .status.code(), .status.message(), hint(.call))]
     Status {
         /// The socket.
         socket: PathBuf,
@@ -47,6 +47,8 @@ pub enum PodResourcesError {
 }
 
 const DEADLINE: Duration = Duration::from_secs(2);
+/// In which the kubelet's rate limit lets another question in.
+const PAUSE: Duration = Duration::from_millis(10);
 /// One entry a device: a node of many slots passes tonic's 4 MiB (reference: kubernetes.md §4.1).
 const LARGEST_ANSWER: usize = 64 << 20;
 
@@ -61,27 +63,43 @@ impl PodResources {
         Ok(answer.into_inner().pod_resources.iter().flat_map(|pod| self.assigned(pod)).collect())
     }
 
-    /// Containers of one pod that the kubelet has given devices of ours; none for a pod it doesn't know.
-    pub async fn containers_with_devices(
+    /// Of each of these pods, by namespace and name, the containers that the kubelet has given devices of ours; `None`
+    /// for a pod that it doesn't have, or that is over. It has a pod from just before its admission on. Ordinary init
+    /// containers are never shown. Doesn't sweep.
+    pub async fn known(&self, pods: &[(&str, &str)]) -> Result<Vec<Option<HashSet<String>>>, PodResourcesError> {
+        let mut known = Vec::with_capacity(pods.len());
+        if pods.is_empty() {
+            return Ok(known);
+        }
+        let mut client = self.client().await?;
+        for (namespace, name) in pods {
+            known.push(self.get(&mut client, namespace, name).await?);
+        }
+        Ok(known)
+    }
+
+    async fn get(
         &self,
+        client: &mut PodResourcesListerClient<Channel>,
         namespace: &str,
         name: &str,
-    ) -> Result<HashSet<String>, PodResourcesError> {
+    ) -> Result<Option<HashSet<String>>, PodResourcesError> {
         let request = api::GetPodResourcesRequest { pod_name: name.to_owned(), pod_namespace: namespace.to_owned() };
-        let mut client = self.client().await?;
-        // 100 questions a second with a burst of 10: a refused one is asked again.
-        for pause in [Duration::from_millis(20), Duration::from_millis(80), Duration::from_millis(320)] {
+        let started = Instant::now();
+        loop {
             match client.get(request.clone()).await {
                 Ok(answer) => {
                     let pod = answer.into_inner().pod_resources.unwrap_or_default();
-                    return Ok(self.assigned(&pod).into_iter().map(|assigned| assigned.container).collect());
+                    return Ok(Some(self.assigned(&pod).into_iter().map(|assigned| assigned.container).collect()));
                 }
-                Err(status) if status.code() == Code::ResourceExhausted => tokio::time::sleep(pause).await,
-                Err(status) if status.code() == Code::NotFound => return Ok(HashSet::new()),
+                // 100 questions a second of all who ask, with a burst of 10: a refused one is asked again.
+                Err(status) if status.code() == Code::ResourceExhausted && started.elapsed() < DEADLINE => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(status) if is_unknown(&status, namespace, name) => return Ok(None),
                 Err(status) => return Err(self.refused("Get", status)),
             }
         }
-        Err(self.refused("Get", Status::resource_exhausted("asked too often, three times")))
     }
 
     /// Every healthy device of every plugin that is registered now. Doesn't sweep, so it may be asked at any time.
@@ -120,4 +138,13 @@ impl PodResources {
     fn refused(&self, call: &'static str, status: Status) -> PodResourcesError {
         PodResourcesError::Status { socket: self.socket.clone(), call, status: Box::new(status) }
     }
+}
+
+/// A pod that the kubelet doesn't have: it answers with an error of no code (`server_v1.go`).
+fn is_unknown(status: &Status, namespace: &str, name: &str) -> bool {
+    status.code() == Code::NotFound || status.message() == format!("pod {name} in namespace {namespace} not found")
+}
+
+fn hint(call: &str) -> &'static str {
+    if call == "Get" { " (needs Kubernetes 1.34, or the kubelet's feature gate KubeletPodResourcesGet)" } else { "" }
 }

@@ -95,11 +95,10 @@ impl Verifier {
         for authority in read(&self.trust.authorities)? {
             roots.add(authority).map_err(|error| error.to_string())?;
         }
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider));
-        let verifier = verifier.build().map_err(|error| error.to_string())?;
+        let judge = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider));
+        let judge = judge.build().map_err(|error| error.to_string())?;
         // A kubelet staples no answers of its authority.
-        let verified = verifier.verify_server_cert(certificate, intermediates, name, &[], now);
-        verified.map_err(|error| match error {
+        judge.verify_server_cert(certificate, intermediates, name, &[], now).map_err(|error| match error {
             rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => "did not sign it".to_owned(),
             error => error.to_string(),
         })

@@ -314,7 +314,7 @@ pub(super) fn concerns_one_object(error: &kube::Error) -> bool {
 }
 
 /// An error in words: what the API server says is told as it says it.
-pub(super) fn causes(error: &kube::Error) -> String {
+pub(crate) fn causes(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         return said(status);
     }

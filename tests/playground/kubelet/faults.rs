@@ -13,6 +13,8 @@ pub struct Faults {
     pub reject_after_allocate: f64,
     /// Probability, 0 to 1, that a container resource is given IDs that live pods hold, without the plugin being asked.
     pub hand_out_twice: f64,
+    /// PodResources has no `Get`, as before Kubernetes 1.34.
+    pub no_get: bool,
 }
 
 /// Faults of `/pods`.

@@ -41,7 +41,8 @@ struct Told {
 struct Statement {
     namespace: String,
     name: String,
-    status: v1::PodStatus,
+    /// `None` until its first admission has ended: a kubelet says nothing of a pod before.
+    status: Option<v1::PodStatus>,
 }
 
 // === impl Kubelet ===
@@ -172,7 +173,7 @@ impl State {
         let statement = |pod: &Pod| Statement {
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
-            status: status::status(pod),
+            status: pod.outcome.borrow().is_some().then(|| status::status(pod)),
         };
         self.pods.iter().map(|pod| (pod.uid.clone(), statement(pod))).collect()
     }
@@ -188,7 +189,8 @@ impl State {
 impl Told {
     fn tell_pods(&mut self, server: &ApiServer, statements: HashMap<String, Statement>) {
         for (uid, Statement { namespace, name, status }) in &statements {
-            if self.pods.get(uid).is_some_and(|told| told.status == *status) {
+            let Some(status) = status else { continue };
+            if self.pods.get(uid).is_some_and(|told| told.status.as_ref() == Some(status)) {
                 continue;
             }
             // One that was dropped meanwhile, or never came from there, is nobody's business.

@@ -66,9 +66,14 @@ impl PodResourcesLister for Service {
     ) -> Result<Response<pr::GetPodResourcesResponse>, Status> {
         self.limit()?;
         let pr::GetPodResourcesRequest { pod_name: name, pod_namespace: namespace } = request.into_inner();
+        if self.run.core.faults.borrow().no_get {
+            return Err(Status::unknown("PodResources API Get method disabled"));
+        }
         let pod_resources = self.run.core.read(|state| {
-            let is_it = |pod: &&Pod| pod.listed && pod.is_active() && pod.name == name && pod.namespace == namespace;
-            state.pods.iter().find(is_it).map(|pod| state.resources_of(pod))
+            // Of namesakes the pod manager finds the one that came last, whatever has become of it.
+            let is_it = |pod: &&Pod| pod.listed && pod.name == name && pod.namespace == namespace;
+            let pod = state.pods.iter().rfind(is_it).filter(|pod| pod.is_active());
+            pod.map(|pod| state.resources_of(pod))
         });
         let unknown = || Status::unknown(format!("pod {name} in namespace {namespace} not found"));
         pod_resources

@@ -7,11 +7,12 @@ use divvy_contract::ContainerKind::App;
 use divvy_e2e::cluster::{Cluster, Look, PATIENCE};
 use divvy_e2e::containers::{self, ContainerKey};
 use divvy_e2e::pods::PODS;
-use divvy_e2e::{checkpoint, pods, runner};
+use divvy_e2e::{checkpoint, install, pods, runner};
+use divvy_node::kubelet::client::PodListClient;
 use divvy_playground::pods::PodShape;
 use serde_json::json;
 
-use crate::bursts::{answered, say, say_pods};
+use crate::bursts::{answered, refused, say, say_pods};
 
 /// Running pods keep their shares, and slots that are handed out a second time overfill no card.
 pub(crate) async fn checkpoint(cluster: &mut Cluster) -> anyhow::Result<()> {
@@ -99,6 +100,43 @@ pub(crate) async fn api_server(cluster: &mut Cluster) -> anyhow::Result<()> {
     // A minute and more: the kubelet's watch of its pods tries again more and more seldom.
     cluster.all_running(POD_COUNT + 1).await?;
     println!("  a new pod runs {:.1?} after", back.elapsed());
+    cluster.agree().await?;
+    say(&cluster.calls().await?);
+    cluster.clear().await
+}
+
+/// Without the right to the kubelet's list each container is told from all others by the API server and PodResources.
+pub(crate) async fn pod_list(cluster: &mut Cluster) -> anyhow::Result<()> {
+    const POD_COUNT: usize = 30;
+    const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/divvy-node";
+    cluster.restart_daemon(&json!({})).await?;
+    cluster.create((0..POD_COUNT / 3).map(pods::mixed)).await?;
+    cluster.all_running(POD_COUNT / 3).await?;
+    let listed = cluster.daemon.identified().await?;
+    let mut rules = cluster.api.get(ROLE).await?["rules"].take();
+    let rules = rules.as_array_mut().context("a role has rules")?;
+    rules.retain(|rule| rule["resources"] != json!(["nodes/pods"]));
+    let patch = json!({ "rules": rules }).to_string();
+    cluster.kubectl.run(&["patch", "clusterrole", "divvy-node", "--type=merge", "--patch", &patch]).await?;
+    let client = PodListClient::new(cluster.daemon.kubelet.clone())?;
+    cluster
+        .until("refusal of the pod list", PATIENCE, async |_| {
+            Ok(client.list().await.err().filter(|error| error.to_string().contains("403 Forbidden")).map(drop))
+        })
+        .await?;
+    let started = Instant::now();
+    cluster.create((POD_COUNT / 3..POD_COUNT).map(pods::mixed)).await?;
+    cluster.all_running(POD_COUNT).await?;
+    println!("  {} pods run {:.1?} after they were created", POD_COUNT - POD_COUNT / 3, started.elapsed());
+    cluster.agree().await?;
+    let identified = cluster.daemon.identified().await?;
+    println!("  containers identified: {identified:?}");
+    ensure!(identified.get("kubelet") == listed.get("kubelet"), "by a list that is refused: {identified:?}");
+    ensure!(refused(&cluster.calls().await?) == 0, "calls were refused: {:?}", cluster.calls().await?);
+    let again = with_a_share(&cluster.look()?);
+    cluster.restart_container(again.first().context("a container with a share")?).await?;
+    install::apply(cluster, &["rbac"]).await?;
+    cluster.until("pod list", PATIENCE, async |_| Ok(client.list().await.ok().map(drop))).await?;
     cluster.agree().await?;
     say(&cluster.calls().await?);
     cluster.clear().await

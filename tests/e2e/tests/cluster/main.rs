@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         }),
         scenario("the kubelet's checkpoint is lost", |c| Box::pin(losses::checkpoint(c))),
         scenario("the API server is away", |c| Box::pin(losses::api_server(c))),
+        scenario("the pod list is refused", |c| Box::pin(losses::pod_list(c))),
         scenario("pods and jobs come and go", |c| Box::pin(churn::pods_and_jobs(c))),
         scenario("cards are given in every way", |c| Box::pin(delivery::every_strategy(c))),
         scenario("a card is lost and returns", |c| Box::pin(cards::lost_and_returned(c))),

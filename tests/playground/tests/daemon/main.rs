@@ -14,3 +14,4 @@ mod publishing;
 mod refusals;
 mod resources;
 mod trust;
+mod unlisted;

@@ -42,6 +42,8 @@ pub(crate) struct Shown {
     pub(crate) settled: bool,
     /// PodResources.
     pub(crate) assigned: Vec<Assigned>,
+    /// The API server's pods of this node, while the list is refused.
+    pub(crate) bound: Option<Vec<PodView>>,
 }
 
 /// A machine's cards: three of one size and a small one, on two sockets, and two instances of another.
@@ -156,7 +158,7 @@ impl Daemon {
         choice: &Choice,
     ) -> Result<Vec<SlotId>, Refusal> {
         self.look(shown)?;
-        self.0.propose(resource, &shown.list.pods, choice)
+        self.0.propose(resource, &self.among(resource, shown, choice.size), choice)
     }
 
     pub(crate) fn allocate(
@@ -169,12 +171,19 @@ impl Daemon {
             return answer;
         }
         self.look(shown)?;
-        match self.0.allocate(resource, &shown.list.pods, slots) {
-            Err(Refusal::Identity(nobody @ Unresolved::Nobody { .. })) => {
+        match self.0.allocate(resource, &self.among(resource, shown, slots.len()), slots) {
+            Err(Refusal::Identity(nobody @ Unresolved::Nobody { .. })) if shown.bound.is_none() => {
                 self.allocate_again(resource, shown, slots, nobody)
             }
             answer => answer,
         }
+    }
+
+    /// The pods among which the one is that gets `wanted` devices.
+    fn among(&self, resource: &ResourceName, shown: &Shown, wanted: usize) -> Vec<PodView> {
+        let Some(bound) = &shown.bound else { return shown.list.pods.clone() };
+        let candidates = self.0.candidates(resource, bound.clone(), wanted).into_iter();
+        candidates.filter(|(pod, container)| shown.lacks(pod, container)).map(|(pod, _)| pod).collect()
     }
 
     fn allocate_again(
@@ -206,7 +215,13 @@ impl Daemon {
         if let Some(assigned) = assigned {
             self.0.keep_records(assigned.to_vec());
         }
-        self.0.reconcile(&shown.list, as_of, shown.settled, &HashSet::new())?;
+        match &shown.bound {
+            None => self.0.reconcile(&shown.list, as_of, shown.settled, &HashSet::new())?,
+            Some(bound) => {
+                let gone = self.0.missing(bound).into_iter().filter(|_| shown.settled).collect();
+                self.0.reconcile_bound(bound, as_of, &gone)?
+            }
+        };
         let over = self.0.take_over();
         self.0.delivery().remove_all(&over);
         Ok(())
@@ -216,6 +231,13 @@ impl Daemon {
 // === impl Shown ===
 
 impl Shown {
+    /// Whether PodResources' `Get` finds the pod, and shows no devices of the container.
+    fn lacks(&self, pod: &PodView, container: &str) -> bool {
+        let is_known = self.list.pods.iter().any(|listed| listed.name == pod.name && !listed.has_ended());
+        let mut records = self.assigned.iter().filter(|record| record.pod == pod.name);
+        is_known && !records.any(|record| record.container == container)
+    }
+
     /// In the order of a Go map.
     pub(crate) fn shuffle(mut self, rng: &mut StdRng) -> Self {
         self.list.pods.shuffle(rng);

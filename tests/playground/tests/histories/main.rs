@@ -42,6 +42,8 @@ enum Step {
     AskLate,
     /// That list arrives.
     HearLate,
+    /// From now on the kubelet refuses its list, or answers it again.
+    List { refused: bool },
     /// The daemon dies between calls; a card may be lost meanwhile.
     Crash { lost: Option<Index> },
     /// The kubelet dies and comes back, and perhaps the daemon dies at some container's admission.
@@ -79,6 +81,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Look),
         1 => Just(Step::AskLate),
         1 => Just(Step::HearLate),
+        1 => any::<bool>().prop_map(|refused| Step::List { refused }),
         1 => prop::option::weighted(0.3, index()).prop_map(|lost| Step::Crash { lost }),
         2 => (any::<bool>(), dies())
             .prop_map(|(lose_checkpoint, dies)| Step::KubeletRestart { lose_checkpoint, dies }),
@@ -115,6 +118,7 @@ proptest! {
                 Step::Look => node.look()?,
                 Step::AskLate => node.ask_late(),
                 Step::HearLate => node.hear_late()?,
+                Step::List { refused } => node.refuses_list = refused,
                 Step::Crash { lost } => node.crash(lost)?,
                 Step::KubeletRestart { lose_checkpoint, dies } => node.restart_kubelet(lose_checkpoint, dies)?,
                 Step::Card { card, healthy } => node.set_health(card, healthy),
@@ -143,6 +147,7 @@ fn no_history_overfills_a_card_or_takes_a_share_from_a_container() {
         "late list",
         "torn record",
         "started",
+        "allocated unlisted",
     ];
     for what in all {
         assert!(seen.contains_key(what), "{what}: never seen in {seen:?}");

@@ -35,6 +35,8 @@ pub(crate) struct Node {
     late: Option<(Shown, u64)>,
     rng: StdRng,
     born: u32,
+    /// The kubelet refuses its list.
+    pub(crate) refuses_list: bool,
     /// Starts of the kubelet: connections to one are of no use for the next.
     boots: u16,
 }
@@ -56,6 +58,7 @@ impl Node {
             late: None,
             rng: StdRng::seed_from_u64(seed),
             born: 0,
+            refuses_list: false,
             boots: 1,
         };
         node.start_daemon().unwrap();

@@ -26,7 +26,7 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Creates a pod, bound to its node; returns its UID.
-    pub(super) fn create(&self, workload: Workload) -> String {
+    pub(crate) fn create(&self, workload: Workload) -> String {
         let made = self.server.create(&json!(workload.pod())).unwrap();
         made["metadata"]["uid"].as_str().unwrap().to_owned()
     }
@@ -60,7 +60,11 @@ impl Bench {
     }
 
     pub(crate) fn server(&self) -> &ApiServer {
-        &self.cluster.as_ref().expect("it has joined").server
+        &self.cluster().server
+    }
+
+    pub(crate) fn cluster(&self) -> &Cluster {
+        self.cluster.as_ref().expect("it has joined")
     }
 
     /// Creates the definition of `GpuNode`.

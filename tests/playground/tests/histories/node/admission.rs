@@ -144,6 +144,9 @@ impl Node {
             }
             Some(Death::BeforeProposal | Death::BeforeAllocate) | None => {
                 seen(if again { "allocated again" } else { "allocated" });
+                if self.refuses_list {
+                    seen("allocated unlisted");
+                }
                 if demand.resource == INSTANCES {
                     seen("instances allocated");
                 }

@@ -76,7 +76,8 @@ impl Node {
         let pods = listed.chain([daemons_own_pod()]).collect();
         let list = PodList { pods, connection: Some((Ipv4Addr::LOCALHOST, self.boots).into()) };
         let assigned = self.pods.iter().filter(|pod| pod.listed).flat_map(|pod| self.assigned(&pod.view)).collect();
-        Shown { list, settled: self.sources_ready, assigned }.shuffle(&mut self.rng)
+        let bound = self.refuses_list.then(|| self.pods.iter().map(|pod| pod.view.clone()).collect());
+        Shown { list, settled: self.sources_ready, assigned, bound }.shuffle(&mut self.rng)
     }
 
     fn assigned<'a>(&'a self, view: &'a PodView) -> impl Iterator<Item = Assigned> + 'a {
