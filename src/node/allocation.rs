@@ -14,7 +14,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_contract::claim::Defaults;
+use divvy_contract::claim::{Defaults, asks_for_cards};
 use divvy_contract::{ContainerClaim, ContainerKind, Cores, ResourceName, ResourceNames, SlotId, Tier};
 use divvy_placement::{Card, Policy};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
@@ -142,6 +142,13 @@ impl Allocator {
     /// Keeps the kubelet's records of devices for the next [`Self::reconcile`]: nothing was answered since they were read.
     pub fn keep_records(&mut self, records: Vec<Assigned>) {
         self.comparison = Comparison::Kept(records);
+    }
+
+    /// Live pods that ask for cards and of which the books know nothing.
+    pub fn unbooked<'a>(&self, pods: &'a [PodView]) -> Vec<&'a PodView> {
+        let asks = |pod: &PodView| pod.containers.iter().any(|spec| asks_for_cards(&self.settings.names, spec));
+        let unbooked = |pod: &&PodView| !pod.has_ended() && asks(pod) && self.ledger.book().pod(&pod.uid).is_none();
+        pods.iter().filter(unbooked).collect()
     }
 
     /// Pods in the books, by UID, that the kubelet doesn't list.
@@ -324,12 +331,12 @@ impl Allocator {
         self.settings.tier
     }
 
-    /// Whether the kubelet has lost its record of a container's devices, given the containers of the pod that it knows
-    /// devices of. It never shows ordinary init containers: those it has lost if it has lost all others.
-    pub fn is_forgotten(&self, subject: &Subject<'_>, known: &HashSet<String>) -> bool {
+    /// Whether the kubelet has lost its record of a container's devices, given what it has on record for the pod. It never
+    /// shows ordinary init containers: those it has lost if it has lost all others.
+    pub fn is_forgotten(&self, subject: &Subject<'_>, known: &[Assigned]) -> bool {
         let Subject { pod, container } = *subject;
         if pod.containers[container].kind != ContainerKind::Init {
-            return !known.contains(subject.name());
+            return known.iter().all(|assigned| assigned.container != subject.name());
         }
         let shown = |other: &ContainerEntry| other.claim.kind != ContainerKind::Init && other.holding.is_some();
         let holds = |entry: &PodEntry| entry.containers.iter().any(shown);

@@ -148,6 +148,19 @@ pub async fn look(parts: &PluginParts) -> Result<Vec<PodView>, Refusal> {
     Ok(list.pods)
 }
 
+/// Takes live pods that the books don't know, and that the kubelet has given devices of ours, from its records. Their
+/// shares count again; their directories went with the books' memory of them, so such a container finds no limits.
+pub async fn restore(parts: &PluginParts) -> Result<(), Refusal> {
+    let pods = look(parts).await?;
+    let unbooked = lock(&parts.allocator).unbooked(&pods);
+    let names: Vec<_> = unbooked.iter().map(|pod| (&*pod.namespace, &*pod.name)).collect();
+    match parts.pod_resources.known(&names).await {
+        Ok(known) => lock(&parts.allocator).keep_records(known.into_iter().flatten().flatten().collect()),
+        Err(error) => warn!(%error, "not known who holds the devices of pods that the books don't know"),
+    }
+    look(parts).await.map(drop)
+}
+
 /// Brings the books in line as `reconcile` does, says what that changed, and removes what is over with it.
 pub(crate) fn settle(
     parts: &PluginParts,

@@ -44,6 +44,7 @@ use crate::kubelet::pod_resources::PodResourcesError;
 use crate::kubelet::pods::PodView;
 use crate::kubelet::socket::SocketFile;
 use crate::ledger::PodRef;
+use crate::ledger::reconcile::Assigned;
 use crate::observer;
 
 /// Longest time for all that is asked: a `Get` for each of 110 pods takes a second, by the kubelet's rate limit.
@@ -155,9 +156,10 @@ async fn known(
     let candidates = lock(&parts.allocator).candidates(resource, pods, wanted);
     let names: Vec<_> = candidates.iter().map(|(pod, _)| (&*pod.namespace, &*pod.name)).collect();
     let known = parts.pod_resources.known(&names).await?;
-    let lacks = |(candidate, known): ((PodView, String), Option<HashSet<String>>)| {
+    let lacks = |(candidate, known): ((PodView, String), Option<Vec<Assigned>>)| {
         let (pod, container) = candidate;
-        known.filter(|known| !known.contains(&container)).map(|_| pod)
+        let has_devices = known?.iter().any(|assigned| assigned.container == container);
+        (!has_devices).then_some(pod)
     };
     Ok(candidates.into_iter().zip(known).filter_map(lacks).collect())
 }

@@ -214,7 +214,7 @@ fn a_container_that_the_kubelet_forgot_is_allocated_again_where_it_was() {
     let slots = [slot("GPU-1::1")];
     assert_eq!(kind(node.allocate(&slots)), "identity-nobody", "it lacks nothing");
     let forgotten = node.allocator.suspects(&node.pods, &slots);
-    assert!(forgotten.iter().all(|subject| node.allocator.is_forgotten(subject, &HashSet::new())));
+    assert!(forgotten.iter().all(|subject| node.allocator.is_forgotten(subject, &[])));
     assert_eq!(forgotten.iter().map(|subject| subject.pod.name.as_str()).collect::<Vec<_>>(), ["a"], "others run");
     node.allocator.allocate_again(&ResourceNames::default().count, &forgotten, &slots).expect("what it holds anyway");
     assert_eq!(node.held("a", "c0"), of("GPU-1", 600));

@@ -126,7 +126,7 @@ impl DevicePlugin for Plugin {
         request: Request<api::PreStartContainerRequest>,
     ) -> Result<Response<api::PreStartContainerResponse>, Status> {
         let started = Instant::now();
-        let result = slots(&request.into_inner().device_ids).and_then(|slots| self.lock().pre_start(&slots));
+        let result = self.start(&request.into_inner().device_ids).await;
         self.parts.metrics.observe("PreStartContainer", started, &result);
         result?;
         Ok(Response::new(api::PreStartContainerResponse {}))
@@ -185,6 +185,17 @@ impl Plugin {
             self.parts.metrics.identified(if among.unlisted.is_some() { "api-server" } else { "kubelet" });
         }
         answer.map_err(|refusal| among.explain(refusal))
+    }
+
+    /// The limits of whoever starts with these slots. If the books have lost that pod, the kubelet's records have it.
+    async fn start(&self, ids: &[String]) -> Result<(), Refusal> {
+        let slots = slots(ids)?;
+        let started = self.lock().pre_start(&slots);
+        if !matches!(started, Err(Refusal::UnknownHolder { .. })) {
+            return started;
+        }
+        observer::restore(&self.parts).await?;
+        self.lock().pre_start(&slots)
     }
 
     /// Nobody lacks devices: perhaps the kubelet lost its checkpoint and asks for a container a second time.

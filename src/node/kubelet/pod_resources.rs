@@ -1,6 +1,5 @@
 //! The kubelet's records of who has which device.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -63,10 +62,10 @@ impl PodResources {
         Ok(answer.into_inner().pod_resources.iter().flat_map(|pod| self.assigned(pod)).collect())
     }
 
-    /// Of each of these pods, by namespace and name, the containers that the kubelet has given devices of ours; `None`
-    /// for a pod that it doesn't have, or that is over. It has a pod from just before its admission on. Ordinary init
+    /// Of each of these pods, by namespace and name, what the kubelet has given of our devices; `None` for a pod that it
+    /// doesn't have, or that is over. It has a pod from just before its admission on. Ordinary init
     /// containers are never shown. Doesn't sweep.
-    pub async fn known(&self, pods: &[(&str, &str)]) -> Result<Vec<Option<HashSet<String>>>, PodResourcesError> {
+    pub async fn known(&self, pods: &[(&str, &str)]) -> Result<Vec<Option<Vec<Assigned>>>, PodResourcesError> {
         let mut known = Vec::with_capacity(pods.len());
         if pods.is_empty() {
             return Ok(known);
@@ -83,14 +82,14 @@ impl PodResources {
         client: &mut PodResourcesListerClient<Channel>,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<HashSet<String>>, PodResourcesError> {
+    ) -> Result<Option<Vec<Assigned>>, PodResourcesError> {
         let request = api::GetPodResourcesRequest { pod_name: name.to_owned(), pod_namespace: namespace.to_owned() };
         let started = Instant::now();
         loop {
             match client.get(request.clone()).await {
                 Ok(answer) => {
                     let pod = answer.into_inner().pod_resources.unwrap_or_default();
-                    return Ok(Some(self.assigned(&pod).into_iter().map(|assigned| assigned.container).collect()));
+                    return Ok(Some(self.assigned(&pod)));
                 }
                 // 100 questions a second of all who ask, with a burst of 10: a refused one is asked again.
                 Err(status) if status.code() == Code::ResourceExhausted && started.elapsed() < DEADLINE => {

@@ -27,6 +27,8 @@ pub enum PodsFault {
     CutShort,
     /// Answers with this status and a line of text: 403 for a missing right, 500 and so on.
     Status(StatusCode),
+    /// Leaves out the pod that was bound last. No kubelet does; what a daemon concludes from it has to be made up for.
+    WithoutTheLast,
     /// Answers after this long.
     Slow(Duration),
     /// Doesn't listen; connections that were kept are closed.

@@ -107,12 +107,13 @@ impl PodsServer {
         let fault = core.faults.borrow().pods;
         core.update(|state| state.record.pod_lists += 1);
         match fault {
-            PodsFault::None | PodsFault::Refused => whole(pod_list(core)),
+            PodsFault::None | PodsFault::Refused => whole(pod_list(core, 0)),
+            PodsFault::WithoutTheLast => whole(pod_list(core, 1)),
             PodsFault::Slow(delay) => {
                 tokio::time::sleep(delay).await;
-                whole(pod_list(core))
+                whole(pod_list(core, 0))
             }
-            PodsFault::CutShort => cut_short(&pod_list(core)),
+            PodsFault::CutShort => cut_short(&pod_list(core, 0)),
             PodsFault::Status(status) => text(status, "refused by a fault"),
         }
     }
@@ -125,9 +126,10 @@ fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// A `v1.PodList` in the order of a Go map.
-fn pod_list(core: &Core) -> Bytes {
-    let items = core.read(|state| state.pods.iter().filter(|pod| pod.listed).map(status::render).collect());
+/// A `v1.PodList` in the order of a Go map, without so many of the pods that came last.
+fn pod_list(core: &Core, left_out: usize) -> Bytes {
+    let mut items: Vec<_> = core.read(|state| state.pods.iter().filter(|pod| pod.listed).map(status::render).collect());
+    items.truncate(items.len().saturating_sub(left_out));
     let items: Vec<_> = core.draw(|rng| shuffled(items, rng));
     if items.is_empty() {
         // Go's nil slice.

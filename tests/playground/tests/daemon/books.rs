@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use divvy_playground::kubelet::{ContainerState, Phase, RestartOptions};
+use divvy_playground::kubelet::{ContainerState, Phase, PodsFault, RestartOptions};
 use divvy_playground::pods::GPU;
 
 use crate::bench::{Bench, MEMORY, part, pod};
@@ -40,6 +40,19 @@ async fn without_a_journal_shares_are_restored_from_the_kubelet_and_the_claims()
     assert_eq!([bench.given(&part_of), bench.given(&whole)], given);
     let message = bench.refused(pod(&[(GPU, "1")])).await;
     assert!(message.contains("shared by 1 other pod"), "{message}");
+}
+
+#[tokio::test]
+async fn a_pod_that_the_books_have_lost_is_found_again_when_it_starts() {
+    let bench = Bench::new().await;
+    bench.run(part("500")).await;
+    let uid = bench.run(part("1000")).await;
+    bench.kubelet.set_faults(|faults| faults.pods = PodsFault::WithoutTheLast);
+    bench.until_booked(&[500]).await;
+    bench.kubelet.set_faults(|faults| faults.pods = PodsFault::None);
+    bench.kubelet.restart_container(&uid, "main").unwrap();
+    bench.until("another start", |view| view.pods[&uid].containers[0].starts == 2).await;
+    bench.until_booked(&[500, 1000]).await;
 }
 
 #[tokio::test]

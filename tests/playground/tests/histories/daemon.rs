@@ -194,9 +194,8 @@ impl Daemon {
         nobody: Unresolved,
     ) -> Result<ContainerAllocateResponse, Refusal> {
         let suspects = self.0.suspects(&shown.list.pods, slots);
-        let known = |pod: &PodView| {
-            let of_pod = shown.assigned.iter().filter(|assigned| assigned.pod == pod.name);
-            of_pod.map(|assigned| assigned.container.clone()).collect()
+        let known = |pod: &PodView| -> Vec<Assigned> {
+            shown.assigned.iter().filter(|assigned| assigned.pod == pod.name).cloned().collect()
         };
         let forgotten = suspects.iter().filter(|subject| self.0.is_forgotten(subject, &known(subject.pod)));
         let forgotten: Vec<Subject<'_>> = forgotten.copied().collect();
