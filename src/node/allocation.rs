@@ -5,31 +5,31 @@
 mod admission;
 mod fits;
 mod grant;
+mod lists;
 mod propose;
 pub mod refusal;
 mod units;
 
-use std::collections::{BTreeSet, HashSet};
-use std::mem;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use divvy_contract::claim::{Defaults, asks_for_cards};
+use divvy_contract::claim::Defaults;
 use divvy_contract::{ContainerClaim, ContainerKind, Cores, ResourceName, ResourceNames, SlotId, Tier};
 use divvy_placement::{Card, Policy};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
-use tracing::warn;
 
 use self::admission::Admission;
 use self::grant::{Asked, Given};
+use self::lists::Comparison;
+pub use self::lists::Moment;
 pub use self::refusal::Refusal;
+use self::units::GivenUnits;
 use crate::delivery::Delivery;
-use crate::identity::{self, Offer, Question, Session, Subject};
+use crate::identity::{self, Offer, Question, Session, Subject, Unresolved};
 use crate::inventory::{CardHealth, CardInfo, Inventory};
-use crate::kubelet::client::PodList;
 use crate::kubelet::pods::PodView;
-use crate::ledger::reconcile::{Assigned, Heard, Reading, Reconciled, reconcile};
-use crate::ledger::{Change, ContainerEntry, Ledger, Nonce, Part, PodEntry, PodRef};
+use crate::ledger::reconcile::Assigned;
+use crate::ledger::{ContainerEntry, Ledger, Nonce, Part, PodEntry, PodRef};
 
 /// What of the configuration decides answers.
 #[derive(Clone, Debug)]
@@ -67,18 +67,10 @@ pub struct Allocator {
     /// Live pods that name amounts of cards but no cards.
     unasked: Vec<PodRef>,
     comparison: Comparison,
-}
-
-/// How far the books have been compared with what the kubelet knew before our first answer.
-#[derive(Debug, Default)]
-enum Comparison {
-    /// Its records of devices haven't been read.
-    #[default]
-    Due,
-    /// They wait until its pods are known to compare them with.
-    Kept(Vec<Assigned>),
-    /// What the journal had lost is restored.
-    Done,
+    units: GivenUnits,
+    /// Lists asked for so far, and the last of them that was heard.
+    lists: u64,
+    heard: u64,
 }
 
 /// Free devices among which the kubelet lets us choose.
@@ -100,7 +92,21 @@ impl Allocator {
         let (inventory, session) = (Arc::new(Inventory::default()), Session::default());
         let (delivery, over, unasked) = (Arc::new(delivery), Vec::new(), Vec::new());
         let comparison = Comparison::default();
-        Self { settings, ledger, inventory, delivery, session, admission: None, over, unasked, comparison }
+        let (admission, units, lists, heard) = (None, GivenUnits::default(), 0, 0);
+        Self {
+            settings,
+            ledger,
+            inventory,
+            delivery,
+            session,
+            admission,
+            over,
+            unasked,
+            comparison,
+            units,
+            lists,
+            heard,
+        }
     }
 
     /// The books.
@@ -134,134 +140,6 @@ impl Allocator {
         self.admission = None;
     }
 
-    /// How long no pod has come onto the kubelet's list, this one included; to be asked before [`Self::reconcile`].
-    pub fn quiet(&mut self, list: &PodList) -> Duration {
-        self.session.quiet(&list.pods, Instant::now())
-    }
-
-    /// Keeps the kubelet's records of devices for the next [`Self::reconcile`]: nothing was answered since they were read.
-    pub fn keep_records(&mut self, records: Vec<Assigned>) {
-        self.comparison = Comparison::Kept(records);
-    }
-
-    /// Live pods that ask for cards and of which the books know nothing.
-    pub fn unbooked<'a>(&self, pods: &'a [PodView]) -> Vec<&'a PodView> {
-        let asks = |pod: &PodView| pod.containers.iter().any(|spec| asks_for_cards(&self.settings.names, spec));
-        let unbooked = |pod: &&PodView| !pod.has_ended() && asks(pod) && self.ledger.book().pod(&pod.uid).is_none();
-        pods.iter().filter(unbooked).collect()
-    }
-
-    /// Pods in the books, by UID, that the kubelet doesn't list.
-    pub fn missing(&self, pods: &[PodView]) -> Vec<String> {
-        let listed: HashSet<&str> = pods.iter().map(|pod| pod.uid.as_str()).collect();
-        let booked = self.ledger.book().pods().map(|entry| &entry.pod.uid);
-        booked.filter(|uid| !listed.contains(uid.as_str())).cloned().collect()
-    }
-
-    /// Brings the books in line with what the kubelet said (principle 2): shares of ended pods end, and with records of
-    /// devices that were kept lost ones are restored. Returns what changed or could not be settled, in words.
-    ///
-    /// The list was asked for when the ledger stood at `as_of`; `settled`: it is known to be whole.
-    /// `lingering`: pods of [`Self::missing`] that may still run.
-    pub fn reconcile(
-        &mut self,
-        list: &PodList,
-        as_of: u64,
-        settled: bool,
-        lingering: &HashSet<String>,
-    ) -> Result<Vec<String>, Refusal> {
-        let reconciled = self.compare(&list.pods, as_of, settled, self.session.seen(list.connection), lingering);
-        self.session.follow(list);
-        self.apply(&list.pods, reconciled)
-    }
-
-    /// The same by the pods that the API server has bound to this node, while the kubelet doesn't list its own. Of the
-    /// pods of [`Self::missing`] those of `gone` have ended.
-    pub fn reconcile_bound(
-        &mut self,
-        pods: &[PodView],
-        as_of: u64,
-        gone: &HashSet<String>,
-    ) -> Result<Vec<String>, Refusal> {
-        let reconciled = self.compare(pods, as_of, false, Some(gone), &HashSet::new());
-        self.apply(pods, reconciled)
-    }
-
-    /// A pod on the kubelet's records, as far as they are still to be compared, that is not among these.
-    pub fn recorded_elsewhere(&self, pods: &[PodView]) -> Option<String> {
-        let mut records = self.kept_records().into_iter().flatten();
-        let is_here = |record: &Assigned, pod: &PodView| pod.namespace == record.namespace && pod.name == record.pod;
-        let elsewhere = records.find(|record| !pods.iter().any(|pod| is_here(record, pod)))?;
-        Some(format!("{}/{}", elsewhere.namespace, elsewhere.pod))
-    }
-
-    fn kept_records(&self) -> Option<&[Assigned]> {
-        match &self.comparison {
-            Comparison::Kept(records) => Some(records),
-            Comparison::Due | Comparison::Done => None,
-        }
-    }
-
-    fn compare(
-        &self,
-        pods: &[PodView],
-        as_of: u64,
-        settled: bool,
-        seen: Option<&HashSet<String>>,
-        lingering: &HashSet<String>,
-    ) -> Reconciled {
-        let assigned = self.kept_records();
-        let heard = Heard { as_of, pods, settled, seen, lingering, assigned };
-        let reading = Reading {
-            names: &self.settings.names,
-            defaults: self.settings.defaults,
-            memory: &|card| self.inventory.cards.iter().find(|known| known.id == *card).map(|known| known.memory),
-            nonce: &|pod, container| {
-                let found = self.delivery.find(&pod.uid, container);
-                found.and_then(|nonce| nonce.parse().ok()).unwrap_or_else(Nonce::random)
-            },
-        };
-        reconcile(self.ledger.book(), &heard, &reading)
-    }
-
-    fn apply(&mut self, pods: &[PodView], reconciled: Reconciled) -> Result<Vec<String>, Refusal> {
-        let unasked = |pod: &&PodView| !pod.has_ended() && pod.asks_for_amounts_alone(&self.settings.names);
-        self.unasked = pods.iter().filter(unasked).map(PodView::reference).collect();
-        let touched: BTreeSet<String> = reconciled.changes.iter().map(|change| change.uid().to_owned()).collect();
-        let before = self.nonces(&touched);
-        let changes = reconciled.changes.iter().map(Change::to_string).chain(reconciled.notes).collect();
-        self.ledger.apply(reconciled.changes)?;
-        if let Comparison::Kept(_) = self.comparison {
-            self.comparison = Comparison::Done;
-        }
-        let after = self.nonces(&touched);
-        self.over.extend(before.difference(&after));
-        Ok(changes)
-    }
-
-    fn nonces(&self, uids: &BTreeSet<String>) -> HashSet<Nonce> {
-        let entries = uids.iter().filter_map(|uid| self.ledger.book().pod(uid));
-        entries.flat_map(PodEntry::holdings).map(|(_, holding)| holding.nonce).collect()
-    }
-
-    /// Holdings that ended since this was last asked: their directories are the caller's to remove, once it has let go
-    /// of the allocator.
-    pub fn take_over(&mut self) -> Vec<Nonce> {
-        mem::take(&mut self.over)
-    }
-
-    /// Removes the directories of containers that hold nothing any more, whoever left them. Not before the books have
-    /// been compared: what they have lost may run.
-    pub fn remove_stale_directories(&self) {
-        if !matches!(self.comparison, Comparison::Done) {
-            return;
-        }
-        let live = self.ledger.book().nonces().map(|nonce| nonce.to_string()).collect();
-        if let Err(error) = self.delivery.sweep(&live) {
-            warn!(%error, "directories of ended containers are left behind");
-        }
-    }
-
     /// `GetPreferredAllocation`: slots on the cards planned for the container under admission.
     pub fn propose(
         &mut self,
@@ -271,7 +149,8 @@ impl Allocator {
     ) -> Result<Vec<SlotId>, Refusal> {
         let question = self.question(resource, choice.size);
         let (book, offer) = (self.ledger.book(), |slot: &SlotId| self.offer(choice, slot));
-        let (subject, again) = identity::resolve_choice(pods, book, &self.session, &question, offer)?;
+        let resolved = identity::resolve_choice(pods, book, &self.session, &question, offer);
+        let (subject, again) = resolved.inspect_err(|unresolved| self.pass_over(unresolved, pods))?;
         self.session.found(subject, pods, self.ledger.book(), &self.settings.names);
         self.enter(subject)?;
         let result = self.propose_for(subject, choice, again);
@@ -298,12 +177,21 @@ impl Allocator {
         slots: &[SlotId],
     ) -> Result<ContainerAllocateResponse, Refusal> {
         let question = self.question(resource, slots.len());
-        let subject = identity::resolve(pods, self.ledger.book(), &self.session, &question)?;
+        let resolved = identity::resolve(pods, self.ledger.book(), &self.session, &question);
+        let subject = resolved.inspect_err(|unresolved| self.pass_over(unresolved, pods))?;
         self.session.found(subject, pods, self.ledger.book(), &self.settings.names);
         self.enter(subject)?;
         let asked = Asked { container: subject.container, slots, again: false, planned: false };
         let result = self.certain(resource, subject, pods, slots).and_then(|()| self.grant(&asked));
         self.remember_refusal(&subject.pod.uid, result)
+    }
+
+    /// Whichever pod it was that is refused for being one of several, none of them is asked for again: not those whose
+    /// admission was over before, and it isn't either.
+    fn pass_over(&mut self, unresolved: &Unresolved, pods: &[PodView]) {
+        if let Unresolved::Ambiguous { .. } = unresolved {
+            self.session.pass_over(pods, None, self.ledger.book(), &self.settings.names);
+        }
     }
 
     fn question<'a>(&'a self, resource: &'a ResourceName, count: usize) -> Question<'a> {

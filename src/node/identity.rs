@@ -22,11 +22,13 @@ use crate::ledger::{Book, Part};
 pub struct Session {
     /// Pods that we refused; the kubelet fails them for good. By UID.
     refused: HashSet<String>,
-    /// Pods that lacked devices while another pod was served: their admission ended elsewhere. By UID.
+    /// Pods that lacked devices while another pod was served, or when one of several was refused: their admission has
+    /// ended. By UID.
     passed_over: HashSet<String>,
     /// Containers that were served, by UID and name: the kubelet won't ask for them again.
     served: HashSet<(String, String)>,
-    /// Pods on the last list, by UID, and the connection it came over.
+    /// Pods on the last list, by UID, and the connection it came over; beside them pods in the books that were on an
+    /// earlier list of that connection.
     listed: (Option<SocketAddr>, HashSet<String>),
     /// When a list last had a pod that the one before it hadn't.
     grown: Option<Instant>,
@@ -298,8 +300,14 @@ impl Session {
 
     /// This container is the one under admission, so no other listed pod is.
     pub fn found(&mut self, subject: Subject<'_>, pods: &[PodView], book: &Book, names: &ResourceNames) {
-        let lacking = |other: &&PodView| other.uid != subject.pod.uid && first_lacking(other, book, names).is_some();
-        self.passed_over.extend(pods.iter().filter(lacking).map(|other| other.uid.clone()));
+        self.pass_over(pods, Some(subject.pod), book, names);
+    }
+
+    /// The admission of these pods has ended, but for one.
+    pub fn pass_over(&mut self, pods: &[PodView], but: Option<&PodView>, book: &Book, names: &ResourceNames) {
+        let others = pods.iter().filter(|pod| but.is_none_or(|but| but.uid != pod.uid));
+        let lacking = others.filter(|pod| first_lacking(pod, book, names).is_some());
+        self.passed_over.extend(lacking.map(|pod| pod.uid.clone()));
     }
 
     /// This container got its devices.
@@ -324,11 +332,14 @@ impl Session {
         self.grown.map_or(Duration::ZERO, |grown| now.saturating_duration_since(grown))
     }
 
-    /// Takes over the kubelet's list, and drops what is remembered of pods that aren't on it any more.
-    pub fn follow(&mut self, list: &PodList) {
-        let Self { refused, passed_over, served, listed, grown: _ } = self;
-        *listed = (list.connection, list.pods.iter().map(|pod| pod.uid.clone()).collect());
-        let (_, listed) = listed;
+    /// Takes over the kubelet's list, and drops what is remembered of pods that aren't on it any more. One that is in the
+    /// books stays known as listed before: it may run on, and then ends later.
+    pub fn follow(&mut self, list: &PodList, book: &Book) {
+        let mut listed: HashSet<String> = list.pods.iter().map(|pod| pod.uid.clone()).collect();
+        let before = self.seen(list.connection).into_iter().flatten();
+        listed.extend(before.filter(|uid| book.pod(uid).is_some()).cloned().collect::<Vec<_>>());
+        self.listed = (list.connection, listed);
+        let Self { refused, passed_over, served, listed: (_, listed), grown: _ } = self;
         refused.retain(|uid| listed.contains(uid));
         passed_over.retain(|uid| listed.contains(uid));
         served.retain(|(uid, _)| listed.contains(uid));

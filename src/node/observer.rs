@@ -1,14 +1,17 @@
 //! Looks at the kubelet's pods when nobody asks for devices: at start, to repair the books, and then for ended pods.
 
-use std::sync::{Arc, PoisonError};
+use std::collections::HashSet;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::allocation::{Allocator, Refusal};
+use crate::kubelet::cgroups::PodCgroups;
 use crate::kubelet::client::PodListError;
 use crate::kubelet::plugin::{PluginParts, lock};
+use crate::kubelet::pod_resources::PodResourcesError;
 use crate::kubelet::pods::PodView;
 use crate::kubelet::socket::SocketFile;
 use crate::logging::Once;
@@ -72,8 +75,14 @@ enum Unrecovered {
 
 async fn try_recover(parts: &PluginParts) -> Result<(), Unrecovered> {
     // Safe here, and only here: no Allocate of ours is in flight before we register.
-    let records = parts.pod_resources.list().await.map_err(|error| Unrecovered::Else(error.to_string()))?;
-    lock(&parts.allocator).keep_records(records);
+    let failed = |error: PodResourcesError| Unrecovered::Else(error.to_string());
+    let records = parts.pod_resources.list().await.map_err(failed)?;
+    let units = parts.pod_resources.list_units().await.map_err(failed)?;
+    {
+        let mut allocator = lock(&parts.allocator);
+        allocator.keep_records(records);
+        allocator.keep_units(units);
+    }
     match look(parts).await {
         Ok(_pods) => Ok(()),
         Err(Refusal::PodList(error)) => {
@@ -94,8 +103,11 @@ pub async fn watch(parts: PluginParts, interval: Duration, stop: CancellationTok
             swept = Instant::now();
             lock(&parts.allocator).remove_stale_directories();
         }
-        let idle = lock(&parts.allocator).ledger().book().pods().next().is_none();
-        if idle && last.elapsed() < KEEP_WARM {
+        let booked: HashSet<String> =
+            lock(&parts.allocator).ledger().book().pods().map(|entry| entry.pod.uid.clone()).collect();
+        // Here, where nobody waits for it.
+        cgroups(&parts).follow(&booked);
+        if booked.is_empty() && last.elapsed() < KEEP_WARM {
             continue;
         }
         last = Instant::now();
@@ -125,9 +137,13 @@ fn say(parts: &PluginParts, problem: Option<&PodListError>) {
     }
 }
 
+fn cgroups(parts: &PluginParts) -> MutexGuard<'_, PodCgroups> {
+    parts.cgroups.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The kubelet's pods, fresh, after the books were brought in line with them.
 pub async fn look(parts: &PluginParts) -> Result<Vec<PodView>, Refusal> {
-    let as_of = lock(&parts.allocator).ledger().revision();
+    let asked = lock(&parts.allocator).ask();
     let started = Instant::now();
     let list = parts.pods.list().await;
     parts.metrics.pod_list(started, list.is_ok());
@@ -138,12 +154,12 @@ pub async fn look(parts: &PluginParts) -> Result<Vec<PodView>, Refusal> {
     let age = SocketFile::age(&parts.kubelet_socket).unwrap_or_default();
     let heard_of_the_api_server = list.pods.iter().any(|pod| !pod.is_static());
     let missing = lock(&parts.allocator).missing(&list.pods);
-    let lingering = parts.cgroups.lock().unwrap_or_else(PoisonError::into_inner).lingering(missing);
+    let traces = cgroups(parts).traces(missing);
     settle(parts, |allocator| {
         let settle = parts.kubelet_settle_time;
         let is_quiet = allocator.quiet(&list) >= settle || age >= settle * LONGEST_START;
         let settled = heard_of_the_api_server && age >= settle && is_quiet;
-        allocator.reconcile(&list, as_of, settled, &lingering)
+        allocator.reconcile(&list, asked, settled, &traces)
     })?;
     Ok(list.pods)
 }

@@ -38,6 +38,7 @@ use divvy_contract::ResourceName;
 
 use crate::allocation::Refusal;
 use crate::bound::{BoundPods, BoundPodsError};
+use crate::kubelet::cgroups::Trace;
 use crate::kubelet::client::PodListError;
 use crate::kubelet::plugin::{PluginParts, lock};
 use crate::kubelet::pod_resources::PodResourcesError;
@@ -110,13 +111,13 @@ async fn in_time<T>(asked: impl Future<Output = Result<T, UnlistedError>>) -> Re
 
 /// The pods bound to this node, after the books were brought in line with them.
 async fn bound(parts: &PluginParts, server: &BoundPods) -> Result<Vec<PodView>, UnlistedError> {
-    let as_of = lock(&parts.allocator).ledger().revision();
+    let asked = lock(&parts.allocator).ask();
     let pods = server.list().await?;
     if let Some(pod) = lock(&parts.allocator).recorded_elsewhere(&pods) {
         return Err(UnlistedError::NotBound { pod });
     }
     let gone = gone(parts, &pods).await?;
-    let settled = observer::settle(parts, |allocator| allocator.reconcile_bound(&pods, as_of, &gone));
+    let settled = observer::settle(parts, |allocator| allocator.reconcile_bound(&pods, asked, &gone));
     settled.map_err(|refusal| UnlistedError::Books(Box::new(refusal)))?;
     Ok(pods)
 }
@@ -134,8 +135,8 @@ async fn gone(parts: &PluginParts, bound: &[PodView]) -> Result<HashSet<String>,
         booked.map(|entry| entry.pod.clone()).collect::<Vec<_>>()
     };
     let uids = missing.iter().map(|pod| pod.uid.clone()).collect();
-    let lingering = parts.cgroups.lock().unwrap_or_else(PoisonError::into_inner).lingering(uids);
-    missing.retain(|pod| !lingering.contains(&pod.uid));
+    let traces = parts.cgroups.lock().unwrap_or_else(PoisonError::into_inner).traces(uids);
+    missing.retain(|pod| traces.get(&pod.uid) != Some(&Trace::Lingers));
     let has_heir =
         |pod: &PodRef| bound.iter().any(|other| (&other.namespace, &other.name) == (&pod.namespace, &pod.name));
     // Of a pod whose name has passed to another one PodResources would tell that one's devices.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use divvy_contract::ResourceNames;
 use divvy_playground::outside::Given;
-use divvy_playground::pods::GPU;
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use k8s_openapi::ByteString;
 use prost::Message as _;
@@ -54,18 +54,31 @@ pub fn path() -> PathBuf {
     Path::new(PLUGIN_DIRECTORY).join("kubelet_internal_checkpoint")
 }
 
-/// What it says; nothing where there is none.
+/// What it says of cards; nothing where there is none.
 pub fn read() -> anyhow::Result<BTreeMap<ContainerKey, Record>> {
-    let text = match std::fs::read(path()) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        text => text.context("reading the kubelet's checkpoint")?,
-    };
-    let file: File = serde_json::from_slice(&text).context("decoding the kubelet's checkpoint")?;
-    let entries = file.data.pod_device_entries.into_iter().flatten().filter(|entry| entry.resource_name == GPU);
+    let names = ResourceNames::default();
     let record = |entry: Entry| {
         let answer = ContainerAllocateResponse::decode(&*entry.alloc_resp.0).context("decoding our own answer")?;
         let slots = entry.device_ids.into_values().flatten().collect();
         Ok(((entry.pod_uid, entry.container_name), Record { slots, given: Given::read(&answer) }))
     };
-    entries.map(record).collect()
+    entries()?.into_iter().filter(|entry| names.counts_cards(&entry.resource_name)).map(record).collect()
+}
+
+/// How many devices of a resource each container has.
+pub fn counts(resource: &str) -> anyhow::Result<BTreeMap<ContainerKey, usize>> {
+    let count = |entry: Entry| {
+        let count = entry.device_ids.into_values().flatten().count();
+        ((entry.pod_uid, entry.container_name), count)
+    };
+    Ok(entries()?.into_iter().filter(|entry| entry.resource_name == resource).map(count).collect())
+}
+
+fn entries() -> anyhow::Result<Vec<Entry>> {
+    let text = match std::fs::read(path()) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.context("reading the kubelet's checkpoint")?,
+    };
+    let file: File = serde_json::from_slice(&text).context("decoding the kubelet's checkpoint")?;
+    Ok(file.data.pod_device_entries.unwrap_or_default())
 }

@@ -1,31 +1,30 @@
 //! The whole of it: one control plane, one node, one daemon.
 
+mod agreement;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use divvy_contract::ResourceNames;
-use divvy_contract::gpunode::GpuNode;
-use divvy_node::kubelet::pod_resources::PodResources;
 use divvy_playground::binaries::Binaries;
 use divvy_playground::books;
-use divvy_playground::outside::NodeView;
 use divvy_playground::pods::PodShape;
-use fake_nvml::{CardState, Scenario};
-use serde_json::Value;
+use fake_nvml::Scenario;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+pub use self::agreement::Look;
 use crate::api::Api;
 use crate::certs::Pki;
-use crate::containers::{self, ContainerKey, Running};
+use crate::containers::{self, ContainerKey};
 use crate::control_plane::ControlPlane;
-use crate::daemon::{Calls, Daemon, POD_RESOURCES};
+use crate::daemon::{Calls, Daemon};
 use crate::files::{Files, Ports, Programs};
 use crate::kubectl::Kubectl;
 use crate::node::{self, CARD_MEMORY, CARDS, Containerd, NODE, whole};
 use crate::pods::{self, JOBS, PODS};
 use crate::program::Program;
-use crate::{checkpoint, checks, install, namespace, view};
+use crate::{checkpoint, install, namespace, view};
 
 /// Longest wait for anything that doesn't say otherwise, on a machine that does something else too.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -37,9 +36,6 @@ const LAG: Duration = Duration::from_secs(20);
 pub const FOLLOWS: Duration = Duration::from_secs(10);
 /// The node's own object.
 pub const NODE_PATH: &str = "/api/v1/nodes/node-a";
-
-/// What the daemon reports of it.
-const GPU_NODE_PATH: &str = "/apis/divvy.dev/v1alpha1/gpunodes/node-a";
 
 /// A running cluster.
 #[derive(Debug)]
@@ -68,13 +64,9 @@ pub struct Cluster {
     calls: Calls,
 }
 
-/// What one look at the cluster shows.
-#[derive(Debug)]
-pub struct Look {
-    /// Pods and their shares.
-    pub node: NodeView,
-    /// The processes.
-    pub running: BTreeMap<ContainerKey, Running>,
+/// What there is at first.
+fn cards() -> Scenario {
+    Scenario::uniform(CARDS, "NVIDIA H100 80GB HBM3", CARD_MEMORY)
 }
 
 // === impl Cluster ===
@@ -86,7 +78,7 @@ impl Cluster {
         files.directory("logs")?;
         let cgroup = namespace::mount(&files, NODE)?;
         let pki = Pki::create(&files, NODE)?;
-        let scenario = Scenario::uniform(CARDS, "NVIDIA H100 80GB HBM3", CARD_MEMORY);
+        let scenario = cards();
         scenario.write(&files.at("scenario.json")).context("writing the scenario")?;
         scenario.write_sysfs(&files.directory("sys")?).context("writing sysfs")?;
         let token = files.at("token");
@@ -96,7 +88,7 @@ impl Cluster {
             control_plane: ControlPlane::new(programs, &files, &pki, &ports)?,
             containerd: Containerd::new(programs, &files)?,
             kubelet: node::kubelet(programs, &files, &pki, &ports, &cgroup)?,
-            daemon: Daemon::new(binaries, &files, &pki, &ports, &token)?,
+            daemon: Daemon::new(binaries, &files, &pki, &ports, &token, &namespace::seen(&cgroup))?,
             scenario,
             files,
             forgot: false,
@@ -154,13 +146,30 @@ impl Cluster {
         self.control_plane.programs().into_iter().chain(node)
     }
 
-    /// Starts what is down, and what NVML answers at first: after a scenario that broke off.
+    /// Starts what is down, with what it was configured with at first: after a scenario that broke off.
     pub async fn repair(&mut self) -> anyhow::Result<()> {
         self.programs().try_for_each(Program::start_if_down)?;
-        self.change_cards(|scenario| scenario.cards.iter_mut().for_each(|card| card.state = CardState::Present))?;
         self.api_ready().await?;
-        self.clear().await?;
-        self.amounts_ready().await
+        self.renew().await
+    }
+
+    /// Ends all pods, and puts cards, kubelet and daemon back to how they were at first.
+    ///
+    /// A kubelet keeps a resource for five minutes after its last plugin, and takes no amounts of it from the Node's status
+    /// meanwhile; only without its checkpoint it knows of none.
+    pub async fn renew(&mut self) -> anyhow::Result<()> {
+        self.end_pods().await?;
+        self.kubelet.kill().await?;
+        self.daemon.program.kill().await?;
+        std::fs::remove_file(checkpoint::path()).context("removing the checkpoint")?;
+        self.change_cards(|scenario| *scenario = cards())?;
+        self.scenario.write_sysfs(&self.files.at("sys")).context("writing sysfs")?;
+        node::configure_kubelet(&self.files, &json!({"topologyManagerPolicy": "none"}))?;
+        self.daemon.configure_anew()?;
+        self.kubelet.start()?;
+        self.node_ready().await?;
+        self.start_daemon().await?;
+        self.clear().await
     }
 
     /// Waits until the API server answers that it is ready.
@@ -238,14 +247,46 @@ impl Cluster {
         self.scenario.write(&self.files.at("scenario.json")).context("writing the scenario")
     }
 
-    /// Creates pods, all at once.
+    /// Creates pods, all at once, as the webhook would let them through.
     pub async fn create(&self, shapes: impl IntoIterator<Item = PodShape>) -> anyhow::Result<()> {
+        self.create_objects(shapes.into_iter().map(pods::object).collect::<anyhow::Result<_>>()?).await
+    }
+
+    /// Creates these pods, all at once.
+    pub async fn create_objects(&self, objects: Vec<Value>) -> anyhow::Result<()> {
         let mut creations = JoinSet::new();
-        for shape in shapes {
-            let (api, object) = (self.api.clone(), pods::object(shape)?);
+        for object in objects {
+            let api = self.api.clone();
             creations.spawn(async move { api.create(PODS, &object).await });
         }
         creations.join_all().await.into_iter().collect::<anyhow::Result<Vec<_>>>().map(drop)
+    }
+
+    /// Waits until a pod shows what is looked for.
+    pub async fn until_pod<T>(&mut self, name: &str, found: impl Fn(&Value) -> Option<T>) -> anyhow::Result<T> {
+        self.until(&format!("news of pod {name}"), PATIENCE, async |this| {
+            let pods = this.list().await?;
+            Ok(pods.iter().find(|pod| view::name(pod) == name).and_then(&found))
+        })
+        .await
+    }
+
+    /// Waits until the node shows so much of a resource as allocatable.
+    pub async fn until_allocatable(&mut self, resource: &str, amount: u64) -> anyhow::Result<()> {
+        self.until(&format!("{amount} of {resource}"), PATIENCE, async |this| {
+            let shown = this.allocatable(resource).await?;
+            ensure!(shown == amount, "{shown} are allocatable");
+            Ok(Some(()))
+        })
+        .await
+    }
+
+    /// Kills the kubelet, and waits until another one has the node Ready and the daemon registered.
+    pub async fn restart_kubelet(&mut self) -> anyhow::Result<()> {
+        self.kubelet.kill().await?;
+        self.kubelet.start()?;
+        self.node_ready().await?;
+        self.daemon_ready().await
     }
 
     /// Lists the pods, and remembers them.
@@ -280,71 +321,6 @@ impl Cluster {
             Ok(Some(pods))
         })
         .await
-    }
-
-    /// Looks at processes, the kubelet's records and the pods that the API server showed last.
-    pub fn look(&self) -> anyhow::Result<Look> {
-        let running = containers::running(&view::minors(&self.scenario)?);
-        let mut node = view::node(&self.pods, &running, &checkpoint::read()?, &self.scenario)?;
-        node.forgot = self.forgot;
-        Ok(Look { node, running })
-    }
-
-    /// Lists the pods, and forgets those that are neither listed nor running.
-    async fn refresh(&mut self) -> anyhow::Result<()> {
-        let pods = self.list().await?;
-        let (listed, runs) = (view::uids(&pods), self.look()?.running);
-        self.pods.retain(|uid, _| listed.contains(&**uid) || runs.keys().any(|(owner, _)| owner == uid));
-        Ok(())
-    }
-
-    /// Looks until nothing is wrong with any container, or something stays wrong. Pods may come and go meanwhile.
-    pub async fn sound(&mut self) -> anyhow::Result<()> {
-        self.until("sound node", Duration::from_secs(5), async |this| {
-            this.refresh().await?;
-            let problems = checks::node(&this.look()?.node);
-            if problems.is_empty() { Ok(Some(())) } else { bail!("{}", problems.join("\n    ")) }
-        })
-        .await
-    }
-
-    /// Looks until containers, kubelet and daemon agree, and the API server's objects with them, and says what they don't
-    /// agree on if they never do. An API server that is away isn't asked.
-    pub async fn agree(&mut self) -> anyhow::Result<Look> {
-        let look = self.until("agreement", LAG, async |this| this.compare().await.map(Some)).await?;
-        if !self.api.is_ready().await {
-            return Ok(look);
-        }
-        self.until("agreement with GpuNode and annotations", FOLLOWS, async |this| {
-            let (look, revision, gpu_node) =
-                (this.compare().await?, this.daemon.revision().await?, this.gpu_node().await?);
-            let status = gpu_node.status.context("GpuNode has no status yet")?;
-            ensure!(status.ledger_revision >= revision, "GpuNode is at {}, not {revision}", status.ledger_revision);
-            let reported = checks::books(&look.node, checks::reported(&status));
-            let mut problems: Vec<_> = reported.into_iter().map(|problem| format!("GpuNode: {problem}")).collect();
-            problems.extend(checks::annotations(&look.node, &this.pods));
-            if problems.is_empty() { Ok(Some(look)) } else { bail!("{}", problems.join("\n    ")) }
-        })
-        .await
-    }
-
-    /// What the daemon reports.
-    pub async fn gpu_node(&self) -> anyhow::Result<GpuNode> {
-        serde_json::from_value(self.api.get(GPU_NODE_PATH).await?).context("decoding the GpuNode")
-    }
-
-    /// Looks once at containers, kubelet and daemon; an error where they don't agree.
-    async fn compare(&mut self) -> anyhow::Result<Look> {
-        if self.api.is_ready().await {
-            self.refresh().await?;
-        }
-        let (look, booked) = (self.look()?, books::read(self.daemon.address).await?);
-        let resources = PodResources { socket: POD_RESOURCES.into(), names: ResourceNames::default() };
-        let mut problems = checks::node(&look.node);
-        problems.extend(checks::books(&look.node, booked));
-        problems.extend(checks::pod_resources(&look.node, &resources.list().await?));
-        problems.extend(checks::regions(&look.running));
-        if problems.is_empty() { Ok(look) } else { bail!("{}", problems.join("\n    ")) }
     }
 
     /// Kills a container's process, and waits until another one has come that was given the same.

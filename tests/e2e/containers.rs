@@ -31,6 +31,11 @@ pub struct Running {
 // === impl Running ===
 
 impl Running {
+    /// Whether its first process hasn't ended: of one that has nothing is left but its number.
+    pub fn lives(&self) -> bool {
+        fs::read(format!("/proc/{}/environ", self.pid)).is_ok_and(|environment| !environment.is_empty())
+    }
+
     /// Whether both have the same cards and limits.
     pub fn is_given_as(&self, other: &Self) -> bool {
         self.given.named == other.given.named && self.given.limits == other.given.limits
@@ -62,7 +67,7 @@ pub fn running(minors: &BTreeMap<u32, CardId>) -> BTreeMap<ContainerKey, Running
         let read =
             Running { pid, given: given(&root, &mounts, minors), has_region: mounts.contains(REGION_MOUNT), mounts };
         // What was read of a process that has ended meanwhile is half of the truth.
-        if fs::read(root.join("environ")).is_ok_and(|environment| !environment.is_empty()) {
+        if read.lives() {
             found.insert(key, read);
         }
     }

@@ -34,7 +34,8 @@ pub struct Daemon {
     pub address: SocketAddr,
     /// The kubelet's API as the daemon asks it.
     pub kubelet: KubeletEndpoint,
-    keys: Value,
+    /// At first, and as scenarios changed them.
+    keys: [Value; 2],
     files: Files,
 }
 
@@ -44,8 +45,16 @@ pub type Calls = BTreeMap<(String, String), u64>;
 // === impl Daemon ===
 
 impl Daemon {
-    /// A daemon over the fake NVML, which shows the token in `token` to the kubelet and to the API server.
-    pub fn new(binaries: &Binaries, files: &Files, pki: &Pki, ports: &Ports, token: &Path) -> anyhow::Result<Self> {
+    /// A daemon over the fake NVML, which shows the token in `token` to the kubelet and to the API server, and finds the
+    /// kubelet's cgroups below `cgroups`.
+    pub fn new(
+        binaries: &Binaries,
+        files: &Files,
+        pki: &Pki,
+        ports: &Ports,
+        token: &Path,
+        cgroups: &Path,
+    ) -> anyhow::Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.daemon));
         let kubelet = KubeletEndpoint {
             url: format!("https://127.0.0.1:{}", ports.kubelet),
@@ -67,6 +76,7 @@ impl Daemon {
             "runDir": files.directory("divvy-run")?,
             "cdiDir": files.directory("cdi")?,
             "sysfsRoot": files.directory("sys")?,
+            "cgroupRoot": cgroups,
             "nvmlLibrary": binaries.nvml,
             "deviceListStrategy": "volume-mounts",
             "listenAddress": address,
@@ -81,17 +91,30 @@ impl Daemon {
         let program = Program::new("divvy-node", binaries.daemon.clone(), args, &files.logs());
         let scenario = files.at("scenario.json").display().to_string();
         let program = program.env("FAKE_NVML_SCENARIO", scenario).env("NO_COLOR", "1");
-        let mut daemon = Self { program, address, kubelet, keys: json!({}), files: files.clone() };
-        daemon.configure(&keys)?;
+        let mut daemon = Self { program, address, kubelet, keys: [keys.clone(), keys], files: files.clone() };
+        daemon.configure_anew()?;
         Ok(daemon)
     }
 
     /// Sets these keys from its next start on.
     pub fn configure(&mut self, keys: &Value) -> anyhow::Result<()> {
-        let own = self.keys.as_object_mut().context("keys are a map")?;
+        let [_, own] = &mut self.keys;
+        let own = own.as_object_mut().context("keys are a map")?;
         own.extend(keys.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
+        self.write_keys()
+    }
+
+    /// Sets all keys to what they were at first, from its next start on.
+    pub fn configure_anew(&mut self) -> anyhow::Result<()> {
+        let [first, own] = &mut self.keys;
+        own.clone_from(first);
+        self.write_keys()
+    }
+
+    fn write_keys(&self) -> anyhow::Result<()> {
+        let [_, keys] = &self.keys;
         // JSON is YAML.
-        self.files.write("divvy-node.yaml", self.keys.to_string()).map(drop)
+        self.files.write("divvy-node.yaml", keys.to_string()).map(drop)
     }
 
     /// Directories of containers that it has made and not removed.

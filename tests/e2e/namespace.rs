@@ -73,6 +73,13 @@ pub fn mount(files: &Files, node: &str) -> anyhow::Result<String> {
     Ok(format!("/{cgroup}"))
 }
 
+/// Where the cgroup that pods live in is seen: below the controller `memory` with cgroup v1, which has a tree for each.
+pub fn seen(cgroup: &str) -> PathBuf {
+    let root = Path::new("/sys/fs/cgroup");
+    let hierarchy = Some(root.join("memory")).filter(|memory| memory.is_dir()).unwrap_or_else(|| root.to_owned());
+    hierarchy.join(cgroup.trim_start_matches('/'))
+}
+
 fn bind(own: &Path, place: &str) -> anyhow::Result<()> {
     execute("mount", &["--bind", &own.display().to_string(), place])
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use divvy_playground::outside::SLOTS_PER_CARD;
 use divvy_playground::pods::GPU;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use tokio::process::Command;
 
 use crate::certs::Pki;
@@ -22,6 +22,8 @@ pub const CARDS: u32 = 16;
 pub const CARD_MEMORY: u64 = 80 << 30;
 /// Pods that it runs at most.
 const MOST_PODS: u32 = 250;
+/// JSON is YAML.
+const KUBELET_CONFIG: &str = "kubelet.yaml";
 /// How long the kubelet trusts a review of a token, or of what its owner may do. Short, so that an API server that is
 /// away for seconds is to the kubelet's clients what one away for an hour is; its own default is 2 and 5 minutes.
 const REVIEWS_HOLD: &str = "10s";
@@ -134,6 +136,14 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt"]
     )
 }
 
+/// Sets these keys of the kubelet's configuration from its next start on.
+pub fn configure_kubelet(files: &Files, keys: &Value) -> anyhow::Result<()> {
+    let text = std::fs::read(files.at(KUBELET_CONFIG)).context("reading the kubelet's configuration")?;
+    let mut config: Map<String, Value> = serde_json::from_slice(&text)?;
+    config.extend(keys.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
+    files.write(KUBELET_CONFIG, Value::from(config).to_string()).map(drop)
+}
+
 /// The kubelet. Its pods live below `cgroup`.
 pub fn kubelet(programs: &Programs, files: &Files, pki: &Pki, ports: &Ports, cgroup: &str) -> anyhow::Result<Program> {
     let config = json!({
@@ -170,7 +180,7 @@ pub fn kubelet(programs: &Programs, files: &Files, pki: &Pki, ports: &Ports, cgr
         "tlsPrivateKeyFile": pki.key("kubelet-server"),
         "nodeStatusUpdateFrequency": "2s",
     });
-    let config = files.write("kubelet.yaml", config.to_string())?;
+    let config = files.write(KUBELET_CONFIG, config.to_string())?;
     let flag = |name: &str, path: PathBuf| format!("--{name}={}", path.display());
     let args = vec![
         flag("config", config),

@@ -21,15 +21,20 @@ const LASTING: &str = "exec /bin/busybox sleep 1000000";
 pub fn object(mut shape: PodShape) -> anyhow::Result<Value> {
     let claims = shape.claims()?;
     shape.normalise(&claims);
-    Ok(json!({
+    Ok(plain(&shape))
+}
+
+/// The pod as its user wrote it, where there is no webhook.
+pub fn plain(shape: &PodShape) -> Value {
+    json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": shape.name, "annotations": shape.annotations},
         "spec": spec(&shape.containers, LASTING, "Always"),
-    }))
+    })
 }
 
-/// A Job of one such pod, which ends by itself.
+/// A Job of one pod as the webhook would let it through, which ends by itself.
 pub fn job(mut shape: PodShape) -> anyhow::Result<Value> {
     let claims = shape.claims()?;
     shape.normalise(&claims);

@@ -8,11 +8,16 @@ use divvy_contract::annotation::{self, Document as _, Request};
 use divvy_contract::claim::{Defaults, pod_claims};
 use divvy_contract::{CardId, ContainerClaim, ContainerKind, ContainerSpec, Memory, ResourceNames};
 use divvy_playground::outside::{CardView, ContainerView, NodeView, PodView};
-use fake_nvml::{CardState, Scenario};
+use fake_nvml::{CardScenario, CardState, Scenario};
 use serde_json::Value;
 
 use crate::checkpoint::Record;
 use crate::containers::{ContainerKey, Running};
+
+/// Memory in devices of the kubelet's.
+pub const MEMORY_UNITS: &str = "nvidia.com/gpumem-256mi";
+/// What one of them stands for.
+pub const MEMORY_UNIT: Memory = Memory::mib(256);
 
 /// A pod's UID.
 pub fn uid(pod: &Value) -> &str {
@@ -50,6 +55,12 @@ pub fn failure(pod: &Value) -> String {
     format!("{}: {}", text("reason"), text("message"))
 }
 
+/// What the scheduler says of a pod that has no place.
+pub fn unschedulable(pod: &Value) -> Option<String> {
+    let scheduled = condition(pod, "PodScheduled").filter(|scheduled| scheduled["status"] == "False")?;
+    scheduled["message"].as_str().map(str::to_owned)
+}
+
 /// The node that these pods, processes and records make.
 pub fn node(
     pods: &BTreeMap<String, Value>,
@@ -68,12 +79,17 @@ pub fn minors(scenario: &Scenario) -> anyhow::Result<BTreeMap<u32, CardId>> {
     scenario.cards.iter().map(|card| Ok((card.minor, card.uuid.parse()?))).collect()
 }
 
+/// Cards, and of those in MIG mode their instances.
 fn cards(scenario: &Scenario) -> anyhow::Result<Vec<CardView>> {
-    let card = |card: &fake_nvml::CardScenario| {
-        let (memory, healthy) = (Memory::from_bytes_floor(card.memory_total), card.state == CardState::Present);
-        Ok(CardView { id: card.uuid.parse()?, model: card.model.clone(), memory, numa: card.numa, healthy })
+    let view = |card: &CardScenario, uuid: &str, memory: u64| {
+        let (memory, healthy) = (Memory::from_bytes_floor(memory), card.state == CardState::Present);
+        Ok(CardView { id: uuid.parse()?, model: card.model.clone(), memory, numa: card.numa, healthy })
     };
-    scenario.cards.iter().map(card).collect()
+    let views = |card: &CardScenario| match card.mig.as_ref().filter(|mig| mig.enabled) {
+        None => vec![view(card, &card.uuid, card.memory_total)],
+        Some(mig) => mig.instances.iter().map(|cut| view(card, &cut.uuid_on(card), cut.memory_total)).collect(),
+    };
+    scenario.cards.iter().flat_map(views).collect()
 }
 
 fn pod_view(
@@ -97,7 +113,11 @@ fn pod_view(
 pub fn claims(pod: &Value) -> anyhow::Result<Vec<ContainerClaim>> {
     let request = pod["metadata"]["annotations"][Request::KEY].as_str();
     let request: Option<Request> = request.map(annotation::decode).transpose()?;
-    Ok(pod_claims(&ResourceNames::default(), Defaults::default(), request.as_ref(), &specs(pod))?)
+    let (specs, mut names) = (specs(pod), ResourceNames::default());
+    if specs.iter().any(|spec| spec.limits.contains_key(MEMORY_UNITS)) {
+        names = names.in_units(MEMORY_UNIT)?;
+    }
+    Ok(pod_claims(&names, Defaults::default(), request.as_ref(), &specs)?)
 }
 
 fn specs(pod: &Value) -> Vec<ContainerSpec> {

@@ -100,7 +100,7 @@ fn keys(binaries: &Binaries, root: &Path, kubelet: &Kubelet, address: SocketAddr
         "kubeletUrl": format!("https://{}", kubelet.address()),
         "kubeletCa": kubelet.ca_file(),
         "kubeletTokenFile": kubelet.token_file(),
-        "cgroupRoot": root.join("cgroup"),
+        "cgroupRoot": kubelet.cgroups(),
         "stateDir": root.join("state"),
         "runDir": root.join("run"),
         "cdiDir": root.join("cdi"),

@@ -110,8 +110,9 @@ impl Kubelet {
             plugins: dir.join("device-plugins"),
             pod_resources: dir.join("pod-resources"),
             pki: dir.join("pki"),
+            cgroups: dir.join("cgroup"),
         };
-        for path in [&paths.plugins, &paths.pod_resources, &paths.pki] {
+        for path in [&paths.plugins, &paths.pod_resources, &paths.pki, &paths.cgroups] {
             std::fs::create_dir_all(path).with_context(|| format!("creating {}", path.display()))?;
         }
         let token = format!("token-{seed:016x}");
@@ -153,6 +154,11 @@ impl Kubelet {
     /// Asks for a pod's deletion; it is listed until its containers are gone.
     pub fn delete(&self, uid: &str) -> Result<(), SpecError> {
         self.core.tell(uid, Pod::delete)
+    }
+
+    /// Deletes a pod by force: it is listed no more, and its containers end a little later.
+    pub fn delete_by_force(&self, uid: &str) -> Result<(), SpecError> {
+        self.core.tell(uid, Pod::forget)
     }
 
     /// Evicts a pod: it is Failed at once, and its containers end a little later.
@@ -249,6 +255,11 @@ impl Kubelet {
     /// The bearer token that `/pods` wants.
     pub fn token_file(&self) -> PathBuf {
         self.core.paths.pki.join(pki::TOKEN)
+    }
+
+    /// Where pods have their cgroups, as below the mount point of one hierarchy.
+    pub fn cgroups(&self) -> &Path {
+        &self.core.paths.cgroups
     }
 
     /// The cluster's CA; it signed the serving certificate under [`Serving::ByCa`].

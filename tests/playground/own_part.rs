@@ -1,6 +1,6 @@
 //! The allocator in this process, over a kubelet's real list: what Allocate costs beside asking for that list.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -111,8 +111,8 @@ impl OwnPart {
 
     /// Hears a list as the daemon does before it decides.
     pub fn reconcile(&mut self, list: &PodList) -> anyhow::Result<()> {
-        let now = self.allocator.ledger().revision();
-        self.allocator.reconcile(list, now, true, &HashSet::new())?;
+        let now = self.allocator.ask();
+        self.allocator.reconcile(list, now, true, &HashMap::new())?;
         let over = self.allocator.take_over();
         self.allocator.delivery().remove_all(&over);
         Ok(())

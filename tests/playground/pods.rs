@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use divvy_contract::annotation::{self, Document as _, Request};
 use divvy_contract::claim::{self, ClaimError, Defaults};
 use divvy_contract::pod::{PodSum, peak};
-use divvy_contract::{Claim, ContainerClaim, ContainerKind, ContainerSpec, Memory, ResourceNames};
+use divvy_contract::{Claim, ContainerClaim, ContainerKind, ContainerSpec, Memory, ResourceName, ResourceNames};
 use k8s_openapi::api::core::v1;
 
 use crate::kubelet::Workload;
@@ -76,8 +76,10 @@ impl PodShape {
         let by_name = claims.iter().filter_map(|container| Some((container.name.clone(), container.claim?)));
         let request = Request { containers: by_name.collect() };
         for container in &mut self.containers {
-            if let Some(claim) = request.containers.get(&container.name) {
-                container.limits = totals(*claim);
+            let claimed = claims.iter().find(|claimed| claimed.name == container.name);
+            if let Some((claimed, claim)) = claimed.and_then(|claimed| Some((claimed, claimed.claim?))) {
+                let counting = ResourceNames::default().counting(claimed.profile.as_ref());
+                container.limits = totals(&counting, claim);
             }
         }
         self.annotations.insert(Request::KEY.to_owned(), annotation::encode(&request));
@@ -106,13 +108,14 @@ fn resource(short: &str) -> String {
     format!("nvidia.com/{short}")
 }
 
-fn totals(claim: Claim) -> BTreeMap<String, String> {
+/// `counting` counts the cards.
+fn totals(counting: &ResourceName, claim: Claim) -> BTreeMap<String, String> {
     let totals = claim.totals();
     let whole = claim == Claim::whole(claim.cards);
     let amounts = [("gpumem", totals.memory), ("gpumem-percentage", totals.percent), ("gpucores", totals.cores)];
     let amounts = amounts.into_iter().filter(|(_, amount)| *amount > 0 && !whole);
-    let all = [("gpu", totals.count)].into_iter().chain(amounts);
-    all.map(|(name, amount)| (resource(name), amount.to_string())).collect()
+    let amounts = amounts.map(|(name, amount)| (resource(name), amount.to_string()));
+    [(counting.as_str().to_owned(), totals.count.to_string())].into_iter().chain(amounts).collect()
 }
 
 // === impl Demand ===

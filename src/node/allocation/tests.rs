@@ -1,4 +1,5 @@
 mod fixture;
+mod lists;
 
 use divvy_contract::annotation::{self, Planned, PlannedCards, PolicyName};
 use divvy_contract::names::annotation as key;

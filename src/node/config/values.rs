@@ -52,7 +52,9 @@ pub enum Advertise {
     /// As amounts in the Node's status.
     #[default]
     Amounts,
-    /// In coarse units, each a device of the device-plugin API.
+    /// In coarse units, each a device of the device-plugin API. A kubelet takes a resource that had a plugin for one of
+    /// devices until five minutes after the plugin's end (`endpointStopGracePeriod`), and refuses pods that name it:
+    /// whoever changes back to amounts has to wait that long before pods ask for cores.
     Devices,
 }
 

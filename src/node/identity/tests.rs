@@ -223,7 +223,7 @@ fn a_list_is_quiet_since_a_pod_last_came_onto_it() {
     let start = Instant::now();
     let mut look = |pods: &[PodView], second: u64| {
         let quiet = session.quiet(pods, start + Duration::from_secs(second));
-        session.follow(&PodList { pods: pods.to_vec(), connection: None });
+        session.follow(&PodList { pods: pods.to_vec(), connection: None }, &Book::default());
         quiet.as_secs()
     };
     let [a, b] = ["a", "b"].map(|name| mk_pod(name, &[1]));

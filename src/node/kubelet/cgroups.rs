@@ -1,9 +1,11 @@
 //! Whether processes of a pod may still run, after the kubelet has stopped to list it.
 //!
 //! A pod that is deleted by force leaves the kubelet's list at once, and its containers run on for seconds (seen on
-//! 1.36.3). The kubelet removes a pod's cgroup when its containers are dead, so the cgroup tells what the list doesn't.
+//! 1.36.3). The kubelet makes a pod's cgroup before its first container and removes it when the last one is dead, so the
+//! cgroup tells what the list doesn't. That a pod has none says nothing by itself: it may not have been started yet, and
+//! after a reboot it hasn't been started again.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +21,18 @@ const CLASSES: [&str; 4] = ["burstable", "besteffort", "kubepods-burstable.slice
 #[derive(Debug)]
 pub struct PodCgroups {
     root: PathBuf,
+    /// Pods, by UID, whose cgroup was there since this process was started.
+    found: HashSet<String>,
     said: Once,
+}
+
+/// What its cgroup tells of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trace {
+    /// It is there: processes may run.
+    Lingers,
+    /// It was there and isn't any more: none runs, and none will.
+    Removed,
 }
 
 // === impl PodCgroups ===
@@ -27,13 +40,22 @@ pub struct PodCgroups {
 impl PodCgroups {
     /// Cgroups below `root`, where the host's are mounted: one hierarchy, or one for each controller.
     pub fn new(root: PathBuf) -> Self {
-        Self { root, said: Once::default() }
+        Self { root, found: HashSet::new(), said: Once::default() }
     }
 
-    /// Those of the pods that still have a cgroup. Where no pod's cgroup can be seen that is none of them.
-    pub fn lingering(&mut self, uids: Vec<String>) -> HashSet<String> {
+    /// Looks for the cgroups of these pods while they are listed, and forgets all other pods.
+    pub fn follow(&mut self, uids: &HashSet<String>) {
+        self.found.retain(|uid| uids.contains(uid));
+        let classes = self.classes();
+        let new = uids.iter().filter(|uid| !self.found.contains(*uid) && has_cgroup(&classes, uid));
+        let new: Vec<String> = new.cloned().collect();
+        self.found.extend(new);
+    }
+
+    /// What is known of these pods. Where no pod's cgroup can be seen, or never theirs, that is nothing.
+    pub fn traces(&mut self, uids: Vec<String>) -> HashMap<String, Trace> {
         if uids.is_empty() {
-            return HashSet::new();
+            return HashMap::new();
         }
         let classes = self.classes();
         if classes.is_empty() {
@@ -41,8 +63,17 @@ impl PodCgroups {
                 "cgroupRoot {}: no kubepods there, so the share of a pod that is deleted by force ends before its processes do",
                 self.root.display()
             ));
+            return HashMap::new();
         }
-        uids.into_iter().filter(|uid| classes.iter().any(|class| has_pod(class, uid))).collect()
+        let trace = |uid: String| {
+            if has_cgroup(&classes, &uid) {
+                self.found.insert(uid.clone());
+                return Some((uid, Trace::Lingers));
+            }
+            let removed = self.found.contains(&uid);
+            removed.then_some((uid, Trace::Removed))
+        };
+        uids.into_iter().filter_map(trace).collect()
     }
 
     /// The directories in which pods have theirs.
@@ -52,6 +83,10 @@ impl PodCgroups {
         let pods = pods.filter(|pods| pods.is_dir());
         pods.flat_map(|pods| CLASSES.map(|class| pods.join(class)).into_iter().chain([pods.clone()])).collect()
     }
+}
+
+fn has_cgroup(classes: &[PathBuf], uid: &str) -> bool {
+    classes.iter().any(|class| has_pod(class, uid))
 }
 
 fn has_pod(class: &Path, uid: &str) -> bool {
@@ -68,13 +103,18 @@ mod tests {
 
     const UID: &str = "5d8e01f4-33aa-4c4e-9d2e-0123456789ab";
 
+    fn trace(cgroups: &mut PodCgroups) -> Option<Trace> {
+        let traces = cgroups.traces(vec![UID.to_owned(), "another".to_owned()]);
+        assert!(!traces.contains_key("another"));
+        traces.get(UID).copied()
+    }
+
     fn lingers(directories: &[&str]) -> bool {
         let root = tempfile::tempdir().expect("a directory");
         for directory in directories {
             fs::create_dir_all(root.path().join(directory)).expect("a directory");
         }
-        let mut cgroups = PodCgroups::new(root.path().to_owned());
-        cgroups.lingering(vec![UID.to_owned(), "another".to_owned()]) == HashSet::from([UID.to_owned()])
+        trace(&mut PodCgroups::new(root.path().to_owned())) == Some(Trace::Lingers)
     }
 
     #[test]
@@ -92,8 +132,30 @@ mod tests {
     }
 
     #[test]
-    fn without_its_cgroup_a_pod_is_over() {
+    fn without_its_cgroup_a_pod_does_not_linger() {
         assert!(!lingers(&[]));
         assert!(!lingers(&["kubepods/burstable", "memory/kubepods/pod0"]));
+    }
+
+    #[test]
+    fn a_pod_is_over_once_the_cgroup_that_it_had_is_removed() {
+        let root = tempfile::tempdir().expect("a directory");
+        let cgroup = root.path().join(format!("kubepods/pod{UID}"));
+        let mut cgroups = PodCgroups::new(root.path().to_owned());
+        let pods = HashSet::from([UID.to_owned()]);
+        fs::create_dir_all(root.path().join("kubepods")).expect("a directory");
+        cgroups.follow(&pods);
+        assert_eq!(trace(&mut cgroups), None, "it may be about to start");
+        fs::create_dir(&cgroup).expect("a directory");
+        cgroups.follow(&pods);
+        fs::remove_dir(&cgroup).expect("ours");
+        assert_eq!(trace(&mut cgroups), Some(Trace::Removed));
+        cgroups.follow(&pods);
+        assert_eq!(trace(&mut cgroups), Some(Trace::Removed), "until its share has ended");
+        fs::remove_dir(root.path().join("kubepods")).expect("ours");
+        assert_eq!(trace(&mut cgroups), None, "nobody's can be seen");
+        fs::create_dir(root.path().join("kubepods")).expect("a directory");
+        cgroups.follow(&HashSet::new());
+        assert_eq!(trace(&mut cgroups), None, "forgotten");
     }
 }

@@ -57,9 +57,22 @@ impl PodResources {
     /// All containers with devices of ours. Sweeps the kubelet's books, so never asked while an Allocate is in flight
     /// (kubernetes#137534): only before we register.
     pub async fn list(&self) -> Result<Vec<Assigned>, PodResourcesError> {
+        self.list_of(|resource| self.names.counts_cards(resource)).await
+    }
+
+    /// All containers with units of memory or compute, where those are devices. To be asked when [`Self::list`] may be.
+    pub async fn list_units(&self) -> Result<Vec<Assigned>, PodResourcesError> {
+        let ResourceNames { memory, cores, .. } = &self.names;
+        if !self.names.counts_memory_in_devices() {
+            return Ok(Vec::new());
+        }
+        self.list_of(|resource| [memory, cores].iter().any(|name| name.as_str() == resource)).await
+    }
+
+    async fn list_of(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<Assigned>, PodResourcesError> {
         let answer = self.client().await?.list(api::ListPodResourcesRequest {}).await;
         let answer = answer.map_err(|status| self.refused("List", status))?;
-        Ok(answer.into_inner().pod_resources.iter().flat_map(|pod| self.assigned(pod)).collect())
+        Ok(answer.into_inner().pod_resources.iter().flat_map(|pod| assigned(pod, &is_wanted)).collect())
     }
 
     /// Of each of these pods, by namespace and name, what the kubelet has given of our devices; `None` for a pod that it
@@ -89,7 +102,7 @@ impl PodResources {
             match client.get(request.clone()).await {
                 Ok(answer) => {
                     let pod = answer.into_inner().pod_resources.unwrap_or_default();
-                    return Ok(Some(self.assigned(&pod)));
+                    return Ok(Some(assigned(&pod, |resource| self.names.counts_cards(resource))));
                 }
                 // 100 questions a second of all who ask, with a burst of 10: a refused one is asked again.
                 Err(status) if status.code() == Code::ResourceExhausted && started.elapsed() < DEADLINE => {
@@ -120,20 +133,6 @@ impl PodResources {
         Ok(PodResourcesListerClient::new(channel).max_decoding_message_size(LARGEST_ANSWER))
     }
 
-    fn assigned(&self, pod: &api::PodResources) -> Vec<Assigned> {
-        let devices_of = |container: &api::ContainerResources| {
-            let ours = container.devices.iter().filter(|devices| self.names.counts_cards(&devices.resource_name));
-            ours.flat_map(|devices| &devices.device_ids).cloned().collect()
-        };
-        let assigned = |container: &api::ContainerResources| Assigned {
-            namespace: pod.namespace.clone(),
-            pod: pod.name.clone(),
-            container: container.name.clone(),
-            devices: devices_of(container),
-        };
-        pod.containers.iter().map(assigned).filter(|assigned| !assigned.devices.is_empty()).collect()
-    }
-
     fn refused(&self, call: &'static str, status: Status) -> PodResourcesError {
         PodResourcesError::Status { socket: self.socket.clone(), call, status: Box::new(status) }
     }
@@ -146,4 +145,19 @@ fn is_unknown(status: &Status, namespace: &str, name: &str) -> bool {
 
 fn hint(call: &str) -> &'static str {
     if call == "Get" { " (needs Kubernetes 1.34, or the kubelet's feature gate KubeletPodResourcesGet)" } else { "" }
+}
+
+/// Containers of a pod with devices of the resources that are wanted.
+fn assigned(pod: &api::PodResources, is_wanted: impl Fn(&str) -> bool) -> Vec<Assigned> {
+    let devices_of = |container: &api::ContainerResources| {
+        let wanted = container.devices.iter().filter(|devices| is_wanted(&devices.resource_name));
+        wanted.flat_map(|devices| &devices.device_ids).cloned().collect()
+    };
+    let assigned = |container: &api::ContainerResources| Assigned {
+        namespace: pod.namespace.clone(),
+        pod: pod.name.clone(),
+        container: container.name.clone(),
+        devices: devices_of(container),
+    };
+    pod.containers.iter().map(assigned).filter(|assigned| !assigned.devices.is_empty()).collect()
 }

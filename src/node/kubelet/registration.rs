@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
+use tonic::Request;
 use tonic::transport::{Channel, Endpoint, Server};
 use tracing::{debug, info, warn};
 
@@ -59,6 +60,9 @@ pub(crate) const NOTE: &str = "divvy-node.txt";
 const NOTE_TEXT: &str = "Keeps a kubelet that starts from zeroing this node's card memory and cores.\n";
 /// A kubelet that doesn't answer a `Register` within this is still cleaning up; it is asked again at once.
 const REGISTER_DEADLINE: Duration = Duration::from_secs(1);
+/// One that has answered a first `Register` has cleaned up, and only takes its time, over long lists of devices for one.
+/// To begin anew would take the other resources from it, and fail pods that it admits once more.
+const LONGEST_REGISTER: Duration = Duration::from_secs(10);
 /// How often another plugin of our cards is looked for: [`Registrar::patience`] parted by this.
 const LOOKS: u32 = 4;
 /// How long calls in flight may take to end with their session.
@@ -189,8 +193,10 @@ impl Registrar {
             session.sockets.push((own.clone(), SocketFile::at(&own)));
             self_dial(&own).await?;
         }
+        let mut deadline = REGISTER_DEADLINE;
         for resource in &session.resources {
-            self.register(kubelet.clone(), resource).await?;
+            self.register(kubelet.clone(), resource, deadline).await?;
+            deadline = LONGEST_REGISTER;
         }
         Ok(())
     }
@@ -206,18 +212,24 @@ impl Registrar {
 
     async fn connect(kubelet: &Path) -> Result<Channel, SessionError> {
         let endpoint = Endpoint::from_static("http://localhost").connect_timeout(REGISTER_DEADLINE);
-        let channel = unix_channel(endpoint.timeout(REGISTER_DEADLINE), kubelet.to_owned()).await;
+        let channel = unix_channel(endpoint.timeout(LONGEST_REGISTER), kubelet.to_owned()).await;
         channel.map_err(|problem| SessionError::Register { path: kubelet.to_owned(), problem })
     }
 
-    async fn register(&self, kubelet: Channel, resource: &ResourceName) -> Result<(), SessionError> {
+    async fn register(
+        &self,
+        kubelet: Channel,
+        resource: &ResourceName,
+        deadline: Duration,
+    ) -> Result<(), SessionError> {
         let failed = |problem: String| SessionError::Register { path: self.kubelet_socket(), problem };
-        let request = api::RegisterRequest {
+        let mut request = Request::new(api::RegisterRequest {
             version: api::VERSION.to_owned(),
             endpoint: socket_name(resource),
             resource_name: resource.to_string(),
             options: None,
-        };
+        });
+        request.set_timeout(deadline);
         let answer = RegistrationClient::new(kubelet).register(request).await;
         answer.map(drop).map_err(|status| failed(format!("{}: {}", status.code(), status.message())))
     }

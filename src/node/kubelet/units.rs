@@ -83,8 +83,8 @@ impl DevicePlugin for Units {
 
 impl Units {
     async fn count(&self, request: api::AllocateRequest) -> Result<(), Refusal> {
-        let count = only(request.container_requests)?.device_ids.len();
+        let ids = only(request.container_requests)?.device_ids;
         let pods = observer::look(&self.parts).await?;
-        lock(&self.parts.allocator).count_units(&self.resource, &pods, count)
+        lock(&self.parts.allocator).count_units(&self.resource, &pods, &ids)
     }
 }

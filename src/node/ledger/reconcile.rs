@@ -6,13 +6,14 @@
 
 mod restore;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use divvy_contract::claim::Defaults;
 use divvy_contract::{CardId, Memory, ResourceNames, SlotId};
 
 use super::book::{Book, Change};
 use super::entry::{Nonce, PodEntry, PodRef};
+use crate::kubelet::cgroups::Trace;
 use crate::kubelet::pods::PodView;
 use restore::{Device, Restore};
 
@@ -30,8 +31,8 @@ pub struct Heard<'a> {
     /// Pods, by UID, that this start of the kubelet has listed before: when these are missing they are gone, settled or
     /// not.
     pub seen: Option<&'a HashSet<String>>,
-    /// Pods, by UID, that are missing and may still run: a pod deleted by force is listed no longer than that.
-    pub lingering: &'a HashSet<String>,
+    /// What their cgroups tell of missing pods, by UID: one that was deleted by force runs on for a while.
+    pub traces: &'a HashMap<String, Trace>,
     /// PodResources' `List`, where it was asked for.
     pub assigned: Option<&'a [Assigned]>,
 }
@@ -80,7 +81,8 @@ struct Record<'a> {
 /// Changes that bring the books in line with what the kubelet said.
 ///
 /// A share ends when its pod is gone from the list and runs no longer, or is Failed or Succeeded with all containers
-/// terminated; not before. An empty list ends nothing that it hasn't shown before: a kubelet that runs this daemon runs at least one pod.
+/// terminated; not before. An empty list by itself ends nothing that it hasn't shown before: a kubelet that runs this
+/// daemon runs at least one pod.
 /// Pods without a record of either side hold nothing.
 pub fn reconcile(book: &Book, heard: &Heard<'_>, reading: &Reading<'_>) -> Reconciled {
     let mut out = Reconciled { changes: releases(book, heard), notes: Vec::new() };
@@ -102,11 +104,13 @@ fn untouched(book: &Book, as_of: u64, uid: &str) -> bool {
 
 fn releases(book: &Book, heard: &Heard<'_>) -> Vec<Change> {
     let listed: BTreeMap<&str, &PodView> = heard.pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
-    let is_missing =
-        |uid: &str| heard.seen.is_some_and(|seen| seen.contains(uid)) || (heard.settled && !heard.pods.is_empty());
+    let is_gone = |uid: &str| match heard.traces.get(uid) {
+        Some(Trace::Lingers) => false,
+        Some(Trace::Removed) => true,
+        None => heard.seen.is_some_and(|seen| seen.contains(uid)) || (heard.settled && !heard.pods.is_empty()),
+    };
     let why = |pod: &PodRef| match listed.get(pod.uid.as_str()) {
-        None => (is_missing(&pod.uid) && !heard.lingering.contains(&pod.uid))
-            .then(|| "gone from the kubelet's list".to_owned()),
+        None => is_gone(&pod.uid).then(|| "gone from the kubelet's list".to_owned()),
         Some(view) => view.has_ended().then(|| format!("{:?}, all containers terminated", view.phase)),
     };
     book.pods()

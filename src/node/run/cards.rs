@@ -99,7 +99,8 @@ impl Advertiser {
     fn update(&self) {
         let offers = {
             let allocator = lock(&self.allocator);
-            advertise::offers(allocator.inventory(), allocator.ledger().book(), &self.listing)
+            let given = allocator.units_given();
+            advertise::offers(allocator.inventory(), allocator.ledger().book(), &given, &self.listing)
         };
         self.offers.send_if_modified(|known| (**known != offers).then(|| *known = Arc::new(offers)).is_some());
     }

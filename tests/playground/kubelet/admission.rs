@@ -64,7 +64,7 @@ struct Next {
 impl State {
     /// Makes the next pod visible. Once there is none left, all sources have been heard.
     fn list_next(&mut self) -> Option<Next> {
-        let Some(pod) = self.pods.iter_mut().find(|pod| !pod.listed) else {
+        let Some(pod) = self.pods.iter_mut().find(|pod| !pod.listed && !pod.forgotten) else {
             self.sources_ready = true;
             return None;
         };

@@ -37,6 +37,8 @@ pub(crate) struct Paths {
     pub(crate) plugins: PathBuf,
     pub(crate) pod_resources: PathBuf,
     pub(crate) pki: PathBuf,
+    /// Where pods have theirs.
+    pub(crate) cgroups: PathBuf,
 }
 
 /// Everything that changes.
@@ -57,6 +59,15 @@ pub(crate) struct State {
     /// Of everything that runs at the same time.
     pub(crate) other_rng: StdRng,
     pub(crate) record: Record,
+}
+
+// === impl Paths ===
+
+impl Paths {
+    /// A pod's own, of the class BestEffort.
+    pub(crate) fn cgroup(&self, uid: &str) -> PathBuf {
+        self.cgroups.join(format!("kubepods/besteffort/pod{uid}"))
+    }
 }
 
 // === impl Core ===

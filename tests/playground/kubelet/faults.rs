@@ -15,6 +15,8 @@ pub struct Faults {
     pub hand_out_twice: f64,
     /// PodResources has no `Get`, as before Kubernetes 1.34.
     pub no_get: bool,
+    /// Containers ignore that they are to end.
+    pub stubborn: bool,
 }
 
 /// Faults of `/pods`.

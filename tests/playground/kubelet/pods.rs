@@ -93,6 +93,8 @@ pub(crate) struct Pod {
     pub(crate) containers: Vec<Container>,
     /// This kubelet's pod manager has it, so everything that lists pods shows it.
     pub(crate) listed: bool,
+    /// Deleted by force: nothing lists it any more, and its containers run on until they have ended.
+    pub(crate) forgotten: bool,
     /// Rejected or evicted.
     pub(crate) failure: Option<Refusal>,
     /// Deletion was asked for.
@@ -130,10 +132,23 @@ impl Pod {
         let namespace = metadata.namespace.clone().ok_or_else(missing("metadata.namespace"))?;
         let name = metadata.name.clone().ok_or_else(missing("metadata.name"))?;
         let containers = spec::containers(&object).into_iter().map(Container::new).collect();
-        let (poke, outcome) = (Arc::new(Notify::new()), watch::Sender::new(None));
-        let started = Timestamp::now();
-        let (failure, deleted) = (None, None);
-        Ok(Self { object, uid, namespace, name, containers, listed: false, failure, deleted, started, poke, outcome })
+        let (failure, deleted, listed, forgotten) = (None, None, false, false);
+        let (poke, started) = (Arc::new(Notify::new()), Timestamp::now());
+        let outcome = watch::Sender::new(None);
+        Ok(Self {
+            object,
+            uid,
+            namespace,
+            name,
+            containers,
+            listed,
+            forgotten,
+            failure,
+            deleted,
+            started,
+            poke,
+            outcome,
+        })
     }
 
     /// `getPhase`: a pod with a container that was never started is Pending, whatever the others do.
@@ -199,6 +214,13 @@ impl Pod {
     /// Its deletion is asked for, unless it was before.
     pub(crate) fn delete(&mut self) {
         self.deleted.get_or_insert_with(Timestamp::now);
+    }
+
+    /// It is deleted by force. One that wasn't admitted yet has nothing to leave behind.
+    pub(crate) fn forget(&mut self) {
+        self.delete();
+        self.forgotten = self.listed;
+        self.listed = false;
     }
 
     /// Ends every running container.

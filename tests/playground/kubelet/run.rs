@@ -16,7 +16,7 @@ use tonic::service::Routes;
 use super::core::{Core, State};
 use super::plugin::Endpoint;
 use super::pods_api::PodsServer;
-use super::{admission, checkpoint, pod_resources, registration};
+use super::{admission, checkpoint, pod_resources, registration, worker};
 
 /// Name of the kubelet's socket, both in the plugin directory and in the PodResources directory.
 pub(crate) const SOCKET: &str = "kubelet.sock";
@@ -48,6 +48,14 @@ impl Run {
         core.update(|state| state.record.boots.push(Instant::now()));
         run.spawn(Arc::clone(pods_server).serve(run.clone()));
         run.spawn(admission::sync_loop(run.clone()));
+        // `HandlePodCleanups`: containers of pods that nobody wants.
+        let forgotten = |state: &State| {
+            let forgotten = state.pods.iter().filter(|pod| pod.forgotten);
+            forgotten.map(|pod| pod.uid.clone()).collect::<Vec<_>>()
+        };
+        for uid in core.read(forgotten) {
+            run.spawn(worker::work(run.clone(), uid));
+        }
         Ok(run)
     }
 

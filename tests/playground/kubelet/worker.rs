@@ -44,9 +44,15 @@ pub(crate) async fn work(run: Run, uid: String) {
             }
             Action::Stop => {
                 core.about(core.timing.stop).await;
+                // Whoever makes them stubborn lets go of the sender with the kubelet.
+                drop(core.faults.subscribe().wait_for(|faults| !faults.stubborn).await);
                 core.update_pod(&uid, |pod| pod.stop(KILLED));
             }
-            Action::Remove => core.update(|state| state.remove(&uid)),
+            Action::Remove => {
+                // One without containers has none.
+                std::fs::remove_dir(core.paths.cgroup(&uid)).unwrap_or_default();
+                core.update(|state| state.remove(&uid));
+            }
             Action::Sleep => poke.notified().await,
         }
     }
@@ -92,6 +98,7 @@ async fn start(core: &Core, uid: &str, index: usize) -> Result<(), String> {
         pod.containers[index].spec.clone()
     });
     let Some(spec) = spec else { return Ok(()) };
+    std::fs::create_dir_all(core.paths.cgroup(uid)).map_err(|error| format!("creating the pod's cgroup: {error}"))?;
     let given = run_options(core, uid, &spec).await?;
     core.about(core.timing.start).await;
     core.update_pod(uid, |pod| {

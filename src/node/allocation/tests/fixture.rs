@@ -1,6 +1,6 @@
 //! A node without processes: its allocator, and the kubelet's side of every call.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -184,9 +184,9 @@ impl Node {
 
     /// Reads a whole list of the pods that there are.
     pub(super) fn look(&mut self) {
-        let as_of = self.allocator.ledger().revision();
+        let asked = self.allocator.ask();
         let list = PodList { pods: self.pods.clone(), connection: None };
-        self.allocator.reconcile(&list, as_of, true, &HashSet::new()).expect("written");
+        self.allocator.reconcile(&list, asked, true, &HashMap::new()).expect("written");
     }
 
     // --- books and disk ---

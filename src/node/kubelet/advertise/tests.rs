@@ -49,7 +49,7 @@ fn book(held: &[(&str, u64)]) -> Book {
 
 /// Each slot with its health and its NUMA node.
 fn listed(book: &Book, listing: &Listing) -> Vec<(String, bool, Option<i64>)> {
-    let offers = offers(&inventory(), book, listing);
+    let offers = offers(&inventory(), book, &BTreeSet::new(), listing);
     assert_eq!(offers.len(), 1, "nobody asks for instances here");
     let numa = |device: &api::Device| device.topology.as_ref().map(|topology| topology.nodes[0].id);
     let devices = offers[0].devices.iter();

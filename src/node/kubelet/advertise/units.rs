@@ -2,7 +2,9 @@
 //!
 //! A unit belongs to a card, `GPU-<uuid>::c<n>` or `GPU-<uuid>::m<n>`, but says nothing of who holds what: a container's
 //! cards are settled by its slots. As many units are healthy as are held in units and free beside that, so that shares
-//! held otherwise come out of them, as they come out of amounts.
+//! held otherwise come out of them, as they come out of amounts; those that pods were given are always among them.
+
+use std::collections::BTreeSet;
 
 use divvy_contract::pod::peak;
 use divvy_contract::{Cores, Memory, ResourceName};
@@ -13,8 +15,8 @@ use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::ledger::{Book, ContainerEntry, PodEntry};
 use crate::publish::amounts::free;
 
-/// Units of memory and of compute, of all cards.
-pub(super) fn offers(inventory: &Inventory, book: &Book, listing: &Listing) -> [Offer; 2] {
+/// Units of compute and of memory, of all cards.
+pub(super) fn offers(inventory: &Inventory, book: &Book, given: &BTreeSet<&str>, listing: &Listing) -> [Offer; 2] {
     let Listing { names, scales, .. } = listing;
     let unit = names.memory_unit.as_mib().max(1);
     let memory = |card: &CardInfo| {
@@ -34,9 +36,11 @@ pub(super) fn offers(inventory: &Inventory, book: &Book, listing: &Listing) -> [
     };
     let offer = |resource: &ResourceName, units: &dyn Fn(&CardInfo) -> Units| Offer {
         resource: resource.clone(),
-        devices: inventory.cards.iter().flat_map(|card| units(card).devices(card)).collect(),
+        devices: inventory.cards.iter().flat_map(|card| units(card).devices(card, given)).collect(),
     };
-    [offer(&names.memory, &memory), offer(&names.cores, &cores)]
+    // The longest list last: the kubelet takes a second over some thousand devices (seen on 1.36.3), and registers nobody
+    // meanwhile.
+    [offer(&names.cores, &cores), offer(&names.memory, &memory)]
 }
 
 /// One card's units of one kind.
@@ -71,13 +75,19 @@ fn held(book: &Book, card: &CardInfo) -> (Memory, Cores) {
 
 impl Units {
     /// All of them, always: an ID that vanishes while it is held may crash the kubelet.
-    fn devices(self, card: &CardInfo) -> impl Iterator<Item = api::Device> {
+    fn devices(self, card: &CardInfo, given: &BTreeSet<&str>) -> Vec<api::Device> {
         let Self { kind, all, held, free } = self;
         let healthy = if card.health == CardHealth::Healthy { held.saturating_add(free) } else { held };
-        (0..all).map(move |number| api::Device {
-            id: format!("{}::{kind}{number}", card.id),
-            health: if number < healthy { api::HEALTHY } else { api::UNHEALTHY }.to_owned(),
-            topology: None,
-        })
+        let ids: Vec<String> = (0..all).map(|number| format!("{}::{kind}{number}", card.id)).collect();
+        let given_here = ids.iter().filter(|id| given.contains(id.as_str())).count();
+        let mut others = usize::try_from(healthy).unwrap_or(usize::MAX).saturating_sub(given_here);
+        let device = |id: String| {
+            let is_given = given.contains(id.as_str());
+            let is_healthy = is_given || others > 0;
+            others -= usize::from(is_healthy && !is_given);
+            let health = if is_healthy { api::HEALTHY } else { api::UNHEALTHY }.to_owned();
+            api::Device { id, health, topology: None }
+        };
+        ids.into_iter().map(device).collect()
     }
 }

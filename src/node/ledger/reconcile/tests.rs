@@ -1,6 +1,6 @@
 mod random;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use divvy_contract::annotation::{Request, encode};
 use divvy_contract::{Claim, ContainerKind, ContainerSpec, Cores, Share};
@@ -64,7 +64,7 @@ fn heard(book: &Book, as_of: u64, pods: &[PodView], assigned: Option<&[Assigned]
         format!("{:032x}", u128::from(crc32fast::hash(format!("{pod}{container}").as_bytes()))).parse().expect("digits")
     };
     let reading = Reading { names: &names, defaults: Defaults::default(), memory: &memory, nonce: &nonce };
-    reconcile(book, &Heard { as_of, pods, settled: true, seen: None, lingering: &HashSet::new(), assigned }, &reading)
+    reconcile(book, &Heard { as_of, pods, settled: true, seen: None, traces: &HashMap::new(), assigned }, &reading)
 }
 
 /// The books after that, which must have nothing left to change.
@@ -149,16 +149,21 @@ fn a_list_that_may_lack_pods_ends_nothing() {
         pods: &pods[..1],
         settled: false,
         seen: Some(&seen),
-        lingering: &HashSet::new(),
+        traces: &HashMap::new(),
         assigned: None,
     };
     assert_eq!(reconcile(&book, &starting, &reading).changes, [], "the kubelet has just started");
     let seen = HashSet::from([pods[1].uid.clone()]);
     let starting = Heard { seen: Some(&seen), ..starting };
     assert_eq!(released(&reconcile(&book, &starting, &reading)).len(), 1, "it has listed b since it started");
-    let lingering = HashSet::from([pods[1].uid.clone()]);
-    let forced = Heard { lingering: &lingering, ..starting };
+    let traces = HashMap::from([(pods[1].uid.clone(), Trace::Lingers)]);
+    let forced = Heard { traces: &traces, ..starting };
     assert_eq!(reconcile(&book, &forced, &reading).changes, [], "deleted by force, and its processes run on");
+    let traces = HashMap::from([(pods[1].uid.clone(), Trace::Removed)]);
+    let forced = Heard { traces: &traces, pods: &[], seen: None, ..starting };
+    assert_eq!(released(&reconcile(&book, &forced, &reading)).len(), 1, "its processes are dead, whatever is listed");
+    let listed = Heard { pods: &pods, ..forced };
+    assert_eq!(reconcile(&book, &listed, &reading).changes, [], "it is to be started again");
     assert_eq!(released(&heard(&book, u64::MAX, &pods[..1], None)).len(), 1);
 }
 

@@ -1,6 +1,6 @@
 //! Random histories, with the daemon killed at every point of them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 
 use divvy_contract::claim::Defaults;
@@ -119,7 +119,7 @@ impl Node {
             pods: &pods,
             settled: true,
             seen: Some(&seen),
-            lingering: &HashSet::new(),
+            traces: &HashMap::new(),
             assigned: assigned.as_deref(),
         };
         let Reconciled { changes, notes } = reconcile(ledger.book(), &heard, &reading);

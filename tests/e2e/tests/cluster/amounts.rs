@@ -18,28 +18,26 @@ use serde_json::{Map, Value, json};
 pub(crate) async fn counted_twice(cluster: &mut Cluster) -> anyhow::Result<()> {
     let one_card = whole()[1].1 / u64::from(CARDS);
     set_cards(cluster, |index| index == 0)?;
-    show(cluster, one_card).await?;
+    cluster.until_allocatable("nvidia.com/gpumem", one_card).await?;
     let big = |name: &str| PodShape::new(name).with(App, "main", &[("gpu", "1"), ("gpumem", "60000Mi")]);
-    cluster.create([big("first")]).await?;
+    let mut first = pods::object(big("first"))?;
+    first["spec"]["terminationGracePeriodSeconds"] = json!(1);
+    cluster.create_objects(vec![first]).await?;
     cluster.all_running(1).await?;
     cluster.create([big("second")]).await?;
-    let said = until(cluster, "second", |pod| {
-        let scheduled = view::condition(pod, "PodScheduled")?;
-        scheduled["message"].as_str().filter(|_| scheduled["status"] == "False").map(str::to_owned)
-    });
-    let said = said.await?;
+    let said = cluster.until_pod("second", view::unschedulable).await?;
     println!("  scheduler: {said}");
     ensure!(said.contains("Insufficient nvidia.com/gpumem"), "the scheduler says: {said}");
     let failed = |pod: &Value| (view::phase(pod) == "Failed").then(|| view::failure(pod));
     force(cluster, "third", big("third"), |_| {}).await?;
-    println!("  daemon: {}", until(cluster, "third", failed).await?);
+    println!("  daemon: {}", cluster.until_pod("third", failed).await?);
     // A card that is there, and beside it processors that aren't.
     let little = PodShape::new("fourth").with(App, "main", &[("gpu", "1"), ("gpumem", "1Gi")]).with(App, "log", &[]);
     force(cluster, "fourth", little, |pod| {
         pod["spec"]["containers"][1]["resources"] = json!({"limits": {"cpu": "1000"}});
     })
     .await?;
-    let said = until(cluster, "fourth", failed).await?;
+    let said = cluster.until_pod("fourth", failed).await?;
     println!("  kubelet: {said}");
     ensure!(said.starts_with("OutOfcpu"), "the kubelet says: {said}");
     // Memory of no card: the kubelet alone counts it.
@@ -48,18 +46,19 @@ pub(crate) async fn counted_twice(cluster: &mut Cluster) -> anyhow::Result<()> {
         pod["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpumem": "60000"}});
     })
     .await?;
-    let said = until(cluster, "fifth", failed).await?;
+    let said = cluster.until_pod("fifth", failed).await?;
     println!("  kubelet: {said}");
     ensure!(said.starts_with("OutOfnvidia.com/gpumem"), "the kubelet says: {said}");
     // The fourth had been given a card before the kubelet counted: that share has to end.
     cluster.agree().await?;
-    cluster.api.delete(&format!("{PODS}/first")).await?;
-    until(cluster, "second", |pod| view::is_ready(pod).then_some(())).await?;
+    // Not by force: the scheduler would hear of it before its processes are dead, and the next pod be refused.
+    cluster.kubectl.run(&["delete", "pod", "first"]).await?;
+    cluster.until_pod("second", |pod| view::is_ready(pod).then_some(())).await?;
     cluster.agree().await?;
     cluster.kubelet.kill().await?;
     cluster.kubelet.start()?;
     cluster.node_ready().await?;
-    show(cluster, one_card).await?;
+    cluster.until_allocatable("nvidia.com/gpumem", one_card).await?;
     cluster.agree().await?;
     set_cards(cluster, |_| true)?;
     cluster.clear().await
@@ -92,9 +91,7 @@ pub(crate) async fn taken_away(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.kubectl.run(&["patch", "node", node::NODE, "--subresource=status", "--type=merge", &patch]).await?;
     cluster.create([pods::mixed(TIMES)]).await?;
     let name = pods::mixed(TIMES).name;
-    let waits =
-        |pod: &Value| view::condition(pod, "PodScheduled").filter(|scheduled| scheduled["status"] == "False").map(drop);
-    until(cluster, &name, waits).await?;
+    cluster.until_pod(&name, view::unschedulable).await?;
     let started = Instant::now();
     cluster.start_daemon().await?;
     cluster.all_running(TIMES + 1).await?;
@@ -116,22 +113,4 @@ fn set_cards(cluster: &mut Cluster, is_there: impl Fn(usize) -> bool) -> anyhow:
             card.state = if is_there(index) { CardState::Present } else { CardState::Lost };
         }
     })
-}
-
-async fn show(cluster: &mut Cluster, memory: u64) -> anyhow::Result<()> {
-    cluster
-        .until("allocatable memory", PATIENCE, async |this| {
-            Ok((this.allocatable("nvidia.com/gpumem").await? == memory).then_some(()))
-        })
-        .await
-        .with_context(|| format!("looking at {NODE_PATH}"))
-}
-
-async fn until<T>(cluster: &mut Cluster, name: &str, found: impl Fn(&Value) -> Option<T>) -> anyhow::Result<T> {
-    cluster
-        .until(&format!("news of pod {name}"), PATIENCE, async |this| {
-            let pods = this.list().await?;
-            Ok(pods.iter().find(|pod| view::name(pod) == name).and_then(&found))
-        })
-        .await
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use divvy_contract::ContainerKind::App;
-use divvy_e2e::cluster::{Cluster, Look, PATIENCE};
+use divvy_e2e::cluster::{Cluster, FOLLOWS, Look, PATIENCE};
 use divvy_e2e::containers::{self, ContainerKey};
 use divvy_e2e::pods::PODS;
 use divvy_e2e::{checkpoint, install, pods, runner};
@@ -86,8 +86,17 @@ pub(crate) async fn api_server(cluster: &mut Cluster) -> anyhow::Result<()> {
     let back = Instant::now();
     cluster.control_plane.api.start()?;
     cluster.api_ready().await?;
+    let answers = Instant::now();
+    cluster
+        .until("GpuNode of the daemon that was started meanwhile", FOLLOWS, async |this| {
+            let status = this.gpu_node().await?.status.context("GpuNode has no status")?;
+            Ok((status.ledger_revision >= this.daemon.revision().await?).then_some(()))
+        })
+        .await?;
+    println!("  GpuNode carries the ledger's revision {:.1?} after the API server was ready", answers.elapsed());
     cluster.node_ready().await?;
     println!("  the node is Ready {:.1?} after the API server was started", back.elapsed());
+    // The kubelet lists a pod with the status that the API server has, and has to bring it there first.
     cluster
         .until("GpuNode without the pod that ended", PATIENCE, async |this| {
             let status = this.gpu_node().await?.status.context("GpuNode has no status")?;

@@ -6,9 +6,13 @@ mod cards;
 mod churn;
 mod delivery;
 mod figures;
+mod forced;
+mod instances;
 mod losses;
 mod namesakes;
 mod powers;
+mod topology;
+mod units;
 
 use std::process::ExitCode;
 
@@ -30,11 +34,15 @@ fn main() -> ExitCode {
         scenario("the API server is away", |c| Box::pin(losses::api_server(c))),
         scenario("the pod list is refused", |c| Box::pin(losses::pod_list(c))),
         scenario("pods and jobs come and go", |c| Box::pin(churn::pods_and_jobs(c))),
+        scenario("pods are deleted by force", |c| Box::pin(forced::replaced_at_once(c))),
         scenario("cards are given in every way", |c| Box::pin(delivery::every_strategy(c))),
         scenario("a card is lost and returns", |c| Box::pin(cards::lost_and_returned(c))),
         scenario("amounts are counted twice", |c| Box::pin(amounts::counted_twice(c))),
         scenario("amounts are taken away", |c| Box::pin(amounts::taken_away(c))),
         scenario("a pod takes over a name", |c| Box::pin(namesakes::annotated_anew(c))),
+        scenario("instances of MIG cards", |c| Box::pin(instances::given_by_profile(c))),
+        scenario("units as devices", |c| Box::pin(units::counted_by_the_kubelet(c))),
+        scenario("slots with topology", |c| Box::pin(topology::on_one_numa_node(c))),
         scenario("an account that reaches too far is refused", |c| Box::pin(powers::refused(c))),
         Scenario { only_when_named: true, ..scenario("figures", |c| Box::pin(figures::all(c))) },
     ])

@@ -102,7 +102,7 @@ impl Bench {
             "kubeletCa": kubelet.ca_file(),
             "kubeletTokenFile": kubelet.token_file(),
             "kubeletSettleTime": "2s",
-            "cgroupRoot": root.join("cgroup"),
+            "cgroupRoot": kubelet.cgroups(),
             "stateDir": root.join("state"),
             "runDir": root.join("run"),
             "cdiDir": root.join("cdi"),

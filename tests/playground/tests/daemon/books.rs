@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use divvy_playground::kubelet::{ContainerState, Phase, PodsFault, RestartOptions};
 use divvy_playground::pods::GPU;
+use serde_json::json;
 
 use crate::bench::{Bench, MEMORY, part, pod};
 
@@ -76,18 +77,39 @@ async fn a_damaged_journal_is_said_and_repaired() {
 
 #[tokio::test]
 async fn a_pod_deleted_by_force_holds_its_card_until_its_processes_are_gone() {
-    let bench = Bench::new().await;
+    let bench = Bench::with(json!({"kubeletSettleTime": "1h"})).await;
     let uid = bench.run(part(&MEMORY.to_string())).await;
     bench.run(part("100")).await;
-    let cgroup = bench.path(&format!("cgroup/kubepods/burstable/pod{uid}"));
-    fs::create_dir_all(&cgroup).unwrap();
-    bench.gone(&uid).await;
-    // Two looks later the books have heard of it.
+    bench.kubelet.set_faults(|faults| faults.stubborn = true);
+    bench.kubelet.delete_by_force(&uid).unwrap();
+    looked(&bench).await;
+    bench.until_booked(&[MEMORY, 100]).await;
+    // Not longer, however long a missing pod is doubted and others come.
+    bench.run(part("200")).await;
+    looked(&bench).await;
+    bench.kubelet.set_faults(|faults| faults.stubborn = false);
+    bench.until_booked(&[100, 200]).await;
+}
+
+#[tokio::test]
+async fn a_pod_deleted_by_force_while_the_kubelet_is_down_ends_with_its_processes() {
+    let bench = Bench::with(json!({"kubeletSettleTime": "1h"})).await;
+    let uid = bench.run(part(&MEMORY.to_string())).await;
+    bench.run(part("100")).await;
+    looked(&bench).await;
+    bench.kubelet.set_faults(|faults| faults.stubborn = true);
+    bench.kubelet.delete_by_force(&uid).unwrap();
+    bench.restart_kubelet(false).await;
+    looked(&bench).await;
+    bench.until_booked(&[MEMORY, 100]).await;
+    bench.kubelet.set_faults(|faults| faults.stubborn = false);
+    bench.until_booked(&[100]).await;
+}
+
+/// Waits until the daemon has asked for the pods twice more: by then the books have heard of what was before.
+async fn looked(bench: &Bench) {
     let asked = bench.kubelet.view().pod_lists;
     bench.until("two more looks", |view| view.pod_lists > asked + 2).await;
-    bench.until_booked(&[MEMORY, 100]).await;
-    fs::remove_dir(&cgroup).unwrap();
-    bench.until_booked(&[100]).await;
 }
 
 #[tokio::test]

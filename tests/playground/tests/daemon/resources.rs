@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use divvy_playground::kubelet::{KubeletView, RestartOptions, Workload};
+use divvy_playground::kubelet::{KubeletView, Phase, RestartOptions, Workload};
 use divvy_playground::pods::GPU;
 use fake_nvml::MigScenario;
 use serde_json::{Value, json};
@@ -83,6 +83,35 @@ async fn shares_held_otherwise_come_out_of_the_units() {
     bench.until_booked(&[MEMORY / 4, MEMORY]).await;
     bench.gone(&whole).await;
     healthy(&bench, [200, 112]).await;
+}
+
+#[tokio::test]
+async fn units_that_a_pod_was_given_stay_healthy_whatever_comes_beside_it() {
+    let mut bench = bench_of_units().await;
+    let uuid = bench.scenario.cards[0].uuid.clone();
+    let on_one_card = |workload: Workload| workload.annotation("divvy.dev/card-uuid", &uuid);
+    let early = bench.run(on_one_card(in_units("10", "40"))).await;
+    let asks = [(GPU, "1"), (CORES, "10"), (UNITS, "16")];
+    let late = bench.run(on_one_card(Workload::new("late").init("warm-up", &asks).app("main", &asks))).await;
+    bench.gone(&early).await;
+    bench.run(on_one_card(pod(&[(GPU, "1"), (CORES, "70")]))).await;
+    let units = |view: &KubeletView| {
+        let given = view.pods[&late].containers.iter().filter_map(|container| container.devices.get(UNITS));
+        given.flatten().cloned().collect::<BTreeSet<_>>()
+    };
+    assert_eq!(units(&bench.kubelet.view()).len(), 16, "the init container's are lent to the next");
+    // Of 64, 45 are held otherwise.
+    let all_are_given = |view: &KubeletView| {
+        let of_card = view.healthy.get(UNITS).into_iter().flatten().filter(|id| id.starts_with(&uuid));
+        let healthy: BTreeSet<String> = of_card.cloned().collect();
+        healthy.len() == 19 && units(view).is_subset(&healthy)
+    };
+    bench.until("19 units, those of the pod among them", all_are_given).await;
+    bench.killed(|_| {}).await;
+    bench.until("the same after the daemon's restart", all_are_given).await;
+    bench.restart_kubelet(false).await;
+    bench.until("the same after the kubelet's restart", all_are_given).await;
+    assert_eq!(bench.kubelet.view().pods[&late].phase, Phase::Running);
 }
 
 #[tokio::test]

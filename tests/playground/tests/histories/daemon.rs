@@ -1,13 +1,13 @@
 //! The daemon without its sockets: what it decides with, and what its plugin service does between the calls.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use divvy_contract::claim::Defaults;
 use divvy_contract::{Memory, ResourceName, ResourceNames, SlotId, Tier};
-use divvy_node::allocation::{AllocationSettings, Allocator, Choice, Refusal};
+use divvy_node::allocation::{AllocationSettings, Allocator, Choice, Moment, Refusal};
 use divvy_node::delivery::{self, Delivery, DeliveryOptions, Strategy};
 use divvy_node::identity::{Subject, Unresolved};
 use divvy_node::inventory::{CardHealth, CardInfo, Inventory, MigInstance};
@@ -146,9 +146,9 @@ impl Daemon {
         self.hear(shown, None)
     }
 
-    /// A list that took its time: asked for at revision `as_of`.
-    pub(crate) fn look_late(&mut self, shown: &Shown, as_of: u64) -> Result<(), Refusal> {
-        self.settle(shown, as_of, None)
+    /// A list that took its time.
+    pub(crate) fn look_late(&mut self, shown: &Shown, asked: Moment) -> Result<(), Refusal> {
+        self.settle(shown, asked, None)
     }
 
     pub(crate) fn propose(
@@ -206,19 +206,19 @@ impl Daemon {
     }
 
     fn hear(&mut self, shown: &Shown, assigned: Option<&[Assigned]>) -> Result<(), Refusal> {
-        let as_of = self.0.ledger().revision();
-        self.settle(shown, as_of, assigned)
+        let asked = self.0.ask();
+        self.settle(shown, asked, assigned)
     }
 
-    fn settle(&mut self, shown: &Shown, as_of: u64, assigned: Option<&[Assigned]>) -> Result<(), Refusal> {
+    fn settle(&mut self, shown: &Shown, asked: Moment, assigned: Option<&[Assigned]>) -> Result<(), Refusal> {
         if let Some(assigned) = assigned {
             self.0.keep_records(assigned.to_vec());
         }
         match &shown.bound {
-            None => self.0.reconcile(&shown.list, as_of, shown.settled, &HashSet::new())?,
+            None => self.0.reconcile(&shown.list, asked, shown.settled, &HashMap::new())?,
             Some(bound) => {
                 let gone = self.0.missing(bound).into_iter().filter(|_| shown.settled).collect();
-                self.0.reconcile_bound(bound, as_of, &gone)?
+                self.0.reconcile_bound(bound, asked, &gone)?
             }
         };
         let over = self.0.take_over();

@@ -6,7 +6,7 @@ mod kubelet;
 mod pods;
 
 use divvy_contract::SlotId;
-use divvy_node::allocation::Refusal;
+use divvy_node::allocation::{Moment, Refusal};
 use divvy_node::inventory::{CardHealth, CardInfo};
 use divvy_playground::kubelet::devices::{Devices, Ids};
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ pub(crate) struct Node {
     /// All IDs of the daemon's last list.
     pub(crate) listed: Ids,
     /// A list that the daemon has asked for and that is under way.
-    late: Option<(Shown, u64)>,
+    late: Option<(Shown, Moment)>,
     rng: StdRng,
     born: u32,
     /// The kubelet refuses its list.
@@ -85,7 +85,7 @@ impl Node {
 
     /// The daemon asks for a list, which arrives with [`Self::hear_late`].
     pub(crate) fn ask_late(&mut self) {
-        self.late = Some((self.shown(), self.daemon().0.ledger().revision()));
+        self.late = Some((self.shown(), self.daemon_mut().0.ask()));
     }
 
     pub(crate) fn hear_late(&mut self) -> Result<(), TestCaseError> {

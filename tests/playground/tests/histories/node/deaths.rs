@@ -76,7 +76,8 @@ impl Node {
             scales: Scales { memory: self.disk.memory_scale, cores: 100 },
             units: false,
         };
-        let offers = advertise::offers(allocator.inventory(), allocator.ledger().book(), &listing);
+        let offers =
+            advertise::offers(allocator.inventory(), allocator.ledger().book(), &allocator.units_given(), &listing);
         self.listed = offers.iter().flat_map(|offer| &offer.devices).map(|device| device.id.clone()).collect();
         for Offer { resource, devices } in offers {
             self.devices.replace_list(resource.as_str(), devices);
