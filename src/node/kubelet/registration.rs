@@ -11,6 +11,7 @@ use divvy_proto::deviceplugin as api;
 use divvy_proto::deviceplugin::device_plugin_client::DevicePluginClient;
 use divvy_proto::deviceplugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use divvy_proto::deviceplugin::registration_client::RegistrationClient;
+use futures::future::try_join_all;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -193,12 +194,11 @@ impl Registrar {
             session.sockets.push((own.clone(), SocketFile::at(&own)));
             self_dial(&own).await?;
         }
-        let mut deadline = REGISTER_DEADLINE;
-        for resource in &session.resources {
-            self.register(kubelet.clone(), resource, deadline).await?;
-            deadline = LONGEST_REGISTER;
-        }
-        Ok(())
+        let Some((first, others)) = session.resources.split_first() else { return Ok(()) };
+        self.register(kubelet.clone(), first, REGISTER_DEADLINE).await?;
+        // At once: the kubelet may admit its pods again any moment, and fails those that lack one resource.
+        let others = others.iter().map(|resource| self.register(kubelet.clone(), resource, LONGEST_REGISTER));
+        try_join_all(others).await.map(drop)
     }
 
     fn keep_note(&self) {
