@@ -15,8 +15,6 @@ use crate::files::Files;
 
 /// Set, to the run's directory, in the inner process.
 const INNER: &str = "DIVVY_E2E_INNER";
-/// Under each hierarchy of cgroups; a number of the run's own follows.
-const CGROUP: &str = "divvy-e2e-";
 
 /// The run's directory, in the inner process.
 pub fn inner() -> Option<PathBuf> {
@@ -36,7 +34,11 @@ pub fn enter(directory: &Path) -> anyhow::Result<ExitStatus> {
     let lifeline = child.stdin.take();
     let status = child.wait().context("waiting for the inner process");
     drop(lifeline);
-    sweep_cgroups();
+    // Its own alone: another run may go on, and misses what is empty for a moment.
+    let cgroup = cgroup(directory);
+    for hierarchy in hierarchies() {
+        remove_tree(&hierarchy.join(&cgroup));
+    }
     status
 }
 
@@ -65,7 +67,7 @@ pub fn mount(files: &Files, node: &str) -> anyhow::Result<String> {
     execute("mount", &["--make-rshared", "/var/lib/kubelet"])?;
     let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
     bind(&files.write("hosts", format!("{hosts}\n127.0.0.1 {node}\n"))?, "/etc/hosts")?;
-    let cgroup = format!("{CGROUP}{}", rand::random::<u32>());
+    let cgroup = cgroup(&files.at(""));
     for hierarchy in hierarchies() {
         // A hierarchy that refuses is one that the kubelet doesn't use.
         fs::create_dir(hierarchy.join(&cgroup)).unwrap_or_default();
@@ -102,13 +104,9 @@ fn hierarchies() -> Vec<PathBuf> {
     all.filter(|hierarchy| hierarchy.join("cgroup.procs").exists()).collect()
 }
 
-/// Removes the cgroups of runs that are over. Those of a run that isn't can't be removed.
-fn sweep_cgroups() {
-    for hierarchy in hierarchies() {
-        let groups = fs::read_dir(hierarchy).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-        let own = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(CGROUP));
-        groups.filter(own).for_each(|group| remove_tree(&group));
-    }
+/// The cgroup of the run in this directory, by its name in each hierarchy: that of the directory.
+fn cgroup(directory: &Path) -> String {
+    directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn remove_tree(group: &Path) {
