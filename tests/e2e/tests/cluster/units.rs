@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use divvy_contract::ContainerKind::{App, Init, Sidecar};
-use divvy_e2e::cluster::{Cluster, NODE_PATH};
+use divvy_e2e::cluster::{Cluster, NODE_PATH, PATIENCE};
 use divvy_e2e::containers::{self, ContainerKey};
 use divvy_e2e::node::{CARD_MEMORY, CARDS};
 use divvy_e2e::pods::{self, PODS};
@@ -25,12 +25,12 @@ pub(crate) async fn counted_by_the_kubelet(cluster: &mut Cluster) -> anyhow::Res
     let cards = u64::from(CARDS);
     cluster.until_allocatable(CORES, cards * 100).await?;
     cluster.until_allocatable(MEMORY_UNITS, cards * (CARD_MEMORY >> 20) / MEMORY_UNIT.as_mib()).await?;
-    let node = cluster.api.get(NODE_PATH).await?;
-    ensure!(
-        node["status"]["capacity"].get("nvidia.com/gpumem").is_none(),
-        "amounts are still there: {}",
-        node["status"]
-    );
+    cluster
+        .until("Node without amounts", PATIENCE, async |this| {
+            let node = this.api.get(NODE_PATH).await?;
+            Ok(node["status"]["capacity"].get("nvidia.com/gpumem").is_none().then_some(()))
+        })
+        .await?;
     let (writes, started) = (audit::writes(&cluster.files)?, Instant::now());
     cluster.create_objects((0..COUNT).map(|number| pods::plain(&in_units(number))).collect()).await?;
     cluster.all_running(COUNT).await?;
