@@ -144,7 +144,7 @@ impl Allocator {
     pub fn propose(
         &mut self,
         resource: &ResourceName,
-        pods: &[PodView],
+        pods: &[Arc<PodView>],
         choice: &Choice,
     ) -> Result<Vec<SlotId>, Refusal> {
         let question = self.question(resource, choice.size);
@@ -173,7 +173,7 @@ impl Allocator {
     pub fn allocate(
         &mut self,
         resource: &ResourceName,
-        pods: &[PodView],
+        pods: &[Arc<PodView>],
         slots: &[SlotId],
     ) -> Result<ContainerAllocateResponse, Refusal> {
         let question = self.question(resource, slots.len());
@@ -188,7 +188,7 @@ impl Allocator {
 
     /// Whichever pod it was that is refused for being one of several, none of them is asked for again: not those whose
     /// admission was over before, and it isn't either.
-    fn pass_over(&mut self, unresolved: &Unresolved, pods: &[PodView]) {
+    fn pass_over(&mut self, unresolved: &Unresolved, pods: &[Arc<PodView>]) {
         if let Unresolved::Ambiguous { .. } = unresolved {
             self.session.pass_over(pods, None, self.ledger.book(), &self.settings.names);
         }
@@ -203,7 +203,7 @@ impl Allocator {
         &self,
         resource: &ResourceName,
         subject: Subject<'_>,
-        pods: &[PodView],
+        pods: &[Arc<PodView>],
         slots: &[SlotId],
     ) -> Result<(), Refusal> {
         let Subject { pod, container } = subject;
@@ -232,16 +232,21 @@ impl Allocator {
     }
 
     /// Pods, by name, that may still ask for cards.
-    pub fn waiting(&self, pods: &[PodView]) -> Vec<String> {
+    pub fn waiting(&self, pods: &[Arc<PodView>]) -> Vec<String> {
         let waiting = identity::waiting(pods, self.ledger.book(), &self.session, &self.settings.names);
         waiting.map(ToString::to_string).collect()
     }
 
     /// Those of the pods bound to this node that may be under admission for `wanted` devices of `resource`, each with the container's
     /// name, when the kubelet doesn't list its pods.
-    pub fn candidates(&self, resource: &ResourceName, pods: Vec<PodView>, wanted: usize) -> Vec<(PodView, String)> {
+    pub fn candidates(
+        &self,
+        resource: &ResourceName,
+        pods: Vec<Arc<PodView>>,
+        wanted: usize,
+    ) -> Vec<(Arc<PodView>, String)> {
         let question = Question { names: &self.settings.names, resource, count: wanted };
-        let lacking = |pod: PodView| {
+        let lacking = |pod: Arc<PodView>| {
             let container = identity::may_lack(&pod, self.ledger.book(), &self.session, &question)?;
             let name = pod.containers[container].name.clone();
             Some((pod, name))
@@ -250,7 +255,7 @@ impl Allocator {
     }
 
     /// Containers that a kubelet without its checkpoint may be asking for again.
-    pub fn suspects<'a>(&self, pods: &'a [PodView], slots: &[SlotId]) -> Vec<Subject<'a>> {
+    pub fn suspects<'a>(&self, pods: &'a [Arc<PodView>], slots: &[SlotId]) -> Vec<Subject<'a>> {
         identity::suspects(pods, self.ledger.book(), &self.session, slots)
     }
 

@@ -1,6 +1,7 @@
 //! The pods that are bound to this node, as the API server has them.
 
 use std::fmt;
+use std::sync::Arc;
 
 use kube::Client;
 use kube::api::ListParams;
@@ -49,7 +50,7 @@ impl BoundPods {
     /// older than the question (Kubernetes API concepts, "Resource versions": "most recent").
     ///
     /// Without mirrors of static pods: those have other UIDs than the kubelet knows the pods by.
-    pub async fn list(&self) -> Result<Vec<PodView>, BoundPodsError> {
+    pub async fn list(&self) -> Result<Vec<Arc<PodView>>, BoundPodsError> {
         let only = ListParams::default().fields(&format!("spec.nodeName={}", self.node));
         let request = Request::new("/api/v1/pods").list(&only).map_err(kube::Error::BuildRequest);
         let refused = |source| BoundPodsError::Refused { node: self.node.clone(), source };

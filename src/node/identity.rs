@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use divvy_contract::claim::asks_for_cards;
@@ -99,12 +100,12 @@ fn one_or_several(pods: &[String]) -> &'static str {
 
 /// Finds the container that lacks the devices asked for.
 pub fn resolve<'a>(
-    pods: &'a [PodView],
+    pods: &'a [Arc<PodView>],
     book: &Book,
     session: &Session,
     question: &Question<'_>,
 ) -> Result<Subject<'a>, Unresolved> {
-    let lacking = |pod: &'a PodView| {
+    let lacking = |pod: &'a Arc<PodView>| {
         let may_be = session.could_be_under_admission(pod);
         let container = may_be.then(|| first_lacking(pod, book, question.names)).flatten()?;
         question.fits(&pod.containers[container]).then_some(Subject { pod, container })
@@ -115,7 +116,7 @@ pub fn resolve<'a>(
 /// Finds the container whose slots are to be proposed: one that the kubelet forgot comes before its pod's later ones, and
 /// counts where nobody else lacks anything. Says whether it was forgotten.
 pub fn resolve_choice<'a>(
-    pods: &'a [PodView],
+    pods: &'a [Arc<PodView>],
     book: &Book,
     session: &Session,
     question: &Question<'_>,
@@ -145,8 +146,10 @@ pub fn resolve_choice<'a>(
 /// What the container holds, if the kubelet may ask for it: it doesn't run and wasn't served since we were registered.
 fn waiting_parts<'a>(pod: &PodView, container: &ContainerSpec, book: &'a Book, session: &Session) -> &'a [Part] {
     let runs = pod.states.get(&container.name) == Some(&ContainerState::Running);
-    let over = runs || session.has_served(pod, container);
-    let holding = book.pod(&pod.uid).and_then(|entry| entry.holding(&container.name)).filter(|_| !over);
+    if runs || session.has_served(pod, container) {
+        return &[];
+    }
+    let holding = book.pod(&pod.uid).and_then(|entry| entry.holding(&container.name));
     holding.map_or(&[][..], |holding| &holding.parts)
 }
 
@@ -165,8 +168,8 @@ pub fn resolve_again<'a>(forgotten: &[Subject<'a>], question: &Question<'_>) -> 
 /// Where it asks for slots of an init container it has that one on record: only containers after it can be meant. If the
 /// record is older than our registration the checkpoint wasn't lost, only perhaps the last answer, with the kubelet that
 /// waited for it.
-pub fn suspects<'a>(pods: &'a [PodView], book: &Book, session: &Session, slots: &[SlotId]) -> Vec<Subject<'a>> {
-    let of_pod = |pod: &'a PodView| {
+pub fn suspects<'a>(pods: &'a [Arc<PodView>], book: &Book, session: &Session, slots: &[SlotId]) -> Vec<Subject<'a>> {
+    let of_pod = |pod: &'a Arc<PodView>| {
         let entry = book.pod(&pod.uid).filter(|_| !pod.has_ended())?;
         let parts =
             |container: &ContainerSpec| entry.holding(&container.name).map_or(&[][..], |holding| &holding.parts);
@@ -193,13 +196,13 @@ pub fn suspects<'a>(pods: &'a [PodView], book: &Book, session: &Session, slots: 
 /// ones, or it has asked for an earlier container of their pod again. Of each pod the first, which is the one that it
 /// asks for.
 pub fn forgotten<'a>(
-    pods: &'a [PodView],
+    pods: &'a [Arc<PodView>],
     book: &Book,
     session: &Session,
     question: &Question<'_>,
     offer: impl Fn(&SlotId) -> Offer,
 ) -> Vec<Subject<'a>> {
-    let forgotten = |pod: &'a PodView| {
+    let forgotten = |pod: &'a Arc<PodView>| {
         let is_forgotten = |container: usize| {
             let (earlier, parts) =
                 (&pod.containers[..container], waiting_parts(pod, &pod.containers[container], book, session));
@@ -225,11 +228,11 @@ pub fn may_lack(pod: &PodView, book: &Book, session: &Session, question: &Questi
 
 /// Pods that lack devices and may still be admitted.
 pub fn waiting<'a>(
-    pods: &'a [PodView],
+    pods: &'a [Arc<PodView>],
     book: &Book,
     session: &Session,
     names: &ResourceNames,
-) -> impl Iterator<Item = &'a PodView> {
+) -> impl Iterator<Item = &'a Arc<PodView>> {
     pods.iter().filter(|pod| session.could_be_under_admission(pod) && first_lacking(pod, book, names).is_some())
 }
 
@@ -299,12 +302,12 @@ impl Session {
     }
 
     /// This container is the one under admission, so no other listed pod is.
-    pub fn found(&mut self, subject: Subject<'_>, pods: &[PodView], book: &Book, names: &ResourceNames) {
+    pub fn found(&mut self, subject: Subject<'_>, pods: &[Arc<PodView>], book: &Book, names: &ResourceNames) {
         self.pass_over(pods, Some(subject.pod), book, names);
     }
 
     /// The admission of these pods has ended, but for one.
-    pub fn pass_over(&mut self, pods: &[PodView], but: Option<&PodView>, book: &Book, names: &ResourceNames) {
+    pub fn pass_over(&mut self, pods: &[Arc<PodView>], but: Option<&PodView>, book: &Book, names: &ResourceNames) {
         let others = pods.iter().filter(|pod| but.is_none_or(|but| but.uid != pod.uid));
         let lacking = others.filter(|pod| first_lacking(pod, book, names).is_some());
         self.passed_over.extend(lacking.map(|pod| pod.uid.clone()));
@@ -324,7 +327,7 @@ impl Session {
 
     /// How long no pod has come onto the kubelet's list. One that has started lists its pods one by one, as it admits
     /// them: after a restart on a busy node that has taken longer than any time that could be waited for.
-    pub fn quiet(&mut self, pods: &[PodView], now: Instant) -> Duration {
+    pub fn quiet(&mut self, pods: &[Arc<PodView>], now: Instant) -> Duration {
         let (_, known) = &self.listed;
         if pods.iter().any(|pod| !known.contains(&pod.uid)) {
             self.grown = Some(now);

@@ -142,7 +142,7 @@ fn cgroups(parts: &PluginParts) -> MutexGuard<'_, PodCgroups> {
 }
 
 /// The kubelet's pods, fresh, after the books were brought in line with them.
-pub async fn look(parts: &PluginParts) -> Result<Vec<PodView>, Refusal> {
+pub async fn look(parts: &PluginParts) -> Result<Vec<Arc<PodView>>, Refusal> {
     let asked = lock(&parts.allocator).ask();
     let started = Instant::now();
     let list = parts.pods.list().await;

@@ -31,7 +31,7 @@
 //! of the API server for each container that comes and one a minute.
 
 use std::collections::HashSet;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use divvy_contract::ResourceName;
@@ -55,7 +55,7 @@ const DEADLINE: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Among {
     /// Everything that is known of them.
-    pub pods: Vec<PodView>,
+    pub pods: Vec<Arc<PodView>>,
     /// Why they aren't the kubelet's list.
     pub unlisted: Option<PodListError>,
 }
@@ -110,7 +110,7 @@ async fn in_time<T>(asked: impl Future<Output = Result<T, UnlistedError>>) -> Re
 }
 
 /// The pods bound to this node, after the books were brought in line with them.
-async fn bound(parts: &PluginParts, server: &BoundPods) -> Result<Vec<PodView>, UnlistedError> {
+async fn bound(parts: &PluginParts, server: &BoundPods) -> Result<Vec<Arc<PodView>>, UnlistedError> {
     let asked = lock(&parts.allocator).ask();
     let pods = server.list().await?;
     if let Some(pod) = lock(&parts.allocator).recorded_elsewhere(&pods) {
@@ -123,7 +123,7 @@ async fn bound(parts: &PluginParts, server: &BoundPods) -> Result<Vec<PodView>, 
 }
 
 /// Pods in the books, by UID, that aren't bound here any more and don't run.
-async fn gone(parts: &PluginParts, bound: &[PodView]) -> Result<HashSet<String>, UnlistedError> {
+async fn gone(parts: &PluginParts, bound: &[Arc<PodView>]) -> Result<HashSet<String>, UnlistedError> {
     // A kubelet that has just started doesn't know its static pods yet.
     if SocketFile::age(&parts.kubelet_socket).unwrap_or_default() < parts.kubelet_settle_time {
         return Ok(HashSet::new());
@@ -151,13 +151,13 @@ async fn gone(parts: &PluginParts, bound: &[PodView]) -> Result<HashSet<String>,
 async fn known(
     parts: &PluginParts,
     resource: &ResourceName,
-    pods: Vec<PodView>,
+    pods: Vec<Arc<PodView>>,
     wanted: usize,
-) -> Result<Vec<PodView>, UnlistedError> {
+) -> Result<Vec<Arc<PodView>>, UnlistedError> {
     let candidates = lock(&parts.allocator).candidates(resource, pods, wanted);
     let names: Vec<_> = candidates.iter().map(|(pod, _)| (&*pod.namespace, &*pod.name)).collect();
     let known = parts.pod_resources.known(&names).await?;
-    let lacks = |(candidate, known): ((PodView, String), Option<Vec<Assigned>>)| {
+    let lacks = |(candidate, known): ((Arc<PodView>, String), Option<Vec<Assigned>>)| {
         let (pod, container) = candidate;
         let has_devices = known?.iter().any(|assigned| assigned.container == container);
         (!has_devices).then_some(pod)

@@ -119,11 +119,18 @@ fn pairs(text: &str, default: &str) -> BTreeMap<String, String> {
     text.lines().map(pair).collect()
 }
 
-/// The kubelet's `/pods`.
+/// The kubelet's `/pods`, alone and after another list, whose pods it may repeat.
 pub fn pod_list(bytes: &[u8]) {
-    for pod in pods::decode(bytes).into_iter().flatten() {
+    let decoded = pods::decode(bytes).map_err(|refused| refused.to_string());
+    for pod in decoded.iter().flatten() {
         assert!(!pod.uid.is_empty());
         assert!(!(pod.has_ended() && pod.states.values().any(|state| *state == pods::ContainerState::Running)));
+    }
+    let mut known = pods::Known::default();
+    known.decode(&include_str!("seeds/pod_list/two-pods").into()).expect("a list");
+    let list = bytes.to_vec().into();
+    for _ in 0..2 {
+        assert_eq!(known.decode(&list).map_err(|refused| refused.to_string()), decoded);
     }
 }
 

@@ -88,13 +88,13 @@ impl OwnPart {
     }
 
     /// GetPreferredAllocation and Allocate for one pod; how long each took.
-    pub fn admit(&mut self, listed: &[PodView], pod: &PodView) -> anyhow::Result<(Duration, Duration)> {
+    pub fn admit(&mut self, listed: &[Arc<PodView>], pod: &PodView) -> anyhow::Result<(Duration, Duration)> {
         // A pod that the books don't know, listed while another is served, counts as passed over.
-        let known = |other: &&PodView| self.allocator.ledger().book().pod(&other.uid).is_some();
-        let mut pods: Vec<PodView> = listed.iter().filter(known).cloned().collect();
+        let known = |other: &&Arc<PodView>| self.allocator.ledger().book().pod(&other.uid).is_some();
+        let mut pods: Vec<Arc<PodView>> = listed.iter().filter(known).cloned().collect();
         let mut pod = pod.clone();
         (pod.phase, pod.states) = Default::default();
-        pods.push(pod);
+        pods.push(Arc::new(pod));
         let choice = Choice { available: self.slots.iter().cloned().collect(), required: [].into(), size: 1 };
         let started = Instant::now();
         let slots = self.allocator.propose(&ResourceNames::default().count, &pods, &choice)?;
@@ -105,7 +105,7 @@ impl OwnPart {
     }
 
     /// Ends what isn't listed.
-    pub fn forget(&mut self, listed: &[PodView]) -> anyhow::Result<()> {
+    pub fn forget(&mut self, listed: &[Arc<PodView>]) -> anyhow::Result<()> {
         self.reconcile(&PodList { pods: listed.to_vec(), connection: None })
     }
 

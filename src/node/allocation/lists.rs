@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use divvy_contract::claim::asks_for_cards;
@@ -55,14 +56,15 @@ impl Allocator {
     }
 
     /// Live pods that ask for cards and of which the books know nothing.
-    pub fn unbooked<'a>(&self, pods: &'a [PodView]) -> Vec<&'a PodView> {
+    pub fn unbooked<'a>(&self, pods: &'a [Arc<PodView>]) -> Vec<&'a Arc<PodView>> {
         let asks = |pod: &PodView| pod.containers.iter().any(|spec| asks_for_cards(&self.settings.names, spec));
-        let unbooked = |pod: &&PodView| !pod.has_ended() && asks(pod) && self.ledger.book().pod(&pod.uid).is_none();
+        let unbooked =
+            |pod: &&Arc<PodView>| !pod.has_ended() && asks(pod) && self.ledger.book().pod(&pod.uid).is_none();
         pods.iter().filter(unbooked).collect()
     }
 
     /// Pods in the books, by UID, that the kubelet doesn't list.
-    pub fn missing(&self, pods: &[PodView]) -> Vec<String> {
+    pub fn missing(&self, pods: &[Arc<PodView>]) -> Vec<String> {
         let listed: HashSet<&str> = pods.iter().map(|pod| pod.uid.as_str()).collect();
         let booked = self.ledger.book().pods().map(|entry| &entry.pod.uid);
         booked.filter(|uid| !listed.contains(uid.as_str())).cloned().collect()
@@ -94,7 +96,7 @@ impl Allocator {
     /// pods of [`Self::missing`] those of `gone` have ended.
     pub fn reconcile_bound(
         &mut self,
-        pods: &[PodView],
+        pods: &[Arc<PodView>],
         asked: Moment,
         gone: &HashSet<String>,
     ) -> Result<Vec<String>, Refusal> {
@@ -106,7 +108,7 @@ impl Allocator {
     }
 
     /// A pod on the kubelet's records, as far as they are still to be compared, that is not among these.
-    pub fn recorded_elsewhere(&self, pods: &[PodView]) -> Option<String> {
+    pub fn recorded_elsewhere(&self, pods: &[Arc<PodView>]) -> Option<String> {
         let mut records = self.kept_records().into_iter().flatten();
         let is_here = |record: &Assigned, pod: &PodView| pod.namespace == record.namespace && pod.name == record.pod;
         let elsewhere = records.find(|record| !pods.iter().any(|pod| is_here(record, pod)))?;
@@ -128,7 +130,7 @@ impl Allocator {
 
     fn compare(
         &self,
-        pods: &[PodView],
+        pods: &[Arc<PodView>],
         asked: Moment,
         settled: bool,
         seen: Option<&HashSet<String>>,
@@ -148,10 +150,10 @@ impl Allocator {
         reconcile(self.ledger.book(), &heard, &reading)
     }
 
-    fn apply(&mut self, pods: &[PodView], reconciled: Reconciled) -> Result<Vec<String>, Refusal> {
+    fn apply(&mut self, pods: &[Arc<PodView>], reconciled: Reconciled) -> Result<Vec<String>, Refusal> {
         self.units.follow(pods, self.ledger.book());
-        let unasked = |pod: &&PodView| !pod.has_ended() && pod.asks_for_amounts_alone(&self.settings.names);
-        self.unasked = pods.iter().filter(unasked).map(PodView::reference).collect();
+        let unasked = |pod: &&Arc<PodView>| !pod.has_ended() && pod.asks_for_amounts_alone(&self.settings.names);
+        self.unasked = pods.iter().filter(unasked).map(|pod| pod.reference()).collect();
         let touched: BTreeSet<String> = reconciled.changes.iter().map(|change| change.uid().to_owned()).collect();
         let before = self.nonces(&touched);
         let changes = reconciled.changes.iter().map(Change::to_string).chain(reconciled.notes).collect();

@@ -82,15 +82,13 @@ impl Allocator {
 
     /// Slots that the kubelet offers as free, without those that the books give to other pods.
     fn free_slots<'a>(&self, uid: &str, choice: &'a Choice) -> Free<'a> {
-        let mut held: BTreeMap<&CardId, BTreeSet<u32>> = BTreeMap::new();
-        let mut free = Free::new();
-        for slot in choice.available.difference(&choice.required) {
-            let held = held.entry(&slot.card).or_insert_with(|| self.ledger.book().slots_held(&slot.card, Some(uid)));
-            if !held.contains(&slot.number) {
-                free.entry(&slot.card).or_default().push(slot);
-            }
-        }
-        free
+        let offered: Vec<&SlotId> = choice.available.difference(&choice.required).collect();
+        let of_card = |slots: &[&'a SlotId]| {
+            let held = self.ledger.book().slots_held(&slots[0].card, Some(uid));
+            let free = slots.iter().copied().filter(|slot| !held.contains(&slot.number));
+            (&slots[0].card, free.collect())
+        };
+        offered.chunk_by(|one, next| one.card == next.card).map(of_card).collect()
     }
 
     /// Slots on the cards that the container held before the kubelet forgot it, if there is one on each.

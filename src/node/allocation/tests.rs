@@ -48,7 +48,7 @@ fn the_next_container_follows_the_plan_while_it_fits() {
     let two = pod("a", &[&[("gpu", "1"), ("gpumem", "300")], &[("gpu", "1"), ("gpumem", "300")]]);
     let next_after = |mib| {
         let mut node = Node::new(2, PolicyName::Spread);
-        node.pods.push(two.clone());
+        node.pods.push(Arc::clone(&two));
         assert_eq!(node.serve(1).expect("fits"), ["GPU-0"]);
         node.book("late", &slot("GPU-1::3"), mib);
         node.serve(1).expect("fits")
@@ -130,7 +130,7 @@ fn slots_that_leave_no_room_for_the_rest_of_the_pod_are_refused() {
 fn the_slot_of_an_init_container_serves_the_next_one() {
     let mut node = Node::new(2, PolicyName::Binpack);
     let mut two = pod("a", &[&[("gpu", "1")], &[("gpu", "1"), ("gpumem", "100")]]);
-    two.containers[0].kind = ContainerKind::Init;
+    Arc::make_mut(&mut two).containers[0].kind = ContainerKind::Init;
     node.pods.push(two);
     let slots = node.propose(1).expect("fits");
     node.allocate(&slots).expect("fits");
@@ -191,7 +191,8 @@ fn forgetful() -> Node {
     node.book("other", &slot("GPU-0::0"), 300);
     node.pods.push(part("a", "600"));
     assert_eq!(node.serve(1).expect("fits"), ["GPU-1"]);
-    node.pods[1].states.insert("c0".to_owned(), ContainerState::Waiting { started_before: true });
+    let failed = ContainerState::Waiting { started_before: true };
+    Arc::make_mut(&mut node.pods[1]).states.insert("c0".to_owned(), failed);
     node.book("late", &slot("GPU-1::3"), 400);
     node.lose_checkpoint();
     node
@@ -267,7 +268,7 @@ fn an_ended_holding_is_handed_over_once() {
     let nonce = node.holding("a", "c0").expect("held").nonce;
     node.look();
     assert_eq!(node.allocator.take_over(), [], "nobody has ended");
-    node.pods[0].phase = Phase::Succeeded;
+    Arc::make_mut(&mut node.pods[0]).phase = Phase::Succeeded;
     node.look();
     node.look();
     assert_eq!(node.allocator.take_over(), [nonce]);

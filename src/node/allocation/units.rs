@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::mem;
+use std::sync::Arc;
 
 use divvy_contract::claim::asks_for_cards;
 use divvy_contract::{ContainerSpec, ResourceName};
@@ -26,7 +27,7 @@ pub(super) struct GivenUnits {
 
 impl GivenUnits {
     /// Drops those of pods that are over.
-    pub(super) fn follow(&mut self, pods: &[PodView], book: &Book) {
+    pub(super) fn follow(&mut self, pods: &[Arc<PodView>], book: &Book) {
         for Assigned { namespace, pod, devices, .. } in mem::take(&mut self.records) {
             let named = pods.iter().filter(|listed| listed.namespace == namespace && listed.name == pod);
             for listed in named {
@@ -65,7 +66,12 @@ impl Allocator {
     /// `Allocate` for units: refused for a container that asks for no card, which would run without one.
     ///
     /// Such a pod is refused at its first call, so one that may be under admission is: no other was ever let in.
-    pub fn count_units(&mut self, resource: &ResourceName, pods: &[PodView], ids: &[String]) -> Result<(), Refusal> {
+    pub fn count_units(
+        &mut self,
+        resource: &ResourceName,
+        pods: &[Arc<PodView>],
+        ids: &[String],
+    ) -> Result<(), Refusal> {
         let names = &self.settings.names;
         let question = self.question(resource, ids.len());
         let asking = |pod: &PodView, with_cards: bool| {
@@ -80,7 +86,8 @@ impl Allocator {
             let refusal = Refusal::UnitsAlone { container, resource: resource.clone(), count: names.count.clone() };
             return self.remember_refusal(&pod.uid, Err(refusal));
         }
-        let meant: Vec<&PodView> = pods.iter().filter(|pod| !pod.has_ended() && asking(pod, true).is_some()).collect();
+        let meant: Vec<&Arc<PodView>> =
+            pods.iter().filter(|pod| !pod.has_ended() && asking(pod, true).is_some()).collect();
         if meant.is_empty() {
             return Err(question.nobody().into());
         }

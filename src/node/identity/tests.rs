@@ -4,14 +4,14 @@ use super::*;
 use crate::ledger::{Holding, Ledger, Nonce, Origin, Part};
 
 /// A pod whose app containers ask for these numbers of devices.
-fn mk_pod(name: &str, devices: &[usize]) -> PodView {
+fn mk_pod(name: &str, devices: &[usize]) -> Arc<PodView> {
     let container = |(index, count): (usize, &usize)| ContainerSpec {
         name: format!("c{index}"),
         kind: ContainerKind::App,
         index,
         limits: [("nvidia.com/gpu".to_owned(), count.to_string())].into(),
     };
-    PodView {
+    Arc::new(PodView {
         uid: format!("uid-{name}"),
         namespace: "ns".into(),
         name: name.into(),
@@ -19,7 +19,7 @@ fn mk_pod(name: &str, devices: &[usize]) -> PodView {
         containers: devices.iter().enumerate().map(container).collect(),
         phase: Phase::Pending,
         states: [].into(),
-    }
+    })
 }
 
 struct Fixture {
@@ -50,7 +50,7 @@ impl Fixture {
         self.ledger.allocate(&pod.reference(), &claims, container, holding).expect("booked");
     }
 
-    fn resolve(&self, pods: &[PodView], wanted: usize) -> Result<(String, usize), Unresolved> {
+    fn resolve(&self, pods: &[Arc<PodView>], wanted: usize) -> Result<(String, usize), Unresolved> {
         let found = resolve(pods, self.ledger.book(), &self.session, &question(&ResourceNames::default(), wanted))?;
         Ok((found.pod.name.clone(), found.container))
     }
@@ -100,7 +100,7 @@ fn pods_that_cannot_be_under_admission_are_left_out() {
     let new = mk_pod("new", &[1]);
     let with = |phase, state: Option<ContainerState>| {
         let states = state.map(|state| ("c0".to_owned(), state)).into_iter().collect();
-        PodView { phase, states, ..mk_pod("old", &[1]) }
+        Arc::new(PodView { phase, states, ..(*mk_pod("old", &[1])).clone() })
     };
     for old in [
         with(Phase::Failed, None),
@@ -109,10 +109,13 @@ fn pods_that_cannot_be_under_admission_are_left_out() {
         with(Phase::Pending, Some(ContainerState::Running)),
         with(Phase::Pending, Some(ContainerState::Waiting { started_before: true })),
     ] {
-        assert_eq!(fixture.resolve(&[old.clone(), new.clone()], 1), Ok(("new".into(), 0)), "{old:?}");
+        assert_eq!(fixture.resolve(&[Arc::clone(&old), Arc::clone(&new)], 1), Ok(("new".into(), 0)), "{old:?}");
     }
     let waiting = with(Phase::Pending, Some(ContainerState::Waiting { started_before: false }));
-    assert!(fixture.resolve(&[waiting.clone(), new.clone()], 1).is_err(), "not started yet: may be under admission");
+    assert!(
+        fixture.resolve(&[Arc::clone(&waiting), Arc::clone(&new)], 1).is_err(),
+        "not started yet: may be under admission"
+    );
     fixture.session.refuse(&waiting.uid);
     assert_eq!(fixture.resolve(&[waiting, new], 1), Ok(("new".into(), 0)), "refused by us");
 }
@@ -140,9 +143,10 @@ fn a_kubelet_without_checkpoint_may_ask_again_for_what_does_not_run() {
     for (pod, state, slot) in
         [(0, ContainerState::Waiting { started_before: true }, 0), (1, ContainerState::Running, 1)]
     {
-        pods[pod].phase = Phase::Running;
-        pods[pod].states.insert("c0".into(), state);
-        fixture.book(&pods[pod].clone(), "c0", slot);
+        let pod = Arc::make_mut(&mut pods[pod]);
+        pod.phase = Phase::Running;
+        pod.states.insert("c0".into(), state);
+        fixture.book(pod, "c0", slot);
     }
     let asked = ["GPU-0::7".parse().expect("a slot")];
     let suspects = suspects(&pods, fixture.ledger.book(), &fixture.session, &asked);
@@ -157,9 +161,9 @@ fn a_kubelet_without_checkpoint_may_ask_again_for_what_does_not_run() {
 }
 
 /// An init container and two others, all asking for one device and none of them running.
-fn waiting_pod(kinds: [ContainerKind; 3]) -> PodView {
+fn waiting_pod(kinds: [ContainerKind; 3]) -> Arc<PodView> {
     let mut pod = mk_pod("waiting", &[1, 1, 1]);
-    for (container, kind) in pod.containers.iter_mut().zip(kinds) {
+    for (container, kind) in Arc::make_mut(&mut pod).containers.iter_mut().zip(kinds) {
         container.kind = kind;
     }
     pod
@@ -221,7 +225,7 @@ fn a_slot_lent_anew_is_asked_for_by_the_containers_after_its_lender() {
 fn a_list_is_quiet_since_a_pod_last_came_onto_it() {
     let mut session = Session::default();
     let start = Instant::now();
-    let mut look = |pods: &[PodView], second: u64| {
+    let mut look = |pods: &[Arc<PodView>], second: u64| {
         let quiet = session.quiet(pods, start + Duration::from_secs(second));
         session.follow(&PodList { pods: pods.to_vec(), connection: None }, &Book::default());
         quiet.as_secs()
@@ -230,7 +234,7 @@ fn a_list_is_quiet_since_a_pod_last_came_onto_it() {
     assert_eq!(look(&[], 0), 0, "nothing is known yet");
     assert_eq!(look(std::slice::from_ref(&a), 1), 0);
     assert_eq!(look(std::slice::from_ref(&a), 19), 18);
-    assert_eq!(look(&[b.clone(), a.clone()], 20), 0, "the kubelet still lists its pods one by one");
+    assert_eq!(look(&[Arc::clone(&b), Arc::clone(&a)], 20), 0, "the kubelet still lists its pods one by one");
     assert_eq!(look(&[b], 50), 30, "a pod that ends is no news");
     assert_eq!(look(&[a], 51), 0, "nor is one that a new kubelet has not listed yet, until it does");
 }
@@ -245,7 +249,8 @@ fn what_the_kubelet_has_told_states_of_is_past_its_admission_unless_that_was_our
     };
     let mut pod = mk_pod("new", &[1, 2]);
     assert_eq!((lacks(&fixture, &pod, 1), lacks(&fixture, &pod, 2)), (Some(0), None));
-    pod.states.insert("c0".into(), ContainerState::Waiting { started_before: false });
+    let told = ContainerState::Waiting { started_before: false };
+    Arc::make_mut(&mut pod).states.insert("c0".into(), told);
     assert_eq!(lacks(&fixture, &pod, 1), None, "the kubelet admitted it without asking us");
     fixture.book(&pod, "c0", 0);
     assert_eq!(lacks(&fixture, &pod, 2), Some(1), "it is admitted once more, and was served in part");

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
 use hyper_util::rt::TokioExecutor;
 
-use super::pods::{self, DecodeError, PodView};
+use super::pods::{DecodeError, Known, PodView};
 use super::tls;
 
 /// Where the kubelet's own API is and how it is trusted.
@@ -34,7 +34,7 @@ pub struct KubeletEndpoint {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodList {
     /// Its pods, the one under admission included.
-    pub pods: Vec<PodView>,
+    pub pods: Vec<Arc<PodView>>,
     /// Our end of the connection. Two lists over one connection come from one kubelet process.
     pub connection: Option<SocketAddr>,
 }
@@ -46,12 +46,17 @@ pub struct PodListClient {
     uri: Uri,
     /// Made anew after a failed connection. Never held across an await.
     client: Mutex<Option<HttpsClient>>,
+    /// Of the list before.
+    known: Mutex<Known>,
 }
 
 type HttpsClient = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
 
 /// A list beyond this is not a pod list: 500 pods of 4.6 KB are 2.3 MB.
 const LARGEST_LIST: usize = 64 << 20;
+
+/// A connection that waits keeps its buffer, by default up to 400 KiB of it.
+const READ_BUFFER: usize = 64 << 10;
 
 /// Why there is no pod list.
 #[derive(Debug, thiserror::Error)]
@@ -118,13 +123,13 @@ impl PodListClient {
         let uri = text.parse::<Uri>().map_err(|error| error.to_string());
         let uri = uri.and_then(|uri| if uri.host().is_some() { Ok(uri) } else { Err("host is missing".to_owned()) });
         let uri = uri.map_err(|problem| PodListError::Url { url: endpoint.url.clone(), problem })?;
-        Ok(Self { endpoint, uri, client: Mutex::new(None) })
+        Ok(Self { endpoint, uri, client: Mutex::default(), known: Mutex::default() })
     }
 
     /// The kubelet's pods.
     pub async fn list(&self) -> Result<PodList, PodListError> {
         let (body, connection) = self.raw().await?;
-        let pods = pods::decode(&body);
+        let pods = self.known.lock().unwrap_or_else(PoisonError::into_inner).decode(&body);
         let pods = pods.map_err(|source| PodListError::Decode { url: self.uri.to_string(), source })?;
         Ok(PodList { pods, connection })
     }
@@ -163,7 +168,7 @@ impl PodListClient {
     }
 
     fn client(&self) -> Result<HttpsClient, PodListError> {
-        let mut kept = self.client.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = &*kept {
             return Ok(client.clone());
         }
@@ -175,13 +180,14 @@ impl PodListClient {
         // Longer than the minute after which the question is repeated when nothing else asks it.
         let mut builder = Client::builder(TokioExecutor::new());
         builder.pool_idle_timeout(Duration::from_secs(180)).pool_max_idle_per_host(2);
+        builder.http1_max_buf_size(READ_BUFFER);
         let client = builder.build(connector.wrap_connector(tcp));
         *kept = Some(client.clone());
         Ok(client)
     }
 
     fn forget(&self) {
-        *self.client.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     fn broken(&self, error: &(dyn std::error::Error + 'static)) -> PodListError {

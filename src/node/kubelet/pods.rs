@@ -1,12 +1,15 @@
 //! The kubelet's own pod list, reduced to what the daemon decides by.
 
+mod known;
 mod wire;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use divvy_contract::{ContainerSpec, ResourceName, ResourceNames};
 
+pub use self::known::Known;
 use crate::ledger::PodRef;
 
 /// Says where the kubelet has a pod from (`kubetypes.ConfigSourceAnnotationKey`).
@@ -106,9 +109,9 @@ impl fmt::Display for PodView {
 /// Reads a `v1.PodList` as the kubelet's `/pods` serves it (JSON only: protobuf is answered 406).
 ///
 /// Fields that aren't needed are passed over; a list cut short, or a pod without UID, is an error.
-pub fn decode(json: &[u8]) -> Result<Vec<PodView>, DecodeError> {
+pub fn decode(json: &[u8]) -> Result<Vec<Arc<PodView>>, DecodeError> {
     let list: wire::List<'_> = serde_json::from_slice(json)?;
-    list.items.into_iter().map(PodView::try_from).collect()
+    list.items.into_iter().map(|pod| Ok(Arc::new(pod.try_into()?))).collect()
 }
 
 /// A pod list that can't be read.
@@ -180,7 +183,7 @@ mod tests {
         let text = LIST.replace("Pending", "Failed");
         let mut pod = decode(text.as_bytes()).expect("a list").swap_remove(0);
         assert!(pod.has_ended(), "nothing runs");
-        pod.states.insert("proxy".into(), ContainerState::Running);
+        Arc::make_mut(&mut pod).states.insert("proxy".into(), ContainerState::Running);
         assert!(!pod.has_ended(), "Failed, but a container is still up");
     }
 }

@@ -7,6 +7,7 @@
 mod restore;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use divvy_contract::claim::Defaults;
 use divvy_contract::{CardId, Memory, ResourceNames, SlotId};
@@ -24,7 +25,7 @@ pub struct Heard<'a> {
     /// lists may be older than they are.
     pub as_of: u64,
     /// Its pod list, received whole; after a failed request there is nothing to reconcile with.
-    pub pods: &'a [PodView],
+    pub pods: &'a [Arc<PodView>],
     /// Whether the list holds every pod that the kubelet runs. A kubelet that has just started lists pods one by one,
     /// as it admits them again: until it has settled, a pod that is missing isn't gone.
     pub settled: bool,
@@ -103,7 +104,7 @@ fn untouched(book: &Book, as_of: u64, uid: &str) -> bool {
 }
 
 fn releases(book: &Book, heard: &Heard<'_>) -> Vec<Change> {
-    let listed: BTreeMap<&str, &PodView> = heard.pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
+    let listed: HashMap<&str, &Arc<PodView>> = heard.pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
     let is_gone = |uid: &str| match heard.traces.get(uid) {
         Some(Trace::Lingers) => false,
         Some(Trace::Removed) => true,
@@ -121,7 +122,7 @@ fn releases(book: &Book, heard: &Heard<'_>) -> Vec<Change> {
 
 /// The kubelet's device records by pod. They name pods, the books know UIDs: a name that two live pods have says
 /// nothing.
-fn records<'a>(pods: &'a [PodView], assigned: &'a [Assigned], notes: &mut Vec<String>) -> Vec<Record<'a>> {
+fn records<'a>(pods: &'a [Arc<PodView>], assigned: &'a [Assigned], notes: &mut Vec<String>) -> Vec<Record<'a>> {
     let mut named: BTreeMap<(&str, &str), Vec<Record<'a>>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !pod.has_ended()) {
         let record = Record { pod, containers: BTreeMap::new() };

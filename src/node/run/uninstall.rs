@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 
@@ -35,7 +36,7 @@ pub(super) async fn uninstall(config: &Config, mut say: impl FnMut(String)) -> R
 /// `pods`: the kubelet's.
 async fn remove(
     config: &Config,
-    pods: anyhow::Result<Vec<PodView>>,
+    pods: anyhow::Result<Vec<Arc<PodView>>>,
     mut say: impl FnMut(String),
 ) -> Result<(), Incomplete> {
     let files = pods.context("not known which pods run").and_then(|pods| remove_files(config, &pods));
@@ -81,7 +82,7 @@ fn remove_plugin(config: &Config) -> anyhow::Result<Vec<String>> {
 
 /// The directories of ended containers; and the CDI specification, once no pod has any: a container that restarts needs
 /// both.
-fn remove_files(config: &Config, pods: &[PodView]) -> anyhow::Result<Vec<String>> {
+fn remove_files(config: &Config, pods: &[Arc<PodView>]) -> anyhow::Result<Vec<String>> {
     let delivery = Delivery::new(config.delivery());
     let running = pods.iter().filter(|pod| !pod.has_ended());
     let containers = running.flat_map(|pod| pod.containers.iter().map(move |container| (pod, &container.name)));

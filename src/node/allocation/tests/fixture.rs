@@ -28,7 +28,7 @@ pub(super) const NODE: &str = "node";
 pub(super) struct Node {
     pub(super) allocator: Allocator,
     /// What the kubelet lists.
-    pub(super) pods: Vec<PodView>,
+    pub(super) pods: Vec<Arc<PodView>>,
     /// Slots that the kubelet has on record for nobody.
     free: BTreeSet<SlotId>,
     cards: Vec<CardInfo>,
@@ -36,14 +36,14 @@ pub(super) struct Node {
 }
 
 /// A pod that has just come, with app containers `c0`, `c1` and so on, and their limits without `nvidia.com/`.
-pub(super) fn pod(name: &str, containers: &[&[(&str, &str)]]) -> PodView {
+pub(super) fn pod(name: &str, containers: &[&[(&str, &str)]]) -> Arc<PodView> {
     let container = |(index, limits): (usize, &&[(&str, &str)])| ContainerSpec {
         name: format!("c{index}"),
         kind: ContainerKind::App,
         index,
         limits: limits.iter().map(|(name, amount)| (format!("nvidia.com/{name}"), (*amount).to_owned())).collect(),
     };
-    PodView {
+    Arc::new(PodView {
         uid: format!("uid-{name}"),
         namespace: "default".to_owned(),
         name: name.to_owned(),
@@ -51,16 +51,16 @@ pub(super) fn pod(name: &str, containers: &[&[(&str, &str)]]) -> PodView {
         containers: containers.iter().enumerate().map(container).collect(),
         phase: Phase::Pending,
         states: BTreeMap::new(),
-    }
+    })
 }
 
 /// A pod with so many MiB of one card.
-pub(super) fn part(name: &str, mib: &str) -> PodView {
+pub(super) fn part(name: &str, mib: &str) -> Arc<PodView> {
     pod(name, &[&[("gpu", "1"), ("gpumem", mib)]])
 }
 
-pub(super) fn annotated(mut pod: PodView, key: &str, value: impl Into<String>) -> PodView {
-    pod.annotations.insert(key.to_owned(), value.into());
+pub(super) fn annotated(mut pod: Arc<PodView>, key: &str, value: impl Into<String>) -> Arc<PodView> {
+    Arc::make_mut(&mut pod).annotations.insert(key.to_owned(), value.into());
     pod
 }
 
@@ -208,7 +208,7 @@ impl Node {
         self.allocator.ledger.allocate(&pod.reference(), &[claim], "c0", holding).expect("written");
         self.free.remove(slot);
         let states = [("c0".to_owned(), ContainerState::Running)].into();
-        self.pods.push(PodView { phase: Phase::Running, states, ..pod });
+        self.pods.push(Arc::new(PodView { phase: Phase::Running, states, ..(*pod).clone() }));
     }
 
     pub(super) fn holding(&self, pod: &str, container: &str) -> Option<&Holding> {

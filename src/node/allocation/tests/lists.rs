@@ -8,7 +8,7 @@ use crate::kubelet::cgroups::Trace;
 use crate::kubelet::client::PodList;
 
 /// A list of one kubelet process.
-fn list(pods: &[PodView]) -> PodList {
+fn list(pods: &[Arc<PodView>]) -> PodList {
     PodList { pods: pods.to_vec(), connection: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 1))) }
 }
 
@@ -41,7 +41,7 @@ fn a_pod_that_lingers_after_its_last_list_is_gone_when_it_lingers_no_more() {
     let mut node = Node::new(1, PolicyName::Binpack);
     node.pods.push(part("forced", "100"));
     node.serve(1).expect("fits");
-    let mut look = |pods: &[PodView], traces: &HashMap<String, Trace>| {
+    let mut look = |pods: &[Arc<PodView>], traces: &HashMap<String, Trace>| {
         let asked = node.allocator.ask();
         node.allocator.reconcile(&list(pods), asked, false, traces).expect("written");
         node.allocator.ledger().book().pods().count()

@@ -16,14 +16,14 @@ const MEMORY: Memory = Memory::mib(1000);
 type Spec<'a> = (&'a str, ContainerKind, &'a [(&'a str, &'a str)]);
 
 /// A running pod.
-fn pod(uid: &str, containers: &[Spec<'_>]) -> PodView {
+fn pod(uid: &str, containers: &[Spec<'_>]) -> Arc<PodView> {
     let spec = |(index, (name, kind, limits)): (usize, &Spec<'_>)| ContainerSpec {
         name: (*name).to_owned(),
         kind: *kind,
         index,
         limits: limits.iter().map(|(name, value)| (format!("nvidia.com/{name}"), (*value).to_owned())).collect(),
     };
-    PodView {
+    Arc::new(PodView {
         uid: uid.to_owned(),
         namespace: "default".to_owned(),
         name: format!("pod-{uid}"),
@@ -31,11 +31,11 @@ fn pod(uid: &str, containers: &[Spec<'_>]) -> PodView {
         containers: containers.iter().enumerate().map(spec).collect(),
         phase: Phase::Running,
         states: containers.iter().map(|(name, ..)| ((*name).to_owned(), ContainerState::Running)).collect(),
-    }
+    })
 }
 
 /// A pod with one container that claims 300 MiB and 30 cores.
-fn simple(uid: &str) -> PodView {
+fn simple(uid: &str) -> Arc<PodView> {
     pod(uid, &[("main", ContainerKind::App, &[("gpumem", "300"), ("gpucores", "30")])])
 }
 
@@ -58,7 +58,7 @@ fn memory(card: &CardId) -> Option<Memory> {
 }
 
 /// What the kubelet says of the books, with everything new since revision `as_of`.
-fn heard(book: &Book, as_of: u64, pods: &[PodView], assigned: Option<&[Assigned]>) -> Reconciled {
+fn heard(book: &Book, as_of: u64, pods: &[Arc<PodView>], assigned: Option<&[Assigned]>) -> Reconciled {
     let names = ResourceNames::default();
     let nonce = |pod: &PodRef, container: &str| {
         format!("{:032x}", u128::from(crc32fast::hash(format!("{pod}{container}").as_bytes()))).parse().expect("digits")
@@ -68,7 +68,7 @@ fn heard(book: &Book, as_of: u64, pods: &[PodView], assigned: Option<&[Assigned]
 }
 
 /// The books after that, which must have nothing left to change.
-fn settled(book: &Book, pods: &[PodView], assigned: &[Assigned]) -> (Book, Vec<String>) {
+fn settled(book: &Book, pods: &[Arc<PodView>], assigned: &[Assigned]) -> (Book, Vec<String>) {
     let Reconciled { changes, notes } = heard(book, u64::MAX, pods, Some(assigned));
     let mut book = book.clone();
     for change in changes {
@@ -78,7 +78,7 @@ fn settled(book: &Book, pods: &[PodView], assigned: &[Assigned]) -> (Book, Vec<S
     (book, notes)
 }
 
-fn book(pods: &[PodView], records: &[Assigned]) -> Book {
+fn book(pods: &[Arc<PodView>], records: &[Assigned]) -> Book {
     settled(&Book::default(), pods, records).0
 }
 
@@ -109,14 +109,15 @@ fn share(mib: u64, cores: u32) -> Share {
 
 #[test]
 fn a_share_ends_with_its_pod_and_not_before() {
-    let mut pods: Vec<PodView> = ["gone", "failed", "done", "terminating", "looping", "last"].map(simple).into();
+    let mut pods: Vec<Arc<PodView>> = ["gone", "failed", "done", "terminating", "looping", "last"].map(simple).into();
     let records: Vec<Assigned> =
         pods.iter().zip(0..).map(|(pod, slot)| assigned(&pod.uid, "main", &[&format!("GPU-{slot}::0")])).collect();
     let book = book(&pods, &records);
     pods.remove(0);
     let mut set = |at: usize, phase, state| {
-        pods[at].phase = phase;
-        pods[at].states = [("main".to_owned(), state)].into();
+        let pod = Arc::make_mut(&mut pods[at]);
+        pod.phase = phase;
+        pod.states = [("main".to_owned(), state)].into();
     };
     set(0, Phase::Failed, ContainerState::Terminated);
     set(1, Phase::Succeeded, ContainerState::Terminated);
@@ -172,7 +173,7 @@ fn a_lost_record_is_restored_from_the_pods_own_claims() {
     let mut annotated = pod("b", &[("main", ContainerKind::App, &[("gpu", "2"), ("gpumem-percentage", "40")])]);
     let claim = Claim { cards: 2, memory: "20%".parse().expect("amount"), cores: Cores::ZERO };
     let request = Request { containers: [("main".to_owned(), claim)].into() };
-    annotated.annotations.insert("divvy.dev/request".to_owned(), encode(&request));
+    Arc::make_mut(&mut annotated).annotations.insert("divvy.dev/request".to_owned(), encode(&request));
     let pods = [simple("a"), annotated, simple("without a record")];
     let records = [assigned("a", "main", &["GPU-1::3"]), assigned("b", "main", &["GPU-2::0", "GPU-1::0"])];
     let (book, notes) = settled(&Book::default(), &pods, &records);
@@ -220,7 +221,7 @@ fn init_containers_are_charged_to_the_cards_of_those_after_them() {
 fn pods_of_another_plugin_hold_their_cards_alone() {
     use ContainerKind::App;
     let mut unreadable = simple("b");
-    unreadable.annotations.insert("divvy.dev/request".to_owned(), "{".to_owned());
+    Arc::make_mut(&mut unreadable).annotations.insert("divvy.dev/request".to_owned(), "{".to_owned());
     let pods = [
         pod("a", &[("main", App, &[("gpu", "1"), ("gpumem", "10")])]),
         unreadable,
@@ -249,7 +250,7 @@ fn pods_of_another_plugin_hold_their_cards_alone() {
 fn the_kubelet_is_right_about_slots_and_the_books_about_shares() {
     let pods = [simple("a"), simple("b")];
     let before = book(&pods, &[assigned("a", "main", &["GPU-1::0"]), assigned("b", "main", &["GPU-1::1"])]);
-    let pods = [pods[0].clone(), pod("b", &[("main", ContainerKind::App, &[("gpumem", "999")])])];
+    let pods = [Arc::clone(&pods[0]), pod("b", &[("main", ContainerKind::App, &[("gpumem", "999")])])];
     let records = [assigned("a", "main", &["GPU-1::1"]), assigned("b", "main", &["GPU-1::0"])];
     let (after, _) = settled(&before, &pods, &records);
     assert_eq!(parts(&after, "a", "main"), [("GPU-1".to_owned(), Some(1))]);
@@ -273,7 +274,7 @@ fn a_slot_on_record_twice_stays_with_the_pod_that_the_books_name() {
     assert_eq!(slots, [None, Some(0), None]);
     assert_eq!(book.held(&card("GPU-1"), None).pods, 3, "all three hold shares");
 
-    let (book, _) = settled(&book, &[pods[0].clone(), pods[2].clone()], &records);
+    let (book, _) = settled(&book, &[Arc::clone(&pods[0]), Arc::clone(&pods[2])], &records);
     let slots = ["a", "c"].map(|uid| holding(&book, uid, "main").parts[0].slot);
     assert_eq!(slots, [Some(0), None], "once its holder has ended, another on record gets it");
 }
@@ -297,7 +298,7 @@ fn records_older_than_the_books_move_nothing() {
 #[test]
 fn what_cannot_be_settled_is_said() {
     let mut twin = simple("twin");
-    twin.name = "pod-a".to_owned();
+    Arc::make_mut(&mut twin).name = "pod-a".to_owned();
     let odd = simple("odd");
     let lost = simple("lost");
     let pods = [simple("a"), twin, odd, lost];

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::sync::Arc;
 
 use divvy_contract::claim::Defaults;
 use divvy_contract::{CardId, ContainerClaim, ContainerKind, ResourceNames, SlotId};
@@ -103,7 +104,7 @@ impl Node {
     /// No live pod's share changes, whatever becomes of its slots.
     fn reconcile(&mut self, gone: &[bool], slots: bool) -> Result<(), TestCaseError> {
         let gone: Vec<String> = (0..4).filter(|pod| gone[*pod]).map(|pod| self.uid(pod)).collect();
-        let mut pods: Vec<PodView> =
+        let mut pods: Vec<Arc<PodView>> =
             self.model.pods.values().map(view).filter(|pod| !gone.contains(&pod.uid)).collect();
         let system = PodEntry { pod: pod_ref("system"), containers: vec![] };
         pods.push(view(&system));

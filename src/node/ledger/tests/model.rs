@@ -1,6 +1,7 @@
 //! The books as a plain map, and a node small enough for every clash to happen.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use divvy_contract::pod::{PodSum, peak};
 use divvy_contract::{CardId, Claim, ContainerClaim, ContainerKind, ContainerSpec, Cores, Memory, Share, SlotId};
@@ -60,7 +61,7 @@ fn limits(claim: Option<Claim>) -> BTreeMap<String, String> {
 }
 
 /// The running pod of a booked entry, as a kubelet would list it.
-pub(crate) fn view(entry: &PodEntry) -> PodView {
+pub(crate) fn view(entry: &PodEntry) -> Arc<PodView> {
     let spec = |(index, container): (usize, &ContainerEntry)| ContainerSpec {
         name: container.claim.name.clone(),
         kind: container.claim.kind,
@@ -70,7 +71,7 @@ pub(crate) fn view(entry: &PodEntry) -> PodView {
     let PodRef { uid, namespace, name } = entry.pod.clone();
     let containers = entry.containers.iter().enumerate().map(spec).collect();
     let (annotations, states) = (BTreeMap::new(), BTreeMap::new());
-    PodView { uid, namespace, name, annotations, containers, phase: Phase::Running, states }
+    Arc::new(PodView { uid, namespace, name, annotations, containers, phase: Phase::Running, states })
 }
 
 /// What the books should say.

@@ -42,7 +42,7 @@ impl Left {
         Self { directory, config }
     }
 
-    async fn remove(&self, pods: anyhow::Result<Vec<PodView>>) -> (bool, String) {
+    async fn remove(&self, pods: anyhow::Result<Vec<Arc<PodView>>>) -> (bool, String) {
         let mut lines = Vec::new();
         let result = remove(&self.config, pods, |line| lines.push(line)).await;
         (result.is_ok(), self.said(&lines))
@@ -62,7 +62,7 @@ fn write(path: &Path) {
     fs::write(path, "").expect("written");
 }
 
-fn running() -> Vec<PodView> {
+fn running() -> Vec<Arc<PodView>> {
     let list = r#"{"kind":"PodList","items":[{"metadata":{"uid":"u","namespace":"ns","name":"train"},
         "spec":{"containers":[{"name":"main"}]},"status":{"phase":"Running"}}]}"#;
     pods::decode(list.as_bytes()).expect("a list")

@@ -192,10 +192,10 @@ async fn instances_that_are_made_anew_are_registered_anew() {
     let mut bench = bench_of_instances("mixed").await;
     healthy_slots(&bench, &[(GPU, 32), (SMALL, 64)]).await;
     let uid = bench.run(pod(&[(SMALL, "1"), ("nvidia.com/gpumem", "1024")])).await;
-    cut(&mut bench, &[("2g.8gb", (2 * SMALL_MEMORY) << 20)]);
     bench.change_scenario(|scenario| {
-        let mig = scenario.cards[0].mig.as_mut().unwrap();
+        let mut mig = MigScenario::cut(&[("2g.8gb", (2 * SMALL_MEMORY) << 20)]);
         mig.instances[0].uuid = Some("MIG-of-its-own".to_owned());
+        scenario.cards[0].mig = Some(mig);
     });
     healthy_slots(&bench, &[(GPU, 32), (SMALL, 0), (LARGE, 32)]).await;
     let large = bench.run(pod(&[(LARGE, "1")])).await;

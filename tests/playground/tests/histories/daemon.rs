@@ -43,7 +43,7 @@ pub(crate) struct Shown {
     /// PodResources.
     pub(crate) assigned: Vec<Assigned>,
     /// The API server's pods of this node, while the list is refused.
-    pub(crate) bound: Option<Vec<PodView>>,
+    pub(crate) bound: Option<Vec<Arc<PodView>>>,
 }
 
 /// A machine's cards: three of one size and a small one, on two sockets, and two instances of another.
@@ -180,7 +180,7 @@ impl Daemon {
     }
 
     /// The pods among which the one is that gets `wanted` devices.
-    fn among(&self, resource: &ResourceName, shown: &Shown, wanted: usize) -> Vec<PodView> {
+    fn among(&self, resource: &ResourceName, shown: &Shown, wanted: usize) -> Vec<Arc<PodView>> {
         let Some(bound) = &shown.bound else { return shown.list.pods.clone() };
         let candidates = self.0.candidates(resource, bound.clone(), wanted).into_iter();
         candidates.filter(|(pod, container)| shown.lacks(pod, container)).map(|(pod, _)| pod).collect()

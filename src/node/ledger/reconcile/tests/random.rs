@@ -65,10 +65,11 @@ proptest! {
     ) {
         lists.sort_by_key(|listed| listed.uid);
         lists.dedup_by_key(|listed| listed.uid);
-        let pods: Vec<PodView> = lists.iter().map(|listed| {
+        let pods: Vec<Arc<PodView>> = lists.iter().map(|listed| {
             let mut pod = model.pods.get(&listed.uid.to_string()).map_or_else(|| simple(&listed.uid.to_string()), view);
             let state = if listed.running { ContainerState::Running } else { ContainerState::Terminated };
-            (pod.phase, pod.states) = (listed.phase, [("main".to_owned(), state)].into());
+            let view = Arc::make_mut(&mut pod);
+            (view.phase, view.states) = (listed.phase, [("main".to_owned(), state)].into());
             pod
         }).collect();
         let records: Vec<Assigned> = lists.iter().flat_map(|listed| listed.devices.iter().map(|(container, devices)| {
@@ -101,7 +102,7 @@ proptest! {
 
     #[test]
     fn all_that_the_kubelet_lists_comes_back_after_the_journal_is_lost((book, model) in books()) {
-        let pods: Vec<PodView> = model.pods.values().map(view).collect();
+        let pods: Vec<Arc<PodView>> = model.pods.values().map(view).collect();
         let records: Vec<Assigned> = book.pods().flat_map(records).collect();
         let (restored, _) = settled(&Book::default(), &pods, &records);
         for container in book.pods().flat_map(|entry| entry.containers.iter().map(move |container| (entry, container))) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use divvy_contract::ContainerKind;
 use divvy_node::kubelet::client::PodList;
@@ -73,10 +74,10 @@ impl Node {
 
     pub(super) fn shown(&mut self) -> Shown {
         let listed = self.pods.iter().filter(|pod| pod.listed).map(|pod| pod.view.clone());
-        let pods = listed.chain([daemons_own_pod()]).collect();
+        let pods = listed.chain([daemons_own_pod()]).map(Arc::new).collect();
         let list = PodList { pods, connection: Some((Ipv4Addr::LOCALHOST, self.boots).into()) };
         let assigned = self.pods.iter().filter(|pod| pod.listed).flat_map(|pod| self.assigned(&pod.view)).collect();
-        let bound = self.refuses_list.then(|| self.pods.iter().map(|pod| pod.view.clone()).collect());
+        let bound = self.refuses_list.then(|| self.pods.iter().map(|pod| Arc::new(pod.view.clone())).collect());
         Shown { list, settled: self.sources_ready, assigned, bound }.shuffle(&mut self.rng)
     }
 
