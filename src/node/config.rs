@@ -119,7 +119,7 @@ keys::keys! {
     nvml_library: PathBuf,
     /// Where sysfs is mounted
     sysfs_root: AbsolutePath = AbsolutePath::new("/sys"),
-    /// What MIG instances are: none (then a card in MIG mode isn't given out), single (cards like any other) or mixed (cards of the resource mig-<profile>)
+    /// What MIG instances are: none (then a card in MIG mode isn't given out), single (cards like any other) or mixed (cards of the resource mig-PROFILE)
     mig_strategy: MigStrategy = MigStrategy::None,
     /// How often the cards are looked at
     probe_interval: Period = Period::seconds(5),
