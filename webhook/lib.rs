@@ -1,0 +1,10 @@
+//! `divvy-webhook`: the cluster side of Divvy.
+//!
+//! ```text
+//! nodes, pods, GpuNodes ──watch──▶ index ◀──reserve, release── extender ◀── kube-scheduler
+//!                                    │
+//!                                    └──▶ hints, explanations        admission ◀── API server
+//! ```
+//!
+//! It owns nothing durable but its certificates, answers from memory, and may be killed at any time. What it says of a
+//! node is a prediction, made with the node's own placement code; the node is right.

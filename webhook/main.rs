@@ -1,0 +1,3 @@
+//! The cluster side of Divvy.
+
+fn main() {}
