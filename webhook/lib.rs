@@ -8,3 +8,5 @@
 //!
 //! It owns nothing durable but its certificates, answers from memory, and may be killed at any time. What it says of a
 //! node is a prediction, made with the node's own placement code; the node is right.
+
+pub mod admission;

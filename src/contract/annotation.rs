@@ -24,6 +24,17 @@ pub struct Request {
     pub containers: BTreeMap<String, Claim>,
 }
 
+/// `divvy.dev/node-fit`: which nodes could take the pod when it was created, by what the webhook knew then.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeFit {
+    /// The best few, best first.
+    pub nodes: Vec<String>,
+    /// Why there are none, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 /// `divvy.dev/planned`: the extender's cards for every container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -228,6 +239,10 @@ impl Document for Request {
         }
         Ok(())
     }
+}
+
+impl Document for NodeFit {
+    const KEY: &'static str = key::NODE_FIT;
 }
 
 impl Document for Planned {

@@ -8,6 +8,7 @@
 pub mod annotation;
 pub mod card;
 pub mod claim;
+pub mod container;
 pub mod gpunode;
 pub mod names;
 pub mod pod;

@@ -48,6 +48,23 @@ pub mod annotation {
     pub const GENERATION: &str = "divvy.dev/generation";
     /// Output of the daemon, on its Node: the labels that are its own.
     pub const LABELS: &str = "divvy.dev/labels";
+
+    /// What the author of a pod may write.
+    pub const INPUTS: [&str; 11] = [
+        CARD_MODEL,
+        AVOID_CARD_MODEL,
+        CARD_UUID,
+        AVOID_CARD_UUID,
+        NODE_POLICY,
+        CARD_POLICY,
+        NUMA,
+        TIER,
+        COMPUTE,
+        PRIORITY,
+        OVERSUBSCRIBE,
+    ];
+    /// What Divvy writes on a pod, and nobody else.
+    pub const OUTPUTS: [&str; 4] = [REQUEST, NODE_FIT, PLANNED, CARDS];
 }
 
 /// The four resources that a claim is written in.
@@ -104,8 +121,7 @@ impl ResourceNames {
     /// The resource that counts MIG instances of one profile, in the domain of [`count`](Self::count):
     /// `nvidia.com/mig-1g.10gb`, the name that NVIDIA's plugin uses.
     pub fn of_profile(&self, profile: &MigProfile) -> ResourceName {
-        let domain = self.count.0.split_once('/').map_or("", |(domain, _)| domain);
-        ResourceName(format!("{domain}/mig-{}", profile.resource_text()))
+        ResourceName(format!("{}/mig-{}", self.count.domain(), profile.resource_text()))
     }
 
     /// The resource that counts instances of the profile, or, without one, cards.
@@ -116,6 +132,12 @@ impl ResourceNames {
     /// Whether memory is counted in devices, a unit each.
     pub fn counts_memory_in_devices(&self) -> bool {
         self.memory_unit > Memory::mib(1)
+    }
+
+    /// Whether claims are written in this resource.
+    pub fn is_ours(&self, resource: &str) -> bool {
+        let amounts = [&self.memory, &self.memory_percentage, &self.cores];
+        amounts.iter().any(|name| name.as_str() == resource) || self.counts_cards(resource)
     }
 
     /// Whether this resource counts cards, of whatever kind.
@@ -136,6 +158,11 @@ impl ResourceName {
     /// The whole name.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// What stands before the slash.
+    pub fn domain(&self) -> &str {
+        self.0.split_once('/').map_or("", |(domain, _)| domain)
     }
 }
 
@@ -194,6 +221,17 @@ mod tests {
         let longest = format!("1g.10gb+{}", "a".repeat(51)).parse().expect("the longest profile");
         let name = names.of_profile(&longest);
         assert_eq!(name.as_str().parse().as_ref(), Ok(&name), "it is a name that the API server takes");
+    }
+
+    #[test]
+    fn claims_are_written_in_these_resources_and_no_others() {
+        let names = ResourceNames::default();
+        for ours in ["gpu", "gpumem", "gpumem-percentage", "gpucores", "mig-1g.10gb"] {
+            assert!(names.is_ours(&format!("nvidia.com/{ours}")), "{ours}");
+        }
+        for other in ["cpu", "nvidia.com/gpu.shared", "nvidia.com/mig-new", "example.com/gpu"] {
+            assert!(!names.is_ours(other), "{other}");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use divvy_contract::container::{LIMITS_MOUNT, REGION_MOUNT};
 use divvy_contract::{CardId, Share, Tier};
 use divvy_proto::deviceplugin::{ContainerAllocateResponse, Mount};
 use tracing::warn;
@@ -27,11 +28,6 @@ use directories::Directories;
 pub use directories::LIMITS_FILE;
 pub use limits::{Limits, LimitsError};
 pub use strategy::{Choice, Strategies, Strategy};
-
-/// Where a container finds its limits; read-only.
-pub const LIMITS_MOUNT: &str = "/var/run/divvy/limits";
-/// Where its processes account for what they use; writable.
-pub const REGION_MOUNT: &str = "/var/run/divvy/region";
 
 /// Configuration of delivery; each field but the last is the key of the same name.
 #[derive(Clone, Debug)]

@@ -3,16 +3,14 @@
 use std::collections::BTreeSet;
 
 use divvy_contract::CardId;
+use divvy_contract::container::{DEVICES_AS_MOUNTS, VISIBLE_DEVICES};
 use divvy_proto::deviceplugin::{CdiDevice, ContainerAllocateResponse, Mount};
 use serde::{Deserialize, Serialize};
 
 use super::cdi;
 use crate::config::List;
 
-/// The variable that NVIDIA's container runtime reads.
-const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
-/// Where that runtime looks for cards given as mounts; the source of each mount is [`NOTHING`].
-const DEVICES_AS_MOUNTS: &str = "/var/run/nvidia-container-devices";
+/// The source of each card that is given as a mount.
 const NOTHING: &str = "/dev/null";
 
 /// One way; several can be combined.

@@ -1,0 +1,55 @@
+//! The match conditions of both webhook configurations: CEL that the API server evaluates before it calls, so that a pod
+//! which has nothing to do with cards is never held up by us, not even when we are down.
+//!
+//! Every access to a field that may be absent is optional (`?`), because an error in a condition counts as a failed
+//! call. No engine runs these here; the same question in Rust is `Pod::is_ours`, and a real API server is asked in
+//! `tests/e2e`.
+
+use divvy_contract::ResourceNames;
+use divvy_contract::names::PREFIX;
+
+/// An entry of `webhooks[].matchConditions` (`admissionregistration.k8s.io/v1`). All of a webhook's must hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchCondition {
+    /// Shown in the API server's errors and metrics.
+    pub name: &'static str,
+    /// CEL over `object`, `oldObject`, `request` and `authorizer`.
+    pub expression: String,
+}
+
+/// For `pods` and `pods/ephemeralcontainers`: those that name one of our resources in any container, or carry an
+/// annotation of ours.
+pub fn for_pods(names: &ResourceNames) -> Vec<MatchCondition> {
+    vec![MatchCondition { name: "asks-for-cards", expression: asks_for_cards("object", names) }]
+}
+
+/// For workloads: those whose template is such a pod.
+pub fn for_templates(names: &ResourceNames) -> Vec<MatchCondition> {
+    // A CronJob's template stands in its job's spec.
+    let template = "object.spec.?jobTemplate.?spec.orValue(object.spec).template";
+    // What a controller is told nobody reads, and the author of its owner has been told: ReplicaSets of a Deployment,
+    // Jobs of a CronJob.
+    let by_people = "!object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))";
+    // Controllers also write annotations of the workload itself.
+    let changed = "oldObject == null || object.spec != oldObject.spec";
+    vec![
+        MatchCondition { name: "asks-for-cards", expression: asks_for_cards(template, names) },
+        MatchCondition { name: "written-by-people", expression: by_people.to_owned() },
+        MatchCondition { name: "spec-changed", expression: changed.to_owned() },
+    ]
+}
+
+/// Whether the pod, or the template of one, that `pod` denotes concerns us. A list of one with `exists` gives it a name.
+fn asks_for_cards(pod: &str, names: &ResourceNames) -> String {
+    let ResourceNames { count, memory, memory_unit: _, memory_percentage, cores } = names;
+    let domain = count.domain();
+    format!(
+        "[{pod}].exists(pod,\n\
+         \x20 pod.?metadata.?annotations.orValue({{}}).exists(key, key.startsWith('{PREFIX}')) ||\n\
+         \x20 (pod.?spec.?containers.orValue([]) + pod.?spec.?initContainers.orValue([])\n\
+         \x20   + pod.?spec.?ephemeralContainers.orValue([])).exists(container,\n\
+         \x20   [container.?resources.?limits.orValue({{}}), container.?resources.?requests.orValue({{}})].exists(amounts,\n\
+         \x20     amounts.exists(name, name.startsWith('{domain}/mig-') ||\n\
+         \x20       name in ['{count}', '{memory}', '{memory_percentage}', '{cores}']))))"
+    )
+}

@@ -1,0 +1,38 @@
+//! All that is found out about a pod before anything is changed or answered.
+
+use divvy_contract::annotation::Preferences;
+
+use super::Settings;
+use super::claims::{self, Claims};
+use super::pod::Pod;
+use super::refusal::Refusal;
+use super::rules::{self, Standing};
+
+/// A pod that can be served.
+#[derive(Debug)]
+pub(super) struct Examined {
+    pub(super) claims: Claims,
+    /// Of every init and app container, in admission order.
+    pub(super) standings: Vec<Standing>,
+    pub(super) preferences: Preferences,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Reads a new pod of `namespace`; all that is wrong with it is said at once.
+pub(super) fn examine(pod: &Pod, namespace: &str, settings: &Settings) -> Result<Examined, Vec<Refusal>> {
+    let mut refusals: Vec<Refusal> =
+        pod.ephemeral_containers().filter_map(|place| claims::no_claim(&place, &settings.names)).collect();
+    refusals.extend(rules::annotations(pod));
+    let preferences = rules::preferences(pod, namespace, settings).map_err(|found| refusals.extend(found));
+    let claims = Claims::read(pod, settings).map_err(|found| refusals.extend(found));
+    let (Ok(preferences), Ok(claims)) = (preferences, claims) else { return Err(refusals) };
+    let places = || pod.containers().zip(&claims.0);
+    let standings: Vec<_> =
+        places().map(|(place, container)| Standing::of(&place, container.claim, settings)).collect();
+    refusals.extend(places().zip(&standings).flat_map(|((place, _), standing)| rules::container(&place, *standing)));
+    if !refusals.is_empty() {
+        return Err(refusals);
+    }
+    let warnings = rules::warnings(pod, &standings);
+    Ok(Examined { claims, standings, preferences, warnings })
+}

@@ -1,0 +1,73 @@
+//! What is changed in a new pod: amounts become totals, the claims are written beside them, and containers without a
+//! claim are shown no card. A pod that comes again, after other webhooks, is changed only where they have.
+
+use divvy_contract::annotation::{self, Document};
+use divvy_contract::container::VISIBLE_DEVICES;
+use serde_json::json;
+
+use super::Settings;
+use super::examine::{Examined, examine};
+use super::hints::{Fit, PodDemand};
+use super::patch::{Changes, Patch};
+use super::pod::Pod;
+use super::refusal::Refusal;
+use super::review::Answer;
+use super::rules::{NO_CARD, Standing};
+
+/// Answers the review of a new pod.
+pub(super) fn mutate(
+    pod: &Pod,
+    namespace: &str,
+    settings: &Settings,
+    fits: &dyn Fn(&PodDemand) -> Fit,
+) -> Result<Answer, Vec<Refusal>> {
+    let Examined { claims, standings, preferences, mut warnings } = examine(pod, namespace, settings)?;
+    let mut patch = Patch::default();
+    claims.write(pod, &settings.names, &mut patch);
+    hide_cards(pod, &standings, &mut patch);
+    let request = claims.request();
+    let fit = if claims.is_empty() {
+        Fit::Unknown
+    } else {
+        let (namespace, name) = (namespace.to_owned(), pod.name().to_owned());
+        fits(&PodDemand { namespace, name, claims: claims.0, preferences })
+    };
+    let mut annotations = Changes::new();
+    annotate(pod, request.as_ref(), &mut annotations);
+    annotate(pod, fit.annotation().as_ref(), &mut annotations);
+    patch.change("/metadata/annotations", pod.annotations().is_some(), annotations);
+    if settings.prefer_hinted_nodes {
+        fit.prefer(pod, &mut patch);
+    }
+    warnings.extend(fit.warning());
+    Ok(Answer { patch, warnings, ..Answer::default() })
+}
+
+/// What is still to be changed of a pod's claims.
+pub(super) fn unsettled(pod: &Pod, examined: &Examined, settings: &Settings) -> Patch {
+    let mut patch = Patch::default();
+    examined.claims.write(pod, &settings.names, &mut patch);
+    let mut annotations = Changes::new();
+    annotate(pod, examined.claims.request().as_ref(), &mut annotations);
+    patch.change("/metadata/annotations", pod.annotations().is_some(), annotations);
+    patch
+}
+
+/// Sets our annotation to the document, or removes it. One that says the same in other words is left.
+fn annotate<D: Document + PartialEq>(pod: &Pod, document: Option<&D>, changes: &mut Changes) {
+    let present = pod.annotation(D::KEY);
+    let decoded = present.and_then(|text| annotation::decode::<D>(text).ok());
+    if present.is_some() != document.is_some() || decoded.as_ref() != document {
+        changes.insert(D::KEY.to_owned(), document.map(|document| annotation::encode(document).into()));
+    }
+}
+
+/// CUDA's images ask for all cards; a variable of the pod outdoes that, as it does one from `envFrom`.
+fn hide_cards(pod: &Pod, standings: &[Standing], patch: &mut Patch) {
+    for (place, standing) in pod.containers().zip(standings) {
+        if *standing == Standing::Without && place.variables(VISIBLE_DEVICES).next().is_none() {
+            let variable = json!({ "name": VISIBLE_DEVICES, "value": NO_CARD });
+            patch.append(&format!("{}/env", place.pointer()), place.container.env.is_some(), vec![variable]);
+        }
+    }
+}

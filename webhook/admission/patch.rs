@@ -1,0 +1,69 @@
+//! A JSON patch (RFC 6902) of exactly what changes, so that fields which nobody here knows survive.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// Operations in the order in which they apply.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(super) struct Patch(Vec<Operation>);
+
+/// `add` also replaces a member that is there, so no other way to write is needed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+enum Operation {
+    Add { path: String, value: Value },
+    Remove { path: String },
+}
+
+/// Members of an object that change: to a value, or to nothing.
+pub(super) type Changes = BTreeMap<String, Option<Value>>;
+
+// === impl Patch ===
+
+impl Patch {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Where the first change is.
+    pub(super) fn first(&self) -> Option<&str> {
+        self.0.first().map(|operation| match operation {
+            Operation::Add { path, .. } | Operation::Remove { path } => path.as_str(),
+        })
+    }
+
+    /// Changes members of the object at `path`, which is made if it isn't there. Only members that are there may be
+    /// removed.
+    pub(super) fn change(&mut self, path: &str, exists: bool, changes: Changes) {
+        if exists {
+            self.0.extend(changes.into_iter().map(|(member, value)| {
+                let path = format!("{path}/{}", token(&member));
+                value.map_or(Operation::Remove { path: path.clone() }, |value| Operation::Add { path, value })
+            }));
+        } else if !changes.is_empty() {
+            self.add(path, changes.into_iter().collect());
+        }
+    }
+
+    /// Appends to the list at `path`, which is made if it isn't there.
+    pub(super) fn append(&mut self, path: &str, exists: bool, items: Vec<Value>) {
+        if exists {
+            self.0.extend(items.into_iter().map(|value| Operation::Add { path: format!("{path}/-"), value }));
+        } else if !items.is_empty() {
+            self.add(path, items.into());
+        }
+    }
+
+    /// Sets the value at `path`; what holds it must be there.
+    pub(super) fn add(&mut self, path: &str, value: Value) {
+        self.0.push(Operation::Add { path: path.to_owned(), value });
+    }
+}
+
+/// A member's name as part of a JSON pointer (RFC 6901).
+fn token(member: &str) -> String {
+    member.replace('~', "~0").replace('/', "~1")
+}

@@ -1,0 +1,141 @@
+//! The few fields of a pod, or of a pod template, that are read here. Everything may be absent or null.
+
+mod container;
+
+use std::collections::BTreeMap;
+
+use divvy_contract::names::PREFIX;
+use divvy_contract::{ContainerKind, ResourceNames};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::refusal::Refusal;
+use container::Container;
+pub(super) use container::{Amounts, EnvVar, Place, Quantity};
+
+/// A pod as it lies in the review.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+pub(super) struct Pod {
+    metadata: Option<Metadata>,
+    spec: Option<Spec>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct Metadata {
+    name: Option<String>,
+    generate_name: Option<String>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct Spec {
+    node_name: Option<String>,
+    init_containers: Option<Vec<Container>>,
+    containers: Option<Vec<Container>>,
+    ephemeral_containers: Option<Vec<Container>>,
+    volumes: Option<Vec<Volume>>,
+    affinity: Option<Affinity>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct Volume {
+    host_path: Option<HostPath>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct HostPath {
+    path: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+pub(super) struct Affinity {
+    pub(super) node_affinity: Option<NodeAffinity>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+pub(super) struct NodeAffinity {
+    #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+    pub(super) preferred: Option<Vec<Value>>,
+}
+
+// === impl Pod ===
+
+impl Pod {
+    /// Reads the object of a review; `root` is its path in there.
+    pub(super) fn read(root: &str, object: &Value) -> Result<Self, Refusal> {
+        serde_path_to_error::deserialize(object).map_err(|error| {
+            let path = error.path().to_string();
+            let field = if path == "." { root.to_owned() } else { format!("{root}.{path}") };
+            Refusal::malformed(field, error.into_inner())
+        })
+    }
+
+    /// Init containers, then app containers: the order in which the kubelet admits them.
+    pub(super) fn containers(&self) -> impl Iterator<Item = Place<'_>> {
+        let list = |list: fn(&Spec) -> &Option<Vec<Container>>| self.spec.iter().flat_map(list).flatten().enumerate();
+        let init = list(|spec| &spec.init_containers).map(|(index, container)| {
+            let sidecar = container.restart_policy.as_deref() == Some("Always");
+            let kind = if sidecar { ContainerKind::Sidecar } else { ContainerKind::Init };
+            Place { container, kind: Some(kind), index }
+        });
+        let app = |(index, container)| Place { container, kind: Some(ContainerKind::App), index };
+        init.chain(list(|spec| &spec.containers).map(app))
+    }
+
+    /// What `kubectl debug` adds to a pod.
+    pub(super) fn ephemeral_containers(&self) -> impl Iterator<Item = Place<'_>> {
+        let all = self.spec.iter().filter_map(|spec| spec.ephemeral_containers.as_ref()).flatten().enumerate();
+        all.map(|(index, container)| Place { container, kind: None, index })
+    }
+
+    pub(super) fn annotations(&self) -> Option<&BTreeMap<String, String>> {
+        self.metadata.as_ref()?.annotations.as_ref()
+    }
+
+    pub(super) fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations()?.get(key).map(String::as_str)
+    }
+
+    /// The annotations with our prefix.
+    pub(super) fn our_annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.annotations().into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str()));
+        all.filter(|(key, _)| key.starts_with(PREFIX))
+    }
+
+    /// Its name, or what the API server makes one from.
+    pub(super) fn name(&self) -> &str {
+        let metadata = self.metadata.as_ref();
+        let name = metadata.and_then(|metadata| metadata.name.as_deref().or(metadata.generate_name.as_deref()));
+        name.unwrap_or_default()
+    }
+
+    pub(super) fn node(&self) -> Option<&str> {
+        self.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+    }
+
+    pub(super) fn affinity(&self) -> Option<&Affinity> {
+        self.spec.as_ref()?.affinity.as_ref()
+    }
+
+    /// Paths on the node that volumes show, with the fields that say so.
+    pub(super) fn host_paths(&self) -> impl Iterator<Item = (String, &str)> {
+        let volumes = self.spec.iter().filter_map(|spec| spec.volumes.as_ref()).flatten().enumerate();
+        volumes.filter_map(|(index, volume)| {
+            Some((format!("spec.volumes[{index}].hostPath.path"), volume.host_path.as_ref()?.path.as_deref()?))
+        })
+    }
+
+    /// Whether Divvy has anything to do with it. The match conditions say the same in CEL, except that they let any
+    /// resource through that begins like a MIG profile's.
+    pub(super) fn is_ours(&self, names: &ResourceNames) -> bool {
+        let mut all = self.containers().chain(self.ephemeral_containers());
+        all.any(|place| place.resources().any(|name| names.is_ours(name))) || self.our_annotations().next().is_some()
+    }
+}

@@ -1,0 +1,169 @@
+//! One container of a pod, and where it stands in there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use divvy_contract::{ContainerKind, ContainerSpec, ResourceNames};
+use serde::de::{IgnoredAny, Visitor};
+use serde::{Deserialize, Deserializer};
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+pub(crate) struct Container {
+    name: Option<String>,
+    pub(super) restart_policy: Option<String>,
+    resources: Option<Resources>,
+    pub(crate) env: Option<Vec<EnvVar>>,
+    volume_mounts: Option<Vec<VolumeMount>>,
+    security_context: Option<SecurityContext>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct Resources {
+    limits: Option<Amounts>,
+    requests: Option<Amounts>,
+}
+
+/// Quantities by resource.
+pub(crate) type Amounts = BTreeMap<String, Quantity>;
+
+/// A string on the wire; a bare number is a legal quantity too.
+#[derive(Clone, Debug)]
+pub(crate) struct Quantity(pub(crate) String);
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+pub(crate) struct EnvVar {
+    name: Option<String>,
+    value: Option<String>,
+    value_from: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct VolumeMount {
+    mount_path: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+struct SecurityContext {
+    privileged: Option<bool>,
+}
+
+/// A container and where it stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'p> {
+    pub(crate) container: &'p Container,
+    /// `None`: an ephemeral container.
+    pub(crate) kind: Option<ContainerKind>,
+    pub(super) index: usize,
+}
+
+// === impl Place ===
+
+impl<'p> Place<'p> {
+    /// `spec.containers[0]`
+    pub(crate) fn field(&self) -> String {
+        format!("{}[{}]", self.list(), self.index)
+    }
+
+    /// `/spec/containers/0`
+    pub(crate) fn pointer(&self) -> String {
+        format!("/{}/{}", self.list().replace('.', "/"), self.index)
+    }
+
+    fn list(&self) -> &'static str {
+        self.kind.map_or("spec.ephemeralContainers", ContainerKind::list_field)
+    }
+
+    pub(crate) fn name(&self) -> &'p str {
+        self.container.name.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn limits(&self) -> Option<&'p Amounts> {
+        self.container.resources.as_ref()?.limits.as_ref()
+    }
+
+    pub(crate) fn requests(&self) -> Option<&'p Amounts> {
+        self.container.resources.as_ref()?.requests.as_ref()
+    }
+
+    /// Every resource that it names.
+    pub(crate) fn resources(&self) -> impl Iterator<Item = &'p str> {
+        self.limits().into_iter().chain(self.requests()).flat_map(|amounts| amounts.keys().map(String::as_str))
+    }
+
+    pub(crate) fn is_privileged(&self) -> bool {
+        self.container.security_context.as_ref().and_then(|context| context.privileged).unwrap_or(false)
+    }
+
+    /// Variables of this name, with the fields that set them; a name may stand in the list more than once.
+    pub(crate) fn variables(&self, name: &str) -> impl Iterator<Item = (String, &'p EnvVar)> {
+        let field = self.field();
+        let all = self.container.env.iter().flatten().enumerate();
+        let ours = all.filter(move |(_, variable)| variable.name.as_deref() == Some(name));
+        ours.map(move |(index, variable)| (format!("{field}.env[{index}]"), variable))
+    }
+
+    /// Where its volumes are mounted, with the fields that say so.
+    pub(crate) fn mount_paths(&self) -> impl Iterator<Item = (String, &'p str)> {
+        let field = self.field();
+        let all = self.container.volume_mounts.iter().flatten().enumerate();
+        all.filter_map(move |(index, mount)| {
+            Some((format!("{field}.volumeMounts[{index}].mountPath"), mount.mount_path.as_deref()?))
+        })
+    }
+
+    /// What a claim is read from.
+    pub(crate) fn spec(&self, kind: ContainerKind, names: &ResourceNames) -> ContainerSpec {
+        let ours = self.limits().into_iter().flatten().filter(|(name, _)| names.is_ours(name));
+        let limits = ours.map(|(name, amount)| (name.clone(), amount.0.clone())).collect();
+        ContainerSpec { name: self.name().to_owned(), kind, index: self.index, limits }
+    }
+}
+
+// === impl EnvVar ===
+
+impl EnvVar {
+    /// Its text; `None` if that comes from elsewhere.
+    pub(crate) fn text(&self) -> Option<&str> {
+        let value = self.value.as_deref().unwrap_or_default();
+        self.value_from.is_none().then_some(value)
+    }
+}
+
+// === impl Quantity ===
+
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = String;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a quantity such as \"8Gi\"")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<String, E> {
+                Ok(text.to_owned())
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<String, E> {
+                Ok(number.to_string())
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<String, E> {
+                Ok(number.to_string())
+            }
+
+            fn visit_f64<E>(self, number: f64) -> Result<String, E> {
+                Ok(number.to_string())
+            }
+        }
+
+        source.deserialize_any(Text).map(Self)
+    }
+}

@@ -1,0 +1,84 @@
+//! Every reason for which a pod is refused, in words for whoever wrote it.
+
+use std::fmt;
+
+use divvy_contract::annotation::AnnotationError;
+use divvy_contract::claim::ClaimError;
+
+/// Why a request is refused. Every variant names the field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    /// The review, or what it carries, isn't what the API server would send.
+    #[error("{field}: {problem}")]
+    Malformed { field: String, problem: String },
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    #[error(transparent)]
+    Annotation(#[from] AnnotationError),
+    #[error("{field}: {value} without a limit: set the limit, and the request follows it")]
+    RequestAlone { field: String, value: String },
+    #[error("{field}: {value} is not the limit, which is {limit}: leave the request out, and it follows the limit")]
+    RequestDiffers { field: String, value: String, limit: String },
+    #[error("{field}: an ephemeral container can't claim cards: claim them in spec.containers")]
+    Ephemeral { field: String },
+    #[error("{field}: \"{name}\" is the name of another container too, and claims are kept by name")]
+    SameName { field: String, name: String },
+    #[error(
+        "{field}: {value} chooses cards, but a container sees those that its limits give it: remove the variable; \
+         CUDA_VISIBLE_DEVICES can choose among them"
+    )]
+    NamesCards { field: String, value: String },
+    #[error(
+        "{field}: {name} loads code ahead of what keeps the container to its part of a card: remove the variable, or \
+         claim whole cards"
+    )]
+    Preloads { field: String, name: String },
+    #[error("{field}: {path} is taken by what Divvy mounts: choose another path")]
+    Mounts { field: String, path: String },
+    #[error(
+        "annotation {key}: only Divvy writes it: remove it from the pod, and from the template that it is made from"
+    )]
+    Output { key: &'static str },
+    #[error("annotation {key}: only Divvy writes it: leave it as it is")]
+    OutputChanged { key: &'static str },
+    #[error(
+        "annotation {key}: pods of namespace \"{namespace}\" may not use it: an administrator can allow it to them"
+    )]
+    Namespace { key: &'static str, namespace: String },
+    #[error("annotation {key}: the pod has its node and cards: delete the pod, and create it with the new value")]
+    Settled { key: &'static str },
+    #[error(
+        "{pointer}: Divvy's mutating webhook would change this: either it wasn't called, or another webhook came after \
+         it and it wasn't called again, which its reinvocationPolicy IfNeeded asks for"
+    )]
+    Unsettled { pointer: String },
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    pub(super) fn malformed(field: impl Into<String>, problem: impl fmt::Display) -> Self {
+        Self::Malformed { field: field.into(), problem: problem.to_string() }
+    }
+
+    /// Code and reason of the `metav1.Status`, as the API server itself would choose them.
+    pub(super) fn status(&self) -> (u16, &'static str) {
+        match self {
+            Self::Malformed { .. } => (400, "BadRequest"),
+            Self::Claim(_)
+            | Self::Annotation(_)
+            | Self::RequestAlone { .. }
+            | Self::RequestDiffers { .. }
+            | Self::Ephemeral { .. }
+            | Self::SameName { .. }
+            | Self::Settled { .. }
+            | Self::Unsettled { .. } => (422, "Invalid"),
+            Self::NamesCards { .. }
+            | Self::Preloads { .. }
+            | Self::Mounts { .. }
+            | Self::Output { .. }
+            | Self::OutputChanged { .. }
+            | Self::Namespace { .. } => (403, "Forbidden"),
+        }
+    }
+}

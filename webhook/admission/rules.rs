@@ -1,0 +1,155 @@
+//! What a pod may not do beside claiming: name cards, load code ahead of ours, mount over ours, write our annotations.
+//!
+//! None of this makes a limit a wall (the container's own command can still set a variable), but what is said in the
+//! spec is meant, or is a mistake; either is better answered here than found out on the card.
+
+use divvy_contract::Claim;
+use divvy_contract::annotation::Preferences;
+use divvy_contract::container::{DEVICES_AS_MOUNTS, LIMITS_MOUNT, PRELOAD_FILE, REGION_MOUNT, VISIBLE_DEVICES};
+use divvy_contract::names::annotation::{CARDS, COMPUTE, INPUTS, OUTPUTS, OVERSUBSCRIBE, PLANNED, PRIORITY};
+
+use super::Settings;
+use super::pod::{EnvVar, Place, Pod};
+use super::refusal::Refusal;
+
+/// Values of [`VISIBLE_DEVICES`] that name no card.
+pub(super) const NO_CARD: &str = "void";
+const NO_CARDS: [&str; 3] = ["", "none", NO_CARD];
+/// Variables whose libraries the dynamic linker loads before all others.
+const PRELOADS: [&str; 2] = ["LD_PRELOAD", "LD_AUDIT"];
+
+/// What a container may say about cards beside its limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It sees the cards of its claim.
+    Claims(Claim),
+    /// It sees no card.
+    Without,
+    /// None of our business: a privileged container can open every card of the node itself, so hiding them would only
+    /// take the driver's libraries from it (and Pod Security decides who may run one); and one that asks for another
+    /// resource of the same domain is given cards by another plugin, through the same variable.
+    Exempt,
+}
+
+// === impl Standing ===
+
+impl Standing {
+    pub(super) fn of(place: &Place<'_>, claim: Option<Claim>, settings: &Settings) -> Self {
+        let domain = settings.names.count.domain();
+        let foreign =
+            |name: &str| name.split_once('/').is_some_and(|(of, _)| of == domain) && !settings.names.is_ours(name);
+        match claim {
+            Some(claim) => Self::Claims(claim),
+            None if place.is_privileged() || place.resources().any(foreign) => Self::Exempt,
+            None => Self::Without,
+        }
+    }
+
+    /// Whether the container has part of a card, which something must keep it to.
+    fn is_part(self) -> bool {
+        matches!(self, Self::Claims(claim) if claim != Claim::whole(claim.cards))
+    }
+}
+
+/// Refusals of one container's variables and mounts.
+pub(super) fn container(place: &Place<'_>, standing: Standing) -> Vec<Refusal> {
+    if standing == Standing::Exempt {
+        return Vec::new();
+    }
+    let named = place.variables(VISIBLE_DEVICES).filter(|(_, variable)| {
+        !(standing == Standing::Without && variable.text().is_some_and(|text| NO_CARDS.contains(&text)))
+    });
+    let named = named.map(|(field, variable)| Refusal::NamesCards { field, value: shown(variable) });
+    let preloads = PRELOADS.into_iter().filter(|_| standing.is_part()).flat_map(|name| {
+        let refused = move |(field, _)| Refusal::Preloads { field, name: name.to_owned() };
+        place.variables(name).map(refused)
+    });
+    let taken = [LIMITS_MOUNT, REGION_MOUNT, DEVICES_AS_MOUNTS].into_iter();
+    let taken: Vec<_> = taken.chain(standing.is_part().then_some(PRELOAD_FILE)).map(parts).collect();
+    let covers = |path: &str| taken.iter().any(|taken| parts(path).starts_with(taken));
+    let mounts = place.mount_paths().filter(|(_, path)| covers(path));
+    let mounts = mounts.map(|(field, path)| Refusal::Mounts { field, path: path.to_owned() });
+    named.chain(preloads).chain(mounts).collect()
+}
+
+/// The start of a variable's value, which may be long.
+fn shown(variable: &EnvVar) -> String {
+    match variable.text() {
+        None => "a reference".to_owned(),
+        Some(text) => format!("{:?}", text.chars().take(64).collect::<String>()),
+    }
+}
+
+/// The names along a path of a container, as a runtime resolves it; `/run` is where `/var/run` leads in most images.
+fn parts(path: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    for name in path.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            name => parts.push(name),
+        }
+    }
+    if parts.first() == Some(&"run") {
+        parts.insert(0, "var");
+    }
+    parts
+}
+
+/// Annotations that come with a new pod. `request` and `node-fit` may: we check the one and replace the other.
+pub(super) fn annotations(pod: &Pod) -> Vec<Refusal> {
+    let copied = [PLANNED, CARDS].into_iter().filter(|key| pod.annotation(key).is_some());
+    copied.map(|key| Refusal::Output { key }).collect()
+}
+
+/// What the pod's author asks for beside amounts.
+pub(super) fn preferences(pod: &Pod, namespace: &str, settings: &Settings) -> Result<Preferences, Vec<Refusal>> {
+    let ours = pod.our_annotations().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let read = Preferences::from_annotations(&ours);
+    let granted = settings.favoured_namespaces.as_ref().is_none_or(|granted| granted.contains(namespace));
+    let favours = [COMPUTE, PRIORITY, OVERSUBSCRIBE].into_iter().filter(|key| !granted && ours.contains_key(*key));
+    let mut refusals: Vec<_> = favours.map(|key| Refusal::Namespace { key, namespace: namespace.to_owned() }).collect();
+    match read {
+        Ok(preferences) if refusals.is_empty() => Ok(preferences),
+        Ok(_) => Err(refusals),
+        Err(error) => {
+            refusals.push(error.into());
+            Err(refusals)
+        }
+    }
+}
+
+/// What is allowed and probably not meant.
+pub(super) fn warnings(pod: &Pod, standings: &[Standing]) -> Vec<String> {
+    let claims = |standing: &Standing| matches!(standing, Standing::Claims(_));
+    let unknown = pod.our_annotations().filter(|(key, _)| !INPUTS.contains(key) && !OUTPUTS.contains(key));
+    let unknown = unknown.map(|(key, _)| format!("annotation {key}: nothing of Divvy reads it"));
+    let mut warnings: Vec<String> = unknown.collect();
+    if !standings.iter().any(claims) {
+        let idle = pod.our_annotations().filter(|(key, _)| INPUTS.contains(key));
+        warnings.extend(idle.map(|(key, _)| format!("annotation {key}: has no effect: no container asks for a card")));
+        return warnings;
+    }
+    let privileged =
+        pod.containers().zip(standings).filter(|(place, standing)| claims(standing) && place.is_privileged());
+    warnings.extend(privileged.map(|(place, _)| {
+        let field = place.field();
+        format!("{field}.securityContext.privileged: it can open every card of its node, whatever its limits say")
+    }));
+    let devices = pod.host_paths().filter(|(_, path)| shows_devices(path));
+    warnings.extend(
+        devices.map(|(field, path)| {
+            format!("{field}: {path} shows the containers cards that their limits don't give them")
+        }),
+    );
+    warnings
+}
+
+/// Whether a directory or file of the node is, or holds, the device nodes of cards.
+fn shows_devices(path: &str) -> bool {
+    match *parts(path) {
+        [] | ["dev"] => true,
+        ["dev", device, ..] => device.starts_with("nvidia"),
+        _ => false,
+    }
+}

@@ -1,0 +1,70 @@
+use super::*;
+use crate::admission::conditions::{MatchCondition, for_pods, for_templates};
+
+#[test]
+fn the_conditions_read_so() {
+    let text = |conditions: Vec<MatchCondition>| {
+        let lines = conditions.iter().map(|condition| format!("# {}\n{}", condition.name, condition.expression));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    insta::assert_snapshot!(text(for_pods(&ResourceNames::default())), @r#"
+    # asks-for-cards
+    [object].exists(pod,
+      pod.?metadata.?annotations.orValue({}).exists(key, key.startsWith('divvy.dev/')) ||
+      (pod.?spec.?containers.orValue([]) + pod.?spec.?initContainers.orValue([])
+        + pod.?spec.?ephemeralContainers.orValue([])).exists(container,
+        [container.?resources.?limits.orValue({}), container.?resources.?requests.orValue({})].exists(amounts,
+          amounts.exists(name, name.startsWith('nvidia.com/mig-') ||
+            name in ['nvidia.com/gpu', 'nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores']))))
+    "#);
+    insta::assert_snapshot!(text(for_templates(&ResourceNames::default())), @r#"
+    # asks-for-cards
+    [object.spec.?jobTemplate.?spec.orValue(object.spec).template].exists(pod,
+      pod.?metadata.?annotations.orValue({}).exists(key, key.startsWith('divvy.dev/')) ||
+      (pod.?spec.?containers.orValue([]) + pod.?spec.?initContainers.orValue([])
+        + pod.?spec.?ephemeralContainers.orValue([])).exists(container,
+        [container.?resources.?limits.orValue({}), container.?resources.?requests.orValue({})].exists(amounts,
+          amounts.exists(name, name.startsWith('nvidia.com/mig-') ||
+            name in ['nvidia.com/gpu', 'nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores']))))
+    # written-by-people
+    !object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))
+    # spec-changed
+    oldObject == null || object.spec != oldObject.spec
+    "#);
+}
+
+#[test]
+fn the_names_are_the_configured_ones() {
+    let names = ResourceNames { count: "example.com/card".parse().expect("a name"), ..ResourceNames::default() };
+    let expression = &for_pods(&names)[0].expression;
+    assert!(
+        expression.contains("'example.com/mig-'") && expression.contains("['example.com/card', 'nvidia.com/gpumem',")
+    );
+}
+
+/// Which pods come here, as the conditions say it and `is_ours` repeats it.
+#[test]
+fn a_pod_comes_here_for_a_resource_in_any_container_or_an_annotation() {
+    let comes = |pod: Value| Pod::read("object", &pod).expect("a pod").is_ours(&ResourceNames::default());
+    let with = |list: &str, resources: Value| json!({ "spec": { list: [{}, { "resources": resources }] } });
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        for name in ["gpu", "gpumem", "gpumem-percentage", "gpucores", "mig-1g.10gb"] {
+            let amounts = json!({ format!("nvidia.com/{name}"): "0" });
+            assert!(
+                comes(with(list, json!({ "limits": amounts }))) && comes(with(list, json!({ "requests": amounts })))
+            );
+        }
+        assert!(!comes(with(
+            list,
+            json!({ "limits": { "cpu": "1", "nvidia.com/gpu.shared": "1" }, "requests": null })
+        )));
+    }
+    assert!(comes(json!({ "metadata": { "annotations": { "divvy.dev/numa": "strict" } } })));
+    for stranger in [
+        json!({}),
+        json!({ "metadata": null, "spec": null }),
+        json!({ "metadata": { "annotations": { "divvy": "" } } }),
+    ] {
+        assert!(!comes(stranger));
+    }
+}

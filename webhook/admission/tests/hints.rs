@@ -1,0 +1,105 @@
+use std::cell::RefCell;
+
+use divvy_contract::{Claim, ContainerKind};
+
+use super::*;
+
+fn ask_index(settings: &Settings, question: &Value, endpoint: Endpoint, fit: &Fit) -> Reply {
+    reply(&review(question.to_string().as_bytes(), endpoint, settings, &|_| fit.clone()))
+}
+
+fn created(pod: Value) -> Value {
+    question("CREATE", "Pod", pod, Value::Null)
+}
+
+fn whole() -> Value {
+    pod(json!([container("main", json!({ "nvidia.com/gpu": "1" }))]))
+}
+
+fn obstacles() -> Vec<Obstacle> {
+    let obstacle = |nodes, reason: &str| Obstacle { nodes, reason: reason.to_owned() };
+    vec![obstacle(3, "40Gi memory wanted, at most 12Gi free"), obstacle(1, "its cards aren't healthy")]
+}
+
+#[test]
+fn the_index_is_asked_once_for_what_the_pod_claims() {
+    let asked = RefCell::new(Vec::new());
+    let fits = |demand: &PodDemand| {
+        asked.borrow_mut().push(demand.clone());
+        Fit::Unknown
+    };
+    let mut pod = whole();
+    pod["metadata"]["annotations"] = json!({ "divvy.dev/card-model": "H200" });
+    review(created(pod).to_string().as_bytes(), Endpoint::Mutate, &Settings::default(), &fits);
+    let asked = asked.into_inner();
+    let [demand] = asked.as_slice() else { panic!("asked {} times", asked.len()) };
+    assert_eq!((demand.namespace.as_str(), demand.name.as_str()), ("ml", "train"));
+    assert_eq!(demand.preferences.models, ["H200"]);
+    let main = &demand.claims[0];
+    assert_eq!((main.kind, main.claim, main.counted.count), (ContainerKind::App, Some(Claim::whole(1)), 1));
+    assert_eq!(main.counted.cores, 0, "scheduler and kubelet count whole cards alone");
+}
+
+#[test]
+fn hints_stand_in_the_pod_and_in_kubectl() {
+    let settings = Settings::default();
+    let said = |fit: Fit| {
+        let reply = ask_index(&settings, &created(whole()), Endpoint::Mutate, &fit);
+        format!("{}{}", reply.operations(), reply.warnings.join("\n"))
+    };
+    insta::assert_snapshot!(said(Fit::Now(vec!["n2".into(), "n7".into()])), @r#"add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[\"n2\",\"n7\"]}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}"#);
+    insta::assert_snapshot!(said(Fit::Later(obstacles())), @r#"
+    add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[],\"reason\":\"no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free; 1 node: its cards aren't healthy\"}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}
+    no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free; 1 node: its cards aren't healthy
+    "#);
+    insta::assert_snapshot!(said(Fit::Never(obstacles())), @r#"
+    add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[],\"reason\":\"no node could ever run this: 3 nodes: 40Gi memory wanted, at most 12Gi free; 1 node: its cards aren't healthy\"}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}
+    no node could ever run this: 3 nodes: 40Gi memory wanted, at most 12Gi free; 1 node: its cards aren't healthy
+    "#);
+    insta::assert_snapshot!(said(Fit::Never(Vec::new())), @r#"
+    add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[],\"reason\":\"no node could ever run this\"}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}
+    no node could ever run this
+    "#);
+}
+
+#[test]
+fn hinted_nodes_are_preferred_only_where_configured_and_once() {
+    let settings = Settings { prefer_hinted_nodes: true, ..Settings::default() };
+    let fit = Fit::Now(vec!["n2".into(), "n7".into()]);
+    let prefer = |pod: &Value| ask_index(&settings, &created(pod.clone()), Endpoint::Mutate, &fit);
+    let affinity = |reply: &Reply| lines(&reply.patch, "ffinity");
+    insta::assert_snapshot!(affinity(&prefer(&whole())), @r#"add /spec/affinity {"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"preference":{"matchFields":[{"key":"metadata.name","operator":"In","values":["n2"]}]},"weight":100},{"preference":{"matchFields":[{"key":"metadata.name","operator":"In","values":["n7"]}]},"weight":99}]}}"#);
+    let again = apply(&whole(), &prefer(&whole()).patch);
+    assert!(prefer(&again).patch.is_empty());
+    let mut with_own = whole();
+    with_own["spec"]["affinity"] = json!({ "podAffinity": {} });
+    insta::assert_snapshot!(affinity(&prefer(&with_own)), @r#"add /spec/affinity/nodeAffinity {"preferredDuringSchedulingIgnoredDuringExecution":[{"preference":{"matchFields":[{"key":"metadata.name","operator":"In","values":["n2"]}]},"weight":100},{"preference":{"matchFields":[{"key":"metadata.name","operator":"In","values":["n7"]}]},"weight":99}]}"#);
+    with_own["spec"]["affinity"] = json!({ "nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{ "weight": 1, "preference": {} }],
+    } });
+    insta::assert_snapshot!(affinity(&prefer(&with_own)), @r#"
+    add /spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution/- {"preference":{"matchFields":[{"key":"metadata.name","operator":"In","values":["n2"]}]},"weight":100}
+    add /spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution/- {"preference":{"matchFields":[{"key":"metadata.name","operator":"In","values":["n7"]}]},"weight":99}
+    "#);
+}
+
+#[test]
+fn authors_of_templates_are_told_what_their_pods_would_be() {
+    let settings = Settings::default();
+    let advise = |kind: &str, object: Value| {
+        let reply = ask_index(
+            &settings,
+            &question("CREATE", kind, object, Value::Null),
+            Endpoint::Templates,
+            &Fit::Later(obstacles()),
+        );
+        assert!(reply.allowed && reply.patch.is_empty());
+        reply.warnings.join("\n")
+    };
+    insta::assert_snapshot!(advise("Deployment", json!({ "spec": { "template": whole() } })), @"its pods: no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free; 1 node: its cards aren't healthy");
+    let wrong = pod(json!([container("main", json!({ "nvidia.com/gpumem": "8G" }))]));
+    insta::assert_snapshot!(advise("CronJob", json!({ "spec": { "jobTemplate": { "spec": { "template": wrong } } } })), @r#"its pods would be refused: spec.containers[0].resources.limits[nvidia.com/gpumem]: "8G" is ambiguous: did you mean "8Gi"?"#);
+    insta::assert_snapshot!(advise("Job", json!({ "spec": { "template": { "spec": { "containers": 3 } } } })), @"spec.template.spec.containers: invalid type: integer `3`, expected a sequence");
+    assert_eq!(advise("StatefulSet", json!({ "spec": { "template": pod(json!([{ "name": "web" }])) } })), "");
+    assert_eq!(advise("DaemonSet", json!({ "spec": {} })), "");
+}

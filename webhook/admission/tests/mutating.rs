@@ -1,0 +1,165 @@
+use divvy_contract::{Cores, Memory};
+
+use super::*;
+
+#[test]
+fn amounts_become_totals_and_the_claim_is_written_beside_them() {
+    let reply = mutate_new(&pod(json!([container(
+        "main",
+        json!({ "cpu": "4", "nvidia.com/gpu": "2", "nvidia.com/gpumem": "8Gi", "nvidia.com/gpucores": "30" })
+    )])));
+    insta::assert_snapshot!(reply.operations(), @r#"
+    add /spec/containers/0/resources/limits/nvidia.com~1gpucores "60"
+    add /spec/containers/0/resources/limits/nvidia.com~1gpumem "16384"
+    add /spec/containers/0/resources/requests/nvidia.com~1gpucores "60"
+    add /spec/containers/0/resources/requests/nvidia.com~1gpumem "16384"
+    add /metadata/annotations {"divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":2,\"memory\":\"8Gi\",\"cores\":30}}}"}
+    "#);
+    assert!(reply.warnings.is_empty());
+}
+
+#[test]
+fn a_count_is_filled_in() {
+    let reply = mutate_new(&pod(json!([container("main", json!({ "nvidia.com/gpucores": 30 }))])));
+    insta::assert_snapshot!(reply.operations(), @r#"
+    add /spec/containers/0/resources/limits/nvidia.com~1gpu "1"
+    add /spec/containers/0/resources/limits/nvidia.com~1gpumem-percentage "30"
+    add /spec/containers/0/resources/requests/nvidia.com~1gpu "1"
+    add /spec/containers/0/resources/requests/nvidia.com~1gpumem-percentage "30"
+    add /metadata/annotations {"divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"30%\",\"cores\":30}}}"}
+    "#);
+}
+
+#[test]
+fn whole_cards_get_no_other_resource() {
+    let unmodified = mutate_new(&pod(json!([container("main", json!({ "nvidia.com/gpu": "2" }))])));
+    insta::assert_snapshot!(unmodified.operations(), @r#"add /metadata/annotations {"divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":2,\"memory\":\"100%\",\"cores\":100}}}"}"#);
+    let spelled_out = json!({ "nvidia.com/gpu": "2", "nvidia.com/gpucores": "100" });
+    insta::assert_snapshot!(mutate_new(&pod(json!([container("main", spelled_out)]))).operations(), @r#"
+    remove /spec/containers/0/resources/limits/nvidia.com~1gpucores
+    remove /spec/containers/0/resources/requests/nvidia.com~1gpucores
+    add /metadata/annotations {"divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":2,\"memory\":\"100%\",\"cores\":100}}}"}
+    "#);
+}
+
+#[test]
+fn every_kind_of_container_is_read_and_those_without_a_claim_see_no_card() {
+    let reply = mutate_new(&json!({
+        "metadata": { "generateName": "train-", "annotations": { "team": "a" } },
+        "spec": {
+            "initContainers": [
+                container("fetch", json!({ "nvidia.com/gpumem-percentage": "50" })),
+                { "name": "proxy", "restartPolicy": "Always", "env": [{ "name": "A", "value": "b" }] },
+            ],
+            "containers": [
+                container("main", json!({ "nvidia.com/mig-1g.10gb": "1", "nvidia.com/gpu": "0" })),
+                { "name": "log", "env": null },
+                { "name": "agent", "securityContext": { "privileged": true } },
+                container("other", json!({ "nvidia.com/gpu.shared": "1" })),
+                { "name": "hidden", "env": [{ "name": "NVIDIA_VISIBLE_DEVICES", "value": "none" }] },
+            ],
+        },
+    }));
+    insta::assert_snapshot!(reply.operations(), @r#"
+    add /spec/initContainers/0/resources/limits/nvidia.com~1gpu "1"
+    add /spec/initContainers/0/resources/requests/nvidia.com~1gpu "1"
+    remove /spec/containers/0/resources/limits/nvidia.com~1gpu
+    remove /spec/containers/0/resources/requests/nvidia.com~1gpu
+    add /spec/initContainers/1/env/- {"name":"NVIDIA_VISIBLE_DEVICES","value":"void"}
+    add /spec/containers/1/env [{"name":"NVIDIA_VISIBLE_DEVICES","value":"void"}]
+    add /metadata/annotations/divvy.dev~1request "{\"version\":\"v1\",\"containers\":{\"fetch\":{\"cards\":1,\"memory\":\"50%\",\"cores\":0},\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"
+    "#);
+}
+
+#[test]
+fn zeros_are_removed_with_their_requests() {
+    let zero = json!({ "nvidia.com/gpu": "0", "nvidia.com/gpumem": "0", "cpu": "1" });
+    insta::assert_snapshot!(mutate_new(&pod(json!([container("main", zero)]))).operations(), @r#"
+    remove /spec/containers/0/resources/limits/nvidia.com~1gpu
+    remove /spec/containers/0/resources/limits/nvidia.com~1gpumem
+    remove /spec/containers/0/resources/requests/nvidia.com~1gpu
+    remove /spec/containers/0/resources/requests/nvidia.com~1gpumem
+    add /spec/containers/0/env [{"name":"NVIDIA_VISIBLE_DEVICES","value":"void"}]
+    "#);
+}
+
+#[test]
+fn requests_are_made_where_the_api_server_has_made_none() {
+    let bare = json!([{ "name": "main", "resources": { "limits": { "nvidia.com/gpumem": "1Gi" } } }]);
+    insta::assert_snapshot!(mutate_new(&pod(bare)).operations(), @r#"
+    add /spec/containers/0/resources/limits/nvidia.com~1gpu "1"
+    add /spec/containers/0/resources/limits/nvidia.com~1gpumem "1024"
+    add /spec/containers/0/resources/requests {"nvidia.com/gpu":"1","nvidia.com/gpumem":"1024"}
+    add /metadata/annotations {"divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"1Gi\",\"cores\":0}}}"}
+    "#);
+}
+
+#[test]
+fn memory_may_be_counted_in_coarse_units_and_defaults_are_rounded_up_to_them() {
+    let names = ResourceNames::default().in_units(Memory::mib(256)).expect("a name");
+    let defaults = Defaults { memory: Some("1000".parse().expect("an amount")), cores: Cores::new(5) };
+    let settings = Settings { names, defaults, ..Settings::default() };
+    let pod = pod(json!([
+        container("a", json!({ "nvidia.com/gpu": "2", "nvidia.com/gpumem-256mi": "32" })),
+        container("b", json!({ "nvidia.com/gpucores": "10" })),
+    ]));
+    let reply = mutate_with(&settings, &pod);
+    insta::assert_snapshot!(reply.operations(), @r#"
+    add /spec/containers/0/resources/limits/nvidia.com~1gpucores "10"
+    add /spec/containers/0/resources/limits/nvidia.com~1gpumem-256mi "64"
+    add /spec/containers/0/resources/requests/nvidia.com~1gpucores "10"
+    add /spec/containers/0/resources/requests/nvidia.com~1gpumem-256mi "64"
+    add /spec/containers/1/resources/limits/nvidia.com~1gpu "1"
+    add /spec/containers/1/resources/limits/nvidia.com~1gpumem-256mi "4"
+    add /spec/containers/1/resources/requests/nvidia.com~1gpu "1"
+    add /spec/containers/1/resources/requests/nvidia.com~1gpumem-256mi "4"
+    add /metadata/annotations {"divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"a\":{\"cards\":2,\"memory\":\"8Gi\",\"cores\":5},\"b\":{\"cards\":1,\"memory\":\"1Gi\",\"cores\":10}}}"}
+    "#);
+    assert!(mutate_with(&settings, &apply(&pod, &reply.patch)).patch.is_empty());
+}
+
+#[test]
+fn a_pod_that_comes_again_is_changed_only_where_others_have_added_to_it() {
+    let first = pod(json!([container("main", json!({ "nvidia.com/gpu": "2", "nvidia.com/gpumem": "40000" }))]));
+    let mut again = apply(&first, &mutate_new(&first).patch);
+    // The API server writes quantities in its own form between two calls.
+    let resources = &mut again["spec"]["containers"][0]["resources"];
+    assert_eq!(resources["limits"]["nvidia.com/gpumem"], "80000");
+    for list in ["limits", "requests"] {
+        resources[list]["nvidia.com/gpumem"] = "80k".into();
+    }
+    assert!(mutate_new(&again).patch.is_empty());
+    let containers = again["spec"]["containers"].as_array_mut().expect("a list");
+    containers.insert(0, json!({ "name": "mesh" }));
+    containers.push(container("meter", json!({ "nvidia.com/gpu": "2", "nvidia.com/gpumem": "100" })));
+    insta::assert_snapshot!(mutate_new(&again).operations(), @r#"
+    add /spec/containers/2/resources/limits/nvidia.com~1gpumem "200"
+    add /spec/containers/2/resources/requests/nvidia.com~1gpumem "200"
+    add /spec/containers/0/env [{"name":"NVIDIA_VISIBLE_DEVICES","value":"void"}]
+    add /metadata/annotations/divvy.dev~1request "{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":2,\"memory\":\"40000Mi\",\"cores\":0},\"meter\":{\"cards\":2,\"memory\":\"100Mi\",\"cores\":0}}}"
+    "#);
+}
+
+#[test]
+fn a_copied_pod_must_agree_with_the_claims_that_came_with_it() {
+    let first = pod(json!([container("main", json!({ "nvidia.com/gpumem": "8Gi" }))]));
+    let mut copy = apply(&first, &mutate_new(&first).patch);
+    copy["metadata"]["annotations"]["divvy.dev/node-fit"] = "whatever".into();
+    insta::assert_snapshot!(mutate_new(&copy).operations(), @"remove /metadata/annotations/divvy.dev~1node-fit");
+    copy["spec"]["containers"][0] = container("main", json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem": "4Gi" }));
+    insta::assert_snapshot!(mutate_new(&copy).refusal(), @"422 Invalid: spec.containers[0].resources.limits[nvidia.com/gpumem]: 4Gi disagrees with annotation divvy.dev/request, which claims 8192: remove the annotation");
+    copy["metadata"]["annotations"]["divvy.dev/request"] = "{}".into();
+    insta::assert_snapshot!(mutate_new(&copy).refusal(), @r#"422 Invalid: annotation divvy.dev/request: field "version" is missing"#);
+}
+
+#[test]
+fn pods_that_are_none_of_ours_are_left_alone() {
+    let stranger = pod(json!([container("main", json!({ "cpu": "1" })), { "name": "b" }]));
+    assert!(mutate_new(&stranger).operations().is_empty());
+    let mut copy_of_static = pod(json!([container("main", json!({ "nvidia.com/gpumem": "8Gi" })), { "name": "b" }]));
+    copy_of_static["metadata"]["annotations"] = json!({ "kubernetes.io/config.mirror": "4711" });
+    assert!(mutate_new(&copy_of_static).operations().is_empty());
+    let update =
+        question("UPDATE", "Pod", pod(json!([container("main", json!({ "nvidia.com/gpu": "1" }))])), json!({}));
+    assert!(ask(Endpoint::Mutate, &Settings::default(), &update).operations().is_empty());
+}

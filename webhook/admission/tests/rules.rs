@@ -1,0 +1,179 @@
+use super::*;
+
+/// What is said of a container with these fields and limits.
+fn refusal(limits: Value, fields: Value) -> String {
+    let mut main = container("main", limits);
+    main.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+    let asks = container("asks", json!({ "nvidia.com/gpu": "1" }));
+    mutate_new(&pod(json!([main, asks]))).refusal().to_owned()
+}
+
+fn part() -> Value {
+    json!({ "nvidia.com/gpumem": "8Gi" })
+}
+
+#[test]
+fn contradictions_name_field_value_and_range() {
+    let refused =
+        |resources: Value| mutate_new(&pod(json!([{ "name": "a", "resources": resources }]))).refusal().to_owned();
+    let limits = |limits: Value| refused(json!({ "limits": limits }));
+    let cases = [
+        limits(json!({ "nvidia.com/gpumem": "8G" })),
+        limits(json!({ "nvidia.com/gpumem": "8Gi", "nvidia.com/gpumem-percentage": "10" })),
+        limits(json!({ "nvidia.com/gpucores": "101" })),
+        limits(json!({ "nvidia.com/gpu": "1", "nvidia.com/gpucores": "0" })),
+        limits(json!({ "nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1" })),
+        limits(json!({ "nvidia.com/gpu": "500m" })),
+        refused(json!({ "requests": { "nvidia.com/gpu": "1" } })),
+        refused(json!({ "limits": { "nvidia.com/gpu": "2" }, "requests": { "nvidia.com/gpu": "1" } })),
+        refused(json!({ "limits": { "nvidia.com/gpumem": "8Gi" }, "requests": { "nvidia.com/gpumem": "8192M" } })),
+    ];
+    insta::assert_snapshot!(cases.join("\n"), @r#"
+    422 Invalid: spec.containers[0].resources.limits[nvidia.com/gpumem]: "8G" is ambiguous: did you mean "8Gi"?
+    422 Invalid: spec.containers[0].resources.limits[nvidia.com/gpumem-percentage]: excludes nvidia.com/gpumem in the same container: set one of them
+    422 Invalid: spec.containers[0].resources.limits[nvidia.com/gpucores]: 101 is out of range: allowed are 1 to 100 percent of each card
+    422 Invalid: spec.containers[0].resources.limits[nvidia.com/gpucores]: 0 is out of range: allowed are 1 to 100 percent of each card
+    422 Invalid: spec.containers[0].resources.limits[nvidia.com/mig-1g.10gb]: excludes nvidia.com/gpu in the same container: set one of them, or use a container for each
+    422 Invalid: spec.containers[0].resources.limits[nvidia.com/gpu]: "500m" is not a whole number
+    422 Invalid: spec.containers[0].resources.requests[nvidia.com/gpu]: 1 without a limit: set the limit, and the request follows it
+    422 Invalid: spec.containers[0].resources.requests[nvidia.com/gpu]: 1 is not the limit, which is 2: leave the request out, and it follows the limit
+    422 Invalid: spec.containers[0].resources.requests[nvidia.com/gpumem]: 8192M is not the limit, which is 8Gi: leave the request out, and it follows the limit
+    "#);
+}
+
+#[test]
+fn requests_of_the_same_amount_are_no_contradiction() {
+    let same = json!([{ "name": "a", "resources": {
+        "limits": { "nvidia.com/gpumem": "8Gi" }, "requests": { "nvidia.com/gpumem": "8192Mi", "nvidia.com/gpu": "0" },
+    } }]);
+    insta::assert_snapshot!(mutate_new(&pod(same)).operations(), @r#"
+    add /spec/containers/0/resources/limits/nvidia.com~1gpu "1"
+    add /spec/containers/0/resources/limits/nvidia.com~1gpumem "8192"
+    add /spec/containers/0/resources/requests/nvidia.com~1gpu "1"
+    add /spec/containers/0/resources/requests/nvidia.com~1gpumem "8192"
+    add /metadata/annotations {"divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"a\":{\"cards\":1,\"memory\":\"8Gi\",\"cores\":0}}}"}
+    "#);
+}
+
+#[test]
+fn all_that_is_wrong_is_said_at_once() {
+    let mut pod = pod(json!([
+        container("a", json!({ "nvidia.com/gpucores": "101" })),
+        container("a", json!({ "nvidia.com/gpu": "-1" })),
+    ]));
+    pod["metadata"]["annotations"] = json!({ "divvy.dev/numa": "maybe", "divvy.dev/cards": "{}" });
+    pod["spec"]["ephemeralContainers"] = json!([container("debug", json!({ "nvidia.com/gpu": "1" }))]);
+    insta::assert_snapshot!(mutate_new(&pod).refusal().replace("; ", "\n"), @r#"
+    422 Invalid: spec.ephemeralContainers[0].resources[nvidia.com/gpu]: an ephemeral container can't claim cards: claim them in spec.containers
+    annotation divvy.dev/cards: only Divvy writes it: remove it from the pod, and from the template that it is made from
+    annotation divvy.dev/numa: "maybe" is not allowed: expected strict or prefer
+    spec.containers[0].resources.limits[nvidia.com/gpucores]: 101 is out of range: allowed are 1 to 100 percent of each card
+    spec.containers[1].name: "a" is the name of another container too, and claims are kept by name
+    spec.containers[1].resources.limits[nvidia.com/gpu]: "-1" is out of range
+    "#);
+}
+
+#[test]
+fn cards_are_not_chosen_by_variable_or_mount() {
+    let variable = |value: &str| json!({ "env": [{ "name": "NVIDIA_VISIBLE_DEVICES", "value": value }] });
+    let reference = json!({ "env": [
+        { "name": "NVIDIA_VISIBLE_DEVICES", "value": "void" },
+        { "name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": { "configMapKeyRef": { "name": "c", "key": "k" } } },
+    ] });
+    let mount = |path: &str| json!({ "volumeMounts": [{ "name": "v", "mountPath": path }] });
+    let cases = [
+        refusal(json!({}), variable("all")),
+        refusal(json!({}), variable("$(CARDS)")),
+        refusal(json!({}), reference),
+        refusal(part(), variable("void")),
+        refusal(json!({}), mount("/var/run/nvidia-container-devices/all")),
+    ];
+    insta::assert_snapshot!(cases.join("\n"), @r#"
+    403 Forbidden: spec.containers[0].env[0]: "all" chooses cards, but a container sees those that its limits give it: remove the variable; CUDA_VISIBLE_DEVICES can choose among them
+    403 Forbidden: spec.containers[0].env[0]: "$(CARDS)" chooses cards, but a container sees those that its limits give it: remove the variable; CUDA_VISIBLE_DEVICES can choose among them
+    403 Forbidden: spec.containers[0].env[1]: a reference chooses cards, but a container sees those that its limits give it: remove the variable; CUDA_VISIBLE_DEVICES can choose among them
+    403 Forbidden: spec.containers[0].env[0]: "void" chooses cards, but a container sees those that its limits give it: remove the variable; CUDA_VISIBLE_DEVICES can choose among them
+    403 Forbidden: spec.containers[0].volumeMounts[0].mountPath: /var/run/nvidia-container-devices/all is taken by what Divvy mounts: choose another path
+    "#);
+}
+
+#[test]
+fn nothing_is_loaded_or_mounted_ahead_of_what_keeps_a_container_to_its_part() {
+    let mount = |path: &str| json!({ "volumeMounts": [{ "name": "a", "mountPath": "/a" }, { "name": "v", "mountPath": path }] });
+    let variable = |name: &str| json!({ "env": [{ "name": name, "value": "/x.so" }] });
+    let cases = [
+        refusal(part(), variable("LD_PRELOAD")),
+        refusal(part(), variable("LD_AUDIT")),
+        refusal(part(), mount("/etc/ld.so.preload")),
+        refusal(part(), mount("/var/run/divvy/limits")),
+        refusal(json!({ "nvidia.com/gpu": "1" }), mount("/run//divvy/./a/../region/slots")),
+    ];
+    insta::assert_snapshot!(cases.join("\n"), @r#"
+    403 Forbidden: spec.containers[0].env[0]: LD_PRELOAD loads code ahead of what keeps the container to its part of a card: remove the variable, or claim whole cards
+    403 Forbidden: spec.containers[0].env[0]: LD_AUDIT loads code ahead of what keeps the container to its part of a card: remove the variable, or claim whole cards
+    403 Forbidden: spec.containers[0].volumeMounts[1].mountPath: /etc/ld.so.preload is taken by what Divvy mounts: choose another path
+    403 Forbidden: spec.containers[0].volumeMounts[1].mountPath: /var/run/divvy/limits is taken by what Divvy mounts: choose another path
+    403 Forbidden: spec.containers[0].volumeMounts[1].mountPath: /run//divvy/./a/../region/slots is taken by what Divvy mounts: choose another path
+    "#);
+}
+
+#[test]
+fn what_harms_nobody_is_allowed() {
+    let allowed = |limits: Value, fields: Value| {
+        let mut main = container("main", limits);
+        main.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+        let asks = container("asks", json!({ "nvidia.com/gpu": "1" }));
+        let reply = mutate_new(&pod(json!([main, asks])));
+        assert!(reply.allowed, "{}", reply.status);
+    };
+    let whole = json!({ "nvidia.com/gpu": "1" });
+    let variable = |name: &str, value: &str| json!({ "env": [{ "name": name, "value": value }] });
+    let mount = |path: &str| json!({ "volumeMounts": [{ "name": "v", "mountPath": path }] });
+    allowed(part(), variable("CUDA_VISIBLE_DEVICES", "1"));
+    allowed(part(), variable("LD_LIBRARY_PATH", "/opt"));
+    allowed(whole.clone(), variable("LD_PRELOAD", "libtcmalloc.so"));
+    allowed(whole, mount("/etc/ld.so.preload"));
+    allowed(part(), mount("/var/run"));
+    allowed(part(), mount("/var/run/divvy-of-mine"));
+    allowed(json!({}), variable("LD_PRELOAD", "libtcmalloc.so"));
+    allowed(json!({}), variable("NVIDIA_VISIBLE_DEVICES", ""));
+    let privileged = json!({ "securityContext": { "privileged": true } });
+    let mut monitor = variable("NVIDIA_VISIBLE_DEVICES", "all");
+    monitor.as_object_mut().expect("an object").extend(privileged.as_object().expect("an object").clone());
+    allowed(json!({}), monitor);
+}
+
+#[test]
+fn what_is_probably_not_meant_is_warned_of() {
+    let mut suspect = pod(json!([container("main", part())]));
+    suspect["spec"]["containers"][0]["securityContext"] = json!({ "privileged": true });
+    suspect["spec"]["volumes"] = json!([
+        { "name": "a", "emptyDir": {} },
+        { "name": "b", "hostPath": { "path": "/dev/nvidia0" } },
+        { "name": "c", "hostPath": { "path": "/dev/shm" } },
+        { "name": "d", "hostPath": { "path": "/" } },
+    ]);
+    suspect["metadata"]["annotations"] = json!({ "divvy.dev/card-modell": "H200" });
+    let idle = json!({ "metadata": { "annotations": { "divvy.dev/numa": "strict" } }, "spec": { "containers": [] } });
+    let warnings = [mutate_new(&suspect).warnings, mutate_new(&idle).warnings].concat();
+    insta::assert_snapshot!(warnings.join("\n"), @r#"
+    annotation divvy.dev/card-modell: nothing of Divvy reads it
+    spec.containers[0].securityContext.privileged: it can open every card of its node, whatever its limits say
+    spec.volumes[1].hostPath.path: /dev/nvidia0 shows the containers cards that their limits don't give them
+    spec.volumes[3].hostPath.path: / shows the containers cards that their limits don't give them
+    annotation divvy.dev/numa: has no effect: no container asks for a card
+    "#);
+}
+
+#[test]
+fn some_annotations_are_for_chosen_namespaces() {
+    let mut asks = pod(json!([container("main", part())]));
+    asks["metadata"]["annotations"] = json!({ "divvy.dev/priority": "high", "divvy.dev/numa": "strict" });
+    assert!(mutate_new(&asks).allowed);
+    let only = |namespace: &str| {
+        let favoured_namespaces = Some([namespace.to_owned()].into());
+        mutate_with(&Settings { favoured_namespaces, ..Settings::default() }, &asks)
+    };
+    assert!(only("ml").allowed);
+    insta::assert_snapshot!(only("other").refusal(), @r#"403 Forbidden: annotation divvy.dev/priority: pods of namespace "ml" may not use it: an administrator can allow it to them"#);
+}

@@ -1,0 +1,50 @@
+//! What is refused after all webhooks have changed a pod, and later when somebody changes it again.
+
+use divvy_contract::names::annotation::{INPUTS, OUTPUTS};
+
+use super::Settings;
+use super::claims::no_claim;
+use super::examine::examine;
+use super::mutate::unsettled;
+use super::pod::Pod;
+use super::refusal::Refusal;
+use super::rules::{self, Standing};
+
+/// A new pod must be as [`mutate`](super::mutate::mutate) leaves it.
+pub(super) fn created(pod: &Pod, namespace: &str, settings: &Settings) -> Result<(), Vec<Refusal>> {
+    let examined = examine(pod, namespace, settings)?;
+    match unsettled(pod, &examined, settings).first() {
+        Some(pointer) => Err(vec![Refusal::Unsettled { pointer: pointer.to_owned() }]),
+        None => Ok(()),
+    }
+}
+
+/// Annotations of a pod that is there; the API server itself keeps limits, variables and mounts as they are. What hasn't
+/// changed isn't looked at, so that no pod is held back by rules that are younger than itself.
+pub(super) fn updated(old: &Pod, new: &Pod, namespace: &str, settings: &Settings) -> Result<(), Vec<Refusal>> {
+    let changed = |key: &&'static str| old.annotation(key) != new.annotation(key);
+    let outputs = OUTPUTS.into_iter().filter(changed).map(|key| Refusal::OutputChanged { key });
+    let mut refusals: Vec<_> = outputs.collect();
+    let mut inputs = INPUTS.into_iter().filter(changed).peekable();
+    if new.node().is_some() {
+        refusals.extend(inputs.map(|key| Refusal::Settled { key }));
+    } else if inputs.peek().is_some()
+        && let Err(found) = rules::preferences(new, namespace, settings)
+    {
+        refusals.extend(found);
+    }
+    if refusals.is_empty() { Ok(()) } else { Err(refusals) }
+}
+
+/// Ephemeral containers that are added to a pod: they hold nothing, and may see what they could see before.
+pub(super) fn debugged(old: &Pod, new: &Pod, settings: &Settings) -> Result<(), Vec<Refusal>> {
+    let added = new.ephemeral_containers();
+    let added = added.filter(|place| old.ephemeral_containers().all(|other| other.name() != place.name()));
+    let refusals: Vec<_> = added
+        .flat_map(|place| {
+            let standing = Standing::of(&place, None, settings);
+            no_claim(&place, &settings.names).into_iter().chain(rules::container(&place, standing))
+        })
+        .collect();
+    if refusals.is_empty() { Ok(()) } else { Err(refusals) }
+}
