@@ -6,7 +6,7 @@
 //!                                      └── anything wrong ──▶ refusals, all at once
 //! ```
 //!
-//! The pod is read through a narrow view and answered with a patch of exactly what changes: unknown fields survive.
+//! The pod is read through a narrow view, in one pass, and answered with a patch of exactly what changes: unknown fields survive.
 
 mod claims;
 pub mod conditions;
@@ -25,12 +25,12 @@ use std::collections::BTreeSet;
 
 use divvy_contract::ResourceNames;
 use divvy_contract::claim::Defaults;
-use serde_json::Value;
 
 pub use hints::{Fit, Obstacle, PodDemand};
 use pod::Pod;
 use refusal::Refusal;
 use review::{Answer, Operation, Request};
+use templates::Workload;
 
 /// Configuration of admission.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,13 +62,12 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Answers the review in `body`, whatever that is. `fits` says which nodes could take a pod; it is asked at most once.
 pub fn review(body: &[u8], endpoint: Endpoint, settings: &Settings, fits: &dyn Fn(&PodDemand) -> Fit) -> Vec<u8> {
-    let (uid, answer) = match review::decode(body) {
-        Ok(request) => {
-            let answer = answer(&request, endpoint, settings, fits);
-            (request.uid, answer)
-        }
-        Err(refusal) => (review::uid(body), Err(vec![refusal])),
+    let answered = match endpoint {
+        Endpoint::Mutate => review::decode(body).map(|request| (mutated(&request, settings, fits), request.uid)),
+        Endpoint::Validate => review::decode(body).map(|request| (validated(&request, settings), request.uid)),
+        Endpoint::Templates => review::decode(body).map(|request| (Ok(advised(&request, settings, fits)), request.uid)),
     };
+    let (answer, uid) = answered.unwrap_or_else(|refusal| (Err(vec![refusal]), review::uid(body)));
     let answer = answer.unwrap_or_else(|refusals| match endpoint {
         Endpoint::Templates => {
             let warnings = refusals.iter().map(Refusal::to_string).collect();
@@ -79,46 +78,47 @@ pub fn review(body: &[u8], endpoint: Endpoint, settings: &Settings, fits: &dyn F
     answer.encode(&uid)
 }
 
-fn answer(
-    request: &Request,
-    endpoint: Endpoint,
+fn mutated(
+    request: &Request<Pod>,
     settings: &Settings,
     fits: &dyn Fn(&PodDemand) -> Fit,
 ) -> Result<Answer, Vec<Refusal>> {
-    let Request { kind, sub_resource, operation, namespace, object, old_object, .. } = request;
-    let namespace = namespace.as_deref().unwrap_or_default();
-    if !matches!(operation, Operation::Create | Operation::Update) {
-        return Ok(Answer::default());
+    match (request.operation, request.sub_resource(), our_pod(request, settings)?) {
+        (Operation::Create, "", Some(pod)) => mutate::mutate(pod, request.namespace(), settings, fits),
+        _ => Ok(Answer::default()),
     }
-    let object = present("request.object", object.as_ref())?;
-    if endpoint == Endpoint::Templates {
-        let warnings = templates::advise(&kind.kind, object, namespace, settings, fits);
-        return Ok(Answer { warnings, ..Answer::default() });
-    }
-    if kind.kind != "Pod" {
-        let problem = format!("\"{}\" isn't reviewed here: expected Pod", kind.kind);
-        return Err(vec![Refusal::malformed("request.kind.kind", problem)]);
-    }
-    let pod = Pod::read("request.object", object).map_err(|refusal| vec![refusal])?;
-    if !pod.is_ours(&settings.names) || pod.annotation(MIRROR).is_some() {
-        return Ok(Answer::default());
-    }
-    let old = || {
-        let object = present("request.oldObject", old_object.as_ref())?;
-        Pod::read("request.oldObject", object).map_err(|refusal| vec![refusal])
-    };
-    match (endpoint, operation, sub_resource.as_deref().unwrap_or_default()) {
-        (Endpoint::Mutate, Operation::Create, "") => return mutate::mutate(&pod, namespace, settings, fits),
-        (Endpoint::Validate, Operation::Create, "") => validate::created(&pod, namespace, settings)?,
-        (Endpoint::Validate, Operation::Update, "") => validate::updated(&old()?, &pod, namespace, settings)?,
-        (Endpoint::Validate, Operation::Update, "ephemeralcontainers") => validate::debugged(&old()?, &pod, settings)?,
+}
+
+fn validated(request: &Request<Pod>, settings: &Settings) -> Result<Answer, Vec<Refusal>> {
+    let Some(pod) = our_pod(request, settings)? else { return Ok(Answer::default()) };
+    let old = || request.old_object.as_ref().ok_or_else(|| vec![Refusal::malformed("request.oldObject", "is missing")]);
+    match (request.operation, request.sub_resource()) {
+        (Operation::Create, "") => validate::created(pod, request.namespace(), settings)?,
+        (Operation::Update, "") => validate::updated(old()?, pod, request.namespace(), settings)?,
+        (Operation::Update, "ephemeralcontainers") => validate::debugged(old()?, pod, settings)?,
         _ => {}
     }
     Ok(Answer::default())
 }
 
-fn present<'a>(field: &str, object: Option<&'a Value>) -> Result<&'a Value, Vec<Refusal>> {
-    object.ok_or_else(|| vec![Refusal::malformed(field, "is missing")])
+fn advised(request: &Request<Workload>, settings: &Settings, fits: &dyn Fn(&PodDemand) -> Fit) -> Answer {
+    let workload = request.object.as_ref();
+    let warnings = workload.map(|workload| workload.advice(request.namespace(), settings, fits)).unwrap_or_default();
+    Answer { warnings, ..Answer::default() }
+}
+
+/// The pod that is created or changed, if we have anything to do with it.
+fn our_pod<'a>(request: &'a Request<Pod>, settings: &Settings) -> Result<Option<&'a Pod>, Vec<Refusal>> {
+    if !matches!(request.operation, Operation::Create | Operation::Update) {
+        return Ok(None);
+    }
+    let kind = request.kind.kind.as_str();
+    if kind != "Pod" {
+        let problem = format!("\"{kind}\" isn't reviewed here: expected Pod");
+        return Err(vec![Refusal::malformed("request.kind.kind", problem)]);
+    }
+    let pod = request.object.as_ref().ok_or_else(|| vec![Refusal::malformed("request.object", "is missing")])?;
+    Ok(Some(pod).filter(|pod| pod.is_ours(&settings.names) && pod.annotation(MIRROR).is_none()))
 }
 
 #[cfg(test)]

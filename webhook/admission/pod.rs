@@ -9,7 +9,6 @@ use divvy_contract::{ContainerKind, ResourceNames};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::refusal::Refusal;
 use container::Container;
 pub(super) use container::{Amounts, EnvVar, Place, Quantity};
 
@@ -68,15 +67,6 @@ pub(super) struct NodeAffinity {
 // === impl Pod ===
 
 impl Pod {
-    /// Reads the object of a review; `root` is its path in there.
-    pub(super) fn read(root: &str, object: &Value) -> Result<Self, Refusal> {
-        serde_path_to_error::deserialize(object).map_err(|error| {
-            let path = error.path().to_string();
-            let field = if path == "." { root.to_owned() } else { format!("{root}.{path}") };
-            Refusal::malformed(field, error.into_inner())
-        })
-    }
-
     /// Init containers, then app containers: the order in which the kubelet admits them.
     pub(super) fn containers(&self) -> impl Iterator<Item = Place<'_>> {
         let list = |list: fn(&Spec) -> &Option<Vec<Container>>| self.spec.iter().flat_map(list).flatten().enumerate();

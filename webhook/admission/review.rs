@@ -2,8 +2,8 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::patch::Patch;
 use super::refusal::Refusal;
@@ -11,21 +11,21 @@ use super::refusal::Refusal;
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// What the API server asks. Fields that nobody here reads are skipped.
+/// What the API server asks, about an object of which `O` is what is read. All else is skipped.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
-pub(super) struct Request {
+pub(super) struct Request<O> {
     /// Names the question; the answer repeats it.
     pub(super) uid: String,
     pub(super) kind: Kind,
     /// `ephemeralcontainers` and the like.
-    pub(super) sub_resource: Option<String>,
+    sub_resource: Option<String>,
     pub(super) operation: Operation,
-    pub(super) namespace: Option<String>,
+    namespace: Option<String>,
     /// As it is to be stored, up to now.
-    pub(super) object: Option<Value>,
+    pub(super) object: Option<O>,
     /// As it is stored.
-    pub(super) old_object: Option<Value>,
+    pub(super) old_object: Option<O>,
 }
 
 /// The object's type; its version is the one that the webhook configuration asks for.
@@ -55,10 +55,10 @@ pub(super) struct Answer {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
-struct Question {
+struct Question<O> {
     api_version: Option<String>,
     kind: Option<String>,
-    request: Option<Request>,
+    request: Option<Request<O>>,
 }
 
 #[derive(Serialize)]
@@ -98,9 +98,9 @@ struct EncodedPatch {
 }
 
 /// Reads a review; what is wrong with it is a [`Refusal::Malformed`] that names the field.
-pub(super) fn decode(body: &[u8]) -> Result<Request, Refusal> {
+pub(super) fn decode<O: DeserializeOwned>(body: &[u8]) -> Result<Request<O>, Refusal> {
     let mut json = serde_json::Deserializer::from_slice(body);
-    let question: Question = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+    let question: Question<O> = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let field = match error.path().to_string().as_str() {
             "." | "?" => KIND.to_owned(), // the whole, or a field whose name has no end
             field => field.to_owned(),
@@ -130,6 +130,18 @@ pub(super) fn uid(body: &[u8]) -> String {
         request: Named,
     }
     serde_json::from_slice(body).map(|question: Question| question.request.uid).unwrap_or_default()
+}
+
+// === impl Request ===
+
+impl<O> Request<O> {
+    pub(super) fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn sub_resource(&self) -> &str {
+        self.sub_resource.as_deref().unwrap_or_default()
+    }
 }
 
 // === impl Answer ===

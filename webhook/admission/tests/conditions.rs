@@ -45,7 +45,7 @@ fn the_names_are_the_configured_ones() {
 /// Which pods come here, as the conditions say it and `is_ours` repeats it.
 #[test]
 fn a_pod_comes_here_for_a_resource_in_any_container_or_an_annotation() {
-    let comes = |pod: Value| Pod::read("object", &pod).expect("a pod").is_ours(&ResourceNames::default());
+    let comes = |pod: Value| serde_json::from_value::<Pod>(pod).expect("a pod").is_ours(&ResourceNames::default());
     let with = |list: &str, resources: Value| json!({ "spec": { list: [{}, { "resources": resources }] } });
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for name in ["gpu", "gpumem", "gpumem-percentage", "gpucores", "mig-1g.10gb"] {

@@ -99,7 +99,7 @@ fn authors_of_templates_are_told_what_their_pods_would_be() {
     insta::assert_snapshot!(advise("Deployment", json!({ "spec": { "template": whole() } })), @"its pods: no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free; 1 node: its cards aren't healthy");
     let wrong = pod(json!([container("main", json!({ "nvidia.com/gpumem": "8G" }))]));
     insta::assert_snapshot!(advise("CronJob", json!({ "spec": { "jobTemplate": { "spec": { "template": wrong } } } })), @r#"its pods would be refused: spec.containers[0].resources.limits[nvidia.com/gpumem]: "8G" is ambiguous: did you mean "8Gi"?"#);
-    insta::assert_snapshot!(advise("Job", json!({ "spec": { "template": { "spec": { "containers": 3 } } } })), @"spec.template.spec.containers: invalid type: integer `3`, expected a sequence");
+    insta::assert_snapshot!(advise("Job", json!({ "spec": { "template": { "spec": { "containers": 3 } } } })), @"request.object.spec.template.spec.containers: invalid type: integer `3`, expected a sequence at line 1 column 204");
     assert_eq!(advise("StatefulSet", json!({ "spec": { "template": pod(json!([{ "name": "web" }])) } })), "");
     assert_eq!(advise("DaemonSet", json!({ "spec": {} })), "");
 }

@@ -44,13 +44,13 @@ fn a_malformed_review_is_answered_with_the_field() {
     400 BadRequest: request.operation: unknown variant `PATCH`, expected one of `CREATE`, `UPDATE`, `DELETE`, `CONNECT` at line 1 column 264
     400 BadRequest: request.kind.kind: "Node" isn't reviewed here: expected Pod
     400 BadRequest: request.object: is missing
-    400 BadRequest: request.object: invalid type: string "pod", expected an object
-    400 BadRequest: request.object.spec.initContainers: invalid type: map, expected a sequence
-    400 BadRequest: request.object.spec.containers[0]: invalid type: null, expected an object
-    400 BadRequest: request.object.spec.containers[0].env[0].name: invalid type: integer `1`, expected a string
-    400 BadRequest: request.object.spec.containers[0].resources.limits.nvidia.com/gpu: invalid type: map, expected a quantity such as "8Gi"
-    400 BadRequest: request.object.spec.affinity.nodeAffinity: invalid length 0, expected an object
-    400 BadRequest: request.object.metadata.annotations.divvy.dev/numa: invalid type: boolean `true`, expected a string
+    400 BadRequest: request.object: invalid type: string "pod", expected an object at line 1 column 166
+    400 BadRequest: request.object.spec.initContainers: invalid type: map, expected a sequence at line 1 column 215
+    400 BadRequest: request.object.spec.containers[0]: invalid type: null, expected an object at line 1 column 216
+    400 BadRequest: request.object.spec.containers[0].env[0].name: invalid type: integer `1`, expected a string at line 1 column 229
+    400 BadRequest: request.object.spec.containers[0].resources.limits.nvidia.com/gpu: invalid type: map, expected a quantity such as "8Gi" at line 1 column 255
+    400 BadRequest: request.object.spec.affinity.nodeAffinity: invalid length 0, expected an object at line 1 column 227
+    400 BadRequest: request.object.metadata.annotations.divvy.dev/numa: invalid type: boolean `true`, expected a string at line 1 column 210
     "#);
 }
 
