@@ -6,7 +6,8 @@
 //!                                      └── anything wrong ──▶ refusals, all at once
 //! ```
 //!
-//! The pod is read through a narrow view, in one pass, and answered with a patch of exactly what changes: unknown fields survive.
+//! The pod is read through a narrow view, in one pass, and answered with a patch of exactly what changes: unknown fields
+//! survive.
 
 mod claims;
 pub mod conditions;

@@ -35,7 +35,7 @@ impl Claims {
             }
             refusals.extend(contradictions(&place, &settings.names));
             match claim(&place, request.as_ref(), settings) {
-                Ok(claim) => claims.extend(claim),
+                Ok(claim) => claims.push(claim),
                 Err(refusal) => refusals.push(refusal),
             }
         }
@@ -65,20 +65,19 @@ impl Claims {
     }
 }
 
-/// The claim of one container; nothing for an ephemeral one.
+/// The claim of one container, if it has one.
 ///
 /// This is where limits become claims, and so where other systems' spellings are to be translated: whatever stands
 /// behind it knows ours alone.
-fn claim(place: &Place<'_>, request: Option<&Request>, settings: &Settings) -> Result<Option<ContainerClaim>, Refusal> {
-    let Some(kind) = place.kind else { return Ok(None) };
+fn claim(place: &Place<'_>, request: Option<&Request>, settings: &Settings) -> Result<ContainerClaim, Refusal> {
     let names = &settings.names;
-    let spec = place.spec(kind, names);
+    let spec = place.spec(names);
     let request = request.filter(|request| request.containers.contains_key(&spec.name));
     let mut claims = pod_claims(names, settings.defaults, request, std::slice::from_ref(&spec))?;
-    Ok(claims.pop().map(|container| {
-        let claim = container.claim.map(|claim| in_units(claim, names));
-        ContainerClaim { claim, counted: claim.map(counted).unwrap_or_default(), ..container }
-    }))
+    let container = claims.pop().expect("pod_claims answers one for each container");
+    let claim = container.claim.map(|claim| in_units(claim, names));
+    let profile = container.profile.filter(|_| claim.is_some());
+    Ok(ContainerClaim { profile, claim, counted: claim.map(counted).unwrap_or_default(), ..container })
 }
 
 /// Memory that is counted in devices is claimed in whole ones: a default may be less.

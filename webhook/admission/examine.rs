@@ -18,7 +18,8 @@ pub(super) struct Examined {
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads a new pod of `namespace`; all that is wrong with it is said at once.
+/// Reads a new pod of `namespace`. All that is wrong with its claims and annotations is said at once; then, because it
+/// depends on the claims, all that is wrong with its variables and mounts.
 pub(super) fn examine(pod: &Pod, namespace: &str, settings: &Settings) -> Result<Examined, Vec<Refusal>> {
     let mut refusals: Vec<Refusal> =
         pod.ephemeral_containers().filter_map(|place| claims::no_claim(&place, &settings.names)).collect();

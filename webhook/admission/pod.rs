@@ -69,20 +69,27 @@ pub(super) struct NodeAffinity {
 impl Pod {
     /// Init containers, then app containers: the order in which the kubelet admits them.
     pub(super) fn containers(&self) -> impl Iterator<Item = Place<'_>> {
-        let list = |list: fn(&Spec) -> &Option<Vec<Container>>| self.spec.iter().flat_map(list).flatten().enumerate();
-        let init = list(|spec| &spec.init_containers).map(|(index, container)| {
-            let sidecar = container.restart_policy.as_deref() == Some("Always");
-            let kind = if sidecar { ContainerKind::Sidecar } else { ContainerKind::Init };
-            Place { container, kind: Some(kind), index }
-        });
-        let app = |(index, container)| Place { container, kind: Some(ContainerKind::App), index };
-        init.chain(list(|spec| &spec.containers).map(app))
+        let init = |container: &Container| match container.restart_policy.as_deref() {
+            Some("Always") => ContainerKind::Sidecar,
+            _ => ContainerKind::Init,
+        };
+        let places = self.places("spec.initContainers", |spec| &spec.init_containers, init);
+        places.chain(self.places("spec.containers", |spec| &spec.containers, |_| ContainerKind::App))
     }
 
-    /// What `kubectl debug` adds to a pod.
+    /// What `kubectl debug` adds to a pod. They run beside its app containers, and claim nothing.
     pub(super) fn ephemeral_containers(&self) -> impl Iterator<Item = Place<'_>> {
-        let all = self.spec.iter().filter_map(|spec| spec.ephemeral_containers.as_ref()).flatten().enumerate();
-        all.map(|(index, container)| Place { container, kind: None, index })
+        self.places("spec.ephemeralContainers", |spec| &spec.ephemeral_containers, |_| ContainerKind::App)
+    }
+
+    fn places<'p>(
+        &'p self,
+        list: &'static str,
+        containers: fn(&Spec) -> &Option<Vec<Container>>,
+        kind: fn(&Container) -> ContainerKind,
+    ) -> impl Iterator<Item = Place<'p>> {
+        let all = self.spec.iter().flat_map(containers).flatten().enumerate();
+        all.map(move |(index, container)| Place { container, kind: kind(container), list, index })
     }
 
     pub(super) fn annotations(&self) -> Option<&BTreeMap<String, String>> {

@@ -121,7 +121,7 @@ pub(super) fn decode<O: DeserializeOwned>(body: &[u8]) -> Result<Request<O>, Ref
 
 /// The UID of a review that is otherwise useless; the API server shows an answer only if it bears the question's UID.
 pub(super) fn uid(body: &[u8]) -> String {
-    #[derive(Default, Deserialize)]
+    #[derive(Deserialize)]
     struct Named {
         uid: String,
     }

@@ -56,8 +56,9 @@ struct SecurityContext {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'p> {
     pub(crate) container: &'p Container,
-    /// `None`: an ephemeral container.
-    pub(crate) kind: Option<ContainerKind>,
+    pub(super) kind: ContainerKind,
+    /// `spec.containers` or one of the other two lists.
+    pub(super) list: &'static str,
     pub(super) index: usize,
 }
 
@@ -66,16 +67,12 @@ pub(crate) struct Place<'p> {
 impl<'p> Place<'p> {
     /// `spec.containers[0]`
     pub(crate) fn field(&self) -> String {
-        format!("{}[{}]", self.list(), self.index)
+        format!("{}[{}]", self.list, self.index)
     }
 
     /// `/spec/containers/0`
     pub(crate) fn pointer(&self) -> String {
-        format!("/{}/{}", self.list().replace('.', "/"), self.index)
-    }
-
-    fn list(&self) -> &'static str {
-        self.kind.map_or("spec.ephemeralContainers", ContainerKind::list_field)
+        format!("/{}/{}", self.list.replace('.', "/"), self.index)
     }
 
     pub(crate) fn name(&self) -> &'p str {
@@ -117,10 +114,10 @@ impl<'p> Place<'p> {
     }
 
     /// What a claim is read from.
-    pub(crate) fn spec(&self, kind: ContainerKind, names: &ResourceNames) -> ContainerSpec {
+    pub(crate) fn spec(&self, names: &ResourceNames) -> ContainerSpec {
         let ours = self.limits().into_iter().flatten().filter(|(name, _)| names.is_ours(name));
         let limits = ours.map(|(name, amount)| (name.clone(), amount.0.clone())).collect();
-        ContainerSpec { name: self.name().to_owned(), kind, index: self.index, limits }
+        ContainerSpec { name: self.name().to_owned(), kind: self.kind, index: self.index, limits }
     }
 }
 

@@ -75,6 +75,11 @@ fn ephemeral_containers_claim_nothing_and_choose_nothing() {
     let chooses = json!([{ "name": "NVIDIA_VISIBLE_DEVICES", "value": "all" }]);
     assert!(debugged(json!({ "name": "debug" })).allowed);
     assert!(debugged(json!({ "name": "debug", "env": chooses, "securityContext": { "privileged": true } })).allowed);
+    let mut before = old.clone();
+    before["spec"]["ephemeralContainers"] = json!([{ "name": "earlier", "env": chooses }]);
+    let mut question = question("UPDATE", "Pod", before.clone(), before);
+    question["request"]["subResource"] = "ephemeralcontainers".into();
+    assert!(ask(Endpoint::Validate, &Settings::default(), &question).allowed, "it has been there for long");
     let refusals = [
         debugged(container("debug", json!({ "nvidia.com/gpu": "1" }))),
         debugged(json!({ "name": "debug", "env": chooses })),
