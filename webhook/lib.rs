@@ -8,5 +8,7 @@
 //!
 //! It owns nothing durable but its certificates, answers from memory, and may be killed at any time. What it says of a
 //! node is a prediction, made with the node's own placement code; the node is right.
+//!
+//! So far there is [`admission`], and nothing that serves it.
 
 pub mod admission;

@@ -1,3 +1,0 @@
-//! The cluster side of Divvy.
-
-fn main() {}
