@@ -80,7 +80,7 @@ pub struct CardShare {
 }
 
 /// What a pod's author may ask for beside amounts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Preferences {
     /// Models that will do; empty: any.
     pub models: Vec<String>,

@@ -315,7 +315,7 @@ impl Allocator {
         let AllocationSettings { memory_scale, cores_scale, .. } = self.settings;
         let card = |card: &CardInfo| Card {
             id: card.id.clone(),
-            model: card.model.clone(),
+            model: card.model.as_str().into(),
             profile: card.asked_by().cloned(),
             memory: card.memory,
             memory_capacity: card.memory.percent(memory_scale),

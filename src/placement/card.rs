@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::fmt;
+use std::sync::Arc;
 
 use divvy_contract::{CardId, Cores, Memory, MigProfile};
 
@@ -10,8 +11,8 @@ use divvy_contract::{CardId, Cores, Memory, MigProfile};
 pub struct Card {
     /// The card's UUID.
     pub id: CardId,
-    /// Product name as NVML gives it.
-    pub model: String,
+    /// Product name as NVML gives it; shared by whoever keeps the cards of many nodes.
+    pub model: Arc<str>,
     /// The MIG profile that it is asked for by; `None`: one of the plain count.
     pub profile: Option<MigProfile>,
     /// Physical memory, which percentages are of.

@@ -9,7 +9,7 @@ use divvy_contract::pod::ContainerKind;
 use crate::card::{Card, Reason};
 use crate::eligible::barred;
 use crate::fit::{Load, Slot, alone};
-use crate::plan::PodRequest;
+use crate::plan::{Plan, PodRequest};
 use crate::reuse::{self, Admission, Step};
 
 pub(crate) struct Case<'a> {
@@ -48,11 +48,16 @@ impl<'a> Case<'a> {
 
     /// The pod's share of a card if these steps choose it, or what breaks in the worst draw.
     pub(crate) fn fit(&self, card: usize, chosen_by: &[usize]) -> Result<Share, Reason> {
-        self.fit_until(card, chosen_by).map_err(|(_, reason)| reason)
+        self.load(card, chosen_by).map(|load| load.peak)
+    }
+
+    /// All that the pod may do to it then.
+    pub(crate) fn load(&self, card: usize, chosen_by: &[usize]) -> Result<Load, Reason> {
+        self.load_until(card, chosen_by).map_err(|(_, reason)| reason)
     }
 
     /// The same, with the step that breaks it.
-    fn fit_until(&self, card: usize, chosen_by: &[usize]) -> Result<Share, (usize, Reason)> {
+    fn load_until(&self, card: usize, chosen_by: &[usize]) -> Result<Load, (usize, Reason)> {
         let mut load = self.sites[card].settled;
         for (index, step) in self.steps.iter().enumerate() {
             let slot = match step {
@@ -66,7 +71,19 @@ impl<'a> Case<'a> {
             let share = step.claim.share_on(self.cards[card].memory);
             load.admit(&self.cards[card], step.kind, share, slot).map_err(|reason| (index, reason))?;
         }
-        Ok(load.peak)
+        Ok(load)
+    }
+
+    /// The steps that choose each card in a plan. Positions that don't exist are passed over.
+    pub(crate) fn chosen_by(&self, plan: &Plan) -> Vec<Vec<usize>> {
+        let mut chosen_by = vec![Vec::new(); self.cards.len()];
+        for (index, step) in self.steps.iter().enumerate() {
+            let chosen = plan.containers.get(step.container).map_or(&[][..], |container| &container.chosen);
+            for card in chosen.iter().filter(|card| **card < self.cards.len()) {
+                chosen_by[*card].push(index);
+            }
+        }
+        chosen_by
     }
 
     /// Why a card is out of the question for a step, whatever else is placed.
@@ -135,7 +152,7 @@ impl<'a> Case<'a> {
 
     /// The step that breaks a card which settled init containers lent, by being fed from it.
     pub(crate) fn drawn_in_vain(&self, card: usize) -> Option<usize> {
-        self.fit_until(card, &[]).err().map(|(step, _)| step)
+        self.load_until(card, &[]).err().map(|(step, _)| step)
     }
 
     /// Whether a step's cards must stand on one NUMA node.

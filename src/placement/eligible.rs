@@ -12,7 +12,7 @@ pub(crate) fn barred(card: &Card, preferences: &Preferences) -> Option<Reason> {
     }
     let named = |models: &[String]| models.iter().any(|pattern| names(pattern, &card.model));
     if (!models.is_empty() && !named(models)) || named(avoid_models) {
-        return Some(Reason::Model(card.model.clone()));
+        return Some(Reason::Model(card.model.to_string()));
     }
     (!card.healthy).then_some(Reason::Unhealthy)
 }

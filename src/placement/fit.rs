@@ -17,7 +17,8 @@ pub(crate) struct Load {
     pooled: Option<Alive>,
     /// The pod's share of the card.
     pub(crate) peak: Share,
-    slots: u32,
+    /// Slots of the card that it has.
+    pub(crate) slots: u32,
 }
 
 /// Sidecars and app containers on a card, at their most.

@@ -7,11 +7,14 @@
 //! cards ──eligible──▶ barred ────┼─case─▶ search ──▶ Plan | NoPlan        verify: is this plan still good?
 //! links, policy ──▶ criteria ────┘  (fit: the worst draw of each card)    score: which node's plan is better?
 //! ```
+//!
+//! Whoever asks about many nodes asks [`ground`] first: it answers most pods from a few numbers a card, and the same.
 
 pub mod card;
 mod case;
 mod eligible;
 mod fit;
+pub mod ground;
 pub mod links;
 pub mod plan;
 pub mod policy;
@@ -19,13 +22,16 @@ mod refusal;
 mod reuse;
 pub mod score;
 mod search;
+pub mod taken;
 pub mod verify;
 
 pub use card::{Card, Held, Reason, summary};
+pub use ground::{Ground, Single};
 pub use links::{Link, Links};
 pub use plan::{ContainerPlan, NoPlan, Plan, PodRequest, plan};
 pub use policy::{Mix, Policy};
 pub use score::{NodeScore, score};
+pub use taken::{Taken, taken};
 pub use verify::{Misfit, verify};
 
 #[cfg(test)]

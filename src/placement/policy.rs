@@ -4,6 +4,7 @@
 //! never fall when a plan grows, so that half a plan that is no better than a whole one needn't be finished. They are
 //! comparable between nodes, so that one list ranks cards and nodes.
 
+mod alone;
 mod binpack;
 mod fragmentation;
 mod random;
@@ -15,8 +16,10 @@ use std::sync::Arc;
 use divvy_contract::Share;
 use divvy_contract::annotation::{Numa, PolicyName};
 
+use crate::card::Card;
 use crate::case::Case;
 use crate::links::Links;
+pub(crate) use alone::Spots;
 use fragmentation::Usable;
 pub use fragmentation::{Expected, Mix};
 use topology::FreeSets;
@@ -77,6 +80,15 @@ impl Policy {
     pub(crate) fn takes_the_first(&self) -> bool {
         self.name == PolicyName::Random
     }
+
+    /// What ranks nodes whose plans are equal: the fuller node first, or the emptier one where the policy spreads.
+    pub(crate) fn node_cost(&self, load: u64, cards: usize) -> u64 {
+        match self.name {
+            PolicyName::Spread => load,
+            PolicyName::Random => 0,
+            _ => (1000 * cards as u64).saturating_sub(load),
+        }
+    }
 }
 
 // === impl Outcome ===
@@ -132,14 +144,9 @@ impl<'a> Judge<'a> {
         cost
     }
 
-    /// What ranks nodes whose plans are equal: the fuller node first, or the emptier one where the policy spreads.
+    /// What ranks nodes whose plans are equal.
     pub(crate) fn node_cost(&self) -> u64 {
-        let load: u64 = self.case.cards.iter().map(spread::load).sum();
-        match self.policy.name {
-            PolicyName::Spread => load,
-            PolicyName::Random => 0,
-            _ => (1000 * self.case.cards.len() as u64).saturating_sub(load),
-        }
+        self.policy.node_cost(load(self.case.cards), self.case.cards.len())
     }
 
     fn measure(&mut self, criterion: Criterion, outcome: &Outcome) -> u64 {
@@ -172,6 +179,11 @@ impl<'a> Judge<'a> {
     fn linked_sets<'o>(&self, outcome: &'o Outcome) -> impl Iterator<Item = &'o Vec<usize>> {
         outcome.sets.iter().zip(&self.case.steps).filter(|(_, step)| step.claim.cards > 1).map(|(set, _)| set)
     }
+}
+
+/// How full cards are together, in thousandths of one.
+pub(crate) fn load(cards: &[Card]) -> u64 {
+    cards.iter().map(spread::load).sum()
 }
 
 /// A part of a whole in thousandths; a whole of nothing counts as used up.

@@ -55,9 +55,10 @@ struct Undo(Option<Share>);
 // === impl Search ===
 
 impl<'a> Search<'a> {
-    pub(crate) fn new(case: &'a Case<'a>, links: &'a Links, policy: &'a Policy) -> Self {
-        let steps = case.steps.len();
-        Self {
+    /// An error if a step has no choice, whatever is chosen for the others.
+    pub(crate) fn new(case: &'a Case<'a>, links: &'a Links, policy: &'a Policy) -> Result<Self, NoPlan> {
+        let (steps, order) = (case.steps.len(), order(case)?);
+        Ok(Self {
             case,
             links,
             policy,
@@ -69,16 +70,15 @@ impl<'a> Search<'a> {
             checks: 0,
             limit: MOST_CHECKS,
             cut_short: false,
-            order: Vec::with_capacity(steps),
+            order,
             done_with: vec![Vec::new(); steps],
             reached: 0,
             stuck: None,
-        }
+        })
     }
 
     /// The steps that choose each card in the best plan found.
     pub(crate) fn run(mut self) -> Result<Vec<Vec<usize>>, NoPlan> {
-        self.order_steps()?;
         self.place(0, usize::MAX);
         self.improve();
         match (self.best, self.stuck) {
@@ -86,36 +86,6 @@ impl<'a> Search<'a> {
             (None, Some((_, stuck))) if self.checks < self.limit => Err(stuck),
             (None, _) => Err(NoPlan::GaveUp { steps: self.checks }),
         }
-    }
-
-    /// Whoever has the smallest choice first; but where a NUMA node is demanded of drawn cards too, the init containers
-    /// that lend them. An error if a step has no choice, whatever is chosen for the others.
-    fn order_steps(&mut self) -> Result<(), NoPlan> {
-        let case = self.case;
-        let hopeless = |step| Err(no_cards(case, step, &vec![Vec::new(); case.cards.len()]));
-        let lenders_first = (0..case.steps.len()).any(|step| case.numa_strict(step) && case.steps[step].drawn > 0);
-        let gave_up = Err(NoPlan::GaveUp { steps: 0 });
-        if case.steps.len() > MOST_CHOICES {
-            return gave_up;
-        }
-        let mut order: Vec<(bool, usize, usize)> = Vec::new();
-        for (index, step) in case.steps.iter().enumerate() {
-            let wide = (0..case.cards.len()).filter(|card| case.takes(*card, index)).count();
-            if wide < (step.claim.cards as usize).saturating_sub(case.lent(index)) {
-                return hopeless(index);
-            }
-            let lender = lenders_first && step.kind == ContainerKind::Init;
-            order.push(if lender { (false, 0, index) } else { (true, wide, index) });
-        }
-        if let Some(step) = (0..case.cards.len()).find_map(|card| case.drawn_in_vain(card)) {
-            return hopeless(step);
-        }
-        if case.steps.iter().map(|step| 1 + step.chosen).sum::<usize>() > MOST_CHOICES {
-            return gave_up;
-        }
-        order.sort_unstable();
-        self.order.extend(order.into_iter().map(|(.., step)| step));
-        Ok(())
     }
 
     /// Finds cards for the step at this place of the order and all that follow.
@@ -254,4 +224,32 @@ impl<'a> Search<'a> {
         let as_well_linked = self.best.is_none() || self.links.are_twins(a, b);
         self.alike[a] == self.alike[b] && self.chosen_by[a] == self.chosen_by[b] && as_well_linked
     }
+}
+
+/// Whoever has the smallest choice first; but where a NUMA node is demanded of drawn cards too, the init containers
+/// that lend them. An error if a step has no choice, whatever is chosen for the others.
+fn order(case: &Case<'_>) -> Result<Vec<usize>, NoPlan> {
+    let hopeless = |step| Err(no_cards(case, step, &vec![Vec::new(); case.cards.len()]));
+    let lenders_first = (0..case.steps.len()).any(|step| case.numa_strict(step) && case.steps[step].drawn > 0);
+    let gave_up = Err(NoPlan::GaveUp { steps: 0 });
+    if case.steps.len() > MOST_CHOICES {
+        return gave_up;
+    }
+    let mut order: Vec<(bool, usize, usize)> = Vec::new();
+    for (index, step) in case.steps.iter().enumerate() {
+        let wide = (0..case.cards.len()).filter(|card| case.takes(*card, index)).count();
+        if wide < (step.claim.cards as usize).saturating_sub(case.lent(index)) {
+            return hopeless(index);
+        }
+        let lender = lenders_first && step.kind == ContainerKind::Init;
+        order.push(if lender { (false, 0, index) } else { (true, wide, index) });
+    }
+    if let Some(step) = (0..case.cards.len()).find_map(|card| case.drawn_in_vain(card)) {
+        return hopeless(step);
+    }
+    if case.steps.iter().map(|step| 1 + step.chosen).sum::<usize>() > MOST_CHOICES {
+        return gave_up;
+    }
+    order.sort_unstable();
+    Ok(order.into_iter().map(|(.., step)| step).collect())
 }

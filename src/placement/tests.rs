@@ -3,5 +3,5 @@
 pub(crate) mod build;
 mod choices;
 mod oracle;
-mod properties;
+pub(crate) mod properties;
 mod refusals;

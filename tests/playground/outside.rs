@@ -124,7 +124,7 @@ impl NodeView {
         let taken = |card: &CardView| slots.iter().filter(|slot| is_slot_of(slot, &card.id)).count();
         let card = |card: &CardView| Card {
             id: card.id.clone(),
-            model: card.model.clone(),
+            model: card.model.as_str().into(),
             profile: None,
             memory: card.memory,
             memory_capacity: card.memory,

@@ -124,7 +124,7 @@ mod tests {
     fn scene(name: &str) -> Scene {
         let card = |number: u32| Card {
             id: format!("GPU-{name}-{number}").parse().expect("a UUID"),
-            model: "H100".to_owned(),
+            model: "H100".into(),
             profile: None,
             memory: Memory::mib(80 << 10),
             memory_capacity: Memory::mib(80 << 10),

@@ -68,7 +68,7 @@ fn partly_filled(number: usize, rng: &mut StdRng) -> Card {
     let memory = if empty { 0 } else { rng.random_range(1..70 << 10) };
     Card {
         id: format!("GPU-5f3a9c10-0000-4000-8000-{number:012}").parse().expect("a card's name"),
-        model: "NVIDIA A100-SXM4-80GB".to_owned(),
+        model: "NVIDIA A100-SXM4-80GB".into(),
         profile: None,
         memory: gib(80),
         memory_capacity: gib(80),

@@ -38,6 +38,24 @@ pub(super) struct Usable {
     lost: Vec<(u32, u64)>,
 }
 
+/// The same for pods that take a share of one card.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Prospects {
+    kinds: Box<[Prospect]>,
+    weights: u64,
+}
+
+/// A kind of request on this node, before the pod comes.
+#[derive(Clone, Copy, Debug)]
+struct Prospect {
+    claim: Claim,
+    weight: u64,
+    /// Cards that it fits beyond those that it needs; negative: too few.
+    spare: i64,
+    /// What is free on those that it fits.
+    size: u64,
+}
+
 /// A kind of request on this node.
 struct Kind {
     weight: u64,
@@ -56,14 +74,14 @@ struct Need {
 }
 
 /// What is free of a card.
-#[derive(Clone, Copy)]
-struct Free {
-    memory: Memory,
-    cores: Cores,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Free {
+    pub(super) memory: Memory,
+    pub(super) cores: Cores,
     /// Nobody holds a share.
-    whole: bool,
+    pub(super) whole: bool,
     /// Takes new shares at all.
-    open: bool,
+    pub(super) open: bool,
 }
 
 /// Costs closer than this many thousandths of a card are equal: finer differences only open new cards early.
@@ -129,10 +147,60 @@ impl Usable {
     }
 }
 
+// === impl Prospects ===
+
+impl Prospects {
+    pub(super) fn new(cards: &[Card], mix: &[Expected]) -> Self {
+        let prospect = |Expected { claim, weight }: &Expected| {
+            let free = cards.iter().map(|card| (Free::of(card), claim.share_on(card.memory)));
+            let fits = free.filter(|(free, share)| free.fits(share));
+            let (fitting, size) = fits.fold((0, 0), |(fitting, sum), (free, _)| (fitting + 1, sum + free.size()));
+            Prospect { claim: *claim, weight: (*weight).into(), spare: fitting - i64::from(claim.cards), size }
+        };
+        let kinds: Box<[Prospect]> = mix.iter().map(prospect).collect();
+        // A kind that finds too few cards has nothing to lose.
+        let weights = kinds.iter().map(|kind| kind.weight).sum();
+        Self { kinds: kinds.into_iter().filter(|kind| kind.spare >= 0).collect(), weights }
+    }
+
+    /// As [`Usable::lost`] for a share of one card with this memory, of which this is free.
+    pub(super) fn lost(&self, memory: Memory, before: Free, share: &Share) -> u64 {
+        self.in_buckets(self.sum(memory, before, share, |kind, size| if kind.spare > 0 { size } else { kind.size }))
+    }
+
+    /// What a share of this card adds at least to what a plan loses, whatever else the plan takes. To be added up, and
+    /// then put [`in_buckets`](Self::in_buckets).
+    pub(super) fn least(&self, memory: Memory, before: Free, share: &Share) -> u64 {
+        self.sum(memory, before, share, |_, size| size)
+    }
+
+    /// `gone` is what a kind loses that no longer fits the card, given what was free on it.
+    fn sum(&self, memory: Memory, before: Free, share: &Share, gone: impl Fn(&Prospect, u64) -> u64) -> u64 {
+        if self.kinds.is_empty() {
+            return 0;
+        }
+        let after = before.without(share);
+        let (size, less) = (before.size(), before.size() - after.size());
+        let lost = |kind: &Prospect| {
+            let need = kind.claim.share_on(memory);
+            if !before.fits(&need) {
+                return 0;
+            }
+            kind.weight.saturating_mul(if after.fits(&need) { less } else { gone(kind, size) })
+        };
+        self.kinds.iter().map(lost).fold(0, u64::saturating_add)
+    }
+
+    /// As plans are compared.
+    pub(super) fn in_buckets(&self, lost: u64) -> u64 {
+        lost / self.weights.max(1) / BUCKET
+    }
+}
+
 // === impl Free ===
 
 impl Free {
-    fn of(card: &Card) -> Self {
+    pub(super) fn of(card: &Card) -> Self {
         let held = &card.held;
         Self {
             memory: card.memory_capacity.saturating_sub(held.memory),
@@ -151,7 +219,7 @@ impl Free {
         }
     }
 
-    fn fits(self, share: &Share) -> bool {
+    pub(super) fn fits(self, share: &Share) -> bool {
         self.open && share.memory <= self.memory && share.cores <= self.cores && (self.whole || !share.exclusive)
     }
 

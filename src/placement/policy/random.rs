@@ -15,6 +15,11 @@ pub(super) fn chance(tickets: &[u64], outcome: &Outcome) -> u64 {
     latest.and_then(ticket).unwrap_or(0)
 }
 
+/// The number for the choice of this card alone.
+pub(super) fn chance_of(seed: u64, card: &Card) -> u64 {
+    mixed(ticket(seed, card))
+}
+
 /// One step of SplitMix64 (Steele, Lea, Flood 2014): every bit of the state reaches every bit of the result.
 fn mixed(state: u64) -> u64 {
     let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -10,7 +10,7 @@ use crate::{Card, Held, PodRequest};
 pub(crate) fn card(number: usize, mib: u64) -> Card {
     Card {
         id: format!("GPU-{number}").parse().expect("a card's name"),
-        model: "NVIDIA A100-SXM4-80GB".to_owned(),
+        model: "NVIDIA A100-SXM4-80GB".into(),
         profile: None,
         memory: Memory::mib(mib),
         memory_capacity: Memory::mib(mib),

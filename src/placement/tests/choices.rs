@@ -165,7 +165,7 @@ fn numa_is_a_demand_or_a_wish() {
 #[test]
 fn wished_models_and_cards_are_taken() {
     let mut cards = cards(3);
-    "Tesla T4".clone_into(&mut cards[1].model);
+    cards[1].model = "Tesla T4".into();
     let uuid = |number: usize| cards[number].id.clone();
     let wishes = [
         (Preferences { models: vec!["t4".into()], ..Preferences::default() }, 1),

@@ -14,21 +14,21 @@ use crate::{
 };
 
 #[derive(Clone, Debug)]
-struct Scene {
-    cards: Vec<Card>,
-    links: Links,
-    containers: Vec<ContainerClaim>,
-    settled: Vec<Vec<usize>>,
+pub(crate) struct Scene {
+    pub(crate) cards: Vec<Card>,
+    pub(crate) links: Links,
+    pub(crate) containers: Vec<ContainerClaim>,
+    pub(crate) settled: Vec<Vec<usize>>,
     preferences: Preferences,
-    policy: Policy,
+    pub(crate) policy: Policy,
 }
 
 impl Scene {
-    fn pod(&self) -> PodRequest<'_> {
+    pub(crate) fn pod(&self) -> PodRequest<'_> {
         PodRequest { containers: &self.containers, settled: &self.settled, preferences: &self.preferences }
     }
 
-    fn plan(&self) -> Result<Plan, NoPlan> {
+    pub(crate) fn plan(&self) -> Result<Plan, NoPlan> {
         plan(&self.cards, &self.links, &self.pod(), &self.policy)
     }
 
@@ -174,7 +174,7 @@ fn settled() -> impl Strategy<Value = Vec<Vec<usize>>> {
     ]
 }
 
-fn scene() -> impl Strategy<Value = Scene> {
+pub(crate) fn scene() -> impl Strategy<Value = Scene> {
     (cards(), links(), containers(), settled(), preferences(), policies()).prop_map(
         |(cards, links, containers, mut settled, preferences, policy)| {
             settled.truncate(containers.len());

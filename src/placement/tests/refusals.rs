@@ -16,7 +16,7 @@ fn refusal(cards: &[Card], containers: &[ContainerClaim], settled: &[Vec<usize>]
 fn every_card_has_its_reason() {
     let mut cards = cards(8);
     cards[0].healthy = false;
-    "NVIDIA T400 4GB".clone_into(&mut cards[1].model);
+    cards[1].model = "NVIDIA T400 4GB".into();
     cards[2].memory_capacity = Memory::mib(16 << 10);
     cards[3].held = held(60 << 10, 10);
     cards[4].held = held(8 << 10, 80);

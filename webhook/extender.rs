@@ -1,0 +1,84 @@
+//! What kube-scheduler asks: which nodes would do, which are best, and to bind a pod to one.
+//!
+//! Bodies in, bodies out. Nothing here waits and nothing is written but promises; whoever serves these calls posts the
+//! bindings.
+
+mod bind;
+mod choose;
+mod preempt;
+mod wire;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use self::wire::{ExtenderArgs, FilterResult, HostPriority};
+use crate::demand::Demand;
+use crate::index::Index;
+
+pub use self::bind::{Bind, Binding};
+pub use self::wire::Malformed;
+
+/// The scheduler's counterpart.
+#[derive(Debug)]
+pub struct Extender {
+    index: Arc<Index>,
+    /// Most nodes that are answered; 0: all that fit.
+    shortlist: usize,
+    seen: Mutex<Seen>,
+}
+
+/// Demands of pods that were asked about lately: a pod may be bound before the watch has told of it.
+#[derive(Debug, Default)]
+struct Seen {
+    demands: HashMap<Arc<str>, Arc<Demand>>,
+    order: VecDeque<Arc<str>>,
+}
+
+const MOST_SEEN: usize = 1024;
+
+// === impl Extender ===
+
+impl Extender {
+    /// Answers from this index with at most `shortlist` nodes, or with all that fit if that is 0.
+    pub fn new(index: Arc<Index>, shortlist: usize) -> Self {
+        Self { index, shortlist, seen: Mutex::default() }
+    }
+
+    /// `filter`: the nodes as good as the best, or why there are none.
+    pub fn filter(&self, body: &[u8]) -> Result<Vec<u8>, Malformed> {
+        let args: ExtenderArgs<'_> = wire::decode("filter", body)?;
+        let names = args.names();
+        let Some(pod) = &args.pod else { return Ok(wire::encode(&FilterResult::error("Pod is missing"))) };
+        let choice = self.choose(pod, &names);
+        Ok(wire::encode(&args.answer(&names, &choice.kept, choice.by_eviction, choice.for_good)))
+    }
+
+    /// `prioritize`: 10 for the best node, less for each that is worse, 0 where the pod doesn't fit.
+    pub fn prioritize(&self, body: &[u8]) -> Result<Vec<u8>, Malformed> {
+        let args: ExtenderArgs<'_> = wire::decode("prioritize", body)?;
+        let names = args.names();
+        let scores = args.pod.as_ref().map_or_else(|| vec![0; names.len()], |pod| self.scores(pod, &names));
+        let priorities = names.iter().zip(scores).map(|(host, score)| HostPriority { host, score });
+        Ok(wire::encode(&priorities.collect::<Vec<_>>()))
+    }
+
+    fn remember(&self, demand: &Arc<Demand>) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.demands.insert(Arc::clone(&demand.uid), Arc::clone(demand)).is_none() {
+            seen.order.push_back(Arc::clone(&demand.uid));
+        }
+        if seen.order.len() > MOST_SEEN
+            && let Some(oldest) = seen.order.pop_front()
+        {
+            seen.demands.remove(&oldest);
+        }
+    }
+
+    fn demand(&self, uid: &str) -> Option<Arc<Demand>> {
+        let seen = || self.seen.lock().unwrap_or_else(PoisonError::into_inner).demands.get(uid).cloned();
+        self.index.demand(uid).or_else(seen)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! `filter` and `prioritize`: the nodes as good as the best, and how they compare.
+
+use std::sync::Arc;
+
+use divvy_placement::NodeScore;
+
+use super::Extender;
+use super::wire::Reasons;
+use crate::demand::Demand;
+use crate::index::{Asked, Question, Ranking, Refusal};
+use crate::pod::PodView;
+
+/// What `filter` makes of a list of names.
+#[derive(Debug, Default)]
+pub(super) struct Choice<'n> {
+    /// Positions of the names that are answered, the best node first.
+    pub(super) kept: Vec<usize>,
+    /// Why others aren't, where evicting pods of lower priority would help, …
+    pub(super) by_eviction: Reasons<'n>,
+    /// … and where it wouldn't.
+    pub(super) for_good: Reasons<'n>,
+}
+
+const UNKNOWN: &str = "no GpuNode: divvy-node doesn't run here, or hasn't reported yet";
+/// `MaxExtenderPriority`.
+const BEST: usize = 10;
+
+// === impl Extender ===
+
+impl Extender {
+    /// Reasons are given where no node is left, which is when somebody reads them: their length is what a call costs.
+    pub(super) fn choose<'n>(&self, pod: &PodView, names: &[&'n str]) -> Choice<'n> {
+        let demand = match Demand::of(pod, self.index.reading()) {
+            Ok(Some(demand)) => Arc::new(demand),
+            Ok(None) => return Choice { kept: (0..names.len()).collect(), ..Choice::default() },
+            Err(bad) => {
+                return Choice { for_good: alike(names.to_vec(), &bad.to_string()), ..Choice::default() };
+            }
+        };
+        self.remember(&demand);
+        let policies = demand.policies(&self.index.reading().policy);
+        let question = Question::new(&demand, &policies);
+        let mut ranking = self.index.rank(&question, names, self.shortlist == 0);
+        if ranking.fitting.is_empty() {
+            return self.reasons(&question, names, &ranking);
+        }
+        if self.shortlist > 0 {
+            shorten(&mut ranking.fitting, self.shortlist);
+        }
+        Choice { kept: ranking.fitting.iter().map(|(asked, _)| asked.name).collect(), ..Choice::default() }
+    }
+
+    fn reasons<'n>(&self, question: &Question<'_>, names: &[&'n str], ranking: &Ranking) -> Choice<'n> {
+        let mut choice = Choice::default();
+        for Refusal { name, reason, by_eviction } in self.index.refusals(question, &ranking.failing) {
+            let reasons = if by_eviction { &mut choice.by_eviction } else { &mut choice.for_good };
+            reasons.0.push((names[name], reason));
+        }
+        let unknown = ranking.unknown.iter().map(|name| names[*name]).collect();
+        choice.for_good.0.extend(alike(unknown, UNKNOWN).0);
+        choice
+    }
+
+    /// Scores by position of the name.
+    pub(super) fn scores(&self, pod: &PodView, names: &[&str]) -> Vec<i64> {
+        let mut scores = vec![0; names.len()];
+        let Ok(Some(demand)) = Demand::of(pod, self.index.reading()) else { return scores };
+        let policies = demand.policies(&self.index.reading().policy);
+        let question = Question::new(&demand, &policies);
+        let mut fitting = self.index.rank(&question, names, true).fitting;
+        fitting.sort_unstable_by(|(_, one), (_, other)| other.cmp(one));
+        let steps = fitting.chunk_by(|(_, one), (_, other)| one == other);
+        let distinct = steps.clone().count();
+        for (rank, equals) in steps.enumerate() {
+            let score = i64::try_from(BEST - BEST * rank / distinct).unwrap_or(0);
+            for (asked, _) in equals {
+                scores[asked.name] = score;
+            }
+        }
+        scores
+    }
+}
+
+/// The same reason for all of these, whatever names come twice.
+fn alike<'n>(mut names: Vec<&'n str>, reason: &str) -> Reasons<'n> {
+    let reason: Arc<str> = reason.into();
+    names.sort_unstable();
+    names.dedup();
+    Reasons(names.into_iter().map(|name| (name, Arc::clone(&reason))).collect())
+}
+
+/// Leaves the nodes with a plan as good as the best, at most so many: the best first, equals in one order for all pods,
+/// as pods that are strewn over equal nodes open them all.
+fn shorten(fitting: &mut Vec<(Asked, NodeScore)>, most: usize) {
+    let Some(best) = fitting.iter().map(|(_, score)| *score).max() else { return };
+    fitting.retain(|(_, score)| score.is_as_good_as(&best));
+    let order = |(asked, score): &(Asked, NodeScore)| (std::cmp::Reverse(*score), asked.place());
+    if fitting.len() > most {
+        fitting.select_nth_unstable_by_key(most, order);
+        fitting.truncate(most);
+    }
+    fitting.sort_unstable_by_key(order);
+}

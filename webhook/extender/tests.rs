@@ -1,0 +1,223 @@
+mod random;
+
+use std::time::Instant;
+
+use divvy_contract::gpunode::GpuNode;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::demand::Reading;
+use crate::fixture::{node, pod, share, status};
+use crate::index::{Outcome, Terms};
+use crate::pod::PodView;
+
+pub(super) fn extender(nodes: &[GpuNode], shortlist: usize) -> Extender {
+    let index = Index::new(Reading::default(), Terms::default());
+    for node in nodes {
+        index.apply_node(node.metadata.name.as_deref().expect("a name"), node);
+    }
+    Extender::new(Arc::new(index), shortlist)
+}
+
+/// A pod as the scheduler sends it.
+pub(super) fn json_of(pod: &PodView) -> Value {
+    let containers = pod
+        .containers
+        .iter()
+        .map(|container| json!({"name": container.name, "resources": {"limits": container.limits}}));
+    json!({
+        "metadata": {"uid": pod.uid, "namespace": pod.namespace, "name": pod.name, "annotations": pod.annotations},
+        "spec": {"priority": pod.priority, "nodeName": pod.node, "containers": containers.collect::<Vec<_>>()},
+        "status": {"phase": if pod.ended { "Failed" } else { "Pending" }},
+    })
+}
+
+fn filter(extender: &Extender, args: &Value) -> Value {
+    let answer = extender.filter(args.to_string().as_bytes()).expect("arguments");
+    serde_json::from_slice(&answer).expect("JSON")
+}
+
+fn named(pod: &PodView, names: &[&str]) -> Value {
+    json!({"Pod": json_of(pod), "Nodes": null, "NodeNames": names})
+}
+
+/// n1 is emptier than n2; n3 is full with pods of priority 0, and n4 takes none.
+fn four() -> [GpuNode; 4] {
+    let mut nodes = ["n1", "n2", "n3", "n4"].map(|name| node(name, 2));
+    let held = [(1, vec![(0, 10, 0)]), (2, vec![(0, 40, 100), (1, 40, 100)])];
+    for (at, shares) in held {
+        let shares =
+            shares.into_iter().map(|(card, gib, cores)| share(&nodes[at], &format!("{at}-{card}"), card, gib, cores));
+        let shares = shares.collect();
+        status(&mut nodes[at]).shares = shares;
+    }
+    status(&mut nodes[3]).conditions[0].status = "False".into();
+    status(&mut nodes[3]).conditions[0].message = "NVML hangs".into();
+    nodes
+}
+
+#[test]
+fn the_nodes_as_good_as_the_best_are_answered_in_the_form_of_the_question() {
+    let extender = extender(&four(), 16);
+    let names = ["n1", "n2", "n3", "n4", "n2", "nowhere"];
+    let answer = extender.filter(named(&pod("a", 1, 8, 0), &names).to_string().as_bytes()).expect("arguments");
+    insta::assert_snapshot!(
+        String::from_utf8(answer).expect("text"),
+        @r#"{"Nodes":null,"NodeNames":["n2"],"FailedNodes":null,"FailedAndUnresolvableNodes":null,"Error":""}"#
+    );
+    let item =
+        |name: &str| json!({"metadata": {"name": name, "labels": {"a": "b"}}, "spec": {"podCIDR": "10.0.0.0/24"}});
+    let nodes = json!({"metadata": {}, "items": names.map(item)});
+    let args = json!({"pod": json_of(&pod("a", 1, 8, 0)), "nodes": nodes, "nodenames": null});
+    let answer = extender.filter(args.to_string().as_bytes()).expect("arguments");
+    insta::assert_snapshot!(
+        String::from_utf8(answer).expect("text"),
+        @r#"{"Nodes":{"metadata":{},"items":[{"metadata":{"labels":{"a":"b"},"name":"n2"},"spec":{"podCIDR":"10.0.0.0/24"}}]},"NodeNames":null,"FailedNodes":null,"FailedAndUnresolvableNodes":null,"Error":""}"#
+    );
+}
+
+#[test]
+fn fields_are_known_in_any_letter_case() {
+    let extender = extender(&four(), 16);
+    for (of_pod, of_names) in [("Pod", "NodeNames"), ("pod", "nodeNames"), ("POD", "nodenames"), ("pOD", "NODENAMES")] {
+        let args = json!({of_pod: json_of(&pod("a", 1, 8, 0)), of_names: ["n1", "n2"], "later": {"x": [1]}});
+        assert_eq!(filter(&extender, &args)["NodeNames"], json!(["n2"]), "{args}");
+    }
+}
+
+#[test]
+fn empty_and_absent_lists_have_empty_answers() {
+    let extender = extender(&four(), 16);
+    let pod = json_of(&pod("a", 1, 8, 0));
+    for args in [
+        json!({"Pod": pod, "NodeNames": []}),
+        json!({"Pod": pod, "NodeNames": null, "Nodes": null}),
+        json!({"Pod": pod}),
+        json!({"Pod": pod, "Nodes": {"items": null}}),
+        json!({"Pod": pod, "Nodes": {}}),
+    ] {
+        let answer = filter(&extender, &args);
+        assert_eq!((&answer["NodeNames"], &answer["Error"]), (&json!([]), &json!("")), "{args}");
+    }
+    assert_eq!(filter(&extender, &json!({}))["Error"], "Pod is missing");
+}
+
+#[test]
+fn where_no_node_is_left_each_says_why_and_whether_evictions_would_help() {
+    let extender = extender(&four(), 16);
+    let names = ["n1", "n2", "n3", "n4", "nowhere"];
+    for uid in ["2-0", "2-1"] {
+        extender.index.apply_pod(&PodView { node: Some("n3".into()), ..pod(uid, 1, 40, 100) }, Instant::now());
+    }
+    let large = PodView { priority: 1000, ..pod("a", 2, 39, 0) };
+    let two_large = PodView { priority: 1000, ..pod("b", 3, 39, 0) };
+    let meek = pod("c", 1, 41, 0);
+    let answers = [large, two_large, meek].map(|pod| filter(&extender, &named(&pod, &names[1..])));
+    insta::assert_json_snapshot!(answers);
+}
+
+#[test]
+fn a_pod_without_cards_and_one_that_contradicts_itself() {
+    let extender = extender(&four(), 16);
+    let mut plain = pod("a", 1, 8, 0);
+    plain.containers[0].limits.clear();
+    assert_eq!(filter(&extender, &named(&plain, &["x", "n3"]))["NodeNames"], json!(["x", "n3"]), "not our affair");
+    plain.containers[0].limits.insert("nvidia.com/gpucores".into(), "101".into());
+    let answer = filter(&extender, &named(&plain, &["n1"]));
+    insta::assert_snapshot!(
+        answer["FailedAndUnresolvableNodes"]["n1"],
+        @r#""spec.containers[0].resources.limits[nvidia.com/gpucores]: 101 is out of range: allowed are 1 to 100 percent of each card""#
+    );
+}
+
+#[test]
+fn the_shortlist_decides_how_much_the_scheduler_decides() {
+    let nodes: Vec<GpuNode> = (0..9).map(|number| node(&format!("n{number}"), 2)).collect();
+    let names: Vec<String> = (0..9).rev().map(|number| format!("n{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for (shortlist, expected) in [(1, json!(["n0"])), (3, json!(["n0", "n1", "n2"])), (0, json!(names))] {
+        let extender = extender(&nodes, shortlist);
+        assert_eq!(filter(&extender, &named(&pod("a", 1, 8, 0), &names))["NodeNames"], expected);
+    }
+}
+
+#[test]
+fn filter_leaves_no_trace_and_prioritize_orders_nodes() {
+    let extender = extender(&four(), 0);
+    let args = named(&pod("a", 1, 8, 0), &["n1", "n2", "n3", "nowhere"]);
+    let before = extender.index.node("n2").expect("it is known").revision;
+    assert_eq!(filter(&extender, &args), filter(&extender, &args));
+    assert_eq!(extender.index.node("n2").expect("it is known").revision, before);
+    let scores = extender.prioritize(args.to_string().as_bytes()).expect("arguments");
+    insta::assert_snapshot!(
+        String::from_utf8(scores).expect("text"),
+        @r#"[{"Host":"n1","Score":5},{"Host":"n2","Score":10},{"Host":"n3","Score":0},{"Host":"nowhere","Score":0}]"#
+    );
+}
+
+#[test]
+fn bind_promises_cards_and_says_so_in_the_binding() {
+    let (extender, now) = (extender(&four(), 16), Instant::now());
+    let args = json!({"podname": "a", "PodNamespace": "default", "podUID": "a", "NODE": "n2"}).to_string();
+    let bind = || extender.bind(args.as_bytes(), now).expect("arguments");
+    let Bind::Answer(unknown) = bind() else { panic!("nobody asked for this pod") };
+    assert!(String::from_utf8_lossy(&unknown).contains("pod default/a is not known yet"));
+
+    filter(&extender, &named(&pod("a", 1, 8, 0), &["n2"]));
+    let Bind::Post(binding) = bind() else { panic!("it fits") };
+    insta::assert_snapshot!(
+        String::from_utf8_lossy(&binding.body),
+        @r#"{"apiVersion":"v1","kind":"Binding","metadata":{"namespace":"default","name":"a","uid":"a","annotations":{"divvy.dev/planned":"{\"version\":\"v1\",\"node\":\"n2\",\"containers\":{\"main\":{\"chosen\":[\"GPU-n2-0\"]}}}"}},"target":{"kind":"Node","name":"n2"}}"#
+    );
+    assert_eq!(bind(), Bind::Post(binding.clone()), "the same again");
+    assert_eq!(extender.index.promised().len(), 1);
+    assert_eq!(extender.failed(&binding, "conflict"), br#"{"Error":"conflict"}"#);
+    assert_eq!(extender.index.promised().len(), 0);
+    let Bind::Post(binding) = bind() else { panic!("it fits") };
+    assert_eq!(extender.committed(&binding, now), br#"{"Error":""}"#);
+    extender.failed(&binding, "");
+    assert_eq!(extender.index.promised().len(), 1, "what is bound stays bound");
+    assert_eq!(extender.index.outcomes().of(Outcome::Kept), 0);
+}
+
+#[test]
+fn a_pod_finds_room_where_it_has_it_already() {
+    let (extender, now) = (extender(&[node("n1", 1)], 16), Instant::now());
+    let args = named(&pod("a", 1, 30, 0), &["n1"]);
+    assert_eq!(filter(&extender, &args)["NodeNames"], json!(["n1"]));
+    let bind = json!({"PodName": "a", "PodNamespace": "default", "PodUID": "a", "Node": "n1"}).to_string();
+    extender.bind(bind.as_bytes(), now).expect("arguments");
+    assert_eq!(filter(&extender, &args)["NodeNames"], json!(["n1"]));
+    assert_eq!(filter(&extender, &named(&pod("b", 1, 30, 0), &["n1"]))["NodeNames"], json!([]));
+}
+
+#[test]
+fn preempt_keeps_nodes_where_the_right_cards_become_free() {
+    let mut nodes = [node("n1", 2), node("n2", 2)];
+    let shares =
+        vec![share(&nodes[0], "a", 0, 30, 0), share(&nodes[0], "b", 0, 10, 0), share(&nodes[0], "c", 1, 40, 0)];
+    status(&mut nodes[0]).shares = shares;
+    let extender = extender(&nodes, 16);
+    for (uid, priority) in [("a", 5), ("b", 1), ("c", 500)] {
+        let held = PodView { priority, node: Some("n1".into()), ..pod(uid, 1, 1, 0) };
+        extender.index.apply_pod(&held, Instant::now());
+    }
+    let preempt = |priority, victims: Value| {
+        let of = PodView { priority, ..pod("p", 1, 35, 0) };
+        let args = json!({"Pod": json_of(&of), "NodeNameToVictims": null, "NodeNameToMetaVictims": victims});
+        let answer = extender.preempt(args.to_string().as_bytes()).expect("arguments");
+        String::from_utf8(answer).expect("text")
+    };
+    let answers = [
+        preempt(
+            100,
+            json!({"n1": {"Pods": [{"UID": "b"}], "NumPDBViolations": 1}, "nowhere": {"Pods": [{"UID": "x"}]}}),
+        ),
+        preempt(3, json!({"n1": {"Pods": [{"UID": "b"}], "NumPDBViolations": 0}})),
+        preempt(100, json!({"n1": null})),
+        preempt(100, json!({"n2": {"Pods": null}})),
+        preempt(1000, json!({"n1": {"Pods": [{"UID": "c"}]}})),
+        preempt(1000, json!({"n1": {"pods": [{"metadata": {"uid": "c"}}]}})),
+    ];
+    insta::assert_debug_snapshot!(answers);
+}

@@ -1,0 +1,50 @@
+//! How predictions came out.
+
+/// What became of a promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The node gave the cards that were promised.
+    Kept,
+    /// The node gave others: it knew better.
+    Moved,
+    /// The pod ended before the node gave it anything.
+    Refused,
+    /// Nothing was heard in time.
+    Expired,
+}
+
+/// Promises by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    counts: [u64; 4],
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Kept, Self::Moved, Self::Refused, Self::Expired];
+
+    /// The label of `divvy_prediction_total`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Moved => "moved",
+            Self::Refused => "refused",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+// === impl Outcomes ===
+
+impl Outcomes {
+    /// How many promises came out like this.
+    pub fn of(&self, outcome: Outcome) -> u64 {
+        self.counts[outcome as usize]
+    }
+
+    pub(super) fn count(&mut self, outcome: Outcome) {
+        self.counts[outcome as usize] += 1;
+    }
+}

@@ -1,0 +1,84 @@
+//! A promise: cards that a bound pod was told, until its node shows them in its ledger.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use divvy_contract::CardId;
+use divvy_contract::annotation::{Planned, PlannedCards};
+use divvy_placement::{Card, ContainerPlan, Plan, Taken, taken};
+
+use crate::demand::Demand;
+
+/// What was promised to one pod.
+#[derive(Debug)]
+pub(super) struct Promise {
+    /// Who asked.
+    pub(super) demand: Arc<Demand>,
+    /// The cards, as the pod carries them.
+    pub(super) planned: Planned,
+    pub(super) source: Source,
+    /// The API server has said that the pod is bound.
+    pub(super) bound: bool,
+    /// When it is given up if nothing is heard.
+    pub(super) deadline: Instant,
+}
+
+/// Where a promise comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Made here: a prediction of ours.
+    Made,
+    /// Read from a pod that another made it for.
+    Read,
+    /// Room that is being made by evictions, kept for the pod; the pod hasn't been told.
+    Nomination,
+}
+
+// === impl Promise ===
+
+impl Promise {
+    /// Of a plan that was just made on these cards.
+    pub(super) fn new(
+        source: Source,
+        demand: Arc<Demand>,
+        node: &str,
+        (cards, plan): (&[Card], &Plan),
+        deadline: Instant,
+    ) -> Self {
+        let ids = |positions: &[usize]| positions.iter().map(|at| cards[*at].id.clone()).collect::<Vec<CardId>>();
+        let claiming =
+            demand.containers.iter().zip(&plan.containers).filter(|(container, _)| container.claim.is_some());
+        let of_container = claiming.map(|(container, cards)| {
+            (container.name.clone(), PlannedCards { chosen: ids(&cards.chosen), reused: ids(&cards.reused) })
+        });
+        let planned = Planned { node: node.to_owned(), containers: of_container.collect() };
+        Self { demand, planned, source, bound: false, deadline }
+    }
+
+    /// Whether the pod carries it, or is about to.
+    pub(super) fn is_told(&self) -> bool {
+        self.source != Source::Nomination
+    }
+
+    /// Whether the API server has said that the pod is bound.
+    pub(super) fn is_bound(&self) -> bool {
+        self.bound
+    }
+
+    /// What it takes of each card, however the kubelet draws; `None` if the node can't follow it, and so will plan anew.
+    pub(super) fn takes(&self, cards: &[Card]) -> Option<Vec<Taken>> {
+        let position = |id: &CardId| cards.iter().position(|card| card.id == *id);
+        let plan_of = |name: &String| {
+            let chosen = self.planned.containers.get(name).map_or(&[][..], |cards| &cards.chosen);
+            let chosen = chosen.iter().map(position).collect::<Option<Vec<usize>>>()?;
+            Some(ContainerPlan { chosen, ..ContainerPlan::default() })
+        };
+        let containers = self.demand.containers.iter().map(|container| plan_of(&container.name));
+        taken(cards, &self.demand.request(), &Plan { containers: containers.collect::<Option<Vec<_>>>()? })
+    }
+
+    /// Whether the pod was told that it may get this card.
+    pub(super) fn names(&self, card: &CardId) -> bool {
+        self.planned.containers.values().any(|cards| cards.chosen.contains(card) || cards.reused.contains(card))
+    }
+}

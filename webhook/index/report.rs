@@ -1,0 +1,199 @@
+//! A `GpuNode`, read with distrust: what can't be true makes its node unusable, and only that one.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use divvy_contract::gpunode::{CardStatus, GpuNode, GpuNodeStatus, Health, Scales, ShareStatus};
+use divvy_contract::pod::{ContainerKind, peak};
+use divvy_contract::{CardId, Cores, Tier};
+use divvy_placement::{Card, Held, Link, Links, Taken};
+
+use super::common::Common;
+
+/// What a node says of itself.
+#[derive(Clone, Debug)]
+pub(super) struct Report {
+    /// With nothing held.
+    pub(super) cards: Vec<Card>,
+    pub(super) links: Arc<Links>,
+    pub(super) pods: Vec<Reported>,
+    /// Why it takes no pods now.
+    pub(super) closed: Option<Arc<str>>,
+    pub(super) tier: Tier,
+    pub(super) ledger_revision: u64,
+}
+
+/// A pod in a node's ledger.
+#[derive(Clone, Debug)]
+pub(super) struct Reported {
+    pub(super) uid: Arc<str>,
+    pub(super) on: Box<[Taken]>,
+    /// Containers that hold something.
+    pub(super) containers: usize,
+}
+
+/// Why a `GpuNode` can't be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// The daemon hasn't reported yet.
+    #[error("its GpuNode has no status yet")]
+    NoStatus,
+    /// Not what the definition of `GpuNode` allows, in the decoder's words.
+    #[error("its GpuNode can't be read: {0}")]
+    Unreadable(String),
+    /// More than any machine has.
+    #[error("its GpuNode names {0} cards, at most {MOST_CARDS} are believed")]
+    Cards(usize),
+    /// One UUID for two cards.
+    #[error("its GpuNode names card {0} twice")]
+    Twice(CardId),
+    /// No memory, or more than any card has.
+    #[error("its GpuNode gives card {card} {mib} MiB of memory")]
+    Memory {
+        /// The card.
+        card: CardId,
+        /// What it says.
+        mib: u64,
+    },
+    /// Not a MIG profile.
+    #[error("its GpuNode gives card {card} the MIG profile \"{profile}\"")]
+    Profile {
+        /// The card.
+        card: CardId,
+        /// What it says.
+        profile: String,
+    },
+    /// Nothing, or beyond all reason.
+    #[error("its GpuNode promises {memory} % of memory and {cores} % of compute")]
+    Scales {
+        /// Of memory.
+        memory: u32,
+        /// Of compute.
+        cores: u32,
+    },
+    /// A share of nobody.
+    #[error("its GpuNode has a share without a pod's UID")]
+    NoPod,
+}
+
+const MOST_CARDS: usize = 1024;
+/// In MiB: 1 PiB.
+const MOST_MEMORY: u64 = 1 << 30;
+/// In percent.
+const MOST_SCALE: u32 = 10_000;
+
+// === impl Report ===
+
+impl Report {
+    pub(super) fn read(node: &GpuNode, slots_per_card: u32, common: &mut Common) -> Result<Self, Unusable> {
+        let status = node.status.as_ref().ok_or(Unusable::NoStatus)?;
+        let GpuNodeStatus { scales, .. } = status;
+        let believed = |scale| (1..=MOST_SCALE).contains(&scale);
+        if !believed(scales.memory) || !believed(scales.cores) {
+            return Err(Unusable::Scales { memory: scales.memory, cores: scales.cores });
+        }
+        if status.cards.len() > MOST_CARDS {
+            return Err(Unusable::Cards(status.cards.len()));
+        }
+        let mut seen = HashSet::new();
+        if let Some(card) = status.cards.iter().find(|card| !seen.insert(&card.uuid)) {
+            return Err(Unusable::Twice(card.uuid.clone()));
+        }
+        let cordoned = &node.spec.unschedulable_cards;
+        let card = |card: &CardStatus| {
+            let healthy = card.health == Health::Healthy && !cordoned.iter().any(|uuid| uuid == card.uuid.as_str());
+            read_card(card, healthy, *scales, slots_per_card, common)
+        };
+        let cards = status.cards.iter().map(card).collect::<Result<Vec<_>, _>>()?;
+        let pods = pods(&status.shares, &cards)?;
+        let links = common.links(cards.len(), |a, b| link(&status.cards[a], &status.cards[b]));
+        let (closed, tier, ledger_revision) = (closed(node, status), status.tier, status.ledger_revision);
+        Ok(Self { cards, links, pods, closed, tier, ledger_revision })
+    }
+
+    pub(super) fn pod(&self, uid: &str) -> Option<&Reported> {
+        self.pods.iter().find(|pod| &*pod.uid == uid)
+    }
+}
+
+fn read_card(
+    card: &CardStatus,
+    healthy: bool,
+    scales: Scales,
+    slots_per_card: u32,
+    common: &mut Common,
+) -> Result<Card, Unusable> {
+    let CardStatus { uuid, model, memory, mig, numa, .. } = card;
+    if !(1..=MOST_MEMORY).contains(&memory.as_mib()) {
+        return Err(Unusable::Memory { card: uuid.clone(), mib: memory.as_mib() });
+    }
+    let refused = |profile: &String| Unusable::Profile { card: uuid.clone(), profile: profile.clone() };
+    let profile = mig.as_ref().map(|profile| profile.parse().map_err(|_bad| refused(profile))).transpose()?;
+    Ok(Card {
+        id: uuid.clone(),
+        model: common.model(model),
+        profile,
+        memory: *memory,
+        memory_capacity: memory.percent(scales.memory),
+        cores_capacity: Cores::new(scales.cores),
+        healthy,
+        numa: *numa,
+        free_slots: slots_per_card,
+        held: Held::default(),
+    })
+}
+
+/// What nobody says is the worst.
+fn link(from: &CardStatus, to: &CardStatus) -> Link {
+    let class = from.links.iter().find(|link| link.to == to.uuid).map_or("", |link| &link.class);
+    class.parse().unwrap_or_default()
+}
+
+fn closed(node: &GpuNode, status: &GpuNodeStatus) -> Option<Arc<str>> {
+    if node.spec.release_driver {
+        return Some("its driver is to be released".into());
+    }
+    let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
+    if let Some(draining) = condition("Draining").filter(|draining| draining.status == "True") {
+        return Some(draining.message.as_str().into());
+    }
+    match condition("Ready") {
+        Some(ready) if ready.status == "True" => None,
+        Some(ready) => Some(ready.message.as_str().into()),
+        None => Some("its GpuNode doesn't say that it is ready".into()),
+    }
+}
+
+/// The pods of a ledger. Shares of cards that the node no longer has hold nothing that could be given.
+fn pods(shares: &[ShareStatus], cards: &[Card]) -> Result<Vec<Reported>, Unusable> {
+    let mut pods = Vec::new();
+    // The shares of a pod stand together; those of an old daemon that mixed them up are two holders.
+    for of_pod in shares.chunk_by(|one, next| one.pod_uid == next.pod_uid) {
+        let uid = &of_pod[0].pod_uid;
+        if uid.is_empty() {
+            return Err(Unusable::NoPod);
+        }
+        let held = (0..cards.len()).filter_map(|card| taken(card, &cards[card].id, of_pod));
+        let containers = of_pod.chunk_by(|one, next| one.container == next.container).count();
+        pods.push(Reported { uid: uid.as_str().into(), on: held.collect(), containers });
+    }
+    Ok(pods)
+}
+
+fn taken(card: usize, id: &CardId, shares: &[ShareStatus]) -> Option<Taken> {
+    let on_card = || shares.iter().filter(|share| share.card == *id);
+    on_card().next()?;
+    let steps = on_card().map(|share| (share.kind, share.share));
+    Some(Taken { card, share: peak(steps), slots: slots(on_card().map(|share| share.kind)) })
+}
+
+/// Slots of one card that these containers have, in admission order: a container that comes after an init container on
+/// the same card has been fed its slot.
+fn slots(kinds: impl Iterator<Item = ContainerKind>) -> u32 {
+    let (mut slots, mut is_pooled) = (0, false);
+    for kind in kinds {
+        slots += u32::from(!is_pooled);
+        is_pooled = kind == ContainerKind::Init;
+    }
+    slots
+}

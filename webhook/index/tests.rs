@@ -1,0 +1,188 @@
+mod histories;
+
+use std::time::Instant;
+
+use divvy_contract::annotation::{self, Planned};
+use divvy_contract::names::annotation::PLANNED;
+
+use super::*;
+use crate::fixture::{AGES, condition, node, pod, share, status};
+
+fn index(nodes: &[&GpuNode]) -> Index {
+    let index = Index::new(Reading::default(), Terms::default());
+    for node in nodes {
+        index.apply_node(node.metadata.name.as_deref().expect("a name"), node);
+    }
+    index
+}
+
+fn demand(pod: &PodView) -> Arc<Demand> {
+    Arc::new(Demand::of(pod, &Reading::default()).expect("a claim").expect("cards"))
+}
+
+/// What is held of each card, in GiB.
+fn held(index: &Index, node: &str) -> Vec<u64> {
+    index.node(node).expect("it has reported").cards.iter().map(|card| card.held.memory.as_mib() >> 10).collect()
+}
+
+fn card_of(planned: &Planned) -> &str {
+    planned.containers["main"].chosen[0].as_str()
+}
+
+fn bound(mut pod: PodView, planned: &Planned) -> PodView {
+    pod.node = Some(planned.node.clone());
+    pod.annotations.insert(PLANNED.to_owned(), annotation::encode(planned));
+    pod
+}
+
+#[test]
+fn a_promise_counts_until_the_ledger_shows_it() {
+    let (mut n1, now) = (node("n1", 2), Instant::now());
+    let index = index(&[&n1]);
+    let planned = index.promise(&demand(&pod("a", 1, 30, 0)), "n1", now).expect("empty cards");
+    assert_eq!(card_of(&planned), "GPU-n1-0");
+    assert_eq!(index.promise(&demand(&pod("a", 1, 30, 0)), "n1", now), Ok(planned), "the same answer again");
+    let other = index.promise(&demand(&pod("b", 1, 30, 0)), "n1", now).expect("the other card");
+    assert_eq!(card_of(&other), "GPU-n1-1");
+    assert!(matches!(index.promise(&demand(&pod("c", 1, 30, 0)), "n1", now), Err(Unpromised::NoPlan { .. })));
+    assert_eq!(held(&index, "n1"), [30, 30]);
+
+    status(&mut n1).shares = vec![share(&n1, "a", 0, 30, 0), share(&n1, "b", 0, 30, 0)];
+    index.apply_node("n1", &n1);
+    assert_eq!(held(&index, "n1"), [60, 0], "the node is right");
+    let outcomes = index.outcomes();
+    assert_eq!((outcomes.of(Outcome::Kept), outcomes.of(Outcome::Moved)), (1, 1));
+    assert_eq!(index.promise(&demand(&pod("a", 1, 30, 0)), "n1", now), Err(Unpromised::Settled));
+}
+
+#[test]
+fn a_promise_ends_when_binding_fails_or_the_pod_ends_or_nothing_is_heard() {
+    let (n1, now) = (node("n1", 1), Instant::now());
+    let index = index(&[&n1]);
+    let a = pod("a", 1, 30, 0);
+    index.promise(&demand(&a), "n1", now).expect("an empty card");
+    index.failed("a");
+    assert_eq!(held(&index, "n1"), [0]);
+
+    let planned = index.promise(&demand(&a), "n1", now).expect("an empty card");
+    index.apply_pod(&bound(a.clone(), &planned), now);
+    index.failed("a");
+    assert_eq!(held(&index, "n1"), [30], "the API server said that it is bound");
+    index.apply_pod(&PodView { ended: true, ..bound(a.clone(), &planned) }, now);
+    assert_eq!((held(&index, "n1"), index.outcomes().of(Outcome::Refused)), (vec![0], 1));
+
+    index.promise(&demand(&a), "n1", now).expect("an empty card");
+    index.expire(now);
+    assert_eq!(held(&index, "n1"), [30]);
+    index.expire(now + AGES);
+    assert_eq!((held(&index, "n1"), index.outcomes().of(Outcome::Expired)), (vec![0], 1));
+}
+
+#[test]
+fn promises_are_found_in_pods_in_whatever_order_events_come() {
+    let (n1, now) = (node("n1", 2), Instant::now());
+    let planned = index(&[&n1]).promise(&demand(&pod("a", 1, 30, 0)), "n1", now).expect("empty cards");
+    let a = bound(pod("a", 1, 30, 0), &planned);
+    let pods_first = Index::new(Reading::default(), Terms::default());
+    pods_first.apply_pod(&a, now);
+    pods_first.apply_node("n1", &n1);
+    let nodes_first = index(&[&n1]);
+    nodes_first.apply_pod(&a, now);
+    for index in [pods_first, nodes_first] {
+        assert_eq!(held(&index, "n1"), [30, 0]);
+        index.delete_pod("a");
+        assert_eq!(held(&index, "n1"), [0, 0]);
+        assert_eq!(index.outcomes(), Outcomes::default(), "another's promise is no prediction of ours");
+    }
+}
+
+#[test]
+fn a_pod_that_the_ledger_shows_in_part_keeps_its_promise() {
+    let (mut n1, now) = (node("n1", 2), Instant::now());
+    let index = index(&[&n1]);
+    let mut two = pod("a", 1, 30, 0);
+    two.containers.push(crate::fixture::container("second", divvy_contract::ContainerKind::App, 1, 20, 0));
+    index.promise(&demand(&two), "n1", now).expect("empty cards");
+    status(&mut n1).shares = vec![share(&n1, "a", 0, 30, 0)];
+    index.apply_node("n1", &n1);
+    assert_eq!(held(&index, "n1").iter().sum::<u64>(), 50);
+    assert_eq!(index.promised().len(), 1);
+}
+
+#[test]
+fn a_node_that_lies_is_passed_over_and_says_so() {
+    let lie = |lie: fn(&mut GpuNode)| {
+        let mut node = node("n1", 2);
+        lie(&mut node);
+        index(&[&node]).node("n1").expect("it is known").closed.as_deref().map(str::to_owned)
+    };
+    let lies = [
+        lie(|node| node.status = None),
+        lie(|node| status(node).cards[1].uuid = "GPU-n1-0".parse().expect("a card's name")),
+        lie(|node| status(node).cards[0].memory = divvy_contract::Memory::mib(u64::MAX)),
+        lie(|node| status(node).cards[0].mig = Some("half".into())),
+        lie(|node| status(node).scales.cores = 0),
+        lie(|node| status(node).shares = vec![share(node, "", 0, 1, 0)]),
+        lie(|node| status(node).conditions = vec![condition("Draining", "True", "the daemon is about to stop")]),
+        lie(|node| status(node).conditions = vec![condition("Ready", "False", "the kubelet has not registered it")]),
+        lie(|node| status(node).conditions.clear()),
+        lie(|node| node.spec.release_driver = true),
+        lie(|_| {}),
+    ];
+    insta::assert_debug_snapshot!(lies);
+
+    let index = index(&[&node("n1", 1), &node("n2", 1)]);
+    index.apply_unreadable("n1", "missing field `uuid` at line 1 column 7");
+    let closed = index.node("n1").expect("it is known").closed.clone();
+    assert_eq!(closed.as_deref(), Some("its GpuNode can't be read: missing field `uuid` at line 1 column 7"));
+    assert!(index.node("n2").expect("it is known").closed.is_none(), "the others aren't concerned");
+}
+
+#[test]
+fn cordoned_cards_take_nothing_and_equal_nodes_share_one_table_of_links() {
+    let (mut n1, n2) = (node("n1", 2), node("n2", 2));
+    n1.spec.unschedulable_cards = vec!["GPU-n1-0".to_owned()];
+    let index = index(&[&n1, &n2]);
+    let planned = index.promise(&demand(&pod("a", 1, 1, 0)), "n1", Instant::now()).expect("the other card");
+    assert_eq!(card_of(&planned), "GPU-n1-1");
+    let links = |name: &str| Arc::clone(&index.node(name).expect("it is known").links);
+    assert!(Arc::ptr_eq(&links("n1"), &links("n2")));
+    index.delete_node("n1");
+    assert!(index.node("n1").is_none());
+}
+
+#[test]
+fn the_outlook_says_where_pods_fit_now_or_ever_or_why_not() {
+    let (mut n1, n2) = (node("n1", 2), node("n2", 1));
+    status(&mut n1).shares = vec![share(&n1, "a", 0, 30, 0), share(&n1, "b", 1, 20, 0)];
+    let index = index(&[&n1, &n2]);
+    let outlook = |cards, gib| {
+        let demand = demand(&pod("p", cards, gib, 0));
+        let policies = demand.policies(&index.reading().policy);
+        index.outlook(&Question::new(&demand, &policies))
+    };
+    insta::assert_debug_snapshot!([outlook(1, 8), outlook(1, 35), outlook(2, 15), outlook(2, 35), outlook(1, 41)]);
+}
+
+#[test]
+fn cards_freed_by_evictions_are_kept_for_whom_they_were_freed() {
+    let (mut n1, now) = (node("n1", 1), Instant::now());
+    status(&mut n1).shares = vec![share(&n1, "victim", 0, 30, 0)];
+    let index = index(&[&n1]);
+    index.apply_pod(&PodView { node: Some("n1".into()), ..pod("victim", 1, 30, 0) }, now);
+    let preemptor = PodView { priority: 10, nominated: Some("n1".into()), ..pod("preemptor", 1, 35, 0) };
+    index.apply_pod(&preemptor, now);
+    assert!(index.promised().is_empty(), "nobody was told");
+    status(&mut n1).shares.clear();
+    index.apply_node("n1", &n1);
+    let refused = index.promise(&demand(&pod("quick", 1, 20, 0)), "n1", now);
+    assert!(matches!(refused, Err(Unpromised::NoPlan { .. })), "{refused:?}");
+    index.promise(&demand(&preemptor), "n1", now).expect("room was made for it");
+    assert_eq!((held(&index, "n1"), index.promised().len()), (vec![35], 1));
+
+    index.failed("preemptor");
+    index.apply_pod(&preemptor, now);
+    assert_eq!(held(&index, "n1"), [35]);
+    index.apply_pod(&PodView { nominated: None, ..preemptor }, now);
+    assert_eq!(held(&index, "n1"), [0], "it is to go elsewhere");
+}

@@ -1,0 +1,33 @@
+//! What of a pod decides its cards.
+
+mod wire;
+
+use std::collections::BTreeMap;
+
+use divvy_contract::ContainerSpec;
+
+/// The few fields of `v1.Pod` that are read here. Decoded from the API's JSON; whatever may be absent or null may be so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodView {
+    /// Never used again, unlike the name.
+    pub uid: String,
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// Where it is bound.
+    pub node: Option<String>,
+    /// Where pods are being evicted for it (`status.nominatedNodeName`).
+    pub nominated: Option<String>,
+    /// `spec.priority`; 0 if it has none.
+    pub priority: i32,
+    /// Succeeded or Failed.
+    pub ended: bool,
+    /// Those with Divvy's prefix.
+    pub annotations: BTreeMap<String, String>,
+    /// In admission order: init containers as listed, then app containers. Of their limits, extended resources alone.
+    pub containers: Vec<ContainerSpec>,
+}
+
+#[cfg(test)]
+mod tests;
