@@ -19,28 +19,18 @@ use crate::publish::amounts::free;
 pub(super) fn offers(inventory: &Inventory, book: &Book, given: &BTreeSet<&str>, listing: &Listing) -> [Offer; 2] {
     let Listing { names, scales, .. } = listing;
     let unit = names.memory_unit.as_mib().max(1);
-    let memory = |card: &CardInfo| {
-        let all = card.memory.percent(scales.memory).as_mib() / unit;
-        Units {
-            kind: 'm',
-            all,
-            held: held(book, card).0.as_mib().div_ceil(unit),
-            free: free(book, card, *scales).memory / unit,
-        }
-    };
-    let cores = |card: &CardInfo| Units {
-        kind: 'c',
-        all: scales.cores.into(),
-        held: held(book, card).1.units().into(),
-        free: free(book, card, *scales).cores,
-    };
-    let offer = |resource: &ResourceName, units: &dyn Fn(&CardInfo) -> Units| Offer {
-        resource: resource.clone(),
-        devices: inventory.cards.iter().flat_map(|card| units(card).devices(card, given)).collect(),
-    };
+    let (mut of_cores, mut of_memory) = (Vec::new(), Vec::new());
+    for card in &inventory.cards {
+        let ((memory, cores), free) = (held(book, card), free(book, card, *scales));
+        let (all, held) = (scales.cores.into(), cores.units().into());
+        of_cores.extend(Units { kind: 'c', all, held, free: free.cores }.devices(card, given));
+        let (all, held) = (card.memory.percent(scales.memory).as_mib() / unit, memory.as_mib().div_ceil(unit));
+        of_memory.extend(Units { kind: 'm', all, held, free: free.memory / unit }.devices(card, given));
+    }
+    let offer = |resource: &ResourceName, devices| Offer { resource: resource.clone(), devices };
     // The longest list last: the kubelet takes a second over some thousand devices (seen on 1.36.3), and registers nobody
     // meanwhile.
-    [offer(&names.cores, &cores), offer(&names.memory, &memory)]
+    [offer(&names.cores, of_cores), offer(&names.memory, of_memory)]
 }
 
 /// One card's units of one kind.
