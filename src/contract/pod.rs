@@ -1,5 +1,7 @@
 //! A pod's containers in the order in which the kubelet admits them, and Kubernetes' arithmetic over that order.
 
+pub mod wire;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;

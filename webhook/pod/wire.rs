@@ -1,13 +1,9 @@
 //! `v1.Pod` as the API writes it. A pod is decoded in every call of the scheduler, so nothing is copied that isn't kept.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt;
-use std::marker::PhantomData;
 
 use divvy_contract::names::PREFIX;
-use divvy_contract::{ContainerKind, ContainerSpec};
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use divvy_contract::pod::wire::{Container, Kept, Reads, containers};
 use serde::{Deserialize, Deserializer};
 
 use super::PodView;
@@ -45,21 +41,6 @@ struct Spec<'a> {
     containers: Option<Vec<Container<'a>>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Container<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow)]
-    restart_policy: Option<Cow<'a, str>>,
-    resources: Option<Resources>,
-}
-
-#[derive(Deserialize)]
-struct Resources {
-    limits: Option<Kept<Limits>>,
-}
-
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Status<'a> {
@@ -69,28 +50,8 @@ struct Status<'a> {
     nominated_node_name: Option<Cow<'a, str>>,
 }
 
-/// A map of texts without the entries that nobody here reads.
-struct Kept<M>(BTreeMap<String, String>, PhantomData<M>);
-
-/// Which entries of a map are read.
-trait Reads {
-    fn reads(key: &str) -> bool;
-}
-
+/// Those of a pod that are read.
 struct Annotations;
-struct Limits;
-
-#[derive(Deserialize)]
-#[serde(transparent)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
-
-/// Quantities are strings on the wire; bare numbers are taken as well.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Text {
-    Text(String),
-    Number(serde_json::Number),
-}
 
 // === impl PodView ===
 
@@ -108,13 +69,6 @@ impl From<Pod<'_>> for PodView {
         let phase = phase.unwrap_or_default();
         let node = |name: Option<Cow<'_, str>>| name.map(Cow::into_owned).filter(|name| !name.is_empty());
         let owned = |text: Option<Cow<'_, str>>| text.unwrap_or_default().into_owned();
-        let init = spec.init_containers.unwrap_or_default().into_iter().enumerate().map(|(index, container)| {
-            let sidecar = container.restart_policy.as_deref() == Some("Always");
-            let kind = if sidecar { ContainerKind::Sidecar } else { ContainerKind::Init };
-            container.spec(kind, index)
-        });
-        let apps = spec.containers.unwrap_or_default().into_iter().enumerate();
-        let apps = apps.map(|(index, container)| container.spec(ContainerKind::App, index));
         Self {
             uid: owned(metadata.uid),
             namespace: owned(metadata.namespace),
@@ -123,64 +77,16 @@ impl From<Pod<'_>> for PodView {
             nominated: node(nominated_node_name),
             priority: spec.priority.unwrap_or(0),
             ended: matches!(&*phase, "Succeeded" | "Failed"),
-            annotations: metadata.annotations.map(|kept| kept.0).unwrap_or_default(),
-            containers: init.chain(apps).collect(),
+            annotations: metadata.annotations.map(Kept::entries).unwrap_or_default(),
+            containers: containers(spec.init_containers, spec.containers),
         }
     }
 }
 
-// === impl Container ===
-
-impl Container<'_> {
-    fn spec(self, kind: ContainerKind, index: usize) -> ContainerSpec {
-        let limits = self.resources.and_then(|resources| resources.limits).map(|kept| kept.0).unwrap_or_default();
-        ContainerSpec { name: self.name.into_owned(), kind, index, limits }
-    }
-}
-
-// === impl Kept ===
+// === impl Annotations ===
 
 impl Reads for Annotations {
     fn reads(key: &str) -> bool {
         key.starts_with(PREFIX)
-    }
-}
-
-impl Reads for Limits {
-    /// Extended resources have a domain; `cpu`, `memory` and their like have none.
-    fn reads(key: &str) -> bool {
-        key.contains('/')
-    }
-}
-
-impl<'de, M: Reads> Deserialize<'de> for Kept<M> {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        struct Entries<M>(PhantomData<M>);
-
-        impl<'de, M: Reads> Visitor<'de> for Entries<M> {
-            type Value = Kept<M>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of texts")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Kept<M>, A::Error> {
-                let mut kept = BTreeMap::new();
-                while let Some(Key(key)) = map.next_key()? {
-                    if M::reads(&key) {
-                        let value = match map.next_value()? {
-                            Text::Text(text) => text,
-                            Text::Number(number) => number.to_string(),
-                        };
-                        kept.insert(key.into_owned(), value);
-                    } else {
-                        map.next_value::<IgnoredAny>()?;
-                    }
-                }
-                Ok(Kept(kept, PhantomData))
-            }
-        }
-
-        source.deserialize_map(Entries(PhantomData))
     }
 }

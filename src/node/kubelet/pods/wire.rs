@@ -3,13 +3,9 @@
 //! A list is decoded before every answer, so nothing is copied that isn't kept.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt;
-use std::marker::PhantomData;
 
 use divvy_contract::names::PREFIX;
-use divvy_contract::{ContainerKind, ContainerSpec};
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use divvy_contract::pod::wire::{Container, Kept, Reads, containers};
 use serde::{Deserialize, Deserializer};
 
 use super::{ContainerState, DecodeError, Phase, PodView, SOURCE};
@@ -55,21 +51,6 @@ struct Spec<'a> {
     containers: Option<Vec<Container<'a>>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Container<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow)]
-    restart_policy: Option<Cow<'a, str>>,
-    resources: Option<Resources>,
-}
-
-#[derive(Deserialize)]
-struct Resources {
-    limits: Option<Kept<Limits>>,
-}
-
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Status<'a> {
@@ -101,74 +82,11 @@ struct State {
 #[derive(Deserialize)]
 struct Present {}
 
-/// A map of texts without the entries that nobody here reads: a pod's last applied configuration is as long as the pod.
-struct Kept<M>(BTreeMap<String, String>, PhantomData<M>);
-
-/// Which entries of a map are read.
-trait Reads {
-    fn reads(key: &str) -> bool;
-}
-
+/// Those of a pod that are read.
 struct Annotations;
-struct Limits;
-
-/// A key or a quantity. Quantities are strings on the wire; bare numbers are taken as well.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Quantity<'a> {
-    #[serde(borrow)]
-    Text(Cow<'a, str>),
-    Number(serde_json::Number),
-}
-
-#[derive(Deserialize)]
-#[serde(transparent)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
-
-// === impl Kept ===
-
 impl Reads for Annotations {
     fn reads(key: &str) -> bool {
         key.starts_with(PREFIX) || key == SOURCE
-    }
-}
-
-impl Reads for Limits {
-    /// Extended resources have a domain; `cpu`, `memory` and their like have none.
-    fn reads(key: &str) -> bool {
-        key.contains('/')
-    }
-}
-
-impl<'de, M: Reads> Deserialize<'de> for Kept<M> {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        struct Entries<M>(PhantomData<M>);
-
-        impl<'de, M: Reads> Visitor<'de> for Entries<M> {
-            type Value = Kept<M>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of texts")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Kept<M>, A::Error> {
-                let mut kept = BTreeMap::new();
-                while let Some(Key(key)) = map.next_key()? {
-                    if M::reads(&key) {
-                        let value = match map.next_value()? {
-                            Quantity::Text(text) => text.into_owned(),
-                            Quantity::Number(number) => number.to_string(),
-                        };
-                        kept.insert(key.into_owned(), value);
-                    } else {
-                        map.next_value::<IgnoredAny>()?;
-                    }
-                }
-                Ok(Kept(kept, PhantomData))
-            }
-        }
-
-        source.deserialize_map(Entries(PhantomData))
     }
 }
 
@@ -182,29 +100,17 @@ impl TryFrom<Pod<'_>> for PodView {
         let Some(uid) = metadata.uid.filter(|uid| !uid.is_empty()) else {
             return Err(DecodeError::NoUid { namespace, name });
         };
-        let init = spec.init_containers.unwrap_or_default().into_iter().enumerate().map(|(index, container)| {
-            let sidecar = container.restart_policy.as_deref() == Some("Always");
-            let kind = if sidecar { ContainerKind::Sidecar } else { ContainerKind::Init };
-            container_spec(container, kind, index)
-        });
-        let apps = spec.containers.unwrap_or_default().into_iter().enumerate();
-        let apps = apps.map(|(index, container)| container_spec(container, ContainerKind::App, index));
         let statuses = status.init_container_statuses.into_iter().chain(status.container_statuses).flatten();
         Ok(Self {
             uid: uid.into_owned(),
             namespace,
             name,
-            annotations: metadata.annotations.map(|kept| kept.0).unwrap_or_default(),
-            containers: init.chain(apps).collect(),
+            annotations: metadata.annotations.map(Kept::entries).unwrap_or_default(),
+            containers: containers(spec.init_containers, spec.containers),
             phase: Phase::from(status.phase.as_deref().unwrap_or_default()),
             states: statuses.map(|status| (status.name.to_string(), ContainerState::from(&status))).collect(),
         })
     }
-}
-
-fn container_spec(container: Container<'_>, kind: ContainerKind, index: usize) -> ContainerSpec {
-    let limits = container.resources.and_then(|resources| resources.limits).map(|kept| kept.0).unwrap_or_default();
-    ContainerSpec { name: container.name.into_owned(), kind, index, limits }
 }
 
 impl From<&str> for Phase {

@@ -1,0 +1,121 @@
+//! What of `v1.Pod`'s JSON is read wherever pods are decoded: containers with their limits, and annotations.
+//!
+//! Whole lists of pods are decoded before an answer, so nothing is copied that isn't kept.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::{ContainerKind, ContainerSpec};
+
+/// An entry of `spec.initContainers` or `spec.containers`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Container<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    restart_policy: Option<Cow<'a, str>>,
+    resources: Option<Resources>,
+}
+
+#[derive(Deserialize)]
+struct Resources {
+    limits: Option<Kept<ExtendedResources>>,
+}
+
+/// A map of texts without the entries that nobody reads: a pod's last applied configuration is as long as the pod.
+pub struct Kept<R>(BTreeMap<String, String>, PhantomData<R>);
+
+/// Which entries of a map are read.
+pub trait Reads {
+    /// Whether the one with this key is.
+    fn reads(key: &str) -> bool;
+}
+
+struct ExtendedResources;
+
+/// A quantity is a string on the wire; a bare number is taken as well.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Text<'a> {
+    #[serde(borrow)]
+    Text(Cow<'a, str>),
+    Number(serde_json::Number),
+}
+
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// A pod's containers in admission order, from its two lists. Of their limits, extended resources alone.
+pub fn containers(init: Option<Vec<Container<'_>>>, apps: Option<Vec<Container<'_>>>) -> Vec<ContainerSpec> {
+    let init = init.unwrap_or_default().into_iter().enumerate().map(|(index, container)| {
+        let sidecar = container.restart_policy.as_deref() == Some("Always");
+        let kind = if sidecar { ContainerKind::Sidecar } else { ContainerKind::Init };
+        container.spec(kind, index)
+    });
+    let apps = apps.unwrap_or_default().into_iter().enumerate();
+    init.chain(apps.map(|(index, container)| container.spec(ContainerKind::App, index))).collect()
+}
+
+// === impl Container ===
+
+impl Container<'_> {
+    fn spec(self, kind: ContainerKind, index: usize) -> ContainerSpec {
+        let limits = self.resources.and_then(|resources| resources.limits).map(Kept::entries).unwrap_or_default();
+        ContainerSpec { name: self.name.into_owned(), kind, index, limits }
+    }
+}
+
+// === impl Kept ===
+
+impl Reads for ExtendedResources {
+    /// Extended resources have a domain; `cpu`, `memory` and their like have none.
+    fn reads(key: &str) -> bool {
+        key.contains('/')
+    }
+}
+
+impl<R> Kept<R> {
+    /// What was read.
+    pub fn entries(self) -> BTreeMap<String, String> {
+        self.0
+    }
+}
+
+impl<'de, R: Reads> Deserialize<'de> for Kept<R> {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        struct Entries<R>(PhantomData<R>);
+
+        impl<'de, R: Reads> Visitor<'de> for Entries<R> {
+            type Value = Kept<R>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of texts")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Kept<R>, A::Error> {
+                let mut kept = BTreeMap::new();
+                while let Some(Key(key)) = map.next_key()? {
+                    if R::reads(&key) {
+                        let value = match map.next_value()? {
+                            Text::Text(text) => text.into_owned(),
+                            Text::Number(number) => number.to_string(),
+                        };
+                        kept.insert(key.into_owned(), value);
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(Kept(kept, PhantomData))
+            }
+        }
+
+        source.deserialize_map(Entries(PhantomData))
+    }
+}
