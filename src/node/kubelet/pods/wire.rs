@@ -84,6 +84,9 @@ struct Present {}
 
 /// Those of a pod that are read.
 struct Annotations;
+
+// === impl Annotations ===
+
 impl Reads for Annotations {
     fn reads(key: &str) -> bool {
         key.starts_with(PREFIX) || key == SOURCE
