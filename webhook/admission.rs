@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 use divvy_contract::ResourceNames;
 use divvy_contract::claim::Defaults;
 
-pub use hints::{Fit, Obstacle, PodDemand};
+pub use hints::{Fit, Obstacle, PodDemand, Shortage};
 use pod::Pod;
 use refusal::Refusal;
 use review::{Answer, Operation, Request};

@@ -12,8 +12,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use self::wire::{ExtenderArgs, FilterResult, HostPriority};
-use crate::demand::Demand;
-use crate::index::Index;
+use divvy_index::Index;
+use divvy_index::demand::Demand;
 
 pub use self::bind::{Bind, Binding};
 pub use self::wire::Malformed;

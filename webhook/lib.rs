@@ -9,12 +9,10 @@
 //! It owns nothing durable but its certificates, answers from memory, and may be killed at any time. What it says of a
 //! node is a prediction, made with the node's own placement code; the node is right.
 //!
-//! So far there are [`admission`], [`index`] and [`extender`]; nothing serves or feeds them yet.
+//! So far there are [`admission`], [`divvy_index`] and [`extender`]; nothing serves or feeds them yet.
 
 pub mod admission;
-pub mod demand;
+pub mod binder;
 pub mod extender;
-#[cfg(test)]
-mod fixture;
-pub mod index;
-pub mod pod;
+pub mod fit;
+mod text;

@@ -29,11 +29,22 @@ pub enum Fit {
     /// These can now: the best few, best first; at least one.
     Now(Vec<String>),
     /// None can now; some could if their cards were free.
-    Later(Vec<Obstacle>),
+    Later(Shortage),
     /// None could ever, as the nodes are today.
-    Never(Vec<Obstacle>),
-    /// The index isn't filled yet: nothing is said.
+    Never(Shortage),
+    /// The index isn't filled yet, or telling would take too long: nothing is said.
     Unknown,
+}
+
+/// Why no node can take a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shortage {
+    /// Nodes with cards.
+    pub nodes: usize,
+    /// How many of them were asked why.
+    pub asked: usize,
+    /// What those said, the most frequent first.
+    pub obstacles: Vec<Obstacle>,
 }
 
 /// Why some nodes can't take a pod.
@@ -93,18 +104,27 @@ fn term(node: &str, weight: u32) -> Value {
 
 impl fmt::Display for Fit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let obstacles = match self {
-            Self::Now(nodes) => return write!(f, "best now: {}", nodes.join(", ")),
-            Self::Unknown => return f.write_str("the nodes aren't known yet"),
-            Self::Later(obstacles) => {
-                f.write_str("no node can run this now")?;
-                obstacles
-            }
-            Self::Never(obstacles) => {
-                f.write_str("no node could ever run this")?;
-                obstacles
-            }
-        };
+        match self {
+            Self::Now(nodes) => write!(f, "best now: {}", nodes.join(", ")),
+            Self::Unknown => f.write_str("not known"),
+            Self::Later(shortage) => write!(f, "no node can run this now{shortage}"),
+            Self::Never(shortage) => write!(f, "no node could ever run this{shortage}"),
+        }
+    }
+}
+
+// === impl Shortage ===
+
+/// What follows on a sentence that nothing fits.
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { nodes, asked, obstacles } = self;
+        if *nodes == 0 {
+            return f.write_str(": no node has reported cards");
+        }
+        if asked < nodes {
+            write!(f, ", say {asked} that were asked of {nodes} nodes")?;
+        }
         for (at, Obstacle { nodes, reason }) in obstacles.iter().enumerate() {
             let (sign, plural) = (if at == 0 { ':' } else { ';' }, if *nodes == 1 { "" } else { "s" });
             write!(f, "{sign} {nodes} node{plural}: {reason}")?;

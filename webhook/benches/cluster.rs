@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use divvy_contract::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health, LinkStatus, ShareStatus};
 use divvy_contract::{Claim, ContainerKind, Cores, Memory, MemoryAmount, Share};
+use divvy_index::demand::{Demand, Reading};
+use divvy_index::{Index, Outlook, Question, Terms};
 use divvy_placement::policy::Expected;
 use divvy_placement::{Mix, Policy};
-use divvy_webhook::demand::{Demand, Reading};
 use divvy_webhook::extender::Extender;
-use divvy_webhook::index::{Index, Outlook, Question, Terms};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};

@@ -28,6 +28,10 @@ pub struct Binding {
     pub name: String,
     /// The pod's UID, by which its promise is known.
     pub uid: String,
+    /// The node.
+    pub node: String,
+    /// The pod's annotation of that name.
+    pub planned: String,
     /// JSON. The API server adds its annotations to the pod in the same write, and refuses it for a pod of another UID
     /// (`assignPod` of `pkg/registry/core/pod/storage`).
     pub body: Vec<u8>,
@@ -47,7 +51,7 @@ struct Metadata<'a> {
     namespace: &'a str,
     name: &'a str,
     uid: &'a str,
-    annotations: BTreeMap<&'a str, String>,
+    annotations: BTreeMap<&'a str, &'a str>,
 }
 
 #[derive(Serialize)]
@@ -62,21 +66,20 @@ impl Extender {
     /// `bind`. A call that comes again gets the same cards again.
     pub fn bind(&self, body: &[u8], now: Instant) -> Result<Bind, Malformed> {
         let BindingArgs { pod_name: name, pod_namespace: namespace, pod_uid: uid, node } = wire::decode("bind", body)?;
-        let mut annotations = BTreeMap::new();
-        if let Some(demand) = self.demand(&uid) {
-            match self.index.promise(&demand, &node, now) {
-                Ok(planned) => annotations.insert(PLANNED, annotation::encode(&planned)),
-                Err(refused) => return Ok(Bind::Answer(answer(&refused.to_string()))),
-            };
-        } else {
+        let Some(demand) = self.demand(&uid) else {
             let unknown =
                 format!("pod {namespace}/{name} is not known yet, or has been given cards already: try again");
             return Ok(Bind::Answer(answer(&unknown)));
-        }
+        };
+        let planned = match self.index.promise(&demand, &node, now) {
+            Ok(planned) => annotation::encode(&planned),
+            Err(refused) => return Ok(Bind::Answer(answer(&refused.to_string()))),
+        };
+        let annotations = BTreeMap::from([(PLANNED, planned.as_str())]);
         let metadata = Metadata { namespace: &namespace, name: &name, uid: &uid, annotations };
         let target = Target { kind: "Node", name: &node };
         let body = wire::encode(&Body { api_version: "v1", kind: "Binding", metadata, target });
-        Ok(Bind::Post(Binding { namespace, name, uid, body }))
+        Ok(Bind::Post(Binding { namespace, name, uid, node, planned, body }))
     }
 
     /// The API server took the binding.
@@ -85,10 +88,14 @@ impl Extender {
         answer("")
     }
 
-    /// The API server refused the binding, in these words. A call that wasn't answered may have bound the pod: then this
-    /// must not be said, and the promise lives until the watch tells, or its term ends.
+    /// The API server refused the binding, in these words.
     pub fn failed(&self, binding: &Binding, error: &str) -> Vec<u8> {
         self.index.failed(&binding.uid);
+        answer(error)
+    }
+
+    /// Nobody knows whether the pod is bound: its promise lives until the watch tells, or its term ends.
+    pub fn undecided(&self, error: &str) -> Vec<u8> {
         answer(error)
     }
 }

@@ -6,9 +6,9 @@ use divvy_placement::NodeScore;
 
 use super::Extender;
 use super::wire::Reasons;
-use crate::demand::Demand;
-use crate::index::{Asked, Question, Ranking, Refusal};
-use crate::pod::PodView;
+use divvy_index::demand::Demand;
+use divvy_index::pod::PodView;
+use divvy_index::{Asked, Question, Ranking, Refusal};
 
 /// What `filter` makes of a list of names.
 #[derive(Debug, Default)]

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use super::Extender;
 use super::wire::{self, Malformed, MetaPod, MetaVictims, PreemptionArgs, PreemptionResult, Victims};
-use crate::demand::Demand;
-use crate::index::{Holder, Node, Question};
+use divvy_index::demand::Demand;
+use divvy_index::{Holder, Node, Question};
 
 // === impl Extender ===
 

@@ -6,10 +6,10 @@ use divvy_contract::gpunode::GpuNode;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::demand::Reading;
-use crate::fixture::{node, pod, share, status};
-use crate::index::{Outcome, Terms};
-use crate::pod::PodView;
+use divvy_index::demand::Reading;
+use divvy_index::fixture::{node, pod, share, status};
+use divvy_index::pod::PodView;
+use divvy_index::{Outcome, Terms};
 
 pub(super) fn extender(nodes: &[GpuNode], shortlist: usize) -> Extender {
     let index = Index::new(Reading::default(), Terms::default());

@@ -11,7 +11,7 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::pod::PodView;
+use divvy_index::pod::PodView;
 
 /// A body that isn't the message that the verb takes.
 #[derive(Debug, thiserror::Error)]

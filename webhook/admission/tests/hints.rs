@@ -16,9 +16,10 @@ fn whole() -> Value {
     pod(json!([container("main", json!({ "nvidia.com/gpu": "1" }))]))
 }
 
-fn obstacles() -> Vec<Obstacle> {
+fn shortage() -> Shortage {
     let obstacle = |nodes, reason: &str| Obstacle { nodes, reason: reason.to_owned() };
-    vec![obstacle(3, "40Gi memory wanted, at most 12Gi free"), obstacle(1, "its cards aren't healthy")]
+    let obstacles = vec![obstacle(3, "40Gi memory wanted, at most 12Gi free"), obstacle(1, "its cards aren't healthy")];
+    Shortage { nodes: 4, asked: 4, obstacles }
 }
 
 #[test]
@@ -48,15 +49,15 @@ fn hints_stand_in_the_pod_and_in_kubectl() {
         format!("{}{}", reply.operations(), reply.warnings.join("\n"))
     };
     insta::assert_snapshot!(said(Fit::Now(vec!["n2".into(), "n7".into()])), @r#"add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[\"n2\",\"n7\"]}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}"#);
-    insta::assert_snapshot!(said(Fit::Later(obstacles())), @r#"
+    insta::assert_snapshot!(said(Fit::Later(shortage())), @r#"
     add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[],\"reason\":\"no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free; 1 node: its cards aren't healthy\"}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}
     no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free; 1 node: its cards aren't healthy
     "#);
-    insta::assert_snapshot!(said(Fit::Never(obstacles())), @r#"
+    insta::assert_snapshot!(said(Fit::Never(shortage())), @r#"
     add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[],\"reason\":\"no node could ever run this: 3 nodes: 40Gi memory wanted, at most 12Gi free; 1 node: its cards aren't healthy\"}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}
     no node could ever run this: 3 nodes: 40Gi memory wanted, at most 12Gi free; 1 node: its cards aren't healthy
     "#);
-    insta::assert_snapshot!(said(Fit::Never(Vec::new())), @r#"
+    insta::assert_snapshot!(said(Fit::Never(Shortage::default())), @r#"
     add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[],\"reason\":\"no node could ever run this\"}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}
     no node could ever run this
     "#);
@@ -91,7 +92,7 @@ fn authors_of_templates_are_told_what_their_pods_would_be() {
             &settings,
             &question("CREATE", kind, object, Value::Null),
             Endpoint::Templates,
-            &Fit::Later(obstacles()),
+            &Fit::Later(shortage()),
         );
         assert!(reply.allowed && reply.patch.is_empty());
         reply.warnings.join("\n")

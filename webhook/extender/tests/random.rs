@@ -5,13 +5,13 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use crate::demand::Demand;
+use divvy_index::demand::Demand;
 
 /// The best that plans find on each node, asked one by one.
 fn by_hand(extender: &Extender, pod: &PodView) -> Vec<(String, NodeScore)> {
     let demand = Demand::of(pod, extender.index.reading()).expect("a claim").expect("cards");
     let policy = demand.policies(&extender.index.reading().policy).cards;
-    let rate = |node: Arc<crate::index::Node>| {
+    let rate = |node: Arc<divvy_index::Node>| {
         let plan = plan(&node.cards, &node.links, &demand.request(), &policy).ok()?;
         let score = score(&node.cards, &node.links, &demand.request(), &plan, &policy);
         Some((node.name.to_string(), score))

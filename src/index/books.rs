@@ -11,19 +11,19 @@ use divvy_contract::names::annotation::PLANNED;
 use divvy_contract::pod::PodSum;
 use divvy_placement::{Ground, Links, Mix, Taken, plan};
 
-use super::Terms;
-use super::common::Common;
-use super::node::{Holder, Node, hold};
-use super::outcome::{Outcome, Outcomes};
-use super::promise::{Promise, Source};
-use super::report::{Report, Reported, Unusable};
+use crate::common::Common;
 use crate::demand::{Demand, Reading};
+use crate::index::Terms;
+use crate::node::{Holder, Node, hold};
+use crate::outcome::{Outcome, Outcomes};
 use crate::pod::PodView;
+use crate::promise::{Promise, Source};
+use crate::report::{Report, Reported, Unusable};
 
 /// The state behind the published nodes.
 #[derive(Debug)]
-pub(super) struct Books {
-    pub(super) reading: Arc<Reading>,
+pub(crate) struct Books {
+    pub(crate) reading: Arc<Reading>,
     terms: Terms,
     reports: HashMap<Arc<str>, Result<Report, Unusable>>,
     /// Pods that ask for cards, by UID.
@@ -31,7 +31,7 @@ pub(super) struct Books {
     /// UIDs of pods with a promise, by node.
     promised: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
     common: Common,
-    pub(super) outcomes: Outcomes,
+    pub(crate) outcomes: Outcomes,
     revision: u64,
 }
 
@@ -54,12 +54,12 @@ enum State {
 }
 
 /// Nodes that have to be published anew.
-pub(super) type Touched = BTreeSet<Arc<str>>;
+pub(crate) type Touched = BTreeSet<Arc<str>>;
 
 // === impl Books ===
 
 impl Books {
-    pub(super) fn new(reading: Arc<Reading>, terms: Terms) -> Self {
+    pub(crate) fn new(reading: Arc<Reading>, terms: Terms) -> Self {
         Self {
             reading,
             terms,
@@ -73,7 +73,7 @@ impl Books {
     }
 
     /// Takes over what a node reports.
-    pub(super) fn report(&mut self, name: &str, node: Result<&GpuNode, Unusable>) -> Touched {
+    pub(crate) fn report(&mut self, name: &str, node: Result<&GpuNode, Unusable>) -> Touched {
         let slots_per_card = self.reading.slots_per_card;
         let report = node.and_then(|node| Report::read(node, slots_per_card, &mut self.common));
         let name: Arc<str> = self.reports.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
@@ -85,12 +85,12 @@ impl Books {
         [name].into()
     }
 
-    pub(super) fn forget_node(&mut self, name: &str) {
+    pub(crate) fn forget_node(&mut self, name: &str) {
         self.reports.remove(name);
     }
 
     /// Takes over a pod as the API server has it.
-    pub(super) fn pod(&mut self, pod: &PodView, now: Instant) -> Touched {
+    pub(crate) fn pod(&mut self, pod: &PodView, now: Instant) -> Touched {
         if pod.ended {
             return self.end(&pod.uid, Some(Outcome::Refused));
         }
@@ -168,7 +168,7 @@ impl Books {
     }
 
     /// The pod is gone, or will never hold anything.
-    pub(super) fn end(&mut self, uid: &str, outcome: Option<Outcome>) -> Touched {
+    pub(crate) fn end(&mut self, uid: &str, outcome: Option<Outcome>) -> Touched {
         let Some((uid, pod)) = self.pods.remove_entry(uid) else { return Touched::new() };
         let State::Promised(promise) = pod.state else { return Touched::new() };
         outcome.filter(|_| promise.source == Source::Made).into_iter().for_each(|outcome| self.outcomes.count(outcome));
@@ -176,7 +176,7 @@ impl Books {
     }
 
     /// What a pod asks for, if it waits or has a promise that isn't kept yet.
-    pub(super) fn demand(&self, uid: &str) -> Option<&Arc<Demand>> {
+    pub(crate) fn demand(&self, uid: &str) -> Option<&Arc<Demand>> {
         match &self.pods.get(uid)?.state {
             State::Waiting(demand) => Some(demand),
             State::Promised(promise) => Some(&promise.demand),
@@ -184,25 +184,43 @@ impl Books {
         }
     }
 
-    pub(super) fn promise_of(&self, uid: &str) -> Option<&Promise> {
+    pub(crate) fn promise_of(&self, uid: &str) -> Option<&Promise> {
         match &self.pods.get(uid)?.state {
             State::Promised(promise) => Some(promise),
             State::Waiting(_) | State::Settled => None,
         }
     }
 
+    /// Pods that aren't bound, as far as is known.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Arc<Demand>> {
+        self.pods.values().filter_map(|pod| match &pod.state {
+            State::Waiting(demand) => Some(demand),
+            State::Promised(_) | State::Settled => None,
+        })
+    }
+
+    /// Pods that ask for cards and haven't ended.
+    pub(crate) fn pods(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.pods.keys()
+    }
+
+    /// Nodes that have reported.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.reports.keys()
+    }
+
     /// What pods were told.
-    pub(super) fn promises(&self) -> impl Iterator<Item = (Arc<str>, &Promise)> {
+    pub(crate) fn promises(&self) -> impl Iterator<Item = (Arc<str>, &Promise)> {
         let all = self.promised.values().flatten();
         all.filter_map(|uid| Some((Arc::clone(uid), self.promise_of(uid).filter(|promise| promise.is_told())?)))
     }
 
     /// Whether the pod has been seen on a node.
-    pub(super) fn is_settled(&self, uid: &str) -> bool {
+    pub(crate) fn is_settled(&self, uid: &str) -> bool {
         matches!(self.pods.get(uid), Some(Pod { state: State::Settled, .. }))
     }
 
-    pub(super) fn promise(&mut self, uid: &Arc<str>, promise: Promise) -> Touched {
+    pub(crate) fn promise(&mut self, uid: &Arc<str>, promise: Promise) -> Touched {
         let node = self.known_node(&promise.planned.node).unwrap_or_else(|| promise.planned.node.as_str().into());
         let priority = promise.demand.priority;
         self.promised.entry(Arc::clone(&node)).or_default().insert(Arc::clone(uid));
@@ -211,7 +229,7 @@ impl Books {
     }
 
     /// The API server took the binding.
-    pub(super) fn committed(&mut self, uid: &str, now: Instant) {
+    pub(crate) fn committed(&mut self, uid: &str, now: Instant) {
         let deadline = now + self.terms.reported_within;
         if let Some(Pod { state: State::Promised(promise), .. }) = self.pods.get_mut(uid)
             && !promise.bound
@@ -221,7 +239,7 @@ impl Books {
     }
 
     /// The binding failed; unless the pod is bound after all, it waits again.
-    pub(super) fn failed(&mut self, uid: &str) -> Touched {
+    pub(crate) fn failed(&mut self, uid: &str) -> Touched {
         let Some(promise) = self.promise_of(uid).filter(|promise| !promise.bound) else { return Touched::new() };
         let (demand, node) = (Arc::clone(&promise.demand), promise.planned.node.clone());
         let uid = Arc::clone(&demand.uid);
@@ -230,7 +248,7 @@ impl Books {
     }
 
     /// Gives up promises of which nothing was heard.
-    pub(super) fn expire(&mut self, now: Instant) -> Touched {
+    pub(crate) fn expire(&mut self, now: Instant) -> Touched {
         let mut touched = Touched::new();
         let promised: Vec<Arc<str>> = self.promised.values().flatten().cloned().collect();
         for uid in promised {
@@ -279,7 +297,7 @@ impl Books {
     }
 
     /// The node as readers are to see it; `None` if there is none.
-    pub(super) fn node(&mut self, name: &Arc<str>) -> Option<Node> {
+    pub(crate) fn node(&mut self, name: &Arc<str>) -> Option<Node> {
         self.revision += 1;
         let (revision, slots_per_card) = (self.revision, self.reading.slots_per_card);
         let report = match self.reports.get(name)? {

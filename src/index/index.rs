@@ -8,18 +8,7 @@
 //! The books are behind one lock for whoever changes them; readers take nodes that are never changed, from a table that
 //! is locked for the microseconds of a lookup. No API object is kept.
 
-mod board;
-mod books;
-mod common;
-mod node;
-mod outcome;
-mod outlook;
-mod promise;
-mod question;
-mod report;
-mod table;
-
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, LockResult, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -27,19 +16,16 @@ use divvy_contract::annotation::Planned;
 use divvy_contract::gpunode::GpuNode;
 use divvy_placement::{NoPlan, NodeScore, plan};
 
-use self::board::{Boards, Rating};
-use self::books::{Books, Touched};
-use self::promise::{Promise, Source};
-use self::table::Table;
+use crate::board::{Asked, Boards, Rating};
+use crate::books::{Books, Touched};
 use crate::demand::{Demand, Policies, Reading};
+use crate::node::Node;
+use crate::outcome::{Outcome, Outcomes};
 use crate::pod::PodView;
-
-pub use self::board::Asked;
-pub use self::node::{Holder, Node};
-pub use self::outcome::{Outcome, Outcomes};
-pub use self::outlook::Outlook;
-pub use self::question::Question;
-pub use self::report::Unusable;
+use crate::promise::{Promise, Source};
+use crate::question::Question;
+use crate::report::Unusable;
+use crate::table::Table;
 
 /// How long promises live of which nothing is heard.
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +41,10 @@ pub struct Terms {
 pub struct Index {
     /// Locked before the table, never after.
     books: Mutex<Books>,
-    table: RwLock<Table>,
-    boards: Boards,
+    pub(crate) table: RwLock<Table>,
+    pub(crate) boards: Boards,
+    /// Nodes whose Node object says `unschedulable`.
+    cordoned: RwLock<BTreeSet<String>>,
     reading: Arc<Reading>,
     terms: Terms,
 }
@@ -128,7 +116,8 @@ impl Index {
     pub fn new(reading: Reading, terms: Terms) -> Self {
         let reading = Arc::new(reading);
         let books = Mutex::new(Books::new(Arc::clone(&reading), terms));
-        Self { books, table: RwLock::default(), boards: Boards::default(), reading, terms }
+        let (table, boards, cordoned) = (RwLock::default(), Boards::default(), RwLock::default());
+        Self { books, table, boards, cordoned, reading, terms }
     }
 
     /// How pods are read and compared.
@@ -153,6 +142,28 @@ impl Index {
         unpoisoned(self.table.write()).withdraw(name);
     }
 
+    /// Whether a node is cordoned. That is between the scheduler and the pod, so the extender doesn't care; nobody is told
+    /// that there is room on one.
+    pub fn cordon(&self, name: &str, is_cordoned: bool) {
+        let mut cordoned = unpoisoned(self.cordoned.write());
+        if is_cordoned {
+            cordoned.insert(name.to_owned());
+        } else {
+            cordoned.remove(name);
+        }
+    }
+
+    /// Forgets cordons of nodes that aren't among these, which are all that there are.
+    pub fn keep_cordons(&self, names: &HashSet<String>) {
+        unpoisoned(self.cordoned.write()).retain(|name| names.contains(name));
+    }
+
+    /// Forgets nodes that aren't among these, which are all that there are.
+    pub fn keep_nodes(&self, names: &HashSet<String>) {
+        let known: Vec<Arc<str>> = unpoisoned(self.books.lock()).nodes().cloned().collect();
+        known.iter().filter(|name| !names.contains(&***name)).for_each(|name| self.delete_node(name));
+    }
+
     /// A pod was added or changed.
     pub fn apply_pod(&self, pod: &PodView, now: Instant) {
         self.change(|books| books.pod(pod, now));
@@ -161,6 +172,17 @@ impl Index {
     /// A pod was deleted.
     pub fn delete_pod(&self, uid: &str) {
         self.change(|books| books.end(uid, Some(Outcome::Refused)));
+    }
+
+    /// Forgets pods that aren't among these UIDs, which are all that there are.
+    pub fn keep_pods(&self, uids: &HashSet<String>) {
+        let known: Vec<Arc<str>> = unpoisoned(self.books.lock()).pods().cloned().collect();
+        known.iter().filter(|uid| !uids.contains(&***uid)).for_each(|uid| self.delete_pod(uid));
+    }
+
+    /// Pods that wait for a node.
+    pub fn waiting(&self) -> Vec<Arc<Demand>> {
+        unpoisoned(self.books.lock()).waiting().cloned().collect()
     }
 
     /// Gives up promises of which nothing was heard in time.
@@ -240,8 +262,18 @@ impl Index {
         nodes.map(refusal).collect()
     }
 
+    /// Places of nodes that are cordoned.
+    pub(crate) fn cordoned(&self) -> HashSet<u32> {
+        let cordoned = unpoisoned(self.cordoned.read());
+        if cordoned.is_empty() {
+            return HashSet::new();
+        }
+        let table = unpoisoned(self.table.read());
+        cordoned.iter().filter_map(|name| table.place(name)).collect()
+    }
+
     /// The nodes as they stand now; those that are gone are left out.
-    fn take(&self, asked: &[Asked]) -> Vec<(Asked, Arc<Node>)> {
+    pub(crate) fn take(&self, asked: &[Asked]) -> Vec<(Asked, Arc<Node>)> {
         let table = unpoisoned(self.table.read());
         asked.iter().filter_map(|asked| Some((*asked, Arc::clone(table.node(asked.place)?)))).collect()
     }
@@ -303,7 +335,7 @@ impl Index {
 }
 
 /// What a lock guards is never left half changed, so a panic elsewhere is no reason to stop answering.
-fn unpoisoned<G>(locked: LockResult<G>) -> G {
+pub(crate) fn unpoisoned<G>(locked: LockResult<G>) -> G {
     locked.unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -2,8 +2,8 @@
 
 use divvy_placement::{Card, Ground, NodeScore, Single, plan, score};
 
-use super::node::Node;
 use crate::demand::{Demand, Policies};
+use crate::node::Node;
 
 /// A demand, with what is worked out once for all nodes.
 #[derive(Clone, Copy, Debug)]
@@ -26,28 +26,28 @@ impl<'a> Question<'a> {
     }
 
     /// Whether a node's answer takes a search.
-    pub(super) fn is_slow(&self) -> bool {
+    pub(crate) fn is_slow(&self) -> bool {
         self.single.is_none()
     }
 
     /// What the best plan on the node is worth; `None` if there is none.
-    pub(super) fn rate(&self, node: &Node) -> Option<NodeScore> {
+    pub(crate) fn rate(&self, node: &Node) -> Option<NodeScore> {
         self.rate_on(node, &node.cards, &node.ground)
     }
 
     /// The same, as if the pod itself held nothing there.
-    pub(super) fn rate_without_itself(&self, node: &Node) -> Option<NodeScore> {
+    pub(crate) fn rate_without_itself(&self, node: &Node) -> Option<NodeScore> {
         let cards = node.cards_without(|holder| holder.uid == self.demand.uid);
         self.rate_on(node, &cards, &Ground::new(&cards, &node.links, &self.policies.cards.mix))
     }
 
     /// Whether there is a plan on these cards of the node.
-    pub(crate) fn fits(&self, node: &Node, cards: &[Card]) -> bool {
+    pub fn fits(&self, node: &Node, cards: &[Card]) -> bool {
         self.rate_on(node, cards, &Ground::new(cards, &node.links, &self.policies.cards.mix)).is_some()
     }
 
     /// What no plan on the node exceeds, as far as can be seen without a search; `None` if there is no plan.
-    pub(super) fn at_best(&self, node: &Node) -> Option<NodeScore> {
+    pub(crate) fn at_best(&self, node: &Node) -> Option<NodeScore> {
         let by = &self.policies.nodes;
         node.refusal(self.demand).is_none().then(|| node.ground.at_best(&node.cards, &self.demand.request(), by))?
     }

@@ -7,7 +7,7 @@ use divvy_placement::{Link, Links};
 
 /// Models and tables of links that are in use.
 #[derive(Debug, Default)]
-pub(super) struct Common {
+pub(crate) struct Common {
     models: HashSet<Arc<str>>,
     links: HashMap<Box<[Link]>, Arc<Links>>,
 }
@@ -15,7 +15,7 @@ pub(super) struct Common {
 // === impl Common ===
 
 impl Common {
-    pub(super) fn model(&mut self, name: &str) -> Arc<str> {
+    pub(crate) fn model(&mut self, name: &str) -> Arc<str> {
         if let Some(known) = self.models.get(name) {
             return Arc::clone(known);
         }
@@ -26,7 +26,7 @@ impl Common {
     }
 
     /// `link` is asked once a pair, the lower position first.
-    pub(super) fn links(&mut self, cards: usize, link: impl Fn(usize, usize) -> Link) -> Arc<Links> {
+    pub(crate) fn links(&mut self, cards: usize, link: impl Fn(usize, usize) -> Link) -> Arc<Links> {
         let pairs = (0..cards).flat_map(|a| (a + 1..cards).map(move |b| (a, b)));
         let key: Box<[Link]> = pairs.map(|(a, b)| link(a, b)).collect();
         if let Some(known) = self.links.get(&key) {

@@ -11,21 +11,21 @@ use crate::demand::Demand;
 
 /// What was promised to one pod.
 #[derive(Debug)]
-pub(super) struct Promise {
+pub(crate) struct Promise {
     /// Who asked.
-    pub(super) demand: Arc<Demand>,
+    pub(crate) demand: Arc<Demand>,
     /// The cards, as the pod carries them.
-    pub(super) planned: Planned,
-    pub(super) source: Source,
+    pub(crate) planned: Planned,
+    pub(crate) source: Source,
     /// The API server has said that the pod is bound.
-    pub(super) bound: bool,
+    pub(crate) bound: bool,
     /// When it is given up if nothing is heard.
-    pub(super) deadline: Instant,
+    pub(crate) deadline: Instant,
 }
 
 /// Where a promise comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// Made here: a prediction of ours.
     Made,
     /// Read from a pod that another made it for.
@@ -38,7 +38,7 @@ pub(super) enum Source {
 
 impl Promise {
     /// Of a plan that was just made on these cards.
-    pub(super) fn new(
+    pub(crate) fn new(
         source: Source,
         demand: Arc<Demand>,
         node: &str,
@@ -56,17 +56,17 @@ impl Promise {
     }
 
     /// Whether the pod carries it, or is about to.
-    pub(super) fn is_told(&self) -> bool {
+    pub(crate) fn is_told(&self) -> bool {
         self.source != Source::Nomination
     }
 
     /// Whether the API server has said that the pod is bound.
-    pub(super) fn is_bound(&self) -> bool {
+    pub(crate) fn is_bound(&self) -> bool {
         self.bound
     }
 
     /// What it takes of each card, however the kubelet draws; `None` if the node can't follow it, and so will plan anew.
-    pub(super) fn takes(&self, cards: &[Card]) -> Option<Vec<Taken>> {
+    pub(crate) fn takes(&self, cards: &[Card]) -> Option<Vec<Taken>> {
         let position = |id: &CardId| cards.iter().position(|card| card.id == *id);
         let plan_of = |name: &String| {
             let chosen = self.planned.containers.get(name).map_or(&[][..], |cards| &cards.chosen);
@@ -78,7 +78,7 @@ impl Promise {
     }
 
     /// Whether the pod was told that it may get this card.
-    pub(super) fn names(&self, card: &CardId) -> bool {
+    pub(crate) fn names(&self, card: &CardId) -> bool {
         self.planned.containers.values().any(|cards| cards.chosen.contains(card) || cards.reused.contains(card))
     }
 }

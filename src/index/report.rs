@@ -8,28 +8,28 @@ use divvy_contract::pod::{ContainerKind, peak};
 use divvy_contract::{CardId, Cores, Tier};
 use divvy_placement::{Card, Held, Link, Links, Taken};
 
-use super::common::Common;
+use crate::common::Common;
 
 /// What a node says of itself.
 #[derive(Clone, Debug)]
-pub(super) struct Report {
+pub(crate) struct Report {
     /// With nothing held.
-    pub(super) cards: Vec<Card>,
-    pub(super) links: Arc<Links>,
-    pub(super) pods: Vec<Reported>,
+    pub(crate) cards: Vec<Card>,
+    pub(crate) links: Arc<Links>,
+    pub(crate) pods: Vec<Reported>,
     /// Why it takes no pods now.
-    pub(super) closed: Option<Arc<str>>,
-    pub(super) tier: Tier,
-    pub(super) ledger_revision: u64,
+    pub(crate) closed: Option<Arc<str>>,
+    pub(crate) tier: Tier,
+    pub(crate) ledger_revision: u64,
 }
 
 /// A pod in a node's ledger.
 #[derive(Clone, Debug)]
-pub(super) struct Reported {
-    pub(super) uid: Arc<str>,
-    pub(super) on: Box<[Taken]>,
+pub(crate) struct Reported {
+    pub(crate) uid: Arc<str>,
+    pub(crate) on: Box<[Taken]>,
     /// Containers that hold something.
-    pub(super) containers: usize,
+    pub(crate) containers: usize,
 }
 
 /// Why a `GpuNode` can't be used.
@@ -85,7 +85,7 @@ const MOST_SCALE: u32 = 10_000;
 // === impl Report ===
 
 impl Report {
-    pub(super) fn read(node: &GpuNode, slots_per_card: u32, common: &mut Common) -> Result<Self, Unusable> {
+    pub(crate) fn read(node: &GpuNode, slots_per_card: u32, common: &mut Common) -> Result<Self, Unusable> {
         let status = node.status.as_ref().ok_or(Unusable::NoStatus)?;
         let GpuNodeStatus { scales, .. } = status;
         let believed = |scale| (1..=MOST_SCALE).contains(&scale);
@@ -111,7 +111,7 @@ impl Report {
         Ok(Self { cards, links, pods, closed, tier, ledger_revision })
     }
 
-    pub(super) fn pod(&self, uid: &str) -> Option<&Reported> {
+    pub(crate) fn pod(&self, uid: &str) -> Option<&Reported> {
         self.pods.iter().find(|pod| &*pod.uid == uid)
     }
 }

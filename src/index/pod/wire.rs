@@ -6,7 +6,7 @@ use divvy_contract::names::PREFIX;
 use divvy_contract::pod::wire::{Container, Kept, Reads, containers};
 use serde::{Deserialize, Deserializer};
 
-use super::PodView;
+use super::{ListedPod, PodView};
 
 #[derive(Deserialize)]
 struct Pod<'a> {
@@ -19,6 +19,7 @@ struct Pod<'a> {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Metadata<'a> {
     #[serde(borrow)]
     uid: Option<Cow<'a, str>>,
@@ -26,6 +27,8 @@ struct Metadata<'a> {
     namespace: Option<Cow<'a, str>>,
     #[serde(borrow)]
     name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    resource_version: Option<Cow<'a, str>>,
     annotations: Option<Kept<Annotations>>,
 }
 
@@ -58,6 +61,14 @@ struct Annotations;
 impl<'de> Deserialize<'de> for PodView {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
         Pod::deserialize(source).map(Self::from)
+    }
+}
+
+impl<'de> Deserialize<'de> for ListedPod {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        let pod = Pod::deserialize(source)?;
+        let version = pod.metadata.as_ref().and_then(|metadata| metadata.resource_version.clone());
+        Ok(Self { pod: pod.into(), resource_version: version.map(Cow::into_owned) })
     }
 }
 

@@ -8,7 +8,7 @@ use divvy_placement::{Card, Ground, Held, Links, NoPlan, Taken, plan, summary};
 use foldhash::fast::FixedState;
 
 use crate::demand::Demand;
-use crate::index::question::Question;
+use crate::question::Question;
 
 /// The cards of one node, with what its ledger says is held and what was promised on top.
 #[derive(Clone, Debug)]
@@ -29,8 +29,8 @@ pub struct Node {
     pub tier: Tier,
     /// Revision of its ledger that is shown.
     pub ledger_revision: u64,
-    pub(super) ground: Ground,
-    pub(super) slots_per_card: u32,
+    pub(crate) ground: Ground,
+    pub(crate) slots_per_card: u32,
 }
 
 /// A pod on a node.
@@ -64,7 +64,7 @@ impl Node {
     }
 
     /// Why it will never serve the pod.
-    pub(super) fn never(&self, demand: &Demand) -> Option<Arc<str>> {
+    pub(crate) fn never(&self, demand: &Demand) -> Option<Arc<str>> {
         let tier = demand.preferences.tier.filter(|wanted| *wanted > self.tier);
         let tier = tier.map(|wanted| format!("tier {wanted} wanted, the node enforces by {}", self.tier).into());
         let host_memory = || demand.preferences.oversubscribe.then(|| "memory beyond the card's is not given".into());
@@ -92,7 +92,7 @@ impl Node {
     }
 
     /// A number of its kind of hardware: what one could run when nobody is there, all could.
-    pub(super) fn kind(&self) -> u64 {
+    pub(crate) fn kind(&self) -> u64 {
         let mut state = FixedState::default().build_hasher();
         for Card { model, profile, memory_capacity, cores_capacity, numa, .. } in &self.cards {
             (model, profile.as_ref().map(MigProfile::as_str), memory_capacity.as_mib(), cores_capacity.units(), numa)
@@ -104,7 +104,7 @@ impl Node {
 }
 
 /// Adds what pods take.
-pub(super) fn hold(cards: &mut [Card], all_taken: impl Iterator<Item = Taken>) {
+pub(crate) fn hold(cards: &mut [Card], all_taken: impl Iterator<Item = Taken>) {
     for taken in all_taken {
         let Some(Card { held, free_slots, .. }) = cards.get_mut(taken.card) else { continue };
         held.memory = held.memory.saturating_add(taken.share.memory);

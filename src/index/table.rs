@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-use super::node::Node;
+use crate::node::Node;
 
 /// The published nodes. A node keeps its place until it is deleted; then another may get it, with another revision.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(crate) struct Table {
     places: HashMap<Arc<str>, u32, RandomState>,
     /// By place; 0 where there is none. Apart from the nodes, so that a lookup that finds nothing changed reads little.
     revisions: Vec<u64>,
@@ -22,37 +22,37 @@ pub(super) struct Table {
 // === impl Table ===
 
 impl Table {
-    pub(super) fn place(&self, name: &str) -> Option<u32> {
+    pub(crate) fn place(&self, name: &str) -> Option<u32> {
         self.places.get(name).copied()
     }
 
-    pub(super) fn node(&self, place: u32) -> Option<&Arc<Node>> {
+    pub(crate) fn node(&self, place: u32) -> Option<&Arc<Node>> {
         self.nodes.get(place as usize)?.as_ref()
     }
 
-    pub(super) fn revisions(&self) -> &[u64] {
+    pub(crate) fn revisions(&self) -> &[u64] {
         &self.revisions
     }
 
-    pub(super) fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.nodes.iter().flatten()
     }
 
     /// Kinds of hardware, each with the place of a node.
-    pub(super) fn kinds(&self) -> impl Iterator<Item = (u64, u32)> {
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = (u64, u32)> {
         let places = self.kinds.iter().copied().zip(0..);
         places.zip(&self.revisions).filter(|(_, revision)| **revision > 0).map(|(kind, _)| kind)
     }
 
     /// Shows the node to readers; `kind` is that of its hardware.
-    pub(super) fn publish(&mut self, node: Arc<Node>, kind: u64) {
+    pub(crate) fn publish(&mut self, node: Arc<Node>, kind: u64) {
         let place = self.places.get(&node.name).copied().unwrap_or_else(|| self.new_place(&node.name));
         self.revisions[place as usize] = node.revision;
         self.kinds[place as usize] = kind;
         self.nodes[place as usize] = Some(node);
     }
 
-    pub(super) fn withdraw(&mut self, name: &str) {
+    pub(crate) fn withdraw(&mut self, name: &str) {
         let Some(place) = self.places.remove(name) else { return };
         self.revisions[place as usize] = 0;
         self.nodes[place as usize] = None;

@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex};
 use divvy_contract::annotation::PolicyName;
 use divvy_placement::NodeScore;
 
-use super::node::Node;
-use super::question::Question;
-use super::table::Table;
-use super::unpoisoned;
 use crate::demand::{Policies, Shape};
+use crate::index::unpoisoned;
+use crate::node::Node;
+use crate::question::Question;
+use crate::table::Table;
 
 /// Answers by place of the node.
 #[derive(Debug, Default)]
-pub(super) struct Board {
+pub(crate) struct Board {
     /// Of the node when it was asked; 0 if it never was.
     revisions: Vec<u64>,
     ratings: Vec<Rating>,
@@ -31,7 +31,7 @@ pub(super) struct Board {
 
 /// What a node is worth to a pod.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Rating {
+pub(crate) enum Rating {
     /// Not asked yet.
     #[default]
     Unknown,
@@ -45,7 +45,7 @@ pub(super) enum Rating {
 
 /// Boards of the shapes that were asked for lately.
 #[derive(Debug, Default)]
-pub(super) struct Boards {
+pub(crate) struct Boards {
     kept: Mutex<Kept>,
 }
 
@@ -68,7 +68,7 @@ const MOST_SEARCHES: usize = 8;
 pub struct Asked {
     /// Which of the names.
     pub name: usize,
-    pub(super) place: u32,
+    pub(crate) place: u32,
     /// Of the node when it was looked up.
     revision: u64,
 }
@@ -77,7 +77,7 @@ pub struct Asked {
 
 impl Rating {
     /// What the best plan is worth, if there is one.
-    pub(super) fn score(self) -> Option<NodeScore> {
+    pub(crate) fn score(self) -> Option<NodeScore> {
         match self {
             Self::Is(score) => Some(score),
             Self::Unknown | Self::Not | Self::AtBest(_) => None,
@@ -85,7 +85,7 @@ impl Rating {
     }
 
     /// Whether nothing is left to be found out.
-    pub(super) fn is_final(self) -> bool {
+    pub(crate) fn is_final(self) -> bool {
         matches!(self, Self::Not | Self::Is(_))
     }
 }
@@ -102,7 +102,7 @@ impl Asked {
 // === impl Boards ===
 
 impl Boards {
-    pub(super) fn of(&self, question: &Question<'_>) -> Arc<Mutex<Board>> {
+    pub(crate) fn of(&self, question: &Question<'_>) -> Arc<Mutex<Board>> {
         let Policies { cards, nodes } = question.policies;
         if question.policies.is_random() {
             return Arc::default();
@@ -129,7 +129,7 @@ impl Boards {
 
 impl Board {
     /// Finds nodes by name. Each comes once; `unknown` hears of names that aren't known.
-    pub(super) fn look_up(&mut self, table: &Table, names: &[&str], mut unknown: impl FnMut(usize)) -> Vec<Asked> {
+    pub(crate) fn look_up(&mut self, table: &Table, names: &[&str], mut unknown: impl FnMut(usize)) -> Vec<Asked> {
         self.begin(table);
         let mut asked = Vec::with_capacity(names.len());
         for (name, text) in names.iter().enumerate() {
@@ -142,7 +142,7 @@ impl Board {
     }
 
     /// All nodes, numbered by place.
-    pub(super) fn look_at_all(&mut self, table: &Table) -> Vec<Asked> {
+    pub(crate) fn look_at_all(&mut self, table: &Table) -> Vec<Asked> {
         self.begin(table);
         let places = table.revisions().iter().enumerate().filter(|(_, revision)| **revision > 0);
         places.filter_map(|(at, _)| self.look_at(table, at, u32::try_from(at).ok()?)).collect()
@@ -175,7 +175,7 @@ impl Board {
     }
 
     /// Asks the nodes that have changed since they last were, `most` of them, as far as that takes no search.
-    pub(super) fn ask(&mut self, question: &Question<'_>, most: usize) {
+    pub(crate) fn ask(&mut self, question: &Question<'_>, most: usize) {
         let mut stale = std::mem::take(&mut self.stale);
         for (place, node) in stale.drain(..).take(most) {
             let rating = if question.is_slow() {
@@ -190,7 +190,7 @@ impl Board {
     }
 
     /// Searches nodes whose bound is as good as the best that is known, the best bounds first; or all of them.
-    pub(super) fn search(
+    pub(crate) fn search(
         &mut self,
         question: &Question<'_>,
         asked: &[Asked],
@@ -219,7 +219,7 @@ impl Board {
     }
 
     /// Why the pod doesn't fit on a node; `None` if it does.
-    pub(super) fn why_not(&mut self, question: &Question<'_>, asked: &Asked, node: &Node) -> Option<Arc<str>> {
+    pub(crate) fn why_not(&mut self, question: &Question<'_>, asked: &Asked, node: &Node) -> Option<Arc<str>> {
         if let Some((revision, reason)) = self.reasons.get(&asked.place)
             && *revision == node.revision
         {
@@ -231,7 +231,7 @@ impl Board {
     }
 
     /// What a node is worth, as far as it was asked since it changed.
-    pub(super) fn rating(&self, asked: &Asked) -> Rating {
+    pub(crate) fn rating(&self, asked: &Asked) -> Rating {
         let at = asked.place as usize;
         if self.revisions[at] == asked.revision { self.ratings[at] } else { Rating::Unknown }
     }

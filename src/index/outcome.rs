@@ -44,7 +44,7 @@ impl Outcomes {
         self.counts[outcome as usize]
     }
 
-    pub(super) fn count(&mut self, outcome: Outcome) {
+    pub(crate) fn count(&mut self, outcome: Outcome) {
         self.counts[outcome as usize] += 1;
     }
 }

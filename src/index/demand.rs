@@ -29,6 +29,10 @@ pub struct Reading {
 pub struct Demand {
     /// The pod.
     pub uid: Arc<str>,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
     /// Whom it may displace.
     pub priority: i32,
     /// In admission order, one a container.
@@ -84,7 +88,8 @@ impl Demand {
             return Ok(None);
         }
         let preferences = Preferences::from_annotations(&pod.annotations)?;
-        Ok(Some(Self { uid: pod.uid.as_str().into(), priority: pod.priority, containers, preferences }))
+        let (uid, namespace, name) = (pod.uid.as_str().into(), pod.namespace.clone(), pod.name.clone());
+        Ok(Some(Self { uid, namespace, name, priority: pod.priority, containers, preferences }))
     }
 
     /// As placement asks; nothing is settled before a pod is admitted.

@@ -29,5 +29,14 @@ pub struct PodView {
     pub containers: Vec<ContainerSpec>,
 }
 
+/// A pod as lists and watches of the API server bring it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListedPod {
+    /// What is read of it.
+    pub pod: PodView,
+    /// `metadata.resourceVersion`, from which a watch goes on.
+    pub resource_version: Option<String>,
+}
+
 #[cfg(test)]
 mod tests;

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use divvy_placement::{Card, Held, NodeScore, plan};
 
-use super::board::Asked;
-use super::{Index, Node, Question, unpoisoned};
+use crate::board::Asked;
+use crate::index::{Index, unpoisoned};
+use crate::node::Node;
+use crate::question::Question;
 
 /// What a pod may expect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +20,10 @@ pub struct Outlook {
     pub ever: bool,
     /// Nodes where it fits now, the best first.
     pub best: Vec<Arc<str>>,
+    /// Nodes that are known.
+    pub nodes: usize,
+    /// How many of them were asked for reasons, if it fits nowhere.
+    pub asked: usize,
     /// If it fits nowhere: why, and how many of a few nodes say so, the most frequent first.
     pub reasons: Vec<(Arc<str>, usize)>,
 }
@@ -36,7 +42,8 @@ impl Index {
     pub fn outlook(&self, question: &Question<'_>) -> Outlook {
         let board = self.boards.of(question);
         let mut board = unpoisoned(board.lock());
-        let mut fitting = Vec::new();
+        let cordoned = self.cordoned();
+        let (mut fitting, mut barred) = (Vec::new(), Vec::new());
         let mut asked = Vec::new();
         for most in [AT_LEAST, usize::MAX] {
             asked = {
@@ -48,7 +55,8 @@ impl Index {
                 board.search(question, &asked, false, |place| unpoisoned(self.table.read()).node(place).cloned());
             }
             let score = |asked: &Asked| Some((*asked, board.rating(asked).score()?));
-            fitting = asked.iter().filter_map(score).collect();
+            (barred, fitting) =
+                asked.iter().filter_map(score).partition(|(asked, _)| cordoned.contains(&asked.place()));
             if !fitting.is_empty() {
                 break;
             }
@@ -57,15 +65,18 @@ impl Index {
         drop(board);
         if !fitting.is_empty() {
             let best = self.names(&best_of(fitting));
-            return Outlook { now: Some(true), ever: true, best, reasons: Vec::new() };
+            return Outlook { now: Some(true), ever: true, best, nodes: asked.len(), ..Outlook::default() };
         }
+        let nodes = asked.len();
         let step = (asked.len() / SAMPLE).max(1);
         let sample: Vec<Asked> = asked.into_iter().step_by(step).collect();
         Outlook {
             now: (!unknown).then_some(false),
             ever: self.representatives().iter().any(|node| could_ever(node, question)),
             best: Vec::new(),
-            reasons: self.grouped_reasons(question, &sample),
+            nodes,
+            asked: sample.len(),
+            reasons: self.grouped_reasons(question, &sample, barred.len()),
         }
     }
 
@@ -73,12 +84,15 @@ impl Index {
         self.take(asked).into_iter().map(|(_, node)| Arc::clone(&node.name)).collect()
     }
 
-    fn grouped_reasons(&self, question: &Question<'_>, sample: &[Asked]) -> Vec<(Arc<str>, usize)> {
+    fn grouped_reasons(&self, question: &Question<'_>, sample: &[Asked], cordoned: usize) -> Vec<(Arc<str>, usize)> {
         let mut counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
         for reason in self.take(sample).iter().filter_map(|(_, node)| node.why_not(question)) {
             *counts.entry(reason).or_default() += 1;
         }
         let mut reasons: Vec<(Arc<str>, usize)> = counts.into_iter().collect();
+        if cordoned > 0 {
+            reasons.push(("has room, but is cordoned".into(), cordoned));
+        }
         reasons.sort_by_key(|(_, count)| Reverse(*count));
         reasons
     }

@@ -11,7 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::pod::PodView;
 
 /// A node that takes pods, with so many empty cards of 40 GiB named `GPU-<node>-<number>`.
-pub(crate) fn node(name: &str, cards: usize) -> GpuNode {
+pub fn node(name: &str, cards: usize) -> GpuNode {
     let uuid = |number: usize| format!("GPU-{name}-{number}").parse().expect("a card's name");
     let links = |at: usize| {
         (0..cards)
@@ -37,11 +37,13 @@ pub(crate) fn node(name: &str, cards: usize) -> GpuNode {
     GpuNode { status: Some(status), ..GpuNode::new(name, GpuNodeSpec::default()) }
 }
 
-pub(crate) fn status(node: &mut GpuNode) -> &mut GpuNodeStatus {
+/// What a node reports.
+pub fn status(node: &mut GpuNode) -> &mut GpuNodeStatus {
     node.status.get_or_insert_default()
 }
 
-pub(crate) fn condition(kind: &str, status: &str, message: &str) -> Condition {
+/// A condition as nodes report it.
+pub fn condition(kind: &str, status: &str, message: &str) -> Condition {
     Condition {
         type_: kind.into(),
         status: status.into(),
@@ -53,7 +55,7 @@ pub(crate) fn condition(kind: &str, status: &str, message: &str) -> Condition {
 }
 
 /// What the only container of a pod holds of a card.
-pub(crate) fn share(node: &GpuNode, pod: &str, card: usize, gib: u64, cores: u32) -> ShareStatus {
+pub fn share(node: &GpuNode, pod: &str, card: usize, gib: u64, cores: u32) -> ShareStatus {
     ShareStatus {
         pod_uid: pod.into(),
         namespace: "default".into(),
@@ -66,7 +68,7 @@ pub(crate) fn share(node: &GpuNode, pod: &str, card: usize, gib: u64, cores: u32
 }
 
 /// A pod with one container that asks for cards with so many GiB and cores each; its UID is its name.
-pub(crate) fn pod(name: &str, cards: u32, gib: u64, cores: u32) -> PodView {
+pub fn pod(name: &str, cards: u32, gib: u64, cores: u32) -> PodView {
     PodView {
         uid: name.into(),
         namespace: "default".into(),
@@ -76,7 +78,8 @@ pub(crate) fn pod(name: &str, cards: u32, gib: u64, cores: u32) -> PodView {
     }
 }
 
-pub(crate) fn container(name: &str, kind: ContainerKind, cards: u32, gib: u64, cores: u32) -> ContainerSpec {
+/// A container that asks for cards with so many GiB and cores each.
+pub fn container(name: &str, kind: ContainerKind, cards: u32, gib: u64, cores: u32) -> ContainerSpec {
     let limits: BTreeMap<String, String> = [
         ("nvidia.com/gpu".to_owned(), cards.to_string()),
         ("nvidia.com/gpumem".to_owned(), format!("{gib}Gi")),
@@ -88,4 +91,4 @@ pub(crate) fn container(name: &str, kind: ContainerKind, cards: u32, gib: u64, c
 }
 
 /// Later than anything that a promise waits for.
-pub(crate) const AGES: Duration = Duration::from_secs(1 << 20);
+pub const AGES: Duration = Duration::from_secs(1 << 20);

@@ -1,0 +1,29 @@
+//! What the whole cluster's cards can still hold, by what its nodes report: a prediction, made with the nodes' own
+//! placement code. The node is right.
+//!
+//! The webhook keeps an [`Index`] for as long as it lives and fills it from watches; `kubectl divvy` fills one from lists
+//! and asks it once.
+
+mod board;
+mod books;
+mod common;
+pub mod demand;
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;
+mod index;
+mod node;
+mod outcome;
+mod outlook;
+pub mod pod;
+mod promise;
+mod question;
+mod report;
+mod table;
+
+pub use board::Asked;
+pub use index::{Index, Ranking, Refusal, Terms, Unpromised};
+pub use node::{Holder, Node};
+pub use outcome::{Outcome, Outcomes};
+pub use outlook::Outlook;
+pub use question::Question;
+pub use report::Unusable;

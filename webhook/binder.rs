@@ -1,0 +1,97 @@
+//! Bindings, posted in the scheduler's place.
+//!
+//! An answer that doesn't come says nothing: the pod may be bound. Then the pod itself is looked at, and if that says
+//! nothing either, its promise lives on until the watch tells or its term ends.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use divvy_contract::names::annotation::PLANNED;
+use http::{Request, header};
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::Status;
+use kube::{Api, Client, ResourceExt as _};
+use tokio::time::timeout;
+
+use crate::extender::{Bind, Binding, Extender, Malformed};
+use crate::text::chain;
+
+/// Posts for one extender.
+#[derive(Clone)]
+pub struct Binder {
+    client: Client,
+    extender: Arc<Extender>,
+}
+
+/// What the API server made of a binding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Posted {
+    Bound,
+    Refused(String),
+    Unknown(String),
+}
+
+/// Longest wait for an answer: the scheduler waits 5 s for both of ours.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+// === impl Binder ===
+
+impl Binder {
+    /// Posts what this extender plans.
+    pub fn new(client: Client, extender: Arc<Extender>) -> Self {
+        Self { client, extender }
+    }
+
+    /// Answers a call of `bind`.
+    pub async fn bind(&self, body: &[u8]) -> Result<Vec<u8>, Malformed> {
+        let binding = match self.extender.bind(body, Instant::now())? {
+            Bind::Answer(answer) => return Ok(answer),
+            Bind::Post(binding) => binding,
+        };
+        Ok(match self.post(&binding).await {
+            Posted::Bound => self.extender.committed(&binding, Instant::now()),
+            Posted::Refused(why) => self.extender.failed(&binding, &why),
+            Posted::Unknown(why) => self.extender.undecided(&why),
+        })
+    }
+
+    async fn post(&self, binding: &Binding) -> Posted {
+        let Binding { namespace, name, body, .. } = binding;
+        let request = Request::post(format!("/api/v1/namespaces/{namespace}/pods/{name}/binding"))
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(body.clone());
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => return Posted::Refused(format!("pod {namespace}/{name} can't be named in a URL: {error}")),
+        };
+        let why = match timeout(DEADLINE, self.client.request::<Status>(request)).await {
+            Ok(Ok(_)) => return Posted::Bound,
+            // Somebody has bound it: maybe we have, and our answer was lost.
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => status.message,
+            Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) => {
+                return Posted::Refused(status.message);
+            }
+            Ok(Err(error)) => chain(&error),
+            Err(_elapsed) => format!("the API server didn't answer within {DEADLINE:?}"),
+        };
+        self.look(binding, why).await
+    }
+
+    /// Whether the pod was bound as told.
+    async fn look(&self, binding: &Binding, why: String) -> Posted {
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &binding.namespace);
+        match timeout(DEADLINE, pods.get(&binding.name)).await {
+            Ok(Ok(pod)) if pod.metadata.uid.as_deref() != Some(&*binding.uid) => Posted::Refused(why),
+            Ok(Ok(pod)) => match pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
+                Some(node) if node == binding.node && pod.annotations().get(PLANNED) == Some(&binding.planned) => {
+                    Posted::Bound
+                }
+                Some(node) => Posted::Refused(format!("the pod is bound to node {node} already")),
+                // What was posted may still arrive.
+                None => Posted::Unknown(why),
+            },
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Posted::Refused(why),
+            Ok(Err(_)) | Err(_) => Posted::Unknown(why),
+        }
+    }
+}
