@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use divvy_cluster::words::causes;
 use kube::Client;
 use kube::api::ListParams;
 use kube::core::Request;
 
 use crate::kubelet::pods::{self, DecodeError, PodView};
-use crate::publish::causes;
 
 /// Asks the API server.
 #[derive(Clone)]

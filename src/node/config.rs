@@ -1,40 +1,45 @@
 //! The daemon's configuration: every key once, and what the keys must agree on.
 //!
-//! A key is written in camel case in the file (`slotsPerCard`), as a flag (`--slots-per-card`) and as an environment
-//! variable (`SLOTS_PER_CARD`). A flag wins over the environment, the environment over the file, the file over the
-//! default. Names are those of NVIDIA's plugin where it has the same key.
+//! `divvy_settings` says how they are written and which source wins. Names are those of NVIDIA's plugin where it has the
+//! same key.
 //!
 //! The file may have `overrides`: lists of keys for nodes whose labels a selector matches. Of two that match the later
 //! one wins, and each of them wins over the rest of the file.
 
-mod keys;
-mod list;
 mod overrides;
 mod places;
 mod values;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use divvy_contract::ResourceNames;
 use divvy_contract::annotation::PolicyName;
-use divvy_contract::claim::{Defaults, claim_resources};
+use divvy_contract::claim::Defaults;
 use divvy_contract::names::ResourceName;
 use divvy_contract::quantity::{Cores, Memory};
-use serde::{Deserialize, Serialize};
+pub use divvy_settings::{
+    AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet, List, LogFilter, LogFormat, Period, Switch, Within,
+};
 
 use crate::delivery::{Choice, DeliveryOptions};
 use crate::inventory::MigStrategy;
-pub use list::List;
 use overrides::Selector;
-pub use places::{AbsolutePath, AnnotationPrefix, KubeletUrl, NodeName};
-pub use values::{Advertise, DefaultMemory, LogFilter, LogFormat, Period, Scale, Served, Switch, Within};
+pub use places::{AnnotationPrefix, KubeletUrl, NodeName};
+pub use values::{Scale, Served};
 
-keys::keys! {
-    /// Name of this node's Node object; in a pod from spec.nodeName
-    node_name: NodeName = return Err(ConfigError::NodeName),
+divvy_settings::keys! {
+    file {
+        /// Of an entry of `overrides`, and only there.
+        selector: Option<Selector>,
+        /// Keys of nodes with certain labels.
+        overrides: Vec<Keys>,
+    }
+    required {
+        /// Name of this node's Node object; in a pod from spec.nodeName
+        node_name: NodeName,
+    }
     /// Address of this node; in a pod from status.hostIP
     node_ip: IpAddr = Ipv4Addr::LOCALHOST.into(),
 
@@ -138,74 +143,24 @@ keys::keys! {
     log_format: LogFormat = LogFormat::default(),
 }
 
-/// Format of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-enum Version {
-    #[serde(rename = "v1")]
-    V1,
-}
-
-/// A configuration that is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// No such file, or not ours to read.
-    #[error("reading configuration file {}: {source}", file.display())]
-    Unreadable {
-        /// `--config-file`.
-        file: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// Not the YAML that it should be; the parser gives line, column and the keys or values that are allowed.
-    #[error("configuration file {}: {problem}", file.display())]
-    File {
-        /// `--config-file`.
-        file: PathBuf,
-        /// What the parser says.
-        problem: String,
-    },
-    /// A variable whose text isn't a value of its key.
-    #[error("environment variable {name}={value:?}: {problem}")]
-    Environment {
-        /// The variable.
-        name: String,
-        /// Its text.
-        value: OsString,
-        /// What is wrong and what is allowed.
-        problem: String,
-    },
-    /// The one key without a default.
-    #[error("nodeName is missing: set --node-name, the environment variable NODE_NAME or nodeName in the file")]
-    NodeName,
-    /// The four resources are told apart by their names.
-    #[error(
-        "resource {0} stands for two amounts: resourceCount, resourceMemory, resourceMemoryPercentage and resourceCores must differ"
-    )]
-    SameResource(ResourceName),
-    /// The name that says how large a unit is.
-    #[error("resourceMemory with memoryUnit in its name: {0}")]
-    UnitName(divvy_contract::names::BadResourceName),
-}
-
 // === impl Keys ===
 
 impl Keys {
     /// Reads the file at `path`.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Unreadable { file: path.to_owned(), source })?;
-        let refused = |problem| ConfigError::File { file: path.to_owned(), problem };
-        let keys: Self = serde_saphyr::from_str(&text).map_err(|error| refused(explain(&text, &error)))?;
-        if keys.version.is_none() {
-            return Err(refused("version is missing: the first line should be \"version: v1\"".to_owned()));
-        }
-        if keys.selector.is_some() {
-            return Err(refused("selector: stands in an entry of overrides only".to_owned()));
-        }
-        for (at, entry) in keys.overrides.iter().enumerate() {
-            entry.check_override().map_err(|problem| refused(format!("overrides[{at}]: {problem}")))?;
-        }
+        let keys: Self = divvy_settings::read(path)?;
+        keys.check_file().map_err(|problem| ConfigError::File { file: path.to_owned(), problem })?;
         Ok(keys)
+    }
+
+    fn check_file(&self) -> Result<(), String> {
+        if self.selector.is_some() {
+            return Err("selector: stands in an entry of overrides only".to_owned());
+        }
+        for (at, entry) in self.overrides.iter().enumerate() {
+            entry.check_override().map_err(|problem| format!("overrides[{at}]: {problem}"))?;
+        }
+        Ok(())
     }
 
     /// Whether some nodes have keys of their own.
@@ -249,58 +204,21 @@ impl Keys {
     /// The configuration that the keys make: absent ones take their defaults, and what must agree is compared.
     pub fn into_config(self) -> Result<Config, ConfigError> {
         let config = self.resolve()?;
-        config.check()?;
+        config.claim_names()?;
         Ok(config)
     }
-}
-
-/// What the parser says, after line, column and the key that it is about.
-fn explain(text: &str, error: &serde_saphyr::Error) -> String {
-    let problem = error.without_snippet().render_with_formatter(&serde_saphyr::UserMessageFormatter);
-    let Some(place) = error.location() else { return problem };
-    let (line, column) = (place.line(), place.column());
-    let problem = problem.strip_suffix(&format!(" at line {line}, column {column}")).unwrap_or(&problem);
-    // A value's key is the last one that begins a line, or an item of a list.
-    let key = |line: &str| {
-        let (key, _) = line.trim_start_matches([' ', '-']).split_once(':')?;
-        Some(key.to_owned()).filter(|key| key.starts_with(char::is_alphabetic))
-    };
-    let seen = usize::try_from(line).unwrap_or(usize::MAX);
-    let key = text.lines().take(seen).filter_map(key).last().map(|key| format!("{key}: ")).unwrap_or_default();
-    format!("line {line}, column {column}: {key}{problem}")
 }
 
 // === impl Config ===
 
 impl Config {
-    fn check(&self) -> Result<(), ConfigError> {
-        let names = self.amount_names();
-        if self.advertise == Advertise::Devices {
-            names.clone().in_units(Memory::mib(self.memory_unit.get().into())).map_err(ConfigError::UnitName)?;
-        }
-        let mut seen = std::collections::HashSet::new();
-        if let Some(twice) = claim_resources(&names).into_iter().find(|name| !seen.insert(name.as_str())) {
-            return Err(ConfigError::SameResource(twice.clone()));
-        }
-        Ok(())
-    }
-
-    /// The configuration as a file that would say the same.
-    pub fn to_yaml(&self) -> String {
-        let keys = serde_saphyr::to_string(self).expect("a flat struct of texts, numbers and lists always serialises");
-        format!("version: v1\n{keys}")
-    }
-
     /// The resources that claims are written in.
     pub fn resource_names(&self) -> ResourceNames {
-        let names = self.amount_names();
-        match self.advertise {
-            Advertise::Amounts => names,
-            Advertise::Devices => {
-                let unit = Memory::mib(self.memory_unit.get().into());
-                names.in_units(unit).expect("into_config has tried")
-            }
-        }
+        self.claim_names().expect("into_config has tried")
+    }
+
+    fn claim_names(&self) -> Result<ResourceNames, ConfigError> {
+        self.advertise.claim_names(self.amount_names(), Memory::mib(self.memory_unit.get().into()))
     }
 
     /// The resources as amounts in the Node's status, whether or not they are.

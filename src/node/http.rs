@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use divvy_settings::logging::Once;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -14,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Standing;
-use crate::logging::Once;
 use crate::run::Shown;
 
 /// What the pages are made from.

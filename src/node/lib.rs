@@ -21,7 +21,6 @@ pub mod identity;
 pub mod inventory;
 pub mod kubelet;
 pub mod ledger;
-pub mod logging;
 pub mod metrics;
 pub mod observer;
 pub mod publish;

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use divvy_settings::logging::Once;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -14,7 +15,6 @@ use crate::kubelet::plugin::{PluginParts, lock};
 use crate::kubelet::pod_resources::PodResourcesError;
 use crate::kubelet::pods::PodView;
 use crate::kubelet::socket::SocketFile;
-use crate::logging::Once;
 use crate::unlisted;
 
 /// The kubelet caches our token and its access reviews for some minutes (`authenticationTokenWebhookCacheTTL`); the

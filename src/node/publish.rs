@@ -19,6 +19,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use divvy_cluster::within_deadline;
+use divvy_cluster::words::causes;
 use divvy_contract::gpunode::{GpuNode, GpuNodeSpec, Scales};
 use divvy_contract::{ResourceNames, Tier};
 use k8s_openapi::jiff::Timestamp;
@@ -29,7 +31,6 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use self::amounts::Amounts;
-pub(crate) use self::cluster::causes;
 pub use self::cluster::node_labels;
 use self::cluster::{Attempt, Attempts, Cluster, Seen, concerns_one_object};
 use self::events::Happening;
@@ -114,6 +115,8 @@ pub struct Publisher {
     annotated: HashMap<String, Annotated>,
     /// What the annotation `generation` should be at least: the ledger's revision at the last release, or more.
     generation: u64,
+    /// Shares were released that no `generation` tells of yet.
+    released: bool,
     attempts: Attempts,
 }
 
@@ -163,6 +166,7 @@ impl Publisher {
             pruned: Pruned::default(),
             annotated: HashMap::new(),
             generation: 0,
+            released: false,
             attempts: Attempts::default(),
         };
         (publisher, Announcement { draining: drain, announced: announcement })
@@ -202,16 +206,19 @@ impl Publisher {
             }
             return;
         };
-        if has_released(&self.last.book, &view.book) {
-            // Books that were lost begin anew, far below what an earlier daemon wrote.
-            let beyond = self.generation.max(node.generation()).saturating_add(1);
-            self.generation = view.revision.max(beyond);
-        }
+        self.released |= has_released(&self.last.book, &view.book);
+        // Before the Node: its change makes the scheduler ask, and what is answered comes from the `GpuNode`.
+        let is_shown = self.write_gpu_node(&view, node, gpu_node).await;
         if let Some(patch) = self.node_patch(&view, node) {
             let written = self.cluster.patch_node(&patch);
             self.attempts.make("node", written).await;
         }
-        self.write_gpu_node(&view, node, gpu_node).await;
+        if is_shown && std::mem::take(&mut self.released) {
+            // Written with the next round, when everybody who follows the `GpuNode` has seen it: a pod that is tried again
+            // too early waits for the next release. Books that were lost begin anew, far below what an earlier daemon wrote.
+            let beyond = self.generation.max(node.generation()).saturating_add(1);
+            self.generation = view.revision.max(beyond);
+        }
         self.annotate(&view).await;
         self.pending.extend(events::between(&self.last, &view));
         self.last = view;
@@ -264,13 +271,14 @@ impl Publisher {
         facts.patch(node)
     }
 
-    async fn write_gpu_node(&mut self, view: &View, node: &NodeView, gpu_node: &Seen<GpuNode>) {
+    /// Whether the `GpuNode` shows what is to be seen.
+    async fn write_gpu_node(&mut self, view: &View, node: &NodeView, gpu_node: &Seen<GpuNode>) -> bool {
         let Seen::There(there) = gpu_node else {
             if matches!(gpu_node, Seen::Gone) {
                 let made = self.cluster.create_gpu_node(node);
                 self.attempts.make("gpunode", made).await;
             }
-            return;
+            return false;
         };
         let PublishSettings { scales, tier, .. } = self.settings;
         let status = status::status(view, scales, tier, there.status.as_ref(), Timestamp::now());
@@ -278,10 +286,11 @@ impl Publisher {
             let written = self.cluster.write_gpu_node(&status);
             match self.attempts.make("gpunode", written).await {
                 Some(Some(kept)) => self.pruned.compare(status, kept),
-                Some(None) | None => return,
+                Some(None) | None => return false,
             }
         }
         self.announced.send_if_modified(|announced| std::mem::replace(announced, view.draining) != view.draining);
+        true
     }
 
     async fn annotate(&mut self, view: &View) {
@@ -297,7 +306,7 @@ impl Publisher {
             if !annotated.attempt.is_due() || !self.attempts.of("pods").is_due() {
                 continue;
             }
-            match cluster::within_deadline(self.cluster.annotate(pod, &text)).await {
+            match within_deadline(self.cluster.annotate(pod, &text)).await {
                 Err(error) if concerns_one_object(&error) => {
                     annotated.attempt.failed(&format!("pod {}/{}", pod.namespace, pod.name), &error);
                 }
@@ -314,7 +323,7 @@ impl Publisher {
     async fn tell(&mut self, node: &NodeView) {
         self.pending.drain(..self.pending.len().saturating_sub(PENDING));
         while let Some(happening) = self.pending.front().filter(|_| self.attempts.of("events").is_due()) {
-            match cluster::within_deadline(self.cluster.tell(happening, node)).await {
+            match within_deadline(self.cluster.tell(happening, node)).await {
                 Ok(()) => self.attempts.of("events").succeeded(),
                 // It won't go better next time; the others may.
                 Err(error) if concerns_one_object(&error) => {

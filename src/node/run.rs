@@ -41,7 +41,7 @@ use crate::kubelet::registration::{Registrar, Standing};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::publish::Publisher;
-use crate::{args, logging, observer};
+use crate::{args, observer};
 
 /// Another plugin of our cards is believed after this long, and is gone after it has been away as long: NVIDIA's needs a
 /// few seconds to register anew with a kubelet that has restarted.
@@ -66,7 +66,7 @@ fn launch() -> Result<ExitCode, Stop> {
         }
     };
     let (effective, desired) = runtime.block_on(reload::configure(&sources))?;
-    logging::init(&effective.config);
+    divvy_settings::logging::init(&effective.config.log_level, effective.config.log_format);
     if sources.uninstall {
         // A reader that has gone away must not stop it half-way.
         let say = |line: String| drop(writeln!(std::io::stdout(), "{line}"));

@@ -1,3 +1,5 @@
+use serde_json::Value;
+
 use super::*;
 
 /// One value of each key, none of them the default, as text.

@@ -1,9 +1,8 @@
-//! Names, paths and addresses as keys have them.
+//! Names and addresses as keys have them.
 
 use std::net::IpAddr;
-use std::ops::Deref;
-use std::path::{Component, Path, PathBuf};
 
+use divvy_settings::is_subdomain;
 use hyper::Uri;
 use serde::{Deserialize, Serialize};
 
@@ -11,11 +10,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct NodeName(String);
-
-/// A path from the root, without `..`: the kubelet and the runtime are told it too.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String")]
-pub struct AbsolutePath(PathBuf);
 
 /// Scheme, host and port of the kubelet's API, without a slash at the end; `https` alone, as a token goes over it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,35 +38,6 @@ impl TryFrom<String> for NodeName {
             return Ok(Self(text));
         }
         Err(format!("\"{text}\" is not a node's name: expected at most 253 lower-case letters, digits, '-' and '.'"))
-    }
-}
-
-// === impl AbsolutePath ===
-
-impl AbsolutePath {
-    pub(super) fn new(path: &'static str) -> Self {
-        Self(path.into())
-    }
-}
-
-impl TryFrom<String> for AbsolutePath {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let path = Path::new(&text);
-        let upwards = path.components().any(|part| part == Component::ParentDir);
-        if path.is_absolute() && !upwards {
-            return Ok(Self(text.into()));
-        }
-        Err(format!("\"{text}\" is not an absolute path: expected one that starts with / and has no .. in it"))
-    }
-}
-
-impl Deref for AbsolutePath {
-    type Target = Path;
-
-    fn deref(&self) -> &Path {
-        &self.0
     }
 }
 
@@ -129,11 +94,4 @@ impl TryFrom<String> for AnnotationPrefix {
         }
         Err(format!("\"{text}\" is not a prefix: expected a domain and a slash, such as cdi.k8s.io/"))
     }
-}
-
-/// RFC 1123, as Kubernetes reads it.
-fn is_subdomain(text: &str) -> bool {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let label = |label: &str| label.starts_with(plain) && label.ends_with(plain);
-    text.len() <= 253 && text.split('.').all(label) && text.chars().all(|c| plain(c) || c == '-' || c == '.')
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use divvy_contract::CardId;
+use divvy_settings::logging::Once;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{EventSet, Nvml};
 use tracing::{debug, info, warn};
@@ -16,7 +17,6 @@ use super::keeper::{CardReport, DriverReport, Message};
 use super::leash::Leash;
 use super::nvml::{self, CallError, XidEvent};
 use super::{MigStrategy, links};
-use crate::logging::Once;
 
 /// Ours need a few KiB; how much NVML needs below them is its secret. What isn't touched costs nothing.
 const STACK_BYTES: usize = 512 << 10;

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::logging::Once;
+use divvy_settings::logging::Once;
 
 /// Under these names the kubelet keeps the cgroups of pods, with the driver `cgroupfs` and with `systemd`
 /// (`cm.NewCgroupName`, `cm.ToSystemd`).

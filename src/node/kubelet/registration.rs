@@ -11,6 +11,7 @@ use divvy_proto::deviceplugin as api;
 use divvy_proto::deviceplugin::device_plugin_client::DevicePluginClient;
 use divvy_proto::deviceplugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use divvy_proto::deviceplugin::registration_client::RegistrationClient;
+use divvy_settings::logging::Once;
 use futures::future::try_join_all;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
@@ -28,7 +29,6 @@ use super::rivals::{self, Rivalry, Verdict};
 use super::socket::{DirectoryWatch, SocketFile};
 use super::units::Units;
 use super::unix_channel;
-use crate::logging::Once;
 
 /// Registers our resources with the kubelet.
 #[derive(Debug)]

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
-use std::time::Duration;
 
 use anyhow::Context as _;
+use divvy_cluster::words::{causes, why};
+use divvy_cluster::{Pauses, within_deadline};
 use divvy_contract::gpunode::{GpuNode, GpuNodeSpec, GpuNodeStatus};
 use divvy_contract::names::annotation::CARDS;
+use divvy_settings::logging::Once;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -14,26 +16,20 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::events::Happening;
 use super::node::NodeView;
 use crate::ledger::PodRef;
-use crate::logging::Once;
 
 /// Who writes, in `managedFields` and events.
 const MANAGER: &str = "divvy-node";
-/// Longest wait for a write.
-const DEADLINE: Duration = Duration::from_secs(5);
-/// Pauses after failures: the first, and the longest. An API server that is back finds all told within 10 s (I2).
-const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 
 /// An object as the API server last showed it.
 #[derive(Clone, Debug)]
@@ -72,12 +68,6 @@ pub(super) struct Attempt {
     pauses: Pauses,
     not_before: Option<Instant>,
     said: Once,
-}
-
-/// Pauses that grow from failure to failure.
-#[derive(Default)]
-struct Pauses {
-    failures: u32,
 }
 
 /// Follows one object until `stop`.
@@ -283,55 +273,7 @@ impl Attempt {
     }
 }
 
-// === impl Pauses ===
-
-impl Iterator for Pauses {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let [first, longest] = PAUSES;
-        let pause = (first * 2u32.saturating_pow(self.failures)).min(longest);
-        self.failures = self.failures.saturating_add(1);
-        Some(pause)
-    }
-}
-
-impl Backoff for Pauses {
-    fn reset(&mut self) {
-        self.failures = 0;
-    }
-}
-
-/// Makes a write, if the API server answers at all.
-pub(super) async fn within_deadline<T>(write: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-    let late = |_elapsed| kube::Error::Service(format!("no answer within {}s", DEADLINE.as_secs()).into());
-    timeout(DEADLINE, write).await.map_err(late)?
-}
-
 /// Whether the API server has answered, and said no to this object alone as far as we know.
 pub(super) fn concerns_one_object(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 403 | 404 | 409 | 422))
-}
-
-/// An error in words: what the API server says is told as it says it.
-pub(crate) fn causes(error: &kube::Error) -> String {
-    if let kube::Error::Api(status) = error {
-        return said(status);
-    }
-    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
-fn why(error: &watcher::Error) -> String {
-    match error {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => causes(error),
-        watcher::Error::WatchError(status) => said(status),
-        watcher::Error::NoResourceVersion => error.to_string(),
-    }
-}
-
-fn said(Status { code, reason, message, .. }: &Status) -> String {
-    format!("{code} {reason}: {message}")
 }

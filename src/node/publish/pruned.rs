@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use divvy_contract::gpunode::GpuNodeStatus;
+use divvy_settings::logging::Once;
 use serde_json::Value;
-
-use crate::logging::Once;
 
 /// The definition may have been replaced: so often it is seen.
 const TRIED_AGAIN: Duration = Duration::from_secs(60);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use divvy_settings::logging::Once;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -13,7 +14,6 @@ use crate::inventory::{CardInfo, Inventory};
 use crate::kubelet::advertise::{self, Listing, Offer};
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Registrar;
-use crate::logging::Once;
 use crate::observer;
 
 /// How soon cards that can't be delivered are looked at again: a missing directory or device node may come.

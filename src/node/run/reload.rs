@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use divvy_settings::logging::Once;
 use tokio::sync::watch;
 use tracing::info;
 
@@ -16,7 +17,6 @@ use crate::args::{Effective, Sources};
 use crate::config::{Config, ConfigError};
 use crate::desired::Desired;
 use crate::kubelet::socket::DirectoryWatch;
-use crate::logging::Once;
 use crate::publish;
 
 /// Longest wait at the start for the API server to say the node's labels. Without it the remembered ones hold.

@@ -1,9 +1,7 @@
 //! What each part is told of the configuration.
 
-use anyhow::Context as _;
 use divvy_contract::gpunode::Scales;
 use divvy_placement::Policy;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::allocation::AllocationSettings;
 use crate::config::{Advertise, Config, Switch};
@@ -78,15 +76,7 @@ pub(super) fn publish(config: &Config) -> PublishSettings {
     }
 }
 
-/// The API server: of the kubeconfig, or of the cluster that runs this pod; `None` outside of any.
+/// The API server, where there is one.
 pub(super) async fn client(config: &Config) -> anyhow::Result<Option<kube::Client>> {
-    let cluster = if let Some(path) = &config.kubeconfig {
-        let file = Kubeconfig::read_from(&**path).with_context(|| format!("kubeconfig {}", path.display()))?;
-        kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
-    } else if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
-        kube::Config::incluster()?
-    } else {
-        return Ok(None);
-    };
-    Ok(Some(kube::Client::try_from(cluster)?))
+    divvy_cluster::client(config.kubeconfig.as_deref()).await
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use divvy_node::allocation::{AllocationSettings, Allocator};
-use divvy_node::config::Keys;
+use divvy_node::config::{KeySet as _, Keys};
 use divvy_node::delivery::Delivery;
 use divvy_node::kubelet::advertise::Offer;
 use divvy_node::kubelet::cgroups::PodCgroups;

@@ -3,7 +3,7 @@ use std::path::Path;
 use divvy_contract::{Cores, Memory, Share, Tier};
 
 use super::*;
-use crate::config::Keys;
+use crate::config::{KeySet as _, Keys};
 use crate::delivery::{Handout, PodRef};
 use crate::kubelet::pods;
 

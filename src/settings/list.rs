@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::{DeserializeOwned, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::keys::from_text;
+use crate::from_text;
 
 /// Values in the order given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
