@@ -1,9 +1,10 @@
-//! What every node answered to pods of one shape, and at which revision of the node: only nodes that changed since are
-//! asked again.
+//! What every node answered to pods of one shape, where that takes a search, and at which revision of the node: only
+//! nodes that changed since are asked again.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use divvy_contract::annotation::PolicyName;
 use divvy_placement::NodeScore;
@@ -12,7 +13,7 @@ use crate::demand::{Policies, Shape};
 use crate::index::unpoisoned;
 use crate::node::Node;
 use crate::question::Question;
-use crate::table::Table;
+use crate::table::View;
 
 /// Answers by place of the node.
 #[derive(Debug, Default)]
@@ -22,11 +23,6 @@ pub(crate) struct Board {
     ratings: Vec<Rating>,
     /// Why the pod doesn't fit, by place, as far as somebody wanted to know; of the same revision.
     reasons: HashMap<u32, (u64, Arc<str>), foldhash::fast::RandomState>,
-    /// The round in which the place was last looked up, so that a name that comes twice counts once.
-    marks: Vec<u64>,
-    round: u64,
-    /// Nodes that have changed since they were asked.
-    stale: Vec<(u32, Arc<Node>)>,
 }
 
 /// What a node is worth to a pod.
@@ -41,6 +37,17 @@ pub(crate) enum Rating {
     AtBest(NodeScore),
     /// The best plan.
     Is(NodeScore),
+}
+
+/// When nodes that may have better plans are searched no longer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    /// Each has its plan, or has none.
+    AllAreFound,
+    /// There is a plan, and a few have been tried for a better one.
+    SomeAreFound,
+    /// The same, or it is too late.
+    Late(Instant),
 }
 
 /// Boards of the shapes that were asked for lately.
@@ -58,7 +65,7 @@ struct Kept {
 /// Pods with one key have one board.
 type Key = (Shape, PolicyName, PolicyName);
 
-/// A board takes 72 bytes a node, and 200 more if it is asked for reasons: 11 to 40 MiB for 32 of them and 5 000 nodes.
+/// A board takes 64 bytes a node, and 200 more if it is asked for reasons: 11 to 40 MiB for 32 of them and 5 000 nodes.
 const MOST_BOARDS: usize = 32;
 /// Searches of one call, as long as one of them finds a plan.
 const MOST_SEARCHES: usize = 8;
@@ -70,7 +77,7 @@ pub struct Asked {
     pub name: usize,
     pub(crate) place: u32,
     /// Of the node when it was looked up.
-    revision: u64,
+    pub(crate) revision: u64,
 }
 
 // === impl Rating ===
@@ -128,91 +135,49 @@ impl Boards {
 // === impl Board ===
 
 impl Board {
-    /// Finds nodes by name. Each comes once; `unknown` hears of names that aren't known.
-    pub(crate) fn look_up(&mut self, table: &Table, names: &[&str], mut unknown: impl FnMut(usize)) -> Vec<Asked> {
-        self.begin(table);
-        let mut asked = Vec::with_capacity(names.len());
-        for (name, text) in names.iter().enumerate() {
-            match table.place(text) {
-                Some(place) => asked.extend(self.look_at(table, name, place)),
-                None => unknown(name),
-            }
-        }
-        asked
-    }
-
-    /// All nodes, numbered by place.
-    pub(crate) fn look_at_all(&mut self, table: &Table) -> Vec<Asked> {
-        self.begin(table);
-        let places = table.revisions().iter().enumerate().filter(|(_, revision)| **revision > 0);
-        places.filter_map(|(at, _)| self.look_at(table, at, u32::try_from(at).ok()?)).collect()
-    }
-
-    fn begin(&mut self, table: &Table) {
-        let places = table.revisions().len();
+    /// Asks the nodes that have changed since they last were what they can promise without a search, about `most` of
+    /// them. Whether that were all.
+    pub(crate) fn ask(&mut self, question: &Question<'_>, view: &View, asked: &[Asked], most: usize) -> bool {
+        let places = asked.iter().map(|asked| asked.place as usize + 1).max().unwrap_or(0);
         if self.revisions.len() < places {
             self.revisions.resize(places, 0);
-            self.ratings.resize_with(places, Rating::default);
-            self.marks.resize(places, 0);
+            self.ratings.resize(places, Rating::default());
         }
-        self.round += 1;
-        self.stale.clear();
-    }
-
-    fn look_at(&mut self, table: &Table, name: usize, place: u32) -> Option<Asked> {
-        let at = place as usize;
-        let revision = table.revisions()[at];
-        if self.marks[at] == self.round {
-            return None;
+        let (revisions, ratings) = (&mut self.revisions, &mut self.ratings);
+        let is_stale = |asked: &&Asked| revisions[asked.place as usize] != asked.revision;
+        let stale: Vec<&Asked> = asked.iter().filter(is_stale).collect();
+        // Those that are asked stand all over the cluster, as its parts may be full.
+        let step = stale.len().div_ceil(most).max(1);
+        for Asked { place, revision, .. } in stale.iter().step_by(step) {
+            ratings[*place as usize] = question.at_best(view, *place).map_or(Rating::Not, Rating::AtBest);
+            revisions[*place as usize] = *revision;
         }
-        self.marks[at] = self.round;
-        if self.revisions[at] != revision
-            && let Some(node) = table.node(place)
-        {
-            self.stale.push((place, Arc::clone(node)));
-        }
-        Some(Asked { name, place, revision })
-    }
-
-    /// Asks the nodes that have changed since they last were, `most` of them, as far as that takes no search.
-    pub(crate) fn ask(&mut self, question: &Question<'_>, most: usize) {
-        let mut stale = std::mem::take(&mut self.stale);
-        for (place, node) in stale.drain(..).take(most) {
-            let rating = if question.is_slow() {
-                question.at_best(&node).map_or(Rating::Not, Rating::AtBest)
-            } else {
-                question.rate(&node).map_or(Rating::Not, Rating::Is)
-            };
-            self.revisions[place as usize] = node.revision;
-            self.ratings[place as usize] = rating;
-        }
-        self.stale = stale;
+        step == 1
     }
 
     /// Searches nodes whose bound is as good as the best that is known, the best bounds first; or all of them.
-    pub(crate) fn search(
-        &mut self,
-        question: &Question<'_>,
-        asked: &[Asked],
-        all: bool,
-        node: impl Fn(u32) -> Option<Arc<Node>>,
-    ) {
+    pub(crate) fn search(&mut self, question: &Question<'_>, view: &View, asked: &[Asked], until: Until) {
         let (mut best, mut bounds) = (None, Vec::new());
         for asked in asked {
-            match &self.ratings[asked.place as usize] {
-                Rating::Is(score) => best = best.max(Some(*score)),
-                Rating::AtBest(bound) => bounds.push((Reverse(*bound), asked.place, asked.revision)),
+            match self.rating(asked) {
+                Rating::Is(score) => best = best.max(Some(score)),
+                Rating::AtBest(bound) => bounds.push((Reverse(bound), asked.place)),
                 Rating::Not | Rating::Unknown => {}
             }
         }
         bounds.sort_unstable();
-        for (searches, (Reverse(bound), place, revision)) in bounds.into_iter().enumerate() {
+        for (searches, (Reverse(bound), place)) in bounds.into_iter().enumerate() {
             let is_hopeless = best.is_some_and(|best| bound < best && !bound.is_as_good_as(&best));
-            if !all && (is_hopeless || (searches >= MOST_SEARCHES && best.is_some())) {
+            let is_enough = is_hopeless || (searches >= MOST_SEARCHES && best.is_some());
+            let is_over = match until {
+                Until::AllAreFound => false,
+                Until::SomeAreFound => is_enough,
+                Until::Late(deadline) => is_enough || Instant::now() >= deadline,
+            };
+            if is_over {
                 break;
             }
-            let Some(node) = node(place).filter(|node| node.revision == revision) else { continue };
-            let score = question.rate(&node);
+            let score = view.node(place).and_then(|node| question.rate(node));
             best = best.max(score);
             self.ratings[place as usize] = score.map_or(Rating::Not, Rating::Is);
         }
@@ -233,6 +198,6 @@ impl Board {
     /// What a node is worth, as far as it was asked since it changed.
     pub(crate) fn rating(&self, asked: &Asked) -> Rating {
         let at = asked.place as usize;
-        if self.revisions[at] == asked.revision { self.ratings[at] } else { Rating::Unknown }
+        if self.revisions.get(at) == Some(&asked.revision) { self.ratings[at] } else { Rating::Unknown }
     }
 }

@@ -9,7 +9,7 @@ use divvy_contract::annotation::{self, Planned};
 use divvy_contract::gpunode::GpuNode;
 use divvy_contract::names::annotation::PLANNED;
 use divvy_contract::pod::PodSum;
-use divvy_placement::{Ground, Links, Mix, Taken, plan};
+use divvy_placement::{Links, Taken, plan};
 
 use crate::common::Common;
 use crate::demand::{Demand, Reading};
@@ -129,7 +129,7 @@ impl Books {
         self.pods.insert(Arc::clone(uid), Pod { priority, state: State::Waiting(Arc::clone(&demand)) });
         if let Some(node) = node {
             let cards = node.cards_without(|holder| holder.priority < priority);
-            let policy = demand.policies(&self.reading.policy).cards;
+            let policy = demand.policies(&self.reading).cards;
             if let Ok(plan) = plan(&cards, &node.links, &demand.request(), &policy) {
                 let deadline = now + self.terms.reported_within;
                 let kept = Promise::new(Source::Nomination, demand, &node.name, (&cards, &plan), deadline);
@@ -310,8 +310,8 @@ impl Books {
         Some(Node {
             name: Arc::clone(name),
             revision,
-            ground: Ground::new(&cards, &report.links, &self.reading.policy.mix),
             cards,
+            ailments: Arc::clone(&report.ailments),
             links: Arc::clone(&report.links),
             holders,
             closed: report.closed.clone(),
@@ -346,8 +346,8 @@ fn unusable_node(name: &Arc<str>, unusable: &Unusable, revision: u64) -> Node {
     Node {
         name: Arc::clone(name),
         revision,
-        ground: Ground::new(&[], &links, &Mix::default()),
         cards: Box::default(),
+        ailments: Arc::default(),
         links,
         holders: Box::default(),
         closed: Some(unusable.to_string().into()),

@@ -20,8 +20,10 @@ pub struct Reading {
     pub defaults: Defaults,
     /// Slots that nodes register for each card.
     pub slots_per_card: u32,
-    /// Order of plans and nodes where the pod doesn't say.
-    pub policy: Policy,
+    /// Order of a node's plans where the pod doesn't say.
+    pub card_policy: Policy,
+    /// Order of nodes where the pod doesn't say, with the same seed and expectations.
+    pub node_policy: PolicyName,
 }
 
 /// A pod's claims and wishes.
@@ -73,7 +75,8 @@ pub struct Policies {
 impl Default for Reading {
     fn default() -> Self {
         let (names, defaults) = (ResourceNames::default(), Defaults::default());
-        Self { names, defaults, slots_per_card: 32, policy: Policy::default() }
+        let (card_policy, node_policy) = (Policy::default(), PolicyName::default());
+        Self { names, defaults, slots_per_card: 32, card_policy, node_policy }
     }
 }
 
@@ -102,6 +105,11 @@ impl Demand {
         self.containers.iter().filter(|container| container.claim.is_some()).count()
     }
 
+    /// Whether it wants more of a node than cards: a tier, or memory beyond the cards'.
+    pub(crate) fn asks_of_nodes(&self) -> bool {
+        self.preferences.tier.is_some() || self.preferences.oversubscribe
+    }
+
     /// What it has in common with pods that have the same answer.
     pub fn shape(&self) -> Shape {
         let facts = |ContainerClaim { kind, profile, claim, .. }: &ContainerClaim| (*kind, profile.clone(), *claim);
@@ -109,27 +117,51 @@ impl Demand {
     }
 
     /// The policies that its author chose, else those that are configured.
-    pub fn policies(&self, configured: &Policy) -> Policies {
-        let seed = self
-            .uid
-            .bytes()
-            .fold(configured.seed, |seed, byte| (seed.rotate_left(5) ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-        let named =
-            |name: Option<PolicyName>| Policy { name: name.unwrap_or(configured.name), seed, ..configured.clone() };
-        Policies { cards: named(self.preferences.card_policy), nodes: named(self.preferences.node_policy) }
+    pub fn policies(&self, configured: &Reading) -> Policies {
+        let Reading { card_policy, node_policy, .. } = configured;
+        let mixed = |seed: u64, byte| (seed.rotate_left(5) ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let seed = self.uid.bytes().fold(card_policy.seed, mixed);
+        let named = |name| Policy { name, seed, ..card_policy.clone() };
+        Policies {
+            cards: named(self.preferences.card_policy.unwrap_or(card_policy.name)),
+            nodes: named(self.preferences.node_policy.unwrap_or(*node_policy)),
+        }
     }
 }
 
 // === impl Policies ===
 
 impl Policies {
-    /// Whether cards and nodes are compared alike.
-    pub fn agree(&self) -> bool {
-        self.cards.name == self.nodes.name
-    }
-
     /// Whether the answer differs between pods of one shape.
     pub fn is_random(&self) -> bool {
         self.cards.name == PolicyName::Random || self.nodes.name == PolicyName::Random
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use divvy_contract::names::annotation::{CARD_POLICY, NODE_POLICY};
+
+    use super::*;
+    use crate::fixture::pod;
+
+    #[test]
+    fn a_pod_s_own_policies_win_over_those_that_are_configured() {
+        let reading = Reading {
+            card_policy: Policy { name: PolicyName::Binpack, ..Policy::default() },
+            node_policy: PolicyName::Spread,
+            ..Reading::default()
+        };
+        let policies = |wishes: &[(&str, &str)]| {
+            let mut pod = pod("p", 1, 8, 0);
+            pod.annotations.extend(wishes.iter().map(|(key, name)| ((*key).to_owned(), (*name).to_owned())));
+            let Policies { cards, nodes } =
+                Demand::of(&pod, &reading).expect("a claim").expect("cards").policies(&reading);
+            assert_eq!((cards.seed, &cards.mix), (nodes.seed, &nodes.mix));
+            (cards.name, nodes.name)
+        };
+        assert_eq!(policies(&[]), (PolicyName::Binpack, PolicyName::Spread));
+        assert_eq!(policies(&[(CARD_POLICY, "topology")]), (PolicyName::Topology, PolicyName::Spread));
+        assert_eq!(policies(&[(NODE_POLICY, "random")]), (PolicyName::Binpack, PolicyName::Random));
     }
 }

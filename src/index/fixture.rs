@@ -90,5 +90,5 @@ pub fn container(name: &str, kind: ContainerKind, cards: u32, gib: u64, cores: u
     ContainerSpec { name: name.into(), kind, index: 0, limits }
 }
 
-/// Later than anything that a promise waits for.
+/// Longer than anything takes or waits for.
 pub const AGES: Duration = Duration::from_secs(1 << 20);

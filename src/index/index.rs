@@ -1,12 +1,12 @@
 //! What every node can hold: one small record a card, fed by watches, read without waiting.
 //!
 //! ```text
-//! GpuNode ──report──▶ books ──node──▶ table ──look_up──▶ board ──▶ who fits, and how well
-//! Pod ─────demand────▶  ▲ promise, settle                  (one a shape of pods; asks only nodes that changed)
+//! GpuNode ──report──▶ books ──node──▶ table ──view──▶ question ──▶ who fits, and how well
+//! Pod ─────demand────▶  ▲ promise, settle                └─▶ board, for pods that take a search
 //! ```
 //!
-//! The books are behind one lock for whoever changes them; readers take nodes that are never changed, from a table that
-//! is locked for the microseconds of a lookup. No API object is kept.
+//! The books are behind one lock for whoever changes them; readers take a view of the table, which never changes and which
+//! they hold without a lock. No API object is kept.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, LockResult, Mutex, PoisonError, RwLock};
@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use divvy_contract::annotation::Planned;
 use divvy_contract::gpunode::GpuNode;
-use divvy_placement::{NoPlan, NodeScore, plan};
+use divvy_placement::{Grounds, NoPlan, NodeScore, plan};
 
-use crate::board::{Asked, Boards, Rating};
+use crate::bar::Bar;
+use crate::board::{Asked, Boards, Rating, Until};
 use crate::books::{Books, Touched};
 use crate::demand::{Demand, Policies, Reading};
 use crate::node::Node;
@@ -25,7 +26,7 @@ use crate::pod::PodView;
 use crate::promise::{Promise, Source};
 use crate::question::Question;
 use crate::report::Unusable;
-use crate::table::Table;
+use crate::table::{Table, View};
 
 /// How long promises live of which nothing is heard.
 #[derive(Clone, Copy, Debug)]
@@ -41,10 +42,8 @@ pub struct Terms {
 pub struct Index {
     /// Locked before the table, never after.
     books: Mutex<Books>,
-    pub(crate) table: RwLock<Table>,
+    table: RwLock<Table>,
     pub(crate) boards: Boards,
-    /// Nodes whose Node object says `unschedulable`.
-    cordoned: RwLock<BTreeSet<String>>,
     reading: Arc<Reading>,
     terms: Terms,
 }
@@ -54,7 +53,7 @@ pub struct Index {
 pub struct Ranking {
     /// Where the pod fits, in the order of the names.
     pub fitting: Vec<(Asked, NodeScore)>,
-    /// Where it doesn't.
+    /// Where it doesn't, as far as that was found out; all such nodes if it fits nowhere.
     pub failing: Vec<Asked>,
     /// Positions of names that aren't known; a name that comes twice may be there twice.
     pub unknown: Vec<usize>,
@@ -116,8 +115,7 @@ impl Index {
     pub fn new(reading: Reading, terms: Terms) -> Self {
         let reading = Arc::new(reading);
         let books = Mutex::new(Books::new(Arc::clone(&reading), terms));
-        let (table, boards, cordoned) = (RwLock::default(), Boards::default(), RwLock::default());
-        Self { books, table, boards, cordoned, reading, terms }
+        Self { books, table: RwLock::default(), boards: Boards::default(), reading, terms }
     }
 
     /// How pods are read and compared.
@@ -142,20 +140,19 @@ impl Index {
         unpoisoned(self.table.write()).withdraw(name);
     }
 
-    /// Whether a node is cordoned. That is between the scheduler and the pod, so the extender doesn't care; nobody is told
-    /// that there is room on one.
-    pub fn cordon(&self, name: &str, is_cordoned: bool) {
-        let mut cordoned = unpoisoned(self.cordoned.write());
-        if is_cordoned {
-            cordoned.insert(name.to_owned());
-        } else {
-            cordoned.remove(name);
-        }
+    /// A Node object was added or changed, and keeps pods away or doesn't.
+    pub fn apply_machine(&self, name: &str, bar: Option<Bar>) {
+        unpoisoned(self.table.write()).apply_machine(name, bar);
     }
 
-    /// Forgets cordons of nodes that aren't among these, which are all that there are.
-    pub fn keep_cordons(&self, names: &HashSet<String>) {
-        unpoisoned(self.cordoned.write()).retain(|name| names.contains(name));
+    /// A Node object was deleted.
+    pub fn delete_machine(&self, name: &str) {
+        unpoisoned(self.table.write()).delete_machine(name);
+    }
+
+    /// Forgets Node objects that aren't among these, which are all that there are; from now on a node without one is gone.
+    pub fn keep_machines(&self, names: &HashSet<String>) {
+        unpoisoned(self.table.write()).keep_machines(names);
     }
 
     /// Forgets nodes that aren't among these, which are all that there are.
@@ -207,43 +204,42 @@ impl Index {
 
     /// The node, as it stands.
     pub fn node(&self, name: &str) -> Option<Arc<Node>> {
-        let table = unpoisoned(self.table.read());
-        table.node(table.place(name)?).cloned()
+        let view = self.view();
+        view.node(view.place(name)?).cloned()
     }
 
     /// All nodes, as they stand at one moment.
     pub fn nodes(&self) -> Vec<Arc<Node>> {
-        unpoisoned(self.table.read()).nodes().cloned().collect()
+        self.view().nodes().cloned().collect()
     }
 
-    /// Where a pod fits among nodes that are asked for by name, and how well. Each node comes once. Where that takes a
-    /// search and not `all` are wanted, nodes that promise less may be left out, if there are others.
+    /// Where a pod fits among nodes that are asked for by name, and how well. Each node comes once. Where not `all` are
+    /// wanted, nodes whose plans are worse than others' may be left out.
     pub fn rank(&self, question: &Question<'_>, names: &[&str], all: bool) -> Ranking {
         let mut ranking = Ranking::default();
-        let board = self.boards.of(question);
-        let mut board = unpoisoned(board.lock());
         let own = unpoisoned(self.books.lock()).promise_of(&question.demand.uid).map(|own| own.planned.node.clone());
-        let (asked, own) = {
-            let table = unpoisoned(self.table.read());
-            let asked = board.look_up(&table, names, |name| ranking.unknown.push(name));
-            let own = own.and_then(|name| table.place(&name));
-            (asked, own.and_then(|place| Some((place, Arc::clone(table.node(place)?)))))
-        };
-        board.ask(question, usize::MAX);
+        let view = self.view();
+        let asked = view.look_up(names, |name| ranking.unknown.push(name));
+        let own = own.and_then(|name| view.place(&name));
         if question.is_slow() {
-            board.search(question, &asked, all, |place| unpoisoned(self.table.read()).node(place).cloned());
-        }
-        for asked in asked {
-            let rating = match &own {
-                Some((place, node)) if *place == asked.place => {
-                    question.rate_without_itself(node).map_or(Rating::Not, Rating::Is)
-                }
-                _ => board.rating(&asked),
-            };
-            match rating {
-                Rating::Is(score) => ranking.fitting.push((asked, score)),
-                Rating::Not => ranking.failing.push(asked),
-                Rating::Unknown | Rating::AtBest(_) => {}
+            let board = self.boards.of(question);
+            let mut board = unpoisoned(board.lock());
+            board.ask(question, &view, &asked, usize::MAX);
+            board.search(question, &view, &asked, if all { Until::AllAreFound } else { Until::SomeAreFound });
+            ranking.sort(asked, |asked, _| match view.node(asked.place).filter(|_| own == Some(asked.place)) {
+                Some(node) => question.rate_without_itself(node).map_or(Rating::Not, Rating::Is),
+                None => board.rating(asked),
+            });
+        } else {
+            ranking.sort(asked, |asked, best| {
+                let score = match view.node(asked.place).filter(|_| own == Some(asked.place)) {
+                    Some(node) => question.rate_without_itself(node),
+                    None => question.rate_quickly(&view, asked.place, best.filter(|_| !all)),
+                };
+                score.map_or(Rating::Not, Rating::Is)
+            });
+            if !all && !ranking.fitting.is_empty() {
+                ranking.failing.clear(); // some are only worse
             }
         }
         ranking
@@ -253,29 +249,19 @@ impl Index {
     pub fn refusals(&self, question: &Question<'_>, asked: &[Asked]) -> Vec<Refusal> {
         let board = self.boards.of(question);
         let mut board = unpoisoned(board.lock());
-        let nodes = self.take(asked).into_iter();
-        let refusal = |(asked, node): (Asked, Arc<Node>)| {
+        let view = self.view();
+        let refusal = |asked: &Asked| {
+            let node = view.node(asked.place)?;
             // What has changed since it was asked fails for now.
-            let reason = board.why_not(question, &asked, &node).unwrap_or_else(|| "cards have just become free".into());
-            Refusal { name: asked.name, reason, by_eviction: node.may_be_cleared_for(question) }
+            let reason = board.why_not(question, asked, node).unwrap_or_else(|| "cards have just become free".into());
+            Some(Refusal { name: asked.name, reason, by_eviction: node.may_be_cleared_for(question) })
         };
-        nodes.map(refusal).collect()
+        asked.iter().filter_map(refusal).collect()
     }
 
-    /// Places of nodes that are cordoned.
-    pub(crate) fn cordoned(&self) -> HashSet<u32> {
-        let cordoned = unpoisoned(self.cordoned.read());
-        if cordoned.is_empty() {
-            return HashSet::new();
-        }
-        let table = unpoisoned(self.table.read());
-        cordoned.iter().filter_map(|name| table.place(name)).collect()
-    }
-
-    /// The nodes as they stand now; those that are gone are left out.
-    pub(crate) fn take(&self, asked: &[Asked]) -> Vec<(Asked, Arc<Node>)> {
-        let table = unpoisoned(self.table.read());
-        asked.iter().filter_map(|asked| Some((*asked, Arc::clone(table.node(asked.place)?)))).collect()
+    /// All nodes, as they stand at one moment.
+    pub(crate) fn view(&self) -> View {
+        unpoisoned(self.table.read()).view().clone()
     }
 
     /// Plans the pod on a node and counts the plan as taken until the node shows it. Asked again, it answers the same.
@@ -294,7 +280,7 @@ impl Index {
         if let Some(reason) = node.refusal(demand) {
             return Err(Unpromised::Refused { node: name.to_owned(), reason });
         }
-        let Policies { cards: policy, .. } = demand.policies(&self.reading.policy);
+        let Policies { cards: policy, .. } = demand.policies(&self.reading);
         let plan = plan(&node.cards, &node.links, &demand.request(), &policy)
             .map_err(|source| Unpromised::NoPlan { node: name.to_owned(), source })?;
         let (deadline, on) = (now + self.terms.bound_within, (&*node.cards, &plan));
@@ -322,14 +308,37 @@ impl Index {
     /// Changes the books and publishes what changed, before anybody else can change them.
     fn publish(&self, books: &mut Books, change: impl FnOnce(&mut Books) -> Touched) {
         let touched: BTreeSet<Arc<str>> = change(books);
-        let nodes = touched.iter().filter_map(|name| books.node(name)).map(|node| (node.kind(), Arc::new(node)));
-        let nodes: Vec<(u64, Arc<Node>)> = nodes.collect();
+        let nodes = touched.iter().filter_map(|name| books.node(name)).map(|node| {
+            let cards = if node.closed.is_none() { &*node.cards } else { &[] };
+            let grounds = Grounds::of(cards, &node.links, &self.reading.card_policy.mix);
+            (node, grounds)
+        });
+        let nodes: Vec<(Node, Grounds)> = nodes.collect();
         if nodes.is_empty() {
             return;
         }
         let mut table = unpoisoned(self.table.write());
-        for (kind, node) in nodes {
-            table.publish(node, kind);
+        for (node, grounds) in nodes {
+            table.publish(node, grounds);
+        }
+    }
+}
+
+// === impl Ranking ===
+
+impl Ranking {
+    /// Takes over what each node is worth, which is asked with the best so far.
+    fn sort(&mut self, asked: Vec<Asked>, mut rating: impl FnMut(&Asked, Option<&NodeScore>) -> Rating) {
+        let mut best = None;
+        for asked in asked {
+            match rating(&asked, best.as_ref()) {
+                Rating::Is(score) => {
+                    best = best.max(Some(score));
+                    self.fitting.push((asked, score));
+                }
+                Rating::Not => self.failing.push(asked),
+                Rating::Unknown | Rating::AtBest(_) => {}
+            }
         }
     }
 }

@@ -4,26 +4,34 @@
 //! The webhook keeps an [`Index`] for as long as it lives and fills it from watches; `kubectl divvy` fills one from lists
 //! and asks it once.
 
+mod bar;
 mod board;
 mod books;
 mod common;
 pub mod demand;
+pub mod explain;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 mod index;
 mod node;
 mod outcome;
 mod outlook;
+mod overview;
 pub mod pod;
 mod promise;
 mod question;
+mod ranks;
 mod report;
 mod table;
 
+pub use bar::Bar;
 pub use board::Asked;
+pub use explain::Explanation;
 pub use index::{Index, Ranking, Refusal, Terms, Unpromised};
 pub use node::{Holder, Node};
 pub use outcome::{Outcome, Outcomes};
 pub use outlook::Outlook;
+pub use overview::{CardOverview, NodeOverview};
 pub use question::Question;
+pub use ranks::ranked;
 pub use report::Unusable;

@@ -4,11 +4,12 @@ use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use divvy_contract::{MigProfile, Tier};
-use divvy_placement::{Card, Ground, Held, Links, NoPlan, Taken, plan, summary};
+use divvy_placement::{Card, Held, Links, NoPlan, Plan, Reason, Taken, plan, summary};
 use foldhash::fast::FixedState;
 
 use crate::demand::Demand;
 use crate::question::Question;
+use crate::report::Ailments;
 
 /// The cards of one node, with what its ledger says is held and what was promised on top.
 #[derive(Clone, Debug)]
@@ -29,8 +30,19 @@ pub struct Node {
     pub tier: Tier,
     /// Revision of its ledger that is shown.
     pub ledger_revision: u64,
-    pub(crate) ground: Ground,
+    pub(crate) ailments: Ailments,
     pub(crate) slots_per_card: u32,
+}
+
+/// Why a pod finds no cards on a node.
+#[derive(Clone, Debug)]
+pub(crate) struct WhyNot {
+    /// In a line.
+    pub(crate) reason: Arc<str>,
+    /// The container that finds none, if it is a matter of cards.
+    pub(crate) container: Option<String>,
+    /// By position, as far as it is a matter of cards; `None`: this card alone would do.
+    pub(crate) of_cards: Vec<Option<Reason>>,
 }
 
 /// A pod on a node.
@@ -73,14 +85,23 @@ impl Node {
 
     /// Why the pod finds no cards here; `None` if it does.
     pub(crate) fn why_not(&self, question: &Question<'_>) -> Option<Arc<str>> {
-        if let Some(refusal) = self.refusal(question.demand) {
-            return Some(refusal);
+        self.plan(&self.cards, question).err().map(|why_not| why_not.reason)
+    }
+
+    /// The best plan on these cards of the node.
+    pub(crate) fn plan(&self, cards: &[Card], question: &Question<'_>) -> Result<Plan, WhyNot> {
+        let (container, of_cards) = (None, Vec::new());
+        if let Some(reason) = self.refusal(question.demand) {
+            return Err(WhyNot { reason, container, of_cards });
         }
-        match plan(&self.cards, &self.links, &question.demand.request(), &question.policies.cards) {
-            Ok(_) => None,
-            Err(NoPlan::Nothing { reasons, .. }) => Some(summary(&reasons).into()),
-            Err(NoPlan::GaveUp { .. }) => Some("no plan found in the time that there is".into()),
-        }
+        plan(cards, &self.links, &question.demand.request(), &question.policies.cards).map_err(|none| match none {
+            NoPlan::Nothing { container, reasons, .. } => {
+                WhyNot { reason: summary(&reasons).into(), container: Some(container), of_cards: reasons }
+            }
+            NoPlan::GaveUp { .. } => {
+                WhyNot { reason: "no plan found in the time that there is".into(), container, of_cards }
+            }
+        })
     }
 
     /// Whether the pod would find cards here if the pods of lower priority were gone.
@@ -91,6 +112,11 @@ impl Node {
             && question.fits(self, &self.cards_without(lower))
     }
 
+    /// Whether it doesn't say which cards it has: it may have any.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.cards.is_empty() && self.closed.is_some()
+    }
+
     /// A number of its kind of hardware: what one could run when nobody is there, all could.
     pub(crate) fn kind(&self) -> u64 {
         let mut state = FixedState::default().build_hasher();
@@ -98,7 +124,7 @@ impl Node {
             (model, profile.as_ref().map(MigProfile::as_str), memory_capacity.as_mib(), cores_capacity.units(), numa)
                 .hash(&mut state);
         }
-        (Arc::as_ptr(&self.links).addr(), self.tier).hash(&mut state);
+        (Arc::as_ptr(&self.links).addr(), self.tier, self.is_silent()).hash(&mut state);
         state.finish()
     }
 }

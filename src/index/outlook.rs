@@ -1,15 +1,18 @@
 //! Whether pods like this find cards at all: what admission tells their author, from what is known already.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use divvy_placement::{Card, Held, NodeScore, plan};
 
-use crate::board::Asked;
+use crate::board::{Asked, Until};
 use crate::index::{Index, unpoisoned};
 use crate::node::Node;
 use crate::question::Question;
+use crate::table::View;
 
 /// What a pod may expect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,101 +31,148 @@ pub struct Outlook {
     pub reasons: Vec<(Arc<str>, usize)>,
 }
 
-const MOST_NAMED: usize = 5;
-/// Nodes that are asked at least, as far as they have changed: so many answer in a fraction of a millisecond. If they
-/// know no place for the pod all are asked, before anybody is told that there is none.
-const AT_LEAST: usize = 1_000;
+pub(crate) const MOST_NAMED: usize = 5;
+/// Nodes that are asked at a time, if an answer takes a search: so many answer in a fraction of a millisecond. If they
+/// know no place for the pod others are asked, before anybody is told that there is none.
+const AT_A_TIME: usize = 256;
+/// Kinds of hardware that are tried with nobody there; with more, nobody is told that none would do.
+const MOST_KINDS: usize = 64;
 /// Nodes that say why.
 const SAMPLE: usize = 16;
 
 // === impl Index ===
 
 impl Index {
-    /// What a pod may expect. What nodes answered before is used again; a shape of pods that is new costs the most.
-    pub fn outlook(&self, question: &Question<'_>) -> Outlook {
-        let board = self.boards.of(question);
-        let mut board = unpoisoned(board.lock());
-        let cordoned = self.cordoned();
-        let (mut fitting, mut barred) = (Vec::new(), Vec::new());
-        let mut asked = Vec::new();
-        for most in [AT_LEAST, usize::MAX] {
-            asked = {
-                let table = unpoisoned(self.table.read());
-                board.look_at_all(&table)
-            };
-            board.ask(question, most);
-            if question.is_slow() {
-                board.search(question, &asked, false, |place| unpoisoned(self.table.read()).node(place).cloned());
-            }
-            let score = |asked: &Asked| Some((*asked, board.rating(asked).score()?));
-            (barred, fitting) =
-                asked.iter().filter_map(score).partition(|(asked, _)| cordoned.contains(&asked.place()));
-            if !fitting.is_empty() {
-                break;
-            }
+    /// What a pod may expect. Where that takes searches, what nodes answered before is used again, and nobody is searched
+    /// any more after `patience`: a shape of pods that is new costs the most if it fits nowhere.
+    pub fn outlook(&self, question: &Question<'_>, patience: Duration) -> Outlook {
+        let view = self.view();
+        let score = |asked: &Asked, least: Option<&NodeScore>| question.rate_quickly(&view, asked.place, least);
+        let (best, is_certain) = if question.is_slow() {
+            self.best_by_search(question, &view, patience)
+        } else {
+            (best_of(view.open(), score), true)
+        };
+        let nodes = view.len();
+        if !best.is_empty() {
+            let name = |(asked, _): (Asked, NodeScore)| Some(Arc::clone(&view.node(asked.place)?.name));
+            let best = best.into_iter().filter_map(name).collect();
+            return Outlook { now: Some(true), ever: true, best, nodes, ..Outlook::default() };
         }
-        let unknown = !asked.iter().all(|asked| board.rating(asked).is_final());
-        drop(board);
-        if !fitting.is_empty() {
-            let best = self.names(&best_of(fitting));
-            return Outlook { now: Some(true), ever: true, best, nodes: asked.len(), ..Outlook::default() };
-        }
-        let nodes = asked.len();
-        let step = (asked.len() / SAMPLE).max(1);
-        let sample: Vec<Asked> = asked.into_iter().step_by(step).collect();
+        let sample: Vec<Asked> = view.all().step_by((nodes / SAMPLE).max(1)).collect();
+        let of_cards = sample.iter().filter_map(|asked| view.node(asked.place)?.why_not(question));
+        let deadline = Instant::now() + patience;
+        let search = |node: &Arc<Node>| Instant::now() < deadline && question.rate(node).is_some();
+        let would_do = |asked: &Asked| {
+            if question.is_slow() { view.node(asked.place).is_some_and(search) } else { score(asked, None).is_some() }
+        };
+        let barred = view.barred().filter(|(asked, _)| would_do(asked)).map(|(_, bar)| Arc::from(bar.reason()));
         Outlook {
-            now: (!unknown).then_some(false),
-            ever: self.representatives().iter().any(|node| could_ever(node, question)),
+            now: is_certain.then_some(false),
+            ever: could_ever(&view, question),
             best: Vec::new(),
             nodes,
             asked: sample.len(),
-            reasons: self.grouped_reasons(question, &sample, barred.len()),
+            reasons: grouped(of_cards.chain(barred)),
         }
     }
 
-    fn names(&self, asked: &[Asked]) -> Vec<Arc<str>> {
-        self.take(asked).into_iter().map(|(_, node)| Arc::clone(&node.name)).collect()
-    }
-
-    fn grouped_reasons(&self, question: &Question<'_>, sample: &[Asked], cordoned: usize) -> Vec<(Arc<str>, usize)> {
-        let mut counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
-        for reason in self.take(sample).iter().filter_map(|(_, node)| node.why_not(question)) {
-            *counts.entry(reason).or_default() += 1;
+    /// The best nodes, and whether there are none for certain if there are none.
+    fn best_by_search(
+        &self,
+        question: &Question<'_>,
+        view: &View,
+        patience: Duration,
+    ) -> (Vec<(Asked, NodeScore)>, bool) {
+        let board = self.boards.of(question);
+        let mut board = unpoisoned(board.lock());
+        let asked: Vec<Asked> = view.open().collect();
+        let deadline = Instant::now() + patience;
+        loop {
+            let are_all = board.ask(question, view, &asked, AT_A_TIME);
+            board.search(question, view, &asked, Until::Late(deadline));
+            let best = best_of(asked.iter().copied(), |asked, _| board.rating(asked).score());
+            if !best.is_empty() || are_all || Instant::now() >= deadline {
+                return (best, asked.iter().all(|asked| board.rating(asked).is_final()));
+            }
         }
-        let mut reasons: Vec<(Arc<str>, usize)> = counts.into_iter().collect();
-        if cordoned > 0 {
-            reasons.push(("has room, but is cordoned".into(), cordoned));
-        }
-        reasons.sort_by_key(|(_, count)| Reverse(*count));
-        reasons
-    }
-
-    /// A node of each kind of hardware.
-    fn representatives(&self) -> Vec<Arc<Node>> {
-        let table = unpoisoned(self.table.read());
-        let mut places: HashMap<u64, u32, foldhash::fast::RandomState> = HashMap::default();
-        for (kind, place) in table.kinds() {
-            places.entry(kind).or_insert(place);
-        }
-        places.into_values().filter_map(|place| table.node(place).cloned()).collect()
     }
 }
 
-fn best_of(mut fitting: Vec<(Asked, NodeScore)>) -> Vec<Asked> {
-    let order = |(asked, score): &(Asked, NodeScore)| (Reverse(*score), asked.place());
-    if fitting.len() > MOST_NAMED {
-        fitting.select_nth_unstable_by_key(MOST_NAMED, order);
-        fitting.truncate(MOST_NAMED);
+/// Reasons with how often each comes, the most frequent first.
+pub(crate) fn grouped(reasons: impl Iterator<Item = Arc<str>>) -> Vec<(Arc<str>, usize)> {
+    let mut counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+    for reason in reasons {
+        *counts.entry(reason).or_default() += 1;
     }
-    fitting.sort_unstable_by_key(order);
-    fitting.into_iter().map(|(asked, _)| asked).collect()
+    let mut counts: Vec<(Arc<str>, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| Reverse(*count));
+    counts
 }
 
-/// Whether the pod would fit if all of the node's cards were sound and free.
-fn could_ever(node: &Node, question: &Question<'_>) -> bool {
+/// The best few, the best first, equals in the order in which they come. Each is asked for its score with the least that is
+/// wanted.
+fn best_of(
+    asked: impl Iterator<Item = Asked>,
+    score: impl Fn(&Asked, Option<&NodeScore>) -> Option<NodeScore>,
+) -> Vec<(Asked, NodeScore)> {
+    let mut best: Vec<(Asked, NodeScore)> = Vec::with_capacity(MOST_NAMED + 1);
+    for asked in asked {
+        let least = best.get(MOST_NAMED - 1).map(|(_, score)| score);
+        let Some(score) = score(&asked, least) else { continue };
+        let at = best.partition_point(|(_, better)| *better >= score);
+        best.insert(at, (asked, score));
+        best.truncate(MOST_NAMED);
+    }
+    best
+}
+
+/// Whether the pod would fit somewhere if all cards were sound and free.
+fn could_ever(view: &View, question: &Question<'_>) -> bool {
+    let mut tried: HashSet<u64, foldhash::fast::RandomState> = HashSet::default();
+    for (kind, node) in view.kinds() {
+        if tried.len() > MOST_KINDS || (tried.insert(kind) && would_fit(node, question)) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether the pod would fit if all of the node's cards were sound and free. A node that doesn't say which cards it has may
+/// have any.
+pub(crate) fn would_fit(node: &Node, question: &Question<'_>) -> bool {
+    if node.is_silent() {
+        return true;
+    }
     let free =
         |card: &Card| Card { healthy: true, held: Held::default(), free_slots: node.slots_per_card, ..card.clone() };
     let cards: Vec<Card> = node.cards.iter().map(free).collect();
     node.never(question.demand).is_none()
         && plan(&cards, &node.links, &question.demand.request(), &question.policies.cards).is_ok()
+}
+
+// === impl Outlook ===
+
+/// In a sentence.
+impl fmt::Display for Outlook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { now, ever, best, nodes, asked, reasons } = self;
+        match (now, ever) {
+            (Some(true), _) => return write!(f, "best now: {}", best.join(", ")),
+            (None, true) => return f.write_str("not known: not all nodes could be asked in time"),
+            (Some(false), true) => f.write_str("no node can run this now")?,
+            (_, false) => f.write_str("no node could ever run this")?,
+        }
+        if *nodes == 0 {
+            return f.write_str(": no node has reported cards");
+        }
+        if asked < nodes {
+            write!(f, ", say {asked} that were asked of {nodes} nodes")?;
+        }
+        for (at, (reason, nodes)) in reasons.iter().enumerate() {
+            let (sign, plural) = (if at == 0 { ':' } else { ';' }, if *nodes == 1 { "" } else { "s" });
+            write!(f, "{sign} {nodes} node{plural}: {reason}")?;
+        }
+        Ok(())
+    }
 }

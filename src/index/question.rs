@@ -1,19 +1,27 @@
 //! One pod, put to one node after another.
 
-use divvy_placement::{Card, Ground, NodeScore, Single, plan, score};
+use divvy_placement::{Card, Grounds, NodeScore, Several, Single, plan, score};
 
 use crate::demand::{Demand, Policies};
 use crate::node::Node;
+use crate::table::View;
 
 /// A demand, with what is worked out once for all nodes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Question<'a> {
     /// What is asked for.
     pub demand: &'a Demand,
     /// How answers compare.
     pub policies: &'a Policies,
-    /// The demand, if a node's answer to it is quick.
-    single: Option<Single<'a>>,
+    kind: Kind<'a>,
+}
+
+#[derive(Clone, Debug)]
+enum Kind<'a> {
+    /// A node's answer is quick.
+    Single(Single<'a>),
+    /// It takes a search.
+    Several(Several<'a>),
 }
 
 // === impl Question ===
@@ -21,48 +29,68 @@ pub struct Question<'a> {
 impl<'a> Question<'a> {
     /// The question that a demand is.
     pub fn new(demand: &'a Demand, policies: &'a Policies) -> Self {
-        let single = Single::of(&demand.request(), &policies.cards).filter(|_| policies.agree());
-        Self { demand, policies, single }
+        let (pod, Policies { cards, nodes }) = (demand.request(), policies);
+        let kind = Single::of(&pod, cards, nodes).map_or_else(|| Kind::Several(Several::of(pod, nodes)), Kind::Single);
+        Self { demand, policies, kind }
     }
 
     /// Whether a node's answer takes a search.
     pub(crate) fn is_slow(&self) -> bool {
-        self.single.is_none()
+        matches!(self.kind, Kind::Several(_))
     }
 
     /// What the best plan on the node is worth; `None` if there is none.
     pub(crate) fn rate(&self, node: &Node) -> Option<NodeScore> {
-        self.rate_on(node, &node.cards, &node.ground)
+        self.rate_on(node, &node.cards)
     }
 
     /// The same, as if the pod itself held nothing there.
     pub(crate) fn rate_without_itself(&self, node: &Node) -> Option<NodeScore> {
-        let cards = node.cards_without(|holder| holder.uid == self.demand.uid);
-        self.rate_on(node, &cards, &Ground::new(&cards, &node.links, &self.policies.cards.mix))
+        self.rate_on(node, &node.cards_without(|holder| holder.uid == self.demand.uid))
     }
 
     /// Whether there is a plan on these cards of the node.
     pub fn fits(&self, node: &Node, cards: &[Card]) -> bool {
-        self.rate_on(node, cards, &Ground::new(cards, &node.links, &self.policies.cards.mix)).is_some()
+        self.rate_on(node, cards).is_some()
+    }
+
+    /// The same as [`rate`](Self::rate) without a search, if the question isn't slow; maybe nothing if no plan is as good
+    /// as `least`.
+    pub(crate) fn rate_quickly(&self, view: &View, place: u32, least: Option<&NodeScore>) -> Option<NodeScore> {
+        let Kind::Single(single) = &self.kind else { return None };
+        let cards = || view.node(place).map_or(&[][..], |node| &node.cards);
+        let (_, score) = view.ground(place)?.best(cards, single, least)?;
+        self.is_served(view, place).then_some(score)
     }
 
     /// What no plan on the node exceeds, as far as can be seen without a search; `None` if there is no plan.
-    pub(crate) fn at_best(&self, node: &Node) -> Option<NodeScore> {
-        let by = &self.policies.nodes;
-        node.refusal(self.demand).is_none().then(|| node.ground.at_best(&node.cards, &self.demand.request(), by))?
+    pub(crate) fn at_best(&self, view: &View, place: u32) -> Option<NodeScore> {
+        let cards = || view.node(place).map_or(&[][..], |node| &node.cards);
+        let Kind::Several(several) = &self.kind else { return self.rate_quickly(view, place, None) };
+        let score = view.ground(place)?.at_best(cards, several)?;
+        self.is_served(view, place).then_some(score)
     }
 
-    fn rate_on(&self, node: &Node, cards: &[Card], ground: &Ground) -> Option<NodeScore> {
+    /// Whether a node that takes pods takes such pods. Few pods ask for more than cards, so the node is rarely looked at.
+    fn is_served(&self, view: &View, place: u32) -> bool {
+        !self.demand.asks_of_nodes() || view.node(place).is_some_and(|node| node.never(self.demand).is_none())
+    }
+
+    fn rate_on(&self, node: &Node, cards: &[Card]) -> Option<NodeScore> {
         if node.refusal(self.demand).is_some() {
             return None;
         }
-        if let Some(single) = &self.single {
-            return ground.best(cards, single).map(|(_, score)| score);
-        }
-        let request = self.demand.request();
         let Policies { cards: by, nodes } = self.policies;
-        ground.at_best(cards, &request, nodes)?;
-        let plan = plan(cards, &node.links, &request, by).ok()?;
-        Some(score(cards, &node.links, &request, &plan, nodes))
+        match &self.kind {
+            Kind::Single(single) => {
+                let grounds = Grounds::of(cards, &node.links, &by.mix);
+                grounds.at(0)?.best(|| cards, single, None).map(|(_, score)| score)
+            }
+            Kind::Several(_) => {
+                let request = self.demand.request();
+                let plan = plan(cards, &node.links, &request, by).ok()?;
+                Some(score(cards, &node.links, &request, &plan, nodes))
+            }
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! A `GpuNode`, read with distrust: what can't be true makes its node unusable, and only that one.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use divvy_contract::gpunode::{CardStatus, GpuNode, GpuNodeStatus, Health, Scales, ShareStatus};
+use divvy_contract::gpunode::{CORDONED, CardStatus, GpuNode, GpuNodeStatus, Health, Scales, ShareStatus};
 use divvy_contract::pod::{ContainerKind, peak};
 use divvy_contract::{CardId, Cores, Tier};
 use divvy_placement::{Card, Held, Link, Links, Taken};
@@ -15,6 +15,7 @@ use crate::common::Common;
 pub(crate) struct Report {
     /// With nothing held.
     pub(crate) cards: Vec<Card>,
+    pub(crate) ailments: Ailments,
     pub(crate) links: Arc<Links>,
     pub(crate) pods: Vec<Reported>,
     /// Why it takes no pods now.
@@ -22,6 +23,9 @@ pub(crate) struct Report {
     pub(crate) tier: Tier,
     pub(crate) ledger_revision: u64,
 }
+
+/// Why cards give nothing, by position; only of those that don't.
+pub(crate) type Ailments = Arc<BTreeMap<usize, Arc<str>>>;
 
 /// A pod in a node's ledger.
 #[derive(Clone, Debug)]
@@ -100,15 +104,17 @@ impl Report {
             return Err(Unusable::Twice(card.uuid.clone()));
         }
         let cordoned = &node.spec.unschedulable_cards;
-        let card = |card: &CardStatus| {
-            let healthy = card.health == Health::Healthy && !cordoned.iter().any(|uuid| uuid == card.uuid.as_str());
-            read_card(card, healthy, *scales, slots_per_card, common)
+        let ailment = |card: &CardStatus| ailment(card, cordoned.iter().any(|uuid| uuid == card.uuid.as_str()));
+        let ailments: BTreeMap<usize, Arc<str>> =
+            status.cards.iter().enumerate().filter_map(|(at, card)| Some((at, ailment(card)?.into()))).collect();
+        let card = |(at, card): (usize, &CardStatus)| {
+            read_card(card, !ailments.contains_key(&at), *scales, slots_per_card, common)
         };
-        let cards = status.cards.iter().map(card).collect::<Result<Vec<_>, _>>()?;
+        let cards = status.cards.iter().enumerate().map(card).collect::<Result<Vec<_>, _>>()?;
         let pods = pods(&status.shares, &cards)?;
         let links = common.links(cards.len(), |a, b| link(&status.cards[a], &status.cards[b]));
         let (closed, tier, ledger_revision) = (closed(node, status), status.tier, status.ledger_revision);
-        Ok(Self { cards, links, pods, closed, tier, ledger_revision })
+        Ok(Self { cards, ailments: ailments.into(), links, pods, closed, tier, ledger_revision })
     }
 
     pub(crate) fn pod(&self, uid: &str) -> Option<&Reported> {
@@ -141,6 +147,18 @@ fn read_card(
         free_slots: slots_per_card,
         held: Held::default(),
     })
+}
+
+/// Why a card gives nothing; `None` if it does. A daemon that has seen the cordon names it first itself.
+fn ailment(card: &CardStatus, is_cordoned: bool) -> Option<String> {
+    let named = card.reason.as_deref().filter(|_| card.health == Health::Unhealthy);
+    match named {
+        Some(reason) if reason.starts_with(CORDONED) => Some(reason.to_owned()),
+        Some(reason) if is_cordoned => Some(format!("{CORDONED}; {reason}")),
+        Some(reason) => Some(format!("unhealthy: {reason}")),
+        None if is_cordoned => Some(CORDONED.to_owned()),
+        None => (card.health == Health::Unhealthy).then(|| "unhealthy".to_owned()),
+    }
 }
 
 /// What nobody says is the worst.

@@ -1,72 +1,204 @@
-//! Nodes by name and by place: what readers hold for the microseconds of a lookup.
+//! Nodes by name and by place, as readers take them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use divvy_placement::{Ground, Grounds};
 use foldhash::fast::RandomState;
 
+use crate::bar::{Bar, Machines};
+use crate::board::Asked;
 use crate::node::Node;
 
 /// The published nodes. A node keeps its place until it is deleted; then another may get it, with another revision.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    places: HashMap<Arc<str>, u32, RandomState>,
-    /// By place; 0 where there is none. Apart from the nodes, so that a lookup that finds nothing changed reads little.
-    revisions: Vec<u64>,
-    nodes: Vec<Option<Arc<Node>>>,
-    /// Numbers of the kinds of hardware, by place.
-    kinds: Vec<u64>,
+    view: View,
     free: Vec<u32>,
+    machines: Machines,
 }
+
+/// All nodes at one moment. It costs a pointer for each page; what is published later is written to copies of the pages
+/// that somebody still looks at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    places: Arc<HashMap<Arc<str>, u32, RandomState>>,
+    pages: Vec<Arc<Page>>,
+}
+
+/// Nodes side by side, as few as are quickly copied.
+#[derive(Clone, Debug, Default)]
+struct Page {
+    entries: Vec<Entry>,
+    /// Without cards for a node that takes no pods.
+    grounds: Grounds,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    /// Of the node; 0 where there is none.
+    revision: u64,
+    /// A number of its kind of hardware.
+    kind: u64,
+    node: Option<Arc<Node>>,
+    bar: Option<Bar>,
+}
+
+const PAGE: usize = 64;
 
 // === impl Table ===
 
 impl Table {
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Shows the node to readers.
+    pub(crate) fn publish(&mut self, node: Node, grounds: Grounds) {
+        let place = self.view.place(&node.name).unwrap_or_else(|| self.new_place(&node.name));
+        let (kind, bar) = (node.kind(), self.machines.bar(&node.name));
+        let (page, at) = self.page(place);
+        page.entries[at] = Entry { revision: node.revision, kind, node: Some(Arc::new(node)), bar };
+        page.grounds.put(at, grounds);
+    }
+
+    pub(crate) fn withdraw(&mut self, name: &str) {
+        let Some(place) = Arc::make_mut(&mut self.view.places).remove(name) else { return };
+        let (page, at) = self.page(place);
+        page.entries[at] = Entry::default();
+        page.grounds.put(at, Grounds::default());
+        self.free.push(place);
+    }
+
+    /// A Node was added or changed.
+    pub(crate) fn apply_machine(&mut self, name: &str, bar: Option<Bar>) {
+        self.machines.apply(name, bar);
+        self.show_bar(name);
+    }
+
+    pub(crate) fn delete_machine(&mut self, name: &str) {
+        self.machines.delete(name);
+        self.show_bar(name);
+    }
+
+    /// There are no other Nodes than these.
+    pub(crate) fn keep_machines(&mut self, names: &HashSet<String>) {
+        self.machines.keep(names);
+        let known: Vec<Arc<str>> = self.view.places.keys().cloned().collect();
+        for name in known {
+            self.show_bar(&name);
+        }
+    }
+
+    /// Heartbeats of Nodes change nothing, and no page is copied for them.
+    fn show_bar(&mut self, name: &str) {
+        let bar = self.machines.bar(name);
+        if let Some(place) = self.view.place(name).filter(|place| self.view.bar(*place) != bar) {
+            let (page, at) = self.page(place);
+            page.entries[at].bar = bar;
+        }
+    }
+
+    fn page(&mut self, place: u32) -> (&mut Page, usize) {
+        let (page, at) = split(place);
+        (Arc::make_mut(&mut self.view.pages[page]), at)
+    }
+
+    fn new_place(&mut self, name: &Arc<str>) -> u32 {
+        let place = self.free.pop().unwrap_or_else(|| {
+            let pages = &mut self.view.pages;
+            if pages.last().is_none_or(|page| page.entries.len() == PAGE) {
+                pages.push(Arc::default());
+            }
+            let last = pages.len() - 1;
+            let page = Arc::make_mut(&mut pages[last]);
+            page.entries.push(Entry::default());
+            u32::try_from(last * PAGE + page.entries.len() - 1).expect("fewer nodes than 2^32: each takes kilobytes")
+        });
+        Arc::make_mut(&mut self.view.places).insert(Arc::clone(name), place);
+        place
+    }
+}
+
+// === impl View ===
+
+impl View {
     pub(crate) fn place(&self, name: &str) -> Option<u32> {
         self.places.get(name).copied()
     }
 
     pub(crate) fn node(&self, place: u32) -> Option<&Arc<Node>> {
-        self.nodes.get(place as usize)?.as_ref()
+        self.entry(place)?.node.as_ref()
     }
 
-    pub(crate) fn revisions(&self) -> &[u64] {
-        &self.revisions
+    /// The node's cards in numbers.
+    pub(crate) fn ground(&self, place: u32) -> Option<Ground<'_>> {
+        let (page, at) = split(place);
+        self.pages.get(page)?.grounds.at(at)
+    }
+
+    /// Why the scheduler gives the node no pods.
+    pub(crate) fn bar(&self, place: u32) -> Option<Bar> {
+        self.entry(place)?.bar
+    }
+
+    /// How many nodes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// All nodes, numbered in order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Asked> {
+        self.entries().map(|(asked, _)| asked)
+    }
+
+    /// Those that the scheduler gives pods.
+    pub(crate) fn open(&self) -> impl Iterator<Item = Asked> {
+        self.entries().filter(|(_, bar)| bar.is_none()).map(|(asked, _)| asked)
+    }
+
+    /// The others.
+    pub(crate) fn barred(&self) -> impl Iterator<Item = (Asked, Bar)> {
+        self.entries().filter_map(|(asked, bar)| Some((asked, bar?)))
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (Asked, Option<Bar>)> {
+        let entries = (0..).zip(self.pages.iter().flat_map(|page| &page.entries));
+        let all = entries.filter(|(_, entry)| entry.node.is_some());
+        all.enumerate().map(|(name, (place, entry))| (Asked { name, place, revision: entry.revision }, entry.bar))
     }
 
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
-        self.nodes.iter().flatten()
+        self.pages.iter().flat_map(|page| &page.entries).filter_map(|entry| entry.node.as_ref())
     }
 
-    /// Kinds of hardware, each with the place of a node.
-    pub(crate) fn kinds(&self) -> impl Iterator<Item = (u64, u32)> {
-        let places = self.kinds.iter().copied().zip(0..);
-        places.zip(&self.revisions).filter(|(_, revision)| **revision > 0).map(|(kind, _)| kind)
+    /// Nodes with the numbers of their kinds of hardware.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = (u64, &Arc<Node>)> {
+        let entries = self.pages.iter().flat_map(|page| &page.entries);
+        entries.filter_map(|entry| Some((entry.kind, entry.node.as_ref()?)))
     }
 
-    /// Shows the node to readers; `kind` is that of its hardware.
-    pub(crate) fn publish(&mut self, node: Arc<Node>, kind: u64) {
-        let place = self.places.get(&node.name).copied().unwrap_or_else(|| self.new_place(&node.name));
-        self.revisions[place as usize] = node.revision;
-        self.kinds[place as usize] = kind;
-        self.nodes[place as usize] = Some(node);
+    /// Finds nodes by name. Each comes once; `unknown` hears of names that aren't known.
+    pub(crate) fn look_up(&self, names: &[&str], mut unknown: impl FnMut(usize)) -> Vec<Asked> {
+        let mut seen = vec![false; self.pages.len() * PAGE];
+        let mut asked = Vec::with_capacity(names.len());
+        for (name, text) in names.iter().enumerate() {
+            match self.place(text).and_then(|place| Some((place, self.entry(place)?))) {
+                Some((place, _)) if std::mem::replace(&mut seen[place as usize], true) => {}
+                Some((place, entry)) => asked.push(Asked { name, place, revision: entry.revision }),
+                None => unknown(name),
+            }
+        }
+        asked
     }
 
-    pub(crate) fn withdraw(&mut self, name: &str) {
-        let Some(place) = self.places.remove(name) else { return };
-        self.revisions[place as usize] = 0;
-        self.nodes[place as usize] = None;
-        self.free.push(place);
+    fn entry(&self, place: u32) -> Option<&Entry> {
+        let (page, at) = split(place);
+        self.pages.get(page)?.entries.get(at)
     }
+}
 
-    fn new_place(&mut self, name: &Arc<str>) -> u32 {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.revisions.push(0);
-            self.nodes.push(None);
-            self.kinds.push(0);
-            u32::try_from(self.nodes.len() - 1).expect("fewer nodes than 2^32: each takes kilobytes")
-        });
-        self.places.insert(Arc::clone(name), place);
-        place
-    }
+/// The page of a place, and where on it.
+fn split(place: u32) -> (usize, usize) {
+    (place as usize / PAGE, place as usize % PAGE)
 }

@@ -26,7 +26,7 @@ pub mod taken;
 pub mod verify;
 
 pub use card::{Card, Held, Reason, summary};
-pub use ground::{Ground, Single};
+pub use ground::{Ground, Grounds, Several, Single};
 pub use links::{Link, Links};
 pub use plan::{ContainerPlan, NoPlan, Plan, PodRequest, plan};
 pub use policy::{Mix, Policy};

@@ -19,8 +19,9 @@ use divvy_contract::annotation::{Numa, PolicyName};
 use crate::card::Card;
 use crate::case::Case;
 use crate::links::Links;
-pub(crate) use alone::Spots;
+pub(crate) use alone::{Lot, Spot, least, spots};
 use fragmentation::Usable;
+pub(crate) use fragmentation::{Bar, Free, Needs, Prospects};
 pub use fragmentation::{Expected, Mix};
 use topology::FreeSets;
 
@@ -79,6 +80,11 @@ impl Policy {
     /// Whether no plan is better than another.
     pub(crate) fn takes_the_first(&self) -> bool {
         self.name == PolicyName::Random
+    }
+
+    /// Whether what is expected to come makes a difference.
+    pub(crate) fn looks_ahead(&self) -> bool {
+        self.name == PolicyName::LeastFragmentation && !self.mix.requests.is_empty()
     }
 
     /// What ranks nodes whose plans are equal: the fuller node first, or the emptier one where the policy spreads.

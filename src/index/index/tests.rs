@@ -6,6 +6,7 @@ use divvy_contract::annotation::{self, Planned};
 use divvy_contract::names::annotation::PLANNED;
 
 use super::*;
+use crate::Outlook;
 use crate::fixture::{AGES, condition, node, pod, share, status};
 
 fn index(nodes: &[&GpuNode]) -> Index {
@@ -158,10 +159,33 @@ fn the_outlook_says_where_pods_fit_now_or_ever_or_why_not() {
     let index = index(&[&n1, &n2]);
     let outlook = |cards, gib| {
         let demand = demand(&pod("p", cards, gib, 0));
-        let policies = demand.policies(&index.reading().policy);
-        index.outlook(&Question::new(&demand, &policies))
+        let policies = demand.policies(index.reading());
+        index.outlook(&Question::new(&demand, &policies), AGES)
     };
     insta::assert_debug_snapshot!([outlook(1, 8), outlook(1, 35), outlook(2, 15), outlook(2, 35), outlook(1, 41)]);
+}
+
+#[test]
+fn an_outlook_is_told_in_a_sentence() {
+    let why_not = |now, ever, asked| {
+        let reasons = vec![("40Gi wanted".into(), 3), ("its cards aren't healthy".into(), 1)];
+        Outlook { now, ever, nodes: 4, asked, reasons, ..Outlook::default() }.to_string()
+    };
+    let best = vec!["n2".into(), "n7".into()];
+    let told = [
+        Outlook { now: Some(true), ever: true, best, nodes: 9, ..Outlook::default() }.to_string(),
+        why_not(Some(false), true, 4),
+        why_not(Some(false), false, 3),
+        why_not(None, true, 3),
+        Outlook::default().to_string(),
+    ];
+    insta::assert_snapshot!(told.join("\n"), @"
+    best now: n2, n7
+    no node can run this now: 3 nodes: 40Gi wanted; 1 node: its cards aren't healthy
+    no node could ever run this, say 3 that were asked of 4 nodes: 3 nodes: 40Gi wanted; 1 node: its cards aren't healthy
+    not known: not all nodes could be asked in time
+    no node could ever run this: no node has reported cards
+    ");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Binpack: the fullest cards first, then as few new ones as possible.
 
+use super::fragmentation::Free;
 use super::spread::load;
 use crate::card::Card;
 
@@ -10,8 +11,5 @@ pub(super) fn emptiness(card: &Card) -> u64 {
 
 /// The same in amounts that are equal on all models, so that a small card is left with less than a large one.
 pub(super) fn leftover(card: &Card) -> u64 {
-    1 + super::fragmentation::size(
-        card.memory_capacity.saturating_sub(card.held.memory),
-        card.cores_capacity.saturating_sub(card.held.cores),
-    )
+    Free::of(card).leftover()
 }

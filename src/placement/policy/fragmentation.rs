@@ -5,10 +5,14 @@
 //! and what it strands. Both dimensions count: a card short of either memory or compute is useless to the request.
 //! (After FGD, Weng et al., USENIX ATC 2023, whose measure has one dimension.)
 
+mod prospects;
+
 use divvy_contract::{Claim, Cores, Memory, Share};
 use serde::{Deserialize, Serialize};
 
 use crate::card::Card;
+pub(super) use prospects::KindSet;
+pub(crate) use prospects::{Bar, Needs, Prospects};
 
 /// The requests that are expected, from what came before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,24 +42,6 @@ pub(super) struct Usable {
     lost: Vec<(u32, u64)>,
 }
 
-/// The same for pods that take a share of one card.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Prospects {
-    kinds: Box<[Prospect]>,
-    weights: u64,
-}
-
-/// A kind of request on this node, before the pod comes.
-#[derive(Clone, Copy, Debug)]
-struct Prospect {
-    claim: Claim,
-    weight: u64,
-    /// Cards that it fits beyond those that it needs; negative: too few.
-    spare: i64,
-    /// What is free on those that it fits.
-    size: u64,
-}
-
 /// A kind of request on this node.
 struct Kind {
     weight: u64,
@@ -74,14 +60,16 @@ struct Need {
 }
 
 /// What is free of a card.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Free {
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Free {
     pub(super) memory: Memory,
     pub(super) cores: Cores,
     /// Nobody holds a share.
     pub(super) whole: bool,
     /// Takes new shares at all.
     pub(super) open: bool,
+    /// The card is one of the plain count.
+    pub(crate) is_plain: bool,
 }
 
 /// Costs closer than this many thousandths of a card are equal: finer differences only open new cards early.
@@ -90,7 +78,8 @@ const BUCKET: u64 = 60;
 const REFERENCE_MEMORY: u64 = 80 << 10;
 
 /// Free capacity in thousandths of a card.
-pub(super) fn size(memory: Memory, cores: Cores) -> u64 {
+#[inline]
+fn size(memory: Memory, cores: Cores) -> u64 {
     let memory = memory.as_mib().saturating_mul(1000) / REFERENCE_MEMORY;
     u64::midpoint(memory, u64::from(cores.units()) * 10)
 }
@@ -147,56 +136,6 @@ impl Usable {
     }
 }
 
-// === impl Prospects ===
-
-impl Prospects {
-    pub(super) fn new(cards: &[Card], mix: &[Expected]) -> Self {
-        let prospect = |Expected { claim, weight }: &Expected| {
-            let free = cards.iter().map(|card| (Free::of(card), claim.share_on(card.memory)));
-            let fits = free.filter(|(free, share)| free.fits(share));
-            let (fitting, size) = fits.fold((0, 0), |(fitting, sum), (free, _)| (fitting + 1, sum + free.size()));
-            Prospect { claim: *claim, weight: (*weight).into(), spare: fitting - i64::from(claim.cards), size }
-        };
-        let kinds: Box<[Prospect]> = mix.iter().map(prospect).collect();
-        // A kind that finds too few cards has nothing to lose.
-        let weights = kinds.iter().map(|kind| kind.weight).sum();
-        Self { kinds: kinds.into_iter().filter(|kind| kind.spare >= 0).collect(), weights }
-    }
-
-    /// As [`Usable::lost`] for a share of one card with this memory, of which this is free.
-    pub(super) fn lost(&self, memory: Memory, before: Free, share: &Share) -> u64 {
-        self.in_buckets(self.sum(memory, before, share, |kind, size| if kind.spare > 0 { size } else { kind.size }))
-    }
-
-    /// What a share of this card adds at least to what a plan loses, whatever else the plan takes. To be added up, and
-    /// then put [`in_buckets`](Self::in_buckets).
-    pub(super) fn least(&self, memory: Memory, before: Free, share: &Share) -> u64 {
-        self.sum(memory, before, share, |_, size| size)
-    }
-
-    /// `gone` is what a kind loses that no longer fits the card, given what was free on it.
-    fn sum(&self, memory: Memory, before: Free, share: &Share, gone: impl Fn(&Prospect, u64) -> u64) -> u64 {
-        if self.kinds.is_empty() {
-            return 0;
-        }
-        let after = before.without(share);
-        let (size, less) = (before.size(), before.size() - after.size());
-        let lost = |kind: &Prospect| {
-            let need = kind.claim.share_on(memory);
-            if !before.fits(&need) {
-                return 0;
-            }
-            kind.weight.saturating_mul(if after.fits(&need) { less } else { gone(kind, size) })
-        };
-        self.kinds.iter().map(lost).fold(0, u64::saturating_add)
-    }
-
-    /// As plans are compared.
-    pub(super) fn in_buckets(&self, lost: u64) -> u64 {
-        lost / self.weights.max(1) / BUCKET
-    }
-}
-
 // === impl Free ===
 
 impl Free {
@@ -207,23 +146,46 @@ impl Free {
             cores: card.cores_capacity.saturating_sub(held.cores),
             whole: held.pods == 0,
             open: card.healthy && card.free_slots > 0 && !held.exclusive,
+            is_plain: card.profile.is_none(),
         }
     }
 
+    /// As much as either has.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            memory: self.memory.max(other.memory),
+            cores: self.cores.max(other.cores),
+            whole: self.whole || other.whole,
+            open: self.open || other.open,
+            is_plain: self.is_plain || other.is_plain,
+        }
+    }
+
+    #[inline]
     fn without(self, share: &Share) -> Self {
         Self {
             memory: self.memory.saturating_sub(share.memory),
             cores: self.cores.saturating_sub(share.cores),
             whole: false,
             open: self.open && !share.exclusive,
+            ..self
         }
     }
 
-    pub(super) fn fits(self, share: &Share) -> bool {
+    #[inline]
+    pub(crate) fn fits(self, share: &Share) -> bool {
         self.open && share.memory <= self.memory && share.cores <= self.cores && (self.whole || !share.exclusive)
     }
 
+    #[inline]
     fn size(self) -> u64 {
         size(self.memory, self.cores)
+    }
+
+    /// In amounts that are equal on all models, so that a small card is left with less than a large one; more than
+    /// nothing, so that fewer cards are better.
+    #[inline]
+    pub(super) fn leftover(self) -> u64 {
+        1 + self.size()
     }
 }

@@ -1,7 +1,9 @@
 //! Spread: the emptiest cards first, and no two containers on one card where another is free.
 
-use divvy_contract::Share;
+use divvy_contract::{Cores, Memory, Share};
 
+use super::alone::Spot;
+use super::fragmentation::Free;
 use super::permille;
 use crate::card::Card;
 
@@ -12,7 +14,22 @@ pub(super) fn load(card: &Card) -> u64 {
 
 /// Grows with the square of the load, so that one more claim costs least where there is least.
 pub(super) fn crowding(card: &Card, share: &Share) -> u64 {
-    let (before, after) = (load(card), load_with(card, share));
+    risen(load(card), load_with(card, share))
+}
+
+/// The same.
+pub(super) fn crowding_of(spot: &Spot, free: &Free, share: &Share) -> u64 {
+    // What is held beyond the capacity isn't free either way, and fuller than full is full.
+    let load = |share: &Share| {
+        let memory = spot.memory_capacity.saturating_sub(free.memory).saturating_add(share.memory);
+        let cores = spot.cores_capacity.saturating_sub(free.cores).saturating_add(share.cores);
+        let capacity = (spot.memory_capacity, spot.cores_capacity);
+        if spot.is_exclusive || share.exclusive { 1000 } else { filled((memory, cores), capacity) }
+    };
+    risen(load(&Share::default()), load(share))
+}
+
+fn risen(before: u64, after: u64) -> u64 {
     (after * after).saturating_sub(before * before)
 }
 
@@ -20,8 +37,12 @@ fn load_with(card: &Card, share: &Share) -> u64 {
     if card.held.exclusive || share.exclusive {
         return 1000;
     }
-    let memory = card.held.memory.saturating_add(share.memory).as_mib();
-    let cores = card.held.cores.saturating_add(share.cores).units();
-    let memory = permille(memory, card.memory_capacity.as_mib());
-    u64::midpoint(memory, permille(cores.into(), card.cores_capacity.units().into()))
+    let memory = card.held.memory.saturating_add(share.memory);
+    let cores = card.held.cores.saturating_add(share.cores);
+    filled((memory, cores), (card.memory_capacity, card.cores_capacity))
+}
+
+fn filled((memory, cores): (Memory, Cores), (memory_capacity, cores_capacity): (Memory, Cores)) -> u64 {
+    let memory = permille(memory.as_mib(), memory_capacity.as_mib());
+    u64::midpoint(memory, permille(cores.units().into(), cores_capacity.units().into()))
 }

@@ -88,7 +88,7 @@ fn profile() -> impl Strategy<Value = Option<MigProfile>> + Clone {
     prop::option::weighted(0.3, Just("1g.10gb".parse().expect("a profile")))
 }
 
-fn claim() -> impl Strategy<Value = Claim> {
+pub(crate) fn claim() -> impl Strategy<Value = Claim> {
     let memory = prop_oneof![
         (1u64..24).prop_map(|mib| MemoryAmount::Absolute(Memory::mib(mib))),
         (10u32..100).prop_map(MemoryAmount::Percent),

@@ -1,0 +1,292 @@
+//! Why a pod runs where it does, or why it doesn't: all that the index can say of one pod, node by node and card by card.
+//!
+//! An [`Explanation`] is written as JSON, with its fields in camel case. Fields are added without notice; one that changes
+//! its meaning, or goes, comes with another `version`. Memory is in MiB (`memoryMi`), compute in percent of a card.
+
+mod answer;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use divvy_contract::annotation::{self, Cards, Planned};
+use divvy_contract::claim::Totals;
+use divvy_contract::names::annotation::{CARDS, INPUTS, PLANNED};
+use divvy_contract::pod::peak;
+use divvy_contract::{ContainerClaim, ContainerKind, Cores, MemoryAmount, MigProfile};
+use divvy_placement::NodeScore;
+use serde::Serialize;
+
+pub use self::answer::{CardAnswer, Fits, NodeAnswer, Part};
+use crate::bar::Bar;
+use crate::board::Asked;
+use crate::demand::{BadDemand, Demand};
+use crate::index::{Index, Unpromised};
+use crate::outlook::{MOST_NAMED, Outlook, grouped};
+use crate::pod::PodView;
+use crate::question::Question;
+use crate::ranks::ranked;
+
+/// What is known of one pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// `v1`: of this structure.
+    pub version: &'static str,
+    /// The pod's namespace.
+    pub namespace: String,
+    /// Its name; empty for a pod that is yet to be named.
+    pub name: String,
+    /// Its UID; absent for a pod that isn't created yet.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// Whom it may displace.
+    pub priority: i32,
+    /// What it asks for; absent if that isn't cards, or can't be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asks: Option<Asks>,
+    /// How far it has come.
+    pub state: State,
+    /// In a sentence.
+    pub verdict: String,
+    /// Nodes that can run it now, of those that were asked.
+    pub fitting: usize,
+    /// All nodes that have reported, the best first, for a pod that waits; for one that is bound and has no cards yet, its
+    /// own.
+    pub nodes: Vec<NodeAnswer>,
+}
+
+/// What a pod asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Asks {
+    /// Containers with a claim, in admission order.
+    pub containers: Vec<ContainerAsks>,
+    /// Over all its cards, at its peak: what scheduler and kubelet count.
+    pub peak: Peak,
+    /// The annotations that its author has written, by their keys.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub wishes: BTreeMap<String, String>,
+}
+
+/// A container's claim, with what stands for amounts that were left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerAsks {
+    /// The container.
+    pub name: String,
+    /// What it is to its pod.
+    pub kind: ContainerKind,
+    /// The MIG profile whose instances it asks for; absent: cards of the plain count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<MigProfile>,
+    /// Distinct cards.
+    pub cards: u32,
+    /// Memory of each: `8Gi` or `25%`.
+    pub memory: MemoryAmount,
+    /// Compute of each.
+    pub cores: Cores,
+    /// Nobody else may hold a share of them.
+    pub exclusive: bool,
+}
+
+/// Amounts over all cards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Peak {
+    /// Number of cards.
+    pub cards: u64,
+    /// Of claims that name an amount.
+    pub memory_mi: u64,
+    /// Of claims that name a percentage.
+    pub memory_percent: u64,
+    /// In percent of a card.
+    pub cores: u64,
+}
+
+/// How far a pod has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "phase", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum State {
+    /// It waits for a node.
+    Waiting {
+        /// Where pods are being evicted for it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        nominated: Option<String>,
+    },
+    /// It is bound, and its node hasn't said which cards it has.
+    Bound {
+        /// The node.
+        node: String,
+        /// The cards that the extender planned; absent if it didn't.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        planned: Option<Planned>,
+    },
+    /// Its node has given it cards.
+    Given {
+        /// The node.
+        node: String,
+        /// By container.
+        cards: Cards,
+    },
+    /// Succeeded or Failed: its cards are free.
+    Ended,
+    /// It asks for no cards.
+    NoCards,
+    /// No node would serve it.
+    Contradicts {
+        /// What it contradicts itself in, by the field's path.
+        reason: String,
+    },
+}
+
+// === impl Index ===
+
+impl Index {
+    /// All that can be said of a pod. Every node is asked, so this takes milliseconds in a cluster of thousands, and many
+    /// more for a pod of several claims: after `patience` no further node is.
+    pub fn explain(&self, pod: &PodView, patience: Duration) -> Explanation {
+        let demand = Demand::of(pod, self.reading());
+        let state = State::of(pod, &demand);
+        let mut explanation = Explanation {
+            version: "v1",
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            priority: pod.priority,
+            asks: None,
+            verdict: state.to_string(),
+            state,
+            fitting: 0,
+            nodes: Vec::new(),
+        };
+        if let Ok(Some(demand)) = &demand {
+            explanation.asks = Some(Asks::of(pod, demand));
+            self.ask_nodes(demand, Instant::now() + patience, &mut explanation);
+        }
+        explanation
+    }
+
+    fn ask_nodes(&self, demand: &Demand, deadline: Instant, explanation: &mut Explanation) {
+        let policies = demand.policies(self.reading());
+        let question = Question::new(demand, &policies);
+        let view = self.view();
+        let ask = |asked: Asked| {
+            let is_late = Instant::now() >= deadline;
+            Some(NodeAnswer::of(view.node(asked.place)?, &question, view.bar(asked.place), is_late))
+        };
+        match &explanation.state {
+            State::Waiting { .. } => {
+                let nodes = in_order(view.all().filter_map(ask).collect());
+                explanation.verdict = outlook(&nodes).to_string();
+                explanation.fitting = nodes.iter().filter(|node| node.fits == Fits::Now).count();
+                explanation.nodes = nodes;
+            }
+            State::Bound { node: name, .. } => {
+                match view.place(name).and_then(|at| Some((view.node(at)?, view.bar(at)))) {
+                    Some((node, bar)) => {
+                        // Whether it is cordoned was between the pod and the scheduler.
+                        let (answer, _) =
+                            NodeAnswer::of(node, &question, bar.filter(|bar| *bar != Bar::Cordoned), false);
+                        explanation.verdict = match &answer.reason {
+                            None => format!("node {name} has room for it and hasn't said yet which cards it has"),
+                            Some(reason) if answer.fits == Fits::Barred => format!("node {name} {reason}"),
+                            Some(reason) => format!("node {name} has no cards for it: {reason}"),
+                        };
+                        explanation.fitting = (answer.fits == Fits::Now).into();
+                        explanation.nodes.push(answer);
+                    }
+                    None => explanation.verdict = Unpromised::UnknownNode(name.clone()).to_string(),
+                }
+            }
+            State::Given { .. } | State::Ended | State::NoCards | State::Contradicts { .. } => {}
+        }
+    }
+}
+
+/// Nodes with their ranks and scores, the best first; of the others those first that are nearer to taking the pod.
+fn in_order(answers: Vec<(NodeAnswer, Option<NodeScore>)>) -> Vec<NodeAnswer> {
+    let (mut nodes, scores): (Vec<NodeAnswer>, Vec<Option<NodeScore>>) = answers.into_iter().unzip();
+    let mut fitting: Vec<(usize, NodeScore)> =
+        scores.into_iter().enumerate().filter_map(|(at, score)| Some((at, score?))).collect();
+    for (at, rank, score) in ranked(&mut fitting) {
+        (nodes[*at].rank, nodes[*at].score) = (Some(rank + 1), score);
+    }
+    nodes.sort_by(|one, other| {
+        let order = |node: &NodeAnswer| (node.fits, node.rank);
+        order(one).cmp(&order(other)).then_with(|| one.name.cmp(&other.name))
+    });
+    nodes
+}
+
+/// What the answers of all nodes come to.
+fn outlook(nodes: &[NodeAnswer]) -> Outlook {
+    let fitting = nodes.iter().filter(|node| node.fits == Fits::Now);
+    let is_certain = nodes.iter().all(|node| node.fits != Fits::Unknown);
+    Outlook {
+        now: if fitting.clone().next().is_some() { Some(true) } else { is_certain.then_some(false) },
+        ever: nodes.iter().any(|node| node.fits != Fits::Never),
+        best: fitting.take(MOST_NAMED).map(|node| node.name.as_str().into()).collect(),
+        nodes: nodes.len(),
+        asked: nodes.len(),
+        reasons: grouped(nodes.iter().filter_map(|node| node.reason.as_deref().map(Arc::from))),
+    }
+}
+
+// === impl Asks ===
+
+impl Asks {
+    fn of(pod: &PodView, demand: &Demand) -> Self {
+        let claims = || demand.containers.iter().filter_map(|container| Some((container, container.claim?)));
+        let containers = claims().map(|(ContainerClaim { name, kind, profile, .. }, claim)| ContainerAsks {
+            name: name.clone(),
+            kind: *kind,
+            profile: profile.clone(),
+            cards: claim.cards,
+            memory: claim.memory,
+            cores: claim.cores,
+            exclusive: claim.is_exclusive(),
+        });
+        let Totals { count, memory, percent, cores } =
+            peak(claims().map(|(container, claim)| (container.kind, claim.totals())));
+        let peak = Peak { cards: count, memory_mi: memory, memory_percent: percent, cores };
+        let wish = |key: &&str| Some(((*key).to_owned(), pod.annotations.get(*key)?.clone()));
+        Self { containers: containers.collect(), peak, wishes: INPUTS.iter().filter_map(wish).collect() }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn of(pod: &PodView, demand: &Result<Option<Demand>, BadDemand>) -> Self {
+        let node = match (demand, &pod.node) {
+            _ if pod.ended => return Self::Ended,
+            (Err(reason), _) => return Self::Contradicts { reason: reason.to_string() },
+            (Ok(None), _) => return Self::NoCards,
+            (Ok(Some(_)), None) => return Self::Waiting { nominated: pod.nominated.clone() },
+            (Ok(Some(_)), Some(node)) => node.clone(),
+        };
+        let given = pod.annotations.get(CARDS).and_then(|text| annotation::decode::<Cards>(text).ok());
+        if let Some(cards) = given {
+            return Self::Given { node, cards };
+        }
+        let planned = pod.annotations.get(PLANNED).and_then(|text| annotation::decode::<Planned>(text).ok());
+        Self::Bound { planned: planned.filter(|planned| planned.node == node), node }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waiting { .. } => f.write_str("it waits for a node"),
+            Self::Bound { node, .. } => write!(f, "it is bound to node {node}"),
+            Self::Given { node, .. } => write!(f, "node {node} has given it its cards"),
+            Self::Ended => f.write_str("it has ended, and holds no cards"),
+            Self::NoCards => f.write_str("it asks for no cards"),
+            Self::Contradicts { reason } => write!(f, "no node would serve it: {reason}"),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+use divvy_contract::annotation::{CardShare, PlannedCards};
+use divvy_contract::gpunode::{CORDONED, GpuNode, Health};
+use divvy_contract::{Memory, Share, Tier};
+
+use super::*;
+use crate::demand::Reading;
+use crate::fixture::{AGES, condition, container, node, pod, share, status};
+use crate::index::Terms;
+
+fn index(nodes: &[GpuNode]) -> Index {
+    let index = Index::new(Reading::default(), Terms::default());
+    for node in nodes {
+        index.apply_node(node.metadata.name.as_deref().expect("a name"), node);
+    }
+    index
+}
+
+/// One of each kind of trouble, beside one that is well.
+fn cluster() -> Vec<GpuNode> {
+    let [mut full, mut sick, mut closed, well] = [node("full", 2), node("sick", 3), node("closed", 1), node("well", 1)];
+    status(&mut full).shares = vec![share(&full, "low", 0, 30, 0), share(&full, "alone", 1, 40, 100)];
+    sick.spec.unschedulable_cards = vec!["GPU-sick-1".to_owned()];
+    let cards = &mut status(&mut sick).cards;
+    (cards[0].health, cards[0].reason) = (Health::Unhealthy, Some("XID 79".to_owned()));
+    (cards[2].memory, cards[2].model) = (Memory::mib(16 << 10), "Tesla T4".to_owned());
+    status(&mut closed).conditions.push(condition("Draining", "True", "the daemon is about to stop"));
+    vec![full, sick, closed, well]
+}
+
+/// A line a node, and one a card.
+fn lines(explanation: &Explanation) -> String {
+    let card = |CardAnswer { uuid, memory_mi: Part { free, capacity }, chosen, reason, .. }: &CardAnswer| {
+        format!("  {uuid}: {free} of {capacity} free, chosen {chosen}, {reason:?}\n")
+    };
+    let node = |node: &NodeAnswer| {
+        let NodeAnswer { name, fits, rank, score, reason, lower, .. } = node;
+        let answer = format!("{fits:?}, rank {rank:?}, score {score}, {lower:?} in the way");
+        format!("{name}: {answer}, {reason:?}\n{}", node.cards.iter().map(card).collect::<String>())
+    };
+    let Explanation { verdict, fitting, nodes, .. } = explanation;
+    format!("{verdict} ({fitting} of {} nodes)\n{}", nodes.len(), nodes.iter().map(node).collect::<String>())
+}
+
+#[test]
+fn every_node_and_every_card_says_why() {
+    let index = index(&cluster());
+    index.apply_pod(&PodView { node: Some("full".into()), ..pod("low", 1, 30, 0) }, Instant::now());
+    let ask = |priority, cards, gib| lines(&index.explain(&PodView { priority, ..pod("p", cards, gib, 0) }, AGES));
+    insta::assert_snapshot!("now", ask(0, 1, 20));
+    insta::assert_snapshot!("later", ask(5, 2, 35));
+    insta::assert_snapshot!("never", ask(0, 1, 41));
+    index.apply_machine("well", Some(Bar::Cordoned));
+    insta::assert_snapshot!("cordoned", ask(5, 1, 20));
+    let picky =
+        PodView { annotations: [("divvy.dev/card-model".to_owned(), "T4".to_owned())].into(), ..pod("p", 1, 8, 0) };
+    insta::assert_snapshot!("picky", lines(&index.explain(&picky, AGES)));
+}
+
+#[test]
+fn programs_read_it_as_json() {
+    let mut p = pod("p", 1, 20, 30);
+    p.containers.insert(0, container("warm-up", ContainerKind::Init, 2, 10, 0));
+    p.annotations.insert("divvy.dev/card-policy".to_owned(), "spread".to_owned());
+    insta::assert_json_snapshot!(index(&[node("n1", 2)]).explain(&p, AGES));
+}
+
+#[test]
+fn scores_are_those_that_the_scheduler_is_told() {
+    let mut nodes = vec![node("a", 1), node("b", 1), node("c", 1), node("d", 1)];
+    status(&mut nodes[1]).shares = vec![share(&nodes[1], "x", 0, 10, 0)];
+    status(&mut nodes[2]).shares = vec![share(&nodes[2], "y", 0, 20, 0)];
+    let explained = index(&nodes).explain(&pod("p", 1, 20, 0), AGES);
+    let scores: Vec<_> = explained.nodes.iter().map(|node| (node.name.as_str(), node.rank, node.score)).collect();
+    assert_eq!(scores, [("c", Some(1), 10), ("b", Some(2), 7), ("a", Some(3), 4), ("d", Some(3), 4)]);
+}
+
+#[test]
+fn a_pod_is_explained_by_how_far_it_has_come() {
+    let index = index(&[node("n1", 1), node("n2", 1)]);
+    let explain = |pod: &PodView| {
+        let Explanation { verdict, state, nodes, .. } = index.explain(pod, AGES);
+        (verdict, state, nodes.len())
+    };
+    let (here, p) = (Some("n1".to_owned()), pod("p", 1, 20, 0));
+    let card: divvy_contract::CardId = "GPU-n1-0".parse().expect("a card");
+    let part = Share { memory: Memory::mib(20 << 10), cores: Cores::ZERO, exclusive: false };
+    let shares = [("main".to_owned(), vec![CardShare { uuid: card.clone(), share: part }])].into();
+    let cards = Cards { ledger_revision: 7, tier: Tier::Accounting, containers: shares };
+    let plan = PlannedCards { chosen: vec![card], reused: Vec::new() };
+    let planned = Planned { node: "n1".to_owned(), containers: [("main".to_owned(), plan)].into() };
+    let with = |key: &str, text: String| PodView {
+        node: here.clone(),
+        annotations: [(key.to_owned(), text)].into(),
+        ..p.clone()
+    };
+    let elsewhere = Planned { node: "n2".to_owned(), ..planned.clone() };
+    let mut contradiction = p.clone();
+    contradiction.containers[0].limits.insert("nvidia.com/gpucores".to_owned(), "101".to_owned());
+    let states = [
+        explain(&PodView { nominated: here.clone(), ..p.clone() }),
+        explain(&with(PLANNED, annotation::encode(&planned))),
+        explain(&with(PLANNED, annotation::encode(&elsewhere))),
+        explain(&with(CARDS, annotation::encode(&cards))),
+        explain(&PodView { node: Some("gone".to_owned()), ..p.clone() }),
+        explain(&PodView { ended: true, ..p.clone() }),
+        explain(&pod("none", 0, 0, 0)),
+        explain(&contradiction),
+    ];
+    insta::assert_debug_snapshot!(states);
+}
+
+#[test]
+fn what_a_pod_was_promised_counts_as_free_for_itself_alone() {
+    let index = index(&[node("n1", 1)]);
+    let p = pod("p", 1, 30, 0);
+    let demand = Arc::new(Demand::of(&p, index.reading()).expect("a claim").expect("cards"));
+    index.promise(&demand, "n1", Instant::now()).expect("an empty card");
+    assert!(index.explain(&p, AGES).nodes[0].fits == Fits::Now);
+    assert!(index.explain(&pod("q", 1, 30, 0), AGES).nodes[0].fits == Fits::Later);
+}
+
+#[test]
+fn a_node_that_says_nothing_of_its_cards_may_have_any() {
+    let index = index(&[]);
+    index.apply_unreadable("n1", "missing field `spec`");
+    let Explanation { verdict, nodes, .. } = index.explain(&pod("p", 1, 1, 0), AGES);
+    assert_eq!(verdict, "no node can run this now: 1 node: its GpuNode can't be read: missing field `spec`");
+    assert_eq!(nodes[0].fits, Fits::Later);
+}
+
+#[test]
+fn nodes_to_which_no_scheduler_sends_pods_are_no_answer() {
+    let index = index(&["fine", "cordoned", "silent", "gone"].map(|name| node(name, 1)));
+    let p = pod("p", 1, 8, 0);
+    index.apply_machine("cordoned", Some(Bar::Cordoned));
+    index.apply_machine("silent", Some(Bar::NotReady));
+    assert_eq!(index.explain(&p, AGES).verdict, "best now: fine, gone", "not all Nodes have been listed");
+    index.apply_machine("fine", None);
+    index.keep_machines(&["fine", "cordoned", "silent"].map(str::to_owned).into());
+    let answers = |fits: Fits, barred| {
+        index.explain(&p, AGES).nodes.iter().any(|node| (node.fits, node.barred) == (fits, barred))
+    };
+    assert!(
+        answers(Fits::Now, None)
+            && answers(Fits::Barred, Some(Bar::Gone))
+            && answers(Fits::Barred, Some(Bar::NotReady))
+    );
+
+    index.delete_machine("fine");
+    let nowhere = "no node can run this now: 2 nodes: has room, but its Node is gone; 1 node: has room, but is cordoned; \
+                   1 node: has room, but its Node isn't ready";
+    assert_eq!(index.explain(&p, AGES).verdict, nowhere);
+    let demand = Demand::of(&p, index.reading()).expect("a claim").expect("cards");
+    let policies = demand.policies(index.reading());
+    assert_eq!(index.outlook(&Question::new(&demand, &policies), AGES).to_string(), nowhere);
+    index.apply_node("gone", &node("gone", 1));
+    assert!(index.explain(&p, AGES).fitting == 0, "a report is no Node");
+    index.apply_machine("gone", None);
+    assert_eq!(index.explain(&p, AGES).verdict, "best now: gone");
+
+    let bound = |name: &str| index.explain(&PodView { node: Some(name.to_owned()), ..p.clone() }, AGES).verdict;
+    assert_eq!(bound("cordoned"), "node cordoned has room for it and hasn't said yet which cards it has");
+    assert_eq!(bound("silent"), "node silent has room, but its Node isn't ready");
+}
+
+#[test]
+fn a_node_that_was_not_asked_in_time_is_no_answer() {
+    let index = index(&[node("n1", 1)]);
+    let Explanation { verdict, fitting, nodes, .. } = index.explain(&pod("p", 1, 8, 0), Duration::ZERO);
+    assert_eq!((verdict.as_str(), fitting), ("not known: not all nodes could be asked in time", 0));
+    assert_eq!((nodes[0].fits, nodes[0].reason.as_deref()), (Fits::Unknown, Some("not asked in time")));
+    assert_eq!(nodes[0].cards.len(), 1, "what it has is known");
+}
+
+#[test]
+fn an_ailment_is_said_as_the_node_says_it() {
+    let mut n1 = node("n1", 1);
+    n1.spec.unschedulable_cards = vec!["GPU-n1-0".to_owned()];
+    let card = &mut status(&mut n1).cards[0];
+    (card.health, card.reason) = (Health::Unhealthy, Some(format!("{CORDONED}; XID 79")));
+    let reason = |node: &GpuNode| {
+        index(std::slice::from_ref(node)).explain(&pod("p", 1, 1, 0), AGES).nodes[0].cards[0].reason.clone()
+    };
+    assert_eq!(reason(&n1).as_deref(), Some("cordoned; XID 79"));
+    status(&mut n1).cards[0].reason = None;
+    assert_eq!(reason(&n1).as_deref(), Some("cordoned"));
+}
