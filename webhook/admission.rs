@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 use divvy_contract::ResourceNames;
 use divvy_contract::claim::Defaults;
 
-pub use hints::{Fit, Obstacle, PodDemand, Shortage};
+pub use hints::{Fit, PodDemand};
 use pod::Pod;
 use refusal::Refusal;
 use review::{Answer, Operation, Request};
@@ -57,12 +57,34 @@ pub enum Endpoint {
     Templates,
 }
 
+// === impl Endpoint ===
+
+impl Endpoint {
+    /// In metrics, and the path.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mutate => "mutate",
+            Self::Validate => "validate",
+            Self::Templates => "templates",
+        }
+    }
+}
+
 /// Marks the API server's copy of a static pod. The kubelet runs what its file says, compares the copy with that, and
 /// deletes one that it has no file for; so it is let through as it is.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
+/// An answered review.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reviewed {
+    /// JSON, for the API server.
+    pub body: Vec<u8>,
+    /// `allowed`, `warned`, `refused`, or `malformed` where the question made no sense.
+    pub verdict: &'static str,
+}
+
 /// Answers the review in `body`, whatever that is. `fits` says which nodes could take a pod; it is asked at most once.
-pub fn review(body: &[u8], endpoint: Endpoint, settings: &Settings, fits: &dyn Fn(&PodDemand) -> Fit) -> Vec<u8> {
+pub fn review(body: &[u8], endpoint: Endpoint, settings: &Settings, fits: &dyn Fn(&PodDemand) -> Fit) -> Reviewed {
     let answered = match endpoint {
         Endpoint::Mutate => review::decode(body).map(|request| (mutated(&request, settings, fits), request.uid)),
         Endpoint::Validate => review::decode(body).map(|request| (validated(&request, settings), request.uid)),
@@ -76,7 +98,7 @@ pub fn review(body: &[u8], endpoint: Endpoint, settings: &Settings, fits: &dyn F
         }
         Endpoint::Mutate | Endpoint::Validate => Answer::refused(refusals),
     });
-    answer.encode(&uid)
+    Reviewed { verdict: answer.verdict(), body: answer.encode(&uid) }
 }
 
 fn mutated(

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use divvy_cluster::words::causes;
 use divvy_contract::names::annotation::PLANNED;
 use http::{Request, header};
 use k8s_openapi::api::core::v1::Pod;
@@ -14,7 +15,6 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::time::timeout;
 
 use crate::extender::{Bind, Binding, Extender, Malformed};
-use crate::text::chain;
 
 /// Posts for one extender.
 #[derive(Clone)]
@@ -42,20 +42,20 @@ impl Binder {
         Self { client, extender }
     }
 
-    /// Answers a call of `bind`.
-    pub async fn bind(&self, body: &[u8]) -> Result<Vec<u8>, Malformed> {
+    /// Answers a call of `bind`; nothing is posted after `until`.
+    pub async fn bind(&self, body: &[u8], until: Instant) -> Result<Vec<u8>, Malformed> {
         let binding = match self.extender.bind(body, Instant::now())? {
             Bind::Answer(answer) => return Ok(answer),
             Bind::Post(binding) => binding,
         };
-        Ok(match self.post(&binding).await {
+        Ok(match self.post(&binding, until).await {
             Posted::Bound => self.extender.committed(&binding, Instant::now()),
             Posted::Refused(why) => self.extender.failed(&binding, &why),
             Posted::Unknown(why) => self.extender.undecided(&why),
         })
     }
 
-    async fn post(&self, binding: &Binding) -> Posted {
+    async fn post(&self, binding: &Binding, until: Instant) -> Posted {
         let Binding { namespace, name, body, .. } = binding;
         let request = Request::post(format!("/api/v1/namespaces/{namespace}/pods/{name}/binding"))
             .header(header::CONTENT_TYPE, "application/json")
@@ -64,15 +64,16 @@ impl Binder {
             Ok(request) => request,
             Err(error) => return Posted::Refused(format!("pod {namespace}/{name} can't be named in a URL: {error}")),
         };
-        let why = match timeout(DEADLINE, self.client.request::<Status>(request)).await {
+        let patience = DEADLINE.min(until.saturating_duration_since(Instant::now()));
+        let why = match timeout(patience, self.client.request::<Status>(request)).await {
             Ok(Ok(_)) => return Posted::Bound,
             // Somebody has bound it: maybe we have, and our answer was lost.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => status.message,
             Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) => {
                 return Posted::Refused(status.message);
             }
-            Ok(Err(error)) => chain(&error),
-            Err(_elapsed) => format!("the API server didn't answer within {DEADLINE:?}"),
+            Ok(Err(error)) => causes(&error),
+            Err(_elapsed) => format!("the API server didn't answer within {patience:?}"),
         };
         self.look(binding, why).await
     }

@@ -1,28 +1,38 @@
-//! What admission asks the index.
+//! What the index says to admission and to those who wait.
+
+use std::time::Duration;
 
 use divvy_index::demand::Demand;
-use divvy_index::{Index, Outlook, Question};
+use divvy_index::{Index, Question};
 
-use crate::admission::{Fit, Obstacle, PodDemand, Shortage};
+use crate::admission::{Fit, PodDemand};
 
-/// Which nodes could take a pod that is about to be created.
-pub fn fit(index: &Index, asked: &PodDemand) -> Fit {
-    let demand = Demand {
-        uid: asked.name.as_str().into(), // it has none yet; the policy random draws by it
-        namespace: asked.namespace.clone(),
-        name: asked.name.clone(),
-        priority: 0,
-        containers: asked.claims.clone(),
-        preferences: asked.preferences.clone(),
-    };
-    let policies = demand.policies(&index.reading().policy);
-    let Outlook { now, ever, best, nodes, asked, reasons } = index.outlook(&Question::new(&demand, &policies));
-    let obstacle = |(reason, nodes): (std::sync::Arc<str>, usize)| Obstacle { nodes, reason: reason.to_string() };
-    let shortage = || Shortage { nodes, asked, obstacles: reasons.into_iter().map(obstacle).collect() };
-    match (now, ever) {
-        (Some(true), _) => Fit::Now(best.iter().map(ToString::to_string).collect()),
-        (_, false) => Fit::Never(shortage()),
-        (Some(false), true) => Fit::Later(shortage()),
+/// Who creates a pod waits for no longer than this while nodes are searched.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+/// Which nodes could take a pod.
+pub fn fit(index: &Index, demand: &Demand) -> Fit {
+    let policies = demand.policies(index.reading());
+    let outlook = index.outlook(&Question::new(demand, &policies), PATIENCE);
+    match (outlook.now, outlook.ever) {
+        (Some(true), _) => Fit::Now(outlook.best.iter().map(ToString::to_string).collect()),
+        (Some(false), _) | (None, false) => Fit::Nowhere(outlook.to_string()),
         (None, true) => Fit::Unknown,
+    }
+}
+
+// === impl Demand ===
+
+/// A pod that is about to be created: it has no UID yet, and its priority is nobody's concern before it is scheduled.
+impl From<&PodDemand> for Demand {
+    fn from(PodDemand { namespace, name, claims, preferences }: &PodDemand) -> Self {
+        Self {
+            uid: name.as_str().into(), // the policy random draws by it
+            namespace: namespace.clone(),
+            name: name.clone(),
+            priority: 0,
+            containers: claims.clone(),
+            preferences: preferences.clone(),
+        }
     }
 }

@@ -8,11 +8,20 @@
 //!
 //! It owns nothing durable but its certificates, answers from memory, and may be killed at any time. What it says of a
 //! node is a prediction, made with the node's own placement code; the node is right.
-//!
-//! So far there are [`admission`], [`divvy_index`] and [`extender`]; nothing serves or feeds them yet.
 
+pub mod access;
 pub mod admission;
+pub mod args;
 pub mod binder;
+pub mod config;
 pub mod extender;
+pub mod feed;
 pub mod fit;
-mod text;
+pub mod forward;
+pub mod lease;
+pub mod metrics;
+pub mod run;
+pub mod serve;
+pub mod takeover;
+pub mod tls;
+pub mod waiting;

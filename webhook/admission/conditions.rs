@@ -17,10 +17,22 @@ pub struct MatchCondition {
     pub expression: String,
 }
 
-/// For `pods` and `pods/ephemeralcontainers`: those that name one of our resources in any container, or carry an
-/// annotation of ours.
+/// For new `pods`: those that name one of our resources in any container, or carry an annotation of ours.
 pub fn for_pods(names: &ResourceNames) -> Vec<MatchCondition> {
     vec![MatchCondition { name: "asks-for-cards", expression: asks_for_cards("object", names) }]
+}
+
+/// For new and changed `pods`, and `pods/ephemeralcontainers`: the same, and of changes those that are looked at. Controllers
+/// take their finalizers off a pod, and open its scheduling gates, whether or not we are there.
+pub fn for_changes(names: &ResourceNames) -> Vec<MatchCondition> {
+    let changed = format!(
+        "oldObject == null || request.?subResource.orValue('') == 'ephemeralcontainers' ||\n\
+         [[object, oldObject], [oldObject, object]].exists(pair,\n\
+         \x20 pair[0].metadata.?annotations.orValue({{}}).exists(key, key.startsWith('{PREFIX}') &&\n\
+         \x20   pair[0].metadata.?annotations[?key] != pair[1].metadata.?annotations[?key]))"
+    );
+    let changed = MatchCondition { name: "annotations-changed", expression: changed };
+    for_pods(names).into_iter().chain([changed]).collect()
 }
 
 /// For workloads: those whose template is such a pod.

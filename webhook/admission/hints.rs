@@ -1,8 +1,6 @@
 //! What the webhook says about nodes: a prediction at the moment of creation. The scheduler asks again, and the node
 //! decides.
 
-use std::fmt;
-
 use divvy_contract::ContainerClaim;
 use divvy_contract::annotation::{NodeFit, Preferences};
 use serde_json::{Value, json};
@@ -28,32 +26,10 @@ pub struct PodDemand {
 pub enum Fit {
     /// These can now: the best few, best first; at least one.
     Now(Vec<String>),
-    /// None can now; some could if their cards were free.
-    Later(Shortage),
-    /// None could ever, as the nodes are today.
-    Never(Shortage),
+    /// None can now, or none ever could: which of both and why, in a sentence.
+    Nowhere(String),
     /// The index isn't filled yet, or telling would take too long: nothing is said.
     Unknown,
-}
-
-/// Why no node can take a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shortage {
-    /// Nodes with cards.
-    pub nodes: usize,
-    /// How many of them were asked why.
-    pub asked: usize,
-    /// What those said, the most frequent first.
-    pub obstacles: Vec<Obstacle>,
-}
-
-/// Why some nodes can't take a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Obstacle {
-    /// How many nodes.
-    pub nodes: usize,
-    /// What they lack, such as "40Gi memory wanted, at most 12Gi free".
-    pub reason: String,
 }
 
 /// Where preferred terms stand, from the outside in.
@@ -66,14 +42,17 @@ impl Fit {
     pub(super) fn annotation(&self) -> Option<NodeFit> {
         match self {
             Self::Now(nodes) => Some(NodeFit { nodes: nodes.clone(), reason: None }),
-            Self::Later(_) | Self::Never(_) => Some(NodeFit { nodes: Vec::new(), reason: Some(self.to_string()) }),
+            Self::Nowhere(reason) => Some(NodeFit { nodes: Vec::new(), reason: Some(reason.clone()) }),
             Self::Unknown => None,
         }
     }
 
     /// What is shown by kubectl; nothing if all is well.
     pub(super) fn warning(&self) -> Option<String> {
-        matches!(self, Self::Later(_) | Self::Never(_)).then(|| self.to_string())
+        match self {
+            Self::Nowhere(reason) => Some(reason.clone()),
+            Self::Now(_) | Self::Unknown => None,
+        }
     }
 
     /// Prefers the hinted nodes, the best most. Terms that are there already, from an earlier call, aren't repeated.
@@ -100,35 +79,4 @@ impl Fit {
 fn term(node: &str, weight: u32) -> Value {
     let name = json!({ "key": "metadata.name", "operator": "In", "values": [node] });
     json!({ "weight": weight, "preference": { "matchFields": [name] } })
-}
-
-impl fmt::Display for Fit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Now(nodes) => write!(f, "best now: {}", nodes.join(", ")),
-            Self::Unknown => f.write_str("not known"),
-            Self::Later(shortage) => write!(f, "no node can run this now{shortage}"),
-            Self::Never(shortage) => write!(f, "no node could ever run this{shortage}"),
-        }
-    }
-}
-
-// === impl Shortage ===
-
-/// What follows on a sentence that nothing fits.
-impl fmt::Display for Shortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { nodes, asked, obstacles } = self;
-        if *nodes == 0 {
-            return f.write_str(": no node has reported cards");
-        }
-        if asked < nodes {
-            write!(f, ", say {asked} that were asked of {nodes} nodes")?;
-        }
-        for (at, Obstacle { nodes, reason }) in obstacles.iter().enumerate() {
-            let (sign, plural) = (if at == 0 { ':' } else { ';' }, if *nodes == 1 { "" } else { "s" });
-            write!(f, "{sign} {nodes} node{plural}: {reason}")?;
-        }
-        Ok(())
-    }
 }

@@ -151,6 +151,16 @@ impl Answer {
         Self { refusals, ..Self::default() }
     }
 
+    /// One word for it.
+    pub(super) fn verdict(&self) -> &'static str {
+        match (self.refusals.first(), self.warnings.is_empty()) {
+            (Some(Refusal::Malformed { .. }), _) => "malformed",
+            (Some(_), _) => "refused",
+            (None, false) => "warned",
+            (None, true) => "allowed",
+        }
+    }
+
     /// The review to send back.
     pub(super) fn encode(self, uid: &str) -> Vec<u8> {
         let Self { refusals, patch, warnings } = self;

@@ -66,7 +66,7 @@ fn reply(body: &[u8]) -> Reply {
 }
 
 fn ask(endpoint: Endpoint, settings: &Settings, question: &Value) -> Reply {
-    reply(&review(question.to_string().as_bytes(), endpoint, settings, &nothing_known))
+    reply(&review(question.to_string().as_bytes(), endpoint, settings, &nothing_known).body)
 }
 
 fn mutate_with(settings: &Settings, pod: &Value) -> Reply {

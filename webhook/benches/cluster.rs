@@ -1,96 +1,109 @@
-//! A large cluster, and the scheduler's questions about it.
+//! A large cluster, and the pods that come to it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use divvy_contract::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health, LinkStatus, ShareStatus};
 use divvy_contract::{Claim, ContainerKind, Cores, Memory, MemoryAmount, Share};
-use divvy_index::demand::{Demand, Reading};
-use divvy_index::{Index, Outlook, Question, Terms};
+use divvy_index::demand::Reading;
+use divvy_index::{Index, Terms};
 use divvy_placement::policy::Expected;
 use divvy_placement::{Mix, Policy};
-use divvy_webhook::extender::Extender;
 use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
 
-pub(crate) struct Cluster {
-    index: Arc<Index>,
-    pub(crate) extender: Extender,
-    reports: Vec<GpuNode>,
-    names: Vec<String>,
-    rng: StdRng,
-}
+/// The best of some runs of each call: the tail of the work is wanted, not that of the machine.
+const RUNS: usize = 3;
+const CARDS: usize = 8;
 
-/// What goes on between two calls.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Load {
-    /// Two nodes report, as a scheduler at 200 pods a second makes them.
-    Quiet,
-    /// Ten nodes report: 1 000 a second, with a call every 10 ms.
-    Storm,
+/// Nodes with eight cards and eight shares each, and the index that knows them.
+pub(crate) struct Cluster {
+    pub(crate) index: Arc<Index>,
+    pub(crate) names: Vec<String>,
+    pub(crate) rng: StdRng,
+    reports: Vec<GpuNode>,
 }
 
 /// Which pods come.
-#[derive(Clone, Copy)]
-pub(crate) struct Shapes {
-    pub(crate) name: &'static str,
-    /// Different amounts.
-    kinds: usize,
-    cards: usize,
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pods {
+    /// 24 shapes of one card.
+    Known,
+    /// Every pod another shape of one card.
+    New,
+    /// Every pod another shape of one card, of models that it names.
+    Picky,
+    /// Six shapes of two cards.
+    Pairs,
+    /// Every pod another shape of two cards.
+    NewPairs,
+    /// Every pod another shape: init container, sidecar, two apps, one of them on two cards.
+    Several,
+    /// Six shapes, each of more cards than any node has.
+    Nowhere,
+    /// Every pod another shape of one card, with more memory than any card has.
+    NewNowhere,
 }
 
-pub(crate) const FEW: Shapes = Shapes { name: "24 shapes of one card", kinds: 24, cards: 1 };
-pub(crate) const MANY: Shapes = Shapes { name: "every pod another shape of one card", kinds: usize::MAX, cards: 1 };
-pub(crate) const MULTI: Shapes = Shapes { name: "6 shapes of two cards", kinds: 6, cards: 2 };
-pub(crate) const NOWHERE: Shapes = Shapes { name: "6 shapes that fit nowhere", kinds: 6, cards: 9 };
+impl Pods {
+    const ALL: [Self; 8] = [
+        Self::Known,
+        Self::New,
+        Self::Picky,
+        Self::Pairs,
+        Self::NewPairs,
+        Self::Several,
+        Self::Nowhere,
+        Self::NewNowhere,
+    ];
 
-const CARDS: usize = 8;
+    /// Those that the command line names, or all.
+    pub(crate) fn wanted() -> Vec<Self> {
+        let names: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+        let is_wanted = |pods: &Self| names.is_empty() || names.contains(&format!("{pods:?}"));
+        Self::ALL.into_iter().filter(is_wanted).collect()
+    }
+}
+
+/// Nodes that report between two calls: as a scheduler at 200 pods a second makes them, and 1 000 a second with a call
+/// every 10 ms.
+pub(crate) fn loads(pods: Pods) -> &'static [(&'static str, usize)] {
+    let all = &[("quiet", 2), ("storm", 10)];
+    if matches!(pods, Pods::Known | Pods::New) { all } else { &all[..1] }
+}
 
 impl Cluster {
-    /// Eight cards a node, and eight shares.
-    ///
     /// Least fragmentation, with a mix of requests to look ahead to or without, which best-fits.
     pub(crate) fn new(nodes: usize, looks_ahead: bool) -> Self {
-        let mut cluster = Self::empty(nodes, mix(if looks_ahead { 24 } else { 0 }));
-        for at in 0..nodes {
-            let report = report(at, &cluster.names[at], &mut cluster.rng);
-            cluster.index.apply_node(&cluster.names[at], &report);
-            cluster.reports.push(report);
+        let mut cluster = Self::silent(nodes, looks_ahead);
+        cluster.reports = (0..nodes).map(|at| cluster.report(at)).collect();
+        // The order in which the index hears of nodes is not the one in which the scheduler names them.
+        let mut order: Vec<usize> = (0..nodes).collect();
+        order.shuffle(&mut cluster.rng);
+        for at in order {
+            cluster.index.apply_node(&cluster.names[at], &cluster.reports[at]);
         }
         cluster
     }
 
-    /// The same with the pods of all shares, and nothing kept but what the index keeps.
-    pub(crate) fn without_reports(nodes: usize) -> Self {
-        let mut cluster = Self::empty(nodes, Mix::default());
-        for at in 0..nodes {
-            let report = report(at, &cluster.names[at], &mut cluster.rng);
-            cluster.index.apply_node(&cluster.names[at], &report);
-            for share in report.status.unwrap_or_default().shares {
-                let mut pod = pod(at, FEW);
-                pod["metadata"]["uid"] = share.pod_uid.into();
-                pod["spec"]["nodeName"] = cluster.names[at].as_str().into();
-                let pod = serde_json::from_value(pod).expect("a pod");
-                cluster.index.apply_pod(&pod, Instant::now());
-            }
-        }
-        cluster
-    }
-
-    fn empty(nodes: usize, mix: Mix) -> Self {
+    /// Nodes of which the index hasn't heard.
+    pub(crate) fn silent(nodes: usize, looks_ahead: bool) -> Self {
         let names = (0..nodes).map(|number| format!("gpu-node-{number:05}.eu-central.example")).collect();
-        let reading = Reading { policy: Policy { mix: mix.into(), ..Policy::default() }, ..Reading::default() };
-        let index = Arc::new(Index::new(reading, Terms::default()));
-        let extender = Extender::new(Arc::clone(&index), 16);
-        Self { index, extender, reports: Vec::new(), names, rng: StdRng::seed_from_u64(1) }
+        let card_policy = Policy { mix: mix(if looks_ahead { 24 } else { 0 }).into(), ..Policy::default() };
+        let index = Arc::new(Index::new(Reading { card_policy, ..Reading::default() }, Terms::default()));
+        Self { index, names, rng: StdRng::seed_from_u64(1), reports: Vec::new() }
     }
 
-    pub(crate) fn change(&mut self, load: Load) {
-        for _ in 0..match load {
-            Load::Quiet => 2,
-            Load::Storm => 10,
-        } {
+    /// What the node could say.
+    pub(crate) fn report(&mut self, at: usize) -> GpuNode {
+        report(at, &self.names[at], &mut self.rng)
+    }
+
+    /// So many nodes report, each with its shares in another order.
+    pub(crate) fn change(&mut self, nodes: usize) {
+        for _ in 0..nodes {
             let at = self.rng.random_range(0..self.reports.len());
             let status = self.reports[at].status.get_or_insert_default();
             status.ledger_revision += 1;
@@ -98,26 +111,19 @@ impl Cluster {
             self.index.apply_node(&self.names[at], &self.reports[at]);
         }
     }
+}
 
-    pub(crate) fn filter_body(&mut self, call: usize, names: usize, shapes: Shapes) -> Vec<u8> {
-        let from = self.rng.random_range(0..self.names.len());
-        let names: Vec<&String> = self.names.iter().cycle().skip(from).take(names).collect();
-        serde_json::to_vec(&json!({"Pod": pod(call, shapes), "Nodes": null, "NodeNames": names})).expect("JSON")
-    }
-
-    /// What admission asks about a pod.
-    pub(crate) fn outlook(&self, call: usize, shapes: Shapes) -> Outlook {
-        let pod = serde_json::from_value(pod(call, shapes)).expect("a pod");
-        let demand = Demand::of(&pod, self.index.reading()).expect("a claim").expect("cards");
-        let policies = demand.policies(&self.index.reading().policy);
-        self.index.outlook(&Question::new(&demand, &policies))
-    }
-
-    pub(crate) fn prioritize_body(call: usize, answer: &[u8], shapes: Shapes) -> Vec<u8> {
-        let answer: Value = serde_json::from_slice(answer).expect("JSON");
-        serde_json::to_vec(&json!({"Pod": pod(call, shapes), "Nodes": null, "NodeNames": answer["NodeNames"]}))
-            .expect("JSON")
-    }
+/// How long each of the calls takes, the first tenth left out. All runs make the same calls, each of what `new` makes.
+pub(crate) fn times<C>(calls: usize, new: impl Fn() -> C, time: impl Fn(&mut C, usize) -> Duration) -> String {
+    let run = |_| {
+        let mut called = new();
+        (0..calls + calls / 10).map(|call| time(&mut called, call)).skip(calls / 10).collect::<Vec<_>>()
+    };
+    let least = |one: Vec<Duration>, other| one.into_iter().zip(other).map(|(one, other)| one.min(other)).collect();
+    let mut best = (0..RUNS).map(run).reduce(least).unwrap_or_default();
+    best.sort_unstable();
+    let at = |permille: usize| best[(best.len() - 1) * permille / 1000].as_micros();
+    format!("p50 {} µs, p90 {}, p99 {}, most {}", at(500), at(900), at(990), at(1000))
 }
 
 fn mix(kinds: u32) -> Mix {
@@ -171,15 +177,40 @@ fn report(at: usize, name: &str, rng: &mut StdRng) -> GpuNode {
 }
 
 /// About 4 KB, as pods of a real cluster are.
-fn pod(call: usize, Shapes { kinds, cards, .. }: Shapes) -> Value {
-    let kind = call % kinds;
+pub(crate) fn pod(call: usize, pods: Pods) -> Value {
+    let kind = call
+        % match pods {
+            Pods::Known => 24,
+            Pods::Pairs | Pods::Nowhere => 6,
+            Pods::New | Pods::Picky | Pods::NewPairs | Pods::Several | Pods::NewNowhere => usize::MAX,
+        };
     let filler: Vec<Value> =
         (0..20).map(|number| json!({"name": format!("VARIABLE_{number}"), "value": "x".repeat(120)})).collect();
-    json!({
-        "metadata": {"uid": format!("6b1f0c9e-{call:04x}-4b0e-9c0a-1f2e3d4c5b6a"), "namespace": "team-a", "name": format!("train-{call}"), "labels": {"app": "train"}},
-        "spec": {"schedulerName": "default-scheduler", "containers": [{"name": "main", "image": "example.com/train:1", "env": filler,
-            "resources": {"limits": {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": cards.to_string(),
-                "nvidia.com/gpumem": (1024 + 512 * kind).min(60_000 + kind % 1000).to_string(), "nvidia.com/gpucores": (5 + kind % 40).to_string()}}}]},
-        "status": {"phase": "Pending"}
-    })
+    // Small and large ones in turn, as 7919 is a prime.
+    let memory = 1024 + 7919 * kind % if matches!(pods, Pods::Several) { 30_000 } else { 75_000 };
+    let memory = memory + if matches!(pods, Pods::NewNowhere) { 82_000 } else { 0 };
+    let claim = |cards: usize| {
+        json!({
+            "cpu": "4", "memory": "16Gi", "nvidia.com/gpu": cards.to_string(),
+            "nvidia.com/gpumem": memory.to_string(), "nvidia.com/gpucores": (5 + kind % 40).to_string(),
+        })
+    };
+    let container = |name: &str, cards| json!({"name": name, "image": "example.com/train:1", "env": filler, "resources": {"limits": claim(cards)}});
+    let mut spec = json!({"schedulerName": "default-scheduler"});
+    spec["containers"] = match pods {
+        Pods::Known | Pods::New | Pods::Picky | Pods::NewNowhere => json!([container("main", 1)]),
+        Pods::Pairs | Pods::NewPairs => json!([container("main", 2)]),
+        Pods::Several => json!([container("main", 2), container("serve", 1)]),
+        Pods::Nowhere => json!([container("main", CARDS + 1)]),
+    };
+    if matches!(pods, Pods::Several) {
+        let mut sidecar = container("sidecar", 1);
+        sidecar["restartPolicy"] = "Always".into();
+        spec["initContainers"] = json!([container("fetch", 1), sidecar]);
+    }
+    let annotations =
+        if matches!(pods, Pods::Picky) { json!({"divvy.dev/card-model": "H100,A100"}) } else { json!({}) };
+    let uid = format!("6b1f0c9e-{call:04x}-4b0e-9c0a-1f2e3d4c5b6a");
+    let metadata = json!({"uid": uid, "namespace": "team-a", "name": format!("train-{call}"), "labels": {"app": "train"}, "annotations": annotations});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
 }

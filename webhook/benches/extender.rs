@@ -1,46 +1,37 @@
 //! How long the scheduler waits: `filter` and `prioritize` together, bodies in and bodies out, over many different pods.
 //!
 //! ```text
-//! cargo bench -p divvy-webhook --bench extender
+//! cargo bench -p divvy-webhook --bench extender [-- New Several]
 //! ```
 
 mod cluster;
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, Load, Shapes};
+use cluster::{Cluster, Pods, loads, pod, times};
+use divvy_webhook::extender::Extender;
+use rand::RngExt as _;
+use serde_json::{Value, json};
 
 const NODES: usize = 5_000;
-const CALLS: usize = 2_000;
-/// The best of some runs of each call: the tail of the work is wanted, not that of the machine.
-const RUNS: usize = 3;
+const CALLS: usize = 600;
+const SHORTLIST: usize = 16;
 
 fn main() {
-    if std::env::args().any(|arg| arg == "--test") {
-        keep(50);
-        outlook(50, 20);
-        return run(50, 40, 20);
-    }
-    keep(NODES);
-    println!();
-    run(NODES, CALLS, 500);
-    println!();
-    run(NODES, CALLS / 4, NODES);
-    println!();
-    outlook(NODES, CALLS);
-}
-
-fn run(nodes: usize, calls: usize, names: usize) {
-    for load in [Load::Quiet, Load::Storm] {
-        for shapes in [cluster::FEW, cluster::MANY, cluster::MULTI, cluster::NOWHERE] {
-            for looks_ahead in [false, true] {
-                let best = (0..RUNS).map(|_| times(nodes, calls, names, shapes, looks_ahead, load));
-                let best =
-                    best.reduce(|best, times| best.into_iter().zip(times).map(|(one, two)| one.min(two)).collect());
-                let mix = if looks_ahead { "mix of 24" } else { "no mix" };
-                let percentiles = percentiles(best.unwrap_or_default());
-                println!("{names} names of {nodes} nodes, {load:?}, {}, {mix}: {percentiles}", shapes.name);
+    let is_test = std::env::args().any(|arg| arg == "--test");
+    let (nodes, calls, few) = if is_test { (50, 20, 40) } else { (NODES, CALLS, 500) };
+    keep(nodes);
+    for (names, calls) in [(few, calls), (nodes, calls / 4)] {
+        for looks_ahead in [false, true] {
+            println!("\n{names} names of {nodes} nodes, {}", if looks_ahead { "mix of 24 kinds" } else { "no mix" });
+            for pods in Pods::wanted() {
+                for (load, changes) in loads(pods) {
+                    let new = || asked(Cluster::new(nodes, looks_ahead));
+                    let times = times(calls, new, |asked, call| time(asked, call, names, pods, *changes));
+                    println!("{pods:?}, {load}: {times}");
+                }
             }
         }
     }
@@ -49,13 +40,25 @@ fn run(nodes: usize, calls: usize, names: usize) {
 /// What a large cluster takes in memory. Comes first, while nothing else does.
 fn keep(nodes: usize) {
     let before = resident();
-    let mut cluster = Cluster::without_reports(nodes);
-    println!("{nodes} nodes with 8 cards and 8 pods each: {} MiB", resident() - before);
-    for call in 0..32 {
-        let body = cluster.filter_body(call, nodes, cluster::FEW);
-        cluster.extender.filter(&body).expect("a body of ours");
+    let mut cluster = Cluster::silent(nodes, true);
+    for at in 0..nodes {
+        let report = cluster.report(at);
+        cluster.index.apply_node(&cluster.names[at], &report);
+        for share in report.status.unwrap_or_default().shares {
+            let mut pod = pod(at, Pods::Known);
+            pod["metadata"]["uid"] = share.pod_uid.into();
+            pod["spec"]["nodeName"] = cluster.names[at].as_str().into();
+            cluster.index.apply_pod(&serde_json::from_value(pod).expect("a pod"), Instant::now());
+        }
     }
-    println!("with 24 shapes of pods known: {} MiB", resident() - before);
+    println!("{nodes} nodes with 8 cards and 8 pods each: {} MiB", resident() - before);
+    let mut asked = asked(cluster);
+    for pods in Pods::wanted() {
+        for call in 0..40 {
+            time(&mut asked, call, nodes, pods, 0);
+        }
+    }
+    println!("with many shapes of pods known: {} MiB", resident() - before);
 }
 
 /// In MiB.
@@ -66,43 +69,31 @@ fn resident() -> u64 {
     kib.unwrap_or(0) / 1024
 }
 
-/// The same calls in every run, without the first tenth.
-fn times(nodes: usize, calls: usize, names: usize, shapes: Shapes, looks_ahead: bool, load: Load) -> Vec<Duration> {
-    let mut cluster = Cluster::new(nodes, looks_ahead);
-    let times = (0..calls + calls / 10).map(|call| time(&mut cluster, call, names, shapes, load));
-    times.skip(calls / 10).collect()
-}
-
-/// What admission asks, with every node known.
-fn outlook(nodes: usize, calls: usize) {
-    for shapes in [cluster::FEW, cluster::MANY, cluster::MULTI, cluster::NOWHERE] {
-        let mut cluster = Cluster::new(nodes, false);
-        let time = |call| {
-            cluster.change(Load::Storm);
-            let start = Instant::now();
-            black_box(cluster.outlook(call, shapes));
-            start.elapsed()
-        };
-        let times = (0..calls).map(time).skip(calls / 10).collect();
-        println!("outlook over {nodes} nodes, Storm, {}, pod read as well: {}", shapes.name, percentiles(times));
-    }
+fn asked(cluster: Cluster) -> (Cluster, Extender) {
+    let extender = Extender::new(Arc::clone(&cluster.index), SHORTLIST);
+    (cluster, extender)
 }
 
 /// One pod: `filter` with that many names, `prioritize` with those that it answered.
-fn time(cluster: &mut Cluster, call: usize, names: usize, shapes: Shapes, load: Load) -> Duration {
-    cluster.change(load);
-    let filter = cluster.filter_body(call, names, shapes);
+fn time(
+    (cluster, extender): &mut (Cluster, Extender),
+    call: usize,
+    names: usize,
+    pods: Pods,
+    changes: usize,
+) -> Duration {
+    cluster.change(changes);
+    let from = cluster.rng.random_range(0..cluster.names.len());
+    let names: Vec<&String> = cluster.names.iter().cycle().skip(from).take(names).collect();
+    let pod = pod(call, pods);
+    let body = |names: Value| json!({"Pod": pod, "Nodes": null, "NodeNames": names}).to_string().into_bytes();
+    let filter = body(json!(names));
     let start = Instant::now();
-    let answer = cluster.extender.filter(&filter).expect("a body of ours");
+    let answer = extender.filter(&filter).expect("a body of ours");
     let first = start.elapsed();
-    let prioritize = Cluster::prioritize_body(call, &answer, shapes);
+    let answer: Value = serde_json::from_slice(&answer).expect("JSON");
+    let prioritize = body(answer["NodeNames"].clone());
     let start = Instant::now();
-    black_box(cluster.extender.prioritize(&prioritize).expect("a body of ours"));
+    black_box(extender.prioritize(&prioritize).expect("a body of ours"));
     first + start.elapsed()
-}
-
-fn percentiles(mut times: Vec<Duration>) -> String {
-    times.sort_unstable();
-    let at = |permille: usize| times[(times.len() - 1) * permille / 1000].as_micros();
-    format!("p50 {} µs, p90 {}, p99 {}, most {}", at(500), at(900), at(990), at(1000))
 }

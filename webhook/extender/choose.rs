@@ -8,7 +8,7 @@ use super::Extender;
 use super::wire::Reasons;
 use divvy_index::demand::Demand;
 use divvy_index::pod::PodView;
-use divvy_index::{Asked, Question, Ranking, Refusal};
+use divvy_index::{Asked, Question, Ranking, Refusal, ranked};
 
 /// What `filter` makes of a list of names.
 #[derive(Debug, Default)]
@@ -22,8 +22,6 @@ pub(super) struct Choice<'n> {
 }
 
 const UNKNOWN: &str = "no GpuNode: divvy-node doesn't run here, or hasn't reported yet";
-/// `MaxExtenderPriority`.
-const BEST: usize = 10;
 
 // === impl Extender ===
 
@@ -38,7 +36,7 @@ impl Extender {
             }
         };
         self.remember(&demand);
-        let policies = demand.policies(&self.index.reading().policy);
+        let policies = demand.policies(self.index.reading());
         let question = Question::new(&demand, &policies);
         let mut ranking = self.index.rank(&question, names, self.shortlist == 0);
         if ranking.fitting.is_empty() {
@@ -65,17 +63,11 @@ impl Extender {
     pub(super) fn scores(&self, pod: &PodView, names: &[&str]) -> Vec<i64> {
         let mut scores = vec![0; names.len()];
         let Ok(Some(demand)) = Demand::of(pod, self.index.reading()) else { return scores };
-        let policies = demand.policies(&self.index.reading().policy);
+        let policies = demand.policies(self.index.reading());
         let question = Question::new(&demand, &policies);
         let mut fitting = self.index.rank(&question, names, true).fitting;
-        fitting.sort_unstable_by(|(_, one), (_, other)| other.cmp(one));
-        let steps = fitting.chunk_by(|(_, one), (_, other)| one == other);
-        let distinct = steps.clone().count();
-        for (rank, equals) in steps.enumerate() {
-            let score = i64::try_from(BEST - BEST * rank / distinct).unwrap_or(0);
-            for (asked, _) in equals {
-                scores[asked.name] = score;
-            }
+        for (asked, _, score) in ranked(&mut fitting) {
+            scores[asked.name] = score;
         }
         scores
     }

@@ -20,7 +20,7 @@ impl Extender {
             Some(Err(_)) => return Ok(wire::encode(&PreemptionResult::default())),
             None => None,
         };
-        let policies = demand.as_ref().map(|demand| demand.policies(&self.index.reading().policy));
+        let policies = demand.as_ref().map(|demand| demand.policies(self.index.reading()));
         let question = demand.as_ref().zip(policies.as_ref()).map(|(demand, by)| Question::new(demand, by));
         let complete = victims.iter().filter_map(|(name, victims)| {
             let uids = match &question {

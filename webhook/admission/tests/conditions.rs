@@ -1,5 +1,5 @@
 use super::*;
-use crate::admission::conditions::{MatchCondition, for_pods, for_templates};
+use crate::admission::conditions::{MatchCondition, for_changes, for_pods, for_templates};
 
 #[test]
 fn the_conditions_read_so() {
@@ -17,6 +17,15 @@ fn the_conditions_read_so() {
           amounts.exists(name, name.startsWith('nvidia.com/mig-') ||
             name in ['nvidia.com/gpu', 'nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores']))))
     "#);
+    let [asks, changed] = &*for_changes(&ResourceNames::default()) else { panic!("two conditions") };
+    assert_eq!(*asks, for_pods(&ResourceNames::default())[0]);
+    insta::assert_snapshot!(text(vec![changed.clone()]), @"
+    # annotations-changed
+    oldObject == null || request.?subResource.orValue('') == 'ephemeralcontainers' ||
+    [[object, oldObject], [oldObject, object]].exists(pair,
+      pair[0].metadata.?annotations.orValue({}).exists(key, key.startsWith('divvy.dev/') &&
+        pair[0].metadata.?annotations[?key] != pair[1].metadata.?annotations[?key]))
+    ");
     insta::assert_snapshot!(text(for_templates(&ResourceNames::default())), @r#"
     # asks-for-cards
     [object.spec.?jobTemplate.?spec.orValue(object.spec).template].exists(pod,

@@ -5,7 +5,7 @@ use divvy_contract::{Claim, ContainerKind};
 use super::*;
 
 fn ask_index(settings: &Settings, question: &Value, endpoint: Endpoint, fit: &Fit) -> Reply {
-    reply(&review(question.to_string().as_bytes(), endpoint, settings, &|_| fit.clone()))
+    reply(&review(question.to_string().as_bytes(), endpoint, settings, &|_| fit.clone()).body)
 }
 
 fn created(pod: Value) -> Value {
@@ -16,10 +16,8 @@ fn whole() -> Value {
     pod(json!([container("main", json!({ "nvidia.com/gpu": "1" }))]))
 }
 
-fn shortage() -> Shortage {
-    let obstacle = |nodes, reason: &str| Obstacle { nodes, reason: reason.to_owned() };
-    let obstacles = vec![obstacle(3, "40Gi memory wanted, at most 12Gi free"), obstacle(1, "its cards aren't healthy")];
-    Shortage { nodes: 4, asked: 4, obstacles }
+fn nowhere() -> Fit {
+    Fit::Nowhere("no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free".to_owned())
 }
 
 #[test]
@@ -49,17 +47,9 @@ fn hints_stand_in_the_pod_and_in_kubectl() {
         format!("{}{}", reply.operations(), reply.warnings.join("\n"))
     };
     insta::assert_snapshot!(said(Fit::Now(vec!["n2".into(), "n7".into()])), @r#"add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[\"n2\",\"n7\"]}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}"#);
-    insta::assert_snapshot!(said(Fit::Later(shortage())), @r#"
-    add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[],\"reason\":\"no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free; 1 node: its cards aren't healthy\"}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}
-    no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free; 1 node: its cards aren't healthy
-    "#);
-    insta::assert_snapshot!(said(Fit::Never(shortage())), @r#"
-    add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[],\"reason\":\"no node could ever run this: 3 nodes: 40Gi memory wanted, at most 12Gi free; 1 node: its cards aren't healthy\"}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}
-    no node could ever run this: 3 nodes: 40Gi memory wanted, at most 12Gi free; 1 node: its cards aren't healthy
-    "#);
-    insta::assert_snapshot!(said(Fit::Never(Shortage::default())), @r#"
-    add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[],\"reason\":\"no node could ever run this\"}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}
-    no node could ever run this
+    insta::assert_snapshot!(said(nowhere()), @r#"
+    add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[],\"reason\":\"no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free\"}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}
+    no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free
     "#);
 }
 
@@ -88,16 +78,12 @@ fn hinted_nodes_are_preferred_only_where_configured_and_once() {
 fn authors_of_templates_are_told_what_their_pods_would_be() {
     let settings = Settings::default();
     let advise = |kind: &str, object: Value| {
-        let reply = ask_index(
-            &settings,
-            &question("CREATE", kind, object, Value::Null),
-            Endpoint::Templates,
-            &Fit::Later(shortage()),
-        );
+        let reply =
+            ask_index(&settings, &question("CREATE", kind, object, Value::Null), Endpoint::Templates, &nowhere());
         assert!(reply.allowed && reply.patch.is_empty());
         reply.warnings.join("\n")
     };
-    insta::assert_snapshot!(advise("Deployment", json!({ "spec": { "template": whole() } })), @"its pods: no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free; 1 node: its cards aren't healthy");
+    insta::assert_snapshot!(advise("Deployment", json!({ "spec": { "template": whole() } })), @"its pods: no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free");
     let wrong = pod(json!([container("main", json!({ "nvidia.com/gpumem": "8G" }))]));
     insta::assert_snapshot!(advise("CronJob", json!({ "spec": { "jobTemplate": { "spec": { "template": wrong } } } })), @r#"its pods would be refused: spec.containers[0].resources.limits[nvidia.com/gpumem]: "8G" is ambiguous: did you mean "8Gi"?"#);
     insta::assert_snapshot!(advise("Job", json!({ "spec": { "template": { "spec": { "containers": 3 } } } })), @"request.object.spec.template.spec.containers: invalid type: integer `3`, expected a sequence at line 1 column 204");

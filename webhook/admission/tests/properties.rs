@@ -64,7 +64,7 @@ fn hinted(pod: &Value) -> Reply {
     let settings = Settings { prefer_hinted_nodes: true, ..Settings::default() };
     let fits = |_: &PodDemand| Fit::Now(vec!["n1".into(), "n2".into()]);
     let question = question("CREATE", "Pod", pod.clone(), Value::Null);
-    reply(&review(question.to_string().as_bytes(), Endpoint::Mutate, &settings, &fits))
+    reply(&review(question.to_string().as_bytes(), Endpoint::Mutate, &settings, &fits).body)
 }
 
 /// The pod without anything that we may write.
@@ -155,7 +155,7 @@ proptest! {
     #[test]
     fn no_body_panics(body in prop::collection::vec(any::<u8>(), 0..200)) {
         for endpoint in [Endpoint::Mutate, Endpoint::Validate, Endpoint::Templates] {
-            reply(&review(&body, endpoint, &Settings::default(), &nothing_known));
+            reply(&review(&body, endpoint, &Settings::default(), &nothing_known).body);
         }
     }
 

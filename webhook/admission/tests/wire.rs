@@ -1,7 +1,7 @@
 use super::*;
 
 fn post(body: &str) -> Reply {
-    reply(&review(body.as_bytes(), Endpoint::Mutate, &Settings::default(), &nothing_known))
+    reply(&review(body.as_bytes(), Endpoint::Mutate, &Settings::default(), &nothing_known).body)
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn every_truncation_is_refused() {
 #[test]
 fn an_answer_bears_the_uid_of_its_question_even_if_that_is_malformed() {
     let uid = |question: &Value| {
-        let body = review(question.to_string().as_bytes(), Endpoint::Mutate, &Settings::default(), &nothing_known);
+        let body = review(question.to_string().as_bytes(), Endpoint::Mutate, &Settings::default(), &nothing_known).body;
         serde_json::from_slice::<Value>(&body).expect("a review")["response"]["uid"].clone()
     };
     let mut asked = question("CREATE", "Pod", pod(json!([])), Value::Null);
@@ -88,7 +88,7 @@ fn other_operations_are_none_of_ours() {
 #[test]
 fn a_template_is_never_refused_whatever_came() {
     for body in ["", "{}", r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{}}"#] {
-        let reply = reply(&review(body.as_bytes(), Endpoint::Templates, &Settings::default(), &nothing_known));
+        let reply = reply(&review(body.as_bytes(), Endpoint::Templates, &Settings::default(), &nothing_known).body);
         assert!(reply.allowed && reply.warnings.len() == 1, "{body}");
     }
 }

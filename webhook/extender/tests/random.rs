@@ -1,73 +1,204 @@
 //! Random clusters and bodies.
 
-use divvy_placement::{NodeScore, plan, score};
+use std::collections::{BTreeMap, BTreeSet};
+
+use divvy_contract::annotation::PolicyName;
+use divvy_contract::names::annotation::{
+    AVOID_CARD_MODEL, AVOID_CARD_UUID, CARD_MODEL, CARD_POLICY, CARD_UUID, NODE_POLICY, NUMA, TIER,
+};
+use divvy_contract::{Claim, Cores, Memory, MemoryAmount};
+use divvy_index::demand::{Demand, Policies};
+use divvy_index::fixture::AGES;
+use divvy_index::{Bar, Node, Question};
+use divvy_placement::policy::Expected;
+use divvy_placement::{Mix, NodeScore, Policy, plan, score};
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use divvy_index::demand::Demand;
 
 /// The best that plans find on each node, asked one by one.
-fn by_hand(extender: &Extender, pod: &PodView) -> Vec<(String, NodeScore)> {
-    let demand = Demand::of(pod, extender.index.reading()).expect("a claim").expect("cards");
-    let policy = demand.policies(&extender.index.reading().policy).cards;
-    let rate = |node: Arc<divvy_index::Node>| {
-        let plan = plan(&node.cards, &node.links, &demand.request(), &policy).ok()?;
-        let score = score(&node.cards, &node.links, &demand.request(), &plan, &policy);
-        Some((node.name.to_string(), score))
+fn by_hand(extender: &Extender, demand: &Demand) -> Vec<(String, NodeScore)> {
+    let Policies { cards, nodes } = demand.policies(extender.index.reading());
+    let rate = |node: Arc<Node>| {
+        let plan = plan(&node.cards, &node.links, &demand.request(), &cards).ok()?;
+        let score = score(&node.cards, &node.links, &demand.request(), &plan, &nodes);
+        (node.refusal(demand).is_none()).then(|| (node.name.to_string(), score))
     };
     extender.index.nodes().into_iter().filter_map(rate).collect()
 }
 
+const NAMES: [&str; 7] = ["n0", "n1", "n2", "n3", "n4", "n5", "n6"];
+const CARDS: usize = 3;
+
 #[derive(Clone, Debug)]
 enum Step {
-    Report { node: usize, shares: Vec<(usize, u64, u32)> },
-    Ask { cards: u32, gib: u64, cores: u32 },
+    Report { node: usize, shares: Vec<(usize, u64, u32)>, is_ready: bool },
     Delete(usize),
+    Machine(usize, Option<Bar>),
+    Machines(BTreeSet<usize>),
+    Bind { pod: String, gib: u64, node: usize },
+    Ask { cards: u32, gib: u64, cores: u32, wish: Option<(&'static str, &'static str)> },
+}
+
+/// What the API server has said of Nodes.
+#[derive(Default)]
+struct Machines {
+    bars: BTreeMap<usize, Option<Bar>>,
+    listed: bool,
 }
 
 fn steps() -> impl Strategy<Value = Step> {
-    let share = (0..3usize, 1u64..20, 0u32..50);
+    let share = (0..CARDS, 1u64..20, 0u32..50);
+    let shares = prop::collection::vec(share, 0..4);
+    let report = (0..6usize, shares, prop::bool::weighted(0.9));
+    let report = report.prop_map(|(node, shares, is_ready)| Step::Report { node, shares, is_ready });
+    let wishes = [
+        (CARD_POLICY, "binpack"),
+        (CARD_POLICY, "spread"),
+        (NODE_POLICY, "random"),
+        (NODE_POLICY, "topology"),
+        (CARD_MODEL, "A100"),
+        (AVOID_CARD_MODEL, "A100"),
+        (CARD_UUID, "GPU-n2-1"),
+        (AVOID_CARD_UUID, "GPU-n1-0,GPU-n1-1"),
+        (TIER, "shim"),
+        (NUMA, "prefer"),
+    ];
     // Few, so that they come again after nodes have changed.
-    let ask = (1u32..3, select(vec![4u64, 30]), select(vec![0u32, 40]));
-    let ask = ask.prop_map(|(cards, gib, cores)| Step::Ask { cards, gib, cores });
+    let wish = prop::option::weighted(0.4, select(wishes.to_vec()));
+    let ask = (select(vec![1u32, 1, 2]), select(vec![4u64, 30]), select(vec![0u32, 40, 100]), wish);
+    let bar = select(vec![None, Some(Bar::Cordoned), Some(Bar::NotReady)]);
     prop_oneof![
-        3 => (0..6usize, prop::collection::vec(share, 0..4)).prop_map(|(node, shares)| Step::Report { node, shares }),
-        3 => ask,
+        4 => report,
         1 => (0..6usize).prop_map(Step::Delete),
+        2 => (0..6usize, bar).prop_map(|(node, bar)| Step::Machine(node, bar)),
+        1 => prop::collection::btree_set(0..6usize, 4..=6).prop_map(Step::Machines),
+        2 => ("[b-e]", 1u64..30, 0..6usize).prop_map(|(pod, gib, node)| Step::Bind { pod, gib, node }),
+        4 => ask.prop_map(|(cards, gib, cores, wish)| Step::Ask { cards, gib, cores, wish }),
     ]
+}
+
+fn policies() -> impl Strategy<Value = Policy> {
+    let kind = (select(vec![1u32, 1, 2]), 1u64..40, select(vec![0u32, 20, 50, 100]), 0u32..4);
+    let kind = kind.prop_map(|(cards, gib, cores, weight)| {
+        let memory = MemoryAmount::Absolute(Memory::mib(gib << 10));
+        Expected { claim: Claim { cards, memory, cores: Cores::new(cores) }, weight }
+    });
+    let name = select(vec![
+        PolicyName::LeastFragmentation,
+        PolicyName::LeastFragmentation,
+        PolicyName::Binpack,
+        PolicyName::Spread,
+        PolicyName::Random,
+        PolicyName::Topology,
+    ]);
+    (name, prop::collection::vec(kind, 0..6)).prop_map(|(name, requests)| Policy {
+        name,
+        mix: Mix { requests }.into(),
+        ..Policy::default()
+    })
+}
+
+// === impl Machines ===
+
+impl Machines {
+    fn bar(&self, name: &str) -> Option<Bar> {
+        let known = self.bars.iter().find(|(at, _)| NAMES[**at] == name);
+        known.map_or_else(|| self.listed.then_some(Bar::Gone), |(_, bar)| *bar)
+    }
+}
+
+/// What is said of a pod must be what plans say.
+fn ask(extender: &Extender, pod: &PodView, machines: &Machines) -> Result<(), TestCaseError> {
+    let demand = Demand::of(pod, extender.index.reading()).expect("a claim").expect("cards");
+    let rated = by_hand(extender, &demand);
+    let best = rated.iter().map(|(_, score)| *score).max();
+    let as_good = rated.iter().filter(|(_, score)| best.is_some_and(|best| score.is_as_good_as(&best)));
+    let expected: BTreeSet<&str> = as_good.map(|(name, _)| name.as_str()).collect();
+    let args = named(pod, &[&NAMES[..], &NAMES[2..4]].concat());
+    let answer = filter(extender, &args);
+    let found: Vec<&str> = answer["NodeNames"].as_array().expect("names").iter().filter_map(Value::as_str).collect();
+    prop_assert_eq!(found.iter().copied().collect::<BTreeSet<_>>(), expected);
+    if let (Some(first), Some(best)) = (found.first(), best) {
+        prop_assert!(rated.contains(&((*first).to_owned(), best)), "the best comes first");
+    }
+
+    let mut distinct: Vec<NodeScore> = rated.iter().map(|(_, score)| *score).collect();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let rank = |name: &str| rated.iter().find(|(rated, _)| rated == name).map(|(_, score)| *score);
+    let expected = NAMES.map(|name| {
+        let worse = rank(name).and_then(|score| distinct.binary_search(&score).ok());
+        worse.map_or(0, |worse| 10 - 10 * (distinct.len() - 1 - worse) / distinct.len())
+    });
+    let answer = extender.prioritize(named(pod, &NAMES).to_string().as_bytes()).expect("arguments");
+    let answer: Value = serde_json::from_slice(&answer).expect("JSON");
+    let found: Vec<u64> = answer.as_array().expect("scores").iter().filter_map(|host| host["Score"].as_u64()).collect();
+    prop_assert_eq!(found, expected.map(|score| score as u64));
+
+    let policies = demand.policies(extender.index.reading());
+    let outlook = extender.index.outlook(&Question::new(&demand, &policies), AGES);
+    let open = rated.iter().filter(|(name, _)| machines.bar(name).is_none());
+    let mut scores: Vec<NodeScore> = open.map(|(_, score)| *score).collect();
+    scores.sort_unstable_by(|one, other| other.cmp(one));
+    let is_slow = demand.containers[0].claim.is_some_and(|claim| claim.cards > 1);
+    let hinted: Vec<NodeScore> = outlook.best.iter().filter_map(|name| rank(name)).collect();
+    // Where it takes a search, nodes that can't be as good as the best aren't searched.
+    let certain = if is_slow { 1 } else { 5 };
+    let certain_of = |scores: &[NodeScore]| scores.iter().take(certain).copied().collect::<Vec<_>>();
+    prop_assert_eq!(certain_of(&hinted), certain_of(&scores));
+    prop_assert_eq!(outlook.now, Some(!scores.is_empty()));
+    if scores.is_empty() {
+        for bar in [Bar::Cordoned, Bar::NotReady, Bar::Gone] {
+            let counted = outlook.reasons.iter().find(|(reason, _)| **reason == *bar.reason());
+            let counted = counted.map_or(0, |(_, nodes)| *nodes);
+            let expected = rated.iter().filter(|(name, _)| machines.bar(name) == Some(bar)).count();
+            prop_assert_eq!(counted, expected);
+        }
+    }
+    Ok(())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_shortlist_holds_the_nodes_that_plans_find_best(steps in prop::collection::vec(steps(), 1..40)) {
-        let extender = extender(&[], 16);
-        let names = ["n0", "n1", "n2", "n3", "n4", "n5"];
+    fn what_is_said_of_nodes_is_what_plans_find(card_policy in policies(), nodes in policies(), agree in any::<bool>(), steps in prop::collection::vec(steps(), 1..40)) {
+        let node_policy = if agree { card_policy.name } else { nodes.name };
+        let index = Index::new(Reading { card_policy, node_policy, ..Reading::default() }, Terms::default());
+        let (extender, mut machines) = (Extender::new(Arc::new(index), 16), Machines::default());
         for step in steps {
             match step {
-                Step::Report { node: at, shares } => {
-                    let mut report = node(names[at], 3);
+                Step::Report { node: at, shares, is_ready } => {
+                    let mut report = node(NAMES[at], CARDS);
                     let shares = shares.iter().enumerate().map(|(number, (card, gib, cores))| {
                         share(&report, &format!("held-{number}"), *card, *gib, *cores)
                     });
                     let shares = shares.collect();
                     status(&mut report).shares = shares;
-                    extender.index.apply_node(names[at], &report);
+                    status(&mut report).conditions[0].status = if is_ready { "True" } else { "False" }.into();
+                    extender.index.apply_node(NAMES[at], &report);
                 }
-                Step::Delete(at) => extender.index.delete_node(names[at]),
-                Step::Ask { cards, gib, cores } => {
-                    let pod = pod("a", cards, gib, cores);
-                    let rated = by_hand(&extender, &pod);
-                    let best = rated.iter().map(|(_, score)| *score).max();
-                    let as_good = rated.iter().filter(|(_, score)| best.is_some_and(|best| score.is_as_good_as(&best)));
-                    let mut expected: Vec<&str> = as_good.map(|(name, _)| name.as_str()).collect();
-                    let answer = filter(&extender, &named(&pod, &names));
-                    let mut found: Vec<&str> = answer["NodeNames"].as_array().expect("names").iter().filter_map(Value::as_str).collect();
-                    expected.sort_unstable();
-                    found.sort_unstable();
-                    prop_assert_eq!(found, expected);
+                Step::Delete(at) => extender.index.delete_node(NAMES[at]),
+                Step::Machine(at, bar) => {
+                    extender.index.apply_machine(NAMES[at], bar);
+                    machines.bars.insert(at, bar);
+                }
+                Step::Machines(these) => {
+                    extender.index.keep_machines(&these.iter().map(|at| NAMES[*at].to_owned()).collect());
+                    machines.bars.retain(|at, _| these.contains(at));
+                    machines.listed = true;
+                }
+                Step::Bind { pod: name, gib, node } => {
+                    filter(&extender, &named(&pod(&name, 1, gib, 0), &NAMES));
+                    let call = json!({"PodName": name, "PodNamespace": "default", "PodUID": name, "Node": NAMES[node]});
+                    extender.bind(call.to_string().as_bytes(), Instant::now()).expect("arguments");
+                }
+                Step::Ask { cards, gib, cores, wish } => {
+                    let mut pod = pod("a", cards, gib, cores);
+                    pod.annotations.extend(wish.map(|(key, value)| (key.to_owned(), value.to_owned())));
+                    ask(&extender, &pod, &machines)?;
                 }
             }
         }

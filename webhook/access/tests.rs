@@ -1,0 +1,101 @@
+use divvy_playground::apiserver::{ApiServer, User};
+use http::HeaderValue;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::json;
+
+use super::*;
+
+/// An API server where `ann`, of the group `lab`, may get pods in `a`.
+async fn server() -> (ApiServer, Access) {
+    let server = ApiServer::start(&[("webhook", "system:serviceaccount:divvy-system:divvy-webhook")]).await.unwrap();
+    server.allow("of-ann", User::from("ann").within("lab"));
+    let of = |kind: &str, name: &str, rest: serde_json::Value| {
+        let mut object = rest;
+        object["apiVersion"] = "rbac.authorization.k8s.io/v1".into();
+        object["kind"] = kind.into();
+        object["metadata"] = json!({ "name": name, "namespace": "a" });
+        object
+    };
+    server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "a" } })).unwrap();
+    let may = json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["get"] });
+    server.create(&of("Role", "pods", json!({ "rules": [may] }))).unwrap();
+    let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "pods" });
+    let group = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "lab" });
+    server.create(&of("RoleBinding", "pods", json!({ "roleRef": role, "subjects": [group] }))).unwrap();
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig("webhook")).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let access = Access::new(Client::try_from(config).unwrap());
+    (server, access)
+}
+
+fn with(authorization: &str) -> HeaderMap {
+    HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_str(authorization).unwrap())])
+}
+
+fn pods_in(namespace: &str) -> ResourceAttributes {
+    ResourceAttributes {
+        verb: Some("get".to_owned()),
+        resource: Some("pods".to_owned()),
+        namespace: Some(namespace.to_owned()),
+        ..ResourceAttributes::default()
+    }
+}
+
+fn reviews(server: &ApiServer, kind: &str) -> usize {
+    server.requests().iter().filter(|request| request.path.ends_with(kind)).count()
+}
+
+#[tokio::test]
+async fn who_may_see_a_pod_may_ask_about_it_and_nobody_else() {
+    let (server, access) = server().await;
+    for scheme in ["Bearer", "bearer"] {
+        let verdict = access.judge(&with(&format!("{scheme} of-ann")), pods_in("a")).await;
+        assert_eq!(verdict, Verdict::Allowed("ann".to_owned()));
+    }
+    let verdict = access.judge(&with("Bearer of-ann"), pods_in("b")).await;
+    assert_eq!(verdict, Verdict::Forbidden("ann may not get pods in namespace b".to_owned()));
+    assert_eq!(reviews(&server, "tokenreviews"), 1, "kept");
+    assert_eq!(reviews(&server, "subjectaccessreviews"), 3, "never kept");
+}
+
+#[tokio::test]
+async fn who_shows_no_token_or_a_wrong_one_is_nobody() {
+    let (server, access) = server().await;
+    for headers in [HeaderMap::new(), with("Basic YTpi"), with("Bearer"), with("Bearer  ")] {
+        let verdict = access.judge(&headers, pods_in("a")).await;
+        assert_eq!(verdict, Verdict::Unauthenticated("no bearer token: send one as kubectl does".to_owned()));
+    }
+    assert_eq!(reviews(&server, "tokenreviews"), 0);
+    let verdict = access.judge(&with("Bearer guessed"), pods_in("a")).await;
+    assert!(matches!(&verdict, Verdict::Unauthenticated(why) if why.contains("invalid bearer token")), "{verdict:?}");
+}
+
+#[tokio::test]
+async fn nobody_is_let_in_while_the_api_server_is_away() {
+    let (server, access) = server().await;
+    assert_eq!(access.judge(&with("Bearer of-ann"), pods_in("a")).await, Verdict::Allowed("ann".to_owned()));
+    server.go_away().await;
+    for token in ["of-ann", "of-bob"] {
+        let verdict = access.judge(&with(&format!("Bearer {token}")), pods_in("a")).await;
+        assert!(matches!(verdict, Verdict::Unavailable(_)), "{verdict:?}");
+    }
+}
+
+#[tokio::test]
+async fn answers_about_tokens_are_kept_for_a_while_and_no_more_than_so_many() {
+    let (_server, access) = server().await;
+    let now = Instant::now();
+    let key = |number: usize| {
+        let mut key = [0; SHA256_OUTPUT_LEN];
+        key[..8].copy_from_slice(&number.to_be_bytes());
+        key
+    };
+    for number in 0..2 * TOKENS {
+        access.keep(key(number), UserInfo::default(), now);
+    }
+    assert!(access.known(&key(0), now + KEPT / 2).is_some());
+    assert!(access.known(&key(0), now + KEPT).is_none());
+    assert_eq!(access.known.lock().unwrap().len(), TOKENS);
+    access.keep(key(9999), UserInfo::default(), now + KEPT);
+    assert_eq!(access.known.lock().unwrap().len(), 1);
+}

@@ -1,0 +1,33 @@
+//! The command line, and how flags, environment and file become one configuration.
+
+use std::ffi::OsString;
+
+use clap::{Command, CommandFactory, FromArgMatches, Parser};
+use divvy_settings::{FileFlag, Sources, Stop};
+
+use crate::config::{Config, Keys};
+
+/// Completes and checks pods that ask for GPUs, and chooses nodes for them
+#[derive(Debug, Parser)]
+#[command(name = "divvy-webhook", version, max_term_width = 120)]
+struct CommandLine {
+    #[command(flatten)]
+    file: FileFlag,
+    #[command(flatten)]
+    keys: Keys,
+}
+
+/// What `args` (the program's name first), `env` and the file that they name make together.
+pub fn parse(args: impl IntoIterator<Item = OsString>, env: impl Fn(&str) -> Option<OsString>) -> Result<Config, Stop> {
+    let CommandLine { file, keys } = CommandLine::from_arg_matches(&command().try_get_matches_from(args)?)?;
+    let sources = Sources::new(file, keys, env)?;
+    let file = sources.file().map_or_else(|| Ok(Keys::default()), divvy_settings::read)?;
+    Ok(sources.over(file).into_config()?)
+}
+
+fn command() -> Command {
+    divvy_settings::described::<Keys>(CommandLine::command())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,56 @@
+use std::collections::BTreeMap;
+
+use divvy_settings::EX_USAGE;
+
+use super::*;
+
+const POD: [(&str, &str); 3] = [("POD_NAME", "divvy-webhook-0"), ("POD_IP", "10.0.0.7"), ("NAMESPACE", "divvy-system")];
+
+fn load(flags: &[&str], variables: &[(&str, &str)]) -> Result<Config, Stop> {
+    let args = ["divvy-webhook"].iter().chain(flags).map(OsString::from);
+    let variables: BTreeMap<_, _> = variables.iter().copied().collect();
+    parse(args, |name| variables.get(name).map(Into::into))
+}
+
+#[test]
+fn help_names_every_key_with_variable_and_default() {
+    insta::assert_snapshot!(command().term_width(100).render_help());
+    assert_eq!(load(&["--help"], &[]).expect_err("help is no configuration").report(), 0);
+}
+
+#[test]
+fn a_flag_wins_over_a_variable_and_a_variable_over_the_file() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("config.yaml");
+    let text = "version: v1\nshortlist: 1\npolicySeed: 1\ndefaultCores: 1\nfavouredNamespaces: [a, b]\n";
+    std::fs::write(&path, text).expect("writing the file");
+    let path = path.to_str().expect("text");
+    let variables = [&POD[..], &[("CONFIG_FILE", path), ("SHORTLIST", "2"), ("POLICY_SEED", "2")]].concat();
+    let config = load(&["--shortlist=3"], &variables).expect("valid");
+    assert_eq!((config.shortlist.get(), config.policy_seed.get(), config.default_cores.get()), (3, 2, 1));
+    assert_eq!(config.favoured_namespaces.0.iter().map(|name| &**name).collect::<Vec<_>>(), ["a", "b"]);
+}
+
+#[test]
+fn the_printed_configuration_is_a_file_that_says_the_same() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("config.yaml");
+    let flags = ["--certificate-file=/tls/tls.crt", "--key-file=/tls/tls.key", "--favoured-namespaces=a,b"];
+    for config in [load(&[], &POD).expect("defaults"), load(&flags, &POD).expect("valid")] {
+        std::fs::write(&path, config.to_yaml()).expect("writing the file");
+        let file = format!("--config-file={}", path.display());
+        assert_eq!(load(&[&file], &[]).expect("our own file"), config);
+    }
+}
+
+#[test]
+fn what_only_the_daemon_has_is_refused() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("config.yaml");
+    for (key, text) in [("overrides", "[]"), ("selector", "{}"), ("nodeName", "n1")] {
+        std::fs::write(&path, format!("version: v1\n{key}: {text}\n")).expect("writing the file");
+        let stop = load(&[&format!("--config-file={}", path.display())], &POD).expect_err(key);
+        assert!(stop.to_string().contains(&format!("{key}: unknown field `{key}`")), "{stop}");
+        assert_eq!(stop.report(), EX_USAGE);
+    }
+}

@@ -1,0 +1,74 @@
+use divvy_contract::MemoryAmount;
+
+use super::*;
+
+fn config(variables: &[(&str, &str)]) -> Result<Config, String> {
+    let pod = [("POD_NAME", "divvy-webhook-0"), ("POD_IP", "10.0.0.7"), ("NAMESPACE", "divvy-system")];
+    let env = |name: &str| {
+        let given = variables.iter().chain(&pod).find(|(variable, _)| *variable == name);
+        given.map(|(_, value)| value.into())
+    };
+    Keys::from_env(env).and_then(Keys::into_config).map_err(|refused| refused.to_string())
+}
+
+fn refused(variables: &[(&str, &str)]) -> String {
+    config(variables).expect_err("a refusal")
+}
+
+#[test]
+fn a_pod_has_to_know_itself() {
+    for variable in ["POD_NAME", "POD_IP", "NAMESPACE"] {
+        assert!(refused(&[(variable, "")]).contains(&format!("the environment variable {variable} or")));
+    }
+    insta::assert_snapshot!(refused(&[("POD_IP", "")]), @"podIp is missing: set --pod-ip, the environment variable POD_IP or podIp in the file");
+    insta::assert_snapshot!(refused(&[("NAMESPACE", "Divvy")]), @r#"environment variable NAMESPACE="Divvy": "Divvy" is not an object's name: expected at most 253 lower-case letters, digits, '-' and '.'"#);
+}
+
+#[test]
+fn the_four_resources_differ() {
+    insta::assert_snapshot!(refused(&[("RESOURCE_CORES", "nvidia.com/gpu")]), @"resource nvidia.com/gpu stands for two amounts: resourceCount, resourceMemory, resourceMemoryPercentage and resourceCores must differ");
+}
+
+#[test]
+fn a_certificate_comes_with_its_key() {
+    insta::assert_snapshot!(refused(&[("CERTIFICATE_FILE", "/tls/tls.crt")]), @"certificateFile needs keyFile: set both, or neither for a certificate of our own");
+    insta::assert_snapshot!(refused(&[("KEY_FILE", "/tls/tls.key")]), @"keyFile needs certificateFile: set both, or neither for a certificate of our own");
+    assert!(config(&[("CERTIFICATE_FILE", "/tls/tls.crt"), ("KEY_FILE", "/tls/tls.key")]).is_ok());
+}
+
+#[test]
+fn a_lease_outlives_its_holder_s_patience() {
+    insta::assert_snapshot!(refused(&[("LEASE_DURATION", "10s")]), @"leaseDuration 10s must be longer than renewDeadline 10s, and that longer than retryPeriod 2s");
+    insta::assert_snapshot!(refused(&[("RETRY_PERIOD", "12s")]), @"leaseDuration 15s must be longer than renewDeadline 10s, and that longer than retryPeriod 12s");
+    insta::assert_snapshot!(refused(&[("LEASE_DURATION", "15s 500ms")]), @"leaseDuration 15s 500ms must be whole seconds: a Lease has no finer ones");
+}
+
+#[test]
+fn nodes_are_chosen_as_cards_are_unless_it_is_said() {
+    let policies = |variables: &[(&str, &str)]| {
+        let config = config(variables).expect("valid");
+        (config.card_policy, config.node_policy)
+    };
+    assert_eq!(policies(&[]), (PolicyName::LeastFragmentation, PolicyName::LeastFragmentation));
+    assert_eq!(policies(&[("CARD_POLICY", "spread")]), (PolicyName::Spread, PolicyName::Spread));
+    assert_eq!(policies(&[("NODE_POLICY", "binpack")]), (PolicyName::LeastFragmentation, PolicyName::Binpack));
+}
+
+#[test]
+fn claims_are_read_as_on_nodes() {
+    let default = config(&[]).expect("valid");
+    assert_eq!((default.resource_names(), default.claim_defaults()), (ResourceNames::default(), Defaults::default()));
+    let changed = config(&[
+        ("ADVERTISE", "devices"),
+        ("MEMORY_UNIT", "512"),
+        ("RESOURCE_COUNT", "example.com/gpu"),
+        ("DEFAULT_MEMORY", "25%"),
+        ("DEFAULT_CORES", "10"),
+    ])
+    .expect("valid");
+    let names = changed.resource_names();
+    assert_eq!((names.count.as_str(), names.memory.as_str()), ("example.com/gpu", "nvidia.com/gpumem-512mi"));
+    assert_eq!(names.memory_unit, Memory::mib(512));
+    let defaults = changed.claim_defaults();
+    assert_eq!((defaults.memory, defaults.cores), (Some(MemoryAmount::Percent(25)), Cores::new(10)));
+}

@@ -1,0 +1,276 @@
+//! What the API server tells: pods, nodes and `GpuNode`s become entries of the index, and nothing else is kept of them.
+//!
+//! An API server that is away changes nothing of what is known. What it says after its return is compared with that: what
+//! it no longer has is forgotten.
+
+mod objects;
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use divvy_cluster::Pauses;
+use divvy_cluster::words::why;
+use divvy_contract::gpunode::GpuNode;
+use divvy_index::Index;
+use divvy_settings::logging::Once;
+use futures::{StreamExt as _, TryStreamExt as _, future};
+use kube::api::ListParams;
+use kube::core::DeserializeGuard;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use self::objects::{Machine, PodObject};
+
+/// What is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// All but those that have ended.
+    Pods,
+    /// Whether they are there, cordoned and ready.
+    Nodes,
+    /// What daemons report.
+    GpuNodes,
+}
+
+/// How well each kind is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    kinds: [Followed; 3],
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Followed {
+    /// All of them have been seen once.
+    listed: bool,
+    /// Why nothing is heard of them at the moment.
+    problem: Option<String>,
+}
+
+/// Feeds an index.
+#[derive(Clone)]
+pub struct Feed {
+    client: Client,
+    index: Arc<Index>,
+    standing: Arc<watch::Sender<Standing>>,
+}
+
+/// What is done about an object of one kind.
+trait Entry: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static {
+    const KIND: Kind;
+    /// By which the index knows it.
+    fn key(&self) -> &str;
+    fn apply(&self, index: &Index);
+    fn delete(&self, index: &Index);
+    /// Forgets what has another key than these.
+    fn keep(index: &Index, keys: &HashSet<String>);
+}
+
+/// Pods that hold nothing any more: they outnumber the others where Jobs run.
+const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+/// Pods that may have been promised cards that their node hasn't reported: bound, and not started.
+const BOUND_LATELY: &str = "spec.nodeName!=,status.phase=Pending";
+/// Objects in one answer: a page of pods is a few MB of text.
+const PAGE: u32 = 500;
+/// Longest wait for the list at a takeover.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+// === impl Kind ===
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Pods, Self::Nodes, Self::GpuNodes];
+
+    /// As kubectl names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pods => "pods",
+            Self::Nodes => "nodes",
+            Self::GpuNodes => "gpunodes",
+        }
+    }
+}
+
+// === impl Standing ===
+
+impl Standing {
+    /// Whether the index knows the whole cluster.
+    pub fn is_complete(&self) -> bool {
+        self.kinds.iter().all(|followed| followed.listed)
+    }
+
+    /// Kinds that haven't been listed yet.
+    pub fn unlisted(&self) -> impl Iterator<Item = Kind> {
+        Kind::ALL.into_iter().filter(|kind| !self.kinds[*kind as usize].listed)
+    }
+
+    /// Kinds of which nothing is heard, and why.
+    pub fn problems(&self) -> impl Iterator<Item = (Kind, &str)> {
+        Kind::ALL.into_iter().filter_map(|kind| Some((kind, self.kinds[kind as usize].problem.as_deref()?)))
+    }
+}
+
+// === impl Feed ===
+
+impl Feed {
+    /// Will feed this index from this API server.
+    pub fn new(client: Client, index: Arc<Index>) -> Self {
+        Self { client, index, standing: Arc::default() }
+    }
+
+    /// How well the cluster is known.
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.subscribe()
+    }
+
+    /// Follows everything, for ever.
+    pub async fn run(self) {
+        let pods = watcher::Config::default().fields(NOT_ENDED);
+        tokio::join!(
+            self.follow::<PodObject>(pods),
+            self.follow::<Machine>(watcher::Config::default()),
+            self.follow::<DeserializeGuard<GpuNode>>(watcher::Config::default()),
+        );
+    }
+
+    /// Reads what was promised lately, as the API server has it now: what another replica promised may not have come by
+    /// the watch.
+    pub async fn read_promises(&self) -> kube::Result<()> {
+        let api = Api::<PodObject>::all(self.client.clone());
+        let mut page = ListParams::default().fields(BOUND_LATELY).limit(PAGE);
+        let list = async {
+            loop {
+                let pods = api.list(&page).await?;
+                pods.items.iter().for_each(|pod| pod.apply(&self.index));
+                match pods.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(token) => page = page.continue_token(&token),
+                    None => return Ok(()),
+                }
+            }
+        };
+        let late = |_elapsed| kube::Error::Service("the API server didn't list the pods in time".into());
+        tokio::time::timeout(DEADLINE, list).await.map_err(late)?
+    }
+
+    async fn follow<E: Entry>(&self, config: watcher::Config) {
+        // Every try to list all begins with `Init`, also one that fails: it is no sign of life.
+        let events = watcher(Api::<E>::all(self.client.clone()), config)
+            .try_filter(|event| future::ready(!matches!(event, Event::Init)))
+            .backoff(Pauses::default());
+        let mut events = std::pin::pin!(events);
+        let (mut listed, mut said) = (HashSet::new(), Once::default());
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    let is_whole = matches!(event, Event::InitDone);
+                    self.take(event, &mut listed);
+                    said.over();
+                    self.note(E::KIND, |followed| {
+                        followed.listed |= is_whole;
+                        followed.problem = None;
+                    });
+                }
+                // The API server has forgotten where we were, as it does every few minutes: all are listed anew.
+                Err(watcher::Error::WatchError(status)) if status.code == 410 => {}
+                Err(error) => {
+                    listed.clear();
+                    let problem = why(&error);
+                    said.warn(format!("{} aren't followed for now: {problem}", E::KIND.as_str()));
+                    self.note(E::KIND, |followed| followed.problem = Some(problem));
+                }
+            }
+        }
+    }
+
+    fn take<E: Entry>(&self, event: Event<E>, listed: &mut HashSet<String>) {
+        match event {
+            Event::Init => {}
+            Event::InitApply(entry) => {
+                listed.insert(entry.key().to_owned());
+                entry.apply(&self.index);
+            }
+            Event::InitDone => E::keep(&self.index, &std::mem::take(listed)),
+            Event::Apply(entry) => entry.apply(&self.index),
+            Event::Delete(entry) => entry.delete(&self.index),
+        }
+    }
+
+    fn note(&self, kind: Kind, change: impl FnOnce(&mut Followed)) {
+        self.standing.send_if_modified(|standing| {
+            let followed = &mut standing.kinds[kind as usize];
+            let before = followed.clone();
+            change(followed);
+            *followed != before
+        });
+    }
+}
+
+// === impl Entry ===
+
+impl Entry for PodObject {
+    const KIND: Kind = Kind::Pods;
+
+    fn key(&self) -> &str {
+        &self.pod.uid
+    }
+
+    fn apply(&self, index: &Index) {
+        index.apply_pod(&self.pod, Instant::now());
+    }
+
+    fn delete(&self, index: &Index) {
+        index.delete_pod(&self.pod.uid);
+    }
+
+    fn keep(index: &Index, keys: &HashSet<String>) {
+        index.keep_pods(keys);
+    }
+}
+
+impl Entry for Machine {
+    const KIND: Kind = Kind::Nodes;
+
+    fn key(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    fn apply(&self, index: &Index) {
+        index.apply_machine(self.key(), self.bar());
+    }
+
+    /// The API server deletes the node's `GpuNode` too, but later.
+    fn delete(&self, index: &Index) {
+        index.delete_machine(self.key());
+        index.delete_node(self.key());
+    }
+
+    fn keep(index: &Index, keys: &HashSet<String>) {
+        index.keep_machines(keys);
+    }
+}
+
+impl Entry for DeserializeGuard<GpuNode> {
+    const KIND: Kind = Kind::GpuNodes;
+
+    fn key(&self) -> &str {
+        self.meta().name.as_deref().unwrap_or_default()
+    }
+
+    fn apply(&self, index: &Index) {
+        match &self.0 {
+            Ok(node) => index.apply_node(self.key(), node),
+            Err(invalid) => index.apply_unreadable(self.key(), &invalid.error),
+        }
+    }
+
+    fn delete(&self, index: &Index) {
+        index.delete_node(self.key());
+    }
+
+    fn keep(index: &Index, keys: &HashSet<String>) {
+        index.keep_nodes(keys);
+    }
+}

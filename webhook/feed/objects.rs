@@ -1,0 +1,92 @@
+//! What of pods and nodes is decoded: most of their text is read over.
+
+use divvy_index::Bar;
+use divvy_index::pod::{ListedPod, PodView};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::{Deserialize, Deserializer};
+
+/// A pod, with the metadata by which a watch goes on.
+#[derive(Clone, Debug, Resource)]
+#[resource(inherit = Pod)]
+pub(super) struct PodObject {
+    pub(super) metadata: ObjectMeta,
+    pub(super) pod: PodView,
+}
+
+/// A Node: there, and what keeps pods away from it.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = Node)]
+pub(super) struct Machine {
+    pub(super) metadata: ObjectMeta,
+    spec: Option<MachineSpec>,
+    status: Option<MachineStatus>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct MachineSpec {
+    unschedulable: Option<bool>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct MachineStatus {
+    conditions: Option<Vec<MachineCondition>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct MachineCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+// === impl PodObject ===
+
+impl<'de> Deserialize<'de> for PodObject {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        let ListedPod { pod, resource_version } = ListedPod::deserialize(source)?;
+        let metadata = ObjectMeta {
+            name: Some(pod.name.clone()),
+            namespace: Some(pod.namespace.clone()),
+            resource_version,
+            ..ObjectMeta::default()
+        };
+        Ok(Self { metadata, pod })
+    }
+}
+
+// === impl Machine ===
+
+impl Machine {
+    /// A Node of which nobody has said yet whether it is ready counts as ready.
+    pub(super) fn bar(&self) -> Option<Bar> {
+        let is_cordoned = self.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
+        let mut conditions = self.status.iter().flat_map(|status| &status.conditions).flatten();
+        let ready = conditions.find(|condition| condition.kind == "Ready");
+        Bar::of(is_cordoned, ready.is_none_or(|ready| ready.status == "True"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_node_is_barred_by_its_cordon_or_its_kubelet() {
+        let bar = |spec: Value, conditions: Value| {
+            let node = json!({ "metadata": { "name": "n1" }, "spec": spec, "status": { "conditions": conditions } });
+            serde_json::from_value::<Machine>(node).expect("a Node").bar()
+        };
+        let ready =
+            |status| json!([{ "type": "DiskPressure", "status": "False" }, { "type": "Ready", "status": status }]);
+        let cordoned = || json!({ "unschedulable": true });
+        assert_eq!(bar(json!({}), ready("True")), None);
+        assert_eq!(bar(cordoned(), ready("True")), Some(Bar::Cordoned));
+        assert_eq!(bar(json!({}), ready("False")), Some(Bar::NotReady));
+        assert_eq!(bar(cordoned(), ready("Unknown")), Some(Bar::NotReady), "to uncordon it wouldn't help");
+        assert_eq!(bar(Value::Null, Value::Null), None, "nothing is said yet");
+    }
+}

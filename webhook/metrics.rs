@@ -1,0 +1,145 @@
+//! Counters of what was answered, and gauges of the index, read when scraped.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use divvy_index::{Index, Outcome};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// What is counted as it happens.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    reviews: Family<Review, Counter>,
+    review_durations: Family<Endpoint, Histogram, fn() -> Histogram>,
+    calls: Family<Call, Counter>,
+    call_durations: Family<Verb, Histogram, fn() -> Histogram>,
+    forwarded: Counter,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Review {
+    endpoint: &'static str,
+    verdict: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Endpoint {
+    endpoint: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Call {
+    verb: &'static str,
+    /// Of HTTP.
+    code: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Verb {
+    verb: &'static str,
+}
+
+/// What a scrape reads.
+struct State {
+    index: Arc<Index>,
+    leads: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// Seconds; a review or a filter of 500 nodes takes a fraction of a millisecond.
+fn durations() -> Histogram {
+    Histogram::new([50e-6, 100e-6, 200e-6, 300e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 250e-3, 1.0, 5.0])
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Counters that `registry` exposes beside gauges of the index and of who leads.
+    pub fn register(
+        registry: &mut Registry,
+        index: &Arc<Index>,
+        leads: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let metrics = Self {
+            reviews: Family::default(),
+            review_durations: Family::new_with_constructor(durations),
+            calls: Family::default(),
+            call_durations: Family::new_with_constructor(durations),
+            forwarded: Counter::default(),
+        };
+        let registry = registry.sub_registry_with_prefix("divvy");
+        registry.register("admission_reviews", "Reviews of the API server, by verdict", metrics.reviews.clone());
+        let help = "Time from a review to its answer";
+        registry.register("admission_review_duration_seconds", help, metrics.review_durations.clone());
+        registry.register("extender_calls", "Calls of the scheduler, by HTTP status", metrics.calls.clone());
+        let help = "Time from a scheduler's call to its answer; bind waits for the API server";
+        registry.register("extender_call_duration_seconds", help, metrics.call_durations.clone());
+        let help = "Calls of the scheduler that were passed on to the replica that leads";
+        registry.register("extender_forwarded", help, metrics.forwarded.clone());
+        registry.register_collector(Box::new(State { index: Arc::clone(index), leads: Box::new(leads) }));
+        metrics
+    }
+
+    pub(crate) fn reviewed(&self, endpoint: &'static str, started: Instant, verdict: &'static str) {
+        self.reviews.get_or_create(&Review { endpoint, verdict }).inc();
+        self.review_durations.get_or_create(&Endpoint { endpoint }).observe(started.elapsed().as_secs_f64());
+    }
+
+    pub(crate) fn called(&self, verb: &'static str, started: Instant, code: u16) {
+        self.calls.get_or_create(&Call { verb, code }).inc();
+        self.call_durations.get_or_create(&Verb { verb }).observe(started.elapsed().as_secs_f64());
+    }
+
+    pub(crate) fn forwarded(&self) {
+        self.forwarded.inc();
+    }
+}
+
+// === impl State ===
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("State")
+    }
+}
+
+impl Collector for State {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let outcomes = self.index.outcomes();
+        let help = "Promises of cards, by what their node made of them";
+        let mut family = encoder.encode_descriptor("prediction", help, None, MetricType::Counter)?;
+        for outcome in Outcome::ALL {
+            let labels = [("outcome", outcome.as_str())];
+            ConstCounter::new(outcomes.of(outcome)).encode(family.encode_family(&labels)?)?;
+        }
+        let nodes = self.index.nodes();
+        let open = nodes.iter().filter(|node| node.closed.is_none()).count();
+        let gauges = [
+            ("leader", "1 while this replica answers the scheduler", f64::from(u8::from((self.leads)()))),
+            ("nodes", "Nodes that report cards", count(nodes.len())),
+            ("nodes_closed", "Nodes that take no pods whatever is free", count(nodes.len() - open)),
+            (
+                "promises",
+                "Pods with cards promised that their node hasn't shown yet",
+                count(self.index.promised().len()),
+            ),
+            ("waiting_pods", "Pods that ask for cards and aren't bound", count(self.index.waiting().len())),
+        ];
+        for (name, help, value) in gauges {
+            let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(value).encode(family)?;
+        }
+        Ok(())
+    }
+}
+
+fn count(of: usize) -> f64 {
+    f64::from(u32::try_from(of).unwrap_or(u32::MAX))
+}

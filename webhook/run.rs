@@ -1,0 +1,218 @@
+//! Composes the webhook: builds the parts, starts their tasks, and ends them in order.
+
+mod settings;
+mod tasks;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use axum::Router;
+use divvy_index::Index;
+use divvy_settings::{Stop, logging};
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{error, info};
+
+use self::tasks::{Signals, Tasks};
+use crate::access::Access;
+use crate::args;
+use crate::binder::Binder;
+use crate::config::Config;
+use crate::extender::Extender;
+use crate::feed::{Feed, Standing};
+use crate::forward::Forwarder;
+use crate::lease::{self, Leader};
+use crate::metrics::Metrics;
+use crate::serve::connections::serve;
+use crate::serve::pages::Pages;
+use crate::serve::people::People;
+use crate::serve::reviews::Reviews;
+use crate::serve::scheduling::Scheduling;
+use crate::takeover::take_over;
+use crate::tls::{Identity, SchedulerAuthority, TlsListener, keep_bundle, keep_files, keep_secret};
+use crate::waiting::Waiting;
+
+/// How often promises are looked at of which nothing was heard.
+const EXPIRY: Duration = Duration::from_secs(5);
+
+/// What all parts share.
+struct Parts {
+    config: Config,
+    client: Client,
+    index: Arc<Index>,
+    standing: watch::Receiver<Standing>,
+    identity: Identity,
+    leader: watch::Receiver<Leader>,
+    informed: watch::Receiver<u64>,
+    acts: TaskTracker,
+    metrics: Metrics,
+    stop: CancellationToken,
+}
+
+/// The whole program: exit code 0 after SIGTERM, 1 after a failure, 64 for bad configuration.
+pub fn main() -> ExitCode {
+    match launch() {
+        Ok(code) => code,
+        Err(stop) => ExitCode::from(stop.report()),
+    }
+}
+
+fn launch() -> Result<ExitCode, Stop> {
+    let config = args::parse(std::env::args_os(), |name| std::env::var_os(name))?;
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: starting the runtime: {error}");
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    logging::init(&config.log_level, config.log_format);
+    let result = runtime.block_on(run(config));
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    Ok(match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Runs until SIGTERM or SIGINT, or until a part fails.
+async fn run(config: Config) -> anyhow::Result<()> {
+    info!(version = env!("CARGO_PKG_VERSION"), pod = &*config.pod_name, "divvy-webhook starts");
+    let text: Arc<str> = divvy_settings::to_yaml(&config).into();
+    text.lines().for_each(|line| info!("config: {line}"));
+    let signals = Signals::new().context("listening for signals")?;
+    let door = listen(config.listen_address).await?;
+    let back_door = listen(config.metrics_address).await?;
+    let client = settings::client(&config).await?;
+
+    let index = Arc::new(Index::new(settings::reading(&config), settings::terms(&config)));
+    let feed = Feed::new(client.clone(), Arc::clone(&index));
+    let (leads, leader) = watch::channel(Leader::Nobody);
+    let (informs, informed) = watch::channel(0);
+    let (stops, stopping) = watch::channel(false);
+    let (standing, identity, stop) = (feed.standing(), Identity::unknown(), CancellationToken::new());
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry, &index, leading(&leader));
+    let acts = TaskTracker::new();
+    let parts = Parts { config, client, index, standing, identity, leader, informed, acts, metrics, stop };
+    let (config, stop) = (&parts.config, &parts.stop);
+
+    let mut tasks = Tasks::default();
+    tasks.spawn("feed", feed.clone().run());
+    tasks.spawn("takeover", take_over(feed, parts.leader.clone(), informs));
+    tasks.spawn("expiry", expire(Arc::clone(&parts.index)));
+    let waiting = Waiting::new(parts.client.clone(), Arc::clone(&parts.index), &config.pod_name);
+    tasks.spawn("waiting", waiting.run(leading(&parts.leader)));
+    parts.keep_certificate(&mut tasks);
+    let retired = CancellationToken::new();
+    tasks.spawn_last("lease", parts.stand(leads, retired.clone()));
+    let router = parts.router()?;
+    let listener = TlsListener::new(door, parts.identity.clone(), parts.scheduler_authority()).context("TLS")?;
+    tasks.spawn_last("reviews", serve(listener, router, stop.clone()));
+    let identity = parts.identity.clone();
+    let pages = Pages { registry: registry.into(), standing: parts.standing.clone(), identity, stopping, config: text };
+    tasks.spawn_last("pages", serve(back_door, pages.router(), stop.clone()));
+
+    let delay = config.shutdown_delay.get();
+    let retire = async {
+        // The other replica leads from now on, and calls that still come here are passed on to it.
+        stops.send_replace(true);
+        retired.cancel();
+        tokio::time::sleep(delay).await;
+        stop.cancel();
+    };
+    tasks.until_over(signals, retire, config.drain_timeout.get()).await
+}
+
+async fn listen(address: std::net::SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("listening on {address}"))
+}
+
+/// Whether we lead at the moment.
+fn leading(leader: &watch::Receiver<Leader>) -> impl Fn() -> bool + Send + Sync + 'static {
+    let leader = leader.clone();
+    move || leader.borrow().term(Instant::now()).is_some()
+}
+
+async fn expire(index: Arc<Index>) {
+    let mut ticks = tokio::time::interval(EXPIRY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        index.expire(Instant::now());
+    }
+}
+
+// === impl Parts ===
+
+impl Parts {
+    /// The certificate that we show, and the API server's copy of its authority.
+    fn keep_certificate(&self, tasks: &mut Tasks) {
+        let (service, identity, stop) = (settings::service(&self.config), self.identity.clone(), self.stop.clone());
+        if let Some(files) = settings::certificate_files(&self.config) {
+            tasks.spawn_last("certificate", keep_files(files, service, identity, stop));
+            return;
+        }
+        let (secret, webhook) =
+            (self.config.certificate_secret.to_string(), self.config.webhook_configuration.to_string());
+        tasks.spawn_last(
+            "certificate",
+            keep_secret(self.client.clone(), secret, service, identity.clone(), stop.clone()),
+        );
+        tasks.spawn_last("authority", keep_bundle(self.client.clone(), webhook, identity, stop));
+    }
+
+    fn stand(&self, leads: watch::Sender<Leader>, retired: CancellationToken) -> impl Future<Output = ()> + use<> {
+        let (client, candidate) = (self.client.clone(), settings::candidate(&self.config));
+        let (namespace, name) = (self.config.namespace.to_string(), self.config.lease_name.to_string());
+        let (acts, stop) = (self.acts.clone(), self.stop.clone());
+        async move {
+            let onlooker = lease::stand(client, &namespace, &name, candidate, leads, &acts, retired).await;
+            stop.run_until_cancelled(onlooker.look_on()).await;
+        }
+    }
+
+    fn scheduler_authority(&self) -> Option<SchedulerAuthority> {
+        let file = self.config.scheduler_client_ca.as_ref()?;
+        Some(SchedulerAuthority::follow(file.to_path_buf(), self.stop.clone()))
+    }
+
+    fn router(&self) -> anyhow::Result<Router> {
+        let (index, standing, metrics) = (&self.index, &self.standing, &self.metrics);
+        let reviews = Reviews {
+            settings: settings::admission(&self.config).into(),
+            index: Arc::clone(index),
+            standing: standing.clone(),
+            metrics: metrics.clone(),
+        };
+        let most = usize::from(u16::try_from(self.config.shortlist.get()).unwrap_or(u16::MAX));
+        let extender = Arc::new(Extender::new(Arc::clone(index), most));
+        let service = settings::service(&self.config);
+        let scheduling = Scheduling {
+            binder: Binder::new(self.client.clone(), Arc::clone(&extender)),
+            extender,
+            leader: self.leader.clone(),
+            informed: self.informed.clone(),
+            acts: self.acts.clone(),
+            forwarder: Forwarder::new(&self.config.pod_name, &service, self.identity.clone())?,
+            is_guarded: self.config.scheduler_client_ca.is_some(),
+            metrics: metrics.clone(),
+        };
+        let people = People {
+            index: Arc::clone(index),
+            standing: standing.clone(),
+            access: Arc::new(Access::new(self.client.clone())),
+            client: self.client.clone(),
+        };
+        Ok(reviews.router().merge(scheduling.router()).merge(people.router()))
+    }
+}

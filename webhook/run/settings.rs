@@ -1,0 +1,97 @@
+//! What the keys mean to the parts.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use anyhow::Context as _;
+use divvy_index::Terms;
+use divvy_index::demand::Reading;
+use divvy_placement::Policy;
+use divvy_settings::Switch;
+use kube::Client;
+
+use crate::admission::Settings;
+use crate::config::Config;
+use crate::lease::{Candidate, Timing};
+use crate::tls::{Files, Service};
+
+/// The way to the API server.
+pub(super) async fn client(config: &Config) -> anyhow::Result<Client> {
+    let client = divvy_cluster::client(config.kubeconfig.as_deref()).await?;
+    client.context("this is not a pod of a cluster: set --kubeconfig, the environment variable KUBECONFIG or kubeconfig in the file")
+}
+
+/// How pods are read and compared.
+pub(super) fn reading(config: &Config) -> Reading {
+    Reading {
+        names: config.resource_names(),
+        defaults: config.claim_defaults(),
+        slots_per_card: config.slots_per_card.get(),
+        card_policy: Policy { name: config.card_policy, seed: config.policy_seed.get().into(), ..Policy::default() },
+        node_policy: config.node_policy,
+    }
+}
+
+/// How long promises live.
+pub(super) fn terms(config: &Config) -> Terms {
+    Terms { bound_within: config.bound_within.get(), reported_within: config.reported_within.get() }
+}
+
+/// How pods are admitted.
+pub(super) fn admission(config: &Config) -> Settings {
+    let favoured: BTreeSet<String> = config.favoured_namespaces.0.iter().map(|name| name.to_string()).collect();
+    Settings {
+        names: config.resource_names(),
+        defaults: config.claim_defaults(),
+        favoured_namespaces: Some(favoured).filter(|names| !names.is_empty()),
+        prefer_hinted_nodes: config.extender == Switch::Off,
+    }
+}
+
+/// What clients call us.
+pub(super) fn service(config: &Config) -> Service {
+    Service { name: config.service_name.to_string(), namespace: config.namespace.to_string() }
+}
+
+/// A certificate that somebody else keeps.
+pub(super) fn certificate_files(config: &Config) -> Option<Files> {
+    let (certificate, key) = config.certificate_file.as_ref().zip(config.key_file.as_ref())?;
+    Some(Files { certificate: certificate.to_path_buf(), key: key.to_path_buf() })
+}
+
+/// This replica, as it stands for election.
+pub(super) fn candidate(config: &Config) -> Candidate {
+    Candidate {
+        identity: config.pod_name.to_string(),
+        address: SocketAddr::new(config.pod_ip, config.listen_address.port()),
+        timing: Timing {
+            duration: config.lease_duration.get(),
+            renew_deadline: config.renew_deadline.get(),
+            retry_period: config.retry_period.get(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use divvy_contract::annotation::PolicyName;
+    use divvy_settings::KeySet as _;
+
+    use super::*;
+    use crate::config::Keys;
+
+    #[test]
+    fn cards_and_nodes_are_chosen_by_policies_of_their_own() {
+        let names = |policies: &[(&str, &str)]| {
+            let pod = [("POD_NAME", "divvy-webhook-0"), ("POD_IP", "10.0.0.7"), ("NAMESPACE", "divvy-system")];
+            let given =
+                |name: &str| policies.iter().chain(&pod).find(|(key, _)| *key == name).map(|(_, text)| text.into());
+            let config = Keys::from_env(given).and_then(Keys::into_config).expect("valid");
+            let Reading { card_policy, node_policy, .. } = reading(&config);
+            (card_policy.name, node_policy)
+        };
+        assert_eq!(names(&[("CARD_POLICY", "spread")]), (PolicyName::Spread, PolicyName::Spread));
+        let both = [("CARD_POLICY", "spread"), ("NODE_POLICY", "binpack")];
+        assert_eq!(names(&both), (PolicyName::Spread, PolicyName::Binpack));
+    }
+}

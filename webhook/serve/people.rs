@@ -1,0 +1,173 @@
+//! What people and their tools may ask: why a pod runs where it does or doesn't, and what every node holds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use divvy_cluster::words::causes;
+use divvy_index::Index;
+use divvy_index::pod::PodView;
+use divvy_settings::ObjectName;
+use http::Request;
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use kube::Client;
+use serde::Deserialize;
+use tokio::sync::watch;
+
+use super::json;
+use crate::access::{Access, Verdict};
+use crate::feed::Standing;
+
+/// Answers people.
+#[derive(Clone)]
+pub struct People {
+    /// What nodes can hold.
+    pub index: Arc<Index>,
+    /// Whether that is known yet.
+    pub standing: watch::Receiver<Standing>,
+    /// Who may ask.
+    pub access: Arc<Access>,
+    /// Where pods are read.
+    pub client: Client,
+}
+
+#[derive(Debug, Deserialize)]
+struct Which {
+    /// `namespace/name`.
+    pod: Option<String>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("not all of the cluster is known yet: try again")]
+    Unready,
+    #[error("{0}")]
+    Unauthenticated(String),
+    #[error("{0}")]
+    Forbidden(String),
+    #[error("{0}")]
+    Unavailable(String),
+    #[error("pod={0}: expected NAMESPACE/NAME")]
+    Name(String),
+    #[error("pod is missing: ask for ?pod=NAMESPACE/NAME, or send a pod")]
+    NoPod,
+    #[error("the body isn't a pod: {0}")]
+    Body(String),
+    #[error("{0}")]
+    NotFound(String),
+}
+
+/// How long nodes are asked, one after another.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A pod is refused by the API server beyond this.
+const LARGEST: usize = 3 << 20;
+
+// === impl People ===
+
+impl People {
+    /// The routes.
+    pub fn router(self) -> Router {
+        Router::new()
+            .route("/explain", get(explain).post(explain))
+            .route("/inspect", get(inspect))
+            .layer(DefaultBodyLimit::max(LARGEST))
+            .with_state(Arc::new(self))
+    }
+
+    /// Lets a caller pass who may do all of this.
+    async fn admit(&self, headers: &HeaderMap, wishes: Vec<ResourceAttributes>) -> Result<(), Refusal> {
+        for wish in wishes {
+            match self.access.judge(headers, wish).await {
+                Verdict::Allowed(_) => {}
+                Verdict::Unauthenticated(why) => return Err(Refusal::Unauthenticated(why)),
+                Verdict::Forbidden(why) => return Err(Refusal::Forbidden(why)),
+                Verdict::Unavailable(why) => return Err(Refusal::Unavailable(why)),
+            }
+        }
+        if self.standing.borrow().is_complete() { Ok(()) } else { Err(Refusal::Unready) }
+    }
+
+    /// The pod as the API server has it; the index keeps what decides cards, of pods that wait.
+    async fn pod(&self, namespace: &str, name: &str) -> Result<PodView, Refusal> {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+        let request =
+            Request::get(path).body(Vec::new()).map_err(|_bad| Refusal::Name(format!("{namespace}/{name}")))?;
+        self.client.request::<PodView>(request).await.map_err(|error| match error {
+            kube::Error::Api(status) if status.code == 404 => Refusal::NotFound(status.message),
+            other => Refusal::Unavailable(causes(&other)),
+        })
+    }
+}
+
+async fn explain(
+    State(people): State<Arc<People>>,
+    Query(Which { pod }): Query<Which>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let named = pod.map(|text| parse(&text).ok_or(Refusal::Name(text))).transpose()?;
+    let pods = named.as_ref().map(|(namespace, _)| get_pods(namespace));
+    people.admit(&headers, pods.into_iter().chain([list_gpu_nodes()]).collect()).await?;
+    let pod = match named {
+        Some((namespace, name)) => people.pod(&namespace, &name).await?,
+        None if body.is_empty() => return Err(Refusal::NoPod),
+        None => serde_json::from_slice(&body).map_err(|error| Refusal::Body(error.to_string()))?,
+    };
+    // A search on thousands of nodes would keep a thread from all other calls.
+    let explained = tokio::task::spawn_blocking(move || answer(&people.index.explain(&pod, PATIENCE))).await;
+    explained.map_err(|lost| Refusal::Unavailable(lost.to_string()))
+}
+
+/// `namespace/name`. Both go into a path of the API server and may say nothing else there.
+fn parse(text: &str) -> Option<(ObjectName, ObjectName)> {
+    let (namespace, name) = text.split_once('/')?;
+    Some((namespace.to_owned().try_into().ok()?, name.to_owned().try_into().ok()?))
+}
+
+async fn inspect(State(people): State<Arc<People>>, headers: HeaderMap) -> Result<Response, Refusal> {
+    people.admit(&headers, vec![list_gpu_nodes()]).await?;
+    Ok(answer(&people.index.overview()))
+}
+
+fn get_pods(namespace: &str) -> ResourceAttributes {
+    ResourceAttributes {
+        verb: Some("get".to_owned()),
+        resource: Some("pods".to_owned()),
+        namespace: Some(namespace.to_owned()),
+        ..ResourceAttributes::default()
+    }
+}
+
+fn list_gpu_nodes() -> ResourceAttributes {
+    ResourceAttributes {
+        verb: Some("list".to_owned()),
+        group: Some("divvy.dev".to_owned()),
+        resource: Some("gpunodes".to_owned()),
+        ..ResourceAttributes::default()
+    }
+}
+
+fn answer(value: &impl serde::Serialize) -> Response {
+    json(StatusCode::OK, serde_json::to_vec(value).expect("texts, numbers and lists always serialise"))
+}
+
+// === impl Refusal ===
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = match self {
+            Self::Unready | Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
+            Self::Forbidden(_) => StatusCode::FORBIDDEN,
+            Self::Name(_) | Self::NoPod | Self::Body(_) => StatusCode::BAD_REQUEST,
+            Self::NotFound(_) => StatusCode::NOT_FOUND,
+        };
+        (status, format!("{self}\n")).into_response()
+    }
+}

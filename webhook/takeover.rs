@@ -1,0 +1,41 @@
+//! Between coming to lead and leading: what the last leader promised is read first, so that nothing is promised twice.
+
+use std::time::{Duration, Instant};
+
+use divvy_cluster::words::causes;
+use divvy_settings::logging::Once;
+use tokio::sync::watch;
+use tracing::info;
+
+use crate::feed::{Feed, Standing};
+use crate::lease::Leader;
+
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Prepares for every term of ours, and tells `informed` its number, for ever.
+pub async fn take_over(feed: Feed, mut leader: watch::Receiver<Leader>, informed: watch::Sender<u64>) {
+    let (mut standing, mut said) = (feed.standing(), Once::default());
+    loop {
+        let term = leader.borrow_and_update().term(Instant::now());
+        if let Some(term) = term.filter(|term| *term != *informed.borrow()) {
+            if standing.wait_for(Standing::is_complete).await.is_err() {
+                return;
+            }
+            match feed.read_promises().await {
+                Ok(()) => {
+                    said.over();
+                    info!(term, "what earlier leaders promised is known: the scheduler is answered");
+                    informed.send_replace(term);
+                }
+                Err(error) => {
+                    said.warn(format!("what the last leader promised can't be read: {}", causes(&error)));
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+            }
+        }
+        if leader.changed().await.is_err() {
+            return;
+        }
+    }
+}

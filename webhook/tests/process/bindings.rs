@@ -1,0 +1,101 @@
+//! What becomes of a binding that doesn't go well.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, pod, to};
+use crate::https::Https;
+use crate::replica::Replica;
+
+struct Scene {
+    replica: Replica,
+    bench: Bench,
+    https: Https,
+    pod: Value,
+}
+
+impl Scene {
+    /// One node with one card, and a pod that asks for all of it.
+    async fn new() -> Self {
+        let bench = Bench::with_nodes(&[("n1", 1)]).await;
+        let replica = bench.alone(&json!({})).await;
+        let (https, pod) = (bench.https(), bench.pod(&pod("a", 0, 0)).await);
+        Self { replica, bench, https, pod }
+    }
+
+    /// The error of a call of `bind`; empty if there is none.
+    async fn bind(&self, pod: &Value) -> String {
+        let answer = self.https.post(self.replica.address, "/bind", to(pod, "n1").to_string()).await.json();
+        answer["Error"].as_str().unwrap().to_owned()
+    }
+
+    async fn promises(&self) -> f64 {
+        self.replica.metric("divvy_promises", &[]).await
+    }
+}
+
+#[tokio::test]
+async fn one_whose_answer_is_lost_is_looked_up_and_counts() {
+    let scene = Scene::new().await;
+    scene.bench.server.lose_answers("create", "/binding", 1);
+    assert_eq!(scene.bind(&scene.pod).await, "");
+    assert!(scene.bench.planned("a").is_some());
+    assert!((scene.promises().await - 1.0).abs() < 0.5);
+    assert_eq!(scene.bind(&scene.pod).await, "", "and again");
+    let other = scene.bench.pod(&pod("b", 8, 0)).await;
+    assert!(!scene.bind(&other).await.is_empty(), "its card is promised");
+}
+
+#[tokio::test]
+async fn one_that_is_never_heard_of_keeps_its_promise_for_the_next_try() {
+    let scene = Scene::new().await;
+    scene.bench.server.swallow("create", "/binding", 1);
+    let why = scene.bind(&scene.pod).await;
+    assert!(why.contains("didn't answer"), "{why}");
+    assert!((scene.promises().await - 1.0).abs() < 0.5, "it may arrive late");
+    assert_eq!(scene.bench.planned("a"), None);
+    assert_eq!(scene.bind(&scene.pod).await, "");
+    assert!(scene.bench.planned("a").is_some());
+}
+
+#[tokio::test]
+async fn one_that_is_refused_leaves_the_card_to_others() {
+    let scene = Scene::new().await;
+    scene.bench.server.fail("create", "/binding", 1, StatusCode::FORBIDDEN);
+    assert!(!scene.bind(&scene.pod).await.is_empty());
+    assert!(scene.promises().await < 0.5);
+
+    // Its namesake is another pod.
+    scene.bench.server.delete("Pod", "default", "a", Some(0)).unwrap();
+    let namesake = scene.bench.pod(&pod("a", 0, 0)).await;
+    let args = crate::bench::about(&scene.pod, &["n1"]);
+    assert_eq!(
+        scene.https.post(scene.replica.address, "/filter", args.to_string()).await.json()["NodeNames"],
+        json!(["n1"])
+    );
+    let why = scene.bind(&scene.pod).await;
+    assert!(why.contains("UID"), "{why}");
+    assert!(scene.promises().await < 0.5);
+    assert_eq!(scene.bench.planned("a"), None);
+    assert_eq!(scene.bind(&namesake).await, "");
+    assert!(scene.bench.planned("a").is_some());
+}
+
+#[tokio::test]
+async fn a_pod_that_another_scheduler_has_bound_keeps_nothing_here() {
+    let scene = Scene::new().await;
+    scene.bench.server.bind("default", "a", "n2", &json!({})).unwrap();
+    let why = scene.bind(&scene.pod).await;
+    assert!(why.contains("n2") || why.contains("given cards already"), "{why}");
+    assert!(scene.promises().await < 0.5);
+}
+
+#[tokio::test]
+async fn an_api_server_in_trouble_is_asked_again_at_the_next_try() {
+    let scene = Scene::new().await;
+    scene.bench.server.fail("create", "/binding", 1, StatusCode::INTERNAL_SERVER_ERROR);
+    let why = scene.bind(&scene.pod).await;
+    assert!(!why.is_empty());
+    assert_eq!(scene.bind(&scene.pod).await, "");
+    assert!(scene.bench.planned("a").is_some());
+}

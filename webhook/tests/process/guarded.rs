@@ -1,0 +1,62 @@
+//! Extender verbs for those alone who show a certificate of the scheduler's authority.
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::bench::{Bench, about, patient, pod};
+use crate::https::Https;
+use crate::within;
+
+/// An authority, and a client's certificate of it with its key; PEM.
+fn authority() -> (String, [String; 2]) {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let own = CertificateParams::new(vec!["kube-scheduler".to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
+    (authority.pem(), [own.pem(), key.serialize_pem()])
+}
+
+#[tokio::test]
+async fn the_scheduler_shows_a_certificate_and_the_api_server_need_not() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let (trusted, [certificate, key]) = authority();
+    let (_, [strangers_certificate, strangers_key]) = authority();
+    let file = bench.home.path().join("scheduler-ca.crt");
+    std::fs::write(&file, trusted).unwrap();
+    let mut keys = patient();
+    keys["schedulerClientCa"] = json!(file);
+    let [leader, follower] = bench.pair(&keys).await;
+    let made = bench.pod(&pod("a", 8, 0)).await;
+    let callers = [
+        ("nobody", None, 401),
+        ("a stranger", Some((&*strangers_certificate, &*strangers_key)), 401),
+        ("the scheduler", Some((&*certificate, &*key)), 200),
+    ];
+    for (who, identity, code) in callers {
+        let https = Https::new(&bench.authority(), identity);
+        for replica in [&leader, &follower] {
+            for path in ["/filter", "/prioritize"] {
+                let answer = https.post(replica.address, path, about(&made, &["n1"]).to_string()).await;
+                assert_eq!(answer.code.as_u16(), code, "{who} {path} {}: {}", replica.name, answer.text());
+            }
+            let review = https.post(replica.address, "/mutate", "{}").await.json();
+            assert_eq!(review["kind"], "AdmissionReview", "{who}");
+        }
+    }
+    assert!((follower.metric("divvy_extender_forwarded_total", &[]).await - 2.0).abs() < 0.5);
+}
+
+#[tokio::test]
+async fn whoever_shows_nothing_is_told_so_before_his_body_is_read() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let file = bench.home.path().join("scheduler-ca.crt");
+    std::fs::write(&file, authority().0).unwrap();
+    let replica = bench.alone(&json!({ "schedulerClientCa": file })).await;
+    let mut connection = bench.https().open(replica.address).await;
+    connection.write_all(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n{").await.unwrap();
+    let mut start = [0; 12];
+    within("an answer", connection.read_exact(&mut start)).await.unwrap();
+    assert_eq!(&start, b"HTTP/1.1 401");
+}

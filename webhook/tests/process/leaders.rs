@@ -1,0 +1,107 @@
+//! The leader dies at the worst moment, and the other replica takes over.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, about, pod, to};
+use crate::https::Https;
+use crate::replica::Replica;
+use crate::within;
+
+struct Scene {
+    leader: Replica,
+    follower: Replica,
+    bench: Bench,
+    https: Https,
+}
+
+impl Scene {
+    /// One node with one card.
+    async fn new() -> Self {
+        let bench = Bench::with_nodes(&[("n1", 1)]).await;
+        let [leader, follower] = bench.pair(&json!({})).await;
+        Self { leader, follower, https: bench.https(), bench }
+    }
+
+    /// Asks for a pod to be bound, and kills the leader when its binding is on the way.
+    async fn dies_at_bind(&mut self, pod: &Value) {
+        let body = to(pod, "n1").to_string();
+        tokio::select! {
+            answer = self.https.post(self.leader.address, "/bind", body) => panic!("answered: {answer:?}"),
+            () = within("a binding", self.bench.server.wait_for(|view| {
+                view.requests().iter().find(|request| request.subresource == "binding").map(drop)
+            })) => {}
+        }
+        self.leader.signal("KILL").await;
+        self.leader.ended().await;
+    }
+
+    /// The follower's answer, as soon as it leads.
+    async fn bind(&self, pod: &Value) -> String {
+        let answer = self.bench.patiently(&self.https, &self.follower, "/bind", &to(pod, "n1")).await.json();
+        answer["Error"].as_str().unwrap().to_owned()
+    }
+
+    fn bindings(&self) -> Vec<u16> {
+        let requests = self.bench.server.requests();
+        let bindings = requests.iter().filter(|request| request.subresource == "binding");
+        bindings.map(|request| request.code).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_binding_that_arrived_and_was_not_answered_holds_for_the_next_leader() {
+    let mut scene = Scene::new().await;
+    let [first, second] = [scene.bench.pod(&pod("first", 0, 0)).await, scene.bench.pod(&pod("second", 8, 0)).await];
+    scene.bench.server.lose_answers("create", "/binding", 1);
+    scene.dies_at_bind(&first).await;
+    let planned = scene.bench.planned("first").expect("it is bound");
+
+    let why = scene.bind(&second).await;
+    assert!(why.contains("held exclusively by another pod"), "{why}");
+    let filtered =
+        scene.https.post(scene.follower.address, "/filter", about(&second, &["n1"]).to_string()).await.json();
+    assert_eq!(filtered["NodeNames"], json!([]), "{filtered}");
+    assert!(scene.follower.metric("divvy_promises", &[]).await > 0.5);
+    // The scheduler has had no answer either, and tries again.
+    scene.bind(&first).await;
+    assert_eq!(scene.bench.planned("first").unwrap(), planned);
+    assert_eq!(scene.bench.planned("second"), None);
+    let taken = scene.bindings().into_iter().filter(|code| matches!(code, 0 | 201)).count();
+    assert_eq!(taken, 1, "bound once: {:?}", scene.bindings());
+}
+
+#[tokio::test]
+async fn a_binding_that_never_arrived_is_made_by_the_next_leader() {
+    let mut scene = Scene::new().await;
+    let [first, second] = [scene.bench.pod(&pod("first", 0, 0)).await, scene.bench.pod(&pod("second", 8, 0)).await];
+    scene.bench.server.swallow("create", "/binding", 1);
+    scene.dies_at_bind(&first).await;
+    assert_eq!(scene.bench.planned("first"), None);
+
+    assert_eq!(scene.bind(&first).await, "");
+    assert!(scene.bench.planned("first").is_some());
+    assert_eq!(scene.bindings(), [0, 201]);
+    assert!(!scene.bind(&second).await.is_empty());
+    assert_eq!(scene.bench.planned("second"), None);
+}
+
+#[tokio::test]
+async fn a_leader_answers_nobody_before_it_has_read_what_the_last_one_promised() {
+    let mut scene = Scene::new().await;
+    let made = scene.bench.pod(&pod("a", 8, 0)).await;
+    scene.bench.server.fail("list", "/api/v1/pods", 3, StatusCode::INTERNAL_SERVER_ERROR);
+    scene.leader.signal("KILL").await;
+    scene.leader.ended().await;
+    scene.follower.says("what the last leader promised can't be read").await;
+    let answer = scene.https.post(scene.follower.address, "/filter", about(&made, &["n1"]).to_string()).await;
+    assert_eq!(answer.code, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(answer.text().contains("has just come to lead"), "{}", answer.text());
+    assert_eq!(scene.bind(&made).await, "");
+    let order = scene.bench.server.requests();
+    let order = order
+        .iter()
+        .filter(|request| request.verb == "list" && request.resource == "pods" || request.subresource == "binding");
+    let codes: Vec<u16> = order.map(|request| request.code).collect();
+    assert!(codes.ends_with(&[500, 500, 500, 200, 201]), "{codes:?}");
+}

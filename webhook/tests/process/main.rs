@@ -1,0 +1,43 @@
+//! `divvy-webhook` as processes, with the rights and the webhook configurations that are installed, against the API-server
+//! stand-in.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
+
+mod bad_input;
+mod bench;
+mod bindings;
+mod guarded;
+mod https;
+mod leaders;
+mod outages;
+mod people;
+mod replica;
+mod reviews;
+mod scheduling;
+mod starting;
+mod stopping;
+mod waiting;
+
+use std::time::Duration;
+
+/// Longest wait for anything.
+const LONG: Duration = Duration::from_secs(60);
+/// Between looks at what tells nobody of its changes.
+const PAUSE: Duration = Duration::from_millis(20);
+
+async fn within<T>(what: &str, end: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, end).await.unwrap_or_else(|_| panic!("not within a minute: {what}"))
+}
+
+/// Looks until there is something to see.
+async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let looks = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    within(what, looks).await
+}

@@ -1,0 +1,79 @@
+//! The API server goes away and comes back.
+
+use serde_json::json;
+
+use crate::bench::{Bench, about, patient, pod};
+use crate::until;
+
+#[tokio::test]
+async fn without_an_api_server_answers_come_from_memory_and_its_return_is_caught_up_with() {
+    let bench = Bench::with_nodes(&[("n1", 1), ("n2", 1), ("n3", 1)]).await;
+    let replica = bench.alone(&patient()).await;
+    let (https, made) = (bench.https(), bench.pod(&pod("a", 30, 0)).await);
+    let names = ["n1", "n2", "n3", "n4"];
+    let filter = async || {
+        let answer = https.post(replica.address, "/filter", about(&made, &names).to_string()).await.json();
+        let kept = answer["NodeNames"].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned());
+        let mut kept: Vec<String> = kept.collect();
+        kept.sort();
+        kept
+    };
+    assert_eq!(filter().await, ["n1", "n2", "n3"]);
+    bench.server.go_away().await;
+    let from_memory = async || {
+        let (code, text) = replica.page("readyz").await.unwrap();
+        assert_eq!(code, 200, "{text}");
+        let kinds = ["pods", "nodes", "gpunodes"].map(|kind| text.contains(&format!("\n{kind} from memory: ")));
+        kinds.iter().all(|kind| *kind).then_some(())
+    };
+    until("what isn't followed is named", from_memory).await;
+    // It says so until the API server is back, not only between two tries.
+    for _ in 0..50 {
+        assert!(from_memory().await.is_some());
+        tokio::time::sleep(crate::PAUSE).await;
+    }
+    assert_eq!(filter().await, ["n1", "n2", "n3"]);
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u", "kind": { "group": "", "version": "v1", "kind": "Pod" }, "operation": "CREATE",
+            "namespace": "default", "object": pod("b", 30, 0),
+        },
+    });
+    let review = https.post(replica.address, "/mutate", review.to_string()).await.json();
+    assert_eq!(review["response"]["allowed"], true, "{review}");
+    assert!(review["response"]["patch"].is_string());
+    let asked = https.ask(http::Method::GET, (replica.address, "/inspect"), &[("authorization", "Bearer x")], "").await;
+    assert_eq!(asked.code.as_u16(), 503, "nobody can say who asks");
+
+    for kind in ["Node", "GpuNode"] {
+        bench.server.delete(kind, "", "n1", None).unwrap();
+    }
+    bench.report("n2", |status| status["conditions"][0]["status"] = "False".into());
+    bench.node("n4", 1);
+    bench.server.delete("Pod", "default", "a", None).unwrap();
+    bench.server.come_back().await;
+    let caught_up = async || (filter().await == ["n3", "n4"]).then_some(());
+    until("what has changed meanwhile is known", caught_up).await;
+    until("nothing is from memory", async || replica.page("readyz").await.filter(|(_, text)| text == "ok\n")).await;
+    until("the pod is forgotten", async || (replica.metric("divvy_waiting_pods", &[]).await < 0.5).then_some(())).await;
+    let problems = replica.log().lines().filter(|line| line.contains("pods aren't followed")).count();
+    assert!((1..=2).contains(&problems), "said when it begins, and not at every try: {problems}");
+}
+
+#[tokio::test]
+async fn what_a_dropped_watch_and_a_forgotten_history_hide_is_seen_in_the_end() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let replica = bench.alone(&patient()).await;
+    bench.server.drop_watches();
+    bench.server.delete("GpuNode", "", "n1", None).unwrap();
+    bench.server.expire();
+    bench.node("n2", 1);
+    until("the nodes of now", async || {
+        let gone = (replica.metric("divvy_nodes", &[]).await - 1.0).abs() < 0.5;
+        let https = bench.https();
+        let answer = https.post(replica.address, "/filter", about(&pod("a", 8, 0), &["n1", "n2"]).to_string()).await;
+        (gone && answer.json()["NodeNames"] == json!(["n2"])).then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,132 @@
+//! One process of the webhook.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use tokio::net::TcpSocket;
+use tokio::process::{Child, Command};
+
+use crate::{until, within};
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_divvy-webhook");
+
+/// A running replica; killed when dropped. Its log is shown with a test that fails, and must tell of no panic.
+pub(crate) struct Replica {
+    pub(crate) name: &'static str,
+    /// TLS.
+    pub(crate) address: SocketAddr,
+    pages: SocketAddr,
+    child: Child,
+    log: PathBuf,
+    /// Bound but never listening: they keep our ports from other tests.
+    _ports: [TcpSocket; 2],
+}
+
+// === impl Replica ===
+
+impl Replica {
+    /// Starts with these keys on top of what every replica of a test has.
+    pub(crate) fn start(home: &Path, name: &'static str, keys: &Value) -> Self {
+        let ports = [reserve(), reserve()];
+        let [address, pages] = ports.each_ref().map(|port| port.local_addr().unwrap());
+        let mut all = json!({
+            "version": "v1",
+            "podName": name,
+            "podIp": "127.0.0.1",
+            "namespace": "divvy-system",
+            "listenAddress": address,
+            "metricsAddress": pages,
+            "kubeconfig": home.join("kubeconfig"),
+            "shutdownDelay": "1s",
+            // As in production, but faster.
+            "leaseDuration": "3s",
+            "renewDeadline": "2s",
+            "retryPeriod": "200ms",
+            "logLevel": "info,divvy_webhook=debug",
+        });
+        all.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        let (config, log) = (home.join(format!("{name}.yaml")), home.join(format!("{name}.log")));
+        std::fs::write(&config, all.to_string()).unwrap();
+        let output = File::options().create(true).append(true).open(&log).unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.arg("--config-file").arg(config).env_clear().env("NO_COLOR", "1").env("RUST_BACKTRACE", "1");
+        command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output).kill_on_drop(true);
+        Self { name, address, pages, child: command.spawn().unwrap(), log, _ports: ports }
+    }
+
+    /// Status and text of a page; nothing while nobody listens.
+    pub(crate) async fn page(&self, path: &str) -> Option<(u16, String)> {
+        let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+        let answer = client.get(format!("http://{}/{path}", self.pages).parse().unwrap()).await.ok()?;
+        let code = answer.status().as_u16();
+        let body = answer.into_body().collect().await.ok()?.to_bytes();
+        Some((code, String::from_utf8(body.to_vec()).unwrap()))
+    }
+
+    pub(crate) async fn ready(&self) {
+        let ok = async || self.page("readyz").await.filter(|(code, _)| *code == 200);
+        until(&format!("{} is ready", self.name), ok).await;
+    }
+
+    /// The sum of a metric over the label sets that contain all of `labels`.
+    pub(crate) async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let (_, text) = self.page("metrics").await.unwrap();
+        let of_name = text.lines().filter_map(|line| line.strip_prefix(name));
+        let values = of_name.filter(|rest| rest.starts_with([' ', '{'])).filter_map(|rest| rest.rsplit_once(' '));
+        let values = values.filter(|(of, _)| labels.iter().all(|label| of.contains(label)));
+        values.map(|(_, value)| value.parse::<f64>().unwrap()).sum()
+    }
+
+    pub(crate) async fn counts(&self, name: &str, labels: &[&str], wanted: f64) {
+        let what = format!("{} counts {wanted} of {name}{labels:?}", self.name);
+        until(&what, async || (self.metric(name, labels).await >= wanted).then_some(())).await;
+    }
+
+    /// Leads, and knows what was promised before.
+    pub(crate) async fn leads(&self) {
+        self.says("this replica leads").await;
+    }
+
+    pub(crate) async fn says(&self, text: &str) {
+        let said = async || self.log().contains(text).then_some(());
+        until(&format!("{} says {text:?}", self.name), said).await;
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// `TERM` and the like.
+    pub(crate) async fn signal(&self, name: &str) {
+        let id = self.child.id().expect("it runs").to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().await.unwrap().success());
+    }
+
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        within(&format!("{} ends", self.name), self.child.wait()).await.unwrap()
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}:\n{}", self.name, self.log());
+        } else {
+            assert!(!self.log().contains("panicked"), "{}", self.log());
+        }
+    }
+}
+
+fn reserve() -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    socket
+}

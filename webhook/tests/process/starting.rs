@@ -1,0 +1,100 @@
+//! From the start to the first answer, and exit codes.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::json;
+use tokio::process::Command;
+
+use crate::bench::Bench;
+use crate::replica::PROGRAM;
+use crate::{until, within};
+
+#[tokio::test]
+async fn it_is_ready_when_the_cluster_was_listed_and_there_is_a_certificate() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    for (kind, namespace) in [("ClusterRoleBinding", ""), ("RoleBinding", "divvy-system")] {
+        bench.server.delete(kind, namespace, "divvy-webhook", None).unwrap();
+    }
+    let replica = bench.start("divvy-webhook-a", &json!({}));
+    let says = async |what: &[&str], not: &[&str]| {
+        let look = async || {
+            let (code, text) = replica.page("readyz").await?;
+            let is = what.iter().all(|line| text.contains(line)) && !not.iter().any(|line| text.contains(line));
+            (is && code == 503).then_some(())
+        };
+        until(&format!("{what:?} and not {not:?}"), look).await;
+    };
+    let certificate = "no certificate yet\n";
+    let forbidden = ["pods", "nodes", "gpunodes"].map(|kind| format!("{kind} from memory: 403 Forbidden: "));
+    let forbidden = forbidden.each_ref().map(String::as_str);
+    says(&["not listed yet: pods, nodes, gpunodes\n", certificate], &[]).await;
+    says(&forbidden, &[]).await;
+    bench.server.create(&Bench::installed("RoleBinding")).unwrap();
+    says(&["not listed yet"], &[certificate]).await;
+    assert_eq!(replica.page("healthz").await.unwrap(), (200, "ok\n".to_owned()));
+    bench.server.create(&Bench::installed("ClusterRoleBinding")).unwrap();
+    replica.ready().await;
+    let memory = async || replica.page("readyz").await.filter(|(_, text)| text == "ok\n");
+    until("nothing is from memory", memory).await;
+    assert!(replica.page("config").await.unwrap().1.contains("podName: divvy-webhook-a\n"));
+    assert!(replica.metric("divvy_nodes", &[]).await > 0.5);
+
+    replica.leads().await;
+    let lease = bench.server.get("Lease", "divvy-system", "divvy-webhook").unwrap();
+    assert_eq!(lease["spec"]["holderIdentity"], "divvy-webhook-a");
+    assert_eq!(lease["metadata"]["annotations"]["divvy.dev/address"], json!(replica.address));
+    let bundle = BASE64_STANDARD.encode(bench.authority());
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let filled = bench.server.wait_for(|view| {
+            let configuration = view.get(kind, "", "divvy-webhook")?;
+            let own = configuration["webhooks"].as_array()?;
+            own.iter().all(|webhook| webhook["clientConfig"]["caBundle"] == json!(bundle)).then_some(())
+        });
+        within(&format!("caBundle of {kind}"), filled).await;
+    }
+}
+
+#[tokio::test]
+async fn bad_flags_and_files_end_it_with_64_and_a_reason() {
+    let cases: [(&[&str], &str); 5] = [
+        (&["--shortlist", "5001"], "0 to 5000"),
+        (&["--no-such-flag"], "unexpected argument '--no-such-flag'"),
+        (&[], "podName is missing"),
+        (&["--config-file", "/nowhere"], "reading configuration file /nowhere"),
+        (
+            &["--pod-name", "a", "--pod-ip", "::1", "--namespace", "b", "--lease-duration", "1s"],
+            "leaseDuration 1s must be longer",
+        ),
+    ];
+    for (flags, said) in cases {
+        let output = Command::new(PROGRAM).args(flags).env_clear().output().await.unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(64) && stderr.contains(said), "{flags:?}: {}: {stderr}", output.status);
+    }
+}
+
+#[tokio::test]
+async fn without_a_cluster_it_ends_with_1_and_says_what_is_missing() {
+    let flags = ["--pod-name", "a", "--pod-ip", "127.0.0.1", "--namespace", "b"];
+    let ports = ["--listen-address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0"];
+    for (kubeconfig, said) in [
+        (&[][..], "no kubeconfig is set, and this is not a pod of a cluster"),
+        (&["--kubeconfig", "/nowhere"], "kubeconfig /nowhere"),
+    ] {
+        let mut command = Command::new(PROGRAM);
+        let ended = command.args(flags).args(ports).args(kubeconfig).env_clear().kill_on_drop(true).output();
+        let output = within(said, ended).await.unwrap();
+        let log = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.code() == Some(1) && log.contains(said), "{}: {log}", output.status);
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_ends_it_with_1() {
+    let bench = Bench::new().await;
+    let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut replica =
+        bench.start("divvy-webhook-a", &json!({ "metricsAddress": taken.local_addr().unwrap().to_string() }));
+    assert_eq!(replica.ended().await.code(), Some(1));
+    assert!(replica.log().contains("listening on 127.0.0.1"), "{}", replica.log());
+}

@@ -1,0 +1,87 @@
+//! From SIGTERM to the end.
+
+use divvy_playground::apiserver::Request;
+use serde_json::json;
+
+use crate::bench::{Bench, about, patient, pod, to};
+use crate::{until, within};
+
+#[tokio::test]
+async fn it_answers_on_while_others_still_call_and_the_other_replica_leads_at_once() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let mut keys = patient();
+    keys["shutdownDelay"] = "5s".into();
+    let [mut leader, follower] = bench.pair(&keys).await;
+    let (https, made) = (bench.https(), bench.pod(&pod("a", 8, 0)).await);
+    let body = about(&made, &["n1"]).to_string();
+    assert_eq!(https.post(leader.address, "/filter", body.clone()).await.json()["NodeNames"], json!(["n1"]));
+    leader.signal("TERM").await;
+    follower.leads().await;
+    // Whoever doesn't know yet that it is going.
+    let passed_on = bench.patiently(&https, &leader, "/filter", &about(&made, &["n1"])).await;
+    assert_eq!(passed_on.json()["NodeNames"], json!(["n1"]));
+    assert!(leader.metric("divvy_extender_forwarded_total", &[]).await > 0.5);
+    bench.server.resolve("divvy-system", "divvy-webhook", &[leader.address]);
+    bench.pod(&pod("b", 8, 0)).await;
+    let (code, said) = leader.page("readyz").await.unwrap();
+    assert_eq!((code, &*said), (503, "stopping\n"));
+    assert_eq!(leader.ended().await.code(), Some(0));
+    let lease = bench.server.get("Lease", "divvy-system", "divvy-webhook").unwrap();
+    assert_eq!(lease["spec"]["holderIdentity"], "divvy-webhook-b");
+}
+
+#[tokio::test]
+async fn a_call_in_flight_is_answered_before_the_end_and_keeps_the_lease_until_then() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let mut keys = patient();
+    keys["shutdownDelay"] = "1ms".into();
+    let mut replica = bench.alone(&keys).await;
+    let (https, made) = (bench.https(), bench.pod(&pod("a", 8, 0)).await);
+    bench.server.swallow("create", "/binding", 1);
+    let call = https.post(replica.address, "/bind", to(&made, "n1").to_string());
+    let stop = async {
+        let binding = |request: &&Request| request.subresource == "binding";
+        let sent = bench.server.wait_for(|view| view.requests().iter().find(binding).map(drop));
+        within("a binding", sent).await;
+        replica.signal("TERM").await;
+    };
+    let (answer, ()) = tokio::join!(call, stop);
+    let why = answer.json()["Error"].as_str().unwrap().to_owned();
+    assert!(why.contains("didn't answer"), "{why}");
+    assert_eq!(replica.ended().await.code(), Some(0));
+    let lease = bench.server.get("Lease", "divvy-system", "divvy-webhook").unwrap();
+    assert_eq!(lease["spec"]["holderIdentity"], "");
+    let requests = bench.server.requests();
+    let last = |verb: &str, name: &str| {
+        requests.iter().rposition(|request| request.verb == verb && request.path.ends_with(name)).unwrap()
+    };
+    assert!(last("get", "/pods/a") < last("update", "/leases/divvy-webhook"), "looked after the pod first");
+}
+
+#[tokio::test]
+async fn sigint_ends_it_too_and_a_second_signal_aborts() {
+    let bench = Bench::new().await;
+    let mut replica = bench.start("divvy-webhook-a", &json!({ "shutdownDelay": "1ms" }));
+    replica.leads().await;
+    replica.signal("INT").await;
+    assert_eq!(replica.ended().await.code(), Some(0), "{}", replica.log());
+
+    let mut replica = bench.start("divvy-webhook-b", &json!({ "shutdownDelay": "1h" }));
+    replica.leads().await;
+    replica.signal("TERM").await;
+    replica.says("stopping").await;
+    replica.signal("TERM").await;
+    assert_eq!(replica.ended().await.code(), Some(1));
+    assert!(replica.log().contains("SIGTERM while stopping: aborted"), "{}", replica.log());
+}
+
+#[tokio::test]
+async fn it_ends_in_time_without_an_api_server_and_with_a_client_that_never_ends() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let mut replica = bench.alone(&json!({ "shutdownDelay": "1ms", "drainTimeout": "1s" })).await;
+    bench.server.go_away().await;
+    let _silent = tokio::net::TcpStream::connect(replica.address).await.unwrap();
+    replica.signal("TERM").await;
+    assert_eq!(replica.ended().await.code(), Some(0));
+    until("its log says so", async || replica.log().contains("not given up").then_some(())).await;
+}

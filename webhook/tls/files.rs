@@ -1,0 +1,154 @@
+//! Certificates that others make and put into files, as cert-manager does.
+//!
+//! Their bytes are compared every few seconds: a volume of a Secret is swapped by a link, an editor writes in place, and either
+//! way nothing but the content tells.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use divvy_settings::logging::Once;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::credentials::{Credentials, provider, roots};
+use super::{Identity, Service};
+
+/// Files are read so often.
+const POLL: Duration = Duration::from_secs(2);
+
+/// Where the certificate comes from. `ca.crt` beside it, if there is one, holds the authorities that sign the other replica's;
+/// without it both replicas must show the same certificate, as they do when they mount the same Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The certificate, then those between it and the authority, PEM.
+    pub certificate: PathBuf,
+    /// Its key, PEM.
+    pub key: PathBuf,
+}
+
+/// Whoever signs the scheduler's certificate, as of now. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct SchedulerAuthority(watch::Receiver<Option<Arc<dyn ClientCertVerifier>>>);
+
+/// Why a file is of no use.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {why}", .path.display())]
+struct Bad {
+    path: PathBuf,
+    why: String,
+}
+
+/// A file as it was read.
+#[derive(Debug, PartialEq, Eq)]
+struct Content {
+    path: PathBuf,
+    bytes: Result<Vec<u8>, String>,
+}
+
+/// Shows what the files hold, and what they hold next, until `stop`. What can't be used changes nothing.
+pub async fn keep_files(files: Files, service: Service, identity: Identity, stop: CancellationToken) {
+    let authorities = files.certificate.with_file_name("ca.crt");
+    let load = |contents: &[Content; 3]| credentials(contents, &service);
+    let kept = poll([files.certificate, files.key, authorities], load, |credentials| identity.show(credentials));
+    stop.run_until_cancelled_owned(kept).await;
+}
+
+fn credentials([certificate, key, authorities]: &[Content; 3], service: &Service) -> Result<Credentials, Bad> {
+    let chain = certificate.certificates()?;
+    let pair = key.bytes().and_then(|bytes| PrivateKeyDer::from_pem_slice(bytes).map_err(|error| key.bad(&error)))?;
+    // cert-manager leaves `ca.crt` empty if it doesn't know the authority.
+    let authorities = match &authorities.bytes {
+        Ok(bytes) if !bytes.is_empty() => authorities.certificates()?,
+        _ => chain.clone(),
+    };
+    Credentials::new(chain, pair, authorities, service).map_err(|error| certificate.bad(&error))
+}
+
+/// Reads the files whenever their bytes have changed. A pair that is being replaced may be seen in halves: a problem is said
+/// once it has lasted from one look to the next.
+async fn poll<T, const N: usize>(
+    paths: [PathBuf; N],
+    load: impl Fn(&[Content; N]) -> Result<T, Bad>,
+    take: impl Fn(T),
+) {
+    let (mut taken, mut bad) = (None, None);
+    let mut said = Once::default();
+    loop {
+        let seen = Some(paths.clone().map(Content::read));
+        if seen == taken {
+            said.over();
+        } else if let Some(contents) = &seen {
+            match load(contents) {
+                Ok(loaded) => {
+                    take(loaded);
+                    said.over();
+                    taken = seen;
+                }
+                Err(why) if seen == bad => said.warn(format!("{why}; what was read before stays in effect")),
+                Err(_) => bad = seen,
+            }
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+// === impl Content ===
+
+impl Content {
+    /// Small, and on a local disk or in memory: no thread of its own is worth its while.
+    fn read(path: PathBuf) -> Self {
+        let bytes = std::fs::read(&path).map_err(|error| error.to_string());
+        Self { path, bytes }
+    }
+
+    fn bytes(&self) -> Result<&[u8], Bad> {
+        self.bytes.as_deref().map_err(|error| self.bad(error))
+    }
+
+    /// At least one.
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, Bad> {
+        let read = CertificateDer::pem_slice_iter(self.bytes()?).collect::<Result<Vec<_>, _>>();
+        match read {
+            Ok(read) if read.is_empty() => Err(self.bad(&"holds no certificate")),
+            read => read.map_err(|error| self.bad(&error)),
+        }
+    }
+
+    fn bad(&self, why: &dyn ToString) -> Bad {
+        Bad { path: self.path.clone(), why: why.to_string() }
+    }
+}
+
+// === impl SchedulerAuthority ===
+
+impl SchedulerAuthority {
+    /// Reads a file of certificates, PEM, again and again until `stop`. Nobody is believed before it was read once.
+    pub fn follow(file: PathBuf, stop: CancellationToken) -> Self {
+        let (sender, receiver) = watch::channel(None);
+        let load = |[file]: &[Content; 1]| {
+            let roots = roots(&file.certificates()?).map_err(|error| file.bad(&error))?;
+            let judge = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build();
+            judge.map_err(|error| file.bad(&error))
+        };
+        tokio::spawn(async move {
+            stop.run_until_cancelled(poll([file], load, |judge| drop(sender.send_replace(Some(judge))))).await
+        });
+        Self(receiver)
+    }
+
+    /// Whether it signed a client's certificate.
+    pub(super) fn vouch(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> bool {
+        let judge = self.0.borrow().clone();
+        judge.is_some_and(|judge| judge.verify_client_cert(certificate, intermediates, now).is_ok())
+    }
+}

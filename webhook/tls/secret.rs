@@ -1,0 +1,104 @@
+//! The Secret with our own certificates, kept: made, renewed, made anew, and always the same one for all replicas.
+//!
+//! Only what the API server shows of the Secret is ever shown to clients. Whoever writes second is refused (by the name of a
+//! Secret that is created, by the `resourceVersion` of one that is replaced) and takes what the first one wrote.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use divvy_cluster::words::causes;
+use divvy_cluster::{follow, within_deadline};
+use divvy_settings::logging::Once;
+use futures::StreamExt as _;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::issued::{Settled, settle};
+use super::{Identity, Service};
+
+/// The dates are looked at so often, and a write that failed is tried again.
+const CHECK: Duration = Duration::from_secs(2);
+
+/// One replica's hand on the Secret.
+struct Keeper {
+    secrets: Api<Secret>,
+    name: String,
+    service: Service,
+    identity: Identity,
+    /// No write before: two replicas whose clocks are months apart would otherwise renew each other's work without end.
+    not_before: Instant,
+    said: Once,
+}
+
+/// Keeps the Secret of this name in the Service's namespace, and shows what it holds, until `stop`.
+pub async fn keep_secret(client: Client, name: String, service: Service, identity: Identity, stop: CancellationToken) {
+    let secrets: Api<Secret> = Api::namespaced(client, &service.namespace);
+    let mut changes = std::pin::pin!(follow(secrets.clone(), "Secret", &name));
+    let mut keeper = Keeper { secrets, name, service, identity, not_before: Instant::now(), said: Once::default() };
+    let mut seen: Option<Option<Secret>> = None;
+    let mut check = Instant::now() + CHECK;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            Some(now) = changes.next() => seen = Some(now),
+            () = sleep_until(check) => check = Instant::now() + CHECK,
+        }
+        if let Some(secret) = &seen {
+            keeper.keep(secret.as_ref()).await;
+        }
+    }
+}
+
+// === impl Keeper ===
+
+impl Keeper {
+    async fn keep(&mut self, secret: Option<&Secret>) {
+        let data = secret.map(|secret| secret.data.clone().unwrap_or_default());
+        let settled = match settle(data.as_ref(), &self.service, SystemTime::now()) {
+            Ok(settled) => settled,
+            Err(error) => return self.said.warn(format!("no certificate can be made: {error}")),
+        };
+        let Settled { usable, wanted } = settled;
+        if let Some(usable) = usable {
+            self.identity.show(usable);
+        }
+        match wanted {
+            None => self.said.over(),
+            Some((wanted, why)) if self.not_before <= Instant::now() => self.write(secret, wanted, &why).await,
+            Some(_) => {}
+        }
+    }
+
+    async fn write(&mut self, secret: Option<&Secret>, wanted: BTreeMap<String, ByteString>, why: &str) {
+        self.not_before = Instant::now() + CHECK;
+        let params = PostParams::default();
+        let written = match secret {
+            None => within_deadline(self.secrets.create(&params, &self.fresh(wanted))).await,
+            Some(secret) => {
+                let mut secret = secret.clone();
+                secret.data.get_or_insert_default().extend(wanted);
+                within_deadline(self.secrets.replace(&self.name, &params, &secret)).await
+            }
+        };
+        let name = &self.name;
+        match written {
+            Ok(_) => tracing::info!("Secret {name}: certificates issued: {why}"),
+            // The other replica was first, and the watch will show what it wrote.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(error) => {
+                let error = causes(&error);
+                self.said.warn(format!("Secret {name}: certificates can't be issued ({why}): {error}"));
+            }
+        }
+    }
+
+    fn fresh(&self, data: BTreeMap<String, ByteString>) -> Secret {
+        let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+        Secret { metadata, data: Some(data), type_: Some("kubernetes.io/tls".to_owned()), ..Secret::default() }
+    }
+}

@@ -1,0 +1,130 @@
+//! Real handshakes, and several replicas at one API server.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+use axum::Router;
+use axum::extract::ConnectInfo;
+use axum::routing::get;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use k8s_openapi::ByteString;
+use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
+use rustls::ClientConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::TcpListener;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::credentials::{provider, roots};
+use super::*;
+
+mod cluster;
+mod connections;
+mod files;
+
+type Data = BTreeMap<String, ByteString>;
+
+/// Longest wait for anything.
+const LONG: Duration = Duration::from_secs(60);
+
+pub(crate) fn service() -> Service {
+    Service { name: "divvy-webhook".to_owned(), namespace: "divvy-system".to_owned() }
+}
+
+/// What a new Secret holds, made as in production.
+fn secret() -> Data {
+    issued::settle(None, &service(), SystemTime::now()).unwrap().wanted.unwrap().0
+}
+
+fn understood(secret: &Data) -> Credentials {
+    issued::settle(Some(secret), &service(), SystemTime::now()).unwrap().usable.unwrap()
+}
+
+/// Credentials of a new authority.
+pub(crate) fn issue() -> Credentials {
+    understood(&secret())
+}
+
+pub(crate) fn known(credentials: Credentials) -> Identity {
+    let identity = Identity::unknown();
+    identity.show(credentials);
+    identity
+}
+
+/// Serves `/` with what is known of the caller, on a free port.
+pub(crate) async fn serve(
+    router: Router,
+    identity: Identity,
+    scheduler: Option<SchedulerAuthority>,
+) -> (SocketAddr, DropGuard) {
+    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = tcp.local_addr().unwrap();
+    let listener = TlsListener::new(tcp, identity, scheduler).unwrap();
+    let stop = CancellationToken::new();
+    tokio::spawn(crate::serve::connections::serve(listener, router, stop.clone()));
+    (address, stop.drop_guard())
+}
+
+/// Answers with who called: `PORT SHOWN`. The port tells connections apart.
+fn who() -> Router {
+    Router::new().route(
+        "/",
+        get(async |ConnectInfo(Caller { address, shown }): ConnectInfo<Caller>| {
+            format!("{} {shown:?}", address.port())
+        }),
+    )
+}
+
+/// A client with an authority that it believes, and perhaps a certificate of its own.
+struct Asker(HttpClient<HttpsConnector<HttpConnector>, Empty<Bytes>>);
+
+impl Asker {
+    fn new(believed: &Credentials, own: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>) -> Self {
+        let authorities =
+            CertificateDer::pem_slice_iter(&decode(&believed.bundle())).map(Result::unwrap).collect::<Vec<_>>();
+        let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+        let config = config.with_root_certificates(roots(&authorities).unwrap());
+        let config = match own {
+            None => config.with_no_client_auth(),
+            Some((certificate, key)) => config.with_client_auth_cert(vec![certificate], key).unwrap(),
+        };
+        let name = FixedServerNameResolver::new(service().server_name().unwrap());
+        let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only();
+        let connector = connector.with_server_name_resolver(name).enable_http1().build();
+        Self(HttpClient::builder(TokioExecutor::new()).build(connector))
+    }
+
+    /// Port and what was shown.
+    async fn ask(&self, address: SocketAddr) -> Result<(String, String), String> {
+        let answer = self.0.get(format!("https://{address}/").parse().unwrap()).await;
+        let answer = answer.map_err(|error| divvy_cluster::words::chain(&error))?;
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let (port, shown) = std::str::from_utf8(&body).unwrap().split_once(' ').unwrap();
+        Ok((port.to_owned(), shown.to_owned()))
+    }
+}
+
+fn decode(bundle: &str) -> Vec<u8> {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.decode(bundle).unwrap()
+}
+
+/// An authority and a certificate that it signed for this name.
+fn authority(name: &str) -> (String, CertificateDer<'static>, PrivateKeyDer<'static>) {
+    let mut params = CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new([name.to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
+    (authority.pem(), certificate.into(), PrivateKeyDer::try_from(key.serialize_der()).unwrap())
+}
+
+fn leaf(credentials: &Credentials) -> CertificateDer<'static> {
+    credentials.shown().cert[0].clone()
+}

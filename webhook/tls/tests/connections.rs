@@ -1,0 +1,80 @@
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::*;
+
+#[tokio::test]
+async fn a_connection_goes_on_while_the_certificate_and_its_authority_change() {
+    let (old, new) = (issue(), issue());
+    let (before, after) = (Asker::new(&old, None), Asker::new(&new, None));
+    let identity = known(old);
+    let (address, _stop) = serve(who(), identity.clone(), None).await;
+    let first = before.ask(address).await.unwrap();
+    assert_eq!(first.1, "Nothing");
+    after.ask(address).await.unwrap_err();
+    identity.show(new);
+    assert_eq!(before.ask(address).await.unwrap(), first, "the same connection");
+    after.ask(address).await.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_is_answered_before_there_is_a_certificate_and_everybody_after() {
+    let credentials = issue();
+    let (asker, identity) = (Asker::new(&credentials, None), Identity::unknown());
+    let (address, _stop) = serve(who(), identity.clone(), None).await;
+    asker.ask(address).await.unwrap_err();
+    identity.show(credentials);
+    asker.ask(address).await.unwrap();
+}
+
+#[tokio::test]
+async fn handlers_know_what_a_caller_has_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("scheduler-ca.crt");
+    let (pem, certificate, key) = authority("system:kube-scheduler");
+    std::fs::write(&file, pem).unwrap();
+    let stop = CancellationToken::new();
+    let scheduler = SchedulerAuthority::follow(file, stop.clone());
+    let _end = stop.drop_guard();
+
+    let data = secret();
+    let own = understood(&data);
+    let own_key = PrivateKeyDer::from_pem_slice(&data["tls.key"].0).unwrap();
+    let (_, strange, strange_key) = authority("divvy-webhook.divvy-system.svc");
+    let askers = [
+        (Asker::new(&own, None), "Nothing"),
+        (Asker::new(&own, Some((leaf(&own), own_key))), "Replica"),
+        (Asker::new(&own, Some((strange, strange_key))), "Nothing"),
+        (Asker::new(&own, Some((certificate, key))), "Scheduler"),
+    ];
+    let (address, _stop) = serve(who(), known(own), Some(scheduler)).await;
+    for (asker, shown) in &askers {
+        assert_eq!(asker.ask(address).await.unwrap().1, *shown);
+    }
+}
+
+#[tokio::test]
+async fn clients_that_stall_hold_up_nobody() {
+    let credentials = issue();
+    let asker = Asker::new(&credentials, None);
+    let (address, _stop) = serve(who(), known(credentials), None).await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    asker.ask(address).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_handshake_is_refused_and_the_next_one_served() {
+    let credentials = issue();
+    let asker = Asker::new(&credentials, None);
+    let (address, _stop) = serve(who(), known(credentials), None).await;
+    let mut plain = TcpStream::connect(address).await.unwrap();
+    plain.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let read = plain.read_to_end(&mut answer);
+    drop(tokio::time::timeout(LONG, read).await.expect("the connection ends"));
+    assert!(!answer.starts_with(b"HTTP"));
+    asker.ask(address).await.unwrap();
+}

@@ -1,0 +1,115 @@
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use rustls::pki_types::UnixTime;
+
+use super::*;
+use crate::tls::credentials::unix;
+
+/// A volume of a Secret as the kubelet lays it out: links through one that is swapped.
+struct Volume(tempfile::TempDir);
+
+impl Volume {
+    fn new() -> Self {
+        let volume = Self(tempfile::tempdir().unwrap());
+        for name in ["tls.crt", "tls.key", "ca.crt"] {
+            symlink(Path::new("..data").join(name), volume.path(name)).unwrap();
+        }
+        volume
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn files(&self) -> Files {
+        Files { certificate: self.path("tls.crt"), key: self.path("tls.key") }
+    }
+
+    /// Swaps all files at once.
+    fn swap(&self, version: &str, contents: &Data) {
+        std::fs::create_dir(self.path(version)).unwrap();
+        for (name, content) in contents {
+            std::fs::write(self.path(version).join(name), &content.0).unwrap();
+        }
+        symlink(version, self.path("..next")).unwrap();
+        std::fs::rename(self.path("..next"), self.path("..data")).unwrap();
+    }
+}
+
+/// Some looks at the files later; time is virtual.
+async fn later() {
+    tokio::time::sleep(Duration::from_secs(10)).await;
+}
+
+fn shown(identity: &Identity) -> Option<CertificateDer<'static>> {
+    identity.now().map(|credentials| leaf(&credentials))
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_that_are_swapped_are_shown_and_broken_ones_change_nothing() {
+    let (volume, identity, stop) = (Volume::new(), Identity::unknown(), CancellationToken::new());
+    let _end = stop.clone().drop_guard();
+    tokio::spawn(keep_files(volume.files(), service(), identity.clone(), stop));
+    later().await;
+    assert_eq!(shown(&identity), None, "no files yet");
+    let (first, second) = (secret(), secret());
+    volume.swap("..1", &first);
+    later().await;
+    assert_eq!(shown(&identity), Some(leaf(&understood(&first))));
+    let mut halves = second.clone();
+    halves.insert("tls.key".to_owned(), first["tls.key"].clone());
+    volume.swap("..2", &halves);
+    later().await;
+    assert_eq!(shown(&identity), Some(leaf(&understood(&first))), "certificate and key are no pair");
+    volume.swap("..3", &Data::new());
+    later().await;
+    assert_eq!(shown(&identity), Some(leaf(&understood(&first))), "the files are gone");
+    volume.swap("..4", &second);
+    later().await;
+    assert_eq!(shown(&identity), Some(leaf(&understood(&second))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_authority_beside_the_certificate_speaks_for_the_other_replica_and_without_it_the_same_certificate_does() {
+    let first = secret();
+    // Another certificate by the same authority.
+    let in_three_weeks = SystemTime::now() + Duration::from_secs(21 * 86_400);
+    let (mut second, _) = issued::settle(Some(&first), &service(), in_three_weeks).unwrap().wanted.unwrap();
+    let now = unix(in_three_weeks);
+    for authority in [first["ca.crt"].0.clone(), Vec::new()] {
+        let (volume, identity, stop) = (Volume::new(), Identity::unknown(), CancellationToken::new());
+        let _end = stop.clone().drop_guard();
+        second.insert("ca.crt".to_owned(), ByteString(authority.clone()));
+        volume.swap("..1", &second);
+        tokio::spawn(keep_files(volume.files(), service(), identity.clone(), stop));
+        later().await;
+        let own = identity.now().unwrap();
+        own.vouch(&leaf(&own), &[], now).unwrap();
+        assert_eq!(own.vouch(&leaf(&understood(&first)), &[], now).is_ok(), !authority.is_empty());
+        own.vouch(&leaf(&issue()), &[], now).unwrap_err();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_schedulers_authority_is_read_again_and_nobody_is_believed_without_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ca.crt");
+    let stop = CancellationToken::new();
+    let scheduler = SchedulerAuthority::follow(file.clone(), stop.clone());
+    let _end = stop.drop_guard();
+    let ((first, of_first, _), (second, of_second, _)) = (authority("s"), authority("s"));
+    let believed = || [&of_first, &of_second].map(|certificate| scheduler.vouch(certificate, &[], UnixTime::now()));
+    later().await;
+    assert_eq!(believed(), [false, false]);
+    for (text, expected) in
+        [(first.clone(), [true, false]), (first.clone() + &second, [true, true]), (second, [false, true])]
+    {
+        std::fs::write(&file, text).unwrap();
+        later().await;
+        assert_eq!(believed(), expected);
+    }
+    std::fs::write(&file, "rubbish").unwrap();
+    later().await;
+    assert_eq!(believed(), [false, true], "what was read before stays in effect");
+}
