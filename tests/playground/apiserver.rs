@@ -2,18 +2,21 @@
 //!
 //! ```text
 //! HTTPS ──▶ serve ──▶ dispatch ──▶ write, patch, remove ──▶ store ──changes──▶ watch ──▶ client
-//!                        │  └─ list, table                    ▲
-//!                        └─ discovery                         └── tests and the playground, in process
+//!             ▲          │  └─ list, table      │             ▲
+//!             │          └─ discovery, reviews  │             └── tests and the playground, in process
+//!             └────────── admission ◀──held─────┘
+//!                             └──HTTPS──▶ webhooks
 //! ```
 //!
 //! All kinds are rows of one table (`resource`); CustomResourceDefinitions add more the moment they are created. State
 //! is one plain, synchronous store behind one lock.
 //!
-//! What it doesn't do, and a real server does: RBAC is stored and not asked, anybody with a token may do everything;
-//! admission is stored and not run, neither webhooks nor the CEL of admission policies; schemas of custom resources
-//! neither default nor validate; objects are validated no further than clients of this project can notice;
-//! JSON is the only encoding (kubectl's generators, such as `kubectl create configmap`, send protobuf and are refused;
-//! `create -f` and `apply` send JSON). No controllers run but the garbage collector and the one of namespaces.
+//! What it doesn't do, and a real server does: anybody with a token may do everything, unless `guard` was called (access
+//! reviews are answered from the stored roles and bindings in any case); admission policies are stored and not run;
+//! schemas of custom resources neither default nor validate; objects are validated no further than clients of this
+//! project can notice; JSON is the only encoding (kubectl's generators, such as `kubectl create configmap`, send protobuf
+//! and are refused; `create -f` and `apply` send JSON). No controllers run but the garbage collector and the one of
+//! namespaces. How calls of webhooks differ, `admission` says.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,6 +27,7 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+mod admission;
 mod cells;
 mod columns;
 mod core;
@@ -33,12 +37,14 @@ mod feed;
 mod fields;
 mod kinds;
 mod log;
-mod object;
+pub(crate) mod object;
 mod patch;
 mod prune;
-mod quantity;
+pub(crate) mod quantity;
+mod rbac;
 mod remove;
 mod resource;
+mod reviews;
 mod route;
 mod selector;
 mod serve;
@@ -47,6 +53,7 @@ mod status;
 mod store;
 mod strategic;
 mod table;
+mod users;
 mod view;
 mod watch;
 mod write;
@@ -54,9 +61,10 @@ mod write;
 pub use feed::{Feed, News};
 pub use log::Request;
 pub use status::Refusal;
+pub use users::User;
 pub use view::View;
 
-use self::core::{Core, Fault, State};
+use self::core::{Core, Fault, Harm, State};
 use self::remove::DeleteOptions;
 use self::serve::Server;
 use self::status::Answer;
@@ -89,7 +97,7 @@ impl ApiServer {
         .await?
         .context("making the API server's certificate")?;
         let mut state = State::default();
-        state.tokens.extend(tokens.iter().map(|(token, user)| ((*token).to_owned(), (*user).to_owned())));
+        state.users.extend(tokens.iter().map(|(token, user)| ((*token).to_owned(), User::from(*user))));
         let core = Arc::new(Core::new(state));
         let server = Arc::new(Server::bind(tls, Arc::clone(&core)).context("binding the API server")?);
         let (address, listener) = (server.address, server.listen().context("listening as the API server")?);
@@ -132,13 +140,24 @@ impl ApiServer {
     }
 
     /// Lets in who presents this token, from now on.
-    pub fn allow(&self, token: &str, user: &str) {
-        self.core.update(|state| state.tokens.insert(token.to_owned(), user.to_owned()));
+    pub fn allow(&self, token: &str, user: impl Into<User>) {
+        self.core.update(|state| state.users.insert(token.to_owned(), user.into()));
+    }
+
+    /// Lets everybody do only what the stored roles and bindings allow, from now on. `system:masters` may do everything.
+    pub fn guard(&self) {
+        self.core.update(|state| state.guarded = true);
     }
 
     /// Answers 401 to this token, from now on.
     pub fn refuse(&self, token: &str) {
-        self.core.update(|state| state.tokens.remove(token));
+        self.core.update(|state| state.users.remove(token));
+    }
+
+    /// Where webhooks of this service are called from now on; each call goes to any of the addresses.
+    pub fn resolve(&self, namespace: &str, service: &str, addresses: &[SocketAddr]) {
+        let key = (namespace.to_owned(), service.to_owned());
+        self.core.update(|state| state.services.insert(key, addresses.to_vec()));
     }
 
     /// Closes the port and cuts all connections.
@@ -163,11 +182,25 @@ impl ApiServer {
 
     /// Fails the next `times` requests with this verb (any, if it is empty) whose path contains `path`.
     pub fn fail(&self, verb: &str, path: &str, times: usize, code: StatusCode) {
-        let fault = Fault { verb: verb.to_owned(), path: path.to_owned(), code, left: times };
+        self.harm(verb, path, times, Harm::Refused(code));
+    }
+
+    /// Leaves the next `times` requests like that alone: they are neither carried out nor answered.
+    pub fn swallow(&self, verb: &str, path: &str, times: usize) {
+        self.harm(verb, path, times, Harm::Swallowed);
+    }
+
+    /// Carries the next `times` requests like that out and never answers.
+    pub fn lose_answers(&self, verb: &str, path: &str, times: usize) {
+        self.harm(verb, path, times, Harm::Unanswered);
+    }
+
+    fn harm(&self, verb: &str, path: &str, left: usize, harm: Harm) {
+        let fault = Fault { verb: verb.to_owned(), path: path.to_owned(), harm, left };
         self.core.update(|state| state.faults.push(fault));
     }
 
-    /// Creates an object, in its namespace or in `default`, past tokens and faults.
+    /// Creates an object, in its namespace or in `default`, past tokens, faults and webhooks.
     pub fn create(&self, object: &Value) -> Result<Value, Refusal> {
         let target = self.core.read(|state| view::target_of(state, object));
         self.write(target, |state, target| write::create(&mut state.store, target, object, &writer()))
@@ -229,12 +262,12 @@ impl ApiServer {
         self.read(|view| view.requests().to_vec())
     }
 
-    /// Looks at everything at one instant.
+    /// Looks at everything at one instant. The server is locked meanwhile: `look` must ask nobody but the view.
     pub fn read<T>(&self, look: impl FnOnce(&View<'_>) -> T) -> T {
         self.core.read(|state| look(&View::of(state)))
     }
 
-    /// Waits until `look` finds something; has no deadline of its own.
+    /// Waits until `look` finds something in the view alone; has no deadline of its own.
     pub async fn wait_for<T>(&self, mut look: impl FnMut(&View<'_>) -> Option<T>) -> T {
         self.core.wait(|state| look(&View::of(state))).await
     }

@@ -10,8 +10,9 @@ pub const EX_USAGE: u8 = 64;
 
 /// Starts a small cluster on this machine, offers it pods and shows who gets which part of which card
 ///
-/// Each node is a kubelet stand-in on real sockets, a fake NVML and a real divvy-node process, which publishes to an API
-/// server stand-in. Every container's share is checked from outside. Exit code: 0, or 1 when a check failed, or 64 for wrong flags or files.
+/// Each node is a kubelet stand-in on real sockets, a fake NVML and a real divvy-node process. Pods come through an API
+/// server stand-in, two real divvy-webhook processes and a scheduler stand-in that asks them. Every container's share, and
+/// every promise of one, is checked from outside. Exit code: 0, or 1 when a check failed, or 64 for wrong flags or files.
 #[derive(Clone, Debug, Parser)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(name = "divvy-playground", version, max_term_width = 120)]
@@ -35,7 +36,10 @@ pub struct Args {
     /// Seed of everything that is drawn
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Kill daemons, restart kubelets, lose checkpoints and cards, and worse
+    /// Leave out admission and scheduler: pods are put on nodes straight away, and the nodes decide alone
+    #[arg(long)]
+    pub no_webhook: bool,
+    /// Kill daemons and webhooks, restart kubelets, lose checkpoints and cards, and worse
     #[arg(long)]
     pub chaos: bool,
     /// Keep nodes, pods and daemons running at the end, for kubectl, until Ctrl-C
@@ -44,10 +48,10 @@ pub struct Args {
     /// Write a report as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Also print pods that use no card, pods that end, and the daemons' log files
+    /// Also print pods that use no card, pods that end, and the log files of daemons and webhooks
     #[arg(long)]
     pub verbose: bool,
-    /// Use the divvy-node and libfake_nvml.so beside this program as they are
+    /// Use the divvy-node, divvy-webhook and libfake_nvml.so beside this program as they are
     #[arg(long)]
     pub no_build: bool,
 }

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use tokio::process::Command;
 
-/// What a node runs.
+/// What the cluster runs.
 #[derive(Clone, Debug)]
 pub struct Binaries {
     /// `divvy-node`.
     pub daemon: PathBuf,
+    /// `divvy-webhook`.
+    pub webhook: PathBuf,
     /// `libfake_nvml.so`.
     pub nvml: PathBuf,
 }
@@ -38,7 +40,8 @@ impl Binaries {
             build(&target).await?;
         }
         let daemon = target.find(&["divvy-node"])?;
-        Ok(Self { daemon, nvml: target.find(&["libfake_nvml.so", "deps/libfake_nvml.so"])? })
+        let webhook = target.find(&["divvy-webhook"])?;
+        Ok(Self { daemon, webhook, nvml: target.find(&["libfake_nvml.so", "deps/libfake_nvml.so"])? })
     }
 }
 
@@ -47,7 +50,7 @@ async fn build(target: &Target) -> anyhow::Result<()> {
     let mut command = Command::new(&cargo);
     command.args(["build", "--locked", "--profile", &target.profile, "--target-dir"]).arg(&target.root);
     command.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
-    for package in ["divvy-playground", "divvy-node", "fake-nvml"] {
+    for package in ["divvy-playground", "divvy-node", "divvy-webhook", "fake-nvml"] {
         command.args(["-p", package]);
     }
     command.args(["--bins", "--lib"]);

@@ -5,12 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use http_body_util::{BodyExt as _, Empty};
-use hyper::body::Bytes;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
 
 use crate::outside::NodeView;
+use crate::pages::page;
 
 /// How long the books may lag behind.
 pub const LAG: Duration = Duration::from_secs(10);
@@ -20,22 +17,14 @@ pub type Books = BTreeMap<(String, String, String), u64>;
 
 /// Reads `divvy_share_memory_bytes`.
 pub async fn read(address: SocketAddr) -> anyhow::Result<Books> {
-    Ok(parse(&metrics(address).await?))
+    Ok(parse(&page(address, "metrics").await?))
 }
 
 /// The same, and the revision of the ledger that says so.
 pub async fn read_with_revision(address: SocketAddr) -> anyhow::Result<(Books, u64)> {
-    let text = metrics(address).await?;
+    let text = page(address, "metrics").await?;
     let revision = text.lines().find_map(|line| bytes(line.strip_prefix("divvy_ledger_revision")?.rsplit_once(' ')?.1));
     Ok((parse(&text), revision.context("no divvy_ledger_revision among the metrics")?))
-}
-
-async fn metrics(address: SocketAddr) -> anyhow::Result<String> {
-    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    let url = format!("http://{address}/metrics");
-    let answer = client.get(url.parse()?).await.with_context(|| format!("getting {url}"))?;
-    let text = answer.into_body().collect().await.with_context(|| format!("reading {url}"))?.to_bytes();
-    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// What the books should say: what every container of a live pod holds, ended init containers included.

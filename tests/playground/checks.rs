@@ -19,7 +19,12 @@ pub enum Invariant {
     I2,
     /// An ID that was ever listed stays listed.
     I4,
-    /// A pod that contradicts itself is refused.
+    /// What bound pods were promised fits on the cards, in whatever order they arrive.
+    I5,
+    /// A node that nothing has happened to keeps what was promised for it.
+    Promise,
+    /// A pod that contradicts itself is refused: at admission where there is a webhook, else by its node. One that is too
+    /// large for every node never gets one.
     Refusal,
     /// What was killed comes back.
     Recovery,

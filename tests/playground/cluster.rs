@@ -1,6 +1,5 @@
 //! The nodes: each a kubelet stand-in, a scenario of the fake NVML, and a daemon.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +15,11 @@ use serde_json::json;
 
 use crate::binaries::Binaries;
 use crate::control_plane::ControlPlane;
-use crate::daemon::{Daemon, NodeFiles};
+use crate::daemon::{self, NodeFiles};
 use crate::kubelet::{Kubelet, KubeletOptions, KubeletView, Membership, Workload};
 use crate::outside::{CardView, Claims, NodeView, SLOTS_PER_CARD};
 use crate::pods::GPU;
+use crate::process::{Process, own_address};
 use crate::trace::TraceNode;
 
 /// Longest wait for a daemon to register, and for a card to change its health.
@@ -27,6 +27,9 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where the daemon's own pod is, as on a real node; without any pod a kubelet's list says nothing.
 pub const SYSTEM: &str = "divvy-system";
+
+/// Port of the daemons' pages.
+const METRICS: u16 = 9402;
 
 /// `deviceListStrategy`, in turn.
 const STRATEGIES: [&str; 5] = ["volume-mounts", "cdi-cri", "envvar", "cdi-annotations", "auto"];
@@ -51,7 +54,7 @@ pub struct Node {
     /// Its kubelet.
     pub kubelet: Arc<Kubelet>,
     /// Its daemon.
-    pub daemon: Daemon,
+    pub daemon: Process,
     /// What its NVML answers.
     pub scenario: Scenario,
     files: NodeFiles,
@@ -195,7 +198,7 @@ impl Node {
             None
         };
         let strategy = STRATEGIES[usize::try_from(number).unwrap_or(0) % STRATEGIES.len()];
-        let daemon = Daemon::start(binaries, &files, &kubelet, metrics_address(), strategy)?;
+        let daemon = daemon::start(binaries, &files, &kubelet, (own_address(), METRICS).into(), strategy)?;
         let (cards, links) = (machine.cards()?, machine.links());
         let Machine { name, scenario } = machine;
         let view = NodeView { name: name.clone(), cards, ..NodeView::default() };
@@ -225,8 +228,10 @@ impl Node {
         if tokio::time::timeout(PATIENCE, self.kubelet.wait_until(condition)).await.is_ok() {
             return Ok(());
         }
-        let ended = self.daemon.ended().map_or_else(String::new, |status| format!(", divvy-node ended ({status})"));
-        bail!("{}: no {what} within {}s{ended}: see {}", self.name, PATIENCE.as_secs(), self.daemon.log.display())
+        if let Err(ended) = self.daemon.ended() {
+            bail!("{}: no {what}: {ended}", self.name);
+        }
+        bail!("{}: no {what} within {}s: see {}", self.name, PATIENCE.as_secs(), self.daemon.log.display())
     }
 
     /// Looks at it.
@@ -240,13 +245,6 @@ impl Node {
         change(&mut self.scenario);
         self.scenario.write(&self.files.scenario).context("writing the scenario")
     }
-}
-
-/// A loopback address that nobody else has, so that the port stays free while the daemon is down: the kernel gives
-/// connections to 127.0.0.1 ports of that address alone.
-fn metrics_address() -> SocketAddr {
-    let [a, b, c] = rand::random::<[u8; 3]>();
-    (Ipv4Addr::new(127, a.max(1), b, c.clamp(1, 254)), 9402).into()
 }
 
 #[cfg(test)]

@@ -6,6 +6,11 @@ use std::time::Instant;
 
 use divvy_contract::{CardId, Claim, Share};
 
+use crate::text::{clip, wrap};
+
+/// Longest texts about a pod; the report has them whole.
+const LINES: usize = 2;
+
 /// Prints lines, with the time since the start in front.
 pub struct Console {
     out: Mutex<Box<dyn Write + Send>>,
@@ -42,7 +47,16 @@ impl Console {
 
     /// Something that happened to a pod.
     pub fn pod(&self, node: &str, pod: &str, container: &str, what: &str) {
-        self.line(&format!("{node:<width$}  {pod:<28} {container:<8}  {what}", width = self.width));
+        let line = format!("{:>6.1}s  {node:<width$}  {pod:<24} {container:<8}  ", self.elapsed(), width = self.width);
+        let indent = line.chars().count();
+        self.plain(&wrap(&(line + what), indent));
+    }
+
+    /// What somebody says of a pod; its beginning, if it is long.
+    pub fn said(&self, node: &str, pod: &str, text: &str) {
+        let line = format!("{:>6.1}s  {node:<width$}  {pod:<24} {text}", self.elapsed(), width = self.width);
+        let indent = " 123.4s  ".len() + self.width + 2;
+        self.plain(&clip(wrap(&line, indent), LINES));
     }
 
     /// A line of its own. A reader that has gone away is no reason to stop.

@@ -6,17 +6,21 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use divvy_contract::annotation::{self, Document as _, Planned};
-use divvy_contract::gpunode::GpuNode;
-use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 
-use crate::apiserver::ApiServer;
-use crate::cluster::SYSTEM;
+use crate::apiserver::{ApiServer, User};
+use crate::install;
 use crate::pods::{NAMESPACE, PodShape};
 
 const DAEMON: &str = "system:serviceaccount:divvy-system:divvy-node";
+const WEBHOOK: &str = "system:serviceaccount:divvy-system:divvy-webhook";
 
-/// A running API server that knows what a `GpuNode` is.
+/// What an administrator shows.
+pub const ADMIN_TOKEN: &str = "of-the-admin";
+const DAEMON_TOKEN: &str = "of-the-daemons";
+const WEBHOOK_TOKEN: &str = "of-the-webhook";
+
+/// A running API server that knows what a `GpuNode` is, and lets our programs do what their roles say.
 pub struct ControlPlane {
     /// The server.
     pub server: Arc<ApiServer>,
@@ -24,6 +28,8 @@ pub struct ControlPlane {
     pub kubeconfig: PathBuf,
     /// For daemons.
     pub daemon_kubeconfig: PathBuf,
+    /// For the webhook.
+    pub webhook_kubeconfig: PathBuf,
 }
 
 // === impl ControlPlane ===
@@ -31,24 +37,29 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts it, with its files in `directory`.
     pub async fn start(directory: &Path) -> anyhow::Result<Self> {
-        let tokens = ["of-the-admin", "of-the-daemons"];
-        let server = ApiServer::start(&[(tokens[0], "kubernetes-admin"), (tokens[1], DAEMON)]).await?;
-        server.create(&json!(GpuNode::crd()))?;
-        server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": SYSTEM } }))?;
-        let [kubeconfig, daemon_kubeconfig] = ["kubeconfig", "divvy-node.kubeconfig"].map(|name| directory.join(name));
-        for (file, token) in [&kubeconfig, &daemon_kubeconfig].into_iter().zip(tokens) {
-            std::fs::write(file, server.kubeconfig(token)).with_context(|| format!("writing {}", file.display()))?;
+        let server = ApiServer::start(&[(DAEMON_TOKEN, DAEMON), (WEBHOOK_TOKEN, WEBHOOK)]).await?;
+        server.allow(ADMIN_TOKEN, User::from("kubernetes-admin").within("system:masters"));
+        for manifest in [install::NAMESPACE, install::CRD, install::NODE_RBAC, install::WEBHOOK_RBAC] {
+            manifest.install(&server)?;
         }
-        Ok(Self { server: Arc::new(server), kubeconfig, daemon_kubeconfig })
+        server.guard();
+        let kubeconfig = |name: &str, token| {
+            let file = directory.join(name);
+            std::fs::write(&file, server.kubeconfig(token)).with_context(|| format!("writing {}", file.display()))?;
+            anyhow::Ok(file)
+        };
+        Ok(Self {
+            kubeconfig: kubeconfig("kubeconfig", ADMIN_TOKEN)?,
+            daemon_kubeconfig: kubeconfig("divvy-node.kubeconfig", DAEMON_TOKEN)?,
+            webhook_kubeconfig: kubeconfig("divvy-webhook.kubeconfig", WEBHOOK_TOKEN)?,
+            server: Arc::new(server),
+        })
     }
 
     /// Creates a pod and binds it to a node, as scheduler and extender do; returns its UID.
     pub fn submit(&self, shape: &PodShape, node: &str, planned: Option<&Planned>) -> anyhow::Result<String> {
-        let mut object = shape.object();
-        if let Some(spec) = &mut object.spec {
-            spec.node_name = None;
-        }
-        let made = self.server.create(&json!(object)).with_context(|| format!("creating pod {}", shape.name))?;
+        let made =
+            self.server.create(&json!(shape.unbound())).with_context(|| format!("creating pod {}", shape.name))?;
         self.bind(NAMESPACE, &shape.name, node, planned)?;
         Ok(made["metadata"]["uid"].as_str().unwrap_or_default().to_owned())
     }

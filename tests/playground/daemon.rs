@@ -1,29 +1,13 @@
 //! One node's daemon: a real `divvy-node` process.
 
-use std::fs::{File, OpenOptions};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
 
-use anyhow::Context as _;
-use serde_json::json;
-use tokio::process::{Child, Command};
+use serde_json::{Value, json};
 
 use crate::binaries::Binaries;
 use crate::kubelet::Kubelet;
-
-/// The process and how to start it anew.
-#[derive(Debug)]
-pub struct Daemon {
-    program: PathBuf,
-    config: PathBuf,
-    scenario: PathBuf,
-    /// What it writes to stderr, over all its lives.
-    pub log: PathBuf,
-    /// Where `/metrics` is.
-    pub address: SocketAddr,
-    child: Child,
-}
+use crate::process::{Process, Program};
 
 /// Where a node's files are.
 #[derive(Clone, Debug)]
@@ -46,52 +30,28 @@ impl NodeFiles {
     }
 }
 
-// === impl Daemon ===
-
-impl Daemon {
-    /// Writes the configuration and starts the process. `strategy` is the key `deviceListStrategy`.
-    pub fn start(
-        binaries: &Binaries,
-        files: &NodeFiles,
-        kubelet: &Kubelet,
-        address: SocketAddr,
-        strategy: &str,
-    ) -> anyhow::Result<Self> {
-        let (config, log) = (files.root.join("divvy-node.yaml"), files.root.join("divvy-node.log"));
-        let mut keys = keys(binaries, &files.root, kubelet, address, strategy);
-        if let Some(kubeconfig) = &files.kubeconfig {
-            keys["kubeconfig"] = json!(kubeconfig);
-        }
-        // JSON is YAML.
-        std::fs::write(&config, keys.to_string()).with_context(|| format!("writing {}", config.display()))?;
-        let (program, scenario) = (binaries.daemon.clone(), files.scenario.clone());
-        let child = spawn(&program, &config, &scenario, &log)?;
-        Ok(Self { program, config, scenario, log, address, child })
+/// Starts it. `strategy` is the key `deviceListStrategy`.
+pub fn start(
+    binaries: &Binaries,
+    files: &NodeFiles,
+    kubelet: &Kubelet,
+    address: SocketAddr,
+    strategy: &str,
+) -> anyhow::Result<Process> {
+    let mut keys = keys(binaries, &files.root, kubelet, address, strategy);
+    if let Some(kubeconfig) = &files.kubeconfig {
+        keys["kubeconfig"] = json!(kubeconfig);
     }
-
-    /// Kills it (`SIGKILL`) and waits for its end.
-    pub async fn kill(&mut self) -> anyhow::Result<()> {
-        self.child.kill().await.context("killing divvy-node")
-    }
-
-    /// Starts it again, after [`kill`](Self::kill).
-    pub fn start_again(&mut self) -> anyhow::Result<()> {
-        self.child = spawn(&self.program, &self.config, &self.scenario, &self.log)?;
-        Ok(())
-    }
-
-    /// Its process ID, while it runs.
-    pub fn id(&self) -> Option<u32> {
-        self.child.id()
-    }
-
-    /// How it ended, if it did so by itself.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().ok().flatten()
-    }
+    let program = Program {
+        path: binaries.daemon.clone(),
+        name: "divvy-node",
+        environment: vec![("FAKE_NVML_SCENARIO", files.scenario.clone())],
+        pages: address,
+    };
+    Process::start(program, &files.root, &keys)
 }
 
-fn keys(binaries: &Binaries, root: &Path, kubelet: &Kubelet, address: SocketAddr, strategy: &str) -> serde_json::Value {
+fn keys(binaries: &Binaries, root: &Path, kubelet: &Kubelet, address: SocketAddr, strategy: &str) -> Value {
     json!({
         "version": "v1",
         "nodeName": kubelet.node_name(),
@@ -110,20 +70,10 @@ fn keys(binaries: &Binaries, root: &Path, kubelet: &Kubelet, address: SocketAddr
         "listenAddress": address,
         // Cards and pods come and go faster here than on a machine.
         "probeInterval": "200ms",
-        "probeTimeout": "500ms",
+        // A crowded machine may keep a thread waiting for longer than a driver would.
+        "probeTimeout": "1500ms",
         "recoverAfter": "300ms",
         "releaseInterval": "250ms",
         "kubeletSettleTime": "2s",
     })
-}
-
-/// In a process group of its own: Ctrl-C is for us, and we end the daemons.
-fn spawn(program: &Path, config: &Path, scenario: &Path, log: &Path) -> anyhow::Result<Child> {
-    let open = || OpenOptions::new().create(true).append(true).open(log);
-    let log: File = open().with_context(|| format!("opening {}", log.display()))?;
-    let mut command = Command::new(program);
-    // Keys come from the environment too: a developer's KUBECONFIG must not make these daemons publish there.
-    command.env_clear().env("FAKE_NVML_SCENARIO", scenario).env("NO_COLOR", "1").arg("--config-file").arg(config);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0).kill_on_drop(true);
-    command.spawn().with_context(|| format!("starting {}", program.display()))
 }

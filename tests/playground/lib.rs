@@ -1,15 +1,17 @@
-//! A small cluster on one machine: kubelet stand-ins, fake NVML and real `divvy-node` processes.
+//! A small cluster on one machine: kubelet stand-ins, fake NVML, and real `divvy-node` and `divvy-webhook` processes.
 //!
 //! ```text
 //! arrivals (trace | mix) ──pods──▶ API server ◀──GpuNode, amounts, annotations─┐
-//!                                   ▲      │ ▲ statuses                         │
-//!                             bindings     ▼ │                                  │
-//!                           scheduler   kubelet ──device plugin──▶ divvy-node ──┴─▶ fake NVML
-//!                                   ▲      │                           ▲
-//!                                   └── outside ──▶ checks, picture    └── chaos
+//!                  reviews │ ▲ ▲      │ ▲ statuses                             │
+//!                          ▼ │ │      ▼ │                                      │
+//!            divvy-webhook ×2 ─┘    kubelet ──device plugin──▶ divvy-node ─────┴─▶ fake NVML
+//!                          ▲ bindings │                            ▲
+//!     filter, prioritize,  │          └── outside ──▶ checks,      └── chaos (and to divvy-webhook)
+//!     bind                 └─ scheduler   promises    picture
 //! ```
 //!
-//! Nothing here asks a daemon what it thinks it gave: `outside` reads what the kubelet was told and what containers got.
+//! Nothing here asks a daemon what it thinks it gave: `outside` reads what the kubelet was told and what containers got,
+//! `promises` what stands in the pods' annotations.
 
 pub mod apiserver;
 pub mod args;
@@ -22,15 +24,23 @@ pub mod cluster;
 pub mod console;
 pub mod control_plane;
 pub mod daemon;
+pub mod front;
+pub mod https;
+pub mod install;
 pub mod kubelet;
 pub mod mix;
 pub mod outside;
 pub mod own_part;
+pub mod pages;
 pub mod picture;
 pub mod pods;
+pub mod process;
+pub mod promises;
 pub mod published;
 pub mod report;
 pub mod run;
 pub mod scheduler;
 pub mod session;
+pub mod text;
 pub mod trace;
+pub mod webhook;

@@ -5,6 +5,7 @@ use divvy_contract::names::annotation as key;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, RngExt as _};
 
+use crate::pods::Fate::{Refused, Waits};
 use crate::pods::PodShape;
 
 const MEMORY: &[&str] = &["2Gi", "3000Mi", "4Gi", "6Gi", "8Gi", "12Gi", "16Gi"];
@@ -59,28 +60,33 @@ pub fn composite(rng: &mut impl Rng, number: u32) -> PodShape {
     }
 }
 
-/// A pod that every node must refuse, and say why; each mistake in `turn`, so that a few pods show many kinds.
+/// A pod that nobody must run, and of which somebody must say why: it contradicts itself, or is too much for every node.
+/// Each kind in `turn`, so that a few pods show many.
 pub fn wrong(turn: u32, number: u32) -> PodShape {
     let part = [("gpu", "1"), ("gpumem", "4Gi")];
-    let shape = |what: &str| PodShape::new(format!("wrong-{what}-{number}"));
-    let mut shape = match turn % 10 {
-        0 => shape("both-forms").with(App, "main", &[("gpu", "1"), ("gpumem", "4Gi"), ("gpumem-percentage", "25")]),
-        1 => shape("oversubscribe").with(App, "main", &part).annotated(key::OVERSUBSCRIBE, "true"),
-        2 => shape("policy").with(App, "main", &part).annotated(key::CARD_POLICY, "tight"),
-        3 => shape("memory").with(App, "main", &[("gpu", "1"), ("gpumem", "900Gi")]),
-        4 => shape("tier").with(App, "main", &part).annotated(key::TIER, "shim"),
-        // More than a node has slots: the kubelet refuses by itself.
-        5 => shape("count").with(App, "main", &[("gpu", "1024"), ("gpumem", "1Gi")]),
-        6 => shape("suffix").with(App, "main", &[("gpu", "1"), ("gpumem", "8G")]),
-        7 => shape("cores").with(App, "main", &[("gpu", "1"), ("gpucores", "101")]),
-        8 => shape("card").with(App, "main", &part).annotated(key::CARD_UUID, "0"),
+    let shape = |fate, name: &str| PodShape { fate, ..PodShape::new(format!("{name}-{number}")) };
+    let (wrong, never) =
+        (|what: &str| shape(Refused, &format!("wrong-{what}")), |what: &str| shape(Waits, &format!("never-{what}")));
+    match turn % 14 {
+        0 => wrong("both-forms").with(App, "main", &[("gpu", "1"), ("gpumem", "4Gi"), ("gpumem-percentage", "25")]),
+        1 => never("memory").with(App, "main", &[("gpu", "1"), ("gpumem", "900Gi")]),
+        2 => wrong("policy").with(App, "main", &part).annotated(key::CARD_POLICY, "tight"),
+        3 => wrong("suffix").with(App, "main", &[("gpu", "1"), ("gpumem", "8G")]),
+        4 => never("cards").with(App, "main", &[("gpu", "16")]),
+        5 => never("oversubscribe").with(App, "main", &part).annotated(key::OVERSUBSCRIBE, "true"),
+        6 => wrong("cores").with(App, "main", &[("gpu", "1"), ("gpucores", "101")]),
+        7 => never("model").with(App, "main", &part).annotated(key::CARD_MODEL, "B300"),
+        8 => wrong("card").with(App, "main", &part).annotated(key::CARD_UUID, "0"),
+        9 => never("tier").with(App, "main", &part).annotated(key::TIER, "shim"),
+        // More than a node has slots: who is asked never gets to ask us.
+        10 => never("count").with(App, "main", &[("gpu", "1024"), ("gpumem", "1Gi")]),
+        11 => wrong("percentage").with(App, "main", &[("gpu", "1"), ("gpumem-percentage", "120")]),
+        12 => wrong("two-kinds").with(App, "main", &[("gpu", "1"), ("mig-1g.10gb", "1")]),
         _ => {
             let request = r#"{"version":"v1","containers":{"main":{"cards":1,"memory":"2Gi","cores":0}}}"#;
-            shape("request").with(App, "main", &[("gpu", "1"), ("gpumem", "4096")]).annotated(key::REQUEST, request)
+            wrong("request").with(App, "main", &[("gpu", "1"), ("gpumem", "4096")]).annotated(key::REQUEST, request)
         }
-    };
-    shape.wrong = true;
-    shape
+    }
 }
 
 fn one(rng: &mut impl Rng, name: &str, number: u32, amounts: &[&'static str]) -> PodShape {

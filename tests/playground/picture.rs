@@ -7,8 +7,8 @@ use divvy_contract::Share;
 use crate::console::short;
 use crate::outside::{CardView, NodeView, PodView};
 
-/// Characters in a bar.
-const BAR: usize = 32;
+/// Characters in a bar: two of them and their amounts fit into 100 columns.
+const BAR: usize = 22;
 /// Nothing's letter.
 const FREE: char = '·';
 const LETTERS: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -30,7 +30,7 @@ pub fn of(node: &NodeView, colours: bool) -> String {
         let amounts = format!("{} of {}", held.memory, card.memory);
         let state = state(card, held.exclusive);
         let line = format!(
-            "  {:<9}  {memory}  {amounts:<18}  {cores}  {:>3} cores{state}",
+            "  {:<9}  {memory}  {amounts:<15}  {cores}  {:>3} cores{state}",
             short(card.id.as_str()),
             held.cores.units()
         );
@@ -82,7 +82,7 @@ fn position(sum: u64, whole: u64) -> usize {
 
 fn legend(letters: &[(&str, char)]) -> String {
     let pods: Vec<String> = letters.iter().map(|(pod, letter)| format!("{letter} {pod}")).collect();
-    pods.chunks(5).flat_map(|row| ["  ".to_owned(), row.join("  "), "\n".to_owned()]).collect()
+    pods.chunks(4).flat_map(|row| ["  ".to_owned(), row.join("  "), "\n".to_owned()]).collect()
 }
 
 #[cfg(test)]
@@ -133,9 +133,9 @@ mod tests {
     fn a_node_in_plain_letters() {
         insta::assert_snapshot!(of(&node(), false), @r"
         node-0: 3 × NVIDIA H100 80GB HBM3
-          GPU-1f3a…  aaaaaaaaaaaaaaaabccc············  49Gi of 80Gi        aaaaaaaaaaaaaaaacccccc··········   70 cores
-          GPU-5b0d…  dddddddddddddddddddddddddddddddd  80Gi of 80Gi        dddddddddddddddddddddddddddddddd  100 cores  exclusive
-          GPU-9d     ································  0Mi of 80Gi         ································    0 cores  unhealthy
+          GPU-1f3a…  aaaaaaaaaaabc·········  49Gi of 80Gi     aaaaaaaaaaacccc·······   70 cores
+          GPU-5b0d…  dddddddddddddddddddddd  80Gi of 80Gi     dddddddddddddddddddddd  100 cores  exclusive
+          GPU-9d     ······················  0Mi of 80Gi      ······················    0 cores  unhealthy
           a default/infer-1  b default/notebook-2  c default/infer-3  d default/train-4
         ");
     }

@@ -24,8 +24,19 @@ pub struct PodShape {
     pub containers: Vec<ContainerSpec>,
     /// `metadata.annotations`.
     pub annotations: BTreeMap<String, String>,
-    /// Written to be refused; never brought into the form that the webhook would give it.
-    pub wrong: bool,
+    /// What is to become of it.
+    pub fate: Fate,
+}
+
+/// What a pod was written for. All but the first are never brought into the form that the webhook would give them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// To run on a node, sooner or later.
+    Runs,
+    /// To be refused: it contradicts itself.
+    Refused,
+    /// To wait for ever: no node is large enough. One that is put on a node is refused there.
+    Waits,
 }
 
 /// Parts of cards that run side by side or one after another.
@@ -37,7 +48,7 @@ struct Demand(f64);
 impl PodShape {
     /// A pod without containers.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), containers: Vec::new(), annotations: BTreeMap::new(), wrong: false }
+        Self { name: name.into(), containers: Vec::new(), annotations: BTreeMap::new(), fate: Fate::Runs }
     }
 
     /// Adds a container; init containers come before app containers.
@@ -63,7 +74,7 @@ impl PodShape {
 
     /// How many cards' worth it holds at its peak, on cards with `memory`.
     pub fn demand(&self, memory: Memory) -> f64 {
-        if self.wrong {
+        if self.fate != Fate::Runs {
             return 0.0;
         }
         let claims = self.claims().unwrap_or_default();
@@ -83,6 +94,15 @@ impl PodShape {
             }
         }
         self.annotations.insert(Request::KEY.to_owned(), annotation::encode(&request));
+    }
+
+    /// The object as a user would create it.
+    pub fn unbound(&self) -> v1::Pod {
+        let mut object = self.object();
+        if let Some(spec) = &mut object.spec {
+            spec.node_name = None;
+        }
+        object
     }
 
     /// The object that the API server would have, with a UID of its own.

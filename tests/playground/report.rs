@@ -10,6 +10,9 @@ use serde::Serialize;
 use crate::args::Args;
 use crate::checks::Tally;
 use crate::kubelet::{Call, Method, Refusal};
+use crate::webhook::Predictions;
+
+mod summary;
 
 /// Everything that is reported.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -27,6 +30,10 @@ pub struct Report {
     pub overlooked: u64,
     /// Pods that nobody took, by the kind of reason.
     pub refused: BTreeMap<String, Refusals>,
+    /// Pods for which there was no room when they came.
+    pub waited: Waited,
+    /// Promises of cards.
+    pub promises: Promises,
     /// Admitted pods that a kubelet failed later, by kind and reason.
     pub failed_later: BTreeMap<String, u64>,
     /// Invariants: how often checked, and which were broken.
@@ -67,6 +74,46 @@ pub struct Settings {
     pub seed: u64,
     /// `--chaos`.
     pub chaos: bool,
+    /// Unless `--no-webhook`.
+    pub webhook: bool,
+}
+
+/// Pods for which the scheduler found no node at first.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waited {
+    /// How many.
+    pub pods: u64,
+    /// Those of them for which `/explain` gave a reason.
+    pub explained: u64,
+    /// Others of them for which `FailedScheduling` gave one.
+    pub told: u64,
+    /// Those of them that found a node later.
+    pub placed: u64,
+    /// Those of them that nobody waited for any longer.
+    pub given_up: u64,
+    /// The reasons of `/explain`, word for word, and how often each was given.
+    pub texts: BTreeMap<String, u64>,
+}
+
+/// What became of promises of cards.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Promises {
+    /// As the webhook counts it (`divvy_prediction_total`): without what a replica didn't live to see.
+    pub counted: Predictions,
+    /// As it is seen from outside, when nodes admit pods.
+    pub seen: Seen,
+}
+
+/// Pods that were promised cards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    /// They hold the cards of `divvy.dev/planned`.
+    pub kept: u64,
+    /// They hold others.
+    pub moved: u64,
+    /// Their node refused them.
+    pub refused: u64,
 }
 
 /// Pods that were refused for one kind of reason.
@@ -95,7 +142,7 @@ pub struct Latency {
 /// A reason for a refusal, apart from what the kubelet wraps it in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
-    /// A daemon's own kinds, and `insufficient-devices`, `plugin-away`, `node-fit` and `unschedulable`.
+    /// A daemon's own kinds, and `admission`, `insufficient-devices`, `plugin-away`, `node-fit` and `unschedulable`.
     pub kind: String,
     /// Word for word.
     pub text: String,
@@ -104,6 +151,12 @@ pub struct Reason {
 // === impl Reason ===
 
 impl Reason {
+    /// The API server didn't take it.
+    pub fn admission(text: &str) -> Self {
+        let own = text.split_once("denied the request: ").map_or(text, |(_, own)| own);
+        Self { kind: "admission".to_owned(), text: own.to_owned() }
+    }
+
     /// Nobody asked a node.
     pub fn unschedulable(text: String) -> Self {
         Self { kind: "unschedulable".to_owned(), text }
@@ -143,6 +196,7 @@ impl Report {
             admissions: args.admissions,
             seed: args.seed,
             chaos: args.chaos,
+            webhook: !args.no_webhook,
         };
         Self { settings, ..Self::default() }
     }
@@ -168,40 +222,6 @@ impl Report {
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(self).context("writing the report as JSON")?;
         std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
-    }
-
-    /// A summary for people.
-    pub fn summary(&self) -> String {
-        let Settings { nodes, cards, .. } = self.settings;
-        let refused: u64 = self.refused.values().map(|refusals| refusals.count).sum();
-        let mut lines = vec![format!(
-            "{} pods offered to {nodes} nodes with {cards} cards in {:.1} s: {} admitted ({} without a card), {refused} refused; {:.0} % of the cards held",
-            self.offered, self.seconds, self.admitted, self.admitted_without_cards, self.held_percent
-        )];
-        for (kind, Refusals { count, texts }) in &self.refused {
-            let example = texts.iter().max_by_key(|(_, count)| **count).map_or("", |(text, _)| text);
-            lines.push(format!("  {count:>5} {kind:<20} such as: {example}"));
-        }
-        for (reason, count) in &self.failed_later {
-            lines.push(format!("  {count:>5} failed after their admission: {reason}"));
-        }
-        if self.overlooked > 0 {
-            lines.push(format!("  {:>5} overlooked by a kubelet that had lost its checkpoint", self.overlooked));
-        }
-        for (method, Latency { calls, failed, p50_us, p99_us }) in &self.latencies {
-            lines.push(format!("  {calls:>5} {method:<23} p50 {p50_us} µs, p99 {p99_us} µs; {failed} more failed"));
-        }
-        let writes: Vec<String> = self.daemon_writes.iter().map(|(what, count)| format!("{count} {what}")).collect();
-        lines.push(format!("  daemons wrote: {}", writes.join(", ")));
-        if self.settings.chaos {
-            let events: Vec<String> = self.chaos.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-            lines.push(format!("  chaos: {}", events.join(", ")));
-        }
-        let checked: Vec<String> = self.checks.checked.iter().map(|(what, count)| format!("{count} {what}")).collect();
-        lines.push(format!("  checks: {}", checked.join(", ")));
-        let broken = self.checks.broken.iter().map(ToString::to_string);
-        lines.extend(broken);
-        lines.join("\n")
     }
 }
 

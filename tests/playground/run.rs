@@ -14,8 +14,10 @@ use crate::binaries::Binaries;
 use crate::cluster::{self, Machine, Node};
 use crate::console::Console;
 use crate::control_plane::ControlPlane;
+use crate::front::Front;
 use crate::session::Session;
 use crate::trace::{self, TraceError};
+use crate::webhook::Webhook;
 
 /// Nodes of the playground's own cluster.
 const OWN_NODES: u32 = 4;
@@ -94,7 +96,8 @@ async fn play(args: &Args, inputs: Inputs, staying: &Cell<Option<bool>>) -> anyh
 }
 
 fn keep(directory: TempDir) -> Option<TempDir> {
-    eprintln!("what the nodes wrote is kept: {}/<n>/divvy-node.log", directory.keep().display());
+    let kept = directory.keep();
+    eprintln!("logs are kept: {0}/<n>/divvy-node.log, {0}/divvy-webhook-<a|b>.log", kept.display());
     None
 }
 
@@ -104,11 +107,29 @@ pub async fn run(
     inputs: Inputs,
     binaries: &Binaries,
     directory: &Path,
+    console: Console,
+) -> anyhow::Result<Session> {
+    let mut session = start(args, inputs, binaries, directory, console).await?;
+    session.run().await?;
+    Ok(session)
+}
+
+/// Starts the cluster in `directory`, and waits until all nodes serve.
+pub async fn start(
+    args: &Args,
+    inputs: Inputs,
+    binaries: &Binaries,
+    directory: &Path,
     mut console: Console,
 ) -> anyhow::Result<Session> {
     let Inputs { machines, source } = inputs;
     console.width = machines.iter().map(|machine| machine.name.len()).max().unwrap_or(0);
     let control_plane = ControlPlane::start(directory).await.context("starting the API server")?;
+    let webhook = if args.no_webhook {
+        None
+    } else {
+        Some(Webhook::start(binaries, &control_plane, directory).await.context("starting divvy-webhook")?)
+    };
     let mut nodes = Vec::new();
     for (number, machine) in machines.into_iter().enumerate() {
         nodes.push(Node::start(machine, number, directory, binaries, args.seed, Some(&control_plane)).await?);
@@ -119,11 +140,31 @@ pub async fn run(
             console.node(&node.name, &format!("serves; its log: {}", node.daemon.log.display()));
         }
     }
+    let front = match webhook {
+        Some(webhook) => Some(open(args, webhook, &control_plane, &nodes, &console).await?),
+        None => None,
+    };
     let arrivals = Arrivals::new(source, capacity(&nodes), args.load, args.seed);
     console.plain(&format!("{} nodes serve after {:.1} s", nodes.len(), console.elapsed()));
-    let mut session = Session::new(args, control_plane, nodes, arrivals, console);
-    session.run().await?;
-    Ok(session)
+    Ok(Session::new(args, control_plane, front, nodes, arrivals, console))
+}
+
+/// Has pods come by admission and a scheduler, as soon as the webhook knows all nodes.
+async fn open(
+    args: &Args,
+    mut webhook: Webhook,
+    control_plane: &ControlPlane,
+    nodes: &[Node],
+    console: &Console,
+) -> anyhow::Result<Front> {
+    let names: Vec<&str> = nodes.iter().map(|node| &*node.name).collect();
+    webhook.ready(&names).await?;
+    if args.verbose {
+        for (name, log) in webhook.logs() {
+            console.node("-", &format!("{name} serves; its log: {}", log.display()));
+        }
+    }
+    Front::start(control_plane, webhook, args.seed).await
 }
 
 fn capacity(nodes: &[Node]) -> Capacity {

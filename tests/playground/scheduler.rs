@@ -1,4 +1,5 @@
-//! A small scheduler: the nodes' own placement code over what is seen of the nodes, now and then of a while ago.
+//! Two small schedulers. Here, the nodes' own placement code over what is seen of the nodes, now and then of a while ago:
+//! it knows more than any scheduler in a cluster. In [`live`], what kube-scheduler does with an extender.
 
 use std::collections::VecDeque;
 
@@ -6,6 +7,13 @@ use divvy_contract::annotation::{Planned, PlannedCards, Preferences};
 use divvy_contract::pod::peak;
 use divvy_contract::{ContainerClaim, Share};
 use divvy_placement::{Card, ContainerPlan, Links, NodeScore, Plan, PodRequest, Policy, plan, score};
+
+mod amounts;
+pub mod extender;
+mod known;
+pub mod live;
+mod queue;
+mod selection;
 
 /// How many pods ago a stale view was taken.
 const STALE: usize = 20;

@@ -1,6 +1,8 @@
 //! One run: pods come in bursts, nodes are chosen, trouble is made, and after each burst everything is checked.
 
+mod alone;
 mod finale;
+mod scheduled;
 mod stay;
 
 use std::collections::{BTreeSet, HashMap};
@@ -8,8 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use divvy_contract::ContainerClaim;
-use divvy_contract::annotation::{Planned, Preferences};
-use divvy_placement::Links;
+use divvy_contract::annotation::Planned;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -20,12 +21,15 @@ use crate::checks::Invariant;
 use crate::cluster::{Node, PATIENCE};
 use crate::console::{self, Console};
 use crate::control_plane::ControlPlane;
+use crate::front::Front;
 use crate::kubelet::{Admission, Kubelet, Refusal};
 use crate::outside::Claims;
-use crate::pods::{NAMESPACE, PodShape};
+use crate::pods::{Fate, NAMESPACE, PodShape};
+use crate::promises;
 use crate::published::Published;
 use crate::report::{Reason, Report};
-use crate::scheduler::{self, Past, Scene};
+use crate::scheduler::Past;
+use crate::session::scheduled::Waiting;
 
 /// How long a refused or finished pod stays listed, in lifetimes.
 const LINGERS: f64 = 0.1;
@@ -33,6 +37,8 @@ const LINGERS: f64 = 0.1;
 /// The cluster and what is going on in it.
 pub struct Session {
     control_plane: ControlPlane,
+    /// How pods come to their nodes; without it they are created and bound by us.
+    front: Option<Front>,
     nodes: Vec<Node>,
     arrivals: Arrivals,
     console: Console,
@@ -44,6 +50,8 @@ pub struct Session {
     claims: Claims,
     past: Past,
     endings: Vec<Ending>,
+    /// Pods that the scheduler found no node for yet.
+    waiting: Vec<Waiting>,
     /// Names of admitted pods that haven't failed since, by UID.
     admitted: HashMap<String, String>,
     afflictions: Vec<Affliction>,
@@ -51,6 +59,9 @@ pub struct Session {
     changed: BTreeSet<usize>,
     burst: u32,
     troubles: usize,
+    /// Nodes that something has happened to.
+    troubled: BTreeSet<usize>,
+    kills: usize,
 }
 
 /// What becomes of a pod, and when.
@@ -91,10 +102,11 @@ struct Submitted {
 // === impl Session ===
 
 impl Session {
-    /// A session on these nodes, which serve already.
+    /// A session on these nodes, which serve already. Pods come by `front`, if there is one.
     pub fn new(
         args: &Args,
         control_plane: ControlPlane,
+        front: Option<Front>,
         nodes: Vec<Node>,
         arrivals: Arrivals,
         console: Console,
@@ -104,6 +116,7 @@ impl Session {
             report: Report::new(args, nodes.len(), cards),
             changed: (0..nodes.len()).collect(),
             control_plane,
+            front,
             nodes,
             arrivals,
             console,
@@ -113,10 +126,13 @@ impl Session {
             claims: Claims::new(),
             past: Past::default(),
             endings: Vec::new(),
+            waiting: Vec::new(),
             admitted: HashMap::new(),
             afflictions: Vec::new(),
             burst: 0,
             troubles: 0,
+            troubled: BTreeSet::new(),
+            kills: 0,
         }
     }
 
@@ -130,6 +146,11 @@ impl Session {
         Ok(())
     }
 
+    /// Where its pods are.
+    pub fn control_plane(&self) -> &ControlPlane {
+        &self.control_plane
+    }
+
     /// What came of it.
     pub fn report(&self) -> &Report {
         &self.report
@@ -141,11 +162,17 @@ impl Session {
         self.end_pods(offers.last().map_or(0.0, |offer| offer.at));
         self.heal()?;
         self.look();
-        let mut scenes = self.scenes();
-        self.past.remember(&scenes);
-        let placed: Vec<Placed> = offers.into_iter().filter_map(|offer| self.place(offer, &mut scenes)).collect();
-        let strike = self.trouble(&placed)?;
-        let submitted = placed.into_iter().map(|placed| self.submit(placed)).collect::<Result<Vec<_>, _>>()?;
+        let (submitted, strike) = if let Some(mut front) = self.front.take() {
+            let submitted = self.schedule_all(&mut front, offers).await;
+            self.front = Some(front);
+            let submitted = submitted?;
+            let strike = self.trouble(submitted.first().map(|first| first.placed.node))?;
+            (submitted, strike)
+        } else {
+            let placed = self.place_all(offers);
+            let strike = self.trouble(placed.first().map(|first| first.node))?;
+            (placed.into_iter().map(|placed| self.submit(placed)).collect::<Result<Vec<_>, _>>()?, strike)
+        };
         let struck = async {
             match strike {
                 Some((event, node, after)) => event.strike(&mut self.nodes[node], after).await,
@@ -204,71 +231,43 @@ impl Session {
             let seen = node.kubelet.view();
             node.view.look(&seen, &self.claims);
             self.report.checks.check(&node.view);
+            if node.view.cards.iter().any(|card| !card.healthy) {
+                self.troubled.insert(at);
+            }
             let told = Published::read(&self.control_plane.server, &node.view);
             let found = told.and_then(|told| told.contradicts(&node.view));
             self.report.checks.note(Invariant::I2, &node.name, found);
+            if self.front.is_some() {
+                let found = promises::fit(&self.control_plane.server, &node.view, &self.claims, |uid| {
+                    seen.pods.contains_key(uid)
+                });
+                self.report.checks.note(Invariant::I5, &node.name, found);
+            }
             let failed = seen.pods.iter().filter_map(|(uid, pod)| Some((uid, pod.failure.as_ref()?)));
             for (uid, failure) in failed {
                 if let Some(name) = self.admitted.remove(uid) {
                     let Reason { kind, text } = Reason::from(failure);
-                    self.console.pod(&node.name, &name, "", &format!("failed later: {kind}: {text}"));
+                    self.console.said(&node.name, &name, &format!("failed later: {kind}: {text}"));
                     *self.report.failed_later.entry(format!("{kind}: {text}")).or_default() += 1;
                 }
             }
-            if let Some(status) = node.daemon.ended() {
-                let found = Err(format!("divvy-node ended by itself ({status}): see {}", node.daemon.log.display()));
-                self.report.checks.note(Invariant::Recovery, &node.name, found);
-            }
-        }
-    }
-
-    fn scenes(&self) -> Vec<Scene> {
-        let scene = |node: &Node| Scene { name: node.name.clone(), cards: node.view.to_placement() };
-        self.nodes.iter().map(scene).collect()
-    }
-
-    /// Chooses a node; one choice in twenty is made from an old view. `None`: no node fits, and the pod is dropped.
-    fn place(&mut self, offer: Offer, scenes: &mut [Scene]) -> Option<Placed> {
-        self.report.offered += 1;
-        let Offer { at, end, mut shape } = offer;
-        let anywhere = self.rng.random_range(0..self.nodes.len());
-        let preferences = Preferences::from_annotations(&shape.annotations);
-        let (Ok(claims), Ok(preferences)) = (shape.claims(), preferences) else {
-            return Some(Placed { node: anywhere, shape, claims: Vec::new(), planned: None, at, end });
-        };
-        let stale = self.past.stale().filter(|_| self.rng.random_bool(0.05));
-        let links: Vec<&Links> = self.nodes.iter().map(|node| &node.links).collect();
-        let seed = self.rng.random();
-        match scheduler::choose(stale.map_or(&*scenes, |stale| stale), &links, &claims, &preferences, seed) {
-            Ok(choice) => {
-                let is_fresh = stale.is_none();
-                if !shape.wrong && self.rng.random_bool(0.75) {
-                    shape.normalise(&claims);
-                }
-                let planned = (!shape.wrong && self.rng.random_bool(0.5)).then(|| choice.planned.clone());
-                if is_fresh {
-                    choice.reserve(scenes, &claims);
-                }
-                Some(Placed { node: choice.node, shape, claims, planned, at, end })
-            }
-            Err(_) if shape.wrong => Some(Placed { node: anywhere, shape, claims: Vec::new(), planned: None, at, end }),
-            Err(text) => {
-                self.refuse("-", &format!("{NAMESPACE}/{}", shape.name), Reason::unschedulable(text));
-                None
+            if let Err(ended) = node.daemon.ended() {
+                self.report.checks.note(Invariant::Recovery, &node.name, Err(ended));
             }
         }
     }
 
     /// Now and then makes trouble on a node that is about to get a pod.
-    fn trouble(&mut self, placed: &[Placed]) -> anyhow::Result<Option<(Event, usize, Duration)>> {
+    fn trouble(&mut self, target: Option<usize>) -> anyhow::Result<Option<(Event, usize, Duration)>> {
         let often = if self.troubles < 11 { 6 } else { 12 };
-        let Some(target) = placed.first().map(|placed| placed.node) else { return Ok(None) };
+        let Some(target) = target else { return Ok(None) };
         let calm = self.afflictions.iter().all(|affliction| affliction.node != target);
         if !self.report.settings.chaos || !calm || self.rng.random_range(0..often) > 0 {
             return Ok(None);
         }
         let event = Event::draw(self.troubles, &mut self.rng);
         self.troubles += 1;
+        self.troubled.insert(target);
         self.console.node(&self.nodes[target].name, &format!("** {}", event.name()));
         *self.report.chaos.entry(event.name().to_owned()).or_default() += 1;
         let affliction = event.afflict(&mut self.nodes[target], target, self.burst, &mut self.rng)?;
@@ -283,18 +282,11 @@ impl Session {
         Ok(strikes.then_some((event, target, after)))
     }
 
-    fn submit(&mut self, placed: Placed) -> anyhow::Result<Submitted> {
-        let Node { name, kubelet, .. } = &self.nodes[placed.node];
-        let uid = self.control_plane.submit(&placed.shape, name, placed.planned.as_ref())?;
-        let kubelet = Arc::clone(kubelet);
-        self.claims.insert(uid.clone(), placed.claims.clone());
-        Ok(Submitted { placed, uid, kubelet })
-    }
-
     fn settle(&mut self, submitted: Submitted, outcome: Option<Admission>) {
-        let Submitted { placed: Placed { node, shape, at, end, .. }, uid, .. } = submitted;
+        let Submitted { placed: Placed { node, shape, planned, at, end, .. }, uid, .. } = submitted;
         let name = format!("{NAMESPACE}/{}", shape.name);
         let node_name = self.nodes[node].name.clone();
+        let planned = planned.filter(|_| outcome != Some(Admission::Deleted) && self.front.is_some());
         let refused = match outcome {
             Some(Admission::Admitted) => None,
             Some(Admission::Rejected(refusal)) => Some(Reason::from(&refusal)),
@@ -307,9 +299,12 @@ impl Session {
                 return self.report.checks.note(Invariant::Recovery, &node_name, found);
             }
         };
-        if shape.wrong {
+        if shape.fate != Fate::Runs {
             let found = if refused.is_some() { Ok(()) } else { Err(format!("{name}: admitted, but must be refused")) };
             self.report.checks.note(Invariant::Refusal, &node_name, found);
+        }
+        if let Some(planned) = planned {
+            self.judge(node, &uid, &planned, refused.as_ref());
         }
         if let Some(reason) = refused {
             self.refuse(&node_name, &name, reason);
@@ -323,7 +318,8 @@ impl Session {
     }
 
     fn refuse(&mut self, node: &str, pod: &str, reason: Reason) {
-        self.console.pod(node, pod, "", &format!("refused: {}: {}", reason.kind, reason.text));
+        let by = if reason.kind == "admission" { "at admission" } else { &reason.kind };
+        self.console.said(node, pod, &format!("refused {by}: {}", reason.text));
         self.report.refuse(reason);
     }
 

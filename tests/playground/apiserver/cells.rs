@@ -172,9 +172,14 @@ fn number(object: &Value, pointer: &str) -> Option<i64> {
     object.pointer(pointer).and_then(Value::as_i64)
 }
 
-pub(crate) fn deployment_ready(deployment: &Value) -> Value {
-    let ready = number(deployment, "/status/readyReplicas").unwrap_or_default();
-    format!("{ready}/{}", number(deployment, "/spec/replicas").unwrap_or(1)).into()
+pub(crate) fn replicas_ready(workload: &Value) -> Value {
+    let ready = number(workload, "/status/readyReplicas").unwrap_or_default();
+    format!("{ready}/{}", number(workload, "/spec/replicas").unwrap_or(1)).into()
+}
+
+/// A field that is true or false, and false if it is missing, as words.
+pub(crate) fn flag(object: &Value, pointer: &str) -> Value {
+    (object.pointer(pointer) == Some(&Value::Bool(true))).to_string().into()
 }
 
 pub(crate) fn job_status(job: &Value) -> Value {

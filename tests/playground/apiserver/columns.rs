@@ -79,13 +79,36 @@ const DAEMON_SETS: &[Row] = &[
     ("Selector", Cell::Of(|set| cells::labels(set, "/spec/selector/matchLabels")), true),
 ];
 const DEPLOYMENTS: &[Row] = &[
-    ("Ready", Cell::Of(cells::deployment_ready), false),
+    ("Ready", Cell::Of(cells::replicas_ready), false),
     ("Up-to-date", Cell::At("/status/updatedReplicas", "<none>"), false),
     ("Available", Cell::At("/status/availableReplicas", "<none>"), false),
     AGE,
     ("Containers", Cell::Of(|set| cells::containers(set, "name")), true),
     ("Images", Cell::Of(|set| cells::containers(set, "image")), true),
     ("Selector", Cell::Of(|set| cells::labels(set, "/spec/selector/matchLabels")), true),
+];
+const REPLICA_SETS: &[Row] = &[
+    ("Desired", Cell::At("/spec/replicas", "<none>"), false),
+    ("Current", Cell::At("/status/replicas", "<none>"), false),
+    ("Ready", Cell::At("/status/readyReplicas", "<none>"), false),
+    AGE,
+    ("Containers", Cell::Of(|set| cells::containers(set, "name")), true),
+    ("Images", Cell::Of(|set| cells::containers(set, "image")), true),
+    ("Selector", Cell::Of(|set| cells::labels(set, "/spec/selector/matchLabels")), true),
+];
+const STATEFUL_SETS: &[Row] = &[
+    ("Ready", Cell::Of(cells::replicas_ready), false),
+    AGE,
+    ("Containers", Cell::Of(|set| cells::containers(set, "name")), true),
+    ("Images", Cell::Of(|set| cells::containers(set, "image")), true),
+];
+const CRON_JOBS: &[Row] = &[
+    ("Schedule", Cell::At("/spec/schedule", "<none>"), false),
+    ("Timezone", Cell::At("/spec/timeZone", "<none>"), false),
+    ("Suspend", Cell::Of(|job| cells::flag(job, "/spec/suspend")), false),
+    ("Active", Cell::Of(|job| cells::count(job, "/status/active")), false),
+    ("Last Schedule", Cell::At("/status/lastScheduleTime", "<none>"), false),
+    AGE,
 ];
 const JOBS: &[Row] = &[
     ("Status", Cell::Of(cells::job_status), false),
@@ -107,10 +130,36 @@ const SERVICES: &[Row] = &[
     AGE,
     ("Selector", Cell::Of(|service| cells::labels(service, "/spec/selector")), true),
 ];
+const DISRUPTION_BUDGETS: &[Row] = &[
+    ("Min Available", Cell::At("/spec/minAvailable", "N/A"), false),
+    ("Max Unavailable", Cell::At("/spec/maxUnavailable", "N/A"), false),
+    ("Allowed Disruptions", Cell::At("/status/disruptionsAllowed", ""), false),
+    AGE,
+];
+const PRIORITIES: &[Row] = &[
+    ("Value", Cell::At("/value", ""), false),
+    ("Global-Default", Cell::Of(|class| cells::flag(class, "/globalDefault")), false),
+    AGE,
+    ("PreemptionPolicy", Cell::At("/preemptionPolicy", "PreemptLowerPriority"), false),
+];
 const WEBHOOKS: &[Row] = &[("Webhooks", Cell::Of(|own| cells::count(own, "/webhooks")), false), AGE];
 const BINDINGS: &[Row] = &[("Role", Cell::Of(cells::role), false), AGE];
 const POLICIES: &[Row] = &[("Validations", Cell::Of(|own| cells::count(own, "/spec/validations")), false), AGE];
 const POLICY_BINDINGS: &[Row] = &[("PolicyName", Cell::At("/spec/policyName", "<none>"), false), AGE];
+
+/// Columns of whole numbers, whichever kind shows them.
+const COUNTS: &[&str] = &[
+    "Active",
+    "Allowed Disruptions",
+    "Available",
+    "Count",
+    "Current",
+    "Data",
+    "Desired",
+    "Up-to-date",
+    "Value",
+    "Webhooks",
+];
 
 // === impl Column ===
 
@@ -150,11 +199,16 @@ pub(crate) fn built_in(kind: &str) -> Vec<Column> {
         "Namespace" => NAMESPACES,
         "DaemonSet" => DAEMON_SETS,
         "Deployment" => DEPLOYMENTS,
+        "ReplicaSet" => REPLICA_SETS,
+        "StatefulSet" => STATEFUL_SETS,
+        "CronJob" => CRON_JOBS,
         "Job" => JOBS,
         "ConfigMap" => CONFIG_MAPS,
         "Secret" => SECRETS,
         "Lease" => LEASES,
         "Service" => SERVICES,
+        "PodDisruptionBudget" => DISRUPTION_BUDGETS,
+        "PriorityClass" => PRIORITIES,
         "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => WEBHOOKS,
         "RoleBinding" | "ClusterRoleBinding" => BINDINGS,
         "ValidatingAdmissionPolicy" => POLICIES,
@@ -163,9 +217,7 @@ pub(crate) fn built_in(kind: &str) -> Vec<Column> {
         _ => &[AGE],
     };
     let own = rows.iter().map(|(name, cell, wide)| {
-        let counts =
-            matches!(*name, "Desired" | "Current" | "Up-to-date" | "Available" | "Count" | "Data" | "Webhooks");
-        let counts = counts || (kind == "DaemonSet" && *name == "Ready");
+        let counts = COUNTS.contains(name) || (matches!(kind, "DaemonSet" | "ReplicaSet") && *name == "Ready");
         Column::new(name, if counts { "integer" } else { "string" }, i64::from(*wide), cell.clone())
     });
     // Events alone show their names last, and only with `-o wide`.

@@ -1,13 +1,16 @@
 //! Everything that changes, behind one lock, and those who wait for a change.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hyper::StatusCode;
 use tokio::sync::watch;
 
+use super::admission::Callers;
 use super::log::Request;
 use super::store::Store;
+use super::users::User;
 
 /// What all tasks of one API server share.
 pub(crate) struct Core {
@@ -20,28 +23,45 @@ pub(crate) struct Core {
     pub(crate) wanted: watch::Sender<bool>,
     /// Whether the port is open.
     pub(crate) open: watch::Sender<bool>,
+    /// Connections to webhooks.
+    pub(crate) callers: Callers,
 }
 
 /// Everything that changes.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) store: Store,
-    /// Users by their tokens.
-    pub(crate) tokens: HashMap<String, String>,
+    /// By their tokens.
+    pub(crate) users: HashMap<String, User>,
+    /// Whether roles count.
+    pub(crate) guarded: bool,
+    /// Where services are, by namespace and name: no network here leads to them.
+    pub(crate) services: HashMap<(String, String), Vec<SocketAddr>>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) log: Vec<Request>,
 }
 
-/// Requests that will fail.
+/// Requests that will fare ill.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     /// Empty for any.
     pub(crate) verb: String,
     /// Part of the path.
     pub(crate) path: String,
-    pub(crate) code: StatusCode,
+    pub(crate) harm: Harm,
     /// How many more.
     pub(crate) left: usize,
+}
+
+/// What happens to a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Harm {
+    /// It is answered with this, and not carried out.
+    Refused(StatusCode),
+    /// Neither carried out nor answered.
+    Swallowed,
+    /// Carried out, never answered. What webhooks review is answered all the same.
+    Unanswered,
 }
 
 // === impl Core ===
@@ -50,7 +70,7 @@ impl Core {
     pub(crate) fn new(state: State) -> Self {
         let (changes, hang_ups) = (watch::Sender::new(0), watch::Sender::new(0));
         let (wanted, open) = (watch::Sender::new(true), watch::Sender::new(true));
-        Self { state: Mutex::new(state), changes, hang_ups, wanted, open }
+        Self { state: Mutex::new(state), changes, hang_ups, wanted, open, callers: Callers::default() }
     }
 
     pub(crate) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
@@ -98,15 +118,15 @@ impl Core {
 // === impl State ===
 
 impl State {
-    /// The status with which this request is to fail, if it is; counts it.
-    pub(crate) fn fault(&mut self, verb: &str, path: &str) -> Option<StatusCode> {
+    /// What is to happen to this request, if anything is; counts it.
+    pub(crate) fn fault(&mut self, verb: &str, path: &str) -> Option<Harm> {
         let hit = |fault: &&mut Fault| {
             fault.left > 0 && (fault.verb.is_empty() || fault.verb == verb) && path.contains(&fault.path)
         };
         let fault = self.faults.iter_mut().find(hit)?;
         fault.left -= 1;
-        let code = fault.code;
+        let harm = fault.harm;
         self.faults.retain(|fault| fault.left > 0);
-        Some(code)
+        Some(harm)
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::resource::{Resource, Resources};
+use super::reviews;
 
 /// The answer at a path outside of all resources.
 pub(crate) fn answer(path: &[String], resources: &Resources) -> Option<Value> {
@@ -64,7 +65,8 @@ fn within<'a>(group: &str, version: &str, resources: &'a Resources) -> impl Iter
 
 /// The resource and its subresources.
 fn entries(resource: &Resource) -> Vec<Value> {
-    let verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+    let all = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+    let verbs = if reviews::is_question(resource) { &all[..1] } else { &all[..] };
     let mut own = json!({
         "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
         "kind": resource.kind, "verbs": verbs,

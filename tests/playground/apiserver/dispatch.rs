@@ -6,21 +6,25 @@ use std::time::Duration;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::core::State;
+use super::admission::{self, Held};
+use super::core::{Harm, State};
 use super::discovery;
 use super::kinds;
 use super::log::Request;
 use super::object::{self, Object, text};
 use super::patch::{self, Format};
+use super::rbac::{self, Action, Subject};
 use super::remove::{self, DeleteOptions};
 use super::resource::Resource;
+use super::reviews;
 use super::route::{Params, Route};
 use super::selector::Selector;
 use super::status::{self, Answer, Refusal};
 use super::store::{Key, Store};
 use super::table::{Form, Page};
+use super::users::User;
 use super::watch::Watch;
-use super::write::{self, Target, Writer};
+use super::write::{self, Draft, Target, Writer};
 
 /// A request, read to its end.
 #[derive(Debug)]
@@ -42,6 +46,10 @@ pub(crate) enum Outcome {
     Json(StatusCode, Value),
     Text(StatusCode, &'static str),
     Watch(Box<Watch>),
+    /// Nothing yet: webhooks are to be asked first.
+    Held(Box<Held>),
+    /// Nothing, ever.
+    Silence,
 }
 
 /// How long a watch lasts that no client limits, and the longest there is.
@@ -51,69 +59,137 @@ const NOT_FOUND: Outcome = Outcome::Text(StatusCode::NOT_FOUND, "404 page not fo
 // === impl Outcome ===
 
 impl Outcome {
-    fn ok(body: Value) -> Self {
+    pub(crate) fn ok(body: Value) -> Self {
         Self::Json(StatusCode::OK, body)
     }
 
-    fn code(&self) -> u16 {
+    pub(crate) fn refused(refusal: &Refusal) -> Self {
+        Self::Json(refusal.code, refusal.to_json())
+    }
+
+    pub(crate) fn code(&self) -> u16 {
         match self {
             Self::Json(code, _) | Self::Text(code, _) => code.as_u16(),
-            Self::Watch(_) => StatusCode::OK.as_u16(),
+            Self::Watch(_) | Self::Held(_) => StatusCode::OK.as_u16(),
+            Self::Silence => 0,
         }
     }
 }
 
-/// Answers a request and writes it into the log.
+/// Answers a request and writes it into the log, unless webhooks must be asked about it.
 pub(crate) fn dispatch(state: &mut State, asked: &Asked) -> Outcome {
     let params = Params::parse(&asked.query);
     let route = Route::parse(&asked.path, &state.store.resources);
     let verb = route.verb(&asked.method, &params);
-    let user = state.tokens.get(&asked.token).cloned();
-    let outcome = match (&user, state.fault(verb, &asked.path)) {
+    let user = state.users.get(&asked.token).cloned();
+    let harm = state.fault(verb, &asked.path);
+    let outcome = match (&user, harm) {
         (None, _) => Err(Refusal::unauthorized()),
-        (Some(_), Some(code)) => Err(Refusal::injected(code)),
-        (Some(_), None) => answer(&mut state.store, asked, &route, verb, &params),
+        (Some(_), Some(Harm::Refused(code))) => Err(Refusal::injected(code)),
+        (Some(_), Some(Harm::Swallowed)) => Ok(Outcome::Silence),
+        (Some(user), Some(Harm::Unanswered) | None) => authorize(state, user, asked, &route, verb, &params)
+            .and_then(|()| answer(state, user, asked, &route, verb, &params)),
     };
-    let outcome = outcome.unwrap_or_else(|refusal| Outcome::Json(refusal.code, refusal.to_json()));
+    let outcome = match outcome.unwrap_or_else(|refusal| Outcome::refused(&refusal)) {
+        Outcome::Json(..) if matches!(harm, Some(Harm::Unanswered)) => Outcome::Silence,
+        outcome => outcome,
+    };
     let (resource, subresource) = match &route {
         Route::Resource(target) => (target.resource.qualified(), target.subresource.clone()),
         Route::Root(_) | Route::Nowhere => Default::default(),
     };
-    let (user, path, code) = (user.unwrap_or_default(), asked.path.clone(), outcome.code());
-    state.log.push(Request { verb: verb.to_owned(), path, user, resource, subresource, code });
-    outcome
+    let (user, path, code) = (user.unwrap_or_default().name, asked.path.clone(), outcome.code());
+    let request = Request { verb: verb.to_owned(), path, user, resource, subresource, code };
+    match outcome {
+        Outcome::Held(mut held) => {
+            held.request = request;
+            Outcome::Held(held)
+        }
+        outcome => {
+            state.log.push(request);
+            outcome
+        }
+    }
 }
 
-fn answer(store: &mut Store, asked: &Asked, route: &Route, verb: &str, params: &Params) -> Answer<Outcome> {
-    let target = match route {
-        Route::Nowhere => return Ok(NOT_FOUND),
-        Route::Root(_) if asked.method != Method::GET => return Err(Refusal::no_method()),
-        Route::Root(path) => return Ok(root(path, store)),
-        Route::Resource(target) => target,
+/// Whether the user may do it. What there is may be read by all who are let in, and so may their own rights. A list of one
+/// name is about that name (`RequestInfoFactory` of `apiserver/pkg/endpoints/request`).
+fn authorize(state: &State, user: &User, asked: &Asked, route: &Route, verb: &str, params: &Params) -> Answer<()> {
+    let Route::Resource(target) = route else { return Ok(()) };
+    let resource = &target.resource;
+    if !state.guarded || resource.kind == "SelfSubjectAccessReview" {
+        return Ok(());
+    }
+    let of_one = matches!(verb, "list" | "watch").then(|| select(target, params)).transpose()?.unwrap_or_default();
+    let name = if target.name.is_empty() { of_one.name() } else { &target.name };
+    let action = Action {
+        verb,
+        group: &resource.group,
+        resource: &resource.plural,
+        subresource: &target.subresource,
+        name,
+        namespace: &target.namespace,
+        path: &asked.path,
     };
+    let subject = Subject { user: &user.name, groups: &user.all_groups() };
+    rbac::allows(&state.store, &subject, &action)
+        .map(drop)
+        .ok_or_else(|| Refusal::unauthorised(target, &user.name, verb))
+}
+
+fn answer(
+    state: &mut State,
+    user: &User,
+    asked: &Asked,
+    route: &Route,
+    verb: &str,
+    params: &Params,
+) -> Answer<Outcome> {
+    match route {
+        Route::Nowhere => Ok(NOT_FOUND),
+        Route::Root(_) if asked.method != Method::GET => Err(Refusal::no_method()),
+        Route::Root(path) => Ok(root(path, &state.store)),
+        Route::Resource(target) if !reviews::is_question(&target.resource) => {
+            handle(&mut state.store, user, asked, target, verb, params)
+        }
+        Route::Resource(_) if verb != "create" => Err(Refusal::no_method()),
+        Route::Resource(target) => {
+            let answered = reviews::answer(state, user, &target.resource, &asked.json()?)?;
+            Ok(Outcome::Json(StatusCode::CREATED, answered))
+        }
+    }
+}
+
+fn handle(
+    store: &mut Store,
+    user: &User,
+    asked: &Asked,
+    target: &Target,
+    verb: &str,
+    params: &Params,
+) -> Answer<Outcome> {
     let form = Form::accepted(&asked.accept, params.get("includeObject"))?;
     let itself = target.subresource.is_empty();
     let writer = asked.writer(params);
     let resource = &target.resource;
     match verb {
-        "get" if itself || target.subresource == "status" => Ok(Outcome::ok(form.one(resource, target.live(store)?))),
+        "get" if itself || matches!(target.subresource.as_str(), "ephemeralcontainers" | "status") => {
+            Ok(Outcome::ok(form.one(resource, target.live(store)?)))
+        }
         "list" => list(store, target, params, form),
         "watch" => watch(store, target, params, form),
         "create" if !itself => post(store, target, &asked.json()?, &writer),
         "create" if target.name.is_empty() => {
-            let object = write::create(store, target, &asked.json()?, &writer)?;
-            Ok(Outcome::Json(StatusCode::CREATED, form.one(resource, &object)))
+            admission::hold(store, user, Draft::create(store, target, &asked.json()?, &writer)?, form)
         }
         "update" if is_writable(target) => {
             let body = asked.json()?;
-            let object = write::update(store, target, &writer, |_| Ok(body))?;
-            Ok(Outcome::ok(form.one(resource, &object)))
+            admission::hold(store, user, Draft::update(store, target, &writer, |_| Ok(body))?, form)
         }
         "patch" if is_writable(target) => {
             let format = Format::of(&asked.content_type, resource.is_custom())?;
-            let (object, new) = patch::patch(store, target, format, &asked.parse()?, &writer, params.is("force"))?;
-            let code = if new { StatusCode::CREATED } else { StatusCode::OK };
-            Ok(Outcome::Json(code, form.one(resource, &object)))
+            let draft = patch::draft(store, target, format, &asked.parse()?, &writer, params.is("force"))?;
+            admission::hold(store, user, draft, form)
         }
         "delete" if itself => {
             let (object, gone) = remove::delete(store, target, &asked.delete_options(params)?)?;
@@ -126,7 +202,7 @@ fn answer(store: &mut Store, asked: &Asked, route: &Route, verb: &str, params: &
 }
 
 fn is_writable(target: &Target) -> bool {
-    !target.name.is_empty() && matches!(target.subresource.as_str(), "" | "status")
+    !target.name.is_empty() && matches!(target.subresource.as_str(), "" | "ephemeralcontainers" | "status")
 }
 
 fn root(path: &[String], store: &Store) -> Outcome {

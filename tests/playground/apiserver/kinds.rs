@@ -1,5 +1,6 @@
 //! What the API server fills in and refuses for single kinds. No more of it than clients of this project can notice.
 
+use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 
 use super::object::{self, Object, copy, items, map_at, metadata, text};
@@ -7,9 +8,11 @@ use super::quantity;
 use super::resource::Resource;
 use super::status::{Answer, Fault, Refusal};
 
+mod webhooks;
+
 /// Completes an object that is about to be created.
-pub(crate) fn prepare(resource: &Resource, object: &mut Object) {
-    complete(resource, object);
+pub(crate) fn prepare(resource: &Resource, object: &mut Object) -> Answer<()> {
+    complete(resource, object)?;
     if resource.has("status") && !matches!(resource.kind.as_str(), "Node" | "CustomResourceDefinition") {
         // Nodes alone bring their status along: the kubelet registers with it.
         object::map(object).remove("status");
@@ -28,10 +31,15 @@ pub(crate) fn prepare(resource: &Resource, object: &mut Object) {
         }
         _ => {}
     }
+    Ok(())
 }
 
 /// Fills in what every object of a kind has.
-fn complete(resource: &Resource, object: &mut Object) {
+pub(crate) fn complete(resource: &Resource, object: &mut Object) -> Answer<()> {
+    if !resource.is_custom() {
+        // Go's structs know no null: such a field is as good as absent.
+        object::drop_nulls(object);
+    }
     quantity::canonicalize(object);
     match resource.kind.as_str() {
         _ if resource.is_custom() => {}
@@ -39,14 +47,17 @@ fn complete(resource: &Resource, object: &mut Object) {
         "Service" => {
             map_at(object, "spec").entry("type").or_insert_with(|| "ClusterIP".into());
         }
+        "Secret" => secret(object)?,
+        "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => webhooks::complete(resource, object)?,
         "CustomResourceDefinition" => definition(object),
         _ => {}
     }
+    Ok(())
 }
 
 /// Completes an object that is about to replace `live`, and refuses what can't be changed.
 pub(crate) fn revise(resource: &Resource, live: &Object, object: &mut Object) -> Answer<()> {
-    complete(resource, object);
+    complete(resource, object)?;
     match resource.kind.as_str() {
         _ if resource.is_custom() => Ok(()),
         "Pod" if fixed(live) != fixed(object) => {
@@ -143,6 +154,19 @@ fn fixed(pod: &Object) -> Value {
     spec
 }
 
+/// What a write through `/ephemeralcontainers` leaves alone: everything but them.
+pub(crate) fn restrict_to_ephemeral_containers(live: &Object, object: &mut Object) {
+    let given = object.pointer("/spec/ephemeralContainers").cloned();
+    let version = object.pointer("/metadata/resourceVersion").cloned();
+    *object = live.clone();
+    let spec = map_at(object, "spec");
+    match given {
+        Some(given) => spec.insert("ephemeralContainers".to_owned(), given),
+        None => spec.remove("ephemeralContainers"),
+    };
+    metadata(object).extend(version.map(|version| ("resourceVersion".to_owned(), version)));
+}
+
 /// Binds a pod as `pods/{name}/binding` does: node, annotations and condition in one write.
 pub(crate) fn bind(resource: &Resource, pod: &Object, binding: &Object) -> Answer<Object> {
     let name = object::name(pod);
@@ -184,6 +208,25 @@ pub(crate) fn grace(pod: &Object, asked: Option<i64>) -> i64 {
     }
     let own = pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
     asked.or(own).unwrap_or(30).max(0)
+}
+
+// === secrets ===
+
+/// Takes plain texts in among the encoded ones; they are never shown as such.
+fn secret(secret: &mut Object) -> Answer<()> {
+    object::map(secret).entry("type").or_insert_with(|| "Opaque".into());
+    let plain = object::map(secret).remove("stringData").unwrap_or_default();
+    for (key, text) in plain.as_object().into_iter().flatten() {
+        let encoded = ByteString(text.as_str().unwrap_or_default().as_bytes().to_vec());
+        map_at(secret, "data").insert(key.clone(), json!(encoded));
+    }
+    for value in secret["data"].as_object().into_iter().flatten().map(|(_, value)| value) {
+        serde_json::from_value::<ByteString>(value.clone()).map_err(|error| {
+            let what = "Secret in version \"v1\" cannot be handled as a Secret: illegal base64 data";
+            Refusal::bad_request(format!("{what}: {error}"))
+        })?;
+    }
+    Ok(())
 }
 
 // === custom resource definitions ===

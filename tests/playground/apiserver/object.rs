@@ -52,6 +52,18 @@ pub(crate) fn map(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
+/// Removes all fields that are null, however deep.
+pub(crate) fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
 pub(crate) fn metadata(object: &mut Value) -> &mut Map<String, Value> {
     map_at(object, "metadata")
 }

@@ -10,7 +10,7 @@ use super::shape::Shape;
 use super::status::{Answer, Fault, Refusal};
 use super::store::Store;
 use super::strategic;
-use super::write::{self, Target, Writer};
+use super::write::{Draft, Target, Writer};
 
 /// What a patch is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,15 +48,15 @@ impl Format {
     }
 }
 
-/// Patches an object and returns it as it is kept, and whether it is new.
-pub(crate) fn patch(
-    store: &mut Store,
+/// What becomes of an object by a patch; an apply may make a new one.
+pub(crate) fn draft(
+    store: &Store,
     target: &Target,
     format: Format,
     body: &Value,
     writer: &Writer,
     force: bool,
-) -> Answer<(Arc<Object>, bool)> {
+) -> Answer<Draft> {
     if format == Format::Apply {
         return apply(store, target, body, writer, force);
     }
@@ -70,7 +70,7 @@ pub(crate) fn patch(
         }
         Format::Strategic | Format::Apply => Ok(strategic::merge(live.clone(), body, Shape::of(&resource))),
     };
-    write::update(store, target, writer, changed).map(|object| (object, false))
+    Draft::update(store, target, writer, changed)
 }
 
 fn json_patch(live: &Object, body: &Value) -> Answer<Object> {
@@ -81,13 +81,7 @@ fn json_patch(live: &Object, body: &Value) -> Answer<Object> {
     Ok(object)
 }
 
-fn apply(
-    store: &mut Store,
-    target: &Target,
-    body: &Value,
-    writer: &Writer,
-    force: bool,
-) -> Answer<(Arc<Object>, bool)> {
+fn apply(store: &Store, target: &Target, body: &Value, writer: &Writer, force: bool) -> Answer<Draft> {
     let resource = Arc::clone(&target.resource);
     if writer.manager.is_empty() {
         let fault = Fault::required("fieldManager", "is required for apply patch");
@@ -110,8 +104,7 @@ fn apply(
     };
     let recorded = Writer { recorded: true, ..writer.clone() };
     if target.live(store).is_ok() || !target.subresource.is_empty() {
-        return write::update(store, target, &recorded, merge).map(|object| (object, false));
+        return Draft::update(store, target, &recorded, merge);
     }
-    let object = merge(&json!({}))?;
-    write::create(store, target, &object, &recorded).map(|object| (object, true))
+    Draft::create(store, target, &merge(&json!({}))?, &recorded)
 }

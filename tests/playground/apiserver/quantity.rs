@@ -44,24 +44,34 @@ fn rewrite(value: &mut Value) {
 
 /// The one form of an amount: no fraction, the largest suffix of its family that allows it.
 fn canonical(text: &str) -> Option<String> {
+    let (nanos, binary) = read(text)?;
+    let whole = nanos / NANO;
+    // Below 1024 the binary family has no suffix to offer.
+    if binary && nanos % NANO == 0 && whole.abs() >= 1024 {
+        let power = (0..=6).rev().find(|power| whole % (1 << (10 * power)) == 0).unwrap_or(0);
+        let suffix = if power == 0 { "" } else { BINARY[power - 1] };
+        return Some(format!("{}{suffix}", whole >> (10 * power)));
+    }
+    Some(decimal(nanos))
+}
+
+/// An amount in billionths.
+pub(crate) fn parse(text: &str) -> Option<i128> {
+    read(text).map(|(nanos, _)| nanos)
+}
+
+/// An amount in billionths, and whether its suffix is a binary one.
+fn read(text: &str) -> Option<(i128, bool)> {
     let end = text.find(|letter: char| !matches!(letter, '0'..='9' | '.' | '+' | '-')).unwrap_or(text.len());
     let (digits, suffix) = text.split_at(end);
     if let Some(power) = BINARY.iter().position(|own| *own == suffix) {
-        let nanos = nanos(digits)?.checked_mul(1 << (10 * (power + 1)))?;
-        let whole = nanos / NANO;
-        // Below 1024 the binary family has no suffix to offer.
-        if nanos % NANO == 0 && whole.abs() >= 1024 {
-            let power = (0..=6).rev().find(|power| whole % (1 << (10 * power)) == 0).unwrap_or(0);
-            let suffix = if power == 0 { "" } else { BINARY[power - 1] };
-            return Some(format!("{}{suffix}", whole >> (10 * power)));
-        }
-        return Some(decimal(nanos));
+        return Some((nanos(digits)?.checked_mul(1 << (10 * (power + 1)))?, true));
     }
     let power = match suffix.strip_prefix(['e', 'E']) {
         Some(exponent) if !exponent.is_empty() => exponent.parse::<u32>().ok()?.checked_add(9)?,
         _ => DECIMAL.iter().find(|(own, _)| *own == suffix)?.1,
     };
-    Some(decimal(nanos(digits)?.checked_mul(10_i128.checked_pow(power)?)? / NANO))
+    Some((nanos(digits)?.checked_mul(10_i128.checked_pow(power)?)? / NANO, false))
 }
 
 fn decimal(nanos: i128) -> String {

@@ -51,7 +51,7 @@ type Row = (
 
 #[rustfmt::skip]
 const BUILT_IN: &[Row] = &[
-    ("", "v1", "Pod", "pods", &["po"], true, &["binding", "eviction", "status"], true),
+    ("", "v1", "Pod", "pods", &["po"], true, &["binding", "ephemeralcontainers", "eviction", "status"], true),
     ("", "v1", "Node", "nodes", &["no"], false, &["status"], false),
     ("", "v1", "Event", "events", &["ev"], true, &[], false),
     ("", "v1", "Namespace", "namespaces", &["ns"], false, &["status"], false),
@@ -59,11 +59,22 @@ const BUILT_IN: &[Row] = &[
     ("", "v1", "Secret", "secrets", &[], true, &[], false),
     ("", "v1", "ServiceAccount", "serviceaccounts", &["sa"], true, &[], false),
     ("", "v1", "Service", "services", &["svc"], true, &["status"], false),
+    ("", "v1", "Endpoints", "endpoints", &["ep"], true, &[], false),
     ("events.k8s.io", "v1", "Event", "events", &["ev"], true, &[], false),
     ("apps", "v1", "DaemonSet", "daemonsets", &["ds"], true, &["status"], true),
     ("apps", "v1", "Deployment", "deployments", &["deploy"], true, &["status"], true),
+    ("apps", "v1", "ReplicaSet", "replicasets", &["rs"], true, &["status"], true),
+    ("apps", "v1", "StatefulSet", "statefulsets", &["sts"], true, &["status"], true),
+    ("batch", "v1", "CronJob", "cronjobs", &["cj"], true, &["status"], true),
     ("batch", "v1", "Job", "jobs", &[], true, &["status"], true),
+    ("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", &[], false, &[], false),
+    ("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", &[], false, &[], false),
+    ("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", &[], false, &[], false),
     ("coordination.k8s.io", "v1", "Lease", "leases", &[], true, &[], false),
+    ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", &[], true, &[], true),
+    ("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", &["netpol"], true, &[], true),
+    ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", &["pdb"], true, &["status"], true),
+    ("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", &["pc"], false, &[], true),
     ("rbac.authorization.k8s.io", "v1", "Role", "roles", &[], true, &[], false),
     ("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", &[], true, &[], false),
     ("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", &[], false, &[], false),
@@ -92,7 +103,7 @@ impl Resource {
     fn built_in(row: &Row) -> Self {
         let &(group, version, kind, plural, short, namespaced, subresources, generations) = row;
         let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-        let in_all = matches!(kind, "Pod" | "Service" | "DaemonSet" | "Deployment" | "Job");
+        let in_all = matches!((group, kind), ("", "Pod" | "Service") | ("apps" | "batch", _));
         Self {
             group: group.to_owned(),
             version: version.to_owned(),
@@ -151,6 +162,12 @@ impl Resource {
 
     pub(crate) fn is_custom(&self) -> bool {
         self.schema.is_some()
+    }
+
+    /// Whether an update may leave out the version that it was made from (`AllowUnconditionalUpdate` of the strategies).
+    pub(crate) fn may_be_overwritten(&self) -> bool {
+        let guarded = self.group == "admissionregistration.k8s.io" || self.group == "apiextensions.k8s.io";
+        !(self.is_custom() || guarded || matches!(self.kind.as_str(), "Lease" | "PodDisruptionBudget"))
     }
 
     pub(crate) fn has(&self, subresource: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::object::text;
+use super::object::{items, text};
 use super::resource::Resource;
 use super::status::{Answer, Refusal};
 
@@ -80,6 +80,31 @@ impl Selector {
         let parsed = fields.split(',').filter(|one| !one.trim().is_empty()).map(|one| field(resource, one.trim()));
         let parsed: Result<_, _> = parsed.collect();
         Ok(Self { labels: labels.map_err(bad)?, fields: parsed.map_err(bad)? })
+    }
+
+    /// A `LabelSelector`; one that isn't understood selects nothing.
+    pub(crate) fn of_labels(selector: &Value) -> Option<Self> {
+        let equal = selector["matchLabels"].as_object().into_iter().flatten().map(|(key, value)| {
+            Some(Requirement { key: key.clone(), test: Test::In(vec![value.as_str()?.to_owned()]) })
+        });
+        let expressions = items(selector, "/matchExpressions").iter().map(|expression| {
+            let values = items(expression, "/values").iter().filter_map(Value::as_str).map(String::from).collect();
+            let test = match text(expression, "/operator") {
+                "In" => Test::In(values),
+                "NotIn" => Test::NotIn(values),
+                "Exists" => Test::Exists,
+                "DoesNotExist" => Test::Absent,
+                _ => return None,
+            };
+            Some(Requirement { key: text(expression, "/key").to_owned(), test })
+        });
+        Some(Self { labels: equal.chain(expressions).collect::<Option<_>>()?, fields: Vec::new() })
+    }
+
+    /// The only name that is selected; empty if there may be others.
+    pub(crate) fn name(&self) -> &str {
+        let mut names = self.fields.iter().filter(|(pointer, _, equal)| pointer == "/metadata/name" && *equal);
+        names.next().map_or("", |(_, name, _)| name)
     }
 
     /// Whether an object as it is kept is selected.

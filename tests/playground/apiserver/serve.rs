@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT, WARNING};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -20,6 +20,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::admission::warning_header;
 use super::core::Core;
 use super::dispatch::{Asked, Outcome, dispatch};
 
@@ -108,7 +109,17 @@ impl Server {
                 return whole(StatusCode::PAYLOAD_TOO_LARGE, "text/plain; charset=utf-8", "request entity too large");
             }
         };
-        match self.core.update(|state| dispatch(state, &asked)) {
+        let (outcome, warnings) = loop {
+            match self.core.update(|state| dispatch(state, &asked)) {
+                Outcome::Held(held) => {
+                    if let Some(decided) = held.decide(&self.core).await {
+                        break decided;
+                    }
+                }
+                outcome => break (outcome, Vec::new()),
+            }
+        };
+        let mut response = match outcome {
             Outcome::Json(code, body) => whole(code, "application/json", body.to_string()),
             Outcome::Text(code, text) => whole(code, "text/plain; charset=utf-8", text),
             Outcome::Watch(watch) => {
@@ -116,7 +127,13 @@ impl Server {
                 tokio::spawn(watch.run(Arc::clone(&self.core), sender));
                 response(StatusCode::OK, "application/json", StreamBody::new(ReceiverStream::new(frames)).boxed())
             }
-        }
+            // The connection stays open until the client closes it.
+            Outcome::Silence => std::future::pending().await,
+            Outcome::Held(_) => unreachable!("what is held is decided just above"),
+        };
+        let warnings = warnings.iter().filter_map(|text| HeaderValue::try_from(warning_header(text)?).ok());
+        response.headers_mut().extend(warnings.map(|warning| (WARNING, warning)));
+        response
     }
 }
 

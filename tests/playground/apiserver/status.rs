@@ -1,11 +1,13 @@
 //! Refusals in the API's own form and words (apimachinery `pkg/api/errors`).
 
+use std::borrow::Cow;
 use std::fmt;
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::resource::Resource;
+use super::write::Target;
 
 /// A `v1.Status` that says no.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,7 +15,7 @@ pub struct Refusal {
     /// The HTTP status.
     pub code: StatusCode,
     /// One word for it, such as `AlreadyExists`.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     message: String,
     details: Value,
 }
@@ -39,6 +41,11 @@ impl Fault {
         Self { field: field.to_owned(), reason: "FieldValueInvalid", message }
     }
 
+    pub(crate) fn duplicate(field: &str, value: &str) -> Self {
+        let message = format!("Duplicate value: {value:?}");
+        Self { field: field.to_owned(), reason: "FieldValueDuplicate", message }
+    }
+
     pub(crate) fn forbidden(field: &str, message: &str) -> Self {
         Self { field: field.to_owned(), reason: "FieldValueForbidden", message: format!("Forbidden: {message}") }
     }
@@ -56,7 +63,7 @@ impl std::error::Error for Refusal {}
 
 impl Refusal {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: json!({}) }
+        Self { code, reason: reason.into(), message: message.into(), details: json!({}) }
     }
 
     fn of(mut self, resource: &Resource, name: &str) -> Self {
@@ -169,13 +176,47 @@ impl Refusal {
     }
 
     pub(crate) fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
-        let message = format!("{} \"{name}\" is forbidden: {why}", resource.qualified());
+        let name_or_all = if name.is_empty() { String::new() } else { format!(" {name:?}") };
+        let message = format!("{}{name_or_all} is forbidden: {why}", resource.qualified());
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).of(resource, name)
+    }
+
+    /// No role allows it.
+    pub(crate) fn unauthorised(target: &Target, user: &str, verb: &str) -> Self {
+        let Target { resource, namespace, name, subresource } = target;
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        let what = format!("resource \"{}{slash}{subresource}\" in API group \"{}\"", resource.plural, resource.group);
+        let place = match namespace.as_str() {
+            "" => "at the cluster scope".to_owned(),
+            namespace => format!("in the namespace \"{namespace}\""),
+        };
+        Self::forbidden(resource, name, &format!("User \"{user}\" cannot {verb} {what} {place}"))
     }
 
     /// The version asked for is no longer known.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
+    }
+
+    /// Something that should work didn't.
+    pub(crate) fn internal(why: &str) -> Self {
+        let details = json!({ "causes": [{ "message": why }] });
+        let message = format!("Internal error occurred: {why}");
+        Self { details, ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message) }
+    }
+
+    /// A webhook said no, with a `v1.Status` of its own (`pkg/admission/plugin/webhook/errors`).
+    pub(crate) fn denied(webhook: &str, status: &Value) -> Self {
+        let of = |field: &str| status[field].as_str().filter(|text| !text.is_empty());
+        let said = of("message").or_else(|| of("reason")).map(|said| format!(": {said}"));
+        let message = format!(
+            "admission webhook {webhook:?} denied the request{}",
+            said.as_deref().unwrap_or(" without explanation")
+        );
+        let code = status["code"].as_u64().and_then(|code| StatusCode::from_u16(u16::try_from(code).ok()?).ok());
+        let code = code.filter(|code| code.as_u16() >= 400).unwrap_or(StatusCode::BAD_REQUEST);
+        let reason = of("reason").unwrap_or_default().to_owned().into();
+        Self { code, reason, message, details: status["details"].clone() }
     }
 
     /// What a test asked for; the wordings are those of a server in that state.
@@ -202,8 +243,11 @@ impl Refusal {
         let Self { code, reason, message, details } = self;
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": message, "reason": reason, "code": code.as_u16(),
+            "message": message, "code": code.as_u16(),
         });
+        if !reason.is_empty() {
+            status["reason"] = reason.as_ref().into();
+        }
         if details.as_object().is_some_and(|details| !details.is_empty()) {
             status["details"] = details.clone();
         }

@@ -40,6 +40,12 @@ impl<'a> View<'a> {
         self.0.store.list(resource, None).values().map(|object| resource.show(object)).collect()
     }
 
+    /// The same, as they are kept.
+    pub fn all_kept(&self, kind: &str) -> Vec<Arc<Value>> {
+        let resource = self.0.store.resources.of_kind(kind);
+        resource.map(|resource| self.0.store.list(resource, None).into_values().collect()).unwrap_or_default()
+    }
+
     /// All requests so far, in order.
     pub fn requests(&self) -> &'a [Request] {
         &self.0.log

@@ -38,6 +38,23 @@ pub(crate) struct Writer {
     pub(crate) recorded: bool,
 }
 
+/// A write that is worked out and not yet made.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    /// Its name is empty until the server has made one up.
+    pub(crate) target: Target,
+    pub(crate) writer: Writer,
+    /// What it replaces; `None` for a new object.
+    pub(crate) live: Option<Arc<Object>>,
+    /// As it is to be kept, up to now.
+    pub(crate) object: Object,
+    entry: Entry,
+}
+
+/// What a new object doesn't bring along.
+const OF_THE_SERVER: [&str; 6] =
+    ["creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "resourceVersion", "selfLink", "uid"];
+
 // === impl Target ===
 
 impl Target {
@@ -52,31 +69,9 @@ impl Target {
 
 /// Creates an object and returns it as it is kept.
 pub(crate) fn create(store: &mut Store, target: &Target, shown: &Object, writer: &Writer) -> Answer<Arc<Object>> {
-    let resource = &target.resource;
-    check_version(resource, shown)?;
-    let mut object = resource.keep(shown);
-    let namespace = settle_namespace(store, target, &mut object)?;
-    let name = settle_name(resource, &mut object)?;
-    let key = Key::new(resource, &namespace, &name);
-    if store.get(&key).is_some() {
-        return Err(Refusal::already_exists(resource, &name));
-    }
-    let own = metadata(&mut object);
-    for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-        own.remove(field);
-    }
-    own.insert("uid".to_owned(), Uuid::new_v4().to_string().into());
-    own.insert("creationTimestamp".to_owned(), object::now().into());
-    if resource.generations {
-        own.insert("generation".to_owned(), 1.into());
-    }
-    kinds::prepare(resource, &mut object);
-    if !writer.recorded {
-        let entry = Entry::new(&writer.manager, "Update", "", shown);
-        metadata(&mut object).remove("managedFields");
-        fields::record(&Value::Null, &mut object, Shape::of(resource), entry);
-    }
-    Ok(if writer.dry_run { Arc::new(object) } else { store.put(key, object) })
+    let mut draft = Draft::create(store, target, shown, writer)?;
+    draft.settle()?;
+    draft.commit(store)
 }
 
 /// Replaces an object by what `change` makes of it, and returns it as it is kept.
@@ -86,44 +81,134 @@ pub(crate) fn update(
     writer: &Writer,
     change: impl FnOnce(&Object) -> Answer<Object>,
 ) -> Answer<Arc<Object>> {
-    let resource = &target.resource;
-    let live = Arc::clone(target.live(store)?);
-    let shown = change(&resource.show(&live))?;
-    check_version(resource, &shown)?;
-    let mut object = resource.keep(&shown);
-    check_same(target, &live, &object)?;
-    object::keep_identity(&mut object, &live);
-    match target.subresource.as_str() {
-        "status" => kinds::restrict_to_status(resource, &live, &mut object),
-        "" if resource.has("status") => copy(object::map(&mut object), Some(&live), "status"),
-        _ => {}
+    let mut draft = Draft::update(store, target, writer, change)?;
+    draft.settle()?;
+    draft.commit(store)
+}
+
+// === impl Draft ===
+
+impl Draft {
+    /// A new object, as the client wants it and with the defaults of its kind.
+    pub(crate) fn create(store: &Store, target: &Target, shown: &Object, writer: &Writer) -> Answer<Self> {
+        let resource = &target.resource;
+        check_version(resource, shown)?;
+        let mut object = resource.keep(shown);
+        settle_namespace(target, &mut object)?;
+        check_namespace(store, target, &object)?;
+        let own = metadata(&mut object);
+        for field in OF_THE_SERVER {
+            own.remove(field);
+        }
+        kinds::complete(resource, &mut object)?;
+        let entry = Entry::new(&writer.manager, "Update", "", shown);
+        Ok(Self { target: target.clone(), writer: writer.clone(), live: None, object, entry })
     }
-    if target.subresource.is_empty() {
-        kinds::revise(resource, &live, &mut object)?;
-    } else {
-        super::quantity::canonicalize(&mut object);
-    }
-    if resource.generations && wanted(&live) != wanted(&object) {
-        let generation = live.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
-        metadata(&mut object).insert("generation".to_owned(), (generation + 1).into());
-    }
-    copy(metadata(&mut object), live.get("metadata"), "resourceVersion");
-    if !writer.recorded {
+
+    /// What `change` makes of an object, as far as the client may change it.
+    pub(crate) fn update(
+        store: &Store,
+        target: &Target,
+        writer: &Writer,
+        change: impl FnOnce(&Object) -> Answer<Object>,
+    ) -> Answer<Self> {
+        let resource = &target.resource;
+        let live = Arc::clone(target.live(store)?);
+        let shown = change(&resource.show(&live))?;
+        check_version(resource, &shown)?;
+        let mut object = resource.keep(&shown);
+        check_same(target, &live, &object)?;
+        object::keep_identity(&mut object, &live);
+        match target.subresource.as_str() {
+            "status" => kinds::restrict_to_status(resource, &live, &mut object),
+            "ephemeralcontainers" => kinds::restrict_to_ephemeral_containers(&live, &mut object),
+            "" if resource.has("status") => copy(object::map(&mut object), Some(&live), "status"),
+            _ => {}
+        }
+        if target.subresource.is_empty() {
+            kinds::complete(resource, &mut object)?;
+        }
         let entry = Entry::new(&writer.manager, "Update", &target.subresource, &shown);
-        fields::record(&live, &mut object, Shape::of(resource), entry);
+        Ok(Self { target: target.clone(), writer: writer.clone(), live: Some(live), object, entry })
     }
-    if object == *live {
-        return Ok(live);
+
+    /// The object as clients see it.
+    pub(crate) fn shown(&self) -> Object {
+        self.target.resource.show(&self.object)
     }
-    if writer.dry_run {
-        return Ok(Arc::new(object));
+
+    /// Takes what a webhook has made of it.
+    pub(crate) fn replace(&mut self, shown: &Object) -> Answer<()> {
+        self.object = self.target.resource.keep(shown);
+        kinds::complete(&self.target.resource, &mut self.object)
     }
-    let done = remove::is_done(&object);
-    let written = store.put(target.key(), object);
-    if done {
-        remove::drop_now(store, &target.key());
+
+    /// Adds what only the server writes. Nothing but looking at it may come between this and [`commit`](Self::commit).
+    pub(crate) fn settle(&mut self) -> Answer<()> {
+        let Self { target, writer, live, object, entry } = self;
+        let resource = &target.resource;
+        if let Some(live) = live {
+            object::keep_identity(object, live);
+            if target.subresource.is_empty() {
+                kinds::revise(resource, live, object)?;
+            } else {
+                super::quantity::canonicalize(object);
+            }
+            if resource.generations && wanted(live) != wanted(object) {
+                let generation = live.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
+                metadata(object).insert("generation".to_owned(), (generation + 1).into());
+            }
+            copy(metadata(object), live.get("metadata"), "resourceVersion");
+        } else {
+            target.name = settle_name(resource, object)?;
+            let own = metadata(object);
+            own.insert("uid".to_owned(), Uuid::new_v4().to_string().into());
+            own.insert("creationTimestamp".to_owned(), object::now().into());
+            if resource.generations {
+                own.insert("generation".to_owned(), 1.into());
+            }
+            kinds::prepare(resource, object)?;
+            if !writer.recorded {
+                metadata(object).remove("managedFields");
+            }
+        }
+        if !writer.recorded {
+            let before = live.as_deref().unwrap_or(&Value::Null);
+            fields::record(before, object, Shape::of(resource), entry.clone());
+        }
+        Ok(())
     }
-    Ok(written)
+
+    /// Whether somebody else has changed the object since.
+    pub(crate) fn is_stale(&self, store: &Store) -> bool {
+        let same = |live: &Arc<Object>| store.get(&self.target.key()).is_some_and(|now| Arc::ptr_eq(now, live));
+        self.live.as_ref().is_some_and(|live| !same(live))
+    }
+
+    /// Writes it, and returns it as it is kept.
+    pub(crate) fn commit(self, store: &mut Store) -> Answer<Arc<Object>> {
+        let Self { target, writer, live, object, entry: _ } = self;
+        let key = target.key();
+        match live {
+            None => {
+                check_namespace(store, &target, &object)?;
+                if store.get(&key).is_some() {
+                    return Err(Refusal::already_exists(&target.resource, &target.name));
+                }
+            }
+            Some(live) if *live == object => return Ok(live),
+            Some(_) => {}
+        }
+        if writer.dry_run {
+            return Ok(Arc::new(object));
+        }
+        let done = remove::is_done(&object);
+        let written = store.put(key.clone(), object);
+        if done {
+            remove::drop_now(store, &key);
+        }
+        Ok(written)
+    }
 }
 
 /// Changes an object and its status at once, as no client can.
@@ -184,7 +269,7 @@ fn check_same(target: &Target, live: &Object, object: &Object) -> Answer<()> {
         return Err(Refusal::conflict(resource, "", name, &why));
     }
     let given = text(object, "/metadata/resourceVersion");
-    if given.is_empty() && (resource.is_custom() || resource.kind == "Lease") {
+    if given.is_empty() && !resource.may_be_overwritten() {
         let fault = Fault::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
         return Err(Refusal::invalid(resource, name, &[fault]));
     }
@@ -198,26 +283,30 @@ fn wrong_namespace() -> Refusal {
     Refusal::bad_request("the namespace of the provided object does not match the namespace sent on the request")
 }
 
-fn settle_namespace(store: &Store, target: &Target, object: &mut Object) -> Answer<String> {
-    let resource = &target.resource;
+fn settle_namespace(target: &Target, object: &mut Object) -> Answer<()> {
+    let Target { resource, namespace, .. } = target;
     if !resource.namespaced {
         metadata(object).remove("namespace");
-        return Ok(String::new());
+        return Ok(());
     }
-    let namespace = target.namespace.clone();
     if !matches!(object::namespace(object), "") && object::namespace(object) != namespace {
         return Err(wrong_namespace());
     }
-    if let Some(namespaces) = store.resources.of_kind("Namespace") {
-        let own = store.get(&Key::new(namespaces, "", &namespace));
-        let own = own.ok_or_else(|| Refusal::not_found(namespaces, &namespace))?;
-        if object::is_deleting(own) {
-            let why = "unable to create new content in namespace {namespace} because it is being terminated";
-            return Err(Refusal::forbidden(resource, object::name(object), &why.replace("{namespace}", &namespace)));
-        }
-    }
     metadata(object).insert("namespace".to_owned(), namespace.as_str().into());
-    Ok(namespace)
+    Ok(())
+}
+
+/// Whether new objects may live where this one is to.
+fn check_namespace(store: &Store, target: &Target, object: &Object) -> Answer<()> {
+    let Target { resource, namespace, .. } = target;
+    let Some(namespaces) = store.resources.of_kind("Namespace").filter(|_| resource.namespaced) else { return Ok(()) };
+    let own = store.get(&Key::new(namespaces, "", namespace));
+    let own = own.ok_or_else(|| Refusal::not_found(namespaces, namespace))?;
+    if object::is_deleting(own) {
+        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        return Err(Refusal::forbidden(resource, object::name(object), &why));
+    }
+    Ok(())
 }
 
 fn settle_name(resource: &Resource, object: &mut Object) -> Answer<String> {

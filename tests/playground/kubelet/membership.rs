@@ -16,6 +16,7 @@ use super::core::{Core, State};
 use super::devices::Health;
 use super::pods::Pod;
 use super::status;
+use super::view::Gone;
 use crate::apiserver::{ApiServer, Feed, News, Refusal};
 
 /// For how long changes are gathered before they are written.
@@ -32,6 +33,8 @@ pub struct Membership {
 struct Told {
     /// By UID.
     pods: HashMap<String, Statement>,
+    /// How many pods were removed there, of all that have gone.
+    gone: usize,
     /// Devices by resource: all, and the healthy ones.
     devices: BTreeMap<String, (usize, usize)>,
 }
@@ -126,8 +129,10 @@ async fn report(core: Arc<Core>, server: Arc<ApiServer>) {
     let (mut changes, mut told) = (core.changes(), Told::default());
     loop {
         changes.borrow_and_update();
-        let (statements, devices) = core.read(|state| (state.statements(), state.device_counts()));
+        let (statements, gone, devices) =
+            core.read(|state| (state.statements(), state.record.gone[told.gone..].to_vec(), state.device_counts()));
         told.tell_pods(&server, statements);
+        told.tell_gone(&server, &gone);
         told.tell_devices(&server, &core.node_name, devices);
         if changes.changed().await.is_err() {
             return;
@@ -202,12 +207,15 @@ impl Told {
                 }
             }));
         }
-        for (uid, Statement { namespace, name, .. }) in &self.pods {
-            if !statements.contains_key(uid) {
-                drop(server.remove("Pod", namespace, name, uid));
-            }
-        }
         self.pods = statements;
+    }
+
+    /// Also of those that came and went between two rounds.
+    fn tell_gone(&mut self, server: &ApiServer, gone: &[Gone]) {
+        for Gone { uid, namespace, name } in gone {
+            drop(server.remove("Pod", namespace, name, uid));
+        }
+        self.gone += gone.len();
     }
 
     fn tell_devices(&mut self, server: &ApiServer, node: &str, devices: BTreeMap<String, (usize, usize)>) {

@@ -88,6 +88,15 @@ pub(crate) struct Record {
     pub(crate) pod_lists: u64,
     pub(crate) unanswered: usize,
     pub(crate) boots: Vec<Instant>,
+    pub(crate) gone: Vec<Gone>,
+}
+
+/// A pod that isn't here any more.
+#[derive(Clone, Debug)]
+pub(crate) struct Gone {
+    pub(crate) uid: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
 }
 
 /// One call to a plugin, seen from the kubelet.
@@ -130,7 +139,7 @@ impl KubeletView {
         let healthy = state.devices.known.iter().map(|(resource, health)| (resource.clone(), health.healthy.clone()));
         let all = |health: &Health| &health.healthy | &health.unhealthy;
         let listed = state.devices.known.iter().map(|(resource, health)| (resource.clone(), all(health)));
-        let Record { registrations, pod_lists, unanswered, boots, calls: _ } = &state.record;
+        let Record { registrations, pod_lists, unanswered, boots, calls: _, gone: _ } = &state.record;
         let (registrations, pod_lists, unanswered) = (registrations.clone(), *pod_lists, *unanswered);
         let (allocatable, boots) = (state.allocatable.clone(), boots.clone());
         let (pods, healthy, listed) = (pods.collect(), healthy.collect(), listed.collect());

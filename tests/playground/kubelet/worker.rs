@@ -12,6 +12,7 @@ use super::plugin::{Plugin, rpc_error};
 use super::pods::{Action, Admission, ContainerState, Pod};
 use super::run::Run;
 use super::spec;
+use super::view::Gone;
 
 /// Exit code of a process that was killed.
 const KILLED: i32 = 137;
@@ -68,6 +69,8 @@ impl State {
                 outcome.get_or_insert(Admission::Deleted);
                 never
             });
+            let Pod { uid, namespace, name, .. } = pod;
+            self.record.gone.push(Gone { uid, namespace, name });
         }
     }
 

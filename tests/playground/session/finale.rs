@@ -22,12 +22,14 @@ impl Session {
     /// Cures, checks, draws, and clears the nodes.
     pub(super) async fn finale(&mut self) -> anyhow::Result<()> {
         self.cure().await?;
+        self.dismiss_waiting();
         self.changed.extend(0..self.nodes.len());
         self.look();
         for node in 0..self.nodes.len() {
             let found = self.books_agree(node, Told::Too).await;
             self.report.checks.note(Invariant::I2, &self.nodes[node].name, found);
         }
+        self.count_promises().await?;
         for node in &self.nodes {
             self.console.plain("");
             self.console.plain(picture::of(&node.view, self.console.colours).trim_end());
@@ -40,6 +42,24 @@ impl Session {
         self.report.time(&calls);
         self.report.daemon_writes = self.control_plane.daemon_writes();
         self.report.seconds = self.console.elapsed();
+        Ok(())
+    }
+
+    /// Takes over what the webhook has counted, once nothing is open any more.
+    async fn count_promises(&mut self) -> anyhow::Result<()> {
+        let Some(front) = &self.front else { return Ok(()) };
+        let start = Instant::now();
+        while front.webhook.open_promises().await? > 0 && start.elapsed() < LAG {
+            tokio::time::sleep(LAG / 100).await;
+        }
+        if !self.report.settings.chaos {
+            let found = match front.webhook.open_promises().await? {
+                0 => Ok(()),
+                open => Err(format!("{open} promises are still open")),
+            };
+            self.report.checks.note(Invariant::Recovery, "divvy-webhook", found);
+        }
+        self.report.promises.counted = front.webhook.predictions().await?;
         Ok(())
     }
 
@@ -63,7 +83,7 @@ impl Session {
             let node = &mut self.nodes[node];
             node.view.look(&node.kubelet.view(), &self.claims);
             let expected = books::expected(&node.view);
-            let found = match books::read_with_revision(node.daemon.address).await {
+            let found = match books::read_with_revision(node.daemon.pages()).await {
                 Ok((found, revision)) => books::difference(&expected, &found).and_then(|()| match told {
                     Told::Too => Published::read(&self.control_plane.server, &node.view)?.agrees(&node.view, revision),
                     Told::Later => Ok(()),

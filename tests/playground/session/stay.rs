@@ -8,13 +8,17 @@ use serde_json::{Value, json};
 use super::{Session, admission};
 use crate::cluster::Node;
 use crate::kubelet::spec;
-use crate::pods::PodShape;
+use crate::pods::{Fate, PodShape};
 use crate::scheduler;
 
 impl Session {
     /// Says how to get in, and schedules pods for ever.
     pub async fn stay(&mut self) -> anyhow::Result<()> {
         self.console.plain(&self.invitation());
+        if self.front.is_some() {
+            // The scheduler does it.
+            return std::future::pending().await;
+        }
         let (mut feed, _there) = self.control_plane.server.feed("Pod");
         loop {
             for pod in self.control_plane.server.list("Pod") {
@@ -52,7 +56,7 @@ impl Session {
         let (namespace, name, uid) = (text(&metadata.namespace), text(&metadata.name), text(&metadata.uid));
         let annotations = metadata.annotations.clone().unwrap_or_default();
         let preferences = Preferences::from_annotations(&annotations);
-        let shape = PodShape { name: name.clone(), containers, annotations, wrong: false };
+        let shape = PodShape { name: name.clone(), containers, annotations, fate: Fate::Runs };
         let chosen = match (shape.claims(), preferences) {
             (Ok(claims), Ok(preferences)) => {
                 let links: Vec<&Links> = self.nodes.iter().map(|node| &node.links).collect();

@@ -74,6 +74,8 @@ fn asked() -> impl Strategy<Value = Asked> {
         "/apis/events.k8s.io/v1/namespaces/default/events",
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/a",
+        "/apis/authentication.k8s.io/v1/tokenreviews",
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
         "/apis/a/a/a",
         "/apis",
         "//",
@@ -120,7 +122,7 @@ fn asked() -> impl Strategy<Value = Asked> {
 
 fn server() -> State {
     let mut state = State::default();
-    state.tokens.insert("t".to_owned(), "tester".to_owned());
+    state.users.insert("t".to_owned(), User::from("tester"));
     for (path, object) in [
         ("/api/v1/namespaces", json!({ "metadata": { "name": "default" } })),
         ("/api/v1/nodes", json!({ "metadata": { "name": "a" } })),

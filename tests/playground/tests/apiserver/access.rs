@@ -75,3 +75,27 @@ async fn the_log_tells_status_writes_from_others() {
     assert!(bench.server.kubeconfig(TOKEN).contains(&bench.server.url()));
     assert!(bench.server.ca().starts_with("-----BEGIN CERTIFICATE-----"));
 }
+
+#[tokio::test]
+async fn a_request_may_stay_without_an_answer_carried_out_or_not() {
+    let bench = Bench::new().await;
+    bench.server.create(&pod("a")).unwrap();
+    let binding = json!({ "target": { "kind": "Node", "name": "n" } });
+    let bind = async || {
+        let path = "/api/v1/namespaces/default/pods/a/binding";
+        let answer = bench.post(path, &binding);
+        tokio::select! {
+            biased;
+            (code, _) = answer => Some(code.as_u16()),
+            () = bench.server.wait_for(|view| view.requests().last().filter(|last| last.code == 0).map(drop)) => None,
+        }
+    };
+    let node = || bench.server.get("Pod", "default", "a").unwrap()["spec"]["nodeName"].clone();
+    bench.server.swallow("create", "/binding", 1);
+    assert_eq!((bind().await, node()), (None, Value::Null));
+    bench.get("/api/v1/namespaces/default/pods/a").await;
+    bench.server.lose_answers("create", "/binding", 1);
+    assert_eq!((bind().await, node()), (None, json!("n")));
+    bench.get("/api/v1/namespaces/default/pods/a").await;
+    assert_eq!(bind().await, Some(409));
+}

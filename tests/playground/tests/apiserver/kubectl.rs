@@ -14,14 +14,14 @@ use tokio::process::Command;
 use crate::{Bench, TOKEN, config_map, node, pod};
 
 /// A kubectl with a configuration and a cache of its own.
-struct Kubectl {
+pub(crate) struct Kubectl {
     program: PathBuf,
     home: tempfile::TempDir,
 }
 
 impl Kubectl {
     /// The one in the directory that `KUBE_BIN_DIR` names; without it the test is skipped, and says so.
-    fn of(bench: &Bench) -> Option<Self> {
+    pub(crate) fn of(bench: &Bench) -> Option<Self> {
         let program = std::env::var_os("KUBE_BIN_DIR").map(|directory| Path::new(&directory).join("kubectl"));
         let Some(program) = program.filter(|program| program.exists()) else {
             println!("skipped: KUBE_BIN_DIR names no directory with a kubectl");
@@ -40,7 +40,7 @@ impl Kubectl {
         command
     }
 
-    async fn output(&self, arguments: &str) -> Output {
+    pub(crate) async fn output(&self, arguments: &str) -> Output {
         let output = tokio::time::timeout(Duration::from_secs(60), self.command(arguments).output()).await;
         output.unwrap_or_else(|_| panic!("kubectl {arguments} doesn't end")).expect("kubectl starts")
     }
@@ -60,7 +60,7 @@ impl Kubectl {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    fn file(&self, name: &str, object: &serde_json::Value) {
+    pub(crate) fn file(&self, name: &str, object: &serde_json::Value) {
         std::fs::write(self.home.path().join(name), object.to_string()).unwrap();
     }
 }
@@ -180,6 +180,23 @@ async fn kubectl_watches_a_pod_from_its_creation_to_its_end() {
     bench.server.delete("Pod", "default", "a", None).unwrap();
     assert_eq!(words(&lines.next_line().await.unwrap().unwrap())[..3], ["a", "0/1", "Running"]);
     watching.kill().await.unwrap();
+}
+
+#[tokio::test]
+async fn kubectl_applies_our_manifests_whose_roles_then_count() {
+    let bench = Bench::new().await;
+    let Some(kubectl) = Kubectl::of(&bench) else { return };
+    let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/manifests");
+    kubectl.run(&format!("apply -f {manifests}")).await;
+    let may = async |verb: &str, resource: &str, subresource: &str| {
+        let on = json!({ "verb": verb, "resource": resource, "subresource": subresource, "name": "x" });
+        let question =
+            json!({ "spec": { "user": "system:serviceaccount:divvy-system:divvy-node", "resourceAttributes": on } });
+        bench.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &question).await.1["status"]["allowed"] == true
+    };
+    assert!(
+        may("patch", "nodes", "status").await && !may("patch", "nodes", "").await && !may("get", "secrets", "").await
+    );
 }
 
 #[tokio::test]

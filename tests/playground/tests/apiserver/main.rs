@@ -12,15 +12,21 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
+#[path = "../fakes/https.rs"]
+mod fake;
+
 mod access;
 mod custom;
+mod kinds;
 mod kubectl;
 mod objects;
 mod ownership;
 mod patches;
 mod pods;
+mod reviews;
 mod tables;
 mod watches;
+mod webhooks;
 mod wording;
 
 const TOKEN: &str = "of-the-admin";

@@ -101,12 +101,19 @@ async fn other_kinds_have_the_columns_that_kubectl_users_know() {
             "Deployment",
             &json!({ "spec": { "replicas": 2, "selector": selector, "template": template } }),
         ),
+        named("apps/v1", "StatefulSet", &json!({ "spec": { "selector": selector, "template": template } })),
+        named("batch/v1", "CronJob", &json!({ "spec": { "schedule": "0 3 * * *" } })),
+        named("policy/v1", "PodDisruptionBudget", &json!({ "spec": { "maxUnavailable": 1, "selector": selector } })),
+        named("scheduling.k8s.io/v1", "PriorityClass", &json!({ "value": 1000 })),
         named("batch/v1", "Job", &json!({ "spec": { "template": template } })),
         named("coordination.k8s.io/v1", "Lease", &json!({ "spec": { "holderIdentity": "webhook-1" } })),
         named(
             "admissionregistration.k8s.io/v1",
             "MutatingWebhookConfiguration",
-            &json!({ "webhooks": [{ "name": "x" }] }),
+            &json!({ "webhooks": [{
+                "name": "x.example.com", "clientConfig": { "url": "https://x" }, "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+            }] }),
         ),
     ] {
         bench.server.create(&object).unwrap();
@@ -120,7 +127,11 @@ async fn other_kinds_have_the_columns_that_kubectl_users_know() {
         "/api/v1/secrets",
         "/apis/apps/v1/daemonsets",
         "/apis/apps/v1/deployments",
+        "/apis/apps/v1/statefulsets",
+        "/apis/batch/v1/cronjobs",
         "/apis/batch/v1/jobs",
+        "/apis/policy/v1/poddisruptionbudgets",
+        "/apis/scheduling.k8s.io/v1/priorityclasses",
         "/apis/coordination.k8s.io/v1/leases",
         "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
     ] {

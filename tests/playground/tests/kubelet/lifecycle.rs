@@ -1,10 +1,13 @@
 //! Starts, restarts and ends of pods, and what becomes of their IDs.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use divvy_playground::apiserver::ApiServer;
 use divvy_playground::kubelet::{ContainerState, KubeletView, Method, Phase, Workload};
 use divvy_proto::podresources as pr;
 use divvy_proto::podresources::pod_resources_lister_client::PodResourcesListerClient;
+use serde_json::json;
 use tonic::Status;
 
 use crate::plugin::{options, unix};
@@ -155,4 +158,14 @@ async fn without_the_race_live_pods_never_share_an_id() {
     }
     let all: Vec<_> = uids.iter().flat_map(|uid| bench.held(uid, "main")).collect();
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+}
+
+#[tokio::test]
+async fn a_pod_that_is_deleted_the_moment_it_comes_is_removed_from_the_api_server() {
+    let bench = Bench::new(options(false, false)).await;
+    let server = Arc::new(ApiServer::start(&[]).await.unwrap());
+    let _member = bench.kubelet.join(&server).unwrap();
+    server.create(&json!(pod("brief", "1").pod())).unwrap();
+    server.delete("Pod", "default", "brief", None).unwrap();
+    server.wait_for(|view| view.get("Pod", "default", "brief").is_none().then_some(())).await;
 }

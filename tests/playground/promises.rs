@@ -1,0 +1,190 @@
+//! What bound pods were promised by the extender, against what they hold: seen from outside, in the pods' own annotations.
+
+use std::collections::BTreeSet;
+
+use divvy_contract::annotation::{self, Document as _, Planned, PlannedCards};
+use divvy_contract::pod::peak;
+use divvy_contract::{ContainerClaim, Cores, Share};
+use divvy_placement::Held;
+use serde_json::Value;
+
+use crate::apiserver::{ApiServer, View};
+use crate::outside::{CardView, Claims, NodeView, PodView};
+
+/// A pod that is bound to a node and was promised cards of it.
+struct Promised<'a> {
+    name: String,
+    claims: &'a [ContainerClaim],
+    planned: Planned,
+    /// As its node's kubelet has it; `None` before it has come there.
+    there: Option<&'a PodView>,
+}
+
+/// What a pod was promised, if it was.
+pub fn of(pod: &Value) -> Option<Planned> {
+    let planned = annotation::decode::<Planned>(pod["metadata"]["annotations"][Planned::KEY].as_str()?).ok()?;
+    (pod["spec"]["nodeName"] == *planned.node).then_some(planned)
+}
+
+/// Whether a pod's containers hold no cards but those that were promised to them; and which they hold, if it isn't so.
+pub fn kept(planned: &Planned, pod: &PodView) -> Result<(), String> {
+    for container in pod.containers.iter().filter(|container| container.claim.is_some()) {
+        let promised = planned.containers.get(&container.name).map(cards).unwrap_or_default();
+        let held = container.cards();
+        if !held.is_subset(&promised) {
+            return Err(format!("{} container {}: promised {promised:?}, holds {held:?}", pod.name, container.name));
+        }
+    }
+    Ok(())
+}
+
+/// Whether all that was promised to the node's pods fits on its cards (I5), as far as it isn't over: a pod that holds its
+/// cards counts with these, one that is yet to come with all that it may be given. One that the node gave others, since it
+/// knew better, is the node's affair (I1). `known`: the pods, by UID, that have come to the node's kubelet.
+pub fn fit(server: &ApiServer, node: &NodeView, claims: &Claims, known: impl Fn(&str) -> bool) -> Result<(), String> {
+    let promised = server.read(|view| promised(view, node, claims, known));
+    let is_kept = |own: &&Promised<'_>| own.there.is_none_or(|pod| kept(&own.planned, pod).is_ok());
+    let counted: Vec<_> = promised.iter().filter(is_kept).collect();
+    for card in &node.cards {
+        let shares = counted.iter().map(|own| (&own.name, own.share_of(card)));
+        let shares: Vec<_> = shares.filter(|(_, share)| *share != Share::default()).collect();
+        let sum = shares.iter().fold(Held::default(), |held, (_, share)| Held {
+            memory: held.memory.saturating_add(share.memory),
+            cores: held.cores.saturating_add(share.cores),
+            exclusive: held.exclusive || share.exclusive,
+            pods: held.pods + 1,
+        });
+        if sum.memory > card.memory || sum.cores > Cores::FULL || (sum.exclusive && sum.pods > 1) {
+            let shares: Vec<String> = shares.iter().map(|(name, share)| format!("{name} {share}")).collect();
+            return Err(format!("card {}: promised more than once: {}", card.id, shares.join("; ")));
+        }
+    }
+    Ok(())
+}
+
+fn promised<'a>(
+    view: &View<'_>,
+    node: &'a NodeView,
+    claims: &'a Claims,
+    known: impl Fn(&str) -> bool,
+) -> Vec<Promised<'a>> {
+    let read = |pod: &Value| {
+        let metadata = &pod["metadata"];
+        let uid = metadata["uid"].as_str()?;
+        let there = node.pods.iter().find(|own| own.uid == uid);
+        let over = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+            || metadata["deletionTimestamp"].is_string()
+            || (known(uid) && there.is_none());
+        let planned = of(pod).filter(|_| !over)?;
+        let name = metadata["name"].as_str().unwrap_or_default().to_owned();
+        Some(Promised { name, claims: claims.get(uid)?, planned, there })
+    };
+    let pods = view.all_kept("Pod");
+    pods.iter().filter(|pod| pod["spec"]["nodeName"] == *node.name).filter_map(|pod| read(pod)).collect()
+}
+
+fn cards(planned: &PlannedCards) -> BTreeSet<&str> {
+    planned.chosen.iter().chain(&planned.reused).map(divvy_contract::CardId::as_str).collect()
+}
+
+// === impl Promised ===
+
+impl Promised<'_> {
+    /// What it takes of a card at its peak.
+    fn share_of(&self, card: &CardView) -> Share {
+        peak(self.claims.iter().map(|container| {
+            let held = self.there.iter().flat_map(|pod| &pod.containers).find(|own| own.name == container.name);
+            let held = held.map(|own| own.cards()).filter(|held| !held.is_empty());
+            let on = held.or_else(|| self.planned.containers.get(&container.name).map(cards)).unwrap_or_default();
+            let share =
+                container.claim.filter(|_| on.contains(card.id.as_str())).map(|claim| claim.share_on(card.memory));
+            (container.kind, share.unwrap_or_default())
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use divvy_contract::{Claim, ContainerKind, Memory};
+    use serde_json::json;
+
+    use super::*;
+    use crate::outside::ContainerView;
+
+    const CARDS: [&str; 2] = ["GPU-a", "GPU-b"];
+
+    fn node() -> NodeView {
+        let card = |id: &str| CardView {
+            id: id.parse().expect("a UUID"),
+            model: "T4".to_owned(),
+            memory: Memory::mib(1000),
+            numa: None,
+            healthy: true,
+        };
+        NodeView { name: "n".to_owned(), cards: CARDS.map(card).into(), ..NodeView::default() }
+    }
+
+    /// These pods claim a whole card each.
+    fn claims(uids: &[&str]) -> Claims {
+        let claim = Claim::whole(1);
+        let container = ContainerClaim {
+            name: "main".to_owned(),
+            kind: ContainerKind::App,
+            claim: Some(claim),
+            profile: None,
+            counted: claim.totals(),
+        };
+        uids.iter().map(|uid| ((*uid).to_owned(), vec![container.clone()])).collect()
+    }
+
+    /// Slots of this card are set aside for it.
+    fn there(uid: &str, card: &str) -> PodView {
+        let container = ContainerView {
+            name: "main".to_owned(),
+            kind: ContainerKind::App,
+            claim: Some(Claim::whole(1)),
+            running: false,
+            slots: [format!("{card}::0")].into(),
+            given: None,
+        };
+        PodView { uid: uid.to_owned(), name: "default/one".to_owned(), containers: vec![container] }
+    }
+
+    /// Its UID.
+    fn promise(server: &ApiServer, name: &str, card: &str) -> String {
+        let planned = json!({ "version": "v1", "node": "n", "containers": { "main": { "chosen": [card] } } });
+        let metadata = json!({ "name": name, "annotations": { Planned::KEY: planned.to_string() } });
+        let spec = json!({ "nodeName": "n", "containers": [{ "name": "main" }] });
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec });
+        server.create(&pod).expect("a pod")["metadata"]["uid"].as_str().expect("a UID").to_owned()
+    }
+
+    #[tokio::test]
+    async fn a_card_that_is_promised_twice_is_found_before_anybody_holds_it() {
+        let server = ApiServer::start(&[]).await.expect("an API server");
+        let (mut node, one) = (node(), promise(&server, "one", "GPU-a"));
+        let fit = |node: &NodeView, uids: &[&str]| fit(&server, node, &claims(uids), |_| false);
+        assert_eq!(fit(&node, &[&one]), Ok(()));
+        let other = promise(&server, "other", "GPU-a");
+        let both = [&*one, &*other];
+        let twice = fit(&node, &both).expect_err("overfilled");
+        assert!(twice.starts_with("card GPU-a: promised more than once: one "), "{twice}");
+        node.pods = vec![there(&one, "GPU-a")];
+        assert!(fit(&node, &both).is_err(), "held by the one, promised to the other");
+        node.pods = vec![there(&one, "GPU-b")];
+        assert_eq!(fit(&node, &both), Ok(()), "the node has moved one of them");
+        node.pods.clear();
+        server.delete("Pod", "default", "one", None).expect("it is there");
+        assert_eq!(fit(&node, &both), Ok(()), "and it is over");
+    }
+
+    #[tokio::test]
+    async fn a_promise_is_kept_by_its_cards_and_no_others() {
+        let server = ApiServer::start(&[]).await.expect("an API server");
+        promise(&server, "one", "GPU-a");
+        let planned = of(&server.get("Pod", "default", "one").expect("a pod")).expect("a promise");
+        assert_eq!(kept(&planned, &there("one", "GPU-a")), Ok(()));
+        let moved = kept(&planned, &there("one", "GPU-b")).expect_err("moved");
+        assert_eq!(moved, "default/one container main: promised {\"GPU-a\"}, holds {\"GPU-b\"}");
+    }
+}

@@ -1,0 +1,71 @@
+//! Pods in a cluster of nodes alone: created, and bound by us to the node that seems best.
+
+use std::sync::Arc;
+
+use divvy_contract::annotation::Preferences;
+use divvy_placement::Links;
+use rand::RngExt as _;
+
+use super::{Placed, Session, Submitted};
+use crate::arrivals::Offer;
+use crate::cluster::Node;
+use crate::pods::{Fate, NAMESPACE};
+use crate::report::Reason;
+use crate::scheduler::{self, Scene};
+
+impl Session {
+    /// Chooses nodes, for one pod beside the other; pods that fit nowhere are dropped.
+    pub(super) fn place_all(&mut self, offers: Vec<Offer>) -> Vec<Placed> {
+        let mut scenes = self.scenes();
+        self.past.remember(&scenes);
+        offers.into_iter().filter_map(|offer| self.place(offer, &mut scenes)).collect()
+    }
+
+    pub(super) fn scenes(&self) -> Vec<Scene> {
+        let scene = |node: &Node| Scene { name: node.name.clone(), cards: node.view.to_placement() };
+        self.nodes.iter().map(scene).collect()
+    }
+
+    /// Chooses a node; one choice in twenty is made from an old view. `None`: no node fits, and the pod is dropped.
+    fn place(&mut self, offer: Offer, scenes: &mut [Scene]) -> Option<Placed> {
+        self.report.offered += 1;
+        let Offer { at, end, mut shape } = offer;
+        let anywhere = self.rng.random_range(0..self.nodes.len());
+        let preferences = Preferences::from_annotations(&shape.annotations);
+        let (Ok(claims), Ok(preferences)) = (shape.claims(), preferences) else {
+            return Some(Placed { node: anywhere, shape, claims: Vec::new(), planned: None, at, end });
+        };
+        let stale = self.past.stale().filter(|_| self.rng.random_bool(0.05));
+        let links: Vec<&Links> = self.nodes.iter().map(|node| &node.links).collect();
+        let seed = self.rng.random();
+        match scheduler::choose(stale.map_or(&*scenes, |stale| stale), &links, &claims, &preferences, seed) {
+            Ok(choice) => {
+                let is_fresh = stale.is_none();
+                if shape.fate == Fate::Runs && self.rng.random_bool(0.75) {
+                    shape.normalise(&claims);
+                }
+                let planned = (shape.fate == Fate::Runs && self.rng.random_bool(0.5)).then(|| choice.planned.clone());
+                if is_fresh {
+                    choice.reserve(scenes, &claims);
+                }
+                Some(Placed { node: choice.node, shape, claims, planned, at, end })
+            }
+            Err(_) if shape.fate != Fate::Runs => {
+                Some(Placed { node: anywhere, shape, claims: Vec::new(), planned: None, at, end })
+            }
+            Err(text) => {
+                self.refuse("-", &format!("{NAMESPACE}/{}", shape.name), Reason::unschedulable(text));
+                None
+            }
+        }
+    }
+
+    /// Creates and binds it.
+    pub(super) fn submit(&mut self, placed: Placed) -> anyhow::Result<Submitted> {
+        let Node { name, kubelet, .. } = &self.nodes[placed.node];
+        let uid = self.control_plane.submit(&placed.shape, name, placed.planned.as_ref())?;
+        let kubelet = Arc::clone(kubelet);
+        self.claims.insert(uid.clone(), placed.claims.clone());
+        Ok(Submitted { placed, uid, kubelet })
+    }
+}

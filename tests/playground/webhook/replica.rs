@@ -1,0 +1,58 @@
+//! One divvy-webhook process.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::binaries::Binaries;
+use crate::cluster::SYSTEM;
+use crate::control_plane::ControlPlane;
+use crate::pages::page;
+use crate::process::{Process, Program, own_address};
+
+/// A replica and where it is.
+#[derive(Debug)]
+pub(super) struct Replica {
+    /// Of its pod.
+    pub(super) name: &'static str,
+    /// Where it answers API server and scheduler.
+    pub(super) address: SocketAddr,
+    pub(super) process: Process,
+}
+
+// === impl Replica ===
+
+impl Replica {
+    /// Starts it, with its files in `directory`.
+    pub(super) fn start(
+        name: &'static str,
+        binaries: &Binaries,
+        control_plane: &ControlPlane,
+        directory: &Path,
+    ) -> anyhow::Result<Self> {
+        let ip = own_address();
+        let (address, pages) = (SocketAddr::from((ip, 8443)), SocketAddr::from((ip, 9403)));
+        let keys = json!({
+            "version": "v1",
+            "podName": name,
+            "podIp": ip,
+            "namespace": SYSTEM,
+            "kubeconfig": control_plane.webhook_kubeconfig,
+            "listenAddress": address,
+            "metricsAddress": pages,
+            // A leader's death is over sooner than in a cluster.
+            "leaseDuration": "3s",
+            "renewDeadline": "2s",
+            "retryPeriod": "200ms",
+        });
+        let program = Program { path: binaries.webhook.clone(), name, environment: Vec::new(), pages };
+        Ok(Self { name, address, process: Process::start(program, directory, &keys)? })
+    }
+
+    /// Why it isn't ready to be asked, if it isn't.
+    pub(super) async fn ready(&mut self) -> Result<(), String> {
+        self.process.ended()?;
+        page(self.process.pages(), "readyz").await.map(drop).map_err(|error| format!("{error:#}"))
+    }
+}
