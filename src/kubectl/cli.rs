@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::doctor;
+use crate::explain;
 use crate::inspect;
 use crate::text::plain;
 
@@ -25,6 +27,8 @@ struct CommandLine {
 #[derive(Debug, Subcommand)]
 enum Command {
     Inspect(inspect::Args),
+    Explain(explain::Args),
+    Doctor(doctor::Args),
 }
 
 /// What a subcommand has to say.
@@ -53,6 +57,8 @@ pub fn main() -> ExitCode {
         runtime.block_on(async {
             match command {
                 Command::Inspect(args) => inspect::run(args).await,
+                Command::Explain(args) => explain::run(args).await,
+                Command::Doctor(args) => doctor::run(args).await,
             }
         })
     });
@@ -101,8 +107,23 @@ mod tests {
 
     #[test]
     fn help_says_what_the_flags_do() {
-        let help = CommandLine::try_parse_from(["kubectl-divvy", "inspect", "--help"]).expect_err("help");
-        insta::assert_snapshot!(help.to_string());
+        for command in ["inspect", "explain", "doctor"] {
+            let help = CommandLine::try_parse_from(["kubectl-divvy", command, "--help"]).expect_err("help");
+            insta::assert_snapshot!(command, help.to_string());
+        }
+    }
+
+    #[test]
+    fn a_pod_is_named_or_stands_in_a_file() {
+        let parsed =
+            |args: &[&str]| CommandLine::try_parse_from(["kubectl-divvy", "explain"].iter().chain(args)).is_ok();
+        assert!(parsed(&["train-0", "-n", "team", "-o", "wide", "--slots-per-card", "64"]));
+        assert!(parsed(&["-f", "-", "--card-policy", "binpack", "--node-policy", "spread"]));
+        assert!(!parsed(&[]));
+        assert!(!parsed(&["train-0", "-f", "pod.yaml"]));
+        assert!(!parsed(&["train-0", "--card-policy", "best"]));
+        assert!(!parsed(&["train-0", "--node-policy", "best"]));
+        assert!(!parsed(&["train-0", "--default-cores", "100"]));
     }
 
     #[test]

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use kube::api::ListParams;
+use kube::api::{ListParams, ObjectList};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kube::core::Status;
+use kube::core::{Request, Status};
 use kube::{Api, Client, Config};
 use serde::de::DeserializeOwned;
 
@@ -157,16 +157,37 @@ impl Cluster {
         self.ask(api.get(name)).await
     }
 
+    /// What is at a path, as JSON.
+    pub async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, Refusal> {
+        let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError);
+        self.ask(async { self.client.request(request?).await }).await
+    }
+
+    /// What is at a path, as it is.
+    pub async fn text(&self, path: &str) -> Result<String, Refusal> {
+        let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError);
+        self.ask(async { self.client.request_text(request?).await }).await
+    }
+
     /// All objects that have the labels that `selector` asks for, in the order of their names.
     pub async fn list<K>(&self, api: &Api<K>, selector: Option<&str>) -> Result<Vec<K>, Refusal>
     where
-        K: Clone + DeserializeOwned + Debug,
+        K: kube::Resource + Clone + DeserializeOwned,
     {
-        let mut params =
-            ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() }.limit(PAGE);
+        let params = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
+        self.list_at(api.resource_url(), params).await
+    }
+
+    /// All objects of a collection's path, decoded as no more than what is read of them.
+    pub async fn list_at<T>(&self, path: &str, params: ListParams) -> Result<Vec<T>, Refusal>
+    where
+        T: Clone + DeserializeOwned,
+    {
+        let mut params = params.limit(PAGE);
         let mut all = Vec::new();
         loop {
-            let page = self.ask(api.list(&params)).await?;
+            let request = Request::new(path).list(&params).map_err(kube::Error::BuildRequest);
+            let page: ObjectList<T> = self.ask(async { self.client.request(request?).await }).await?;
             all.extend(page.items);
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
@@ -195,6 +216,23 @@ fn causes(error: &kube::Error) -> String {
 }
 
 // === impl Refusal ===
+
+impl Refusal {
+    /// The refusal of `GpuNode`s, with what to do about the two that a cluster gives which works.
+    pub fn of_gpu_nodes(self) -> anyhow::Error {
+        match self {
+            Self::UnknownKind => anyhow!(
+                "error: Divvy isn't installed in this cluster, or not this version: it serves no gpunodes of \
+                 divvy.dev/v1alpha1. Apply deploy/manifests of Divvy, or choose another cluster with --context"
+            ),
+            Self::Forbidden(message) => anyhow!(
+                "Error from server (Forbidden): {message}. Ask for a ClusterRole with the verbs get and list on gpunodes \
+                 of the API group divvy.dev"
+            ),
+            other => other.into(),
+        }
+    }
+}
 
 impl From<Status> for Refusal {
     fn from(status: Status) -> Self {

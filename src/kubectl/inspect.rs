@@ -9,6 +9,8 @@ mod table;
 use clap::ValueEnum;
 use k8s_openapi::jiff::Timestamp;
 
+pub(crate) use self::fetch::Found;
+pub(crate) use self::host::{Host, NodeView};
 use self::report::Report;
 use crate::cli::Told;
 use crate::cluster::ClusterArgs;

@@ -1,13 +1,18 @@
 //! `kubectl divvy`, which asks the API server and writes nothing.
 //!
 //! ```text
-//! cli ──▶ inspect ──▶ fetch ──▶ cluster ──▶ API server
-//!            │          └─ GpuNodes as they stand, and their Nodes
-//!            ├─ read, report: what they say and what it adds up to     pure
-//!            └─ table, or JSON and YAML                                pure
+//! cli ─┬▶ inspect ──▶ fetch ──▶ cluster ──▶ API server
+//!      │     │          └─ GpuNodes as they stand, and their Nodes
+//!      │     ├─ read, report: what they say and what it adds up to     pure
+//!      │     └─ table, or JSON and YAML                                pure
+//!      ├▶ explain ──▶ fetch ──▶ divvy_index, asked once
+//!      │     └─ tables, hints                                          pure
+//!      └▶ doctor ──▶ facts ──▶ one check a link                        pure
 //! ```
 
 pub mod cli;
 pub mod cluster;
+pub mod doctor;
+pub mod explain;
 pub mod inspect;
 mod text;

@@ -36,6 +36,13 @@ pub(crate) fn table(rows: Vec<Vec<(&str, String)>>, with_heads: bool) -> String 
     lines.iter().map(aligned).collect()
 }
 
+/// The first of some things, and how many there are beside them.
+pub(crate) fn listed(things: &[&str], most: usize) -> String {
+    let (named, more) = things.split_at(things.len().min(most));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    format!("{}{more}", named.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use divvy_contract::gpunode::GpuNode;
 use kube::Api;
 use kube::ResourceExt as _;
@@ -37,13 +37,13 @@ pub(super) async fn fetch(cluster: &Cluster, names: &[String], selector: Option<
     let mut answer = Answer { nodes: Vec::new(), missing: Vec::new(), remarks: Vec::new() };
     let mut objects = Vec::new();
     if names.is_empty() {
-        objects = cluster.list(&gpu_nodes, None).await.map_err(explain)?;
+        objects = cluster.list(&gpu_nodes, None).await.map_err(Refusal::of_gpu_nodes)?;
     }
     for name in names.iter().collect::<BTreeSet<_>>() {
         match cluster.get(&gpu_nodes, name).await {
             Ok(object) => objects.push(object),
             Err(missing @ Refusal::NotFound(_)) => answer.missing.push(missing),
-            Err(refused) => return Err(explain(refused)),
+            Err(refused) => return Err(refused.of_gpu_nodes()),
         }
     }
     // After the GpuNodes, so that one whose Node is not among them has lost it.
@@ -88,19 +88,4 @@ async fn named_hosts(cluster: &Cluster, of: &[DynamicObject]) -> Result<HashMap<
         }
     }
     Ok(hosts)
-}
-
-/// What to do about the two refusals of a cluster that works.
-fn explain(refused: Refusal) -> anyhow::Error {
-    match refused {
-        Refusal::UnknownKind => anyhow!(
-            "error: Divvy isn't installed in this cluster, or not this version: it serves no gpunodes of divvy.dev/v1alpha1. \
-             Apply deploy/manifests of Divvy, or choose another cluster with --context"
-        ),
-        Refusal::Forbidden(message) => anyhow!(
-            "Error from server (Forbidden): {message}. Ask for a ClusterRole with the verbs get and list on gpunodes of \
-             the API group divvy.dev"
-        ),
-        other => other.into(),
-    }
 }

@@ -68,16 +68,8 @@ impl Host {
             Self::Gone => return vec!["the Node is gone: this is what was last reported of it".to_owned()],
             Self::There(node) => node,
         };
-        let NodeView { spec, status, .. } = &**node;
-        let mut problems = Vec::new();
-        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
-        if let Some(NodeCondition { reason, message, last_transition_time, .. }) =
-            ready.filter(|condition| condition.status != "True")
-        {
-            let (reason, message) = (reason.as_deref().unwrap_or_default(), message.as_deref().unwrap_or_default());
-            let since = age(last_transition_time.as_ref(), now);
-            problems.push(format!("the Node is not ready{since}, so this may be old ({reason}): {message}"));
-        }
+        let NodeView { status, .. } = &**node;
+        let mut problems: Vec<String> = node.not_ready(now).into_iter().collect();
         let names = ResourceNames::default();
         let mut devices = status.capacity.keys().filter(|name| names.counts_cards(name)).peekable();
         let known = serves && status.capacity.contains_key(names.memory.as_str()) && devices.peek().is_some();
@@ -87,9 +79,38 @@ impl Host {
                 names.count
             ));
         }
-        if spec.unschedulable {
+        if node.is_cordoned() {
             problems.push("the Node is cordoned (spec.unschedulable)".to_owned());
         }
         problems
+    }
+}
+
+// === impl NodeView ===
+
+impl NodeView {
+    /// `kubectl cordon`.
+    pub(crate) fn is_cordoned(&self) -> bool {
+        self.spec.unschedulable
+    }
+
+    /// How much of a resource it has; `None` if it doesn't say.
+    pub(crate) fn capacity(&self, resource: &str) -> Option<&str> {
+        self.status.capacity.get(resource).map(String::as_str)
+    }
+
+    /// Resources that it has.
+    pub(crate) fn resources(&self) -> impl Iterator<Item = &str> {
+        self.status.capacity.keys().map(String::as_str)
+    }
+
+    /// What its kubelet doesn't say, or says is wrong.
+    pub(crate) fn not_ready(&self, now: Timestamp) -> Option<String> {
+        let ready = self.status.conditions.iter().find(|condition| condition.type_ == "Ready");
+        let NodeCondition { reason, message, last_transition_time, .. } =
+            ready.filter(|condition| condition.status != "True")?;
+        let (reason, message) = (reason.as_deref().unwrap_or_default(), message.as_deref().unwrap_or_default());
+        let since = age(last_transition_time.as_ref(), now);
+        Some(format!("the Node is not ready{since}, so this may be old ({reason}): {message}"))
     }
 }

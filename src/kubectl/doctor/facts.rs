@@ -1,0 +1,197 @@
+//! All that is looked at, read once. What the user may not read is kept as the refusal.
+
+use std::ops::Add as _;
+
+use divvy_contract::gpunode::GpuNode;
+use divvy_index::pod::PodView;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::{Api, CustomResourceExt as _};
+use serde::Deserialize;
+
+use crate::cluster::{Cluster, Refusal};
+use crate::inspect::NodeView;
+
+/// What was read, or why it couldn't be.
+pub(super) type Fact<T> = Result<T, Refusal>;
+
+/// The cluster, as far as Divvy is concerned.
+pub(super) struct Facts {
+    pub(super) now: Timestamp,
+    /// Where Divvy is installed.
+    pub(super) namespace: String,
+    pub(super) definition: Fact<Option<CustomResourceDefinition>>,
+    pub(super) home: Fact<Option<Namespace>>,
+    pub(super) daemons: Fact<Option<DaemonSet>>,
+    pub(super) nodes: Fact<Vec<NodeView>>,
+    pub(super) gpu_nodes: Fact<Vec<DynamicObject>>,
+    pub(super) policies: Fact<Vec<ValidatingAdmissionPolicy>>,
+    pub(super) bindings: Fact<Vec<ValidatingAdmissionPolicyBinding>>,
+    pub(super) webhook: WebhookFacts,
+    /// Pods that haven't started.
+    pub(super) pending: Fact<Vec<PodView>>,
+    /// Pods that run; read only if nothing else shows that the scheduler calls the extender.
+    pub(super) running: Fact<Vec<PodView>>,
+}
+
+/// The webhook's objects.
+pub(super) struct WebhookFacts {
+    pub(super) deployment: Fact<Option<Deployment>>,
+    pub(super) service: Fact<Option<Service>>,
+    pub(super) endpoints: Fact<Vec<EndpointSlice>>,
+    pub(super) mutating: Fact<Option<Configuration>>,
+    pub(super) validating: Fact<Option<Configuration>>,
+    pub(super) secret: Fact<Option<Secret>>,
+    pub(super) lease: Fact<Option<Lease>>,
+    pub(super) replicas: Fact<Vec<Replica>>,
+}
+
+/// A webhook configuration of either kind.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Configuration {
+    #[serde(default)]
+    pub(super) webhooks: Vec<Webhook>,
+}
+
+/// One of its webhooks.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Webhook {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) client_config: ClientConfig,
+    #[serde(default)]
+    pub(super) failure_policy: String,
+}
+
+/// Whom the API server believes.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ClientConfig {
+    pub(super) ca_bundle: Option<ByteString>,
+}
+
+/// A pod of the webhook, and what it answers.
+#[derive(Clone, Debug)]
+pub(super) struct Replica {
+    pub(super) pod: String,
+    pub(super) readyz: Result<(), String>,
+    /// Calls of the scheduler that it counts; `None` if it can't be asked.
+    pub(super) calls: Option<f64>,
+}
+
+/// Name of the webhook's objects.
+pub(super) const WEBHOOK: &str = "divvy-webhook";
+/// Where a replica serves `/readyz` and `/metrics`.
+const METRICS_PORT: u16 = 9403;
+const CALLS: &str = "divvy_extender_calls_total";
+
+// === impl Facts ===
+
+impl Facts {
+    pub(super) async fn gather(cluster: &Cluster, namespace: String) -> Self {
+        let client = || cluster.client();
+        let gpu_nodes = Api::<DynamicObject>::all_with(client(), &ApiResource::erase::<GpuNode>(&()));
+        let webhook = WebhookFacts::gather(cluster, &namespace).await;
+        let calls = webhook.calls();
+        let pods = async |phase: &str| {
+            let selected = ListParams::default().fields(&format!("status.phase={phase}"));
+            cluster.list_at::<PodView>("/api/v1/pods", selected).await
+        };
+        Self {
+            now: Timestamp::now(),
+            definition: optional(cluster.get(&Api::all(client()), GpuNode::crd_name()).await),
+            home: optional(cluster.get(&Api::all(client()), &namespace).await),
+            daemons: optional(cluster.get(&Api::namespaced(client(), &namespace), "divvy-node").await),
+            nodes: cluster.list(&Api::all(client()), None).await,
+            gpu_nodes: cluster.list(&gpu_nodes, None).await,
+            policies: cluster.list(&Api::all(client()), None).await,
+            bindings: cluster.list(&Api::all(client()), None).await,
+            pending: pods("Pending").await,
+            running: if calls.is_some_and(|calls| calls > 0.0) { Ok(Vec::new()) } else { pods("Running").await },
+            webhook,
+            namespace,
+        }
+    }
+}
+
+/// An object that may not be there.
+fn optional<T>(read: Fact<T>) -> Fact<Option<T>> {
+    match read {
+        Ok(object) => Ok(Some(object)),
+        Err(Refusal::NotFound(_) | Refusal::UnknownKind) => Ok(None),
+        Err(refused) => Err(refused),
+    }
+}
+
+// === impl WebhookFacts ===
+
+impl WebhookFacts {
+    async fn gather(cluster: &Cluster, namespace: &str) -> Self {
+        let client = || cluster.client();
+        let configuration = async |kind: &str| {
+            optional(cluster.read(&format!("/apis/admissionregistration.k8s.io/v1/{kind}/{WEBHOOK}")).await)
+        };
+        let slices = Api::<EndpointSlice>::namespaced(client(), namespace);
+        let of_service = format!("kubernetes.io/service-name={WEBHOOK}");
+        Self {
+            deployment: optional(cluster.get(&Api::namespaced(client(), namespace), WEBHOOK).await),
+            service: optional(cluster.get(&Api::namespaced(client(), namespace), WEBHOOK).await),
+            endpoints: cluster.list(&slices, Some(&of_service)).await,
+            mutating: configuration("mutatingwebhookconfigurations").await,
+            validating: configuration("validatingwebhookconfigurations").await,
+            secret: optional(cluster.get(&Api::namespaced(client(), namespace), "divvy-webhook-tls").await),
+            lease: optional(cluster.get(&Api::namespaced(client(), namespace), WEBHOOK).await),
+            replicas: replicas(cluster, namespace).await,
+        }
+    }
+
+    /// Whether there is any of it.
+    pub(super) fn is_installed(&self) -> bool {
+        matches!(self.deployment, Ok(Some(_)))
+            || matches!(self.service, Ok(Some(_)))
+            || matches!(self.mutating, Ok(Some(_)))
+            || matches!(self.validating, Ok(Some(_)))
+    }
+
+    /// Calls of the scheduler that the replicas count; `None` if none of them can be asked.
+    pub(super) fn calls(&self) -> Option<f64> {
+        let calls = self.replicas.as_ref().ok()?.iter().filter_map(|replica| replica.calls);
+        calls.reduce(f64::add)
+    }
+}
+
+async fn replicas(cluster: &Cluster, namespace: &str) -> Fact<Vec<Replica>> {
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let selected = ListParams::default().labels(&format!("app.kubernetes.io/name={WEBHOOK}"));
+    let mut replicas = Vec::new();
+    for pod in cluster.list_at::<PodView>(&pods, selected).await?.into_iter().filter(|pod| !pod.ended) {
+        let proxy = format!("{pods}/http:{}:{METRICS_PORT}/proxy", pod.name);
+        let readyz = match cluster.text(&format!("{proxy}/readyz")).await {
+            Ok(_) => Ok(()),
+            Err(forbidden @ Refusal::Forbidden(_)) => return Err(forbidden),
+            Err(Refusal::Other { message, .. }) => Err(message),
+            Err(Refusal::UnknownKind) => Err(format!("it serves no /readyz on port {METRICS_PORT}")),
+            Err(refused) => Err(refused.to_string()),
+        };
+        let calls = cluster.text(&format!("{proxy}/metrics")).await.ok().map(|metrics| sum(&metrics, CALLS));
+        replicas.push(Replica { pod: pod.name, readyz, calls });
+    }
+    Ok(replicas)
+}
+
+/// The sum over all labels of a counter in Prometheus' text format.
+pub(super) fn sum(metrics: &str, counter: &str) -> f64 {
+    let value = |line: &str| {
+        let rest = line.strip_prefix(counter).filter(|rest| rest.starts_with(['{', ' ']))?;
+        rest.rsplit(' ').next()?.parse::<f64>().ok()
+    };
+    metrics.lines().filter_map(value).sum()
+}

@@ -1,0 +1,171 @@
+//! The nodes: whether each with cards reports them, takes pods, and offers what it reports.
+
+use std::collections::{BTreeMap, HashMap};
+
+use divvy_contract::ResourceNames;
+use divvy_contract::quantity::parse_memory_total;
+use kube::ResourceExt as _;
+use kube::api::DynamicObject;
+
+use super::check::{Check, State};
+use super::facts::Facts;
+use crate::cluster::Refusal;
+use crate::inspect::report::{NodeReport, Report};
+use crate::inspect::{Found, Host, NodeView};
+use crate::text::listed;
+
+/// By which `daemonset.yaml` knows nodes with cards.
+const LABELS: [&str; 4] = [
+    "feature.node.kubernetes.io/pci-10de.present",
+    "feature.node.kubernetes.io/pci-0302_10de.present",
+    "feature.node.kubernetes.io/pci-0300_10de.present",
+    "nvidia.com/gpu.present",
+];
+/// Most nodes in trouble that are shown.
+const MOST: usize = 20;
+
+/// A line for each node in trouble, one for all that are well, and one for how shares are enforced.
+pub(super) fn nodes(facts: &Facts) -> Vec<Check> {
+    let gpu_nodes = match &facts.gpu_nodes {
+        Ok(gpu_nodes) => gpu_nodes,
+        // The CRD's own check says so.
+        Err(Refusal::UnknownKind) => return Vec::new(),
+        Err(refused) => return vec![Check::unseen("GpuNodes", refused)],
+    };
+    let mut checks = Vec::new();
+    checks.extend(facts.nodes.as_ref().err().map(|refused| Check::unseen("Nodes", refused)));
+    let known = facts.nodes.as_ref().ok();
+    let hosts: HashMap<String, &NodeView> = known.into_iter().flatten().map(|node| (node.name_any(), node)).collect();
+    let mut troubled: Vec<Check> = hosts.values().filter_map(|node| without_report(node, gpu_nodes, facts)).collect();
+    let all = troubled.len() + gpu_nodes.len();
+    let mut reports = Vec::new();
+    for object in gpu_nodes {
+        let host = hosts.get(&object.name_any()).copied();
+        let report = report(object, host, known.is_some(), facts);
+        troubled.extend(judge(&report, host));
+        reports.push(report);
+    }
+    if all == 0 {
+        let label = "kubectl label node NAME nvidia.com/gpu.present=true, or install node feature discovery";
+        return vec![Check::warning("nodes", "none has cards, as far as labels and resources tell", label)];
+    }
+    let well = all - troubled.len();
+    if well > 0 {
+        let found = format!("{well} of {all} with cards report them, take pods and offer what they report");
+        checks.push(Check::ok("nodes", found));
+    }
+    troubled.sort_by_key(|check| (check.state != State::Failed, check.link.clone()));
+    let more = troubled.len().saturating_sub(MOST);
+    troubled.truncate(MOST);
+    checks.extend(troubled);
+    if more > 0 {
+        let found = format!("{more} more are in trouble");
+        checks.push(Check::warning("nodes", found, "kubectl divvy inspect shows all of them"));
+    }
+    checks.extend(tiers(&reports));
+    checks
+}
+
+fn link(name: &str) -> String {
+    format!("node {name}")
+}
+
+/// A Node that has cards by its labels or resources, and says nothing of them.
+fn without_report(node: &NodeView, gpu_nodes: &[DynamicObject], facts: &Facts) -> Option<Check> {
+    let name = node.name_any();
+    let label = LABELS.into_iter().find(|label| node.labels().get(*label).is_some_and(|value| value == "true"));
+    let names = ResourceNames::default();
+    let resource =
+        || node.resources().find(|resource| names.counts_cards(resource) && node.capacity(resource) != Some("0"));
+    let sign = label.or_else(resource)?;
+    if gpu_nodes.iter().any(|object| object.name_any() == name) {
+        return None;
+    }
+    let found = format!("has {sign} and no GpuNode: divvy-node doesn't run there, or can't write it");
+    let remedy = format!(
+        "kubectl -n {} get pods -l app.kubernetes.io/name=divvy-node --field-selector spec.nodeName={name}, and the \
+         pod's log",
+        facts.namespace
+    );
+    Some(Check::failed(link(&name), found, remedy))
+}
+
+fn report(object: &DynamicObject, host: Option<&NodeView>, all_known: bool, facts: &Facts) -> NodeReport {
+    let host = match host {
+        Some(node) => Host::There(Box::new(node.clone())),
+        None if all_known => Host::Gone,
+        None => Host::Unknown,
+    };
+    let found = Found { name: object.name_any(), gpu_node: object.clone(), host };
+    Report::new(&[found], None, facts.now).nodes.remove(0)
+}
+
+/// What is wrong with a node; nothing, if it is well.
+fn judge(report: &NodeReport, host: Option<&NodeView>) -> Option<Check> {
+    let NodeReport { name, takes_pods, problems, conditions, totals, cards, .. } = report;
+    let inspect = format!("kubectl divvy inspect {name}");
+    if !problems.is_empty() {
+        let draining = conditions.iter().any(|condition| condition.type_ == "Draining" && condition.status == "True");
+        let cordoned = host.is_some_and(NodeView::is_cordoned) && problems.len() == 1;
+        let is_wanted = *takes_pods || draining || cordoned;
+        let state = if is_wanted { State::Warning } else { State::Failed };
+        let rival = conditions.iter().any(|condition| condition.reason == "AnotherPlugin");
+        let remedy = if rival {
+            "remove the other device plugin from this node: two that hand out one card overfill it".to_owned()
+        } else {
+            inspect
+        };
+        return Some(Check { link: link(name), state, found: problems.join("; "), remedy: Some(remedy) });
+    }
+    if totals.healthy_cards < totals.cards {
+        let sick = cards.iter().filter(|card| card.health == "Unhealthy");
+        let sick: Vec<String> =
+            sick.map(|card| format!("{}: {}", card.uuid, card.reason.as_deref().unwrap_or("unhealthy"))).collect();
+        let sick: Vec<&str> = sick.iter().map(String::as_str).collect();
+        let (sound, all) = (totals.healthy_cards, totals.cards);
+        let found = format!("{} of {all} cards give nothing: {}", all - sound, listed(&sick, 3));
+        return Some(Check::warning(link(name), found, inspect));
+    }
+    let remedy = "look again in a second; if it stays, the log of its divvy-node says why it can't patch nodes/status";
+    disagreement(report, host?).map(|found| Check::warning(link(name), found, remedy))
+}
+
+/// Where the Node's amount of memory can't come from the same books: it is what is free, and what is held in MiB.
+fn disagreement(report: &NodeReport, node: &NodeView) -> Option<String> {
+    let resource = ResourceNames::default().memory;
+    let memory = report.totals.memory_mi;
+    let text = node.capacity(resource.as_str());
+    let Some(amount) = text.and_then(|text| parse_memory_total(text).ok()) else {
+        return (memory.capacity > 0).then(|| {
+            format!(
+                "its Node offers no {resource}: pods that ask for it wait, unless memory is advertised as devices or \
+                 under another name"
+            )
+        });
+    };
+    let amount = amount.as_mib();
+    let most = memory.free.saturating_add(memory.held);
+    (amount < memory.free || amount > most).then(|| {
+        format!("its Node offers {resource}: {amount}, by its GpuNode that should be {} to {most}", memory.free)
+    })
+}
+
+/// What holds a process to its share, by how many nodes.
+fn tiers(reports: &[NodeReport]) -> Option<Check> {
+    let mut nodes: BTreeMap<&str, usize> = BTreeMap::new();
+    for tier in reports.iter().filter_map(|report| report.tier.as_deref()) {
+        *nodes.entry(tier).or_default() += 1;
+    }
+    let meaning = |tier: &str| match tier {
+        "accounting" => "shares are booked, and nothing is enforced",
+        "shim" => "a library in the container, which a process can get round",
+        "mps" => "limits of the driver",
+        "mig" => "hardware",
+        _ => "unknown to this plugin",
+    };
+    let lines: Vec<String> = nodes
+        .iter()
+        .map(|(tier, nodes)| format!("{tier} on {nodes} node{}: {}", if *nodes == 1 { "" } else { "s" }, meaning(tier)))
+        .collect();
+    (!lines.is_empty()).then(|| Check::ok("enforcement", lines.join("; ")))
+}

@@ -1,0 +1,57 @@
+//! What pods show: whether the scheduler calls the extender, and who waits.
+
+use divvy_contract::names::annotation::PLANNED;
+use divvy_index::demand::{Demand, Reading};
+use divvy_index::pod::PodView;
+
+use super::check::{Check, State};
+use super::facts::Facts;
+use crate::text::listed;
+
+/// Whether the scheduler calls the extender: it counts its calls, and every pod that it has bound carries a plan.
+pub(super) fn extender(facts: &Facts) -> Check {
+    let link = "scheduler";
+    let calls = facts.webhook.calls();
+    if let Some(calls) = calls.filter(|calls| *calls > 0.0) {
+        return Check::ok(link, format!("it has called the extender {calls:.0} times"));
+    }
+    let lists = [&facts.pending, &facts.running];
+    let planned =
+        lists.iter().filter_map(|list| list.as_ref().ok()).flatten().any(|pod| pod.annotations.contains_key(PLANNED));
+    if planned {
+        return Check::ok(link, "pods carry plans of the extender");
+    }
+    if let (None, [Err(refused), _] | [_, Err(refused)]) = (calls, lists) {
+        return Check::unseen(link, refused);
+    }
+    Check::warning(
+        link,
+        "nothing shows that it calls the extender: nodes are chosen without a look at their cards",
+        "add the extender to the scheduler's configuration, as deploy/scheduler shows",
+    )
+}
+
+/// Pods that ask for cards and have no node.
+pub(super) fn waiting(facts: &Facts) -> Check {
+    let link = "waiting pods";
+    let pending = match &facts.pending {
+        Err(refused) => return Check::unseen(link, refused),
+        Ok(pending) => pending,
+    };
+    let reading = Reading::default();
+    let waits = |pod: &&PodView| pod.node.is_none() && !matches!(Demand::of(pod, &reading), Ok(None));
+    let waiting: Vec<&PodView> = pending.iter().filter(waits).collect();
+    let Some(first) = waiting.first() else {
+        return Check {
+            link: link.to_owned(),
+            state: State::Ok,
+            found: "no pod waits for cards".to_owned(),
+            remedy: None,
+        };
+    };
+    let names: Vec<String> = waiting.iter().map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (count, s) = (waiting.len(), if waiting.len() == 1 { " waits" } else { "s wait" });
+    let why = format!("kubectl divvy explain -n {} {} says why", first.namespace, first.name);
+    Check::warning(link, format!("{count} pod{s} for cards: {}", listed(&names, 3)), why)
+}

@@ -1,0 +1,301 @@
+use std::sync::LazyLock;
+
+use divvy_contract::gpunode::GpuNode;
+use k8s_openapi::ByteString;
+use k8s_openapi::apimachinery::pkg::version::Info;
+use kube::CustomResourceExt as _;
+use kube::api::{ApiResource, DynamicObject};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::facts::{Configuration, Replica, WebhookFacts};
+use super::*;
+use crate::cluster::Refusal;
+
+/// A certificate that is valid in 2026, in PEM; another one with each call.
+fn certificate() -> String {
+    let mut params = rcgen::CertificateParams::new(["divvy-webhook".to_owned()]).expect("a name");
+    (params.not_before, params.not_after) = (rcgen::date_time_ymd(2026, 1, 1), rcgen::date_time_ymd(2027, 1, 1));
+    params.self_signed(&rcgen::KeyPair::generate().expect("a key")).expect("a certificate").pem()
+}
+
+/// The authority of the installation.
+static CA: LazyLock<String> = LazyLock::new(certificate);
+
+fn read<T: DeserializeOwned>(object: Value) -> T {
+    serde_json::from_value(object).expect("an object of this kind")
+}
+
+fn configuration(names: &[(&str, &str)]) -> Configuration {
+    let client = json!({ "caBundle": ByteString(CA.as_bytes().to_vec()) });
+    let webhook =
+        |(name, policy): &(&str, &str)| json!({ "name": name, "failurePolicy": policy, "clientConfig": client });
+    read(json!({ "webhooks": names.iter().map(webhook).collect::<Vec<_>>() }))
+}
+
+fn condition(kind: &str, status: &str, message: &str) -> Value {
+    json!({
+        "type": kind, "status": status, "reason": "R", "message": message, "lastTransitionTime": "2026-11-21T11:00:00Z",
+    })
+}
+
+/// A `GpuNode` with one card of 24Gi.
+fn gpu_node(name: &str) -> DynamicObject {
+    let mut node = DynamicObject::new(name, &ApiResource::erase::<GpuNode>(&()));
+    let card = json!({ "uuid": format!("GPU-{name}"), "model": "NVIDIA L4", "memoryMi": 24576, "health": "Healthy" });
+    let status = json!({
+        "cards": [card], "shares": [], "tier": "accounting", "conditions": [condition("Ready", "True", "m")],
+    });
+    node.data = json!({ "spec": {}, "status": status });
+    node
+}
+
+fn node(name: &str) -> Value {
+    let amounts = json!({ "nvidia.com/gpu": "32", "nvidia.com/gpumem": "24576" });
+    json!({
+        "metadata": { "name": name, "labels": { "nvidia.com/gpu.present": "true" } },
+        "status": { "capacity": amounts, "allocatable": amounts },
+    })
+}
+
+/// An installation with nothing wrong.
+fn sound() -> Facts {
+    let named = |name: &str| json!({ "metadata": { "name": name } });
+    let bound = |name: &str| json!({ "metadata": { "name": name }, "spec": { "policyName": name } });
+    let policies =
+        ["divvy-gpunodes", "divvy-node-nodes", "divvy-node-pods", "divvy-pod-annotations", "divvy-pod-templates"];
+    let replica = |pod: &str, calls: f64| Replica { pod: pod.to_owned(), readyz: Ok(()), calls: Some(calls) };
+    Facts {
+        now: "2026-11-21T12:00:00Z".parse().expect("a time"),
+        namespace: "divvy-system".to_owned(),
+        definition: Ok(Some(GpuNode::crd())),
+        home: Ok(Some(read(named("divvy-system")))),
+        daemons: Ok(Some(read(json!({ "status": {
+            "currentNumberScheduled": 2, "desiredNumberScheduled": 2, "numberMisscheduled": 0, "numberReady": 2,
+        } })))),
+        nodes: Ok(vec![read(node("node-1")), read(node("node-2"))]),
+        gpu_nodes: Ok(vec![gpu_node("node-1"), gpu_node("node-2")]),
+        policies: Ok(policies.map(|name| read(named(name))).to_vec()),
+        bindings: Ok(policies.map(|name| read(bound(name))).to_vec()),
+        webhook: WebhookFacts {
+            deployment: Ok(Some(read(json!({
+                "spec": { "replicas": 2, "selector": {}, "template": {} }, "status": { "readyReplicas": 2 },
+            })))),
+            service: Ok(Some(read(named("divvy-webhook")))),
+            endpoints: Ok(vec![read(json!({
+                "addressType": "IPv4",
+                "endpoints": [
+                    { "addresses": ["10.0.0.1"] },
+                    { "addresses": ["10.0.0.2"], "conditions": { "ready": true } },
+                ],
+            }))]),
+            mutating: Ok(Some(configuration(&[("mutate.divvy.dev", "Fail")]))),
+            validating: Ok(Some(configuration(&[("validate.divvy.dev", "Fail"), ("templates.divvy.dev", "Ignore")]))),
+            secret: Ok(Some(read(json!({ "data": { "ca.crt": ByteString(CA.as_bytes().to_vec()) } })))),
+            lease: Ok(Some(read(json!({ "spec": {
+                "holderIdentity": "divvy-webhook-a", "renewTime": "2026-11-21T11:59:58.000000Z",
+            } })))),
+            replicas: Ok(vec![replica("divvy-webhook-a", 7.0), replica("divvy-webhook-b", 0.0)]),
+        },
+        pending: Ok(Vec::new()),
+        running: Ok(Vec::new()),
+    }
+}
+
+/// What isn't ok once some of the installation is changed.
+fn wrong(change: impl FnOnce(&mut Facts)) -> String {
+    let mut facts = sound();
+    change(&mut facts);
+    let checks = all(&facts).into_iter().filter(|check| check.state != State::Ok && check.link != "container toolkit");
+    let line = |Check { link, state, found, remedy }: Check| {
+        let remedy = remedy.map(|remedy| format!("\n  do: {remedy}")).unwrap_or_default();
+        format!("{state}: {link}: {found}{remedy}\n")
+    };
+    checks.map(line).collect()
+}
+
+fn status(facts: &mut Facts, node: usize) -> &mut Value {
+    &mut facts.gpu_nodes.as_mut().expect("GpuNodes")[node].data["status"]
+}
+
+#[test]
+fn a_sound_installation_has_nothing_to_be_done() {
+    assert_eq!(wrong(|_| {}), "");
+    insta::assert_snapshot!("sound", Report { version: "v1", checks: all(&sound()) });
+    insta::assert_json_snapshot!("json", Report { version: "v1", checks: all(&sound())[..2].to_vec() });
+}
+
+#[test]
+fn a_cluster_without_webhook_is_told_so_once() {
+    let bare = wrong(|facts| {
+        let webhook = &mut facts.webhook;
+        (webhook.deployment, webhook.service, webhook.mutating, webhook.validating) =
+            (Ok(None), Ok(None), Ok(None), Ok(None));
+    });
+    assert_eq!(bare, "");
+    let forbidden = || Refusal::Forbidden("no".to_owned());
+    let unseen = wrong(|facts| {
+        let webhook = &mut facts.webhook;
+        (webhook.deployment, webhook.service) = (Err(forbidden()), Err(forbidden()));
+        (webhook.mutating, webhook.validating) = (Err(forbidden()), Err(forbidden()));
+    });
+    assert_eq!(unseen, "not checked: webhook: you may not look: no\n");
+}
+
+#[test]
+fn every_link_of_the_cluster_may_break() {
+    let breaks = [
+        wrong(|facts| facts.definition = Ok(None)),
+        wrong(|facts| {
+            let definition = facts.definition.as_mut().expect("one").as_mut().expect("one");
+            definition.spec.versions[0].name = "v1".to_owned();
+        }),
+        wrong(|facts| {
+            let definition = facts.definition.as_mut().expect("one").as_mut().expect("one");
+            let schema = &mut definition.spec.versions[0].schema.as_mut().expect("one").open_api_v3_schema;
+            schema.as_mut().expect("one").required = None;
+        }),
+        wrong(|facts| facts.home = Ok(None)),
+        wrong(|facts| facts.daemons = Ok(None)),
+        wrong(|facts| facts.daemons.as_mut().expect("one").as_mut().expect("one").status = None),
+        wrong(|facts| {
+            let daemons = facts.daemons.as_mut().expect("one").as_mut().expect("one");
+            daemons.status.as_mut().expect("one").number_ready = 1;
+        }),
+        wrong(|facts| drop(facts.bindings.as_mut().expect("some").pop())),
+        wrong(|facts| facts.policies = Err(Refusal::Forbidden("User \"x\" cannot list policies".to_owned()))),
+    ];
+    insta::assert_snapshot!(breaks.join("\n"));
+}
+
+#[test]
+fn every_node_in_trouble_is_named() {
+    let breaks = [
+        wrong(|facts| facts.gpu_nodes.as_mut().expect("some").truncate(1)),
+        wrong(|facts| facts.nodes.as_mut().expect("some").truncate(1)),
+        wrong(|facts| {
+            status(facts, 0)["conditions"][0] = condition("Ready", "False", "the kubelet has not registered it");
+        }),
+        wrong(|facts| {
+            let mut rival = condition("Ready", "False", "nvidia.com/gpu is served by /usr/bin/other");
+            rival["reason"] = "AnotherPlugin".into();
+            status(facts, 0)["conditions"][0] = rival;
+        }),
+        wrong(|facts| {
+            let draining = condition("Draining", "True", "the daemon is about to stop");
+            status(facts, 0)["conditions"].as_array_mut().expect("a list").push(draining);
+        }),
+        wrong(|facts| {
+            let cards = &mut status(facts, 1)["cards"];
+            (cards[0]["health"], cards[0]["reason"]) = ("Unhealthy".into(), "XID 79".into());
+        }),
+        wrong(|facts| {
+            let mut cordoned = node("node-1");
+            cordoned["spec"] = json!({ "unschedulable": true });
+            facts.nodes.as_mut().expect("some")[0] = read(cordoned);
+        }),
+        wrong(|facts| {
+            let mut stale = node("node-2");
+            stale["status"]["capacity"]["nvidia.com/gpumem"] = "12k".into();
+            facts.nodes.as_mut().expect("some")[1] = read(stale);
+        }),
+        wrong(|facts| {
+            let mut bare = node("node-2");
+            bare["status"]["capacity"] = json!({ "nvidia.com/gpu": "32" });
+            facts.nodes.as_mut().expect("some")[1] = read(bare);
+        }),
+        wrong(|facts| (facts.gpu_nodes, facts.nodes) = (Ok(Vec::new()), Ok(Vec::new()))),
+        wrong(|facts| facts.nodes = Err(Refusal::Forbidden("User \"x\" cannot list nodes".to_owned()))),
+    ];
+    insta::assert_snapshot!(breaks.join("\n"));
+}
+
+#[test]
+fn every_link_of_the_webhook_may_break() {
+    fn of(facts: &mut Facts) -> &mut WebhookFacts {
+        &mut facts.webhook
+    }
+    let bundle = |pem: &str| ByteString(pem.as_bytes().to_vec());
+    let with = |pem: &str| {
+        let bundle = bundle(pem);
+        wrong(|facts| {
+            let webhooks = &mut of(facts).mutating.as_mut().expect("one").as_mut().expect("one").webhooks;
+            webhooks[0].client_config.ca_bundle = Some(bundle);
+        })
+    };
+    let breaks = [
+        wrong(|facts| of(facts).deployment = Ok(None)),
+        wrong(|facts| {
+            let deployment = of(facts).deployment.as_mut().expect("one").as_mut().expect("one");
+            deployment.status = None;
+        }),
+        wrong(|facts| of(facts).service = Ok(None)),
+        wrong(|facts| of(facts).endpoints = Ok(Vec::new())),
+        wrong(|facts| of(facts).mutating = Ok(None)),
+        wrong(|facts| of(facts).validating = Ok(Some(configuration(&[("validate.divvy.dev", "Fail")])))),
+        wrong(|facts| of(facts).mutating = Ok(Some(configuration(&[("mutate.divvy.dev", "Ignore")])))),
+        with(""),
+        with("rubbish"),
+        with(&certificate()),
+        wrong(|facts| facts.now = "2028-01-01T00:00:00Z".parse().expect("a time")),
+        wrong(|facts| {
+            of(facts).replicas.as_mut().expect("two")[1].readyz =
+                Err("nodes: not synced\npods: not synced\n".to_owned());
+        }),
+        wrong(|facts| of(facts).replicas = Err(Refusal::Forbidden("User \"x\" cannot get pods/proxy".to_owned()))),
+        wrong(|facts| of(facts).lease = Ok(None)),
+        wrong(|facts| facts.now = "2026-11-21T13:00:00Z".parse().expect("a time")),
+        wrong(|facts| of(facts).replicas.as_mut().expect("two")[0].calls = Some(0.0)),
+    ];
+    insta::assert_snapshot!(breaks.join("\n"));
+    let both = with(&format!("{}{}", certificate(), *CA));
+    assert_eq!(both, "", "while authorities change, both are believed");
+}
+
+#[test]
+fn a_plan_on_any_pod_shows_that_the_extender_is_called() {
+    let planned = json!({ "metadata": { "annotations": { "divvy.dev/planned": "{}" } } });
+    let said = wrong(|facts| {
+        facts.webhook.replicas.as_mut().expect("two").iter_mut().for_each(|replica| replica.calls = None);
+        facts.running = Ok(vec![read(planned)]);
+    });
+    assert_eq!(said, "");
+}
+
+#[test]
+fn pods_that_wait_for_cards_are_counted() {
+    let pod = |name: &str, limits: Value| {
+        let container = json!({ "name": "main", "resources": { "limits": limits } });
+        read(json!({ "metadata": { "namespace": "a", "name": name }, "spec": { "containers": [container] } }))
+    };
+    let said = wrong(|facts| {
+        let one = json!({ "nvidia.com/gpu": "1" });
+        let pods = ["p", "q", "r", "s"].map(|name| pod(name, one.clone()));
+        facts.pending = Ok(pods.into_iter().chain([pod("other", json!({ "cpu": "1" }))]).collect());
+    });
+    let expected = "warning: waiting pods: 4 pods wait for cards: a/p, a/q, a/r and 1 more\n  \
+        do: kubectl divvy explain -n a p says why\n";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn old_api_servers_are_refused() {
+    let server = |major: &str, minor: &str| {
+        let git_version = format!("v{major}.{minor}.0");
+        let check =
+            cluster::api_server(&Info { git_version, major: major.into(), minor: minor.into(), ..Info::default() });
+        (check.state, check.found)
+    };
+    assert_eq!(server("1", "33"), (State::Ok, "Kubernetes v1.33.0".to_owned()));
+    assert_eq!(server("1", "36+").0, State::Ok);
+    assert_eq!(server("1", "32"), (State::Failed, "Kubernetes v1.32.0; Divvy needs 1.33".to_owned()));
+    assert_eq!(server("", "").0, State::Failed);
+}
+
+#[test]
+fn counters_are_summed_over_their_labels() {
+    let metrics = "# TYPE divvy_extender_calls counter\ndivvy_extender_calls_total{verb=\"filter\"} 3\n\
+        divvy_extender_calls_total{verb=\"bind\"} 2.0\ndivvy_extender_calls_total_other 9\nx 1\n";
+    assert!((facts::sum(metrics, "divvy_extender_calls_total") - 5.0).abs() < 1e-9);
+    assert!(facts::sum("", "x").abs() < 1e-9);
+}

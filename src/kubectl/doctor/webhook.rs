@@ -1,0 +1,171 @@
+//! The webhook: whether it runs, whom the API server believes, and whether anybody leads and is called.
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::certificate::{self, Authority};
+use super::check::{Check, State};
+use super::facts::{Configuration, Facts, Replica, WEBHOOK, WebhookFacts};
+use super::pods;
+
+/// The webhooks of each configuration and what happens while nobody answers, as shipped.
+const MUTATING: [(&str, &str); 1] = [("mutate.divvy.dev", "Fail")];
+const VALIDATING: [(&str, &str); 2] = [("validate.divvy.dev", "Fail"), ("templates.divvy.dev", "Ignore")];
+/// A Lease is renewed every few seconds; clocks differ by less.
+const STALE: i64 = 300;
+
+/// All of its links, or that there are none.
+pub(super) fn webhook(facts: &Facts) -> Vec<Check> {
+    let WebhookFacts { deployment, mutating, validating, .. } = &facts.webhook;
+    if !facts.webhook.is_installed() {
+        return vec![match (deployment, mutating) {
+            (Err(refused), _) | (_, Err(refused)) => Check::unseen("webhook", refused),
+            _ => Check::ok(
+                "webhook",
+                "not installed: the node decides alone, and pods aren't told at creation what they lack",
+            ),
+        }];
+    }
+    let mut checks = vec![replicas(facts), service(facts)];
+    checks.push(configuration("mutating webhook", mutating, &MUTATING, facts));
+    checks.push(configuration("validating webhook", validating, &VALIDATING, facts));
+    checks.extend([answers(facts), lease(facts), pods::extender(facts)]);
+    checks
+}
+
+fn replicas(facts: &Facts) -> Check {
+    let (link, namespace) = (format!("Deployment {WEBHOOK}"), &facts.namespace);
+    let look = format!("kubectl -n {namespace} describe deployment {WEBHOOK}, and its pods' logs");
+    match &facts.webhook.deployment {
+        Err(refused) => Check::unseen(link, refused),
+        Ok(None) => Check::failed(
+            link,
+            format!("there is none in {namespace}, so pods that ask for cards are refused"),
+            "apply deploy/manifests, or delete the webhook configurations",
+        ),
+        Ok(Some(deployment)) => {
+            let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+            let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
+            let found = format!("{ready} of {wanted} replicas are ready");
+            match ready {
+                0 => Check::failed(link, format!("{found}: pods that ask for cards are refused"), look),
+                _ if ready < wanted => Check::warning(link, found, look),
+                _ => Check::ok(link, found),
+            }
+        }
+    }
+}
+
+fn service(facts: &Facts) -> Check {
+    let link = format!("Service {WEBHOOK}");
+    match (&facts.webhook.service, &facts.webhook.endpoints) {
+        (Err(refused), _) | (Ok(Some(_)), Err(refused)) => Check::unseen(link, refused),
+        (Ok(None), _) => Check::failed(link, format!("there is none in {}", facts.namespace), "apply deploy/manifests"),
+        (Ok(Some(_)), Ok(slices)) => {
+            let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+            let is_ready = |ready: Option<bool>| ready.unwrap_or(true);
+            let ready = endpoints
+                .filter(|endpoint| is_ready(endpoint.conditions.as_ref().and_then(|conditions| conditions.ready)));
+            match ready.count() {
+                0 => Check::failed(
+                    link,
+                    "it has no ready endpoint: the API server reaches nobody",
+                    "compare its selector with the pods' labels, and see why they aren't ready",
+                ),
+                1 => Check::ok(link, "1 ready endpoint"),
+                ready => Check::ok(link, format!("{ready} ready endpoints")),
+            }
+        }
+    }
+}
+
+fn configuration(
+    kind: &str,
+    found: &Result<Option<Configuration>, crate::cluster::Refusal>,
+    shipped: &[(&str, &str)],
+    facts: &Facts,
+) -> Check {
+    let apply = "apply deploy/manifests";
+    let webhooks = match found {
+        Err(refused) => return Check::unseen(kind, refused),
+        Ok(None) => {
+            return Check::failed(kind, format!("there is no {WEBHOOK} of this kind: pods aren't reviewed"), apply);
+        }
+        Ok(Some(Configuration { webhooks })) => webhooks,
+    };
+    if let Some((name, _)) = shipped.iter().find(|(name, _)| webhooks.iter().all(|webhook| webhook.name != *name)) {
+        return Check::failed(kind, format!("{name} is missing"), apply);
+    }
+    let own = facts.webhook.secret.as_ref().ok().and_then(|secret| secret.as_ref()?.data.as_ref()?.get("ca.crt"));
+    let judged: Vec<(&str, Authority)> = webhooks
+        .iter()
+        .map(|webhook| {
+            let bundle = webhook.client_config.ca_bundle.as_ref().map_or(&[][..], |bundle| &bundle.0);
+            (webhook.name.as_str(), certificate::authority(bundle, own.map(|own| &*own.0), facts.now))
+        })
+        .collect();
+    if let Some((name, authority)) = judged.iter().find(|(_, authority)| !matches!(authority, Authority::Sound(_))) {
+        let remedy = format!("the leader fills caBundle in by itself: see the logs of {WEBHOOK}");
+        return Check::failed(kind, format!("{name}: {authority}"), remedy);
+    }
+    let changed = webhooks.iter().find_map(|webhook| {
+        let (_, policy) =
+            shipped.iter().find(|(name, policy)| webhook.name == *name && webhook.failure_policy != *policy)?;
+        Some(format!("{} has failurePolicy {}, as shipped it is {policy}", webhook.name, webhook.failure_policy))
+    });
+    match changed {
+        Some(changed) => Check::warning(
+            kind,
+            changed,
+            "with Ignore, pods that are created while the webhook is down run unread; with Fail, they are refused",
+        ),
+        None => Check::ok(kind, judged.first().map(|(_, authority)| authority.to_string()).unwrap_or_default()),
+    }
+}
+
+fn answers(facts: &Facts) -> Check {
+    let link = "webhook answers";
+    let replicas = match &facts.webhook.replicas {
+        Err(refused) => return Check::unseen(link, refused),
+        Ok(replicas) => replicas,
+    };
+    let wrong = replicas.iter().find_map(|Replica { pod, readyz, .. }| Some((pod, readyz.as_ref().err()?)));
+    match wrong {
+        Some((pod, why)) => Check::failed(
+            link,
+            format!("{pod}: {}", why.trim().replace('\n', "; ")),
+            format!("kubectl -n {} logs {pod}", facts.namespace),
+        ),
+        None if replicas.is_empty() => Check::failed(
+            link,
+            format!("there is no pod with the label app.kubernetes.io/name={WEBHOOK}"),
+            "see its Deployment",
+        ),
+        None => Check::ok(link, format!("{} of {} pods say that they are ready", replicas.len(), replicas.len())),
+    }
+}
+
+fn lease(facts: &Facts) -> Check {
+    let link = format!("Lease {WEBHOOK}");
+    let lease = match &facts.webhook.lease {
+        Err(refused) => return Check::unseen(link, refused),
+        Ok(lease) => lease.as_ref().and_then(|lease| lease.spec.as_ref()),
+    };
+    let holder = lease.and_then(|lease| lease.holder_identity.as_deref()).filter(|holder| !holder.is_empty());
+    let Some(holder) = holder else {
+        return Check::failed(
+            link,
+            "nobody leads: the scheduler's calls are answered by none",
+            format!("see the logs of {WEBHOOK}: each replica says what keeps it"),
+        );
+    };
+    let renewed = lease.and_then(|lease| lease.renew_time.as_ref()).map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    let age = facts.now.as_second().saturating_sub(renewed.as_second());
+    if age > STALE {
+        return Check::failed(
+            link,
+            format!("{holder} leads, and hasn't renewed it since {renewed}"),
+            format!("see the logs of {WEBHOOK}, and whether the clocks agree"),
+        );
+    }
+    Check { link, state: State::Ok, found: format!("{holder} leads"), remedy: None }
+}

@@ -1,0 +1,131 @@
+//! What the API server knows of a pod and of all that decides where it fits, brought into an index.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use divvy_contract::gpunode::GpuNode;
+use divvy_index::demand::Reading;
+use divvy_index::explain::{Explanation, State};
+use divvy_index::pod::PodView;
+use divvy_index::{Bar, Index, Terms};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::{Api, ResourceExt as _};
+use serde::Deserialize as _;
+
+use super::file::Written;
+use crate::cluster::{Cluster, Refusal};
+use crate::inspect::NodeView;
+
+/// An explanation, and what it takes to put it into words.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) explanation: Explanation,
+    /// Namespace and name of pods, by UID.
+    pub(super) names: HashMap<String, String>,
+    /// What isn't known.
+    pub(super) remarks: Vec<String>,
+}
+
+/// How long nodes are asked, one after another.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The pod of this name.
+pub(super) async fn pod(cluster: &Cluster, namespace: &str, name: &str) -> anyhow::Result<PodView> {
+    let pods: Api<DynamicObject> = Api::namespaced_with(cluster.client(), namespace, &ApiResource::erase::<Pod>(&()));
+    let pod = serde_json::to_value(cluster.get(&pods, name).await?)?;
+    PodView::deserialize(&pod).map_err(|error| anyhow::anyhow!("error: pod {namespace}/{name} can't be read: {error}"))
+}
+
+/// A pod from a file, with what admission would fill in.
+pub(super) async fn complete(
+    cluster: &Cluster,
+    written: Written,
+    namespace: impl Fn() -> String,
+    remarks: &mut Vec<String>,
+) -> PodView {
+    let Written { mut pod, priority_class } = written;
+    if pod.namespace.is_empty() {
+        pod.namespace = namespace();
+    }
+    if let Some(class) = priority_class {
+        match cluster.get(&Api::<PriorityClass>::all(cluster.client()), &class).await {
+            Ok(class) => pod.priority = class.value,
+            Err(refused) => {
+                remarks
+                    .push(format!("warning: the value of priority class {class} isn't known, 0 is assumed: {refused}"));
+            }
+        }
+    }
+    pod
+}
+
+/// Fills an index with the cluster and asks it.
+pub(super) async fn explanation(
+    cluster: &Cluster,
+    pod: &PodView,
+    reading: Reading,
+    mut remarks: Vec<String>,
+) -> anyhow::Result<Found> {
+    let (index, now) = (Index::new(reading, Terms::default()), Instant::now());
+    let mut names = take_nodes(cluster, &index).await.map_err(Refusal::of_gpu_nodes)?;
+    if let Err(refused) = take_machines(cluster, &index).await {
+        remarks.push(format!("warning: whether the Nodes are cordoned or ready isn't known: {refused}"));
+    }
+    let mut take_pods = async |phase: &str| {
+        let selected = ListParams::default().fields(&format!("status.phase={phase}"));
+        let pods = cluster.list_at::<PodView>("/api/v1/pods", selected).await?;
+        for pod in pods {
+            index.apply_pod(&pod, now);
+            names.insert(pod.uid, format!("{}/{}", pod.namespace, pod.name));
+        }
+        Ok::<_, Refusal>(())
+    };
+    // Pods that are bound and not in their node's ledger yet: what they were promised isn't free.
+    if let Err(refused) = take_pods("Pending").await {
+        remarks.push(format!("warning: what was promised to pods that haven't started yet counts as free: {refused}"));
+    }
+    let mut explanation = index.explain(pod, PATIENCE);
+    // Evictions are thought of only where nothing else is left, and take the priorities of all pods.
+    if explanation.fitting == 0 && matches!(explanation.state, State::Waiting { .. }) {
+        match take_pods("Running").await {
+            Ok(()) => explanation = index.explain(pod, PATIENCE),
+            Err(refused) => remarks
+                .push(format!("warning: whether evicting pods of lower priority would help isn't known: {refused}")),
+        }
+    }
+    Ok(Found { explanation, names, remarks })
+}
+
+/// Tells the index what the nodes report, and returns who holds shares there: namespace and name, by UID.
+async fn take_nodes(cluster: &Cluster, index: &Index) -> Result<HashMap<String, String>, Refusal> {
+    let resource = ApiResource::erase::<GpuNode>(&());
+    let gpu_nodes: Api<DynamicObject> = Api::all_with(cluster.client(), &resource);
+    let mut names = HashMap::new();
+    for object in cluster.list(&gpu_nodes, None).await? {
+        let name = object.name_any();
+        match serde_json::to_value(object).and_then(GpuNode::deserialize) {
+            Ok(node) => {
+                let shares = node.status.iter().flat_map(|status| &status.shares);
+                names.extend(shares.map(|share| (share.pod_uid.clone(), format!("{}/{}", share.namespace, share.pod))));
+                index.apply_node(&name, &node);
+            }
+            Err(error) => index.apply_unreadable(&name, &error.to_string()),
+        }
+    }
+    Ok(names)
+}
+
+/// Tells the index which Nodes there are, and what keeps pods away from them.
+async fn take_machines(cluster: &Cluster, index: &Index) -> Result<(), Refusal> {
+    let mut names = HashSet::new();
+    for node in cluster.list(&Api::<NodeView>::all(cluster.client()), None).await? {
+        let name = node.name_any();
+        index.apply_machine(&name, Bar::of(node.is_cordoned(), node.not_ready(Timestamp::now()).is_none()));
+        names.insert(name);
+    }
+    index.keep_machines(&names);
+    Ok(())
+}

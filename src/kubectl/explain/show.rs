@@ -1,0 +1,164 @@
+//! The explanation for people: the verdict, what to do about it, what is asked for, and every node.
+
+use std::collections::BTreeMap;
+
+use divvy_contract::annotation::{Cards, Planned};
+use divvy_contract::{ContainerKind, Memory};
+use divvy_index::Bar;
+use divvy_index::explain::{CardAnswer, ContainerAsks, Explanation, Fits, NodeAnswer, State};
+
+use super::fetch::Found;
+use super::hints::hints;
+use crate::text::{listed, plain, table};
+
+/// Up to so many nodes are shown one by one; of more, those that don't fit are shown by their reasons, …
+const MOST_ROWS: usize = 16;
+/// … and so many of those that do.
+const MOST_FITTING: usize = 10;
+
+type Row = Vec<(&'static str, String)>;
+
+/// Text for a terminal.
+pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
+    let Explanation { namespace, name, verdict, asks, state, priority, fitting, nodes, .. } = &found.explanation;
+    let pod = if name.is_empty() { namespace.clone() } else { format!("{namespace}/{name}") };
+    let counted = *fitting > 0 && matches!(state, State::Waiting { .. });
+    let asked = nodes.iter().filter(|node| node.fits != Fits::Unknown).count();
+    let of_asked = if asked < nodes.len() { " that were asked in time" } else { "" };
+    let count = if counted { format!(" ({fitting} of {asked} nodes{of_asked} can run it)") } else { String::new() };
+    let head = format!("{}: {}{count}\n", plain(&pod), plain(verdict));
+    let mut lines = Vec::new();
+    if *priority != 0 {
+        lines.push(format!("  priority: {priority}\n"));
+    }
+    let wishes = asks.iter().flat_map(|asks| &asks.wishes);
+    lines.extend(wishes.map(|(key, wish)| format!("  wish: {key}: {}\n", plain(wish))));
+    lines.extend(hints(found).iter().map(|hint| format!("  hint: {}\n", plain(hint))));
+    let containers = asks.iter().flat_map(|asks| &asks.containers).map(container_row).collect();
+    let cards: Vec<Row> = nodes.iter().filter(|_| wide).flat_map(card_rows).collect();
+    let tables = [containers, settled_rows(state), node_rows(nodes, wide), cards];
+    let tables =
+        tables.into_iter().filter(|rows| !rows.is_empty()).map(|rows| format!("\n{}", table(rows, with_heads)));
+    std::iter::once(head).chain(lines).chain(tables).collect()
+}
+
+fn container_row(asks: &ContainerAsks) -> Row {
+    let ContainerAsks { name, kind, profile, cards, memory, cores, exclusive } = asks;
+    let kind = match kind {
+        ContainerKind::Init => "init",
+        ContainerKind::Sidecar => "sidecar",
+        ContainerKind::App => "app",
+    };
+    let mut row = vec![("CONTAINER", name.clone()), ("KIND", kind.to_owned()), ("CARDS", cards.to_string())];
+    row.extend(profile.as_ref().map(|profile| ("MIG", profile.to_string())));
+    row.extend([("MEMORY", memory.to_string()), ("CORES", cores.to_string()), ("EXCLUSIVE", exclusive.to_string())]);
+    row
+}
+
+/// The cards that the pod was promised or given.
+fn settled_rows(state: &State) -> Vec<Row> {
+    let start = |node: &str, container: &str, card: &str| {
+        vec![("CONTAINER", container.to_owned()), ("NODE", node.to_owned()), ("CARD", card.to_owned())]
+    };
+    match state {
+        State::Bound { node, planned: Some(Planned { containers, .. }) } => {
+            let of_container = |(container, cards): (&String, &divvy_contract::annotation::PlannedCards)| {
+                let row = |card: &divvy_contract::CardId, how: &str| {
+                    let mut row = start(node, container, card.as_str());
+                    row.push(("PLANNED", how.to_owned()));
+                    row
+                };
+                let chosen = cards.chosen.iter().map(|card| row(card, "chosen"));
+                chosen.chain(cards.reused.iter().map(|card| row(card, "may be reused"))).collect::<Vec<_>>()
+            };
+            containers.iter().flat_map(of_container).collect()
+        }
+        State::Given { node, cards: Cards { tier, containers, .. } } => {
+            let shares =
+                containers.iter().flat_map(|(container, shares)| shares.iter().map(move |share| (container, share)));
+            let row = |(container, card): (&String, &divvy_contract::annotation::CardShare)| {
+                let mut row = start(node, container, card.uuid.as_str());
+                row.extend([
+                    ("MEMORY", card.share.memory.to_string()),
+                    ("CORES", card.share.cores.to_string()),
+                    ("EXCLUSIVE", card.share.exclusive.to_string()),
+                    ("TIER", tier.to_string()),
+                ]);
+                row
+            };
+            shares.map(row).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn node_rows(nodes: &[NodeAnswer], wide: bool) -> Vec<Row> {
+    if wide || nodes.len() <= MOST_ROWS {
+        return nodes.iter().map(|node| node_row(&[node], wide)).collect();
+    }
+    let fitting = nodes.iter().take_while(|node| node.fits == Fits::Now).count();
+    let (fitting, others) = nodes.split_at(fitting);
+    let (named, more) = fitting.split_at(fitting.len().min(MOST_FITTING));
+    let mut groups: Vec<Vec<&NodeAnswer>> = named.iter().map(|node| vec![node]).collect();
+    groups.extend((!more.is_empty()).then(|| more.iter().collect()));
+    let mut alike: BTreeMap<_, Vec<&NodeAnswer>> = BTreeMap::new();
+    for node in others {
+        alike.entry((node.fits, &node.reason)).or_default().push(node);
+    }
+    let mut alike: Vec<_> = alike.into_iter().collect();
+    alike.sort_by_key(|((fits, _), nodes)| (*fits, std::cmp::Reverse(nodes.len())));
+    groups.extend(alike.into_iter().map(|(_, nodes)| nodes));
+    groups.iter().map(|group| node_row(group, false)).collect()
+}
+
+/// A node, or several that give the same answer.
+fn node_row(nodes: &[&NodeAnswer], wide: bool) -> Row {
+    let first = nodes[0];
+    let most = |free: fn(&CardAnswer) -> u64| nodes.iter().flat_map(|node| &node.cards).map(free).max().unwrap_or(0);
+    let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    let mut row = vec![
+        ("NODE", listed(&names, 1)),
+        ("FITS", in_words(first).to_owned()),
+        ("SCORE", first.score.to_string()),
+        ("FREE MEMORY", Memory::mib(most(|card| card.memory_mi.free)).to_string()),
+        ("FREE CORES", most(|card| card.cores.free).to_string()),
+    ];
+    if wide {
+        row.push(("TIER", first.tier.to_string()));
+    }
+    row.push(("REASON", first.reason.clone().unwrap_or_default()));
+    row
+}
+
+fn in_words(node: &NodeAnswer) -> &'static str {
+    match node.fits {
+        Fits::Now => "yes",
+        Fits::Barred => match node.barred {
+            Some(Bar::Gone) => "gone",
+            Some(Bar::NotReady) => "not ready",
+            Some(Bar::Cordoned) | None => "cordoned",
+        },
+        Fits::ByEviction => "by eviction",
+        Fits::Later => "not now",
+        Fits::Unknown => "unknown",
+        Fits::Never => "never",
+    }
+}
+
+fn card_rows(node: &NodeAnswer) -> Vec<Row> {
+    let row = |card: &CardAnswer| {
+        let would = if card.chosen { "would be given" } else { "" };
+        let part = |free: String, capacity: String| format!("{free}/{capacity}");
+        let mib = |amount: u64| Memory::mib(amount).to_string();
+        vec![
+            ("NODE", node.name.clone()),
+            ("CARD", card.uuid.to_string()),
+            ("MODEL", card.model.clone()),
+            ("FREE MEMORY", part(mib(card.memory_mi.free), mib(card.memory_mi.capacity))),
+            ("FREE CORES", part(card.cores.free.to_string(), card.cores.capacity.to_string())),
+            ("PODS", card.pods.to_string()),
+            ("REASON", card.reason.clone().unwrap_or_else(|| would.to_owned())),
+        ]
+    };
+    node.cards.iter().map(row).collect()
+}

@@ -1,0 +1,86 @@
+use std::time::Instant;
+
+use divvy_contract::gpunode::GpuNode;
+use divvy_index::demand::Reading;
+use divvy_index::fixture::{AGES, condition, node, pod, share, status};
+use divvy_index::pod::PodView;
+use divvy_index::{Bar, Index, Terms};
+
+use super::fetch::Found;
+use super::*;
+
+fn index(nodes: &[GpuNode]) -> Index {
+    let index = Index::new(Reading::default(), Terms::default());
+    for node in nodes {
+        index.apply_node(node.metadata.name.as_deref().expect("a name"), node);
+    }
+    index
+}
+
+fn shown(index: &Index, pod: &PodView, wide: bool) -> String {
+    let names = [("low".to_owned(), "default/low".to_owned())].into();
+    let found = Found { explanation: index.explain(pod, AGES), names, remarks: Vec::new() };
+    show::render(&found, wide, true)
+}
+
+#[test]
+fn every_hint_names_what_to_do() {
+    let [mut full, mut sick, mut closed, well] = [node("full", 1), node("sick", 2), node("closed", 1), node("well", 1)];
+    status(&mut full).shares = vec![share(&full, "low", 0, 30, 0)];
+    sick.spec.unschedulable_cards = vec!["GPU-sick-0".to_owned(), "GPU-sick-1".to_owned()];
+    status(&mut closed).conditions.push(condition("Draining", "True", "the daemon is about to stop"));
+    let index = index(&[full, sick, closed, well]);
+    index.apply_machine("well", Some(Bar::Cordoned));
+    index.apply_pod(&PodView { node: Some("full".into()), ..pod("low", 1, 30, 0) }, Instant::now());
+    let p = |gib| PodView { priority: 5, ..pod("p", 1, gib, 0) };
+    insta::assert_snapshot!("hints", shown(&index, &p(20), false));
+    insta::assert_snapshot!("wide", shown(&index, &p(20), true));
+    insta::assert_snapshot!("never", shown(&index, &p(41), false));
+    index.apply_machine("well", None);
+    insta::assert_snapshot!("now", shown(&index, &p(20), false));
+}
+
+#[test]
+fn many_nodes_are_shown_by_their_reasons() {
+    let with = |number: usize, held: u64| {
+        let mut node = node(&format!("node-{number:02}"), 1);
+        status(&mut node).shares = vec![share(&node, "x", 0, held, 0)];
+        node
+    };
+    let nodes: Vec<GpuNode> =
+        (0..40).map(|number| with(number, [1, 30, 25][usize::from(number > 14) + usize::from(number > 37)])).collect();
+    insta::assert_snapshot!(shown(&index(&nodes), &pod("p", 1, 20, 0), false));
+}
+
+#[test]
+fn a_cluster_without_nodes_and_a_pod_without_cards_are_soon_explained() {
+    insta::assert_snapshot!(shown(&index(&[]), &pod("none", 0, 0, 0), false), @"default/none: it asks for no cards");
+    let nowhere = shown(&index(&[]), &pod("p", 1, 8, 0), false);
+    assert!(
+        nowhere.starts_with("default/p: no node could ever run this: no node has reported cards\n  hint: "),
+        "{nowhere}"
+    );
+}
+
+#[test]
+fn pods_are_found_in_whatever_a_file_has() {
+    let container = "containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]";
+    let read =
+        |text: &str| file::only_pod(text).map(|written| (written.pod.name.clone(), written.pod.containers.len()));
+    let pod = format!("kind: Pod\nmetadata: {{name: p}}\nspec: {{{container}}}");
+    let job = format!("kind: Job\nmetadata: {{name: j}}\nspec: {{template: {{spec: {{{container}}}}}}}");
+    let cron = format!(
+        "kind: CronJob\nmetadata: {{name: c}}\nspec: {{jobTemplate: {{spec: {{template: {{spec: {{{container}}}}}}}}}}}"
+    );
+    for (text, name) in [(&pod, "p"), (&job, "j"), (&cron, "c")] {
+        assert_eq!(read(text).expect(name), (name.to_owned(), 1));
+    }
+    let json = r#"{"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}}"#;
+    assert_eq!(read(json).expect("JSON is YAML"), ("p".to_owned(), 1));
+    let refused = |text: &str| format!("{:#}", read(text).expect_err(text));
+    assert_eq!(refused(&format!("{pod}\n---\n{job}")), "expected one pod or workload, found Pod p, Job j");
+    assert_eq!(refused("kind: Service"), "expected a Pod, or a workload with a pod template, found Service");
+    assert_eq!(refused(""), "expected a Pod, or a workload with a pod template, found nothing");
+    assert!(refused("kind: Pod\nspec: {containers: 3}").starts_with("the pod: invalid type: "));
+    assert!(refused("kind: [").starts_with("error") || !refused("kind: [").contains('\n'));
+}

@@ -1,0 +1,114 @@
+//! `kubectl divvy doctor`.
+
+use std::path::Path;
+
+use divvy_contract::gpunode::GpuNode;
+use kube::CustomResourceExt as _;
+use serde_json::{Value, json};
+
+use crate::{Bench, Ended, PROGRAM, ended};
+
+impl Bench {
+    /// With all of `deploy/manifests`, and a node whose daemon is well.
+    async fn installed() -> Self {
+        let bench = Self::new().await;
+        let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/manifests");
+        for file in ["00-namespace.yaml", "crd.yaml", "node-daemonset.yaml", "policy.yaml"] {
+            let text = std::fs::read_to_string(manifests.join(file)).unwrap();
+            for object in serde_saphyr::from_multiple::<Value>(&text).unwrap() {
+                bench.server.create(&object).unwrap();
+            }
+        }
+        bench.node("node-1", &[("nvidia.com/gpu.present", "true")], &json!([]));
+        let amounts = json!({ "nvidia.com/gpu": "32", "nvidia.com/gpumem": "24576" });
+        let serve = |node: &mut Value| node["status"] = json!({ "capacity": amounts, "allocatable": amounts });
+        bench.server.edit("Node", "", "node-1", serve).unwrap();
+        bench.daemons(1);
+        bench
+    }
+
+    /// Says how many of one daemon are ready.
+    fn daemons(&self, ready: u32) {
+        let status = json!({
+            "currentNumberScheduled": 1, "desiredNumberScheduled": 1, "numberMisscheduled": 0, "numberReady": ready,
+        });
+        self.server.edit("DaemonSet", "divvy-system", "divvy-node", |daemons| daemons["status"] = status).unwrap();
+    }
+
+    async fn doctor(&self, arguments: &str) -> Ended {
+        ended(self.command(PROGRAM, &format!("doctor {arguments}"))).await
+    }
+}
+
+#[tokio::test]
+async fn the_manifests_are_a_sound_installation() {
+    let bench = Bench::installed().await;
+    let Ended { code, out, err } = bench.doctor("").await;
+    assert_eq!((code, &*err), (Some(0), ""), "{out}");
+    insta::assert_snapshot!(out);
+    let report: Value = serde_json::from_str(&bench.doctor("-o json").await.out).unwrap();
+    assert_eq!((&report["version"], &report["checks"][0]["state"]), (&json!("v1"), &json!("ok")));
+    let report: Value = serde_saphyr::from_str(&bench.doctor("-o yaml").await.out).unwrap();
+    assert_eq!(report["checks"][0]["link"], "API server");
+}
+
+#[tokio::test]
+async fn a_link_that_failed_is_the_exit_code() {
+    let bench = Bench::installed().await;
+    bench.daemons(0);
+    let Ended { code, out, err } = bench.doctor("").await;
+    assert_eq!((code, &*err), (Some(1), ""));
+    assert!(out.contains("FAILED        DaemonSet divvy-node"), "{out}");
+    let elsewhere = bench.doctor("-n gpu-sharing").await;
+    assert_eq!(elsewhere.code, Some(1));
+    assert!(elsewhere.out.contains("there is no namespace gpu-sharing"), "{}", elsewhere.out);
+}
+
+#[tokio::test]
+async fn a_webhook_without_its_parts_is_taken_apart() {
+    let bench = Bench::installed().await;
+    let of_webhook = |api: &str, kind: &str, namespace: Value, rest: Value| {
+        let mut object =
+            json!({ "apiVersion": api, "kind": kind, "metadata": { "name": "divvy-webhook", "namespace": namespace } });
+        object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        bench.server.create(&object).unwrap();
+    };
+    let home = || json!("divvy-system");
+    of_webhook("apps/v1", "Deployment", home(), json!({ "spec": { "replicas": 2, "selector": {}, "template": {} } }));
+    of_webhook("v1", "Service", home(), json!({ "spec": {} }));
+    let lease = json!({ "spec": { "holderIdentity": "divvy-webhook-a", "renewTime": "2020-01-01T00:00:00.000000Z" } });
+    of_webhook("coordination.k8s.io/v1", "Lease", home(), lease);
+    let service = json!({ "service": { "namespace": home(), "name": "divvy-webhook" } });
+    let webhook = json!({
+        "name": "mutate.divvy.dev", "sideEffects": "None", "admissionReviewVersions": ["v1"], "clientConfig": service,
+    });
+    let webhooks = json!({ "webhooks": [webhook] });
+    of_webhook("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", Value::Null, webhooks);
+    let Ended { code, out, .. } = bench.doctor("").await;
+    assert_eq!(code, Some(1));
+    insta::assert_snapshot!(out);
+}
+
+#[tokio::test]
+async fn rights_that_are_missing_are_no_failure() {
+    let bench = Bench::installed().await;
+    let forbid = |verb, path| bench.server.fail(verb, path, 1, http::StatusCode::FORBIDDEN);
+    forbid("get", "/customresourcedefinitions/");
+    forbid("list", "/validatingadmissionpolicies");
+    forbid("get", "/daemonsets/");
+    let Ended { code, out, .. } = bench.doctor("").await;
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.ends_with("\n0 failed, 0 warnings, 4 not checked\n"), "{out}");
+}
+
+#[tokio::test]
+async fn a_cluster_without_divvy_or_out_of_reach_is_told_so() {
+    let bench = Bench::new().await;
+    let Ended { code, out, .. } = bench.doctor("").await;
+    assert_eq!(code, Some(1));
+    assert!(out.contains(&format!("CRD {}", GpuNode::crd_name())), "{out}");
+    bench.server.go_away().await;
+    let Ended { code, out, .. } = bench.doctor("").await;
+    assert_eq!((code, out.lines().count()), (Some(1), 4), "{out}");
+    assert!(out.starts_with("FAILED        API server   Unable to connect to the server"), "{out}");
+}

@@ -1,0 +1,189 @@
+//! `kubectl divvy explain`.
+
+use std::process::Stdio;
+
+use divvy_contract::annotation::{CardShare, Cards, Planned, PlannedCards, encode};
+use divvy_contract::gpunode::GpuNode;
+use divvy_contract::{Cores, Memory, Share, Tier};
+use kube::CustomResourceExt as _;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+
+use crate::{Bench, CARD, Ended, PROGRAM, ended};
+
+const DEPLOYMENT: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: serve}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: serve, namespace: team-a}
+spec:
+  template:
+    spec:
+      priorityClassName: important
+      containers:
+      - name: main
+        resources: {limits: {nvidia.com/gpumem: 20Gi}}
+";
+
+impl Bench {
+    /// Two nodes with one card of 24Gi each: of that of node-1 a pod of low priority holds 8Gi, of the other one 8Gi were
+    /// promised to a pod on its way.
+    async fn with_pods() -> Self {
+        let bench = Self::new().await;
+        bench.server.create(&json!(GpuNode::crd())).unwrap();
+        bench
+            .server
+            .create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "team-a" } }))
+            .unwrap();
+        bench.node("node-1", &[], &json!([]));
+        bench.node("node-2", &[], &json!([]));
+        let uid = bench.pod("team-a", "batch-0", -10, "8Gi", Some(("node-1", &json!({}))));
+        bench.server.edit("Pod", "team-a", "batch-0", |pod| pod["status"]["phase"] = "Running".into()).unwrap();
+        let share = json!({
+            "podUid": uid, "namespace": "team-a", "pod": "batch-0", "container": "main", "card": CARD,
+            "memoryMi": 8192, "cores": 0,
+        });
+        bench.server.edit("GpuNode", "", "node-1", |node| node["status"]["shares"] = json!([share])).unwrap();
+        let plan = PlannedCards { chosen: vec![CARD.parse().unwrap()], reused: Vec::new() };
+        let planned = Planned { node: "node-2".to_owned(), containers: [("main".to_owned(), plan)].into() };
+        let planned = json!({ "divvy.dev/planned": encode(&planned) });
+        bench.pod("team-a", "on-its-way", 0, "8Gi", Some(("node-2", &planned)));
+        bench.pod("team-a", "small", 0, "10Gi", None);
+        bench.pod("team-a", "large", 0, "20Gi", None);
+        bench
+    }
+
+    fn pod(&self, namespace: &str, name: &str, priority: i32, memory: &str, bound: Option<(&str, &Value)>) -> Value {
+        let container = json!({ "name": "main", "resources": { "limits": { "nvidia.com/gpumem": memory } } });
+        let made = self.server.create(&json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "namespace": namespace, "name": name },
+            "spec": { "priority": priority, "containers": [container] },
+        }));
+        let uid = made.unwrap()["metadata"]["uid"].clone();
+        if let Some((node, annotations)) = bound {
+            self.server.bind(namespace, name, node, annotations).unwrap();
+        }
+        uid
+    }
+
+    async fn explain(&self, arguments: &str) -> Ended {
+        ended(self.command(PROGRAM, &format!("explain {arguments}"))).await
+    }
+
+    async fn explained(&self, arguments: &str) -> String {
+        let Ended { code, out, err } = self.explain(arguments).await;
+        assert_eq!((code, &*err), (Some(0), ""), "{out}");
+        out
+    }
+
+    async fn unexplained(&self, arguments: &str) -> String {
+        let Ended { code, out, err } = self.explain(arguments).await;
+        assert_eq!((code, &*out), (Some(1), ""), "{err}");
+        err
+    }
+}
+
+#[tokio::test]
+async fn a_pod_is_explained_by_what_nodes_hold_and_pods_were_promised() {
+    let bench = Bench::with_pods().await;
+    insta::assert_snapshot!("small", bench.explained("small -n team-a").await);
+    insta::assert_snapshot!("large", bench.explained("large -n team-a -o wide").await);
+    insta::assert_snapshot!("bound", bench.explained("on-its-way -n team-a").await);
+    let share = Share { memory: Memory::mib(8192), cores: Cores::ZERO, exclusive: false };
+    let shares = vec![CardShare { uuid: CARD.parse().unwrap(), share }];
+    let containers = [("main".to_owned(), shares)].into();
+    let cards = encode(&Cards { ledger_revision: 1, tier: Tier::Accounting, containers });
+    let write = |pod: &mut Value| pod["metadata"]["annotations"] = json!({ "divvy.dev/cards": cards });
+    bench.server.edit("Pod", "team-a", "batch-0", write).unwrap();
+    insta::assert_snapshot!("given", bench.explained("batch-0 -n team-a").await);
+    let report: Value = serde_json::from_str(&bench.explained("large -n team-a -o json").await).unwrap();
+    assert_eq!((&report["fitting"], &report["nodes"][0]["fits"]), (&json!(0), &json!("byEviction")));
+    let report: Value = serde_saphyr::from_str(&bench.explained("small -n team-a -o yaml").await).unwrap();
+    assert_eq!((&report["fitting"], &report["version"]), (&json!(2), &json!("v1")));
+}
+
+#[tokio::test]
+async fn what_is_not_created_yet_is_explained_from_a_file() {
+    let bench = Bench::with_pods().await;
+    std::fs::write(bench.home.path().join("serve.yaml"), DEPLOYMENT).unwrap();
+    let Ended { code, out, err } = bench.explain("-f serve.yaml").await;
+    assert_eq!(
+        (code, out.lines().next()),
+        (Some(0), Some("team-a/serve: no node can run this now: 2 nodes: 1 card: 20Gi memory wanted, 16Gi free"))
+    );
+    assert!(err.starts_with("warning: the value of priority class important isn't known, 0 is assumed: "), "{err}");
+    let class = json!({
+        "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": { "name": "important" }, "value": 7,
+    });
+    bench.server.create(&class).unwrap();
+    let mut command = bench.command(PROGRAM, "explain -f - -o json");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(DEPLOYMENT.as_bytes()).await.unwrap();
+    let output = child.wait_with_output().await.unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["priority"], &report["nodes"][0]["fits"]), (&json!(7), &json!("byEviction")));
+}
+
+#[tokio::test]
+async fn other_names_and_defaults_are_told_by_flags() {
+    let bench = Bench::with_pods().await;
+    let other = bench.explained("small -n team-a --resource-memory example.com/gpumem").await;
+    assert_eq!(other, "team-a/small: it asks for no cards\n");
+    let exclusive = bench.unexplained("small -n team-a --resource-memory nvidia.com/gpu").await;
+    assert_eq!(
+        exclusive,
+        "error: resource nvidia.com/gpu stands for two amounts: the four --resource flags must differ\n"
+    );
+    let report: Value =
+        serde_json::from_str(&bench.explained("small -n team-a --default-cores 20 -o json").await).unwrap();
+    assert_eq!(report["asks"]["containers"][0]["cores"], 20);
+    bench.node("node-3", &[], &json!([]));
+    let best = async |policies: &str| {
+        let text = bench.explained(&format!("small -n team-a -o json {policies}")).await;
+        serde_json::from_str::<Value>(&text).unwrap()["nodes"][0]["name"].clone()
+    };
+    assert_eq!(best("--node-policy spread").await, "node-3");
+    assert_eq!(best("--card-policy spread").await, "node-3", "nodes as cards");
+    assert_eq!(best("--card-policy spread --node-policy binpack").await, "node-1");
+}
+
+#[tokio::test]
+async fn rights_that_are_missing_leave_the_rest() {
+    let bench = Bench::with_pods().await;
+    let forbid = |path| bench.server.fail("list", path, 1, http::StatusCode::FORBIDDEN);
+    forbid("/api/v1/pods");
+    forbid("/api/v1/nodes");
+    let Ended { code, out, err } = bench.explain("small -n team-a").await;
+    assert_eq!(code, Some(0));
+    assert!(out.starts_with("team-a/small: best now: "), "{out}");
+    let warnings: Vec<&str> = err.lines().map(|line| line.split_once(": Error").unwrap().0).collect();
+    let expected = [
+        "warning: whether the Nodes are cordoned or ready isn't known",
+        "warning: what was promised to pods that haven't started yet counts as free",
+    ];
+    assert_eq!(warnings, expected);
+    forbid("/gpunodes");
+    assert!(bench.unexplained("small -n team-a").await.contains("get and list on gpunodes"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_explained_is_one_line() {
+    let bench = Bench::with_pods().await;
+    assert_eq!(bench.unexplained("nope").await, "Error from server (NotFound): pods \"nope\" not found\n");
+    assert!(bench.unexplained("-f nope.yaml").await.starts_with("error: nope.yaml: No such file or directory"));
+    bench.server.delete("CustomResourceDefinition", "", "gpunodes.divvy.dev", None).unwrap();
+    let said = bench.unexplained("small -n team-a").await;
+    assert!(said.starts_with("error: Divvy isn't installed in this cluster"), "{said}");
+}
+
+#[tokio::test]
+async fn nodes_that_are_cordoned_or_dead_are_no_answer() {
+    let bench = Bench::with_pods().await;
+    bench.server.edit("Node", "", "node-1", |node| node["spec"]["unschedulable"] = true.into()).unwrap();
+    let unknown = json!({ "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "m" });
+    bench.server.edit("Node", "", "node-2", |node| node["status"]["conditions"] = json!([unknown])).unwrap();
+    insta::assert_snapshot!(bench.explained("small -n team-a").await);
+}
