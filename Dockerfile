@@ -1,18 +1,27 @@
 # syntax=docker/dockerfile:1
-# The image of divvy-node: docker build -t divvy-node:0.1.0 .
-# Both stages are of one Debian release, so that the program finds the glibc it was linked against.
+# The images of both programs:
+#   docker build --target divvy-node -t divvy-node:0.1.0 .
+#   docker build --target divvy-webhook -t divvy-webhook:0.1.0 .
+# All stages are of one Debian release, so that the programs find the glibc they were linked against.
 ARG DEBIAN=trixie
+ARG DISTROLESS=cc-debian13
 
 FROM rust:1.95-${DEBIAN} AS build
 WORKDIR /src
 COPY . .
-# The caches belong to the builder and not to a layer, so the program is copied out of them.
+# The caches belong to the builder and not to a layer, so the programs are copied out of them.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --locked --release --package divvy-node --bin divvy-node && \
-    cp target/release/divvy-node /divvy-node
+    cargo build --locked --release --package divvy-node --package divvy-webhook --bins && \
+    cp target/release/divvy-node target/release/divvy-webhook /
 
-FROM debian:${DEBIAN}-slim
+FROM gcr.io/distroless/${DISTROLESS}:nonroot AS divvy-webhook
+COPY --from=build /divvy-webhook /usr/bin/divvy-webhook
+# By its number, so that the kubelet can tell that it isn't root.
+USER 65532:65532
+ENTRYPOINT ["/usr/bin/divvy-webhook"]
+
+FROM debian:${DEBIAN}-slim AS divvy-node
 COPY --from=build /divvy-node /usr/bin/divvy-node
 
 # The driver brings NVML, and must: its version is the kernel module's. Where distributions keep it is tried in turn below
@@ -28,5 +37,5 @@ ENV LD_LIBRARY_PATH=/opt/nvml/usr/lib/x86_64-linux-gnu:/opt/nvml/usr/lib/aarch64
 ENV MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=131072
 
 # No USER: the kubelet's plugin directory, its sockets and /var/lib/divvy are root's. Which rights are needed beside that is
-# said in deploy/manifests/daemonset.yaml. The root may be read-only.
+# said in deploy/manifests/node-daemonset.yaml. The root may be read-only.
 ENTRYPOINT ["/usr/bin/divvy-node"]

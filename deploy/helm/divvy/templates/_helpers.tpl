@@ -1,0 +1,91 @@
+{{/*
+The templates read the files of deploy/manifests and deploy/scheduler, which lie in this chart by links, put the values in
+and print the objects: there is one description of each object, and both ways of installing yield the same.
+*/}}
+
+{{/* The keys that both programs have. */}}
+{{- define "divvy.shared" -}}
+resourceCount resourceMemory resourceMemoryPercentage resourceCores advertise memoryUnit slotsPerCard defaultMemory defaultCores cardPolicy policySeed
+{{- end }}
+
+{{/* The configuration of divvy-webhook: its own keys, and what node says of those that both have. */}}
+{{- define "divvy.webhook" -}}
+{{- $keys := deepCopy .Values.webhook }}
+{{- range $key := include "divvy.shared" . | splitList " " }}
+  {{- if hasKey $.Values.node $key }}
+    {{- $wanted := get $.Values.node $key }}
+    {{- if and (hasKey $keys $key) (ne (toString (get $keys $key)) (toString $wanted)) }}
+      {{- fail (printf "webhook.%s is %v and node.%s is %v: leave it out of webhook, which is told the node's" $key (get $keys $key) $key $wanted) }}
+    {{- end }}
+    {{- $_ := set $keys $key $wanted }}
+  {{- end }}
+{{- end }}
+{{- if .Values.certManager.enabled }}
+  {{- $_ := set $keys "certificateFile" "/etc/divvy-tls/tls.crt" }}
+  {{- $_ := set $keys "keyFile" "/etc/divvy-tls/tls.key" }}
+{{- end }}
+{{- if .Values.schedulerClientCa }}
+  {{- $_ := set $keys "schedulerClientCa" "/etc/divvy/scheduler-client-ca.crt" }}
+{{- end }}
+{{- toYaml $keys }}
+{{- end }}
+
+{{/* The text of a file, with the names of this release. Call: list ROOT FILE */}}
+{{- define "divvy.text" -}}
+{{- $root := first . }}
+{{- $text := $root.Files.Get (last .) | replace "divvy-system" $root.Release.Namespace }}
+{{- $keys := include "divvy.webhook" $root | fromYaml }}
+{{- $count := $keys.resourceCount | default "nvidia.com/gpu" }}
+{{- $memory := $keys.resourceMemory | default "nvidia.com/gpumem" }}
+{{- $isAmount := hasSuffix "policy.yaml" (last .) }}
+{{- if and (eq ($keys.advertise | default "amounts") "devices") (not $isAmount) }}
+  {{- $memory = printf "%s-%vmi" $memory ($keys.memoryUnit | default 256) }}
+{{- end }}
+{{- $text | replace "'nvidia.com/gpu'" (squote $count)
+          | replace "'nvidia.com/mig-'" (splitList "/" $count | first | printf "'%s/mig-'")
+          | replace "'nvidia.com/gpumem'" (squote $memory)
+          | replace "'nvidia.com/gpumem-percentage'" ($keys.resourceMemoryPercentage | default "nvidia.com/gpumem-percentage" | squote)
+          | replace "'nvidia.com/gpucores'" ($keys.resourceCores | default "nvidia.com/gpucores" | squote) }}
+{{- end }}
+
+{{/* One object as YAML. Call: list ROOT OBJECT */}}
+{{- define "divvy.object" }}
+{{- $object := last . }}
+{{- with (first .).Values.extraLabels }}
+  {{- $_ := set $object.metadata "labels" (merge (dict) ($object.metadata.labels | default dict) .) }}
+{{- end }}
+---
+{{ toYaml $object }}
+{{- end }}
+
+{{/* All objects of a file as they are. Call: list ROOT FILE */}}
+{{- define "divvy.file" }}
+{{- $root := first . }}
+{{- range $text := include "divvy.text" . | splitList "\n---\n" }}
+  {{- include "divvy.object" (list $root (fromYaml $text)) }}
+{{- end }}
+{{- end }}
+
+{{/* Puts an image and fields of values into a pod template. Call: list ROOT TEMPLATE IMAGE FIELDS */}}
+{{- define "divvy.pod" }}
+{{- $root := index . 0 }}
+{{- $template := index . 1 }}
+{{- $fields := index . 3 }}
+{{- $container := first $template.spec.containers }}
+{{- $_ := set $container "image" (index . 2) }}
+{{- range $field, $value := omit $fields "enabled" "replicas" "resources" "annotations" }}
+  {{- $_ := set $template.spec $field $value }}
+{{- end }}
+{{- with $fields.resources }}
+  {{- $_ := set $container "resources" . }}
+{{- end }}
+{{- with $fields.annotations }}
+  {{- $_ := set $template.metadata "annotations" . }}
+{{- end }}
+{{- with $root.Values.imagePullSecrets }}
+  {{- $_ := set $template.spec "imagePullSecrets" . }}
+{{- end }}
+{{- with $root.Values.extraLabels }}
+  {{- $_ := set $template.metadata "labels" (merge (dict) $template.metadata.labels .) }}
+{{- end }}
+{{- end }}

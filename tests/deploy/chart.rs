@@ -1,0 +1,214 @@
+//! The chart, rendered by Helm: the objects of the manifests, and what values make of them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+use divvy_contract::ResourceNames;
+use serde_json::{Value, json};
+
+use crate::{objects, scheduler, webhooks};
+
+const CHART: &str = "deploy/helm/divvy";
+
+/// Helm, if there is one: `HELM`, or the first in `PATH`.
+fn helm() -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let in_path = || std::env::split_paths(&paths).map(|place| place.join("helm")).find(|program| program.is_file());
+    let found = std::env::var_os("HELM").map(PathBuf::from).or_else(in_path);
+    if found.is_none() {
+        scheduler::skipped("no helm: HELM names it, or PATH has it");
+    }
+    found
+}
+
+/// What a release of this name in this namespace would apply, or why there is none.
+fn try_render(helm: &PathBuf, namespace: &str, values: &Value) -> Result<Vec<Value>, String> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), values.to_string()).unwrap();
+    let mut command = Command::new(helm);
+    command.args(["template", "divvy"]).arg(objects::at(CHART)).args([
+        "--kube-version=1.36.3",
+        "--namespace",
+        namespace,
+    ]);
+    let ended = command.arg("--values").arg(file.path()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    if ended.status.success() { Ok(objects::parse(&text(ended.stdout))) } else { Err(text(ended.stderr)) }
+}
+
+fn render(helm: &PathBuf, namespace: &str, values: &Value) -> Vec<Value> {
+    try_render(helm, namespace, values).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// By name, and comparable: without what is the chart's alone, and with files in ConfigMaps as what they say.
+fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
+    let compare = |mut object: Value| {
+        if let Some(annotations) = object["metadata"].get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove("helm.sh/resource-policy");
+        }
+        if object["metadata"].get("annotations") == Some(&json!({})) {
+            object["metadata"].as_object_mut().unwrap().remove("annotations");
+        }
+        if let Some(template) = object.pointer_mut("/spec/template/metadata").and_then(Value::as_object_mut) {
+            template.remove("annotations");
+        }
+        for file in object.get_mut("data").and_then(Value::as_object_mut).into_iter().flat_map(|data| data.values_mut())
+        {
+            *file = objects::parse(file.as_str().unwrap()).remove(0);
+        }
+        (objects::called(&object), plain(object))
+    };
+    objects.into_iter().map(compare).collect()
+}
+
+/// Helm writes 0.0 as 0.
+fn plain(value: Value) -> Value {
+    match value {
+        Value::Number(number) => json!(number.as_f64()),
+        Value::Array(values) => values.into_iter().map(plain).collect(),
+        Value::Object(fields) => {
+            Value::Object(fields.into_iter().map(|(field, value)| (field, plain(value))).collect())
+        }
+        other => other,
+    }
+}
+
+#[test]
+fn the_chart_yields_the_objects_of_the_manifests() {
+    let Some(helm) = helm() else { return };
+    let mut wanted =
+        [objects::all("deploy/manifests"), objects::read("deploy/scheduler/divvy-scheduler.yaml")].concat();
+    // Helm makes the namespace, before it has a release to put anything into.
+    wanted.retain(|object| object["kind"] != "Namespace");
+    let second = objects::find(&wanted, "Deployment divvy-system/divvy-scheduler");
+    let image = &second["spec"]["template"]["spec"]["containers"][0]["image"];
+    let values = json!({ "scheduler": { "enabled": true, "image": image } });
+    let (rendered, wanted) = (comparable(render(&helm, "divvy-system", &values)), comparable(wanted));
+    assert_eq!(rendered.keys().collect::<Vec<_>>(), wanted.keys().collect::<Vec<_>>());
+    for (name, object) in wanted {
+        assert_eq!(rendered[&name], object, "{name}");
+    }
+}
+
+#[test]
+fn names_are_the_same_everywhere() {
+    let Some(helm) = helm() else { return };
+    let values = json!({
+        "node": {
+            "resourceCount": "example.com/card", "resourceMemory": "example.com/memory", "resourceCores": "example.com/cores",
+            "advertise": "devices", "memoryUnit": 512,
+        },
+        "scheduler": { "enabled": true, "image": "kube-scheduler:v1" },
+        "extraLabels": { "team": "ml" },
+    });
+    let objects = render(&helm, "gpus", &values);
+    let name = |text: &str| text.parse().unwrap();
+    let names = ResourceNames {
+        count: name("example.com/card"),
+        memory: name("example.com/memory-512mi"),
+        cores: name("example.com/cores"),
+        ..ResourceNames::default()
+    };
+    webhooks::assert_conditions(&webhooks::webhooks(&objects), &names);
+    for object in &objects {
+        assert!(!object.to_string().contains("divvy-system"), "{}", objects::called(object));
+        assert_eq!(object["metadata"]["labels"]["team"], "ml", "{}", objects::called(object));
+    }
+    let policy = objects::find(&objects, "ValidatingAdmissionPolicy /divvy-node-nodes");
+    let amounts = policy["spec"]["variables"].as_array().unwrap().iter().find(|variable| variable["name"] == "amounts");
+    // Amounts in the Node's status keep their names: they are what is patched if units aren't devices.
+    let wanted = "['example.com/memory', 'nvidia.com/gpumem-percentage', 'example.com/cores']";
+    assert_eq!(amounts.unwrap()["expression"], wanted);
+    let config = objects::find(&objects, "ConfigMap gpus/divvy-scheduler")["data"]["scheduler.yaml"].as_str().unwrap();
+    let asked = &objects::parse(config)[0]["extenders"][0]["managedResources"];
+    let asked: Vec<_> = asked.as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        asked,
+        ["example.com/card", "example.com/memory-512mi", "nvidia.com/gpumem-percentage", "example.com/cores"]
+    );
+}
+
+#[test]
+fn with_cert_manager_the_webhook_touches_neither_secrets_nor_configurations() {
+    let Some(helm) = helm() else { return };
+    let values =
+        json!({ "certManager": { "enabled": true, "issuerRef": { "kind": "ClusterIssuer", "name": "internal" } } });
+    let objects = render(&helm, "divvy-system", &values);
+    for role in ["ClusterRole /divvy-webhook", "Role divvy-system/divvy-webhook"] {
+        let rules = objects::find(&objects, role)["rules"].to_string();
+        assert!(!rules.contains("secrets") && !rules.contains("webhookconfigurations"), "{rules}");
+    }
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let annotations = &objects::find(&objects, &format!("{kind} /divvy-webhook"))["metadata"]["annotations"];
+        assert_eq!(annotations["cert-manager.io/inject-ca-from"], "divvy-system/divvy-webhook");
+    }
+    let certificate = &objects::find(&objects, "Certificate divvy-system/divvy-webhook")["spec"];
+    let pod = &objects::find(&objects, "Deployment divvy-system/divvy-webhook")["spec"]["template"]["spec"];
+    assert_eq!(pod["volumes"][1]["secret"]["secretName"], certificate["secretName"]);
+    let config = objects::find(&objects, "ConfigMap divvy-system/divvy-webhook")["data"]["divvy-webhook.yaml"].as_str();
+    let config = &objects::parse(config.unwrap())[0];
+    let directory = pod["containers"][0]["volumeMounts"][1]["mountPath"].as_str().unwrap();
+    assert_eq!(config["certificateFile"], format!("{directory}/tls.crt"));
+    assert_eq!(config["keyFile"], format!("{directory}/tls.key"));
+}
+
+#[test]
+fn the_daemon_can_be_had_alone() {
+    let Some(helm) = helm() else { return };
+    let objects = render(&helm, "divvy-system", &json!({ "deployment": { "enabled": false } }));
+    let webhook = objects.iter().filter(|object| object["metadata"]["name"] == "divvy-webhook").count();
+    assert_eq!(webhook, 0);
+    objects::find(&objects, "DaemonSet divvy-system/divvy-node");
+}
+
+#[test]
+fn directories_are_mounted_where_the_configuration_says() {
+    let Some(helm) = helm() else { return };
+    let values =
+        json!({ "node": { "runDir": "/run/cards", "podResourcesSocket": "/kubelet/pod-resources/kubelet.sock" } });
+    let objects = render(&helm, "divvy-system", &values);
+    let pod = &objects::find(&objects, "DaemonSet divvy-system/divvy-node")["spec"]["template"]["spec"];
+    for (name, path) in
+        [("run", "/run/cards"), ("pod-resources", "/kubelet/pod-resources"), ("state", "/var/lib/divvy")]
+    {
+        let of = |list: &Value| list.as_array().unwrap().iter().find(|entry| entry["name"] == name).unwrap().clone();
+        assert_eq!(of(&pod["volumes"])["hostPath"]["path"], path);
+        assert_eq!(of(&pod["containers"][0]["volumeMounts"])["mountPath"], path);
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_is_installed() {
+    let Some(helm) = helm() else { return };
+    for (values, why) in [
+        (json!({ "nodes": {} }), "'nodes' not allowed"),
+        (json!({ "node": { "slotPerCard": 3 } }), "'slotPerCard' not allowed"),
+        (json!({ "node": { "slotsPerCard": 300 } }), "maximum: got 300, want 256"),
+        (json!({ "webhook": { "extender": false } }), "must be one of 'on', 'off'"),
+        (json!({ "node": { "overrides": [{ "slotsPerCard": 3 }] } }), "missing property 'selector'"),
+        (json!({ "certManager": { "enabled": true } }), "missing property 'name'"),
+        (
+            json!({ "scheduler": { "enabled": true } }),
+            "scheduler.image: name the kube-scheduler of the cluster's version",
+        ),
+        (
+            json!({ "node": { "resourceCount": "a.b/c" }, "webhook": { "resourceCount": "a.b/d" } }),
+            "webhook.resourceCount is a.b/d and node.resourceCount is a.b/c",
+        ),
+    ] {
+        let refused = try_render(&helm, "divvy-system", &values).expect_err("a refusal");
+        assert!(refused.contains(why), "{refused}");
+    }
+}
+
+/// Without Helm nothing else would notice that a file was added and left out of the chart.
+#[test]
+fn the_chart_leads_to_every_manifest() {
+    let templates = std::fs::read_dir(objects::at(CHART).join("templates")).unwrap();
+    let text: String = templates.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect();
+    for file in objects::files("deploy/manifests").iter().filter(|file| *file != "00-namespace.yaml") {
+        assert!(text.contains(&format!("\"manifests/{file}\"")), "{file}");
+        assert!(objects::at(CHART).join("manifests").join(file).is_file(), "{file}");
+    }
+}

@@ -1,0 +1,101 @@
+//! The configuration files in the ConfigMaps, as the programs read them.
+
+use std::ffi::OsString;
+
+use divvy_settings::KeySet;
+use serde_json::Value;
+
+use crate::objects;
+
+/// What the downward API and the command line of a pod tell a program.
+fn of_the_pod(container: &Value) -> impl Fn(&str) -> Option<OsString> {
+    let variables: Vec<(String, &str)> = container["env"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|variable| {
+            let text = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str().unwrap() {
+                "spec.nodeName" => "node-1",
+                "metadata.name" => "divvy-webhook-0",
+                "metadata.namespace" => "divvy-system",
+                "status.hostIP" | "status.podIP" => "10.0.0.7",
+                other => panic!("{other} is no field of a pod here"),
+            };
+            (variable["name"].as_str().unwrap().to_owned(), text)
+        })
+        .collect();
+    move |name| variables.iter().find(|(variable, _)| variable == name).map(|(_, text)| text.into())
+}
+
+/// The keys that a program finds in its pod.
+fn keys<K: KeySet>(workload: &str, program: &str) -> K {
+    let objects = objects::all("deploy/manifests");
+    let pod = &objects::find(&objects, &format!("{workload} divvy-system/{program}"))["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let config = objects::find(&objects, &format!("ConfigMap divvy-system/{program}"));
+    // The file is where the flag says, in the volume of the ConfigMap.
+    let file = format!("{program}.yaml");
+    assert_eq!(container["args"], serde_json::json!([format!("--config-file=/etc/divvy/{file}")]));
+    assert_eq!(container["volumeMounts"][0]["mountPath"], "/etc/divvy");
+    assert_eq!(pod["volumes"][0]["configMap"]["name"], config["metadata"]["name"]);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(&file);
+    std::fs::write(&path, config["data"][&file].as_str().unwrap()).unwrap();
+    let file: K = divvy_settings::read(&path).unwrap_or_else(|refused| panic!("{refused}"));
+    K::from_env(of_the_pod(container)).unwrap_or_else(|refused| panic!("{refused}")).or(file)
+}
+
+/// What divvy-webhook is configured with.
+pub(crate) fn webhook() -> divvy_webhook::config::Config {
+    keys::<divvy_webhook::config::Keys>("Deployment", "divvy-webhook").into_config().unwrap()
+}
+
+/// What divvy-node is configured with.
+pub(crate) fn node() -> divvy_node::config::Config {
+    keys::<divvy_node::config::Keys>("DaemonSet", "divvy-node").into_config().unwrap()
+}
+
+/// The keys of a configuration in camel case, with their values.
+pub(crate) fn fields(config: &impl serde::Serialize) -> serde_json::Map<String, Value> {
+    match serde_json::to_value(config).unwrap() {
+        Value::Object(fields) => fields,
+        other => panic!("{other} is no configuration"),
+    }
+}
+
+#[test]
+fn the_programs_agree_on_what_both_are_told() {
+    let (node, webhook) = (fields(&node()), fields(&webhook()));
+    let own = ["drainTimeout", "kubeconfig", "listenAddress", "logFormat", "logLevel"];
+    let shared: Vec<_> = webhook.keys().filter(|key| node.contains_key(*key) && !own.contains(&key.as_str())).collect();
+    assert_eq!(shared.len(), 11, "{shared:?}");
+    for key in shared {
+        assert_eq!(node[key], webhook[key], "{key}");
+    }
+}
+
+#[test]
+fn objects_are_called_what_the_webhook_looks_for() {
+    let objects = objects::all("deploy/manifests");
+    let config = webhook();
+    let (service, configurations) = (config.service_name.to_string(), config.webhook_configuration.to_string());
+    objects::find(&objects, &format!("Service divvy-system/{service}"));
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        objects::find(&objects, &format!("{kind} /{configurations}"));
+    }
+}
+
+#[test]
+fn pods_live_long_enough_to_drain() {
+    let objects = objects::all("deploy/manifests");
+    let grace = |name: &str| {
+        let object = objects::find(&objects, name);
+        let seconds = object["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();
+        std::time::Duration::from_secs(seconds)
+    };
+    let (node, webhook) = (node(), webhook());
+    assert!(grace("DaemonSet divvy-system/divvy-node") > 2 * node.drain_timeout.get());
+    assert!(
+        grace("Deployment divvy-system/divvy-webhook") > webhook.shutdown_delay.get() + webhook.drain_timeout.get()
+    );
+}

@@ -1,0 +1,95 @@
+//! The fields of every object. Helm applies what it is given, and of a field that the API doesn't have nothing is heard again.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ResourceQuota, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::objects;
+
+/// The object as its type has it: without the fields that the type doesn't know.
+fn typed<T: DeserializeOwned + Serialize>(object: &Value) -> Value {
+    let read: T =
+        serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{}: {error}", objects::called(object)));
+    serde_json::to_value(read).unwrap()
+}
+
+fn as_its_kind(object: &Value) -> Value {
+    match object["kind"].as_str().unwrap() {
+        "ClusterRole" => typed::<ClusterRole>(object),
+        "ClusterRoleBinding" => typed::<ClusterRoleBinding>(object),
+        "ConfigMap" => typed::<ConfigMap>(object),
+        "CustomResourceDefinition" => typed::<CustomResourceDefinition>(object),
+        "DaemonSet" => typed::<DaemonSet>(object),
+        "Deployment" => typed::<Deployment>(object),
+        "Job" => typed::<Job>(object),
+        "MutatingWebhookConfiguration" => typed::<MutatingWebhookConfiguration>(object),
+        "Namespace" => typed::<Namespace>(object),
+        "Pod" => typed::<Pod>(object),
+        "PodDisruptionBudget" => typed::<PodDisruptionBudget>(object),
+        "PriorityClass" => typed::<PriorityClass>(object),
+        "ResourceQuota" => typed::<ResourceQuota>(object),
+        "Role" => typed::<Role>(object),
+        "RoleBinding" => typed::<RoleBinding>(object),
+        "Service" => typed::<Service>(object),
+        "ServiceAccount" => typed::<ServiceAccount>(object),
+        "ValidatingAdmissionPolicy" => typed::<ValidatingAdmissionPolicy>(object),
+        "ValidatingAdmissionPolicyBinding" => typed::<ValidatingAdmissionPolicyBinding>(object),
+        "ValidatingWebhookConfiguration" => typed::<ValidatingWebhookConfiguration>(object),
+        kind => panic!("{kind} isn't known here"),
+    }
+}
+
+/// The path of something that is in the first and not in the second, or is another text, number or list there.
+fn lost(written: &Value, kept: &Value) -> Option<String> {
+    match (written, kept) {
+        (Value::Object(written), Value::Object(kept)) => written.iter().find_map(|(field, value)| {
+            Some(format!(".{field}{}", lost(value, kept.get(field).unwrap_or(&Value::Null))?))
+        }),
+        (Value::Array(written), Value::Array(kept)) if written.len() == kept.len() => written
+            .iter()
+            .zip(kept)
+            .enumerate()
+            .find_map(|(at, (written, kept))| Some(format!("[{at}]{}", lost(written, kept)?))),
+        // An amount may be written as a number; the API's type is a text.
+        (Value::Number(number), Value::String(text)) => (number.to_string() != *text).then(String::new),
+        _ => (written != kept).then(String::new),
+    }
+}
+
+#[test]
+fn no_object_has_a_field_that_its_kind_lacks() {
+    let directories = ["deploy/manifests", "deploy/examples"].map(objects::all);
+    for object in directories.iter().flatten().chain(&objects::read("deploy/scheduler/divvy-scheduler.yaml")) {
+        assert_eq!(lost(object, &as_its_kind(object)), None, "{}", objects::called(object));
+    }
+}
+
+#[test]
+fn what_belongs_together_is_labelled_so_and_lives_in_one_namespace() {
+    for object in objects::all("deploy/manifests") {
+        let metadata = &object["metadata"];
+        assert!(["", "divvy-system"].contains(&metadata["namespace"].as_str().unwrap_or_default()), "{metadata}");
+        // kubectl replaces the definition as a whole; its text is compared with the code's.
+        let part_of =
+            object["kind"] == "CustomResourceDefinition" || metadata["labels"]["app.kubernetes.io/part-of"] == "divvy";
+        assert!(part_of, "{metadata}");
+    }
+}
+
+#[test]
+fn kustomize_takes_what_kubectl_takes() {
+    let listed = objects::parse(&objects::text("deploy/manifests/Kustomization"));
+    let listed: Vec<_> = listed[0]["resources"].as_array().unwrap().iter().map(|file| file.as_str().unwrap()).collect();
+    assert_eq!(listed, objects::files("deploy/manifests"));
+}

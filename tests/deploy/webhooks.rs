@@ -1,0 +1,79 @@
+//! The two webhook configurations: whom they call, and for what.
+
+use divvy_contract::ResourceNames;
+use divvy_webhook::admission::conditions::{MatchCondition, for_changes, for_pods, for_templates};
+use serde_json::{Value, json};
+
+use crate::objects;
+
+/// Every webhook of these objects.
+pub(crate) fn webhooks(objects: &[Value]) -> Vec<Value> {
+    objects.iter().filter_map(|object| object["webhooks"].as_array()).flatten().cloned().collect()
+}
+
+/// Checks that the match conditions of all webhooks are those of the code.
+pub(crate) fn assert_conditions(webhooks: &[Value], names: &ResourceNames) {
+    let written = |conditions: Vec<MatchCondition>| {
+        let entry = |condition: MatchCondition| json!({ "name": condition.name, "expression": condition.expression });
+        Value::Array(conditions.into_iter().map(entry).collect())
+    };
+    for webhook in webhooks {
+        let wanted = match webhook["name"].as_str().unwrap() {
+            "mutate.divvy.dev" => for_pods(names),
+            "validate.divvy.dev" => for_changes(names),
+            "templates.divvy.dev" => for_templates(names),
+            name => panic!("{name} isn't known here"),
+        };
+        assert_eq!(webhook["matchConditions"], written(wanted), "{}", webhook["name"]);
+    }
+}
+
+#[test]
+fn pods_that_have_nothing_to_do_with_cards_never_come_to_the_webhook() {
+    let webhooks = webhooks(&objects::all("deploy/manifests"));
+    let names: Vec<_> = webhooks.iter().map(|webhook| webhook["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["mutate.divvy.dev", "validate.divvy.dev", "templates.divvy.dev"]);
+    assert_conditions(&webhooks, &ResourceNames::default());
+}
+
+#[test]
+fn a_webhook_that_is_down_refuses_gpu_pods_and_holds_up_no_workload() {
+    for webhook in webhooks(&objects::all("deploy/manifests")) {
+        let advice = webhook["name"] == "templates.divvy.dev";
+        assert_eq!(webhook["failurePolicy"], if advice { "Ignore" } else { "Fail" });
+        assert_eq!(webhook["timeoutSeconds"], if advice { 3 } else { 10 });
+        assert_eq!((&webhook["sideEffects"], &webhook["admissionReviewVersions"]), (&json!("None"), &json!(["v1"])));
+        // What is filled in by the webhook isn't emptied when the manifests are applied again.
+        assert_eq!(webhook["clientConfig"].get("caBundle"), None);
+    }
+}
+
+#[test]
+fn the_webhook_is_reached_where_it_listens() {
+    let objects = objects::all("deploy/manifests");
+    let service = objects::find(&objects, "Service divvy-system/divvy-webhook");
+    let deployment = objects::find(&objects, "Deployment divvy-system/divvy-webhook");
+    let template = &deployment["spec"]["template"];
+    assert_eq!(
+        service["spec"]["selector"]["app.kubernetes.io/name"],
+        template["metadata"]["labels"]["app.kubernetes.io/name"]
+    );
+    let container = &template["spec"]["containers"][0];
+    let port = |name: &Value| {
+        let ports = container["ports"].as_array().unwrap();
+        ports.iter().find(|port| port["name"] == *name).expect("a port of that name")["containerPort"].clone()
+    };
+    let config = crate::configuration::webhook();
+    assert_eq!(port(&service["spec"]["ports"][0]["targetPort"]), config.listen_address.port());
+    for probe in ["livenessProbe", "readinessProbe"] {
+        assert_eq!(port(&container[probe]["httpGet"]["port"]), config.metrics_address.port());
+    }
+    for webhook in webhooks(&objects) {
+        let called = &webhook["clientConfig"]["service"];
+        assert_eq!(
+            (&called["name"], &called["namespace"]),
+            (&service["metadata"]["name"], &service["metadata"]["namespace"])
+        );
+        assert_eq!(format!("{}.divvy.dev", called["path"].as_str().unwrap().trim_start_matches('/')), webhook["name"]);
+    }
+}
