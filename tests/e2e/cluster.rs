@@ -24,6 +24,7 @@ use crate::kubectl::Kubectl;
 use crate::node::{self, CARD_MEMORY, CARDS, Containerd, NODE, whole};
 use crate::pods::{self, JOBS, PODS};
 use crate::program::Program;
+use crate::webhook::Webhook;
 use crate::{checkpoint, install, namespace, view};
 
 /// Longest wait for anything that doesn't say otherwise, on a machine that does something else too.
@@ -52,6 +53,8 @@ pub struct Cluster {
     pub kubelet: Program,
     /// divvy-node.
     pub daemon: Daemon,
+    /// divvy-webhook, which runs where a scenario starts it.
+    pub webhook: Webhook,
     /// What its NVML answers.
     pub scenario: Scenario,
     /// Its files.
@@ -89,6 +92,7 @@ impl Cluster {
             containerd: Containerd::new(programs, &files)?,
             kubelet: node::kubelet(programs, &files, &pki, &ports, &cgroup)?,
             daemon: Daemon::new(binaries, &files, &pki, &ports, &token, &namespace::seen(&cgroup))?,
+            webhook: Webhook::new(binaries, &files, &pki, &ports)?,
             scenario,
             files,
             forgot: false,
@@ -143,13 +147,15 @@ impl Cluster {
 
     fn programs(&mut self) -> impl Iterator<Item = &mut Program> {
         let node = [&mut self.containerd.program, &mut self.kubelet, &mut self.daemon.program];
-        self.control_plane.programs().into_iter().chain(node)
+        self.control_plane.programs().into_iter().chain(node).chain(self.webhook.programs())
     }
 
     /// Starts what is down, with what it was configured with at first: after a scenario that broke off.
     pub async fn repair(&mut self) -> anyhow::Result<()> {
-        self.programs().try_for_each(Program::start_if_down)?;
+        let node = [&mut self.containerd.program, &mut self.kubelet, &mut self.daemon.program];
+        self.control_plane.programs().into_iter().chain(node).try_for_each(Program::start_if_down)?;
         self.api_ready().await?;
+        Webhook::end(self).await?;
         self.renew().await
     }
 

@@ -2,7 +2,8 @@
 
 use std::fmt::Display;
 
-use serde_json::json;
+use anyhow::Context as _;
+use serde_json::{Value, json};
 
 use crate::audit;
 use crate::certs::Pki;
@@ -20,6 +21,17 @@ pub struct ControlPlane {
     pub controller_manager: Program,
     /// Binds pods.
     pub scheduler: Program,
+}
+
+/// JSON is YAML.
+const SCHEDULER_CONFIG: &str = "scheduler.yaml";
+
+/// Lets kube-scheduler ask this extender from its next start on, or nobody.
+pub fn configure_scheduler(files: &Files, extender: Option<Value>) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(files.at(SCHEDULER_CONFIG)).context("reading the scheduler's configuration")?;
+    let mut config: Value = serde_json::from_str(&text)?;
+    config["extenders"] = extender.into_iter().collect();
+    files.write(SCHEDULER_CONFIG, config.to_string()).map(drop)
 }
 
 /// `--name=value`.
@@ -75,9 +87,12 @@ fn api(files: &Files, pki: &Pki, ports: &Ports) -> anyhow::Result<Vec<String>> {
         flag("secure-port", ports.api),
         // A loopback address can't stand in the Endpoints of the Service kubernetes.
         flag("endpoint-reconciler-type", "none"),
-        flag("service-cluster-ip-range", "10.96.0.0/16"),
+        // A range that this machine can listen at: a Service is served at its ClusterIP without kube-proxy.
+        flag("service-cluster-ip-range", "127.96.0.0/16"),
         flag("authorization-mode", "Node,RBAC"),
         flag("enable-admission-plugins", "NodeRestriction"),
+        // As divvy-node's DaemonSet asks for it.
+        flag("allow-privileged", true),
         certificate("client-ca-file", "ca"),
         certificate("tls-cert-file", "apiserver"),
         key("tls-private-key-file", "apiserver"),
@@ -125,7 +140,7 @@ fn scheduler(files: &Files, pki: &Pki, ports: &Ports) -> anyhow::Result<Vec<Stri
         "clientConnection": {"kubeconfig": kubeconfig, "qps": 5000, "burst": 10000},
     });
     Ok(vec![
-        flag("config", files.write("scheduler.yaml", config.to_string())?.display()),
+        flag("config", files.write(SCHEDULER_CONFIG, config.to_string())?.display()),
         flag("authentication-kubeconfig", &kubeconfig),
         flag("authorization-kubeconfig", &kubeconfig),
         flag("bind-address", "127.0.0.1"),

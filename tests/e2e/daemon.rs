@@ -9,15 +9,12 @@ use anyhow::Context as _;
 use divvy_node::kubelet::client::KubeletEndpoint;
 use divvy_node::kubelet::tls::Trust;
 use divvy_playground::binaries::Binaries;
-use http_body_util::{BodyExt as _, Empty};
-use hyper::body::Bytes;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
 use crate::certs::Pki;
 use crate::files::{Files, Ports};
 use crate::node::NODE;
+use crate::pages::page;
 use crate::program::Program;
 
 /// Where the kubelet finds plugins; the same whatever its root is.
@@ -160,9 +157,6 @@ impl Daemon {
     }
 
     async fn page(&self, name: &str) -> anyhow::Result<String> {
-        let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-        let answer = client.get(format!("http://{}/{name}", self.address).parse()?).await?;
-        let text = answer.into_body().collect().await?.to_bytes();
-        Ok(String::from_utf8_lossy(&text).into_owned())
+        page(self.address, name).await
     }
 }

@@ -50,6 +50,8 @@ pub struct Ports {
     pub kubelet: u16,
     /// divvy-node's pages.
     pub daemon: u16,
+    /// divvy-webhook's replicas: where they serve, and their pages.
+    pub webhook: [(u16, u16); 2],
 }
 
 // === impl Programs ===
@@ -120,12 +122,14 @@ impl Files {
 impl Ports {
     /// Asks the system for them. Nobody holds them until the programs do.
     pub fn free() -> anyhow::Result<Self> {
-        let listeners: Vec<_> = (0..7).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+        let listeners: Vec<_> = (0..11).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
         let ports: Vec<u16> =
             listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect::<anyhow::Result<_>>()?;
-        let &[etcd, etcd_peer, api, controller_manager, scheduler, kubelet, daemon] = &*ports else {
-            bail!("seven ports are wanted");
+        let &[etcd, etcd_peer, api, controller_manager, scheduler, kubelet, daemon, a, a_pages, b, b_pages] = &*ports
+        else {
+            bail!("eleven ports are wanted");
         };
-        Ok(Self { etcd, etcd_peer, api, controller_manager, scheduler, kubelet, daemon })
+        let webhook = [(a, a_pages), (b, b_pages)];
+        Ok(Self { etcd, etcd_peer, api, controller_manager, scheduler, kubelet, daemon, webhook })
     }
 }

@@ -8,10 +8,16 @@ use crate::cluster::{Cluster, PATIENCE};
 use crate::node::NODE;
 use crate::pods;
 
-/// Everything of the manifests but the DaemonSet: the daemon runs beside the kubelet, with a token that is bound to
-/// the node as one fetched for a pod is.
+const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/manifests");
+
+/// Everything of the manifests but what would start pods, and what would ask webhooks that don't run here. The daemon runs
+/// beside the kubelet, with a token that is bound to the node as one fetched for a pod is.
 pub async fn install(cluster: &mut Cluster) -> anyhow::Result<()> {
-    apply(cluster, &["00-namespace", "crd", "rbac", "policy"]).await?;
+    let node = ["00-namespace", "crd", "node-config", "node-rbac", "policy"];
+    let webhook = ["webhook-config", "webhook-rbac", "webhook-service"];
+    apply(cluster, &[node.as_slice(), &webhook].concat()).await?;
+    // The rest too is as this API server wants it: fields, amounts, and the CEL of the match conditions.
+    cluster.kubectl.run(&["apply", "--dry-run=server", &format!("--filename={MANIFESTS}")]).await?;
     cluster.kubectl.run(&["wait", "--for=condition=Established", "crd/gpunodes.divvy.dev", "--timeout=60s"]).await?;
     let bound = ["--bound-object-kind=Node", &format!("--bound-object-name={NODE}"), "--duration=24h"];
     let args = ["create", "token", "divvy-node", "--namespace=divvy-system"];
@@ -37,8 +43,16 @@ pub async fn install(cluster: &mut Cluster) -> anyhow::Result<()> {
 
 /// Applies these of the manifests, or puts them back.
 pub async fn apply(cluster: &Cluster, names: &[&str]) -> anyhow::Result<()> {
-    const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/manifests");
+    with_files(cluster, "apply", names).await
+}
+
+/// Deletes what these of the manifests made.
+pub async fn delete(cluster: &Cluster, names: &[&str]) -> anyhow::Result<()> {
+    with_files(cluster, "delete", names).await
+}
+
+async fn with_files(cluster: &Cluster, verb: &str, names: &[&str]) -> anyhow::Result<()> {
     let files: Vec<_> = names.iter().map(|name| format!("--filename={MANIFESTS}/{name}.yaml")).collect();
-    let args: Vec<&str> = ["apply"].into_iter().chain(files.iter().map(String::as_str)).collect();
+    let args: Vec<&str> = [verb].into_iter().chain(files.iter().map(String::as_str)).collect();
     cluster.kubectl.run(&args).await.map(drop)
 }

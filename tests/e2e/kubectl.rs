@@ -19,6 +19,15 @@ pub struct Kubectl {
     kubeconfig: PathBuf,
 }
 
+/// What it wrote.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// To standard output.
+    pub answer: String,
+    /// To standard error.
+    pub warnings: String,
+}
+
 // === impl Kubectl ===
 
 impl Kubectl {
@@ -35,6 +44,12 @@ impl Kubectl {
 
     /// Runs it to its end, and returns what it wrote.
     pub async fn run(&self, args: &[&str]) -> anyhow::Result<String> {
+        let Told { answer, .. } = self.say(args).await?;
+        Ok(answer)
+    }
+
+    /// The same, with its warnings.
+    pub async fn say(&self, args: &[&str]) -> anyhow::Result<Told> {
         let mut command = Command::new(&self.program);
         command.arg("--kubeconfig").arg(&self.kubeconfig).args(args).env("HOME", &self.home);
         let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
@@ -43,6 +58,7 @@ impl Kubectl {
         if !output.status.success() {
             bail!("kubectl {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
         }
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        Ok(Told { answer: text(&output.stdout), warnings: text(&output.stderr) })
     }
 }

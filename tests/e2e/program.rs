@@ -62,6 +62,15 @@ impl Program {
         }
     }
 
+    /// Its resident memory in MiB, now and at most (`VmRSS` and `VmHWM` of proc(5)), while it runs.
+    pub fn memory(&self) -> Option<[u64; 2]> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.as_ref()?.id()?)).ok()?;
+        let kib = |name: &str| {
+            status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+        };
+        Some([kib("VmRSS:")?, kib("VmHWM:")?].map(|kib: u64| kib / 1024))
+    }
+
     /// Fails if it was started and has ended by itself.
     pub fn check(&mut self) -> anyhow::Result<()> {
         let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten()) else { return Ok(()) };

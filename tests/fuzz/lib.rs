@@ -5,6 +5,8 @@
 //! searches, and keeps what it finds in the first of the two folders. `cargo test` here runs each body over cuts and
 //! flips of the seeds, so that a broken target is noticed without a fuzzer.
 
+mod cluster;
+
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
 use std::fs;
@@ -24,6 +26,8 @@ use divvy_node::kubelet::pods;
 use divvy_node::ledger::{Nonce, journal};
 use divvy_playground::trace;
 use fake_nvml::Scenario;
+
+pub use cluster::{bind, explain, filter, gpu_node, pod, preempt, reviews};
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
@@ -225,6 +229,18 @@ mod tests {
         smoke(scenario, include_str!("seeds/scenario/one-card"));
         smoke(trace, include_str!("seeds/trace/nodes"));
         smoke(trace, include_str!("seeds/trace/pods"));
+        smoke(reviews, include_str!("seeds/reviews/created"));
+        smoke(reviews, include_str!("seeds/reviews/changed"));
+        smoke(reviews, include_str!("seeds/reviews/deployment"));
+        smoke(filter, include_str!("seeds/filter/names"));
+        smoke(filter, include_str!("seeds/filter/nodes"));
+        smoke(bind, include_str!("seeds/bind/waiting"));
+        smoke(preempt, include_str!("seeds/preempt/short"));
+        smoke(preempt, include_str!("seeds/preempt/whole"));
+        smoke(explain, include_str!("seeds/explain/pod"));
+        smoke(gpu_node, include_str!("seeds/gpu_node/two-cards"));
+        smoke(pod, include_str!("seeds/pod/bound"));
+        smoke(pod, include_str!("seeds/pod/nominated"));
     }
 
     #[test]
@@ -236,5 +252,6 @@ mod tests {
         assert!(annotation::decode::<Cards>(include_str!("seeds/annotations/cards")).is_ok());
         let preferences = pairs(include_str!("seeds/annotations/preferences"), "");
         assert!(Preferences::from_annotations(&preferences).is_ok());
+        cluster::seeds_are_accepted();
     }
 }

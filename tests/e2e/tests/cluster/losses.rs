@@ -144,7 +144,7 @@ pub(crate) async fn pod_list(cluster: &mut Cluster) -> anyhow::Result<()> {
     ensure!(refused(&cluster.calls().await?) == 0, "calls were refused: {:?}", cluster.calls().await?);
     let again = with_a_share(&cluster.look()?);
     cluster.restart_container(again.first().context("a container with a share")?).await?;
-    install::apply(cluster, &["rbac"]).await?;
+    install::apply(cluster, &["node-rbac"]).await?;
     cluster.until("pod list", PATIENCE, async |_| Ok(client.list().await.ok().map(drop))).await?;
     cluster.agree().await?;
     say(&cluster.calls().await?);

@@ -11,8 +11,10 @@ mod instances;
 mod losses;
 mod namesakes;
 mod powers;
+mod throughput;
 mod topology;
 mod units;
+mod webhook;
 
 use std::process::ExitCode;
 
@@ -44,6 +46,12 @@ fn main() -> ExitCode {
         scenario("units as devices", |c| Box::pin(units::counted_by_the_kubelet(c))),
         scenario("slots with topology", |c| Box::pin(topology::on_one_numa_node(c))),
         scenario("an account that reaches too far is refused", |c| Box::pin(powers::refused(c))),
+        scenario("the API server asks the webhook", |c| Box::pin(webhook::reviews(c))),
+        scenario("a hundred pods through webhook and extender", |c| Box::pin(webhook::a_hundred_pods(c))),
+        scenario("the webhook's leader is killed while pods are placed", |c| Box::pin(webhook::leader_killed(c))),
+        scenario("released cards wake a waiting pod", |c| Box::pin(webhook::woken(c))),
+        // It leaves a cluster without a node.
+        Scenario { only_when_named: true, ..scenario("throughput", |c| Box::pin(throughput::throughput(c))) },
         Scenario { only_when_named: true, ..scenario("figures", |c| Box::pin(figures::all(c))) },
     ])
 }
