@@ -29,12 +29,12 @@ impl Pruned {
 
     /// Takes note of what became of a status, and says so.
     pub(super) fn compare(&mut self, written: GpuNodeStatus, kept: GpuNodeStatus) {
-        if written == kept {
+        // As they are sent: times lose their fractions of a second on the way.
+        let [whole, rest] = [&written, &kept].map(|status| serde_json::to_value(status).unwrap_or_default());
+        let Some(field) = missing(&whole, &rest) else {
             self.last = None;
             return self.said.over();
-        }
-        let [whole, rest] = [&written, &kept].map(|status| serde_json::to_value(status).unwrap_or_default());
-        let field = missing(&whole, &rest).unwrap_or_default();
+        };
         self.said.warn(format!(
             "gpunode: the API server doesn't keep status{field}: the CustomResourceDefinition gpunodes.divvy.dev is of \
              another version than this daemon: apply that of its release"
