@@ -92,7 +92,7 @@ impl Books {
     /// Takes over a pod as the API server has it.
     pub(crate) fn pod(&mut self, pod: &PodView, now: Instant) -> Touched {
         if pod.ended {
-            return self.end(&pod.uid, Some(Outcome::Refused));
+            return self.end(&pod.uid, Some(Outcome::Ended));
         }
         let Ok(Some(demand)) = Demand::of(pod, &self.reading) else { return self.end(&pod.uid, None) };
         let uid = Arc::clone(&demand.uid);

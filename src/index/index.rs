@@ -168,7 +168,7 @@ impl Index {
 
     /// A pod was deleted.
     pub fn delete_pod(&self, uid: &str) {
-        self.change(|books| books.end(uid, Some(Outcome::Refused)));
+        self.change(|books| books.end(uid, Some(Outcome::Ended)));
     }
 
     /// Forgets pods that aren't among these UIDs, which are all that there are.

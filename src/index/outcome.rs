@@ -7,8 +7,8 @@ pub enum Outcome {
     Kept,
     /// The node gave others: it knew better.
     Moved,
-    /// The pod ended before the node gave it anything.
-    Refused,
+    /// The pod was over before its node told of it: refused, deleted, or done sooner than that.
+    Ended,
     /// Nothing was heard in time.
     Expired,
 }
@@ -23,14 +23,14 @@ pub struct Outcomes {
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Kept, Self::Moved, Self::Refused, Self::Expired];
+    pub const ALL: [Self; 4] = [Self::Kept, Self::Moved, Self::Ended, Self::Expired];
 
     /// The label of `divvy_prediction_total`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Kept => "kept",
             Self::Moved => "moved",
-            Self::Refused => "refused",
+            Self::Ended => "ended",
             Self::Expired => "expired",
         }
     }

@@ -70,7 +70,7 @@ fn a_promise_ends_when_binding_fails_or_the_pod_ends_or_nothing_is_heard() {
     index.failed("a");
     assert_eq!(held(&index, "n1"), [30], "the API server said that it is bound");
     index.apply_pod(&PodView { ended: true, ..bound(a.clone(), &planned) }, now);
-    assert_eq!((held(&index, "n1"), index.outcomes().of(Outcome::Refused)), (vec![0], 1));
+    assert_eq!((held(&index, "n1"), index.outcomes().of(Outcome::Ended)), (vec![0], 1));
 
     index.promise(&demand(&a), "n1", now).expect("an empty card");
     index.expire(now);

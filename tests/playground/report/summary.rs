@@ -92,7 +92,7 @@ impl Sections {
     fn promised(&mut self, Promises { counted, seen }: &Promises) {
         let all = seen.kept + seen.moved + seen.refused;
         let words =
-            [("kept", "kept"), ("moved", "moved"), ("refused", "over before their node told"), ("expired", "expired")];
+            [("kept", "kept"), ("moved", "moved"), ("ended", "over before their node told"), ("expired", "expired")];
         let counted = words.map(|(own, said)| format!("{} {said}", counted.get(own).copied().unwrap_or_default()));
         self.add(
             "promised",
