@@ -24,7 +24,7 @@ pub async fn take_over(feed: Feed, mut leader: watch::Receiver<Leader>, informed
             match feed.read_promises().await {
                 Ok(()) => {
                     said.over();
-                    info!(term, "what earlier leaders promised is known: the scheduler is answered");
+                    info!(term, "this replica leads: what was promised before is known");
                     informed.send_replace(term);
                 }
                 Err(error) => {
