@@ -18,7 +18,10 @@ use crate::tls::{Files, Service};
 /// The way to the API server.
 pub(super) async fn client(config: &Config) -> anyhow::Result<Client> {
     let client = divvy_cluster::client(config.kubeconfig.as_deref()).await?;
-    client.context("this is not a pod of a cluster: set --kubeconfig, the environment variable KUBECONFIG or kubeconfig in the file")
+    client.context(
+        "no kubeconfig is set, and this is not a pod of a cluster: set --kubeconfig, the environment variable KUBECONFIG \
+         or kubeconfig in the file",
+    )
 }
 
 /// How pods are read and compared.
