@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use axum::Router;
 use divvy_index::Index;
+use divvy_process::Signals;
 use divvy_settings::{Stop, logging};
 use kube::Client;
 use prometheus_client::registry::Registry;
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info};
 
-use self::tasks::{Signals, Tasks};
+use self::tasks::Tasks;
 use crate::access::Access;
 use crate::args;
 use crate::binder::Binder;

@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use divvy_process::metrics;
 use divvy_settings::logging::Once;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -35,23 +36,12 @@ pub struct Pages {
 /// Serves the pages until `stop`.
 pub async fn serve(listener: TcpListener, pages: Pages, stop: CancellationToken) -> std::io::Result<()> {
     let router = Router::new()
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(async |State(pages): State<Arc<Pages>>| metrics(&pages.registry)))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/config", get(config))
         .with_state(Arc::new(pages));
     axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
-}
-
-async fn metrics(State(pages): State<Arc<Pages>>) -> Response {
-    let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &pages.registry) {
-        Ok(()) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], text).into_response()
-        }
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("metrics: {error}\n")).into_response(),
-    }
 }
 
 /// Ready: the kubelet has us registered and NVML has shown its cards; what is served by a makeshift is said in a line of

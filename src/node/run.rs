@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use divvy_process::{Signals, Tasks};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
@@ -24,7 +25,7 @@ use tracing::{error, info, warn};
 use self::cards::Advertiser;
 use self::driver::DriverSignals;
 pub use self::reload::Shown;
-use self::tasks::{Next, Signals, Tasks};
+use self::tasks::{Next, until_over};
 use crate::allocation::Allocator;
 use crate::args::{Effective, Sources, Stop};
 use crate::bound::BoundPods;
@@ -177,7 +178,7 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
     }
     let reconfigured = Box::pin(reload::changed(sources, effective, desired, shown_sender));
     let drained = drain::drain(&parts, announcement);
-    let result = tasks.until_over(signals, reconfigured, drained, &stop, config.drain_timeout.get()).await;
+    let result = until_over(tasks, signals, reconfigured, drained, &stop, config.drain_timeout.get()).await;
     inventory_threads.stop();
     result
 }

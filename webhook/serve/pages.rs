@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use divvy_process::metrics;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
@@ -34,7 +35,7 @@ impl Pages {
     /// The routes.
     pub fn router(self) -> Router {
         Router::new()
-            .route("/metrics", get(metrics))
+            .route("/metrics", get(async |State(pages): State<Arc<Self>>| metrics(&pages.registry)))
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(ready))
             .route("/config", get(async |State(pages): State<Arc<Self>>| pages.config.to_string()))
@@ -55,17 +56,6 @@ impl Pages {
             missing.push("no certificate yet".to_owned());
         }
         missing
-    }
-}
-
-async fn metrics(State(pages): State<Arc<Pages>>) -> Response {
-    let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &pages.registry) {
-        Ok(()) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], text).into_response()
-        }
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("metrics: {error}\n")).into_response(),
     }
 }
 
