@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use divvy_index::Index;
-use divvy_index::demand::Demand;
+use divvy_index::demand::{Demand, Shape};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -103,13 +103,16 @@ impl Told {
         let uids: HashSet<&str> = waiting.iter().map(|demand| &*demand.uid).collect();
         self.pods.retain(|uid, _| uids.contains(&**uid));
         let mut due = Vec::new();
+        // Pods of one shape have one answer; those of a Job wait by the thousand.
+        let mut fits: HashMap<Shape, Fit> = HashMap::new();
         for demand in waiting {
             let patience = self.pods.entry(Arc::clone(&demand.uid)).or_insert(Patience { since: now, said: None });
             if due.len() == MOST || now.duration_since(patience.since) < UNTOLD {
                 continue;
             }
-            let Fit::Nowhere(reason) = fit(demand) else { continue };
-            let note = shortened(reason);
+            let fit = fits.entry(demand.shape()).or_insert_with(|| fit(demand));
+            let Fit::Nowhere(reason) = fit else { continue };
+            let note = shortened(reason.clone());
             let stands = |(said, at): &(String, Instant)| *said == note && now.duration_since(*at) < LASTS;
             if !patience.said.as_ref().is_some_and(stands) {
                 patience.said = Some((note.clone(), now));
