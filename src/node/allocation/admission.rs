@@ -4,8 +4,8 @@ use divvy_contract::annotation::{self, Planned, Preferences, Request};
 use divvy_contract::claim::pod_claims;
 use divvy_contract::names::annotation::{PLANNED, REQUEST};
 use divvy_contract::{CardId, ContainerClaim};
-use divvy_placement::{Card, ContainerPlan, Plan, PodRequest, Policy, plan, verify};
-use tracing::warn;
+use divvy_placement::{Card, ContainerPlan, Misfit, Plan, PodRequest, Policy, plan, verify};
+use tracing::{info, warn};
 
 use super::propose::Proposal;
 use super::{AllocationSettings, Refusal};
@@ -54,9 +54,10 @@ impl Admission {
         settings: &AllocationSettings,
     ) -> Result<Plan, Refusal> {
         let request = PodRequest { containers: &self.claims, settled, preferences: &self.preferences };
-        if let Some(made) = self.made(cards, settled)
-            && verify(cards, &request, &made).is_ok()
-        {
+        let anew =
+            |misfit: &Misfit| info!(pod = %self.pod, %misfit, "cards planned for it don't fit now: planned again");
+        let fits = |made: &Plan| verify(cards, &request, made).inspect_err(anew).is_ok();
+        if let Some(made) = self.made(cards, settled).filter(fits) {
             return Ok(made);
         }
         let name = self.preferences.card_policy.unwrap_or(settings.policy.name);

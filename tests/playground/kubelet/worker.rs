@@ -25,12 +25,7 @@ pub(crate) async fn work(run: Run, uid: String) {
         match action {
             Action::Start(index) => {
                 if let Err(message) = start(core, &uid, index).await {
-                    set_state(
-                        core,
-                        &uid,
-                        index,
-                        ContainerState::Waiting { reason: "CreateContainerConfigError", message },
-                    );
+                    wait(core, &uid, index, ContainerState::Waiting { reason: "CreateContainerConfigError", message });
                     tokio::select! {
                         () = core.about(core.timing.retry) => {}
                         () = poke.notified() => {}
@@ -96,11 +91,7 @@ impl State {
 
 /// `startContainer` up to the running process.
 async fn start(core: &Core, uid: &str, index: usize) -> Result<(), String> {
-    let spec = core.update_pod(uid, |pod| {
-        pod.containers[index].state = ContainerState::waiting("ContainerCreating");
-        pod.containers[index].spec.clone()
-    });
-    let Some(spec) = spec else { return Ok(()) };
+    let Some(spec) = wait(core, uid, index, ContainerState::waiting("ContainerCreating")) else { return Ok(()) };
     std::fs::create_dir_all(core.paths.cgroup(uid)).map_err(|error| format!("creating the pod's cgroup: {error}"))?;
     let given = run_options(core, uid, &spec).await?;
     core.about(core.timing.start).await;
@@ -141,6 +132,13 @@ async fn run_options(
     Ok(core.update(|state| state.devices.run_options(pod, &container.name, &mut state.other_rng)))
 }
 
-fn set_state(core: &Core, uid: &str, index: usize, new: ContainerState) {
-    core.update_pod(uid, |pod| pod.containers[index].state = new);
+/// Says why a container hasn't started yet, unless it isn't to start any more: what has ended stays so.
+fn wait(core: &Core, uid: &str, index: usize, why: ContainerState) -> Option<ContainerSpec> {
+    let set = |pod: &mut Pod| {
+        (pod.next_action() == Action::Start(index)).then(|| {
+            pod.containers[index].state = why;
+            pod.containers[index].spec.clone()
+        })
+    };
+    core.update_pod(uid, set).flatten()
 }

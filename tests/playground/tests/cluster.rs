@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,20 @@ async fn play(flags: &str) -> Report {
     let binaries = Binaries::get(false).await.expect("built");
     let directory = tempfile::Builder::new().prefix("divvy-").tempdir_in("/tmp").expect("a directory");
     let session = run(&args, inputs, &binaries, directory.path(), Console::new(std::io::sink())).await;
-    session.expect("played").report().clone()
+    let report = session.expect("played").report().clone();
+    if !report.checks.broken.is_empty() {
+        print_logs(directory.path());
+    }
+    report
+}
+
+/// Prints what the programs of a session have logged: each in the session's directory or in one of its own in that.
+fn print_logs(directory: &Path) {
+    let entries = |directory: &Path| fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = entries(directory).flat_map(|path| entries(&path).chain([path]).collect::<Vec<_>>());
+    for log in files.filter(|path| path.extension().is_some_and(|extension| extension == "log")) {
+        eprintln!("{}:\n{}", log.display(), fs::read_to_string(&log).unwrap_or_default());
+    }
 }
 
 fn ended(flags: &[&str]) -> Output {
