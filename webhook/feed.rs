@@ -66,8 +66,26 @@ trait Entry: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Sen
     fn key(&self) -> &str;
     fn apply(&self, index: &Index);
     fn delete(&self, index: &Index);
-    /// Forgets what has another key than these.
-    fn keep(index: &Index, keys: &HashSet<String>);
+    /// Forgets what isn't listed.
+    fn keep(index: &Index, listing: &Listing);
+}
+
+/// All objects of a kind, as they come page by page.
+#[derive(Default)]
+struct Listing {
+    /// Their keys.
+    keys: HashSet<String>,
+    /// Pods that the index knew when the list was asked for. Others may be younger than the list, and promised meanwhile.
+    pods_before: HashSet<Arc<str>>,
+}
+
+/// What an event says of the whole kind.
+#[derive(PartialEq, Eq)]
+enum News {
+    /// All are about to be listed. That is tried also where nobody answers: it is no sign of life.
+    Begins,
+    Told,
+    AllListed,
 }
 
 /// Pods that hold nothing any more: they outnumber the others where Jobs run.
@@ -156,27 +174,25 @@ impl Feed {
     }
 
     async fn follow<E: Entry>(&self, config: watcher::Config) {
-        // Every try to list all begins with `Init`, also one that fails: it is no sign of life.
-        let events = watcher(Api::<E>::all(self.client.clone()), config)
-            .try_filter(|event| future::ready(!matches!(event, Event::Init)))
+        let mut listing = Listing::default();
+        let news = watcher(Api::<E>::all(self.client.clone()), config)
+            .map_ok(|event| self.take(event, &mut listing))
+            .try_filter(|news| future::ready(*news != News::Begins))
             .backoff(Pauses::default());
-        let mut events = std::pin::pin!(events);
-        let (mut listed, mut said) = (HashSet::new(), Once::default());
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => {
-                    let is_whole = matches!(event, Event::InitDone);
-                    self.take(event, &mut listed);
+        let mut news = std::pin::pin!(news);
+        let mut said = Once::default();
+        while let Some(news) = news.next().await {
+            match news {
+                Ok(news) => {
                     said.over();
                     self.note(E::KIND, |followed| {
-                        followed.listed |= is_whole;
+                        followed.listed |= news == News::AllListed;
                         followed.problem = None;
                     });
                 }
                 // The API server has forgotten where we were, as it does every few minutes: all are listed anew.
                 Err(watcher::Error::WatchError(status)) if status.code == 410 => {}
                 Err(error) => {
-                    listed.clear();
                     let problem = why(&error);
                     said.warn(format!("{} aren't followed for now: {problem}", E::KIND.as_str()));
                     self.note(E::KIND, |followed| followed.problem = Some(problem));
@@ -185,17 +201,24 @@ impl Feed {
         }
     }
 
-    fn take<E: Entry>(&self, event: Event<E>, listed: &mut HashSet<String>) {
+    fn take<E: Entry>(&self, event: Event<E>, listing: &mut Listing) -> News {
         match event {
-            Event::Init => {}
+            Event::Init => {
+                *listing = Listing { keys: HashSet::new(), pods_before: self.index.pods() };
+                return News::Begins;
+            }
             Event::InitApply(entry) => {
-                listed.insert(entry.key().to_owned());
+                listing.keys.insert(entry.key().to_owned());
                 entry.apply(&self.index);
             }
-            Event::InitDone => E::keep(&self.index, &std::mem::take(listed)),
+            Event::InitDone => {
+                E::keep(&self.index, &std::mem::take(listing));
+                return News::AllListed;
+            }
             Event::Apply(entry) => entry.apply(&self.index),
             Event::Delete(entry) => entry.delete(&self.index),
         }
+        News::Told
     }
 
     fn note(&self, kind: Kind, change: impl FnOnce(&mut Followed)) {
@@ -225,8 +248,9 @@ impl Entry for PodObject {
         index.delete_pod(&self.pod.uid);
     }
 
-    fn keep(index: &Index, keys: &HashSet<String>) {
-        index.keep_pods(keys);
+    fn keep(index: &Index, listing: &Listing) {
+        let gone = listing.pods_before.iter().filter(|uid| !listing.keys.contains(&***uid));
+        gone.for_each(|uid| index.delete_pod(uid));
     }
 }
 
@@ -247,8 +271,8 @@ impl Entry for Machine {
         index.delete_node(self.key());
     }
 
-    fn keep(index: &Index, keys: &HashSet<String>) {
-        index.keep_machines(keys);
+    fn keep(index: &Index, listing: &Listing) {
+        index.keep_machines(&listing.keys);
     }
 }
 
@@ -270,7 +294,7 @@ impl Entry for DeserializeGuard<GpuNode> {
         index.delete_node(self.key());
     }
 
-    fn keep(index: &Index, keys: &HashSet<String>) {
-        index.keep_nodes(keys);
+    fn keep(index: &Index, listing: &Listing) {
+        index.keep_nodes(&listing.keys);
     }
 }

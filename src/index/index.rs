@@ -171,10 +171,9 @@ impl Index {
         self.change(|books| books.end(uid, Some(Outcome::Ended)));
     }
 
-    /// Forgets pods that aren't among these UIDs, which are all that there are.
-    pub fn keep_pods(&self, uids: &HashSet<String>) {
-        let known: Vec<Arc<str>> = unpoisoned(self.books.lock()).pods().cloned().collect();
-        known.iter().filter(|uid| !uids.contains(&***uid)).for_each(|uid| self.delete_pod(uid));
+    /// Pods that are known and haven't ended, by UID.
+    pub fn pods(&self) -> HashSet<Arc<str>> {
+        unpoisoned(self.books.lock()).pods().cloned().collect()
     }
 
     /// Pods that wait for a node.

@@ -195,6 +195,17 @@ impl ApiServer {
         self.harm(verb, path, times, Harm::Unanswered);
     }
 
+    /// Carries the next `times` requests like that out at once and answers at [`Self::answer_late`].
+    pub fn be_late(&self, verb: &str, path: &str, times: usize) {
+        self.core.prompt.send_replace(false);
+        self.harm(verb, path, times, Harm::Late);
+    }
+
+    /// Gives the answers that are late.
+    pub fn answer_late(&self) {
+        self.core.prompt.send_replace(true);
+    }
+
     fn harm(&self, verb: &str, path: &str, left: usize, harm: Harm) {
         let fault = Fault { verb: verb.to_owned(), path: path.to_owned(), harm, left };
         self.core.update(|state| state.faults.push(fault));

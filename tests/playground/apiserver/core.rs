@@ -23,6 +23,8 @@ pub(crate) struct Core {
     pub(crate) wanted: watch::Sender<bool>,
     /// Whether the port is open.
     pub(crate) open: watch::Sender<bool>,
+    /// Whether answers that are to be late may be given.
+    pub(crate) prompt: watch::Sender<bool>,
     /// Connections to webhooks.
     pub(crate) callers: Callers,
 }
@@ -62,6 +64,8 @@ pub(crate) enum Harm {
     Swallowed,
     /// Carried out, never answered. What webhooks review is answered all the same.
     Unanswered,
+    /// Carried out, and answered later.
+    Late,
 }
 
 // === impl Core ===
@@ -70,7 +74,8 @@ impl Core {
     pub(crate) fn new(state: State) -> Self {
         let (changes, hang_ups) = (watch::Sender::new(0), watch::Sender::new(0));
         let (wanted, open) = (watch::Sender::new(true), watch::Sender::new(true));
-        Self { state: Mutex::new(state), changes, hang_ups, wanted, open, callers: Callers::default() }
+        let (prompt, callers) = (watch::Sender::new(true), Callers::default());
+        Self { state: Mutex::new(state), changes, hang_ups, wanted, open, prompt, callers }
     }
 
     pub(crate) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {

@@ -48,6 +48,8 @@ pub(crate) enum Outcome {
     Watch(Box<Watch>),
     /// Nothing yet: webhooks are to be asked first.
     Held(Box<Held>),
+    /// This, once answers may be given again.
+    Late(StatusCode, Value),
     /// Nothing, ever.
     Silence,
 }
@@ -69,7 +71,7 @@ impl Outcome {
 
     pub(crate) fn code(&self) -> u16 {
         match self {
-            Self::Json(code, _) | Self::Text(code, _) => code.as_u16(),
+            Self::Json(code, _) | Self::Late(code, _) | Self::Text(code, _) => code.as_u16(),
             Self::Watch(_) | Self::Held(_) => StatusCode::OK.as_u16(),
             Self::Silence => 0,
         }
@@ -87,11 +89,14 @@ pub(crate) fn dispatch(state: &mut State, asked: &Asked) -> Outcome {
         (None, _) => Err(Refusal::unauthorized()),
         (Some(_), Some(Harm::Refused(code))) => Err(Refusal::injected(code)),
         (Some(_), Some(Harm::Swallowed)) => Ok(Outcome::Silence),
-        (Some(user), Some(Harm::Unanswered) | None) => authorize(state, user, asked, &route, verb, &params)
-            .and_then(|()| answer(state, user, asked, &route, verb, &params)),
+        (Some(user), Some(Harm::Unanswered | Harm::Late) | None) => {
+            authorize(state, user, asked, &route, verb, &params)
+                .and_then(|()| answer(state, user, asked, &route, verb, &params))
+        }
     };
     let outcome = match outcome.unwrap_or_else(|refusal| Outcome::refused(&refusal)) {
         Outcome::Json(..) if matches!(harm, Some(Harm::Unanswered)) => Outcome::Silence,
+        Outcome::Json(code, body) if matches!(harm, Some(Harm::Late)) => Outcome::Late(code, body),
         outcome => outcome,
     };
     let (resource, subresource) = match &route {

@@ -121,6 +121,11 @@ impl Server {
         };
         let mut response = match outcome {
             Outcome::Json(code, body) => whole(code, "application/json", body.to_string()),
+            Outcome::Late(code, body) => {
+                // The server lets go of the sender at its end.
+                drop(self.core.prompt.subscribe().wait_for(|prompt| *prompt).await);
+                whole(code, "application/json", body.to_string())
+            }
             Outcome::Text(code, text) => whole(code, "text/plain; charset=utf-8", text),
             Outcome::Watch(watch) => {
                 let (sender, frames) = mpsc::channel(16);

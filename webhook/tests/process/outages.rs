@@ -1,8 +1,9 @@
 //! The API server goes away and comes back.
 
-use serde_json::json;
+use http::StatusCode;
+use serde_json::{Value, json};
 
-use crate::bench::{Bench, about, patient, pod};
+use crate::bench::{Bench, about, patient, pod, to};
 use crate::until;
 
 #[tokio::test]
@@ -76,4 +77,33 @@ async fn what_a_dropped_watch_and_a_forgotten_history_hide_is_seen_in_the_end() 
         (gone && answer.json()["NodeNames"] == json!(["n2"])).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_list_that_is_older_than_a_promise_ends_it_not_even_for_a_moment() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let replica = bench.alone(&patient()).await;
+    let lists = bench.asked("list", "/pods");
+    bench.server.be_late("list", "/pods", 1);
+    bench.server.fail("watch", "/pods", 1, StatusCode::INTERNAL_SERVER_ERROR);
+    bench.server.drop_watches();
+    bench.server.expire();
+    until("the pods are listed anew", async || (bench.asked("list", "/pods") > lists).then_some(())).await;
+
+    let (first, second) = (bench.pod(&pod("a", 0, 0)).await, bench.pod(&pod("b", 0, 0)).await);
+    let https = bench.https();
+    let bind = async |pod: &Value| {
+        https.post(replica.address, "/filter", about(pod, &["n1"]).to_string()).await;
+        let answer = https.post(replica.address, "/bind", to(pod, "n1").to_string()).await.json();
+        answer["Error"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(bind(&first).await, "");
+    // Nothing that is younger than the list may hide what the list does.
+    bench.server.swallow("watch", "/pods", 1);
+    let watches = bench.asked("watch", "/pods");
+    bench.server.answer_late();
+    until("they are followed again", async || (bench.asked("watch", "/pods") > watches).then_some(())).await;
+    let why = bind(&second).await;
+    assert!(!why.is_empty(), "its card is promised");
+    assert!((replica.metric("divvy_promises", &[]).await - 1.0).abs() < 0.5);
 }
