@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use divvy_contract::{MigProfile, Tier};
+use divvy_contract::{ContainerClaim, MigProfile, Tier};
 use divvy_placement::{Card, Held, Links, NoPlan, Plan, Reason, Taken, plan, summary};
 use foldhash::fast::FixedState;
 
@@ -41,7 +41,7 @@ pub(crate) struct WhyNot {
     pub(crate) reason: Arc<str>,
     /// The container that finds none, if it is a matter of cards.
     pub(crate) container: Option<String>,
-    /// By position, as far as it is a matter of cards; `None`: this card alone would do.
+    /// By position, as far as it is a matter of single cards; `None`: this card alone would do.
     pub(crate) of_cards: Vec<Option<Reason>>,
 }
 
@@ -79,7 +79,10 @@ impl Node {
     pub(crate) fn never(&self, demand: &Demand) -> Option<Arc<str>> {
         let tier = demand.preferences.tier.filter(|wanted| *wanted > self.tier);
         let tier = tier.map(|wanted| format!("tier {wanted} wanted, the node enforces by {}", self.tier).into());
-        let host_memory = || demand.preferences.oversubscribe.then(|| "memory beyond the card's is not given".into());
+        let host_memory = || {
+            let why = || format!("oversubscribe wanted, tier {} can't count host memory against the pod", self.tier);
+            demand.preferences.oversubscribe.then(|| why().into())
+        };
         tier.or_else(host_memory)
     }
 
@@ -88,20 +91,52 @@ impl Node {
         self.plan(&self.cards, question).err().map(|why_not| why_not.reason)
     }
 
+    /// Why the pod would find none even if nobody held any and all were sound; `None` if it might. A node that doesn't say
+    /// which cards it has may have any.
+    pub(crate) fn why_never(&self, question: &Question<'_>) -> Option<WhyNot> {
+        if self.is_silent() {
+            return None;
+        }
+        if let Some(reason) = self.never(question.demand) {
+            return Some(WhyNot::by_node(reason));
+        }
+        let free = |card: Card| Card { healthy: true, ..card };
+        let cards: Vec<Card> = self.cards_without(|_| true).into_iter().map(free).collect();
+        self.place(&cards, question).err().filter(|why_not| why_not.container.is_some())
+    }
+
     /// The best plan on these cards of the node.
     pub(crate) fn plan(&self, cards: &[Card], question: &Question<'_>) -> Result<Plan, WhyNot> {
-        let (container, of_cards) = (None, Vec::new());
-        if let Some(reason) = self.refusal(question.demand) {
-            return Err(WhyNot { reason, container, of_cards });
+        match self.refusal(question.demand) {
+            Some(reason) => Err(WhyNot::by_node(reason)),
+            None => self.place(cards, question),
+        }
+    }
+
+    /// The same, whether the node serves the pod or not.
+    fn place(&self, cards: &[Card], question: &Question<'_>) -> Result<Plan, WhyNot> {
+        if let Some(too_few) = question.demand.containers.iter().find_map(|container| self.too_few_for(container)) {
+            return Err(too_few);
         }
         plan(cards, &self.links, &question.demand.request(), &question.policies.cards).map_err(|none| match none {
             NoPlan::Nothing { container, reasons, .. } => {
                 WhyNot { reason: summary(&reasons).into(), container: Some(container), of_cards: reasons }
             }
-            NoPlan::GaveUp { .. } => {
-                WhyNot { reason: "no plan found in the time that there is".into(), container, of_cards }
-            }
+            NoPlan::GaveUp { .. } => WhyNot::by_node("no plan found in the time that there is".into()),
         })
+    }
+
+    /// Whether it has cards such as the container asks for, but fewer. What is free of them is no matter then.
+    fn too_few_for(&self, container: &ContainerClaim) -> Option<WhyNot> {
+        let ContainerClaim { name, profile, claim, .. } = container;
+        let wanted = claim.as_ref()?.cards as usize;
+        let has = self.cards.iter().filter(|card| card.profile == *profile).count();
+        let reason = match profile {
+            _ if has == 0 || has >= wanted => return None,
+            None => format!("{wanted} cards wanted, the node has {has}"),
+            Some(profile) => format!("{wanted} instances of {profile} wanted, the node has {has}"),
+        };
+        Some(WhyNot { reason: reason.into(), container: Some(name.clone()), of_cards: Vec::new() })
     }
 
     /// Whether the pod would find cards here if the pods of lower priority were gone.
@@ -126,6 +161,15 @@ impl Node {
         }
         (Arc::as_ptr(&self.links).addr(), self.tier, self.is_silent()).hash(&mut state);
         state.finish()
+    }
+}
+
+// === impl WhyNot ===
+
+impl WhyNot {
+    /// It is no matter of single cards.
+    fn by_node(reason: Arc<str>) -> Self {
+        Self { reason, container: None, of_cards: Vec::new() }
     }
 }
 

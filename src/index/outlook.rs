@@ -6,7 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_placement::{Card, Held, NodeScore, plan};
+use divvy_contract::CardId;
+use divvy_contract::annotation::Preferences;
+use divvy_placement::NodeScore;
 
 use crate::board::{Asked, Until};
 use crate::index::{Index, unpoisoned};
@@ -60,7 +62,10 @@ impl Index {
             return Outlook { now: Some(true), ever: true, best, nodes, ..Outlook::default() };
         }
         let sample: Vec<Asked> = view.all().step_by((nodes / SAMPLE).max(1)).collect();
-        let of_cards = sample.iter().filter_map(|asked| view.node(asked.place)?.why_not(question));
+        let ever = could_ever(&view, question);
+        let why_not =
+            |node: &Arc<Node>| if ever { node.why_not(question) } else { Some(node.why_never(question)?.reason) };
+        let of_cards = sample.iter().filter_map(|asked| why_not(view.node(asked.place)?));
         let deadline = Instant::now() + patience;
         let search = |node: &Arc<Node>| Instant::now() < deadline && question.rate(node).is_some();
         let would_do = |asked: &Asked| {
@@ -69,7 +74,7 @@ impl Index {
         let barred = view.barred().filter(|(asked, _)| would_do(asked)).map(|(_, bar)| Arc::from(bar.reason()));
         Outlook {
             now: is_certain.then_some(false),
-            ever: could_ever(&view, question),
+            ever,
             best: Vec::new(),
             nodes,
             asked: sample.len(),
@@ -127,28 +132,16 @@ fn best_of(
     best
 }
 
-/// Whether the pod would fit somewhere if all cards were sound and free.
+/// Whether the pod would fit somewhere if all cards were sound and free. Nodes whose cards the pod names are no example of
+/// their kind.
 fn could_ever(view: &View, question: &Question<'_>) -> bool {
-    let mut tried: HashSet<u64, foldhash::fast::RandomState> = HashSet::default();
-    for (kind, node) in view.kinds() {
-        if tried.len() > MOST_KINDS || (tried.insert(kind) && would_fit(node, question)) {
-            return true;
-        }
-    }
-    false
-}
-
-/// Whether the pod would fit if all of the node's cards were sound and free. A node that doesn't say which cards it has may
-/// have any.
-pub(crate) fn would_fit(node: &Node, question: &Question<'_>) -> bool {
-    if node.is_silent() {
-        return true;
-    }
-    let free =
-        |card: &Card| Card { healthy: true, held: Held::default(), free_slots: node.slots_per_card, ..card.clone() };
-    let cards: Vec<Card> = node.cards.iter().map(free).collect();
-    node.never(question.demand).is_none()
-        && plan(&cards, &node.links, &question.demand.request(), &question.policies.cards).is_ok()
+    let Preferences { cards, avoid_cards, .. } = &question.demand.preferences;
+    let named: HashSet<&CardId, foldhash::fast::RandomState> = cards.iter().chain(avoid_cards).collect();
+    let is_named = |node: &Node| !named.is_empty() && node.cards.iter().any(|card| named.contains(&card.id));
+    let mut kinds: HashSet<u64, foldhash::fast::RandomState> = HashSet::default();
+    let mut to_try = view.kinds().filter(|(kind, node)| is_named(node) || kinds.insert(*kind));
+    let would_fit = |(_, node): (u64, &Arc<Node>)| node.why_never(question).is_none();
+    to_try.by_ref().take(MOST_KINDS).any(would_fit) || to_try.next().is_some()
 }
 
 // === impl Outlook ===

@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use crate::bar::Bar;
 use crate::node::{Holder, Node, WhyNot};
-use crate::outlook::would_fit;
 use crate::question::Question;
 
 /// One node.
@@ -120,19 +119,24 @@ impl NodeAnswer {
             .ok()
             .filter(|_| barred.is_none())
             .map(|plan| score(&cards, &node.links, &demand.request(), plan, &question.policies.nodes));
-        let fits = match &plan {
-            Ok(_) if barred.is_some() => Fits::Barred,
-            Ok(_) => Fits::Now,
-            Err(_) if is_late => Fits::Unknown,
-            Err(_) if barred.is_none() && node.may_be_cleared_for(question) => Fits::ByEviction,
-            Err(_) if would_fit(node, question) => Fits::Later,
-            Err(_) => Fits::Never,
+        let (fits, why_not) = match &plan {
+            Ok(_) if barred.is_some() => (Fits::Barred, None),
+            Ok(_) => (Fits::Now, None),
+            Err(why_not) if is_late => (Fits::Unknown, Some(why_not.clone())),
+            Err(why_not) if barred.is_none() && node.may_be_cleared_for(question) => {
+                (Fits::ByEviction, Some(why_not.clone()))
+            }
+            // What is held now is no reason where even all cards wouldn't do.
+            Err(why_not) => match node.why_never(question) {
+                None => (Fits::Later, Some(why_not.clone())),
+                never => (Fits::Never, never),
+            },
         };
         let in_the_way = |holder: &&Holder| fits == Fits::ByEviction && holder.priority < demand.priority;
         let lower = node.holders.iter().filter(in_the_way);
-        let (reason, container) = match &plan {
-            Ok(_) => (barred.map(|bar| bar.reason().to_owned()), None),
-            Err(WhyNot { reason, container, .. }) => (Some(reason.to_string()), container.clone()),
+        let (reason, container) = match why_not {
+            None => (barred.map(|bar| bar.reason().to_owned()), None),
+            Some(WhyNot { reason, container, .. }) => (Some(reason.to_string()), container),
         };
         let answer = Self {
             name: node.name.to_string(),

@@ -3,7 +3,8 @@ mod histories;
 use std::time::Instant;
 
 use divvy_contract::annotation::{self, Planned};
-use divvy_contract::names::annotation::PLANNED;
+use divvy_contract::gpunode::Health;
+use divvy_contract::names::annotation::{AVOID_CARD_UUID, CARD_MODEL, CARD_UUID, OVERSUBSCRIBE, PLANNED, TIER};
 
 use super::*;
 use crate::Outlook;
@@ -163,6 +164,34 @@ fn the_outlook_says_where_pods_fit_now_or_ever_or_why_not() {
         index.outlook(&Question::new(&demand, &policies), AGES)
     };
     insta::assert_debug_snapshot!([outlook(1, 8), outlook(1, 35), outlook(2, 15), outlook(2, 35), outlook(1, 41)]);
+}
+
+/// Whoever reads "never" must not think that it is a matter of who holds what, or of a daemon that is about to stop.
+#[test]
+fn what_could_never_run_is_told_by_what_nodes_have_when_nobody_is_there() {
+    let [mut full, mut closed, mut sick] = [node("full", 2), node("closed", 2), node("sick", 2)];
+    status(&mut full).shares = vec![share(&full, "a", 0, 40, 100), share(&full, "b", 1, 40, 100)];
+    status(&mut closed).conditions = vec![condition("Draining", "True", "the daemon is about to stop")];
+    status(&mut sick).cards[0].health = Health::Unhealthy;
+    let index = index(&[&full, &closed, &sick]);
+    let told = |cards, gib, wish: &[(&str, &str)]| {
+        let annotations = wish.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let demand = demand(&PodView { annotations, ..pod("p", cards, gib, 0) });
+        let policies = demand.policies(index.reading());
+        index.outlook(&Question::new(&demand, &policies), AGES).to_string()
+    };
+    let told = [
+        told(16, 40, &[]),
+        told(1, 41, &[]),
+        told(1, 8, &[(TIER, "shim")]),
+        told(1, 8, &[(OVERSUBSCRIBE, "true")]),
+        told(1, 8, &[(CARD_MODEL, "T4")]),
+        told(1, 8, &[(CARD_UUID, "GPU-nobody-has")]),
+        // One of the cards of a kind of which others were asked before.
+        told(1, 8, &[(CARD_UUID, "GPU-full-1")]),
+        told(1, 8, &[(AVOID_CARD_UUID, "GPU-full-0,GPU-full-1,GPU-sick-0,GPU-sick-1")]),
+    ];
+    insta::assert_snapshot!(told.join("\n"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Pods and workloads on their way into the API server, over its socket.
 
 use divvy_contract::annotation::{self, Request};
-use divvy_contract::names::annotation::{NODE_FIT, REQUEST};
+use divvy_contract::names::annotation::{NODE_FIT, OVERSUBSCRIBE, REQUEST, TIER};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, pod};
@@ -52,6 +52,16 @@ async fn warnings_and_refusals_reach_whoever_creates() {
     let large = bench.create(pods, &pod("large", 200, 0)).await;
     assert_eq!((large.code, large.warnings.len()), (201, 1), "{large:?}");
     assert!(large.warnings[0].contains("no node could ever run this"), "{large:?}");
+    for (wish, value, why) in [
+        (TIER, "shim", "tier shim wanted, the node enforces by accounting"),
+        (OVERSUBSCRIBE, "true", "oversubscribe wanted, tier accounting can't"),
+    ] {
+        let mut wishes = pod(value, 8, 0);
+        wishes["metadata"]["annotations"] = json!({ wish: value });
+        let wishes = bench.create(pods, &wishes).await;
+        let warning = format!("no node could ever run this: 1 node: {why}");
+        assert!(wishes.code == 201 && wishes.warnings[0].contains(&warning), "{wishes:?}");
+    }
     let mut both = pod("both", 8, 0);
     both["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem-percentage"] = "50".into();
     let both = bench.create(pods, &both).await;
