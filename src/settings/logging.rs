@@ -48,9 +48,13 @@ pub fn init(filter: &LogFilter, format: LogFormat) {
 // === impl LogFilter ===
 
 impl LogFilter {
-    /// The filter itself.
+    /// The filter itself. kube's watcher repeats a refusal at every try, and what isn't followed is said once by us: of its
+    /// words errors alone are shown, unless it is named or more than usual is asked for.
     pub fn targets(&self) -> Targets {
-        self.targets.clone()
+        let is_asked_for = self.targets.default_level() > Some(LevelFilter::INFO)
+            || self.targets.iter().any(|(target, _)| target.starts_with("kube_runtime"));
+        let targets = self.targets.clone();
+        if is_asked_for { targets } else { targets.with_target("kube_runtime::watcher", LevelFilter::ERROR) }
     }
 }
 
