@@ -120,14 +120,19 @@ impl Standing {
         self.kinds.iter().all(|followed| followed.listed)
     }
 
-    /// Kinds that haven't been listed yet.
+    /// Kinds of which all have been seen once.
+    pub fn listed(&self) -> impl Iterator<Item = Kind> {
+        Kind::ALL.into_iter().filter(|kind| self.kinds[*kind as usize].listed)
+    }
+
+    /// The others.
     pub fn unlisted(&self) -> impl Iterator<Item = Kind> {
         Kind::ALL.into_iter().filter(|kind| !self.kinds[*kind as usize].listed)
     }
 
-    /// Kinds of which nothing is heard, and why.
-    pub fn problems(&self) -> impl Iterator<Item = (Kind, &str)> {
-        Kind::ALL.into_iter().filter_map(|kind| Some((kind, self.kinds[kind as usize].problem.as_deref()?)))
+    /// Why nothing is heard of a kind at the moment.
+    pub fn problem(&self, kind: Kind) -> Option<&str> {
+        self.kinds[kind as usize].problem.as_deref()
     }
 }
 

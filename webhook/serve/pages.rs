@@ -11,7 +11,7 @@ use divvy_process::metrics;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
-use crate::feed::{Kind, Standing};
+use crate::feed::Standing;
 use crate::tls::Identity;
 
 /// What the pages are made from.
@@ -44,30 +44,30 @@ impl Pages {
 
     /// Why no reviews should be sent here.
     fn missing(&self) -> Vec<String> {
-        let unlisted = self.standing.borrow().unlisted().map(Kind::as_str).collect::<Vec<_>>();
-        let mut missing = Vec::new();
-        if *self.stopping.borrow() {
-            missing.push("stopping".to_owned());
-        }
-        if !unlisted.is_empty() {
-            missing.push(format!("not listed yet: {}", unlisted.join(", ")));
-        }
-        if self.identity.now().is_none() {
-            missing.push("no certificate yet".to_owned());
-        }
-        missing
+        let standing = self.standing.borrow();
+        let why = |kind| standing.problem(kind).map(|why| format!(": {why}")).unwrap_or_default();
+        let stopping = self.stopping.borrow().then(|| "stopping".to_owned());
+        let unlisted = standing.unlisted().map(|kind| format!("{} not listed yet{}", kind.as_str(), why(kind)));
+        let certificate = self.identity.now().is_none().then(|| "no certificate yet".to_owned());
+        stopping.into_iter().chain(unlisted).chain(certificate).collect()
+    }
+
+    /// What is known by what was heard before.
+    fn remembered(&self) -> Vec<String> {
+        let standing = self.standing.borrow();
+        let known = standing.listed().filter_map(|kind| Some((kind, standing.problem(kind)?)));
+        known.map(|(kind, why)| format!("{} from memory: {why}", kind.as_str())).collect()
     }
 }
 
 /// Ready: the cluster has been listed once and there is a certificate to show. While the API server is away answers come
 /// from memory, and a line says so. Otherwise 503 and what is missing, a line each.
 async fn ready(State(pages): State<Arc<Pages>>) -> Response {
-    let standing = pages.standing.borrow().clone();
-    let problems = standing.problems().map(|(kind, why)| format!("{} from memory: {why}\n", kind.as_str()));
-    let missing = pages.missing();
-    if missing.is_empty() {
-        return ("ok\n".to_owned() + &problems.collect::<String>()).into_response();
-    }
-    let lines = missing.into_iter().map(|line| line + "\n").chain(problems);
-    (StatusCode::SERVICE_UNAVAILABLE, lines.collect::<String>()).into_response()
+    let (missing, remembered) = (pages.missing(), pages.remembered());
+    let (code, first) = if missing.is_empty() {
+        (StatusCode::OK, vec!["ok".to_owned()])
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, missing)
+    };
+    (code, first.into_iter().chain(remembered).map(|line| line + "\n").collect::<String>()).into_response()
 }
