@@ -41,6 +41,12 @@ use crate::waiting::Waiting;
 
 /// How often promises are looked at of which nothing was heard.
 const EXPIRY: Duration = Duration::from_secs(5);
+/// Connections of callers at a time. An API server opens one for each review that it waits for, and it changes 200 objects
+/// at a time unless it is told otherwise (`--max-mutating-requests-inflight`). With the handshakes under way these are
+/// fewer than the 1 024 files that a process may have open where nobody has raised that.
+const CALLERS: usize = 512;
+/// The same for the pages: the kubelet, Prometheus and people.
+const VIEWERS: usize = 64;
 
 /// What all parts share.
 struct Parts {
@@ -118,10 +124,10 @@ async fn run(config: Config) -> anyhow::Result<()> {
     tasks.spawn_last("lease", parts.stand(leads, retired.clone()));
     let router = parts.router()?;
     let listener = TlsListener::new(door, parts.identity.clone(), parts.scheduler_authority()).context("TLS")?;
-    tasks.spawn_last("reviews", serve(listener, router, stop.clone()));
+    tasks.spawn_last("reviews", serve(listener, CALLERS, router, stop.clone()));
     let identity = parts.identity.clone();
     let pages = Pages { registry: registry.into(), standing: parts.standing.clone(), identity, stopping, config: text };
-    tasks.spawn_last("pages", serve(back_door, pages.router(), stop.clone()));
+    tasks.spawn_last("pages", serve(back_door, VIEWERS, pages.router(), stop.clone()));
 
     let delay = config.shutdown_delay.get();
     let retire = async {

@@ -67,7 +67,7 @@ pub(crate) async fn serve(
     let address = tcp.local_addr().unwrap();
     let listener = TlsListener::new(tcp, identity, scheduler).unwrap();
     let stop = CancellationToken::new();
-    tokio::spawn(crate::serve::connections::serve(listener, router, stop.clone()));
+    tokio::spawn(crate::serve::connections::serve(listener, 64, router, stop.clone()));
     (address, stop.drop_guard())
 }
 

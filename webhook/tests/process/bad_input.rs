@@ -1,5 +1,7 @@
 //! Whatever anybody sends. (No replica's log may tell of a panic: see `Replica`.)
 
+use std::time::Duration;
+
 use http::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -203,4 +205,21 @@ async fn bytes_that_are_no_http_cost_nobody_else_an_answer() {
     drop(stalled);
     bench.pod(&pod("b", 8, 0)).await;
     replica.ready().await;
+}
+
+#[tokio::test]
+async fn connections_beyond_the_most_wait_until_others_end() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let replica = bench.alone(&json!({})).await;
+    let https = bench.https();
+    let mut idle = Vec::new();
+    while let Ok(connection) = tokio::time::timeout(Duration::from_secs(3), https.open(replica.address)).await {
+        idle.push(connection);
+        // 512 are served, and as the last of them came others may have been in their handshake.
+        assert!(idle.len() < 512 + 256, "all are taken");
+    }
+    assert!(idle.len() > 256, "{}", idle.len());
+    replica.ready().await;
+    drop(idle);
+    bench.pod(&pod("a", 8, 0)).await;
 }
