@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use divvy_contract::gpunode::GpuNode;
 use divvy_index::demand::Reading;
-use divvy_index::fixture::{node, pod as asking, share, status};
+use divvy_index::fixture::{AGES, node, pod as asking, share, status};
 use divvy_index::pod::PodView;
 use divvy_index::{Index, Terms};
 use divvy_webhook::admission::{Endpoint, Fit, Settings, review};
@@ -111,7 +111,7 @@ pub fn preempt(bytes: &[u8]) {
 /// A pod that somebody wants explained.
 pub fn explain(bytes: &[u8]) {
     let Ok(pod) = serde_json::from_slice::<PodView>(bytes) else { return };
-    let explained = serde_json::to_value(index().explain(&pod)).expect("plain data");
+    let explained = serde_json::to_value(index().explain(&pod, AGES)).expect("plain data");
     assert!(explained.is_object());
 }
 
@@ -128,7 +128,7 @@ pub fn gpu_node(bytes: &[u8]) {
     if let Ok(planned) = index.promise(&demand, "n", Instant::now()) {
         assert!(planned.containers["main"].chosen.len() == 1, "{planned:?}");
     }
-    let explained = index.explain(&pod);
+    let explained = index.explain(&pod, AGES);
     assert!(serde_json::to_value(explained).is_ok());
     index.delete_node("n");
     assert_eq!(index.nodes().len(), 2);
