@@ -1,4 +1,5 @@
-//! What our answer adds to the call: `/filter` over a kept connection ÷ a handler beside it that echoes the names.
+//! What our answers add to the calls: `/filter`, and `/prioritize` with the names that it answers, over a kept connection ÷
+//! a handler beside them that echoes the same names.
 //!
 //! ```text
 //! cargo bench -p divvy-webhook --bench http
@@ -49,7 +50,11 @@ fn main() {
 
 async fn compare(mut cluster: Cluster, names: usize, calls: usize) {
     let extender = Arc::new(Extender::new(Arc::clone(&cluster.index), 16));
-    let router = Router::new().route("/filter", post(filter)).route("/echo", post(echo)).with_state(extender);
+    let router = Router::new()
+        .route("/filter", post(filter))
+        .route("/prioritize", post(prioritize))
+        .route("/echo", post(echo))
+        .with_state(extender);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let router = router.layer(DefaultBodyLimit::disable());
@@ -59,11 +64,22 @@ async fn compare(mut cluster: Cluster, names: usize, calls: usize) {
         let (mut ours, mut echoes) = (Vec::new(), Vec::new());
         for call in 0..calls {
             let from = cluster.rng.random_range(0..cluster.names.len());
-            let asked: Vec<&String> = cluster.names.iter().cycle().skip(from).take(names).collect();
-            let body = json!({"Pod": pod(round * calls + call, Pods::New), "Nodes": null, "NodeNames": asked});
-            let body = Bytes::from(serde_json::to_vec(&body).expect("JSON"));
-            ours.push(timed(ask(&client, format!("http://{address}/filter"), body.clone())).await);
-            echoes.push(timed(ask(&client, format!("http://{address}/echo"), body)).await);
+            let asked: Vec<String> = cluster.names.iter().cycle().skip(from).take(names).cloned().collect();
+            let pod = pod(round * calls + call, Pods::New);
+            let body = |names: &[String]| {
+                let body = json!({"Pod": pod, "Nodes": null, "NodeNames": names});
+                Bytes::from(serde_json::to_vec(&body).expect("JSON"))
+            };
+            let all = body(&asked);
+            let (filtered, answer) = timed(ask(&client, format!("http://{address}/filter"), all.clone())).await;
+            let kept = body(&serde_json::from_slice::<Names>(&answer).expect("our answer").node_names);
+            let (rated, _) = timed(ask(&client, format!("http://{address}/prioritize"), kept.clone())).await;
+            ours.push(filtered + rated);
+            let mut of_both = Duration::ZERO;
+            for body in [all, kept] {
+                of_both += timed(ask(&client, format!("http://{address}/echo"), body)).await.0;
+            }
+            echoes.push(of_both);
         }
         let [ours, echoes] = [ours, echoes].map(|mut times| {
             times.sort_unstable();
@@ -73,7 +89,7 @@ async fn compare(mut cluster: Cluster, names: usize, calls: usize) {
             f64::from(u32::try_from(ours[at]).unwrap_or(u32::MAX)) / f64::from(u32::try_from(echoes[at]).unwrap_or(1))
         };
         println!(
-            "{names} names of {} nodes: filter p50 {} µs, p99 {}; echo p50 {}, p99 {}: {:.2} and {:.2}   ≤ 2",
+            "{names} names of {} nodes: filter and prioritize p50 {} µs, p99 {}; echo p50 {}, p99 {}: {:.2} and {:.2}   ≤ 2",
             cluster.names.len(),
             ours[0],
             ours[1],
@@ -90,6 +106,10 @@ async fn filter(State(extender): State<Arc<Extender>>, body: Bytes) -> impl Into
     ([(CONTENT_TYPE, "application/json")], extender.filter(&body).expect("a body of ours"))
 }
 
+async fn prioritize(State(extender): State<Arc<Extender>>, body: Bytes) -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/json")], extender.prioritize(&body).expect("a body of ours"))
+}
+
 async fn echo(body: Bytes) -> impl IntoResponse {
     let names: Names = serde_json::from_slice(&body).expect("a body of ours");
     ([(CONTENT_TYPE, "application/json")], serde_json::to_vec(&names).expect("JSON"))
@@ -101,8 +121,8 @@ async fn ask(client: &Client<HttpConnector, Full<Bytes>>, url: String, body: Byt
     answer.into_body().collect().await.expect("a body").to_bytes()
 }
 
-async fn timed<T>(call: impl Future<Output = T>) -> Duration {
+async fn timed<T>(call: impl Future<Output = T>) -> (Duration, T) {
     let start = Instant::now();
-    call.await;
-    start.elapsed()
+    let answer = call.await;
+    (start.elapsed(), answer)
 }
