@@ -9,6 +9,7 @@ mod bindings;
 mod guarded;
 mod https;
 mod leaders;
+mod memory;
 mod outages;
 mod people;
 mod replica;

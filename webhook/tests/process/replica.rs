@@ -109,6 +109,16 @@ impl Replica {
         assert!(Command::new("kill").args(["-s", name, &id]).status().await.unwrap().success());
     }
 
+    /// Its resident memory in MiB, now and at most (`VmRSS` and `VmHWM` of proc(5)).
+    pub(crate) fn resident(&self) -> [u64; 2] {
+        let id = self.child.id().expect("it runs");
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+        ["VmRSS:", "VmHWM:"].map(|key| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+            line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+        })
+    }
+
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         within(&format!("{} ends", self.name), self.child.wait()).await.unwrap()
     }
