@@ -20,6 +20,7 @@ use crate::bar::Bar;
 use crate::board::{Asked, Boards, Rating, Until};
 use crate::books::{Books, Touched};
 use crate::demand::{Demand, Policies, Reading};
+use crate::headline::Headlines;
 use crate::node::Node;
 use crate::outcome::{Outcome, Outcomes};
 use crate::pod::PodView;
@@ -48,6 +49,10 @@ pub struct Index {
     terms: Terms,
 }
 
+/// Most nodes of one answer whose reasons are told card by card. Among more, nearly each would have one of its own, and
+/// an event of kube-scheduler ends after 1 024 characters.
+const DETAILED: usize = 32;
+
 /// Nodes that were asked for, and what they answered.
 #[derive(Debug, Default)]
 pub struct Ranking {
@@ -64,7 +69,7 @@ pub struct Ranking {
 pub struct Refusal {
     /// Which of the names.
     pub name: usize,
-    /// Card by card.
+    /// Card by card, or in a few words where many nodes are asked.
     pub reason: Arc<str>,
     /// It would fit if the pods of lower priority were gone.
     pub by_eviction: bool,
@@ -249,10 +254,16 @@ impl Index {
         let board = self.boards.of(question);
         let mut board = unpoisoned(board.lock());
         let view = self.view();
+        let (mut headlines, is_detailed) = (Headlines::default(), asked.len() <= DETAILED);
         let refusal = |asked: &Asked| {
             let node = view.node(asked.place)?;
+            let reason = if is_detailed {
+                board.why_not(question, asked, node)
+            } else {
+                headlines.why_not(question, &view, (asked.place, node))
+            };
             // What has changed since it was asked fails for now.
-            let reason = board.why_not(question, asked, node).unwrap_or_else(|| "cards have just become free".into());
+            let reason = reason.unwrap_or_else(|| "cards have just become free".into());
             Some(Refusal { name: asked.name, reason, by_eviction: node.may_be_cleared_for(question) })
         };
         asked.iter().filter_map(refusal).collect()

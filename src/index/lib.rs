@@ -12,6 +12,7 @@ pub mod demand;
 pub mod explain;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
+mod headline;
 mod index;
 mod node;
 mod outcome;

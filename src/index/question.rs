@@ -1,6 +1,6 @@
 //! One pod, put to one node after another.
 
-use divvy_placement::{Card, Grounds, NodeScore, Several, Single, plan, score};
+use divvy_placement::{Card, Grounds, Lacking, NodeScore, Several, Single, plan, score};
 
 use crate::demand::{Demand, Policies};
 use crate::node::Node;
@@ -61,6 +61,13 @@ impl<'a> Question<'a> {
         let cards = || view.node(place).map_or(&[][..], |node| &node.cards);
         let (_, score) = view.ground(place)?.best(cards, single, least)?;
         self.is_served(view, place).then_some(score)
+    }
+
+    /// What the node's cards lack, if that is quickly seen.
+    pub(crate) fn lacking(&self, view: &View, place: u32) -> Option<Lacking> {
+        let Kind::Single(single) = &self.kind else { return None };
+        let ground = view.ground(place).filter(|_| self.is_served(view, place))?;
+        ground.lacking(single)
     }
 
     /// What no plan on the node exceeds, as far as can be seen without a search; `None` if there is no plan.

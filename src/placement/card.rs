@@ -127,11 +127,69 @@ pub fn summary(reasons: &[Option<Reason>]) -> String {
     lines.join("; ")
 }
 
+/// What keeps a claim from the cards of a node, without amounts: many nodes have one answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Lacking(u16);
+
 /// Cards with much the same reason.
 struct Group<'a> {
     best: &'a Reason,
     cards: usize,
     differ: bool,
+}
+
+// === impl Lacking ===
+
+impl Lacking {
+    const WORDS: [&str; 13] = [
+        "unhealthy cards",
+        "cards of models that the pod doesn't allow",
+        "cards of another kind",
+        "cards that the pod doesn't allow",
+        "too little memory left",
+        "cards too small",
+        "too little compute left",
+        "cards shared by others",
+        "cards held exclusively",
+        "all slots taken",
+        "cards needed by other containers of the pod",
+        "cards on another NUMA node",
+        "an init container's card reused",
+    ];
+
+    /// Of these reasons.
+    pub fn of(reasons: &[Option<Reason>]) -> Self {
+        reasons.iter().flatten().fold(Self::default(), Self::with)
+    }
+
+    #[must_use]
+    pub(crate) fn with(self, reason: &Reason) -> Self {
+        let word = match reason {
+            Reason::Unhealthy => 0,
+            Reason::Model(_) => 1,
+            Reason::Kind => 2,
+            Reason::Uuid => 3,
+            Reason::Memory { .. } => 4,
+            Reason::TooSmall { .. } => 5,
+            Reason::Cores { .. } => 6,
+            Reason::Shared { .. } => 7,
+            Reason::Exclusive => 8,
+            Reason::Slots => 9,
+            Reason::OwnPod => 10,
+            Reason::Numa => 11,
+            Reason::Reused => 12,
+        };
+        Self(self.0 | 1 << word)
+    }
+}
+
+impl fmt::Display for Lacking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = Self::WORDS.iter().enumerate().filter(|(word, _)| self.0 & 1 << word != 0);
+        let words: Vec<&str> = words.map(|(_, text)| *text).collect();
+        f.write_str(if words.is_empty() { "too few cards" } else { "" })?;
+        f.write_str(&words.join("; "))
+    }
 }
 
 // === impl Group ===

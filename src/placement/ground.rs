@@ -11,7 +11,7 @@ use std::ops::Range;
 use divvy_contract::annotation::{PolicyName, Preferences};
 use divvy_contract::{Claim, ContainerClaim, Memory, MemoryAmount, MigProfile, Share};
 
-use crate::card::Card;
+use crate::card::{Card, Lacking};
 use crate::eligible::barred;
 use crate::links::Links;
 use crate::plan::PodRequest;
@@ -196,6 +196,18 @@ impl<'g> Ground<'g> {
         best.map(|(cost, at, share)| {
             let cost = if by_one { cost } else { self.lot(at, ahead).cost(pod.nodes, &share, || &cards()[at]) };
             (at, self.score(cost, pod.nodes))
+        })
+    }
+
+    /// What the cards lack for a pod that none of them has room for; `None` where that takes a look at more than numbers.
+    pub fn lacking(self, pod: &Single<'_>) -> Option<Lacking> {
+        if pod.is_picky || pod.profile.is_some() || self.free.is_empty() {
+            return None;
+        }
+        self.free.iter().zip(self.spots).try_fold(Lacking::default(), |lacking, (free, spot)| {
+            let share = pod.claim.share_on(spot.memory);
+            let reason = free.lacks(&share, spot.memory_capacity).filter(|_| free.is_plain)?;
+            Some(lacking.with(&reason))
         })
     }
 

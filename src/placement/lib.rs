@@ -25,7 +25,7 @@ mod search;
 pub mod taken;
 pub mod verify;
 
-pub use card::{Card, Held, Reason, summary};
+pub use card::{Card, Held, Lacking, Reason, summary};
 pub use ground::{Ground, Grounds, Several, Single};
 pub use links::{Link, Links};
 pub use plan::{ContainerPlan, NoPlan, Plan, PodRequest, plan};

@@ -1,5 +1,6 @@
 mod histories;
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use divvy_contract::annotation::{self, Planned};
@@ -238,4 +239,39 @@ fn cards_freed_by_evictions_are_kept_for_whom_they_were_freed() {
     assert_eq!(held(&index, "n1"), [35]);
     index.apply_pod(&PodView { nominated: None, ..preemptor }, now);
     assert_eq!(held(&index, "n1"), [0], "it is to go elsewhere");
+}
+
+/// Nodes by reason, a line each.
+fn refused(index: &Index, names: &[String], pod: &PodView) -> String {
+    let (demand, policies) = (demand(pod), demand(pod).policies(index.reading()));
+    let question = Question::new(&demand, &policies);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let ranking = index.rank(&question, &names, true);
+    assert!(ranking.fitting.is_empty());
+    let mut reasons = BTreeMap::new();
+    for refusal in index.refusals(&question, &ranking.failing) {
+        *reasons.entry(refusal.reason).or_insert(0) += 1;
+    }
+    reasons.iter().map(|(reason, nodes)| format!("{nodes} {reason}")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn few_nodes_say_card_by_card_why_not_and_many_in_a_few_words() {
+    let names: Vec<String> = (0..40).map(|number| format!("n{number}")).collect();
+    let index = index(&[]);
+    for (number, name) in (0..).zip(&names) {
+        let mut node = node(name, 2);
+        let shares = [share(&node, "a", 0, 1 + number % 20, 60), share(&node, "b", 1, 30, 100)];
+        status(&mut node).shares = shares[..if number % 2 == 0 { 2 } else { 1 }].into();
+        status(&mut node).cards[1].health = Health::Unhealthy;
+        index.apply_node(name, &node);
+    }
+    insta::assert_snapshot!(refused(&index, &names[..3], &pod("x", 1, 40, 0)), @r"
+    1 1 card: 40Gi memory wanted, 37Gi free; 1 card: unhealthy
+    1 1 card: 40Gi memory wanted, 38Gi free; 1 card: unhealthy
+    1 1 card: 40Gi memory wanted, 39Gi free; 1 card: unhealthy
+    ");
+    insta::assert_snapshot!(refused(&index, &names, &pod("x", 1, 40, 0)), @"40 unhealthy cards; too little memory left");
+    insta::assert_snapshot!(refused(&index, &names, &pod("x", 2, 1, 50)), @"40 unhealthy cards; too little compute left");
+    insta::assert_snapshot!(refused(&index, &names, &pod("x", 3, 1, 0)), @"40 3 cards wanted, the node has 2");
 }

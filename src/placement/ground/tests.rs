@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::policy::Expected;
 use crate::tests::properties::{Scene, claim, policies, scene};
-use crate::{Taken, score, taken, verify};
+use crate::{NoPlan, Taken, score, taken, verify};
 
 /// The scene with amounts of memory as real cards have them, in which compute isn't all that counts.
 fn large(mut scene: Scene) -> Scene {
@@ -69,6 +69,18 @@ fn mixes() -> impl Strategy<Value = Arc<Mix>> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_cards_lack_is_seen_from_numbers_as_it_is_said_card_by_card(scene in scene(), which in 0usize..5) {
+        let scene = alone(large(scene), which);
+        prop_assume!(claiming(&scene.pod()).next().is_some());
+        let (pod, grounds) = (scene.pod(), grounds(&scene));
+        let single = Single::of(&pod, &scene.policy, &scene.policy).expect("one claim, one card");
+        if let Some(lacking) = grounds.at(0).expect("one node").lacking(&single) {
+            let Err(NoPlan::Nothing { reasons, .. }) = scene.plan() else { panic!("there is a plan") };
+            prop_assert_eq!(lacking, Lacking::of(&reasons));
+        }
+    }
 
     #[test]
     fn one_card_is_found_and_rated_as_a_plan_is(mut scene in scene(), which in 0usize..5, mix in mixes(), nodes in policies(), agree in any::<bool>()) {

@@ -14,7 +14,7 @@ use crate::links::Links;
 pub(crate) struct Spot {
     /// Physical memory.
     pub(crate) memory: Memory,
-    pub(super) memory_capacity: Memory,
+    pub(crate) memory_capacity: Memory,
     pub(super) cores_capacity: Cores,
     pub(super) is_exclusive: bool,
     emptiness: u16,

@@ -10,7 +10,7 @@ mod prospects;
 use divvy_contract::{Claim, Cores, Memory, Share};
 use serde::{Deserialize, Serialize};
 
-use crate::card::Card;
+use crate::card::{Card, Reason};
 pub(super) use prospects::KindSet;
 pub(crate) use prospects::{Bar, Needs, Prospects};
 
@@ -175,6 +175,19 @@ impl Free {
     #[inline]
     pub(crate) fn fits(self, share: &Share) -> bool {
         self.open && share.memory <= self.memory && share.cores <= self.cores && (self.whole || !share.exclusive)
+    }
+
+    /// What is short for the share on an open card; `None` if nothing is, or if the card isn't open.
+    pub(crate) fn lacks(self, share: &Share, memory_capacity: Memory) -> Option<Reason> {
+        let Share { memory, cores, exclusive } = *share;
+        let lacks = match () {
+            () if memory > memory_capacity => Reason::TooSmall { wanted: memory, capacity: memory_capacity },
+            () if exclusive && !self.whole => Reason::Shared { pods: 1 },
+            () if memory > self.memory => Reason::Memory { wanted: memory, free: self.memory },
+            () if cores > self.cores => Reason::Cores { wanted: cores, free: self.cores },
+            () => return None,
+        };
+        self.open.then_some(lacks)
     }
 
     #[inline]
