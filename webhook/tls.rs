@@ -31,7 +31,7 @@ pub use self::bundle::keep_bundle;
 pub(crate) use self::credentials::provider;
 pub use self::credentials::{Credentials, Unusable};
 pub use self::files::{Files, SchedulerAuthority, keep_files};
-pub use self::listener::{Caller, Shown, TlsListener};
+pub use self::listener::{Caller, HTTP2, Shown, TlsListener};
 pub use self::secret::keep_secret;
 
 /// The Service that clients call us by.

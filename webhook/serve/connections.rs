@@ -1,7 +1,10 @@
 //! Connections, and how long a client may take. (`axum::serve` waits for ever for one that says nothing.)
+//!
+//! HTTP/2 is for kube-scheduler: over HTTP/1.1 its client keeps two connections, and makes a new one for every further
+//! binding that is under way.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::{ConnectInfo, Request};
 use axum::http::StatusCode;
@@ -9,52 +12,114 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::serve::Listener;
 use axum::{Extension, Router};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-/// Longest time from an answer to the head of the next call. Clients made with client-go close connections that are idle
-/// for 90 s, so that none of their calls meets one that we close.
+use crate::tls::HTTP2;
+
+/// Longest time from an answer to the head of the next call, and between two signs of life on HTTP/2. Clients made with
+/// client-go close connections that are idle for 90 s, so that none of their calls meets one that we close.
 const HEAD: Duration = Duration::from_secs(120);
 /// Longest time from a call's head to its answer, the body included. The API server waits for webhooks at most as long
 /// (`timeoutSeconds` of a webhook).
 const CALL: Duration = Duration::from_secs(30);
 
+/// A handshake costs both sides some milliseconds together.
+const YOUNG: Duration = Duration::from_millis(100);
+
+/// What two ends have agreed to speak.
+pub trait Spoken {
+    /// HTTP/2 rather than HTTP/1.1.
+    fn is_http2(&self) -> bool;
+}
+
+/// A call's connection, for handlers: an [`Extension`].
+#[derive(Clone, Debug)]
+pub struct Connection {
+    since: Instant,
+    end: CancellationToken,
+}
+
 /// Serves until `stop`, then ends when the calls under way are answered. At most so many connections are open at a time;
 /// others wait in the kernel until one ends. Handlers learn who calls by `ConnectInfo<L::Addr>`.
-pub async fn serve<L: Listener>(mut listener: L, most: usize, router: Router, stop: CancellationToken)
+pub async fn serve<L: Listener<Io: Spoken>>(mut listener: L, most: usize, router: Router, stop: CancellationToken)
 where
     L::Addr: Clone + Sync + 'static,
 {
     let router = router.layer(from_fn(in_time));
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    let connections = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(most));
+    let mut http = Builder::new(TokioExecutor::new());
+    http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
+    let (http1, http2) = (http.clone().http1_only(), http.http2_only());
+    let (connections, places) = (TaskTracker::new(), Arc::new(Semaphore::new(most)));
     let mut next = async || {
         let place = Arc::clone(&places).acquire_owned().await.expect("nobody closes it");
         (listener.accept().await, place)
     };
     while let Some(((stream, caller), place)) = stop.run_until_cancelled(next()).await {
-        let service = TowerToHyperService::new(router.clone().layer(Extension(ConnectInfo(caller))));
-        let connection = connections.watch(http.serve_connection(TokioIo::new(stream), service));
-        tokio::spawn(async {
-            if let Err(error) = connection.await {
+        let http = if stream.is_http2() { &http2 } else { &http1 };
+        let end = stop.child_token();
+        let connection = Connection { since: Instant::now(), end: end.clone() };
+        let router = router.clone().layer(Extension(ConnectInfo(caller))).layer(Extension(connection));
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_read_timeout(Some(HEAD));
+        let stream = TokioIo::new(Box::pin(stream));
+        let connection = http.serve_connection(stream, TowerToHyperService::new(router)).into_owned();
+        connections.spawn(async move {
+            let mut connection = std::pin::pin!(connection);
+            let ended = tokio::select! {
+                ended = &mut connection => ended,
+                () = end.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            if let Err(error) = ended {
                 tracing::debug!(%error, "a connection broke");
             }
             drop(place);
         });
     }
     drop(listener);
-    connections.shutdown().await;
+    connections.close();
+    connections.wait().await;
 }
 
 async fn in_time(request: Request, next: Next) -> Response {
     let late = |_elapsed| (StatusCode::REQUEST_TIMEOUT, format!("no answer within {}s\n", CALL.as_secs()));
     tokio::time::timeout(CALL, next.run(request)).await.map_err(late).into_response()
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// Takes no further calls, so that the caller makes a new connection, maybe to another replica; those under way are
+    /// answered. One that is this young stays: where all come to us, calls don't pay for a handshake each.
+    pub fn end(&self) {
+        if self.since.elapsed() >= YOUNG {
+            self.end.cancel();
+        }
+    }
+}
+
+// === impl Spoken ===
+
+impl Spoken for TcpStream {
+    fn is_http2(&self) -> bool {
+        false
+    }
+}
+
+impl Spoken for TlsStream<TcpStream> {
+    fn is_http2(&self) -> bool {
+        self.get_ref().1.alpn_protocol() == Some(&HTTP2[..])
+    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use axum::routing::post;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
+use super::connections::Connection;
 use super::json;
 use crate::binder::Binder;
 use crate::extender::{Extender, Malformed};
@@ -95,6 +96,7 @@ impl Scheduling {
             return (StatusCode::UNAUTHORIZED, why).into_response();
         }
         let is_forwarded = request.headers().contains_key(FORWARDED);
+        let connection = request.extensions().get::<Connection>().cloned();
         let body = match Bytes::from_request(request, &()).await {
             Ok(body) => body,
             Err(refused) => return refused.into_response(),
@@ -108,7 +110,11 @@ impl Scheduling {
             Leader::Us { .. } => {
                 unavailable("this replica has just come to lead, and reads what was promised: try again")
             }
-            Leader::Other { address, .. } if !is_forwarded => self.forward(verb, address, body).await,
+            Leader::Other { address, .. } if !is_forwarded => {
+                // A scheduler keeps its connection for ever: the next one may be to the leader.
+                connection.inspect(Connection::end);
+                self.forward(verb, address, body).await
+            }
             Leader::Other { .. } | Leader::Nobody => unavailable("no replica leads at the moment: try again"),
         }
     }

@@ -28,6 +28,8 @@ use super::{Identity, SchedulerAuthority};
 
 /// Longest time for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
+/// As ALPN names it.
+pub const HTTP2: &[u8] = b"h2";
 /// Handshakes under way at one time.
 const PENDING: usize = 256;
 
@@ -51,7 +53,7 @@ pub enum Shown {
     Replica,
 }
 
-/// Accepts TLS connections, HTTP/1.1 on each.
+/// Accepts TLS connections, for HTTP/2 from clients that speak it, and for HTTP/1.1 from others.
 #[derive(Debug)]
 pub struct TlsListener {
     tcp: TcpListener,
@@ -87,7 +89,7 @@ impl TlsListener {
             ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
         let config = config.with_client_cert_verifier(Arc::new(Ask(provider)));
         let mut config = config.with_cert_resolver(Arc::new(identity.clone()));
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
         let acceptor = Acceptor { tls: TlsAcceptor::from(Arc::new(config)), identity, scheduler };
         Ok(Self { tcp, acceptor, handshakes: JoinSet::new(), pending: VecDeque::new() })
     }

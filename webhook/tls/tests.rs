@@ -15,9 +15,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::ByteString;
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
-use rustls::ClientConfig;
+use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ConfigBuilder};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -86,10 +87,7 @@ struct Asker(HttpClient<HttpsConnector<HttpConnector>, Empty<Bytes>>);
 
 impl Asker {
     fn new(believed: &Credentials, own: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>) -> Self {
-        let authorities =
-            CertificateDer::pem_slice_iter(&decode(&believed.bundle())).map(Result::unwrap).collect::<Vec<_>>();
-        let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
-        let config = config.with_root_certificates(roots(&authorities).unwrap());
+        let config = believing(believed);
         let config = match own {
             None => config.with_no_client_auth(),
             Some((certificate, key)) => config.with_client_auth_cert(vec![certificate], key).unwrap(),
@@ -108,6 +106,13 @@ impl Asker {
         let (port, shown) = std::str::from_utf8(&body).unwrap().split_once(' ').unwrap();
         Ok((port.to_owned(), shown.to_owned()))
     }
+}
+
+fn believing(credentials: &Credentials) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+    let bundle = decode(&credentials.bundle());
+    let authorities = CertificateDer::pem_slice_iter(&bundle).map(Result::unwrap);
+    let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+    config.with_root_certificates(roots(&authorities.collect::<Vec<_>>()).unwrap())
 }
 
 fn decode(bundle: &str) -> Vec<u8> {

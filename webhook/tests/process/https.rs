@@ -6,15 +6,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -63,6 +65,14 @@ impl Https {
     pub(crate) async fn open(&self, to: SocketAddr) -> TlsStream<TcpStream> {
         let stream = TcpStream::connect(to).await.unwrap();
         within("a handshake", self.tls.connect(NAME.try_into().unwrap(), stream)).await.unwrap()
+    }
+
+    /// A connection that speaks HTTP/2, and its end.
+    pub(crate) async fn http2(&self, to: SocketAddr) -> (SendRequest<Full<Bytes>>, JoinHandle<hyper::Result<()>>) {
+        let (stream, tls) = (TcpStream::connect(to).await.unwrap(), self.tls.with_alpn(vec![b"h2".to_vec()]));
+        let stream = within("a handshake", tls.connect(NAME.try_into().unwrap(), stream)).await.unwrap();
+        let (calls, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        (calls, tokio::spawn(connection))
     }
 
     pub(crate) async fn ask(

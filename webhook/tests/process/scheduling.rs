@@ -1,8 +1,13 @@
 //! The scheduler's verbs over HTTPS, as kube-scheduler sends them.
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, about, patient, pod, to};
+use crate::replica::Replica;
+use crate::until;
 
 /// kube-scheduler drops a connection after an answer in chunks.
 fn of_known_length(answer: &crate::https::Answer) {
@@ -107,4 +112,50 @@ async fn a_call_that_was_passed_on_already_is_not_passed_on_again() {
         let answer = https.ask(http::Method::POST, (replica.address, "/filter"), &headers, body.clone()).await;
         assert_eq!(answer.code.as_u16(), code, "{}", answer.text());
     }
+}
+
+#[tokio::test]
+async fn over_http2_all_calls_share_one_connection() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let replica = bench.alone(&json!({})).await;
+    let (calls, connection) = bench.https().http2(replica.address).await;
+    let body = about(&pod("a", 8, 0), &["n1"]).to_string();
+    // They are all under way before the first is answered.
+    let answers = futures::future::join_all((0..50).map(|_| calls.clone().send_request(filter(&replica, &body)))).await;
+    for answer in answers {
+        let answer = answer.unwrap();
+        assert_eq!(answer.status(), 200);
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["NodeNames"], json!(["n1"]));
+    }
+    assert!(!connection.is_finished());
+}
+
+#[tokio::test]
+async fn the_follower_ends_connections_that_the_leader_should_have() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let [leader, follower] = bench.pair(&patient()).await;
+    let (https, body) = (bench.https(), about(&pod("a", 8, 0), &["n1"]).to_string());
+    let (mut calls, connection) = https.http2(follower.address).await;
+    until("the end of a connection of HTTP/2", async || {
+        match calls.send_request(filter(&follower, &body)).await {
+            Ok(answer) => assert_eq!(answer.status(), 200),
+            Err(error) => assert!(error.is_closed() || error.is_canceled(), "{error}"),
+        }
+        connection.is_finished().then_some(())
+    })
+    .await;
+    until("the end of a connection of HTTP/1.1", async || {
+        let answer = https.post(follower.address, "/filter", body.clone()).await;
+        answer.json();
+        answer.header("connection").filter(|connection| *connection == "close").map(drop)
+    })
+    .await;
+    let answer = https.post(leader.address, "/filter", body).await;
+    assert_eq!(answer.header("connection"), None);
+}
+
+fn filter(replica: &Replica, body: &str) -> Request<Full<Bytes>> {
+    let request = Request::post(format!("https://{}/filter", replica.address));
+    request.header("content-type", "application/json").body(Full::new(Bytes::from(body.to_owned()))).unwrap()
 }

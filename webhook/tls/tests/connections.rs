@@ -1,5 +1,6 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use super::*;
 
@@ -63,6 +64,20 @@ async fn clients_that_stall_hold_up_nobody() {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
     asker.ask(address).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_agrees_on_http2_and_says_nothing_more_is_left() {
+    let credentials = issue();
+    let connector = TlsConnector::from(Arc::new(believing(&credentials).with_no_client_auth()));
+    let (address, _stop) = serve(who(), known(credentials), None).await;
+    let (stream, name) = (TcpStream::connect(address).await.unwrap(), service().server_name().unwrap());
+    let mut silent = connector.with_alpn(vec![HTTP2.to_vec()]).connect(name, stream).await.unwrap();
+    assert_eq!(silent.get_ref().1.alpn_protocol(), Some(HTTP2));
+    // Time that is paused runs on whenever nobody has anything to do.
+    tokio::time::pause();
+    // Its own settings are all that the server says, if anything.
+    drop(silent.read_to_end(&mut Vec::new()).await);
 }
 
 #[tokio::test]
