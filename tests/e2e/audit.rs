@@ -1,6 +1,8 @@
 //! What the API server noted of the daemon's writes, and of bindings.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -64,14 +66,12 @@ pub fn path(files: &Files) -> PathBuf {
     files.at("audit.log")
 }
 
-/// When pods were bound until now, in seconds of an epoch.
-pub fn bindings(files: &Files) -> anyhow::Result<Vec<f64>> {
-    let is_binding = |event: &Event| {
-        event.object_ref.subresource.as_deref() == Some("binding")
-            && event.response_status.as_ref().is_some_and(|status| status.code == 201)
-    };
-    let events = events(files)?.into_iter().filter(is_binding);
-    Ok(events.map(|event| event.stage_timestamp.as_duration().as_secs_f64()).collect())
+/// Bindings, as the API server notes them.
+#[derive(Debug)]
+pub struct Bindings {
+    log: PathBuf,
+    /// Bytes that were read.
+    read: u64,
 }
 
 /// All of the daemon's until now.
@@ -88,9 +88,16 @@ pub fn writes(files: &Files) -> anyhow::Result<Writes> {
 
 fn events(files: &Files) -> anyhow::Result<Vec<Event>> {
     let text = std::fs::read_to_string(path(files)).context("reading the audit log")?;
-    // The last line may be half written.
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    whole.lines().map(|line| serde_json::from_str(line).with_context(|| format!("audit log: {line}"))).collect()
+    parsed(whole(&text))
+}
+
+/// The last line may be half written.
+fn whole(text: &str) -> &str {
+    text.rfind('\n').map_or("", |end| &text[..=end])
+}
+
+fn parsed(lines: &str) -> anyhow::Result<Vec<Event>> {
+    lines.lines().map(|line| serde_json::from_str(line).with_context(|| format!("audit log: {line}"))).collect()
 }
 
 /// Those of `after` that aren't in `before`.
@@ -98,4 +105,32 @@ pub fn since(before: &Writes, after: Writes) -> Writes {
     let earlier = |what: &(String, u16)| before.get(what).copied().unwrap_or_default();
     let new = after.into_iter().map(|(what, count)| (what.clone(), count.saturating_sub(earlier(&what))));
     new.filter(|(_, count)| *count > 0).collect()
+}
+
+// === impl Bindings ===
+
+impl Bindings {
+    /// Those from now on.
+    pub fn from_now_on(files: &Files) -> anyhow::Result<Self> {
+        let log = path(files);
+        let read = std::fs::metadata(&log).context("looking at the audit log")?.len();
+        Ok(Self { log, read })
+    }
+
+    /// When pods were bound since the last look, in seconds of an epoch. To ask the API server which pods wait would cost it
+    /// more than a binding does.
+    pub fn new_ones(&mut self) -> anyhow::Result<Vec<f64>> {
+        let mut log = File::open(&self.log).context("opening the audit log")?;
+        log.seek(SeekFrom::Start(self.read)).context("reading the audit log")?;
+        let mut text = String::new();
+        log.read_to_string(&mut text).context("reading the audit log")?;
+        let lines = whole(&text);
+        self.read += u64::try_from(lines.len())?;
+        let is_binding = |event: &Event| {
+            event.object_ref.subresource.as_deref() == Some("binding")
+                && event.response_status.as_ref().is_some_and(|status| status.code == 201)
+        };
+        let events = parsed(lines)?.into_iter().filter(is_binding);
+        Ok(events.map(|event| event.stage_timestamp.as_duration().as_secs_f64()).collect())
+    }
 }

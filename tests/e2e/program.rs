@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use tokio::process::{Child, Command};
@@ -16,6 +17,15 @@ pub struct Program {
     envs: Vec<(String, String)>,
     log: PathBuf,
     child: Option<Child>,
+}
+
+/// Time on processors of a process since its start (`utime` and `stime` of proc(5), in hundredths of a second).
+pub fn processor_time(process: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // A program's name may hold anything, and ends with the last bracket.
+    let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace().skip(11);
+    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some(Duration::from_millis((user + system) * 10))
 }
 
 // === impl Program ===
@@ -69,6 +79,11 @@ impl Program {
             status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
         };
         Some([kib("VmRSS:")?, kib("VmHWM:")?].map(|kib: u64| kib / 1024))
+    }
+
+    /// Time on processors since its start, threads that have ended included, while it runs.
+    pub fn processor_time(&self) -> Option<Duration> {
+        processor_time(self.child.as_ref()?.id()?)
     }
 
     /// Fails if it was started and has ended by itself.

@@ -28,6 +28,8 @@ pub struct Webhook {
     pub replicas: [Replica; 2],
     token: PathBuf,
     service: Option<AbortHandle>,
+    /// That came to the Service until now.
+    connections: Arc<AtomicUsize>,
 }
 
 /// One process.
@@ -76,7 +78,7 @@ impl Webhook {
         };
         let [one, other] = ports.webhook;
         let replicas = [replica("divvy-webhook-a", one)?, replica("divvy-webhook-b", other)?];
-        Ok(Self { replicas, token, service: None })
+        Ok(Self { replicas, token, service: None, connections: Arc::default() })
     }
 
     /// Its processes.
@@ -93,7 +95,8 @@ impl Webhook {
         let listener =
             TcpListener::bind((cluster_ip(cluster).await?, 443)).await.context("listening at a ClusterIP")?;
         let replicas = cluster.webhook.replicas.each_ref().map(|replica| replica.address);
-        cluster.webhook.service = Some(tokio::spawn(serve(listener, replicas)).abort_handle());
+        let connections = Arc::clone(&cluster.webhook.connections);
+        cluster.webhook.service = Some(tokio::spawn(serve(listener, replicas, connections)).abort_handle());
         Self::ready(cluster).await?;
         install::apply(cluster, &["webhook-configurations"]).await?;
         Self::asked(cluster).await
@@ -182,6 +185,11 @@ impl Webhook {
         sums
     }
 
+    /// How many connections have come to the Service until now.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
     /// Which of the replicas leads.
     pub async fn leader(&self) -> Option<usize> {
         for (number, replica) in self.replicas.iter().enumerate() {
@@ -213,10 +221,9 @@ async fn extender(cluster: &Cluster) -> anyhow::Result<Value> {
 }
 
 /// Passes each connection on to a replica that takes it, in turns.
-async fn serve(listener: TcpListener, replicas: [SocketAddr; 2]) {
-    let turn = Arc::new(AtomicUsize::new(0));
+async fn serve(listener: TcpListener, replicas: [SocketAddr; 2], connections: Arc<AtomicUsize>) {
     while let Ok((mut client, _)) = listener.accept().await {
-        let first = turn.fetch_add(1, Ordering::Relaxed);
+        let first = connections.fetch_add(1, Ordering::Relaxed);
         tokio::spawn(async move {
             for at in 0..replicas.len() {
                 if let Ok(mut replica) = TcpStream::connect(replicas[(first + at) % replicas.len()]).await {

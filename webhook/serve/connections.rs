@@ -30,8 +30,7 @@ const HEAD: Duration = Duration::from_secs(120);
 /// Longest time from a call's head to its answer, the body included. The API server waits for webhooks at most as long
 /// (`timeoutSeconds` of a webhook).
 const CALL: Duration = Duration::from_secs(30);
-
-/// A handshake costs both sides some milliseconds together.
+/// Handlers end no connection that is younger: a handshake costs both sides some milliseconds together.
 const YOUNG: Duration = Duration::from_millis(100);
 
 /// What two ends have agreed to speak.
@@ -118,7 +117,7 @@ impl Spoken for TcpStream {
 
 impl Spoken for TlsStream<TcpStream> {
     fn is_http2(&self) -> bool {
-        self.get_ref().1.alpn_protocol() == Some(&HTTP2[..])
+        self.get_ref().1.alpn_protocol() == Some(HTTP2)
     }
 }
 

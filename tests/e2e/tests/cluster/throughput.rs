@@ -3,25 +3,40 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use divvy_contract::ContainerKind::App;
 use divvy_e2e::api::Part;
+use divvy_e2e::audit::Bindings;
 use divvy_e2e::cluster::{Cluster, NODE_PATH};
+use divvy_e2e::install;
 use divvy_e2e::pods::PODS;
+use divvy_e2e::program::processor_time;
 use divvy_e2e::webhook::Webhook;
-use divvy_e2e::{audit, install};
 use divvy_playground::pods::PodShape;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 const NODES: usize = 1000;
 const CARDS: usize = 8;
-const MANY: usize = 1000;
+const MANY: u32 = 1000;
+/// `DIVVY_E2E_ROUNDS` sets another number.
 const ROUNDS: usize = 10;
 const NODE_LIST: &str = "/api/v1/nodes";
 const GPU_NODES: &str = "/apis/divvy.dev/v1alpha1/gpunodes";
 /// Longest wait for a run.
 const RUN: Duration = Duration::from_secs(180);
+
+/// What one run showed.
+struct Measured {
+    /// Pods a second.
+    rate: f64,
+    /// Seconds of processors by program, from the scheduler's start to the last binding.
+    spent: BTreeMap<&'static str, f64>,
+    /// Made by the scheduler.
+    connections: f64,
+    /// Calls that came to the replica that doesn't lead.
+    forwarded: f64,
+}
 
 /// Interleaved runs of a scheduler alone, with a shortlist of one node, and with one of sixteen.
 pub(crate) async fn throughput(cluster: &mut Cluster) -> anyhow::Result<()> {
@@ -41,33 +56,58 @@ pub(crate) async fn throughput(cluster: &mut Cluster) -> anyhow::Result<()> {
         program.kill().await?;
     }
     make_nodes(cluster).await?;
-    let mut rates: BTreeMap<Option<u32>, Vec<f64>> = BTreeMap::new();
-    for round in 0..ROUNDS {
+    let rounds = std::env::var("DIVVY_E2E_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
+    let mut runs: BTreeMap<Option<u32>, Vec<Measured>> = BTreeMap::new();
+    for round in 0..rounds {
         for shortlist in [None, Some(1), Some(16)] {
-            let rate =
+            let run =
                 run(cluster, shortlist).await.with_context(|| format!("round {round}, shortlist {shortlist:?}"))?;
-            rates.entry(shortlist).or_default().push(rate);
+            println!("  round {round}, {}: {:.0} pods a second", name(shortlist), run.rate);
+            runs.entry(shortlist).or_default().push(run);
         }
-        let last = rates.iter().map(|(shortlist, rates)| format!("{shortlist:?} {:.0}", rates.last().unwrap_or(&0.0)));
-        println!("  round {round}, pods a second: {}", last.collect::<Vec<_>>().join(", "));
     }
     for replica in &cluster.webhook.replicas {
         println!("  resident with {NODES} nodes, MiB now and at most: {:?}", replica.program.memory());
     }
-    let alone = &rates[&None];
-    for (shortlist, budget) in [(1, 1.1), (16, 0.9)] {
-        let mut ratios: Vec<f64> =
-            rates[&Some(shortlist)].iter().zip(alone).map(|(with, without)| with / without).collect();
-        ratios.sort_by(f64::total_cmp);
-        let [least, .., most] = &*ratios else { anyhow::bail!("two rounds are wanted") };
-        let median = f64::midpoint(ratios[ROUNDS / 2 - 1], ratios[ROUNDS / 2]);
-        println!("  shortlist {shortlist}: {median:.2} of the scheduler alone ({least:.2} to {most:.2})   ≥ {budget}");
-    }
+    sum_up(&runs);
     Ok(())
 }
 
+fn sum_up(runs: &BTreeMap<Option<u32>, Vec<Measured>>) {
+    println!("  milliseconds of processors for one pod, medians:");
+    for (shortlist, runs) in runs {
+        let programs = runs[0].spent.keys().map(|program| {
+            let spent = median(runs.iter().map(|run| run.spent[program] * 1e3 / f64::from(MANY)));
+            (*program, spent)
+        });
+        let all: f64 = programs.clone().map(|(_, spent)| spent).sum();
+        let programs: Vec<_> = programs.map(|(program, spent)| format!("{program} {spent:.2}")).collect();
+        println!("    {}: {all:.2} = {}", name(*shortlist), programs.join(" + "));
+        let count = |of: fn(&Measured) -> f64| median(runs.iter().map(of));
+        let (connections, forwarded) = (count(|run| run.connections), count(|run| run.forwarded));
+        println!("      {connections} connections of the scheduler, {forwarded} of its calls forwarded");
+    }
+    for (shortlist, budget) in [(1, 1.1), (16, 0.9)] {
+        let ratios = runs[&Some(shortlist)].iter().zip(&runs[&None]).map(|(with, without)| with.rate / without.rate);
+        let (least, most) =
+            ratios.clone().fold((f64::MAX, 0.0), |(least, most), ratio| (least.min(ratio), ratio.max(most)));
+        let median = median(ratios);
+        println!("  shortlist {shortlist}: {median:.2} of the scheduler alone ({least:.2} to {most:.2})   ≥ {budget}");
+    }
+}
+
+fn name(shortlist: Option<u32>) -> String {
+    shortlist.map_or_else(|| "alone".to_owned(), |shortlist| format!("shortlist {shortlist}"))
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2])
+}
+
 /// Pods a second between the first tenth and 95 %.
-async fn run(cluster: &mut Cluster, shortlist: Option<u32>) -> anyhow::Result<f64> {
+async fn run(cluster: &mut Cluster, shortlist: Option<u32>) -> anyhow::Result<Measured> {
     cluster.control_plane.scheduler.kill().await?;
     if let Some(shortlist) = shortlist {
         cluster.webhook.configure(&json!({"shortlist": shortlist})).await?;
@@ -75,25 +115,53 @@ async fn run(cluster: &mut Cluster, shortlist: Option<u32>) -> anyhow::Result<f6
         cluster.until("leader", RUN, async |this| Ok(this.webhook.leader().await)).await?;
     }
     cluster.create((0..MANY).map(pod)).await?;
-    let before = audit::bindings(&cluster.files)?.len();
+    let mut bindings = Bindings::from_now_on(&cluster.files)?;
+    let mut times = Vec::new();
+    let before = spent(cluster);
+    let (connections, forwarded) = (cluster.webhook.connections(), forwarded(cluster).await);
     Webhook::schedule(cluster, shortlist.is_some()).await?;
     cluster
-        .until("pods that all have a node", RUN, async |this| {
-            let waiting = this.api.get(&format!("{PODS}?fieldSelector=spec.nodeName=&limit=1")).await?;
-            Ok(waiting["items"].as_array().is_none_or(Vec::is_empty).then_some(()))
+        .until("pods that all have a node", RUN, async |_| {
+            times.extend(bindings.new_ones()?);
+            Ok((times.len() >= usize::try_from(MANY)?).then_some(()))
         })
         .await?;
-    let mut times = audit::bindings(&cluster.files)?.split_off(before);
+    let spent: BTreeMap<_, _> = spent(cluster)
+        .into_iter()
+        .map(|(program, spent)| (program, spent - before.get(program).unwrap_or(&0.0)))
+        .collect();
+    let connections = u32::try_from(cluster.webhook.connections() - connections)?.into();
+    let forwarded = self::forwarded(cluster).await - forwarded;
     times.sort_by(f64::total_cmp);
-    ensure!(times.len() >= MANY, "{} bindings of {MANY} pods", times.len());
-    let (first, last) = (MANY / 10, MANY * 95 / 100);
     cluster.api.delete(PODS).await?;
     cluster.until("end of the pods", RUN, async |this| Ok(this.list().await?.is_empty().then_some(()))).await?;
-    let count = u32::try_from(last - first)?;
-    Ok(f64::from(count) / (times[last] - times[first]))
+    let (first, last) = (MANY / 10, MANY * 95 / 100);
+    let time = times[usize::try_from(last)?] - times[usize::try_from(first)?];
+    Ok(Measured { rate: f64::from(last - first) / time, spent, connections, forwarded })
 }
 
-fn pod(number: usize) -> PodShape {
+/// Seconds of processors by program, until now.
+fn spent(cluster: &Cluster) -> BTreeMap<&'static str, f64> {
+    let (plane, [one, other]) = (&cluster.control_plane, &cluster.webhook.replicas);
+    let programs = [
+        ("kube-scheduler", &plane.scheduler),
+        ("kube-apiserver", &plane.api),
+        ("etcd", &plane.etcd),
+        ("a replica", &one.program),
+        ("the other", &other.program),
+    ];
+    let spent = programs.map(|(name, program)| (name, program.processor_time()));
+    let own = ("the Service", processor_time(std::process::id()));
+    let known = spent.into_iter().chain([own]);
+    known.map(|(name, spent)| (name, spent.unwrap_or_default().as_secs_f64())).collect()
+}
+
+async fn forwarded(cluster: &Cluster) -> f64 {
+    let counts = cluster.webhook.metric("divvy_extender_forwarded_total").await;
+    counts.into_iter().map(|(_, count)| f64::from(u32::try_from(count).unwrap_or(u32::MAX))).sum()
+}
+
+fn pod(number: u32) -> PodShape {
     let amounts: [(&str, &str); 3] = match number % 4 {
         0 => [("gpu", "1"), ("gpumem", "4Gi"), ("gpucores", "10")],
         1 => [("gpu", "1"), ("gpumem", "8Gi"), ("gpucores", "25")],
