@@ -28,7 +28,15 @@ pub(crate) async fn reviews(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.api.patch(&format!("{PODS}/plain"), Part::Object, &json!({"metadata": {"labels": {"a": "b"}}})).await?;
     ensure!(reviewed(cluster).await == before, "a pod without cards was reviewed");
 
-    let told = apply(cluster, &pods::plain(&gpu("fits", &[("gpumem", "8Gi"), ("gpucores", "30")]))).await?;
+    let fits = pods::plain(&gpu("fits", &[("gpumem", "8Gi"), ("gpucores", "30")]));
+    let file = cluster.files.write("fits.json", fits.to_string())?.display().to_string();
+    cluster
+        .until("node that has reported", PATIENCE, async |this| {
+            let tried = this.kubectl.say(&["apply", "--dry-run=server", "--filename", &file]).await?;
+            Ok(tried.warnings.is_empty().then_some(()))
+        })
+        .await?;
+    let told = apply(cluster, &fits).await?;
     ensure!(told.is_empty(), "warned of a pod that fits: {told}");
     let pod = cluster.api.get(&format!("{PODS}/fits")).await?;
     let annotations = &pod["metadata"]["annotations"];
