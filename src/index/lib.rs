@@ -34,5 +34,5 @@ pub use outcome::{Outcome, Outcomes};
 pub use outlook::Outlook;
 pub use overview::{CardOverview, NodeOverview};
 pub use question::Question;
-pub use ranks::ranked;
+pub use ranks::{ranked, shortlist};
 pub use report::Unusable;

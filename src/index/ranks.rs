@@ -1,6 +1,10 @@
 //! How nodes compare, in the few steps that the scheduler can tell apart.
 
+use std::cmp::Reverse;
+
 use divvy_placement::NodeScore;
+
+use crate::board::Asked;
 
 /// `MaxExtenderPriority`.
 const BEST: usize = 10;
@@ -15,4 +19,17 @@ pub fn ranked<T>(fitting: &mut [(T, NodeScore)]) -> impl Iterator<Item = (&T, us
         let score = i64::try_from(BEST - BEST * rank / distinct).unwrap_or(0);
         equals.iter().map(move |(node, _)| (node, rank, score))
     })
+}
+
+/// Leaves the nodes with a plan as good as the best, at most so many: the best first, equals in one order for all pods,
+/// as pods that are strewn over equal nodes open them all.
+pub fn shortlist(fitting: &mut Vec<(Asked, NodeScore)>, most: usize) {
+    let Some(best) = fitting.iter().map(|(_, score)| *score).max() else { return };
+    fitting.retain(|(_, score)| score.is_as_good_as(&best));
+    let order = |(asked, score): &(Asked, NodeScore)| (Reverse(*score), asked.place());
+    if fitting.len() > most {
+        fitting.select_nth_unstable_by_key(most, order);
+        fitting.truncate(most);
+    }
+    fitting.sort_unstable_by_key(order);
 }

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use crate::doctor;
 use crate::explain;
 use crate::inspect;
+use crate::simulate;
 use crate::text::plain;
 
 /// Shows how Divvy shares the GPUs of a cluster
@@ -17,7 +18,7 @@ use crate::text::plain;
     bin_name = "kubectl divvy",
     version,
     max_term_width = 120,
-    after_help = "Exit code: 0, or 1 for whatever goes wrong, as kubectl's."
+    after_help = "Exit code: 0, 64 for wrong flags and for files that can't be simulated, 1 for whatever else goes wrong."
 )]
 struct CommandLine {
     #[command(subcommand)]
@@ -29,6 +30,7 @@ enum Command {
     Inspect(inspect::Args),
     Explain(explain::Args),
     Doctor(doctor::Args),
+    Simulate(simulate::Args),
 }
 
 /// What a subcommand has to say.
@@ -42,13 +44,21 @@ pub struct Told {
     pub incomplete: bool,
 }
 
+/// What was asked for makes no sense, whatever the cluster says.
+#[derive(Debug, thiserror::Error)]
+#[error("error: {0}")]
+pub struct Misused(Box<dyn std::error::Error + Send + Sync>);
+
+/// As sysexits.h has it, and the daemons.
+const EX_USAGE: u8 = 64;
+
 /// The program.
 pub fn main() -> ExitCode {
     let CommandLine { command } = match CommandLine::try_parse() {
         Ok(line) => line,
         Err(wrong) if wrong.use_stderr() => {
             complain(&wrong.render().to_string());
-            return ExitCode::FAILURE;
+            return ExitCode::from(EX_USAGE);
         }
         Err(help) => return Told { answer: help.render().to_string(), ..Told::default() }.end(),
     };
@@ -59,15 +69,32 @@ pub fn main() -> ExitCode {
                 Command::Inspect(args) => inspect::run(args).await,
                 Command::Explain(args) => explain::run(args).await,
                 Command::Doctor(args) => doctor::run(args).await,
+                Command::Simulate(args) => simulate::run(args).await,
             }
         })
     });
-    told.unwrap_or_else(|error| Told::failed(&error)).end()
+    match told {
+        Ok(told) => told.end(),
+        Err(error) if error.is::<Misused>() => {
+            complain(&format!("{}\n", plain(&error.to_string())));
+            ExitCode::from(EX_USAGE)
+        }
+        Err(error) => Told::failed(&error).end(),
+    }
 }
 
 /// Writes to standard error; whoever has closed it doesn't want to know.
 fn complain(text: &str) {
     drop(io::stderr().write_all(text.as_bytes()));
+}
+
+// === impl Misused ===
+
+impl Misused {
+    /// For this reason.
+    pub fn new(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self(reason.into())
+    }
 }
 
 // === impl Told ===
@@ -107,7 +134,7 @@ mod tests {
 
     #[test]
     fn help_says_what_the_flags_do() {
-        for command in ["inspect", "explain", "doctor"] {
+        for command in ["inspect", "explain", "doctor", "simulate"] {
             let help = CommandLine::try_parse_from(["kubectl-divvy", command, "--help"]).expect_err("help");
             insta::assert_snapshot!(command, help.to_string());
         }

@@ -7,7 +7,8 @@
 //!      │     └─ table, or JSON and YAML                                pure
 //!      ├▶ explain ──▶ fetch ──▶ divvy_index, asked once
 //!      │     └─ tables, hints                                          pure
-//!      └▶ doctor ──▶ facts ──▶ one check a link                        pure
+//!      ├▶ doctor ──▶ facts ──▶ one check a link                        pure
+//!      └▶ simulate ──▶ divvy_simulate, on files                        pure
 //! ```
 
 pub mod cli;
@@ -15,4 +16,5 @@ pub mod cluster;
 pub mod doctor;
 pub mod explain;
 pub mod inspect;
+pub mod simulate;
 mod text;

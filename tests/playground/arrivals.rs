@@ -2,13 +2,13 @@
 
 use divvy_contract::names::annotation as key;
 use divvy_contract::{ContainerKind, Memory};
+use divvy_simulate::trace::TracePod;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
 use crate::mix;
 use crate::pods::PodShape;
-use crate::trace::TracePod;
 
 /// Pods that the mean demand is taken from.
 const SAMPLE: u32 = 10_000;
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn fractions_of_a_trace_become_percentages() {
         let limits = |cards, milli| {
-            let pod = TracePod { name: "p".into(), cards, milli, models: vec!["T4".into(), "P100".into()] };
+            let pod = TracePod { name: "p".into(), cards, milli, models: vec!["T4".into(), "P100".into()], ..TracePod::default() };
             let shape = of_trace(&pod, 3);
             assert_eq!((&*shape.name, &*shape.annotations[key::CARD_MODEL]), ("p-3", "T4,P100"));
             let limits = shape.containers[0].limits.iter().map(|(name, amount)| format!("{name}={amount}"));

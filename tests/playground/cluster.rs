@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use divvy_contract::Memory;
 use divvy_placement::{Link, Links};
+use divvy_simulate::trace::TraceNode;
 use fake_nvml::{PciLevel, Scenario};
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom as _;
@@ -20,7 +21,6 @@ use crate::kubelet::{Kubelet, KubeletOptions, KubeletView, Membership, Workload}
 use crate::outside::{CardView, Claims, NodeView, SLOTS_PER_CARD};
 use crate::pods::GPU;
 use crate::process::{Process, own_address};
-use crate::trace::TraceNode;
 
 /// Longest wait for a daemon to register, and for a card to change its health.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -255,7 +255,7 @@ mod tests {
 
     fn nodes(models: &[(&str, usize)]) -> Vec<TraceNode> {
         let all = models.iter().flat_map(|(model, count)| std::iter::repeat_n(*model, *count)).enumerate();
-        all.map(|(at, model)| TraceNode { name: format!("n-{at}"), cards: 2, model: model.to_owned() }).collect()
+        all.map(|(at, model)| TraceNode { name: format!("n-{at}"), cards: 2, model: model.to_owned(), ..TraceNode::default() }).collect()
     }
 
     #[test]

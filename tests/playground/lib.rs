@@ -42,5 +42,4 @@ pub mod run;
 pub mod scheduler;
 pub mod session;
 pub mod text;
-pub mod trace;
 pub mod webhook;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use divvy_simulate::trace::{self, TraceError};
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -16,7 +17,6 @@ use crate::console::Console;
 use crate::control_plane::ControlPlane;
 use crate::front::Front;
 use crate::session::Session;
-use crate::trace::{self, TraceError};
 use crate::webhook::Webhook;
 
 /// Nodes of the playground's own cluster.
@@ -180,11 +180,15 @@ impl Inputs {
     pub fn read(args: &Args) -> Result<Self, TraceError> {
         let Args { node_limit, seed, .. } = *args;
         let source = match &args.pods {
-            Some(file) => Source::Trace(trace::pods(file)?),
+            Some(file) => Source::Trace(trace::pods(file, None)?),
             None => Source::Own,
         };
         let machines = match &args.nodes {
-            Some(file) => cluster::trace_machines(&trace::nodes(file)?, node_limit, seed),
+            Some(file) => {
+                let mut nodes = trace::nodes(file)?;
+                nodes.retain(|node| node.cards > 0);
+                cluster::trace_machines(&nodes, node_limit, seed)
+            }
             None => cluster::own_machines(node_limit.unwrap_or(OWN_NODES), seed),
         };
         Ok(Self { machines, source })

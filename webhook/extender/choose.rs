@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use divvy_placement::NodeScore;
-
 use super::Extender;
 use super::wire::Reasons;
 use divvy_index::demand::Demand;
 use divvy_index::pod::PodView;
-use divvy_index::{Asked, Question, Ranking, Refusal, ranked};
+use divvy_index::{Question, Ranking, Refusal, ranked, shortlist};
 
 /// What `filter` makes of a list of names.
 #[derive(Debug, Default)]
@@ -43,7 +41,7 @@ impl Extender {
             return self.reasons(&question, names, &ranking);
         }
         if self.shortlist > 0 {
-            shorten(&mut ranking.fitting, self.shortlist);
+            shortlist(&mut ranking.fitting, self.shortlist);
         }
         Choice { kept: ranking.fitting.iter().map(|(asked, _)| asked.name).collect(), ..Choice::default() }
     }
@@ -79,17 +77,4 @@ fn alike<'n>(mut names: Vec<&'n str>, reason: &str) -> Reasons<'n> {
     names.sort_unstable();
     names.dedup();
     Reasons(names.into_iter().map(|name| (name, Arc::clone(&reason))).collect())
-}
-
-/// Leaves the nodes with a plan as good as the best, at most so many: the best first, equals in one order for all pods,
-/// as pods that are strewn over equal nodes open them all.
-fn shorten(fitting: &mut Vec<(Asked, NodeScore)>, most: usize) {
-    let Some(best) = fitting.iter().map(|(_, score)| *score).max() else { return };
-    fitting.retain(|(_, score)| score.is_as_good_as(&best));
-    let order = |(asked, score): &(Asked, NodeScore)| (std::cmp::Reverse(*score), asked.place());
-    if fitting.len() > most {
-        fitting.select_nth_unstable_by_key(most, order);
-        fitting.truncate(most);
-    }
-    fitting.sort_unstable_by_key(order);
 }

@@ -1,5 +1,8 @@
 //! Nodes and pods from CSV files in the form of the openb traces (`alibaba/clusterdata`, cluster-trace-gpu-v2023).
+//!
+//! A file is read to its end or not at all.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -23,23 +26,37 @@ const POD_COLUMNS: &[&str] = &[
 ];
 /// How many of them a short pod file has.
 const SHORT_POD: usize = 5;
+/// Thousandths of a CPU core: more than any machine has.
+const MOST_CPU: u32 = 100_000_000;
+/// MiB: 1 PiB.
+const MOST_MEMORY: u32 = 1 << 30;
+/// Cards of a machine, or of a pod.
+pub(crate) const MOST_CARDS: u32 = 32;
 
-/// A node of a trace. Its CPU and host memory are ignored: nothing here schedules by them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A node of a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceNode {
     /// `sn`.
     pub name: String,
-    /// `gpu`: number of cards, 1 to 32.
+    /// `cpu_milli`: thousandths of a CPU core.
+    pub cpu: u32,
+    /// `memory_mib`: host memory in MiB.
+    pub memory: u32,
+    /// `gpu`: number of cards, 0 to 32.
     pub cards: u32,
-    /// `model` of all of them.
+    /// `model` of all of them; empty if there are none.
     pub model: String,
 }
 
-/// A pod of a trace. Its CPU, host memory, phase and times are ignored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A pod of a trace. Its phase and times are ignored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TracePod {
     /// `name`.
     pub name: String,
+    /// `cpu_milli`: thousandths of a CPU core.
+    pub cpu: u32,
+    /// `memory_mib`: host memory in MiB.
+    pub memory: u32,
     /// `num_gpu`, 0 to 32.
     pub cards: u32,
     /// `gpu_milli`: thousandths of each card; below 1000 only for one card.
@@ -76,23 +93,22 @@ pub enum TraceError {
     Empty(PathBuf),
 }
 
-/// The nodes of a file that have cards.
+/// The nodes of a file.
 pub fn nodes(file: &Path) -> Result<Vec<TraceNode>, TraceError> {
-    let node = |row: &Row<'_>| {
-        let (name, cards) = (row.text(0)?, row.number(3, 0, 32)?);
+    rows(file, NODE_COLUMNS, NODE_COLUMNS.len(), |row| {
+        let (name, cards) = (row.text(0)?, row.number(3, 0, MOST_CARDS)?);
         let model = row.0.get(4).unwrap_or_default().to_owned();
         if cards > 0 && model.is_empty() {
             return Err((4, format!("model is empty, but the node has {cards} cards")));
         }
-        Ok((cards > 0).then_some(TraceNode { name, cards, model }))
-    };
-    Ok(rows(file, NODE_COLUMNS, NODE_COLUMNS.len(), node)?.into_iter().flatten().collect())
+        Ok(TraceNode { name, cpu: row.number(1, 1, MOST_CPU)?, memory: row.number(2, 1, MOST_MEMORY)?, cards, model })
+    })
 }
 
-/// The pods of a file.
-pub fn pods(file: &Path) -> Result<Vec<TracePod>, TraceError> {
+/// The pods of a file. `models` are those that there are, if that is known: a pod that asks for another is a mistake.
+pub fn pods(file: &Path, models: Option<&BTreeSet<&str>>) -> Result<Vec<TracePod>, TraceError> {
     rows(file, POD_COLUMNS, SHORT_POD, |row| {
-        let (name, cards, milli) = (row.text(0)?, row.number(3, 0, 32)?, row.number(4, 0, 1000)?);
+        let (cards, milli) = (row.number(3, 0, MOST_CARDS)?, row.number(4, 0, 1000)?);
         match (cards, milli) {
             (0, 1..) => return Err((4, format!("gpu_milli is {milli}, but num_gpu is 0: expected 0"))),
             (1.., 0) => return Err((4, "gpu_milli is 0, but num_gpu isn't: expected 1 to 1000".to_owned())),
@@ -101,8 +117,8 @@ pub fn pods(file: &Path) -> Result<Vec<TracePod>, TraceError> {
             }
             _ => {}
         }
-        let models = row.0.get(5).unwrap_or_default().split('|').filter(|model| !model.is_empty());
-        Ok(TracePod { name, cards, milli, models: models.map(str::to_owned).collect() })
+        let (name, cpu, memory) = (row.text(0)?, row.number(1, 0, MOST_CPU)?, row.number(2, 0, MOST_MEMORY)?);
+        Ok(TracePod { name, cpu, memory, cards, milli, models: row.models(5, models)? })
     })
 }
 
@@ -169,6 +185,18 @@ impl Row<'_> {
             return Ok(text.to_owned());
         }
         Err((column, format!("\"{text}\" is not a name: expected 1 to 63 lower-case letters, digits and '-'")))
+    }
+
+    fn models(&self, column: usize, known: Option<&BTreeSet<&str>>) -> Result<Vec<String>, Refused> {
+        let models = self.0.get(column).unwrap_or_default().split('|').filter(|model| !model.is_empty());
+        let model = |model: &str| match known.filter(|known| !known.contains(model)) {
+            Some(known) => {
+                let known = known.iter().copied().collect::<Vec<_>>().join(", ");
+                Err((column, format!("no node has model \"{model}\": expected some of {known}")))
+            }
+            None => Ok(model.to_owned()),
+        };
+        models.map(model).collect()
     }
 
     fn number(&self, column: usize, low: u32, high: u32) -> Result<u32, Refused> {

@@ -13,6 +13,11 @@ fn with_file<T>(text: &str, read: impl Fn(&Path) -> Result<T, TraceError>) -> Re
     read(&path).map_err(|error| error.to_string().replace(&shown, ""))
 }
 
+/// The pods of a file where nodes have two models.
+fn pods(file: &Path) -> Result<Vec<TracePod>, TraceError> {
+    super::pods(file, Some(&["V100M16", "V100M32"].into()))
+}
+
 fn refused_pods(row: &str) -> String {
     with_file(&format!("{PODS}\np-0,1,1,1,500\n{row}\n"), pods).expect_err("refused")
 }
@@ -20,16 +25,26 @@ fn refused_pods(row: &str) -> String {
 #[test]
 fn both_pod_forms_are_read() {
     let short = with_file(&format!("{PODS}\np-0,12000,16384,1,460\np-1,1,1,0,0\n"), pods).expect("valid");
-    assert_eq!(short[0], TracePod { name: "p-0".into(), cards: 1, milli: 460, models: vec![] });
+    assert_eq!(
+        short[0],
+        TracePod { name: "p-0".into(), cpu: 12_000, memory: 16_384, cards: 1, milli: 460, models: vec![] }
+    );
     let long = format!("{}\np-0,1,1,8,1000,V100M16|V100M32,LS,Running,0,12537496,0\n", POD_COLUMNS.join(","));
     let long = with_file(&long, pods).expect("valid");
     assert_eq!((long[0].cards, long[0].models.as_slice()), (8, &["V100M16".to_owned(), "V100M32".to_owned()][..]));
 }
 
 #[test]
-fn nodes_without_cards_are_left_out() {
+fn nodes_may_have_no_cards() {
     let read = with_file(&format!("{NODES}\nn-0,64000,262144,2,P100\nn-1,64000,262144,0,\n"), nodes).expect("valid");
-    assert_eq!(read, [TraceNode { name: "n-0".into(), cards: 2, model: "P100".into() }]);
+    let node = |name: &str, cards, model: &str| TraceNode {
+        name: name.into(),
+        cpu: 64_000,
+        memory: 262_144,
+        cards,
+        model: model.into(),
+    };
+    assert_eq!(read, [node("n-0", 2, "P100"), node("n-1", 0, "")]);
 }
 
 #[test]
@@ -41,8 +56,19 @@ fn a_wrong_field_is_named_by_line_and_column() {
     assert!(refused_pods("P 1,1,1,1,500").starts_with("trace.csv:3:1: \"P 1\" is not a name"));
     assert_eq!(refused_pods("p-1,1,1,1"), "trace.csv:3:11: 4 fields: expected 5");
     assert_eq!(refused_pods("p-1,1,1,1,500,T4"), "trace.csv:3:15: 6 fields: expected 5");
+    assert_eq!(refused_pods("p-1,-1,1,1,500"), "trace.csv:3:5: \"-1\" is not a whole number from 0 to 100000000");
+    assert_eq!(refused_pods("p-1,1,,1,500"), "trace.csv:3:7: \"\" is not a whole number from 0 to 1073741824");
     let model = with_file(&format!("{NODES}\nn-0,1,1,2,\n"), nodes).expect_err("refused");
     assert_eq!(model, "trace.csv:2:11: model is empty, but the node has 2 cards");
+}
+
+#[test]
+fn a_model_that_no_node_has_is_named() {
+    let text = format!("{}\np-0,1,1,1,1000,V100M16|H100,LS,Running,0,1,0\n", POD_COLUMNS.join(","));
+    assert_eq!(
+        with_file(&text, pods).expect_err("refused"),
+        "trace.csv:2:16: no node has model \"H100\": expected some of V100M16, V100M32"
+    );
 }
 
 #[test]

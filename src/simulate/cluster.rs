@@ -1,0 +1,188 @@
+//! What every host has free: CPU, host memory and cards. The simulator's own account, which all policies are measured by.
+
+use rand::seq::SliceRandom as _;
+
+use crate::Rng;
+use crate::workload::{Kind, Workload};
+
+/// Thousandths of a card.
+pub const WHOLE: u32 = 1000;
+
+/// A set of a host's cards, one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cards(u32);
+
+/// Where a pod goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Position of the host.
+    pub host: usize,
+    /// Its cards that the pod shares or holds.
+    pub cards: Cards,
+}
+
+/// A machine and what is free of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its position among the workload's machines.
+    pub machine: usize,
+    /// Of its cards, by number.
+    pub model: usize,
+    /// Free thousandths of a CPU core.
+    pub cpu: u32,
+    /// Free host memory in MiB.
+    pub memory: u32,
+    /// Free thousandths of each card.
+    pub cards: Vec<u32>,
+    /// Grows with every change, from 1.
+    pub revision: u32,
+}
+
+/// All hosts. Where policies speak of the first of some hosts it is the first in this order.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    hosts: Vec<Host>,
+    /// Thousandths of all cards.
+    capacity: u64,
+    allocated: u64,
+}
+
+// === impl Cards ===
+
+impl Cards {
+    /// One card.
+    pub fn one(card: usize) -> Self {
+        Self(1 << card)
+    }
+
+    /// Positions, in order.
+    pub fn positions(self) -> impl Iterator<Item = usize> {
+        (0..u32::BITS as usize).filter(move |card| self.0 >> card & 1 == 1)
+    }
+}
+
+impl FromIterator<usize> for Cards {
+    fn from_iter<I: IntoIterator<Item = usize>>(cards: I) -> Self {
+        Self(cards.into_iter().fold(0, |set, card| set | 1 << card))
+    }
+}
+
+// === impl Host ===
+
+impl Host {
+    /// Whether the machine beside its cards, or the model of these, is what a pod asks for.
+    pub fn has_room_beside_cards(&self, kind: &Kind) -> bool {
+        self.cpu >= kind.cpu && self.memory >= kind.memory && (kind.cards == 0 || kind.models.contain(self.model))
+    }
+
+    /// Whether a pod fits.
+    pub fn fits(&self, kind: &Kind) -> bool {
+        self.has_room_beside_cards(kind) && self.fitting(kind).count() >= kind.cards as usize
+    }
+
+    /// Cards that a pod could use.
+    pub fn fitting(&self, kind: &Kind) -> impl Iterator<Item = usize> {
+        let milli = kind.milli;
+        let cards = if kind.cards == 0 { &[][..] } else { &*self.cards };
+        cards.iter().enumerate().filter(move |(_, free)| **free >= milli).map(|(card, _)| card)
+    }
+
+    /// The first cards that a pod of several could use, or the tightest one.
+    pub fn tightest(&self, kind: &Kind) -> Cards {
+        match kind.cards {
+            1 => self.fitting(kind).min_by_key(|card| self.cards[*card]).into_iter().collect(),
+            cards => self.fitting(kind).take(cards as usize).collect(),
+        }
+    }
+
+    /// Free thousandths of all its cards.
+    pub fn free(&self) -> u32 {
+        self.cards.iter().sum()
+    }
+
+    /// Cards that nobody uses.
+    pub fn whole_cards(&self) -> usize {
+        self.cards.iter().filter(|free| **free == WHOLE).count()
+    }
+
+    /// With a pod on it.
+    #[must_use]
+    pub fn with(&self, kind: &Kind, cards: Cards) -> Self {
+        let mut host = self.clone();
+        host.take(kind, cards);
+        host
+    }
+
+    fn take(&mut self, kind: &Kind, cards: Cards) {
+        self.revision += 1;
+        self.cpu -= kind.cpu;
+        self.memory -= kind.memory;
+        cards.positions().for_each(|card| self.cards[card] -= kind.milli);
+    }
+
+    fn give_back(&mut self, kind: &Kind, cards: Cards) {
+        self.revision += 1;
+        self.cpu += kind.cpu;
+        self.memory += kind.memory;
+        cards.positions().for_each(|card| self.cards[card] += kind.milli);
+    }
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// With nobody on it, in an order that is drawn once: the published policies break ties by it.
+    pub fn new(workload: &Workload, rng: &mut Rng) -> Self {
+        let mut order: Vec<usize> = (0..workload.machines.len()).collect();
+        order.shuffle(rng);
+        Self::in_order(workload, order)
+    }
+
+    /// With nobody on it, in this order of the machines.
+    pub fn in_order(workload: &Workload, order: impl IntoIterator<Item = usize>) -> Self {
+        let host = |machine: usize| {
+            let spec = &workload.machines[machine];
+            let cards = vec![WHOLE; spec.cards as usize];
+            Host { machine, model: spec.model, cpu: spec.cpu, memory: spec.memory, cards, revision: 1 }
+        };
+        Self { hosts: order.into_iter().map(host).collect(), capacity: workload.capacity(), allocated: 0 }
+    }
+
+    /// All hosts, in order.
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// The part of all cards that pods hold, in percent.
+    pub fn allocated(&self) -> f64 {
+        self.percent(self.allocated)
+    }
+
+    /// Thousandths of cards as a part of all, in percent.
+    pub fn percent(&self, milli: u64) -> f64 {
+        milli as f64 * 100.0 / self.capacity as f64
+    }
+
+    /// Puts a pod where it fits.
+    pub fn place(&mut self, kind: &Kind, place: Place) {
+        debug_assert!(self.holds(kind, place), "{kind:?} doesn't fit at {place:?}");
+        self.hosts[place.host].take(kind, place.cards);
+        self.allocated += kind.demand();
+    }
+
+    /// Takes a pod away from where it was put.
+    pub fn remove(&mut self, kind: &Kind, place: Place) {
+        self.hosts[place.host].give_back(kind, place.cards);
+        self.allocated -= kind.demand();
+    }
+
+    fn holds(&self, kind: &Kind, Place { host, cards }: Place) -> bool {
+        let host = &self.hosts[host];
+        let mut count = 0;
+        let fits = |card: usize| {
+            count += 1;
+            host.cards[card] >= kind.milli
+        };
+        host.has_room_beside_cards(kind) && cards.positions().all(fits) && count == kind.cards
+    }
+}

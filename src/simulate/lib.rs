@@ -1,0 +1,35 @@
+//! What placement policies make of a trace: the product's own and published ones, on the same pods.
+//!
+//! ```text
+//! trace ──▶ workload ──▶ fill, churn: which pods come when ──▶ run ──▶ study ──▶ report
+//!                └──▶ target: what is expected    cluster ◀── policy ◀─┘
+//! ```
+//!
+//! The simulator plays the scheduler's own filter for CPU and host memory, keeps its own account of what is free, and
+//! measures all policies by it. The product's policies decide by the product's code: see [`policy::Product`].
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "what is counted here is bounded by the readers of files and flags: far below 2^53"
+)]
+
+pub mod churn;
+pub mod cluster;
+pub mod fill;
+pub mod history;
+pub mod policy;
+pub mod report;
+pub mod run;
+pub mod study;
+pub mod target;
+pub mod trace;
+mod watch;
+pub mod workload;
+
+pub use watch::Watch;
+
+/// The same numbers from the same seed on every machine and with every version.
+pub type Rng = rand::rngs::Xoshiro256PlusPlus;

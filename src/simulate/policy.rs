@@ -1,0 +1,188 @@
+//! Policies: where a pod goes.
+//!
+//! A policy that only rates hosts one by one is a [`Score`], and takes a few lines: [`Scored`] asks it about hosts that
+//! have changed since it was last asked for such a pod, and breaks ties. What looks at the whole cluster is a [`Policy`].
+
+mod best_fit;
+mod fgd;
+mod in_tree;
+mod packing;
+mod product;
+mod random;
+
+use std::sync::Arc;
+
+use divvy_contract::annotation::PolicyName;
+use rand::RngExt as _;
+use serde::Serialize;
+
+use crate::Rng;
+use crate::cluster::{Cards, Cluster, Host, Place};
+use crate::target::Target;
+use crate::workload::{Kind, Workload};
+
+pub use best_fit::BestFit;
+pub use fgd::Fgd;
+pub use in_tree::InTree;
+pub use packing::Packing;
+pub use product::Product;
+pub use random::Random;
+
+/// A pod that has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Of its own.
+    pub serial: u64,
+    /// Number of its kind.
+    pub kind: usize,
+}
+
+/// Decides where pods go.
+pub trait Policy {
+    /// Where the pod goes, which it does then; `None`: it is refused for good.
+    fn choose(&mut self, cluster: &Cluster, pod: Arrival, rng: &mut Rng) -> Option<Place>;
+
+    /// The pod is over and its place free.
+    fn ended(&mut self, _pod: Arrival) {}
+
+    /// Other requests are expected from now on.
+    fn expect(&mut self, _cluster: &Cluster, _target: &Arc<Target>) {}
+}
+
+/// What a host is worth to a pod that fits there, and the cards that it would get; the greater the better.
+pub trait Score {
+    /// Hosts don't depend on one another, nor on what was before.
+    fn rate(&self, host: &Host, kind: &Kind) -> (i64, Cards);
+
+    /// Other requests are expected from now on.
+    fn expect(&mut self, _target: &Arc<Target>) {}
+}
+
+/// What decides between hosts that are equally good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ties {
+    /// A draw for each pod, as kube-scheduler.
+    Random,
+    /// An order of the hosts that is drawn once for a run.
+    Fixed,
+}
+
+/// Puts each pod on the host with the best score.
+pub struct Scored<S> {
+    score: S,
+    ties: Ties,
+    kinds: Arc<[Kind]>,
+    /// By kind and host.
+    ratings: Vec<Vec<Rating>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Rating {
+    /// Of the host when it was asked; 0 if it never was.
+    revision: u32,
+    /// `None` if the pod doesn't fit.
+    worth: Option<(i64, Cards)>,
+}
+
+/// A policy by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// The least that is left of CPU and cards.
+    BestFit,
+    /// Cards in use first, then hosts in use.
+    Packing,
+    /// Any host, any card.
+    Random,
+    /// Fragmentation gradient descent.
+    Fgd,
+    /// One of the product's own.
+    Product(PolicyName),
+}
+
+// === impl Ties ===
+
+impl Ties {
+    /// The first of the best, or any of them.
+    pub fn best<S: Ord, T>(self, rated: impl Iterator<Item = (S, T)>, rng: &mut Rng) -> Option<T> {
+        let (mut best, mut equals) = (None::<(S, T)>, 0_u32);
+        for (score, what) in rated {
+            let order = best.as_ref().map(|(best, _)| score.cmp(best));
+            match order {
+                None | Some(std::cmp::Ordering::Greater) => (best, equals) = (Some((score, what)), 1),
+                Some(std::cmp::Ordering::Equal) if self == Self::Random => {
+                    equals += 1;
+                    if rng.random_range(0..equals) == 0 {
+                        best = Some((score, what));
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+        best.map(|(_, what)| what)
+    }
+}
+
+// === impl Scored ===
+
+impl<S: Score> Scored<S> {
+    /// Nobody has been asked yet.
+    pub fn new(score: S, ties: Ties, workload: &Workload) -> Self {
+        let ratings = vec![vec![Rating::default(); workload.machines.len()]; workload.kinds.len()];
+        Self { score, ties, kinds: workload.kinds.as_slice().into(), ratings }
+    }
+}
+
+impl<S: Score> Policy for Scored<S> {
+    fn choose(&mut self, cluster: &Cluster, pod: Arrival, rng: &mut Rng) -> Option<Place> {
+        let (kind, score) = (&self.kinds[pod.kind], &self.score);
+        let rated =
+            self.ratings[pod.kind].iter_mut().zip(cluster.hosts()).enumerate().filter_map(|(at, (known, host))| {
+                if known.revision != host.revision {
+                    let worth = host.fits(kind).then(|| score.rate(host, kind));
+                    *known = Rating { revision: host.revision, worth };
+                }
+                let (score, cards) = known.worth?;
+                Some((score, Place { host: at, cards }))
+            });
+        self.ties.best(rated, rng)
+    }
+
+    fn expect(&mut self, _cluster: &Cluster, target: &Arc<Target>) {
+        self.score.expect(target);
+        self.ratings.iter_mut().flatten().for_each(|rating| *rating = Rating::default());
+    }
+}
+
+// === impl Name ===
+
+impl Name {
+    /// All of them, the baselines first.
+    pub const ALL: [Self; 8] = [
+        Self::BestFit,
+        Self::Packing,
+        Self::Random,
+        Self::Fgd,
+        Self::Product(PolicyName::LeastFragmentation),
+        Self::Product(PolicyName::Binpack),
+        Self::Product(PolicyName::Spread),
+        Self::Product(PolicyName::Topology),
+    ];
+
+    /// As it is asked for.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BestFit => "best-fit",
+            Self::Packing => "packing",
+            Self::Random | Self::Product(PolicyName::Random) => "random",
+            Self::Fgd => "fgd",
+            Self::Product(PolicyName::LeastFragmentation) => "least-fragmentation",
+            Self::Product(PolicyName::Binpack) => "binpack",
+            Self::Product(PolicyName::Spread) => "spread",
+            Self::Product(PolicyName::Topology) => "topology",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! Fragmentation gradient descent (Weng et al., USENIX ATC 2023): the host and card where the least becomes useless to the
+//! requests that are expected.
+
+use std::sync::Arc;
+
+use super::Score;
+use crate::cluster::{Cards, Host};
+use crate::target::Target;
+use crate::workload::Kind;
+
+/// As published: of growth Δ in thousandths of a card the score is floor(100 · sigmoid(−Δ / 1000)), so that about 40
+/// thousandths are one step near 0. Half of what it gains comes of these steps: they keep it from opening new hosts for
+/// next to nothing.
+#[derive(Clone, Debug)]
+pub struct Fgd {
+    target: Arc<Target>,
+}
+
+// === impl Fgd ===
+
+impl Fgd {
+    /// With these requests expected.
+    pub fn new(target: Arc<Target>) -> Self {
+        Self { target }
+    }
+}
+
+impl Score for Fgd {
+    fn rate(&self, host: &Host, kind: &Kind) -> (i64, Cards) {
+        let before = self.target.fragmented(host);
+        let rate = |cards: Cards| {
+            let growth = self.target.fragmented(&host.with(kind, cards)) - before;
+            ((100.0 / (1.0 + (growth / 1000.0).exp())).floor() as i64, cards)
+        };
+        match (kind.cards, kind.milli) {
+            (1, ..1000) => {
+                let rated = host.fitting(kind).map(|card| rate(Cards::one(card)));
+                // The first of equals, which `max_by_key` wouldn't give.
+                rated.reduce(|best, next| if next.0 > best.0 { next } else { best }).unwrap_or_default()
+            }
+            (cards, _) => rate(host.fitting(kind).take(cards as usize).collect()),
+        }
+    }
+
+    fn expect(&mut self, target: &Arc<Target>) {
+        self.target = Arc::clone(target);
+    }
+}

@@ -1,0 +1,214 @@
+//! The product's own policies, by the product's own code: what the extender says of the hosts that the scheduler would ask
+//! it about, and the cards of the plan that it promises.
+//!
+//! An [`Index`] is filled as the webhook's is, with a report for each host and a promise for each pod; no simulated node
+//! ever reports a share, so promises stay until their pod ends. Pods that ask for no cards never come to the extender: the
+//! scheduler's own scores place them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use divvy_contract::annotation::{self, PolicyName};
+use divvy_contract::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health};
+use divvy_contract::names::annotation::{CARD_MODEL, PLANNED};
+use divvy_contract::{CardId, Claim, ContainerKind, ContainerSpec, Cores, Memory, MemoryAmount, ResourceNames};
+use divvy_index::demand::{Demand, Reading};
+use divvy_index::pod::PodView;
+use divvy_index::{Asked, Index, Question, Terms, shortlist};
+use divvy_placement::policy::Expected;
+use divvy_placement::{Mix, NodeScore, Policy as Placement};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+use super::{Arrival, InTree, Policy, Scored, Ties};
+use crate::Rng;
+use crate::cluster::{Cluster, Host, Place};
+use crate::target::{Request, Target};
+use crate::workload::{Kind, Models, Workload};
+
+/// An index, and how the scheduler uses it.
+pub struct Product {
+    name: PolicyName,
+    index: Index,
+    workload: Arc<Workload>,
+    /// By host; the name says the position.
+    names: Vec<String>,
+    without_cards: Scored<InTree>,
+    ties: Ties,
+    shortlist: usize,
+    /// Pods as they are bound, by serial number.
+    bound: HashMap<u64, PodView>,
+    /// Of all promises, which never expire.
+    now: Instant,
+}
+
+/// Of every card, in MiB: the traces have no memory of cards, so a share of a card is the same part of its memory.
+const CARD_MEMORY: Memory = Memory::mib(80 << 10);
+/// The most that the weights of a mix add up to, about.
+const WEIGHTS: f64 = 1_000_000.0;
+const CONTAINER: &str = "main";
+
+// === impl Product ===
+
+impl Product {
+    /// An index of these hosts. The extender names at most `shortlist` nodes, or all that are as good as the best if that
+    /// is 0.
+    pub fn new(
+        name: PolicyName,
+        workload: &Arc<Workload>,
+        cluster: &Cluster,
+        target: &Target,
+        (ties, shortlist): (Ties, usize),
+    ) -> Self {
+        let names: Vec<String> = (0..cluster.hosts().len()).map(|host| format!("n{host}")).collect();
+        let index = index(name, mix(target), workload, cluster, &names);
+        let without_cards = Scored::new(InTree::new(workload), ties, workload);
+        let (workload, bound, now) = (Arc::clone(workload), HashMap::new(), Instant::now());
+        Self { name, index, workload, names, without_cards, ties, shortlist, bound, now }
+    }
+
+    /// The node that the scheduler takes of those that the extender names: the extender gives its best the highest score.
+    fn pick(&self, mut fitting: Vec<(Asked, NodeScore)>, rng: &mut Rng) -> Option<Asked> {
+        shortlist(&mut fitting, if self.shortlist == 0 { usize::MAX } else { self.shortlist });
+        self.ties.best(fitting.into_iter().map(|(asked, score)| (score, asked)), rng)
+    }
+}
+
+impl Policy for Product {
+    fn choose(&mut self, cluster: &Cluster, pod: Arrival, rng: &mut Rng) -> Option<Place> {
+        let kind = &self.workload.kinds[pod.kind];
+        if kind.cards == 0 {
+            return self.without_cards.choose(cluster, pod, rng);
+        }
+        let view = view(pod.serial, kind, &self.workload.models);
+        let demand = Arc::new(Demand::of(&view, self.index.reading()).ok()??);
+        let hosts = cluster.hosts().iter().enumerate();
+        let roomy =
+            hosts.filter(|(_, host)| !host.cards.is_empty() && host.cpu >= kind.cpu && host.memory >= kind.memory);
+        let hosts: Vec<usize> = roomy.map(|(at, _)| at).collect();
+        let names: Vec<&str> = hosts.iter().map(|host| &*self.names[*host]).collect();
+        let policies = demand.policies(self.index.reading());
+        let ranking = self.index.rank(&Question::new(&demand, &policies), &names, self.shortlist == 0);
+        let asked = self.pick(ranking.fitting, rng)?;
+        let planned = self.index.promise(&demand, names[asked.name], self.now).ok()?;
+        let cards = planned.containers.get(CONTAINER)?.chosen.iter().filter_map(position).collect();
+        let mut bound = PodView { node: Some(planned.node.clone()), ..view };
+        bound.annotations.insert(PLANNED.to_owned(), annotation::encode(&planned));
+        self.bound.insert(pod.serial, bound);
+        Some(Place { host: hosts[asked.name], cards })
+    }
+
+    fn ended(&mut self, pod: Arrival) {
+        self.bound.remove(&pod.serial);
+        self.index.delete_pod(&uid(pod.serial));
+    }
+
+    /// A mix is for the life of an index, so another index is filled as by a webhook that comes to lead.
+    fn expect(&mut self, cluster: &Cluster, target: &Arc<Target>) {
+        if self.name != PolicyName::LeastFragmentation {
+            return;
+        }
+        self.index = index(self.name, mix(target), &self.workload, cluster, &self.names);
+        self.bound.values().for_each(|pod| self.index.apply_pod(pod, self.now));
+    }
+}
+
+/// What the webhook knows before any pod comes.
+fn index(name: PolicyName, mix: Mix, workload: &Workload, cluster: &Cluster, names: &[String]) -> Index {
+    let card_policy = Placement { name, mix: Arc::new(mix), ..Placement::default() };
+    let index = Index::new(Reading { card_policy, node_policy: name, ..Reading::default() }, Terms::default());
+    for (host, name) in cluster.hosts().iter().zip(names).filter(|(host, _)| !host.cards.is_empty()) {
+        index.apply_node(name, &report(name, host, &workload.models));
+    }
+    index
+}
+
+/// What a daemon would report of the host with nobody on it.
+fn report(name: &str, host: &Host, models: &[String]) -> GpuNode {
+    let card = |at| {
+        let uuid = card_id(name, at);
+        let model = models[host.model].clone();
+        CardStatus {
+            uuid,
+            model,
+            memory: CARD_MEMORY,
+            health: Health::Healthy,
+            reason: None,
+            numa: None,
+            links: Vec::new(),
+            mig: None,
+        }
+    };
+    let ready = Condition {
+        type_: "Ready".into(),
+        status: "True".into(),
+        reason: "Registered".into(),
+        message: String::new(),
+        observed_generation: None,
+        last_transition_time: Time(Timestamp::UNIX_EPOCH),
+    };
+    let status = GpuNodeStatus {
+        cards: (0..host.cards.len()).map(card).collect(),
+        conditions: vec![ready],
+        ..GpuNodeStatus::default()
+    };
+    GpuNode { status: Some(status), ..GpuNode::new(name, GpuNodeSpec::default()) }
+}
+
+fn card_id(host: &str, card: usize) -> CardId {
+    format!("GPU-{host}-{card}").parse().expect("letters, digits and dashes name a card")
+}
+
+/// The position that [`card_id`] was made of.
+fn position(card: &CardId) -> Option<usize> {
+    card.as_str().rsplit('-').next()?.parse().ok()
+}
+
+fn uid(serial: u64) -> String {
+    format!("pod-{serial}")
+}
+
+/// The pod as the API server has it.
+fn view(serial: u64, kind: &Kind, models: &[String]) -> PodView {
+    let (names, claim) = (ResourceNames::default(), claim(kind.cards, kind.milli));
+    let mut limits = BTreeMap::from([(names.count.to_string(), claim.cards.to_string())]);
+    if !claim.is_exclusive() {
+        limits.insert(names.cores.to_string(), claim.cores.units().to_string());
+    }
+    let allowed = |model: &(usize, &String)| kind.models.contain(model.0);
+    let wanted: Vec<&str> = models.iter().enumerate().filter(allowed).map(|(_, model)| &**model).collect();
+    let is_picky = kind.models != Models::ANY;
+    let wishes = is_picky.then(|| (CARD_MODEL.to_owned(), wanted.join(",")));
+    PodView {
+        uid: uid(serial),
+        namespace: "default".into(),
+        name: uid(serial),
+        annotations: wishes.into_iter().collect(),
+        containers: vec![ContainerSpec { name: CONTAINER.into(), kind: ContainerKind::App, index: 0, limits }],
+        ..PodView::default()
+    }
+}
+
+/// Shares are whole percents, of compute and of memory alike.
+fn claim(cards: u32, milli: u32) -> Claim {
+    if milli >= 1000 {
+        return Claim::whole(cards);
+    }
+    let percent = milli.div_ceil(10).min(99);
+    Claim { cards, memory: MemoryAmount::Percent(percent), cores: Cores::new(percent) }
+}
+
+/// The target as least fragmentation is told it: without CPU and models, and without pods that ask for no cards.
+fn mix(target: &Target) -> Mix {
+    let mut weights: Vec<(Claim, f64)> = Vec::new();
+    for (Request { cards, milli, .. }, part) in target.requests.iter().filter(|(request, _)| request.cards > 0) {
+        let claim = claim(*cards, *milli);
+        match weights.iter_mut().find(|(known, _)| *known == claim) {
+            Some((_, weight)) => *weight += part,
+            None => weights.push((claim, *part)),
+        }
+    }
+    let expected = |(claim, part): (Claim, f64)| Expected { claim, weight: (part * WEIGHTS).round() as u32 };
+    Mix { requests: weights.into_iter().map(expected).collect() }
+}

@@ -1,0 +1,38 @@
+//! Random: any host, and there any card.
+
+use std::sync::Arc;
+
+use rand::seq::{IndexedRandom as _, IteratorRandom as _};
+
+use super::{Arrival, Policy};
+use crate::Rng;
+use crate::cluster::{Cluster, Place};
+use crate::workload::{Kind, Workload};
+
+/// As published beside FGD.
+#[derive(Clone, Debug)]
+pub struct Random {
+    kinds: Arc<[Kind]>,
+    /// Hosts that would do for the pod in question.
+    fitting: Vec<usize>,
+}
+
+// === impl Random ===
+
+impl Random {
+    /// For pods of these kinds.
+    pub fn new(workload: &Workload) -> Self {
+        Self { kinds: workload.kinds.as_slice().into(), fitting: Vec::new() }
+    }
+}
+
+impl Policy for Random {
+    fn choose(&mut self, cluster: &Cluster, pod: Arrival, rng: &mut Rng) -> Option<Place> {
+        let kind = &self.kinds[pod.kind];
+        self.fitting.clear();
+        self.fitting.extend(cluster.hosts().iter().enumerate().filter(|(_, host)| host.fits(kind)).map(|(at, _)| at));
+        let host = *self.fitting.choose(rng)?;
+        let cards = cluster.hosts()[host].fitting(kind).sample(rng, kind.cards as usize);
+        Some(Place { host, cards: cards.into_iter().collect() })
+    }
+}

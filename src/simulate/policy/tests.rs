@@ -1,0 +1,171 @@
+use rand::SeedableRng as _;
+
+use super::*;
+use crate::trace::{TraceNode, TracePod};
+use crate::workload::Models;
+
+/// A host whose machine has 64 CPU cores and 256 GiB, all free, and these free thousandths of cards.
+fn host(cards: &[u32]) -> Host {
+    Host { machine: 0, model: 0, cpu: 64_000, memory: 262_144, cards: cards.to_vec(), revision: 1 }
+}
+
+fn kind(cpu: u32, cards: u32, milli: u32) -> Kind {
+    Kind { cpu, memory: 1024, cards, milli, models: Models::ANY }
+}
+
+/// A workload of equal machines with so many cards, and one pod of each kind.
+fn workload(machines: usize, cards: u32, pods: &[(u32, u32, u32)]) -> Arc<Workload> {
+    let node =
+        |at: usize| TraceNode { name: format!("n-{at}"), cpu: 64_000, memory: 262_144, cards, model: "T4".into() };
+    let pod = |(cpu, cards, milli): &(u32, u32, u32)| TracePod {
+        cpu: *cpu,
+        memory: 1024,
+        cards: *cards,
+        milli: *milli,
+        ..TracePod::default()
+    };
+    let nodes: Vec<TraceNode> = (0..machines).map(node).collect();
+    Arc::new(Workload::new(&nodes, &pods.iter().map(pod).collect::<Vec<_>>()).expect("cards and pods"))
+}
+
+#[test]
+fn best_fit_rates_what_is_left_by_the_largest_machine() {
+    // 100 · (1 − ½ · 52000 / 128000 − ½ · (1960 − 460) / 8000) = 70.3
+    assert_eq!(BestFit.rate(&host(&[1000, 460, 500]), &kind(12_000, 1, 460)), (70, Cards::one(1)));
+    // 100 · (1 − ½ · 52000 / 128000 − 0) = 79.7
+    assert_eq!(BestFit.rate(&host(&[1000, 1000]), &kind(12_000, 2, 1000)), (79, [0, 1].into_iter().collect()));
+}
+
+#[test]
+fn packing_takes_cards_in_use_then_hosts_in_use_then_small_hosts() {
+    let rate = |cards: &[u32], kind: &Kind| Packing.rate(&host(cards), kind).0;
+    let share = kind(1000, 1, 460);
+    assert_eq!(rate(&[1000, 540], &share), 95);
+    assert_eq!(rate(&[1000, 400], &share), 49);
+    assert_eq!((rate(&[1000; 2], &share), rate(&[1000; 8], &share)), (31, 25));
+    assert_eq!(rate(&[400, 1000, 1000], &kind(1000, 2, 1000)), 48);
+    assert_eq!((rate(&[400], &kind(1000, 0, 0)), rate(&[1000; 8], &kind(1000, 0, 0))), (0, 0));
+}
+
+#[test]
+fn fgd_rates_the_growth_of_fragments_in_steps() {
+    let target = Arc::new(Target::weighted(&[kind(0, 1, 600)], &[1.0]));
+    let rate = |cards: &[u32], kind: &Kind| Fgd::new(Arc::clone(&target)).rate(&host(cards), kind);
+    // 700 are left, which is enough: nothing grows, and 100 · sigmoid(0) = 50.
+    assert_eq!(rate(&[1000, 1000], &kind(0, 1, 300)), (50, Cards::one(0)));
+    // 500 become useless: 100 · sigmoid(−0.5) = 37.8.
+    assert_eq!(rate(&[1000, 1000], &kind(0, 1, 500)), (37, Cards::one(0)));
+    // 500 useless ones are used: 100 · sigmoid(0.5) = 62.2.
+    assert_eq!(rate(&[1000, 500], &kind(0, 1, 500)), (62, Cards::one(1)));
+    assert_eq!(rate(&[500, 1000, 1000], &kind(0, 2, 1000)), (50, [1, 2].into_iter().collect()));
+}
+
+#[test]
+fn the_scheduler_s_own_scores_prefer_what_is_empty_and_balanced() {
+    let workload = workload(1, 1, &[(32_000, 1, 1000)]);
+    // CPU is half free after, memory nearly all: (50 + 99) / 2, and 1 − (0.996 − 0.5) / 2 is 75 %.
+    assert_eq!(InTree::new(&workload).rate(&host(&[1000]), &workload.kinds[0]), (74 + 75, Cards::one(0)));
+}
+
+#[test]
+fn ties_go_to_the_first_or_to_any_of_the_best() {
+    let mut rng = Rng::seed_from_u64(1);
+    let rated = [(1, 'a'), (2, 'b'), (2, 'c'), (1, 'd'), (2, 'e')];
+    assert!((0..50).all(|_| Ties::Fixed.best(rated.into_iter(), &mut rng) == Some('b')));
+    let mut drawn: Vec<char> = (0..200).filter_map(|_| Ties::Random.best(rated.into_iter(), &mut rng)).collect();
+    drawn.sort_unstable();
+    drawn.dedup();
+    assert_eq!(drawn, ['b', 'c', 'e']);
+    assert_eq!(Ties::Random.best(std::iter::empty::<(u8, u8)>(), &mut rng), None);
+}
+
+#[test]
+fn random_takes_any_host_and_any_card_that_fit() {
+    let workload = workload(3, 4, &[(64_000, 1, 500), (1000, 1, 500)]);
+    let mut cluster = Cluster::in_order(&workload, 0..3);
+    cluster.place(&workload.kinds[0], Place { host: 1, cards: Cards::one(0) });
+    let mut rng = Rng::seed_from_u64(1);
+    let mut policy = Random::new(&workload);
+    let mut place = || policy.choose(&cluster, Arrival { serial: 0, kind: 1 }, &mut rng).expect("room");
+    let places: Vec<(usize, usize)> =
+        (0..400).map(|_| place()).map(|place| (place.host, place.cards.positions().next().expect("a card"))).collect();
+    let all = (0..3).filter(|host| *host != 1).flat_map(|host| (0..4).map(move |card| (host, card)));
+    assert!(places.iter().all(|(host, _)| *host != 1), "its CPU is taken");
+    assert!(all.into_iter().all(|place| places.contains(&place)));
+}
+
+#[test]
+fn a_rating_is_asked_for_again_when_its_host_has_changed() {
+    let workload = workload(2, 1, &[(1000, 1, 600), (1000, 1, 1000)]);
+    let mut cluster = Cluster::in_order(&workload, 0..2);
+    let mut policy = Scored::new(BestFit, Ties::Fixed, &workload);
+    let mut rng = Rng::seed_from_u64(1);
+    let hosts: Vec<Option<usize>> = [0, 0, 0, 1]
+        .into_iter()
+        .map(|kind| {
+            let place = policy.choose(&cluster, Arrival { serial: 0, kind }, &mut rng)?;
+            cluster.place(&workload.kinds[kind], place);
+            Some(place.host)
+        })
+        .collect();
+    assert_eq!(hosts, [Some(0), Some(1), None, None]);
+    cluster.remove(&workload.kinds[0], Place { host: 1, cards: Cards::one(0) });
+    assert_eq!(policy.choose(&cluster, Arrival { serial: 0, kind: 1 }, &mut rng).map(|place| place.host), Some(1));
+}
+
+/// Where the product puts these kinds, one after another.
+fn placed(name: PolicyName, workload: &Arc<Workload>, kinds: &[usize]) -> Vec<Option<(usize, Vec<usize>)>> {
+    let mut cluster = Cluster::in_order(workload, 0..workload.machines.len());
+    let target = Target::of(workload);
+    let mut policy = Product::new(name, workload, &cluster, &target, (Ties::Fixed, 16));
+    let mut rng = Rng::seed_from_u64(1);
+    let mut serial = 0;
+    let mut place = |kind: usize| {
+        serial += 1;
+        let place = policy.choose(&cluster, Arrival { serial, kind }, &mut rng)?;
+        cluster.place(&workload.kinds[kind], place);
+        Some((place.host, place.cards.positions().collect()))
+    };
+    kinds.iter().map(|kind| place(*kind)).collect()
+}
+
+#[test]
+fn the_product_s_policies_differ_as_they_should() {
+    let workload = workload(2, 2, &[(1000, 1, 250), (1000, 2, 1000), (64_000, 1, 250)]);
+    let place = |host, cards: &[usize]| Some((host, cards.to_vec()));
+    assert_eq!(
+        placed(PolicyName::Binpack, &workload, &[0, 0, 1, 1]),
+        [place(0, &[0]), place(0, &[0]), place(1, &[0, 1]), None]
+    );
+    let spread = placed(PolicyName::Spread, &workload, &[0, 0]);
+    assert_eq!(spread[0].as_ref().zip(spread[1].as_ref()).map(|(one, other)| one.0 == other.0), Some(false));
+    // The third kind needs all CPU of a host: the scheduler's filter leaves the empty one.
+    assert_eq!(placed(PolicyName::Binpack, &workload, &[0, 2, 2]), [place(0, &[0]), place(1, &[0]), None]);
+}
+
+#[test]
+fn the_product_forgets_pods_that_end_and_keeps_those_that_are_there_when_it_learns() {
+    let workload = workload(1, 1, &[(1000, 1, 500)]);
+    let mut cluster = Cluster::in_order(&workload, 0..1);
+    let target = Arc::new(Target::of(&workload));
+    let name = PolicyName::LeastFragmentation;
+    let mut policy = Product::new(name, &workload, &cluster, &target, (Ties::Random, 0));
+    let mut rng = Rng::seed_from_u64(1);
+    let mut choose = |policy: &mut Product, serial| {
+        policy.choose(&cluster, Arrival { serial, kind: 0 }, &mut rng).inspect(|place| {
+            cluster.place(&workload.kinds[0], *place);
+        })
+    };
+    let place = choose(&mut policy, 1).expect("room");
+    assert!(choose(&mut policy, 2).is_some());
+    assert!(choose(&mut policy, 3).is_none());
+    policy.expect(&Cluster::in_order(&workload, 0..1), &target);
+    assert!(
+        policy
+            .choose(&Cluster::in_order(&workload, 0..1), Arrival { serial: 4, kind: 0 }, &mut Rng::seed_from_u64(1))
+            .is_none()
+    );
+    policy.ended(Arrival { serial: 1, kind: 0 });
+    cluster.remove(&workload.kinds[0], place);
+    assert!(policy.choose(&cluster, Arrival { serial: 5, kind: 0 }, &mut Rng::seed_from_u64(1)).is_some());
+}

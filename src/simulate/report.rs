@@ -1,0 +1,163 @@
+//! What a study says, for people and programs. Figures are rounded to ten-thousandths.
+
+use serde::Serialize;
+
+use crate::fill::Sample;
+use crate::policy::{Name, Ties};
+use crate::study::{Outcome, Settings};
+use crate::workload::Workload;
+
+/// All of a study.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// How it was made.
+    pub settings: ReportedSettings,
+    /// In the order in which they were asked for.
+    pub policies: Vec<PolicyReport>,
+}
+
+/// What the same figures come of.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReportedSettings {
+    /// Nodes in the file.
+    pub nodes: usize,
+    /// Their cards.
+    pub cards: u64,
+    /// Pods in the file.
+    pub pods: usize,
+    /// One run for each.
+    pub seeds: Vec<u64>,
+    /// Percent of the cards that pods ask for at the end of a filling.
+    pub until_pct: u32,
+    /// Between hosts that are equally good.
+    pub ties: Ties,
+    /// Nodes that the extender names; 0: all that are as good as the best.
+    pub shortlist: usize,
+    /// Where the requests that are expected come from.
+    pub target_from: String,
+}
+
+/// One policy.
+#[derive(Clone, Debug, Serialize)]
+pub struct PolicyReport {
+    /// Its name.
+    pub policy: &'static str,
+    /// Of filling, by load.
+    pub at: Vec<At>,
+    /// Of churn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub churn: Option<ChurnReport>,
+    /// How long a decision about a pod with cards took.
+    pub decision_us: Quantiles,
+}
+
+/// Of the cards, while pods have asked for so many; means and sample standard deviations over runs.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct At {
+    /// What pods have asked for so far, in percent of all cards.
+    pub arrived_pct: usize,
+    /// What no pod has.
+    pub unallocated_pct_mean: f64,
+    /// Of the same.
+    pub unallocated_pct_sd: f64,
+    /// What is free and of no use to the requests that are expected.
+    pub fragmented_pct_mean: f64,
+}
+
+/// The same for pods that come and go.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ChurnReport {
+    /// What pods ask for at a time, as a part of all cards.
+    pub rho: f64,
+    /// What pods have, in percent of all cards.
+    pub allocated_pct_mean: f64,
+    /// Of the same.
+    pub allocated_pct_sd: f64,
+    /// What pods asked for that were dropped, in percent of what all asked for.
+    pub rejected_demand_pct_mean: f64,
+}
+
+/// In microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Quantiles {
+    /// Half took no longer.
+    pub p50: f64,
+    /// One of a hundred took longer.
+    pub p99: f64,
+}
+
+// === impl Report ===
+
+impl Report {
+    /// Of the outcomes of all policies.
+    pub fn of(workload: &Workload, settings: &Settings, target_from: &str, outcomes: &[Vec<Outcome>]) -> Self {
+        let Settings { policies, seeds, until, ties, shortlist, .. } = settings;
+        let reported = ReportedSettings {
+            nodes: workload.machines.len(),
+            cards: workload.capacity() / 1000,
+            pods: workload.pods.len(),
+            seeds: seeds.clone(),
+            until_pct: *until,
+            ties: *ties,
+            shortlist: *shortlist,
+            target_from: target_from.to_owned(),
+        };
+        let policies =
+            policies.iter().zip(outcomes).map(|(name, of_policy)| PolicyReport::of(*name, settings, of_policy));
+        Self { settings: reported, policies: policies.collect() }
+    }
+}
+
+// === impl PolicyReport ===
+
+impl PolicyReport {
+    /// Of all runs of one policy.
+    pub fn of(name: Name, settings: &Settings, outcomes: &[Outcome]) -> Self {
+        let churned = outcomes.iter().filter_map(|outcome| outcome.churned).collect::<Vec<_>>();
+        let churn = settings.churn.map(|rho| {
+            let (mean, sd) = mean_and_sd(&churned.iter().map(|run| run.allocated).collect::<Vec<_>>());
+            let (rejected, _) = mean_and_sd(&churned.iter().map(|run| run.rejected).collect::<Vec<_>>());
+            ChurnReport { rho, allocated_pct_mean: mean, allocated_pct_sd: sd, rejected_demand_pct_mean: rejected }
+        });
+        let at = (1..=settings.until as usize).filter_map(|load| At::of(load, outcomes)).collect();
+        Self { policy: name.as_str(), at, churn, decision_us: Quantiles::of(outcomes) }
+    }
+}
+
+// === impl At ===
+
+impl At {
+    /// `None` if no run had such a moment.
+    fn of(load: usize, outcomes: &[Outcome]) -> Option<Self> {
+        let sample = |outcome: &Outcome| *outcome.filled.at.get(load)?;
+        let samples: Vec<Sample> = outcomes.iter().filter_map(sample).collect();
+        let (mean, sd) = mean_and_sd(&samples.iter().map(|sample| 100.0 - sample.allocated).collect::<Vec<_>>());
+        let (fragmented, _) = mean_and_sd(&samples.iter().map(|sample| sample.fragmented).collect::<Vec<_>>());
+        (!samples.is_empty()).then_some(Self {
+            arrived_pct: load,
+            unallocated_pct_mean: mean,
+            unallocated_pct_sd: sd,
+            fragmented_pct_mean: fragmented,
+        })
+    }
+}
+
+// === impl Quantiles ===
+
+impl Quantiles {
+    fn of(outcomes: &[Outcome]) -> Self {
+        let mut all: Vec<u32> = outcomes.iter().flat_map(|outcome| &outcome.decisions).copied().collect();
+        all.sort_unstable();
+        let at = |percent: usize| all.get(all.len() * percent / 100).map_or(0.0, |ns| f64::from(*ns) / 1000.0);
+        Self { p50: at(50), p99: at(99) }
+    }
+}
+
+/// The standard deviation is that of a sample, and 0 for one run.
+fn mean_and_sd(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count.max(1.0);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let rounded = |value: f64| (value * 1e4).round() / 1e4;
+    (rounded(mean), rounded((squares / (count - 1.0).max(1.0)).sqrt()))
+}

@@ -1,0 +1,151 @@
+//! Many runs, spread over the machine's cores, and what they say together.
+
+use std::sync::Arc;
+
+use divvy_contract::annotation::PolicyName;
+use rand::SeedableRng as _;
+use rayon::prelude::*;
+
+use crate::churn::{self, Churned};
+use crate::cluster::Cluster;
+use crate::fill::{self, Filled};
+use crate::policy::{BestFit, Fgd, Name, Packing, Policy, Product, Random, Scored, Ties};
+use crate::run::{Interrupted, Run};
+use crate::target::Target;
+use crate::workload::Workload;
+use crate::{Rng, Watch};
+
+/// What is to be found out.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Each gets the same pods.
+    pub policies: Vec<Name>,
+    /// One run for each.
+    pub seeds: Vec<u64>,
+    /// Percent of the cards that pods ask for in the end; 0: no filling.
+    pub until: u32,
+    /// Cards that pods ask for at a time, as a part of all, while they come and go; `None`: no churn.
+    pub churn: Option<f64>,
+    /// Between hosts that are equally good.
+    pub ties: Ties,
+    /// Nodes that the extender names; 0: all that are as good as the best.
+    pub shortlist: usize,
+}
+
+/// Where policies that look ahead know from what will come.
+#[derive(Clone, Debug)]
+pub enum Expected {
+    /// They are told.
+    Known(Arc<Target>),
+    /// They see what comes.
+    History,
+}
+
+/// What came out of one run of each protocol.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Of filling.
+    pub filled: Filled,
+    /// Of churn.
+    pub churned: Option<Churned>,
+    /// How long each decision took, in ns.
+    pub decisions: Vec<u32>,
+}
+
+/// Pods that come in all runs, about.
+pub fn pods(workload: &Workload, settings: &Settings) -> u64 {
+    let Settings { policies, seeds, until, churn, .. } = settings;
+    let filling = workload.capacity() as f64 * f64::from(*until) / 100.0 / workload.mean_demand();
+    let churning = churn.map_or(0, |load| churn::ticks(workload, load));
+    (filling as u64 + churning) * (policies.len() * seeds.len()) as u64
+}
+
+/// What draws are for. Each has its own numbers, so that all policies see the same pods.
+#[derive(Clone, Copy)]
+enum Draw {
+    Hosts,
+    Pods,
+    Ties,
+}
+
+/// Runs by policy and seed, in the order of the settings.
+pub fn study(
+    workload: &Arc<Workload>,
+    expected: &Expected,
+    settings: &Settings,
+    watch: &Watch,
+) -> Result<Vec<Vec<Outcome>>, Interrupted> {
+    let Settings { policies, seeds, .. } = settings;
+    let study = Study { workload, expected, measure: Arc::new(Target::of(workload)), settings, watch };
+    let jobs: Vec<(Name, u64)> =
+        policies.iter().flat_map(|name| seeds.iter().map(move |seed| (*name, *seed))).collect();
+    let outcomes: Vec<Outcome> =
+        jobs.into_par_iter().map(|(name, seed)| study.run(name, seed)).collect::<Result<_, _>>()?;
+    Ok(outcomes.chunks(seeds.len().max(1)).map(<[Outcome]>::to_vec).collect())
+}
+
+struct Study<'a> {
+    workload: &'a Arc<Workload>,
+    expected: &'a Expected,
+    measure: Arc<Target>,
+    settings: &'a Settings,
+    watch: &'a Watch,
+}
+
+// === impl Study ===
+
+impl<'a> Study<'a> {
+    fn run(&self, name: Name, seed: u64) -> Result<Outcome, Interrupted> {
+        let Self { workload, settings, watch, .. } = *self;
+        let mut outcome = Outcome::default();
+        if settings.until > 0 {
+            let arrivals = fill::arrivals(workload, settings.until, &mut rng(seed, Draw::Pods));
+            let mut run = self.begin(name, seed);
+            outcome.filled = fill::fill(&mut run, &arrivals, settings.until, watch)?;
+            outcome.decisions.append(&mut run.decisions);
+        }
+        if let Some(load) = settings.churn {
+            let visits = churn::visits(workload, load, &mut rng(seed, Draw::Pods));
+            let mut run = self.begin(name, seed);
+            outcome.churned = Some(churn::churn(&mut run, &visits, watch)?);
+            outcome.decisions.append(&mut run.decisions);
+        }
+        Ok(outcome)
+    }
+
+    fn begin(&self, name: Name, seed: u64) -> Run<'a> {
+        let cluster = Cluster::new(self.workload, &mut rng(seed, Draw::Hosts));
+        let policy = self.policy(name, &cluster);
+        let run = Run::new(self.workload, cluster, policy, Arc::clone(&self.measure), rng(seed, Draw::Ties));
+        match self.expected {
+            Expected::Known(_) => run,
+            Expected::History => run.learning(),
+        }
+    }
+
+    fn policy(&self, name: Name, cluster: &Cluster) -> Box<dyn Policy + 'a> {
+        let Self { workload, expected, settings: Settings { ties, shortlist, .. }, .. } = *self;
+        let target = match expected {
+            Expected::Known(target) => Arc::clone(target),
+            Expected::History => Arc::default(),
+        };
+        let product = |name: PolicyName| Product::new(name, workload, cluster, &target, (*ties, *shortlist));
+        match name {
+            Name::BestFit => Box::new(Scored::new(BestFit, *ties, workload)),
+            Name::Packing => Box::new(Scored::new(Packing, *ties, workload)),
+            Name::Random => Box::new(Random::new(workload)),
+            Name::Fgd => Box::new(Scored::new(Fgd::new(target), *ties, workload)),
+            Name::Product(name) => Box::new(product(name)),
+        }
+    }
+}
+
+/// The numbers of one run for one purpose.
+fn rng(seed: u64, draw: Draw) -> Rng {
+    let mut all = Rng::seed_from_u64(seed);
+    let mut purposes = [(); 3].map(|()| all.fork());
+    purposes[draw as usize].fork()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+use std::path::Path;
+
+use super::*;
+use crate::churn::Visit;
+use crate::fill::Sample;
+use crate::report::{Quantiles, Report};
+use crate::trace::{TraceNode, TracePod};
+
+/// One node with so many cards, and pods of one card.
+fn one_node(cards: u32, pods: usize) -> Arc<Workload> {
+    let node = TraceNode { name: "n".into(), cpu: 8000, memory: 8192, cards, model: "T4".into() };
+    let pod = TracePod { cpu: 1000, memory: 1024, cards: 1, milli: 1000, ..TracePod::default() };
+    Arc::new(Workload::new(&[node], &vec![pod; pods]).expect("cards and pods"))
+}
+
+fn run(workload: &Workload) -> Run<'_> {
+    let cluster = Cluster::in_order(workload, 0..workload.machines.len());
+    let policy = Box::new(Scored::new(BestFit, Ties::Fixed, workload));
+    Run::new(workload, cluster, policy, Arc::new(Target::of(workload)), rng(1, Draw::Ties))
+}
+
+/// The trace in `tests/trace`.
+fn trace() -> Arc<Workload> {
+    let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trace").join(name);
+    Arc::new(Workload::read(&file("nodes.csv"), &file("pods.csv")).expect("sound"))
+}
+
+fn settings(policies: &[Name]) -> Settings {
+    Settings {
+        policies: policies.to_vec(),
+        seeds: vec![1, 2],
+        until: 130,
+        churn: Some(0.9),
+        ties: Ties::Random,
+        shortlist: 16,
+    }
+}
+
+#[test]
+fn pods_are_drawn_again_until_enough_has_been_asked_for() {
+    let workload = one_node(4, 4);
+    assert_eq!(fill::arrivals(&workload, 130, &mut rng(1, Draw::Pods)).len(), 6, "5.2 cards take 6 pods");
+    assert_eq!(fill::arrivals(&workload, 50, &mut rng(1, Draw::Pods)).len(), 2);
+    let mut of_trace = fill::arrivals(&trace(), 500, &mut rng(1, Draw::Pods));
+    let mut listed = trace().pods.clone();
+    of_trace.truncate(listed.len());
+    assert_ne!(of_trace, listed, "the order is drawn");
+    of_trace.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(of_trace, listed, "all that are listed come before any comes again");
+}
+
+#[test]
+fn what_is_measured_at_a_load_is_the_mean_while_it_rounds_to_that() {
+    let workload = one_node(4, 4);
+    let arrivals = [0; 6];
+    let filled = fill::fill(&mut run(&workload), &arrivals, 130, &Watch::default()).expect("not interrupted");
+    let allocated = |load: usize| filled.at[load].map(|sample| sample.allocated);
+    assert_eq!([25, 50, 100, 125].map(allocated), [Some(25.0), Some(50.0), Some(100.0), Some(100.0)]);
+    assert_eq!([24, 101, 130].map(allocated), [None; 3]);
+    let workload = one_node(32, 4);
+    let filled = fill::fill(&mut run(&workload), &[0; 8], 100, &Watch::default()).expect("not interrupted");
+    // No CPU is left after the eighth pod, so all that is free is a fragment.
+    assert_eq!(filled.at[25], Some(Sample { allocated: 25.0, fragmented: 75.0 }));
+}
+
+#[test]
+fn pods_that_come_and_go_are_measured_in_the_second_half() {
+    let workload = one_node(1, 1);
+    let visits = [2, 9, 3, 9, 9, 9].map(|until| Visit { kind: 0, until });
+    // The first holds the card in ticks 0 and 1, the third in 2; the fourth in all of the second half.
+    let churned = churn::churn(&mut run(&workload), &visits, &Watch::default()).expect("not interrupted");
+    assert_eq!((churned.allocated, churned.rejected.round()), (100.0, 67.0));
+}
+
+#[test]
+fn lifetimes_are_such_that_the_pods_ask_for_the_load() {
+    let workload = trace();
+    let visits = churn::visits(&workload, 1.5, &mut rng(1, Draw::Pods));
+    let lifetimes: u64 = (0..).zip(&visits).map(|(tick, visit)| visit.until - tick).sum();
+    let mean = lifetimes as f64 / visits.len() as f64;
+    let load = mean * workload.mean_demand() / workload.capacity() as f64;
+    assert!((1.3..1.7).contains(&load), "{load}");
+    assert_eq!(visits.len(), churn::ticks(&workload, 1.5) as usize);
+}
+
+#[test]
+fn outcomes_depend_on_nothing_but_the_seed() {
+    let (workload, settings) = (trace(), settings(&Name::ALL));
+    let study = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+        let expected = Expected::Known(Arc::new(Target::of(&workload)));
+        let outcomes = pool.install(|| study(&workload, &expected, &settings, &Watch::default()));
+        let figures = |outcome: Outcome| (outcome.filled, outcome.churned);
+        outcomes.expect("not interrupted").into_iter().flatten().map(figures).collect::<Vec<_>>()
+    };
+    let (one, three) = (study(1), study(3));
+    assert_eq!(one, three);
+    assert_ne!(one[0], one[1], "seeds differ");
+}
+
+#[test]
+fn what_comes_teaches_policies_that_look_ahead() {
+    let (workload, settings) = (trace(), settings(&[Name::Fgd, Name::Product(PolicyName::LeastFragmentation)]));
+    let study = |expected| {
+        let outcomes = study(&workload, &expected, &settings, &Watch::default()).expect("not interrupted");
+        outcomes.into_iter().flatten().map(|outcome| outcome.churned).collect::<Vec<_>>()
+    };
+    let (told, learned) = (study(Expected::Known(Arc::new(Target::of(&workload)))), study(Expected::History));
+    assert_ne!(told, learned);
+}
+
+#[test]
+fn an_interrupted_study_says_so() {
+    let (workload, watch) = (trace(), Watch::default());
+    watch.interrupt();
+    let expected = Expected::Known(Arc::new(Target::of(&workload)));
+    let outcomes = study(&workload, &expected, &settings(&[Name::BestFit]), &watch);
+    assert_eq!(outcomes.err(), Some(Interrupted));
+}
+
+#[test]
+fn programs_read_a_report_as_json() {
+    let workload = one_node(4, 4);
+    let settings = Settings { until: 50, ..settings(&[Name::BestFit, Name::Fgd]) };
+    let expected = Expected::Known(Arc::new(Target::of(&workload)));
+    let outcomes = study(&workload, &expected, &settings, &Watch::default()).expect("not interrupted");
+    let mut report = Report::of(&workload, &settings, "pods", &outcomes);
+    for policy in &mut report.policies {
+        policy.at.retain(|at| at.arrived_pct > 25);
+        policy.decision_us = Quantiles { p50: 1.5, p99: 2.25 };
+    }
+    insta::assert_json_snapshot!(report);
+}

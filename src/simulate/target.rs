@@ -1,0 +1,147 @@
+//! The requests that are expected, and how much of what is free they couldn't use: FGD's measure (Weng et al., USENIX ATC
+//! 2023).
+
+use crate::cluster::Host;
+use crate::workload::{Kind, Models, Workload};
+
+/// Requests that are expected, each with its part of all; together 1. Host memory doesn't count.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Target {
+    /// The most frequent first.
+    pub requests: Vec<(Request, f64)>,
+}
+
+/// A request of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    /// Thousandths of a CPU core.
+    pub cpu: u32,
+    /// Number of cards.
+    pub cards: u32,
+    /// Thousandths of each.
+    pub milli: u32,
+    /// Models that will do.
+    pub models: Models,
+}
+
+/// The part of all pods that a target covers at least, by the most frequent of their requests.
+const COVERAGE: f64 = 0.95;
+
+// === impl Request ===
+
+impl Request {
+    /// What a kind of pods asks for.
+    pub fn of(kind: &Kind) -> Self {
+        let Kind { cpu, cards, milli, models, .. } = *kind;
+        Self { cpu, cards, milli, models }
+    }
+}
+
+// === impl Target ===
+
+impl Target {
+    /// As the pods of a workload come.
+    pub fn of(workload: &Workload) -> Self {
+        Self::of_pods(&workload.kinds, &workload.pods)
+    }
+
+    /// As these pods come, each the number of its kind.
+    pub fn of_pods(kinds: &[Kind], pods: &[usize]) -> Self {
+        let mut weights = vec![0.0; kinds.len()];
+        for kind in pods {
+            weights[*kind] += 1.0;
+        }
+        Self::weighted(kinds, &weights)
+    }
+
+    /// As kinds of pods come that weigh so much. Of equally frequent ones the earlier comes first.
+    pub fn weighted(kinds: &[Kind], weights: &[f64]) -> Self {
+        let mut requests: Vec<(Request, f64)> = Vec::new();
+        for (kind, weight) in kinds.iter().zip(weights).filter(|(_, weight)| **weight > 0.0) {
+            let request = Request::of(kind);
+            match requests.iter_mut().find(|(known, _)| *known == request) {
+                Some((_, sum)) => *sum += weight,
+                None => requests.push((request, *weight)),
+            }
+        }
+        requests.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+        let enough = COVERAGE * requests.iter().map(|(_, weight)| weight).sum::<f64>();
+        let mut covered = 0.0;
+        requests.retain(|(_, weight)| {
+            let is_wanted = covered < enough;
+            covered += if is_wanted { *weight } else { 0.0 };
+            is_wanted
+        });
+        for (_, weight) in &mut requests {
+            *weight /= covered;
+        }
+        Self { requests }
+    }
+
+    /// Thousandths of the host's cards that are free and that the requests couldn't use, on average.
+    pub fn fragmented(&self, host: &Host) -> f64 {
+        let free = host.free();
+        self.requests.iter().map(|(request, part)| part * f64::from(useless(host, free, request))).sum()
+    }
+}
+
+/// Thousandths of the host's cards that are `free` and useless to the request: all, if it doesn't fit, else the cards that
+/// are too small.
+fn useless(host: &Host, free: u32, request: &Request) -> u32 {
+    let Request { cpu, cards, milli, models } = *request;
+    if cards == 0 || host.cpu < cpu || !models.contain(host.model) {
+        return free;
+    }
+    let (mut fitting, mut too_small) = (0, 0);
+    for card in &host.cards {
+        fitting += u32::from(*card >= milli);
+        too_small += if *card < milli { *card } else { 0 };
+    }
+    if fitting < cards { free } else { too_small }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(cpu: u32, cards: u32, milli: u32, models: Models) -> Kind {
+        Kind { cpu, memory: 1, cards, milli, models }
+    }
+
+    fn host(cpu: u32) -> Host {
+        Host { machine: 0, model: 1, cpu, memory: 1, cards: vec![1000, 300], revision: 1 }
+    }
+
+    #[test]
+    fn a_target_covers_most_pods_by_its_most_frequent_requests() {
+        let kinds: Vec<Kind> = (0..5).map(|cpu| kind(cpu, 1, 500, Models::ANY)).collect();
+        let target = Target::weighted(&kinds, &[3.0, 90.0, 1.0, 4.0, 2.0]);
+        let found: Vec<(u32, f64)> = target.requests.iter().map(|(request, part)| (request.cpu, part * 97.0)).collect();
+        assert_eq!(found, [(1, 90.0), (3, 4.0), (0, 3.0)], "94 of 100 aren't enough, 97 are");
+    }
+
+    #[test]
+    fn kinds_that_differ_in_host_memory_alone_are_one_request() {
+        let kinds = [kind(1, 1, 500, Models::ANY), Kind { memory: 2, ..kind(1, 1, 500, Models::ANY) }];
+        assert_eq!(Target::weighted(&kinds, &[1.0, 1.0]).requests.len(), 1);
+    }
+
+    #[test]
+    fn what_a_request_cannot_use_is_a_fragment() {
+        let fragmented =
+            |cpu, request: Kind| Target::weighted(&[request], &[1.0]).fragmented(&host(cpu)).round() as u32;
+        assert_eq!(fragmented(4000, kind(4000, 1, 500, Models::ANY)), 300, "one card is too small");
+        assert_eq!(fragmented(4000, kind(4000, 1, 300, Models::ANY)), 0);
+        assert_eq!(fragmented(3999, kind(4000, 1, 300, Models::ANY)), 1300, "too little CPU");
+        assert_eq!(fragmented(4000, kind(4000, 2, 1000, Models::ANY)), 1300, "one card instead of two");
+        assert_eq!(fragmented(4000, kind(4000, 1, 300, [0].into_iter().collect())), 1300, "another model");
+        assert_eq!(fragmented(4000, kind(4000, 0, 0, Models::ANY)), 1300, "no card wanted");
+    }
+
+    #[test]
+    fn requests_count_by_their_part() {
+        let kinds = [kind(0, 1, 500, Models::ANY), kind(0, 1, 1000, Models::ANY), kind(0, 0, 0, Models::ANY)];
+        let target = Target::weighted(&kinds, &[2.0, 1.0, 1.0]);
+        assert!((target.fragmented(&host(0)) - (0.5 * 300.0 + 0.25 * 300.0 + 0.25 * 1300.0)).abs() < 1e-9);
+    }
+}

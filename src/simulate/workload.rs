@@ -1,0 +1,171 @@
+//! A trace in numbers: machines, and pods by their kind, of which there are few.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+use crate::trace::{self, TraceError, TraceNode, TracePod};
+
+/// What one pod asks for. Pods of one kind are interchangeable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kind {
+    /// Thousandths of a CPU core.
+    pub cpu: u32,
+    /// Host memory in MiB.
+    pub memory: u32,
+    /// Number of cards; 0 for a pod that asks for none.
+    pub cards: u32,
+    /// Thousandths of each card; 1000 where there are several.
+    pub milli: u32,
+    /// Models that will do.
+    pub models: Models,
+}
+
+/// A set of models, one bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Models(u64);
+
+/// A node with nobody on it.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Its name.
+    pub name: String,
+    /// Thousandths of a CPU core.
+    pub cpu: u32,
+    /// Host memory in MiB.
+    pub memory: u32,
+    /// Number of cards.
+    pub cards: u32,
+    /// Of its cards, by number.
+    pub model: usize,
+}
+
+/// Machines, and pods that may come.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// The machines, in the order of the file.
+    pub machines: Vec<Machine>,
+    /// Names of models, by number.
+    pub models: Vec<String>,
+    /// Every kind of pod that there is.
+    pub kinds: Vec<Kind>,
+    /// The pods in the order of the file, each the number of its kind.
+    pub pods: Vec<usize>,
+}
+
+/// What can't be simulated.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkloadError {
+    /// A file.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// Sets of models are numbers of 64 bits.
+    #[error("the nodes have cards of {0} models: expected at most 64")]
+    Models(usize),
+    /// Shares of nothing.
+    #[error("no node has a card: expected at least one with gpu above 0")]
+    NoCards,
+    /// The load is counted in cards.
+    #[error("no pod asks for a card: expected at least one with num_gpu above 0")]
+    NoDemand,
+}
+
+// === impl Models ===
+
+impl Models {
+    /// Whatever there is.
+    pub const ANY: Self = Self(u64::MAX);
+
+    /// Whether this model is one of them.
+    pub fn contain(self, model: usize) -> bool {
+        self.0 >> model & 1 == 1
+    }
+}
+
+impl FromIterator<usize> for Models {
+    fn from_iter<I: IntoIterator<Item = usize>>(models: I) -> Self {
+        Self(models.into_iter().fold(0, |set, model| set | 1 << model))
+    }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    /// Thousandths of cards, all together.
+    pub fn demand(&self) -> u64 {
+        u64::from(self.cards) * u64::from(self.milli)
+    }
+}
+
+// === impl Workload ===
+
+impl Workload {
+    /// Reads both files.
+    pub fn read(nodes: &Path, pods: &Path) -> Result<Self, WorkloadError> {
+        let nodes = trace::nodes(nodes)?;
+        let models = nodes.iter().filter(|node| node.cards > 0).map(|node| &*node.model).collect();
+        let pods = trace::pods(pods, Some(&models))?;
+        Self::new(&nodes, &pods)
+    }
+
+    /// The same, of what was read.
+    pub fn new(nodes: &[TraceNode], pods: &[TracePod]) -> Result<Self, WorkloadError> {
+        let models: BTreeSet<&str> = nodes.iter().filter(|node| node.cards > 0).map(|node| &*node.model).collect();
+        if models.len() > 64 {
+            return Err(WorkloadError::Models(models.len()));
+        }
+        let models: Vec<String> = models.into_iter().map(str::to_owned).collect();
+        let machine = |node: &TraceNode| {
+            let TraceNode { name, cpu, memory, cards, model } = node;
+            let model = number(&models, model).unwrap_or_default();
+            Machine { name: name.clone(), cpu: *cpu, memory: *memory, cards: *cards, model }
+        };
+        let machines: Vec<Machine> = nodes.iter().map(machine).collect();
+        let (kinds, pods) = kinds(pods, &models);
+        let workload = Self { machines, models, kinds, pods };
+        match (workload.capacity(), workload.mean_demand()) {
+            (0, _) => Err(WorkloadError::NoCards),
+            (_, mean) if mean <= 0.0 => Err(WorkloadError::NoDemand),
+            _ => Ok(workload),
+        }
+    }
+
+    /// The kinds of the pods of another file, and each pod by the number of its kind; in the numbers of this workload's models.
+    pub fn kinds_of(&self, pods: &Path) -> Result<(Vec<Kind>, Vec<usize>), TraceError> {
+        let models = self.models.iter().map(|model| &**model).collect();
+        Ok(kinds(&trace::pods(pods, Some(&models))?, &self.models))
+    }
+
+    /// Thousandths of all cards.
+    pub fn capacity(&self) -> u64 {
+        self.machines.iter().map(|machine| u64::from(machine.cards) * 1000).sum()
+    }
+
+    /// Thousandths of cards that a pod asks for on average.
+    pub fn mean_demand(&self) -> f64 {
+        let sum: u64 = self.pods.iter().map(|kind| self.kinds[*kind].demand()).sum();
+        sum as f64 / self.pods.len() as f64
+    }
+}
+
+fn number(models: &[String], name: &str) -> Option<usize> {
+    models.iter().position(|model| model == name)
+}
+
+/// The kinds of these pods, and each pod by the number of its kind.
+fn kinds(pods: &[TracePod], models: &[String]) -> (Vec<Kind>, Vec<usize>) {
+    let (mut kinds, mut known) = (Vec::new(), HashMap::new());
+    let kind = |pod: &TracePod| {
+        let any = pod.models.is_empty().then_some(Models::ANY);
+        let wanted = any.unwrap_or_else(|| pod.models.iter().filter_map(|model| number(models, model)).collect());
+        let TracePod { cpu, memory, cards, milli, .. } = *pod;
+        Kind { cpu, memory, cards, milli, models: wanted }
+    };
+    let number = |kind: Kind| {
+        *known.entry(kind).or_insert_with(|| {
+            kinds.push(kind);
+            kinds.len() - 1
+        })
+    };
+    let pods = pods.iter().map(kind).map(number).collect();
+    (kinds, pods)
+}
