@@ -89,6 +89,11 @@ fn duration(text: &str) -> Result<Duration, String> {
 // === impl ClusterArgs ===
 
 impl ClusterArgs {
+    /// The flags of a subcommand that has a `--cluster` of its own.
+    pub fn of_context(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
+        Self { kubeconfig, context, cluster: None, user: None, request_timeout: Duration::ZERO }
+    }
+
     /// Reads the kubeconfig; the server isn't asked anything yet.
     pub async fn connect(self) -> anyhow::Result<Cluster> {
         let timeout = self.request_timeout;

@@ -1,5 +1,6 @@
 //! `kubectl divvy simulate`: what placement policies make of a trace.
 
+mod live;
 mod plot;
 mod progress;
 mod show;
@@ -9,14 +10,16 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
+use divvy_contract::annotation::PolicyName;
 use divvy_simulate::Watch;
-use divvy_simulate::policy::{Name, Ties};
+use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::Report;
 use divvy_simulate::study::{self, Expected, Settings};
 use divvy_simulate::target::Target;
 use divvy_simulate::workload::Workload;
 
 use crate::cli::{Misused, Told};
+use crate::cluster::ClusterArgs;
 
 /// Fills a cluster with the pods of a trace, by one policy after another, and says how much of its cards stays unused
 ///
@@ -24,8 +27,8 @@ use crate::cli::{Misused, Told};
 /// When the list is at its end pods are drawn from it anew. --churn lets pods come and go as well. least-fragmentation,
 /// binpack, spread and topology are the policies of Divvy's extender and nodes, asked by their own code; best-fit, packing,
 /// random and fgd are published ones. All get the same pods. The scheduler's filter for CPU and host memory is played
-/// here; pods without cards, which no extender is asked about, go where kube-scheduler's own scores put them, except
-/// with the published policies, which place them too.
+/// here; pods without cards, which no extender is asked about, are best-fitted, except with the published policies, which
+/// place them too.
 ///
 /// Files have the columns of Alibaba's openb traces: sn,cpu_milli,memory_mib,gpu,model and
 /// name,cpu_milli,memory_mib,num_gpu,gpu_milli, and maybe gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time.
@@ -33,13 +36,23 @@ use crate::cli::{Misused, Told};
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// CSV file of nodes
-    #[arg(long, value_name = "FILE")]
-    nodes: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "cluster")]
+    nodes: Option<PathBuf>,
     /// CSV file of pods
-    #[arg(long, value_name = "FILE")]
-    pods: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "cluster")]
+    pods: Option<PathBuf>,
+    /// Instead of files a live cluster: which waiting pods would fit now, and how many of all pods would find cards, and how
+    /// many cards stay whole, if they came anew by each of the product's policies; in as many orders as there are runs
+    #[arg(long, conflicts_with_all = ["nodes", "pods", "until", "churn", "ties", "shortlist", "stock", "target_from", "plot"])]
+    cluster: bool,
+    /// Path to the kubeconfig file, for --cluster [default: as kubectl]
+    #[arg(long, value_name = "FILE", requires = "cluster")]
+    kubeconfig: Option<PathBuf>,
+    /// The kubeconfig context, for --cluster
+    #[arg(long, value_name = "NAME", requires = "cluster")]
+    context: Option<String>,
     /// best-fit, packing, random, fgd, least-fragmentation, binpack, spread or topology; may be given several times
-    /// [default: least-fragmentation, fgd and best-fit]
+    /// [default: least-fragmentation, fgd and best-fit; for --cluster all of the product's]
     #[arg(long = "policy", value_name = "NAME", value_parser = policy)]
     policies: Vec<Name>,
     /// Runs of each policy
@@ -60,6 +73,10 @@ pub struct Args {
     /// Nodes that the extender names, as the webhook's key; 0 is all that are as good as the best
     #[arg(long, value_name = "NUMBER", default_value_t = 16, value_parser = clap::value_parser!(u32).range(0..=5000))]
     shortlist: u32,
+    /// Ask the product's policies as kube-scheduler does where nothing is configured: about 40 % of the nodes, with its own
+    /// scores for CPU and host memory added, which alone place pods without cards
+    #[arg(long)]
+    stock: bool,
     /// Which requests fgd and least-fragmentation expect: history (those that have come so far), or those of another CSV
     /// file of pods [default: those of --pods]
     #[arg(long, value_name = "history|FILE")]
@@ -87,11 +104,12 @@ enum TiesArg {
     Fixed,
 }
 
-const DEFAULT_POLICIES: [&str; 3] = ["least-fragmentation", "fgd", "best-fit"];
+const DEFAULT_POLICIES: [Name; 3] = [Name::Product(PolicyName::LeastFragmentation), Name::Fgd, Name::BestFit];
 
 /// Reads the files, lets the pods come and puts the outcome into words.
 pub async fn run(args: Args) -> anyhow::Result<Told> {
-    let workload = Arc::new(Workload::read(&args.nodes, &args.pods).map_err(Misused::new)?);
+    let (Some(nodes), Some(pods)) = (&args.nodes, &args.pods) else { return of_cluster(args).await };
+    let workload = Arc::new(Workload::read(nodes, pods).map_err(Misused::new)?);
     let (expected, target_from) = args.expected(&workload)?;
     let settings = args.settings();
     let outcomes = progress::watched(study::pods(&workload, &settings), {
@@ -106,6 +124,24 @@ pub async fn run(args: Args) -> anyhow::Result<Told> {
     let answer = match args.output {
         Output::Table => show::tables(&report),
         Output::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
+    };
+    Ok(Told { answer, ..Told::default() })
+}
+
+/// The same of a live cluster.
+async fn of_cluster(args: Args) -> anyhow::Result<Told> {
+    let Settings { policies, seeds, .. } = args.settings();
+    let own = policies.into_iter().map(|name| match name {
+        Name::Product(policy) => Ok(policy),
+        published => Err(Misused::new(format!("--policy {}: no policy of --cluster's", published.as_str()))),
+    });
+    let own: Vec<PolicyName> = own.collect::<Result<_, _>>()?;
+    let cluster = ClusterArgs::of_context(args.kubeconfig, args.context).connect().await?;
+    let snapshot = live::Snapshot::read(&cluster, own.first().copied().unwrap_or_default()).await?;
+    let outlook = snapshot.outlook(&own, &seeds);
+    let answer = match args.output {
+        Output::Table => outlook.tables(),
+        Output::Json => format!("{}\n", serde_json::to_string_pretty(&outlook)?),
     };
     Ok(Told { answer, ..Told::default() })
 }
@@ -137,17 +173,23 @@ impl Args {
     }
 
     fn settings(&self) -> Settings {
-        let default = || DEFAULT_POLICIES.iter().filter_map(|name| policy(name).ok()).collect();
+        let is_own = |name: &Name| matches!(name, Name::Product(_));
+        let default = || {
+            if self.cluster { Name::ALL.into_iter().filter(is_own).collect() } else { DEFAULT_POLICIES.to_vec() }
+        };
+        let ties = match self.ties {
+            TiesArg::Random => Ties::Random,
+            TiesArg::Fixed => Ties::Fixed,
+        };
         Settings {
             policies: if self.policies.is_empty() { default() } else { self.policies.clone() },
             seeds: (0..self.runs).map(|run| self.seed.wrapping_add(run)).collect(),
             until: self.until,
             churn: self.churn,
-            ties: match self.ties {
-                TiesArg::Random => Ties::Random,
-                TiesArg::Fixed => Ties::Fixed,
-            },
-            shortlist: self.shortlist as usize,
+            scheduler: Scheduler { ties, shortlist: self.shortlist as usize, is_stock: self.stock },
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -68,6 +68,18 @@ pub enum Ties {
     Fixed,
 }
 
+/// How the scheduler uses what policies say.
+#[derive(Clone, Copy, Debug)]
+pub struct Scheduler {
+    /// Between hosts that are equally good.
+    pub ties: Ties,
+    /// Nodes that the extender names; 0: all that are as good as the best.
+    pub shortlist: usize,
+    /// It asks the product's extender about a part of the hosts, and adds its own scores to what the extender says;
+    /// otherwise it asks about all that have room, and takes the best. Published policies are always asked like that.
+    pub is_stock: bool,
+}
+
 /// Puts each pod on the host with the best score.
 pub struct Scored<S> {
     score: S,

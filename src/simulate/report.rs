@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::fill::Sample;
-use crate::policy::{Name, Ties};
+use crate::policy::{Name, Scheduler, Ties};
 use crate::study::{Outcome, Settings};
 use crate::workload::Workload;
 
@@ -33,6 +33,8 @@ pub struct ReportedSettings {
     pub ties: Ties,
     /// Nodes that the extender names; 0: all that are as good as the best.
     pub shortlist: usize,
+    /// The scheduler saw a part of the nodes and added its own scores.
+    pub stock_scheduler: bool,
     /// Where the requests that are expected come from.
     pub target_from: String,
 }
@@ -55,7 +57,7 @@ pub struct PolicyReport {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct At {
     /// What pods have asked for so far, in percent of all cards.
-    pub arrived_pct: usize,
+    pub arrived_pct: u32,
     /// What no pod has.
     pub unallocated_pct_mean: f64,
     /// Of the same.
@@ -91,7 +93,7 @@ pub struct Quantiles {
 impl Report {
     /// Of the outcomes of all policies.
     pub fn of(workload: &Workload, settings: &Settings, target_from: &str, outcomes: &[Vec<Outcome>]) -> Self {
-        let Settings { policies, seeds, until, ties, shortlist, .. } = settings;
+        let Settings { policies, seeds, until, scheduler: Scheduler { ties, shortlist, is_stock }, .. } = settings;
         let reported = ReportedSettings {
             nodes: workload.machines.len(),
             cards: workload.capacity() / 1000,
@@ -100,6 +102,7 @@ impl Report {
             until_pct: *until,
             ties: *ties,
             shortlist: *shortlist,
+            stock_scheduler: *is_stock,
             target_from: target_from.to_owned(),
         };
         let policies =
@@ -119,7 +122,7 @@ impl PolicyReport {
             let (rejected, _) = mean_and_sd(&churned.iter().map(|run| run.rejected).collect::<Vec<_>>());
             ChurnReport { rho, allocated_pct_mean: mean, allocated_pct_sd: sd, rejected_demand_pct_mean: rejected }
         });
-        let at = (1..=settings.until as usize).filter_map(|load| At::of(load, outcomes)).collect();
+        let at = (1..=settings.until).filter_map(|load| At::of(load, outcomes)).collect();
         Self { policy: name.as_str(), at, churn, decision_us: Quantiles::of(outcomes) }
     }
 }
@@ -128,8 +131,8 @@ impl PolicyReport {
 
 impl At {
     /// `None` if no run had such a moment.
-    fn of(load: usize, outcomes: &[Outcome]) -> Option<Self> {
-        let sample = |outcome: &Outcome| *outcome.filled.at.get(load)?;
+    fn of(load: u32, outcomes: &[Outcome]) -> Option<Self> {
+        let sample = |outcome: &Outcome| *outcome.filled.at.get(load as usize)?;
         let samples: Vec<Sample> = outcomes.iter().filter_map(sample).collect();
         let (mean, sd) = mean_and_sd(&samples.iter().map(|sample| 100.0 - sample.allocated).collect::<Vec<_>>());
         let (fragmented, _) = mean_and_sd(&samples.iter().map(|sample| sample.fragmented).collect::<Vec<_>>());

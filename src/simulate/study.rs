@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::churn::{self, Churned};
 use crate::cluster::Cluster;
 use crate::fill::{self, Filled};
-use crate::policy::{BestFit, Fgd, Name, Packing, Policy, Product, Random, Scored, Ties};
+use crate::policy::{BestFit, Fgd, Name, Packing, Policy, Product, Random, Scheduler, Scored};
 use crate::run::{Interrupted, Run};
 use crate::target::Target;
 use crate::workload::Workload;
@@ -26,10 +26,8 @@ pub struct Settings {
     pub until: u32,
     /// Cards that pods ask for at a time, as a part of all, while they come and go; `None`: no churn.
     pub churn: Option<f64>,
-    /// Between hosts that are equally good.
-    pub ties: Ties,
-    /// Nodes that the extender names; 0: all that are as good as the best.
-    pub shortlist: usize,
+    /// Between all these policies and the pods.
+    pub scheduler: Scheduler,
 }
 
 /// Where policies that look ahead know from what will come.
@@ -124,17 +122,18 @@ impl<'a> Study<'a> {
     }
 
     fn policy(&self, name: Name, cluster: &Cluster) -> Box<dyn Policy + 'a> {
-        let Self { workload, expected, settings: Settings { ties, shortlist, .. }, .. } = *self;
+        let Self { workload, expected, settings: Settings { scheduler, .. }, .. } = *self;
+        let ties = scheduler.ties;
         let target = match expected {
             Expected::Known(target) => Arc::clone(target),
             Expected::History => Arc::default(),
         };
-        let product = |name: PolicyName| Product::new(name, workload, cluster, &target, (*ties, *shortlist));
+        let product = |name: PolicyName| Product::new(name, workload, cluster, &target, *scheduler);
         match name {
-            Name::BestFit => Box::new(Scored::new(BestFit, *ties, workload)),
-            Name::Packing => Box::new(Scored::new(Packing, *ties, workload)),
+            Name::BestFit => Box::new(Scored::new(BestFit, ties, workload)),
+            Name::Packing => Box::new(Scored::new(Packing, ties, workload)),
             Name::Random => Box::new(Random::new(workload)),
-            Name::Fgd => Box::new(Scored::new(Fgd::new(target), *ties, workload)),
+            Name::Fgd => Box::new(Scored::new(Fgd::new(target), ties, workload)),
             Name::Product(name) => Box::new(product(name)),
         }
     }

@@ -101,25 +101,34 @@ pub(super) async fn explanation(
 
 /// Tells the index what the nodes report, and returns who holds shares there: namespace and name, by UID.
 async fn take_nodes(cluster: &Cluster, index: &Index) -> Result<HashMap<String, String>, Refusal> {
-    let resource = ApiResource::erase::<GpuNode>(&());
-    let gpu_nodes: Api<DynamicObject> = Api::all_with(cluster.client(), &resource);
     let mut names = HashMap::new();
-    for object in cluster.list(&gpu_nodes, None).await? {
-        let name = object.name_any();
-        match serde_json::to_value(object).and_then(GpuNode::deserialize) {
+    for (name, node) in gpu_nodes(cluster).await? {
+        match node {
             Ok(node) => {
                 let shares = node.status.iter().flat_map(|status| &status.shares);
                 names.extend(shares.map(|share| (share.pod_uid.clone(), format!("{}/{}", share.namespace, share.pod))));
                 index.apply_node(&name, &node);
             }
-            Err(error) => index.apply_unreadable(&name, &error.to_string()),
+            Err(problem) => index.apply_unreadable(&name, &problem),
         }
     }
     Ok(names)
 }
 
+/// What the nodes report, by name, or why that can't be decoded.
+pub(crate) async fn gpu_nodes(cluster: &Cluster) -> Result<Vec<(String, Result<GpuNode, String>)>, Refusal> {
+    let resource = ApiResource::erase::<GpuNode>(&());
+    let gpu_nodes: Api<DynamicObject> = Api::all_with(cluster.client(), &resource);
+    let decoded = |object: DynamicObject| {
+        let name = object.name_any();
+        let node = serde_json::to_value(object).and_then(GpuNode::deserialize);
+        (name, node.map_err(|error| error.to_string()))
+    };
+    Ok(cluster.list(&gpu_nodes, None).await?.into_iter().map(decoded).collect())
+}
+
 /// Tells the index which Nodes there are, and what keeps pods away from them.
-async fn take_machines(cluster: &Cluster, index: &Index) -> Result<(), Refusal> {
+pub(crate) async fn take_machines(cluster: &Cluster, index: &Index) -> Result<(), Refusal> {
     let mut names = HashSet::new();
     for node in cluster.list(&Api::<NodeView>::all(cluster.client()), None).await? {
         let name = node.name_any();

@@ -39,7 +39,7 @@ fn svg(report: &Report) -> Result<String, Box<dyn Error>> {
         let asked = "what pods have asked for, % of all cards";
         chart.configure_mesh().x_desc(asked).y_desc("allocated, % of all cards").light_line_style(WHITE).draw()?;
         for (policy, colour) in report.policies.iter().zip(COLOURS.iter().cycle()) {
-            let allocated = policy.at.iter().map(|at| (at.arrived_pct as f64, 100.0 - at.unallocated_pct_mean));
+            let allocated = policy.at.iter().map(|at| (f64::from(at.arrived_pct), 100.0 - at.unallocated_pct_mean));
             chart
                 .draw_series(LineSeries::new(allocated, colour.stroke_width(2)))?
                 .label(policy.policy)

@@ -5,12 +5,12 @@ use divvy_simulate::report::{At, PolicyReport, Report};
 use crate::text::table;
 
 /// Loads that tell policies apart, in percent.
-const LOADS: [usize; 6] = [80, 90, 95, 100, 110, 130];
+const LOADS: [u32; 6] = [80, 90, 95, 100, 110, 130];
 
 /// A table of filling, one of churn if there was any, and what it was made of.
 pub(super) fn tables(report: &Report) -> String {
     let last = report.policies.iter().filter_map(|policy| policy.at.last()).map(|at| at.arrived_pct).max();
-    let mut loads: Vec<usize> = LOADS.into_iter().filter(|load| Some(*load) < last).collect();
+    let mut loads: Vec<u32> = LOADS.into_iter().filter(|load| Some(*load) < last).collect();
     loads.extend(last);
     let heads: Vec<String> = loads.iter().map(|load| format!("AT {load} %")).collect();
     let row = |policy: &PolicyReport| {
@@ -34,7 +34,7 @@ pub(super) fn tables(report: &Report) -> String {
     format!("{cluster}\n{}", tables.join("\n"))
 }
 
-fn cell(policy: &PolicyReport, load: usize) -> String {
+fn cell(policy: &PolicyReport, load: u32) -> String {
     let at = policy.at.iter().find(|at| at.arrived_pct == load);
     at.map_or_else(String::new, |at: &At| spread(at.unallocated_pct_mean, at.unallocated_pct_sd))
 }

@@ -1,4 +1,4 @@
-//! kube-scheduler's own scores, for pods that ask for no cards: the extender isn't asked about them.
+//! kube-scheduler's own scores.
 
 use std::sync::Arc;
 

@@ -2,8 +2,11 @@
 //! it about, and the cards of the plan that it promises.
 //!
 //! An [`Index`] is filled as the webhook's is, with a report for each host and a promise for each pod; no simulated node
-//! ever reports a share, so promises stay until their pod ends. Pods that ask for no cards never come to the extender: the
-//! scheduler's own scores place them.
+//! ever reports a share, so promises stay until their pod ends. This is how it is asked for thousands of pods too: a decision
+//! takes tens of microseconds, and a layer below the index would save little of it.
+//!
+//! Pods that ask for no cards never come to the extender. The scheduler that sees all nodes best-fits them, as those of the
+//! published figures go by the policy and not by what spreads them over all hosts; the stock scheduler spreads them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,13 +18,13 @@ use divvy_contract::names::annotation::{CARD_MODEL, PLANNED};
 use divvy_contract::{CardId, Claim, ContainerKind, ContainerSpec, Cores, Memory, MemoryAmount, ResourceNames};
 use divvy_index::demand::{Demand, Reading};
 use divvy_index::pod::PodView;
-use divvy_index::{Asked, Index, Question, Terms, shortlist};
+use divvy_index::{Asked, Index, Question, Terms, ranked};
 use divvy_placement::policy::Expected;
 use divvy_placement::{Mix, NodeScore, Policy as Placement};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
-use super::{Arrival, InTree, Policy, Scored, Ties};
+use super::{Arrival, BestFit, InTree, Policy, Scheduler, Score as _, Scored};
 use crate::Rng;
 use crate::cluster::{Cluster, Host, Place};
 use crate::target::{Request, Target};
@@ -34,9 +37,11 @@ pub struct Product {
     workload: Arc<Workload>,
     /// By host; the name says the position.
     names: Vec<String>,
-    without_cards: Scored<InTree>,
-    ties: Ties,
-    shortlist: usize,
+    without_cards: Box<dyn Policy>,
+    in_tree: InTree,
+    scheduler: Scheduler,
+    /// The host that the stock scheduler looks at first.
+    next: usize,
     /// Pods as they are bound, by serial number.
     bound: HashMap<u64, PodView>,
     /// Of all promises, which never expire.
@@ -52,45 +57,77 @@ const CONTAINER: &str = "main";
 // === impl Product ===
 
 impl Product {
-    /// An index of these hosts. The extender names at most `shortlist` nodes, or all that are as good as the best if that
-    /// is 0.
+    /// An index of these hosts.
     pub fn new(
         name: PolicyName,
         workload: &Arc<Workload>,
         cluster: &Cluster,
         target: &Target,
-        (ties, shortlist): (Ties, usize),
+        scheduler: Scheduler,
     ) -> Self {
         let names: Vec<String> = (0..cluster.hosts().len()).map(|host| format!("n{host}")).collect();
         let index = index(name, mix(target), workload, cluster, &names);
-        let without_cards = Scored::new(InTree::new(workload), ties, workload);
+        let (in_tree, ties) = (InTree::new(workload), scheduler.ties);
+        let without_cards: Box<dyn Policy> = if scheduler.is_stock {
+            Box::new(Scored::new(in_tree.clone(), ties, workload))
+        } else {
+            Box::new(Scored::new(BestFit, ties, workload))
+        };
         let (workload, bound, now) = (Arc::clone(workload), HashMap::new(), Instant::now());
-        Self { name, index, workload, names, without_cards, ties, shortlist, bound, now }
+        Self { name, index, workload, names, without_cards, in_tree, scheduler, next: 0, bound, now }
     }
 
-    /// The node that the scheduler takes of those that the extender names: the extender gives its best the highest score.
-    fn pick(&self, mut fitting: Vec<(Asked, NodeScore)>, rng: &mut Rng) -> Option<Asked> {
-        shortlist(&mut fitting, if self.shortlist == 0 { usize::MAX } else { self.shortlist });
-        self.ties.best(fitting.into_iter().map(|(asked, score)| (score, asked)), rng)
+    /// Hosts that the extender is asked about: those with room beside their cards, or the first of these that are enough for
+    /// the stock scheduler (`percentageOfNodesToScore` of 0), which goes on from there with the next pod.
+    fn roomy(&mut self, cluster: &Cluster, kind: &Kind) -> Vec<usize> {
+        let hosts = cluster.hosts();
+        let has_room =
+            |at: &usize| !hosts[*at].cards.is_empty() && hosts[*at].cpu >= kind.cpu && hosts[*at].memory >= kind.memory;
+        if !self.scheduler.is_stock {
+            return (0..hosts.len()).filter(has_room).collect();
+        }
+        let percent = 50_usize.saturating_sub(hosts.len() / 125).max(5);
+        let enough = (hosts.len() * percent / 100).max(100);
+        let mut looked_at = 0;
+        let from_next = (0..hosts.len()).map(|at| (at + self.next) % hosts.len());
+        let roomy = from_next.inspect(|_| looked_at += 1).filter(has_room).take(enough).collect();
+        self.next = (self.next + looked_at) % hosts.len();
+        roomy
+    }
+
+    /// The node that the scheduler takes of those that the extender names. The extender gives its best the highest score,
+    /// and the stock scheduler adds its own.
+    fn pick(
+        &self,
+        hosts: &[Host],
+        of: &[usize],
+        kind: &Kind,
+        mut fitting: Vec<(Asked, NodeScore)>,
+        rng: &mut Rng,
+    ) -> Option<Asked> {
+        let Scheduler { ties, shortlist, is_stock } = self.scheduler;
+        divvy_index::shortlist(&mut fitting, if shortlist == 0 { usize::MAX } else { shortlist });
+        let rated = ranked(&mut fitting).map(|(asked, rank, score)| {
+            let in_tree = || 10 * score + self.in_tree.rate(&hosts[of[asked.name]], kind).0;
+            (if is_stock { in_tree() } else { -(rank as i64) }, *asked)
+        });
+        ties.best(rated, rng)
     }
 }
 
 impl Policy for Product {
     fn choose(&mut self, cluster: &Cluster, pod: Arrival, rng: &mut Rng) -> Option<Place> {
-        let kind = &self.workload.kinds[pod.kind];
+        let kind = self.workload.kinds[pod.kind];
         if kind.cards == 0 {
             return self.without_cards.choose(cluster, pod, rng);
         }
-        let view = view(pod.serial, kind, &self.workload.models);
+        let view = view(pod.serial, &kind, &self.workload.models);
         let demand = Arc::new(Demand::of(&view, self.index.reading()).ok()??);
-        let hosts = cluster.hosts().iter().enumerate();
-        let roomy =
-            hosts.filter(|(_, host)| !host.cards.is_empty() && host.cpu >= kind.cpu && host.memory >= kind.memory);
-        let hosts: Vec<usize> = roomy.map(|(at, _)| at).collect();
+        let hosts = self.roomy(cluster, &kind);
         let names: Vec<&str> = hosts.iter().map(|host| &*self.names[*host]).collect();
         let policies = demand.policies(self.index.reading());
-        let ranking = self.index.rank(&Question::new(&demand, &policies), &names, self.shortlist == 0);
-        let asked = self.pick(ranking.fitting, rng)?;
+        let ranking = self.index.rank(&Question::new(&demand, &policies), &names, self.scheduler.shortlist == 0);
+        let asked = self.pick(cluster.hosts(), &hosts, &kind, ranking.fitting, rng)?;
         let planned = self.index.promise(&demand, names[asked.name], self.now).ok()?;
         let cards = planned.containers.get(CONTAINER)?.chosen.iter().filter_map(position).collect();
         let mut bound = PodView { node: Some(planned.node.clone()), ..view };

@@ -113,11 +113,15 @@ fn a_rating_is_asked_for_again_when_its_host_has_changed() {
     assert_eq!(policy.choose(&cluster, Arrival { serial: 0, kind: 1 }, &mut rng).map(|place| place.host), Some(1));
 }
 
+fn scheduler(ties: Ties, shortlist: usize) -> Scheduler {
+    Scheduler { ties, shortlist, is_stock: false }
+}
+
 /// Where the product puts these kinds, one after another.
 fn placed(name: PolicyName, workload: &Arc<Workload>, kinds: &[usize]) -> Vec<Option<(usize, Vec<usize>)>> {
     let mut cluster = Cluster::in_order(workload, 0..workload.machines.len());
     let target = Target::of(workload);
-    let mut policy = Product::new(name, workload, &cluster, &target, (Ties::Fixed, 16));
+    let mut policy = Product::new(name, workload, &cluster, &target, scheduler(Ties::Fixed, 16));
     let mut rng = Rng::seed_from_u64(1);
     let mut serial = 0;
     let mut place = |kind: usize| {
@@ -137,10 +141,11 @@ fn the_product_s_policies_differ_as_they_should() {
         placed(PolicyName::Binpack, &workload, &[0, 0, 1, 1]),
         [place(0, &[0]), place(0, &[0]), place(1, &[0, 1]), None]
     );
-    let spread = placed(PolicyName::Spread, &workload, &[0, 0]);
-    assert_eq!(spread[0].as_ref().zip(spread[1].as_ref()).map(|(one, other)| one.0 == other.0), Some(false));
     // The third kind needs all CPU of a host: the scheduler's filter leaves the empty one.
     assert_eq!(placed(PolicyName::Binpack, &workload, &[0, 2, 2]), [place(0, &[0]), place(1, &[0]), None]);
+    let small = self::workload(2, 1, &[(1000, 1, 250)]);
+    assert_eq!(placed(PolicyName::Binpack, &small, &[0, 0]), [place(0, &[0]), place(0, &[0])]);
+    assert_eq!(placed(PolicyName::Spread, &small, &[0, 0]), [place(0, &[0]), place(1, &[0])]);
 }
 
 #[test]
@@ -149,7 +154,7 @@ fn the_product_forgets_pods_that_end_and_keeps_those_that_are_there_when_it_lear
     let mut cluster = Cluster::in_order(&workload, 0..1);
     let target = Arc::new(Target::of(&workload));
     let name = PolicyName::LeastFragmentation;
-    let mut policy = Product::new(name, &workload, &cluster, &target, (Ties::Random, 0));
+    let mut policy = Product::new(name, &workload, &cluster, &target, scheduler(Ties::Random, 0));
     let mut rng = Rng::seed_from_u64(1);
     let mut choose = |policy: &mut Product, serial| {
         policy.choose(&cluster, Arrival { serial, kind: 0 }, &mut rng).inspect(|place| {
@@ -168,4 +173,20 @@ fn the_product_forgets_pods_that_end_and_keeps_those_that_are_there_when_it_lear
     policy.ended(Arrival { serial: 1, kind: 0 });
     cluster.remove(&workload.kinds[0], place);
     assert!(policy.choose(&cluster, Arrival { serial: 5, kind: 0 }, &mut Rng::seed_from_u64(1)).is_some());
+}
+
+#[test]
+fn the_stock_scheduler_asks_about_some_hosts_and_goes_on_with_the_next_pod() {
+    let workload = workload(400, 1, &[(1000, 1, 250)]);
+    let mut cluster = Cluster::in_order(&workload, 0..400);
+    let stock = Scheduler { is_stock: true, ..scheduler(Ties::Fixed, 1) };
+    let mut policy = Product::new(PolicyName::Binpack, &workload, &cluster, &Target::of(&workload), stock);
+    let mut rng = Rng::seed_from_u64(1);
+    let mut hosts = |serial| {
+        let place = policy.choose(&cluster, Arrival { serial, kind: 0 }, &mut rng).expect("room");
+        cluster.place(&workload.kinds[0], place);
+        place.host
+    };
+    // 50 − 400 / 125 is 47 percent: 188 hosts, and then the next 188, and then the rest and the first again.
+    assert_eq!([hosts(1), hosts(2), hosts(3)], [0, 188, 0]);
 }

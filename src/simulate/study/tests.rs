@@ -3,6 +3,7 @@ use std::path::Path;
 use super::*;
 use crate::churn::Visit;
 use crate::fill::Sample;
+use crate::policy::Ties;
 use crate::report::{Quantiles, Report};
 use crate::trace::{TraceNode, TracePod};
 
@@ -29,10 +30,9 @@ fn settings(policies: &[Name]) -> Settings {
     Settings {
         policies: policies.to_vec(),
         seeds: vec![1, 2],
-        until: 130,
-        churn: Some(0.9),
-        ties: Ties::Random,
-        shortlist: 16,
+        until: 100,
+        churn: Some(0.6),
+        scheduler: Scheduler { ties: Ties::Random, shortlist: 16, is_stock: false },
     }
 }
 
@@ -86,7 +86,8 @@ fn lifetimes_are_such_that_the_pods_ask_for_the_load() {
 
 #[test]
 fn outcomes_depend_on_nothing_but_the_seed() {
-    let (workload, settings) = (trace(), settings(&Name::ALL));
+    let policies = [Name::Random, Name::Fgd, Name::Product(PolicyName::LeastFragmentation)];
+    let (workload, settings) = (trace(), settings(&policies));
     let study = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
         let expected = Expected::Known(Arc::new(Target::of(&workload)));

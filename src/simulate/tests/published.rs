@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use divvy_simulate::Watch;
-use divvy_simulate::policy::{Name, Ties};
+use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::PolicyReport;
 use divvy_simulate::study::{self, Expected, Settings};
 use divvy_simulate::target::Target;
@@ -41,8 +41,7 @@ fn best_fit_and_fgd_give_the_published_figures() {
         seeds: (42..42 + SEEDS).collect(),
         until: 130,
         churn: None,
-        ties: Ties::Fixed,
-        shortlist: 0,
+        scheduler: Scheduler { ties: Ties::Fixed, shortlist: 0, is_stock: false },
     };
     let (mut within, mut all) = (0, 0);
     for workload in WORKLOADS {

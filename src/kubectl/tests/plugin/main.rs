@@ -5,6 +5,7 @@
 mod doctor;
 mod explain;
 mod inspect;
+mod simulate;
 
 use std::path::Path;
 use std::process::Stdio;

@@ -1,0 +1,189 @@
+//! A live cluster: which of its waiting pods would fit now, and what each policy would make of all its pods.
+//!
+//! It is about cards alone: CPU, host memory, node selectors and taints aren't asked for.
+
+#![expect(clippy::cast_precision_loss, reason = "pods and cards are fewer than 2^53")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use divvy_contract::annotation::PolicyName;
+use divvy_contract::gpunode::GpuNode;
+use divvy_contract::names::annotation::PLANNED;
+use divvy_index::demand::{Demand, Reading};
+use divvy_index::pod::PodView;
+use divvy_index::{Index, Question, Terms, shortlist};
+use divvy_placement::Policy;
+use divvy_simulate::Rng;
+use kube::api::ListParams;
+use rand::SeedableRng as _;
+use rand::seq::SliceRandom as _;
+use serde::Serialize;
+
+use crate::cluster::{Cluster, Refusal};
+use crate::explain::fetch::{gpu_nodes, take_machines};
+use crate::text::table;
+
+/// What the API server has.
+pub(super) struct Snapshot {
+    nodes: BTreeMap<String, GpuNode>,
+    /// Pods that ask for cards and haven't ended.
+    pods: Vec<PodView>,
+    /// With all of it, by the policy that is asked for first.
+    index: Index,
+}
+
+/// All that is said of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Outlook {
+    waiting: Vec<Waiting>,
+    /// Of all pods, as they are.
+    now: Placed,
+    /// Of all pods, if they came anew in orders that are drawn; means.
+    policies: Vec<Placed>,
+}
+
+#[derive(Debug, Serialize)]
+struct Waiting {
+    pod: String,
+    fits: bool,
+    says: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Placed {
+    policy: String,
+    pods: f64,
+    of: usize,
+    /// Sound cards that nobody holds a share of.
+    whole_cards: f64,
+}
+
+/// How long nodes are asked about one pod.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    /// Lists nodes and pods with the user's own rights.
+    pub(super) async fn read(cluster: &Cluster, policy: PolicyName) -> Result<Self, anyhow::Error> {
+        let (index, now) = (index(policy), Instant::now());
+        let nodes = gpu_nodes(cluster).await.map_err(Refusal::of_gpu_nodes)?;
+        let mut readable = BTreeMap::new();
+        for (name, node) in nodes {
+            match node {
+                Ok(node) => {
+                    index.apply_node(&name, &node);
+                    readable.insert(name, node);
+                }
+                Err(problem) => index.apply_unreadable(&name, &problem),
+            }
+        }
+        take_machines(cluster, &index).await?;
+        let alive = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
+        let mut pods = cluster.list_at::<PodView>("/api/v1/pods", alive).await?;
+        pods.retain(|pod| !pod.ended && matches!(Demand::of(pod, index.reading()), Ok(Some(_))));
+        for pod in &pods {
+            index.apply_pod(pod, now);
+        }
+        Ok(Self { nodes: readable, pods, index })
+    }
+
+    /// What policies would make of it, in as many orders of its pods as there are seeds.
+    pub(super) fn outlook(self, policies: &[PolicyName], seeds: &[u64]) -> Outlook {
+        let now = Placed {
+            policy: "as it is".to_owned(),
+            pods: self.pods.iter().filter(|pod| pod.node.is_some()).count() as f64,
+            of: self.pods.len(),
+            whole_cards: whole_cards(&self.index),
+        };
+        let policies = policies.iter().map(|policy| self.anew(*policy, seeds)).collect();
+        Outlook { waiting: self.waiting(), now, policies }
+    }
+
+    /// The pods that wait, the most important first; each that fits takes its place.
+    fn waiting(&self) -> Vec<Waiting> {
+        let mut demands = self.index.waiting();
+        demands.sort_by(|one, other| {
+            other
+                .priority
+                .cmp(&one.priority)
+                .then_with(|| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)))
+        });
+        let waiting = |demand: Arc<Demand>| {
+            let policies = demand.policies(self.index.reading());
+            let outlook = self.index.outlook(&Question::new(&demand, &policies), PATIENCE);
+            let fits =
+                outlook.best.first().is_some_and(|node| self.index.promise(&demand, node, Instant::now()).is_ok());
+            Waiting { pod: format!("{}/{}", demand.namespace, demand.name), fits, says: outlook.to_string() }
+        };
+        demands.into_iter().map(waiting).collect()
+    }
+
+    fn anew(&self, policy: PolicyName, seeds: &[u64]) -> Placed {
+        let names: Vec<&str> = self.nodes.keys().map(String::as_str).collect();
+        let (mut pods, mut whole) = (0, 0.0);
+        for seed in seeds {
+            let index = index(policy);
+            for (name, node) in &self.nodes {
+                let mut node = node.clone();
+                node.status.iter_mut().for_each(|status| status.shares.clear());
+                index.apply_node(name, &node);
+            }
+            let mut order: Vec<&PodView> = self.pods.iter().collect();
+            order.shuffle(&mut Rng::seed_from_u64(*seed));
+            pods += order.into_iter().filter(|pod| place(&index, pod, &names).is_some()).count();
+            whole += whole_cards(&index);
+        }
+        let runs = seeds.len().max(1) as f64;
+        let name = serde_json::to_value(policy).ok().and_then(|name| name.as_str().map(str::to_owned));
+        Placed {
+            policy: name.unwrap_or_default(),
+            pods: pods as f64 / runs,
+            of: self.pods.len(),
+            whole_cards: whole / runs,
+        }
+    }
+}
+
+fn index(policy: PolicyName) -> Index {
+    let card_policy = Policy { name: policy, ..Policy::default() };
+    Index::new(Reading { card_policy, node_policy: policy, ..Reading::default() }, Terms::default())
+}
+
+/// Puts a pod where the extender would, as if it were new.
+fn place(index: &Index, pod: &PodView, names: &[&str]) -> Option<()> {
+    let mut pod = PodView { node: None, nominated: None, ..pod.clone() };
+    pod.annotations.remove(PLANNED);
+    let demand = Arc::new(Demand::of(&pod, index.reading()).ok()??);
+    let policies = demand.policies(index.reading());
+    let mut fitting = index.rank(&Question::new(&demand, &policies), names, false).fitting;
+    shortlist(&mut fitting, 1);
+    let (asked, _) = fitting.first()?;
+    index.promise(&demand, names[asked.name], Instant::now()).ok().map(drop)
+}
+
+fn whole_cards(index: &Index) -> f64 {
+    let nodes = index.nodes();
+    nodes.iter().flat_map(|node| &node.cards).filter(|card| card.healthy && card.held.pods == 0).count() as f64
+}
+
+// === impl Outlook ===
+
+impl Outlook {
+    /// For people.
+    pub(super) fn tables(&self) -> String {
+        let waiting = |Waiting { pod, fits, says }: &Waiting| {
+            let fits = if *fits { "yes" } else { "no" };
+            vec![("WAITING POD", pod.clone()), ("FITS NOW", fits.to_owned()), ("WHERE OR WHY NOT", says.clone())]
+        };
+        let placed = |Placed { policy, pods, of, whole_cards }: &Placed| {
+            let pods = format!("{pods:.1} of {of}");
+            vec![("POLICY", policy.clone()), ("PODS PLACED", pods), ("WHOLE CARDS LEFT", format!("{whole_cards:.1}"))]
+        };
+        let policies = table(std::iter::once(&self.now).chain(&self.policies).map(placed).collect(), true);
+        let waiting: Vec<_> = self.waiting.iter().map(waiting).collect();
+        if waiting.is_empty() { policies } else { format!("{}\n{policies}", table(waiting, true)) }
+    }
+}

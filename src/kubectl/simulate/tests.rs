@@ -1,0 +1,56 @@
+use std::path::Path;
+
+use super::*;
+
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../simulate/tests/trace");
+
+/// A report of the trace, whose decisions took no time.
+fn report(policies: &[&str], churn: Option<f64>) -> Report {
+    let file = |name: &str| Path::new(TRACE).join(name);
+    let workload = Arc::new(Workload::read(&file("nodes.csv"), &file("pods.csv")).expect("sound"));
+    let settings = Settings {
+        policies: policies.iter().map(|name| policy(name).expect("a policy")).collect(),
+        seeds: vec![1, 2, 3],
+        until: 120,
+        churn,
+        scheduler: Scheduler { ties: Ties::Fixed, shortlist: 16, is_stock: false },
+    };
+    let expected = Expected::Known(Arc::new(Target::of(&workload)));
+    let outcomes = study::study(&workload, &expected, &settings, &Watch::default()).expect("not interrupted");
+    let mut report = Report::of(&workload, &settings, "pods", &outcomes);
+    for policy in &mut report.policies {
+        (policy.decision_us.p50, policy.decision_us.p99) = (12.3, 45.6);
+    }
+    report
+}
+
+#[test]
+fn people_read_tables() {
+    insta::assert_snapshot!("tables", show::tables(&report(&["best-fit", "fgd", "least-fragmentation"], Some(0.9))));
+    let filling = show::tables(&report(&["random"], None));
+    assert!(!filling.contains("come and go"), "{filling}");
+}
+
+#[test]
+fn a_plot_has_a_line_and_a_name_for_every_policy() {
+    let report = report(&["best-fit", "packing"], None);
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("plot.svg");
+    plot::draw(&report, &file).expect("drawn");
+    let svg = std::fs::read_to_string(&file).expect("written");
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    for text in ["best-fit", "packing", "what pods have asked for, % of all cards", "allocated, % of all cards"] {
+        assert!(svg.contains(text), "{text} is missing");
+    }
+    assert!(plot::draw(&report, Path::new("/nowhere/plot.svg")).is_err());
+}
+
+#[test]
+fn policies_and_loads_are_read_or_refused_with_what_is_expected() {
+    assert_eq!(policy("fgd"), Ok(Name::Fgd));
+    assert!(policy("best").expect_err("unknown").contains("best-fit, packing, random, fgd, least-fragmentation"));
+    assert_eq!(load("0.95"), Ok(0.95));
+    for text in ["", "0", "-1", "11", "NaN", "inf", "much"] {
+        assert!(load(text).is_err(), "{text}");
+    }
+}

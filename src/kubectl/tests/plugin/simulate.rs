@@ -1,0 +1,129 @@
+//! `kubectl divvy simulate`, on files and on a cluster.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::{Bench, CARD, Ended, PROGRAM, ended};
+
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../simulate/tests/trace");
+
+async fn simulate(directory: &Path, arguments: &str) -> Ended {
+    let mut command = Command::new(PROGRAM);
+    command.arg("simulate").args(arguments.split_whitespace()).env_clear().current_dir(directory).kill_on_drop(true);
+    ended(command).await
+}
+
+/// A directory with a node and a pod that go together, but for these rows.
+fn files(node: &str, pod: &str) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: String| fs::write(directory.path().join(name), text).unwrap();
+    write("nodes.csv", format!("sn,cpu_milli,memory_mib,gpu,model\n{node}\n"));
+    write(
+        "pods.csv",
+        format!(
+            "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n{pod}\n"
+        ),
+    );
+    directory
+}
+
+const NODE: &str = "n-0,8000,8192,2,T4";
+const POD: &str = "p-0,1000,1024,1,500,,LS,Running,0,1,0";
+
+#[tokio::test]
+async fn programs_get_json_and_people_a_plot() {
+    let home = tempfile::tempdir().unwrap();
+    let files = format!("--nodes {TRACE}/nodes.csv --pods {TRACE}/pods.csv");
+    let arguments =
+        "--policy fgd --policy least-fragmentation --runs 2 --seed 7 --until 60 --churn 0.3 --plot plot.svg -o json";
+    let Ended { code, out, err } = simulate(home.path(), &format!("{files} {arguments}")).await;
+    assert_eq!((code, &*err), (Some(0), ""), "{out}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["settings"]["seeds"], json!([7, 8]));
+    let policies: Vec<&str> =
+        report["policies"].as_array().unwrap().iter().map(|policy| policy["policy"].as_str().unwrap()).collect();
+    assert_eq!(policies, ["fgd", "least-fragmentation"]);
+    let fgd = &report["policies"][0];
+    assert_eq!(fgd["at"].as_array().unwrap().last().unwrap()["arrived_pct"], 60);
+    assert_eq!(fgd["churn"]["rho"], 0.3);
+    assert!(fgd["decision_us"]["p99"].as_f64().unwrap() > 0.0);
+    assert!(fs::read_to_string(home.path().join("plot.svg")).unwrap().contains("fgd"));
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_simulated_is_named_with_line_and_column() {
+    let refused = async |node: &str, pod: &str| {
+        let files = files(node, pod);
+        let Ended { code, out, err } = simulate(files.path(), "--nodes nodes.csv --pods pods.csv").await;
+        assert_eq!((code, &*out), (Some(64), ""), "{err}");
+        err
+    };
+    for (node, pod, expected) in [
+        ("n-0,8000,8192,2,", POD, "nodes.csv:2:17: model is empty, but the node has 2 cards"),
+        ("n-0,-8000,8192,2,T4", POD, "nodes.csv:2:5: \"-8000\" is not a whole number from 1 to 100000000"),
+        ("n-0,8000,8192,2", POD, "nodes.csv:2:16: 4 fields: expected 5"),
+        (NODE, "p-0,1000,1024,1,99999999999,,LS,Running,0,1,0", "pods.csv:2:17: \"99999999999\" is not a whole number"),
+        (NODE, "p-0,1000,,1,500,,LS,Running,0,1,0", "pods.csv:2:10: \"\" is not a whole number from 0 to 1073741824"),
+        (
+            NODE,
+            "p-0,1000,1024,1,500,H100,LS,Running,0,1,0",
+            "pods.csv:2:21: no node has model \"H100\": expected some of T4",
+        ),
+        (
+            NODE,
+            "p-0,1000,1024,0,0,,LS,Running,0,1,0",
+            "no pod asks for a card: expected at least one with num_gpu above 0",
+        ),
+    ] {
+        let said = refused(node, pod).await;
+        assert!(said.starts_with("error: ") && said.contains(expected), "{said}");
+    }
+    let files = files(NODE, POD);
+    fs::write(files.path().join("other.csv"), "name,memory_mib,cpu_milli,num_gpu,gpu_milli\np,1,1,1,1000\n").unwrap();
+    let other = simulate(files.path(), "--nodes nodes.csv --pods other.csv").await;
+    assert_eq!(other.err, "error: other.csv:1:6: column \"memory_mib\": expected \"cpu_milli\"\n");
+    let target = simulate(files.path(), "--nodes nodes.csv --pods pods.csv --target-from other.csv").await;
+    assert_eq!((target.code, target.err), (Some(64), other.err));
+}
+
+#[tokio::test]
+async fn wrong_flags_are_refused() {
+    let files = files(NODE, POD);
+    for arguments in ["", "--policy best", "--runs 0", "--churn 0", "--ties never", "-o xml", "--until -1"] {
+        let arguments = format!("--nodes nodes.csv {arguments}");
+        let arguments = if arguments.ends_with(' ') { arguments } else { format!("--pods pods.csv {arguments}") };
+        let Ended { code, out, err } = simulate(files.path(), &arguments).await;
+        assert_eq!((code, &*out), (Some(64), ""), "{arguments}: {err}");
+    }
+}
+
+#[tokio::test]
+async fn a_live_cluster_is_asked_what_would_fit_and_what_other_policies_would_do() {
+    let bench = Bench::new().await;
+    let share = json!({
+        "podUid": "a", "namespace": "default", "pod": "a", "container": "main", "card": CARD, "memoryMi": 8192, "cores": 30,
+        "exclusive": false,
+    });
+    bench.node("node-1", &[], &json!([share]));
+    let pod = |name: &str, node: Option<&str>, memory: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "namespace": "default", "uid": name },
+            "spec": { "nodeName": node, "containers": [
+                { "name": "main", "image": "x", "resources": { "limits": { "nvidia.com/gpu": "1", "nvidia.com/gpumem": memory } } },
+            ] },
+            "status": { "phase": if node.is_some() { "Running" } else { "Pending" } },
+        })
+    };
+    for pod in [pod("a", Some("node-1"), "8Gi"), pod("small", None, "4Gi"), pod("large", None, "20Gi")] {
+        bench.server.create(&pod).unwrap();
+    }
+    let Ended { code, out, err } = ended(bench.command(PROGRAM, "simulate --cluster --runs 4")).await;
+    assert_eq!((code, &*err), (Some(0), ""), "{out}");
+    insta::assert_snapshot!("live", out);
+    let published = ended(bench.command(PROGRAM, "simulate --cluster --policy fgd")).await;
+    assert_eq!((published.code, &*published.err), (Some(64), "error: --policy fgd: no policy of --cluster's\n"));
+}
