@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use divvy_contract::gpunode::GpuNode;
+use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -65,7 +67,7 @@ async fn a_file_that_cannot_be_simulated_is_named_with_line_and_column() {
     for (node, pod, expected) in [
         ("n-0,8000,8192,2,", POD, "nodes.csv:2:17: model is empty, but the node has 2 cards"),
         ("n-0,-8000,8192,2,T4", POD, "nodes.csv:2:5: \"-8000\" is not a whole number from 1 to 100000000"),
-        ("n-0,8000,8192,2", POD, "nodes.csv:2:16: 4 fields: expected 5"),
+        ("n-0,8000,8192,2", POD, "nodes.csv:2:17: 4 fields: expected 5"),
         (NODE, "p-0,1000,1024,1,99999999999,,LS,Running,0,1,0", "pods.csv:2:17: \"99999999999\" is not a whole number"),
         (NODE, "p-0,1000,,1,500,,LS,Running,0,1,0", "pods.csv:2:10: \"\" is not a whole number from 0 to 1073741824"),
         (
@@ -104,6 +106,7 @@ async fn wrong_flags_are_refused() {
 #[tokio::test]
 async fn a_live_cluster_is_asked_what_would_fit_and_what_other_policies_would_do() {
     let bench = Bench::new().await;
+    bench.server.create(&json!(GpuNode::crd())).unwrap();
     let share = json!({
         "podUid": "a", "namespace": "default", "pod": "a", "container": "main", "card": CARD, "memoryMi": 8192, "cores": 30,
         "exclusive": false,
