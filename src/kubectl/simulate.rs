@@ -109,6 +109,9 @@ const DEFAULT_POLICIES: [Name; 3] = [Name::Product(PolicyName::LeastFragmentatio
 /// Reads the files, lets the pods come and puts the outcome into words.
 pub async fn run(args: Args) -> anyhow::Result<Told> {
     let (Some(nodes), Some(pods)) = (&args.nodes, &args.pods) else { return of_cluster(args).await };
+    if args.until == 0 && args.churn.is_none() {
+        return Err(Misused::new("--until 0: leaves nothing to simulate without --churn").into());
+    }
     let workload = Arc::new(Workload::read(nodes, pods).map_err(Misused::new)?);
     let (expected, target_from) = args.expected(&workload)?;
     let settings = args.settings();

@@ -122,7 +122,13 @@ mod tests {
     #[test]
     fn fractions_of_a_trace_become_percentages() {
         let limits = |cards, milli| {
-            let pod = TracePod { name: "p".into(), cards, milli, models: vec!["T4".into(), "P100".into()], ..TracePod::default() };
+            let pod = TracePod {
+                name: "p".into(),
+                cards,
+                milli,
+                models: vec!["T4".into(), "P100".into()],
+                ..TracePod::default()
+            };
             let shape = of_trace(&pod, 3);
             assert_eq!((&*shape.name, &*shape.annotations[key::CARD_MODEL]), ("p-3", "T4,P100"));
             let limits = shape.containers[0].limits.iter().map(|(name, amount)| format!("{name}={amount}"));

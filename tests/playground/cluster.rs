@@ -255,7 +255,13 @@ mod tests {
 
     fn nodes(models: &[(&str, usize)]) -> Vec<TraceNode> {
         let all = models.iter().flat_map(|(model, count)| std::iter::repeat_n(*model, *count)).enumerate();
-        all.map(|(at, model)| TraceNode { name: format!("n-{at}"), cards: 2, model: model.to_owned(), ..TraceNode::default() }).collect()
+        all.map(|(at, model)| TraceNode {
+            name: format!("n-{at}"),
+            cards: 2,
+            model: model.to_owned(),
+            ..TraceNode::default()
+        })
+        .collect()
     }
 
     #[test]

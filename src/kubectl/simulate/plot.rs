@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use divvy_simulate::report::Report;
+use divvy_simulate::report::{PolicyReport, Report};
 use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (860, 520);
@@ -19,6 +19,8 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(120, 120, 120),
 ];
 
+const TEXT: (&str, i32) = ("sans-serif", 15);
+
 /// One line a policy.
 pub(super) fn draw(report: &Report, file: &Path) -> Result<(), Box<dyn Error>> {
     let text = svg(report)?;
@@ -30,28 +32,46 @@ fn svg(report: &Report) -> Result<String, Box<dyn Error>> {
     {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
-        let last = f64::from(report.settings.until_pct.max(1));
+        let (first, last) = (first(report), f64::from(report.settings.until_pct.max(1)));
+        let points = |policy: &PolicyReport| {
+            let points = policy.at.iter().map(|at| (f64::from(at.arrived_pct), 100.0 - at.unallocated_pct_mean));
+            points.filter(|(load, _)| *load >= first).collect::<Vec<_>>()
+        };
+        let allocated = report.policies.iter().flat_map(points).map(|(_, allocated)| allocated);
+        let bottom = allocated.fold(first, f64::min).max(0.0);
         let mut chart = ChartBuilder::on(&area)
-            .margin(16)
-            .x_label_area_size(44)
-            .y_label_area_size(52)
-            .build_cartesian_2d(0.0..last, 0.0..100.0)?;
-        let asked = "what pods have asked for, % of all cards";
-        chart.configure_mesh().x_desc(asked).y_desc("allocated, % of all cards").light_line_style(WHITE).draw()?;
+            .margin(20)
+            .x_label_area_size(52)
+            .y_label_area_size(60)
+            .build_cartesian_2d(first..last, bottom..100.0)?;
+        chart
+            .configure_mesh()
+            .x_desc("what pods have asked for, % of all cards")
+            .y_desc("allocated, % of all cards")
+            .x_label_formatter(&|load| format!("{load:.0}"))
+            .y_label_formatter(&|allocated| format!("{allocated:.0}"))
+            .label_style(TEXT)
+            .light_line_style(WHITE)
+            .draw()?;
         for (policy, colour) in report.policies.iter().zip(COLOURS.iter().cycle()) {
-            let allocated = policy.at.iter().map(|at| (f64::from(at.arrived_pct), 100.0 - at.unallocated_pct_mean));
             chart
-                .draw_series(LineSeries::new(allocated, colour.stroke_width(2)))?
+                .draw_series(LineSeries::new(points(policy), colour.stroke_width(2)))?
                 .label(policy.policy)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
         }
         chart
             .configure_series_labels()
             .position(SeriesLabelPosition::LowerRight)
+            .label_font(TEXT)
             .background_style(WHITE)
             .border_style(BLACK)
             .draw()?;
         area.present()?;
     }
     Ok(text)
+}
+
+/// Where the picture begins: where a load is low nothing is refused, and nothing to be seen.
+fn first(report: &Report) -> f64 {
+    if report.settings.until_pct > 80 { 60.0 } else { 0.0 }
 }

@@ -20,7 +20,7 @@ pub(super) fn tables(report: &Report) -> String {
         row.push(("P99", format!("{:.0}us", policy.decision_us.p99)));
         row
     };
-    let filling = table(report.policies.iter().map(row).collect(), true);
+    let filling = last.map(|_| table(report.policies.iter().map(row).collect(), true));
     let settings = &report.settings;
     let runs = match settings.seeds.as_slice() {
         [seed] => format!("1 run, seed {seed}"),
@@ -29,7 +29,7 @@ pub(super) fn tables(report: &Report) -> String {
     };
     let cluster = format!("{} nodes with {} cards, {} pods; {runs}", settings.nodes, settings.cards, settings.pods);
     let unallocated = "cards that nobody has, in % of all, by what pods have asked for; mean ± standard deviation";
-    let tables = [Some(format!("{unallocated}\n\n{filling}")), churn(report)];
+    let tables = [filling.map(|filling| format!("{unallocated}\n\n{filling}")), churn(report)];
     let tables: Vec<String> = tables.into_iter().flatten().collect();
     format!("{cluster}\n{}", tables.join("\n"))
 }

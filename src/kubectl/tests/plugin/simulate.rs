@@ -95,7 +95,8 @@ async fn a_file_that_cannot_be_simulated_is_named_with_line_and_column() {
 #[tokio::test]
 async fn wrong_flags_are_refused() {
     let files = files(NODE, POD);
-    for arguments in ["", "--policy best", "--runs 0", "--churn 0", "--ties never", "-o xml", "--until -1"] {
+    for arguments in ["", "--policy best", "--runs 0", "--churn 0", "--ties never", "-o xml", "--until -1", "--until 0"]
+    {
         let arguments = format!("--nodes nodes.csv {arguments}");
         let arguments = if arguments.ends_with(' ') { arguments } else { format!("--pods pods.csv {arguments}") };
         let Ended { code, out, err } = simulate(files.path(), &arguments).await;
