@@ -251,22 +251,15 @@ impl Index {
 
     /// Why the pod doesn't fit on these nodes, which are gone or have been asked.
     pub fn refusals(&self, question: &Question<'_>, asked: &[Asked]) -> Vec<Refusal> {
+        let view = self.view();
+        if asked.len() > DETAILED {
+            let mut headlines = Headlines::default();
+            let why_not = |asked: &Asked, node: &Node| headlines.why_not(question, &view, (asked.place, node));
+            return refused(question, &view, asked, why_not);
+        }
         let board = self.boards.of(question);
         let mut board = unpoisoned(board.lock());
-        let view = self.view();
-        let (mut headlines, is_detailed) = (Headlines::default(), asked.len() <= DETAILED);
-        let refusal = |asked: &Asked| {
-            let node = view.node(asked.place)?;
-            let reason = if is_detailed {
-                board.why_not(question, asked, node)
-            } else {
-                headlines.why_not(question, &view, (asked.place, node))
-            };
-            // What has changed since it was asked fails for now.
-            let reason = reason.unwrap_or_else(|| "cards have just become free".into());
-            Some(Refusal { name: asked.name, reason, by_eviction: node.may_be_cleared_for(question) })
-        };
-        asked.iter().filter_map(refusal).collect()
+        refused(question, &view, asked, |asked, node| board.why_not(question, asked, node))
     }
 
     /// All nodes, as they stand at one moment.
@@ -351,6 +344,22 @@ impl Ranking {
             }
         }
     }
+}
+
+/// Nodes that don't take the pod, each with what it says when it is asked.
+fn refused(
+    question: &Question<'_>,
+    view: &View,
+    asked: &[Asked],
+    mut why_not: impl FnMut(&Asked, &Node) -> Option<Arc<str>>,
+) -> Vec<Refusal> {
+    let refusal = |asked: &Asked| {
+        let node = view.node(asked.place)?;
+        // What has changed since it was asked fails for now.
+        let reason = why_not(asked, node).unwrap_or_else(|| "cards have just become free".into());
+        Some(Refusal { name: asked.name, reason, by_eviction: node.may_be_cleared_for(question) })
+    };
+    asked.iter().filter_map(refusal).collect()
 }
 
 /// What a lock guards is never left half changed, so a panic elsewhere is no reason to stop answering.

@@ -16,6 +16,7 @@ use divvy_index::pod::PodView;
 use divvy_index::{Index, Question, Terms, shortlist};
 use divvy_placement::Policy;
 use divvy_simulate::Rng;
+use divvy_simulate::policy::Name;
 use kube::api::ListParams;
 use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
@@ -137,9 +138,8 @@ impl Snapshot {
             whole += whole_cards(&index);
         }
         let runs = seeds.len().max(1) as f64;
-        let name = serde_json::to_value(policy).ok().and_then(|name| name.as_str().map(str::to_owned));
         Placed {
-            policy: name.unwrap_or_default(),
+            policy: Name::Product(policy).as_str().to_owned(),
             pods: pods as f64 / runs,
             of: self.pods.len(),
             whole_cards: whole / runs,
