@@ -209,7 +209,8 @@ impl Feed {
     fn take<E: Entry>(&self, event: Event<E>, listing: &mut Listing) -> News {
         match event {
             Event::Init => {
-                *listing = Listing { keys: HashSet::new(), pods_before: self.index.pods() };
+                let pods_before = if E::KIND == Kind::Pods { self.index.pods() } else { HashSet::new() };
+                *listing = Listing { keys: HashSet::new(), pods_before };
                 return News::Begins;
             }
             Event::InitApply(entry) => {
@@ -267,7 +268,7 @@ impl Entry for Machine {
     }
 
     fn apply(&self, index: &Index) {
-        index.apply_machine(self.key(), self.bar());
+        index.apply_machine(self.key(), self.bar(), self.cpu_milli());
     }
 
     /// The API server deletes the node's `GpuNode` too, but later.

@@ -23,7 +23,8 @@ pub fn fit(index: &Index, demand: &Demand) -> Fit {
 
 // === impl Demand ===
 
-/// A pod that is about to be created: it has no UID yet, and its priority is nobody's concern before it is scheduled.
+/// A pod that is about to be created: it has no UID yet, and its priority and CPU are nobody's concern before it is
+/// scheduled.
 impl From<&PodDemand> for Demand {
     fn from(PodDemand { namespace, name, claims, preferences }: &PodDemand) -> Self {
         Self {
@@ -33,6 +34,7 @@ impl From<&PodDemand> for Demand {
             priority: 0,
             containers: claims.clone(),
             preferences: preferences.clone(),
+            cpu_milli: 0,
         }
     }
 }

@@ -60,6 +60,14 @@ pub fn parse_count(text: &str) -> Result<u64, QuantityError> {
     }
 }
 
+/// Parses an amount of CPU as Kubernetes writes it, in thousandths of a core, rounded up: `2` and `1500m`.
+pub fn parse_cpu(text: &str) -> Result<u32, QuantityError> {
+    let mut number = Number::parse(text)?;
+    number.digits = number.digits.saturating_mul(1000);
+    let milli = number.value_rounded_up(text)?;
+    u32::try_from(milli).map_err(|_wide| QuantityError::OutOfRange(text.to_owned()))
+}
+
 /// Parses a total of MiB that the API server has rewritten: like [`parse_memory`], but `2M` is 2 000 000.
 pub fn parse_memory_total(text: &str) -> Result<Memory, QuantityError> {
     match parse_memory(text) {
@@ -292,6 +300,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn cpu_as_the_api_server_writes_it() {
+        for (text, milli) in [("2", 2000), ("1500m", 1500), ("0.1", 100), ("100u", 1), ("1k", 1_000_000), ("0", 0)] {
+            assert_eq!(parse_cpu(text), Ok(milli), "{text}");
+        }
+        for text in ["-1", "1P", "", "m", "99999999999999999999999999999"] {
+            assert!(parse_cpu(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn memory_as_people_write_it() {

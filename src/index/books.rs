@@ -1,6 +1,6 @@
 //! What the index knows, and the only place that changes it: reports of nodes, pods, and promises on top of the reports.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,16 +9,18 @@ use divvy_contract::annotation::{self, Planned};
 use divvy_contract::gpunode::GpuNode;
 use divvy_contract::names::annotation::PLANNED;
 use divvy_contract::pod::PodSum;
-use divvy_placement::{Links, Taken, plan};
+use divvy_placement::{Hardware, Links, Mix, Taken, plan};
 
 use crate::common::Common;
 use crate::demand::{Demand, Reading};
 use crate::index::Terms;
+use crate::learner::Learner;
 use crate::node::{Holder, Node, hold};
 use crate::outcome::{Outcome, Outcomes};
 use crate::pod::PodView;
 use crate::promise::{Promise, Source};
 use crate::report::{Report, Reported, Unusable};
+use crate::room::Rooms;
 
 /// The state behind the published nodes.
 #[derive(Debug)]
@@ -31,6 +33,10 @@ pub(crate) struct Books {
     /// UIDs of pods with a promise, by node.
     promised: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
     common: Common,
+    rooms: Rooms,
+    pub(crate) learner: Learner,
+    /// What is expected from now on, until it is taken.
+    pub(crate) expected: Option<Mix>,
     pub(crate) outcomes: Outcomes,
     revision: u64,
 }
@@ -67,6 +73,9 @@ impl Books {
             pods: HashMap::new(),
             promised: HashMap::new(),
             common: Common::default(),
+            rooms: Rooms::default(),
+            learner: Learner::default(),
+            expected: None,
             outcomes: Outcomes::default(),
             revision: 0,
         }
@@ -85,6 +94,24 @@ impl Books {
         [name].into()
     }
 
+    /// Takes over what a machine has for pods, in thousandths of CPU cores.
+    pub(crate) fn machine(&mut self, name: &str, allocatable_cpu: Option<u32>) -> Touched {
+        let has_changed = self.rooms.machine(name, allocatable_cpu);
+        self.known_node(name).filter(|_| has_changed).into_iter().collect()
+    }
+
+    /// There are no other machines than these.
+    pub(crate) fn keep_machines(&mut self, names: &HashSet<String>) -> Touched {
+        let gone = self.rooms.machines().filter(|name| !names.contains(*name));
+        let gone: Vec<String> = gone.cloned().collect();
+        gone.iter().flat_map(|name| self.machine(name, None)).collect()
+    }
+
+    /// Kinds of cards, by number.
+    pub(crate) fn hardware(&self) -> &[Hardware] {
+        self.common.hardware()
+    }
+
     pub(crate) fn forget_node(&mut self, name: &str) {
         self.reports.remove(name);
     }
@@ -94,10 +121,19 @@ impl Books {
         if pod.ended {
             return self.end(&pod.uid, Some(Outcome::Ended));
         }
-        let Ok(Some(demand)) = Demand::of(pod, &self.reading) else { return self.end(&pod.uid, None) };
+        let Ok(Some(demand)) = Demand::of(pod, &self.reading) else {
+            let mut touched = self.forget(&pod.uid, None);
+            touched
+                .extend(pod.node.as_ref().and_then(|node| self.move_in(&pod.uid.as_str().into(), node, pod.cpu_milli)));
+            return touched;
+        };
         let uid = Arc::clone(&demand.uid);
         let mut touched = Touched::new();
+        touched.extend(pod.node.as_ref().and_then(|node| self.move_in(&uid, node, pod.cpu_milli)));
         let before = self.pods.get(&uid).map(|pod| pod.priority);
+        if before.is_none() {
+            self.expected = self.learner.learn(&demand).or_else(|| self.expected.take());
+        }
         if let (Some(node), true) = (&pod.node, before != Some(demand.priority)) {
             touched.extend(self.known_node(node));
         }
@@ -167,8 +203,24 @@ impl Books {
         touched
     }
 
-    /// The pod is gone, or will never hold anything.
+    /// The pod is gone.
     pub(crate) fn end(&mut self, uid: &str, outcome: Option<Outcome>) -> Touched {
+        let mut touched = self.forget(uid, outcome);
+        touched.extend(self.move_out(uid));
+        touched
+    }
+
+    /// The pod requests CPU of a node from now on.
+    fn move_in(&mut self, uid: &Arc<str>, node: &str, cpu_milli: u32) -> Option<Arc<str>> {
+        if self.rooms.come(uid, node, cpu_milli) { self.known_node(node) } else { None }
+    }
+
+    fn move_out(&mut self, uid: &str) -> Option<Arc<str>> {
+        self.rooms.go(uid).and_then(|node| self.known_node(&node))
+    }
+
+    /// The pod holds no cards, and never will.
+    fn forget(&mut self, uid: &str, outcome: Option<Outcome>) -> Touched {
         let Some((uid, pod)) = self.pods.remove_entry(uid) else { return Touched::new() };
         let State::Promised(promise) = pod.state else { return Touched::new() };
         outcome.filter(|_| promise.source == Source::Made).into_iter().for_each(|outcome| self.outcomes.count(outcome));
@@ -199,9 +251,9 @@ impl Books {
         })
     }
 
-    /// Pods that ask for cards and haven't ended.
+    /// Pods that haven't ended: those that ask for cards, and all that are on nodes.
     pub(crate) fn pods(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.pods.keys()
+        self.pods.keys().chain(self.rooms.tenants())
     }
 
     /// Nodes that have reported.
@@ -223,6 +275,7 @@ impl Books {
     pub(crate) fn promise(&mut self, uid: &Arc<str>, promise: Promise) -> Touched {
         let node = self.known_node(&promise.planned.node).unwrap_or_else(|| promise.planned.node.as_str().into());
         let priority = promise.demand.priority;
+        self.move_in(uid, &node, promise.demand.cpu_milli);
         self.promised.entry(Arc::clone(&node)).or_default().insert(Arc::clone(uid));
         self.pods.insert(Arc::clone(uid), Pod { priority, state: State::Promised(Box::new(promise)) });
         [node].into()
@@ -244,6 +297,7 @@ impl Books {
         let (demand, node) = (Arc::clone(&promise.demand), promise.planned.node.clone());
         let uid = Arc::clone(&demand.uid);
         self.pods.insert(Arc::clone(&uid), Pod { priority: demand.priority, state: State::Waiting(demand) });
+        self.move_out(&uid);
         self.unlist(&uid, &node)
     }
 
@@ -256,6 +310,9 @@ impl Books {
             let (node, demand) = (promise.planned.node.clone(), Arc::clone(&promise.demand));
             let (source, priority) = (promise.source, demand.priority);
             let state = if promise.bound { State::Settled } else { State::Waiting(demand) };
+            if matches!(state, State::Waiting(_)) {
+                self.move_out(&uid);
+            }
             self.pods.insert(Arc::clone(&uid), Pod { priority, state });
             if source == Source::Made {
                 self.outcomes.count(Outcome::Expired);
@@ -316,6 +373,8 @@ impl Books {
             holders,
             closed: report.closed.clone(),
             tier: report.tier,
+            cpu_milli: self.rooms.free(name),
+            hardware: Arc::clone(&report.hardware),
             ledger_revision: report.ledger_revision,
             slots_per_card,
         })
@@ -352,6 +411,8 @@ fn unusable_node(name: &Arc<str>, unusable: &Unusable, revision: u64) -> Node {
         holders: Box::default(),
         closed: Some(unusable.to_string().into()),
         tier: Tier::default(),
+        cpu_milli: None,
+        hardware: Arc::default(),
         ledger_revision: 0,
         slots_per_card: 0,
     }

@@ -3,14 +3,19 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use divvy_placement::{Link, Links};
+use divvy_placement::{Card, Hardware, Link, Links};
 
-/// Models and tables of links that are in use.
+/// Models, kinds of cards and tables of links.
 #[derive(Debug, Default)]
 pub(crate) struct Common {
     models: HashSet<Arc<str>>,
     links: HashMap<Box<[Link]>, Arc<Links>>,
+    /// Kinds of cards, by number. None is forgotten.
+    hardware: Vec<Hardware>,
 }
+
+/// Far more than anybody buys: a node that reports another kind every second mustn't fill the memory.
+const MOST_HARDWARE: usize = 1024;
 
 // === impl Common ===
 
@@ -23,6 +28,25 @@ impl Common {
         let model: Arc<str> = name.into();
         self.models.insert(Arc::clone(&model));
         model
+    }
+
+    /// The number of the card's kind of hardware. Beyond the most that are believed all have one number, which nobody
+    /// knows anything about.
+    pub(crate) fn hardware_of(&mut self, card: &Card) -> u16 {
+        let wanted = Hardware::of(card);
+        let known = self.hardware.iter().position(|known| *known == wanted);
+        let at = known.unwrap_or_else(|| {
+            if self.hardware.len() < MOST_HARDWARE {
+                self.hardware.push(wanted);
+            }
+            self.hardware.len() - usize::from(self.hardware.len() < MOST_HARDWARE)
+        });
+        u16::try_from(at).unwrap_or(u16::MAX)
+    }
+
+    /// All kinds of cards.
+    pub(crate) fn hardware(&self) -> &[Hardware] {
+        &self.hardware
     }
 
     /// `link` is asked once a pair, the lower position first.

@@ -7,7 +7,7 @@ use divvy_contract::claim::{ClaimError, Defaults, pod_claims};
 use divvy_contract::names::annotation::REQUEST;
 use divvy_contract::pod::ContainerKind;
 use divvy_contract::{Claim, ContainerClaim, MigProfile, ResourceNames};
-use divvy_placement::{PodRequest, Policy};
+use divvy_placement::{Kind, PodRequest, Policy};
 
 use crate::pod::PodView;
 
@@ -41,6 +41,8 @@ pub struct Demand {
     pub containers: Vec<ContainerClaim>,
     /// What its author asks for beside amounts.
     pub preferences: Preferences,
+    /// Thousandths of a CPU core that it requests.
+    pub cpu_milli: u32,
 }
 
 /// A pod that no node would serve, because it contradicts itself.
@@ -92,7 +94,21 @@ impl Demand {
         }
         let preferences = Preferences::from_annotations(&pod.annotations)?;
         let (uid, namespace, name) = (pod.uid.as_str().into(), pod.namespace.clone(), pod.name.clone());
-        Ok(Some(Self { uid, namespace, name, priority: pod.priority, containers, preferences }))
+        let (priority, cpu_milli) = (pod.priority, pod.cpu_milli);
+        Ok(Some(Self { uid, namespace, name, priority, containers, preferences, cpu_milli }))
+    }
+
+    /// Of a pod that asks for no cards: it takes CPU that cards may need.
+    pub fn without_cards(pod: &PodView) -> Self {
+        Self {
+            uid: pod.uid.as_str().into(),
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            priority: pod.priority,
+            containers: Vec::new(),
+            preferences: Preferences::default(),
+            cpu_milli: pod.cpu_milli,
+        }
     }
 
     /// As placement asks; nothing is settled before a pod is admitted.
@@ -103,6 +119,18 @@ impl Demand {
     /// Containers with a claim.
     pub fn claiming(&self) -> usize {
         self.containers.iter().filter(|container| container.claim.is_some()).count()
+    }
+
+    /// The kinds of requests that it consists of, one a claim. The first of them requests the CPU of all.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind> {
+        let claims = self.containers.iter().filter_map(|container| Some((container, container.claim?)));
+        claims.enumerate().map(|(number, (container, claim))| Kind {
+            claim,
+            profile: container.profile.clone(),
+            models: self.preferences.models.clone(),
+            avoid_models: self.preferences.avoid_models.clone(),
+            cpu_milli: if number == 0 { self.cpu_milli } else { 0 },
+        })
     }
 
     /// Whether it wants more of a node than cards: a tier, or memory beyond the cards'.
@@ -121,7 +149,7 @@ impl Demand {
         let Reading { card_policy, node_policy, .. } = configured;
         let mixed = |seed: u64, byte| (seed.rotate_left(5) ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         let seed = self.uid.bytes().fold(card_policy.seed, mixed);
-        let named = |name| Policy { name, seed, ..card_policy.clone() };
+        let named = |name| Policy { name, seed };
         Policies {
             cards: named(self.preferences.card_policy.unwrap_or(card_policy.name)),
             nodes: named(self.preferences.node_policy.unwrap_or(*node_policy)),
@@ -157,7 +185,7 @@ mod tests {
             pod.annotations.extend(wishes.iter().map(|(key, name)| ((*key).to_owned(), (*name).to_owned())));
             let Policies { cards, nodes } =
                 Demand::of(&pod, &reading).expect("a claim").expect("cards").policies(&reading);
-            assert_eq!((cards.seed, &cards.mix), (nodes.seed, &nodes.mix));
+            assert_eq!(cards.seed, nodes.seed);
             (cards.name, nodes.name)
         };
         assert_eq!(policies(&[]), (PolicyName::Binpack, PolicyName::Spread));

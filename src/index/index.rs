@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use divvy_contract::annotation::Planned;
 use divvy_contract::gpunode::GpuNode;
-use divvy_placement::{Grounds, NoPlan, NodeScore, plan};
+use divvy_placement::{Grounds, Mix, NoPlan, NodeScore, plan};
 
+use crate::appraiser::Appraiser;
 use crate::bar::Bar;
 use crate::board::{Asked, Boards, Rating, Until};
 use crate::books::{Books, Touched};
@@ -45,6 +46,8 @@ pub struct Index {
     books: Mutex<Books>,
     table: RwLock<Table>,
     pub(crate) boards: Boards,
+    /// Locked by itself.
+    appraiser: Mutex<Appraiser>,
     reading: Arc<Reading>,
     terms: Terms,
 }
@@ -120,7 +123,7 @@ impl Index {
     pub fn new(reading: Reading, terms: Terms) -> Self {
         let reading = Arc::new(reading);
         let books = Mutex::new(Books::new(Arc::clone(&reading), terms));
-        Self { books, table: RwLock::default(), boards: Boards::default(), reading, terms }
+        Self { books, table: RwLock::default(), boards: Boards::default(), appraiser: Mutex::default(), reading, terms }
     }
 
     /// How pods are read and compared.
@@ -145,18 +148,22 @@ impl Index {
         unpoisoned(self.table.write()).withdraw(name);
     }
 
-    /// A Node object was added or changed, and keeps pods away or doesn't.
-    pub fn apply_machine(&self, name: &str, bar: Option<Bar>) {
+    /// A Node object was added or changed: it keeps pods away or doesn't, and has so many thousandths of CPU cores for
+    /// them, as far as it says.
+    pub fn apply_machine(&self, name: &str, bar: Option<Bar>, allocatable_cpu: Option<u32>) {
+        self.change(|books| books.machine(name, allocatable_cpu));
         unpoisoned(self.table.write()).apply_machine(name, bar);
     }
 
     /// A Node object was deleted.
     pub fn delete_machine(&self, name: &str) {
+        self.change(|books| books.machine(name, None));
         unpoisoned(self.table.write()).delete_machine(name);
     }
 
     /// Forgets Node objects that aren't among these, which are all that there are; from now on a node without one is gone.
     pub fn keep_machines(&self, names: &HashSet<String>) {
+        self.change(|books| books.keep_machines(names));
         unpoisoned(self.table.write()).keep_machines(names);
     }
 
@@ -166,14 +173,43 @@ impl Index {
         known.iter().filter(|name| !names.contains(&***name)).for_each(|name| self.delete_node(name));
     }
 
-    /// A pod was added or changed.
+    /// A pod was added or changed. Now and then those that have come change what is [expected](Self::expected).
     pub fn apply_pod(&self, pod: &PodView, now: Instant) {
-        self.change(|books| books.pod(pod, now));
+        let expected = {
+            let mut books = unpoisoned(self.books.lock());
+            self.publish(&mut books, |books| books.pod(pod, now));
+            books.expected.take()
+        };
+        if let Some(mix) = expected {
+            self.expect(mix);
+        }
     }
 
     /// A pod was deleted.
     pub fn delete_pod(&self, uid: &str) {
         self.change(|books| books.end(uid, Some(Outcome::Ended)));
+    }
+
+    /// `least-fragmentation` keeps room for these requests from now on.
+    pub fn expect(&self, mix: Mix) {
+        unpoisoned(self.appraiser.lock()).expect(mix.into());
+    }
+
+    /// What is expected by the pods that have come, and how many have.
+    pub fn learned(&self) -> (Mix, u64) {
+        let learner = &mut unpoisoned(self.books.lock()).learner;
+        (learner.mix(), learner.pods())
+    }
+
+    /// Goes on from what somebody else has learned from so many pods.
+    pub fn restore(&self, mix: Mix, pods: u64) {
+        unpoisoned(self.books.lock()).learner.restore(&mix, pods);
+        self.expect(mix);
+    }
+
+    /// What is expected.
+    pub fn expected(&self) -> Arc<Mix> {
+        Arc::clone(unpoisoned(self.appraiser.lock()).mix())
     }
 
     /// Pods that are known and haven't ended, by UID.
@@ -225,6 +261,15 @@ impl Index {
         let view = self.view();
         let asked = view.look_up(names, |name| ranking.unknown.push(name));
         let own = own.and_then(|name| view.place(&name));
+        let mut appraiser = Some(unpoisoned(self.appraiser.lock()))
+            .filter(|appraiser| question.may_look_ahead() && !appraiser.mix().requests.is_empty());
+        if let Some(appraiser) = appraiser.as_mut().filter(|_| !question.takes_a_search()) {
+            ranking.fitting = appraiser.rank(question, &view, (&asked, all), own);
+            if ranking.fitting.is_empty() {
+                ranking.failing = asked;
+            }
+            return ranking;
+        }
         if question.is_slow() {
             let board = self.boards.of(question);
             let mut board = unpoisoned(board.lock());
@@ -245,6 +290,10 @@ impl Index {
             if !all && !ranking.fitting.is_empty() {
                 ranking.failing.clear(); // some are only worse
             }
+        }
+        if let Some(appraiser) = &mut appraiser {
+            let found: Vec<Asked> = ranking.fitting.iter().map(|(asked, _)| *asked).collect();
+            ranking.fitting = appraiser.rank(question, &view, (&found, all), own);
         }
         ranking
     }
@@ -313,7 +362,7 @@ impl Index {
         let touched: BTreeSet<Arc<str>> = change(books);
         let nodes = touched.iter().filter_map(|name| books.node(name)).map(|node| {
             let cards = if node.closed.is_none() { &*node.cards } else { &[] };
-            let grounds = Grounds::of(cards, &node.links, &self.reading.card_policy.mix);
+            let grounds = Grounds::of(cards, &node.links);
             (node, grounds)
         });
         let nodes: Vec<(Node, Grounds)> = nodes.collect();
@@ -321,6 +370,7 @@ impl Index {
             return;
         }
         let mut table = unpoisoned(self.table.write());
+        table.know(books.hardware());
         for (node, grounds) in nodes {
             table.publish(node, grounds);
         }

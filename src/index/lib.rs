@@ -4,6 +4,7 @@
 //! The webhook keeps an [`Index`] for as long as it lives and fills it from watches; `kubectl divvy` fills one from lists
 //! and asks it once.
 
+mod appraiser;
 mod bar;
 mod board;
 mod books;
@@ -14,6 +15,7 @@ pub mod explain;
 pub mod fixture;
 mod headline;
 mod index;
+mod learner;
 mod node;
 mod outcome;
 mod outlook;
@@ -23,7 +25,9 @@ mod promise;
 mod question;
 mod ranks;
 mod report;
+mod room;
 mod table;
+mod tally;
 
 pub use bar::Bar;
 pub use board::Asked;
@@ -34,5 +38,6 @@ pub use outcome::{Outcome, Outcomes};
 pub use outlook::Outlook;
 pub use overview::{CardOverview, NodeOverview};
 pub use question::Question;
-pub use ranks::{ranked, shortlist};
+pub use ranks::{BEST_SCORE, ranked, shortlist};
 pub use report::Unusable;
+pub use tally::Tally;

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use divvy_contract::{ContainerClaim, MigProfile, Tier};
-use divvy_placement::{Card, Held, Links, NoPlan, Plan, Reason, Taken, plan, summary};
+use divvy_placement::{Card, Held, Links, NoPlan, Plan, Reason, Remains, Taken, plan, summary};
 use foldhash::fast::FixedState;
 
 use crate::demand::Demand;
@@ -28,8 +28,12 @@ pub struct Node {
     pub closed: Option<Arc<str>>,
     /// How it enforces shares, at least.
     pub tier: Tier,
+    /// Free thousandths of a CPU core; `None` if it isn't known.
+    pub cpu_milli: Option<u32>,
     /// Revision of its ledger that is shown.
     pub ledger_revision: u64,
+    /// Of each card, the number of its kind.
+    pub(crate) hardware: Arc<[u16]>,
     pub(crate) ailments: Ailments,
     pub(crate) slots_per_card: u32,
 }
@@ -68,6 +72,18 @@ impl Node {
             self.holders.iter().filter(|holder| !is_gone(holder)).flat_map(|holder| holder.on.iter().copied()),
         );
         cards
+    }
+
+    /// What is free of it.
+    pub(crate) fn remains(&self) -> Remains {
+        Remains::new(self.cpu_milli, &self.cards, &self.hardware)
+    }
+
+    /// The node as it would be without what it has promised a pod, which it hasn't got yet.
+    pub(crate) fn without(&self, demand: &Demand) -> Self {
+        let cards = self.cards_without(|holder| holder.uid == demand.uid).into();
+        let cpu_milli = self.cpu_milli.map(|free| free.saturating_add(demand.cpu_milli));
+        Self { cards, cpu_milli, ..self.clone() }
     }
 
     /// Why it doesn't serve the pod now, whatever is free.

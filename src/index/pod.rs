@@ -23,6 +23,8 @@ pub struct PodView {
     pub priority: i32,
     /// Succeeded or Failed.
     pub ended: bool,
+    /// Thousandths of a CPU core that it requests, as the scheduler adds them up.
+    pub cpu_milli: u32,
     /// Those with Divvy's prefix.
     pub annotations: BTreeMap<String, String>,
     /// In admission order: init containers as listed, then app containers. Of their limits, extended resources alone.

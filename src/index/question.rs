@@ -1,6 +1,10 @@
 //! One pod, put to one node after another.
 
-use divvy_placement::{Card, Grounds, Lacking, NodeScore, Several, Single, plan, score};
+use divvy_contract::Share;
+use divvy_contract::annotation::PolicyName;
+use divvy_placement::{
+    Card, Claimant, Ground, Grounds, Lacking, NodeScore, Several, Single, Taken, plan, score, taken,
+};
 
 use crate::demand::{Demand, Policies};
 use crate::node::Node;
@@ -14,6 +18,8 @@ pub struct Question<'a> {
     /// How answers compare.
     pub policies: &'a Policies,
     kind: Kind<'a>,
+    /// One claim, for which the tightest cards will do.
+    claimant: Option<Claimant<'a>>,
 }
 
 #[derive(Clone, Debug)]
@@ -31,12 +37,39 @@ impl<'a> Question<'a> {
     pub fn new(demand: &'a Demand, policies: &'a Policies) -> Self {
         let (pod, Policies { cards, nodes }) = (demand.request(), policies);
         let kind = Single::of(&pod, cards, nodes).map_or_else(|| Kind::Several(Several::of(pod, nodes)), Kind::Single);
-        Self { demand, policies, kind }
+        Self { demand, policies, kind, claimant: Claimant::of(&pod) }
     }
 
     /// Whether a node's answer takes a search.
     pub(crate) fn is_slow(&self) -> bool {
         matches!(self.kind, Kind::Several(_))
+    }
+
+    /// Whether nodes are ranked by what is expected to come, if anything is.
+    pub(crate) fn may_look_ahead(&self) -> bool {
+        self.policies.nodes.name == PolicyName::LeastFragmentation
+    }
+
+    /// Whether [`takes`](Self::takes) needs a search.
+    pub(crate) fn takes_a_search(&self) -> bool {
+        self.claimant.is_none() && self.demand.claiming() > 0
+    }
+
+    /// The share of each card that the pod would take of a node with these numbers; `None` if it doesn't fit. Its plan may
+    /// name other cards that have as little left.
+    pub(crate) fn takes(&self, node: &Node, ground: Ground<'_>) -> Option<Vec<(usize, Share)>> {
+        if self.demand.claiming() == 0 {
+            return Some(Vec::new());
+        }
+        if node.refusal(self.demand).is_some() {
+            return None;
+        }
+        let Some(claimant) = &self.claimant else {
+            let plan = plan(&node.cards, &node.links, &self.demand.request(), &self.policies.cards).ok()?;
+            let taken = taken(&node.cards, &self.demand.request(), &plan)?;
+            return Some(taken.into_iter().map(|Taken { card, share, .. }| (card, share)).collect());
+        };
+        ground.tightest(|| &node.cards, claimant)
     }
 
     /// What the best plan on the node is worth; `None` if there is none.
@@ -90,7 +123,7 @@ impl<'a> Question<'a> {
         let Policies { cards: by, nodes } = self.policies;
         match &self.kind {
             Kind::Single(single) => {
-                let grounds = Grounds::of(cards, &node.links, &by.mix);
+                let grounds = Grounds::of(cards, &node.links);
                 grounds.at(0)?.best(|| cards, single, None).map(|(_, score)| score)
             }
             Kind::Several(_) => {

@@ -15,6 +15,8 @@ use crate::common::Common;
 pub(crate) struct Report {
     /// With nothing held.
     pub(crate) cards: Vec<Card>,
+    /// Of each card, the number of its kind.
+    pub(crate) hardware: Arc<[u16]>,
     pub(crate) ailments: Ailments,
     pub(crate) links: Arc<Links>,
     pub(crate) pods: Vec<Reported>,
@@ -112,9 +114,10 @@ impl Report {
         };
         let cards = status.cards.iter().enumerate().map(card).collect::<Result<Vec<_>, _>>()?;
         let pods = pods(&status.shares, &cards)?;
+        let hardware = cards.iter().map(|card| common.hardware_of(card)).collect();
         let links = common.links(cards.len(), |a, b| link(&status.cards[a], &status.cards[b]));
         let (closed, tier, ledger_revision) = (closed(node, status), status.tier, status.ledger_revision);
-        Ok(Self { cards, ailments: ailments.into(), links, pods, closed, tier, ledger_revision })
+        Ok(Self { cards, hardware, ailments: ailments.into(), links, pods, closed, tier, ledger_revision })
     }
 
     pub(crate) fn pod(&self, uid: &str) -> Option<&Reported> {

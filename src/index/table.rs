@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use divvy_placement::{Ground, Grounds};
+use divvy_placement::{Ground, Grounds, Hardware};
 use foldhash::fast::RandomState;
 
 use crate::bar::{Bar, Machines};
@@ -24,6 +24,7 @@ pub(crate) struct Table {
 pub(crate) struct View {
     places: Arc<HashMap<Arc<str>, u32, RandomState>>,
     pages: Vec<Arc<Page>>,
+    hardware: Arc<[Hardware]>,
 }
 
 /// Nodes side by side, as few as are quickly copied.
@@ -51,6 +52,13 @@ const PAGE: usize = 64;
 impl Table {
     pub(crate) fn view(&self) -> &View {
         &self.view
+    }
+
+    /// Kinds of cards, by the numbers that nodes have them by; they only become more.
+    pub(crate) fn know(&mut self, hardware: &[Hardware]) {
+        if self.view.hardware.len() < hardware.len() {
+            self.view.hardware = hardware.into();
+        }
     }
 
     /// Shows the node to readers.
@@ -170,6 +178,16 @@ impl View {
 
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.pages.iter().flat_map(|page| &page.entries).filter_map(|entry| entry.node.as_ref())
+    }
+
+    /// By place, the revision of the node that stands there; 0 where there is none.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (u64, Option<&Arc<Node>>)> {
+        self.pages.iter().flat_map(|page| &page.entries).map(|entry| (entry.revision, entry.node.as_ref()))
+    }
+
+    /// Kinds of cards, by number.
+    pub(crate) fn hardware(&self) -> &[Hardware] {
+        &self.hardware
     }
 
     /// Nodes with the numbers of their kinds of hardware.

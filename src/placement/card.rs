@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use divvy_contract::{CardId, Cores, Memory, MigProfile};
 
+use crate::free::size;
+
 /// A card of a node, with what other pods hold of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
@@ -136,6 +138,15 @@ struct Group<'a> {
     best: &'a Reason,
     cards: usize,
     differ: bool,
+}
+
+// === impl Card ===
+
+impl Card {
+    /// What may be promised of it, memory and compute together, in thousandths of a card with 80 GiB.
+    pub fn size(&self) -> u64 {
+        size(self.memory_capacity, self.cores_capacity)
+    }
 }
 
 // === impl Lacking ===

@@ -10,11 +10,16 @@ pub(crate) fn barred(card: &Card, preferences: &Preferences) -> Option<Reason> {
     if (!cards.is_empty() && !cards.contains(&card.id)) || avoid_cards.contains(&card.id) {
         return Some(Reason::Uuid);
     }
-    let named = |models: &[String]| models.iter().any(|pattern| names(pattern, &card.model));
-    if (!models.is_empty() && !named(models)) || named(avoid_models) {
+    if !is_allowed(&card.model, models, avoid_models) {
         return Some(Reason::Model(card.model.to_string()));
     }
     (!card.healthy).then_some(Reason::Unhealthy)
+}
+
+/// Whether cards of this model will do; none named: all will.
+pub(crate) fn is_allowed(model: &str, models: &[String], avoid_models: &[String]) -> bool {
+    let named = |models: &[String]| models.iter().any(|pattern| names(pattern, model));
+    (models.is_empty() || named(models)) && !named(avoid_models)
 }
 
 /// Whether a pattern's words stand side by side in a model's name: "A100" in "NVIDIA A100-SXM4-80GB", but not "T4" in

@@ -8,14 +8,15 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use divvy_contract::annotation::{PolicyName, Preferences};
+use divvy_contract::annotation::{Numa, Preferences};
 use divvy_contract::{Claim, ContainerClaim, Memory, MemoryAmount, MigProfile, Share};
 
 use crate::card::{Card, Lacking};
 use crate::eligible::barred;
+use crate::free::Free;
 use crate::links::Links;
 use crate::plan::PodRequest;
-use crate::policy::{self, Bar, Cost, Free, Lot, Mix, Needs, Policy, Prospects, Spot};
+use crate::policy::{self, Cost, Lot, Policy, Spot};
 use crate::score::NodeScore;
 
 /// Numbers of the cards of some nodes.
@@ -24,8 +25,6 @@ pub struct Grounds {
     sites: Vec<Site>,
     /// Of each card, node after node: all that is read of most cards.
     free: Vec<Free>,
-    /// Of each card, what the kinds of expected requests weigh together that could use it.
-    users: Vec<u64>,
     spots: Vec<Spot>,
 }
 
@@ -33,7 +32,6 @@ pub struct Grounds {
 #[derive(Clone, Copy, Debug)]
 pub struct Ground<'a> {
     free: &'a [Free],
-    users: &'a [u64],
     spots: &'a [Spot],
     site: &'a Site,
 }
@@ -46,20 +44,23 @@ struct Site {
     load: u64,
     /// The least physical memory of its cards, and no less than is free of any.
     bounds: (Memory, Free),
-    prospects: Prospects,
+}
+
+/// A pod with one claim.
+#[derive(Clone, Copy, Debug)]
+pub struct Claimant<'a> {
+    claim: Claim,
+    profile: Option<&'a MigProfile>,
+    preferences: &'a Preferences,
+    is_picky: bool,
 }
 
 /// A pod with one claim of one card.
 #[derive(Clone, Debug)]
 pub struct Single<'a> {
-    claim: Claim,
-    profile: Option<&'a MigProfile>,
-    preferences: &'a Preferences,
-    is_picky: bool,
+    claimant: Claimant<'a>,
     cards: &'a Policy,
     nodes: &'a Policy,
-    /// Of what is expected by these policies.
-    needs: Option<Needs>,
 }
 
 /// Any pod, to be compared by what its plans are worth at best.
@@ -68,7 +69,25 @@ pub struct Several<'a> {
     pod: PodRequest<'a>,
     is_picky: bool,
     nodes: &'a Policy,
-    needs: Option<Needs>,
+}
+
+// === impl Claimant ===
+
+impl<'a> Claimant<'a> {
+    /// The pod, if it is of this kind, none of its containers is settled, and any of the cards with room will do.
+    pub fn of(pod: &PodRequest<'a>) -> Option<Self> {
+        let PodRequest { preferences, settled, .. } = *pod;
+        let mut claiming = claiming(pod);
+        let (container, claim) = claiming.next()?;
+        let is_alone = claiming.next().is_none() && settled.is_empty();
+        let is_free = claim.cards == 1 || preferences.numa != Some(Numa::Strict);
+        (is_alone && is_free).then(|| Self {
+            claim,
+            profile: container.profile.as_ref(),
+            preferences,
+            is_picky: is_picky(preferences),
+        })
+    }
 }
 
 // === impl Single ===
@@ -77,18 +96,8 @@ impl<'a> Single<'a> {
     /// The pod, if it is of this kind and none of its containers is settled. `cards` decides between the cards of a node,
     /// `nodes` between nodes.
     pub fn of(pod: &PodRequest<'a>, cards: &'a Policy, nodes: &'a Policy) -> Option<Self> {
-        let mut claiming = claiming(pod);
-        let (container, claim) = claiming.next()?;
-        let is_single = claim.cards == 1 && claiming.next().is_none() && pod.settled.is_empty();
-        is_single.then(|| Self {
-            claim,
-            profile: container.profile.as_ref(),
-            preferences: pod.preferences,
-            is_picky: is_picky(pod.preferences),
-            cards,
-            nodes,
-            needs: [cards, nodes].iter().find(|policy| policy.looks_ahead()).and_then(|policy| Needs::of(&policy.mix)),
-        })
+        let claimant = Claimant::of(pod).filter(|claimant| claimant.claim.cards == 1)?;
+        Some(Self { claimant, cards, nodes })
     }
 }
 
@@ -97,25 +106,19 @@ impl<'a> Single<'a> {
 impl<'a> Several<'a> {
     /// The pod; `nodes` decides between nodes.
     pub fn of(pod: PodRequest<'a>, nodes: &'a Policy) -> Self {
-        let needs = Some(nodes).filter(|policy| policy.looks_ahead()).and_then(|policy| Needs::of(&policy.mix));
-        Self { pod, is_picky: is_picky(pod.preferences), nodes, needs }
+        Self { pod, is_picky: is_picky(pod.preferences), nodes }
     }
 }
 
 // === impl Grounds ===
 
 impl Grounds {
-    /// One node, whose numbers these are; `mix` as in the policies that will be asked about.
-    pub fn of(cards: &[Card], links: &Links, mix: &Mix) -> Self {
-        let (free, users, spots, prospects) = policy::spots(cards, links, mix);
+    /// One node, whose numbers these are.
+    pub fn of(cards: &[Card], links: &Links) -> Self {
+        let (free, spots) = policy::spots(cards, links);
         let least = spots.iter().map(|spot| spot.memory).min().unwrap_or_default();
         let bounds = (least, free.iter().copied().fold(Free::default(), Free::or));
-        Self {
-            sites: vec![Site { end: cards.len(), load: policy::load(cards), bounds, prospects }],
-            free,
-            users,
-            spots,
-        }
+        Self { sites: vec![Site { end: cards.len(), load: policy::load(cards), bounds }], free, spots }
     }
 
     /// The node at this position.
@@ -123,8 +126,7 @@ impl Grounds {
     pub fn at(&self, at: usize) -> Option<Ground<'_>> {
         let range = self.range(at);
         let site = self.sites.get(at)?;
-        let (free, users) = (&self.free[range.clone()], &self.users[range.clone()]);
-        Some(Ground { free, users, spots: &self.spots[range], site })
+        Some(Ground { free: &self.free[range.clone()], spots: &self.spots[range], site })
     }
 
     /// Puts the first of these nodes in the place of another, and nodes without cards in all places before it that
@@ -137,7 +139,6 @@ impl Grounds {
         let range = self.range(at);
         let (before, after) = (range.len(), node.free.len());
         self.free.splice(range.clone(), node.free);
-        self.users.splice(range.clone(), node.users);
         self.spots.splice(range, node.spots);
         self.sites[at..].iter_mut().for_each(|site| site.end = site.end + after - before);
         if let Some(site) = node.sites.into_iter().next() {
@@ -163,49 +164,58 @@ impl<'g> Ground<'g> {
         pod: &Single<'_>,
         least: Option<&NodeScore>,
     ) -> Option<(usize, NodeScore)> {
+        let Single { claimant: Claimant { claim, profile, preferences, is_picky }, .. } = *pod;
         let (memory, free) = self.site.bounds;
-        let share = pod.claim.share_on(memory);
-        if !free.fits(&share) {
+        if !free.fits(&claim.share_on(memory)) {
             return None;
         }
-        let ahead = pod.needs.as_ref();
-        let kept = ahead.map_or(u64::MAX, |needs| needs.most_kept(memory, free, &share));
         let by_one = pod.cards.name == pod.nodes.name;
         let second_and_third = |cost: &Cost| [cost[1], cost[2]];
         let mut most = least.filter(|_| by_one).map_or([u64::MAX; 2], |score| second_and_third(&score.plan.0));
-        let strands = pod.cards.name == PolicyName::LeastFragmentation;
-        let bar = |most| strands.then(|| self.site.prospects.bar(most, kept));
-        let (mut bar_now, mut best) = (bar(most), None::<(Cost, usize, Share)>);
-        let wishes = pod.is_picky.then_some(pod.preferences);
-        for (at, share) in self.taking(&pod.claim, pod.profile) {
-            if bar_now.is_some_and(|bar: Bar| !bar.lets(self.free[at], self.users[at], &share)) {
-                continue;
-            }
-            let lot = self.lot(at, ahead);
+        let mut best = None::<(Cost, usize, Share)>;
+        let wishes = is_picky.then_some(preferences);
+        for (at, share) in self.taking(&claim, profile) {
+            let lot = self.lot(at);
             if !lot.may_cost(pod.cards, &share, most) {
                 continue;
             }
             let cost = lot.cost(pod.cards, &share, || &cards()[at]);
             let is_better = second_and_third(&cost) <= most && best.is_none_or(|(least, ..)| cost < least);
-            if is_better && is_open(&cards, at, pod.profile, wishes) {
+            if is_better && is_open(&cards, at, profile, wishes) {
                 best = Some((cost, at, share));
                 most = second_and_third(&cost);
-                bar_now = bar(most);
             }
         }
         best.map(|(cost, at, share)| {
-            let cost = if by_one { cost } else { self.lot(at, ahead).cost(pod.nodes, &share, || &cards()[at]) };
+            let cost = if by_one { cost } else { self.lot(at).cost(pod.nodes, &share, || &cards()[at]) };
             (at, self.score(cost, pod.nodes))
         })
     }
 
+    /// The cards with the least left that have room for the pod, by position, and its share of each; `None`: it doesn't
+    /// fit. A plan of least fragmentation takes these, or others with as little left that are linked better.
+    pub fn tightest<'c>(self, cards: impl Fn() -> &'c [Card], pod: &Claimant<'_>) -> Option<Vec<(usize, Share)>> {
+        let Claimant { claim, profile, preferences, is_picky } = *pod;
+        let wishes = is_picky.then_some(preferences);
+        let taking = self.taking(&claim, profile).filter(|(at, _)| is_open(&cards, *at, profile, wishes));
+        let mut taking: Vec<(usize, Share)> = taking.collect();
+        let wanted = claim.cards as usize;
+        if taking.len() < wanted {
+            return None;
+        }
+        taking.sort_by_key(|(at, _)| self.free[*at].leftover());
+        taking.truncate(wanted);
+        Some(taking)
+    }
+
     /// What the cards lack for a pod that none of them has room for; `None` where that takes a look at more than numbers.
     pub fn lacking(self, pod: &Single<'_>) -> Option<Lacking> {
-        if pod.is_picky || pod.profile.is_some() || self.free.is_empty() {
+        let Claimant { claim, profile, is_picky, .. } = pod.claimant;
+        if is_picky || profile.is_some() || self.free.is_empty() {
             return None;
         }
         self.free.iter().zip(self.spots).try_fold(Lacking::default(), |lacking, (free, spot)| {
-            let share = pod.claim.share_on(spot.memory);
+            let share = claim.share_on(spot.memory);
             let reason = free.lacks(&share, spot.memory_capacity).filter(|_| free.is_plain)?;
             Some(lacking.with(&reason))
         })
@@ -214,21 +224,20 @@ impl<'g> Ground<'g> {
     /// What no plan for the pod exceeds; `None`: there is no plan, as one of its containers finds too few cards even if
     /// it is placed alone.
     pub fn at_best<'c>(self, cards: impl Fn() -> &'c [Card], several: &Several<'_>) -> Option<NodeScore> {
-        let Several { pod, is_picky, nodes, needs } = several;
+        let Several { pod, is_picky, nodes } = several;
         let wishes = is_picky.then_some(pod.preferences);
-        let ahead = needs.as_ref();
         let mut least = Cost::default();
         let mut lots: Vec<(Lot<'_>, Share)> = Vec::with_capacity(self.free.len());
         for (container, claim) in claiming(pod) {
             let (profile, wanted) = (container.profile.as_ref(), claim.cards as usize);
             let taking = self.taking(&claim, profile).filter(|(at, _)| is_open(&cards, *at, profile, wishes));
             lots.clear();
-            lots.extend(taking.map(|(at, share)| (self.lot(at, ahead), share)));
+            lots.extend(taking.map(|(at, share)| (self.lot(at), share)));
             if lots.len() < wanted {
                 return None;
             }
             // Containers may share their cards, so what the dearest of them costs is all that is certain.
-            let cost = policy::least(nodes, &self.site.prospects, &lots, wanted);
+            let cost = policy::least(nodes, &lots, wanted);
             least.iter_mut().zip(cost).for_each(|(least, cost)| *least = cost.max(*least));
         }
         Some(self.score(least, nodes))
@@ -246,19 +255,9 @@ impl<'g> Ground<'g> {
         })
     }
 
-    /// A card, with what is expected to come.
     #[inline]
-    fn lot<'q>(self, at: usize, ahead: Option<&'q Needs>) -> Lot<'q>
-    where
-        'g: 'q,
-    {
-        Lot {
-            free: &self.free[at],
-            users: self.users[at],
-            spot: &self.spots[at],
-            prospects: &self.site.prospects,
-            ahead,
-        }
+    fn lot(self, at: usize) -> Lot<'g> {
+        Lot { free: &self.free[at], spot: &self.spots[at] }
     }
 
     fn score(self, cost: Cost, policy: &Policy) -> NodeScore {

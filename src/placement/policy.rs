@@ -6,12 +6,9 @@
 
 mod alone;
 mod binpack;
-mod fragmentation;
 mod random;
 mod spread;
 mod topology;
-
-use std::sync::Arc;
 
 use divvy_contract::Share;
 use divvy_contract::annotation::{Numa, PolicyName};
@@ -20,9 +17,7 @@ use crate::card::Card;
 use crate::case::Case;
 use crate::links::Links;
 pub(crate) use alone::{Lot, Spot, least, spots};
-use fragmentation::Usable;
-pub(crate) use fragmentation::{Bar, Free, Needs, Prospects};
-pub use fragmentation::{Expected, Mix};
+pub(crate) use random::mixed;
 use topology::FreeSets;
 
 /// How cards and nodes are chosen among those that would do.
@@ -32,8 +27,6 @@ pub struct Policy {
     pub name: PolicyName,
     /// Decides all choices of [`PolicyName::Random`]; the same for all nodes of one decision, another for each pod.
     pub seed: u64,
-    /// What [`PolicyName::LeastFragmentation`] expects to come; empty: it best-fits.
-    pub mix: Arc<Mix>,
 }
 
 /// A plan, or the part of it that is made, as criteria see it.
@@ -46,7 +39,7 @@ pub(crate) struct Outcome {
 }
 
 /// Costs by criterion, lower is better.
-pub(crate) type Cost = [u64; 5];
+pub(crate) type Cost = [u64; 4];
 
 #[derive(Clone, Copy)]
 enum Criterion {
@@ -55,7 +48,6 @@ enum Criterion {
     Emptiness,
     Crowding,
     Chance,
-    Stranding,
     Leftover,
     WorstLink,
     LinksLost,
@@ -70,7 +62,6 @@ pub(crate) struct Judge<'a> {
     free: Vec<(u64, u64)>,
     /// By card, for [`PolicyName::Random`].
     tickets: Vec<u64>,
-    usable: Usable,
     free_sets: FreeSets,
 }
 
@@ -80,11 +71,6 @@ impl Policy {
     /// Whether no plan is better than another.
     pub(crate) fn takes_the_first(&self) -> bool {
         self.name == PolicyName::Random
-    }
-
-    /// Whether what is expected to come makes a difference.
-    pub(crate) fn looks_ahead(&self) -> bool {
-        self.name == PolicyName::LeastFragmentation && !self.mix.requests.is_empty()
     }
 
     /// What ranks nodes whose plans are equal: the fuller node first, or the emptier one where the policy spreads.
@@ -116,12 +102,12 @@ impl Outcome {
 
 impl Criterion {
     fn of(policy: PolicyName) -> &'static [Self] {
-        use Criterion::{Chance, Crowding, Emptiness, Leftover, LinksLost, NumaNodes, Stranding, WorstLink};
+        use Criterion::{Chance, Crowding, Emptiness, Leftover, LinksLost, NumaNodes, WorstLink};
         match policy {
             PolicyName::Binpack => &[NumaNodes, Emptiness, WorstLink, LinksLost],
             PolicyName::Spread => &[NumaNodes, Crowding, WorstLink, LinksLost],
             PolicyName::Random => &[NumaNodes, Chance],
-            PolicyName::LeastFragmentation => &[NumaNodes, Stranding, Leftover, WorstLink, LinksLost],
+            PolicyName::LeastFragmentation => &[NumaNodes, Leftover, WorstLink, LinksLost],
             PolicyName::Topology => &[NumaNodes, WorstLink, LinksLost, Leftover],
         }
     }
@@ -132,14 +118,11 @@ impl Criterion {
 impl<'a> Judge<'a> {
     pub(crate) fn new(case: &'a Case<'a>, links: &'a Links, policy: &'a Policy) -> Self {
         let free = case.cards.iter().map(|card| (binpack::emptiness(card), binpack::leftover(card))).collect();
-        let (mut tickets, mut mix) = (Vec::new(), &[][..]);
-        match policy.name {
-            PolicyName::Random => tickets.extend(case.cards.iter().map(|card| random::ticket(policy.seed, card))),
-            PolicyName::LeastFragmentation => mix = &policy.mix.requests,
-            _ => {}
+        let mut tickets = Vec::new();
+        if policy.name == PolicyName::Random {
+            tickets.extend(case.cards.iter().map(|card| random::ticket(policy.seed, card)));
         }
-        let (usable, free_sets) = (Usable::new(case.cards, mix), FreeSets::new(case.cards, links));
-        Self { case, links, policy, free, tickets, usable, free_sets }
+        Self { case, links, policy, free, tickets, free_sets: FreeSets::new(case.cards, links) }
     }
 
     pub(crate) fn cost(&mut self, outcome: &Outcome) -> Cost {
@@ -165,7 +148,6 @@ impl<'a> Judge<'a> {
                 touched.iter().map(|(card, share)| spread::crowding(&self.case.cards[*card], share)).sum()
             }
             Criterion::Chance => random::chance(&self.tickets, outcome),
-            Criterion::Stranding => self.usable.lost(touched),
             Criterion::WorstLink => self.linked_sets(outcome).map(|set| topology::worst_link(self.links, set)).sum(),
             Criterion::LinksLost => self.free_sets.lost(self.links, touched),
         }

@@ -19,6 +19,11 @@ pub struct NodeScore {
 // === impl NodeScore ===
 
 impl NodeScore {
+    /// A plan that is worth less the more it costs; of equals, the node with less left over is better.
+    pub fn of_cost(cost: [u64; 2], leftover: u64) -> Self {
+        Self { plan: Reverse([cost[0], cost[1], 0, 0]), node: Reverse(leftover) }
+    }
+
     /// Whether the plans are worth the same; the nodes may still differ.
     pub fn is_as_good_as(&self, other: &Self) -> bool {
         self.plan == other.plan

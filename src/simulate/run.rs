@@ -55,7 +55,7 @@ impl<'a> Run<'a> {
     /// The same, whose policy expects what has come so far.
     #[must_use]
     pub fn learning(self) -> Self {
-        Self { history: Some(History::new(self.workload)), ..self }
+        Self { history: Some(History::default()), ..self }
     }
 
     /// The cluster as it is now.

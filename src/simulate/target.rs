@@ -7,8 +7,10 @@ use crate::workload::{Kind, Models, Workload};
 /// Requests that are expected, each with its part of all; together 1. Host memory doesn't count.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Target {
-    /// The most frequent first.
+    /// Those that cover most pods, the most frequent first.
     pub requests: Vec<(Request, f64)>,
+    /// All, with the weights that they were told with.
+    pub all: Vec<(Request, f64)>,
 }
 
 /// A request of the target.
@@ -65,6 +67,7 @@ impl Target {
             }
         }
         requests.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+        let all = requests.clone();
         let enough = COVERAGE * requests.iter().map(|(_, weight)| weight).sum::<f64>();
         let mut covered = 0.0;
         requests.retain(|(_, weight)| {
@@ -75,7 +78,7 @@ impl Target {
         for (_, weight) in &mut requests {
             *weight /= covered;
         }
-        Self { requests }
+        Self { requests, all }
     }
 
     /// Thousandths of the host's cards that are free and that the requests couldn't use, on average.

@@ -52,7 +52,7 @@ pub fn choose(
     seed: u64,
 ) -> Result<Choice, String> {
     let pod = PodRequest { containers: claims, settled: &[], preferences };
-    let policy = |name: Option<_>| Policy { name: name.unwrap_or_default(), seed, ..Policy::default() };
+    let policy = |name: Option<_>| Policy { name: name.unwrap_or_default(), seed };
     let (cards, nodes) = (policy(preferences.card_policy), policy(preferences.node_policy));
     let mut best: Option<(NodeScore, usize, Plan)> = None;
     let mut refusal = None;

@@ -7,8 +7,7 @@ use divvy_contract::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, H
 use divvy_contract::{Claim, ContainerKind, Cores, Memory, MemoryAmount, Share};
 use divvy_index::demand::Reading;
 use divvy_index::{Index, Terms};
-use divvy_placement::policy::Expected;
-use divvy_placement::{Mix, Policy};
+use divvy_placement::{Expected, Kind, Mix};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
@@ -91,8 +90,8 @@ impl Cluster {
     /// Nodes of which the index hasn't heard.
     pub(crate) fn silent(nodes: usize, looks_ahead: bool) -> Self {
         let names = (0..nodes).map(|number| format!("gpu-node-{number:05}.eu-central.example")).collect();
-        let card_policy = Policy { mix: mix(if looks_ahead { 24 } else { 0 }).into(), ..Policy::default() };
-        let index = Arc::new(Index::new(Reading { card_policy, ..Reading::default() }, Terms::default()));
+        let index = Arc::new(Index::new(Reading::default(), Terms::default()));
+        index.expect(mix(if looks_ahead { 24 } else { 0 }));
         Self { index, names, rng: StdRng::seed_from_u64(1), reports: Vec::new() }
     }
 
@@ -128,10 +127,16 @@ pub(crate) fn times<C>(calls: usize, new: impl Fn() -> C, time: impl Fn(&mut C, 
 
 fn mix(kinds: u32) -> Mix {
     let kind = |number: u32| Expected {
-        claim: Claim {
-            cards: 1 << (number % 3),
-            memory: MemoryAmount::Absolute(Memory::mib(u64::from(3 + 3 * number) << 10)),
-            cores: Cores::new(4 * number),
+        kind: Kind {
+            claim: Claim {
+                cards: 1 << (number % 3),
+                memory: MemoryAmount::Absolute(Memory::mib(u64::from(3 + 3 * number) << 10)),
+                cores: Cores::new(4 * number),
+            },
+            profile: None,
+            models: Vec::new(),
+            avoid_models: Vec::new(),
+            cpu_milli: 1000 * (number % 8),
         },
         weight: 1 + number % 5,
     };

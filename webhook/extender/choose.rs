@@ -6,7 +6,7 @@ use super::Extender;
 use super::wire::Reasons;
 use divvy_index::demand::Demand;
 use divvy_index::pod::PodView;
-use divvy_index::{Question, Ranking, Refusal, ranked, shortlist};
+use divvy_index::{BEST_SCORE, Question, Ranking, Refusal, ranked, shortlist};
 
 /// What `filter` makes of a list of names.
 #[derive(Debug, Default)]
@@ -60,12 +60,29 @@ impl Extender {
     /// Scores by position of the name.
     pub(super) fn scores(&self, pod: &PodView, names: &[&str]) -> Vec<i64> {
         let mut scores = vec![0; names.len()];
-        let Ok(Some(demand)) = Demand::of(pod, self.index.reading()) else { return scores };
+        let demand = match Demand::of(pod, self.index.reading()) {
+            Ok(Some(demand)) => demand,
+            Ok(None) => return self.scores_without_cards(pod, names),
+            Err(_) => return scores,
+        };
         let policies = demand.policies(self.index.reading());
         let question = Question::new(&demand, &policies);
         let mut fitting = self.index.rank(&question, names, true).fitting;
         for (asked, _, score) in ranked(&mut fitting) {
             scores[asked.name] = score;
+        }
+        scores
+    }
+
+    /// A pod without cards takes CPU that cards may need: nodes without cards first, then those that lose least. A
+    /// scheduler asks that if the extender's configuration names no managed resources.
+    fn scores_without_cards(&self, pod: &PodView, names: &[&str]) -> Vec<i64> {
+        let mut scores = vec![BEST_SCORE; names.len()];
+        let demand = Demand::without_cards(pod);
+        let policies = demand.policies(self.index.reading());
+        let mut ranking = self.index.rank(&Question::new(&demand, &policies), names, true);
+        for (asked, _, score) in ranked(&mut ranking.fitting) {
+            scores[asked.name] = score.min(BEST_SCORE - 1);
         }
         scores
     }

@@ -1,5 +1,6 @@
 //! What of pods and nodes is decoded: most of their text is read over.
 
+use divvy_contract::quantity::parse_cpu;
 use divvy_index::Bar;
 use divvy_index::pod::{ListedPod, PodView};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -31,7 +32,13 @@ struct MachineSpec {
 
 #[derive(Clone, Debug, Deserialize)]
 struct MachineStatus {
+    allocatable: Option<Allocatable>,
     conditions: Option<Vec<MachineCondition>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Allocatable {
+    cpu: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -59,6 +66,11 @@ impl<'de> Deserialize<'de> for PodObject {
 // === impl Machine ===
 
 impl Machine {
+    /// What it has for pods, in thousandths of CPU cores.
+    pub(super) fn cpu_milli(&self) -> Option<u32> {
+        parse_cpu(self.status.as_ref()?.allocatable.as_ref()?.cpu.as_deref()?).ok()
+    }
+
     /// A Node of which nobody has said yet whether it is ready counts as ready.
     pub(super) fn bar(&self) -> Option<Bar> {
         let is_cordoned = self.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
@@ -73,6 +85,16 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn what_a_node_has_for_pods_is_read_if_it_says_so() {
+        let cpu = |status: Value| {
+            serde_json::from_value::<Machine>(json!({ "metadata": {}, "status": status })).expect("a Node").cpu_milli()
+        };
+        assert_eq!(cpu(json!({ "allocatable": { "cpu": "95500m", "memory": "1Ti" } })), Some(95_500));
+        assert_eq!(cpu(json!({ "allocatable": { "cpu": "many" } })), None);
+        assert_eq!((cpu(json!({ "allocatable": null })), cpu(Value::Null)), (None, None));
+    }
 
     #[test]
     fn a_node_is_barred_by_its_cordon_or_its_kubelet() {

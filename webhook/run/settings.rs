@@ -30,7 +30,7 @@ pub(super) fn reading(config: &Config) -> Reading {
         names: config.resource_names(),
         defaults: config.claim_defaults(),
         slots_per_card: config.slots_per_card.get(),
-        card_policy: Policy { name: config.card_policy, seed: config.policy_seed.get().into(), ..Policy::default() },
+        card_policy: Policy { name: config.card_policy, seed: config.policy_seed.get().into() },
         node_policy: config.node_policy,
     }
 }

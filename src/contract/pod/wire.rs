@@ -10,7 +10,8 @@ use std::marker::PhantomData;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{ContainerKind, ContainerSpec};
+use super::{ContainerKind, ContainerSpec, PodSum, peak};
+use crate::quantity::parse_cpu;
 
 /// An entry of `spec.initContainers` or `spec.containers`.
 #[derive(Deserialize)]
@@ -20,13 +21,27 @@ pub struct Container<'a> {
     name: Cow<'a, str>,
     #[serde(borrow)]
     restart_policy: Option<Cow<'a, str>>,
-    resources: Option<Resources>,
+    #[serde(borrow)]
+    resources: Option<Resources<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Resources {
+struct Resources<'a> {
     limits: Option<Kept<ExtendedResources>>,
+    #[serde(borrow)]
+    requests: Option<Requests<'a>>,
 }
+
+/// Of `resources.requests` and `spec.overhead`, what is read.
+#[derive(Deserialize)]
+pub struct Requests<'a> {
+    #[serde(borrow)]
+    cpu: Option<Text<'a>>,
+}
+
+/// Thousandths of a core.
+#[derive(Clone, Copy, Default)]
+struct Milli(u32);
 
 /// A map of texts without the entries that nobody reads: a pod's last applied configuration is as long as the pod.
 pub struct Kept<R>(BTreeMap<String, String>, PhantomData<R>);
@@ -55,20 +70,68 @@ struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 /// A pod's containers in admission order, from its two lists. Of their limits, extended resources alone.
 pub fn containers(init: Option<Vec<Container<'_>>>, apps: Option<Vec<Container<'_>>>) -> Vec<ContainerSpec> {
     let init = init.unwrap_or_default().into_iter().enumerate().map(|(index, container)| {
-        let sidecar = container.restart_policy.as_deref() == Some("Always");
-        let kind = if sidecar { ContainerKind::Sidecar } else { ContainerKind::Init };
+        let kind = container.kind_of_init();
         container.spec(kind, index)
     });
     let apps = apps.unwrap_or_default().into_iter().enumerate();
     init.chain(apps.map(|(index, container)| container.spec(ContainerKind::App, index))).collect()
 }
 
+/// Thousandths of a CPU core that a pod with these containers and this overhead requests, as scheduler and kubelet add them
+/// up. What isn't a quantity counts nothing.
+pub fn requested_cpu(
+    init: Option<&[Container<'_>]>,
+    apps: Option<&[Container<'_>]>,
+    overhead: Option<&Requests<'_>>,
+) -> u32 {
+    let init = init.unwrap_or_default().iter().map(|container| (container.kind_of_init(), container.cpu()));
+    let apps = apps.unwrap_or_default().iter().map(|container| (ContainerKind::App, container.cpu()));
+    peak(init.chain(apps)).plus(overhead.map(Requests::milli).unwrap_or_default()).0
+}
+
 // === impl Container ===
 
 impl Container<'_> {
+    fn kind_of_init(&self) -> ContainerKind {
+        if self.restart_policy.as_deref() == Some("Always") { ContainerKind::Sidecar } else { ContainerKind::Init }
+    }
+
+    fn cpu(&self) -> Milli {
+        self.resources
+            .as_ref()
+            .and_then(|resources| resources.requests.as_ref())
+            .map(Requests::milli)
+            .unwrap_or_default()
+    }
+
     fn spec(self, kind: ContainerKind, index: usize) -> ContainerSpec {
         let limits = self.resources.and_then(|resources| resources.limits).map(Kept::entries).unwrap_or_default();
         ContainerSpec { name: self.name.into_owned(), kind, index, limits }
+    }
+}
+
+// === impl Requests ===
+
+impl Requests<'_> {
+    fn milli(&self) -> Milli {
+        let milli = |text: &str| parse_cpu(text).unwrap_or(0);
+        Milli(match &self.cpu {
+            Some(Text::Text(text)) => milli(text),
+            Some(Text::Number(number)) => milli(&number.to_string()),
+            None => 0,
+        })
+    }
+}
+
+// === impl Milli ===
+
+impl PodSum for Milli {
+    fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self(self.0.max(other.0))
     }
 }
 

@@ -49,7 +49,7 @@ fn every_node_and_every_card_says_why() {
     insta::assert_snapshot!("now", ask(0, 1, 20));
     insta::assert_snapshot!("later", ask(5, 2, 35));
     insta::assert_snapshot!("never", ask(0, 1, 41));
-    index.apply_machine("well", Some(Bar::Cordoned));
+    index.apply_machine("well", Some(Bar::Cordoned), None);
     insta::assert_snapshot!("cordoned", ask(5, 1, 20));
     let picky =
         PodView { annotations: [("divvy.dev/card-model".to_owned(), "T4".to_owned())].into(), ..pod("p", 1, 8, 0) };
@@ -132,10 +132,10 @@ fn a_node_that_says_nothing_of_its_cards_may_have_any() {
 fn nodes_to_which_no_scheduler_sends_pods_are_no_answer() {
     let index = index(&["fine", "cordoned", "silent", "gone"].map(|name| node(name, 1)));
     let p = pod("p", 1, 8, 0);
-    index.apply_machine("cordoned", Some(Bar::Cordoned));
-    index.apply_machine("silent", Some(Bar::NotReady));
+    index.apply_machine("cordoned", Some(Bar::Cordoned), None);
+    index.apply_machine("silent", Some(Bar::NotReady), None);
     assert_eq!(index.explain(&p, AGES).verdict, "best now: fine, gone", "not all Nodes have been listed");
-    index.apply_machine("fine", None);
+    index.apply_machine("fine", None, None);
     index.keep_machines(&["fine", "cordoned", "silent"].map(str::to_owned).into());
     let answers = |fits: Fits, barred| {
         index.explain(&p, AGES).nodes.iter().any(|node| (node.fits, node.barred) == (fits, barred))
@@ -155,7 +155,7 @@ fn nodes_to_which_no_scheduler_sends_pods_are_no_answer() {
     assert_eq!(index.outlook(&Question::new(&demand, &policies), AGES).to_string(), nowhere);
     index.apply_node("gone", &node("gone", 1));
     assert!(index.explain(&p, AGES).fitting == 0, "a report is no Node");
-    index.apply_machine("gone", None);
+    index.apply_machine("gone", None, None);
     assert_eq!(index.explain(&p, AGES).verdict, "best now: gone");
 
     let bound = |name: &str| index.explain(&PodView { node: Some(name.to_owned()), ..p.clone() }, AGES).verdict;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use divvy_contract::names::PREFIX;
-use divvy_contract::pod::wire::{Container, Kept, Reads, containers};
+use divvy_contract::pod::wire::{Container, Kept, Reads, Requests, containers, requested_cpu};
 use serde::{Deserialize, Deserializer};
 
 use super::{ListedPod, PodView};
@@ -42,6 +42,8 @@ struct Spec<'a> {
     init_containers: Option<Vec<Container<'a>>>,
     #[serde(borrow)]
     containers: Option<Vec<Container<'a>>>,
+    #[serde(borrow)]
+    overhead: Option<Requests<'a>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -88,6 +90,11 @@ impl From<Pod<'_>> for PodView {
             nominated: node(nominated_node_name),
             priority: spec.priority.unwrap_or(0),
             ended: matches!(&*phase, "Succeeded" | "Failed"),
+            cpu_milli: requested_cpu(
+                spec.init_containers.as_deref(),
+                spec.containers.as_deref(),
+                spec.overhead.as_ref(),
+            ),
             annotations: metadata.annotations.map(Kept::entries).unwrap_or_default(),
             containers: containers(spec.init_containers, spec.containers),
         }

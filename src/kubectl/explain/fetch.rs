@@ -132,7 +132,8 @@ pub(crate) async fn take_machines(cluster: &Cluster, index: &Index) -> Result<()
     let mut names = HashSet::new();
     for node in cluster.list(&Api::<NodeView>::all(cluster.client()), None).await? {
         let name = node.name_any();
-        index.apply_machine(&name, Bar::of(node.is_cordoned(), node.not_ready(Timestamp::now()).is_none()));
+        let bar = Bar::of(node.is_cordoned(), node.not_ready(Timestamp::now()).is_none());
+        index.apply_machine(&name, bar, None);
         names.insert(name);
     }
     index.keep_machines(&names);

@@ -1,12 +1,9 @@
 //! Nodes and pods to be timed.
 
-use std::sync::Arc;
-
 use divvy_contract::annotation::{PolicyName, Preferences};
 use divvy_contract::pod::ContainerKind::{self, App, Init, Sidecar};
 use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount, Totals};
-use divvy_placement::policy::Expected;
-use divvy_placement::{Card, Held, Links, Mix, NoPlan, Plan, PodRequest, Policy, plan};
+use divvy_placement::{Card, Held, Links, NoPlan, Plan, PodRequest, Policy, plan};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -39,7 +36,7 @@ pub(crate) fn everyday(name: PolicyName, seed: u64) -> Scene {
         container(App, 2, rng.random_range(4..24), rng.random_range(5..40)),
         container(App, 1, rng.random_range(4..24), rng.random_range(5..40)),
     ];
-    Scene { cards, links: Links::pcie(16), containers, policy: policy(name, seed) }
+    Scene { cards, links: Links::pcie(16), containers, policy: Policy { name, seed } }
 }
 
 /// Containers that each fit somewhere, no two alike, and don't fit together: a card takes one of them.
@@ -49,7 +46,7 @@ pub(crate) fn hopeless(name: PolicyName, containers: u64, cards_each: u32) -> Sc
     let cards =
         cards.map(|(number, card)| Card { memory_capacity: gib(80 + number as u64), held: Held::default(), ..card });
     let containers = (0..containers).map(|number| container(App, cards_each, 50 + number, 1)).collect();
-    Scene { cards: cards.collect(), links: Links::pcie(16), containers, policy: policy(name, 1) }
+    Scene { cards: cards.collect(), links: Links::pcie(16), containers, policy: Policy { name, seed: 1 } }
 }
 
 /// Half of the node at once, where every set is worth something else.
@@ -59,7 +56,7 @@ pub(crate) fn half_the_node(name: PolicyName) -> Scene {
     let containers =
         vec![container(Sidecar, 8, 1, 1), container(App, 8, 2, 1), container(App, 8, 1, 1), container(App, 8, 1, 2)];
     let links = Links::new(16, |_, _| divvy_placement::Link::NvLink(rng.random_range(0..6)));
-    Scene { cards, links, containers, policy: policy(name, 2) }
+    Scene { cards, links, containers, policy: Policy { name, seed: 2 } }
 }
 
 fn partly_filled(number: usize, rng: &mut StdRng) -> Card {
@@ -78,14 +75,6 @@ fn partly_filled(number: usize, rng: &mut StdRng) -> Card {
         free_slots: 32 - u32::from(!empty),
         held: Held { memory: Memory::mib(memory), cores: Cores::new(cores), exclusive: false, pods: u32::from(!empty) },
     }
-}
-
-fn policy(name: PolicyName, seed: u64) -> Policy {
-    let kind = |number: u32| Expected {
-        claim: claim(1 << (number % 3), u64::from(3 + 3 * number), 4 * number),
-        weight: 1 + number % 5,
-    };
-    Policy { name, seed, mix: Arc::new(Mix { requests: (0..24).map(kind).collect() }) }
 }
 
 fn container(kind: ContainerKind, cards: u32, memory: u64, cores: u32) -> ContainerClaim {

@@ -1,13 +1,10 @@
 //! The short way against the long one.
 
-use std::sync::Arc;
-
 use divvy_contract::Memory;
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::Expected;
-use crate::tests::properties::{Scene, claim, policies, scene};
+use crate::tests::properties::{Scene, policies, scene};
 use crate::{NoPlan, Taken, score, taken, verify};
 
 /// The scene with amounts of memory as real cards have them, in which compute isn't all that counts.
@@ -24,8 +21,6 @@ fn large(mut scene: Scene) -> Scene {
     for claim in scene.containers.iter_mut().filter_map(|container| container.claim.as_mut()) {
         claim.memory = amount(claim.memory);
     }
-    let mix = Arc::make_mut(&mut scene.policy.mix);
-    mix.requests.iter_mut().for_each(|expected| expected.claim.memory = amount(expected.claim.memory));
     scene
 }
 
@@ -40,7 +35,7 @@ fn alone(mut scene: Scene, which: usize) -> Scene {
 }
 
 fn grounds(scene: &Scene) -> Grounds {
-    Grounds::of(&scene.cards, &scene.links, &scene.policy.mix)
+    Grounds::of(&scene.cards, &scene.links)
 }
 
 /// The short way.
@@ -55,16 +50,6 @@ fn planned(scene: &Scene, nodes: &Policy) -> Option<(usize, NodeScore)> {
     let plan = scene.plan().ok()?;
     let card = plan.containers.iter().find_map(|container| container.chosen.first().copied());
     Some((card.expect("one claim, one card"), score(&scene.cards, &scene.links, &scene.pod(), &plan, nodes)))
-}
-
-/// Few kinds of requests, and more than a set of them holds.
-fn mixes() -> impl Strategy<Value = Arc<Mix>> {
-    let kinds = |number| prop::collection::vec((claim(), 0u32..5), number);
-    let kinds = prop_oneof![8 => kinds(0..5), 1 => kinds(20..25), 1 => kinds(60..70)];
-    kinds.prop_map(|kinds| {
-        let requests = kinds.into_iter().map(|(claim, weight)| Expected { claim, weight });
-        Mix { requests: requests.collect() }.into()
-    })
 }
 
 proptest! {
@@ -83,8 +68,7 @@ proptest! {
     }
 
     #[test]
-    fn one_card_is_found_and_rated_as_a_plan_is(mut scene in scene(), which in 0usize..5, mix in mixes(), nodes in policies(), agree in any::<bool>()) {
-        scene.policy.mix = mix;
+    fn one_card_is_found_and_rated_as_a_plan_is(scene in scene(), which in 0usize..5, nodes in policies(), agree in any::<bool>()) {
         let scene = alone(large(scene), which);
         let nodes = Policy { name: if agree { scene.policy.name } else { nodes.name }, ..scene.policy.clone() };
         prop_assume!(claiming(&scene.pod()).next().is_some());
@@ -92,8 +76,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_as_good_as_the_least_is_found(mut scene in scene(), which in 0usize..5, mix in mixes(), other in scene()) {
-        scene.policy.mix = mix;
+    fn what_is_as_good_as_the_least_is_found(scene in scene(), which in 0usize..5, other in scene()) {
         let (scene, mut other) = (alone(large(scene), which), large(other));
         (other.containers, other.settled, other.policy) = (scene.containers.clone(), Vec::new(), scene.policy.clone());
         prop_assume!(claiming(&scene.pod()).next().is_some());

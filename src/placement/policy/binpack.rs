@@ -1,8 +1,8 @@
 //! Binpack: the fullest cards first, then as few new ones as possible.
 
-use super::fragmentation::Free;
 use super::spread::load;
 use crate::card::Card;
+use crate::free::Free;
 
 /// What is free of a card before the pod comes, in thousandths of it; more than nothing, so that fewer cards are better.
 pub(super) fn emptiness(card: &Card) -> u64 {

@@ -21,7 +21,7 @@ pub(super) fn chance_of(seed: u64, card: &Card) -> u64 {
 }
 
 /// One step of SplitMix64 (Steele, Lea, Flood 2014): every bit of the state reaches every bit of the result.
-fn mixed(state: u64) -> u64 {
+pub(crate) fn mixed(state: u64) -> u64 {
     let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -3,9 +3,9 @@
 use divvy_contract::{Cores, Memory, Share};
 
 use super::alone::Spot;
-use super::fragmentation::Free;
 use super::permille;
 use crate::card::Card;
+use crate::free::Free;
 
 /// How full a card is, in thousandths: memory and compute alike.
 pub(super) fn load(card: &Card) -> u64 {

@@ -6,9 +6,8 @@ use divvy_contract::annotation::{Numa, PolicyName, Preferences};
 use divvy_contract::pod::ContainerKind::{App, Init};
 use divvy_contract::{Claim, ContainerClaim, Cores};
 
-use super::build::{card, cards, claim, container, held, no_wishes, request};
-use crate::policy::Expected;
-use crate::{Card, Links, Mix, NodeScore, Policy, plan, score};
+use super::build::{card, cards, container, held, no_wishes, request};
+use crate::{Card, Links, NodeScore, Policy, plan, score};
 
 const ALL: [PolicyName; 5] =
     [PolicyName::Binpack, PolicyName::Spread, PolicyName::Random, PolicyName::LeastFragmentation, PolicyName::Topology];
@@ -87,29 +86,12 @@ fn random_follows_its_seed_and_reaches_every_card() {
 }
 
 #[test]
-fn least_fragmentation_without_a_mix_fits_best() {
+fn least_fragmentation_fits_best_among_the_cards_of_a_node() {
     let mut cards = filled(&[(0, 0), (60, 0), (40, 0)]);
     cards.push(card(3, 16 << 10));
     let policy = by(PolicyName::LeastFragmentation);
     assert_eq!(chosen(&cards, &Links::default(), &[app(1, 30, 10)], &policy), [[2]]);
     assert_eq!(chosen(&cards, &Links::default(), &[whole(1)], &policy), [[3]], "the small card is whole too");
-}
-
-#[test]
-fn least_fragmentation_keeps_what_the_mix_can_use() {
-    let fits_best = by(PolicyName::LeastFragmentation);
-    let expected = Expected { claim: claim(1, 40 << 10, 20), weight: 1 };
-    let looks_ahead = Policy { mix: Mix { requests: vec![expected] }.into(), ..fits_best.clone() };
-    let short_of_memory_then = filled(&[(38, 50), (20, 50)]);
-    let short_of_cores_then = filled(&[(20, 75), (15, 40)]);
-    for cards in [short_of_memory_then, short_of_cores_then] {
-        assert_eq!(chosen(&cards, &Links::default(), &[app(1, 10, 10)], &fits_best), [[0]]);
-        assert_eq!(
-            chosen(&cards, &Links::default(), &[app(1, 10, 10)], &looks_ahead),
-            [[1]],
-            "card 0 still takes 40Gi"
-        );
-    }
 }
 
 #[test]

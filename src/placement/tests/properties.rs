@@ -9,9 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
 use super::oracle::{Play, plays, some_plan_survives, survives};
-use crate::{
-    Card, ContainerPlan, Held, Link, Links, Mix, NoPlan, Plan, PodRequest, Policy, plan, policy, score, verify,
-};
+use crate::{Card, ContainerPlan, Held, Link, Links, NoPlan, Plan, PodRequest, Policy, plan, score, verify};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
@@ -151,10 +149,7 @@ pub(crate) fn policies() -> impl Strategy<Value = Policy> {
         PolicyName::LeastFragmentation,
         PolicyName::Topology,
     ];
-    let mix = prop::collection::vec((claim(), 0u32..5), 0..3).prop_map(|requests| Mix {
-        requests: requests.into_iter().map(|(claim, weight)| policy::Expected { claim, weight }).collect(),
-    });
-    (select(names), any::<u64>(), mix).prop_map(|(name, seed, mix)| Policy { name, seed, mix: mix.into() })
+    (select(names), any::<u64>()).prop_map(|(name, seed)| Policy { name, seed })
 }
 
 fn preferences() -> impl Strategy<Value = Preferences> {

@@ -8,31 +8,30 @@
 //! Pods that ask for no cards never come to the extender. The scheduler that sees all nodes best-fits them, as those of the
 //! published figures go by the policy and not by what spreads them over all hosts; the stock scheduler spreads them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use divvy_contract::annotation::{self, PolicyName};
+use divvy_contract::annotation::PolicyName;
 use divvy_contract::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health};
-use divvy_contract::names::annotation::{CARD_MODEL, PLANNED};
+use divvy_contract::names::annotation::CARD_MODEL;
 use divvy_contract::{CardId, Claim, ContainerKind, ContainerSpec, Cores, Memory, MemoryAmount, ResourceNames};
 use divvy_index::demand::{Demand, Reading};
 use divvy_index::pod::PodView;
 use divvy_index::{Asked, Index, Question, Terms, ranked};
-use divvy_placement::policy::Expected;
-use divvy_placement::{Mix, NodeScore, Policy as Placement};
+use divvy_placement::mix::Kind as MixKind;
+use divvy_placement::{Expected, Mix, NodeScore, Policy as Placement};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
 use super::{Arrival, BestFit, InTree, Policy, Scheduler, Score as _, Scored};
 use crate::Rng;
-use crate::cluster::{Cluster, Host, Place};
+use crate::cluster::{Cards, Cluster, Host, Place};
 use crate::target::{Request, Target};
 use crate::workload::{Kind, Models, Workload};
 
 /// An index, and how the scheduler uses it.
 pub struct Product {
-    name: PolicyName,
     index: Index,
     workload: Arc<Workload>,
     /// By host; the name says the position.
@@ -42,8 +41,6 @@ pub struct Product {
     scheduler: Scheduler,
     /// The host that the stock scheduler looks at first.
     next: usize,
-    /// Pods as they are bound, by serial number.
-    bound: HashMap<u64, PodView>,
     /// Of all promises, which never expire.
     now: Instant,
 }
@@ -66,15 +63,16 @@ impl Product {
         scheduler: Scheduler,
     ) -> Self {
         let names: Vec<String> = (0..cluster.hosts().len()).map(|host| format!("n{host}")).collect();
-        let index = index(name, mix(target), workload, cluster, &names);
+        let index = index(name, workload, cluster, &names);
+        index.expect(mix(target, &workload.models));
         let (in_tree, ties) = (InTree::new(workload), scheduler.ties);
         let without_cards: Box<dyn Policy> = if scheduler.is_stock {
             Box::new(Scored::new(in_tree.clone(), ties, workload))
         } else {
             Box::new(Scored::new(BestFit, ties, workload))
         };
-        let (workload, bound, now) = (Arc::clone(workload), HashMap::new(), Instant::now());
-        Self { name, index, workload, names, without_cards, in_tree, scheduler, next: 0, bound, now }
+        let (workload, now) = (Arc::clone(workload), Instant::now());
+        Self { index, workload, names, without_cards, in_tree, scheduler, next: 0, now }
     }
 
     /// Hosts that the extender is asked about: those with room beside their cards, or the first of these that are enough for
@@ -93,6 +91,20 @@ impl Product {
         let roomy = from_next.inspect(|_| looked_at += 1).filter(has_room).take(enough).collect();
         self.next = (self.next + looked_at) % hosts.len();
         roomy
+    }
+
+    /// Where a pod goes that asks for no cards. The extender ranks nodes for it too, if the scheduler asks.
+    fn place_without_cards(&mut self, cluster: &Cluster, pod: Arrival, view: &PodView, rng: &mut Rng) -> Option<Place> {
+        if self.scheduler.is_stock || self.index.expected().requests.is_empty() {
+            return self.without_cards.choose(cluster, pod, rng);
+        }
+        let (demand, kind) = (Demand::without_cards(view), self.workload.kinds[pod.kind]);
+        let policies = demand.policies(self.index.reading());
+        let hosts = self.roomy(cluster, &kind);
+        let names: Vec<&str> = hosts.iter().map(|host| &*self.names[*host]).collect();
+        let ranking = self.index.rank(&Question::new(&demand, &policies), &names, false);
+        let asked = self.pick(cluster.hosts(), &hosts, &kind, ranking.fitting, rng)?;
+        Some(Place { host: hosts[asked.name], cards: Cards::default() })
     }
 
     /// The node that the scheduler takes of those that the extender names. The extender gives its best the highest score,
@@ -118,10 +130,12 @@ impl Product {
 impl Policy for Product {
     fn choose(&mut self, cluster: &Cluster, pod: Arrival, rng: &mut Rng) -> Option<Place> {
         let kind = self.workload.kinds[pod.kind];
-        if kind.cards == 0 {
-            return self.without_cards.choose(cluster, pod, rng);
-        }
         let view = view(pod.serial, &kind, &self.workload.models);
+        if kind.cards == 0 {
+            let place = self.place_without_cards(cluster, pod, &view, rng)?;
+            self.index.apply_pod(&PodView { node: Some(self.names[place.host].clone()), ..view }, self.now);
+            return Some(place);
+        }
         let demand = Arc::new(Demand::of(&view, self.index.reading()).ok()??);
         let hosts = self.roomy(cluster, &kind);
         let names: Vec<&str> = hosts.iter().map(|host| &*self.names[*host]).collect();
@@ -130,32 +144,24 @@ impl Policy for Product {
         let asked = self.pick(cluster.hosts(), &hosts, &kind, ranking.fitting, rng)?;
         let planned = self.index.promise(&demand, names[asked.name], self.now).ok()?;
         let cards = planned.containers.get(CONTAINER)?.chosen.iter().filter_map(position).collect();
-        let mut bound = PodView { node: Some(planned.node.clone()), ..view };
-        bound.annotations.insert(PLANNED.to_owned(), annotation::encode(&planned));
-        self.bound.insert(pod.serial, bound);
         Some(Place { host: hosts[asked.name], cards })
     }
 
     fn ended(&mut self, pod: Arrival) {
-        self.bound.remove(&pod.serial);
         self.index.delete_pod(&uid(pod.serial));
     }
 
-    /// A mix is for the life of an index, so another index is filled as by a webhook that comes to lead.
-    fn expect(&mut self, cluster: &Cluster, target: &Arc<Target>) {
-        if self.name != PolicyName::LeastFragmentation {
-            return;
-        }
-        self.index = index(self.name, mix(target), &self.workload, cluster, &self.names);
-        self.bound.values().for_each(|pod| self.index.apply_pod(pod, self.now));
+    fn expect(&mut self, _cluster: &Cluster, target: &Arc<Target>) {
+        self.index.expect(mix(target, &self.workload.models));
     }
 }
 
 /// What the webhook knows before any pod comes.
-fn index(name: PolicyName, mix: Mix, workload: &Workload, cluster: &Cluster, names: &[String]) -> Index {
-    let card_policy = Placement { name, mix: Arc::new(mix), ..Placement::default() };
+fn index(name: PolicyName, workload: &Workload, cluster: &Cluster, names: &[String]) -> Index {
+    let card_policy = Placement { name, ..Placement::default() };
     let index = Index::new(Reading { card_policy, node_policy: name, ..Reading::default() }, Terms::default());
     for (host, name) in cluster.hosts().iter().zip(names).filter(|(host, _)| !host.cards.is_empty()) {
+        index.apply_machine(name, None, Some(host.cpu));
         index.apply_node(name, &report(name, host, &workload.models));
     }
     index
@@ -213,15 +219,14 @@ fn view(serial: u64, kind: &Kind, models: &[String]) -> PodView {
     if !claim.is_exclusive() {
         limits.insert(names.cores.to_string(), claim.cores.units().to_string());
     }
-    let allowed = |model: &(usize, &String)| kind.models.contain(model.0);
-    let wanted: Vec<&str> = models.iter().enumerate().filter(allowed).map(|(_, model)| &**model).collect();
-    let is_picky = kind.models != Models::ANY;
-    let wishes = is_picky.then(|| (CARD_MODEL.to_owned(), wanted.join(",")));
+    let wanted = named(kind.models, models);
+    let wishes = (!wanted.is_empty()).then(|| (CARD_MODEL.to_owned(), wanted.join(",")));
     PodView {
         uid: uid(serial),
         namespace: "default".into(),
         name: uid(serial),
         annotations: wishes.into_iter().collect(),
+        cpu_milli: kind.cpu,
         containers: vec![ContainerSpec { name: CONTAINER.into(), kind: ContainerKind::App, index: 0, limits }],
         ..PodView::default()
     }
@@ -236,16 +241,26 @@ fn claim(cards: u32, milli: u32) -> Claim {
     Claim { cards, memory: MemoryAmount::Percent(percent), cores: Cores::new(percent) }
 }
 
-/// The target as least fragmentation is told it: without CPU and models, and without pods that ask for no cards.
-fn mix(target: &Target) -> Mix {
-    let mut weights: Vec<(Claim, f64)> = Vec::new();
-    for (Request { cards, milli, .. }, part) in target.requests.iter().filter(|(request, _)| request.cards > 0) {
-        let claim = claim(*cards, *milli);
-        match weights.iter_mut().find(|(known, _)| *known == claim) {
-            Some((_, weight)) => *weight += part,
-            None => weights.push((claim, *part)),
-        }
-    }
-    let expected = |(claim, part): (Claim, f64)| Expected { claim, weight: (part * WEIGHTS).round() as u32 };
-    Mix { requests: weights.into_iter().map(expected).collect() }
+/// The target as least fragmentation is told it: without pods that ask for no cards.
+fn mix(target: &Target, models: &[String]) -> Mix {
+    let all: f64 = target.all.iter().map(|(_, weight)| weight).sum();
+    let with_cards = target.all.iter().filter(|(request, _)| request.cards > 0);
+    let expected = |(request, weight): &(Request, f64)| Expected {
+        kind: MixKind {
+            claim: claim(request.cards, request.milli),
+            profile: None,
+            models: named(request.models, models),
+            avoid_models: Vec::new(),
+            cpu_milli: request.cpu,
+        },
+        weight: (weight / all * WEIGHTS).round() as u32,
+    };
+    Mix { requests: with_cards.map(expected).collect() }
+}
+
+/// Models as pods name those that will do; none if all will.
+fn named(of: Models, models: &[String]) -> Vec<String> {
+    let allowed = |model: &(usize, &String)| of.contain(model.0);
+    let is_picky = of != Models::ANY;
+    models.iter().enumerate().filter(|_| is_picky).filter(allowed).map(|(_, model)| model.clone()).collect()
 }

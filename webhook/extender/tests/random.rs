@@ -6,12 +6,10 @@ use divvy_contract::annotation::PolicyName;
 use divvy_contract::names::annotation::{
     AVOID_CARD_MODEL, AVOID_CARD_UUID, CARD_MODEL, CARD_POLICY, CARD_UUID, NODE_POLICY, NUMA, TIER,
 };
-use divvy_contract::{Claim, Cores, Memory, MemoryAmount};
 use divvy_index::demand::{Demand, Policies};
 use divvy_index::fixture::AGES;
 use divvy_index::{Bar, Node, Question};
-use divvy_placement::policy::Expected;
-use divvy_placement::{Mix, NodeScore, Policy, plan, score};
+use divvy_placement::{NodeScore, Policy, plan, score};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -80,11 +78,6 @@ fn steps() -> impl Strategy<Value = Step> {
 }
 
 fn policies() -> impl Strategy<Value = Policy> {
-    let kind = (select(vec![1u32, 1, 2]), 1u64..40, select(vec![0u32, 20, 50, 100]), 0u32..4);
-    let kind = kind.prop_map(|(cards, gib, cores, weight)| {
-        let memory = MemoryAmount::Absolute(Memory::mib(gib << 10));
-        Expected { claim: Claim { cards, memory, cores: Cores::new(cores) }, weight }
-    });
     let name = select(vec![
         PolicyName::LeastFragmentation,
         PolicyName::LeastFragmentation,
@@ -93,11 +86,7 @@ fn policies() -> impl Strategy<Value = Policy> {
         PolicyName::Random,
         PolicyName::Topology,
     ]);
-    (name, prop::collection::vec(kind, 0..6)).prop_map(|(name, requests)| Policy {
-        name,
-        mix: Mix { requests }.into(),
-        ..Policy::default()
-    })
+    name.prop_map(|name| Policy { name, ..Policy::default() })
 }
 
 // === impl Machines ===
@@ -182,7 +171,7 @@ proptest! {
                 }
                 Step::Delete(at) => extender.index.delete_node(NAMES[at]),
                 Step::Machine(at, bar) => {
-                    extender.index.apply_machine(NAMES[at], bar);
+                    extender.index.apply_machine(NAMES[at], bar, None);
                     machines.bars.insert(at, bar);
                 }
                 Step::Machines(these) => {

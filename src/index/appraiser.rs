@@ -1,0 +1,343 @@
+//! What a node loses if a pod goes there, by what is expected to come: how `least-fragmentation` ranks nodes.
+//!
+//! Nodes are looked at in two rounds. The first is about all of them and sees what the pod spoils now; the second is about
+//! the best of these and sees how well they could be filled afterwards, which takes longer. Answers of the first round are
+//! kept by the shape of the pod until a node changes, and those of the second by what the node has left: of thousands of
+//! nodes few change between two questions, and many have the same left.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use divvy_placement::forecast::MOST_SEVERAL;
+use divvy_placement::{Card, Forecast, Ground, Grounds, Mix, NodeScore, Prices, Remains};
+use foldhash::fast::RandomState;
+
+use crate::board::Asked;
+use crate::demand::Shape;
+use crate::node::Node;
+use crate::question::Question;
+use crate::table::View;
+
+/// Everything that is known of nodes by one mix.
+#[derive(Debug, Default)]
+pub(crate) struct Appraiser {
+    mix: Arc<Mix>,
+    forecast: Forecast,
+    /// Kinds of hardware that the forecast knows.
+    hardware: usize,
+    /// By place.
+    nodes: Vec<Standing>,
+    sums: Sums,
+    prices: Prices,
+    /// Nodes that have changed since prices were set.
+    changes: u32,
+    boards: HashMap<Key, Board, RandomState>,
+    /// Grows with every question.
+    clock: u64,
+    /// What can be sold of nodes that have so much left.
+    sellable: HashMap<Remains, f64, RandomState>,
+}
+
+/// A node without the pod.
+#[derive(Clone, Debug, Default)]
+struct Standing {
+    /// Of the node; 0 where there is none.
+    revision: u64,
+    /// Thousandths of cards, as all amounts here.
+    usable: f64,
+    remains: Remains,
+    free: u64,
+    capacity: u64,
+    /// By kind of several cards.
+    hosts: [f64; MOST_SEVERAL],
+}
+
+/// Of all nodes.
+#[derive(Debug, Default)]
+struct Sums {
+    free: u64,
+    capacity: u64,
+    hosts: [u32; MOST_SEVERAL],
+}
+
+/// What nodes answered to pods of one shape, by place.
+#[derive(Debug, Default)]
+struct Board {
+    used: u64,
+    answers: Vec<Answer>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Answer {
+    /// Of the node when it was asked; 0 if it never was.
+    revision: u64,
+    worth: Option<Worth>,
+}
+
+/// What a node loses to a pod.
+#[derive(Clone, Copy, Debug)]
+struct Worth {
+    usable: u32,
+    /// Thousandths of hosts, by kind of several cards.
+    hosts: [u16; MOST_SEVERAL],
+    /// What is left over, cards and CPU alike: the less the better.
+    leftover: u32,
+}
+
+/// A node that has room, after the first round.
+#[derive(Clone, Copy, Debug)]
+struct Rated {
+    asked: Asked,
+    cost: f64,
+    leftover: u32,
+}
+
+/// Pods with one key have one board.
+type Key = (Shape, u32);
+
+/// What a thousandth of a card counts that the mix can't use any more, …
+const OF_USABLE: f64 = 1.0;
+/// … one that nobody buys in the end, …
+const OF_SELLABLE: f64 = 1.5;
+/// … and one of a host for several cards, at the highest price.
+const OF_HOSTS: f64 = 0.1;
+/// Costs closer than this are equal: finer differences only open new nodes early.
+const BUCKET: f64 = 40.0;
+/// Nodes of the second round.
+const FINALISTS: usize = 32;
+/// Changes of nodes after which prices are set anew.
+const PRICED_FOR: u32 = 32;
+/// Thousandths of CPU cores that count as much as a thousandth of a card, as 128 cores stand beside eight cards.
+const CPU_OF_CARD: u32 = 16;
+/// A board takes 72 bytes a node: 22 MiB for all of them and 5 000 nodes.
+const MOST_BOARDS: usize = 64;
+/// About 10 MiB, for nodes with eight cards.
+const MOST_SELLABLE: usize = 40_000;
+
+// === impl Appraiser ===
+
+impl Appraiser {
+    /// Other requests are expected from now on.
+    pub(crate) fn expect(&mut self, mix: Arc<Mix>) {
+        *self = Self { mix, hardware: usize::MAX, ..Self::default() };
+    }
+
+    /// What is expected.
+    pub(crate) fn mix(&self) -> &Arc<Mix> {
+        &self.mix
+    }
+
+    /// Nodes where the pod fits, and what they are worth; not `all`: the best of them. `own` is the place where the pod
+    /// has a promise.
+    pub(crate) fn rank(
+        &mut self,
+        question: &Question<'_>,
+        view: &View,
+        (asked, all): (&[Asked], bool),
+        own: Option<u32>,
+    ) -> Vec<(Asked, NodeScore)> {
+        self.catch_up(view);
+        let own_node = own.and_then(|place| Some((place, view.node(place)?.without(question.demand))));
+        let key = (question.demand.shape(), question.demand.cpu_milli);
+        let mut board = self.boards.remove(&key).unwrap_or_default();
+        board.answers.resize(self.nodes.len(), Answer::default());
+        let rated = asked.iter().filter_map(|asked| {
+            let worth = match own_node.as_ref().filter(|(place, _)| *place == asked.place) {
+                Some((_, node)) => self.worth(question, node),
+                None => self.known_worth(&mut board, question, view, *asked),
+            }?;
+            Some(Rated { asked: *asked, cost: self.cost(&worth), leftover: worth.leftover })
+        });
+        let mut rated: Vec<Rated> = rated.collect();
+        self.keep(key, board);
+        let finalists = rated.len().min(FINALISTS);
+        if rated.len() > finalists {
+            rated.select_nth_unstable_by_key(finalists, Rated::order);
+        }
+        let (best, others) = rated.split_at(finalists);
+        let mut scored: Vec<(Asked, NodeScore)> = Vec::with_capacity(if all { rated.len() } else { finalists });
+        for Rated { asked, cost, leftover } in best {
+            let of_others = || Some((view.node(asked.place)?, view.ground(asked.place)?));
+            let lost = match own_node.as_ref().filter(|(place, _)| *place == asked.place) {
+                Some((_, node)) => {
+                    Grounds::of(&node.cards, &node.links).at(0).and_then(|ground| self.unsold(question, node, ground))
+                }
+                None => of_others().and_then(|(node, ground)| self.unsold(question, node, ground)),
+            };
+            let cost = in_buckets(cost + OF_SELLABLE * lost.unwrap_or(0.0));
+            scored.push((*asked, NodeScore::of_cost([0, cost], (*leftover).into())));
+        }
+        let others = others.iter().filter(|_| all);
+        scored.extend(others.map(|rated| {
+            let (cost, leftover, _) = rated.order();
+            (rated.asked, NodeScore::of_cost([1, cost], leftover.into()))
+        }));
+        scored
+    }
+
+    /// Takes over what has changed since the last question.
+    fn catch_up(&mut self, view: &View) {
+        if self.hardware != view.hardware().len() {
+            let mix = Arc::clone(&self.mix);
+            let (forecast, hardware) = (Forecast::new(&mix, view.hardware()), view.hardware().len());
+            *self = Self { mix, forecast, hardware, changes: PRICED_FOR, ..Self::default() };
+        }
+        for (place, (revision, node)) in view.places().enumerate() {
+            if self.nodes.len() <= place {
+                self.nodes.push(Standing::default());
+            }
+            if self.nodes[place].revision != revision {
+                let now = node.map_or_else(Standing::default, |node| Standing::of(node, &self.forecast));
+                self.sums.add(&now);
+                self.sums.subtract(&std::mem::replace(&mut self.nodes[place], now));
+                self.changes += 1;
+            }
+        }
+        if self.changes >= PRICED_FOR {
+            let Sums { free, capacity, hosts } = &self.sums;
+            self.prices = self.forecast.prices(*free, *capacity, hosts);
+            self.changes = 0;
+        }
+    }
+
+    fn known_worth(&self, board: &mut Board, question: &Question<'_>, view: &View, asked: Asked) -> Option<Worth> {
+        let Asked { place, revision, .. } = asked;
+        let known = board.answers.get_mut(place as usize)?;
+        if known.revision != revision {
+            let (node, ground) = (view.node(place)?, view.ground(place)?);
+            let before = &self.nodes[place as usize];
+            let worth = after(question, node, ground, &before.remains).map(|after| self.worth_of(before, &after));
+            *known = Answer { revision, worth };
+        }
+        known.worth
+    }
+
+    /// Of a node that isn't the one which is published.
+    fn worth(&self, question: &Question<'_>, node: &Node) -> Option<Worth> {
+        let grounds = Grounds::of(&node.cards, &node.links);
+        let before = Standing::of(node, &self.forecast);
+        let after = after(question, node, grounds.at(0)?, &before.remains)?;
+        Some(self.worth_of(&before, &after))
+    }
+
+    fn worth_of(&self, before: &Standing, after: &Remains) -> Worth {
+        let mut hosts = [0; MOST_SEVERAL];
+        for several in self.forecast.several() {
+            let lost = before.hosts[several] - self.forecast.hosts(several, after);
+            hosts[several] = u16::try_from(rounded(1000.0 * lost)).unwrap_or(u16::MAX);
+        }
+        let usable = rounded(before.usable - self.forecast.usable(after));
+        Worth { usable, hosts, leftover: after.size() + after.cpu_milli.unwrap_or(0) / CPU_OF_CARD }
+    }
+
+    /// By the prices of today.
+    fn cost(&self, worth: &Worth) -> f64 {
+        let hosts = |several: usize| f64::from(worth.hosts[several]) / 1000.0;
+        OF_USABLE * f64::from(worth.usable) + OF_HOSTS * self.forecast.cost_of_hosts(&self.prices, hosts)
+    }
+
+    /// What can be sold before the pod comes and not afterwards.
+    fn unsold(&mut self, question: &Question<'_>, node: &Node, ground: Ground<'_>) -> Option<f64> {
+        let before = node.remains();
+        let after = after(question, node, ground, &before)?;
+        Some(self.sellable(before) - self.sellable(after))
+    }
+
+    fn sellable(&mut self, node: Remains) -> f64 {
+        let node = node.sorted();
+        if let Some(known) = self.sellable.get(&node) {
+            return *known;
+        }
+        if self.sellable.len() >= MOST_SELLABLE {
+            self.sellable.clear();
+        }
+        let sellable = self.forecast.sellable(&node);
+        self.sellable.insert(node, sellable);
+        sellable
+    }
+
+    fn keep(&mut self, key: Key, mut board: Board) {
+        self.clock += 1;
+        board.used = self.clock;
+        if self.boards.len() >= MOST_BOARDS {
+            let oldest = self.boards.iter().min_by_key(|(_, board)| board.used).map(|(key, _)| key.clone());
+            oldest.and_then(|key| self.boards.remove(&key));
+        }
+        self.boards.insert(key, board);
+    }
+}
+
+// === impl Standing ===
+
+impl Standing {
+    fn of(node: &Node, forecast: &Forecast) -> Self {
+        let remains = node.remains();
+        let mut hosts = [0.0; MOST_SEVERAL];
+        for several in forecast.several() {
+            hosts[several] = forecast.hosts(several, &remains);
+        }
+        let capacity = node.cards.iter().filter(|card| card.healthy).map(Card::size).sum();
+        let (usable, free) = (forecast.usable(&remains), remains.size().into());
+        Self { revision: node.revision, usable, remains, free, capacity, hosts }
+    }
+}
+
+// === impl Sums ===
+
+impl Sums {
+    fn add(&mut self, node: &Standing) {
+        self.free += node.free;
+        self.capacity += node.capacity;
+        self.hosts.iter_mut().zip(&node.hosts).for_each(|(sum, hosts)| *sum += whole(*hosts));
+    }
+
+    fn subtract(&mut self, node: &Standing) {
+        self.free -= node.free;
+        self.capacity -= node.capacity;
+        self.hosts.iter_mut().zip(&node.hosts).for_each(|(sum, hosts)| *sum -= whole(*hosts));
+    }
+}
+
+// === impl Rated ===
+
+impl Rated {
+    /// The best first; of equals the one that was known first.
+    fn order(&self) -> (u64, u32, u32) {
+        (in_buckets(self.cost), self.leftover, self.asked.place())
+    }
+}
+
+/// What the node has left once the pod is there; `None` if it doesn't fit.
+fn after(question: &Question<'_>, node: &Node, ground: Ground<'_>, before: &Remains) -> Option<Remains> {
+    let takes = question.takes(node, ground)?;
+    let mut after = before.clone();
+    after.take_cpu(question.demand.cpu_milli);
+    for (card, share) in &takes {
+        after.take(*card, share);
+    }
+    Some(after)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "costs of a node: small, and none below 0")]
+fn in_buckets(cost: f64) -> u64 {
+    (cost.max(0.0) / BUCKET).round() as u64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "amounts of a node: small, and none below 0"
+)]
+fn rounded(amount: f64) -> u32 {
+    amount.max(0.0).round() as u32
+}
+
+/// Hosts without those that lack something.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "fewer than a node has cards, and none below 0"
+)]
+fn whole(hosts: f64) -> u32 {
+    hosts as u32
+}

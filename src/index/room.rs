@@ -1,0 +1,92 @@
+//! The CPU of machines, and what pods have requested of it: a card is of no use where its pod finds no CPU.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+/// Amounts are thousandths of a core.
+#[derive(Debug, Default)]
+pub(crate) struct Rooms {
+    /// What each machine has for pods.
+    allocatable: HashMap<String, u32>,
+    /// Pods on machines, by UID, also those that ask for no cards.
+    tenants: HashMap<Arc<str>, Tenant, RandomState>,
+    requested: HashMap<Arc<str>, u64, RandomState>,
+}
+
+#[derive(Debug)]
+struct Tenant {
+    node: Arc<str>,
+    cpu_milli: u32,
+}
+
+// === impl Rooms ===
+
+impl Rooms {
+    /// A machine was added or changed; whether that changes what is free.
+    pub(crate) fn machine(&mut self, name: &str, allocatable: Option<u32>) -> bool {
+        let before = match allocatable {
+            Some(milli) => self.allocatable.insert(name.to_owned(), milli),
+            None => self.allocatable.remove(name),
+        };
+        before != allocatable
+    }
+
+    /// Machines that say what they have.
+    pub(crate) fn machines(&self) -> impl Iterator<Item = &String> {
+        self.allocatable.keys()
+    }
+
+    /// A pod is on a machine, or about to be; whether that changes what is free there.
+    pub(crate) fn come(&mut self, uid: &Arc<str>, node: &str, cpu_milli: u32) -> bool {
+        if self.tenants.get(uid).is_some_and(|known| &*known.node == node && known.cpu_milli == cpu_milli) {
+            return false;
+        }
+        self.go(uid);
+        let node = self.requested.get_key_value(node).map_or_else(|| node.into(), |(node, _)| Arc::clone(node));
+        *self.requested.entry(Arc::clone(&node)).or_default() += u64::from(cpu_milli);
+        self.tenants.insert(Arc::clone(uid), Tenant { node, cpu_milli });
+        true
+    }
+
+    /// A pod is gone; the machine where it was.
+    pub(crate) fn go(&mut self, uid: &str) -> Option<Arc<str>> {
+        let Tenant { node, cpu_milli } = self.tenants.remove(uid)?;
+        if let Some(requested) = self.requested.get_mut(&node) {
+            *requested = requested.saturating_sub(cpu_milli.into());
+        }
+        Some(node)
+    }
+
+    /// Pods on machines.
+    pub(crate) fn tenants(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.tenants.keys()
+    }
+
+    /// What pods may still request there; `None` if it isn't known what the machine has.
+    pub(crate) fn free(&self, node: &str) -> Option<u32> {
+        let allocatable = self.allocatable.get(node)?;
+        let requested = self.requested.get(node).copied().unwrap_or(0);
+        Some(u32::try_from(u64::from(*allocatable).saturating_sub(requested)).unwrap_or(u32::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_takes_room_where_it_is_and_once() {
+        let (mut rooms, pod) = (Rooms::default(), Arc::from("p"));
+        assert!(rooms.machine("n1", Some(8000)) && rooms.machine("n2", Some(4000)));
+        assert!(!rooms.machine("n1", Some(8000)), "a heartbeat");
+        assert!(rooms.come(&pod, "n1", 3000));
+        assert!(!rooms.come(&pod, "n1", 3000), "told again");
+        assert_eq!((rooms.free("n1"), rooms.free("n2"), rooms.free("n3")), (Some(5000), Some(4000), None));
+        assert!(rooms.come(&pod, "n2", 5000), "bound elsewhere than was promised");
+        assert_eq!((rooms.free("n1"), rooms.free("n2")), (Some(8000), Some(0)));
+        assert_eq!(rooms.go("p").as_deref(), Some("n2"));
+        assert_eq!((rooms.go("p"), rooms.free("n2")), (None, Some(4000)));
+    }
+}

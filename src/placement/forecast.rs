@@ -1,0 +1,342 @@
+//! What requests to come could make of what a node has left, so that a node can be chosen where a pod spoils least.
+//!
+//! Three measures, each of one node alone, and each worth less after a pod has come:
+//!
+//! - [`usable`](Forecast::usable): what is free and a request of the mix could use, on average over the mix. What is free
+//!   beyond that is a fragment (after FGD, Weng et al., USENIX ATC 2023, whose cards have one dimension).
+//! - [`hosts`](Forecast::hosts): how many requests for several cards it could take. Few come, so that the average hardly
+//!   notices them, and a node can be spoilt for them by one small pod. They are [priced](Forecast::prices) by how scarce
+//!   their nodes are in the whole cluster.
+//! - [`sellable`](Forecast::sellable): what would be sold in the end if pods of the mix came until nothing fits any more.
+//!   It looks furthest ahead, and costs a hundred times as much.
+
+use std::ops::Range;
+
+use divvy_contract::{MemoryAmount, Share};
+
+use crate::eligible::is_allowed;
+use crate::mix::{Expected, Kind, Mix};
+use crate::remains::{Hardware, Left, Remains, size_of};
+
+/// A mix, worked out for the hardware that there is.
+#[derive(Clone, Debug, Default)]
+pub struct Forecast {
+    /// The most frequent kinds, which cover most requests.
+    common: Vec<Part>,
+    /// Kinds of several cards.
+    several: Vec<Several>,
+    /// By hardware, then by class; one after the other, as they are asked for all the time.
+    needs: Vec<Need>,
+    classes: Vec<Class>,
+    /// Positions of classes, as their pods may come.
+    streams: Vec<Vec<u8>>,
+}
+
+/// What the hosts of several cards are worth, in the order of [`Forecast::several`]. From 0, where there are plenty, to 1.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Prices(Vec<f64>);
+
+/// What a kind asks for beside its part of each card.
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    cards: u32,
+    cpu_milli: u32,
+}
+
+/// How frequent a class is.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    class: usize,
+    /// All of them together are 1.
+    part: f64,
+}
+
+/// A class of several cards.
+#[derive(Clone, Copy, Debug)]
+struct Several {
+    class: usize,
+    /// Its part of all the cards that are asked for.
+    demand: f64,
+}
+
+/// What a class takes of a card of some hardware.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    /// In MiB; more than there is on hardware that won't do.
+    memory: u32,
+    /// In thousandths of a card, as [`Left::size`].
+    size: u32,
+    cores: u16,
+    is_exclusive: bool,
+}
+
+/// The part of all requests that the common ones cover at least.
+const COVERAGE: f64 = 0.95;
+/// Classes are a set of bits.
+const MOST_CLASSES: usize = 64;
+/// Kinds of several cards that are looked after: those that ask for most.
+pub const MOST_SEVERAL: usize = 24;
+/// Futures of one node that are tried, …
+const STREAMS: u32 = 32;
+/// … each of so many pods: more than fill any node, or it isn't full, which is no matter.
+const STREAM: usize = 150;
+/// A node with one card too few for a class is worth this part of a host, as a pod may end.
+const NEARLY: f64 = 0.3;
+/// Part of the cluster that becomes free while pods wait, in addition to what is free now.
+const TURNOVER: f64 = 0.02;
+/// Steps in which prices move.
+const PRICE_STEPS: f64 = 20.0;
+
+// === impl Forecast ===
+
+impl Forecast {
+    /// Works out a mix for cards of these kinds, by their numbers. Without requests it's empty.
+    pub fn new(mix: &Mix, hardware: &[Hardware]) -> Self {
+        let mut requests: Vec<&Expected> = mix.requests.iter().filter(|request| request.weight > 0).collect();
+        requests.sort_by_key(|request| std::cmp::Reverse(request.weight));
+        let demand = |request: &Expected| demand(&request.kind) * f64::from(request.weight);
+        let all_demand: f64 = requests.iter().copied().map(demand).sum();
+        let common = common(&requests);
+        let mut several: Vec<&Expected> = requests.iter().copied().filter(|it| it.kind.claim.cards > 1).collect();
+        several.sort_by(|one, other| demand(other).total_cmp(&demand(one)));
+        several.truncate(MOST_SEVERAL);
+
+        let mut kinds: Vec<&Kind> = requests[..common].iter().map(|request| &request.kind).collect();
+        let mut class = |kind| {
+            kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
+                kinds.push(kind);
+                kinds.len() - 1
+            })
+        };
+        let several = several
+            .into_iter()
+            .map(|request| Several { class: class(&request.kind), demand: demand(request) / all_demand })
+            .collect();
+        let covered: f64 = requests[..common].iter().map(|request| f64::from(request.weight)).sum();
+        let part = |(class, request): (usize, &&Expected)| Part { class, part: f64::from(request.weight) / covered };
+        let common: Vec<Part> = requests[..common].iter().enumerate().map(part).collect();
+        Self {
+            streams: streams(&common),
+            common,
+            several,
+            needs: hardware.iter().flat_map(|hardware| kinds.iter().map(|kind| Need::of(kind, hardware))).collect(),
+            classes: kinds.iter().map(|kind| Class { cards: kind.claim.cards, cpu_milli: kind.cpu_milli }).collect(),
+        }
+    }
+
+    /// Whether nothing is expected.
+    pub fn is_empty(&self) -> bool {
+        self.common.is_empty()
+    }
+
+    /// Kinds of several cards, for [`hosts`](Self::hosts).
+    pub fn several(&self) -> Range<usize> {
+        0..self.several.len()
+    }
+
+    /// What is free of the node and of use to the mix, in thousandths of cards.
+    pub fn usable(&self, node: &Remains) -> f64 {
+        self.common.iter().map(|Part { class, part }| part * f64::from(self.usable_to(*class, node))).sum()
+    }
+
+    fn usable_to(&self, class: usize, node: &Remains) -> u32 {
+        let Class { cards, cpu_milli } = self.classes[class];
+        if !node.has_cpu(cpu_milli) {
+            return 0;
+        }
+        let (mut fitting, mut size) = (0, 0);
+        for left in &node.cards {
+            if self.need(*left, class).is_met(*left) {
+                fitting += 1;
+                size += left.size;
+            }
+        }
+        if fitting < cards { 0 } else { size }
+    }
+
+    /// How many requests of a kind of several cards the node could take, with a part of one where cards are missing.
+    pub fn hosts(&self, several: usize, node: &Remains) -> f64 {
+        let class = self.several[several].class;
+        let Class { cards, cpu_milli } = self.classes[class];
+        let (mut able, mut fitting) = (0, 0);
+        for left in &node.cards {
+            let need = self.need(*left, class);
+            able += u32::from(need.memory < u32::MAX);
+            fitting += u32::from(need.is_met(*left));
+        }
+        if able < cards || !node.has_cpu(cpu_milli) {
+            return 0.0;
+        }
+        let by_cpu = node.cpu_milli.and_then(|free| free.checked_div(cpu_milli)).unwrap_or(u32::MAX);
+        match (fitting / cards).min(by_cpu) {
+            0 => NEARLY.powi((cards - fitting).cast_signed()),
+            hosts => f64::from(hosts),
+        }
+    }
+
+    /// What hosts are worth in a cluster with so much free of so much, in thousandths of cards, and so many whole hosts of
+    /// each kind: how likely it is that as many requests come before everything is full, if they come one by one.
+    pub fn prices(&self, free: u64, capacity: u64, hosts: &[u32]) -> Prices {
+        let class = |several: &Several| self.classes[several.class];
+        let price = |(of, hosts): (&Several, &u32)| {
+            let cards = class(of).cards;
+            // Requests that are harder to place take hosts too, the larger ones several.
+            let is_harder = |other: &&Several| {
+                let other = class(other);
+                other.cards > cards || (other.cards == cards && other.cpu_milli >= class(of).cpu_milli)
+            };
+            let coming = |other: &Several| {
+                let cards_of_other = class(other).cards;
+                let requests =
+                    other.demand * (milli(free) + TURNOVER * milli(capacity)) / (1000.0 * f64::from(cards_of_other));
+                requests * f64::from(cards_of_other / cards)
+            };
+            let coming: f64 = self.several.iter().filter(is_harder).map(coming).sum();
+            (at_least(coming, *hosts) * PRICE_STEPS).round() / PRICE_STEPS
+        };
+        Prices(self.several.iter().zip(hosts).map(price).collect())
+    }
+
+    /// What a loss of hosts costs, in thousandths of cards. `lost` by kind of several cards.
+    pub fn cost_of_hosts(&self, prices: &Prices, lost: impl Fn(usize) -> f64) -> f64 {
+        let cost = |(several, price): (usize, &f64)| {
+            if *price == 0.0 {
+                return 0.0;
+            }
+            price * lost(several) * 1000.0 * f64::from(self.classes[self.several[several].class].cards)
+        };
+        prices.0.iter().enumerate().map(cost).sum()
+    }
+
+    /// What pods of the mix would take of the node before none fits any more, in thousandths of cards: the mean of some
+    /// futures, the same ones for every node.
+    pub fn sellable(&self, node: &Remains) -> f64 {
+        let none_fits = u64::MAX >> (u64::BITS as usize - self.common.len().clamp(1, MOST_CLASSES));
+        let mut open: Vec<Left> = node.cards.iter().copied().filter(|left| left.size > 0).collect();
+        open.sort_unstable_by_key(|left| left.size);
+        let (mut sold, mut left) = (0, open.clone());
+        for stream in &self.streams {
+            left.copy_from_slice(&open);
+            let (mut cpu, mut in_vain) = (node.cpu_milli.unwrap_or(u32::MAX), 0_u64);
+            for class in stream {
+                if in_vain >> class & 1 == 1 {
+                    continue; // what doesn't fit will never fit
+                }
+                match self.sell(&mut left, &mut cpu, (*class).into()) {
+                    0 => in_vain |= 1 << class,
+                    size => sold += size,
+                }
+                if in_vain == none_fits {
+                    break;
+                }
+            }
+        }
+        f64::from(sold) / f64::from(STREAMS)
+    }
+
+    /// Places a pod on the tightest of these cards, which are in that order and stay in it. What it takes of them; 0 if it
+    /// doesn't fit.
+    fn sell(&self, cards: &mut [Left], cpu: &mut u32, class: usize) -> u32 {
+        let Class { cards: wanted, cpu_milli } = self.classes[class];
+        let fits = |left: &Left| self.need(*left, class).is_met(*left);
+        if *cpu < cpu_milli || (wanted > 1 && cards.iter().filter(|left| fits(left)).count() < wanted as usize) {
+            return 0;
+        }
+        let (mut from, mut sold) = (0, 0);
+        for _ in 0..wanted {
+            let Some(at) = cards[from..].iter().position(fits) else { break };
+            let at = from + at;
+            let Need { memory, cores, is_exclusive, size } = self.need(cards[at], class);
+            cards[at].take(memory, cores, is_exclusive);
+            sold += size;
+            let tighter = cards[..at].partition_point(|left| left.size < cards[at].size);
+            cards[tighter..=at].rotate_right(1);
+            from = at + 1; // those before it were too small, or have been taken
+        }
+        *cpu -= if sold > 0 { cpu_milli } else { 0 };
+        sold
+    }
+
+    #[inline]
+    fn need(&self, card: Left, class: usize) -> Need {
+        self.needs.get(usize::from(card.hardware) * self.classes.len() + class).copied().unwrap_or(Need::UNMET)
+    }
+}
+
+// === impl Need ===
+
+impl Need {
+    const UNMET: Self = Self { memory: u32::MAX, size: 0, cores: 0, is_exclusive: false };
+
+    fn of(kind: &Kind, hardware: &Hardware) -> Self {
+        let Share { memory, cores, exclusive } = kind.claim.share_on(hardware.memory);
+        let is_of_kind = kind.profile == hardware.profile;
+        if !is_of_kind || !is_allowed(&hardware.model, &kind.models, &kind.avoid_models) {
+            return Self::UNMET;
+        }
+        let Ok(memory) = u32::try_from(memory.as_mib()) else { return Self::UNMET };
+        let cores = u16::try_from(cores.units()).unwrap_or(u16::MAX);
+        Self { memory, size: size_of(memory, cores).max(1), cores, is_exclusive: exclusive }
+    }
+
+    #[inline]
+    fn is_met(self, left: Left) -> bool {
+        self.memory <= left.memory && self.cores <= left.cores && (left.whole || !self.is_exclusive)
+    }
+}
+
+/// Cards that a kind asks for. What is asked for in MiB counts as a card where compute doesn't tell how much of one it is.
+fn demand(kind: &Kind) -> f64 {
+    let of_each = match (kind.claim.cores.units(), kind.claim.memory) {
+        (0, MemoryAmount::Percent(percent)) => percent,
+        (0, MemoryAmount::Absolute(_)) => 100,
+        (cores, _) => cores,
+    };
+    f64::from(kind.claim.cards) * f64::from(of_each) / 100.0
+}
+
+/// How many of these, the most frequent first, cover most of them.
+fn common(requests: &[&Expected]) -> usize {
+    let enough = COVERAGE * requests.iter().map(|request| f64::from(request.weight)).sum::<f64>();
+    let mut covered = 0.0;
+    let is_wanted = |request: &&&Expected| {
+        let is_wanted = covered < enough;
+        covered += f64::from(request.weight);
+        is_wanted
+    };
+    requests.iter().take_while(is_wanted).count().min(MOST_CLASSES)
+}
+
+/// Draws that depend on nothing but the mix.
+fn streams(common: &[Part]) -> Vec<Vec<u8>> {
+    let mut state = 0;
+    let mut draw = || {
+        state += 1;
+        let mut unit = f64::from((crate::policy::mixed(state) >> 32) as u32) / f64::from(u32::MAX);
+        let of = common.iter().position(|Part { part, .. }| {
+            unit -= part;
+            unit < 0.0
+        });
+        u8::try_from(of.unwrap_or(0)).unwrap_or(0)
+    };
+    let streams = if common.is_empty() { 0 } else { STREAMS };
+    (0..streams).map(|_| (0..STREAM).map(|_| draw()).collect()).collect()
+}
+
+/// How likely it is that at least so many come where `mean` are expected (Poisson).
+fn at_least(mean: f64, number: u32) -> f64 {
+    if mean > 50.0 {
+        return 1.0 / (1.0 + (1.7 * (f64::from(number) - mean) / mean.sqrt()).exp());
+    }
+    let (mut of_exactly, mut fewer) = ((-mean).exp(), 0.0);
+    for count in 1..=number.min(1000) {
+        fewer += of_exactly;
+        of_exactly *= mean / f64::from(count);
+    }
+    (1.0 - fewer).clamp(0.0, 1.0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "2^53 thousandths are more cards than there are")]
+fn milli(amount: u64) -> f64 {
+    amount as f64
+}

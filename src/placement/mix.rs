@@ -1,0 +1,40 @@
+//! The requests that are expected, from what came before.
+
+use divvy_contract::{Claim, MigProfile};
+use serde::{Deserialize, Serialize};
+
+/// What `least-fragmentation` keeps room for. Empty: nothing is known, and it best-fits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mix {
+    /// Order doesn't matter, and each kind comes once.
+    pub requests: Vec<Expected>,
+}
+
+/// A kind of request, and how often it comes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expected {
+    /// What it asks for.
+    #[serde(flatten)]
+    pub kind: Kind,
+    /// How often it comes, relative to the others.
+    pub weight: u32,
+}
+
+/// What a pod asks of a node, as far as it decides which nodes would do for many such pods.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Kind {
+    /// Cards.
+    pub claim: Claim,
+    /// The MIG profile whose instances these are; `None`: cards of the plain count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<MigProfile>,
+    /// Models that will do, as in `divvy.dev/card-model`; none named: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
+    /// Models that won't, as in `divvy.dev/avoid-card-model`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub avoid_models: Vec<String>,
+    /// Thousandths of a CPU core that the pod requests beside its cards.
+    pub cpu_milli: u32,
+}
