@@ -23,7 +23,7 @@ pub(crate) use alone::{Lot, Spot, least, spots};
 use fragmentation::Usable;
 pub(crate) use fragmentation::{Bar, Free, Needs, Prospects};
 pub use fragmentation::{Expected, Mix};
-use topology::FreeSets;
+use topology::{Bonds, FreeSets};
 
 /// How cards and nodes are chosen among those that would do.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +72,7 @@ pub(crate) struct Judge<'a> {
     tickets: Vec<u64>,
     usable: Usable,
     free_sets: FreeSets,
+    bonds: Bonds,
 }
 
 // === impl Policy ===
@@ -139,7 +140,8 @@ impl<'a> Judge<'a> {
             _ => {}
         }
         let (usable, free_sets) = (Usable::new(case.cards, mix), FreeSets::new(case.cards, links));
-        Self { case, links, policy, free, tickets, usable, free_sets }
+        let bonds = Bonds::new(case, links);
+        Self { case, links, policy, free, tickets, usable, free_sets, bonds }
     }
 
     pub(crate) fn cost(&mut self, outcome: &Outcome) -> Cost {
@@ -166,8 +168,14 @@ impl<'a> Judge<'a> {
             }
             Criterion::Chance => random::chance(&self.tickets, outcome),
             Criterion::Stranding => self.usable.lost(touched),
-            Criterion::WorstLink => self.linked_sets(outcome).map(|set| topology::worst_link(self.links, set)).sum(),
-            Criterion::LinksLost => self.free_sets.lost(self.links, touched),
+            Criterion::WorstLink => {
+                let linked = (0..self.case.steps.len()).filter(|step| self.case.steps[*step].claim.cards > 1);
+                linked.map(|step| self.bonds.worst_link(self.case, self.links, step, outcome)).sum()
+            }
+            Criterion::LinksLost => {
+                let loose: u64 = self.linked_sets(outcome).map(|set| topology::looseness(self.links, set)).sum();
+                self.free_sets.lost(self.links, touched) + 2 * loose
+            }
         }
     }
 
