@@ -160,6 +160,11 @@ impl<'a> Case<'a> {
         self.steps[step].claim.cards > 1 && self.pod.preferences.numa == Some(Numa::Strict)
     }
 
+    /// Whether the containers of two steps are surely alive at the same time.
+    pub(crate) fn run_together(&self, a: usize, b: usize) -> bool {
+        [a, b].iter().all(|step| self.steps[*step].kind != ContainerKind::Init)
+    }
+
     /// Where a card stands; `None` if that isn't known.
     pub(crate) fn numa(&self, card: usize) -> Option<u32> {
         self.cards.get(card).and_then(|card| card.numa)

@@ -124,6 +124,11 @@ impl Links {
         links
     }
 
+    /// How many cards it knows.
+    pub fn cards(&self) -> usize {
+        self.cards
+    }
+
     /// The link of two cards; [`Link::System`] where nothing is known.
     pub fn get(&self, a: usize, b: usize) -> Link {
         if a >= self.cards || b >= self.cards { Link::System } else { self.table[a * self.cards + b] }
@@ -138,6 +143,17 @@ impl Links {
     /// Whether two cards have the same links to every other card.
     pub(crate) fn are_twins(&self, a: usize, b: usize) -> bool {
         self.twins.get(a) == self.twins.get(b)
+    }
+
+    /// The rank of the best worst link that this set can have once `missing` of the others have joined it; `None` if they
+    /// are too few.
+    pub(crate) fn best_with(&self, set: CardSet, missing: u32, others: CardSet) -> Option<u64> {
+        self.levels.iter().find(|level| level.can_complete(set, missing, others)).map(|level| level.rank)
+    }
+
+    /// Whether some cards are better linked than others.
+    pub(crate) fn vary(&self) -> bool {
+        self.levels.len() > 1
     }
 
     /// What a set of free cards is worth to jobs of 2, 4 and 8 cards: the best worst-link that each can have there. Then,
@@ -185,6 +201,20 @@ impl Level {
             }
         }
         false
+    }
+
+    /// Whether `missing` of the others can join this set so that every pair is linked so well.
+    fn can_complete(&self, set: CardSet, missing: u32, others: CardSet) -> bool {
+        let (mut open, mut rest) = (others & !set, set);
+        while rest != 0 {
+            let card = rest.trailing_zeros();
+            rest &= rest - 1;
+            if rest & !self.near(card as usize) != 0 {
+                return false;
+            }
+            open &= self.near(card as usize);
+        }
+        self.has_clique(open, missing)
     }
 
     /// Links of this class or better within a set, counted at both ends.

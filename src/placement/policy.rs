@@ -18,7 +18,7 @@ use crate::case::Case;
 use crate::links::Links;
 pub(crate) use alone::{Lot, Spot, least, spots};
 pub(crate) use random::mixed;
-use topology::FreeSets;
+use topology::{Bonds, FreeSets};
 
 /// How cards and nodes are chosen among those that would do.
 #[derive(Clone, Debug, Default)]
@@ -63,6 +63,7 @@ pub(crate) struct Judge<'a> {
     /// By card, for [`PolicyName::Random`].
     tickets: Vec<u64>,
     free_sets: FreeSets,
+    bonds: Bonds,
 }
 
 // === impl Policy ===
@@ -122,7 +123,8 @@ impl<'a> Judge<'a> {
         if policy.name == PolicyName::Random {
             tickets.extend(case.cards.iter().map(|card| random::ticket(policy.seed, card)));
         }
-        Self { case, links, policy, free, tickets, free_sets: FreeSets::new(case.cards, links) }
+        let (free_sets, bonds) = (FreeSets::new(case.cards, links), Bonds::new(case, links));
+        Self { case, links, policy, free, tickets, free_sets, bonds }
     }
 
     pub(crate) fn cost(&mut self, outcome: &Outcome) -> Cost {
@@ -148,8 +150,14 @@ impl<'a> Judge<'a> {
                 touched.iter().map(|(card, share)| spread::crowding(&self.case.cards[*card], share)).sum()
             }
             Criterion::Chance => random::chance(&self.tickets, outcome),
-            Criterion::WorstLink => self.linked_sets(outcome).map(|set| topology::worst_link(self.links, set)).sum(),
-            Criterion::LinksLost => self.free_sets.lost(self.links, touched),
+            Criterion::WorstLink => {
+                let linked = (0..self.case.steps.len()).filter(|step| self.case.steps[*step].claim.cards > 1);
+                linked.map(|step| self.bonds.worst_link(self.case, self.links, step, outcome)).sum()
+            }
+            Criterion::LinksLost => {
+                let loose: u64 = self.linked_sets(outcome).map(|set| topology::looseness(self.links, set)).sum();
+                self.free_sets.lost(self.links, touched) + 2 * loose
+            }
         }
     }
 

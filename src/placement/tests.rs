@@ -2,6 +2,7 @@
 
 pub(crate) mod build;
 mod choices;
+mod linked;
 mod oracle;
 pub(crate) mod properties;
 mod refusals;

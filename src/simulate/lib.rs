@@ -25,6 +25,7 @@ pub mod report;
 pub mod run;
 pub mod study;
 pub mod target;
+pub mod topology;
 pub mod trace;
 mod watch;
 pub mod workload;

@@ -141,7 +141,14 @@ async fn the_first_cards_come_all_together_and_with_their_links() {
         assert_eq!(card.numa, Some(u32::from(position >= 4)));
         assert_eq!(card.health, CardHealth::Healthy);
     }
-    assert_eq!(inventory.links.get(0, 7), Link::NvLink(18));
+}
+
+#[tokio::test]
+async fn cards_on_nvswitches_are_linked_all_to_all() {
+    let mut machine = Machine::start(Scenario::hgx_h100());
+    let links = machine.until_well().await.links.clone();
+    let mut pairs = (0..8).flat_map(|b| (0..b).map(move |a| (a, b)));
+    assert!(pairs.all(|(a, b)| links.get(a, b) == Link::NvLink(18)), "{links:?}");
 }
 
 #[tokio::test]

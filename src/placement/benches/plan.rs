@@ -35,6 +35,11 @@ fn half_of_a_tangled_node_for_each_container(bencher: Bencher<'_, '_>, policy: P
     time(bencher, &scenes::half_the_node(policy));
 }
 
+#[divan::bench(args = POLICIES)]
+fn eight_whole_cards_of_a_tangled_node(bencher: Bencher<'_, '_>, policy: PolicyName) {
+    time(bencher, &scenes::eight_whole_cards(policy));
+}
+
 fn time(bencher: Bencher<'_, '_>, scene: &Scene) {
     bencher.bench_local(|| black_box(scene.plan()));
 }

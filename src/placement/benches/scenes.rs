@@ -59,6 +59,14 @@ pub(crate) fn half_the_node(name: PolicyName) -> Scene {
     Scene { cards, links, containers, policy: Policy { name, seed: 2 } }
 }
 
+/// Eight cards alone on a node of sixteen empty ones, linked as no machine is.
+pub(crate) fn eight_whole_cards(name: PolicyName) -> Scene {
+    let half = half_the_node(name);
+    let cards = half.cards.into_iter().map(|card| Card { held: Held::default(), free_slots: 32, ..card }).collect();
+    let whole = ContainerClaim { claim: Some(Claim::whole(8)), ..container(App, 8, 1, 0) };
+    Scene { cards, containers: vec![whole], ..half }
+}
+
 fn partly_filled(number: usize, rng: &mut StdRng) -> Card {
     let empty = rng.random_range(0..4) == 0;
     let cores = if empty { 0 } else { rng.random_range(0..80) };

@@ -17,7 +17,12 @@ fn main() {
         let mut times: Vec<Duration> = (0..NODES).map(|seed| time(&scenes::everyday(policy, seed))).collect();
         times.sort_unstable();
         let tail = [500, 900, 990, 999, 1000].map(|permille| times[(times.len() - 1) * permille / 1000].as_micros());
-        let worst = [scenes::hopeless(policy, 17, 1), scenes::hopeless(policy, 3, 8), scenes::half_the_node(policy)];
+        let worst = [
+            scenes::hopeless(policy, 17, 1),
+            scenes::hopeless(policy, 3, 8),
+            scenes::half_the_node(policy),
+            scenes::eight_whole_cards(policy),
+        ];
         let worst = worst.map(|scene| time(&scene).as_micros());
         println!("{policy:?}: {tail:?}; {worst:?}");
     }

@@ -4,12 +4,18 @@ use std::collections::HashMap;
 
 use divvy_contract::Share;
 
+use super::Outcome;
 use crate::card::{Card, Held};
+use crate::case::Case;
 use crate::links::{CardSet, LINKED_CARDS, Link, Links};
 
-/// How much worse than the best a container's cards are linked; nothing for one card.
-pub(super) fn worst_link(links: &Links, set: &[usize]) -> u64 {
-    links.bottleneck(set).map_or(0, |link| Link::BEST_RANK - link.rank())
+/// How well the cards of each container can be linked at best.
+pub(super) struct Bonds {
+    /// By step the cards that it could have if it were alone; none where it makes no difference which.
+    open: Vec<CardSet>,
+    /// The rank of the best worst link by a set, how many cards it misses, and those that they may be: a search meets the
+    /// same again and again.
+    best: HashMap<(CardSet, u32, CardSet), Option<u64>>,
 }
 
 /// What the cards that nobody holds are worth together.
@@ -20,23 +26,80 @@ pub(super) struct FreeSets {
     left: HashMap<CardSet, u64>,
 }
 
+/// How much worse than the best all pairs of a container's cards are linked, together.
+///
+/// Twice that and the [links lost](FreeSets::lost) are, but for what is the same for all sets of a size, the links between
+/// the set and the cards that stay free. Those within the set aren't lost: the container uses them, and once it ends they are
+/// back in one piece.
+pub(super) fn looseness(links: &Links, set: &[usize]) -> u64 {
+    let pairs = set.iter().enumerate().flat_map(|(at, a)| set[at + 1..].iter().map(move |b| (*a, *b)));
+    pairs.map(|(a, b)| Link::BEST_RANK - links.get(a, b).rank()).sum()
+}
+
+// === impl Bonds ===
+
+impl Bonds {
+    pub(super) fn new(case: &Case<'_>, links: &Links) -> Self {
+        let cards = if links.vary() && case.cards.len() <= LINKED_CARDS { 0..case.cards.len() } else { 0..0 };
+        let open = |step: usize| {
+            let may_take = |card: &usize| case.steps[step].chosen > 1 && case.takes(*card, step);
+            set_of(cards.clone().filter(may_take))
+        };
+        Self { open: (0..case.steps.len()).map(open).collect(), best: HashMap::new() }
+    }
+
+    /// How much worse than the best a container's cards are linked at their worst link, whatever those will be that are still
+    /// missing; nothing as long as all are.
+    pub(super) fn worst_link(&mut self, case: &Case<'_>, links: &Links, step: usize, outcome: &Outcome) -> u64 {
+        let set = &outcome.sets[step];
+        if set.is_empty() {
+            return 0;
+        }
+        let rank = self.best(case, links, step, outcome).or_else(|| links.bottleneck(set).map(Link::rank));
+        rank.map_or(0, |rank| Link::BEST_RANK - rank)
+    }
+
+    /// The rank of the best worst link that a set can have with the cards that it misses; `None` where it misses none, or
+    /// where that can't be told.
+    fn best(&mut self, case: &Case<'_>, links: &Links, step: usize, outcome: &Outcome) -> Option<u64> {
+        let (set, facts) = (&outcome.sets[step], &case.steps[step]);
+        let missing = facts.claim.cards.checked_sub(u32::try_from(set.len()).ok()?).filter(|missing| *missing > 0)?;
+        if facts.drawn > 0 || self.open[step] == 0 {
+            return None;
+        }
+        let mut others = self.open[step];
+        if case.numa_strict(step) {
+            others &= set_of((0..case.cards.len()).filter(|card| case.on_one_node(&[set[0], *card])));
+        }
+        if facts.claim.is_exclusive() {
+            let beside = (0..case.steps.len()).filter(|other| *other != step && case.run_together(step, *other));
+            others &= !set_of(beside.flat_map(|other| outcome.sets[other].iter().copied()));
+        }
+        let set = set_of(set.iter().copied());
+        *self.best.entry((set, missing, others)).or_insert_with(|| links.best_with(set, missing, others))
+    }
+}
+
 // === impl FreeSets ===
 
 impl FreeSets {
     pub(super) fn new(cards: &[Card], links: &Links) -> Self {
-        let linked = cards.iter().enumerate().take(LINKED_CARDS);
-        let empty = linked.filter(|(_, card)| card.healthy && card.held == Held::default());
-        let empty = empty.fold(0, |set, (card, _)| set | 1 << card);
+        let is_empty = |card: &Card| card.healthy && card.held == Held::default();
+        let empty = set_of(cards.iter().enumerate().filter(|(_, card)| is_empty(card)).map(|(at, _)| at));
         Self { empty, worth: links.value(empty), left: HashMap::new() }
     }
 
     /// What is gone of it once these cards are in use.
     pub(super) fn lost(&mut self, links: &Links, touched: &[(usize, Share)]) -> u64 {
-        let linked = touched.iter().map(|(card, _)| *card).filter(|card| *card < LINKED_CARDS);
-        let left = linked.fold(self.empty, |left, card| left & !(1 << card));
+        let left = self.empty & !set_of(touched.iter().map(|(card, _)| *card));
         if left == self.empty {
             return 0;
         }
         self.worth - *self.left.entry(left).or_insert_with(|| links.value(left))
     }
+}
+
+/// Without cards beyond those that a set holds.
+fn set_of(cards: impl Iterator<Item = usize>) -> CardSet {
+    cards.filter(|card| *card < LINKED_CARDS).fold(0, |set, card| set | 1 << card)
 }

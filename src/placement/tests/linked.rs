@@ -1,0 +1,144 @@
+//! How well the cards of a claim are linked, against all sets that it could have.
+
+use std::collections::BTreeSet;
+
+use divvy_contract::annotation::PolicyName;
+use divvy_contract::pod::ContainerKind::App;
+use divvy_contract::{Claim, ContainerClaim};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::build::{cards, container, held, no_wishes, request};
+use super::oracle::subsets;
+use crate::{Card, ContainerPlan, Link, Links, NodeScore, Plan, Policy, plan, score};
+
+fn by(name: PolicyName) -> Policy {
+    Policy { name, ..Policy::default() }
+}
+
+/// A table, its cards, and how many of them a pod wants alone.
+#[derive(Clone, Debug)]
+struct Scene {
+    links: Links,
+    cards: Vec<Card>,
+    wanted: u32,
+}
+
+impl Scene {
+    fn new(links: Links, free: &[bool], wanted: u32) -> Self {
+        let mut cards = cards(free.len());
+        for (card, _) in cards.iter_mut().zip(free).filter(|(_, free)| !**free) {
+            card.held = held(1, 1);
+        }
+        Self { links, cards, wanted }
+    }
+
+    fn pod(&self) -> [ContainerClaim; 1] {
+        [ContainerClaim { claim: Some(Claim::whole(self.wanted)), ..container(App, 1, 1, 0) }]
+    }
+
+    fn chosen(&self, policy: &Policy) -> Option<Vec<usize>> {
+        let pod = self.pod();
+        let plan = plan(&self.cards, &self.links, &request(&pod, &[], no_wishes()), policy).ok()?;
+        plan.containers.into_iter().map(|container| container.chosen).next()
+    }
+
+    /// All sets that would do.
+    fn sets(&self) -> impl Iterator<Item = Vec<usize>> {
+        let free: BTreeSet<usize> = (0..self.cards.len()).filter(|at| self.cards[*at].held.pods == 0).collect();
+        subsets(&free, self.wanted as usize).into_iter().map(|set| set.into_iter().collect())
+    }
+
+    fn worth(&self, set: Vec<usize>, policy: &Policy) -> NodeScore {
+        let plan = Plan { containers: vec![ContainerPlan { chosen: set, ..ContainerPlan::default() }] };
+        score(&self.cards, &self.links, &request(&self.pod(), &[], no_wishes()), &plan, policy)
+    }
+}
+
+fn known() -> Vec<Links> {
+    vec![
+        Links::nvswitch(8, 18),
+        Links::dgx1(),
+        Links::quads(8, 4),
+        Links::pcie(8),
+        Links::quads(16, 2),
+        Links::pcie(16),
+    ]
+}
+
+fn random() -> impl Strategy<Value = Links> {
+    (2usize..=9, prop::collection::vec(0u32..6, 36)).prop_map(|(cards, classes)| {
+        let mut classes = classes.into_iter();
+        let class = |class| match class {
+            0 => Link::System,
+            1 => Link::HostBridge,
+            2 => Link::SingleSwitch,
+            links => Link::NvLink(links),
+        };
+        Links::new(cards, |_, _| classes.next().map_or(Link::System, class))
+    })
+}
+
+fn scenes() -> impl Strategy<Value = Scene> {
+    let links = prop_oneof![random(), select(known())];
+    (links, prop::collection::vec(any::<bool>(), 16), select(vec![2, 3, 4, 8]))
+        .prop_map(|(links, free, wanted)| Scene::new(links.clone(), &free[..links.cards()], wanted))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_set_has_a_better_worst_link_than_the_one_that_is_chosen(scene in scenes()) {
+        for policy in [PolicyName::Topology, PolicyName::LeastFragmentation, PolicyName::Binpack].map(by) {
+            let best = scene.sets().map(|set| scene.links.bottleneck(&set)).max();
+            prop_assert_eq!(scene.chosen(&policy).map(|set| scene.links.bottleneck(&set)), best, "{:?}", policy);
+        }
+    }
+}
+
+#[test]
+fn no_set_of_eight_cards_is_worth_more_than_the_one_that_is_chosen() {
+    for links in known().into_iter().filter(|links| links.cards() == 8) {
+        for (free, wanted) in (0..256).flat_map(|free: u32| [1, 2, 3, 4, 8].map(|wanted| (free, wanted))) {
+            let free: Vec<bool> = (0..8).map(|card| free >> card & 1 == 1).collect();
+            let scene = Scene::new(links.clone(), &free, wanted);
+            let topology = by(PolicyName::Topology);
+            let best = scene.sets().map(|set| scene.worth(set, &topology)).max();
+            assert_eq!(scene.chosen(&topology).map(|set| scene.worth(set, &topology)), best, "{scene:?}");
+        }
+    }
+}
+
+#[test]
+fn containers_don_t_count_on_the_same_cards() {
+    let free: Vec<bool> = (0..16).map(|card| card != 13).collect();
+    let scene = Scene::new(Links::quads(16, 2), &free, 2);
+    let [pair] = scene.pod();
+    let pods = [pair.clone(), pair.clone(), pair];
+    let plan = plan(&scene.cards, &scene.links, &request(&pods, &[], no_wishes()), &by(PolicyName::Topology)).unwrap();
+    let mut links = plan.containers.iter().map(|container| scene.links.bottleneck(&container.chosen));
+    assert!(links.all(|link| link == Some(Link::NvLink(2))), "{plan:?}");
+}
+
+#[test]
+fn a_set_of_many_is_compact_where_its_worst_link_is_bad_anyway() {
+    let free = [true, true, true, false, true, true, false, false];
+    let scene = Scene::new(Links::quads(8, 4), &free, 4);
+    let chosen = scene.chosen(&by(PolicyName::Topology)).unwrap();
+    assert!(chosen.starts_with(&[0, 1, 2]), "{chosen:?}: three on one quad rather than two on each");
+}
+
+#[test]
+fn one_card_is_that_with_the_least_to_lose() {
+    let but_the_first: Vec<bool> = (0..8).map(|card| card != 0).collect();
+    for policy in [PolicyName::Topology, PolicyName::LeastFragmentation].map(by) {
+        let chosen = Scene::new(Links::dgx1(), &but_the_first, 1).chosen(&policy).unwrap();
+        assert!(chosen[0] < 4, "{chosen:?}: their quad is broken already");
+        let mut full = Scene::new(Links::pcie(8), &but_the_first, 1);
+        full.cards[0].held = held(80 << 10, 100);
+        let share = [container(App, 1, 1 << 10, 10)];
+        let plan = plan(&full.cards, &full.links, &request(&share, &[], no_wishes()), &policy).unwrap();
+        assert_eq!(plan.containers[0].chosen, [1], "a share opens the mate of the card that is full");
+    }
+}
