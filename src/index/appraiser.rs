@@ -341,3 +341,6 @@ fn rounded(amount: f64) -> u32 {
 fn whole(hosts: f64) -> u32 {
     hosts as u32
 }
+
+#[cfg(test)]
+mod tests;

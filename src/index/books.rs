@@ -123,13 +123,13 @@ impl Books {
         }
         let Ok(Some(demand)) = Demand::of(pod, &self.reading) else {
             let mut touched = self.forget(&pod.uid, None);
-            touched
-                .extend(pod.node.as_ref().and_then(|node| self.move_in(&pod.uid.as_str().into(), node, pod.cpu_milli)));
+            let uid = pod.uid.as_str().into();
+            touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, node, pod.cpu_milli)));
             return touched;
         };
         let uid = Arc::clone(&demand.uid);
         let mut touched = Touched::new();
-        touched.extend(pod.node.as_ref().and_then(|node| self.move_in(&uid, node, pod.cpu_milli)));
+        touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, node, pod.cpu_milli)));
         let before = self.pods.get(&uid).map(|pod| pod.priority);
         if before.is_none() {
             self.expected = self.learner.learn(&demand).or_else(|| self.expected.take());
@@ -211,8 +211,9 @@ impl Books {
     }
 
     /// The pod requests CPU of a node from now on.
-    fn move_in(&mut self, uid: &Arc<str>, node: &str, cpu_milli: u32) -> Option<Arc<str>> {
-        if self.rooms.come(uid, node, cpu_milli) { self.known_node(node) } else { None }
+    fn move_in(&mut self, uid: &Arc<str>, node: &str, cpu_milli: u32) -> Touched {
+        let nodes = self.rooms.come(uid, node, cpu_milli);
+        nodes.iter().filter_map(|node| self.known_node(node)).collect()
     }
 
     fn move_out(&mut self, uid: &str) -> Option<Arc<str>> {
@@ -275,10 +276,11 @@ impl Books {
     pub(crate) fn promise(&mut self, uid: &Arc<str>, promise: Promise) -> Touched {
         let node = self.known_node(&promise.planned.node).unwrap_or_else(|| promise.planned.node.as_str().into());
         let priority = promise.demand.priority;
-        self.move_in(uid, &node, promise.demand.cpu_milli);
+        let mut touched = self.move_in(uid, &node, promise.demand.cpu_milli);
         self.promised.entry(Arc::clone(&node)).or_default().insert(Arc::clone(uid));
         self.pods.insert(Arc::clone(uid), Pod { priority, state: State::Promised(Box::new(promise)) });
-        [node].into()
+        touched.insert(node);
+        touched
     }
 
     /// The API server took the binding.

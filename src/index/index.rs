@@ -47,7 +47,7 @@ pub struct Index {
     table: RwLock<Table>,
     pub(crate) boards: Boards,
     /// Locked by itself.
-    appraiser: Mutex<Appraiser>,
+    pub(crate) appraiser: Mutex<Appraiser>,
     reading: Arc<Reading>,
     terms: Terms,
 }

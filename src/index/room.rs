@@ -38,16 +38,16 @@ impl Rooms {
         self.allocatable.keys()
     }
 
-    /// A pod is on a machine, or about to be; whether that changes what is free there.
-    pub(crate) fn come(&mut self, uid: &Arc<str>, node: &str, cpu_milli: u32) -> bool {
+    /// A pod is on a machine, or about to be; machines where that changes what is free.
+    pub(crate) fn come(&mut self, uid: &Arc<str>, node: &str, cpu_milli: u32) -> Vec<Arc<str>> {
         if self.tenants.get(uid).is_some_and(|known| &*known.node == node && known.cpu_milli == cpu_milli) {
-            return false;
+            return Vec::new();
         }
-        self.go(uid);
+        let left = self.go(uid);
         let node = self.requested.get_key_value(node).map_or_else(|| node.into(), |(node, _)| Arc::clone(node));
         *self.requested.entry(Arc::clone(&node)).or_default() += u64::from(cpu_milli);
-        self.tenants.insert(Arc::clone(uid), Tenant { node, cpu_milli });
-        true
+        self.tenants.insert(Arc::clone(uid), Tenant { node: Arc::clone(&node), cpu_milli });
+        left.into_iter().chain([node]).collect()
     }
 
     /// A pod is gone; the machine where it was.
@@ -81,10 +81,11 @@ mod tests {
         let (mut rooms, pod) = (Rooms::default(), Arc::from("p"));
         assert!(rooms.machine("n1", Some(8000)) && rooms.machine("n2", Some(4000)));
         assert!(!rooms.machine("n1", Some(8000)), "a heartbeat");
-        assert!(rooms.come(&pod, "n1", 3000));
-        assert!(!rooms.come(&pod, "n1", 3000), "told again");
+        assert_eq!(rooms.come(&pod, "n1", 3000), [Arc::from("n1")]);
+        assert!(rooms.come(&pod, "n1", 3000).is_empty(), "told again");
         assert_eq!((rooms.free("n1"), rooms.free("n2"), rooms.free("n3")), (Some(5000), Some(4000), None));
-        assert!(rooms.come(&pod, "n2", 5000), "bound elsewhere than was promised");
+        let moved = rooms.come(&pod, "n2", 5000);
+        assert_eq!(moved, [Arc::from("n1"), Arc::from("n2")], "bound elsewhere than was promised");
         assert_eq!((rooms.free("n1"), rooms.free("n2")), (Some(8000), Some(0)));
         assert_eq!(rooms.go("p").as_deref(), Some("n2"));
         assert_eq!((rooms.go("p"), rooms.free("n2")), (None, Some(4000)));

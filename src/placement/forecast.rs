@@ -340,3 +340,6 @@ fn at_least(mean: f64, number: u32) -> f64 {
 fn milli(amount: u64) -> f64 {
     amount as f64
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! What is kept between questions against what is found out anew.
+
+use std::time::Instant;
+
+use divvy_contract::gpunode::GpuNode;
+use divvy_contract::{Claim, Cores, Memory, MemoryAmount};
+use divvy_placement::{Expected, Kind};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+use crate::demand::{Demand, Reading};
+use crate::fixture::{node, pod, share, status};
+use crate::index::unpoisoned;
+use crate::pod::PodView;
+use crate::{Index, Terms};
+
+const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", "n5"];
+
+#[derive(Clone, Debug)]
+enum Step {
+    Report { node: usize, cards: usize, shares: Vec<(usize, u64, u32)> },
+    Delete(usize),
+    Machine(usize, u32),
+    Bound { pod: usize, node: usize, cpu: u32 },
+    Ended(usize),
+    Promised { cards: u32, gib: u64 },
+    Asked { cards: u32, gib: u64, cores: u32, cpu: u32 },
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let shares = prop::collection::vec((0..4usize, 1u64..20, 0u32..50), 0..4);
+    // Few, so that they come again after nodes have changed.
+    let asked = (0u32..3, select(vec![4u64, 30]), select(vec![0u32, 40, 100]), select(vec![0u32, 4000]));
+    prop_oneof![
+        4 => (0..6usize, 1..5usize, shares).prop_map(|(node, cards, shares)| Step::Report { node, cards, shares }),
+        1 => (0..6usize).prop_map(Step::Delete),
+        2 => (0..6usize, 0u32..32_000).prop_map(|(node, cpu)| Step::Machine(node, cpu)),
+        3 => (0..5usize, 0..6usize, 0u32..9000).prop_map(|(pod, node, cpu)| Step::Bound { pod, node, cpu }),
+        1 => (0..5usize).prop_map(Step::Ended),
+        3 => (1u32..3, 1u64..30).prop_map(|(cards, gib)| Step::Promised { cards, gib }),
+        4 => asked.prop_map(|(cards, gib, cores, cpu)| Step::Asked { cards, gib, cores, cpu }),
+    ]
+}
+
+/// Without requests for several cards, as their prices are set only now and then.
+fn mix() -> impl Strategy<Value = Mix> {
+    let request = (1u64..40, 0u32..60, 0u32..8000, 1u32..5).prop_map(|(gib, cores, cpu_milli, weight)| {
+        let claim =
+            Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::new(cores) };
+        let kind = Kind { claim, profile: None, models: Vec::new(), avoid_models: Vec::new(), cpu_milli };
+        Expected { kind, weight }
+    });
+    prop::collection::vec(request, 1..6).prop_map(|requests| Mix { requests })
+}
+
+fn index(mix: &Mix) -> Index {
+    let index = Index::new(Reading::default(), Terms::default());
+    index.expect(mix.clone());
+    index
+}
+
+fn without_cards(pod: usize, node: usize, cpu_milli: u32) -> PodView {
+    let (uid, node) = (format!("busy-{pod}"), Some(NAMES[node].to_owned()));
+    PodView { name: uid.clone(), uid, node, cpu_milli, ..PodView::default() }
+}
+
+/// Nodes with what they are worth, in the order of the names.
+fn ranked(index: &Index, asked: &PodView) -> Vec<(usize, NodeScore)> {
+    let demand = Demand::of(asked, index.reading()).expect("a claim").unwrap_or_else(|| Demand::without_cards(asked));
+    let policies = demand.policies(index.reading());
+    let ranking = index.rank(&Question::new(&demand, &policies), &NAMES, true);
+    let mut found: Vec<(usize, NodeScore)> =
+        ranking.fitting.iter().map(|(asked, score)| (asked.name, *score)).collect();
+    found.sort_unstable_by_key(|(name, _)| *name);
+    found
+}
+
+/// What the API server has.
+#[derive(Default)]
+struct Cluster {
+    reports: HashMap<usize, GpuNode>,
+    machines: HashMap<usize, u32>,
+    pods: HashMap<String, PodView>,
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// As a process knows it that has just started.
+    fn anew(&self, mix: &Mix) -> Index {
+        let index = index(mix);
+        self.reports.iter().for_each(|(at, report)| index.apply_node(NAMES[*at], report));
+        self.machines.iter().for_each(|(at, cpu)| index.apply_machine(NAMES[*at], None, Some(*cpu)));
+        self.pods.values().for_each(|pod| index.apply_pod(pod, Instant::now()));
+        index
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_kept_is_what_a_process_that_has_just_started_finds(mix in mix(), steps in prop::collection::vec(steps(), 1..60)) {
+        let (index, mut cluster) = (index(&mix), Cluster::default());
+        for (number, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Report { node: at, cards, shares } => {
+                    let mut report = node(NAMES[at], cards);
+                    let shares = shares.iter().enumerate().filter(|(_, (card, ..))| *card < cards);
+                    let shares = shares.map(|(held, (card, gib, cores))| share(&report, &format!("held-{held}"), *card, *gib, *cores));
+                    let shares = shares.collect();
+                    status(&mut report).shares = shares;
+                    index.apply_node(NAMES[at], &report);
+                    cluster.reports.insert(at, report);
+                }
+                Step::Delete(at) => {
+                    index.delete_node(NAMES[at]);
+                    cluster.reports.remove(&at);
+                }
+                Step::Machine(at, cpu) => {
+                    index.apply_machine(NAMES[at], None, Some(cpu));
+                    cluster.machines.insert(at, cpu);
+                }
+                Step::Bound { pod, node, cpu } => {
+                    let pod = without_cards(pod, node, cpu);
+                    index.apply_pod(&pod, Instant::now());
+                    cluster.pods.insert(pod.uid.clone(), pod);
+                }
+                Step::Ended(pod) => {
+                    let uid = without_cards(pod, 0, 0).uid;
+                    index.delete_pod(&uid);
+                    cluster.pods.remove(&uid);
+                }
+                Step::Promised { cards, gib } => {
+                    let pod = PodView { cpu_milli: 500, ..pod(&format!("p{number}"), cards, gib, 10) };
+                    let Some((at, _)) = ranked(&index, &pod).into_iter().max_by_key(|(_, score)| *score) else { continue };
+                    let demand = Demand::of(&pod, index.reading()).expect("a claim").expect("cards");
+                    let Ok(planned) = index.promise(&Arc::new(demand), NAMES[at], Instant::now()) else { continue };
+                    let mut bound = PodView { node: Some(planned.node.clone()), ..pod };
+                    let planned = divvy_contract::annotation::encode(&planned);
+                    bound.annotations.insert(divvy_contract::names::annotation::PLANNED.to_owned(), planned);
+                    cluster.pods.insert(bound.uid.clone(), bound);
+                }
+                Step::Asked { cards, gib, cores, cpu } => {
+                    let mut asked = PodView { cpu_milli: cpu, ..pod("a", cards, gib, cores) };
+                    if cards == 0 {
+                        asked.containers.clear();
+                    }
+                    prop_assert_eq!(ranked(&index, &asked), ranked(&cluster.anew(&mix), &asked));
+                }
+            }
+        }
+        let asked = pod("a", 1, 1, 0);
+        let anew = cluster.anew(&mix);
+        ranked(&index, &asked);
+        ranked(&anew, &asked);
+        let sums = |index: &Index| format!("{:?}", unpoisoned(index.appraiser.lock()).sums);
+        prop_assert_eq!(sums(&index), sums(&anew));
+    }
+}
+
+#[test]
+fn pods_go_where_they_spoil_least_and_not_where_cards_find_no_cpu() {
+    let large = Kind {
+        claim: Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(30 << 10)), cores: Cores::new(70) },
+        profile: None,
+        models: Vec::new(),
+        avoid_models: Vec::new(),
+        cpu_milli: 8000,
+    };
+    let index = index(&Mix { requests: vec![Expected { kind: large, weight: 1 }] });
+    for (name, cpu) in [("n0", 8000), ("n1", 7000), ("n2", 64_000)] {
+        index.apply_machine(name, None, Some(cpu));
+        index.apply_node(name, &node(name, 1));
+    }
+    let best =
+        |pod: &PodView| ranked(&index, pod).into_iter().max_by_key(|(_, score)| *score).map(|(name, _)| NAMES[name]);
+    assert_eq!(best(&pod("small", 1, 5, 10)), Some("n1"), "its card is lost to large ones already");
+    let small = PodView { cpu_milli: 1000, containers: Vec::new(), ..pod("busy", 1, 1, 1) };
+    assert_eq!(best(&small), Some("n1"), "without cards, too");
+    let busy = PodView { cpu_milli: 60_000, node: Some("n2".into()), ..small };
+    index.apply_pod(&busy, Instant::now());
+    index.delete_node("n1");
+    assert_eq!(best(&pod("small", 1, 5, 10)), Some("n2"), "4 cores are left there, too few for a large one");
+}
+
+#[test]
+fn nodes_of_a_pod_that_has_a_promise_are_rated_without_it() {
+    let expected = Kind {
+        claim: Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(20 << 10)), cores: Cores::ZERO },
+        profile: None,
+        models: Vec::new(),
+        avoid_models: Vec::new(),
+        cpu_milli: 0,
+    };
+    let index = index(&Mix { requests: vec![Expected { kind: expected, weight: 1 }] });
+    for name in ["n0", "n1"] {
+        index.apply_machine(name, None, Some(8000));
+        index.apply_node(name, &node(name, 1));
+    }
+    let asked = PodView { cpu_milli: 4000, ..pod("a", 1, 30, 0) };
+    let before = ranked(&index, &asked);
+    let demand = Demand::of(&asked, index.reading()).expect("a claim").expect("cards");
+    index.promise(&Arc::new(demand), "n0", Instant::now()).expect("room");
+    assert_eq!(ranked(&index, &asked), before);
+}
