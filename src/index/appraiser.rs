@@ -98,7 +98,7 @@ type Key = (Shape, u32);
 /// What a thousandth of a card counts that the mix can't use any more, …
 const OF_USABLE: f64 = 1.0;
 /// … one that nobody buys in the end, …
-const OF_SELLABLE: f64 = 1.5;
+const OF_SELLABLE: f64 = 0.6;
 /// … and one of a host for several cards, at the highest price.
 const OF_HOSTS: f64 = 0.1;
 /// Costs closer than this are equal: finer differences only open new nodes early.

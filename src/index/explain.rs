@@ -170,6 +170,19 @@ impl Index {
         explanation
     }
 
+    /// Replaces what nodes' plans are worth by what the scheduler is told, where something is expected to come.
+    fn look_ahead(&self, question: &Question<'_>, answers: &mut [(NodeAnswer, Option<NodeScore>)]) {
+        if !question.may_look_ahead() || self.expected().requests.is_empty() {
+            return;
+        }
+        let fitting: Vec<usize> = (0..answers.len()).filter(|at| answers[*at].1.is_some()).collect();
+        let names: Vec<String> = fitting.iter().map(|at| answers[*at].0.name.clone()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        for (asked, score) in self.rank(question, &names, true).fitting {
+            answers[fitting[asked.name]].1 = Some(score);
+        }
+    }
+
     fn ask_nodes(&self, demand: &Demand, deadline: Instant, explanation: &mut Explanation) {
         let policies = demand.policies(self.reading());
         let question = Question::new(demand, &policies);
@@ -180,7 +193,9 @@ impl Index {
         };
         match &explanation.state {
             State::Waiting { .. } => {
-                let nodes = in_order(view.all().filter_map(ask).collect());
+                let mut answers: Vec<(NodeAnswer, Option<NodeScore>)> = view.all().filter_map(ask).collect();
+                self.look_ahead(&question, &mut answers);
+                let nodes = in_order(answers);
                 explanation.verdict = outlook(&nodes).to_string();
                 explanation.fitting = nodes.iter().filter(|node| node.fits == Fits::Now).count();
                 explanation.nodes = nodes;

@@ -133,7 +133,7 @@ pub(crate) async fn take_machines(cluster: &Cluster, index: &Index) -> Result<()
     for node in cluster.list(&Api::<NodeView>::all(cluster.client()), None).await? {
         let name = node.name_any();
         let bar = Bar::of(node.is_cordoned(), node.not_ready(Timestamp::now()).is_none());
-        index.apply_machine(&name, bar, None);
+        index.apply_machine(&name, bar, node.cpu_milli());
         names.insert(name);
     }
     index.keep_machines(&names);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use divvy_contract::ResourceNames;
+use divvy_contract::quantity::parse_cpu;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
@@ -89,6 +90,11 @@ impl Host {
 // === impl NodeView ===
 
 impl NodeView {
+    /// What it has for pods, in thousandths of CPU cores.
+    pub(crate) fn cpu_milli(&self) -> Option<u32> {
+        parse_cpu(self.status.allocatable.get("cpu")?).ok()
+    }
+
     /// `kubectl cordon`.
     pub(crate) fn is_cordoned(&self) -> bool {
         self.spec.unschedulable

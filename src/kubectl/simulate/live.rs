@@ -84,10 +84,10 @@ impl Snapshot {
         take_machines(cluster, &index).await?;
         let alive = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
         let mut pods = cluster.list_at::<PodView>("/api/v1/pods", alive).await?;
-        pods.retain(|pod| !pod.ended && matches!(Demand::of(pod, index.reading()), Ok(Some(_))));
         for pod in &pods {
             index.apply_pod(pod, now);
         }
+        pods.retain(|pod| !pod.ended && matches!(Demand::of(pod, index.reading()), Ok(Some(_))));
         Ok(Self { nodes: readable, pods, index })
     }
 
@@ -127,6 +127,7 @@ impl Snapshot {
         let (mut pods, mut whole) = (0, 0.0);
         for seed in seeds {
             let index = index(policy);
+            index.expect(self.index.learned().0);
             for (name, node) in &self.nodes {
                 let mut node = node.clone();
                 node.status.iter_mut().for_each(|status| status.shares.clear());
