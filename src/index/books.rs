@@ -1,5 +1,7 @@
 //! What the index knows, and the only place that changes it: reports of nodes, pods, and promises on top of the reports.
 
+mod nomination;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +11,7 @@ use divvy_contract::annotation::{self, Planned};
 use divvy_contract::gpunode::GpuNode;
 use divvy_contract::names::annotation::PLANNED;
 use divvy_contract::pod::PodSum;
-use divvy_placement::{Links, Taken, plan};
+use divvy_placement::{Links, Taken};
 
 use crate::common::Common;
 use crate::demand::{Demand, Reading};
@@ -79,9 +81,10 @@ impl Books {
         let name: Arc<str> = self.reports.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
         self.reports.insert(Arc::clone(&name), report);
         let promised: Vec<Arc<str>> = self.promised.get(&name).into_iter().flatten().cloned().collect();
-        for uid in promised {
-            self.settle(&uid, &name);
+        for uid in &promised {
+            self.settle(uid, &name);
         }
+        self.keep_rooms(&name, &promised);
         [name].into()
     }
 
@@ -108,33 +111,6 @@ impl Books {
         match &pod.node {
             Some(node) => touched.extend(self.bound(&uid, node, pod, demand, now)),
             None => touched.extend(self.unbound(&uid, pod.nominated.as_deref(), demand, now)),
-        }
-        touched
-    }
-
-    /// Keeps room for a pod where others are evicted for it, as long as it isn't told other cards.
-    fn unbound(&mut self, uid: &Arc<str>, nominated: Option<&str>, demand: Demand, now: Instant) -> Touched {
-        let mut touched = Touched::new();
-        if self.is_settled(uid) {
-            return touched; // the node has told of it before the API server
-        }
-        match self.promise_of(uid) {
-            Some(promise) if promise.is_told() || nominated == Some(&promise.planned.node) => return touched,
-            Some(_) => touched.extend(self.failed(uid)),
-            None => {}
-        }
-        let demand = Arc::new(demand);
-        let node = nominated.and_then(|name| self.known_node(name)).and_then(|name| self.node(&name));
-        let priority = demand.priority;
-        self.pods.insert(Arc::clone(uid), Pod { priority, state: State::Waiting(Arc::clone(&demand)) });
-        if let Some(node) = node {
-            let cards = node.cards_without(|holder| holder.priority < priority);
-            let policy = demand.policies(&self.reading).cards;
-            if let Ok(plan) = plan(&cards, &node.links, &demand.request(), &policy) {
-                let deadline = now + self.terms.reported_within;
-                let kept = Promise::new(Source::Nomination, demand, &node.name, (&cards, &plan), deadline);
-                touched.extend(self.promise(uid, kept));
-            }
         }
         touched
     }
@@ -329,14 +305,19 @@ impl Books {
             let takes = self.promise_of(uid).and_then(|promise| promise.takes(&report.cards));
             promised.insert(uid, takes.unwrap_or_default());
         }
-        let priority = |uid: &Arc<str>| self.pods.get(uid).map_or(i32::MAX, |pod| pod.priority);
+        let holder = |uid: &Arc<str>, on| Holder {
+            uid: Arc::clone(uid),
+            priority: self.pods.get(uid).map_or(i32::MAX, |pod| pod.priority),
+            is_nominated: self.promise_of(uid).is_some_and(|promise| !promise.is_told()),
+            on,
+        };
         let in_ledger = report.pods.iter().map(|Reported { uid, on, .. }| {
             let on = promised.remove(uid).map_or_else(|| on.clone(), |promised| either(on, &promised));
-            Holder { uid: Arc::clone(uid), priority: priority(uid), on }
+            holder(uid, on)
         });
         let mut holders: Vec<Holder> = in_ledger.collect();
         let rest = promised.into_iter().filter(|(_, on)| !on.is_empty());
-        holders.extend(rest.map(|(uid, on)| Holder { uid: Arc::clone(uid), priority: priority(uid), on: on.into() }));
+        holders.extend(rest.map(|(uid, on)| holder(uid, on.into())));
         holders.into()
     }
 }
