@@ -32,6 +32,8 @@ pub(crate) struct Books {
     pods: HashMap<Arc<str>, Pod>,
     /// UIDs of pods with a promise, by node.
     promised: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// Pods that have ended since somebody began to read a list of pods, which may show them still.
+    ended: Option<BTreeSet<Arc<str>>>,
     common: Common,
     pub(crate) outcomes: Outcomes,
     revision: u64,
@@ -68,6 +70,7 @@ impl Books {
             reports: HashMap::new(),
             pods: HashMap::new(),
             promised: HashMap::new(),
+            ended: None,
             common: Common::default(),
             outcomes: Outcomes::default(),
             revision: 0,
@@ -90,6 +93,17 @@ impl Books {
 
     pub(crate) fn forget_node(&mut self, name: &str) {
         self.reports.remove(name);
+    }
+
+    /// A list of pods is read from now on, or no longer.
+    pub(crate) fn read_list(&mut self, is_read: bool) {
+        self.ended = is_read.then(BTreeSet::new);
+    }
+
+    /// Takes over a pod of that list, unless it is known to have ended since.
+    pub(crate) fn listed_pod(&mut self, pod: &PodView, now: Instant) -> Touched {
+        let has_ended = self.ended.as_ref().is_some_and(|ended| ended.contains(pod.uid.as_str()));
+        if has_ended { Touched::new() } else { self.pod(pod, now) }
     }
 
     /// Takes over a pod as the API server has it.
@@ -146,6 +160,9 @@ impl Books {
     /// The pod is gone, or will never hold anything.
     pub(crate) fn end(&mut self, uid: &str, outcome: Option<Outcome>) -> Touched {
         let Some((uid, pod)) = self.pods.remove_entry(uid) else { return Touched::new() };
+        if let Some(ended) = &mut self.ended {
+            ended.insert(Arc::clone(&uid));
+        }
         let State::Promised(promise) = pod.state else { return Touched::new() };
         outcome.filter(|_| promise.source == Source::Made).into_iter().for_each(|outcome| self.outcomes.count(outcome));
         self.unlist(&uid, &promise.planned.node)
