@@ -1,8 +1,8 @@
 //! Pods of a high priority on cards that pods of a low one have filled: whom kube-scheduler evicts when it asks us, and for
 //! whom the cards are kept.
 //!
-//! The scheduler counts sums. It evicts where they lack something, and only then asks for whom it takes; so pods here say
-//! all that they want of a card in amounts.
+//! The scheduler counts sums. It evicts where they lack something, and only then asks us whom else it takes; so pods here
+//! say all that they want of a card in amounts.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ pub(crate) async fn by_priority(cluster: &mut Cluster) -> anyhow::Result<()> {
     evicting(cluster, &pod("slice", "high", &SMALL), 1, &[]).await?;
     cluster.agree().await?;
     as_planned(cluster).await?;
-    nobody_for_an_equal(cluster).await?;
+    nobody(cluster).await?;
     kept(cluster).await?;
     for name in ["low", "high"] {
         cluster.api.delete(&format!("{CLASSES}/{name}")).await?;
@@ -127,32 +127,42 @@ async fn evicting(cluster: &mut Cluster, pod: &Value, count: usize, among: &[&st
     cluster.agree().await.map(drop)
 }
 
-/// A pod for which only its equals could go waits, and says why.
-async fn nobody_for_an_equal(cluster: &mut Cluster) -> anyhow::Result<()> {
-    let before = names(cluster).await?;
-    cluster.create_objects(vec![pod("equal", "low", &WHOLE)]).await?;
-    let why = cluster.until_pod("equal", view::unschedulable).await?;
-    println!("  an equal waits: {why}");
-    cluster.api.delete(&format!("{PODS}/equal")).await?;
-    ensure!(names(cluster).await? == before, "pods went for their equal");
+/// Nobody goes for an equal. Nor does anybody for a pod that asks for whole cards alone: no amount is short, and of slots
+/// there are enough. Both wait, and say why.
+async fn nobody(cluster: &mut Cluster) -> anyhow::Result<()> {
+    for (name, class, limits) in [("equal", "low", WHOLE.as_slice()), ("stock", "high", &[("gpu", "1")])] {
+        let before = names(cluster).await?;
+        cluster.create_objects(vec![pod(name, class, limits)]).await?;
+        let why = cluster.until_pod(name, view::unschedulable).await?;
+        println!("  {name} waits: {why}");
+        let nominated = cluster.until_pod(name, |pod| Some(pod["status"]["nominatedNodeName"].clone())).await?;
+        ensure!(nominated.is_null(), "pods go for it");
+        cluster.api.delete(&format!("{PODS}/{name}")).await?;
+        ensure!(names(cluster).await? == before, "pods went for it");
+    }
     Ok(())
 }
 
-/// What an evicted pod leaves is kept for whom it left, whoever asks first when the node says that it is free. Until then
-/// the scheduler's own sums have room for both.
-async fn kept(cluster: &mut Cluster) -> anyhow::Result<()> {
+/// 20 GiB are left of each of three cards: to the scheduler that is room for 30. The pod on the last of them, and the first
+/// to be evicted, doesn't end when it is told to.
+async fn leave_edges(cluster: &mut Cluster) -> anyhow::Result<()> {
     const MOST: [(&str, &str); 3] = [("gpu", "1"), ("gpumem", "60Gi"), ("gpucores", "20")];
-    // 20 GiB are left of each of three cards: to the scheduler that is room for 30.
     run(cluster, pod("filler", "low", &SMALL)).await?;
     let alone: Vec<String> = names(cluster).await?.into_iter().filter(|name| name.starts_with("alone-")).collect();
     for (name, gives_way) in ["edge", "leaver"].into_iter().zip(&alone) {
         cluster.api.delete(&format!("{PODS}/{gives_way}")).await?;
         a_second_later(cluster).await?;
         let mut pod = pod(name, "low", &MOST);
-        // Its process doesn't hear that it should end.
         pod["spec"]["terminationGracePeriodSeconds"] = json!(ENDLESS);
         run(cluster, pod).await?;
     }
+    Ok(())
+}
+
+/// What an evicted pod leaves is kept for whom it left, whoever asks first when the node says that it is free. Until then
+/// the scheduler's own sums have room for both.
+async fn kept(cluster: &mut Cluster) -> anyhow::Result<()> {
+    leave_edges(cluster).await?;
     let (left, mut expected) = (card(cluster, "leaver").await?, names(cluster).await?);
     let uid = cluster.until_pod("leaver", |pod| Some(view::uid(pod).to_owned())).await?;
     let leaver = cluster.look()?.running.remove(&(uid, "main".to_owned())).context("pod leaver doesn't run")?;
