@@ -4,11 +4,12 @@
 //! it no longer has is forgotten.
 
 mod objects;
+mod promises;
 
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use divvy_cluster::Pauses;
 use divvy_cluster::words::why;
@@ -16,7 +17,6 @@ use divvy_contract::gpunode::GpuNode;
 use divvy_index::Index;
 use divvy_settings::logging::Once;
 use futures::{StreamExt as _, TryStreamExt as _, future};
-use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -25,6 +25,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use self::objects::{Machine, PodObject};
+pub use self::promises::Promises;
 
 /// What is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,12 +91,6 @@ enum News {
 
 /// Pods that hold nothing any more: they outnumber the others where Jobs run.
 const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
-/// Pods that may have been promised cards that their node hasn't reported: bound, and not started.
-const BOUND_LATELY: &str = "spec.nodeName!=,status.phase=Pending";
-/// Objects in one answer: a page of pods is a few MB of text.
-const PAGE: u32 = 500;
-/// Longest wait for the list at a takeover.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 // === impl Kind ===
 
@@ -159,23 +154,9 @@ impl Feed {
         );
     }
 
-    /// Reads what was promised lately, as the API server has it now: what another replica promised may not have come by
-    /// the watch.
-    pub async fn read_promises(&self) -> kube::Result<()> {
-        let api = Api::<PodObject>::all(self.client.clone());
-        let mut page = ListParams::default().fields(BOUND_LATELY).limit(PAGE);
-        let list = async {
-            loop {
-                let pods = api.list(&page).await?;
-                pods.items.iter().for_each(|pod| pod.apply(&self.index));
-                match pods.metadata.continue_.filter(|token| !token.is_empty()) {
-                    Some(token) => page = page.continue_token(&token),
-                    None => return Ok(()),
-                }
-            }
-        };
-        let late = |_elapsed| kube::Error::Service("the API server didn't list the pods in time".into());
-        tokio::time::timeout(DEADLINE, list).await.map_err(late)?
+    /// What was promised lately, to be read as the API server has it.
+    pub fn promises(&self) -> Promises {
+        Promises::new(Api::all(self.client.clone()), Arc::clone(&self.index))
     }
 
     async fn follow<E: Entry>(&self, config: watcher::Config) {

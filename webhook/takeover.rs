@@ -7,7 +7,7 @@ use divvy_settings::logging::Once;
 use tokio::sync::watch;
 use tracing::info;
 
-use crate::feed::{Feed, Standing};
+use crate::feed::{Feed, Promises, Standing};
 use crate::lease::Leader;
 
 const PAUSE: Duration = Duration::from_millis(500);
@@ -15,14 +15,19 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Prepares for every term of ours, and tells `informed` its number, for ever.
 pub async fn take_over(feed: Feed, mut leader: watch::Receiver<Leader>, informed: watch::Sender<u64>) {
     let (mut standing, mut said) = (feed.standing(), Once::default());
+    // What is left to be read for a term.
+    let mut unread = None::<(u64, Promises)>;
     loop {
         let term = leader.borrow_and_update().term(Instant::now());
+        unread = unread.filter(|(of, _)| Some(*of) == term);
         if let Some(term) = term.filter(|term| *term != *informed.borrow()) {
             if standing.wait_for(Standing::is_complete).await.is_err() {
                 return;
             }
-            match feed.read_promises().await {
+            let (_, promises) = unread.get_or_insert_with(|| (term, feed.promises()));
+            match promises.read().await {
                 Ok(()) => {
+                    unread = None;
                     said.over();
                     info!(term, "this replica leads: what was promised before is known");
                     informed.send_replace(term);

@@ -1,5 +1,7 @@
 //! What the index knows, and the only place that changes it: reports of nodes, pods, and promises on top of the reports.
 
+mod nomination;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +11,7 @@ use divvy_contract::annotation::{self, Planned};
 use divvy_contract::gpunode::GpuNode;
 use divvy_contract::names::annotation::PLANNED;
 use divvy_contract::pod::PodSum;
-use divvy_placement::{Hardware, Links, Mix, Taken, plan};
+use divvy_placement::{Hardware, Links, Mix, Taken};
 
 use crate::common::Common;
 use crate::demand::{Demand, Reading};
@@ -32,6 +34,8 @@ pub(crate) struct Books {
     pods: HashMap<Arc<str>, Pod>,
     /// UIDs of pods with a promise, by node.
     promised: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// Pods that have ended since somebody began to read a list of pods, which may show them still.
+    ended: Option<BTreeSet<Arc<str>>>,
     common: Common,
     rooms: Rooms,
     pub(crate) learner: Learner,
@@ -72,6 +76,7 @@ impl Books {
             reports: HashMap::new(),
             pods: HashMap::new(),
             promised: HashMap::new(),
+            ended: None,
             common: Common::default(),
             rooms: Rooms::default(),
             learner: Learner::default(),
@@ -88,9 +93,10 @@ impl Books {
         let name: Arc<str> = self.reports.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
         self.reports.insert(Arc::clone(&name), report);
         let promised: Vec<Arc<str>> = self.promised.get(&name).into_iter().flatten().cloned().collect();
-        for uid in promised {
-            self.settle(&uid, &name);
+        for uid in &promised {
+            self.settle(uid, &name);
         }
+        self.keep_rooms(&name, &promised);
         [name].into()
     }
 
@@ -114,6 +120,17 @@ impl Books {
 
     pub(crate) fn forget_node(&mut self, name: &str) {
         self.reports.remove(name);
+    }
+
+    /// A list of pods is read from now on, or no longer.
+    pub(crate) fn read_list(&mut self, is_read: bool) {
+        self.ended = is_read.then(BTreeSet::new);
+    }
+
+    /// Takes over a pod of that list, unless it is known to have ended since.
+    pub(crate) fn listed_pod(&mut self, pod: &PodView, now: Instant) -> Touched {
+        let has_ended = self.ended.as_ref().is_some_and(|ended| ended.contains(pod.uid.as_str()));
+        if has_ended { Touched::new() } else { self.pod(pod, now) }
     }
 
     /// Takes over a pod as the API server has it.
@@ -148,33 +165,6 @@ impl Books {
         touched
     }
 
-    /// Keeps room for a pod where others are evicted for it, as long as it isn't told other cards.
-    fn unbound(&mut self, uid: &Arc<str>, nominated: Option<&str>, demand: Demand, now: Instant) -> Touched {
-        let mut touched = Touched::new();
-        if self.is_settled(uid) {
-            return touched; // the node has told of it before the API server
-        }
-        match self.promise_of(uid) {
-            Some(promise) if promise.is_told() || nominated == Some(&promise.planned.node) => return touched,
-            Some(_) => touched.extend(self.failed(uid)),
-            None => {}
-        }
-        let demand = Arc::new(demand);
-        let node = nominated.and_then(|name| self.known_node(name)).and_then(|name| self.node(&name));
-        let priority = demand.priority;
-        self.pods.insert(Arc::clone(uid), Pod { priority, state: State::Waiting(Arc::clone(&demand)) });
-        if let Some(node) = node {
-            let cards = node.cards_without(|holder| holder.priority < priority);
-            let policy = demand.policies(&self.reading).cards;
-            if let Ok(plan) = plan(&cards, &node.links, &demand.request(), &policy) {
-                let deadline = now + self.terms.reported_within;
-                let kept = Promise::new(Source::Nomination, demand, &node.name, (&cards, &plan), deadline);
-                touched.extend(self.promise(uid, kept));
-            }
-        }
-        touched
-    }
-
     fn bound(&mut self, uid: &Arc<str>, node: &str, pod: &PodView, demand: Demand, now: Instant) -> Touched {
         let mut touched = Touched::new();
         let deadline = now + self.terms.reported_within;
@@ -205,6 +195,9 @@ impl Books {
 
     /// The pod is gone.
     pub(crate) fn end(&mut self, uid: &str, outcome: Option<Outcome>) -> Touched {
+        if let Some(ended) = &mut self.ended {
+            ended.insert(uid.into());
+        }
         let mut touched = self.forget(uid, outcome);
         touched.extend(self.move_out(uid));
         touched
@@ -390,14 +383,19 @@ impl Books {
             let takes = self.promise_of(uid).and_then(|promise| promise.takes(&report.cards));
             promised.insert(uid, takes.unwrap_or_default());
         }
-        let priority = |uid: &Arc<str>| self.pods.get(uid).map_or(i32::MAX, |pod| pod.priority);
+        let holder = |uid: &Arc<str>, on| Holder {
+            uid: Arc::clone(uid),
+            priority: self.pods.get(uid).map_or(i32::MAX, |pod| pod.priority),
+            is_nominated: self.promise_of(uid).is_some_and(|promise| !promise.is_told()),
+            on,
+        };
         let in_ledger = report.pods.iter().map(|Reported { uid, on, .. }| {
             let on = promised.remove(uid).map_or_else(|| on.clone(), |promised| either(on, &promised));
-            Holder { uid: Arc::clone(uid), priority: priority(uid), on }
+            holder(uid, on)
         });
         let mut holders: Vec<Holder> = in_ledger.collect();
         let rest = promised.into_iter().filter(|(_, on)| !on.is_empty());
-        holders.extend(rest.map(|(uid, on)| Holder { uid: Arc::clone(uid), priority: priority(uid), on: on.into() }));
+        holders.extend(rest.map(|(uid, on)| holder(uid, on.into())));
         holders.into()
     }
 }

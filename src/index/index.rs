@@ -185,6 +185,21 @@ impl Index {
         }
     }
 
+    /// From now on a list of pods is read beside the watch. Pods that the watch ends meanwhile stay ended.
+    pub fn begin_list(&self) {
+        unpoisoned(self.books.lock()).read_list(true);
+    }
+
+    /// That list shows this pod.
+    pub fn apply_listed(&self, pod: &PodView, now: Instant) {
+        self.change(|books| books.listed_pod(pod, now));
+    }
+
+    /// The list is read, or is given up.
+    pub fn end_list(&self) {
+        unpoisoned(self.books.lock()).read_list(false);
+    }
+
     /// A pod was deleted.
     pub fn delete_pod(&self, uid: &str) {
         self.change(|books| books.end(uid, Some(Outcome::Ended)));

@@ -56,6 +56,8 @@ pub struct Holder {
     pub uid: Arc<str>,
     /// Its priority; the highest where the pod isn't known, so that nobody thinks of evicting it.
     pub priority: i32,
+    /// It isn't on the node: room is kept for it.
+    pub is_nominated: bool,
     /// What it takes of each card at its peak.
     pub on: Box<[Taken]>,
 }

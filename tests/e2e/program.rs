@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tokio::process::{Child, Command};
 
+use crate::namespace;
+
 /// A program with its arguments, its log, and its process while it runs.
 #[derive(Debug)]
 pub struct Program {
@@ -70,6 +72,12 @@ impl Program {
             Some(mut child) => child.kill().await.with_context(|| format!("killing {}", self.name)),
             None => Ok(()),
         }
+    }
+
+    /// Sends it `STOP` or `CONT`: it stands still, and goes on as if no time had passed.
+    pub fn signal(&self, name: &str) -> anyhow::Result<()> {
+        let id = self.child.as_ref().and_then(Child::id).with_context(|| format!("{} doesn't run", self.name))?;
+        namespace::execute("sh", &["-c", &format!("kill -s {name} {id}")])
     }
 
     /// Its resident memory in MiB, now and at most (`VmRSS` and `VmHWM` of proc(5)), while it runs.

@@ -41,18 +41,23 @@ impl Extender {
 /// The scheduler's victims, with as many pods of lower priority as it takes; `None` if even all of them don't make room.
 ///
 /// Pods are added from the lowest priority up and left alone again from the highest down where it goes without them. The
-/// scheduler's own victims stay: it wants their CPU and memory too.
+/// scheduler's own victims stay: it wants their CPU and memory too. Room that is kept for a pod of lower priority is free,
+/// and nobody can be evicted from it: a victim that isn't on the node is an error to the scheduler.
 fn completed(node: &Node, question: &Question<'_>, victims: &Victims) -> Option<Vec<String>> {
     let given: BTreeSet<&str> = victims.uids.iter().map(String::as_str).collect();
     let is_given = |holder: &Holder| given.contains(&*holder.uid);
+    let is_lower = |holder: &Holder| holder.priority < question.demand.priority;
     let fits_without = |more: &[&Holder]| {
-        let is_gone = |holder: &Holder| is_given(holder) || more.iter().any(|gone| gone.uid == holder.uid);
+        let is_gone = |holder: &Holder| {
+            let is_evicted = is_given(holder) || more.iter().any(|gone| gone.uid == holder.uid);
+            is_evicted || (holder.is_nominated && is_lower(holder))
+        };
         question.fits(node, &node.cards_without(|holder| is_gone(holder) || holder.uid == question.demand.uid))
     };
     let mut more: Vec<&Holder> = Vec::new();
     if !fits_without(&more) {
-        let lower = |holder: &&Holder| holder.priority < question.demand.priority && !is_given(holder);
-        more.extend(node.holders.iter().filter(lower));
+        let may_go = |holder: &&Holder| is_lower(holder) && !holder.is_nominated && !is_given(holder);
+        more.extend(node.holders.iter().filter(may_go));
         more.sort_by_key(|holder| Reverse(holder.priority));
         if !fits_without(&more) {
             return None;

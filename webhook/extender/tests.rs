@@ -221,3 +221,17 @@ fn preempt_keeps_nodes_where_the_right_cards_become_free() {
     ];
     insta::assert_debug_snapshot!(answers);
 }
+
+#[test]
+fn nobody_is_evicted_who_only_waits_for_room() {
+    let mut n1 = node("n1", 2);
+    status(&mut n1).shares = vec![share(&n1, "a", 0, 40, 0)];
+    let (extender, now) = (extender(&[n1], 16), Instant::now());
+    extender.index.apply_pod(&PodView { priority: 1, node: Some("n1".into()), ..pod("a", 1, 40, 0) }, now);
+    extender.index.apply_pod(&PodView { priority: 5, nominated: Some("n1".into()), ..pod("b", 1, 30, 0) }, now);
+    let of = PodView { priority: 100, ..pod("p", 2, 35, 0) };
+    let args = json!({"Pod": json_of(&of), "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "a"}]}}});
+    let answer = extender.preempt(args.to_string().as_bytes()).expect("arguments");
+    let answer: Value = serde_json::from_slice(&answer).expect("JSON");
+    assert_eq!(answer["NodeNameToMetaVictims"]["n1"]["Pods"], json!([{"UID": "a"}]));
+}

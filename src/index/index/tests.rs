@@ -241,6 +241,28 @@ fn cards_freed_by_evictions_are_kept_for_whom_they_were_freed() {
     assert_eq!(held(&index, "n1"), [0], "it is to go elsewhere");
 }
 
+#[test]
+fn it_is_the_card_that_was_freed_that_is_kept() {
+    let (mut n1, now) = (node("n1", 3), Instant::now());
+    let shares: Vec<_> =
+        ["a", "b", "c"].into_iter().zip(0..).map(|(uid, card)| share(&n1, uid, card, 40, 100)).collect();
+    for freed in 0..3 {
+        status(&mut n1).shares = shares.clone();
+        let index = index(&[&n1]);
+        for uid in ["a", "b", "c"] {
+            index.apply_pod(&PodView { node: Some("n1".into()), ..pod(uid, 1, 40, 100) }, now);
+        }
+        let preemptor = PodView { priority: 10, nominated: Some("n1".into()), ..pod("preemptor", 1, 35, 0) };
+        index.apply_pod(&preemptor, now);
+        status(&mut n1).shares.remove(freed);
+        index.apply_node("n1", &n1);
+        let thief = index.promise(&demand(&pod("thief", 1, 20, 0)), "n1", now);
+        assert!(matches!(thief, Err(Unpromised::NoPlan { .. })), "card {freed}: {thief:?}");
+        let planned = index.promise(&demand(&preemptor), "n1", now).expect("room was made for it");
+        assert_eq!(card_of(&planned), format!("GPU-n1-{freed}"));
+    }
+}
+
 /// Nodes by reason, a line each.
 fn refused(index: &Index, names: &[String], pod: &PodView) -> String {
     let (demand, policies) = (demand(pod), demand(pod).policies(index.reading()));

@@ -40,8 +40,8 @@ pub(super) fn hints(found: &Found) -> Vec<String> {
         let pods: Vec<&str> = lower.iter().map(|uid| found.names.get(uid).unwrap_or(uid).as_str()).collect();
         let pods = listed(&pods, MOST);
         hints.push(format!(
-            "{name} could run it without pods of lower priority: {pods}; the scheduler evicts such pods, unless \
-             preemptionPolicy is Never"
+            "{name} could run it without pods of lower priority: {pods}; the scheduler evicts such pods where amounts are \
+             short, unless preemptionPolicy is Never"
         ));
     }
     hints.extend(nodes.iter().filter(|node| node.fits != Fits::Never).filter_map(cordoned_cards).take(MOST));

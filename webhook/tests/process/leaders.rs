@@ -1,12 +1,13 @@
 //! The leader dies at the worst moment, and the other replica takes over.
 
+use divvy_playground::apiserver::Request;
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, about, pod, to};
 use crate::https::Https;
 use crate::replica::Replica;
-use crate::within;
+use crate::{until, within};
 
 struct Scene {
     leader: Replica,
@@ -42,11 +43,21 @@ impl Scene {
         answer["Error"].as_str().unwrap().to_owned()
     }
 
+    /// How lists of pods were answered.
+    fn lists(&self) -> Vec<u16> {
+        listed(&self.bench.server.requests())
+    }
+
     fn bindings(&self) -> Vec<u16> {
         let requests = self.bench.server.requests();
         let bindings = requests.iter().filter(|request| request.subresource == "binding");
         bindings.map(|request| request.code).collect()
     }
+}
+
+fn listed(requests: &[Request]) -> Vec<u16> {
+    let lists = requests.iter().filter(|request| request.verb == "list" && request.resource == "pods");
+    lists.map(|request| request.code).collect()
 }
 
 #[tokio::test]
@@ -104,4 +115,44 @@ async fn a_leader_answers_nobody_before_it_has_read_what_the_last_one_promised()
         .filter(|request| request.verb == "list" && request.resource == "pods" || request.subresource == "binding");
     let codes: Vec<u16> = order.map(|request| request.code).collect();
     assert!(codes.ends_with(&[500, 500, 500, 200, 201]), "{codes:?}");
+}
+
+#[tokio::test]
+async fn a_long_list_of_promises_goes_on_where_it_failed() {
+    let mut scene = Scene::new().await;
+    for number in 0..1_100 {
+        let mut bound = pod(&format!("bound-{number}"), 8, 0);
+        bound["spec"]["nodeName"] = "n1".into();
+        scene.bench.server.create(&bound).unwrap();
+    }
+    let made = scene.bench.pod(&pod("a", 8, 0)).await;
+    let lists = scene.lists().len();
+    scene.bench.server.be_late("list", "/api/v1/pods", 1);
+    scene.bench.server.fail("list", "/api/v1/pods", 1, StatusCode::INTERNAL_SERVER_ERROR);
+    scene.leader.signal("KILL").await;
+    scene.leader.ended().await;
+    within("the first page", scene.bench.server.wait_for(|view| (listed(view.requests()).len() > lists).then_some(())))
+        .await;
+    scene.bench.server.answer_late();
+    assert_eq!(scene.bind(&made).await, "");
+    assert_eq!(scene.lists()[lists..], [200, 500, 200, 200]);
+}
+
+#[tokio::test]
+async fn a_pod_that_ends_while_promises_are_read_is_not_brought_back_by_them() {
+    let mut scene = Scene::new().await;
+    let [first, second] = [scene.bench.pod(&pod("first", 0, 0)).await, scene.bench.pod(&pod("second", 0, 0)).await];
+    let answer = scene.https.post(scene.leader.address, "/bind", to(&first, "n1").to_string()).await.json();
+    assert_eq!(answer["Error"], "");
+    let lists = scene.lists().len();
+    scene.bench.server.be_late("list", "/api/v1/pods", 1);
+    scene.leader.signal("KILL").await;
+    scene.leader.ended().await;
+    within("the list", scene.bench.server.wait_for(|view| (listed(view.requests()).len() > lists).then_some(()))).await;
+    assert!(scene.follower.metric("divvy_promises", &[]).await > 0.5);
+    scene.bench.server.delete("Pod", "default", "first", Some(0)).unwrap();
+    let forgotten = async || (scene.follower.metric("divvy_promises", &[]).await < 0.5).then_some(());
+    until("the watch tells of the end", forgotten).await;
+    scene.bench.server.answer_late();
+    assert_eq!(scene.bind(&second).await, "");
 }

@@ -11,6 +11,7 @@ mod instances;
 mod losses;
 mod namesakes;
 mod powers;
+mod preemption;
 mod throughput;
 mod topology;
 mod units;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         scenario("a hundred pods through webhook and extender", |c| Box::pin(webhook::a_hundred_pods(c))),
         scenario("the webhook's leader is killed while pods are placed", |c| Box::pin(webhook::leader_killed(c))),
         scenario("released cards wake a waiting pod", |c| Box::pin(webhook::woken(c))),
+        scenario("pods of a high priority evict others", |c| Box::pin(preemption::by_priority(c))),
         // It leaves a cluster without a node.
         Scenario { only_when_named: true, ..scenario("throughput", |c| Box::pin(throughput::throughput(c))) },
         Scenario { only_when_named: true, ..scenario("figures", |c| Box::pin(figures::all(c))) },

@@ -222,7 +222,7 @@ async fn say_outcomes(cluster: &Cluster) {
 }
 
 /// Every pod was bound by us, and has the cards that it was promised.
-async fn as_planned(cluster: &mut Cluster) -> anyhow::Result<()> {
+pub(crate) async fn as_planned(cluster: &mut Cluster) -> anyhow::Result<()> {
     let pods = cluster.list().await?;
     let claiming =
         |pod: &&Value| view::claims(pod).is_ok_and(|claims| claims.iter().any(|claim| claim.claim.is_some()));

@@ -1,0 +1,59 @@
+//! What another replica promised lately, and what may not have come by the watch: read from the pods that carry it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use divvy_index::Index;
+use kube::Api;
+use kube::api::ListParams;
+
+use super::objects::PodObject;
+
+/// Pods that may have been promised cards that their node hasn't reported: bound, and not started.
+const BOUND_LATELY: &str = "spec.nodeName!=,status.phase=Pending";
+/// Objects in one answer: a page of pods is a few MB of text.
+const PAGE: u32 = 500;
+/// Longest wait for a page. There may be a hundred of them, where nodes are slow to start what they were given.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A list of pods as they were when its first page was read, which goes on where it stopped.
+pub struct Promises {
+    api: Api<PodObject>,
+    index: Arc<Index>,
+    next: ListParams,
+}
+
+// === impl Promises ===
+
+impl Promises {
+    pub(super) fn new(api: Api<PodObject>, index: Arc<Index>) -> Self {
+        Self { api, index, next: ListParams::default().fields(BOUND_LATELY).limit(PAGE) }
+    }
+
+    /// Reads what is left, so that the index knows all of it. After an error the pages that have been read stay read, unless
+    /// the API server has forgotten the list meanwhile.
+    pub async fn read(&mut self) -> kube::Result<()> {
+        let late = |_elapsed| kube::Error::Service("the API server didn't list the pods in time".into());
+        loop {
+            if self.next.continue_token.is_none() {
+                self.index.begin_list();
+            }
+            let page = tokio::time::timeout(DEADLINE, self.api.list(&self.next)).await.map_err(late)?;
+            if matches!(&page, Err(kube::Error::Api(status)) if status.code == 410) {
+                self.next.continue_token = None;
+            }
+            let page = page?;
+            page.items.iter().for_each(|pod| self.index.apply_listed(&pod.pod, Instant::now()));
+            self.next.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if self.next.continue_token.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Drop for Promises {
+    fn drop(&mut self) {
+        self.index.end_list();
+    }
+}
