@@ -8,7 +8,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use divvy_placement::forecast::MOST_SEVERAL;
+use divvy_contract::Share;
+use divvy_placement::forecast::{MOST_SEVERAL, Stand};
 use divvy_placement::{Card, Forecast, Ground, Grounds, Mix, NodeScore, Prices, Remains};
 use foldhash::fast::RandomState;
 
@@ -43,13 +44,9 @@ pub(crate) struct Appraiser {
 struct Standing {
     /// Of the node; 0 where there is none.
     revision: u64,
-    /// Thousandths of cards, as all amounts here.
-    usable: f64,
-    remains: Remains,
-    free: u64,
+    stand: Stand,
+    /// What may be promised of its cards, in thousandths of one.
     capacity: u64,
-    /// By kind of several cards.
-    hosts: [f64; MOST_SEVERAL],
 }
 
 /// Of all nodes.
@@ -205,8 +202,8 @@ impl Appraiser {
         let known = board.answers.get_mut(place as usize)?;
         if known.revision != revision {
             let (node, ground) = (view.node(place)?, view.ground(place)?);
-            let before = &self.nodes[place as usize];
-            let worth = after(question, node, ground, &before.remains).map(|after| self.worth_of(before, &after));
+            let stand = &self.nodes[place as usize].stand;
+            let worth = question.takes(node, ground).map(|takes| self.worth_of(question, stand, &takes));
             *known = Answer { revision, worth };
         }
         known.worth
@@ -215,19 +212,15 @@ impl Appraiser {
     /// Of a node that isn't the one which is published.
     fn worth(&self, question: &Question<'_>, node: &Node) -> Option<Worth> {
         let grounds = Grounds::of(&node.cards, &node.links);
-        let before = Standing::of(node, &self.forecast);
-        let after = after(question, node, grounds.at(0)?, &before.remains)?;
-        Some(self.worth_of(&before, &after))
+        let takes = question.takes(node, grounds.at(0)?)?;
+        Some(self.worth_of(question, &self.forecast.look_at(node.remains()), &takes))
     }
 
-    fn worth_of(&self, before: &Standing, after: &Remains) -> Worth {
-        let mut hosts = [0; MOST_SEVERAL];
-        for several in self.forecast.several() {
-            let lost = before.hosts[several] - self.forecast.hosts(several, after);
-            hosts[several] = u16::try_from(rounded(1000.0 * lost)).unwrap_or(u16::MAX);
-        }
-        let usable = rounded(before.usable - self.forecast.usable(after));
-        Worth { usable, hosts, leftover: after.size() + after.cpu_milli.unwrap_or(0) / CPU_OF_CARD }
+    fn worth_of(&self, question: &Question<'_>, stand: &Stand, takes: &[(usize, Share)]) -> Worth {
+        let loss = self.forecast.loss(stand, question.demand.cpu_milli, takes);
+        let hosts = loss.hosts.map(|hosts| u16::try_from(rounded(1000.0 * hosts)).unwrap_or(u16::MAX));
+        let leftover = loss.cards_left + loss.cpu_left.unwrap_or(0) / CPU_OF_CARD;
+        Worth { usable: rounded(loss.usable), hosts, leftover }
     }
 
     /// By the prices of today.
@@ -239,7 +232,11 @@ impl Appraiser {
     /// What can be sold before the pod comes and not afterwards.
     fn unsold(&mut self, question: &Question<'_>, node: &Node, ground: Ground<'_>) -> Option<f64> {
         let before = node.remains();
-        let after = after(question, node, ground, &before)?;
+        let mut after = before.clone();
+        after.take_cpu(question.demand.cpu_milli);
+        for (card, share) in question.takes(node, ground)? {
+            after.take(card, &share);
+        }
         Some(self.sellable(before) - self.sellable(after))
     }
 
@@ -271,14 +268,12 @@ impl Appraiser {
 
 impl Standing {
     fn of(node: &Node, forecast: &Forecast) -> Self {
-        let remains = node.remains();
-        let mut hosts = [0.0; MOST_SEVERAL];
-        for several in forecast.several() {
-            hosts[several] = forecast.hosts(several, &remains);
-        }
         let capacity = node.cards.iter().filter(|card| card.healthy).map(Card::size).sum();
-        let (usable, free) = (forecast.usable(&remains), remains.size().into());
-        Self { revision: node.revision, usable, remains, free, capacity, hosts }
+        Self { revision: node.revision, stand: forecast.look_at(node.remains()), capacity }
+    }
+
+    fn free(&self) -> u64 {
+        self.stand.remains().size().into()
     }
 }
 
@@ -286,15 +281,15 @@ impl Standing {
 
 impl Sums {
     fn add(&mut self, node: &Standing) {
-        self.free += node.free;
+        self.free += node.free();
         self.capacity += node.capacity;
-        self.hosts.iter_mut().zip(&node.hosts).for_each(|(sum, hosts)| *sum += whole(*hosts));
+        self.hosts.iter_mut().zip(&node.stand.hosts).for_each(|(sum, hosts)| *sum += whole(*hosts));
     }
 
     fn subtract(&mut self, node: &Standing) {
-        self.free -= node.free;
+        self.free -= node.free();
         self.capacity -= node.capacity;
-        self.hosts.iter_mut().zip(&node.hosts).for_each(|(sum, hosts)| *sum -= whole(*hosts));
+        self.hosts.iter_mut().zip(&node.stand.hosts).for_each(|(sum, hosts)| *sum -= whole(*hosts));
     }
 }
 
@@ -305,17 +300,6 @@ impl Rated {
     fn order(&self) -> (u64, u32, u32) {
         (in_buckets(self.cost), self.leftover, self.asked.place())
     }
-}
-
-/// What the node has left once the pod is there; `None` if it doesn't fit.
-fn after(question: &Question<'_>, node: &Node, ground: Ground<'_>, before: &Remains) -> Option<Remains> {
-    let takes = question.takes(node, ground)?;
-    let mut after = before.clone();
-    after.take_cpu(question.demand.cpu_milli);
-    for (card, share) in &takes {
-        after.take(*card, share);
-    }
-    Some(after)
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "costs of a node: small, and none below 0")]

@@ -2,21 +2,23 @@
 //!
 //! Three measures, each of one node alone, and each worth less after a pod has come:
 //!
-//! - [`usable`](Forecast::usable): what is free and a request of the mix could use, on average over the mix. What is free
+//! - [`usable`](Stand::usable): what is free and a request of the mix could use, on average over the mix. What is free
 //!   beyond that is a fragment (after FGD, Weng et al., USENIX ATC 2023, whose cards have one dimension).
-//! - [`hosts`](Forecast::hosts): how many requests for several cards it could take. Few come, so that the average hardly
+//! - [`hosts`](Stand::hosts): how many requests for several cards it could take. Few come, so that the average hardly
 //!   notices them, and a node can be spoilt for them by one small pod. They are [priced](Forecast::prices) by how scarce
 //!   their nodes are in the whole cluster.
 //! - [`sellable`](Forecast::sellable): what would be sold in the end if pods of the mix came until nothing fits any more.
 //!   It looks furthest ahead, and costs a hundred times as much.
 
-use std::ops::Range;
+mod stand;
 
 use divvy_contract::{MemoryAmount, Share};
 
 use crate::eligible::is_allowed;
 use crate::mix::{Expected, Kind, Mix};
 use crate::remains::{Hardware, Left, Remains, size_of};
+
+pub use stand::{Loss, Stand};
 
 /// A mix, worked out for the hardware that there is.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +34,7 @@ pub struct Forecast {
     streams: Vec<Vec<u8>>,
 }
 
-/// What the hosts of several cards are worth, in the order of [`Forecast::several`]. From 0, where there are plenty, to 1.
+/// What the hosts of several cards are worth, in the order of [`Stand::hosts`]. From 0, where there are plenty, to 1.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prices(Vec<f64>);
 
@@ -127,51 +129,6 @@ impl Forecast {
     /// Whether nothing is expected.
     pub fn is_empty(&self) -> bool {
         self.common.is_empty()
-    }
-
-    /// Kinds of several cards, for [`hosts`](Self::hosts).
-    pub fn several(&self) -> Range<usize> {
-        0..self.several.len()
-    }
-
-    /// What is free of the node and of use to the mix, in thousandths of cards.
-    pub fn usable(&self, node: &Remains) -> f64 {
-        self.common.iter().map(|Part { class, part }| part * f64::from(self.usable_to(*class, node))).sum()
-    }
-
-    fn usable_to(&self, class: usize, node: &Remains) -> u32 {
-        let Class { cards, cpu_milli } = self.classes[class];
-        if !node.has_cpu(cpu_milli) {
-            return 0;
-        }
-        let (mut fitting, mut size) = (0, 0);
-        for left in &node.cards {
-            if self.need(*left, class).is_met(*left) {
-                fitting += 1;
-                size += left.size;
-            }
-        }
-        if fitting < cards { 0 } else { size }
-    }
-
-    /// How many requests of a kind of several cards the node could take, with a part of one where cards are missing.
-    pub fn hosts(&self, several: usize, node: &Remains) -> f64 {
-        let class = self.several[several].class;
-        let Class { cards, cpu_milli } = self.classes[class];
-        let (mut able, mut fitting) = (0, 0);
-        for left in &node.cards {
-            let need = self.need(*left, class);
-            able += u32::from(need.memory < u32::MAX);
-            fitting += u32::from(need.is_met(*left));
-        }
-        if able < cards || !node.has_cpu(cpu_milli) {
-            return 0.0;
-        }
-        let by_cpu = node.cpu_milli.and_then(|free| free.checked_div(cpu_milli)).unwrap_or(u32::MAX);
-        match (fitting / cards).min(by_cpu) {
-            0 => NEARLY.powi((cards - fitting).cast_signed()),
-            hosts => f64::from(hosts),
-        }
     }
 
     /// What hosts are worth in a cluster with so much free of so much, in thousandths of cards, and so many whole hosts of

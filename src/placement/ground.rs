@@ -198,6 +198,9 @@ impl<'g> Ground<'g> {
         let Claimant { claim, profile, preferences, is_picky } = *pod;
         let wishes = is_picky.then_some(preferences);
         let taking = self.taking(&claim, profile).filter(|(at, _)| is_open(&cards, *at, profile, wishes));
+        if claim.cards == 1 {
+            return Some(vec![taking.min_by_key(|(at, _)| self.free[*at].leftover())?]);
+        }
         let mut taking: Vec<(usize, Share)> = taking.collect();
         let wanted = claim.cards as usize;
         if taking.len() < wanted {

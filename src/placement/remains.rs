@@ -67,9 +67,7 @@ impl Remains {
     /// Takes a share of the card at this position.
     pub fn take(&mut self, card: usize, share: &Share) {
         if let Some(left) = self.cards.get_mut(card) {
-            let memory = u32::try_from(share.memory.as_mib()).unwrap_or(u32::MAX);
-            let cores = u16::try_from(share.cores.units()).unwrap_or(u16::MAX);
-            left.take(memory, cores, share.exclusive);
+            left.give(share);
         }
     }
 
@@ -78,10 +76,12 @@ impl Remains {
         self.cards.iter().map(|left| left.size).sum()
     }
 
-    /// Whether there is as much CPU.
-    #[inline]
-    pub(crate) fn has_cpu(&self, milli: u32) -> bool {
-        self.cpu_milli.is_none_or(|free| free >= milli)
+    /// The card at this position before and after it gives a share.
+    pub(crate) fn change(&self, (card, share): &(usize, Share)) -> Option<(usize, Left, Left)> {
+        let before = *self.cards.get(*card)?;
+        let mut after = before;
+        after.give(share);
+        Some((*card, before, after))
     }
 
     /// With the cards in an order of their own: nodes that have the same left are equal.
@@ -102,6 +102,12 @@ impl Left {
         let memory = u32::try_from(free.memory.as_mib()).unwrap_or(u32::MAX);
         let cores = u16::try_from(free.cores.units()).unwrap_or(u16::MAX);
         Self { hardware, size: size_of(memory, cores), memory, cores, whole: free.whole }
+    }
+
+    fn give(&mut self, share: &Share) {
+        let memory = u32::try_from(share.memory.as_mib()).unwrap_or(u32::MAX);
+        let cores = u16::try_from(share.cores.units()).unwrap_or(u16::MAX);
+        self.take(memory, cores, share.exclusive);
     }
 
     #[inline]
