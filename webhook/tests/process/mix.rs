@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, patient, pod};
-use crate::within;
+use crate::{until, within};
 
 const PATH: &str = "/api/v1/namespaces/divvy-system/configmaps/divvy-mix";
 
@@ -44,7 +44,14 @@ async fn the_next_leader_goes_on_from_what_the_last_one_has_learned() {
 
     drop(first);
     names().take(20).for_each(|name| drop(bench.server.delete("Pod", "default", &name, None).unwrap()));
+    bench.server.be_late("list", "/pods", 1);
     let next = bench.start("divvy-webhook-b", &json!({}));
+    let knows_the_rest = async || {
+        let (_, text) = next.page("readyz").await?;
+        (text.lines().count() == 1 && text.contains("pods not listed yet")).then_some(())
+    };
+    until("all but the pods is known", knows_the_rest).await;
+    bench.server.answer_late();
     next.says("going on from what was learned before").await;
     next.ready().await;
     assert!((next.metric("divvy_mix_pods", &[]).await - 60.0).abs() < 0.5, "those that are still there count once");
