@@ -6,7 +6,7 @@
 //!                                    └──▶ hints, explanations        admission ◀── API server
 //! ```
 //!
-//! It owns nothing durable but its certificates, answers from memory, and may be killed at any time. What it says of a
+//! It owns nothing durable but its certificates and what it has learned of requests, answers from memory, and may be killed at any time. What it says of a
 //! node is a prediction, made with the node's own placement code; the node is right.
 
 pub mod access;
@@ -20,6 +20,7 @@ pub mod fit;
 pub mod forward;
 pub mod lease;
 pub mod metrics;
+pub mod mix;
 pub mod run;
 pub mod serve;
 pub mod takeover;

@@ -120,6 +120,7 @@ impl Collector for State {
             ConstCounter::new(outcomes.of(outcome)).encode(family.encode_family(&labels)?)?;
         }
         let nodes = self.index.nodes();
+        let (revision, pods) = self.index.learned_from();
         let open = nodes.iter().filter(|node| node.closed.is_none()).count();
         let gauges = [
             ("leader", "1 while this replica answers the scheduler", f64::from(u8::from((self.leads)()))),
@@ -131,6 +132,8 @@ impl Collector for State {
                 count(self.index.promised().len()),
             ),
             ("waiting_pods", "Pods that ask for cards and aren't bound", count(self.index.waiting().len())),
+            ("mix_pods", "Pods that the requests to come were learned from", count(pods)),
+            ("mix_revision", "Revision of the ConfigMap that this is kept in; 0 if it isn't", count(revision)),
         ];
         for (name, help, value) in gauges {
             let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -140,6 +143,6 @@ impl Collector for State {
     }
 }
 
-fn count(of: usize) -> f64 {
-    f64::from(u32::try_from(of).unwrap_or(u32::MAX))
+fn count(of: impl TryInto<u32>) -> f64 {
+    f64::from(of.try_into().unwrap_or(u32::MAX))
 }

@@ -30,6 +30,7 @@ use crate::feed::{Feed, Standing};
 use crate::forward::Forwarder;
 use crate::lease::{self, Leader};
 use crate::metrics::Metrics;
+use crate::mix::Mix;
 use crate::serve::connections::serve;
 use crate::serve::pages::Pages;
 use crate::serve::people::People;
@@ -119,6 +120,8 @@ async fn run(config: Config) -> anyhow::Result<()> {
     tasks.spawn("expiry", expire(Arc::clone(&parts.index)));
     let waiting = Waiting::new(parts.client.clone(), Arc::clone(&parts.index), &config.pod_name);
     tasks.spawn("waiting", waiting.run(leading(&parts.leader)));
+    let mix = Mix::new(parts.client.clone(), &config.namespace, Arc::clone(&parts.index));
+    tasks.spawn("mix", mix.run(parts.standing.clone(), parts.informed.clone(), leading(&parts.leader)));
     parts.keep_certificate(&mut tasks);
     let retired = CancellationToken::new();
     tasks.spawn_last("lease", parts.stand(leads, retired.clone()));

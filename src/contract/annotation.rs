@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use crate::card::CardId;
 use crate::claim::Claim;
 use crate::names::annotation as key;
-use crate::quantity::Cores;
 use crate::share::{Share, Tier};
 
 /// The version that this build writes and reads.
@@ -230,12 +229,7 @@ impl Document for Request {
 
     fn check(&self) -> Result<(), String> {
         for (container, claim) in &self.containers {
-            if claim.cards == 0 || claim.cards > 1024 {
-                return Err(format!("container \"{container}\": {} cards, allowed are 1 to 1024", claim.cards));
-            }
-            if claim.cores > Cores::FULL {
-                return Err(format!("container \"{container}\": {} cores, allowed are 0 to 100", claim.cores));
-            }
+            claim.check().map_err(|why| format!("container \"{container}\": {why}"))?;
         }
         Ok(())
     }
@@ -313,7 +307,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::quantity::Memory;
+    use crate::quantity::{Cores, Memory};
 
     fn annotations(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()

@@ -349,6 +349,19 @@ impl Claim {
         Self { cards, memory: MemoryAmount::Percent(100), cores: Cores::FULL }
     }
 
+    /// Refuses what the type allows and no container can claim: for claims that somebody has written down.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            Self { cards, .. } if !(1..=MOST_CARDS).contains(&(*cards).into()) => {
+                Err(format!("{cards} cards, allowed are 1 to {MOST_CARDS}"))
+            }
+            Self { cores, .. } if *cores > Cores::FULL => {
+                Err(format!("{cores} cores, allowed are 0 to {}", Cores::FULL))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether each card is held alone.
     pub fn is_exclusive(&self) -> bool {
         self.cores >= Cores::FULL

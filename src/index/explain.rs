@@ -7,7 +7,7 @@ mod answer;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,14 +24,16 @@ pub use self::answer::{CardAnswer, Fits, NodeAnswer, Part};
 use crate::bar::Bar;
 use crate::board::Asked;
 use crate::demand::{BadDemand, Demand};
+use crate::expectation::Expectation;
 use crate::index::{Index, Unpromised};
 use crate::outlook::{MOST_NAMED, Outlook, grouped};
 use crate::pod::PodView;
 use crate::question::Question;
 use crate::ranks::ranked;
+use crate::table::View;
 
 /// What is known of one pod.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     /// `v1`: of this structure.
@@ -54,6 +56,9 @@ pub struct Explanation {
     pub verdict: String,
     /// Nodes that can run it now, of those that were asked.
     pub fitting: usize,
+    /// What these nodes are ranked by, if that is what is expected to come. Rarer kinds are left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Expectation>,
     /// All nodes that have reported, the best first, for a pod that waits; for one that is bound and has no cards yet, its
     /// own.
     pub nodes: Vec<NodeAnswer>,
@@ -143,6 +148,17 @@ pub enum State {
     },
 }
 
+/// What a node has said.
+struct Said {
+    asked: Asked,
+    answer: NodeAnswer,
+    /// If it can run the pod now.
+    score: Option<NodeScore>,
+}
+
+/// Kinds of requests that an explanation names.
+const MOST_EXPECTED: usize = 10;
+
 // === impl Index ===
 
 impl Index {
@@ -161,6 +177,7 @@ impl Index {
             verdict: state.to_string(),
             state,
             fitting: 0,
+            expected: None,
             nodes: Vec::new(),
         };
         if let Ok(Some(demand)) = &demand {
@@ -170,32 +187,20 @@ impl Index {
         explanation
     }
 
-    /// Replaces what nodes' plans are worth by what the scheduler is told, where something is expected to come.
-    fn look_ahead(&self, question: &Question<'_>, answers: &mut [(NodeAnswer, Option<NodeScore>)]) {
-        if !question.may_look_ahead() || self.expected().requests.is_empty() {
-            return;
-        }
-        let fitting: Vec<usize> = (0..answers.len()).filter(|at| answers[*at].1.is_some()).collect();
-        let names: Vec<String> = fitting.iter().map(|at| answers[*at].0.name.clone()).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        for (asked, score) in self.rank(question, &names, true).fitting {
-            answers[fitting[asked.name]].1 = Some(score);
-        }
-    }
-
     fn ask_nodes(&self, demand: &Demand, deadline: Instant, explanation: &mut Explanation) {
         let policies = demand.policies(self.reading());
         let question = Question::new(demand, &policies);
         let view = self.view();
         let ask = |asked: Asked| {
             let is_late = Instant::now() >= deadline;
-            Some(NodeAnswer::of(view.node(asked.place)?, &question, view.bar(asked.place), is_late))
+            let (answer, score) = NodeAnswer::of(view.node(asked.place)?, &question, view.bar(asked.place), is_late);
+            Some(Said { asked, answer, score })
         };
         match &explanation.state {
             State::Waiting { .. } => {
-                let mut answers: Vec<(NodeAnswer, Option<NodeScore>)> = view.all().filter_map(ask).collect();
-                self.look_ahead(&question, &mut answers);
-                let nodes = in_order(answers);
+                let mut said: Vec<Said> = view.all().filter_map(ask).collect();
+                explanation.expected = self.look_ahead(&question, &view, &mut said);
+                let nodes = in_order(said);
                 explanation.verdict = outlook(&nodes).to_string();
                 explanation.fitting = nodes.iter().filter(|node| node.fits == Fits::Now).count();
                 explanation.nodes = nodes;
@@ -220,11 +225,26 @@ impl Index {
             State::Given { .. } | State::Ended | State::NoCards | State::Contradicts { .. } => {}
         }
     }
+
+    /// Scores nodes by what is expected, if that is what they are ranked by.
+    fn look_ahead(&self, question: &Question<'_>, view: &View, said: &mut [Said]) -> Option<Expectation> {
+        let fitting: Vec<Asked> = said.iter().filter(|said| said.score.is_some()).map(|said| said.asked).collect();
+        if fitting.is_empty() {
+            return None;
+        }
+        let scores = self.foresee(question, view, &fitting)?;
+        let scores: HashMap<usize, NodeScore> = scores.into_iter().map(|(asked, score)| (asked.name, score)).collect();
+        for said in said {
+            said.score = scores.get(&said.asked.name).copied();
+        }
+        self.expectation(MOST_EXPECTED)
+    }
 }
 
 /// Nodes with their ranks and scores, the best first; of the others those first that are nearer to taking the pod.
-fn in_order(answers: Vec<(NodeAnswer, Option<NodeScore>)>) -> Vec<NodeAnswer> {
-    let (mut nodes, scores): (Vec<NodeAnswer>, Vec<Option<NodeScore>>) = answers.into_iter().unzip();
+fn in_order(said: Vec<Said>) -> Vec<NodeAnswer> {
+    let (mut nodes, scores): (Vec<NodeAnswer>, Vec<Option<NodeScore>>) =
+        said.into_iter().map(|said| (said.answer, said.score)).unzip();
     let mut fitting: Vec<(usize, NodeScore)> =
         scores.into_iter().enumerate().filter_map(|(at, score)| Some((at, score?))).collect();
     for (at, rank, score) in ranked(&mut fitting) {

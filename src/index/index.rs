@@ -22,6 +22,7 @@ use crate::board::{Asked, Boards, Rating, Until};
 use crate::books::{Books, Touched};
 use crate::demand::{Demand, Policies, Reading};
 use crate::headline::Headlines;
+use crate::learned::Learned;
 use crate::node::Node;
 use crate::outcome::{Outcome, Outcomes};
 use crate::pod::PodView;
@@ -210,21 +211,31 @@ impl Index {
         unpoisoned(self.appraiser.lock()).expect(mix.into());
     }
 
-    /// What is expected by the pods that have come, and how many have.
-    pub fn learned(&self) -> (Mix, u64) {
-        let learner = &mut unpoisoned(self.books.lock()).learner;
-        (learner.mix(), learner.pods())
+    /// What was learned from the pods that have come; `None` as long as they are few.
+    pub fn learned(&self) -> Option<Learned> {
+        unpoisoned(self.books.lock()).learner.learned()
     }
 
-    /// Goes on from what somebody else has learned from so many pods.
-    pub fn restore(&self, mix: Mix, pods: u64) {
-        unpoisoned(self.books.lock()).learner.restore(&mix, pods);
-        self.expect(mix);
+    /// Goes on from what somebody else has learned.
+    pub fn restore(&self, learned: Learned) {
+        unpoisoned(self.books.lock()).learner.restore(&learned);
+        self.expect(Mix { requests: learned.requests });
+    }
+
+    /// What is kept in the cluster has this revision now. It may be behind what has been learned here.
+    pub fn kept(&self, revision: u64) {
+        unpoisoned(self.books.lock()).learner.revision = revision;
     }
 
     /// What is expected.
     pub fn expected(&self) -> Arc<Mix> {
         Arc::clone(unpoisoned(self.appraiser.lock()).mix())
+    }
+
+    /// The revision of what is kept in the cluster, and how many pods were counted.
+    pub fn learned_from(&self) -> (u64, u64) {
+        let learner = &unpoisoned(self.books.lock()).learner;
+        (learner.revision, learner.pods())
     }
 
     /// Pods that are known and haven't ended, by UID.
@@ -311,6 +322,21 @@ impl Index {
             ranking.fitting = appraiser.rank(question, &view, (&found, all), own);
         }
         ranking
+    }
+
+    /// What these nodes, where the pod fits, are worth by what is expected; `None` if nothing is, or the policy doesn't
+    /// look ahead. It is worked out anew: who explains doesn't keep the scheduler waiting.
+    pub(crate) fn foresee(
+        &self,
+        question: &Question<'_>,
+        view: &View,
+        fitting: &[Asked],
+    ) -> Option<Vec<(Asked, NodeScore)>> {
+        let mix = Some(self.expected()).filter(|mix| question.may_look_ahead() && !mix.requests.is_empty())?;
+        let own = unpoisoned(self.books.lock()).promise_of(&question.demand.uid).map(|own| own.planned.node.clone());
+        let mut appraiser = Appraiser::default();
+        appraiser.expect(mix);
+        Some(appraiser.rank(question, view, (fitting, true), own.and_then(|name| view.place(&name))))
     }
 
     /// Why the pod doesn't fit on these nodes, which are gone or have been asked.

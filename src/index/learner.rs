@@ -3,6 +3,7 @@
 use divvy_placement::{Expected, Kind, Mix};
 
 use crate::demand::Demand;
+use crate::learned::{FEWEST_PODS, Learned, MOST_KINDS};
 use crate::tally::{Tally, sum_of};
 
 /// Counts the kinds of requests as their pods come.
@@ -11,14 +12,12 @@ pub(crate) struct Learner {
     tally: Tally<Kind>,
     /// Pods with which the mix is told anew.
     due: u64,
+    /// Of what is kept in the cluster, as far as is known.
+    pub(crate) revision: u64,
 }
 
-/// Pods before anything is expected: fewer would be an accident.
-const FIRST: u64 = 50;
 /// Most pods between two views of what is expected.
 const PERIOD: u64 = 500;
-/// Kinds that are kept; many clusters have fewer.
-const MOST_KINDS: usize = 256;
 /// What the weights of a mix add up to, about.
 const WEIGHTS: f64 = 1_000_000.0;
 
@@ -33,7 +32,7 @@ impl Learner {
         if self.tally.added() < self.due {
             return None;
         }
-        self.due = self.tally.added() + self.tally.added().clamp(FIRST, PERIOD);
+        self.due = self.tally.added() + self.tally.added().clamp(FEWEST_PODS, PERIOD);
         Some(self.mix())
     }
 
@@ -42,8 +41,14 @@ impl Learner {
         self.tally.added()
     }
 
+    /// What a successor has to know; `None` before anything is expected.
+    pub(crate) fn learned(&mut self) -> Option<Learned> {
+        let (revision, pods) = (self.revision, self.pods());
+        (pods >= FEWEST_PODS).then(|| Learned { revision, pods, requests: self.mix().requests })
+    }
+
     /// What is expected by all that has come.
-    pub(crate) fn mix(&mut self) -> Mix {
+    fn mix(&mut self) -> Mix {
         self.tally.keep(MOST_KINDS);
         let all: f64 = self.tally.weights().map(|(_, weight)| weight).sum();
         let expected =
@@ -55,19 +60,20 @@ impl Learner {
     }
 
     /// Goes on from what somebody else has learned.
-    pub(crate) fn restore(&mut self, mix: &Mix, pods: u64) {
-        let weights = mix.requests.iter().map(|request| (request.kind.clone(), f64::from(request.weight)));
+    pub(crate) fn restore(&mut self, learned: &Learned) {
+        let Learned { revision, pods, requests } = learned;
+        let weights = requests.iter().map(|request| (request.kind.clone(), f64::from(request.weight)));
         let all: f64 = weights.clone().map(|(_, weight)| weight).sum();
         // The weights of as many pods add up to less than so many, as the earlier ones weigh less.
-        let scale = sum_of(pods) / all.max(1.0);
-        self.tally = Tally::restore(weights.map(|(kind, weight)| (kind, weight * scale)), pods);
-        self.due = pods + PERIOD;
+        let scale = sum_of(*pods) / all.max(1.0);
+        self.tally = Tally::restore(weights.map(|(kind, weight)| (kind, weight * scale)), *pods);
+        (self.due, self.revision) = (pods + PERIOD, *revision);
     }
 }
 
 impl Default for Learner {
     fn default() -> Self {
-        Self { tally: Tally::default(), due: FIRST }
+        Self { tally: Tally::default(), due: FEWEST_PODS, revision: 0 }
     }
 }
 
@@ -110,7 +116,8 @@ mod tests {
     fn what_was_learned_goes_on_elsewhere() {
         let (mut one, _) = learned(1000);
         let mut other = Learner::default();
-        other.restore(&one.mix(), one.pods());
+        other.restore(&one.learned().expect("many pods"));
+        assert_eq!(other.learned(), one.learned());
         let demand = Demand::of(&pod("p", 2, 8, 0), &Reading::default()).expect("a claim").expect("cards");
         for learner in [&mut one, &mut other] {
             (0..200).for_each(|_| drop(learner.learn(&demand)));

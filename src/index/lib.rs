@@ -10,11 +10,13 @@ mod board;
 mod books;
 mod common;
 pub mod demand;
+mod expectation;
 pub mod explain;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 mod headline;
 mod index;
+pub mod learned;
 mod learner;
 mod node;
 mod outcome;
@@ -31,8 +33,10 @@ mod tally;
 
 pub use bar::Bar;
 pub use board::Asked;
+pub use expectation::{Expectation, ExpectedPart};
 pub use explain::Explanation;
 pub use index::{Index, Ranking, Refusal, Terms, Unpromised};
+pub use learned::Learned;
 pub use node::{Holder, Node};
 pub use outcome::{Outcome, Outcomes};
 pub use outlook::Outlook;

@@ -25,7 +25,8 @@ use crate::cluster::ClusterArgs;
 /// CPU and memory are the scheduler's (kubectl describe pod). FITS is yes, cordoned (kubectl cordon), not ready or gone
 /// (its Node), by eviction (of pods of lower priority), not now, never (not even if all cards of the node were sound and
 /// free), or unknown (other nodes took too long to ask). SCORE is what the
-/// extender would say of all these nodes, 10 for the best. FREE is the most that is left on one card.
+/// extender would say of all these nodes, 10 for the best, as far as CPU doesn't decide; with least-fragmentation that
+/// takes the right to get the ConfigMap divvy-mix, where it keeps what requests it expects. FREE is the most that is left on one card.
 ///
 /// How pods are read isn't asked of the cluster, as most users may not read Divvy's configuration: where that differs from
 /// the defaults below, say so by the flags, which are named as the keys of divvy-node and divvy-webhook.
@@ -41,6 +42,9 @@ pub struct Args {
     /// The pod's namespace [default: the context's]
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
+    /// The namespace that Divvy is installed in
+    #[arg(long, value_name = "NAME", default_value = "divvy-system")]
+    divvy_namespace: String,
     /// Another form of the answer
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<Output>,
@@ -56,7 +60,7 @@ pub struct Args {
 /// The form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// Every node, and every card with its reason
+    /// Every node, every card with its reason, and the requests that nodes are ranked by
     Wide,
     /// For programs: fields as documented at divvy_index::explain, memory in MiB
     Json,
@@ -66,7 +70,7 @@ enum Output {
 
 /// Asks the cluster and puts the answer into words.
 pub async fn run(args: Args) -> anyhow::Result<Told> {
-    let Args { pod, filename, namespace, output, no_headers, reading, cluster } = args;
+    let Args { pod, filename, namespace, divvy_namespace, output, no_headers, reading, cluster } = args;
     let reading = reading.reading()?;
     let from_file = filename.map(|path| file::read(&path)).transpose()?;
     let cluster = cluster.connect().await?;
@@ -76,7 +80,7 @@ pub async fn run(args: Args) -> anyhow::Result<Told> {
         (Some(found), _) => fetch::complete(&cluster, found, own_namespace, &mut remarks).await,
         (None, name) => fetch::pod(&cluster, &own_namespace(), &name.unwrap_or_default()).await?,
     };
-    let found = fetch::explanation(&cluster, &pod, reading, remarks).await?;
+    let found = fetch::explanation(&cluster, &pod, (reading, &divvy_namespace), remarks).await?;
     let answer = match output {
         Some(Output::Json) => format!("{}\n", serde_json::to_string_pretty(&found.explanation)?),
         Some(Output::Yaml) => serde_saphyr::to_string(&found.explanation)?,

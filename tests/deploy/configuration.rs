@@ -63,6 +63,14 @@ pub(crate) fn fields(config: &impl serde::Serialize) -> serde_json::Map<String, 
     }
 }
 
+/// Whoever applied any, or a Helm that owned some, would take away what was learned.
+#[test]
+fn the_mix_is_installed_without_data() {
+    let objects = objects::all("deploy/manifests");
+    let map = objects::find(&objects, "ConfigMap divvy-system/divvy-mix");
+    assert!(["data", "binaryData", "immutable"].iter().all(|field| map.get(field).is_none()), "{map}");
+}
+
 #[test]
 fn the_programs_agree_on_what_both_are_told() {
     let (node, webhook) = (fields(&node()), fields(&webhook()));

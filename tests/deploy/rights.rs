@@ -33,7 +33,7 @@ const MUTATING: &str = "mutatingwebhookconfigurations";
 const VALIDATING: &str = "validatingwebhookconfigurations";
 
 /// By module.
-const CALLS: [Call; 25] = [
+const CALLS: [Call; 27] = [
     // feed
     call("list", "", "pods", "", CLUSTER),
     call("watch", "", "pods", "", CLUSTER),
@@ -62,6 +62,9 @@ const CALLS: [Call; 25] = [
     call("list", "", "secrets", "divvy-webhook-tls", OWN),
     call("watch", "", "secrets", "divvy-webhook-tls", OWN),
     call("update", "", "secrets", "divvy-webhook-tls", OWN),
+    // mix
+    call("get", "", "configmaps", "divvy-mix", OWN),
+    call("update", "", "configmaps", "divvy-mix", OWN),
     // lease
     call("create", "coordination.k8s.io", "leases", "", OWN),
     call("get", "coordination.k8s.io", "leases", "divvy-webhook", OWN),
@@ -69,9 +72,11 @@ const CALLS: [Call; 25] = [
 ];
 
 /// What nobody who takes over the webhook should be able to do.
-const FORBIDDEN: [Call; 8] = [
+const FORBIDDEN: [Call; 10] = [
     call("list", "", "secrets", "", OWN),
     call("get", "", "secrets", "divvy-webhook-tls", ANY),
+    call("update", "", "configmaps", "divvy-webhook", OWN),
+    call("create", "", "configmaps", "", OWN),
     call("patch", "", "pods", "train", ANY),
     call("delete", "", "pods", "train", ANY),
     call("create", "", "pods", "", ANY),

@@ -14,7 +14,7 @@ const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/manif
 /// beside the kubelet, with a token that is bound to the node as one fetched for a pod is.
 pub async fn install(cluster: &mut Cluster) -> anyhow::Result<()> {
     let node = ["00-namespace", "crd", "node-config", "node-rbac", "policy"];
-    let webhook = ["webhook-config", "webhook-rbac", "webhook-service"];
+    let webhook = ["webhook-config", "webhook-mix", "webhook-rbac", "webhook-service"];
     apply(cluster, &[node.as_slice(), &webhook].concat()).await?;
     // The rest too is as this API server wants it: fields, amounts, and the CEL of the match conditions.
     cluster.kubectl.run(&["apply", "--dry-run=server", &format!("--filename={MANIFESTS}")]).await?;

@@ -185,3 +185,59 @@ fn an_ailment_is_said_as_the_node_says_it() {
     status(&mut n1).cards[0].reason = None;
     assert_eq!(reason(&n1).as_deref(), Some("cordoned"));
 }
+
+#[test]
+fn nodes_rank_by_what_is_expected_as_the_scheduler_is_told() {
+    let [mut tight, mut wide] = [node("tight", 1), node("wide", 1)];
+    status(&mut tight).shares = vec![share(&tight, "x", 0, 15, 0)];
+    status(&mut wide).shares = vec![share(&wide, "x", 0, 5, 0)];
+    let (index, asked) = (index(&[tight, wide]), pod("p", 1, 10, 0));
+    let order = |explanation: &Explanation| -> Vec<(String, i64)> {
+        explanation.nodes.iter().map(|node| (node.name.clone(), node.score)).collect()
+    };
+    let before = index.explain(&asked, AGES);
+    assert_eq!((order(&before)[0].0.as_str(), before.expected), ("tight", None), "it fits best");
+
+    for number in 0..60 {
+        let (gib, uid) = (if number % 3 == 0 { 8 } else { 20 }, format!("before-{number}"));
+        index.apply_pod(&pod(&uid, 1, gib, 0), Instant::now());
+        index.delete_pod(&uid);
+    }
+    index.kept(4);
+    let after = index.explain(&asked, AGES);
+    assert_eq!(order(&after)[0].0, "wide", "another 20 GiB still fit there");
+    let demand = Demand::of(&asked, index.reading()).expect("a claim").expect("cards");
+    let policies = demand.policies(index.reading());
+    let names = ["tight", "wide"];
+    let mut told = index.rank(&Question::new(&demand, &policies), &names, true).fitting;
+    let told: Vec<(String, i64)> =
+        ranked(&mut told).map(|(asked, _, score)| (names[asked.name].to_owned(), score)).collect();
+    assert_eq!(order(&after), told);
+    insta::assert_json_snapshot!(after.expected, @r#"
+    {
+      "revision": 4,
+      "pods": 60,
+      "requests": [
+        {
+          "percent": 66.0,
+          "claim": {
+            "cards": 1,
+            "memory": "20Gi",
+            "cores": 0
+          },
+          "cpuMilli": 0
+        },
+        {
+          "percent": 34.0,
+          "claim": {
+            "cards": 1,
+            "memory": "8Gi",
+            "cores": 0
+          },
+          "cpuMilli": 0
+        }
+      ]
+    }
+    "#);
+    assert_eq!(index.explain(&pod("p", 1, 41, 0), AGES).expected, None, "there is nothing to rank");
+}

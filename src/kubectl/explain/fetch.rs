@@ -3,12 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+use divvy_contract::annotation::PolicyName;
 use divvy_contract::gpunode::GpuNode;
 use divvy_index::demand::Reading;
 use divvy_index::explain::{Explanation, State};
+use divvy_index::learned::{CONFIG_MAP, KEY};
 use divvy_index::pod::PodView;
-use divvy_index::{Bar, Index, Terms};
-use k8s_openapi::api::core::v1::Pod;
+use divvy_index::{Bar, Index, Learned, Terms};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ListParams};
@@ -66,9 +68,10 @@ pub(super) async fn complete(
 pub(super) async fn explanation(
     cluster: &Cluster,
     pod: &PodView,
-    reading: Reading,
+    (reading, divvy): (Reading, &str),
     mut remarks: Vec<String>,
 ) -> anyhow::Result<Found> {
+    let looks_ahead = reading.node_policy == PolicyName::LeastFragmentation;
     let (index, now) = (Index::new(reading, Terms::default()), Instant::now());
     let mut names = take_nodes(cluster, &index).await.map_err(Refusal::of_gpu_nodes)?;
     if let Err(refused) = take_machines(cluster, &index).await {
@@ -87,7 +90,14 @@ pub(super) async fn explanation(
     if let Err(refused) = take_pods("Pending").await {
         remarks.push(format!("warning: what was promised to pods that haven't started yet counts as free: {refused}"));
     }
+    let mix = take_mix(cluster, &index, divvy).await;
     let mut explanation = index.explain(pod, PATIENCE);
+    if let Err(why) = mix
+        && looks_ahead
+        && explanation.fitting > 1
+    {
+        remarks.push(format!("warning: what requests are expected isn't known, nodes are scored by best fit: {why}"));
+    }
     // Evictions are thought of only where nothing else is left, and take the priorities of all pods.
     if explanation.fitting == 0 && matches!(explanation.state, State::Waiting { .. }) {
         match take_pods("Running").await {
@@ -113,6 +123,21 @@ async fn take_nodes(cluster: &Cluster, index: &Index) -> Result<HashMap<String, 
         }
     }
     Ok(names)
+}
+
+/// Tells the index what the webhook has learned of requests: nothing, where there is none. What pods tell that have just
+/// been listed is no matter.
+async fn take_mix(cluster: &Cluster, index: &Index, namespace: &str) -> Result<(), String> {
+    index.restore(Learned::default());
+    let mut map: ConfigMap = match cluster.get(&Api::namespaced(cluster.client(), namespace), CONFIG_MAP).await {
+        Ok(map) => map,
+        Err(Refusal::NotFound(_)) => return Ok(()),
+        Err(refused) => return Err(refused.to_string()),
+    };
+    if let Some(text) = map.data.as_mut().and_then(|data| data.remove(KEY)) {
+        index.restore(Learned::decode(&text).map_err(|why| format!("ConfigMap {CONFIG_MAP}: {KEY}: {why}"))?);
+    }
+    Ok(())
 }
 
 /// What the nodes report, by name, or why that can't be decoded.

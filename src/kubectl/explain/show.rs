@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use divvy_contract::annotation::{Cards, Planned};
 use divvy_contract::{ContainerKind, Memory};
-use divvy_index::Bar;
 use divvy_index::explain::{CardAnswer, ContainerAsks, Explanation, Fits, NodeAnswer, State};
+use divvy_index::learned::CONFIG_MAP;
+use divvy_index::{Bar, Expectation, ExpectedPart};
+
+use divvy_placement::Kind;
 
 use super::fetch::Found;
 use super::hints::hints;
@@ -20,7 +23,8 @@ type Row = Vec<(&'static str, String)>;
 
 /// Text for a terminal.
 pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
-    let Explanation { namespace, name, verdict, asks, state, priority, fitting, nodes, .. } = &found.explanation;
+    let Explanation { namespace, name, verdict, asks, state, priority, fitting, expected, nodes, .. } =
+        &found.explanation;
     let pod = if name.is_empty() { namespace.clone() } else { format!("{namespace}/{name}") };
     let counted = *fitting > 0 && matches!(state, State::Waiting { .. });
     let asked = nodes.iter().filter(|node| node.fits != Fits::Unknown).count();
@@ -33,10 +37,15 @@ pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
     }
     let wishes = asks.iter().flat_map(|asks| &asks.wishes);
     lines.extend(wishes.map(|(key, wish)| format!("  wish: {key}: {}\n", plain(wish))));
+    if let Some(Expectation { revision, pods, .. }) = expected.as_ref().filter(|_| wide) {
+        lines
+            .push(format!("  expected: as {pods} pods have asked, by revision {revision} of ConfigMap {CONFIG_MAP}\n"));
+    }
     lines.extend(hints(found).iter().map(|hint| format!("  hint: {}\n", plain(hint))));
     let containers = asks.iter().flat_map(|asks| &asks.containers).map(container_row).collect();
     let cards: Vec<Row> = nodes.iter().filter(|_| wide).flat_map(card_rows).collect();
-    let tables = [containers, settled_rows(state), node_rows(nodes, wide), cards];
+    let expected = expected.iter().filter(|_| wide).flat_map(|expected| &expected.requests).map(expected_row).collect();
+    let tables = [containers, settled_rows(state), node_rows(nodes, wide), cards, expected];
     let tables =
         tables.into_iter().filter(|rows| !rows.is_empty()).map(|rows| format!("\n{}", table(rows, with_heads)));
     std::iter::once(head).chain(lines).chain(tables).collect()
@@ -53,6 +62,22 @@ fn container_row(asks: &ContainerAsks) -> Row {
     row.extend(profile.as_ref().map(|profile| ("MIG", profile.to_string())));
     row.extend([("MEMORY", memory.to_string()), ("CORES", cores.to_string()), ("EXCLUSIVE", exclusive.to_string())]);
     row
+}
+
+/// A kind of request that nodes are ranked by.
+fn expected_row(ExpectedPart { percent, kind }: &ExpectedPart) -> Row {
+    let Kind { claim, profile, models, avoid_models, cpu_milli } = kind;
+    let models: Vec<String> =
+        models.iter().cloned().chain(avoid_models.iter().map(|model| format!("not {model}"))).collect();
+    vec![
+        ("EXPECTED", format!("{percent:.1}%")),
+        ("CARDS", claim.cards.to_string()),
+        ("MIG", profile.as_ref().map(ToString::to_string).unwrap_or_default()),
+        ("MEMORY", claim.memory.to_string()),
+        ("CORES", claim.cores.to_string()),
+        ("CPU", format!("{cpu_milli}m")),
+        ("MODELS", models.join(", ")),
+    ]
 }
 
 /// The cards that the pod was promised or given.

@@ -7,7 +7,7 @@ use divvy_contract::gpunode::GpuNode;
 use divvy_contract::names::annotation::PLANNED;
 use divvy_index::fixture;
 use divvy_playground::apiserver::{ApiServer, User};
-use http::Request;
+use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -20,6 +20,7 @@ use crate::replica::Replica;
 use crate::{until, within};
 
 const RIGHTS: &str = include_str!("../../../deploy/manifests/webhook-rbac.yaml");
+const MIX: &str = include_str!("../../../deploy/manifests/webhook-mix.yaml");
 const CONFIGURATIONS: &str = include_str!("../../../deploy/manifests/webhook-configurations.yaml");
 const ACCOUNT: &str = "system:serviceaccount:divvy-system:divvy-webhook";
 const TOKENS: [&str; 2] = ["of-the-webhook", "of-the-admin"];
@@ -50,8 +51,8 @@ impl Bench {
         server.create(&json!(GpuNode::crd())).unwrap();
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "divvy-system" } });
         server.create(&namespace).unwrap();
-        for object in documents(RIGHTS).iter().chain(&documents(CONFIGURATIONS)) {
-            server.create(object).unwrap();
+        for object in installed() {
+            server.create(&object).unwrap();
         }
         server.guard();
         let home = tempfile::tempdir().unwrap();
@@ -84,8 +85,7 @@ impl Bench {
 
     /// The object of the manifests with this kind.
     pub(crate) fn installed(kind: &str) -> Value {
-        let all = documents(RIGHTS).into_iter().chain(documents(CONFIGURATIONS));
-        all.into_iter().find(|object| object["kind"] == kind).unwrap()
+        installed().find(|object| object["kind"] == kind).unwrap()
     }
 
     /// A replica that was just started.
@@ -149,6 +149,22 @@ impl Bench {
         Created { code, object: serde_json::from_slice(&body).unwrap(), warnings: told }
     }
 
+    /// Asks as somebody who may do everything.
+    pub(crate) async fn explain(&self, replica: &Replica, pod: &Value) -> Value {
+        let token = format!("Bearer {}", TOKENS[1]);
+        let headers = [("authorization", &*token)];
+        self.https().ask(Method::POST, (replica.address, "/explain"), &headers, pod.to_string()).await.json()
+    }
+
+    /// Applies an object of the manifests as `kubectl apply --server-side` does.
+    pub(crate) async fn apply(&self, kind: &str, path: &str) {
+        let request = Request::patch(format!("{path}?fieldManager=kubectl"))
+            .header("content-type", "application/apply-patch+yaml");
+        let body = Body::from(Self::installed(kind).to_string().into_bytes());
+        let answer = self.admin.send(request.body(body).unwrap()).await.unwrap();
+        assert!(answer.status().is_success(), "{}", answer.status());
+    }
+
     /// Creates a pod that must be admitted, and returns it as it is stored.
     pub(crate) async fn pod(&self, pod: &Value) -> Value {
         let made = self.create(PODS, pod).await;
@@ -179,8 +195,9 @@ impl Bench {
     }
 }
 
-fn documents(text: &str) -> Vec<Value> {
-    serde_saphyr::from_multiple(text).unwrap()
+/// The objects of the manifests.
+fn installed() -> impl Iterator<Item = Value> {
+    [RIGHTS, MIX, CONFIGURATIONS].into_iter().flat_map(|text| serde_saphyr::from_multiple::<Value>(text).unwrap())
 }
 
 /// A pod with one container that asks for a card with so many GiB and cores; all of it if both are 0.

@@ -10,6 +10,7 @@ mod guarded;
 mod https;
 mod leaders;
 mod memory;
+mod mix;
 mod outages;
 mod people;
 mod replica;

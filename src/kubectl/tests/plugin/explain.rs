@@ -150,6 +150,46 @@ async fn other_names_and_defaults_are_told_by_flags() {
     assert_eq!(best("--card-policy spread --node-policy binpack").await, "node-1");
 }
 
+/// Of node-1 and node-2 16Gi are free, of node-3 24Gi.
+#[tokio::test]
+async fn nodes_rank_by_what_the_webhook_has_learned() {
+    let bench = Bench::with_pods().await;
+    bench.node("node-3", &[], &json!([]));
+    let best = async || {
+        let text = bench.explained("small -n team-a -o json").await;
+        serde_json::from_str::<Value>(&text).unwrap()["nodes"][0]["name"].clone()
+    };
+    assert_eq!(best().await, "node-1", "nothing is kept: it fits best");
+    let kind = |memory: &str, models: &[&str], weight: u32| {
+        json!({
+            "claim": { "cards": 1, "memory": memory, "cores": 0 }, "models": models, "cpuMilli": 500, "weight": weight,
+        })
+    };
+    let requests = json!([kind("14Gi", &[], 900_000), kind("30%", &["NVIDIA L4"], 100_000)]);
+    let mix = json!({ "version": "v1", "revision": 12, "pods": 3456, "requests": requests });
+    let map = |text: String| {
+        let metadata = json!({ "name": "divvy-mix", "namespace": "divvy-system" });
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": { "mix.json": text } })
+    };
+    let home = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "divvy-system" } });
+    bench.server.create(&home).unwrap();
+    bench.server.create(&map(mix.to_string())).unwrap();
+    assert_eq!(best().await, "node-3", "another 14Gi still fit there");
+    insta::assert_snapshot!("expected", bench.explained("small -n team-a -o wide").await);
+    assert!(!bench.explained("small -n team-a").await.contains("EXPECTED"));
+    assert!(!bench.explained("small -n team-a --divvy-namespace other -o wide").await.contains("EXPECTED"));
+
+    let doubt = "warning: what requests are expected isn't known, nodes are scored by best fit: ";
+    bench.server.fail("get", "/configmaps/divvy-mix", 1, http::StatusCode::FORBIDDEN);
+    let Ended { code, out, err } = bench.explain("small -n team-a").await;
+    assert!(code == Some(0) && err.starts_with(&format!("{doubt}Error from server (Forbidden)")), "{err}");
+    assert!(out.starts_with("team-a/small: best now: node-1"), "{out}");
+    bench.server.edit("ConfigMap", "divvy-system", "divvy-mix", |kept| *kept = map("{".to_owned())).unwrap();
+    let Ended { code, err, .. } = bench.explain("small -n team-a").await;
+    assert!(code == Some(0) && err.starts_with(&format!("{doubt}ConfigMap divvy-mix: mix.json: EOF")), "{err}");
+    assert_eq!(bench.explain("small -n team-a --node-policy binpack").await.err, "");
+}
+
 #[tokio::test]
 async fn rights_that_are_missing_leave_the_rest() {
     let bench = Bench::with_pods().await;
