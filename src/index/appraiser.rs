@@ -82,6 +82,8 @@ struct Worth {
     hosts: [u16; MOST_SEVERAL],
     /// What is left over, cards and CPU alike: the less the better.
     leftover: u32,
+    /// Percent by which the busiest of the pod's cards is busier than promised.
+    busy: u8,
 }
 
 /// A node that has room, after the first round.
@@ -101,6 +103,9 @@ const OF_USABLE: f64 = 1.0;
 const OF_SELLABLE: f64 = 1.5;
 /// … and one of a host for several cards, at the highest price.
 const OF_HOSTS: f64 = 0.1;
+/// A percent of the time in which others are at work on the pod's card without a promise: a hundredth of a card, as the pod
+/// finds a card that is always busy like one that is lost to it.
+const OF_BUSY: f64 = 10.0;
 /// Costs closer than this are equal: finer differences only open new nodes early.
 const BUCKET: f64 = 40.0;
 /// Nodes of the second round.
@@ -206,7 +211,8 @@ impl Appraiser {
         if known.revision != revision {
             let (node, ground) = (view.node(place)?, view.ground(place)?);
             let before = &self.nodes[place as usize];
-            let worth = after(question, node, ground, &before.remains).map(|after| self.worth_of(before, &after));
+            let after = after(question, node, ground, &before.remains);
+            let worth = after.map(|(after, busy)| self.worth_of(before, &after, busy));
             *known = Answer { revision, worth };
         }
         known.worth
@@ -216,30 +222,32 @@ impl Appraiser {
     fn worth(&self, question: &Question<'_>, node: &Node) -> Option<Worth> {
         let grounds = Grounds::of(&node.cards, &node.links);
         let before = Standing::of(node, &self.forecast);
-        let after = after(question, node, grounds.at(0)?, &before.remains)?;
-        Some(self.worth_of(&before, &after))
+        let (after, busy) = after(question, node, grounds.at(0)?, &before.remains)?;
+        Some(self.worth_of(&before, &after, busy))
     }
 
-    fn worth_of(&self, before: &Standing, after: &Remains) -> Worth {
+    fn worth_of(&self, before: &Standing, after: &Remains, busy: u8) -> Worth {
         let mut hosts = [0; MOST_SEVERAL];
         for several in self.forecast.several() {
             let lost = before.hosts[several] - self.forecast.hosts(several, after);
             hosts[several] = u16::try_from(rounded(1000.0 * lost)).unwrap_or(u16::MAX);
         }
         let usable = rounded(before.usable - self.forecast.usable(after));
-        Worth { usable, hosts, leftover: after.size() + after.cpu_milli.unwrap_or(0) / CPU_OF_CARD }
+        Worth { usable, hosts, leftover: after.size() + after.cpu_milli.unwrap_or(0) / CPU_OF_CARD, busy }
     }
 
     /// By the prices of today.
     fn cost(&self, worth: &Worth) -> f64 {
         let hosts = |several: usize| f64::from(worth.hosts[several]) / 1000.0;
-        OF_USABLE * f64::from(worth.usable) + OF_HOSTS * self.forecast.cost_of_hosts(&self.prices, hosts)
+        OF_USABLE * f64::from(worth.usable)
+            + OF_HOSTS * self.forecast.cost_of_hosts(&self.prices, hosts)
+            + OF_BUSY * f64::from(worth.busy)
     }
 
     /// What can be sold before the pod comes and not afterwards.
     fn unsold(&mut self, question: &Question<'_>, node: &Node, ground: Ground<'_>) -> Option<f64> {
         let before = node.remains();
-        let after = after(question, node, ground, &before)?;
+        let (after, _) = after(question, node, ground, &before)?;
         Some(self.sellable(before) - self.sellable(after))
     }
 
@@ -307,15 +315,17 @@ impl Rated {
     }
 }
 
-/// What the node has left once the pod is there; `None` if it doesn't fit.
-fn after(question: &Question<'_>, node: &Node, ground: Ground<'_>, before: &Remains) -> Option<Remains> {
+/// What the node has left once the pod is there, and by how much the busiest of its cards is busier than promised; `None`
+/// if it doesn't fit.
+fn after(question: &Question<'_>, node: &Node, ground: Ground<'_>, before: &Remains) -> Option<(Remains, u8)> {
     let takes = question.takes(node, ground)?;
     let mut after = before.clone();
     after.take_cpu(question.demand.cpu_milli);
     for (card, share) in &takes {
         after.take(*card, share);
     }
-    Some(after)
+    let busy = takes.iter().filter_map(|(card, _)| Some(node.cards.get(*card)?.busy)).max();
+    Some((after, busy.unwrap_or(0)))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "costs of a node: small, and none below 0")]
