@@ -85,6 +85,12 @@ fn ranked(index: &Index, asked: &PodView) -> Vec<(usize, NodeScore)> {
     found
 }
 
+/// The best first; of equals the one that was known first.
+fn in_order(mut found: Vec<(usize, NodeScore)>) -> Vec<usize> {
+    found.sort_by_key(|(at, score)| (Reverse(*score), *at));
+    found.into_iter().map(|(at, _)| at).collect()
+}
+
 /// What the API server has.
 #[derive(Default)]
 struct Cluster {
@@ -205,15 +211,24 @@ fn a_node_whose_card_is_busier_than_promised_comes_after_one_that_loses_less_tha
         status(&mut report).shares = vec![share(&report, "held", 0, 10, 30)];
         index.apply_node(name, &report);
     };
-    let order = || {
-        let mut found = ranked(&index, &pod("a", 1, 5, 0));
-        found.sort_by_key(|(at, score)| (Reverse(*score), *at));
-        found.into_iter().map(|(at, _)| at).collect::<Vec<_>>()
-    };
+    let order = || in_order(ranked(&index, &pod("a", 1, 5, 0)));
     names.iter().zip([100, 30, 60]).for_each(|(name, utilization)| report(name, utilization));
     assert_eq!(order(), [1, 2, 0], "30 of them are promised");
     names.iter().zip([20, 90, 0]).for_each(|(name, utilization)| report(name, utilization));
     assert_eq!(order(), [0, 2, 1], "what is promised and isn't used is nobody's gain");
+}
+
+#[test]
+fn a_busy_card_that_the_pod_would_not_take_counts_nothing() {
+    let index = index(&Mix { requests: vec![expected(20)] });
+    for (name, loads) in [("n0", [100, 100]), ("n1", [100, 0])] {
+        let mut report = node(name, 2);
+        status(&mut report).cards.iter_mut().zip(loads).for_each(|(card, load)| card.utilization = Some(load));
+        status(&mut report).shares = vec![share(&report, "tightest", 0, 10, 0), share(&report, "other", 1, 5, 0)];
+        index.apply_node(name, &report);
+    }
+    assert_eq!(in_order(ranked(&index, &pod("a", 1, 5, 0))), [1, 0]);
+    assert_eq!(in_order(ranked(&index, &pod("b", 2, 5, 0))), [0, 1], "it takes both, so the nodes are equal");
 }
 
 #[test]
