@@ -51,6 +51,8 @@ divvy_settings::keys! {
 
     /// Which node a pod gets, by the same policies; unless set, as cardPolicy
     node_policy: PolicyName = card_policy,
+    /// Whether cards that are busier than promised come after others: on or off; takes divvy-node's publishUtilization
+    load_aware: Switch = Switch::default(),
     /// Most nodes that the scheduler may choose from, the best ones: 1 to 5000; 0 for all that fit
     shortlist: Within<0, 5000> = Within::new(16),
     /// Whether a scheduler calls the extender: on or off; with off pods prefer the nodes of their hints by affinity

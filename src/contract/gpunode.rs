@@ -101,6 +101,9 @@ pub struct CardStatus {
     /// MIG profile, for an instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig: Option<String>,
+    /// Percent of the last minute or two in which a kernel ran on it, in steps of 10, where the daemon publishes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilization: Option<u32>,
 }
 
 /// The best link between two cards.

@@ -79,6 +79,8 @@ struct Worth {
     hosts: [u16; MOST_SEVERAL],
     /// What is left over, cards and CPU alike: the less the better.
     leftover: u32,
+    /// Percent by which the busiest of the pod's cards is busier than promised.
+    busy: u8,
 }
 
 /// A node that has room, after the first round.
@@ -98,6 +100,9 @@ const OF_USABLE: f64 = 1.0;
 const OF_SELLABLE: f64 = 0.6;
 /// … and one of a host for several cards, at the highest price.
 const OF_HOSTS: f64 = 0.1;
+/// A percent of the time in which others are at work on the pod's card without a promise: a hundredth of a card, as the pod
+/// finds a card that is always busy like one that is lost to it.
+const OF_BUSY: f64 = 10.0;
 /// Costs closer than this are equal: finer differences only open new nodes early.
 const BUCKET: f64 = 40.0;
 /// Nodes of the second round.
@@ -203,7 +208,7 @@ impl Appraiser {
         if known.revision != revision {
             let (node, ground) = (view.node(place)?, view.ground(place)?);
             let stand = &self.nodes[place as usize].stand;
-            let worth = question.takes(node, ground).map(|takes| self.worth_of(question, stand, &takes));
+            let worth = question.takes(node, ground).map(|takes| self.worth_of(question, (node, stand), &takes));
             *known = Answer { revision, worth };
         }
         known.worth
@@ -213,20 +218,23 @@ impl Appraiser {
     fn worth(&self, question: &Question<'_>, node: &Node) -> Option<Worth> {
         let grounds = Grounds::of(&node.cards, &node.links);
         let takes = question.takes(node, grounds.at(0)?)?;
-        Some(self.worth_of(question, &self.forecast.look_at(node.remains()), &takes))
+        Some(self.worth_of(question, (node, &self.forecast.look_at(node.remains())), &takes))
     }
 
-    fn worth_of(&self, question: &Question<'_>, stand: &Stand, takes: &[(usize, Share)]) -> Worth {
+    fn worth_of(&self, question: &Question<'_>, (node, stand): (&Node, &Stand), takes: &[(usize, Share)]) -> Worth {
         let loss = self.forecast.loss(stand, question.demand.cpu_milli, takes);
         let hosts = loss.hosts.map(|hosts| u16::try_from(rounded(1000.0 * hosts)).unwrap_or(u16::MAX));
         let leftover = loss.cards_left + loss.cpu_left.unwrap_or(0) / CPU_OF_CARD;
-        Worth { usable: rounded(loss.usable), hosts, leftover }
+        let busy = takes.iter().filter_map(|(card, _)| Some(node.cards.get(*card)?.busy)).max().unwrap_or(0);
+        Worth { usable: rounded(loss.usable), hosts, leftover, busy }
     }
 
     /// By the prices of today.
     fn cost(&self, worth: &Worth) -> f64 {
         let hosts = |several: usize| f64::from(worth.hosts[several]) / 1000.0;
-        OF_USABLE * f64::from(worth.usable) + OF_HOSTS * self.forecast.cost_of_hosts(&self.prices, hosts)
+        OF_USABLE * f64::from(worth.usable)
+            + OF_HOSTS * self.forecast.cost_of_hosts(&self.prices, hosts)
+            + OF_BUSY * f64::from(worth.busy)
     }
 
     /// What can be sold before the pod comes and not afterwards.

@@ -88,8 +88,7 @@ impl Books {
 
     /// Takes over what a node reports.
     pub(crate) fn report(&mut self, name: &str, node: Result<&GpuNode, Unusable>) -> Touched {
-        let slots_per_card = self.reading.slots_per_card;
-        let report = node.and_then(|node| Report::read(node, slots_per_card, &mut self.common));
+        let report = node.and_then(|node| Report::read(node, &self.reading, &mut self.common));
         let name: Arc<str> = self.reports.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
         self.reports.insert(Arc::clone(&name), report);
         let promised: Vec<Arc<str>> = self.promised.get(&name).into_iter().flatten().cloned().collect();

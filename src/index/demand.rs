@@ -24,6 +24,8 @@ pub struct Reading {
     pub card_policy: Policy,
     /// Order of nodes where the pod doesn't say, with the same seed and expectations.
     pub node_policy: PolicyName,
+    /// Cards that are busier than promised come after others.
+    pub load_aware: bool,
 }
 
 /// A pod's claims and wishes.
@@ -78,7 +80,7 @@ impl Default for Reading {
     fn default() -> Self {
         let (names, defaults) = (ResourceNames::default(), Defaults::default());
         let (card_policy, node_policy) = (Policy::default(), PolicyName::default());
-        Self { names, defaults, slots_per_card: 32, card_policy, node_policy }
+        Self { names, defaults, slots_per_card: 32, card_policy, node_policy, load_aware: false }
     }
 }
 

@@ -28,6 +28,7 @@ pub fn node(name: &str, cards: usize) -> GpuNode {
         numa: None,
         links: links(number),
         mig: None,
+        utilization: None,
     };
     let status = GpuNodeStatus {
         cards: (0..cards).map(card).collect(),

@@ -9,6 +9,7 @@ use divvy_contract::{CardId, Cores, Tier};
 use divvy_placement::{Card, Held, Link, Links, Taken};
 
 use crate::common::Common;
+use crate::demand::Reading;
 
 /// What a node says of itself.
 #[derive(Clone, Debug)]
@@ -91,7 +92,7 @@ const MOST_SCALE: u32 = 10_000;
 // === impl Report ===
 
 impl Report {
-    pub(crate) fn read(node: &GpuNode, slots_per_card: u32, common: &mut Common) -> Result<Self, Unusable> {
+    pub(crate) fn read(node: &GpuNode, reading: &Reading, common: &mut Common) -> Result<Self, Unusable> {
         let status = node.status.as_ref().ok_or(Unusable::NoStatus)?;
         let GpuNodeStatus { scales, .. } = status;
         let believed = |scale| (1..=MOST_SCALE).contains(&scale);
@@ -110,10 +111,14 @@ impl Report {
         let ailments: BTreeMap<usize, Arc<str>> =
             status.cards.iter().enumerate().filter_map(|(at, card)| Some((at, ailment(card)?.into()))).collect();
         let card = |(at, card): (usize, &CardStatus)| {
-            read_card(card, !ailments.contains_key(&at), *scales, slots_per_card, common)
+            read_card(card, !ailments.contains_key(&at), *scales, reading.slots_per_card, common)
         };
-        let cards = status.cards.iter().enumerate().map(card).collect::<Result<Vec<_>, _>>()?;
+        let mut cards = status.cards.iter().enumerate().map(card).collect::<Result<Vec<_>, _>>()?;
         let pods = pods(&status.shares, &cards)?;
+        if reading.load_aware {
+            let seen = cards.iter_mut().zip(&status.cards).enumerate();
+            seen.for_each(|(at, (card, seen))| card.busy = busy(at, seen, &pods));
+        }
         let hardware = cards.iter().map(|card| common.hardware_of(card)).collect();
         let links = common.links(cards.len(), |a, b| link(&status.cards[a], &status.cards[b]));
         let (closed, tier, ledger_revision) = (closed(node, status), status.tier, status.ledger_revision);
@@ -149,7 +154,17 @@ fn read_card(
         numa: *numa,
         free_slots: slots_per_card,
         held: Held::default(),
+        busy: 0,
     })
+}
+
+/// By how much a card is busier than what was promised of it when it was measured. A pod that uses what it was promised is
+/// no reason to avoid its card, and what was promised since isn't at work yet.
+fn busy(at: usize, card: &CardStatus, pods: &[Reported]) -> u8 {
+    let on_card = pods.iter().flat_map(|pod| &pod.on).filter(|taken| taken.card == at);
+    let promised: Cores = on_card.map(|taken| taken.share.cores).sum();
+    let beyond = card.utilization.unwrap_or(0).saturating_sub(promised.units());
+    u8::try_from(beyond).unwrap_or(u8::MAX).min(100)
 }
 
 /// Why a card gives nothing; `None` if it does. A daemon that has seen the cordon names it first itself.

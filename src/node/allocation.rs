@@ -324,6 +324,7 @@ impl Allocator {
             numa: card.numa,
             free_slots: u32::try_from(free_slots(card)).unwrap_or(u32::MAX),
             held: self.ledger.book().held(&card.id, Some(uid)),
+            busy: 0,
         };
         self.inventory.cards.iter().map(card).collect()
     }

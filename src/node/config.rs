@@ -130,6 +130,8 @@ divvy_settings::keys! {
     probe_interval: Period = Period::seconds(5),
     /// Longest wait for an answer of NVML
     probe_timeout: Period = Period::seconds(10),
+    /// Whether the GpuNode says how busy each card is: on or off
+    publish_utilization: Switch = Switch::default(),
     /// XIDs that are faults of applications, not of the card
     ignored_xids: List<Within<1, 1023>> = List([13, 31, 43, 45, 68, 109].map(Within::new).to_vec()),
     /// How long a card must be sound before it is given out again

@@ -82,7 +82,7 @@ pub struct CardInfo {
     pub health: CardHealth,
     /// In use at the last probe, by anybody.
     pub memory_used: Option<Memory>,
-    /// Percent of the last sample period in which a kernel ran.
+    /// Percent of the last minute or two in which a kernel ran; newer samples count more. No MIG instance has it.
     pub utilization: Option<u32>,
 }
 

@@ -9,6 +9,7 @@ mod cards;
 mod cluster;
 mod events;
 mod labels;
+mod load;
 mod node;
 mod pruned;
 mod removal;
@@ -34,6 +35,7 @@ use self::amounts::Amounts;
 pub use self::cluster::node_labels;
 use self::cluster::{Attempt, Attempts, Cluster, Seen, concerns_one_object};
 use self::events::Happening;
+use self::load::LoadWrites;
 use self::node::{NodeFacts, NodeView};
 use self::pruned::Pruned;
 use self::removal::Removal;
@@ -85,6 +87,8 @@ pub struct PublishSettings {
     pub slots_per_card: u32,
     /// Memory and compute are amounts of the Node; otherwise nothing is written there.
     pub amounts: bool,
+    /// How busy the cards are is told too.
+    pub utilization: bool,
     /// Where it is remembered what the cluster wants.
     pub state_dir: PathBuf,
 }
@@ -111,6 +115,7 @@ pub struct Publisher {
     /// Events that haven't been written yet.
     pending: VecDeque<Happening>,
     pruned: Pruned,
+    load_writes: LoadWrites,
     /// By pod UID.
     annotated: HashMap<String, Annotated>,
     /// What the annotation `generation` should be at least: the ledger's revision at the last release, or more.
@@ -164,6 +169,7 @@ impl Publisher {
             last: View::default(),
             pending: VecDeque::new(),
             pruned: Pruned::default(),
+            load_writes: LoadWrites::default(),
             annotated: HashMap::new(),
             generation: 0,
             released: false,
@@ -280,9 +286,14 @@ impl Publisher {
             }
             return false;
         };
-        let PublishSettings { scales, tier, .. } = self.settings;
-        let status = status::status(view, scales, tier, there.status.as_ref(), Timestamp::now());
-        if there.status.as_ref() != Some(&status) && !self.pruned.explains(&status, there.status.as_ref()) {
+        let PublishSettings { scales, tier, utilization, .. } = self.settings;
+        let shown = there.status.as_ref();
+        let mut status = status::status(view, scales, tier, shown, Timestamp::now());
+        if utilization {
+            load::show(&mut status, &view.inventory);
+        }
+        let differs = shown != Some(&status) && !self.pruned.explains(&status, shown);
+        if differs && self.load_writes.are_due(&status, shown, Instant::now()) {
             let written = self.cluster.write_gpu_node(&status);
             match self.attempts.make("gpunode", written).await {
                 Some(Some(kept)) => self.pruned.compare(status, kept),

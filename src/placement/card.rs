@@ -31,6 +31,9 @@ pub struct Card {
     pub free_slots: u32,
     /// Shares of other pods; the pod to be placed is left out.
     pub held: Held,
+    /// Percent of its time in which it was seen at work beyond what is promised of it; 0 where that isn't known or isn't
+    /// to count. Ranks cards, and keeps no pod from one.
+    pub busy: u8,
 }
 
 /// Sum of the shares that pods hold of one card, each pod at its peak.
@@ -129,6 +132,9 @@ pub fn summary(reasons: &[Option<Reason>]) -> String {
     lines.join("; ")
 }
 
+/// In percent.
+const BUSY_STEP: u8 = 25;
+
 /// What keeps a claim from the cards of a node, without amounts: many nodes have one answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lacking(u16);
@@ -146,6 +152,12 @@ impl Card {
     /// What may be promised of it, memory and compute together, in thousandths of a card with 80 GiB.
     pub fn size(&self) -> u64 {
         size(self.memory_capacity, self.cores_capacity)
+    }
+
+    /// How many steps it is busier than promised. They are coarse, as what is measured wavers, and a few percent are no
+    /// reason to leave another card's room in pieces.
+    pub(crate) fn busy_steps(&self) -> u8 {
+        self.busy.min(100) / BUSY_STEP
     }
 }
 

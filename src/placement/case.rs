@@ -136,8 +136,8 @@ impl<'a> Case<'a> {
         let facts = |card: usize| {
             let Card { profile, memory, memory_capacity, cores_capacity, numa, free_slots, held, .. } =
                 &self.cards[card];
-            let is_open = self.sites[card].barred.is_none();
-            (profile, memory, memory_capacity, cores_capacity, numa, free_slots, held, is_open)
+            let (is_open, busy) = (self.sites[card].barred.is_none(), self.cards[card].busy_steps());
+            (profile, memory, memory_capacity, cores_capacity, numa, free_slots, held, is_open, busy)
         };
         let fresh = |card: usize| self.sites[card].settled.is_fresh();
         let alike = |other: &usize| fresh(*other) && fresh(card) && facts(*other) == facts(card);

@@ -15,6 +15,8 @@ pub(crate) struct Free {
     pub(crate) open: bool,
     /// The card is one of the plain count.
     pub(crate) is_plain: bool,
+    /// Steps by which it is busier than promised. It isn't about room, but of most cards only these numbers are read.
+    pub(crate) busy: u8,
 }
 
 /// Memory that counts as much as one card's compute, in MiB: the unit has to be the same on all cards and nodes.
@@ -38,6 +40,7 @@ impl Free {
             whole: held.pods == 0,
             open: card.healthy && card.free_slots > 0 && !held.exclusive,
             is_plain: card.profile.is_none(),
+            busy: card.busy_steps(),
         }
     }
 
@@ -49,6 +52,7 @@ impl Free {
             whole: self.whole || other.whole,
             open: self.open || other.open,
             is_plain: self.is_plain || other.is_plain,
+            busy: self.busy.min(other.busy),
         }
     }
 

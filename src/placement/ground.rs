@@ -170,8 +170,8 @@ impl<'g> Ground<'g> {
             return None;
         }
         let by_one = pod.cards.name == pod.nodes.name;
-        let second_and_third = |cost: &Cost| [cost[1], cost[2]];
-        let mut most = least.filter(|_| by_one).map_or([u64::MAX; 2], |score| second_and_third(&score.plan.0));
+        let second_to_fourth = |cost: &Cost| [cost[1], cost[2], cost[3]];
+        let mut most = least.filter(|_| by_one).map_or([u64::MAX; 3], |score| second_to_fourth(&score.plan.0));
         let mut best = None::<(Cost, usize, Share)>;
         let wishes = is_picky.then_some(preferences);
         for (at, share) in self.taking(&claim, profile) {
@@ -180,10 +180,10 @@ impl<'g> Ground<'g> {
                 continue;
             }
             let cost = lot.cost(pod.cards, &share, || &cards()[at]);
-            let is_better = second_and_third(&cost) <= most && best.is_none_or(|(least, ..)| cost < least);
+            let is_better = second_to_fourth(&cost) <= most && best.is_none_or(|(least, ..)| cost < least);
             if is_better && is_open(&cards, at, profile, wishes) {
                 best = Some((cost, at, share));
-                most = second_and_third(&cost);
+                most = second_to_fourth(&cost);
             }
         }
         best.map(|(cost, at, share)| {
@@ -193,7 +193,8 @@ impl<'g> Ground<'g> {
     }
 
     /// The cards with the least left that have room for the pod, by position, and its share of each; `None`: it doesn't
-    /// fit. A plan of least fragmentation takes these, or others with as little left that are linked better.
+    /// fit. Cards that are busier than promised come last. A plan of least fragmentation takes these, or others with as
+    /// little left that are linked better.
     pub fn tightest<'c>(self, cards: impl Fn() -> &'c [Card], pod: &Claimant<'_>) -> Option<Vec<(usize, Share)>> {
         let Claimant { claim, profile, preferences, is_picky } = *pod;
         let wishes = is_picky.then_some(preferences);
@@ -206,7 +207,7 @@ impl<'g> Ground<'g> {
         if taking.len() < wanted {
             return None;
         }
-        taking.sort_by_key(|(at, _)| self.free[*at].leftover());
+        taking.sort_by_key(|(at, _)| (self.free[*at].busy, self.free[*at].leftover()));
         taking.truncate(wanted);
         Some(taking)
     }

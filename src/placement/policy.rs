@@ -39,12 +39,14 @@ pub(crate) struct Outcome {
 }
 
 /// Costs by criterion, lower is better.
-pub(crate) type Cost = [u64; 4];
+pub(crate) type Cost = [u64; 5];
 
 #[derive(Clone, Copy)]
 enum Criterion {
     /// NUMA nodes beyond the first, of all containers.
     NumaNodes,
+    /// Steps by which cards are busier than promised.
+    Busy,
     Emptiness,
     Crowding,
     Chance,
@@ -103,13 +105,13 @@ impl Outcome {
 
 impl Criterion {
     fn of(policy: PolicyName) -> &'static [Self] {
-        use Criterion::{Chance, Crowding, Emptiness, Leftover, LinksLost, NumaNodes, WorstLink};
+        use Criterion::{Busy, Chance, Crowding, Emptiness, Leftover, LinksLost, NumaNodes, WorstLink};
         match policy {
-            PolicyName::Binpack => &[NumaNodes, Emptiness, WorstLink, LinksLost],
-            PolicyName::Spread => &[NumaNodes, Crowding, WorstLink, LinksLost],
+            PolicyName::Binpack => &[NumaNodes, Busy, Emptiness, WorstLink, LinksLost],
+            PolicyName::Spread => &[NumaNodes, Busy, Crowding, WorstLink, LinksLost],
             PolicyName::Random => &[NumaNodes, Chance],
-            PolicyName::LeastFragmentation => &[NumaNodes, Leftover, WorstLink, LinksLost],
-            PolicyName::Topology => &[NumaNodes, WorstLink, LinksLost, Leftover],
+            PolicyName::LeastFragmentation => &[NumaNodes, Busy, Leftover, WorstLink, LinksLost],
+            PolicyName::Topology => &[NumaNodes, Busy, WorstLink, LinksLost, Leftover],
         }
     }
 }
@@ -144,6 +146,7 @@ impl<'a> Judge<'a> {
         let Outcome { touched, .. } = outcome;
         match criterion {
             Criterion::NumaNodes => self.numa_nodes(outcome),
+            Criterion::Busy => touched.iter().map(|(card, _)| u64::from(self.case.cards[*card].busy_steps())).sum(),
             Criterion::Emptiness => touched.iter().map(|(card, _)| self.free[*card].0).sum(),
             Criterion::Leftover => touched.iter().map(|(card, _)| self.free[*card].1).sum(),
             Criterion::Crowding => {

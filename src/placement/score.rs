@@ -21,7 +21,7 @@ pub struct NodeScore {
 impl NodeScore {
     /// A plan that is worth less the more it costs; of equals, the node with less left over is better.
     pub fn of_cost(cost: [u64; 2], leftover: u64) -> Self {
-        Self { plan: Reverse([cost[0], cost[1], 0, 0]), node: Reverse(leftover) }
+        Self { plan: Reverse([cost[0], cost[1], 0, 0, 0]), node: Reverse(leftover) }
     }
 
     /// Whether the plans are worth the same; the nodes may still differ.

@@ -157,6 +157,7 @@ fn report(at: usize, name: &str, rng: &mut StdRng) -> GpuNode {
             .map(|other| LinkStatus { to: uuid(other), class: "NV18".into() })
             .collect(),
         mig: None,
+        utilization: None,
     };
     let share = |number: usize, rng: &mut StdRng| ShareStatus {
         pod_uid: format!("{at:08x}-{number:04x}-4000-8000-000000000000"),

@@ -32,6 +32,7 @@ pub(super) fn reading(config: &Config) -> Reading {
         slots_per_card: config.slots_per_card.get(),
         card_policy: Policy { name: config.card_policy, seed: config.policy_seed.get().into() },
         node_policy: config.node_policy,
+        load_aware: config.load_aware == Switch::On,
     }
 }
 

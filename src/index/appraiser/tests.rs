@@ -1,5 +1,6 @@
 //! What is kept between questions against what is found out anew.
 
+use std::cmp::Reverse;
 use std::time::Instant;
 
 use divvy_contract::gpunode::GpuNode;
@@ -19,7 +20,7 @@ const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", "n5"];
 
 #[derive(Clone, Debug)]
 enum Step {
-    Report { node: usize, cards: usize, shares: Vec<(usize, u64, u32)> },
+    Report { node: usize, cards: usize, utilization: u32, shares: Vec<(usize, u64, u32)> },
     Delete(usize),
     Machine(usize, u32),
     Bound { pod: usize, node: usize, cpu: u32 },
@@ -33,7 +34,8 @@ fn steps() -> impl Strategy<Value = Step> {
     // Few, so that they come again after nodes have changed.
     let asked = (0u32..3, select(vec![4u64, 30]), select(vec![0u32, 40, 100]), select(vec![0u32, 4000]));
     prop_oneof![
-        4 => (0..6usize, 1..5usize, shares).prop_map(|(node, cards, shares)| Step::Report { node, cards, shares }),
+        4 => (0..6usize, 1..5usize, select(vec![0, 50, 100]), shares)
+            .prop_map(|(node, cards, utilization, shares)| Step::Report { node, cards, utilization, shares }),
         1 => (0..6usize).prop_map(Step::Delete),
         2 => (0..6usize, 0u32..32_000).prop_map(|(node, cpu)| Step::Machine(node, cpu)),
         3 => (0..5usize, 0..6usize, 0u32..9000).prop_map(|(pod, node, cpu)| Step::Bound { pod, node, cpu }),
@@ -55,9 +57,16 @@ fn mix() -> impl Strategy<Value = Mix> {
 }
 
 fn index(mix: &Mix) -> Index {
-    let index = Index::new(Reading::default(), Terms::default());
+    let index = Index::new(Reading { load_aware: true, ..Reading::default() }, Terms::default());
     index.expect(mix.clone());
     index
+}
+
+/// Requests for so many GiB of one card.
+fn expected(gib: u64) -> Expected {
+    let claim = Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::ZERO };
+    let kind = Kind { claim, profile: None, models: Vec::new(), avoid_models: Vec::new(), cpu_milli: 0 };
+    Expected { kind, weight: 1 }
 }
 
 fn without_cards(pod: usize, node: usize, cpu_milli: u32) -> PodView {
@@ -74,6 +83,12 @@ fn ranked(index: &Index, asked: &PodView) -> Vec<(usize, NodeScore)> {
         ranking.fitting.iter().map(|(asked, score)| (asked.name, *score)).collect();
     found.sort_unstable_by_key(|(name, _)| *name);
     found
+}
+
+/// The best first; of equals the one that was known first.
+fn in_order(mut found: Vec<(usize, NodeScore)>) -> Vec<usize> {
+    found.sort_by_key(|(at, score)| (Reverse(*score), *at));
+    found.into_iter().map(|(at, _)| at).collect()
 }
 
 /// What the API server has.
@@ -105,12 +120,13 @@ proptest! {
         let (index, mut cluster) = (index(&mix), Cluster::default());
         for (number, step) in steps.into_iter().enumerate() {
             match step {
-                Step::Report { node: at, cards, shares } => {
+                Step::Report { node: at, cards, utilization, shares } => {
                     let mut report = node(NAMES[at], cards);
                     let shares = shares.iter().enumerate().filter(|(_, (card, ..))| *card < cards);
                     let shares = shares.map(|(held, (card, gib, cores))| share(&report, &format!("held-{held}"), *card, *gib, *cores));
                     let shares = shares.collect();
                     status(&mut report).shares = shares;
+                    status(&mut report).cards[0].utilization = Some(utilization);
                     index.apply_node(NAMES[at], &report);
                     cluster.reports.insert(at, report);
                 }
@@ -186,15 +202,38 @@ fn pods_go_where_they_spoil_least_and_not_where_cards_find_no_cpu() {
 }
 
 #[test]
-fn nodes_of_a_pod_that_has_a_promise_are_rated_without_it() {
-    let expected = Kind {
-        claim: Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(20 << 10)), cores: Cores::ZERO },
-        profile: None,
-        models: Vec::new(),
-        avoid_models: Vec::new(),
-        cpu_milli: 0,
+fn a_node_whose_card_is_busier_than_promised_comes_after_one_that_loses_less_than_that() {
+    let index = index(&Mix { requests: vec![expected(20)] });
+    let names = ["n0", "n1", "n2"];
+    let report = |name: &str, utilization| {
+        let mut report = node(name, 1);
+        status(&mut report).cards[0].utilization = Some(utilization);
+        status(&mut report).shares = vec![share(&report, "held", 0, 10, 30)];
+        index.apply_node(name, &report);
     };
-    let index = index(&Mix { requests: vec![Expected { kind: expected, weight: 1 }] });
+    let order = || in_order(ranked(&index, &pod("a", 1, 5, 0)));
+    names.iter().zip([100, 30, 60]).for_each(|(name, utilization)| report(name, utilization));
+    assert_eq!(order(), [1, 2, 0], "30 of them are promised");
+    names.iter().zip([20, 90, 0]).for_each(|(name, utilization)| report(name, utilization));
+    assert_eq!(order(), [0, 2, 1], "what is promised and isn't used is nobody's gain");
+}
+
+#[test]
+fn a_busy_card_that_the_pod_would_not_take_counts_nothing() {
+    let index = index(&Mix { requests: vec![expected(20)] });
+    for (name, loads) in [("n0", [100, 100]), ("n1", [100, 0])] {
+        let mut report = node(name, 2);
+        status(&mut report).cards.iter_mut().zip(loads).for_each(|(card, load)| card.utilization = Some(load));
+        status(&mut report).shares = vec![share(&report, "tightest", 0, 10, 0), share(&report, "other", 1, 5, 0)];
+        index.apply_node(name, &report);
+    }
+    assert_eq!(in_order(ranked(&index, &pod("a", 1, 5, 0))), [1, 0]);
+    assert_eq!(in_order(ranked(&index, &pod("b", 2, 5, 0))), [0, 1], "it takes both, so the nodes are equal");
+}
+
+#[test]
+fn nodes_of_a_pod_that_has_a_promise_are_rated_without_it() {
+    let index = index(&Mix { requests: vec![expected(20)] });
     for name in ["n0", "n1"] {
         index.apply_machine(name, None, Some(8000));
         index.apply_node(name, &node(name, 1));

@@ -3,9 +3,10 @@ mod histories;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use divvy_contract::annotation::{self, Planned};
+use divvy_contract::annotation::{self, Planned, PolicyName};
 use divvy_contract::gpunode::Health;
 use divvy_contract::names::annotation::{AVOID_CARD_UUID, CARD_MODEL, CARD_UUID, OVERSUBSCRIBE, PLANNED, TIER};
+use divvy_placement::Policy;
 
 use super::*;
 use crate::Outlook;
@@ -110,6 +111,44 @@ fn a_pod_that_the_ledger_shows_in_part_keeps_its_promise() {
     index.apply_node("n1", &n1);
     assert_eq!(held(&index, "n1").iter().sum::<u64>(), 50);
     assert_eq!(index.promised().len(), 1);
+}
+
+#[test]
+fn cards_that_are_busier_than_promised_come_last_and_promises_stay() {
+    let (mut n1, mut n2, now) = (node("n1", 2), node("n2", 2), Instant::now());
+    let best = |index: &Index, pod: &PodView| {
+        let (demand, names) = (demand(pod), ["n1", "n2"]);
+        let policies = demand.policies(index.reading());
+        let ranking = index.rank(&Question::new(&demand, &policies), &names, true);
+        names[ranking.fitting.iter().max_by_key(|(_, score)| *score).expect("room").0.name]
+    };
+    let busy = |index: &Index| index.node("n1").expect("known").cards.iter().map(|card| card.busy).collect::<Vec<_>>();
+    for policy in [PolicyName::Binpack, PolicyName::Spread, PolicyName::LeastFragmentation, PolicyName::Topology] {
+        let card_policy = Policy { name: policy, ..Policy::default() };
+        let reading = Reading { card_policy, node_policy: policy, load_aware: true, ..Reading::default() };
+        let index = Index::new(reading, Terms::default());
+        let mut report = |utilization: [Option<u32>; 2]| {
+            status(&mut n1).shares = vec![share(&n1, "held", 0, 10, 30)];
+            status(&mut n2).shares = vec![share(&n2, "held", 0, 10, 30), share(&n2, "other", 1, 10, 30)];
+            status(&mut n1).cards.iter_mut().zip(utilization).for_each(|(card, percent)| card.utilization = percent);
+            for (node, name) in [(&n1, "n1"), (&n2, "n2")] {
+                index.apply_node(name, node);
+            }
+        };
+        report([Some(100), Some(20)]);
+        assert_eq!(busy(&index), [70, 20]);
+        let planned = index.promise(&demand(&pod("a", 1, 5, 10)), "n1", now).expect("room");
+        assert_eq!(card_of(&planned), "GPU-n1-1", "{policy:?}");
+        assert_eq!(busy(&index), [70, 20], "what is promised isn't at work yet");
+        assert_eq!(best(&index, &pod("b", 2, 5, 10)), "n2", "{policy:?}: of n1 it would take the busy card too");
+        report([Some(40), Some(100)]);
+        assert_eq!(index.promise(&demand(&pod("a", 1, 5, 10)), "n1", now), Ok(planned), "it was promised");
+        report([None, Some(250)]);
+        assert_eq!(busy(&index), [0, 100], "what isn't said counts nothing, and nothing more than all");
+        assert!(index.promise(&demand(&pod("c", 2, 5, 10)), "n1", now).is_ok(), "it is no reason to refuse");
+    }
+    let unaware = index(&[&n1]);
+    assert_eq!(busy(&unaware), [0, 0]);
 }
 
 #[test]

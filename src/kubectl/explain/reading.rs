@@ -43,6 +43,9 @@ pub(super) struct ReadingArgs {
     /// Which node a pod gets that doesn't say, by the same policies [default: as --card-policy]
     #[arg(long, value_name = "POLICY", value_parser = policy)]
     node_policy: Option<PolicyName>,
+    /// Whether cards that are busier than promised come after others
+    #[arg(long)]
+    load_aware: bool,
 }
 
 const SAME_AS_CORES: &str = "same-as-cores";
@@ -82,6 +85,7 @@ impl ReadingArgs {
             slots_per_card: self.slots_per_card,
             card_policy: Policy { name: self.card_policy, ..Policy::default() },
             node_policy: self.node_policy.unwrap_or(self.card_policy),
+            load_aware: self.load_aware,
         })
     }
 }

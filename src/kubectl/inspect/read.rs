@@ -33,6 +33,7 @@ pub(super) struct Card {
     pub(super) numa: Option<u32>,
     pub(super) links: Vec<LinkStatus>,
     pub(super) mig: Option<String>,
+    pub(super) utilization: Option<u32>,
 }
 
 /// What one container holds of one card.
@@ -106,6 +107,7 @@ impl Card {
             numa: None,
             links: Vec::new(),
             mig: None,
+            utilization: None,
         }
     }
 
@@ -123,6 +125,7 @@ impl Card {
             numa: fields.optional("numa"),
             links: fields.optional("links").unwrap_or_default(),
             mig: fields.optional("mig"),
+            utilization: fields.optional("utilization"),
         }
     }
 }

@@ -58,6 +58,7 @@ fn card_row(card: &CardReport, uuid: String, all: &[CardReport], wide: bool) -> 
     if wide {
         row.push(("NUMA", card.numa.map(|numa| numa.to_string()).unwrap_or_default()));
         row.push(("MIG", text(&card.mig)));
+        row.push(("BUSY", card.utilization.map(|percent| format!("{percent}%")).unwrap_or_default()));
         row.push(("LINKS", links(card, all)));
     }
     row.push(("REASON", text(&card.reason)));

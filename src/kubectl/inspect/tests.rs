@@ -101,7 +101,10 @@ fn a_node_that_is_well() {
 
 #[test]
 fn the_wide_form_names_all_of_a_card() {
-    let data = changed(|node| node["status"]["cards"][1]["mig"] = "3g.20gb".into());
+    let data = changed(|node| {
+        node["status"]["cards"][0]["utilization"] = 70.into();
+        node["status"]["cards"][1]["mig"] = "3g.20gb".into();
+    });
     let report = report(&[found("node-1", data, host("True", "64"))]);
     insta::assert_snapshot!(table::render(&report, true, true));
 }
@@ -287,6 +290,7 @@ fn all_that_todays_daemon_writes_is_read() {
             numa: Some(1),
             links: vec![LinkStatus { to: id(1), class: "NV18".to_owned() }],
             mig: Some("1g.5gb".to_owned()),
+            utilization: Some(70),
         }],
         shares: vec![ShareStatus {
             pod_uid: "u".to_owned(),

@@ -14,7 +14,7 @@ use divvy_contract::names::annotation::PLANNED;
 use divvy_index::demand::{Demand, Reading};
 use divvy_index::pod::PodView;
 use divvy_index::{Index, Question, Terms, shortlist};
-use divvy_placement::Policy;
+use divvy_placement::{Mix, Policy};
 use divvy_simulate::Rng;
 use divvy_simulate::policy::Name;
 use kube::api::ListParams;
@@ -127,7 +127,7 @@ impl Snapshot {
         let (mut pods, mut whole) = (0, 0.0);
         for seed in seeds {
             let index = index(policy);
-            index.expect(self.index.learned().0);
+            index.expect(Mix::clone(&self.index.expected()));
             for (name, node) in &self.nodes {
                 let mut node = node.clone();
                 node.status.iter_mut().for_each(|status| status.shares.clear());

@@ -47,6 +47,7 @@ const VALUES: &[(&str, &str)] = &[
     ("migStrategy", "mixed"),
     ("probeInterval", "1s"),
     ("probeTimeout", "2s"),
+    ("publishUtilization", "on"),
     ("ignoredXids", "13,79"),
     ("recoverAfter", "5m"),
     ("listenAddress", "[::1]:9402"),
@@ -182,7 +183,7 @@ fn a_variable_of_other_bytes_is_refused() {
 #[test]
 fn a_wrong_file_is_refused_with_key_line_and_column() {
     let file = |line: &str| refused(&["--node-name=n1"], &[], &format!("version: v1\n{line}\n"));
-    insta::assert_snapshot!(file("slotPerCard: 3"), @"config.yaml: line 2, column 1: slotPerCard: unknown field `slotPerCard`, expected one of version, selector, overrides, nodeName, nodeIp, resourceCount, resourceMemory, resourceMemoryPercentage, resourceCores, slotsPerCard, advertise, memoryUnit, numaTopology, memoryScale, coresScale, defaultMemory, defaultCores, cardPolicy, policySeed, tier, deviceListStrategy, cdiDir, cdiAnnotationPrefix, nvidiaCdiHookPath, driverRoot, driverRootCtrPath, devRoot, devicePluginDir, podResourcesSocket, kubeletUrl, kubeletCa, kubeletCertificate, kubeletTokenFile, cgroupRoot, kubeletTimeout, kubeconfig, stateDir, runDir, kubeletSettleTime, releaseInterval, drainTimeout, nvmlLibrary, sysfsRoot, migStrategy, probeInterval, probeTimeout, ignoredXids, recoverAfter, listenAddress, logLevel, logFormat");
+    insta::assert_snapshot!(file("slotPerCard: 3"), @"config.yaml: line 2, column 1: slotPerCard: unknown field `slotPerCard`, expected one of version, selector, overrides, nodeName, nodeIp, resourceCount, resourceMemory, resourceMemoryPercentage, resourceCores, slotsPerCard, advertise, memoryUnit, numaTopology, memoryScale, coresScale, defaultMemory, defaultCores, cardPolicy, policySeed, tier, deviceListStrategy, cdiDir, cdiAnnotationPrefix, nvidiaCdiHookPath, driverRoot, driverRootCtrPath, devRoot, devicePluginDir, podResourcesSocket, kubeletUrl, kubeletCa, kubeletCertificate, kubeletTokenFile, cgroupRoot, kubeletTimeout, kubeconfig, stateDir, runDir, kubeletSettleTime, releaseInterval, drainTimeout, nvmlLibrary, sysfsRoot, migStrategy, probeInterval, probeTimeout, publishUtilization, ignoredXids, recoverAfter, listenAddress, logLevel, logFormat");
     insta::assert_snapshot!(file("slotsPerCard: 300"), @r#"config.yaml: line 2, column 15: slotsPerCard: "300" is not a whole number from 1 to 256"#);
     insta::assert_snapshot!(file("slotsPerCard: [3]"), @"config.yaml: line 2, column 15: slotsPerCard: expected string scalar");
     insta::assert_snapshot!(file("memoryScale: 1.555"), @r#"config.yaml: line 2, column 14: memoryScale: "1.555" is not a scale from 0.1 to 10 with at most two decimals"#);

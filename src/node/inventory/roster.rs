@@ -2,6 +2,7 @@
 
 mod card;
 mod driver;
+mod load;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -54,6 +54,7 @@ fn card_status(inventory: &Inventory, at: usize, card: &CardInfo) -> CardStatus 
         numa: card.numa,
         links: others.map(link).collect(),
         mig: card.mig.as_ref().map(|mig| mig.profile.to_string()),
+        utilization: None,
     }
 }
 

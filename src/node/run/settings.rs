@@ -72,6 +72,7 @@ pub(super) fn publish(config: &Config) -> PublishSettings {
         amounts: config.advertise == Advertise::Amounts,
         tier: config.tier.get(),
         slots_per_card: config.slots_per_card.get(),
+        utilization: config.publish_utilization == Switch::On,
         state_dir: config.state_dir.to_path_buf(),
     }
 }

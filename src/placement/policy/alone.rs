@@ -58,24 +58,28 @@ impl Lot<'_> {
     /// As [`Judge::cost`](super::Judge::cost) of a plan that puts the share on this card, and nothing else.
     pub(crate) fn cost<'c>(self, policy: &Policy, share: &Share, card: impl Fn() -> &'c Card) -> Cost {
         let Self { free, spot } = self;
+        let busy = u64::from(free.busy);
         match policy.name {
-            PolicyName::Binpack => [0, spot.emptiness.into(), 0, spot.links_lost],
-            PolicyName::Spread => [0, spread::crowding_of(spot, free, share), 0, spot.links_lost],
-            PolicyName::Random => [0, random::chance_of(policy.seed, card()), 0, 0],
-            PolicyName::LeastFragmentation => [0, free.leftover(), 0, spot.links_lost],
-            PolicyName::Topology => [0, 0, spot.links_lost, free.leftover()],
+            PolicyName::Binpack => [0, busy, spot.emptiness.into(), 0, spot.links_lost],
+            PolicyName::Spread => [0, busy, spread::crowding_of(spot, free, share), 0, spot.links_lost],
+            PolicyName::Random => [0, random::chance_of(policy.seed, card()), 0, 0, 0],
+            PolicyName::LeastFragmentation => [0, busy, free.leftover(), 0, spot.links_lost],
+            PolicyName::Topology => [0, busy, 0, spot.links_lost, free.leftover()],
         }
     }
 
-    /// Whether that may be no more than `most` by the second and third criteria; the first is nothing. Takes less time.
-    pub(crate) fn may_cost(self, policy: &Policy, share: &Share, most: [u64; 2]) -> bool {
+    /// Whether that may be no more than `most` by the second to the fourth criterion; the first is nothing. Takes less
+    /// time.
+    pub(crate) fn may_cost(self, policy: &Policy, share: &Share, most: [u64; 3]) -> bool {
         let Self { free, spot } = self;
+        let busy = u64::from(free.busy);
+        let second_and_third = [most[0], most[1]];
         match policy.name {
-            PolicyName::Binpack => u64::from(spot.emptiness) <= most[0],
-            PolicyName::Spread => spread::crowding_of(spot, free, share) <= most[0],
-            PolicyName::LeastFragmentation => free.leftover() <= most[0],
+            PolicyName::Binpack => [busy, spot.emptiness.into()] <= second_and_third,
+            PolicyName::Spread => [busy, spread::crowding_of(spot, free, share)] <= second_and_third,
+            PolicyName::LeastFragmentation => [busy, free.leftover()] <= second_and_third,
             PolicyName::Random => true,
-            PolicyName::Topology => [0, spot.links_lost] <= most,
+            PolicyName::Topology => [busy, 0, spot.links_lost] <= most,
         }
     }
 
@@ -83,6 +87,7 @@ impl Lot<'_> {
     fn least(self, criterion: Criterion, share: &Share) -> u64 {
         let Self { free, spot } = self;
         match criterion {
+            Criterion::Busy => free.busy.into(),
             Criterion::Emptiness => spot.emptiness.into(),
             Criterion::Leftover => free.leftover(),
             Criterion::Crowding => spread::crowding_of(spot, free, share),
@@ -96,7 +101,8 @@ impl Lot<'_> {
 pub(crate) fn least(policy: &Policy, taking: &[(Lot<'_>, Share)], wanted: usize) -> Cost {
     let mut least = Cost::default();
     for (least, criterion) in least.iter_mut().zip(Criterion::of(policy.name)) {
-        if !matches!(criterion, Criterion::Emptiness | Criterion::Leftover | Criterion::Crowding) {
+        use Criterion::{Busy, Crowding, Emptiness, Leftover};
+        if !matches!(criterion, Busy | Emptiness | Leftover | Crowding) {
             continue;
         }
         let mut costs: Vec<u64> = taking.iter().map(|(lot, share)| lot.least(*criterion, share)).collect();

@@ -19,6 +19,7 @@ pub(crate) fn card(number: usize, mib: u64) -> Card {
         numa: None,
         free_slots: 32,
         held: Held::default(),
+        busy: 0,
     }
 }
 

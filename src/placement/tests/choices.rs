@@ -95,6 +95,43 @@ fn least_fragmentation_fits_best_among_the_cards_of_a_node() {
 }
 
 #[test]
+fn a_card_that_is_busier_than_promised_is_taken_where_no_other_will_do() {
+    for policy in ALL.into_iter().filter(|name| *name != PolicyName::Random).map(by) {
+        let mut cards = filled(&[(0, 0), (40, 30), (40, 30)]);
+        let chosen = |cards: &[Card], gib| chosen(cards, &Links::default(), &[app(1, gib, 10)], &policy).concat()[0];
+        let favourite = chosen(&cards, 10);
+        cards[favourite].busy = 24;
+        assert_eq!(chosen(&cards, 10), favourite, "{policy:?}: a little is no reason");
+        cards[favourite].busy = 25;
+        assert_ne!(chosen(&cards, 10), favourite, "{policy:?}");
+        (cards[0].busy, cards[1].busy, cards[2].busy) = (100, 0, 0);
+        assert_eq!(chosen(&cards, 50), 0, "{policy:?}: only there is room");
+    }
+}
+
+#[test]
+fn two_cards_are_less_busy_than_one_if_they_are_together() {
+    let mut cards = filled(&[(40, 30), (40, 30), (0, 0)]);
+    for policy in ALL.into_iter().filter(|name| *name != PolicyName::Random).map(by) {
+        (cards[0].busy, cards[1].busy, cards[2].busy) = (75, 25, 25);
+        assert_eq!(chosen(&cards, &Links::default(), &[app(2, 10, 10)], &policy), [[1, 2]], "{policy:?}");
+    }
+}
+
+#[test]
+fn a_node_with_a_busy_card_is_worth_less_only_if_the_pod_would_go_there() {
+    let none = Links::default();
+    let (idle, mut busy) = (filled(&[(40, 30), (0, 0)]), filled(&[(40, 30), (0, 0)]));
+    busy[0].busy = 100;
+    for policy in ALL.into_iter().filter(|name| *name != PolicyName::Random).map(by) {
+        let compare =
+            |pod: &[ContainerClaim]| rated(&busy, &none, pod, &policy).cmp(&rated(&idle, &none, pod, &policy));
+        assert_eq!(compare(&[app(2, 10, 10)]), Less, "{policy:?}");
+        assert!(compare(&[app(1, 50, 10)]).is_eq(), "{policy:?}: it fits on the other card alone");
+    }
+}
+
+#[test]
 fn many_cards_are_chosen_on_good_links() {
     let quads = Links::quads(8, 4);
     let busy = filled(&[(0, 0), (0, 0), (0, 0), (10, 10), (0, 0), (0, 0), (0, 0), (0, 0)]);

@@ -60,8 +60,9 @@ fn cards() -> impl Strategy<Value = Vec<Card>> {
         pods: if mib + u64::from(cores) > 0 { pods } else { 0 },
     });
     let numa = prop::option::weighted(0.8, 0..2u32);
-    let facts = (select(vec![16u64, 24, 24, 40]), 0..8u32, numa, 0..5u32, held, profile());
-    let card = facts.prop_map(|(mib, luck, numa, free_slots, held, profile)| Card {
+    let busy = select(vec![0u8, 0, 24, 25, 100]);
+    let facts = (select(vec![16u64, 24, 24, 40]), 0..8u32, numa, 0..5u32, held, profile(), busy);
+    let card = facts.prop_map(|(mib, luck, numa, free_slots, held, profile, busy)| Card {
         profile,
         healthy: luck > 0,
         cores_capacity: Cores::new(if luck == 1 { 200 } else { 100 }),
@@ -69,6 +70,7 @@ fn cards() -> impl Strategy<Value = Vec<Card>> {
         numa,
         free_slots,
         held,
+        busy,
         ..super::build::card(0, mib)
     });
     let different = prop::collection::vec(card.clone(), 0..=5);
@@ -199,6 +201,16 @@ proptest! {
             }
             Err(error) => prop_assert!(false, "{error}"),
         }
+    }
+
+    #[test]
+    fn how_busy_cards_are_keeps_no_pod_away(scene in scene()) {
+        let cards_as_busy = |percent| {
+            let cards = scene.cards.iter().map(|card| Card { busy: percent, ..card.clone() }).collect();
+            Scene { cards, ..scene.clone() }
+        };
+        prop_assert_eq!(scene.plan().is_ok(), cards_as_busy(0).plan().is_ok());
+        prop_assert_eq!(cards_as_busy(24).plan(), cards_as_busy(0).plan(), "below the first step nothing changes");
     }
 
     #[test]

@@ -181,6 +181,7 @@ fn report(name: &str, host: &Host, models: &[String]) -> GpuNode {
             numa: None,
             links: Vec::new(),
             mig: None,
+            utilization: None,
         }
     };
     let ready = Condition {

@@ -36,6 +36,9 @@ pub struct CardReport {
     /// MIG profile, for an instance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig: Option<String>,
+    /// Percent of the last minute or two in which a kernel ran on it, where the daemon publishes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub utilization: Option<u32>,
     /// The best link to each other card of the node.
     pub links: Vec<LinkStatus>,
     /// Pods that hold a share of it, of whatever namespace.
@@ -102,6 +105,7 @@ impl CardReport {
             exclusive,
             numa: card.numa,
             mig: card.mig.clone(),
+            utilization: card.utilization,
             links: card.links.clone(),
             pods,
             memory_mi: Amount::new(

@@ -5,6 +5,7 @@ use std::time::Instant;
 use divvy_contract::{CardId, Memory};
 
 use super::Call;
+use super::load::Load;
 use crate::health::{CardHealth, Health, HealthOptions, Observation};
 use crate::inventory::nvml::{Instance, ProbeError, Sample, Slice};
 use crate::inventory::{CardInfo, MigStrategy};
@@ -14,6 +15,8 @@ pub(super) struct Card {
     /// All but the health.
     pub(super) info: CardInfo,
     pub(super) health: Health,
+    /// While probes say how busy it is.
+    load: Option<Load>,
     /// The probe that runs, or the next one; `None`: nobody probes, or its GPU's probe is its own.
     pub(super) call: Option<Call>,
     pub(super) listing: Listing,
@@ -51,7 +54,7 @@ impl Card {
             memory_used: None,
             utilization: None,
         };
-        Self { info, health, call: None, listing: Listing::Unknown, gone: false, in_mig: false }
+        Self { info, health, load: None, call: None, listing: Listing::Unknown, gone: false, in_mig: false }
     }
 
     /// An instance on the GPU of this sample.
@@ -91,12 +94,12 @@ impl Card {
             Ok(sample) => {
                 let ecc_uncorrected = sample.ecc_uncorrected;
                 self.in_mig = sample.partition.is_some();
-                self.learn(sample);
+                self.learn(at, sample);
                 Observation::Answered { ecc_uncorrected }
             }
             Err(error) => {
                 self.info.memory_used = None;
-                self.info.utilization = None;
+                (self.load, self.info.utilization) = (None, None);
                 Observation::Failed { reason: error.to_string() }
             }
         };
@@ -116,11 +119,12 @@ impl Card {
     }
 
     /// What a card is stays known; what it does is as new as the sample.
-    fn learn(&mut self, sample: Sample) {
+    fn learn(&mut self, at: Instant, sample: Sample) {
+        self.load = sample.utilization.map(|percent| Load::with(self.load, percent, at));
         let info = &mut self.info;
         info.memory = sample.memory;
         info.memory_used = Some(sample.memory_used);
-        info.utilization = sample.utilization;
+        info.utilization = self.load.map(Load::percent);
         info.model = sample.model.unwrap_or_else(|| std::mem::take(&mut info.model));
         info.pci_bus_id = sample.pci_bus_id.unwrap_or_else(|| std::mem::take(&mut info.pci_bus_id));
         info.minor = sample.minor.or(info.minor);

@@ -87,6 +87,23 @@ proptest! {
 }
 
 #[test]
+fn how_busy_a_card_is_is_known_while_it_answers_and_says_so() {
+    let start = Instant::now();
+    let mut roster = pair(start);
+    let mut after = |seconds, probed| {
+        roster.probed(start + Duration::from_secs(seconds), &card("well"), probed);
+        let cards = roster.inventory().cards;
+        cards.into_iter().find(|info| info.id == card("well")).expect("listed").utilization
+    };
+    let busy = |percent| Ok(Sample { utilization: Some(percent), ..sample() });
+    assert_eq!(after(1, Ok(sample())), None);
+    assert_eq!(after(2, busy(50)), Some(50));
+    assert_eq!(after(62, busy(100)), Some(82), "an average");
+    assert_eq!(after(63, Err(ProbeError::Gone)), None);
+    assert_eq!(after(64, busy(10)), Some(10), "nothing of before");
+}
+
+#[test]
 fn a_call_is_overdue_once_and_not_before_its_time() {
     let start = Instant::now();
     let options = InventoryOptions::default();

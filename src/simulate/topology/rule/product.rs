@@ -37,5 +37,6 @@ fn card(at: u32, is_free: bool) -> Card {
         numa: None,
         free_slots: 1,
         held: if is_free { Held::default() } else { alone },
+        busy: 0,
     }
 }

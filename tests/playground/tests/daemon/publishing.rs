@@ -5,5 +5,6 @@ mod amounts;
 mod cards;
 mod drain;
 mod gpu_node;
+mod loads;
 mod outages;
 mod pods;
