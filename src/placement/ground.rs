@@ -199,15 +199,16 @@ impl<'g> Ground<'g> {
         let Claimant { claim, profile, preferences, is_picky } = *pod;
         let wishes = is_picky.then_some(preferences);
         let taking = self.taking(&claim, profile).filter(|(at, _)| is_open(&cards, *at, profile, wishes));
+        let order = |(at, _): &(usize, Share)| (self.free[*at].busy, self.free[*at].leftover());
         if claim.cards == 1 {
-            return Some(vec![taking.min_by_key(|(at, _)| self.free[*at].leftover())?]);
+            return Some(vec![taking.min_by_key(order)?]);
         }
         let mut taking: Vec<(usize, Share)> = taking.collect();
         let wanted = claim.cards as usize;
         if taking.len() < wanted {
             return None;
         }
-        taking.sort_by_key(|(at, _)| (self.free[*at].busy, self.free[*at].leftover()));
+        taking.sort_by_key(order);
         taking.truncate(wanted);
         Some(taking)
     }
