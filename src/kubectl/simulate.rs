@@ -14,6 +14,7 @@ use divvy_contract::annotation::PolicyName;
 use divvy_simulate::Watch;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::Report;
+use divvy_simulate::shares::Shares;
 use divvy_simulate::study::{self, Expected, Settings};
 use divvy_simulate::target::Target;
 use divvy_simulate::workload::Workload;
@@ -26,13 +27,15 @@ use crate::cluster::ClusterArgs;
 /// The pods are offered one by one in an order that is drawn for each run; one that fits nowhere is dropped, and none goes.
 /// When the list is at its end pods are drawn from it anew. --churn lets pods come and go as well. least-fragmentation,
 /// binpack, spread and topology are the policies of Divvy's extender and nodes, asked by their own code; best-fit, packing,
-/// random and fgd are published ones. All get the same pods. The scheduler's filter for CPU and host memory is played
-/// here; pods without cards, which no extender is asked about, are best-fitted, except with the published policies, which
-/// place them too.
+/// random and fgd are published ones, and in-tree is nothing but kube-scheduler's own scores. All get the same pods. The
+/// scheduler's filter for CPU and host memory is played here. Pods without cards are placed by the same policies; Divvy's
+/// own best-fit them as long as they expect nothing, and with --stock leave them to kube-scheduler's scores.
 ///
 /// Files have the columns of Alibaba's openb traces: sn,cpu_milli,memory_mib,gpu,model and
 /// name,cpu_milli,memory_mib,num_gpu,gpu_milli, and maybe gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time.
-/// Times are ignored. A share of a card is the same part of its compute and of its memory.
+/// Times are ignored. A share of a card is the same part of its compute and of its memory, unless pods have one more column,
+/// gpu_memory_milli, which comes last: thousandths of each card's memory; or --shares says otherwise. What is held of a card
+/// is then the mean of both.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// CSV file of nodes
@@ -43,7 +46,7 @@ pub struct Args {
     pods: Option<PathBuf>,
     /// Instead of files a live cluster: which waiting pods would fit now, and how many of all pods would find cards, and how
     /// many cards stay whole, if they came anew by each of the product's policies; in as many orders as there are runs
-    #[arg(long, conflicts_with_all = ["nodes", "pods", "until", "churn", "ties", "shortlist", "stock", "target_from", "plot"])]
+    #[arg(long, conflicts_with_all = ["nodes", "pods", "until", "churn", "shares", "ties", "shortlist", "stock", "target_from", "plot"])]
     cluster: bool,
     /// Path to the kubeconfig file, for --cluster [default: as kubectl]
     #[arg(long, value_name = "FILE", requires = "cluster")]
@@ -51,7 +54,7 @@ pub struct Args {
     /// The kubeconfig context, for --cluster
     #[arg(long, value_name = "NAME", requires = "cluster")]
     context: Option<String>,
-    /// best-fit, packing, random, fgd, least-fragmentation, binpack, spread or topology; may be given several times
+    /// in-tree, best-fit, packing, random, fgd, least-fragmentation, binpack, spread or topology; may be given several times
     /// [default: least-fragmentation, fgd and best-fit; for --cluster all of the product's]
     #[arg(long = "policy", value_name = "NAME", value_parser = policy)]
     policies: Vec<Name>,
@@ -67,6 +70,9 @@ pub struct Args {
     /// Also let pods come and go, so that those that would be there at a time ask for so many times all cards: 0.95
     #[arg(long, value_name = "RHO", value_parser = load)]
     churn: Option<f64>,
+    /// What is made of the shares that the pods of the files ask for; whole cards stay whole
+    #[arg(long, value_name = "HOW", default_value = "as-given")]
+    shares: SharesArg,
     /// What decides between nodes that are equally good: a draw, as kube-scheduler's, or one order for the whole run
     #[arg(long, value_name = "HOW", default_value = "random")]
     ties: TiesArg,
@@ -104,6 +110,18 @@ enum TiesArg {
     Fixed,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SharesArg {
+    /// Nothing
+    AsGiven,
+    /// Half as much compute as memory
+    MemoryBound,
+    /// Half as much memory as compute
+    CoreBound,
+    /// A third of the kinds of pods each way
+    Mixed,
+}
+
 const DEFAULT_POLICIES: [Name; 3] = [Name::Product(PolicyName::LeastFragmentation), Name::Fgd, Name::BestFit];
 
 /// Reads the files, lets the pods come and puts the outcome into words.
@@ -112,7 +130,8 @@ pub async fn run(args: Args) -> anyhow::Result<Told> {
     if args.until == 0 && args.churn.is_none() {
         return Err(Misused::new("--until 0: leaves nothing to simulate without --churn").into());
     }
-    let workload = Arc::new(Workload::read(nodes, pods).map_err(Misused::new)?);
+    let workload = Workload::read(nodes, pods).map_err(Misused::new)?;
+    let workload = Arc::new(workload.with_shares(args.shares.into()));
     let (expected, target_from) = args.expected(&workload)?;
     let settings = args.settings();
     let outcomes = progress::watched(study::pods(&workload, &settings), {
@@ -190,6 +209,19 @@ impl Args {
             until: self.until,
             churn: self.churn,
             scheduler: Scheduler { ties, shortlist: self.shortlist as usize, is_stock: self.stock },
+        }
+    }
+}
+
+// === impl SharesArg ===
+
+impl From<SharesArg> for Shares {
+    fn from(arg: SharesArg) -> Self {
+        match arg {
+            SharesArg::AsGiven => Self::AsGiven,
+            SharesArg::MemoryBound => Self::MemoryBound,
+            SharesArg::CoreBound => Self::CoreBound,
+            SharesArg::Mixed => Self::Mixed,
         }
     }
 }

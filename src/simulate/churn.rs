@@ -58,7 +58,7 @@ pub fn visits(workload: &Workload, load: f64, rng: &mut Rng) -> Vec<Visit> {
 /// Lets these pods come and go.
 pub fn churn(run: &mut Run<'_>, visits: &[Visit], watch: &Watch) -> Result<Churned, Interrupted> {
     let mut leaving = BTreeSet::new();
-    let (mut allocated, mut wanted, mut rejected) = (0.0, 0, 0);
+    let (mut allocated, mut wanted, mut rejected) = (0.0, 0.0, 0.0);
     let half = visits.len() as u64 / 2;
     for (tick, Visit { kind, until }) in (0..).zip(visits) {
         watch.step()?;
@@ -73,9 +73,9 @@ pub fn churn(run: &mut Run<'_>, visits: &[Visit], watch: &Watch) -> Result<Churn
         if tick >= half {
             allocated += run.cluster().allocated();
             wanted += run.demand(*kind);
-            rejected += if is_placed { 0 } else { run.demand(*kind) };
+            rejected += if is_placed { 0.0 } else { run.demand(*kind) };
         }
     }
     let measured = (visits.len() as u64 - half).max(1) as f64;
-    Ok(Churned { allocated: allocated / measured, rejected: 100.0 * rejected as f64 / wanted.max(1) as f64 })
+    Ok(Churned { allocated: allocated / measured, rejected: 100.0 * rejected / f64::max(wanted, 1.0) })
 }

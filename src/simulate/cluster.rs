@@ -3,10 +3,7 @@
 use rand::seq::SliceRandom as _;
 
 use crate::Rng;
-use crate::workload::{Kind, Workload};
-
-/// Thousandths of a card.
-pub const WHOLE: u32 = 1000;
+use crate::workload::{Kind, Part, Workload};
 
 /// A set of a host's cards, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +29,8 @@ pub struct Host {
     pub cpu: u32,
     /// Free host memory in MiB.
     pub memory: u32,
-    /// Free thousandths of each card.
-    pub cards: Vec<u32>,
+    /// What is free of each card.
+    pub cards: Vec<Part>,
     /// Grows with every change, from 1.
     pub revision: u32,
 }
@@ -44,7 +41,8 @@ pub struct Cluster {
     hosts: Vec<Host>,
     /// Thousandths of all cards.
     capacity: u64,
-    allocated: u64,
+    /// The same of what pods hold: the mean of compute and memory. A half is exact.
+    allocated: f64,
 }
 
 // === impl Cards ===
@@ -82,27 +80,27 @@ impl Host {
 
     /// Cards that a pod could use.
     pub fn fitting(&self, kind: &Kind) -> impl Iterator<Item = usize> {
-        let milli = kind.milli;
+        let part = kind.part;
         let cards = if kind.cards == 0 { &[][..] } else { &*self.cards };
-        cards.iter().enumerate().filter(move |(_, free)| **free >= milli).map(|(card, _)| card)
+        cards.iter().enumerate().filter(move |(_, free)| free.covers(part)).map(|(card, _)| card)
     }
 
-    /// The first cards that a pod of several could use, or the tightest one.
+    /// The first cards that a pod of several could use, or the one with the least free, compute and memory together.
     pub fn tightest(&self, kind: &Kind) -> Cards {
         match kind.cards {
-            1 => self.fitting(kind).min_by_key(|card| self.cards[*card]).into_iter().collect(),
+            1 => self.fitting(kind).min_by_key(|card| self.cards[*card].sum()).into_iter().collect(),
             cards => self.fitting(kind).take(cards as usize).collect(),
         }
     }
 
-    /// Free thousandths of all its cards.
+    /// Free thousandths of all its cards, of compute and memory together: 2000 of a whole card.
     pub fn free(&self) -> u32 {
-        self.cards.iter().sum()
+        self.cards.iter().map(|free| free.sum()).sum()
     }
 
     /// Cards that nobody uses.
     pub fn whole_cards(&self) -> usize {
-        self.cards.iter().filter(|free| **free == WHOLE).count()
+        self.cards.iter().filter(|free| **free == Part::WHOLE).count()
     }
 
     /// With a pod on it.
@@ -117,14 +115,14 @@ impl Host {
         self.revision += 1;
         self.cpu -= kind.cpu;
         self.memory -= kind.memory;
-        cards.positions().for_each(|card| self.cards[card] -= kind.milli);
+        cards.positions().for_each(|card| self.cards[card] -= kind.part);
     }
 
     fn give_back(&mut self, kind: &Kind, cards: Cards) {
         self.revision += 1;
         self.cpu += kind.cpu;
         self.memory += kind.memory;
-        cards.positions().for_each(|card| self.cards[card] += kind.milli);
+        cards.positions().for_each(|card| self.cards[card] += kind.part);
     }
 }
 
@@ -142,10 +140,10 @@ impl Cluster {
     pub fn in_order(workload: &Workload, order: impl IntoIterator<Item = usize>) -> Self {
         let host = |machine: usize| {
             let spec = &workload.machines[machine];
-            let cards = vec![WHOLE; spec.cards as usize];
+            let cards = vec![Part::WHOLE; spec.cards as usize];
             Host { machine, model: spec.model, cpu: spec.cpu, memory: spec.memory, cards, revision: 1 }
         };
-        Self { hosts: order.into_iter().map(host).collect(), capacity: workload.capacity(), allocated: 0 }
+        Self { hosts: order.into_iter().map(host).collect(), capacity: workload.capacity(), allocated: 0.0 }
     }
 
     /// All hosts, in order.
@@ -159,8 +157,8 @@ impl Cluster {
     }
 
     /// Thousandths of cards as a part of all, in percent.
-    pub fn percent(&self, milli: u64) -> f64 {
-        milli as f64 * 100.0 / self.capacity as f64
+    pub fn percent(&self, milli: f64) -> f64 {
+        milli * 100.0 / self.capacity as f64
     }
 
     /// Puts a pod where it fits.
@@ -181,7 +179,7 @@ impl Cluster {
         let mut count = 0;
         let fits = |card: usize| {
             count += 1;
-            host.cards[card] >= kind.milli
+            host.cards[card].covers(kind.part)
         };
         host.has_room_beside_cards(kind) && cards.positions().all(fits) && count == kind.cards
     }

@@ -38,8 +38,8 @@ struct Sums {
 pub fn arrivals(workload: &Workload, until: u32, rng: &mut Rng) -> Vec<usize> {
     let mut pods = workload.pods.clone();
     pods.shuffle(rng);
-    let wanted = workload.capacity() * u64::from(until) / 100;
-    let mut demand = 0;
+    let wanted = workload.capacity() as f64 * f64::from(until) / 100.0;
+    let mut demand = 0.0;
     let mut come = Vec::with_capacity(pods.len());
     let mut listed = pods.into_iter();
     while demand < wanted {
@@ -53,7 +53,7 @@ pub fn arrivals(workload: &Workload, until: u32, rng: &mut Rng) -> Vec<usize> {
 /// Offers these pods one by one.
 pub fn fill(run: &mut Run<'_>, arrivals: &[usize], until: u32, watch: &Watch) -> Result<Filled, Interrupted> {
     let mut at = vec![Sums::default(); until as usize + 1];
-    let mut demand = 0;
+    let mut demand = 0.0;
     for (serial, kind) in (0..).zip(arrivals) {
         watch.step()?;
         run.offer(serial, *kind);

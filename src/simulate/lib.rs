@@ -23,6 +23,7 @@ pub mod history;
 pub mod policy;
 pub mod report;
 pub mod run;
+pub mod shares;
 pub mod study;
 pub mod target;
 pub mod topology;

@@ -100,6 +100,8 @@ struct Rating {
 /// A policy by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
+    /// kube-scheduler's own scores, which know nothing of cards; shares go to the tightest.
+    InTree,
     /// The least that is left of CPU and cards.
     BestFit,
     /// Cards in use first, then hosts in use.
@@ -170,7 +172,8 @@ impl<S: Score> Policy for Scored<S> {
 
 impl Name {
     /// All of them, the baselines first.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
+        Self::InTree,
         Self::BestFit,
         Self::Packing,
         Self::Random,
@@ -184,6 +187,7 @@ impl Name {
     /// As it is asked for.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::InTree => "in-tree",
             Self::BestFit => "best-fit",
             Self::Packing => "packing",
             Self::Random | Self::Product(PolicyName::Random) => "random",

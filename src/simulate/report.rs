@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::fill::Sample;
 use crate::policy::{Name, Scheduler, Ties};
+use crate::shares::Shares;
 use crate::study::{Outcome, Settings};
 use crate::workload::Workload;
 
@@ -37,6 +38,9 @@ pub struct ReportedSettings {
     pub stock_scheduler: bool,
     /// Where the requests that are expected come from.
     pub target_from: String,
+    /// What was made of the shares that pods of the file ask for, if anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shares: Option<Shares>,
 }
 
 /// One policy.
@@ -104,6 +108,7 @@ impl Report {
             shortlist: *shortlist,
             stock_scheduler: *is_stock,
             target_from: target_from.to_owned(),
+            shares: Some(workload.shares).filter(|shares| *shares != Shares::AsGiven),
         };
         let policies =
             policies.iter().zip(outcomes).map(|(name, of_policy)| PolicyReport::of(*name, settings, of_policy));

@@ -69,7 +69,7 @@ impl<'a> Run<'a> {
     }
 
     /// Thousandths of cards that pods of a kind ask for.
-    pub fn demand(&self, kind: usize) -> u64 {
+    pub fn demand(&self, kind: usize) -> f64 {
         self.workload.kinds[kind].demand()
     }
 

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::churn::{self, Churned};
 use crate::cluster::Cluster;
 use crate::fill::{self, Filled};
-use crate::policy::{BestFit, Fgd, Name, Packing, Policy, Product, Random, Scheduler, Scored};
+use crate::policy::{BestFit, Fgd, InTree, Name, Packing, Policy, Product, Random, Scheduler, Scored};
 use crate::run::{Interrupted, Run};
 use crate::target::Target;
 use crate::workload::Workload;
@@ -130,6 +130,7 @@ impl<'a> Study<'a> {
         };
         let product = |name: PolicyName| Product::new(name, workload, cluster, &target, *scheduler);
         match name {
+            Name::InTree => Box::new(Scored::new(InTree::new(workload), ties, workload)),
             Name::BestFit => Box::new(Scored::new(BestFit, ties, workload)),
             Name::Packing => Box::new(Scored::new(Packing, ties, workload)),
             Name::Random => Box::new(Random::new(workload)),

@@ -2,7 +2,7 @@
 //! 2023).
 
 use crate::cluster::Host;
-use crate::workload::{Kind, Models, Workload};
+use crate::workload::{Kind, Models, Part, Workload};
 
 /// Requests that are expected, each with its part of all; together 1. Host memory doesn't count.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,8 +20,8 @@ pub struct Request {
     pub cpu: u32,
     /// Number of cards.
     pub cards: u32,
-    /// Thousandths of each.
-    pub milli: u32,
+    /// Of each.
+    pub part: Part,
     /// Models that will do.
     pub models: Models,
 }
@@ -34,8 +34,8 @@ const COVERAGE: f64 = 0.95;
 impl Request {
     /// What a kind of pods asks for.
     pub fn of(kind: &Kind) -> Self {
-        let Kind { cpu, cards, milli, models, .. } = *kind;
-        Self { cpu, cards, milli, models }
+        let Kind { cpu, cards, part, models, .. } = *kind;
+        Self { cpu, cards, part, models }
     }
 }
 
@@ -81,24 +81,26 @@ impl Target {
         Self { requests, all }
     }
 
-    /// Thousandths of the host's cards that are free and that the requests couldn't use, on average.
+    /// Thousandths of the host's cards that are free and that the requests couldn't use, on average. A card that is short of
+    /// compute or of memory is of no use, and counts with the mean of what is free of both.
     pub fn fragmented(&self, host: &Host) -> f64 {
         let free = host.free();
-        self.requests.iter().map(|(request, part)| part * f64::from(useless(host, free, request))).sum()
+        self.requests.iter().map(|(request, part)| part * f64::from(useless(host, free, request)) / 2.0).sum()
     }
 }
 
-/// Thousandths of the host's cards that are `free` and useless to the request: all, if it doesn't fit, else the cards that
-/// are too small.
+/// Thousandths of the host's cards that are `free` and useless to the request, of compute and memory together: all, if it
+/// doesn't fit, else the cards that are too small.
 fn useless(host: &Host, free: u32, request: &Request) -> u32 {
-    let Request { cpu, cards, milli, models } = *request;
+    let Request { cpu, cards, part, models } = *request;
     if cards == 0 || host.cpu < cpu || !models.contain(host.model) {
         return free;
     }
     let (mut fitting, mut too_small) = (0, 0);
     for card in &host.cards {
-        fitting += u32::from(*card >= milli);
-        too_small += if *card < milli { *card } else { 0 };
+        let fits = card.covers(part);
+        fitting += u32::from(fits);
+        too_small += if fits { 0 } else { card.sum() };
     }
     if fitting < cards { free } else { too_small }
 }
@@ -108,11 +110,15 @@ mod tests {
     use super::*;
 
     fn kind(cpu: u32, cards: u32, milli: u32, models: Models) -> Kind {
-        Kind { cpu, memory: 1, cards, milli, models }
+        Kind { cpu, memory: 1, cards, part: even(milli), models }
+    }
+
+    fn even(milli: u32) -> Part {
+        Part { cores: milli, memory: milli }
     }
 
     fn host(cpu: u32) -> Host {
-        Host { machine: 0, model: 1, cpu, memory: 1, cards: vec![1000, 300], revision: 1 }
+        Host { machine: 0, model: 1, cpu, memory: 1, cards: vec![even(1000), even(300)], revision: 1 }
     }
 
     #[test]
@@ -139,6 +145,19 @@ mod tests {
         assert_eq!(fragmented(4000, kind(4000, 2, 1000, Models::ANY)), 1300, "one card instead of two");
         assert_eq!(fragmented(4000, kind(4000, 1, 300, [0].into_iter().collect())), 1300, "another model");
         assert_eq!(fragmented(4000, kind(4000, 0, 0, Models::ANY)), 1300, "no card wanted");
+    }
+
+    #[test]
+    fn a_card_is_useless_that_is_short_of_either_amount() {
+        let part = |cores, memory| Part { cores, memory };
+        let host = Host { cards: vec![part(500, 101), part(99, 0), part(200, 100)], ..host(0) };
+        let fragmented = |cores, memory| {
+            let kind = Kind { part: part(cores, memory), ..kind(0, 1, 0, Models::ANY) };
+            Target::weighted(&[kind], &[1.0]).fragmented(&host)
+        };
+        assert_eq!(fragmented(100, 100).to_bits(), 49.5_f64.to_bits());
+        assert_eq!(fragmented(201, 100).to_bits(), (49.5_f64 + 150.0).to_bits());
+        assert_eq!(fragmented(100, 102).to_bits(), (49.5_f64 + 150.0 + 300.5).to_bits());
     }
 
     #[test]

@@ -17,7 +17,7 @@ const POD_COLUMNS: &[&str] = &[
     "memory_mib",
     "num_gpu",
     "gpu_milli",
-    "gpu_spec",
+    MODELS,
     "qos",
     "pod_phase",
     "creation_time",
@@ -26,6 +26,10 @@ const POD_COLUMNS: &[&str] = &[
 ];
 /// How many of them a short pod file has.
 const SHORT_POD: usize = 5;
+/// One of those that a short file lacks.
+const MODELS: &str = "gpu_spec";
+/// A column that may come last in a pod file; the traces don't have it.
+const CARD_MEMORY: &str = "gpu_memory_milli";
 /// Thousandths of a CPU core: more than any machine has.
 const MOST_CPU: u32 = 100_000_000;
 /// MiB: 1 PiB.
@@ -61,6 +65,8 @@ pub struct TracePod {
     pub cards: u32,
     /// `gpu_milli`: thousandths of each card; below 1000 only for one card.
     pub milli: u32,
+    /// `gpu_memory_milli`: thousandths of each card's memory; `None`: as many as of the card.
+    pub card_memory: Option<u32>,
     /// `gpu_spec`: models that will do; empty: any.
     pub models: Vec<String>,
 }
@@ -95,9 +101,9 @@ pub enum TraceError {
 
 /// The nodes of a file.
 pub fn nodes(file: &Path) -> Result<Vec<TraceNode>, TraceError> {
-    rows(file, NODE_COLUMNS, NODE_COLUMNS.len(), |row| {
+    rows(file, NODE_COLUMNS, NODE_COLUMNS.len(), None, |row| {
         let (name, cards) = (row.text(0)?, row.number(3, 0, MOST_CARDS)?);
-        let model = row.0.get(4).unwrap_or_default().to_owned();
+        let model = row.field(4).to_owned();
         if cards > 0 && model.is_empty() {
             return Err((4, format!("model is empty, but the node has {cards} cards")));
         }
@@ -107,7 +113,7 @@ pub fn nodes(file: &Path) -> Result<Vec<TraceNode>, TraceError> {
 
 /// The pods of a file. `models` are those that there are, if that is known: a pod that asks for another is a mistake.
 pub fn pods(file: &Path, models: Option<&BTreeSet<&str>>) -> Result<Vec<TracePod>, TraceError> {
-    rows(file, POD_COLUMNS, SHORT_POD, |row| {
+    rows(file, POD_COLUMNS, SHORT_POD, Some(CARD_MEMORY), |row| {
         let (cards, milli) = (row.number(3, 0, MOST_CARDS)?, row.number(4, 0, 1000)?);
         match (cards, milli) {
             (0, 1..) => return Err((4, format!("gpu_milli is {milli}, but num_gpu is 0: expected 0"))),
@@ -118,18 +124,24 @@ pub fn pods(file: &Path, models: Option<&BTreeSet<&str>>) -> Result<Vec<TracePod
             _ => {}
         }
         let (name, cpu, memory) = (row.text(0)?, row.number(1, 0, MOST_CPU)?, row.number(2, 0, MOST_MEMORY)?);
-        Ok(TracePod { name, cpu, memory, cards, milli, models: row.models(5, models)? })
+        let (card_memory, models) = (row.card_memory(milli)?, row.models(row.position(MODELS), models)?);
+        Ok(TracePod { name, cpu, memory, cards, milli, card_memory, models })
     })
 }
 
-/// A row and why a field of it is refused: column by position, then the problem.
-struct Row<'a>(&'a StringRecord);
+/// A row below its header.
+struct Row<'a> {
+    header: &'a StringRecord,
+    record: &'a StringRecord,
+}
+/// Why a field of a row is refused: column by position, then the problem.
 type Refused = (usize, String);
 
 fn rows<T>(
     file: &Path,
     columns: &[&str],
     shortest: usize,
+    last: Option<&str>,
     read: impl Fn(&Row<'_>) -> Result<T, Refused>,
 ) -> Result<Vec<T>, TraceError> {
     let unreadable = |source| TraceError::Read { file: file.to_owned(), source };
@@ -140,28 +152,31 @@ fn rows<T>(
     let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_path(file).map_err(unreadable)?;
     let mut records = reader.records();
     let header = records.next().ok_or_else(|| TraceError::Empty(file.to_owned()))?.map_err(unreadable)?;
-    check_header(&header, columns, shortest).map_err(|refused| field(&header, refused))?;
+    check_header(&header, columns, shortest, last).map_err(|refused| field(&header, refused))?;
     let mut rows = Vec::new();
     for record in records {
         let record = record.map_err(unreadable)?;
-        let row = check_width(&record, header.len()).and_then(|()| read(&Row(&record)));
+        let row = check_width(&record, header.len()).and_then(|()| read(&Row { header: &header, record: &record }));
         rows.push(row.map_err(|refused| field(&record, refused))?);
     }
     if rows.is_empty() { Err(TraceError::Empty(file.to_owned())) } else { Ok(rows) }
 }
 
-fn check_header(header: &StringRecord, columns: &[&str], shortest: usize) -> Result<(), Refused> {
+/// The first `shortest` of the columns or all of them, and then maybe `last`.
+fn check_header(header: &StringRecord, columns: &[&str], shortest: usize, last: Option<&str>) -> Result<(), Refused> {
+    let width = header.len() - usize::from(last.is_some() && header.iter().next_back() == last);
     if let Some((at, (found, expected))) =
-        header.iter().zip(columns).enumerate().find(|(_, (found, expected))| found != *expected)
+        header.iter().take(width).zip(columns).enumerate().find(|(_, (found, expected))| found != *expected)
     {
         return Err((at, format!("column \"{found}\": expected \"{expected}\"")));
     }
-    if header.len() == shortest || header.len() == columns.len() {
+    if width == shortest || width == columns.len() {
         return Ok(());
     }
     let expected = if shortest == columns.len() { String::new() } else { format!("{shortest} or ") };
-    let problem = format!("{} columns: expected {expected}{}: {}", header.len(), columns.len(), columns.join(","));
-    Err((header.len().min(columns.len()), problem))
+    let last = last.map_or_else(String::new, |last| format!(", and then maybe {last}"));
+    let problem = format!("{width} columns: expected {expected}{}: {}{last}", columns.len(), columns.join(","));
+    Err((width.min(columns.len()), problem))
 }
 
 fn check_width(record: &StringRecord, width: usize) -> Result<(), Refused> {
@@ -177,8 +192,18 @@ fn character(record: &StringRecord, field: usize) -> usize {
 // === impl Row ===
 
 impl Row<'_> {
+    /// Empty if there is none.
+    fn field(&self, column: usize) -> &str {
+        self.record.get(column).unwrap_or_default()
+    }
+
+    /// Position of a column that not all files have; behind the last in a file without it.
+    fn position(&self, column: &str) -> usize {
+        self.header.iter().position(|found| found == column).unwrap_or(self.header.len())
+    }
+
     fn text(&self, column: usize) -> Result<String, Refused> {
-        let text = self.0.get(column).unwrap_or_default();
+        let text = self.field(column);
         let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         let framed = !text.starts_with('-') && !text.ends_with('-');
         if (1..=63).contains(&text.len()) && framed && text.chars().all(legal) {
@@ -187,8 +212,23 @@ impl Row<'_> {
         Err((column, format!("\"{text}\" is not a name: expected 1 to 63 lower-case letters, digits and '-'")))
     }
 
+    /// `None` if the row doesn't say. Who has all of a card's compute has the card alone, as everywhere in Divvy.
+    fn card_memory(&self, milli: u32) -> Result<Option<u32>, Refused> {
+        let column = self.position(CARD_MEMORY);
+        if self.field(column).is_empty() {
+            return Ok(None);
+        }
+        let memory = self.number(column, milli.min(1), 1000)?;
+        match milli {
+            0 | 1000 if memory != milli => {
+                Err((column, format!("gpu_memory_milli is {memory}, but gpu_milli is {milli}: expected {milli}")))
+            }
+            _ => Ok(Some(memory)),
+        }
+    }
+
     fn models(&self, column: usize, known: Option<&BTreeSet<&str>>) -> Result<Vec<String>, Refused> {
-        let models = self.0.get(column).unwrap_or_default().split('|').filter(|model| !model.is_empty());
+        let models = self.field(column).split('|').filter(|model| !model.is_empty());
         let model = |model: &str| match known.filter(|known| !known.contains(model)) {
             Some(known) => {
                 let known = known.iter().copied().collect::<Vec<_>>().join(", ");
@@ -200,7 +240,7 @@ impl Row<'_> {
     }
 
     fn number(&self, column: usize, low: u32, high: u32) -> Result<u32, Refused> {
-        let text = self.0.get(column).unwrap_or_default();
+        let text = self.field(column);
         let number = u32::from_str(text).ok().filter(|number| (low..=high).contains(number));
         number.ok_or_else(|| (column, format!("\"{text}\" is not a whole number from {low} to {high}")))
     }

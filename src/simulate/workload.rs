@@ -1,8 +1,10 @@
 //! A trace in numbers: machines, and pods by their kind, of which there are few.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::{AddAssign, SubAssign};
 use std::path::Path;
 
+use crate::shares::Shares;
 use crate::trace::{self, TraceError, TraceNode, TracePod};
 
 /// What one pod asks for. Pods of one kind are interchangeable.
@@ -14,10 +16,19 @@ pub struct Kind {
     pub memory: u32,
     /// Number of cards; 0 for a pod that asks for none.
     pub cards: u32,
-    /// Thousandths of each card; 1000 where there are several.
-    pub milli: u32,
+    /// Of each card; all where there are several.
+    pub part: Part,
     /// Models that will do.
     pub models: Models,
+}
+
+/// Of one card, or what is free of it, in thousandths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Part {
+    /// Of its compute.
+    pub cores: u32,
+    /// Of its memory.
+    pub memory: u32,
 }
 
 /// A set of models, one bit each.
@@ -50,6 +61,8 @@ pub struct Workload {
     pub kinds: Vec<Kind>,
     /// The pods in the order of the file, each the number of its kind.
     pub pods: Vec<usize>,
+    /// What was made of what the pods of the file ask for.
+    pub shares: Shares,
 }
 
 /// What can't be simulated.
@@ -90,9 +103,43 @@ impl FromIterator<usize> for Models {
 // === impl Kind ===
 
 impl Kind {
-    /// Thousandths of cards, all together.
-    pub fn demand(&self) -> u64 {
-        u64::from(self.cards) * u64::from(self.milli)
+    /// Thousandths of cards, all together: the mean of compute and memory. A half is exact.
+    pub fn demand(&self) -> f64 {
+        f64::from(self.cards) * f64::from(self.part.sum()) / 2.0
+    }
+
+    /// Whether it leaves some of its card's compute to others.
+    pub fn is_share(&self) -> bool {
+        self.cards == 1 && self.part.cores < Part::WHOLE.cores
+    }
+}
+
+// === impl Part ===
+
+impl Part {
+    /// A card that nobody uses.
+    pub const WHOLE: Self = Self { cores: 1000, memory: 1000 };
+
+    /// Whether there is as much of both.
+    pub fn covers(self, other: Self) -> bool {
+        self.cores >= other.cores && self.memory >= other.memory
+    }
+
+    /// Both together: 2000 of a whole card.
+    pub fn sum(self) -> u32 {
+        self.cores + self.memory
+    }
+}
+
+impl AddAssign for Part {
+    fn add_assign(&mut self, other: Self) {
+        *self = Self { cores: self.cores + other.cores, memory: self.memory + other.memory };
+    }
+}
+
+impl SubAssign for Part {
+    fn sub_assign(&mut self, other: Self) {
+        *self = Self { cores: self.cores - other.cores, memory: self.memory - other.memory };
     }
 }
 
@@ -121,7 +168,7 @@ impl Workload {
         };
         let machines: Vec<Machine> = nodes.iter().map(machine).collect();
         let (kinds, pods) = kinds(pods, &models);
-        let workload = Self { machines, models, kinds, pods };
+        let workload = Self { machines, models, kinds, pods, shares: Shares::AsGiven };
         match (workload.capacity(), workload.mean_demand()) {
             (0, _) => Err(WorkloadError::NoCards),
             (_, mean) if mean <= 0.0 => Err(WorkloadError::NoDemand),
@@ -129,10 +176,19 @@ impl Workload {
         }
     }
 
-    /// The kinds of the pods of another file, and each pod by the number of its kind; in the numbers of this workload's models.
+    /// The same pods, asking for other shares.
+    #[must_use]
+    pub fn with_shares(self, shares: Shares) -> Self {
+        let kinds = self.kinds.into_iter().map(|kind| shares.of(kind)).collect();
+        Self { kinds, shares, ..self }
+    }
+
+    /// The kinds of the pods of another file, and each pod by the number of its kind; in the numbers of this workload's models,
+    /// and with shares as in this workload.
     pub fn kinds_of(&self, pods: &Path) -> Result<(Vec<Kind>, Vec<usize>), TraceError> {
         let models = self.models.iter().map(|model| &**model).collect();
-        Ok(kinds(&trace::pods(pods, Some(&models))?, &self.models))
+        let (kinds, pods) = kinds(&trace::pods(pods, Some(&models))?, &self.models);
+        Ok((kinds.into_iter().map(|kind| self.shares.of(kind)).collect(), pods))
     }
 
     /// Thousandths of all cards.
@@ -142,8 +198,8 @@ impl Workload {
 
     /// Thousandths of cards that a pod asks for on average.
     pub fn mean_demand(&self) -> f64 {
-        let sum: u64 = self.pods.iter().map(|kind| self.kinds[*kind].demand()).sum();
-        sum as f64 / self.pods.len() as f64
+        let sum: f64 = self.pods.iter().map(|kind| self.kinds[*kind].demand()).sum();
+        sum / self.pods.len() as f64
     }
 }
 
@@ -157,8 +213,9 @@ fn kinds(pods: &[TracePod], models: &[String]) -> (Vec<Kind>, Vec<usize>) {
     let kind = |pod: &TracePod| {
         let any = pod.models.is_empty().then_some(Models::ANY);
         let wanted = any.unwrap_or_else(|| pod.models.iter().filter_map(|model| number(models, model)).collect());
-        let TracePod { cpu, memory, cards, milli, .. } = *pod;
-        Kind { cpu, memory, cards, milli, models: wanted }
+        let TracePod { cpu, memory, cards, milli, card_memory, .. } = *pod;
+        let part = Part { cores: milli, memory: card_memory.unwrap_or(milli) };
+        Kind { cpu, memory, cards, part, models: wanted }
     };
     let number = |kind: Kind| {
         *known.entry(kind).or_insert_with(|| {

@@ -97,14 +97,16 @@ impl Source {
     }
 }
 
-/// A fraction asks for the same part of the memory, as the traces have none of their own.
+/// A fraction asks for the same part of the memory where the trace has none of its own.
 fn of_trace(pod: &TracePod, number: u32) -> PodShape {
-    let part = pod.milli.div_ceil(10).clamp(1, 99).to_string();
+    let cores = pod.milli.div_ceil(10).clamp(1, 99);
+    let memory = pod.card_memory.map_or(cores, |memory| memory.div_ceil(10)).to_string();
+    let cores = cores.to_string();
     let cards = pod.cards.to_string();
     let limits: &[(&str, &str)] = match (pod.cards, pod.milli) {
         (0, _) => &[],
         (_, 1000..) => &[("gpu", &cards)],
-        _ => &[("gpu", &cards), ("gpucores", &part), ("gpumem-percentage", &part)],
+        _ => &[("gpu", &cards), ("gpucores", &cores), ("gpumem-percentage", &memory)],
     };
     // Drawn more than once, so the trace's own name isn't enough.
     let shape = PodShape::new(format!("{}-{number}", pod.name)).with(ContainerKind::App, "main", limits);
@@ -121,11 +123,12 @@ mod tests {
 
     #[test]
     fn fractions_of_a_trace_become_percentages() {
-        let limits = |cards, milli| {
+        let limits = |cards, milli, card_memory| {
             let pod = TracePod {
                 name: "p".into(),
                 cards,
                 milli,
+                card_memory,
                 models: vec!["T4".into(), "P100".into()],
                 ..TracePod::default()
             };
@@ -134,10 +137,14 @@ mod tests {
             let limits = shape.containers[0].limits.iter().map(|(name, amount)| format!("{name}={amount}"));
             limits.collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(limits(1, 455), "nvidia.com/gpu=1 nvidia.com/gpucores=46 nvidia.com/gpumem-percentage=46");
-        assert_eq!(limits(1, 999), "nvidia.com/gpu=1 nvidia.com/gpucores=99 nvidia.com/gpumem-percentage=99");
-        assert_eq!(limits(8, 1000), "nvidia.com/gpu=8");
-        assert_eq!(limits(0, 0), "");
+        assert_eq!(limits(1, 455, None), "nvidia.com/gpu=1 nvidia.com/gpucores=46 nvidia.com/gpumem-percentage=46");
+        assert_eq!(
+            limits(1, 455, Some(995)),
+            "nvidia.com/gpu=1 nvidia.com/gpucores=46 nvidia.com/gpumem-percentage=100"
+        );
+        assert_eq!(limits(1, 999, None), "nvidia.com/gpu=1 nvidia.com/gpucores=99 nvidia.com/gpumem-percentage=99");
+        assert_eq!(limits(8, 1000, None), "nvidia.com/gpu=8");
+        assert_eq!(limits(0, 0, None), "");
     }
 
     #[test]

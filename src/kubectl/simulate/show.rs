@@ -1,6 +1,6 @@
 //! The outcome as tables.
 
-use divvy_simulate::report::{At, PolicyReport, Report};
+use divvy_simulate::report::{At, PolicyReport, Report, ReportedSettings};
 
 use crate::text::table;
 
@@ -27,7 +27,9 @@ pub(super) fn tables(report: &Report) -> String {
         [first, .., last] => format!("{} runs, seeds {first} to {last}", settings.seeds.len()),
         [] => "no runs".to_owned(),
     };
-    let cluster = format!("{} nodes with {} cards, {} pods; {runs}", settings.nodes, settings.cards, settings.pods);
+    let shares = settings.shares.map_or_else(String::new, |shares| format!(", {} shares", shares.as_str()));
+    let ReportedSettings { nodes, cards, pods, .. } = settings;
+    let cluster = format!("{nodes} nodes with {cards} cards, {pods} pods{shares}; {runs}");
     let unallocated = "cards that nobody has, in % of all, by what pods have asked for; mean ± standard deviation";
     let tables = [filling.map(|filling| format!("{unallocated}\n\n{filling}")), churn(report)];
     let tables: Vec<String> = tables.into_iter().flatten().collect();

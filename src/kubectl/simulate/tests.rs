@@ -27,8 +27,11 @@ fn report(policies: &[&str], churn: Option<f64>) -> Report {
 #[test]
 fn people_read_tables() {
     insta::assert_snapshot!("tables", show::tables(&report(&["best-fit", "fgd", "least-fragmentation"], Some(0.9))));
-    let filling = show::tables(&report(&["random"], None));
-    assert!(!filling.contains("come and go"), "{filling}");
+    let mut filling = report(&["random"], None);
+    assert!(!show::tables(&filling).contains("come and go"));
+    filling.settings.shares = Some(Shares::MemoryBound);
+    let tables = show::tables(&filling);
+    assert!(tables.starts_with("26 nodes with 101 cards, 240 pods, memory-bound shares; 3 runs"), "{tables}");
 }
 
 #[test]

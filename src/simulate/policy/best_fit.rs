@@ -5,7 +5,8 @@ use crate::cluster::{Cards, Host};
 use crate::workload::Kind;
 
 /// As published beside FGD: half of the weight is free CPU by the largest machine's, half free cards by eight, in whole
-/// percents. The published scores are then stretched to 0..100 over all hosts, which changes no order.
+/// percents; of what is free of a card the mean of compute and memory counts. The published scores are then stretched to
+/// 0..100 over all hosts, which changes no order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BestFit;
 
@@ -16,7 +17,7 @@ const MOST_CARDS: f64 = 8000.0;
 
 impl Score for BestFit {
     fn rate(&self, host: &Host, kind: &Kind) -> (i64, Cards) {
-        let (cpu, cards) = (f64::from(host.cpu - kind.cpu), f64::from(host.free()) - kind.demand() as f64);
+        let (cpu, cards) = (f64::from(host.cpu - kind.cpu), f64::from(host.free()) / 2.0 - kind.demand());
         let left = 0.5 * cpu / MOST_CPU + 0.5 * cards / MOST_CARDS;
         ((100.0 * (1.0 - left)).floor() as i64, host.tightest(kind))
     }

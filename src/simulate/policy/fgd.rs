@@ -10,7 +10,7 @@ use crate::workload::Kind;
 
 /// As published: of growth Δ in thousandths of a card the score is floor(100 · sigmoid(−Δ / 1000)), so that about 40
 /// thousandths are one step near 0. Half of what it gains comes of these steps: they keep it from opening new hosts for
-/// next to nothing.
+/// next to nothing. [`Target::fragmented`] says what counts as useless where compute and memory differ.
 #[derive(Clone, Debug)]
 pub struct Fgd {
     target: Arc<Target>,
@@ -32,14 +32,12 @@ impl Score for Fgd {
             let growth = self.target.fragmented(&host.with(kind, cards)) - before;
             ((100.0 / (1.0 + (growth / 1000.0).exp())).floor() as i64, cards)
         };
-        match (kind.cards, kind.milli) {
-            (1, ..1000) => {
-                let rated = host.fitting(kind).map(|card| rate(Cards::one(card)));
-                // The first of equals, which `max_by_key` wouldn't give.
-                rated.reduce(|best, next| if next.0 > best.0 { next } else { best }).unwrap_or_default()
-            }
-            (cards, _) => rate(host.fitting(kind).take(cards as usize).collect()),
+        if !kind.is_share() {
+            return rate(host.fitting(kind).take(kind.cards as usize).collect());
         }
+        let rated = host.fitting(kind).map(|card| rate(Cards::one(card)));
+        // The first of equals, which `max_by_key` wouldn't give.
+        rated.reduce(|best, next| if next.0 > best.0 { next } else { best }).unwrap_or_default()
     }
 
     fn expect(&mut self, target: &Arc<Target>) {

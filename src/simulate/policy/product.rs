@@ -5,8 +5,8 @@
 //! ever reports a share, so promises stay until their pod ends. This is how it is asked for thousands of pods too: a decision
 //! takes tens of microseconds, and a layer below the index would save little of it.
 //!
-//! Pods that ask for no cards never come to the extender. The scheduler that sees all nodes best-fits them, as those of the
-//! published figures go by the policy and not by what spreads them over all hosts; the stock scheduler spreads them.
+//! Of pods that ask for no cards the extender is asked too, as those of the published figures go by the policy. While it
+//! expects nothing they are best-fitted, and the stock scheduler spreads them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use super::{Arrival, BestFit, InTree, Policy, Scheduler, Score as _, Scored};
 use crate::Rng;
 use crate::cluster::{Cards, Cluster, Host, Place};
 use crate::target::{Request, Target};
-use crate::workload::{Kind, Models, Workload};
+use crate::workload::{Kind, Models, Part, Workload};
 
 /// An index, and how the scheduler uses it.
 pub struct Product {
@@ -45,7 +45,7 @@ pub struct Product {
     now: Instant,
 }
 
-/// Of every card, in MiB: the traces have no memory of cards, so a share of a card is the same part of its memory.
+/// Of every card, in MiB: what cards have the traces don't say, only which part of it pods ask for.
 const CARD_MEMORY: Memory = Memory::mib(80 << 10);
 /// The most that the weights of a mix add up to, about.
 const WEIGHTS: f64 = 1_000_000.0;
@@ -215,9 +215,10 @@ fn uid(serial: u64) -> String {
 
 /// The pod as the API server has it.
 fn view(serial: u64, kind: &Kind, models: &[String]) -> PodView {
-    let (names, claim) = (ResourceNames::default(), claim(kind.cards, kind.milli));
+    let (names, claim) = (ResourceNames::default(), claim(kind.cards, kind.part));
     let mut limits = BTreeMap::from([(names.count.to_string(), claim.cards.to_string())]);
-    if !claim.is_exclusive() {
+    if let (false, MemoryAmount::Percent(percent)) = (claim.is_exclusive(), claim.memory) {
+        limits.insert(names.memory_percentage.to_string(), percent.to_string());
         limits.insert(names.cores.to_string(), claim.cores.units().to_string());
     }
     let wanted = named(kind.models, models);
@@ -233,13 +234,11 @@ fn view(serial: u64, kind: &Kind, models: &[String]) -> PodView {
     }
 }
 
-/// Shares are whole percents, of compute and of memory alike.
-fn claim(cards: u32, milli: u32) -> Claim {
-    if milli >= 1000 {
-        return Claim::whole(cards);
-    }
-    let percent = milli.div_ceil(10).min(99);
-    Claim { cards, memory: MemoryAmount::Percent(percent), cores: Cores::new(percent) }
+/// Shares are whole percents, so that what was asked for may grow by less than one; up to all compute it is a whole card.
+fn claim(cards: u32, part: Part) -> Claim {
+    let [cores, memory] = [part.cores, part.memory].map(|thousandths| thousandths.div_ceil(10));
+    let share = Claim { cards, memory: MemoryAmount::Percent(memory), cores: Cores::new(cores) };
+    if share.is_exclusive() { Claim::whole(cards) } else { share }
 }
 
 /// The target as least fragmentation is told it: without pods that ask for no cards.
@@ -248,7 +247,7 @@ fn mix(target: &Target, models: &[String]) -> Mix {
     let with_cards = target.all.iter().filter(|(request, _)| request.cards > 0);
     let expected = |(request, weight): &(Request, f64)| Expected {
         kind: MixKind {
-            claim: claim(request.cards, request.milli),
+            claim: claim(request.cards, request.part),
             profile: None,
             models: named(request.models, models),
             avoid_models: Vec::new(),

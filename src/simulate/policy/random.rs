@@ -9,7 +9,7 @@ use crate::Rng;
 use crate::cluster::{Cluster, Place};
 use crate::workload::{Kind, Workload};
 
-/// As published beside FGD.
+/// As published beside FGD. A card fits that has enough of both compute and memory.
 #[derive(Clone, Debug)]
 pub struct Random {
     kinds: Arc<[Kind]>,

@@ -2,15 +2,27 @@ use rand::SeedableRng as _;
 
 use super::*;
 use crate::trace::{TraceNode, TracePod};
-use crate::workload::Models;
+use crate::workload::{Models, Part};
+
+/// As much of compute as of memory.
+fn even(milli: u32) -> Part {
+    Part { cores: milli, memory: milli }
+}
 
 /// A host whose machine has 64 CPU cores and 256 GiB, all free, and these free thousandths of cards.
 fn host(cards: &[u32]) -> Host {
-    Host { machine: 0, model: 0, cpu: 64_000, memory: 262_144, cards: cards.to_vec(), revision: 1 }
+    Host {
+        machine: 0,
+        model: 0,
+        cpu: 64_000,
+        memory: 262_144,
+        cards: cards.iter().copied().map(even).collect(),
+        revision: 1,
+    }
 }
 
 fn kind(cpu: u32, cards: u32, milli: u32) -> Kind {
-    Kind { cpu, memory: 1024, cards, milli, models: Models::ANY }
+    Kind { cpu, memory: 1024, cards, part: even(milli), models: Models::ANY }
 }
 
 /// A workload of equal machines with so many cards, and one pod of each kind.
@@ -113,6 +125,21 @@ fn a_rating_is_asked_for_again_when_its_host_has_changed() {
     assert_eq!(policy.choose(&cluster, Arrival { serial: 0, kind: 1 }, &mut rng).map(|place| place.host), Some(1));
 }
 
+#[test]
+fn what_compute_and_memory_leave_counts_by_their_mean() {
+    let part = |cores, memory| Part { cores, memory };
+    let host = |cards: &[Part]| Host { cards: cards.to_vec(), ..host(&[]) };
+    let bound = Kind { part: part(200, 400), ..kind(0, 1, 0) };
+    // 100 · (1 − ½ · 64000 / 128000 − ½ · (1700 − 300) / 8000) = 66.25, and the second card has less left.
+    assert_eq!(BestFit.rate(&host(&[Part::WHOLE, part(900, 500)]), &bound), (66, Cards::one(1)));
+    // The second card has too little memory for it.
+    assert_eq!(BestFit.rate(&host(&[Part::WHOLE, part(1000, 399)]), &bound).1, Cards::one(0));
+    assert_eq!(Packing.rate(&host(&[Part::WHOLE, part(900, 500)]), &bound), (93, Cards::one(1)));
+    // 600 of compute are left and 100 of memory, of no use to another such: 100 · sigmoid(−0.35) = 41.3.
+    let fgd = Fgd::new(Arc::new(Target::weighted(&[bound], &[1.0])));
+    assert_eq!(fgd.rate(&host(&[part(800, 500), part(100, 0)]), &bound), (41, Cards::one(0)));
+}
+
 fn scheduler(ties: Ties, shortlist: usize) -> Scheduler {
     Scheduler { ties, shortlist, is_stock: false }
 }
@@ -146,6 +173,26 @@ fn the_product_s_policies_differ_as_they_should() {
     let small = self::workload(2, 1, &[(1000, 1, 250)]);
     assert_eq!(placed(PolicyName::Binpack, &small, &[0, 0]), [place(0, &[0]), place(0, &[0])]);
     assert_eq!(placed(PolicyName::Spread, &small, &[0, 0]), [place(0, &[0]), place(1, &[0])]);
+}
+
+#[test]
+fn the_product_is_asked_for_both_amounts() {
+    let mut workload = Arc::unwrap_or_clone(workload(1, 1, &[(1000, 1, 300), (1000, 1, 600)]));
+    workload.kinds[0].part.memory = 600;
+    workload.kinds[1].part.memory = 300;
+    let workload = Arc::new(workload);
+    for name in [PolicyName::LeastFragmentation, PolicyName::Binpack] {
+        let fit = |kinds: &[usize]| placed(name, &workload, kinds).iter().filter(|place| place.is_some()).count();
+        assert_eq!(fit(&[0, 0]), 1, "{name:?}: memory is short");
+        assert_eq!(fit(&[1, 1]), 1, "{name:?}: compute is short");
+        assert_eq!(fit(&[0, 1]), 2, "{name:?}: together they need 90 % of both");
+    }
+}
+
+#[test]
+fn nearly_all_of_a_card_is_a_whole_card_to_the_product() {
+    let workload = workload(1, 1, &[(1000, 1, 995), (1000, 1, 8)]);
+    assert_eq!(placed(PolicyName::Binpack, &workload, &[0, 1]), [Some((0, vec![0])), None]);
 }
 
 #[test]

@@ -27,11 +27,39 @@ fn both_pod_forms_are_read() {
     let short = with_file(&format!("{PODS}\np-0,12000,16384,1,460\np-1,1,1,0,0\n"), pods).expect("valid");
     assert_eq!(
         short[0],
-        TracePod { name: "p-0".into(), cpu: 12_000, memory: 16_384, cards: 1, milli: 460, models: vec![] }
+        TracePod { name: "p-0".into(), cpu: 12_000, memory: 16_384, cards: 1, milli: 460, ..TracePod::default() }
     );
     let long = format!("{}\np-0,1,1,8,1000,V100M16|V100M32,LS,Running,0,12537496,0\n", POD_COLUMNS.join(","));
     let long = with_file(&long, pods).expect("valid");
     assert_eq!((long[0].cards, long[0].models.as_slice()), (8, &["V100M16".to_owned(), "V100M32".to_owned()][..]));
+}
+
+#[test]
+fn memory_of_cards_may_come_in_a_last_column_of_both_pod_forms() {
+    let read = |columns: &str, rows: &str| {
+        let pods = with_file(&format!("{columns},gpu_memory_milli\n{rows}"), pods).expect("valid");
+        pods.into_iter().map(|pod| (pod.milli, pod.card_memory, pod.models)).collect::<Vec<_>>()
+    };
+    let none = Vec::new;
+    let short = read(PODS, "p-0,1,1,1,460,300\np-1,1,1,1,460,\np-2,1,1,0,0,0\np-3,1,1,2,1000,1000\n");
+    let expected = [(460, Some(300), none()), (460, None, none()), (0, Some(0), none()), (1000, Some(1000), none())];
+    assert_eq!(short, expected);
+    let long = read(&POD_COLUMNS.join(","), "p-0,1,1,1,460,V100M16,LS,Running,0,1,0,1000\n");
+    assert_eq!(long, [(460, Some(1000), vec!["V100M16".to_owned()])]);
+}
+
+#[test]
+fn a_wrong_memory_of_cards_is_named_by_line_and_column() {
+    let refused = |row: &str| with_file(&format!("{PODS},gpu_memory_milli\n{row}\n"), pods).expect_err("refused");
+    assert_eq!(refused("p-0,1,1,1,500,x"), "trace.csv:2:15: \"x\" is not a whole number from 1 to 1000");
+    assert_eq!(refused("p-0,1,1,1,500,0"), "trace.csv:2:15: \"0\" is not a whole number from 1 to 1000");
+    assert_eq!(refused("p-0,1,1,1,500,1001"), "trace.csv:2:15: \"1001\" is not a whole number from 1 to 1000");
+    let whole = "trace.csv:2:16: gpu_memory_milli is 500, but gpu_milli is 1000: expected 1000";
+    assert_eq!(refused("p-0,1,1,1,1000,500"), whole);
+    assert_eq!(refused("p-0,1,1,0,0,5"), "trace.csv:2:13: gpu_memory_milli is 5, but gpu_milli is 0: expected 0");
+    assert_eq!(refused("p-0,1,1,1,500"), "trace.csv:2:15: 5 fields: expected 6");
+    let twice = with_file(&format!("{PODS},gpu_memory_milli,gpu_memory_milli\n"), pods).expect_err("refused");
+    assert_eq!(twice, "trace.csv:1:45: column \"gpu_memory_milli\": expected \"gpu_spec\"");
 }
 
 #[test]

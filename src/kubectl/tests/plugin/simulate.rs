@@ -40,12 +40,12 @@ const POD: &str = "p-0,1000,1024,1,500,,LS,Running,0,1,0";
 async fn programs_get_json_and_people_a_plot() {
     let home = tempfile::tempdir().unwrap();
     let files = format!("--nodes {TRACE}/nodes.csv --pods {TRACE}/pods.csv");
-    let arguments =
-        "--policy fgd --policy least-fragmentation --runs 2 --seed 7 --until 60 --churn 0.3 --plot plot.svg -o json";
+    let arguments = "--policy fgd --policy least-fragmentation --runs 2 --seed 7 --until 60 --churn 0.3 --shares mixed --plot plot.svg -o json";
     let Ended { code, out, err } = simulate(home.path(), &format!("{files} {arguments}")).await;
     assert_eq!((code, &*err), (Some(0), ""), "{out}");
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(report["settings"]["seeds"], json!([7, 8]));
+    assert_eq!(report["settings"]["shares"], "mixed");
     let policies: Vec<&str> =
         report["policies"].as_array().unwrap().iter().map(|policy| policy["policy"].as_str().unwrap()).collect();
     assert_eq!(policies, ["fgd", "least-fragmentation"]);
@@ -85,6 +85,10 @@ async fn a_file_that_cannot_be_simulated_is_named_with_line_and_column() {
         assert!(said.starts_with("error: ") && said.contains(expected), "{said}");
     }
     let files = files(NODE, POD);
+    let memory = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_memory_milli\np,1,1,1,500,2000\n";
+    fs::write(files.path().join("memory.csv"), memory).unwrap();
+    let memory = simulate(files.path(), "--nodes nodes.csv --pods memory.csv").await;
+    assert_eq!(memory.err, "error: memory.csv:2:13: \"2000\" is not a whole number from 1 to 1000\n");
     fs::write(files.path().join("other.csv"), "name,memory_mib,cpu_milli,num_gpu,gpu_milli\np,1,1,1,1000\n").unwrap();
     let other = simulate(files.path(), "--nodes nodes.csv --pods other.csv").await;
     assert_eq!(other.err, "error: other.csv:1:6: column \"memory_mib\": expected \"cpu_milli\"\n");
@@ -95,8 +99,17 @@ async fn a_file_that_cannot_be_simulated_is_named_with_line_and_column() {
 #[tokio::test]
 async fn wrong_flags_are_refused() {
     let files = files(NODE, POD);
-    for arguments in ["", "--policy best", "--runs 0", "--churn 0", "--ties never", "-o xml", "--until -1", "--until 0"]
-    {
+    for arguments in [
+        "",
+        "--policy best",
+        "--runs 0",
+        "--churn 0",
+        "--ties never",
+        "--shares half",
+        "-o xml",
+        "--until -1",
+        "--until 0",
+    ] {
         let arguments = format!("--nodes nodes.csv {arguments}");
         let arguments = if arguments.ends_with(' ') { arguments } else { format!("--pods pods.csv {arguments}") };
         let Ended { code, out, err } = simulate(files.path(), &arguments).await;
