@@ -97,7 +97,7 @@ type Key = (Shape, u32);
 /// What a thousandth of a card counts that the mix can't use any more, …
 const OF_USABLE: f64 = 1.0;
 /// … one that nobody buys in the end, …
-const OF_SELLABLE: f64 = 0.6;
+const OF_SELLABLE: f64 = 1.0;
 /// … and one of a host for several cards, at the highest price.
 const OF_HOSTS: f64 = 0.1;
 /// A percent of the time in which others are at work on the pod's card without a promise: a hundredth of a card, as the pod
@@ -106,7 +106,7 @@ const OF_BUSY: f64 = 10.0;
 /// Costs closer than this are equal: finer differences only open new nodes early.
 const BUCKET: f64 = 40.0;
 /// Nodes of the second round.
-const FINALISTS: usize = 32;
+const FINALISTS: usize = 8;
 /// Changes of nodes after which prices are set anew.
 const PRICED_FOR: u32 = 32;
 /// Thousandths of CPU cores that count as much as a thousandth of a card, as 128 cores stand beside eight cards.

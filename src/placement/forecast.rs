@@ -79,7 +79,7 @@ const MOST_CLASSES: usize = 64;
 /// Kinds of several cards that are looked after: those that ask for most.
 pub const MOST_SEVERAL: usize = 24;
 /// Futures of one node that are tried, …
-const STREAMS: u32 = 32;
+const STREAMS: u32 = 24;
 /// … each of so many pods: more than fill any node, or it isn't full, which is no matter.
 const STREAM: usize = 150;
 /// A node with one card too few for a class is worth this part of a host, as a pod may end.
