@@ -8,7 +8,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use divvy_contract::Share;
 use divvy_placement::forecast::{MOST_SEVERAL, Stand};
 use divvy_placement::{Card, Forecast, Ground, Grounds, Mix, NodeScore, Prices, Remains};
 use foldhash::fast::RandomState;
@@ -139,13 +138,17 @@ impl Appraiser {
         own: Option<u32>,
     ) -> Vec<(Asked, NodeScore)> {
         self.catch_up(view);
-        let own_node = own.and_then(|place| Some((place, view.node(place)?.without(question.demand))));
+        let own = own.and_then(|place| Some((place, view.node(place)?.without(question.demand))));
+        let own = own.map(|(place, node)| (place, Grounds::of(&node.cards, &node.links), node));
+        let own_at = |place| own.as_ref().filter(|(own, ..)| *own == place);
         let key = (question.demand.shape(), question.demand.cpu_milli);
         let mut board = self.boards.remove(&key).unwrap_or_default();
         board.answers.resize(self.nodes.len(), Answer::default());
         let rated = asked.iter().filter_map(|asked| {
-            let worth = match own_node.as_ref().filter(|(place, _)| *place == asked.place) {
-                Some((_, node)) => self.worth(question, node),
+            let worth = match own_at(asked.place) {
+                Some((_, grounds, node)) => {
+                    self.worth(question, (node, &self.forecast.look_at(node.remains())), grounds.at(0)?)
+                }
                 None => self.known_worth(&mut board, question, view, *asked),
             }?;
             Some(Rated { asked: *asked, cost: self.cost(&worth), leftover: worth.leftover })
@@ -159,13 +162,11 @@ impl Appraiser {
         let (best, others) = rated.split_at(finalists);
         let mut scored: Vec<(Asked, NodeScore)> = Vec::with_capacity(if all { rated.len() } else { finalists });
         for Rated { asked, cost, leftover } in best {
-            let of_others = || Some((view.node(asked.place)?, view.ground(asked.place)?));
-            let lost = match own_node.as_ref().filter(|(place, _)| *place == asked.place) {
-                Some((_, node)) => {
-                    Grounds::of(&node.cards, &node.links).at(0).and_then(|ground| self.unsold(question, node, ground))
-                }
-                None => of_others().and_then(|(node, ground)| self.unsold(question, node, ground)),
+            let as_it_stands = match own_at(asked.place) {
+                Some((_, grounds, node)) => Some(node).zip(grounds.at(0)),
+                None => view.node(asked.place).map(Arc::as_ref).zip(view.ground(asked.place)),
             };
+            let lost = as_it_stands.and_then(|(node, ground)| self.unsold(question, node, ground));
             let cost = in_buckets(cost + OF_SELLABLE * lost.unwrap_or(0.0));
             scored.push((*asked, NodeScore::of_cost([0, cost], (*leftover).into())));
         }
@@ -207,34 +208,26 @@ impl Appraiser {
         let known = board.answers.get_mut(place as usize)?;
         if known.revision != revision {
             let (node, ground) = (view.node(place)?, view.ground(place)?);
-            let stand = &self.nodes[place as usize].stand;
-            let worth = question.takes(node, ground).map(|takes| self.worth_of(question, (node, stand), &takes));
+            let worth = self.worth(question, (node, &self.nodes[place as usize].stand), ground);
             *known = Answer { revision, worth };
         }
         known.worth
     }
 
-    /// Of a node that isn't the one which is published.
-    fn worth(&self, question: &Question<'_>, node: &Node) -> Option<Worth> {
-        let grounds = Grounds::of(&node.cards, &node.links);
-        let takes = question.takes(node, grounds.at(0)?)?;
-        Some(self.worth_of(question, (node, &self.forecast.look_at(node.remains())), &takes))
-    }
-
-    fn worth_of(&self, question: &Question<'_>, (node, stand): (&Node, &Stand), takes: &[(usize, Share)]) -> Worth {
-        let loss = self.forecast.loss(stand, question.demand.cpu_milli, takes);
+    /// `None`: the pod doesn't fit.
+    fn worth(&self, question: &Question<'_>, (node, stand): (&Node, &Stand), ground: Ground<'_>) -> Option<Worth> {
+        let takes = question.takes(node, ground)?;
+        let loss = self.forecast.loss(stand, question.demand.cpu_milli, &takes);
         let hosts = loss.hosts.map(|hosts| u16::try_from(rounded(1000.0 * hosts)).unwrap_or(u16::MAX));
         let leftover = loss.cards_left + loss.cpu_left.unwrap_or(0) / CPU_OF_CARD;
         let busy = takes.iter().filter_map(|(card, _)| Some(node.cards.get(*card)?.busy)).max().unwrap_or(0);
-        Worth { usable: rounded(loss.usable), hosts, leftover, busy }
+        Some(Worth { usable: rounded(loss.usable), hosts, leftover, busy })
     }
 
     /// By the prices of today.
     fn cost(&self, worth: &Worth) -> f64 {
         let hosts = |several: usize| f64::from(worth.hosts[several]) / 1000.0;
-        OF_USABLE * f64::from(worth.usable)
-            + OF_HOSTS * self.forecast.cost_of_hosts(&self.prices, hosts)
-            + OF_BUSY * f64::from(worth.busy)
+        OF_USABLE * f64::from(worth.usable) + OF_HOSTS * self.prices.cost(hosts) + OF_BUSY * f64::from(worth.busy)
     }
 
     /// What can be sold before the pod comes and not afterwards.

@@ -287,10 +287,10 @@ impl Index {
         let view = self.view();
         let asked = view.look_up(names, |name| ranking.unknown.push(name));
         let own = own.and_then(|name| view.place(&name));
-        let mut appraiser = Some(unpoisoned(self.appraiser.lock()))
-            .filter(|appraiser| question.may_look_ahead() && !appraiser.mix().requests.is_empty());
-        if let Some(appraiser) = appraiser.as_mut().filter(|_| !question.takes_a_search()) {
-            ranking.fitting = appraiser.rank(question, &view, (&asked, all), own);
+        let looks_ahead = question.looks_ahead(&self.expected());
+        let appraised = |asked: &[Asked]| unpoisoned(self.appraiser.lock()).rank(question, &view, (asked, all), own);
+        if looks_ahead && !question.takes_a_search() {
+            ranking.fitting = appraised(&asked);
             if ranking.fitting.is_empty() {
                 ranking.failing = asked;
             }
@@ -317,9 +317,9 @@ impl Index {
                 ranking.failing.clear(); // some are only worse
             }
         }
-        if let Some(appraiser) = &mut appraiser {
+        if looks_ahead {
             let found: Vec<Asked> = ranking.fitting.iter().map(|(asked, _)| *asked).collect();
-            ranking.fitting = appraiser.rank(question, &view, (&found, all), own);
+            ranking.fitting = appraised(&found);
         }
         ranking
     }
@@ -332,7 +332,7 @@ impl Index {
         view: &View,
         fitting: &[Asked],
     ) -> Option<Vec<(Asked, NodeScore)>> {
-        let mix = Some(self.expected()).filter(|mix| question.may_look_ahead() && !mix.requests.is_empty())?;
+        let mix = Some(self.expected()).filter(|mix| question.looks_ahead(mix))?;
         let own = unpoisoned(self.books.lock()).promise_of(&question.demand.uid).map(|own| own.planned.node.clone());
         let mut appraiser = Appraiser::default();
         appraiser.expect(mix);

@@ -3,7 +3,7 @@
 use divvy_contract::Share;
 use divvy_contract::annotation::PolicyName;
 use divvy_placement::{
-    Card, Claimant, Ground, Grounds, Lacking, NodeScore, Several, Single, Taken, plan, score, taken,
+    Card, Claimant, Ground, Grounds, Lacking, Mix, NodeScore, Several, Single, Taken, plan, score, taken,
 };
 
 use crate::demand::{Demand, Policies};
@@ -45,9 +45,9 @@ impl<'a> Question<'a> {
         matches!(self.kind, Kind::Several(_))
     }
 
-    /// Whether nodes are ranked by what is expected to come, if anything is.
-    pub(crate) fn may_look_ahead(&self) -> bool {
-        self.policies.nodes.name == PolicyName::LeastFragmentation
+    /// Whether nodes are ranked by this mix of what is to come.
+    pub(crate) fn looks_ahead(&self, mix: &Mix) -> bool {
+        self.policies.nodes.name == PolicyName::LeastFragmentation && !mix.requests.is_empty()
     }
 
     /// Whether [`takes`](Self::takes) needs a search.

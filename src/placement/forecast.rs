@@ -34,9 +34,10 @@ pub struct Forecast {
     streams: Vec<Vec<u8>>,
 }
 
-/// What the hosts of several cards are worth, in the order of [`Stand::hosts`]. From 0, where there are plenty, to 1.
+/// What hosts for several cards are worth, by kind as in [`Stand::hosts`]: in thousandths of cards, from nothing, where there
+/// are plenty, to all the cards of a request. Kinds that cost nothing are left out.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Prices(Vec<f64>);
+pub struct Prices(Vec<(usize, f64)>);
 
 /// What a kind asks for beside its part of each card.
 #[derive(Clone, Copy, Debug)]
@@ -126,11 +127,6 @@ impl Forecast {
         }
     }
 
-    /// Whether nothing is expected.
-    pub fn is_empty(&self) -> bool {
-        self.common.is_empty()
-    }
-
     /// What hosts are worth in a cluster with so much free of so much, in thousandths of cards, and so many whole hosts of
     /// each kind: how likely it is that as many requests come before everything is full, if they come one by one.
     pub fn prices(&self, free: u64, capacity: u64, hosts: &[u32]) -> Prices {
@@ -149,20 +145,11 @@ impl Forecast {
                 requests * f64::from(cards_of_other / cards)
             };
             let coming: f64 = self.several.iter().filter(is_harder).map(coming).sum();
-            (at_least(coming, *hosts) * PRICE_STEPS).round() / PRICE_STEPS
+            let price = (at_least(coming, *hosts) * PRICE_STEPS).round() / PRICE_STEPS;
+            price * 1000.0 * f64::from(cards)
         };
-        Prices(self.several.iter().zip(hosts).map(price).collect())
-    }
-
-    /// What a loss of hosts costs, in thousandths of cards. `lost` by kind of several cards.
-    pub fn cost_of_hosts(&self, prices: &Prices, lost: impl Fn(usize) -> f64) -> f64 {
-        let cost = |(several, price): (usize, &f64)| {
-            if *price == 0.0 {
-                return 0.0;
-            }
-            price * lost(several) * 1000.0 * f64::from(self.classes[self.several[several].class].cards)
-        };
-        prices.0.iter().enumerate().map(cost).sum()
+        let prices = self.several.iter().zip(hosts).map(price).enumerate();
+        Prices(prices.filter(|(_, price)| *price > 0.0).collect())
     }
 
     /// What pods of the mix would take of the node before none fits any more, in thousandths of cards: the mean of some
@@ -217,6 +204,15 @@ impl Forecast {
     #[inline]
     fn need(&self, card: Left, class: usize) -> Need {
         self.needs.get(usize::from(card.hardware) * self.classes.len() + class).copied().unwrap_or(Need::UNMET)
+    }
+}
+
+// === impl Prices ===
+
+impl Prices {
+    /// What it costs to lose so many hosts, by kind of several cards.
+    pub fn cost(&self, lost: impl Fn(usize) -> f64) -> f64 {
+        self.0.iter().map(|(several, price)| price * lost(*several)).sum()
     }
 }
 

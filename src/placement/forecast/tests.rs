@@ -89,12 +89,12 @@ fn a_node_that_lacks_a_card_is_a_part_of_a_host() {
 #[test]
 fn hosts_cost_where_they_are_scarce() {
     let two = forecast(&[(whole(2, 0), 1), (whole(1, 0), 3)]);
-    let price = |free, hosts| two.prices(free, 100_000, &[hosts]).0[0];
+    let price = |free, hosts| two.prices(free, 100_000, &[hosts]).cost(|_| 1.0) / 2000.0;
     // Two of five cards are asked for in pairs: 20 cards make four pairs and a bit.
     assert!(price(20_000, 0) > 0.99 && price(20_000, 1) > 0.9 && price(20_000, 20) < 0.05);
     assert!(price(20_000, 4) > price(20_000, 6));
     assert!(price(2_000_000, 300) > 0.9 && price(2_000_000, 600) < 0.01, "many come: about a normal distribution");
-    let lost = |hosts| two.cost_of_hosts(&Prices(vec![0.5]), |_| hosts);
+    let lost = |hosts| Prices(vec![(0, 1000.0)]).cost(|_| hosts);
     assert!((lost(1.0) - 1000.0).abs() < 1e-9, "half of two cards");
 }
 
