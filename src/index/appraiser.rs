@@ -13,7 +13,7 @@ use divvy_placement::{Card, Forecast, Ground, Grounds, Mix, NodeScore, Prices, R
 use foldhash::fast::RandomState;
 
 use crate::board::Asked;
-use crate::demand::Shape;
+use crate::demand::{Demand, Shape};
 use crate::node::Node;
 use crate::question::Question;
 use crate::table::View;
@@ -27,11 +27,15 @@ pub(crate) struct Appraiser {
     hardware: usize,
     /// By place.
     nodes: Vec<Standing>,
+    /// Of the latest view that these were taken from.
+    version: u64,
     sums: Sums,
     prices: Prices,
     /// Nodes that have changed since prices were set.
     changes: u32,
     boards: HashMap<Key, Board, RandomState>,
+    /// Answers of some boards may be missing.
+    is_behind: bool,
     /// Grows with every question.
     clock: u64,
     /// What can be sold of nodes that have so much left.
@@ -46,6 +50,8 @@ struct Standing {
     stand: Stand,
     /// What may be promised of its cards, in thousandths of one.
     capacity: u64,
+    /// Some of its cards are busier than promised.
+    is_busy: bool,
 }
 
 /// Of all nodes.
@@ -61,6 +67,8 @@ struct Sums {
 struct Board {
     used: u64,
     answers: Vec<Answer>,
+    /// Such a pod; `None` for those that take a search.
+    sample: Option<Arc<Demand>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,12 +114,17 @@ const OF_BUSY: f64 = 10.0;
 const BUCKET: f64 = 40.0;
 /// Nodes of the second round.
 const FINALISTS: usize = 8;
+/// Nodes that are looked at in advance as if they were in the second round: a scheduler asks some of all nodes, and the
+/// best of some are among these.
+const PROMISING: usize = 128;
 /// Changes of nodes after which prices are set anew.
 const PRICED_FOR: u32 = 32;
 /// Thousandths of CPU cores that count as much as a thousandth of a card, as 128 cores stand beside eight cards.
 const CPU_OF_CARD: u32 = 16;
 /// A board takes 72 bytes a node: 22 MiB for all of them and 5 000 nodes.
 const MOST_BOARDS: usize = 64;
+/// Nodes of one question that are asked for the first time, which takes a microsecond each.
+const MOST_NEW: usize = 1024;
 /// About 10 MiB, for nodes with eight cards.
 const MOST_SELLABLE: usize = 40_000;
 
@@ -120,7 +133,16 @@ const MOST_SELLABLE: usize = 40_000;
 impl Appraiser {
     /// Other requests are expected from now on.
     pub(crate) fn expect(&mut self, mix: Arc<Mix>) {
-        *self = Self { mix, hardware: usize::MAX, ..Self::default() };
+        *self = Self { mix, hardware: usize::MAX, boards: self.emptied_boards(), is_behind: true, ..Self::default() };
+    }
+
+    /// They are filled again in advance.
+    fn emptied_boards(&mut self) -> HashMap<Key, Board, RandomState> {
+        let mut boards = std::mem::take(&mut self.boards);
+        for board in boards.values_mut() {
+            board.answers.clear();
+        }
+        boards
     }
 
     /// What is expected.
@@ -141,19 +163,29 @@ impl Appraiser {
         let own = own.and_then(|place| Some((place, view.node(place)?.without(question.demand))));
         let own = own.map(|(place, node)| (place, Grounds::of(&node.cards, &node.links), node));
         let own_at = |place| own.as_ref().filter(|(own, ..)| *own == place);
-        let key = (question.demand.shape(), question.demand.cpu_milli);
-        let mut board = self.boards.remove(&key).unwrap_or_default();
-        board.answers.resize(self.nodes.len(), Answer::default());
-        let rated = asked.iter().filter_map(|asked| {
-            let worth = match own_at(asked.place) {
-                Some((_, grounds, node)) => {
-                    self.worth(question, (node, &self.forecast.look_at(node.remains())), grounds.at(0)?)
-                }
-                None => self.known_worth(&mut board, question, view, *asked),
-            }?;
-            Some(Rated { asked: *asked, cost: self.cost(&worth), leftover: worth.leftover })
+        let key = key(question);
+        let mut board = self.boards.remove(&key).unwrap_or_else(|| {
+            self.is_behind = true;
+            Board::of(question)
         });
-        let mut rated: Vec<Rated> = rated.collect();
+        board.answers.resize(self.nodes.len(), Answer::default());
+        let mut rated: Vec<Rated> = Vec::with_capacity(asked.len());
+        let mut new = 0;
+        for asked in asked {
+            let is_known = board.knows(asked);
+            if !is_known && !all && new >= MOST_NEW && !rated.is_empty() {
+                continue; // it is asked by one of the next questions
+            }
+            new += usize::from(!is_known);
+            let worth = match own_at(asked.place) {
+                Some((_, grounds, node)) => grounds
+                    .at(0)
+                    .and_then(|ground| self.worth(question, (node, &Standing::of(node, &self.forecast)), ground)),
+                None => self.known_worth(&mut board, question, view, *asked),
+            };
+            let rate = |worth: Worth| Rated { asked: *asked, cost: self.cost(&worth), leftover: worth.leftover };
+            rated.extend(worth.map(rate));
+        }
         self.keep(key, board);
         let finalists = rated.len().min(FINALISTS);
         if rated.len() > finalists {
@@ -183,23 +215,76 @@ impl Appraiser {
         if self.hardware != view.hardware().len() {
             let mix = Arc::clone(&self.mix);
             let (forecast, hardware) = (Forecast::new(&mix, view.hardware()), view.hardware().len());
-            *self = Self { mix, forecast, hardware, changes: PRICED_FOR, ..Self::default() };
+            let boards = self.emptied_boards();
+            *self = Self { mix, forecast, hardware, changes: PRICED_FOR, boards, ..Self::default() };
         }
-        for (place, (revision, node)) in view.places().enumerate() {
-            if self.nodes.len() <= place {
-                self.nodes.push(Standing::default());
-            }
+        if self.nodes.len() < view.places() {
+            self.nodes.resize_with(view.places(), Standing::default);
+        }
+        for (place, revision, node) in view.changed_since(self.version) {
             if self.nodes[place].revision != revision {
                 let now = node.map_or_else(Standing::default, |node| Standing::of(node, &self.forecast));
                 self.sums.add(&now);
                 self.sums.subtract(&std::mem::replace(&mut self.nodes[place], now));
                 self.changes += 1;
+                self.is_behind = true;
             }
         }
+        self.version = self.version.max(view.version());
         if self.changes >= PRICED_FOR {
             let Sums { free, capacity, hosts } = &self.sums;
             self.prices = self.forecast.prices(*free, *capacity, hosts);
             self.changes = 0;
+        }
+    }
+
+    /// Pods of all shapes that have come lately, if answers to them may be missing, of the nodes as they stand.
+    pub(crate) fn samples(&mut self, view: &View) -> Vec<Arc<Demand>> {
+        if self.boards.is_empty() {
+            return Vec::new();
+        }
+        self.catch_up(view);
+        if !std::mem::take(&mut self.is_behind) {
+            return Vec::new();
+        }
+        self.boards.values().filter_map(|board| board.sample.clone()).collect()
+    }
+
+    /// Asks nodes for an answer to keep, as far as they haven't been asked and are known as they stand.
+    pub(crate) fn ask(&mut self, question: &Question<'_>, view: &View, nodes: &[Asked]) {
+        let key = key(question);
+        let Some(mut board) = self.boards.remove(&key) else { return };
+        board.answers.resize(self.nodes.len(), Answer::default());
+        for asked in nodes {
+            if self.nodes.get(asked.place as usize).is_some_and(|node| node.revision == asked.revision) {
+                self.known_worth(&mut board, question, view, *asked);
+            }
+        }
+        self.boards.insert(key, board);
+    }
+
+    /// The nodes that come first by the answers that are kept.
+    pub(crate) fn promising(&self, question: &Question<'_>, nodes: &[Asked]) -> Vec<Asked> {
+        let Some(board) = self.boards.get(&key(question)) else { return Vec::new() };
+        let rated = nodes.iter().filter_map(|asked| {
+            let answer = board.answers.get(asked.place as usize).filter(|answer| answer.revision == asked.revision)?;
+            let worth = answer.worth?;
+            Some(Rated { asked: *asked, cost: self.cost(&worth), leftover: worth.leftover })
+        });
+        let mut rated: Vec<Rated> = rated.collect();
+        let promising = rated.len().min(PROMISING);
+        if promising < rated.len() {
+            rated.select_nth_unstable_by_key(promising, Rated::order);
+        }
+        rated[..promising].iter().map(|rated| rated.asked).collect()
+    }
+
+    /// Looks at nodes as the second round would.
+    pub(crate) fn look_further(&mut self, question: &Question<'_>, view: &View, nodes: &[Asked]) {
+        for Asked { place, .. } in nodes {
+            if let Some((node, ground)) = view.node(*place).zip(view.ground(*place)) {
+                self.unsold(question, node, ground);
+            }
         }
     }
 
@@ -208,19 +293,23 @@ impl Appraiser {
         let known = board.answers.get_mut(place as usize)?;
         if known.revision != revision {
             let (node, ground) = (view.node(place)?, view.ground(place)?);
-            let worth = self.worth(question, (node, &self.nodes[place as usize].stand), ground);
+            let worth = match self.nodes.get(place as usize).filter(|now| now.revision == revision) {
+                Some(now) => self.worth(question, (node, now), ground),
+                None => self.worth(question, (node, &Standing::of(node, &self.forecast)), ground), // a later view was here
+            };
             *known = Answer { revision, worth };
         }
         known.worth
     }
 
     /// `None`: the pod doesn't fit.
-    fn worth(&self, question: &Question<'_>, (node, stand): (&Node, &Stand), ground: Ground<'_>) -> Option<Worth> {
+    fn worth(&self, question: &Question<'_>, (node, now): (&Node, &Standing), ground: Ground<'_>) -> Option<Worth> {
         let takes = question.takes(node, ground)?;
-        let loss = self.forecast.loss(stand, question.demand.cpu_milli, &takes);
+        let loss = self.forecast.loss(&now.stand, question.demand.cpu_milli, &takes);
         let hosts = loss.hosts.map(|hosts| u16::try_from(rounded(1000.0 * hosts)).unwrap_or(u16::MAX));
         let leftover = loss.cards_left + loss.cpu_left.unwrap_or(0) / CPU_OF_CARD;
-        let busy = takes.iter().filter_map(|(card, _)| Some(node.cards.get(*card)?.busy)).max().unwrap_or(0);
+        let busy = || takes.iter().filter_map(|(card, _)| Some(node.cards.get(*card)?.busy)).max();
+        let busy = now.is_busy.then(busy).flatten().unwrap_or(0);
         Some(Worth { usable: rounded(loss.usable), hosts, leftover, busy })
     }
 
@@ -265,16 +354,31 @@ impl Appraiser {
     }
 }
 
+// === impl Board ===
+
+impl Board {
+    fn of(question: &Question<'_>) -> Self {
+        let sample = (!question.takes_a_search()).then(|| Arc::new(question.demand.clone()));
+        Self { sample, ..Self::default() }
+    }
+
+    /// Whether the node has been asked since it changed.
+    fn knows(&self, asked: &Asked) -> bool {
+        self.answers.get(asked.place as usize).is_some_and(|answer| answer.revision == asked.revision)
+    }
+}
+
 // === impl Standing ===
 
 impl Standing {
     fn of(node: &Node, forecast: &Forecast) -> Self {
         let capacity = node.cards.iter().filter(|card| card.healthy).map(Card::size).sum();
-        Self { revision: node.revision, stand: forecast.look_at(node.remains()), capacity }
+        let is_busy = node.cards.iter().any(|card| card.busy > 0);
+        Self { revision: node.revision, stand: forecast.look_at(node.remains()), capacity, is_busy }
     }
 
     fn free(&self) -> u64 {
-        self.stand.remains().size().into()
+        self.stand.size().into()
     }
 }
 
@@ -303,6 +407,10 @@ impl Rated {
     }
 }
 
+fn key(question: &Question<'_>) -> Key {
+    (question.demand.shape(), question.demand.cpu_milli)
+}
+
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "costs of a node: small, and none below 0")]
 fn in_buckets(cost: f64) -> u64 {
     (cost.max(0.0) / BUCKET).round() as u64
@@ -314,7 +422,7 @@ fn in_buckets(cost: f64) -> u64 {
     reason = "amounts of a node: small, and none below 0"
 )]
 fn rounded(amount: f64) -> u32 {
-    amount.max(0.0).round() as u32
+    (amount + 0.5) as u32
 }
 
 /// Hosts without those that lack something.

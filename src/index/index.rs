@@ -57,6 +57,11 @@ pub struct Index {
 /// an event of kube-scheduler ends after 1 024 characters.
 const DETAILED: usize = 32;
 
+/// Nodes that are asked in advance while a scheduler may wait for the lock, …
+const ASKED_AT_ONCE: usize = 64;
+/// … and those that are looked at further.
+const LOOKED_AT_ONCE: usize = 2;
+
 /// Nodes that were asked for, and what they answered.
 #[derive(Debug, Default)]
 pub struct Ranking {
@@ -209,6 +214,26 @@ impl Index {
     /// `least-fragmentation` keeps room for these requests from now on.
     pub fn expect(&self, mix: Mix) {
         unpoisoned(self.appraiser.lock()).expect(mix.into());
+    }
+
+    /// Asks nodes what they are worth to pods as have come before, where they have changed or other requests are expected
+    /// since, so that the scheduler needn't wait for it. It takes up to a microsecond for each node and kind of pod; others
+    /// are let through on the way.
+    pub fn ask_in_advance(&self) {
+        let view = self.view();
+        let nodes: Vec<Asked> = view.all().collect();
+        let samples = unpoisoned(self.appraiser.lock()).samples(&view);
+        for sample in samples {
+            let policies = sample.policies(&self.reading);
+            let question = Question::new(&sample, &policies);
+            for some in nodes.chunks(ASKED_AT_ONCE) {
+                unpoisoned(self.appraiser.lock()).ask(&question, &view, some);
+            }
+            let promising = unpoisoned(self.appraiser.lock()).promising(&question, &nodes);
+            for some in promising.chunks(LOOKED_AT_ONCE) {
+                unpoisoned(self.appraiser.lock()).look_further(&question, &view, some);
+            }
+        }
     }
 
     /// What was learned from the pods that have come; `None` as long as they are few.

@@ -1,9 +1,8 @@
 //! One pod, put to one node after another.
 
-use divvy_contract::Share;
 use divvy_contract::annotation::PolicyName;
 use divvy_placement::{
-    Card, Claimant, Ground, Grounds, Lacking, Mix, NodeScore, Several, Single, Taken, plan, score, taken,
+    Card, Claimant, Ground, Grounds, Lacking, Mix, NodeScore, Several, Single, Taken, Takes, plan, score, taken,
 };
 
 use crate::demand::{Demand, Policies};
@@ -57,9 +56,9 @@ impl<'a> Question<'a> {
 
     /// The share of each card that the pod would take of a node with these numbers; `None` if it doesn't fit. Its plan may
     /// name other cards that have as little left.
-    pub(crate) fn takes(&self, node: &Node, ground: Ground<'_>) -> Option<Vec<(usize, Share)>> {
+    pub(crate) fn takes(&self, node: &Node, ground: Ground<'_>) -> Option<Takes> {
         if self.demand.claiming() == 0 {
-            return Some(Vec::new());
+            return Some(Takes::new());
         }
         if node.refusal(self.demand).is_some() {
             return None;

@@ -24,12 +24,16 @@ pub(crate) struct Table {
 pub(crate) struct View {
     places: Arc<HashMap<Arc<str>, u32, RandomState>>,
     pages: Vec<Arc<Page>>,
+    /// Grows with every change of a page.
+    version: u64,
     hardware: Arc<[Hardware]>,
 }
 
 /// Nodes side by side, as few as are quickly copied.
 #[derive(Clone, Debug, Default)]
 struct Page {
+    /// Of the view when it was changed last.
+    version: u64,
     entries: Vec<Entry>,
     /// Without cards for a node that takes no pods.
     grounds: Grounds,
@@ -109,7 +113,10 @@ impl Table {
 
     fn page(&mut self, place: u32) -> (&mut Page, usize) {
         let (page, at) = split(place);
-        (Arc::make_mut(&mut self.view.pages[page]), at)
+        let page = Arc::make_mut(&mut self.view.pages[page]);
+        self.view.version += 1;
+        page.version = self.view.version;
+        (page, at)
     }
 
     fn new_place(&mut self, name: &Arc<str>) -> u32 {
@@ -180,9 +187,24 @@ impl View {
         self.pages.iter().flat_map(|page| &page.entries).filter_map(|entry| entry.node.as_ref())
     }
 
-    /// By place, the revision of the node that stands there; 0 where there is none.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (u64, Option<&Arc<Node>>)> {
-        self.pages.iter().flat_map(|page| &page.entries).map(|entry| (entry.revision, entry.node.as_ref()))
+    /// Of two views of a table the later one has the higher version, if anything has changed between them.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// How many places there are.
+    pub(crate) fn places(&self) -> usize {
+        self.pages.last().map_or(0, |last| (self.pages.len() - 1) * PAGE + last.entries.len())
+    }
+
+    /// All places on pages that have changed since the view had this version, with the revision of the node that stands
+    /// there; 0 where there is none.
+    pub(crate) fn changed_since(&self, version: u64) -> impl Iterator<Item = (usize, u64, Option<&Arc<Node>>)> {
+        let pages = self.pages.iter().enumerate().filter(move |(_, page)| page.version > version);
+        pages.flat_map(|(number, page)| {
+            let entries = page.entries.iter().enumerate();
+            entries.map(move |(at, entry)| (number * PAGE + at, entry.revision, entry.node.as_ref()))
+        })
     }
 
     /// Kinds of cards, by number.

@@ -10,6 +10,7 @@
 //! - [`sellable`](Forecast::sellable): what would be sold in the end if pods of the mix came until nothing fits any more.
 //!   It looks furthest ahead, and costs a hundred times as much.
 
+mod classes;
 mod stand;
 
 use divvy_contract::{MemoryAmount, Share};
@@ -18,18 +19,21 @@ use crate::eligible::is_allowed;
 use crate::mix::{Expected, Kind, Mix};
 use crate::remains::{Hardware, Left, Remains, size_of};
 
+use classes::{Classes, Steps, has};
+
 pub use stand::{Loss, Stand};
 
 /// A mix, worked out for the hardware that there is.
 #[derive(Clone, Debug, Default)]
 pub struct Forecast {
-    /// The most frequent kinds, which cover most requests.
-    common: Vec<Part>,
+    /// The most frequent kinds, which cover most requests, come first.
+    classes: Vec<Class>,
+    /// How frequent each of these is; all of them together are 1.
+    parts: Vec<f64>,
     /// Kinds of several cards.
     several: Vec<Several>,
-    /// By hardware, then by class; one after the other, as they are asked for all the time.
-    needs: Vec<Need>,
-    classes: Vec<Class>,
+    by_cpu: Steps,
+    hardware: Vec<Suited>,
     /// Positions of classes, as their pods may come.
     streams: Vec<Vec<u8>>,
 }
@@ -46,12 +50,11 @@ struct Class {
     cpu_milli: u32,
 }
 
-/// How frequent a class is.
+/// What is left of a card that isn't full, and what fits there.
 #[derive(Clone, Copy, Debug)]
-struct Part {
-    class: usize,
-    /// All of them together are 1.
-    part: f64,
+struct Open {
+    left: Left,
+    fitting: Classes,
 }
 
 /// A class of several cards.
@@ -62,10 +65,23 @@ struct Several {
     demand: f64,
 }
 
-/// What a class takes of a card of some hardware.
+/// Classes on some hardware.
+#[derive(Clone, Debug)]
+struct Suited {
+    /// By class; nothing where the hardware won't do.
+    needs: Vec<Option<Need>>,
+    /// For which it will.
+    able: Classes,
+    /// Those of them that take a part of a card.
+    sharing: Classes,
+    by_memory: Steps,
+    by_cores: Steps,
+}
+
+/// What a class takes of a card.
 #[derive(Clone, Copy, Debug)]
 struct Need {
-    /// In MiB; more than there is on hardware that won't do.
+    /// In MiB.
     memory: u32,
     /// In thousandths of a card, as [`Left::size`].
     size: u32,
@@ -75,8 +91,8 @@ struct Need {
 
 /// The part of all requests that the common ones cover at least.
 const COVERAGE: f64 = 0.95;
-/// Classes are a set of bits.
-const MOST_CLASSES: usize = 64;
+/// Together with those of several cards they are a set of bits.
+const MOST_COMMON: usize = 64;
 /// Kinds of several cards that are looked after: those that ask for most.
 pub const MOST_SEVERAL: usize = 24;
 /// Futures of one node that are tried, …
@@ -116,13 +132,13 @@ impl Forecast {
             .map(|request| Several { class: class(&request.kind), demand: demand(request) / all_demand })
             .collect();
         let covered: f64 = requests[..common].iter().map(|request| f64::from(request.weight)).sum();
-        let part = |(class, request): (usize, &&Expected)| Part { class, part: f64::from(request.weight) / covered };
-        let common: Vec<Part> = requests[..common].iter().enumerate().map(part).collect();
+        let parts: Vec<f64> = requests[..common].iter().map(|request| f64::from(request.weight) / covered).collect();
         Self {
-            streams: streams(&common),
-            common,
+            streams: streams(&parts),
+            parts,
             several,
-            needs: hardware.iter().flat_map(|hardware| kinds.iter().map(|kind| Need::of(kind, hardware))).collect(),
+            by_cpu: Steps::new(kinds.iter().map(|kind| Some(kind.cpu_milli))),
+            hardware: hardware.iter().map(|hardware| Suited::to(&kinds, hardware)).collect(),
             classes: kinds.iter().map(|kind| Class { cards: kind.claim.cards, cpu_milli: kind.cpu_milli }).collect(),
         }
     }
@@ -155,22 +171,27 @@ impl Forecast {
     /// What pods of the mix would take of the node before none fits any more, in thousandths of cards: the mean of some
     /// futures, the same ones for every node.
     pub fn sellable(&self, node: &Remains) -> f64 {
-        let none_fits = u64::MAX >> (u64::BITS as usize - self.common.len().clamp(1, MOST_CLASSES));
-        let mut open: Vec<Left> = node.cards.iter().copied().filter(|left| left.size > 0).collect();
-        open.sort_unstable_by_key(|left| left.size);
-        let (mut sold, mut left) = (0, open.clone());
+        let mut open: Vec<Open> = node.cards.iter().filter(|left| left.size > 0).map(|left| self.open(*left)).collect();
+        open.sort_unstable_by_key(|card| card.left.size);
+        let (mut sold, mut cards) = (0, open.clone());
         for stream in &self.streams {
-            left.copy_from_slice(&open);
-            let (mut cpu, mut in_vain) = (node.cpu_milli.unwrap_or(u32::MAX), 0_u64);
+            cards.copy_from_slice(&open);
+            let (mut cpu, mut in_vain) = (node.cpu_milli, 0);
+            let mut may_fit = self.may_fit(&cards, cpu);
             for class in stream {
-                if in_vain >> class & 1 == 1 {
+                let class = usize::from(*class);
+                if !has(may_fit, class) {
                     continue; // what doesn't fit will never fit
                 }
-                match self.sell(&mut left, &mut cpu, (*class).into()) {
+                match self.sell(&mut cards, class) {
                     0 => in_vain |= 1 << class,
-                    size => sold += size,
+                    size => {
+                        sold += size;
+                        cpu = cpu.map(|free| free - self.classes[class].cpu_milli);
+                    }
                 }
-                if in_vain == none_fits {
+                may_fit = self.may_fit(&cards, cpu) & !in_vain;
+                if may_fit == 0 {
                     break;
                 }
             }
@@ -178,32 +199,62 @@ impl Forecast {
         f64::from(sold) / f64::from(STREAMS)
     }
 
+    /// The common classes that fit one of these cards, and the CPU.
+    fn may_fit(&self, cards: &[Open], cpu: Option<u32>) -> Classes {
+        let common = Classes::MAX >> (Classes::BITS as usize - self.parts.len().max(1));
+        cards.iter().fold(0, |all, card| all | card.fitting) & self.with_cpu(cpu) & common
+    }
+
     /// Places a pod on the tightest of these cards, which are in that order and stay in it. What it takes of them; 0 if it
     /// doesn't fit.
-    fn sell(&self, cards: &mut [Left], cpu: &mut u32, class: usize) -> u32 {
-        let Class { cards: wanted, cpu_milli } = self.classes[class];
-        let fits = |left: &Left| self.need(*left, class).is_met(*left);
-        if *cpu < cpu_milli || (wanted > 1 && cards.iter().filter(|left| fits(left)).count() < wanted as usize) {
+    fn sell(&self, cards: &mut [Open], class: usize) -> u32 {
+        let wanted = self.classes[class].cards;
+        let fits = |card: &Open| has(card.fitting, class);
+        if wanted > 1 && cards.iter().filter(|card| fits(card)).count() < wanted as usize {
             return 0;
         }
         let (mut from, mut sold) = (0, 0);
         for _ in 0..wanted {
             let Some(at) = cards[from..].iter().position(fits) else { break };
             let at = from + at;
-            let Need { memory, cores, is_exclusive, size } = self.need(cards[at], class);
-            cards[at].take(memory, cores, is_exclusive);
+            let mut left = cards[at].left;
+            let Some(Need { memory, cores, is_exclusive, size }) = self.need(left, class) else { break };
+            left.take(memory, cores, is_exclusive);
             sold += size;
-            let tighter = cards[..at].partition_point(|left| left.size < cards[at].size);
+            cards[at] = self.open(left);
+            let tighter = cards[..at].partition_point(|card| card.left.size < left.size);
             cards[tighter..=at].rotate_right(1);
             from = at + 1; // those before it were too small, or have been taken
         }
-        *cpu -= if sold > 0 { cpu_milli } else { 0 };
         sold
     }
 
+    fn open(&self, left: Left) -> Open {
+        Open { left, fitting: self.fitting(left) }
+    }
+
+    /// What a class needs of a card; `None` if it won't do.
+    fn need(&self, left: Left, class: usize) -> Option<Need> {
+        *self.hardware.get(usize::from(left.hardware))?.needs.get(class)?
+    }
+
+    /// The classes that fit what is left of a card.
     #[inline]
-    fn need(&self, card: Left, class: usize) -> Need {
-        self.needs.get(usize::from(card.hardware) * self.classes.len() + class).copied().unwrap_or(Need::UNMET)
+    fn fitting(&self, left: Left) -> Classes {
+        let Some(suited) = self.hardware.get(usize::from(left.hardware)) else { return 0 };
+        let open = if left.whole { suited.able } else { suited.sharing };
+        open & suited.by_memory.met_by(left.memory) & suited.by_cores.met_by(left.cores.into())
+    }
+
+    /// The classes that would fit the card if nobody had anything of it.
+    fn able(&self, left: Left) -> Classes {
+        self.hardware.get(usize::from(left.hardware)).map_or(0, |suited| suited.able)
+    }
+
+    /// The classes for which so much CPU will do; `None`: enough for everybody.
+    #[inline]
+    fn with_cpu(&self, cpu: Option<u32>) -> Classes {
+        self.by_cpu.met_by(cpu.unwrap_or(u32::MAX))
     }
 }
 
@@ -216,25 +267,38 @@ impl Prices {
     }
 }
 
+// === impl Suited ===
+
+impl Suited {
+    fn to(kinds: &[&Kind], hardware: &Hardware) -> Self {
+        let needs: Vec<Option<Need>> = kinds.iter().map(|kind| Need::of(kind, hardware)).collect();
+        let those = |is_one: fn(&Need) -> bool| {
+            let classes = needs.iter().enumerate().filter(|(_, need)| need.as_ref().is_some_and(is_one));
+            classes.fold(0, |all, (class, _)| all | 1 << class)
+        };
+        Self {
+            able: those(|_| true),
+            sharing: those(|need| !need.is_exclusive),
+            by_memory: Steps::new(needs.iter().map(|need| Some(need.as_ref()?.memory))),
+            by_cores: Steps::new(needs.iter().map(|need| Some(need.as_ref()?.cores.into()))),
+            needs,
+        }
+    }
+}
+
 // === impl Need ===
 
 impl Need {
-    const UNMET: Self = Self { memory: u32::MAX, size: 0, cores: 0, is_exclusive: false };
-
-    fn of(kind: &Kind, hardware: &Hardware) -> Self {
+    /// `None`: the hardware won't do.
+    fn of(kind: &Kind, hardware: &Hardware) -> Option<Self> {
         let Share { memory, cores, exclusive } = kind.claim.share_on(hardware.memory);
         let is_of_kind = kind.profile == hardware.profile;
         if !is_of_kind || !is_allowed(&hardware.model, &kind.models, &kind.avoid_models) {
-            return Self::UNMET;
+            return None;
         }
-        let Ok(memory) = u32::try_from(memory.as_mib()) else { return Self::UNMET };
+        let memory = u32::try_from(memory.as_mib()).ok()?;
         let cores = u16::try_from(cores.units()).unwrap_or(u16::MAX);
-        Self { memory, size: size_of(memory, cores).max(1), cores, is_exclusive: exclusive }
-    }
-
-    #[inline]
-    fn is_met(self, left: Left) -> bool {
-        self.memory <= left.memory && self.cores <= left.cores && (left.whole || !self.is_exclusive)
+        Some(Self { memory, size: size_of(memory, cores).max(1), cores, is_exclusive: exclusive })
     }
 }
 
@@ -257,22 +321,22 @@ fn common(requests: &[&Expected]) -> usize {
         covered += f64::from(request.weight);
         is_wanted
     };
-    requests.iter().take_while(is_wanted).count().min(MOST_CLASSES)
+    requests.iter().take_while(is_wanted).count().min(MOST_COMMON)
 }
 
 /// Draws that depend on nothing but the mix.
-fn streams(common: &[Part]) -> Vec<Vec<u8>> {
+fn streams(parts: &[f64]) -> Vec<Vec<u8>> {
     let mut state = 0;
     let mut draw = || {
         state += 1;
         let mut unit = f64::from((crate::policy::mixed(state) >> 32) as u32) / f64::from(u32::MAX);
-        let of = common.iter().position(|Part { part, .. }| {
+        let of = parts.iter().position(|part| {
             unit -= part;
             unit < 0.0
         });
         u8::try_from(of.unwrap_or(0)).unwrap_or(0)
     };
-    let streams = if common.is_empty() { 0 } else { STREAMS };
+    let streams = if parts.is_empty() { 0 } else { STREAMS };
     (0..streams).map(|_| (0..STREAM).map(|_| draw()).collect()).collect()
 }
 

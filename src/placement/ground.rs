@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use divvy_contract::annotation::{Numa, Preferences};
 use divvy_contract::{Claim, ContainerClaim, Memory, MemoryAmount, MigProfile, Share};
+use smallvec::SmallVec;
 
 use crate::card::{Card, Lacking};
 use crate::eligible::barred;
@@ -45,6 +46,9 @@ struct Site {
     /// The least physical memory of its cards, and no less than is free of any.
     bounds: (Memory, Free),
 }
+
+/// The share of each card that a pod takes, by position: nearly always of one.
+pub type Takes = SmallVec<[(usize, Share); 1]>;
 
 /// A pod with one claim.
 #[derive(Clone, Copy, Debug)]
@@ -195,15 +199,15 @@ impl<'g> Ground<'g> {
     /// The cards with the least left that have room for the pod, by position, and its share of each; `None`: it doesn't
     /// fit. Cards that are busier than promised come last. A plan of least fragmentation takes these, or others with as
     /// little left that are linked better.
-    pub fn tightest<'c>(self, cards: impl Fn() -> &'c [Card], pod: &Claimant<'_>) -> Option<Vec<(usize, Share)>> {
+    pub fn tightest<'c>(self, cards: impl Fn() -> &'c [Card], pod: &Claimant<'_>) -> Option<Takes> {
         let Claimant { claim, profile, preferences, is_picky } = *pod;
         let wishes = is_picky.then_some(preferences);
         let taking = self.taking(&claim, profile).filter(|(at, _)| is_open(&cards, *at, profile, wishes));
         let order = |(at, _): &(usize, Share)| (self.free[*at].busy, self.free[*at].leftover());
         if claim.cards == 1 {
-            return Some(vec![taking.min_by_key(order)?]);
+            return Some(Takes::from_buf([taking.min_by_key(order)?]));
         }
-        let mut taking: Vec<(usize, Share)> = taking.collect();
+        let mut taking: Takes = taking.collect();
         let wanted = claim.cards as usize;
         if taking.len() < wanted {
             return None;

@@ -31,7 +31,7 @@ pub mod verify;
 
 pub use card::{Card, Held, Lacking, Reason, summary};
 pub use forecast::{Forecast, Prices};
-pub use ground::{Claimant, Ground, Grounds, Several, Single};
+pub use ground::{Claimant, Ground, Grounds, Several, Single, Takes};
 pub use links::{Link, Links};
 pub use mix::{Expected, Kind, Mix};
 pub use plan::{ContainerPlan, NoPlan, Plan, PodRequest, plan};

@@ -27,6 +27,8 @@ enum Step {
     Ended(usize),
     Promised { cards: u32, gib: u64 },
     Asked { cards: u32, gib: u64, cores: u32, cpu: u32 },
+    AskedInAdvance,
+    Expected,
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -42,6 +44,8 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => (0..5usize).prop_map(Step::Ended),
         3 => (1u32..3, 1u64..30).prop_map(|(cards, gib)| Step::Promised { cards, gib }),
         4 => asked.prop_map(|(cards, gib, cores, cpu)| Step::Asked { cards, gib, cores, cpu }),
+        2 => Just(Step::AskedInAdvance),
+        1 => Just(Step::Expected),
     ]
 }
 
@@ -138,6 +142,8 @@ proptest! {
                     index.apply_machine(NAMES[at], None, Some(cpu));
                     cluster.machines.insert(at, cpu);
                 }
+                Step::AskedInAdvance => index.ask_in_advance(),
+                Step::Expected => index.expect(mix.clone()),
                 Step::Bound { pod, node, cpu } => {
                     let pod = without_cards(pod, node, cpu);
                     index.apply_pod(&pod, Instant::now());

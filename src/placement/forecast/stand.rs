@@ -1,19 +1,25 @@
 //! A node as a forecast sees it. What a pod spoils there is found by a look at the cards that it takes.
 
 use divvy_contract::Share;
+use smallvec::SmallVec;
 
-use super::{Class, Forecast, MOST_SEVERAL, NEARLY, Part};
-use crate::remains::{Left, Remains};
+use super::classes::{Classes, each, has};
+use super::{Class, Forecast, MOST_SEVERAL, NEARLY};
+use crate::remains::Remains;
 
 /// What a node is worth to the requests that are expected.
 #[derive(Clone, Debug, Default)]
 pub struct Stand {
     remains: Remains,
+    /// What is free of all cards.
+    size: u32,
     /// What is free of the node and of use to the mix, in thousandths of cards: the mean over the common classes.
     pub usable: f64,
     /// How many requests of each kind of several cards it could take, with a part of one where cards are missing.
     pub hosts: [f64; MOST_SEVERAL],
     classes: Box<[Here]>,
+    /// By card, the classes that fit it.
+    fitting: Box<[Classes]>,
 }
 
 /// What is lost of that to a pod, and what is left over.
@@ -36,10 +42,17 @@ struct Here {
     size: u32,
     /// How many these are.
     fitting: u32,
-    /// Which ones, a bit each. Cards beyond the 64th count for nobody.
-    on: u64,
-    /// It would fit if nobody else were there.
-    may_fit: bool,
+}
+
+/// A card that a pod takes something of.
+#[derive(Clone, Copy, Debug, Default)]
+struct Change {
+    size_before: u32,
+    size_after: u32,
+    /// What fitted before; …
+    fitted: Classes,
+    /// … of that, what fits still.
+    fits: Classes,
 }
 
 // === impl Forecast ===
@@ -47,83 +60,71 @@ struct Here {
 impl Forecast {
     /// Looks at a node that has so much left.
     pub fn look_at(&self, remains: Remains) -> Stand {
-        let classes: Box<[Here]> = (0..self.classes.len()).map(|class| self.here(class, &remains)).collect();
-        let usable = |Part { class, part }: &Part| {
-            let class_here = self.usable_to(*class, &classes[*class], remains.cpu_milli);
-            part * f64::from(class_here)
-        };
-        let usable = self.common.iter().map(usable).sum();
+        let fitting: Box<[Classes]> = remains.cards.iter().map(|left| self.fitting(*left)).collect();
+        let (mut classes, mut able) = (vec![Here::default(); self.classes.len()], vec![0; self.classes.len()]);
+        for (left, fitting) in remains.cards.iter().zip(&fitting) {
+            for class in each(*fitting) {
+                classes[class].size += left.size;
+                classes[class].fitting += 1;
+            }
+            each(self.able(*left)).for_each(|class| able[class] += 1);
+        }
+        let with_cpu = self.with_cpu(remains.cpu_milli);
+        let usable = |(class, part): (usize, &f64)| part * f64::from(self.usable_to(class, classes[class], with_cpu));
+        let usable = self.parts.iter().enumerate().map(usable).sum();
         let mut hosts = [0.0; MOST_SEVERAL];
         for (hosts, several) in hosts.iter_mut().zip(&self.several) {
-            *hosts = self.hosts_for(several.class, &classes[several.class], remains.cpu_milli);
+            if able[several.class] >= self.classes[several.class].cards {
+                *hosts = self.hosts_for(several.class, classes[several.class], remains.cpu_milli);
+            }
         }
-        Stand { remains, usable, hosts, classes }
+        Stand { size: remains.size(), remains, usable, hosts, classes: classes.into(), fitting }
     }
 
     /// What is lost if a pod takes so much CPU and these shares, of one card each.
     pub fn loss(&self, node: &Stand, cpu_milli: u32, takes: &[(usize, Share)]) -> Loss {
-        let Stand { remains, classes, .. } = node;
-        let cpu_left = remains.cpu_milli.map(|free| free.saturating_sub(cpu_milli));
-        let changes: Vec<(usize, Left, Left)> = takes.iter().filter_map(|take| remains.change(take)).collect();
-        let mut loss = Loss { cards_left: remains.size(), cpu_left, ..Loss::default() };
-        for (_, before, after) in &changes {
-            loss.cards_left -= before.size - after.size;
+        let cpu = node.remains.cpu_milli;
+        let cpu_left = cpu.map(|free| free.saturating_sub(cpu_milli));
+        let changes: SmallVec<[Change; 1]> = takes.iter().filter_map(|take| self.change(node, take)).collect();
+        let mut loss = Loss { cards_left: node.size, cpu_left, ..Loss::default() };
+        let (with_cpu, with_cpu_left) = (self.with_cpu(cpu), self.with_cpu(cpu_left));
+        let mut touched = with_cpu & !with_cpu_left;
+        for change in &changes {
+            loss.cards_left -= change.size_before - change.size_after;
+            touched |= change.fitted;
         }
-        let after = |class: usize| self.after(class, classes[class], &changes);
-        for Part { class, part } in &self.common {
-            let before = self.usable_to(*class, &classes[*class], remains.cpu_milli);
-            let after = if before == 0 { 0 } else { self.usable_to(*class, &after(*class), cpu_left) };
-            loss.usable += part * f64::from(before - after);
+        for class in each(touched).take_while(|class| *class < self.parts.len()) {
+            let before = self.usable_to(class, node.classes[class], with_cpu);
+            let after = self.usable_to(class, node.classes[class].after(class, &changes), with_cpu_left);
+            loss.usable += self.parts[class] * f64::from(before - after);
         }
         for ((lost, several), before) in loss.hosts.iter_mut().zip(&self.several).zip(&node.hosts) {
-            if *before > 0.0 {
-                *lost = before - self.hosts_for(several.class, &after(several.class), cpu_left);
+            let class = several.class;
+            let enough = before.max(1.0) * f64::from(self.classes[class].cpu_milli);
+            let lacks_cpu = cpu_left.is_some_and(|left| f64::from(left) < enough);
+            if *before > 0.0 && (lacks_cpu || has(touched, class)) {
+                *lost = before - self.hosts_for(class, node.classes[class].after(class, &changes), cpu_left);
             }
         }
         loss
     }
 
-    fn here(&self, class: usize, remains: &Remains) -> Here {
-        let (mut here, mut able) = (Here::default(), 0);
-        for (at, left) in remains.cards.iter().enumerate().take(u64::BITS as usize) {
-            let need = self.need(*left, class);
-            able += u32::from(need.memory < u32::MAX);
-            if need.is_met(*left) {
-                here.size += left.size;
-                here.fitting += 1;
-                here.on |= 1 << at;
-            }
-        }
-        Here { may_fit: able >= self.classes[class].cards, ..here }
-    }
-
-    /// The class once cards have changed, of which less is left.
-    #[inline]
-    fn after(&self, class: usize, mut here: Here, changes: &[(usize, Left, Left)]) -> Here {
-        for (at, before, after) in changes {
-            if *at >= u64::BITS as usize || here.on >> at & 1 == 0 {
-                continue; // what didn't fit fits no better now
-            }
-            if self.need(*after, class).is_met(*after) {
-                here.size -= before.size - after.size;
-            } else {
-                here.size -= before.size;
-                here.fitting -= 1;
-            }
-        }
-        here
+    fn change(&self, node: &Stand, take: &(usize, Share)) -> Option<Change> {
+        let (card, before, after) = node.remains.change(take)?;
+        let fitted = node.fitting[card];
+        Some(Change { size_before: before.size, size_after: after.size, fitted, fits: fitted & self.fitting(after) })
     }
 
     #[inline]
-    fn usable_to(&self, class: usize, here: &Here, cpu: Option<u32>) -> u32 {
-        let Class { cards, cpu_milli } = self.classes[class];
-        let fits = here.fitting >= cards && cpu.is_none_or(|free| free >= cpu_milli);
+    fn usable_to(&self, class: usize, here: Here, with_cpu: Classes) -> u32 {
+        let fits = here.fitting >= self.classes[class].cards && has(with_cpu, class);
         if fits { here.size } else { 0 }
     }
 
-    fn hosts_for(&self, class: usize, here: &Here, cpu: Option<u32>) -> f64 {
+    /// On a node that has cards enough.
+    fn hosts_for(&self, class: usize, here: Here, cpu: Option<u32>) -> f64 {
         let Class { cards, cpu_milli } = self.classes[class];
-        if !here.may_fit || cpu.is_some_and(|free| free < cpu_milli) {
+        if cpu.is_some_and(|free| free < cpu_milli) {
             return 0.0;
         }
         let by_cpu = cpu.and_then(|free| free.checked_div(cpu_milli)).unwrap_or(u32::MAX);
@@ -140,5 +141,28 @@ impl Stand {
     /// What the node has left.
     pub fn remains(&self) -> &Remains {
         &self.remains
+    }
+
+    /// What of that is left of all cards, in thousandths of one.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+}
+
+// === impl Here ===
+
+impl Here {
+    /// The class once cards have changed, of which less is left: what didn't fit fits no better now.
+    #[inline]
+    fn after(mut self, class: usize, changes: &[Change]) -> Self {
+        for change in changes.iter().filter(|change| has(change.fitted, class)) {
+            if has(change.fits, class) {
+                self.size -= change.size_before - change.size_after;
+            } else {
+                self.size -= change.size_before;
+                self.fitting -= 1;
+            }
+        }
+        self
     }
 }

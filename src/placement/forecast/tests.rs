@@ -112,7 +112,7 @@ fn what_is_sold_in_the_end_is_what_fits_together() {
 #[test]
 fn the_rare_ones_of_several_cards_are_kept_and_other_rare_ones_are_not() {
     let forecast = forecast(&[(kind(1, 10, 10, 0), 980), (whole(8, 0), 10), (kind(1, 70, 70, 0), 10)]);
-    assert_eq!((forecast.common.len(), forecast.several.len(), forecast.classes.len()), (1, 1, 2));
+    assert_eq!((forecast.parts.len(), forecast.several.len(), forecast.classes.len()), (1, 1, 2));
 }
 
 fn kinds() -> impl Strategy<Value = Vec<(Kind, u32)>> {
