@@ -1,6 +1,6 @@
 //! How much of the cards of the openb traces each policy leaves unused: the tables of docs/placement.md.
 //!
-//! `hack/bench packing`; with other seeds `cargo bench -p divvy-simulate --bench packing -- FIRST`; with `--test` one short
+//! `hack/bench placement`; with other seeds `cargo bench -p divvy-simulate --bench packing -- FIRST`; with `--test` one short
 //! run of each.
 
 use std::path::{Path, PathBuf};
