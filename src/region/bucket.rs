@@ -108,11 +108,12 @@ impl Card {
         let grains = since / GRAIN_NS;
         let next = last + grains * GRAIN_NS;
         // Whoever moves the time on adds what it brought.
-        if grains == 0 || self.refilled_at_ns.compare_exchange(last, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        if grains == 0 || self.refilled_at_ns.compare_exchange(last, next, Ordering::AcqRel, Ordering::Relaxed).is_err()
+        {
             return;
         }
         let cap = share.cap_ns();
-        let earned = i64::try_from(grains.saturating_mul(u64::from(share.parts()))).unwrap_or(cap).min(cap);
+        let earned = i64::try_from(grains.saturating_mul(u64::from(share.parts()))).unwrap_or(i64::MAX);
         self.change(|balance| balance.saturating_add(earned).min(cap));
     }
 
@@ -146,7 +147,8 @@ impl Card {
     }
 
     fn change(&self, to: impl Fn(i64) -> i64) {
-        let _always_done = self.balance_ns.fetch_update(Ordering::AcqRel, Ordering::Acquire, |balance| Some(to(balance)));
+        let _always_done =
+            self.balance_ns.fetch_update(Ordering::AcqRel, Ordering::Acquire, |balance| Some(to(balance)));
     }
 }
 

@@ -19,12 +19,7 @@ pub struct Owned {
 impl Owned {
     /// A new region, all of whose slots are free.
     pub fn new(cards: usize, slots: usize) -> Self {
-        Self {
-            header: Header::default(),
-            cards: many(cards),
-            slots: many(slots),
-            uses: many(cards * slots),
-        }
+        Self { header: Header::default(), cards: many(cards), slots: many(slots), uses: many(cards * slots) }
     }
 
     /// The same, with slots below `high` in use.

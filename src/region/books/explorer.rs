@@ -104,8 +104,7 @@ impl Program {
         let account = books.account(0).expect("it has a slot");
         let steps = |act: &dyn Fn()| -> Vec<Step> { steps(books.uses, &record(act)) };
         let granted = steps(&|| assert_eq!(account.reserve(1, 1, || ()), Reservation::Reserved));
-        let refused =
-            steps(&|| assert_eq!(account.reserve(1, 1, || ()), Reservation::OutOfMemory { used: 1 }));
+        let refused = steps(&|| assert_eq!(account.reserve(1, 1, || ()), Reservation::OutOfMemory { used: 1 }));
         let release = steps(&|| account.release(1));
         let decision = 1 + 2 * slots;
         assert_eq!(granted[..decision], refused[..decision], "it decides after the sum");

@@ -2,8 +2,8 @@
 
 use super::Reading;
 
-/// Points that are kept. Each halving leaves those of before twice as far apart, so that they reach back for ever: with a
-/// point each millisecond the last 64 ms are known to the millisecond, the 130 ms before that to two, and so on.
+/// Points that are kept. The further back, the further apart: with a point each millisecond, the time ten seconds ago is
+/// known to some tenths of a second, and all times between to the same part of their age.
 const POINTS: usize = 128;
 
 /// What virtual time was when a process looked, so that work which began long ago can be paid for at its end. For one card.
@@ -39,7 +39,7 @@ impl History {
             None => last.virtual_ns.saturating_add(now_ns - last.at_ns),
         };
         if self.length == POINTS {
-            self.halve();
+            self.thin(now_ns);
         }
         if let Some(point) = self.points.get_mut(self.length) {
             *point = Point { at_ns: now_ns, virtual_ns };
@@ -70,20 +70,28 @@ impl History {
         match (after.checked_sub(1).and_then(|before| known.get(before)).map(of), known.get(after).map(of)) {
             (Some((a, va)), Some((b, vb))) => {
                 // At most as fast as time itself, so that the product fits.
-                let (gap, gain) = (b - a, (vb - va).clamp(0, b - a));
-                va + (gain * (t - a)).checked_div(gap).unwrap_or_default()
+                let (gap, gain, since) = (b - a, (vb - va).clamp(0, b - a), t - a);
+                let part = (gain.cast_unsigned() * since.cast_unsigned()).checked_div(gap.cast_unsigned());
+                va + part.unwrap_or_default().cast_signed()
             }
             (Some((a, v)), None) | (None, Some((a, v))) => v + (t - a),
             (None, None) => t,
         }
     }
 
-    /// Forgets every other point.
-    fn halve(&mut self) {
-        for index in 0..POINTS / 2 {
-            self.points[index] = self.points[2 * index];
-        }
-        self.length = POINTS / 2;
+    /// Forgets the point whose neighbours are closest, by its age.
+    fn thin(&mut self, now_ns: u64) {
+        let crowding = |points: &[Point]| {
+            let [before, point, after] = points else { return u128::MAX };
+            let age = u128::from(now_ns.saturating_sub(point.at_ns)) + 1;
+            (u128::from(after.at_ns - before.at_ns) << 32) / age
+        };
+        let triples = self.points.windows(3).map(crowding).enumerate();
+        let Some((before, _)) = triples.min_by_key(|(_, crowding)| *crowding) else { return };
+        let points = self.points;
+        let left = points.iter().take(before + 1).chain(points.iter().skip(before + 2));
+        self.points.iter_mut().zip(left).for_each(|(point, kept)| *point = *kept);
+        self.length = POINTS - 1;
     }
 }
 
