@@ -37,8 +37,9 @@ pub struct Share(u32);
 pub enum Gate {
     /// Launch.
     Open,
-    /// Launch this one, and ask again: nothing is in flight and there is time left, if too little for a batch. Without it a
-    /// kernel that takes longer than a batch would wait longer than its own length is worth.
+    /// Launch this one, and ask again: it is longer than a batch, so there is nothing to gather, nothing is in flight, and
+    /// there is time left. Shorter ones gather even then: work that is dripped to the card one kernel at a time ends within
+    /// one turn of the card, and virtual time would count it as if it had been shared.
     One,
     /// Wait.
     Shut,
@@ -107,7 +108,7 @@ impl Card {
         };
         let grains = since / GRAIN_NS;
         let next = last + grains * GRAIN_NS;
-        // Whoever moves the time on adds what it brought.
+        // Whoever moves the time on adds what it brought; who loses leaves the rest to the next refill.
         if grains == 0 || self.refilled_at_ns.compare_exchange(last, next, Ordering::AcqRel, Ordering::Relaxed).is_err()
         {
             return;
@@ -128,18 +129,21 @@ impl Card {
         self.balance_ns.load(Ordering::Acquire)
     }
 
-    /// Whether work may be launched. `before` is what this process was told last, at first `Open`; `in_flight_ns` what
-    /// launched work of all processes of the container is estimated to take yet.
-    pub fn gate(&self, before: Gate, in_flight_ns: u64, share: Share) -> Gate {
+    /// Whether work that is estimated to take `estimate_ns` may be launched. `before` is what this process was told last, at
+    /// first `Open`; `in_flight_ns` what launched work of all processes of the container is estimated to take yet.
+    ///
+    /// No work waits longer after other work than that one's length and a batch are worth, by the share.
+    pub fn gate(&self, before: Gate, estimate_ns: u64, in_flight_ns: u64, share: Share) -> Gate {
         if share.is_whole() {
             return Gate::Open;
         }
         let balance = self.balance_ns();
         let room = balance.saturating_sub(i64::try_from(in_flight_ns).unwrap_or(i64::MAX));
-        let least = if before == Gate::Open { 1 } else { share.batch_ns().max(1) };
+        let batch = share.batch_ns().max(1);
+        let least = if before == Gate::Open { 1 } else { batch };
         if room >= least {
             Gate::Open
-        } else if in_flight_ns == 0 && balance > 0 {
+        } else if in_flight_ns == 0 && balance > 0 && estimate_ns >= batch.cast_unsigned() {
             Gate::One
         } else {
             Gate::Shut

@@ -105,6 +105,7 @@ impl Page {
     /// As [`Page::new`], and for a writer mapped writable.
     #[cfg(not(loom))]
     #[expect(unsafe_code, reason = "mapped memory becomes a reference here")]
+    #[expect(clippy::cast_ptr_alignment, reason = "the alignment is checked")]
     pub unsafe fn blank<'a>(base: *const u8, length: usize) -> Result<&'a Self, Unfit> {
         let address = base.addr();
         if address == 0 || !address.is_multiple_of(LINE) {

@@ -19,6 +19,9 @@ pub const MAGIC: u64 = u64::from_ne_bytes(*b"divvyreg");
 pub const VERSION: u32 = 1;
 /// Processes of one container that can use its cards at the same time.
 pub const SLOTS: usize = 1024;
+/// The same, as a header states it.
+#[expect(clippy::cast_possible_truncation, reason = "it is 1024")]
+const SLOTS_WORD: u32 = SLOTS as u32;
 /// The most cards of one container.
 pub const CARDS: usize = 64;
 /// Bytes of a line.
@@ -141,11 +144,11 @@ pub const fn size(cards: usize) -> usize {
 pub fn header(cards: u32, generation: u64) -> Result<[u8; LINE], Unfit> {
     let size = size(cards_of(cards)?) as u64;
     let mut line = [0; LINE];
-    let high = 0_u32;
+    let (slots, high) = (SLOTS_WORD, 0_u32);
     let words: [&[u8]; 7] = [
         &MAGIC.to_ne_bytes(),
         &VERSION.to_ne_bytes(),
-        &(SLOTS as u32).to_ne_bytes(),
+        &slots.to_ne_bytes(),
         &size.to_ne_bytes(),
         &cards.to_ne_bytes(),
         &high.to_ne_bytes(),
@@ -198,7 +201,7 @@ impl Stated {
         if version != VERSION {
             return Err(Unfit::Version(version));
         }
-        if slots as usize != SLOTS {
+        if slots != SLOTS_WORD {
             return Err(Unfit::Slots(slots));
         }
         let cards = cards_of(cards)?;
@@ -225,6 +228,7 @@ impl<'a> Region<'a> {
     /// and in others, do so atomically; other writers of the file do so under the slot's lock, see [`crate::slots`].
     #[cfg(not(loom))]
     #[expect(unsafe_code, reason = "mapped memory becomes references here, and nowhere else")]
+    #[expect(clippy::cast_ptr_alignment, reason = "the alignment is checked")]
     pub unsafe fn new(base: *mut u8, length: usize) -> Result<Self, Unfit> {
         let address = base.addr();
         if address == 0 || !address.is_multiple_of(LINE) {

@@ -129,7 +129,8 @@ impl Region<'_> {
         for (word, bytes) in slot.comm.iter().zip(words) {
             word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
         }
-        self.header.high.fetch_max(index as u32 + 1, Ordering::Release);
+        let high = u32::try_from(index + 1).unwrap_or(u32::MAX);
+        self.header.high.fetch_max(high, Ordering::Release);
         slot.state.store(CLAIMED, Ordering::Release);
     }
 

@@ -67,7 +67,7 @@ fn launch_through_an_open_gate(bencher: Bencher<'_, '_>, processes: u32) {
     let share = Share::of(2500);
     bencher.bench_local(|| {
         card.refill(black_box(NOW), share);
-        let gate = card.gate(Gate::Open, books.in_flight_ns(), share);
+        let gate = card.gate(Gate::Open, black_box(10_000), books.in_flight_ns(), share);
         account.launched(black_box(10_000));
         card.launches.add(1);
         account.settled(black_box(10_000), black_box(10_000));
@@ -80,6 +80,6 @@ fn launch_with_the_whole_card(bencher: Bencher<'_, '_>) {
     let card = region(1).card(0).expect("a card");
     bencher.bench_local(|| {
         card.refill(black_box(NOW), black_box(Share::WHOLE));
-        card.gate(Gate::Open, 0, black_box(Share::WHOLE))
+        card.gate(Gate::Open, 0, 0, black_box(Share::WHOLE))
     });
 }

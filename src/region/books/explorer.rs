@@ -99,7 +99,7 @@ const CASTS: [Cast; 9] = [
 impl Program {
     /// What `reserve` and `release` do where `slots` are in use.
     fn of_the_code(slots: usize) -> Self {
-        let owned = Owned::with_high(1, slots, slots as u32);
+        let owned = Owned::with_high(1, slots, u32::try_from(slots).expect("few"));
         let books = owned.region().books(0).expect("it has a card");
         let account = books.account(0).expect("it has a slot");
         let steps = |act: &dyn Fn()| -> Vec<Step> { steps(books.uses, &record(act)) };
@@ -138,16 +138,15 @@ fn steps(uses: &[Use], accesses: &[Access]) -> Vec<Step> {
         })
     };
     let step = |access: &Access| match *access {
-        Access::Read(word) => find(word).map(|(slot, tent)| match tent {
-            true => Step::ReadTent(slot),
-            false => Step::ReadCommitted(slot),
-        }),
+        Access::Read(word) => {
+            find(word).map(|(slot, tent)| if tent { Step::ReadTent(slot) } else { Step::ReadCommitted(slot) })
+        }
         Access::Changed(word, by) => find(word).map(|(slot, tent)| match (slot, tent, by) {
             (0, true, 1) => Step::AddTent,
             (0, true, -1) => Step::SubTent,
             (0, false, 1) => Step::AddCommitted,
             (0, false, -1) => Step::SubCommitted,
-            other => panic!("no step of the protocol: {other:?}"),
+            other => unreachable!("no step of the protocol: {other:?}"),
         }),
         Access::Fence(_) => None,
     };
@@ -201,7 +200,7 @@ impl State {
             Line { committed: committed @ 1.., .. } => *committed = 0,
             line => {
                 line.dead = false;
-                let new = *State::new(cast).actors.iter().find(|actor| actor.slot == slot)?;
+                let new = *Self::new(cast).actors.iter().find(|actor| actor.slot == slot)?;
                 *state.actors.iter_mut().find(|actor| actor.slot == slot)? = new;
             }
         }
@@ -254,7 +253,7 @@ impl State {
 
     /// What the driver has given out, or will.
     fn held(&self) -> u8 {
-        self.actors.iter().filter(|actor| matches!(actor.phase, Phase::Granted | Phase::Holding)).count() as u8
+        self.actors.iter().map(|actor| u8::from(matches!(actor.phase, Phase::Granted | Phase::Holding))).sum()
     }
 
     fn books_are_right(&self) -> bool {

@@ -32,14 +32,20 @@ fn a_bucket_begins_full_and_earns_its_share_to_the_nanosecond() {
 #[test]
 fn the_gate_shuts_at_nothing_and_opens_at_a_batch() {
     let card = full(1000 * MS, quarter());
-    assert_eq!(card.gate(Gate::Open, 12 * MS, quarter()), Gate::Open);
-    assert_eq!(card.gate(Gate::Open, 13 * MS, quarter()), Gate::Shut);
-    assert_eq!(card.gate(Gate::Shut, 8 * MS, quarter()), Gate::Shut, "4.5 ms left is no batch");
-    assert_eq!(card.gate(Gate::Shut, 7 * MS, quarter()), Gate::Open);
+    assert_eq!(card.gate(Gate::Open, MS, 12 * MS, quarter()), Gate::Open);
+    assert_eq!(card.gate(Gate::Open, MS, 13 * MS, quarter()), Gate::Shut);
+    assert_eq!(card.gate(Gate::Shut, MS, 8 * MS, quarter()), Gate::Shut, "4.5 ms left is no batch");
+    assert_eq!(card.gate(Gate::Shut, MS, 7 * MS, quarter()), Gate::Open);
     card.debit(12 * MS);
-    assert_eq!(card.gate(Gate::Shut, 0, quarter()), Gate::One, "half a millisecond is left, and nothing in flight");
+    assert_eq!(
+        card.gate(Gate::Shut, 5 * MS, 0, quarter()),
+        Gate::One,
+        "half a millisecond is left, and nothing in flight"
+    );
+    assert_eq!(card.gate(Gate::Shut, 4 * MS, 0, quarter()), Gate::Shut);
+    assert_eq!(card.gate(Gate::Shut, 5 * MS, 1, quarter()), Gate::Shut);
     card.debit(MS);
-    assert_eq!(card.gate(Gate::Open, 0, quarter()), Gate::Shut);
+    assert_eq!(card.gate(Gate::Open, 5 * MS, 0, quarter()), Gate::Shut);
 }
 
 #[test]
@@ -47,7 +53,7 @@ fn a_batch_of_a_small_share_fits_its_bucket() {
     let percent = Share::of(100);
     assert_eq!((percent.cap_ns(), percent.batch_ns()), (500_000, 450_000));
     assert_eq!(Share::of(5000).batch_ns(), 5_000_000);
-    assert_eq!(full(1, Share::of(0)).gate(Gate::Open, 0, Share::of(0)), Gate::Shut);
+    assert_eq!(full(1, Share::of(0)).gate(Gate::Open, u64::MAX, 0, Share::of(0)), Gate::Shut);
 }
 
 #[test]
@@ -55,7 +61,7 @@ fn the_whole_card_is_never_gated_nor_accounted() {
     let card = Card::default();
     card.debit(u64::MAX);
     card.refill(1000 * MS, Share::WHOLE);
-    assert_eq!(card.gate(Gate::Shut, u64::MAX, Share::of(12_000)), Gate::Open);
+    assert_eq!(card.gate(Gate::Shut, 1, u64::MAX, Share::of(12_000)), Gate::Open);
     assert_eq!(card.refilled_at_ns.load(Ordering::Relaxed), 0);
 }
 
@@ -119,7 +125,7 @@ proptest! {
         for (idle, kernel) in work {
             now += idle;
             card.refill(now, share);
-            gate = card.gate(gate, 0, share);
+            gate = card.gate(gate, kernel, 0, share);
             if gate != Gate::Shut {
                 now += kernel;
                 card.debit(kernel);
@@ -131,21 +137,26 @@ proptest! {
         }
     }
 
-    /// (b) After a kernel of any length the next waits at most as long as that one's length is worth.
+    /// (b) After a kernel of any length the next waits at most as long as that one's length and a batch are worth, and if it
+    /// is longer than a batch itself, as long as that one's length alone is.
     #[test]
-    fn work_never_waits_longer_than_it_is_worth(parts in 1_u32..10_000, kernels in proptest::collection::vec(1_u64..2000 * MS, 1..20)) {
+    fn work_never_waits_longer_than_it_is_worth(
+        parts in 1_u32..10_000,
+        kernels in proptest::collection::vec(1_u64..2000 * MS, 1..20),
+    ) {
         let share = Share::of(parts);
         let mut now = 1000 * MS;
         let card = full(now, share);
-        let mut gate = Gate::Open;
+        let batch = share.batch_ns().cast_unsigned();
         for kernel in kernels {
-            prop_assert_ne!(card.gate(gate, 0, share), Gate::Shut);
-            card.debit(kernel);
+            card.debit(kernel + card.balance_ns().max(0).cast_unsigned());
             now += kernel * 10_000 / u64::from(parts) + 2 * GRAIN_NS;
             card.refill(now, share);
-            gate = card.gate(Gate::Shut, 0, share);
+            prop_assert_eq!(card.gate(Gate::Shut, batch, 0, share), Gate::One);
+            now += batch * 10_000 / u64::from(parts);
+            card.refill(now, share);
+            prop_assert_eq!(card.gate(Gate::Shut, 1, 0, share), Gate::Open);
         }
-        prop_assert_ne!(gate, Gate::Shut);
     }
 
     /// Nothing that lies in the line, and no clock, makes it overflow.
@@ -157,7 +168,7 @@ proptest! {
         card.refill(now, share);
         prop_assert!(share.is_whole() || card.balance_ns() <= balance.max(share.cap_ns()));
         card.debit(ns);
-        let _any = (card.gate(Gate::Open, ns, share), card.gate(Gate::Shut, now, share));
+        let _any = (card.gate(Gate::Open, at, ns, share), card.gate(Gate::Shut, at, now, share));
         card.debit(ns);
     }
 

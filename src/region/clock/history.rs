@@ -49,6 +49,9 @@ impl History {
 
     /// What a span of work from `from_ns` to `to_ns` costs, ns: never more than its length. Time that wasn't looked at
     /// counts in full.
+    ///
+    /// A span begins when work was launched on an idle queue, not when the card came to it: waiting for one's turn is part
+    /// of being served in turns, and without it the cost is too low by half a turn of the card.
     pub fn cost(&self, from_ns: u64, to_ns: u64) -> u64 {
         let length = to_ns.saturating_sub(from_ns);
         let (from, to) = (self.at(from_ns), self.at(to_ns));

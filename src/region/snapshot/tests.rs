@@ -96,7 +96,9 @@ fn an_erased_slot_is_free_and_holds_nothing() {
     let mut bytes = file(&memory);
     let erasure: Vec<_> = Snapshot::new(&bytes).expect("a region").erasure(0).collect();
     assert_eq!(erasure.last(), Some(&layout::slot_bytes(2, 0)));
-    erasure.into_iter().for_each(|range| bytes[range].fill(0));
+    for range in erasure {
+        bytes[range].fill(0);
+    }
     let snapshot = Snapshot::new(&bytes).expect("a region");
     assert_eq!((snapshot.owners().count(), snapshot.usage(1, 0)), (0, Some(Usage::default())));
     assert_eq!((snapshot.erasure(1).count(), snapshot.erasure(usize::MAX).count()), (0, 0));
@@ -133,7 +135,7 @@ fn memory_that_is_not_aligned_or_not_there_is_refused() {
     let base = memory.as_mut_ptr().cast::<u8>();
     // SAFETY: nothing but the address is looked at before it is refused.
     let views = unsafe { [Region::new(core::ptr::null_mut(), LINE), Region::new(base.add(8), LINE)] };
-    views.iter().for_each(|view| assert!(matches!(view, Err(Unfit::Misaligned { .. })), "{view:?}"));
+    assert!(views.iter().all(|view| matches!(view, Err(Unfit::Misaligned { .. }))), "{views:?}");
     // SAFETY: nothing is read of a memory without a header.
     assert!(matches!(unsafe { Region::new(base, 63) }, Err(Unfit::Short { .. })));
 }

@@ -145,7 +145,8 @@ fn what_the_dead_left_is_given_once_it_is_reaped() {
 #[test]
 fn two_that_claim_get_different_slots_and_see_each_others_memory() {
     // All orders of so many steps would take hours: here a thread is interrupted twice at most.
-    let bounded = loom::model::Builder { preemption_bound: Some(2), ..loom::model::Builder::new() };
+    let mut bounded = loom::model::Builder::new();
+    bounded.preemption_bound = Some(2);
     bounded.check(|| {
         let owned = Arc::new(Owned::new(1, 2));
         let kernel = Arc::new(Kernel::new(&[]));

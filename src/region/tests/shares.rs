@@ -28,14 +28,13 @@ struct Tenant {
     estimate: Estimate,
     history: History,
     served_ns: u64,
-    /// When the last kernel ended, if the next was waiting.
-    continued_ns: Option<u64>,
+    ended_ns: u64,
 }
 
 struct Kernel {
-    estimate_ns: u64,
-    left_ns: u64,
-    began_ns: Option<u64>,
+    estimate: u64,
+    left: u64,
+    launched: u64,
 }
 
 // === impl Tenant ===
@@ -52,7 +51,7 @@ impl Tenant {
             estimate: Estimate::UNKNOWN,
             history: History::new(),
             served_ns: 0,
-            continued_ns: None,
+            ended_ns: 0,
         }
     }
 
@@ -63,13 +62,13 @@ impl Tenant {
         let account = books.account(0).expect("a slot");
         card.refill(now, self.share);
         while self.queue.len() < 1024 {
-            self.gate = card.gate(self.gate, books.in_flight_ns(), self.share);
+            let estimate_ns = self.estimate.ns();
+            self.gate = card.gate(self.gate, estimate_ns, books.in_flight_ns(), self.share);
             if self.gate == Gate::Shut {
                 break;
             }
-            let estimate_ns = self.estimate.ns();
             account.launched(estimate_ns);
-            self.queue.push_back(Kernel { estimate_ns, left_ns: self.kernel_ns, began_ns: None });
+            self.queue.push_back(Kernel { estimate: estimate_ns, left: self.kernel_ns, launched: now });
         }
     }
 
@@ -86,38 +85,49 @@ impl Tenant {
         }
     }
 
-    /// The card works on this tenant's first kernel. As events tell it, it began when it was first worked on, or when the one
-    /// before it ended: that the card then served somebody else doesn't show.
+    /// The card works on this tenant's first kernel. It is paid for from when it was launched, or the one before it ended:
+    /// waiting for one's turn is part of being served in turns.
     fn serve(&mut self, now: u64) {
         let Some(kernel) = self.queue.front_mut() else { return };
-        let began = *kernel.began_ns.get_or_insert(self.continued_ns.take().unwrap_or(now));
-        kernel.left_ns = kernel.left_ns.saturating_sub(STEP);
+        kernel.left = kernel.left.saturating_sub(STEP);
         self.served_ns += STEP;
-        if kernel.left_ns == 0 {
-            self.done.push((kernel.estimate_ns, began, now + STEP));
+        if kernel.left == 0 {
+            let from = kernel.launched.max(self.ended_ns);
+            self.ended_ns = now + STEP;
+            self.done.push((kernel.estimate, from, self.ended_ns));
             self.queue.pop_front();
-            self.continued_ns = (!self.queue.is_empty()).then_some(now + STEP);
         }
     }
 }
 
 /// What part of the time each tenant was served, the first seconds aside.
+#[expect(clippy::cast_precision_loss, reason = "some billion nanoseconds")]
 fn simulate(mut tenants: Vec<Tenant>, with_clock: bool) -> Vec<f64> {
     let page = Page::default();
     let mut writer = Writer::new(&page, START);
     let (mut turn, mut slice_ends) = (0, START);
-    for now in (START..START + SECONDS * 1000 * MS).step_by(STEP as usize) {
+    for now in (0..SECONDS * 1000 * MS / STEP).map(|step| START + step * STEP) {
         if now.is_multiple_of(MS) {
             let works = |tenant: &&Tenant| tenant.region.region().books(0).expect("a card").in_flight_ns() > 0;
-            let busy: Vec<_> = tenants.iter().filter(works).map(|tenant| tenant.share.parts()).collect();
-            let busy = Busy { tenants: busy.len() as u32, promised: busy.iter().sum(), unpromised: 0 };
+            let promises = tenants.iter().filter(works).map(|tenant| tenant.share.parts());
+            let busy = promises.fold(Busy::default(), |busy, promise| Busy {
+                tenants: busy.tenants + 1,
+                promised: busy.promised + promise,
+                unpromised: 0,
+            });
             writer.publish(now, busy);
-            tenants.iter_mut().for_each(|tenant| tenant.settle(now, with_clock.then_some(&page)));
+            for tenant in &mut tenants {
+                tenant.settle(now, with_clock.then_some(&page));
+            }
         }
         if now == START + SETTLING * 1000 * MS {
-            tenants.iter_mut().for_each(|tenant| tenant.served_ns = 0);
+            for tenant in &mut tenants {
+                tenant.served_ns = 0;
+            }
         }
-        tenants.iter_mut().for_each(|tenant| tenant.launch(now));
+        for tenant in &mut tenants {
+            tenant.launch(now);
+        }
         if now >= slice_ends || tenants[turn].queue.is_empty() {
             let count = tenants.len();
             turn =
