@@ -1,0 +1,253 @@
+//! This process: what its container holds, as the limits file says, and its place in the container's books.
+
+use core::ffi::c_uint;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use divvy_region::clock::Compute;
+use divvy_region::layout::{CARDS, Region};
+use divvy_region::{Account, Share};
+
+use crate::cuda::{CUdevice, CUresult, CUuuid, ERROR_NOT_FOUND, ERROR_NOT_PERMITTED, SUCCESS};
+use crate::limits::{self, Id, Limits};
+use crate::once::Once;
+use crate::report;
+use crate::sys::{self, File};
+use crate::table::cuda::{cuCtxGetDevice, cuDeviceGetUuid, cuDeviceGetUuid_v2};
+
+mod place;
+mod seat;
+
+use seat::Seat;
+
+/// A process that may use cards.
+pub(crate) struct Process {
+    /// In the order of the limits file, which never changes for a container; only amounts do.
+    ids: [Option<Id>; CARDS],
+    shares: [CardShare; CARDS],
+    compute: AtomicU8,
+    seat: Seat,
+    /// By ordinal of the driver's, one more than the card's position; 0: not looked up, 255: none of ours.
+    positions: [AtomicU8; CARDS],
+    /// When the limits file was looked at last, in nanoseconds.
+    looked: AtomicU64,
+    /// Of the limits file that is in force.
+    version: AtomicU64,
+}
+
+/// What the limits file says of one card, as it is now.
+#[derive(Debug, Default)]
+struct CardShare {
+    /// In bytes.
+    memory: AtomicU64,
+    /// Percent.
+    cores: AtomicU32,
+}
+
+const NONE_OF_OURS: u8 = 255;
+/// How long a change of limits may go unnoticed.
+const LOOK_EVERY_NS: u64 = 100_000_000;
+
+static THIS: Once<Option<Process>> = Once::new();
+
+/// This process; an error of CUDA's if its container has no limits that can be read.
+#[inline]
+pub(crate) fn this() -> Result<&'static Process, CUresult> {
+    THIS.get_or_make(Process::begin).as_ref().ok_or(ERROR_NOT_PERMITTED)
+}
+
+/// `cuInit`: refused without limits.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn init(real: unsafe extern "C" fn(c_uint) -> CUresult, flags: c_uint) -> CUresult {
+    match this() {
+        // SAFETY: the caller's arguments as they came.
+        Ok(_) => unsafe { real(flags) },
+        Err(refused) => refused,
+    }
+}
+
+/// The card of the calling thread's context.
+pub(crate) fn current_card() -> Result<(&'static Process, usize), CUresult> {
+    let process = this()?;
+    let mut device: CUdevice = 0;
+    // SAFETY: a device is written to a device.
+    match unsafe { cuCtxGetDevice(&raw mut device) } {
+        SUCCESS => process.card_of(device).map(|card| (process, card)).ok_or(ERROR_NOT_PERMITTED),
+        error => Err(error),
+    }
+}
+
+/// This is a child that fork made: it holds nothing.
+fn forked() {
+    if let Some(Some(process)) = THIS.get() {
+        process.seat.forget();
+    }
+}
+
+/// The driver has a revision of a hooked function that isn't known here.
+pub(crate) fn count_unknown() {
+    if let Ok(process) = this()
+        && let Some(card) = process.seat.region().card(0)
+    {
+        card.unknown.add(1);
+    }
+}
+
+// === impl Process ===
+
+impl Process {
+    fn begin() -> Option<Self> {
+        static REFUSED: report::Once = report::Once::new();
+        let refused = |why: core::fmt::Arguments<'_>| {
+            REFUSED.say(format_args!(
+                "{why}: this process gets nothing of any card; ask whoever runs the node (divvy-node)"
+            ));
+        };
+        let limits = match read_limits() {
+            Ok(limits) => limits,
+            Err(why) => {
+                refused(format_args!("{}: {why}", place::LIMITS.to_str().unwrap_or_default()));
+                return None;
+            }
+        };
+        let seat = match Seat::open(limits.cards().len()) {
+            Ok(seat) => seat,
+            Err(why) => {
+                refused(format_args!("{}: {why}", place::REGION.to_str().unwrap_or_default()));
+                return None;
+            }
+        };
+        let mut ids = [None; CARDS];
+        ids.iter_mut().zip(limits.cards()).for_each(|(id, card)| *id = Some(card.id));
+        let process = Self {
+            ids,
+            shares: [const { CardShare { memory: AtomicU64::new(0), cores: AtomicU32::new(0) } }; CARDS],
+            compute: AtomicU8::new(0),
+            seat,
+            positions: [const { AtomicU8::new(0) }; CARDS],
+            looked: AtomicU64::new(sys::now()),
+            version: AtomicU64::new(0),
+        };
+        process.put_in_force(&limits);
+        Some(process)
+    }
+
+    fn put_in_force(&self, limits: &Limits) {
+        self.compute.store(u8::from(limits.compute == Compute::Burst), Ordering::Relaxed);
+        for card in limits.cards() {
+            if let Some(share) = self.find(&card.id).and_then(|at| self.shares.get(at)) {
+                share.memory.store(card.memory, Ordering::Relaxed);
+                share.cores.store(card.cores, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes over limits that the daemon has changed; looks now and then.
+    pub(crate) fn keep_up(&self, now_ns: u64) {
+        let looked = self.looked.load(Ordering::Relaxed);
+        let is_due = now_ns.saturating_sub(looked) >= LOOK_EVERY_NS;
+        let is_ours = || self.looked.compare_exchange(looked, now_ns, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if !is_due || !is_ours() {
+            return;
+        }
+        let Ok(version) = sys::identity(place::LIMITS).map(sys::Identity::folded) else { return };
+        if version == self.version.load(Ordering::Relaxed) {
+            return;
+        }
+        // One that is broken changes nothing: what was in force stays so.
+        if let Ok(limits) = read_limits() {
+            self.put_in_force(&limits);
+            self.version.store(version, Ordering::Relaxed);
+        }
+    }
+
+    /// The position of a card of ours.
+    pub(crate) fn find(&self, id: &Id) -> Option<usize> {
+        self.ids.iter().position(|known| known.as_ref() == Some(id))
+    }
+
+    /// The position of the card that the driver numbers so; `None` if it isn't the container's.
+    pub(crate) fn card_of(&self, device: CUdevice) -> Option<usize> {
+        let known = usize::try_from(device).ok().and_then(|device| self.positions.get(device))?;
+        match known.load(Ordering::Relaxed) {
+            0 => {
+                let found = self.look_up(device);
+                known.store(found.map_or(NONE_OF_OURS, |card| card as u8 + 1), Ordering::Relaxed);
+                found
+            }
+            NONE_OF_OURS => None,
+            position => Some(usize::from(position) - 1),
+        }
+    }
+
+    fn look_up(&self, device: CUdevice) -> Option<usize> {
+        let mut uuid = CUuuid::default();
+        // SAFETY: a UUID is written to a UUID. Of a MIG instance only the second tells the instance's.
+        let result = unsafe {
+            match cuDeviceGetUuid_v2(&raw mut uuid, device) {
+                ERROR_NOT_FOUND => cuDeviceGetUuid(&raw mut uuid, device),
+                result => result,
+            }
+        };
+        let spelled = |kind| Id::of_uuid(kind, uuid.0).and_then(|id| self.find(&id));
+        (result == SUCCESS).then(|| spelled("GPU-").or_else(|| spelled("MIG-")))?
+    }
+
+    /// Bytes that the container may have of a card.
+    pub(crate) fn limit(&self, card: usize) -> u64 {
+        self.shares.get(card).map_or(0, |share| share.memory.load(Ordering::Relaxed))
+    }
+
+    /// Its part of the card's time; nothing if none was promised.
+    pub(crate) fn share(&self, card: usize) -> Share {
+        Share::of(self.shares.get(card).map_or(0, |share| share.cores.load(Ordering::Relaxed)) * 100)
+    }
+
+    /// Whether it may use time that others leave idle.
+    pub(crate) fn compute(&self) -> Compute {
+        if self.compute.load(Ordering::Relaxed) == 0 { Compute::Cap } else { Compute::Burst }
+    }
+
+    /// Bytes that all processes of the container hold of a card.
+    pub(crate) fn used(&self, card: usize) -> u64 {
+        self.seat.region().books(card).map_or(0, |books| books.used())
+    }
+
+    /// What this process holds of a card; `None` if the container has more processes than can be counted.
+    pub(crate) fn account(&'static self, card: usize) -> Option<Account<'static>> {
+        self.seat.account(card)
+    }
+
+    /// The books of the container.
+    pub(crate) fn region(&self) -> Region<'static> {
+        self.seat.region()
+    }
+
+    /// Frees what dead processes of the container held.
+    pub(crate) fn reap(&self) -> usize {
+        self.seat.reap()
+    }
+}
+
+fn read_limits() -> Result<Limits, Unread> {
+    let mut buffer = [0; limits::LONGEST];
+    let file = File::open(place::LIMITS).map_err(Unread::Io)?;
+    let length = file.read(&mut buffer).map_err(Unread::Io)?;
+    Limits::read(&buffer[..length.min(limits::LONGEST)]).map_err(Unread::Malformed)
+}
+
+/// Why limits aren't known.
+enum Unread {
+    Io(sys::Errno),
+    Malformed(limits::Malformed),
+}
+
+impl core::fmt::Display for Unread {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "{error}"),
+            Self::Malformed(limits::Malformed { line, expected }) => write!(f, "line {line}: expected {expected:?}"),
+        }
+    }
+}

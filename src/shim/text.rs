@@ -1,0 +1,47 @@
+//! Text in a buffer of its own, for paths and messages.
+
+use core::ffi::CStr;
+use core::fmt::{self, Write};
+
+/// At most `N` bytes, with a zero byte after them; what goes beyond is left out.
+#[derive(Clone, Copy)]
+pub(crate) struct Text<const N: usize> {
+    bytes: [u8; N],
+    length: usize,
+}
+
+// === impl Text ===
+
+impl<const N: usize> Text<N> {
+    pub(crate) const fn new() -> Self {
+        Self { bytes: [0; N], length: 0 }
+    }
+
+    /// What is written so.
+    pub(crate) fn of(arguments: fmt::Arguments<'_>) -> Self {
+        let mut text = Self::new();
+        let _always_fits_or_is_cut = text.write_fmt(arguments);
+        text
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length.min(N)]
+    }
+
+    /// As C has it.
+    pub(crate) fn as_c(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+}
+
+impl<const N: usize> Write for Text<N> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = N.saturating_sub(self.length + 1);
+        let fits = text.len().min(room);
+        for (byte, written) in self.bytes.iter_mut().skip(self.length).zip(&text.as_bytes()[..fits]) {
+            *byte = *written;
+        }
+        self.length += fits;
+        Ok(())
+    }
+}
