@@ -51,11 +51,10 @@ fn used(owned: &Owned) -> u64 {
     owned.region().books(0).unwrap().used()
 }
 
-/// Both at the same time, and what they return.
+/// Both at the same time, and what they return. Neither runs on the thread that set them up: loom then misses orders.
 fn both<T: 'static>(a: impl FnOnce() -> T + 'static, b: impl FnOnce() -> T + 'static) -> (T, T) {
-    let other = thread::spawn(a);
-    let own = b();
-    (other.join().unwrap(), own)
+    let (a, b) = (thread::spawn(a), thread::spawn(b));
+    (a.join().unwrap(), b.join().unwrap())
 }
 
 #[test]
