@@ -6,6 +6,7 @@
 //! flips of the seeds, so that a broken target is noticed without a fuzzer.
 
 mod cluster;
+mod region;
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
@@ -28,6 +29,7 @@ use divvy_simulate::trace;
 use fake_nvml::Scenario;
 
 pub use cluster::{bind, explain, filter, gpu_node, mix, pod, preempt, reviews};
+pub use region::region;
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
@@ -225,6 +227,7 @@ mod tests {
         smoke(claims, include_str!("seeds/claims/annotated"));
         smoke(pod_list, include_str!("seeds/pod_list/two-pods"));
         smoke(limits, include_str!("seeds/limits/two-cards"));
+        smoke(region, include_str!("seeds/region/two-slots"));
         smoke(config, include_str!("seeds/config/some-keys"));
         smoke(scenario, include_str!("seeds/scenario/one-card"));
         smoke(trace, include_str!("seeds/trace/nodes"));
