@@ -63,6 +63,14 @@ impl<'a> Region<'a> {
     pub fn books(&self, card: usize) -> Option<Books<'a>> {
         Some(Books { header: self.header, uses: self.uses(card)? })
     }
+
+    /// Processes that own slots, by their numbers in the container, each with the bytes that it holds of a card.
+    pub fn holders(self, card: usize) -> impl Iterator<Item = (u32, u64)> + use<'a> {
+        let high = self.header.high.load(Ordering::Acquire) as usize;
+        let owned = self.slots.iter().zip(self.uses(card).unwrap_or_default()).take(high);
+        let owned = owned.filter(|(slot, _)| !slot.is_free());
+        owned.map(|(slot, uses)| (slot.pid.load(Ordering::Relaxed), uses.held()))
+    }
 }
 
 // === impl Books ===
@@ -166,7 +174,8 @@ impl Account<'_> {
 // === impl Use ===
 
 impl Use {
-    fn held(&self) -> u64 {
+    /// Bytes of allocations and overhead.
+    pub(crate) fn held(&self) -> u64 {
         let committed = self.committed.load(Ordering::Acquire);
         committed.saturating_add(self.overhead.load(Ordering::Relaxed))
     }

@@ -149,7 +149,7 @@ impl Region<'_> {
 // === impl Slot ===
 
 impl Slot {
-    fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         self.state.load(Ordering::Acquire) == FREE
     }
 

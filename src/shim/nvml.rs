@@ -1,60 +1,78 @@
-//! What programs are told by NVML: their share, as if it were the card.
+//! What programs are told by NVML: their share as if it were the card, and nobody but themselves on it.
+//!
+//! Temperatures, clocks, links and how busy a card is are the card's own. What would change a card for its other tenants is
+//! refused.
+
+pub(crate) mod devices;
+pub(crate) mod memory;
+pub(crate) mod processes;
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
+use crate::cuda::CUresult;
 use crate::limits::Id;
-use crate::process;
+use crate::process::{self, Process};
 use crate::table::nvml_of_driver::nvmlDeviceGetUUID;
 
 pub(crate) type nvmlDevice_t = *mut c_void;
-type nvmlReturn_t = c_int;
+pub(crate) type nvmlReturn_t = c_int;
 
 pub(crate) const NVML_SUCCESS: nvmlReturn_t = 0;
-pub(crate) const NVML_ERROR_NO_PERMISSION: nvmlReturn_t = 4;
+const NVML_ERROR_INVALID_ARGUMENT: nvmlReturn_t = 2;
+const NVML_ERROR_NO_PERMISSION: nvmlReturn_t = 4;
+const NVML_ERROR_NOT_FOUND: nvmlReturn_t = 6;
+const NVML_ERROR_INSUFFICIENT_SIZE: nvmlReturn_t = 7;
 /// A function that this driver doesn't have.
 pub(crate) const NVML_ERROR_FUNCTION_NOT_FOUND: nvmlReturn_t = 13;
 
-/// Bytes.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct nvmlMemory_t {
-    pub(crate) total: u64,
-    pub(crate) free: u64,
-    pub(crate) used: u64,
-}
+/// `NVML_DEVICE_UUID_V2_BUFFER_SIZE`: the longest name of a card, with a zero byte.
+const UUID: usize = 96;
 
-/// `nvmlDeviceGetMemoryInfo`.
+/// What a tenant may not do to a card: others work on it too.
 ///
 /// # Safety
-/// As the driver's.
-pub(crate) unsafe fn memory_info(
-    real: unsafe extern "C" fn(nvmlDevice_t, *mut nvmlMemory_t) -> nvmlReturn_t,
-    device: nvmlDevice_t,
-    memory: *mut nvmlMemory_t,
-) -> nvmlReturn_t {
-    // SAFETY: the caller's arguments as they came.
-    let result = unsafe { real(device, memory) };
-    if result != NVML_SUCCESS || memory.is_null() {
-        return result;
+/// None is needed: the driver isn't called.
+pub(crate) unsafe fn denied(_real: unsafe extern "C" fn() -> nvmlReturn_t) -> nvmlReturn_t {
+    NVML_ERROR_NO_PERMISSION
+}
+
+/// What NVML knows of other tenants' processes.
+///
+/// # Safety
+/// None is needed: the driver isn't called.
+pub(crate) unsafe fn unseen(_real: unsafe extern "C" fn() -> nvmlReturn_t) -> nvmlReturn_t {
+    NVML_ERROR_NOT_FOUND
+}
+
+/// Whose card a device is.
+enum Whose {
+    /// The container's, at this position.
+    Ours(&'static Process, usize),
+    /// Somebody else's, or not told.
+    Others,
+    /// Nothing is ours, as there are no limits.
+    Refused,
+}
+
+/// # Safety
+/// A device of NVML's.
+unsafe fn whose(device: nvmlDevice_t) -> Whose {
+    match process::this() {
+        Err(_) => Whose::Refused,
+        // SAFETY: the caller's promise.
+        Ok(process) => match (unsafe { id_of(device) }).and_then(|id| process.find(&id)) {
+            Some(card) => Whose::Ours(process, card),
+            None => Whose::Others,
+        },
     }
-    let Ok(process) = process::this() else { return NVML_ERROR_NO_PERMISSION };
-    // SAFETY: a device that the driver has just answered for.
-    let Some(card) = (unsafe { id_of(device) }).and_then(|id| process.find(&id)) else { return result };
-    let (limit, used) = (process.limit(card), process.used(card));
-    // SAFETY: the driver has just written there.
-    unsafe {
-        let free = (*memory).free.min(limit.saturating_sub(used));
-        *memory = nvmlMemory_t { total: limit, free, used };
-    }
-    result
 }
 
 /// # Safety
 /// A device of NVML's.
 unsafe fn id_of(device: nvmlDevice_t) -> Option<Id> {
-    let mut uuid: [c_char; 96] = [0; 96];
-    // SAFETY: the buffer is as long as is said, and ends with a zero byte whatever is written before it.
-    let result = unsafe { nvmlDeviceGetUUID(device, uuid.as_mut_ptr(), uuid.len() as c_uint - 1) };
+    let mut uuid: [c_char; UUID] = [0; UUID];
+    // SAFETY: the buffer is longer than is said, and so ends with a zero byte whatever is written.
+    let result: CUresult = unsafe { nvmlDeviceGetUUID(device, uuid.as_mut_ptr(), UUID as c_uint - 1) };
     // SAFETY: as above.
     (result == NVML_SUCCESS).then(|| unsafe { CStr::from_ptr(uuid.as_ptr()) }).and_then(|uuid| Id::new(uuid.to_bytes()))
 }

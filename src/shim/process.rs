@@ -214,6 +214,11 @@ impl Process {
         self.seat.region().books(card).map_or(0, |books| books.used())
     }
 
+    /// Processes of the container with what each holds of a card, by their numbers in the container.
+    pub(crate) fn holders(&self, card: usize) -> impl Iterator<Item = (u32, u64)> {
+        self.seat.region().holders(card)
+    }
+
     /// What this process holds of a card; `None` if the container has more processes than can be counted.
     pub(crate) fn account(&'static self, card: usize) -> Option<Account<'static>> {
         self.seat.account(card)

@@ -8,7 +8,9 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::cuda::{CUdevice, CUuuid, ERROR_NOT_FOUND};
 use crate::linker::Library;
-use crate::nvml::{NVML_ERROR_FUNCTION_NOT_FOUND, nvmlDevice_t, nvmlMemory_t};
+use crate::nvml::memory::{nvmlMemory_t, nvmlMemory_v2_t};
+use crate::nvml::processes::{nvmlProcessInfo_t, nvmlProcessInfo_v1_t};
+use crate::nvml::{NVML_ERROR_FUNCTION_NOT_FOUND, nvmlDevice_t};
 use crate::{memory, nvml, process, resolver};
 
 macro_rules! name {
@@ -106,7 +108,76 @@ hooks! {
 hooks! {
     NVML: NVML_HOOKS, Nvml, needs NVML_NEEDS, absent NVML_ERROR_FUNCTION_NOT_FOUND;
 
-    nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) = nvml::memory_info;
+    // Which cards there are
+    nvmlDeviceGetCount(count: *mut c_uint) = nvml::devices::count;
+    nvmlDeviceGetCount_v2(count: *mut c_uint) = nvml::devices::count;
+    nvmlDeviceGetHandleByIndex(index: c_uint, device: *mut nvmlDevice_t) = nvml::devices::handle_by_index;
+    nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut nvmlDevice_t) = nvml::devices::handle_by_index;
+    nvmlDeviceGetHandleByPciBusId(name: *const c_char, device: *mut nvmlDevice_t) = nvml::devices::handle_by_name;
+    nvmlDeviceGetHandleByPciBusId_v2(name: *const c_char, device: *mut nvmlDevice_t) = nvml::devices::handle_by_name;
+    nvmlDeviceGetHandleBySerial(name: *const c_char, device: *mut nvmlDevice_t) = nvml::devices::handle_by_name;
+    nvmlDeviceGetHandleByUUID(name: *const c_char, device: *mut nvmlDevice_t) = nvml::devices::handle_by_name;
+
+    // What is shown
+    nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) = nvml::memory::info;
+    nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: *mut nvmlMemory_v2_t) = nvml::memory::info_v2;
+
+    // Who is on a card
+    nvmlDeviceGetComputeRunningProcesses(device: nvmlDevice_t, count: *mut c_uint, infos: *mut nvmlProcessInfo_v1_t) = nvml::processes::compute;
+    nvmlDeviceGetComputeRunningProcesses_v2(device: nvmlDevice_t, count: *mut c_uint, infos: *mut nvmlProcessInfo_t) = nvml::processes::compute_v3;
+    nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, count: *mut c_uint, infos: *mut nvmlProcessInfo_t) = nvml::processes::compute_v3;
+    nvmlDeviceGetGraphicsRunningProcesses(device: nvmlDevice_t, count: *mut c_uint) = nvml::processes::none;
+    nvmlDeviceGetGraphicsRunningProcesses_v2(device: nvmlDevice_t, count: *mut c_uint) = nvml::processes::none;
+    nvmlDeviceGetGraphicsRunningProcesses_v3(device: nvmlDevice_t, count: *mut c_uint) = nvml::processes::none;
+    nvmlDeviceGetMPSComputeRunningProcesses(device: nvmlDevice_t, count: *mut c_uint) = nvml::processes::none;
+    nvmlDeviceGetMPSComputeRunningProcesses_v2(device: nvmlDevice_t, count: *mut c_uint) = nvml::processes::none;
+    nvmlDeviceGetMPSComputeRunningProcesses_v3(device: nvmlDevice_t, count: *mut c_uint) = nvml::processes::none;
+    nvmlDeviceGetAccountingPids() = nvml::unseen;
+    nvmlDeviceGetAccountingStats() = nvml::unseen;
+    nvmlDeviceGetProcessUtilization() = nvml::unseen;
+    nvmlDeviceGetProcessesUtilizationInfo() = nvml::unseen;
+    nvmlDeviceGetRunningProcessDetailList() = nvml::unseen;
+
+    // What would change a card for others
+    nvmlDeviceSetComputeMode() = nvml::denied;
+    nvmlDeviceSetPersistenceMode() = nvml::denied;
+    nvmlDeviceSetMigMode() = nvml::denied;
+    nvmlDeviceSetEccMode() = nvml::denied;
+    nvmlDeviceClearEccErrorCounts() = nvml::denied;
+    nvmlDeviceSetGpuLockedClocks() = nvml::denied;
+    nvmlDeviceResetGpuLockedClocks() = nvml::denied;
+    nvmlDeviceSetMemoryLockedClocks() = nvml::denied;
+    nvmlDeviceResetMemoryLockedClocks() = nvml::denied;
+    nvmlDeviceSetApplicationsClocks() = nvml::denied;
+    nvmlDeviceResetApplicationsClocks() = nvml::denied;
+    nvmlDeviceSetClockOffsets() = nvml::denied;
+    nvmlDeviceSetGpcClkVfOffset() = nvml::denied;
+    nvmlDeviceSetMemClkVfOffset() = nvml::denied;
+    nvmlDeviceSetAutoBoostedClocksEnabled() = nvml::denied;
+    nvmlDeviceSetDefaultAutoBoostedClocksEnabled() = nvml::denied;
+    nvmlDeviceSetPowerManagementLimit() = nvml::denied;
+    nvmlDeviceSetPowerManagementLimit_v2() = nvml::denied;
+    nvmlDeviceSetPowerMizerMode_v1() = nvml::denied;
+    nvmlDeviceSetFanSpeed_v2() = nvml::denied;
+    nvmlDeviceSetDefaultFanSpeed_v2() = nvml::denied;
+    nvmlDeviceSetFanControlPolicy() = nvml::denied;
+    nvmlDeviceSetTemperatureThreshold() = nvml::denied;
+    nvmlDeviceSetGpuOperationMode() = nvml::denied;
+    nvmlDeviceSetAPIRestriction() = nvml::denied;
+    nvmlDeviceSetAccountingMode() = nvml::denied;
+    nvmlDeviceClearAccountingPids() = nvml::denied;
+    nvmlDeviceSetDriverModel() = nvml::denied;
+    nvmlDeviceSetDramEncryptionMode() = nvml::denied;
+    nvmlDeviceSetConfComputeUnprotectedMemSize() = nvml::denied;
+    nvmlDeviceSetNvLinkUtilizationControl() = nvml::denied;
+    nvmlDeviceResetNvLinkErrorCounters() = nvml::denied;
+    nvmlDeviceResetNvLinkUtilizationCounter() = nvml::denied;
+    nvmlDeviceCreateGpuInstance() = nvml::denied;
+    nvmlDeviceCreateGpuInstanceWithPlacement() = nvml::denied;
+    nvmlGpuInstanceDestroy() = nvml::denied;
+    nvmlGpuInstanceCreateComputeInstance() = nvml::denied;
+    nvmlGpuInstanceCreateComputeInstanceWithPlacement() = nvml::denied;
+    nvmlComputeInstanceDestroy() = nvml::denied;
 }
 
 needs! {
@@ -122,5 +193,6 @@ needs! {
     /// Functions of NVML that are called and not hooked.
     nvml_of_driver: NVML, NVML_NEEDS, absent NVML_ERROR_FUNCTION_NOT_FOUND;
 
+    nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut nvmlDevice_t);
     nvmlDeviceGetUUID(device: nvmlDevice_t, uuid: *mut c_char, length: c_uint);
 }

@@ -1,0 +1,87 @@
+//! A card's memory: the share, what the container holds of it, and what is left of that or of the card, if that is less.
+
+use core::ffi::c_uint;
+
+use super::{NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, nvmlDevice_t, nvmlReturn_t, whose};
+
+/// Bytes.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct nvmlMemory_t {
+    total: u64,
+    free: u64,
+    used: u64,
+}
+
+/// Bytes, with what the driver keeps for itself.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct nvmlMemory_v2_t {
+    version: c_uint,
+    total: u64,
+    reserved: u64,
+    free: u64,
+    used: u64,
+}
+
+/// What to show in place of a card.
+struct Shown {
+    total: u64,
+    free: u64,
+    used: u64,
+}
+
+/// `nvmlDeviceGetMemoryInfo`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn info(
+    real: unsafe extern "C" fn(nvmlDevice_t, *mut nvmlMemory_t) -> nvmlReturn_t,
+    device: nvmlDevice_t,
+    memory: *mut nvmlMemory_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's arguments as they came; what the driver has answered with success it has written.
+    unsafe {
+        let result = real(device, memory);
+        if result != NVML_SUCCESS || memory.is_null() {
+            return result;
+        }
+        changed(device, (*memory).free, |Shown { total, free, used }| *memory = nvmlMemory_t { total, free, used })
+    }
+}
+
+/// `nvmlDeviceGetMemoryInfo_v2`. What the driver keeps for itself isn't the tenant's: nothing of it is shown.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn info_v2(
+    real: unsafe extern "C" fn(nvmlDevice_t, *mut nvmlMemory_v2_t) -> nvmlReturn_t,
+    device: nvmlDevice_t,
+    memory: *mut nvmlMemory_v2_t,
+) -> nvmlReturn_t {
+    // SAFETY: as above. The driver refuses every other version of the structure.
+    unsafe {
+        let result = real(device, memory);
+        if result != NVML_SUCCESS || memory.is_null() {
+            return result;
+        }
+        let version = (*memory).version;
+        changed(device, (*memory).free, |Shown { total, free, used }| {
+            *memory = nvmlMemory_v2_t { version, total, reserved: 0, free, used };
+        })
+    }
+}
+
+/// # Safety
+/// A device of NVML's.
+unsafe fn changed(device: nvmlDevice_t, free: u64, show: impl FnOnce(Shown)) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    match unsafe { whose(device) } {
+        Whose::Ours(process, card) => {
+            let (total, used) = (process.limit(card), process.used(card));
+            show(Shown { total, free: free.min(total.saturating_sub(used)), used: used.min(total) });
+            NVML_SUCCESS
+        }
+        Whose::Others | Whose::Refused => NVML_ERROR_NO_PERMISSION,
+    }
+}

@@ -1,0 +1,111 @@
+//! Processes on a card: the container's own, by their numbers there and by its own books. The driver numbers them as the
+//! node does, and shows everybody's.
+
+use core::ffi::c_uint;
+
+use super::{
+    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose,
+    nvmlDevice_t, nvmlReturn_t, whose,
+};
+
+/// As the first version of the call has it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct nvmlProcessInfo_v1_t {
+    pid: c_uint,
+    usedGpuMemory: u64,
+}
+
+/// As the second and third have it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct nvmlProcessInfo_t {
+    pid: c_uint,
+    usedGpuMemory: u64,
+    gpuInstanceId: c_uint,
+    computeInstanceId: c_uint,
+}
+
+/// Of a process that isn't on a MIG instance.
+const NO_INSTANCE: c_uint = c_uint::MAX;
+
+type Call<T> = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint, *mut T) -> nvmlReturn_t;
+
+/// `nvmlDeviceGetComputeRunningProcesses`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn compute(
+    _real: Call<nvmlProcessInfo_v1_t>,
+    device: nvmlDevice_t,
+    count: *mut c_uint,
+    infos: *mut nvmlProcessInfo_v1_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    unsafe { listed(device, count, infos, |pid, bytes| nvmlProcessInfo_v1_t { pid, usedGpuMemory: bytes }) }
+}
+
+/// `nvmlDeviceGetComputeRunningProcesses_v2` and `_v3`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn compute_v3(
+    _real: Call<nvmlProcessInfo_t>,
+    device: nvmlDevice_t,
+    count: *mut c_uint,
+    infos: *mut nvmlProcessInfo_t,
+) -> nvmlReturn_t {
+    let info = |pid, bytes| nvmlProcessInfo_t {
+        pid,
+        usedGpuMemory: bytes,
+        gpuInstanceId: NO_INSTANCE,
+        computeInstanceId: NO_INSTANCE,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { listed(device, count, infos, info) }
+}
+
+/// The same for processes that draw or go through MPS: none of them is known.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn none(
+    _real: unsafe extern "C" fn(nvmlDevice_t, *mut c_uint) -> nvmlReturn_t,
+    _device: nvmlDevice_t,
+    count: *mut c_uint,
+) -> nvmlReturn_t {
+    if count.is_null() {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    // SAFETY: the caller's place for a number.
+    unsafe { *count = 0 };
+    NVML_SUCCESS
+}
+
+/// # Safety
+/// A device of NVML's, and room for `*count` entries at `infos`.
+unsafe fn listed<T>(
+    device: nvmlDevice_t,
+    count: *mut c_uint,
+    infos: *mut T,
+    info: impl Fn(c_uint, u64) -> T,
+) -> nvmlReturn_t {
+    if count.is_null() {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    // SAFETY: the caller's promise.
+    let Whose::Ours(process, card) = (unsafe { whose(device) }) else { return NVML_ERROR_NO_PERMISSION };
+    // SAFETY: the caller's number.
+    let room = if infos.is_null() { 0 } else { unsafe { *count } };
+    let mut found = 0;
+    for (pid, bytes) in process.holders(card) {
+        if found < room {
+            // SAFETY: there is room for `room` entries.
+            unsafe { infos.add(found as usize).write(info(pid, bytes)) };
+        }
+        found += 1;
+    }
+    // SAFETY: the caller's place for a number.
+    unsafe { *count = found };
+    if found > room { NVML_ERROR_INSUFFICIENT_SIZE } else { NVML_SUCCESS }
+}
