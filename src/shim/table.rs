@@ -180,6 +180,13 @@ hooks! {
     nvmlComputeInstanceDestroy() = nvml::denied;
 }
 
+/// The names of all hooks.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let cuda = CUDA.hooks.iter().map(|(name, _)| *name);
+    let nvml = NVML.hooks.iter().map(|(name, _)| *name);
+    cuda.chain(nvml).filter_map(|name| name.to_str().ok())
+}
+
 needs! {
     /// Functions of CUDA that are called and not hooked.
     cuda: CUDA, CUDA_NEEDS, absent ERROR_NOT_FOUND;
