@@ -72,16 +72,25 @@ impl Card {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o666);
         let file = file.open(path(directory, uuid))?;
-        // SAFETY: the descriptor is open. The lock ends with it, or with the process.
-        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let lock = |operation| {
+            // SAFETY: the descriptor is open.
+            if unsafe { libc::flock(file.as_raw_fd(), operation) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        };
+        lock(libc::LOCK_EX)?;
+        let card = Self::prepare(&file, slice);
+        // The mapping would hold it as long as the process lives.
+        lock(libc::LOCK_UN)?;
+        card
+    }
+
+    /// Makes the state in a file that nobody else looks at now, unless it is made.
+    fn prepare(file: &File, slice: Duration) -> io::Result<Self> {
         if file.metadata()?.len() == 0 {
             // Processes of other users are on the card too, whatever our umask.
             file.set_permissions(Permissions::from_mode(0o666))?;
             file.set_len(size_of::<Layout>() as u64)?;
         }
-        let card = Self::map(&file)?;
+        let card = Self::map(file)?;
         let layout = card.layout();
         if layout.magic.load(Acquire) != MAGIC {
             layout.initialise(u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX).max(1))?;

@@ -8,6 +8,7 @@ pub(crate) struct Code(pub(crate) u32);
 
 macro_rules! codes {
     ($($name:ident = $number:literal $c_name:literal $text:literal;)*) => {
+        #[allow(dead_code, reason = "a machine's faults can name those that we never answer")]
         impl Code {
             $(pub(crate) const $name: Self = Self($number);)*
         }

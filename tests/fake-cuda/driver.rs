@@ -122,10 +122,6 @@ impl Driver {
         CHANGED.notify_all();
     }
 
-    pub(crate) fn is_dozing(&self) -> bool {
-        self.dozing
-    }
-
     /// A call that a capture somewhere may not allow.
     pub(crate) fn unsafe_call(&mut self) -> Result<(), Code> {
         let allowed = capture::thread_mode() == CaptureMode::Relaxed || !self.forbid();

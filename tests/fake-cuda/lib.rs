@@ -11,7 +11,8 @@
 //! Copies and memsets really move bytes, at once and in no time of the card. Kernels touch no memory.
 //!
 //! Two environment variables say where: `FAKE_CUDA_CARDS` names a [`Machine`] file, `FAKE_CUDA_STATE` the directory of the
-//! shared state. What isn't said in the file has a default:
+//! shared state. Without them they are `cards.json` and `state` beside the library. `CUDA_VISIBLE_DEVICES` chooses and orders
+//! the cards. What isn't said in the file has a default:
 //!
 //! ```json
 //! {

@@ -62,8 +62,7 @@ fn synchronise(me: Entry, context: Option<usize>) -> Result<(), Code> {
     let last = driver.devices[device].engine.last();
     drop(driver);
     finish(device, last)?;
-    crate::driver::driver()?.settle_pools(device);
-    Ok(())
+    crate::driver::driver()?.settle_pools(device)
 }
 
 functions! {
@@ -82,7 +81,11 @@ functions! {
             return Err(Code::INVALID_CONTEXT);
         }
         driver.destroy_context(context)?;
-        stack(|stack| drop(stack.pop_if(|top| *top == context)));
+        stack(|stack| {
+            if stack.last() == Some(&context) {
+                stack.pop();
+            }
+        });
         Ok(())
     };
     [7000 cuDevicePrimaryCtxRetain](context: *mut usize, device: c_int) = |me| {

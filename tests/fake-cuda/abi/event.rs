@@ -90,8 +90,7 @@ functions! {
         drop(driver);
         let Some(record) = record else { return Ok(()) };
         finish(record.device, record.ticket)?;
-        crate::driver::driver()?.settle_pools(record.device);
-        Ok(())
+        crate::driver::driver()?.settle_pools(record.device)
     };
     [2000 cuEventElapsedTime, 12080 cuEventElapsedTime_v2](milliseconds: *mut f32, start: usize, end: usize) = |me| {
         elapsed(me, milliseconds, start, end)

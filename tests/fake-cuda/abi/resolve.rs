@@ -21,6 +21,9 @@ enum Status {
 const LEGACY_STREAM: u64 = 1;
 const PER_THREAD_DEFAULT_STREAM: u64 = 2;
 
+/// Names that came to mean a function of another name, and with which version.
+const ALIASES: &[(&str, i32, &str)] = &[("cuGraphInstantiate", 12_000, "cuGraphInstantiateWithFlags")];
+
 /// A revision of a function.
 struct Revision {
     since: i32,
@@ -38,6 +41,12 @@ fn revisions(machine: &'static Machine) -> BTreeMap<&'static str, Vec<Revision>>
         let (base, per_thread) = split(symbol.name);
         let revision = Revision { since: symbol.since, per_thread, address: symbol.address.expose_provenance() };
         all.entry(base).or_default().push(revision);
+    }
+    for (base, since, exported) in ALIASES {
+        if let Some(symbol) = symbols().find(|symbol| symbol.name == *exported && !machine.lacks.contains(*exported)) {
+            let revision = Revision { since: *since, per_thread: false, address: symbol.address.expose_provenance() };
+            all.entry(base).or_default().push(revision);
+        }
     }
     for (name, gain) in &machine.gains {
         let (base, per_thread) = split(name);

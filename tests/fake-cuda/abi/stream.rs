@@ -82,8 +82,7 @@ functions! {
         };
         drop(state);
         finish(device, last)?;
-        driver()?.settle_pools(device);
-        Ok(())
+        driver()?.settle_pools(device)
     };
     [2000 cuStreamQuery, 7000 cuStreamQuery_ptsz](stream: usize) = |me| {
         let mut driver = me.driver()?;

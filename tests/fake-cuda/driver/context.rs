@@ -111,7 +111,7 @@ impl Driver {
     /// Takes a context away, with all that it holds.
     pub(crate) fn destroy_context(&mut self, handle: usize) -> Result<(), Code> {
         let context = self.contexts.remove(handle).map_err(|_unknown| Code::INVALID_CONTEXT)?;
-        self.free_all_of(handle);
+        self.free_all_of(handle)?;
         let of_it = |table: Vec<(usize, usize)>| table.into_iter().filter(move |(_, owner)| *owner == handle);
         for (stream, _) in of_it(self.streams.iter().map(|(key, stream)| (key, stream.context)).collect()) {
             drop(self.streams.remove(stream));
@@ -127,17 +127,17 @@ impl Driver {
         Ok(())
     }
 
-    fn free_all_of(&mut self, context: usize) {
+    fn free_all_of(&mut self, context: usize) -> Result<(), Code> {
         let of_it = self.memory.blocks().filter(|(_, block)| block.context == context);
+        // Pools and graphs are a card's, and so is what was allocated from them.
+        let of_it = of_it.filter(|(_, block)| !matches!(block.kind, Kind::Pool { .. } | Kind::Graph { .. }));
         let bases: Vec<u64> = of_it.map(|(base, _)| base).collect();
-        for base in bases {
-            drop(self.free_block(base));
-        }
-        let arrays = self.arrays.iter().filter(|(_, array)| array.context == context && array.level_of.is_none());
+        let arrays = self.arrays.iter().filter(|(_, array)| array.context == context);
         let arrays: Vec<usize> = arrays.map(|(handle, _)| handle).collect();
         for array in arrays {
-            drop(self.destroy_array(array));
+            self.arrays.remove(array)?;
         }
+        bases.into_iter().try_for_each(|base| self.free_block(base))
     }
 
     pub(crate) fn add_stream(&mut self, context: usize, device: usize, flags: u32, priority: i32) -> usize {

@@ -80,8 +80,9 @@ pub(crate) struct Shape {
 // === impl Memory ===
 
 impl Memory {
-    pub(crate) fn new(state: PathBuf) -> io::Result<Self> {
-        Ok(Self { space: Space::reserve()?, blocks: BTreeMap::new(), state })
+    /// Of cards that have `total` bytes together.
+    pub(crate) fn new(state: PathBuf, total: u64) -> io::Result<Self> {
+        Ok(Self { space: Space::reserve(total)?, blocks: BTreeMap::new(), state })
     }
 
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (u64, &Block)> {

@@ -76,12 +76,13 @@ impl Driver {
     }
 
     /// What a synchronisation does: pools of the card keep no more than their threshold.
-    pub(crate) fn settle_pools(&mut self, device: usize) {
+    pub(crate) fn settle_pools(&mut self, device: usize) -> Result<(), Code> {
         let of_it = self.pools.iter().filter(|(_, pool)| pool.device == device && pool.reserved > pool.used);
         let of_it: Vec<(usize, u64)> = of_it.map(|(handle, pool)| (handle, pool.threshold)).collect();
         for (pool, threshold) in of_it {
-            drop(self.trim(pool, threshold));
+            self.trim(pool, threshold)?;
         }
+        Ok(())
     }
 
     /// Ends a pool. What is allocated from it stays charged until it is freed.

@@ -1,11 +1,13 @@
 //! `cuInit`.
 
 use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, OsStr, c_void};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use std::{env, fs};
+use std::{env, fs, mem};
 
 use fake_card::Card;
 
@@ -24,11 +26,30 @@ static MACHINE: OnceLock<Option<Machine>> = OnceLock::new();
 /// The machine, read once. A bad one is complained about, and there is none.
 pub(crate) fn machine() -> Option<&'static Machine> {
     let read = || {
-        let path = PathBuf::from(env::var_os("FAKE_CUDA_CARDS")?);
+        let path = named("FAKE_CUDA_CARDS", "cards.json")?;
         let machine = Machine::read(&path);
         machine.map_err(|error| eprintln!("fake-cuda: {}: {error}", path.display())).ok()
     };
     MACHINE.get_or_init(read).as_ref()
+}
+
+/// What the environment names, or else what lies beside the library.
+fn named(variable: &str, beside: &str) -> Option<PathBuf> {
+    env::var_os(variable).map(PathBuf::from).or_else(|| Some(own_path()?.with_file_name(beside)))
+}
+
+/// The path that the loader knows this library by.
+fn own_path() -> Option<PathBuf> {
+    let address: *const c_void = (own_path as fn() -> Option<PathBuf>) as *const c_void;
+    // SAFETY: all zeroes are valid for a struct of pointers.
+    let mut info: libc::Dl_info = unsafe { mem::zeroed() };
+    // SAFETY: `address` lies in this library, and `info` is valid for writes.
+    if unsafe { libc::dladdr(address, &raw mut info) } == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: dladdr answered, so the name is a C string that lives as long as the library is loaded.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
 /// Makes the process's driver, unless it is made already.
@@ -46,12 +67,22 @@ pub(crate) fn initialise() -> Result<(), Code> {
     if visible.is_empty() {
         return Err(Code::NO_DEVICE);
     }
+    stay();
     let driver = Driver::new(machine, visible)?;
     // SAFETY: the handler only stores to an atomic.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     // Nobody else stores: the lock above is held.
     DRIVER.get_or_init(|| Mutex::new(driver));
     Ok(())
+}
+
+/// Keeps the library loaded when the program closes it: its thread runs on.
+fn stay() {
+    let path = own_path().and_then(|path| CString::new(path.into_os_string().into_vec()).ok());
+    if let Some(path) = path {
+        // SAFETY: the path is a C string, and the library is loaded already.
+        unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE) };
+    }
 }
 
 unsafe extern "C" fn forked() {
@@ -87,11 +118,9 @@ fn complain<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> Code {
 
 impl Driver {
     fn new(machine: &'static Machine, visible: Vec<&'static CardDescription>) -> Result<Self, Code> {
-        let Some(state) = env::var_os("FAKE_CUDA_STATE").map(PathBuf::from) else {
-            eprintln!("fake-cuda: FAKE_CUDA_STATE doesn't say where the state of the cards is");
-            return Err(Code::OPERATING_SYSTEM);
-        };
-        fs::create_dir_all(&state).map_err(complain("making the directory FAKE_CUDA_STATE"))?;
+        let state = named("FAKE_CUDA_STATE", "state").ok_or(Code::OPERATING_SYSTEM)?;
+        fs::create_dir_all(&state).map_err(complain("making the directory of the state"))?;
+        let total = visible.iter().fold(0, |total: u64, card| total.saturating_add(card.memory_total));
         let slice = Duration::from_micros(machine.slice_us);
         let cards = visible.iter().map(|card| Card::create(&state, &card.uuid, slice)).collect::<Result<Vec<_>, _>>();
         let cards = cards.map_err(complain("opening the state of a card"))?;
@@ -112,7 +141,7 @@ impl Driver {
         Ok(Self {
             machine,
             devices: devices.collect(),
-            memory: Memory::new(state).map_err(complain("reserving addresses"))?,
+            memory: Memory::new(state, total).map_err(complain("reserving addresses"))?,
             virtual_memory: Virtual::new(),
             contexts: Table::new(1),
             streams: Table::new(2),

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::{io, ptr};
 
-/// Addresses that all cards of a process have together.
-const SPAN: u64 = 8 << 40;
+/// Least and most addresses that all cards of a process have together.
+const LEAST: u64 = 64 << 30;
+const MOST: u64 = 8 << 40;
 
 /// What the system gives and takes.
 const PAGE: u64 = 4096;
@@ -12,6 +13,7 @@ const PAGE: u64 = 4096;
 /// A range for addresses, and one of the same size for bytes.
 pub(crate) struct Space {
     base: u64,
+    span: u64,
     /// From an address to its bytes.
     distance: u64,
     /// Free stretches: start to length.
@@ -29,16 +31,19 @@ fn map(size: u64, access: i32) -> io::Result<u64> {
 // === impl Space ===
 
 impl Space {
-    pub(crate) fn reserve() -> io::Result<Self> {
+    /// Addresses for cards that have so many bytes together: eight times that, for programs that reserve more than they
+    /// map.
+    pub(crate) fn reserve(total: u64) -> io::Result<Self> {
         const GRAIN: u64 = 2 << 20;
-        let base = map(SPAN + GRAIN, libc::PROT_NONE)?.next_multiple_of(GRAIN);
-        let bytes = map(SPAN + GRAIN, libc::PROT_READ | libc::PROT_WRITE)?.next_multiple_of(GRAIN);
+        let span = total.saturating_mul(8).clamp(LEAST, MOST);
+        let base = map(span + GRAIN, libc::PROT_NONE)?.next_multiple_of(GRAIN);
+        let bytes = map(span + GRAIN, libc::PROT_READ | libc::PROT_WRITE)?.next_multiple_of(GRAIN);
         let distance = bytes.wrapping_sub(base);
-        Ok(Self { base, distance, free: BTreeMap::from([(base, SPAN)]) })
+        Ok(Self { base, span, distance, free: BTreeMap::from([(base, span)]) })
     }
 
     pub(crate) fn contains(&self, address: u64) -> bool {
-        address.wrapping_sub(self.base) < SPAN
+        address.wrapping_sub(self.base) < self.span
     }
 
     /// Where the bytes of an address are.
