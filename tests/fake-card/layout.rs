@@ -105,7 +105,7 @@ impl Layout {
 
     /// Settles what a process left half done that died with the lock: a span may be written that `at` doesn't know.
     fn recover(&self) {
-        let written = self.claimed().iter().filter_map(|slot| slot.last_span()).map(|span| span.end());
+        let written = self.claimed().iter().filter_map(Slot::last_span).map(|span| span.end());
         let at = written.fold(self.at.load(Relaxed), u64::max);
         self.at.store(at, Relaxed);
     }

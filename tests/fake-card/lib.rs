@@ -21,10 +21,10 @@ mod mutex;
 mod turn;
 mod usage;
 
+use std::fs::Permissions;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::fs::Permissions;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
@@ -74,7 +74,11 @@ impl Card {
         let file = file.open(path(directory, uuid))?;
         let lock = |operation| {
             // SAFETY: the descriptor is open.
-            if unsafe { libc::flock(file.as_raw_fd(), operation) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+            if unsafe { libc::flock(file.as_raw_fd(), operation) } == 0 {
+                Ok(())
+            } else {
+                Err(io::Error::last_os_error())
+            }
         };
         lock(libc::LOCK_EX)?;
         let card = Self::prepare(&file, slice);

@@ -215,6 +215,6 @@ impl Slot {
     }
 
     fn cell(&self, number: u64) -> &crate::layout::SpanCell {
-        &self.spans[number as usize % SPANS]
+        &self.spans[usize::try_from(number % SPANS as u64).unwrap_or(0)]
     }
 }

@@ -117,11 +117,6 @@ impl Driver {
         self.next_id
     }
 
-    /// Calls the ticker: for a host function, or because it sleeps.
-    pub(crate) fn call_ticker(&self) {
-        CHANGED.notify_all();
-    }
-
     /// A call that a capture somewhere may not allow.
     pub(crate) fn unsafe_call(&mut self) -> Result<(), Code> {
         let allowed = capture::thread_mode() == CaptureMode::Relaxed || !self.forbid();

@@ -27,6 +27,7 @@
 //!
 //! A test reads the truth about memory and time with [`fake_card::Card::open`] and [`fake_card::Card::usage`].
 #![allow(unsafe_code, reason = "a C interface, and addresses that it gives out")]
+#![allow(clippy::cast_possible_truncation, reason = "sizes and addresses are 64 bits wide wherever CUDA is")]
 
 mod abi;
 mod codes;

@@ -1,7 +1,7 @@
 //! Copies.
 
-use super::moves::{array, in_stream, now, row, rows_2d, rows_3d};
 use super::functions;
+use super::moves::{array, in_stream, now, row, rows_2d, rows_3d};
 use super::types::{Copy2d, Copy3d};
 
 functions! {

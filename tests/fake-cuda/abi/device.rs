@@ -8,49 +8,49 @@ use crate::driver::Driver;
 
 /// `CUdevice_attribute`: what every card of ours answers. The rest is 0.
 const ATTRIBUTES: &[(c_uint, c_int)] = &[
-    (1, 1024),          // threads per block
-    (2, 1024),          // block x, y, z
+    (1, 1024), // threads per block
+    (2, 1024), // block x, y, z
     (3, 1024),
     (4, 64),
-    (5, c_int::MAX),    // grid x, y, z
+    (5, c_int::MAX), // grid x, y, z
     (6, 65_535),
     (7, 65_535),
-    (8, 48 << 10),      // shared memory per block
-    (9, 64 << 10),      // constant memory
-    (10, 32),           // warp
-    (11, c_int::MAX),   // pitch
-    (12, 65_536),       // registers per block
-    (13, 1_980_000),    // kHz
-    (14, 512),          // texture alignment
-    (15, 1),            // overlap
-    (19, 1),            // maps host memory
-    (31, 1),            // concurrent kernels
-    (32, 1),            // ECC
-    (36, 3_201_000),    // memory kHz
-    (37, 6144),         // memory bus width
-    (38, 60 << 20),     // L2
-    (39, 2048),         // threads per multiprocessor
-    (40, 3),            // copy engines
-    (41, 1),            // unified addressing
-    (78, 1),            // stream priorities
+    (8, 48 << 10),    // shared memory per block
+    (9, 64 << 10),    // constant memory
+    (10, 32),         // warp
+    (11, c_int::MAX), // pitch
+    (12, 65_536),     // registers per block
+    (13, 1_980_000),  // kHz
+    (14, 512),        // texture alignment
+    (15, 1),          // overlap
+    (19, 1),          // maps host memory
+    (31, 1),          // concurrent kernels
+    (32, 1),          // ECC
+    (36, 3_201_000),  // memory kHz
+    (37, 6144),       // memory bus width
+    (38, 60 << 20),   // L2
+    (39, 2048),       // threads per multiprocessor
+    (40, 3),          // copy engines
+    (41, 1),          // unified addressing
+    (78, 1),          // stream priorities
     (79, 1),
     (80, 1),
-    (81, 228 << 10),    // shared memory per multiprocessor
-    (82, 65_536),       // registers per multiprocessor
-    (83, 1),            // managed memory
-    (88, 1),            // pageable memory access
-    (89, 1),            // concurrent managed access
-    (90, 1),            // compute preemption
-    (91, 1),            // host pointers for registered memory
-    (95, 1),            // cooperative launch
-    (97, 227 << 10),    // shared memory per block, opted in
-    (102, 1),           // virtual memory management
-    (103, 1),           // its handles are file descriptors
-    (106, 32),          // blocks per multiprocessor
-    (111, 1 << 10),     // reserved shared memory per block
-    (115, 1),           // memory pools
-    (119, 1),           // IPC of pools by file descriptors
-    (120, 1),           // clusters
+    (81, 228 << 10), // shared memory per multiprocessor
+    (82, 65_536),    // registers per multiprocessor
+    (83, 1),         // managed memory
+    (88, 1),         // pageable memory access
+    (89, 1),         // concurrent managed access
+    (90, 1),         // compute preemption
+    (91, 1),         // host pointers for registered memory
+    (95, 1),         // cooperative launch
+    (97, 227 << 10), // shared memory per block, opted in
+    (102, 1),        // virtual memory management
+    (103, 1),        // its handles are file descriptors
+    (106, 32),       // blocks per multiprocessor
+    (111, 1 << 10),  // reserved shared memory per block
+    (115, 1),        // memory pools
+    (119, 1),        // IPC of pools by file descriptors
+    (120, 1),        // clusters
 ];
 
 /// `CU_DEVICE_ATTRIBUTE_…` that depend on the card.
@@ -121,12 +121,14 @@ functions! {
     };
     [4000 cuDeviceCanAccessPeer](can: *mut c_int, device: c_int, peer: c_int) = |me| {
         let driver = me.driver()?;
-        (driver.device(device)?, driver.device(peer)?);
+        driver.device(device)?;
+        driver.device(peer)?;
         write::value(can, c_int::from(device != peer))
     };
     [8000 cuDeviceGetP2PAttribute](value: *mut c_int, number: c_uint, device: c_int, peer: c_int) = |me| {
         let driver = me.driver()?;
-        (driver.device(device)?, driver.device(peer)?);
+        driver.device(device)?;
+        driver.device(peer)?;
         if device == peer || !(1..=4).contains(&number) {
             return Err(Code::INVALID_VALUE);
         }

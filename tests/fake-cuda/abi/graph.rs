@@ -23,8 +23,7 @@ fn launch(me: Entry, exec: usize, stream: usize) -> Result<(), Code> {
     state.execs.get(exec)?;
     if let Target::Captured(id) = state.target(stream)? {
         // What is launched in a capture becomes a part of it, node by node.
-        let kinds: Vec<NodeKind> =
-            state.execs.get(exec)?.steps.iter().map(|(_, node)| node.kind.clone()).collect();
+        let kinds: Vec<NodeKind> = state.execs.get(exec)?.steps.iter().map(|(_, node)| node.kind.clone()).collect();
         return kinds.into_iter().try_for_each(|kind| state.capture(id, stream, kind).map(|_node| ()));
     }
     let device = state.streams.get(stream)?.device;
@@ -43,9 +42,11 @@ fn update(me: Entry, exec: usize, graph: usize) -> Result<(), Code> {
     let Exec { steps, .. } = driver.execs.remove(fresh)?;
     let old = driver.execs.get_mut(exec)?;
     let same = old.steps.len() == steps.len()
-        && old.steps.iter().zip(&steps).all(|((_, old), (_, new))| {
-            std::mem::discriminant(&old.kind) == std::mem::discriminant(&new.kind)
-        });
+        && old
+            .steps
+            .iter()
+            .zip(&steps)
+            .all(|((_, old), (_, new))| std::mem::discriminant(&old.kind) == std::mem::discriminant(&new.kind));
     if !same {
         return Err(Code::GRAPH_EXEC_UPDATE_FAILURE);
     }

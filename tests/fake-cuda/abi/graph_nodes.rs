@@ -23,11 +23,7 @@ struct Place {
 
 /// # Safety
 /// The place's pointers are null or valid for what they are for.
-unsafe fn add(
-    me: Entry,
-    place: &Place,
-    kind: impl FnOnce(&mut Driver) -> Result<NodeKind, Code>,
-) -> Result<(), Code> {
+unsafe fn add(me: Entry, place: &Place, kind: impl FnOnce(&mut Driver) -> Result<NodeKind, Code>) -> Result<(), Code> {
     let mut driver = me.driver()?;
     // SAFETY: the caller's.
     unsafe {
@@ -119,7 +115,12 @@ unsafe fn add_any(me: Entry, place: &Place, given: *mut NodeParameters) -> Resul
 }
 
 /// Changes a node of an executable graph.
-fn change(me: Entry, exec: usize, node: usize, kind: impl FnOnce(&Driver) -> Result<NodeKind, Code>) -> Result<(), Code> {
+fn change(
+    me: Entry,
+    exec: usize,
+    node: usize,
+    kind: impl FnOnce(&Driver) -> Result<NodeKind, Code>,
+) -> Result<(), Code> {
     let mut driver = me.driver()?;
     let kind = kind(&driver)?;
     step(&mut driver, exec, node)?.kind = kind;

@@ -6,6 +6,7 @@ use super::{Entry, functions, write};
 use crate::codes::Code;
 use crate::driver::Driver;
 use crate::driver::context::current;
+use crate::driver::memory::space::map_host;
 use crate::driver::memory::{Block, Kind};
 
 /// # Safety
@@ -16,7 +17,7 @@ unsafe fn allocate(me: Entry, address: *mut *mut c_void, size: usize, flags: c_u
     if size == 0 || flags > 7 {
         return Err(Code::INVALID_VALUE);
     }
-    let base = driver.memory.space.map_host(size as u64).map_err(|_refused| Code::OUT_OF_MEMORY)?;
+    let base = map_host(size as u64).map_err(|_refused| Code::OUT_OF_MEMORY)?;
     add(&mut driver, base, (size, device), Kind::Host { flags });
     // SAFETY: the caller's.
     unsafe { write::value(address, std::ptr::with_exposed_provenance_mut(base as usize)) }

@@ -7,7 +7,7 @@ use super::{functions, write};
 use crate::codes::Code;
 use crate::driver::context::current;
 use crate::driver::memory::{Block, Kind};
-use crate::driver::{Driver, Device};
+use crate::driver::{Device, Driver};
 
 /// Rows of pitched memory begin at multiples of this.
 const PITCH: usize = 512;
@@ -45,7 +45,6 @@ fn pointer_attribute(driver: &Driver, number: c_uint, address: u64) -> Result<(u
         2 => (if host { 1 } else { 2 }, 4),
         3 => (address, 8),
         4 if host || block.kind == Kind::Managed => (address, 8),
-        4 => return Err(Code::INVALID_VALUE),
         7 => (block.id, 8),
         8 => (u64::from(block.kind == Kind::Managed), 1),
         9 => (block.device as u64, 4),

@@ -36,9 +36,9 @@ pub(super) fn global(driver: &mut Driver, module: usize) -> Result<(u64, usize),
 /// `CUfunction_attribute`: what a function answers that nobody has set.
 pub(super) fn attribute(number: c_uint) -> Result<c_int, Code> {
     match number {
-        0 => Ok(1024),      // threads per block
-        4 => Ok(32),        // registers
-        5 | 6 => Ok(90),    // PTX and binary version
+        0 => Ok(1024),   // threads per block
+        4 => Ok(32),     // registers
+        5 | 6 => Ok(90), // PTX and binary version
         1..=15 => Ok(0),
         _ => Err(Code::INVALID_VALUE),
     }

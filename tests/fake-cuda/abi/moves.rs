@@ -113,7 +113,9 @@ unsafe fn perform(moves: &NodeKind) {
                 let start: *mut u8 = ptr::with_exposed_provenance_mut((fill.to + row * fill.pitch) as usize);
                 for element in 0..fill.width as usize {
                     // SAFETY: the caller's.
-                    unsafe { ptr::copy_nonoverlapping(pattern.as_ptr(), start.add(element * pattern.len()), pattern.len()) };
+                    unsafe {
+                        ptr::copy_nonoverlapping(pattern.as_ptr(), start.add(element * pattern.len()), pattern.len());
+                    };
                 }
             }
         }

@@ -13,13 +13,7 @@ use crate::driver::pool::Pool;
 
 /// # Safety
 /// `address` is null or valid for writes.
-unsafe fn allocate(
-    me: Entry,
-    address: *mut u64,
-    size: usize,
-    pool: Option<usize>,
-    stream: usize,
-) -> Result<(), Code> {
+unsafe fn allocate(me: Entry, address: *mut u64, size: usize, pool: Option<usize>, stream: usize) -> Result<(), Code> {
     let mut driver = me.driver()?;
     let stream = driver.stream(stream, me.per_thread)?;
     let device = driver.streams.get(stream)?.device;

@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::fd::{FromRawFd as _, IntoRawFd as _};
 use std::mem::ManuallyDrop;
+use std::os::fd::{FromRawFd as _, IntoRawFd as _};
 
 use super::types::{Access, AllocationProperties, Location};
 use super::{functions, write};

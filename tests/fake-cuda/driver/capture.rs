@@ -134,7 +134,7 @@ impl Driver {
     pub(crate) fn target(&mut self, stream: usize) -> Result<Target, Code> {
         let state = self.streams.get(stream)?;
         let Some(id) = state.capture else {
-            return if self.is_implicit(stream)? { Err(Code::STREAM_CAPTURE_IMPLICIT) } else { Ok(Target::Live) };
+            return if self.is_implicit(stream) { Err(Code::STREAM_CAPTURE_IMPLICIT) } else { Ok(Target::Live) };
         };
         match self.captures.get(&id) {
             Some(capture) if capture.invalid => Err(Code::STREAM_CAPTURE_INVALIDATED),
@@ -144,9 +144,9 @@ impl Driver {
     }
 
     /// Work in the default stream would make it wait for capturing streams: that invalidates their captures.
-    fn is_implicit(&mut self, stream: usize) -> Result<bool, Code> {
+    fn is_implicit(&mut self, stream: usize) -> bool {
         if self.captures.is_empty() || self.current().is_ok_and(|context| context.legacy != stream) {
-            return Ok(false);
+            return false;
         }
         let blocking = self.streams.iter().filter(|(_, other)| other.flags & 1 == 0 && other.context == current());
         let captures: Vec<u64> = blocking.filter_map(|(_, other)| other.capture).collect();
@@ -155,7 +155,7 @@ impl Driver {
                 capture.invalid = true;
             }
         }
-        Ok(!captures.is_empty())
+        !captures.is_empty()
     }
 
     /// Makes a call invalidate the capture of a stream, which can't wait.

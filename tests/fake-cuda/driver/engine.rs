@@ -34,7 +34,10 @@ pub(crate) enum Work {
     /// A function of the program's, which what follows waits for.
     Host(HostCall),
     /// Work on another card, by its number.
-    Wait { device: usize, ticket: u64 },
+    Wait {
+        device: usize,
+        ticket: u64,
+    },
 }
 
 /// Something that takes the card's time.
@@ -49,9 +52,16 @@ pub(crate) struct Run {
 /// A function of the program's.
 #[derive(Clone, Copy)]
 pub(crate) enum HostCall {
-    Function { function: unsafe extern "C" fn(*mut c_void), data: usize },
+    Function {
+        function: unsafe extern "C" fn(*mut c_void),
+        data: usize,
+    },
     /// The form of `cuStreamAddCallback`.
-    Callback { function: unsafe extern "C" fn(usize, u32, *mut c_void), stream: usize, data: usize },
+    Callback {
+        function: unsafe extern "C" fn(usize, u32, *mut c_void),
+        stream: usize,
+        data: usize,
+    },
 }
 
 struct Item {
@@ -66,7 +76,10 @@ pub(crate) enum Gate {
     Open,
     /// A function can be called; it is completed by [`Engine::called`].
     Call(HostCall),
-    Wait { device: usize, ticket: u64 },
+    Wait {
+        device: usize,
+        ticket: u64,
+    },
     /// The card, until about this moment.
     Card(u64),
 }
@@ -142,11 +155,10 @@ impl Engine {
     /// What has to happen before gated work can go on.
     pub(crate) fn gate(&self) -> Gate {
         match self.gated.front() {
-            None => Gate::Open,
             Some((ticket, _)) if !self.is_done(ticket - 1) => Gate::Card(self.expected(ticket - 1).unwrap_or(0)),
             Some((_, Work::Host(call))) => Gate::Call(*call),
             Some((_, Work::Wait { device, ticket })) => Gate::Wait { device: *device, ticket: *ticket },
-            Some((_, Work::Run(_) | Work::Mark(_))) => Gate::Open,
+            None | Some((_, Work::Run(_) | Work::Mark(_))) => Gate::Open,
         }
     }
 

@@ -234,8 +234,8 @@ impl Driver {
             match kind {
                 NodeKind::Allocate { address, size, device } => {
                     let block = self.memory.get_mut(address).ok_or(Code::INVALID_VALUE)?;
-                    let was_live = std::mem::replace(&mut block.kind, Kind::Graph { live: true })
-                        == Kind::Graph { live: true };
+                    let was_live =
+                        std::mem::replace(&mut block.kind, Kind::Graph { live: true }) == Kind::Graph { live: true };
                     if was_live && !again {
                         return Err(Code::INVALID_VALUE);
                     }
@@ -253,8 +253,7 @@ impl Driver {
     /// What a launch of a graph queues, in order.
     pub(crate) fn launch_steps(&mut self, exec: usize, stream: usize) -> Result<(), Code> {
         let steps = self.execs.get(exec)?.steps.iter();
-        let kinds: Vec<NodeKind> =
-            steps.filter(|(_, node)| node.enabled).map(|(_, node)| node.kind.clone()).collect();
+        let kinds: Vec<NodeKind> = steps.filter(|(_, node)| node.enabled).map(|(_, node)| node.kind.clone()).collect();
         // A graph is one launch, whatever is in it.
         let mut run = Run { launches: 1, ..Run::default() };
         for kind in kinds {

@@ -41,18 +41,28 @@ pub(crate) enum Kind {
     /// The program can touch it. Bytes of it that were moved to the card are charged.
     Managed,
     /// Of a pool.
-    Pool { pool: usize },
+    Pool {
+        pool: usize,
+    },
     /// Of an allocation node; only there while a graph has allocated it.
-    Graph { live: bool },
+    Graph {
+        live: bool,
+    },
     /// Another process's.
     Ipc,
     /// Imported from another API.
     External,
     /// A variable of a module.
-    Global { module: usize },
+    Global {
+        module: usize,
+    },
     /// Host memory of ours, and the program's that was registered.
-    Host { flags: u32 },
-    Registered { flags: u32 },
+    Host {
+        flags: u32,
+    },
+    Registered {
+        flags: u32,
+    },
 }
 
 /// An array, a mipmapped array, or a level of one.
@@ -144,7 +154,7 @@ impl Driver {
     pub(crate) fn free_block(&mut self, base: u64) -> Result<(), Code> {
         let block = self.memory.remove(base).ok_or(Code::INVALID_VALUE)?;
         match block.kind {
-            Kind::Host { .. } => self.memory.space.unmap_host(base, block.size),
+            Kind::Host { .. } => space::unmap_host(base, block.size),
             Kind::Registered { .. } => return Ok(()),
             Kind::Pool { pool } => self.pool_freed(pool, block.size),
             Kind::Graph { live } => {
@@ -194,7 +204,9 @@ impl Driver {
             Some((_, block)) if block.kind == Kind::Managed => Ok(address),
             Some((_, Block { kind: Kind::Graph { live: false }, .. })) => Err(Code::INVALID_VALUE),
             Some(_) => Ok(self.memory.space.shadow(address)),
-            None if self.virtual_memory.is_mapped(Range { start: address, end }) => Ok(self.memory.space.shadow(address)),
+            None if self.virtual_memory.is_mapped(Range { start: address, end }) => {
+                Ok(self.memory.space.shadow(address))
+            }
             None => Err(Code::INVALID_VALUE),
         }
     }

@@ -7,7 +7,7 @@ use std::{hint, ptr};
 use fake_card::clock;
 
 use super::engine::Work;
-use super::{Driver, driver, wait_on};
+use super::{CHANGED, Driver, driver, wait_on};
 use crate::codes::Code;
 
 /// As long as a waiting call may spin. It sleeps all but this, which is also how late the kernel may wake it.
@@ -87,9 +87,8 @@ impl Driver {
         let engine = &mut self.devices[stream.device].engine;
         let ticket = engine.submit(work);
         stream.last = ticket;
-        let call = self.dozing || engine.is_gated();
-        if call {
-            self.call_ticker();
+        if self.dozing || engine.is_gated() {
+            CHANGED.notify_all();
         }
         Ok(ticket)
     }

@@ -1,7 +1,13 @@
 //! The library as programs use it: loaded by path, in one process and in several.
 
 #![allow(unsafe_code, reason = "calling C functions")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "the numbers of tests are small"
+)]
 
 #[path = "cuda/captures.rs"]
 mod captures;

@@ -28,6 +28,36 @@ fn map(size: u64, access: i32) -> io::Result<u64> {
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped.expose_provenance() as u64) }
 }
 
+fn protect(address: u64, size: u64, access: i32) -> bool {
+    let start: *mut libc::c_void = ptr::with_exposed_provenance_mut(address as usize);
+    // SAFETY: pages of this range hold one block alone, which the caller owns.
+    unsafe { libc::mprotect(start, size as usize, access) == 0 }
+}
+
+/// Gives whole pages of bytes back to the system; their content is lost.
+fn forget(bytes: u64, size: u64) {
+    let (start, end) = (bytes.next_multiple_of(PAGE), (bytes + size) / PAGE * PAGE);
+    if start < end {
+        // SAFETY: the pages are ours, and nobody has a reference to what is in them.
+        unsafe {
+            let start = ptr::with_exposed_provenance_mut(start as usize);
+            libc::madvise(start, (end - bytes.next_multiple_of(PAGE)) as usize, libc::MADV_DONTNEED);
+        }
+    }
+}
+
+/// Host memory for the program.
+pub(crate) fn map_host(size: u64) -> io::Result<u64> {
+    map(size, libc::PROT_READ | libc::PROT_WRITE)
+}
+
+/// Takes it back.
+pub(crate) fn unmap_host(address: u64, size: u64) {
+    let start: *mut libc::c_void = ptr::with_exposed_provenance_mut(address as usize);
+    // SAFETY: a mapping of `map_host`, which the program has given back.
+    unsafe { libc::munmap(start, size as usize) };
+}
+
 // === impl Space ===
 
 impl Space {
@@ -87,10 +117,10 @@ impl Space {
     pub(crate) fn give(&mut self, address: u64, size: u64, opened: bool) {
         let size = size.next_multiple_of(if opened { PAGE } else { super::ALIGNMENT });
         if opened {
-            self.forget(address, size);
-            self.protect(address, size, libc::PROT_NONE);
+            forget(address, size);
+            protect(address, size, libc::PROT_NONE);
         } else {
-            self.forget(self.shadow(address), size);
+            forget(self.shadow(address), size);
         }
         let (mut start, mut length) = (address, size);
         if let Some((before, its)) = self.free.range(..address).next_back().map(|(start, length)| (*start, *length))
@@ -108,36 +138,6 @@ impl Space {
     pub(crate) fn take_open(&mut self, size: u64) -> Option<u64> {
         let size = size.checked_next_multiple_of(PAGE)?;
         let address = self.take(size, PAGE)?;
-        self.protect(address, size, libc::PROT_READ | libc::PROT_WRITE).then_some(address)
-    }
-
-    fn protect(&self, address: u64, size: u64, access: i32) -> bool {
-        let start: *mut libc::c_void = ptr::with_exposed_provenance_mut(address as usize);
-        // SAFETY: pages of this range hold one block alone, which the caller owns.
-        unsafe { libc::mprotect(start, size as usize, access) == 0 }
-    }
-
-    /// Gives whole pages of bytes back to the system; their content is lost.
-    fn forget(&self, bytes: u64, size: u64) {
-        let (start, end) = (bytes.next_multiple_of(PAGE), (bytes + size) / PAGE * PAGE);
-        if start < end {
-            // SAFETY: the pages are ours, and nobody has a reference to what is in them.
-            unsafe {
-                let start = ptr::with_exposed_provenance_mut(start as usize);
-                libc::madvise(start, (end - bytes.next_multiple_of(PAGE)) as usize, libc::MADV_DONTNEED);
-            }
-        }
-    }
-
-    /// Host memory for the program.
-    pub(crate) fn map_host(&self, size: u64) -> io::Result<u64> {
-        map(size, libc::PROT_READ | libc::PROT_WRITE)
-    }
-
-    /// Takes it back.
-    pub(crate) fn unmap_host(&self, address: u64, size: u64) {
-        let start: *mut libc::c_void = ptr::with_exposed_provenance_mut(address as usize);
-        // SAFETY: a mapping of `map_host`, which the program has given back.
-        unsafe { libc::munmap(start, size as usize) };
+        protect(address, size, libc::PROT_READ | libc::PROT_WRITE).then_some(address)
     }
 }

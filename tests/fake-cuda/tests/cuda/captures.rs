@@ -123,7 +123,7 @@ fn a_stream_that_isnt_joined_spoils_the_capture() {
 fn a_graphs_memory_is_the_cards_from_its_first_launch_until_it_is_trimmed() {
     let cuda = Site::small().program();
     let stream = cuda.stream();
-    let attribute = |number| cuda.get::<u64>(|cuda, to| cuda.cuDeviceGetGraphMemAttribute(0, number, (to as *mut u64).cast()));
+    let attribute = |number| cuda.get::<u64>(|cuda, to| cuda.cuDeviceGetGraphMemAttribute(0, number, to.cast()));
     assert_eq!(cuda.cuStreamBeginCapture_v2(stream, GLOBAL), SUCCESS);
     let address: u64 = cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, (3 * MIB) as usize, stream));
     assert_eq!(cuda.cuMemFreeAsync(address, stream), SUCCESS);

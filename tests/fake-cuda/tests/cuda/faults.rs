@@ -43,7 +43,9 @@ fn a_machine_names_what_there_is() {
         std::fs::write(&path, text).unwrap();
         Machine::read(&path)
     };
-    assert!(matches!(read(r#"{"delays_us": {"cuMemAlok": 1}}"#), Err(MachineError::Function(name)) if name == "cuMemAlok"));
+    assert!(
+        matches!(read(r#"{"delays_us": {"cuMemAlok": 1}}"#), Err(MachineError::Function(name)) if name == "cuMemAlok")
+    );
     let fault = r#"{"faults": {"cuInit": {"code": "CUDA_ERROR_TIRED"}}}"#;
     assert!(matches!(read(fault), Err(MachineError::Code(name)) if name == "CUDA_ERROR_TIRED"));
     // A scenario of fake-nvml is a machine too.

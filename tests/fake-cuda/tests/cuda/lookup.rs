@@ -53,6 +53,13 @@ fn the_resolver_finds_itself() {
 }
 
 #[test]
+fn a_preloaded_library_with_the_same_names_doesnt_get_between() {
+    let (site, other) = (Site::small(), Site::small());
+    let mut worker = site.worker_with("resolve cuMemAlloc_v2", &[("LD_PRELOAD", other.library().to_str().unwrap())]);
+    assert!(worker.wait().unwrap());
+}
+
+#[test]
 fn an_older_driver_lacks_functions_and_a_newer_one_has_more() {
     let gain = Gain { like: "cuMemAlloc_v2".to_owned(), since: 13_000 };
     let machine = Machine {

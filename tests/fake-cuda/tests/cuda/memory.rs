@@ -49,12 +49,12 @@ fn processes_share_a_card_and_a_killed_one_gives_all_back() {
     eventually(|| (cuda.info().0 == GIB - 600 * MIB).then_some(()));
     let mut address = 0;
     assert_eq!(cuda.cuMemAlloc_v2(&raw mut address, (500 * MIB) as usize), OUT_OF_MEMORY);
-    assert_eq!(other.usage(&site.card(0)).memory, 600 * MIB);
+    assert_eq!(other.usage(site.card(0)).memory, 600 * MIB);
     other.kill();
     assert!(!other.wait().unwrap());
     assert_eq!(cuda.info().0, GIB);
     cuda.allocate(GIB);
-    let dead = other.usage(&site.card(0));
+    let dead = other.usage(site.card(0));
     assert_eq!((dead.alive, dead.memory, dead.memory_peak), (false, 0, 600 * MIB));
 }
 
@@ -117,10 +117,11 @@ fn another_process_opens_an_exported_block_and_isnt_charged() {
     let address = cuda.allocate(MIB);
     let mut handle = [0u8; 64];
     assert_eq!(cuda.cuIpcGetMemHandle(&raw mut handle, address + 512), SUCCESS);
-    let digits: String = handle.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits: Vec<String> = handle.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = digits.concat();
     let mut other = site.worker(&format!("import {digits}"));
     assert!(other.wait().unwrap(), "the other process could open it");
-    assert_eq!(other.usage(&site.card(0)).memory_peak, 0);
+    assert_eq!(other.usage(site.card(0)).memory_peak, 0);
     assert_eq!(cuda.cuMemFree_v2(address), SUCCESS);
     let mut late = site.worker(&format!("import {digits}"));
     assert!(!late.wait().unwrap(), "there is nothing any more");

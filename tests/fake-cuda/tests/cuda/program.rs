@@ -1,7 +1,7 @@
 //! Machines with a library of their own, and the programs on them.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, io, ptr, thread};
@@ -63,6 +63,10 @@ impl Site {
         Card::open(&self.directory.path().join("state"), &Machine::uuid(0)).ok()
     }
 
+    pub(crate) fn library(&self) -> &Path {
+        &self.library
+    }
+
     pub(crate) fn load(&self) -> Library {
         // SAFETY: the library has no constructors.
         unsafe { Library::new(&self.library) }.unwrap()
@@ -111,7 +115,7 @@ impl Worker {
     }
 
     /// What it has of a card, once it is there.
-    pub(crate) fn usage(&self, card: &Card) -> Usage {
+    pub(crate) fn usage(&self, card: Card) -> Usage {
         eventually(|| card.usage_of(self.0.id()))
     }
 }

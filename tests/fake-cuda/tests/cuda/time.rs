@@ -25,7 +25,11 @@ fn events_tell_how_long_kernels_took() {
     assert_eq!(cuda.cuEventRecord(end, 0), SUCCESS);
     assert_eq!(cuda.cuEventQuery(end), NOT_READY);
     assert_eq!(cuda.cuEventSynchronize(end), SUCCESS);
-    assert!(cuda.elapsed(start, middle).abs_diff(3000 * MICROSECOND) <= MICROSECOND, "{:?}", cuda.elapsed(start, middle));
+    assert!(
+        cuda.elapsed(start, middle).abs_diff(3000 * MICROSECOND) <= MICROSECOND,
+        "{:?}",
+        cuda.elapsed(start, middle)
+    );
     assert!(cuda.elapsed(middle, end).abs_diff(70 * MICROSECOND) <= MICROSECOND, "{:?}", cuda.elapsed(middle, end));
 }
 

@@ -10,7 +10,7 @@ use crate::memory::import;
 use crate::program::{GIB, Program, SUCCESS, Site, Worker, eventually};
 
 /// How much of the card's time each worker has in a while that begins when all of them run.
-fn shares(card: &Card, workers: &[Worker], time: Duration) -> Vec<f64> {
+fn shares(card: Card, workers: &[Worker], time: Duration) -> Vec<f64> {
     let busy = || -> Vec<u64> { workers.iter().map(|worker| worker.usage(card).busy).collect() };
     eventually(|| busy().iter().all(|busy| *busy > 0).then_some(()));
     let (began, before) = (clock(), busy());
@@ -28,21 +28,21 @@ fn near(shares: &[f64], expected: f64) {
 fn one_alone_has_all_of_the_card() {
     let site = Site::small();
     let workers = [site.worker("busy 100000")];
-    near(&shares(&eventually(|| site.opened()), &workers, Duration::from_secs(1)), 1.0);
+    near(&shares(eventually(|| site.opened()), &workers, Duration::from_secs(1)), 1.0);
 }
 
 #[test]
 fn two_have_half_each_whatever_their_kernels() {
     let site = Site::small();
     let workers = [site.worker("busy 10000"), site.worker("busy 20000000")];
-    near(&shares(&eventually(|| site.opened()), &workers, Duration::from_secs(2)), 0.5);
+    near(&shares(eventually(|| site.opened()), &workers, Duration::from_secs(2)), 0.5);
 }
 
 #[test]
 fn three_have_a_third_each() {
     let site = Site::small();
     let workers = [site.worker("busy 100000"), site.worker("busy 1000000"), site.worker("busy 5000000")];
-    near(&shares(&eventually(|| site.opened()), &workers, Duration::from_secs(2)), 1.0 / 3.0);
+    near(&shares(eventually(|| site.opened()), &workers, Duration::from_secs(2)), 1.0 / 3.0);
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_killed_holder_doesnt_stop_the_card() {
     let card = site.card(0);
     // Hours of work wait, and the kernel that runs ends never.
     let mut other = site.worker("busy 4000000000");
-    eventually(|| (other.usage(&card).busy > 0).then_some(()));
+    eventually(|| (other.usage(card).busy > 0).then_some(()));
     let busy = cuda.function("busy_ns");
     for _ in 0..10 {
         assert_eq!(cuda.launch(busy, 10_000_000, 0), SUCCESS);
@@ -63,7 +63,7 @@ fn a_killed_holder_doesnt_stop_the_card() {
     assert_eq!(cuda.cuCtxSynchronize(), SUCCESS);
     // 100 ms of its own work and at most the rest of the other's slice, on a busy machine.
     assert!(killed.elapsed() < Duration::from_millis(130), "{:?}", killed.elapsed());
-    let dead = other.usage(&card);
+    let dead = other.usage(card);
     assert!(!dead.alive && dead.waiting == 0);
 }
 
@@ -72,7 +72,7 @@ fn spans_of_a_process_that_takes_turns_are_as_long_as_both_together() {
     let site = Site::small();
     let cuda = site.program();
     let other = site.worker("busy 500000");
-    eventually(|| (other.usage(&site.card(0)).busy > 0).then_some(()));
+    eventually(|| (other.usage(site.card(0)).busy > 0).then_some(()));
     let (busy, start, end) = (cuda.function("busy_ns"), cuda.event(), cuda.event());
     cuda.busy_meanwhile(0);
     assert_eq!(cuda.cuEventRecord(start, 0), SUCCESS);
@@ -107,9 +107,10 @@ fn worker() {
                 thread::park();
             }
         }
+        "resolve" => assert_eq!(cuda.look_up("cuMemAlloc", 13_000, 0).1, cuda.address(argument)),
         "import" => assert!(import(&cuda, argument)),
         "cards" => {
-            let seen: String = (0..cuda.get::<i32>(|cuda, to| cuda.cuDeviceGetCount(to)))
+            let seen: String = (0..cuda.get::<i32>(Program::cuDeviceGetCount))
                 .map(|device| cuda.get::<[u8; 16]>(|cuda, to| cuda.cuDeviceGetUuid_v2(to, device))[15].to_string())
                 .collect();
             assert_eq!(seen, argument);

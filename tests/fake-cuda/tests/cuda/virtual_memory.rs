@@ -61,7 +61,7 @@ fn sizes_are_multiples_and_limits_hold() {
     assert_eq!(cuda.cuMemCreate(&raw mut handle, 1000, &PINNED, 0), INVALID_VALUE);
     assert_eq!(cuda.cuMemCreate(&raw mut handle, (2 * GIB) as usize, &PINNED, 0), OUT_OF_MEMORY);
     let host = [1, 1, 3, 0, 0, 0, 0, 0];
-    assert_eq!(cuda.cuMemCreate(&raw mut handle, (2 * GIB) as usize, &host, 0), SUCCESS, "on the host");
+    assert_eq!(cuda.cuMemCreate(&raw mut handle, (2 * GIB) as usize, &raw const host, 0), SUCCESS, "on the host");
     assert_eq!(cuda.info().0, GIB);
 }
 
