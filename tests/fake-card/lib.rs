@@ -18,6 +18,8 @@
 
 mod layout;
 mod mutex;
+#[cfg(test)]
+mod tests;
 mod turn;
 mod usage;
 

@@ -191,7 +191,7 @@ impl Slot {
 
     /// Lets `work` nanoseconds of its work run from `at` on. Each step is one store that is valid by itself: the process
     /// that does this for another may die here.
-    fn serve(&self, at: u64, work: u64) {
+    pub(crate) fn serve(&self, at: u64, work: u64) {
         let head = self.head.load(Relaxed);
         let from = match self.last_span() {
             Some(last) if last.end() == at => return self.cell(head - 1).to.store(last.to + work, Relaxed),

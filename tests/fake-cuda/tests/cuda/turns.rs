@@ -1,7 +1,7 @@
 //! The card's time among processes.
 
 use std::time::{Duration, Instant};
-use std::{env, thread};
+use std::{env, process, thread};
 
 use fake_cuda::card::{Card, clock};
 use libloading::Library;
@@ -68,6 +68,28 @@ fn a_killed_holder_doesnt_stop_the_card() {
 }
 
 #[test]
+fn killed_at_any_moment_a_process_leaves_nothing_behind() {
+    let site = Site::small();
+    let cuda = site.program();
+    let (card, busy) = (site.card(0), cuda.function("busy_ns"));
+    for round in 0..20 {
+        let mut workers = [site.worker("churn 1000000"), site.worker("churn 300000000")];
+        eventually(|| workers.iter().all(|worker| worker.usage(card).launches > 100).then_some(()));
+        thread::sleep(Duration::from_micros(round * 137));
+        for worker in &mut workers {
+            worker.kill();
+            assert!(!worker.wait().unwrap());
+        }
+        assert_eq!(card.memory_used(), 0);
+        let started = Instant::now();
+        assert_eq!(cuda.launch(busy, 1_000_000, 0), SUCCESS);
+        assert_eq!(cuda.cuCtxSynchronize(), SUCCESS);
+        assert!(started.elapsed() < Duration::from_millis(500), "the card goes on: {:?}", started.elapsed());
+    }
+    assert_eq!(cuda.info().0, GIB);
+}
+
+#[test]
 fn spans_of_a_process_that_takes_turns_are_as_long_as_both_together() {
     let site = Site::small();
     let cuda = site.program();
@@ -108,7 +130,15 @@ fn worker() {
             }
         }
         "resolve" => assert_eq!(cuda.look_up("cuMemAlloc", 13_000, 0).1, cuda.address(argument)),
-        "import" => assert!(import(&cuda, argument)),
+        "import" => process::exit(i32::from(!import(&cuda, argument))),
+        "churn" => {
+            let function = cuda.function("busy_ns");
+            loop {
+                let address = cuda.allocate(argument.parse().unwrap());
+                assert_eq!(cuda.launch(function, 3000, 0), SUCCESS);
+                assert_eq!(cuda.cuMemFree_v2(address), SUCCESS);
+            }
+        }
         "cards" => {
             let seen: String = (0..cuda.get::<i32>(Program::cuDeviceGetCount))
                 .map(|device| cuda.get::<[u8; 16]>(|cuda, to| cuda.cuDeviceGetUuid_v2(to, device))[15].to_string())
