@@ -10,17 +10,19 @@ fn card(directory: &tempfile::TempDir) -> Card {
     Card::create(directory.path(), "GPU-1", Duration::from_millis(2)).expect("a state")
 }
 
-/// Does something in another process, which then dies without a word.
-fn in_a_child(work: impl FnOnce()) {
+/// Does something in another process, which then dies without a word; whether it could.
+fn in_a_child(work: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child uses atomics, mutexes and `_exit` alone.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        work();
+        let failed = !work();
         // SAFETY: ends the child at once, as a signal would.
-        unsafe { libc::_exit(0) };
+        unsafe { libc::_exit(failed.into()) };
     }
-    // SAFETY: no status is wanted.
-    assert_eq!(unsafe { libc::waitpid(child, ptr::null_mut(), 0) }, child);
+    let mut status = -1;
+    // SAFETY: the status is valid for writes.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status == 0
 }
 
 #[test]
@@ -29,14 +31,16 @@ fn a_lock_opens_when_its_holder_dies_and_no_time_is_given_twice() {
     let card = card(&directory);
     let member = card.join().expect("a slot");
     member.submit(1_000_000_000, 1, 1);
-    in_a_child(|| {
+    let half_done = in_a_child(|| {
         let layout = card.layout();
         let _held = mem::ManuallyDrop::new(layout.lock());
         layout.advance(clock());
         // The span is written, and how far the card's time has come is not.
         let at = layout.at.load(Relaxed);
         layout.slots[0].serve(at, 50_000_000);
+        true
     });
+    assert!(half_done);
     let written = card.layout().slots[0].last_span().expect("a span");
     assert!(card.layout().at.load(Relaxed) < written.end());
     thread::sleep(Duration::from_millis(60));
@@ -51,12 +55,13 @@ fn a_lock_opens_when_its_holder_dies_and_no_time_is_given_twice() {
 fn a_dead_process_gives_back_memory_and_turn_and_its_counters_stay() {
     let directory = tempfile::tempdir().expect("a directory");
     let card = card(&directory);
-    in_a_child(|| {
-        if let Some(member) = card.join() {
-            assert_eq!(member.charge(700, 1000), Ok(()));
+    let on_it = in_a_child(|| {
+        card.join().is_some_and(|member| {
             member.submit(u64::MAX / 2, 3, 2);
-        }
+            member.charge(700, 1000).is_ok()
+        })
     });
+    assert!(on_it);
     let member = card.join().expect("a slot");
     assert_eq!(member.charge(1000, 1000), Ok(()));
     assert_eq!(member.charge(1, 1000), Err(Full));
@@ -74,7 +79,7 @@ fn a_card_has_room_for_so_many_processes_and_reuses_the_places_of_the_dead() {
     let directory = tempfile::tempdir().expect("a directory");
     let card = card(&directory);
     for _ in 0..3 * layout::SLOTS {
-        in_a_child(|| assert!(card.join().is_some()));
+        assert!(in_a_child(|| card.join().is_some()));
     }
     assert_eq!(card.usage().len(), layout::SLOTS);
     assert!(card.usage().iter().all(|usage| !usage.alive));

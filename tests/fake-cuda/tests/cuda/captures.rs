@@ -56,6 +56,20 @@ fn a_relaxed_thread_may_do_what_it_wants() {
 }
 
 #[test]
+fn a_thread_that_captures_may_be_relaxed_for_a_while() {
+    let cuda = Site::small().program();
+    let stream = cuda.stream();
+    let mut mode = RELAXED;
+    assert_eq!(cuda.cuStreamBeginCapture_v2(stream, GLOBAL), SUCCESS);
+    assert_eq!(cuda.cuThreadExchangeStreamCaptureMode(&raw mut mode), SUCCESS);
+    cuda.allocate(1);
+    assert_eq!(cuda.cuThreadExchangeStreamCaptureMode(&raw mut mode), SUCCESS);
+    assert_eq!(mode, RELAXED);
+    assert_eq!(cuda.cuMemGetInfo_v2(&mut 0, &mut 0), SUCCESS, "a safe call");
+    assert_eq!(cuda.cuStreamEndCapture(stream, &mut 0), SUCCESS);
+}
+
+#[test]
 fn waiting_for_a_capturing_stream_invalidates_it() {
     let cuda = Site::small().program();
     let stream = cuda.stream();
