@@ -114,6 +114,9 @@ fn worker() {
     let Ok(what) = env::var("FAKE_CUDA_WORKER") else { return };
     let words: Vec<&str> = what.split(' ').collect();
     let [verb, argument] = words[..] else { panic!("{what}") };
+    if verb == "bindings" {
+        return crate::signatures::use_bindings(argument.parse().unwrap());
+    }
     // SAFETY: the library has no constructors.
     let cuda = Program::on(unsafe { Library::new(env::var("FAKE_CUDA_LIBRARY").unwrap()) }.unwrap(), 0);
     match verb {
