@@ -28,6 +28,7 @@ mod address;
 mod cuda;
 mod limits;
 mod linker;
+mod lock;
 mod memory;
 mod nvml;
 mod once;

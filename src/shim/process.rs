@@ -9,6 +9,7 @@ use divvy_region::{Account, Share};
 
 use crate::cuda::{CUdevice, CUresult, CUuuid, ERROR_NOT_FOUND, ERROR_NOT_PERMITTED, SUCCESS};
 use crate::limits::{self, Id, Limits};
+use crate::memory;
 use crate::once::Once;
 use crate::report;
 use crate::sys::{self, File};
@@ -83,6 +84,7 @@ fn forked() {
     if let Some(Some(process)) = THIS.get() {
         process.seat.forget();
     }
+    memory::forked();
 }
 
 /// The driver has a revision of a hooked function that isn't known here.
