@@ -1,0 +1,194 @@
+//! Memory, to the byte: who may have how much of a card, agreed among processes that may die at any instruction.
+//!
+//! Nothing is locked and no total is stored. Each process counts in its own line what it holds (`committed`) and what it
+//! is trying to get (`tent`); who wants memory adds up all lines. What a dead process held is gone when its line is zeroed.
+//!
+//! **Why the limit holds.** Three orders make it so, and each is necessary; `books/explorer.rs` tries all the others.
+//! 1. A reservation publishes its bytes in `tent`, passes a fence, and only then adds up. So of all reservations that
+//!    hold memory at some moment, the one that passed its fence last has seen all others.
+//! 2. When it is granted, `committed` grows before `tent` shrinks: its bytes are in one of them at every moment.
+//! 3. Who adds up reads `tent` before `committed`. If it no longer finds the bytes in the one, it finds them in the other.
+//!    Bytes on their way may be counted twice, never not at all.
+//!
+//! A refusal is final only if what others *hold* leaves no room. If they were only trying, all step back and try again.
+//!
+//! The order of accesses is that of fences and acquire/release pairs rather than `SeqCst` accesses: the fence in `reserve`
+//! is the one point that needs a total order, and it is what loom can model.
+
+use crate::layout::{Header, Region, Use};
+use crate::sync::{AtomicU64, Ordering, fence, spin_loop};
+
+#[cfg(all(test, not(loom)))]
+mod explorer;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+/// Tries that only spin before those that pause: another's try lasts some hundred nanoseconds.
+const SPINS: u32 = if cfg!(loom) { 1 } else { 16 };
+/// Tries in all. With pauses of 1 to 64 µs, the last is made after some 20 ms.
+const TRIES: u32 = if cfg!(loom) { 2 } else { 400 };
+
+/// All processes' use of one card. Free to copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Books<'a> {
+    header: &'a Header,
+    uses: &'a [Use],
+}
+
+/// One process's use of one card. Only the process that claimed the slot may have one. Free to copy and to share among its
+/// threads.
+#[derive(Clone, Copy, Debug)]
+pub struct Account<'a> {
+    books: Books<'a>,
+    own: &'a Use,
+}
+
+/// What became of an attempt to reserve memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "memory that was reserved stays so until it is released"]
+pub enum Reservation {
+    /// The bytes are the caller's. If the driver then refuses them, they are to be released.
+    Reserved,
+    /// They are not to be had now.
+    OutOfMemory {
+        /// Bytes that all processes of the container held when it was refused.
+        used: u64,
+    },
+}
+
+// === impl Region ===
+
+impl<'a> Region<'a> {
+    /// All processes' use of a card.
+    pub fn books(&self, card: usize) -> Option<Books<'a>> {
+        Some(Books { header: self.header, uses: self.uses(card)? })
+    }
+}
+
+// === impl Books ===
+
+impl<'a> Books<'a> {
+    /// The account of the slot that this process claimed.
+    pub fn account(&self, slot: usize) -> Option<Account<'a>> {
+        Some(Account { books: *self, own: self.uses.get(slot)? })
+    }
+
+    /// Bytes that all processes hold, their overhead included, and nothing that is only tried for.
+    pub fn used(&self) -> u64 {
+        self.sum(Use::held)
+    }
+
+    /// GPU time that launched work of all processes is estimated to take yet, ns.
+    pub fn in_flight_ns(&self) -> u64 {
+        self.sum(|line| line.in_flight_ns.load(Ordering::Relaxed))
+    }
+
+    fn sum(&self, of: impl Fn(&Use) -> u64) -> u64 {
+        let high = self.header.high.load(Ordering::Acquire) as usize;
+        self.uses.iter().take(high).fold(0, |sum, line| sum.saturating_add(of(line)))
+    }
+}
+
+// === impl Account ===
+
+impl Account<'_> {
+    /// Reserves `bytes` if all processes then hold at most `limit`, before the driver is asked for them.
+    ///
+    /// `pause` is called between tries, when others try for the same room: it should sleep for a random time of 1 to 64 µs.
+    /// If that goes on for some 20 ms, the answer is `OutOfMemory` too. Before an application is told of it, the slots of
+    /// dead processes are worth a look: [`Region::reap`].
+    pub fn reserve(&self, bytes: u64, limit: u64, mut pause: impl FnMut()) -> Reservation {
+        if bytes > limit {
+            // Nor is it published: a few of them would wrap `tent` around.
+            return Reservation::OutOfMemory { used: self.books.used() };
+        }
+        let room = limit - bytes;
+        for attempt in 0..TRIES {
+            match attempt {
+                0 => {}
+                1..=SPINS => spin_loop(),
+                _ => pause(),
+            }
+            self.own.tent.fetch_add(bytes, Ordering::Relaxed);
+            // Before the sum, and that is before `high` is read: whoever claims a slot raises it before it reserves.
+            fence(Ordering::SeqCst);
+            if self.books.sum(Use::held_or_tried) <= limit {
+                self.own.committed.fetch_add(bytes, Ordering::Relaxed);
+                subtract(&self.own.tent, bytes);
+                return Reservation::Reserved;
+            }
+            subtract(&self.own.tent, bytes);
+            let used = self.books.used();
+            if used > room {
+                return Reservation::OutOfMemory { used };
+            }
+        }
+        Reservation::OutOfMemory { used: self.books.used() }
+    }
+
+    /// Gives back bytes that were reserved or charged, after the driver has freed them.
+    pub fn release(&self, bytes: u64) {
+        subtract(&self.own.committed, bytes);
+    }
+
+    /// Counts bytes that are taken whatever the limit is, because the driver has given them out already.
+    pub fn charge(&self, bytes: u64) {
+        self.own.committed.fetch_add(bytes, Ordering::Release);
+    }
+
+    /// What contexts and modules of this process take beside its allocations, in bytes: an estimate, or what was measured.
+    pub fn set_overhead(&self, bytes: u64) {
+        self.own.overhead.store(bytes, Ordering::Release);
+    }
+
+    /// How many of the bytes held lie in host memory. They count towards the limit as all others do.
+    pub fn set_spilled(&self, bytes: u64) {
+        self.own.spilled.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Work that is estimated to take `estimate_ns` of GPU time is on its way to the driver.
+    pub fn launched(&self, estimate_ns: u64) {
+        self.own.in_flight_ns.fetch_add(estimate_ns, Ordering::Relaxed);
+    }
+
+    /// Work that was estimated to take `estimate_ns` is done, and took `busy_ns`. The bucket is debited separately.
+    pub fn settled(&self, estimate_ns: u64, busy_ns: u64) {
+        subtract(&self.own.in_flight_ns, estimate_ns);
+        self.own.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
+    }
+
+    /// All processes' use of the card.
+    pub fn books(&self) -> Books<'_> {
+        self.books
+    }
+}
+
+// === impl Use ===
+
+impl Use {
+    fn held(&self) -> u64 {
+        let committed = self.committed.load(Ordering::Acquire);
+        committed.saturating_add(self.overhead.load(Ordering::Relaxed))
+    }
+
+    fn held_or_tried(&self) -> u64 {
+        // Order 3 above. Acquire pairs with the release in `subtract`: a `tent` that has shrunk shows a `committed` that
+        // has grown.
+        let tent = self.tent.load(Ordering::Acquire);
+        tent.saturating_add(self.held())
+    }
+
+    /// Makes the line what it was when the region was new, for its next owner.
+    pub(crate) fn clear(&self) {
+        let Self { tent, committed, overhead, spilled, in_flight_ns, busy_ns } = self;
+        for word in [tent, committed, overhead, spilled, in_flight_ns, busy_ns] {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Stops at zero: a line that the tenant has overwritten must not become the largest there is.
+fn subtract(word: &AtomicU64, bytes: u64) {
+    let less = |value: u64| Some(value.saturating_sub(bytes));
+    let _always_done = word.fetch_update(Ordering::Release, Ordering::Relaxed, less);
+}

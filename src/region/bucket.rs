@@ -1,0 +1,177 @@
+//! GPU time: a bucket per container and card that its share fills, and that measured time empties, below zero if need be.
+//!
+//! Work is let through by estimate and paid for by measurement. What was used too much is a debt that later time repays, so
+//! the share is exact in the long run however wrong an estimate was.
+//!
+//! ```text
+//!  balance ──────── cap: 50 ms of the share            a long idle time is not saved up for a long burst
+//!     │      ────── 5 ms, at most 0.9 of the cap       a shut gate opens: launches go in batches, not in drips
+//!     │      ────── what is in flight, by estimate     an open gate shuts
+//!     ▼      ────── 0, debts below
+//! ```
+//!
+//! Times are nanoseconds of `CLOCK_MONOTONIC`; none of them is trusted to go forward.
+
+use crate::layout::Card;
+use crate::sync::Ordering;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+/// Time is handed out in grains, so that nothing is lost by rounding: a grain brings as many nanoseconds as the share has
+/// parts. It also keeps most launches from writing the line at all.
+const GRAIN_NS: u64 = 10_000;
+/// How much of the share's time can be saved up.
+const CAP_NS: u64 = 50_000_000;
+/// How much there must be for a shut gate to open.
+const BATCH_NS: u64 = 5_000_000;
+/// A refill that lies so far in the future is no late look at the clock but a clock that jumped.
+const JUMP_NS: u64 = 1_000_000_000;
+
+/// A container's part of a card's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Share(u32);
+
+/// What a process may do with a launch on a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// Launch.
+    Open,
+    /// Launch this one, and ask again: it is longer than a batch, so there is nothing to gather, nothing is in flight, and
+    /// there is time left. Shorter ones gather even then: work that is dripped to the card one kernel at a time ends within
+    /// one turn of the card, and virtual time would count it as if it had been shared.
+    One,
+    /// Wait.
+    Shut,
+}
+
+/// What a launch takes on average, by what launches took before. For one process and kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    ns: u64,
+}
+
+// === impl Share ===
+
+impl Share {
+    /// The whole card.
+    pub const WHOLE: Self = Self(10_000);
+
+    /// So many parts in 10 000 of the card's time; more than all is all.
+    pub const fn of(parts: u32) -> Self {
+        if parts > Self::WHOLE.0 { Self::WHOLE } else { Self(parts) }
+    }
+
+    /// Parts in 10 000.
+    pub const fn parts(self) -> u32 {
+        self.0
+    }
+
+    /// The whole card: nothing is accounted, and no gate shuts.
+    pub const fn is_whole(self) -> bool {
+        self.0 >= Self::WHOLE.0
+    }
+
+    /// What the share makes of a time, ns.
+    pub const fn of_ns(self, ns: u64) -> u64 {
+        // Split, because their product may not fit.
+        let (whole, parts) = (Self::WHOLE.0 as u64, self.0 as u64);
+        ns / whole * parts + ns % whole * parts / whole
+    }
+
+    /// The most that can be saved up, ns.
+    pub const fn cap_ns(self) -> i64 {
+        self.of_ns(CAP_NS).cast_signed()
+    }
+
+    /// How much there must be for a shut gate to open, ns.
+    pub const fn batch_ns(self) -> i64 {
+        let most = self.cap_ns() / 10 * 9;
+        if most < BATCH_NS.cast_signed() { most } else { BATCH_NS.cast_signed() }
+    }
+}
+
+// === impl Card ===
+
+impl Card {
+    /// Adds what the share has earned since the last refill. Any process may do so at any time; each moment is added once.
+    pub fn refill(&self, now_ns: u64, share: Share) {
+        if share.is_whole() {
+            return;
+        }
+        let last = self.refilled_at_ns.load(Ordering::Acquire);
+        let Some(since) = now_ns.checked_sub(last) else {
+            if last - now_ns > JUMP_NS {
+                let _lost = self.refilled_at_ns.compare_exchange(last, now_ns, Ordering::AcqRel, Ordering::Relaxed);
+            }
+            return;
+        };
+        let grains = since / GRAIN_NS;
+        let next = last + grains * GRAIN_NS;
+        // Whoever moves the time on adds what it brought; who loses leaves the rest to the next refill.
+        if grains == 0 || self.refilled_at_ns.compare_exchange(last, next, Ordering::AcqRel, Ordering::Relaxed).is_err()
+        {
+            return;
+        }
+        let cap = share.cap_ns();
+        let earned = i64::try_from(grains.saturating_mul(u64::from(share.parts()))).unwrap_or(i64::MAX);
+        self.change(|balance| balance.saturating_add(earned).min(cap));
+    }
+
+    /// Takes what work took, by measurement and by the clock page.
+    pub fn debit(&self, ns: u64) {
+        let ns = i64::try_from(ns).unwrap_or(i64::MAX);
+        self.change(|balance| balance.saturating_sub(ns));
+    }
+
+    /// Time that is left, ns; below zero it is owed.
+    pub fn balance_ns(&self) -> i64 {
+        self.balance_ns.load(Ordering::Acquire)
+    }
+
+    /// Whether work that is estimated to take `estimate_ns` may be launched. `before` is what this process was told last, at
+    /// first `Open`; `in_flight_ns` what launched work of all processes of the container is estimated to take yet.
+    ///
+    /// No work waits longer after other work than that one's length and a batch are worth, by the share.
+    pub fn gate(&self, before: Gate, estimate_ns: u64, in_flight_ns: u64, share: Share) -> Gate {
+        if share.is_whole() {
+            return Gate::Open;
+        }
+        let balance = self.balance_ns();
+        let room = balance.saturating_sub(i64::try_from(in_flight_ns).unwrap_or(i64::MAX));
+        let batch = share.batch_ns().max(1);
+        let least = if before == Gate::Open { 1 } else { batch };
+        if room >= least {
+            Gate::Open
+        } else if in_flight_ns == 0 && balance > 0 && estimate_ns >= batch.cast_unsigned() {
+            Gate::One
+        } else {
+            Gate::Shut
+        }
+    }
+
+    fn change(&self, to: impl Fn(i64) -> i64) {
+        let _always_done =
+            self.balance_ns.fetch_update(Ordering::AcqRel, Ordering::Acquire, |balance| Some(to(balance)));
+    }
+}
+
+// === impl Estimate ===
+
+impl Estimate {
+    /// Before anything was measured: 1 ms.
+    pub const UNKNOWN: Self = Self { ns: 1_000_000 };
+    /// Nothing is estimated to take longer, 13 days; it keeps the sums small.
+    const MOST_NS: u64 = 1 << 50;
+
+    /// What a launch is estimated to take, ns.
+    pub const fn ns(self) -> u64 {
+        self.ns
+    }
+
+    /// Takes into account, to three tenths, that `launches` took `busy_ns` together.
+    pub fn observe(&mut self, busy_ns: u64, launches: u64) {
+        let Some(each) = busy_ns.checked_div(launches) else { return };
+        self.ns = (7 * self.ns + 3 * each.min(Self::MOST_NS)) / 10;
+    }
+}

@@ -1,0 +1,225 @@
+//! The daemon's page of one card: how many of the card's tenants are busy, and how fast time counts meanwhile.
+//!
+//! Two tenants that the card serves in turns each see their work take twice as long. So a tenant is debited not for the
+//! time from a to b but for V(b) − V(a), where V, the virtual time, is the integral of dt/n over the time, n the number of
+//! busy tenants. Containers map the page read-only; the daemon writes it every millisecond or so.
+//!
+//! A reader that cannot get a consistent page in a few tries, and one whose daemon has been silent for 100 ms, counts time
+//! in full: that is never too little.
+
+use crate::bucket::Share;
+use crate::layout::{LINE, Unfit};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, spin_loop};
+
+mod history;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use history::History;
+
+/// The first word of a page: `divvyclk`.
+pub const MAGIC: u64 = u64::from_ne_bytes(*b"divvyclk");
+/// This layout.
+pub const VERSION: u32 = 1;
+/// How long a page is believed without a new heartbeat.
+pub const SILENCE_NS: u64 = 100_000_000;
+
+/// Tries to read what the daemon doesn't change meanwhile. It writes for some nanoseconds each millisecond.
+const TRIES: u32 = if cfg!(loom) { 2 } else { 64 };
+
+/// The page, one line of [`LINE`] bytes.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Page {
+    magic: AtomicU64,
+    version: AtomicU32,
+    /// Odd while the rest is being changed.
+    sequence: AtomicU32,
+    heartbeat_ns: AtomicU64,
+    virtual_ns: AtomicU64,
+    busy: AtomicU32,
+    promised: AtomicU32,
+    unpromised: AtomicU32,
+}
+
+/// What is busy on a card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Busy {
+    /// Containers that have work in flight.
+    pub tenants: u32,
+    /// What those of them with a promise were promised, in parts of 10 000 of the card.
+    pub promised: u32,
+    /// How many of them were promised nothing.
+    pub unpromised: u32,
+}
+
+/// A page as it was at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// That moment, by `CLOCK_MONOTONIC` of the node, ns: the daemon's last sign of life.
+    pub heartbeat_ns: u64,
+    /// The virtual time then, ns.
+    pub virtual_ns: u64,
+    /// What was busy from then on.
+    pub busy: Busy,
+}
+
+/// Whether a container may use time that others leave idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compute {
+    /// Never above its share.
+    Cap,
+    /// Whatever the busy tenants' promises leave.
+    Burst,
+}
+
+/// The daemon's side of a page; a page has one.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    page: &'a Page,
+    last: Reading,
+}
+
+// === impl Page ===
+
+impl Page {
+    /// The page at `base`, if it is one.
+    ///
+    /// # Safety
+    /// `length` bytes from `base` are mapped, and stay so for `'a`; all writers write atomically.
+    #[cfg(not(loom))]
+    #[expect(unsafe_code, reason = "mapped memory becomes a reference here")]
+    pub unsafe fn new<'a>(base: *const u8, length: usize) -> Result<&'a Self, Unfit> {
+        // SAFETY: the caller's promise is ours.
+        let page = unsafe { Self::blank(base, length) }?;
+        match (page.magic.load(Ordering::Acquire), page.version.load(Ordering::Relaxed)) {
+            (MAGIC, VERSION) => Ok(page),
+            (MAGIC, version) => Err(Unfit::Version(version)),
+            (magic, _) => Err(Unfit::Magic(magic)),
+        }
+    }
+
+    /// The memory at `base` as a page, whatever it holds, for a [`Writer`] to begin on.
+    ///
+    /// # Safety
+    /// As [`Page::new`], and for a writer mapped writable.
+    #[cfg(not(loom))]
+    #[expect(unsafe_code, reason = "mapped memory becomes a reference here")]
+    #[expect(clippy::cast_ptr_alignment, reason = "the alignment is checked")]
+    pub unsafe fn blank<'a>(base: *const u8, length: usize) -> Result<&'a Self, Unfit> {
+        let address = base.addr();
+        if address == 0 || !address.is_multiple_of(LINE) {
+            return Err(Unfit::Misaligned { address });
+        }
+        if length < LINE {
+            return Err(Unfit::Short { length, needed: LINE });
+        }
+        // SAFETY: aligned and long enough, as was checked, and mapped, as the caller vouches. A page is made of atomics
+        // alone, for which any bytes are valid and other writers are allowed; nobody writes through the pointer where the
+        // mapping is read-only, for only a `Writer` writes.
+        Ok(unsafe { &*base.cast::<Self>() })
+    }
+
+    /// The page as it is now, if the daemon wasn't changing it throughout: a daemon that died in the middle is so for ever,
+    /// until the next one begins.
+    pub fn read(&self) -> Option<Reading> {
+        for _ in 0..TRIES {
+            let before = self.sequence.load(Ordering::Acquire);
+            let reading = self.reading();
+            // Keeps the loads above it from being delayed past the one below.
+            fence(Ordering::Acquire);
+            if before.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == before {
+                return Some(reading);
+            }
+            spin_loop();
+        }
+        None
+    }
+
+    fn reading(&self) -> Reading {
+        Reading {
+            heartbeat_ns: self.heartbeat_ns.load(Ordering::Relaxed),
+            virtual_ns: self.virtual_ns.load(Ordering::Relaxed),
+            busy: Busy {
+                tenants: self.busy.load(Ordering::Relaxed),
+                promised: self.promised.load(Ordering::Relaxed),
+                unpromised: self.unpromised.load(Ordering::Relaxed),
+            },
+        }
+    }
+}
+
+// === impl Reading ===
+
+impl Reading {
+    /// The virtual time at `t_ns`, which is expected to be near the heartbeat: time counts by what was busy then, and in
+    /// full from 100 ms after it.
+    pub fn virtual_at(&self, t_ns: u64) -> u64 {
+        let tenants = u64::from(self.busy.tenants.max(1));
+        match t_ns.checked_sub(self.heartbeat_ns) {
+            None => self.virtual_ns.saturating_sub((self.heartbeat_ns - t_ns) / tenants),
+            Some(since) => {
+                let believed = since.min(SILENCE_NS);
+                self.virtual_ns.saturating_add(believed / tenants).saturating_add(since - believed)
+            }
+        }
+    }
+
+    /// Whether the daemon has been silent for too long for the page to be believed.
+    pub fn is_stale(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.heartbeat_ns) > SILENCE_NS
+    }
+
+    /// What a container that was promised `promise` may use of the card now.
+    ///
+    /// One without a promise, 0, gets what the busy tenants were not promised, divided among those like it; it is nothing
+    /// where all is promised to busy ones. When the page is stale, nobody bursts.
+    pub fn share(&self, promise: Share, compute: Compute, now_ns: u64) -> Share {
+        let whole = Share::WHOLE.parts();
+        let Busy { promised, unpromised, .. } = self.busy;
+        if promise.parts() == 0 {
+            return Share::of(whole.saturating_sub(promised) / unpromised.max(1));
+        }
+        if compute == Compute::Cap || self.is_stale(now_ns) {
+            return promise;
+        }
+        // It may not have been seen busy yet, then its own promise isn't in the sum.
+        let competing = promised.clamp(promise.parts(), whole);
+        Share::of(promise.parts() * whole / competing)
+    }
+}
+
+// === impl Writer ===
+
+impl<'a> Writer<'a> {
+    /// Makes a page, or goes on with the one that an earlier daemon left: virtual time never goes back.
+    pub fn new(page: &'a Page, now_ns: u64) -> Self {
+        let known = page.magic.load(Ordering::Relaxed) == MAGIC && page.version.load(Ordering::Relaxed) == VERSION;
+        let mut writer = Self { page, last: if known { page.reading() } else { Reading::default() } };
+        if !known {
+            writer.last.heartbeat_ns = now_ns;
+        }
+        writer.publish(now_ns, Busy::default());
+        page.version.store(VERSION, Ordering::Relaxed);
+        page.magic.store(MAGIC, Ordering::Release);
+        writer
+    }
+
+    /// From `now_ns` on so many are busy; until now it were those said before.
+    pub fn publish(&mut self, now_ns: u64, busy: Busy) {
+        let heartbeat_ns = now_ns.max(self.last.heartbeat_ns);
+        self.last = Reading { heartbeat_ns, virtual_ns: self.last.virtual_at(heartbeat_ns), busy };
+        let page = self.page;
+        // Odd already, if an earlier daemon died in the middle.
+        let odd = page.sequence.load(Ordering::Relaxed) | 1;
+        page.sequence.store(odd, Ordering::Relaxed);
+        // Keeps the stores below from being seen before the one above.
+        fence(Ordering::Release);
+        page.heartbeat_ns.store(heartbeat_ns, Ordering::Relaxed);
+        page.virtual_ns.store(self.last.virtual_ns, Ordering::Relaxed);
+        page.busy.store(busy.tenants, Ordering::Relaxed);
+        page.promised.store(busy.promised, Ordering::Relaxed);
+        page.unpromised.store(busy.unpromised, Ordering::Relaxed);
+        page.sequence.store(odd.wrapping_add(1), Ordering::Release);
+    }
+}

@@ -1,0 +1,135 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+fn busy(tenants: u32) -> Busy {
+    Busy { tenants, ..Busy::default() }
+}
+
+#[test]
+fn virtual_time_is_divided_among_the_busy() {
+    let page = Page::default();
+    let mut writer = Writer::new(&page, 1000 * MS);
+    writer.publish(1010 * MS, busy(2));
+    writer.publish(1030 * MS, busy(4));
+    let reading = page.read().expect("a page");
+    assert_eq!((reading.heartbeat_ns, reading.virtual_ns), (1030 * MS, 20 * MS));
+    assert_eq!(reading.virtual_at(1038 * MS), 22 * MS);
+    assert_eq!(reading.virtual_at(1026 * MS), 19 * MS);
+}
+
+#[test]
+fn time_counts_in_full_once_the_daemon_is_silent() {
+    let page = Page::default();
+    let mut writer = Writer::new(&page, 0);
+    writer.publish(1000 * MS, busy(2));
+    let reading = page.read().expect("a page");
+    let at = |ms: u64| reading.virtual_at(ms * MS) - reading.virtual_ns;
+    assert_eq!((at(1100), at(1101), at(1500)), (50 * MS, 51 * MS, 450 * MS));
+    assert!(!reading.is_stale(1100 * MS) && reading.is_stale(1101 * MS));
+}
+
+#[test]
+fn the_next_daemon_goes_on_where_the_last_one_stopped() {
+    let page = Page::default();
+    Writer::new(&page, 0).publish(1000 * MS, busy(2));
+    page.sequence.fetch_add(1, Ordering::Relaxed); // it was killed while it wrote
+    assert_eq!(page.read(), None);
+    let mut next = Writer::new(&page, 1200 * MS);
+    assert_eq!(page.read().map(|reading| reading.virtual_ns), Some(1000 * MS + 150 * MS));
+    next.publish(1100 * MS, busy(1));
+    let reading = page.read().expect("a page");
+    assert_eq!((reading.heartbeat_ns, reading.virtual_ns), (1200 * MS, 1150 * MS), "time doesn't go back");
+}
+
+#[test]
+fn idle_time_is_divided_among_those_that_may_have_it() {
+    let reading = Reading { heartbeat_ns: 0, virtual_ns: 0, busy: Busy { tenants: 3, promised: 4000, unpromised: 1 } };
+    let share = |promise, compute| reading.share(Share::of(promise), compute, 0).parts();
+    assert_eq!(share(1000, Compute::Cap), 1000);
+    assert_eq!(share(1000, Compute::Burst), 2500);
+    assert_eq!(share(3000, Compute::Burst), 7500);
+    assert_eq!(share(8000, Compute::Burst), 10_000, "not yet seen busy itself");
+    assert_eq!([share(0, Compute::Cap), share(0, Compute::Burst)], [6000, 6000]);
+    assert_eq!(reading.share(Share::of(1000), Compute::Burst, 101 * MS).parts(), 1000, "nobody knows who is busy");
+    let full = Reading { busy: Busy { tenants: 4, promised: 10_000, unpromised: 2 }, ..reading };
+    assert_eq!(full.share(Share::of(2500), Compute::Burst, 0).parts(), 2500);
+    assert_eq!(full.share(Share::of(0), Compute::Burst, 0).parts(), 0);
+    let shared = Reading { busy: Busy { tenants: 4, promised: 1000, unpromised: 3 }, ..reading };
+    assert_eq!(shared.share(Share::of(0), Compute::Burst, 0).parts(), 3000);
+}
+
+#[test]
+fn work_that_began_long_ago_costs_what_time_counted_then() {
+    let (page, mut history) = (Page::default(), History::new());
+    let mut writer = Writer::new(&page, 0);
+    for ms in 1..=4000 {
+        // Alone in every odd second, one of two in every even one.
+        writer.publish(ms * MS, busy(1 + (ms / 1000 % 2) as u32));
+        history.look(ms * MS, page.read().as_ref());
+    }
+    assert_eq!(history.cost(3990 * MS, 4000 * MS), 5 * MS);
+    assert_eq!(history.cost(3999 * MS + 200_000, 3999 * MS + 600_000), 200_000);
+    assert_eq!(history.cost(4000 * MS, 4010 * MS), 10 * MS, "not looked at since");
+    let second = history.cost(2000 * MS, 3000 * MS);
+    assert!(second.abs_diff(1000 * MS) < 70 * MS, "{second}");
+    let both = history.cost(1000 * MS, 3000 * MS);
+    assert!(both.abs_diff(1500 * MS) < 70 * MS, "{both}");
+}
+
+#[test]
+fn without_a_page_and_while_it_is_made_anew_time_counts_in_full() {
+    let mut history = History::new();
+    assert_eq!(history.cost(5 * MS, 9 * MS), 4 * MS);
+    (5..9).for_each(|ms| history.look(ms * MS, None));
+    assert_eq!(history.cost(5 * MS, 9 * MS), 4 * MS);
+    let late = Reading { heartbeat_ns: 20 * MS, virtual_ns: 700 * MS, busy: busy(2) };
+    history.look(20 * MS, Some(&late));
+    assert_eq!(history.cost(5 * MS, 20 * MS), 15 * MS);
+    history.look(30 * MS, Some(&Reading { heartbeat_ns: 30 * MS, virtual_ns: 0, busy: busy(2) }));
+    assert_eq!(history.cost(18 * MS, 30 * MS), 12 * MS);
+    history.look(25 * MS, Some(&late));
+    assert_eq!(history.cost(30 * MS, 31 * MS), MS, "an old look is passed over");
+}
+
+#[test]
+#[expect(unsafe_code, reason = "the constructors are what is tested")]
+fn memory_becomes_a_page_once_a_writer_has_begun_on_it() {
+    let memory = Page::default();
+    let base = core::ptr::from_ref(&memory).cast::<u8>();
+    // SAFETY: `memory` outlives all views, and is written by atomics only.
+    let [new, short, misaligned] =
+        unsafe { [Page::new(base, LINE), Page::new(base, 63), Page::new(base.add(8), LINE)] };
+    assert_eq!(new.map(Page::read), Err(Unfit::Magic(0)));
+    assert_eq!(short.map(Page::read), Err(Unfit::Short { length: 63, needed: LINE }));
+    assert!(matches!(misaligned, Err(Unfit::Misaligned { .. })));
+    // SAFETY: as above.
+    let blank = unsafe { Page::blank(base, LINE) }.expect("any memory");
+    let _writer = Writer::new(blank, 5);
+    // SAFETY: as above.
+    let page = unsafe { Page::new(base, LINE) }.expect("a page");
+    assert_eq!(page.read().map(|reading| reading.heartbeat_ns), Some(5));
+    blank.version.store(9, Ordering::Relaxed);
+    // SAFETY: as above.
+    assert_eq!(unsafe { Page::new(base, LINE) }.map(Page::read), Err(Unfit::Version(9)));
+}
+
+proptest! {
+    #[test]
+    fn no_value_is_too_odd(words in any::<[u64; 6]>(), counts in any::<[u32; 3]>(), promise in any::<u32>()) {
+        let busy = Busy { tenants: counts[0], promised: counts[1], unpromised: counts[2] };
+        let reading = Reading { heartbeat_ns: words[0], virtual_ns: words[1], busy };
+        let mut history = History::new();
+        for word in words {
+            history.look(word, Some(&reading));
+            history.look(word.saturating_add(1), None);
+        }
+        for span in words.windows(2) {
+            prop_assert!(history.cost(span[0], span[1]) <= span[1].saturating_sub(span[0]));
+        }
+        let share = reading.share(Share::of(promise), Compute::Burst, words[2]);
+        prop_assert!(promise == 0 || share >= Share::of(promise));
+    }
+}

@@ -1,0 +1,45 @@
+//! What the processes of one container share, and what the daemon tells them of each card.
+//!
+//! ```text
+//!  process ─┐ claim ─ reserve ─ gate ─ debit                            pread ┌─ divvy-node
+//!  process ─┼──────────────────────────────▶ the container's region ◀─────────┤  snapshot
+//!  process ─┘                                                                 │
+//!      ▲                                                                      │ publish
+//!      └──────── how fast its time counts ────────── clock page of each card ◀┘
+//! ```
+//!
+//! A region is a file on tmpfs that the daemon makes full-size, with [`layout::header`] and zeros, and every process of the
+//! container maps. It belongs to the tenant, who can write anything into it: nothing here panics, overflows or indexes by
+//! what it reads, and a tenant that lies does so about its own share only.
+//!
+//! - [`layout`]: where what stands; [`Region`], the view of mapped memory.
+//! - [`books`]: memory, to the byte, without a lock and without a stored total.
+//! - [`slots`]: which process owns which lines, and what becomes of them when it dies.
+//! - [`bucket`]: GPU time: refill, debit, gate.
+//! - [`clock`]: the daemon's page of one card: how many compete, and how time counts meanwhile.
+//! - [`snapshot`]: a region as the daemon reads it.
+//!
+//! It knows neither CUDA nor files. Locks and liveness come in through [`slots::Locks`], time as nanoseconds of
+//! `CLOCK_MONOTONIC`.
+
+#![cfg_attr(not(any(test, loom)), no_std)]
+#![cfg_attr(loom, allow(dead_code, unused_imports, reason = "models map no memory"))]
+
+pub mod books;
+pub mod bucket;
+pub mod clock;
+pub mod layout;
+#[cfg(any(test, loom))]
+pub mod owned;
+pub mod slots;
+#[cfg(not(loom))] // loom's atomics are larger than what they stand for
+pub mod snapshot;
+mod sync;
+
+pub use books::{Account, Books, Reservation};
+pub use bucket::{Estimate, Gate, Share};
+pub use layout::{Region, Unfit};
+pub use slots::{Locks, Owner};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! A region as the daemon reads it: bytes of a file that a tenant can write anything into.
+//!
+//! The daemon maps no region, for a tenant that cuts its file short would end it by SIGBUS. It reads the file, or the parts
+//! that it needs. Values come out as they are; each was true at some moment of the reading, together they need not be.
+//! Sums stop at the largest number.
+//!
+//! To free the slot of a dead process, the daemon writes zeros to the bytes that [`Snapshot::erasure`] names, one after the
+//! other, while it holds the slot's lock.
+
+use core::mem::offset_of;
+use core::ops::Range;
+
+use crate::layout::{self, Card, Header, LINE, SLOTS, Slot, Stated, Unfit, Use};
+use crate::slots::{FREE, Owner};
+
+#[cfg(test)]
+mod tests;
+
+/// The bytes of a region, checked as far as there is something to check.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot<'a> {
+    bytes: &'a [u8],
+    cards: usize,
+    high: usize,
+    generation: u64,
+}
+
+/// What all processes together did and do on a card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Time left in the bucket, ns; below zero it is owed.
+    pub balance_ns: i64,
+    /// Kernels launched, those in graphs not counted.
+    pub launches: u64,
+    /// Graphs launched.
+    pub graph_launches: u64,
+    /// Time that launches were held back, ns.
+    pub throttled_ns: u64,
+    /// Allocations that were granted.
+    pub allocs: u64,
+    /// Allocations that were refused for lack of memory.
+    pub ooms: u64,
+    /// Functions of a hooked family that the driver has in a revision which isn't known.
+    pub unknown: u64,
+    /// The sum of all slots' use.
+    pub usage: Usage,
+}
+
+/// What one process, or all of them, use of a card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes that are being tried for.
+    pub tent: u64,
+    /// Bytes held by allocations.
+    pub committed: u64,
+    /// Bytes held by contexts and modules.
+    pub overhead: u64,
+    /// Bytes of `committed` that lie in host memory.
+    pub spilled: u64,
+    /// GPU time that launched work is estimated to take yet, ns.
+    pub in_flight_ns: u64,
+    /// GPU time used so far by processes that still have a slot, ns.
+    pub busy_ns: u64,
+}
+
+// === impl Snapshot ===
+
+impl<'a> Snapshot<'a> {
+    /// A region's bytes, from its first on.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, Unfit> {
+        let Some(header) = Line::at(bytes, 0) else {
+            return Err(Unfit::Short { length: bytes.len(), needed: LINE });
+        };
+        let stated = Stated {
+            magic: header.u64(offset_of!(Header, magic)),
+            version: header.u32(offset_of!(Header, version)),
+            slots: header.u32(offset_of!(Header, slots)),
+            size: header.u64(offset_of!(Header, size)),
+            cards: header.u32(offset_of!(Header, cards)),
+        };
+        let cards = stated.check(bytes.len())?;
+        let high = (header.u32(offset_of!(Header, high)) as usize).min(SLOTS);
+        Ok(Self { bytes, cards, high, generation: header.u64(offset_of!(Header, generation)) })
+    }
+
+    /// How often this container's region was made before: when it changes, counters begin at zero again.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// How many cards the region is for.
+    pub fn cards(&self) -> usize {
+        self.cards
+    }
+
+    /// How many of the first slots may be in use, at most [`SLOTS`].
+    pub fn high(&self) -> usize {
+        self.high
+    }
+
+    /// The slots that are claimed, by number. Whether their owners live is for the slots' locks to say.
+    pub fn owners(self) -> impl Iterator<Item = (usize, Owner)> + 'a {
+        (0..self.high).filter_map(move |slot| {
+            let line = Line::at(self.bytes, layout::slot_bytes(self.cards, slot).start)?;
+            (line.u32(offset_of!(Slot, state)) != FREE).then(|| (slot, line.owner()))
+        })
+    }
+
+    /// What the process of `slot` uses of `card`.
+    pub fn usage(&self, card: usize, slot: usize) -> Option<Usage> {
+        if card >= self.cards || slot >= self.high {
+            return None;
+        }
+        Line::at(self.bytes, layout::use_bytes(self.cards, card, slot + 1).end - LINE).map(|line| line.usage())
+    }
+
+    /// What all processes did and do on `card`.
+    pub fn totals(&self, card: usize) -> Option<Totals> {
+        let line = (card < self.cards).then(|| Line::at(self.bytes, LINE * (1 + card)))??;
+        let usages = (0..self.high).filter_map(|slot| self.usage(card, slot));
+        Some(Totals {
+            balance_ns: line.u64(offset_of!(Card, balance_ns)).cast_signed(),
+            launches: line.u64(offset_of!(Card, launches)),
+            graph_launches: line.u64(offset_of!(Card, graph_launches)),
+            throttled_ns: line.u64(offset_of!(Card, throttled_ns)),
+            allocs: line.u64(offset_of!(Card, allocs)),
+            ooms: line.u64(offset_of!(Card, ooms)),
+            unknown: line.u64(offset_of!(Card, unknown)),
+            usage: usages.fold(Usage::default(), Usage::plus),
+        })
+    }
+
+    /// The bytes of the file to overwrite with zeros, in this order, to free `slot`: what it uses first, its identity last,
+    /// so that a daemon killed in between leaves a slot that is still dead. None for a slot above [`Snapshot::high`].
+    pub fn erasure(&self, slot: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let cards = self.cards;
+        let lines = (slot < self.high).then(|| {
+            let uses = (0..cards).map(move |card| layout::use_bytes(cards, card, slot + 1).end - LINE);
+            uses.chain([layout::slot_bytes(cards, slot).start])
+        });
+        lines.into_iter().flatten().map(|start| start..start + LINE)
+    }
+}
+
+/// The GPU time that work is estimated to take yet, ns, by use lines alone: the bytes of [`layout::use_bytes`], which a
+/// daemon that looks each millisecond reads instead of the whole. A container with such work is busy.
+pub fn in_flight_ns(uses: &[u8]) -> u64 {
+    let lines = (0..uses.len()).step_by(LINE).filter_map(|start| Line::at(uses, start));
+    lines.fold(0, |sum, line| sum.saturating_add(line.u64(offset_of!(Use, in_flight_ns))))
+}
+
+// === impl Usage ===
+
+impl Usage {
+    /// Bytes held, in all.
+    pub fn held(&self) -> u64 {
+        self.committed.saturating_add(self.overhead)
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            tent: self.tent.saturating_add(other.tent),
+            committed: self.committed.saturating_add(other.committed),
+            overhead: self.overhead.saturating_add(other.overhead),
+            spilled: self.spilled.saturating_add(other.spilled),
+            in_flight_ns: self.in_flight_ns.saturating_add(other.in_flight_ns),
+            busy_ns: self.busy_ns.saturating_add(other.busy_ns),
+        }
+    }
+}
+
+/// The bytes of one line.
+struct Line<'a>(&'a [u8; LINE]);
+
+// === impl Line ===
+
+impl<'a> Line<'a> {
+    fn at(bytes: &'a [u8], start: usize) -> Option<Self> {
+        bytes.get(start..)?.first_chunk().map(Self)
+    }
+
+    fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
+        self.0.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        u32::from_ne_bytes(self.bytes(at))
+    }
+
+    fn u64(&self, at: usize) -> u64 {
+        u64::from_ne_bytes(self.bytes(at))
+    }
+
+    fn owner(&self) -> Owner {
+        Owner {
+            pid: self.u32(offset_of!(Slot, pid)),
+            started: self.u64(offset_of!(Slot, started)),
+            nonce: self.u64(offset_of!(Slot, nonce)),
+            comm: self.bytes(offset_of!(Slot, comm)),
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        Usage {
+            tent: self.u64(offset_of!(Use, tent)),
+            committed: self.u64(offset_of!(Use, committed)),
+            overhead: self.u64(offset_of!(Use, overhead)),
+            spilled: self.u64(offset_of!(Use, spilled)),
+            in_flight_ns: self.u64(offset_of!(Use, in_flight_ns)),
+            busy_ns: self.u64(offset_of!(Use, busy_ns)),
+        }
+    }
+}

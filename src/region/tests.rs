@@ -1,0 +1,3 @@
+//! What the modules' tests share, and how they work together.
+
+mod shares;

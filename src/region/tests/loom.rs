@@ -1,0 +1,234 @@
+//! The protocols under every order that the memory model allows, with few threads:
+//! `RUSTFLAGS="--cfg loom" cargo test -p divvy-region --release --test loom`
+#![cfg(loom)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "models")]
+
+use divvy_region::clock::{Busy, Page, Writer};
+use divvy_region::owned::Owned;
+use divvy_region::slots::{Locks, Owner};
+use divvy_region::{Reservation, Share};
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::thread;
+
+const OUT_OF_MEMORY: fn(u64) -> Reservation = |used| Reservation::OutOfMemory { used };
+
+/// What the kernel knows: who holds the locks of two slots, and whose processes are dead.
+struct Kernel {
+    locked: [AtomicBool; 2],
+    dead: Vec<u32>,
+}
+
+impl Kernel {
+    fn new(dead: &[u32]) -> Self {
+        Self { locked: [AtomicBool::new(false), AtomicBool::new(false)], dead: dead.to_vec() }
+    }
+}
+
+impl Locks for Kernel {
+    fn try_lock(&self, slot: usize) -> bool {
+        !self.locked[slot].swap(true, Ordering::AcqRel)
+    }
+
+    fn unlock(&self, slot: usize) {
+        self.locked[slot].store(false, Ordering::Release);
+    }
+
+    fn is_alive(&self, pid: u32, _started: u64) -> bool {
+        !self.dead.contains(&pid)
+    }
+}
+
+fn owner(pid: u32) -> Owner {
+    Owner { pid, started: 1, nonce: u64::from(pid), comm: [0; 16] }
+}
+
+fn reserve(owned: &Owned, slot: usize, limit: u64) -> Reservation {
+    owned.region().books(0).unwrap().account(slot).unwrap().reserve(1, limit, thread::yield_now)
+}
+
+fn used(owned: &Owned) -> u64 {
+    owned.region().books(0).unwrap().used()
+}
+
+/// Both at the same time, and what they return.
+fn both<T: 'static>(a: impl FnOnce() -> T + 'static, b: impl FnOnce() -> T + 'static) -> (T, T) {
+    let other = thread::spawn(a);
+    let own = b();
+    (other.join().unwrap(), own)
+}
+
+#[test]
+fn of_two_that_want_the_last_byte_at_most_one_gets_it() {
+    loom::model(|| {
+        let owned = Arc::new(Owned::with_high(1, 2, 2));
+        let first = Arc::clone(&owned);
+        let second = Arc::clone(&owned);
+        let got = both(move || reserve(&first, 0, 1), move || reserve(&second, 1, 1));
+        assert_ne!(got, (Reservation::Reserved, Reservation::Reserved));
+        assert!(used(&owned) <= 1);
+    });
+}
+
+#[test]
+fn two_threads_of_one_process_do_not_share_the_last_byte_either() {
+    loom::model(|| {
+        let owned = Arc::new(Owned::with_high(1, 1, 1));
+        let first = Arc::clone(&owned);
+        let second = Arc::clone(&owned);
+        let got = both(move || reserve(&first, 0, 1), move || reserve(&second, 0, 1));
+        assert_ne!(got, (Reservation::Reserved, Reservation::Reserved));
+        assert!(used(&owned) <= 1);
+    });
+}
+
+#[test]
+fn what_is_released_can_be_had_and_only_then() {
+    loom::model(|| {
+        let owned = Arc::new(Owned::with_high(1, 2, 2));
+        assert_eq!(reserve(&owned, 0, 1), Reservation::Reserved);
+        let first = Arc::clone(&owned);
+        let second = Arc::clone(&owned);
+        // Whether the driver has the byte out.
+        let out = Arc::new(AtomicBool::new(true));
+        let freed = Arc::clone(&out);
+        let (_, got) = both(
+            move || {
+                freed.store(false, Ordering::Relaxed);
+                first.region().books(0).unwrap().account(0).unwrap().release(1);
+                None
+            },
+            move || {
+                let got = reserve(&second, 1, 1);
+                if got == Reservation::Reserved {
+                    assert!(!out.load(Ordering::Relaxed), "the driver freed it before");
+                }
+                Some(got)
+            },
+        );
+        assert!(got == Some(Reservation::Reserved) || got == Some(OUT_OF_MEMORY(1)) || got == Some(OUT_OF_MEMORY(0)));
+        assert_eq!(used(&owned), u64::from(got == Some(Reservation::Reserved)));
+    });
+}
+
+#[test]
+fn what_the_dead_left_is_given_once_it_is_reaped() {
+    loom::model(|| {
+        let owned = Arc::new(Owned::new(1, 2));
+        let kernel = Arc::new(Kernel::new(&[66]));
+        let region = owned.region();
+        region.claim(&*kernel, &owner(66)).unwrap();
+        kernel.unlock(0);
+        region.claim(&*kernel, &owner(2)).ok();
+        // The dead one's slot was reused at once; another dies in the middle of a reservation.
+        region.claim(&*kernel, &owner(66)).ok();
+        owned.leave_tent(1, 1);
+        kernel.unlock(1);
+        let reaper = Arc::clone(&owned);
+        let second = Arc::clone(&owned);
+        let locks = Arc::clone(&kernel);
+        let (_, got) = both(
+            move || {
+                assert_eq!(reaper.region().reap(&*locks, Some(0)), 1);
+                None
+            },
+            move || Some(reserve(&second, 0, 1)),
+        );
+        assert!(matches!(got, Some(Reservation::Reserved | Reservation::OutOfMemory { .. })));
+        if got != Some(Reservation::Reserved) {
+            assert_eq!(reserve(&owned, 0, 1), Reservation::Reserved);
+        }
+        assert_eq!((used(&owned), owned.region().owner(1)), (1, None));
+    });
+}
+
+#[test]
+fn two_that_claim_get_different_slots_and_see_each_others_memory() {
+    // All orders of so many steps would take hours: here a thread is interrupted twice at most.
+    let mut bounded = loom::model::Builder::new();
+    bounded.preemption_bound = Some(2);
+    bounded.check(|| {
+        let owned = Arc::new(Owned::new(1, 2));
+        let kernel = Arc::new(Kernel::new(&[]));
+        let start = |pid: u32| {
+            let (owned, kernel) = (Arc::clone(&owned), Arc::clone(&kernel));
+            move || {
+                let slot = owned.region().claim(&*kernel, &owner(pid)).unwrap();
+                (slot, reserve(&owned, slot, 1))
+            }
+        };
+        let (first, second) = both(start(1), start(2));
+        assert_ne!(first.0, second.0);
+        assert_ne!((first.1, second.1), (Reservation::Reserved, Reservation::Reserved));
+        assert_eq!(owned.region().owner(first.0).unwrap().pid, 1);
+    });
+}
+
+#[test]
+fn a_claim_of_a_dead_slot_is_not_reaped_again() {
+    loom::model(|| {
+        let owned = Arc::new(Owned::new(1, 1));
+        let kernel = Arc::new(Kernel::new(&[66]));
+        owned.region().claim(&*kernel, &owner(66)).unwrap();
+        owned.leave_tent(0, 1);
+        kernel.unlock(0);
+        let claimer = Arc::clone(&owned);
+        let reaper = Arc::clone(&owned);
+        let (locks, others) = (Arc::clone(&kernel), kernel);
+        let (slot, _) = both(
+            move || {
+                let slot = claimer.region().claim(&*locks, &owner(1)).ok();
+                slot.map(|slot| assert_eq!(reserve(&claimer, slot, 1), Reservation::Reserved))
+            },
+            move || {
+                reaper.region().reap(&*others, None);
+                None
+            },
+        );
+        // While somebody looks at the only slot, there is none.
+        assert_eq!(used(&owned), u64::from(slot.is_some()));
+        assert_eq!(owned.region().owner(0).map(|owner| owner.pid), slot.map(|()| 1));
+    });
+}
+
+#[test]
+fn each_moment_is_added_once() {
+    loom::model(|| {
+        let owned = Arc::new(Owned::new(1, 1));
+        let share = Share::of(2500);
+        owned.region().card(0).unwrap().debit(1_000_000_000);
+        let refill = |now: u64| {
+            let owned = Arc::clone(&owned);
+            move || owned.region().card(0).unwrap().refill(now, share)
+        };
+        both(refill(1_000_000), refill(2_000_000));
+        // One that lost the race leaves the rest to the next.
+        refill(2_000_000)();
+        assert_eq!(owned.region().card(0).unwrap().balance_ns(), -1_000_000_000 + 500_000);
+    });
+}
+
+#[test]
+fn a_page_is_read_as_it_was_written() {
+    loom::model(|| {
+        let page = Arc::new(Page::default());
+        Writer::new(&page, 1);
+        let written = Arc::clone(&page);
+        let (_, reading) = both(
+            move || {
+                let mut writer = Writer::new(&written, 1);
+                writer.publish(11, Busy { tenants: 2, promised: 3, unpromised: 4 });
+                None
+            },
+            move || page.read(),
+        );
+        if let Some(reading) = reading {
+            let whole = match reading.heartbeat_ns {
+                1 => (0, Busy::default()),
+                11 => (10, Busy { tenants: 2, promised: 3, unpromised: 4 }),
+                other => panic!("never written: {other}"),
+            };
+            assert_eq!((reading.virtual_ns, reading.busy), whole);
+        }
+    });
+}

@@ -1,0 +1,170 @@
+//! Containers on a card that serves them in turns, simulated in steps of 20 µs: what their processes do each millisecond,
+//! and what the daemon does, with everything that this crate has for it.
+
+use std::collections::VecDeque;
+use std::vec::Vec;
+
+use crate::bucket::{Estimate, Gate, Share};
+use crate::clock::{Busy, History, Page, Writer};
+use crate::owned::Owned;
+
+const MS: u64 = 1_000_000;
+const STEP: u64 = 20_000;
+/// How long the card serves one container before it looks at the next.
+const SLICE: u64 = 2 * MS;
+const START: u64 = 1000 * MS;
+const SECONDS: u64 = 12;
+/// How long nobody looks: an estimate of 1 ms lets too many longer kernels through before the first was measured.
+const SETTLING: u64 = 2;
+
+/// A container with one process, which always has more work.
+struct Tenant {
+    region: Owned,
+    share: Share,
+    kernel_ns: u64,
+    queue: VecDeque<Kernel>,
+    done: Vec<(u64, u64, u64)>,
+    gate: Gate,
+    estimate: Estimate,
+    history: History,
+    served_ns: u64,
+    ended_ns: u64,
+}
+
+struct Kernel {
+    estimate: u64,
+    left: u64,
+    launched: u64,
+}
+
+// === impl Tenant ===
+
+impl Tenant {
+    fn new(percent: u32, kernel_ns: u64) -> Self {
+        Self {
+            region: Owned::with_high(1, 1, 1),
+            share: Share::of(percent * 100),
+            kernel_ns,
+            queue: VecDeque::new(),
+            done: Vec::new(),
+            gate: Gate::Open,
+            estimate: Estimate::UNKNOWN,
+            history: History::new(),
+            served_ns: 0,
+            ended_ns: 0,
+        }
+    }
+
+    /// Launches what the gate lets through.
+    fn launch(&mut self, now: u64) {
+        let region = self.region.region();
+        let (card, books) = (region.card(0).expect("a card"), region.books(0).expect("a card"));
+        let account = books.account(0).expect("a slot");
+        card.refill(now, self.share);
+        while self.queue.len() < 1024 {
+            let estimate_ns = self.estimate.ns();
+            self.gate = card.gate(self.gate, estimate_ns, books.in_flight_ns(), self.share);
+            if self.gate == Gate::Shut {
+                break;
+            }
+            account.launched(estimate_ns);
+            self.queue.push_back(Kernel { estimate: estimate_ns, left: self.kernel_ns, launched: now });
+        }
+    }
+
+    /// Each millisecond: pays for what is done.
+    fn settle(&mut self, now: u64, page: Option<&Page>) {
+        self.history.look(now, page.and_then(Page::read).as_ref());
+        let region = self.region.region();
+        let account = region.books(0).and_then(|books| books.account(0)).expect("a slot");
+        for (estimate_ns, from, to) in self.done.drain(..) {
+            let busy_ns = self.history.cost(from, to);
+            account.settled(estimate_ns, busy_ns);
+            region.card(0).expect("a card").debit(busy_ns);
+            self.estimate.observe(busy_ns, 1);
+        }
+    }
+
+    /// The card works on this tenant's first kernel. It is paid for from when it was launched, or the one before it ended:
+    /// waiting for one's turn is part of being served in turns.
+    fn serve(&mut self, now: u64) {
+        let Some(kernel) = self.queue.front_mut() else { return };
+        kernel.left = kernel.left.saturating_sub(STEP);
+        self.served_ns += STEP;
+        if kernel.left == 0 {
+            let from = kernel.launched.max(self.ended_ns);
+            self.ended_ns = now + STEP;
+            self.done.push((kernel.estimate, from, self.ended_ns));
+            self.queue.pop_front();
+        }
+    }
+}
+
+/// What part of the time each tenant was served, the first seconds aside.
+#[expect(clippy::cast_precision_loss, reason = "some billion nanoseconds")]
+fn simulate(mut tenants: Vec<Tenant>, with_clock: bool) -> Vec<f64> {
+    let page = Page::default();
+    let mut writer = Writer::new(&page, START);
+    let (mut turn, mut slice_ends) = (0, START);
+    for now in (0..SECONDS * 1000 * MS / STEP).map(|step| START + step * STEP) {
+        if now.is_multiple_of(MS) {
+            let works = |tenant: &&Tenant| tenant.region.region().books(0).expect("a card").in_flight_ns() > 0;
+            let promises = tenants.iter().filter(works).map(|tenant| tenant.share.parts());
+            let busy = promises.fold(Busy::default(), |busy, promise| Busy {
+                tenants: busy.tenants + 1,
+                promised: busy.promised + promise,
+                unpromised: 0,
+            });
+            writer.publish(now, busy);
+            for tenant in &mut tenants {
+                tenant.settle(now, with_clock.then_some(&page));
+            }
+        }
+        if now == START + SETTLING * 1000 * MS {
+            for tenant in &mut tenants {
+                tenant.served_ns = 0;
+            }
+        }
+        for tenant in &mut tenants {
+            tenant.launch(now);
+        }
+        if now >= slice_ends || tenants[turn].queue.is_empty() {
+            let count = tenants.len();
+            turn =
+                (1..=count).map(|by| (turn + by) % count).find(|next| !tenants[*next].queue.is_empty()).unwrap_or(turn);
+            slice_ends = now + SLICE;
+        }
+        tenants[turn].serve(now);
+    }
+    let time = ((SECONDS - SETTLING) * 1000 * MS) as f64;
+    tenants.iter().map(|tenant| tenant.served_ns as f64 / time).collect()
+}
+
+#[track_caller]
+fn assert_near(shares: &[f64], wanted: &[f64]) {
+    let near = shares.iter().zip(wanted).all(|(share, wanted)| (share - wanted).abs() <= 0.02);
+    assert!(near, "{shares:.3?} instead of {wanted:?}");
+}
+
+#[test]
+fn a_container_alone_gets_its_share_whatever_its_kernels_are() {
+    for percent in [25, 50, 75] {
+        for kernel_ns in [STEP, MS, 20 * MS] {
+            assert_near(&simulate(vec![Tenant::new(percent, kernel_ns)], true), &[f64::from(percent) / 100.0]);
+        }
+    }
+}
+
+#[test]
+fn two_containers_get_a_quarter_and_three_quarters() {
+    for kernel_ns in [STEP, MS, 20 * MS] {
+        let tenants = || vec![Tenant::new(25, kernel_ns), Tenant::new(75, kernel_ns)];
+        assert_near(&simulate(tenants(), true), &[0.25, 0.75]);
+    }
+}
+
+#[test]
+fn without_the_clock_page_both_pay_for_the_others_time_too() {
+    let shares = simulate(vec![Tenant::new(25, MS), Tenant::new(75, MS)], false);
+    assert!(shares[0] < 0.20 && shares[1] < 0.70, "{shares:.3?}");
+}
