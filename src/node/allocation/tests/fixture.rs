@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use divvy_contract::annotation::PolicyName;
 use divvy_contract::claim::Defaults;
-use divvy_contract::{Claim, ContainerClaim, ContainerKind, ContainerSpec, Memory, ResourceNames, Share, SlotId, Tier};
+use divvy_contract::{Claim, ContainerClaim, ContainerKind, ContainerSpec, Memory, ResourceNames, Share, SlotId};
 use divvy_placement::{Link, Links, Policy};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 
@@ -15,7 +15,8 @@ use crate::delivery::{self, Delivery, DeliveryOptions, LIMITS_FILE, Strategy};
 use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::kubelet::client::PodList;
 use crate::kubelet::pods::{ContainerState, Phase, PodView};
-use crate::ledger::{Holding, Ledger, Nonce, Origin, Part};
+use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
+use crate::tiers::Accounting;
 
 /// MiB of each card.
 const MEMORY: u64 = 1000;
@@ -97,22 +98,24 @@ fn settings(policy: PolicyName) -> AllocationSettings {
         memory_scale: 100,
         cores_scale: 100,
         policy: Policy { name: policy, ..Policy::default() },
-        tier: Tier::Accounting,
     }
 }
 
 fn delivery(root: &Path) -> Delivery {
-    Delivery::new(DeliveryOptions {
-        run_dir: root.join("run"),
-        device_list_strategy: delivery::Choice::These([Strategy::VolumeMounts].into()),
-        cdi_dir: root.join("cdi"),
-        cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
-        nvidia_cdi_hook_path: root.join("hook"),
-        driver_root: "/".into(),
-        driver_root_ctr_path: "/".into(),
-        dev_root: "/".into(),
-        procfs: "/proc".into(),
-    })
+    Delivery::new(
+        DeliveryOptions {
+            run_dir: root.join("run"),
+            device_list_strategy: delivery::Choice::These([Strategy::VolumeMounts].into()),
+            cdi_dir: root.join("cdi"),
+            cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
+            nvidia_cdi_hook_path: root.join("hook"),
+            driver_root: "/".into(),
+            driver_root_ctr_path: "/".into(),
+            dev_root: "/".into(),
+            procfs: "/proc".into(),
+        },
+        Box::new(Accounting),
+    )
 }
 
 // === impl Node ===
@@ -204,7 +207,8 @@ impl Node {
         };
         let share = Share { memory: Memory::mib(mib), ..Share::default() };
         let part = Part { card: slot.card.clone(), slot: Some(slot.number), lost: None, share };
-        let holding = Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Restored };
+        let holding =
+            Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Restored, terms: Terms::default() };
         self.allocator.ledger.allocate(&pod.reference(), &[claim], "c0", holding).expect("written");
         self.free.remove(slot);
         let states = [("c0".to_owned(), ContainerState::Running)].into();

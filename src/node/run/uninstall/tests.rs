@@ -1,11 +1,12 @@
 use std::path::Path;
 
-use divvy_contract::{Cores, Memory, Share, Tier};
+use divvy_contract::{Cores, Memory, Share};
 
 use super::*;
 use crate::config::{KeySet as _, Keys};
 use crate::delivery::{Handout, PodRef};
 use crate::kubelet::pods;
+use crate::ledger::Terms;
 
 /// A node whose daemon has ended, without a cluster. The container `main` of pod `ns/train` was given a card.
 struct Left {
@@ -35,9 +36,9 @@ impl Left {
             container: "main",
             nonce: "a1",
             shares: &[("GPU-a".parse().expect("a UUID"), share)],
-            tier: Tier::Accounting,
+            terms: Terms::default(),
         };
-        Delivery::new(config.delivery()).write_limits(&handout).expect("written");
+        Delivery::new(config.delivery(), Box::new(Accounting)).write_limits(&handout).expect("written");
         write(&directory.path().join("run/containers/b2/limits/limits"));
         Self { directory, config }
     }
