@@ -82,4 +82,4 @@ impl fmt::Display for Choice {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -295,7 +295,7 @@ fn a_pods_annotation_changes_with_its_own_entry_alone() {
     let part = claim(mib(8192), 10);
     let text = |book: &Book| {
         let view = view(inventory(2), book.clone());
-        let texts: Vec<String> = cards::annotations(&view, Tier::Accounting).map(|(_, text)| text).collect();
+        let texts: Vec<String> = cards::annotations(&view, Tier::Shim).map(|(_, text)| text).collect();
         texts
     };
     let (alone, joined) =

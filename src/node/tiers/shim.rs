@@ -36,7 +36,7 @@ const ELF: &[u8] = b"\x7fELF";
 
 /// The library as it is installed with the daemon.
 #[derive(Debug)]
-pub(super) struct Library(Vec<u8>);
+pub(super) struct Library(pub(super) Vec<u8>);
 
 /// Serves it.
 #[derive(Debug)]

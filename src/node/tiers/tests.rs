@@ -3,6 +3,11 @@ use std::fs;
 use super::*;
 use crate::config::{KeySet as _, Keys};
 
+/// A node that serves the shim, with this in its library.
+pub(crate) fn shim(run_dir: &Path, library: &str) -> Box<dyn Enforcement> {
+    Box::new(Shim::install(&Library(library.into()), run_dir).expect("a directory"))
+}
+
 fn config(tier: &str, library: &Path) -> Config {
     let env = |name: &str| match name {
         "NODE_NAME" => Some("n1".into()),

@@ -7,24 +7,14 @@ use divvy_region::snapshot::Head;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
-use crate::config::{KeySet as _, Keys};
-use crate::tiers;
+use crate::tiers::tests::shim;
 
 const TERMS: Terms = Terms { tier: Tier::Shim, compute: Compute::Burst };
 
 impl Host {
     /// A daemon that starts with this library.
     fn shimmed(&self, library: &str) -> Delivery {
-        let path = self.path("libdivvy.so");
-        fs::write(&path, format!("\x7fELF{library}")).expect("written");
-        let env = |name: &str| match name {
-            "NODE_NAME" => Some("n1".into()),
-            "LIBDIVVY_PATH" => Some(path.clone().into_os_string()),
-            _ => None,
-        };
-        let config = Keys::from_env(env).and_then(Keys::into_config).expect("valid");
-        let enforcement = tiers::choose(&config).expect("a library").install(&self.path("run")).expect("a directory");
-        Delivery::new(self.options("envvar"), enforcement)
+        Delivery::new(self.options("envvar"), shim(&self.path("run"), library))
     }
 
     fn inode(&self, path: &str) -> u64 {
@@ -75,7 +65,7 @@ fn the_library_and_its_name_in_the_container_are_mounted() {
     ");
     let preload = fs::read_to_string(host.path("run/lib/ld.so.preload")).expect("a file");
     assert_eq!(preload, "/usr/lib/divvy/libdivvy.so\n");
-    assert_eq!(fs::read(host.path("run/containers/n-1/libdivvy.so")).expect("a file"), b"\x7fELF1");
+    assert_eq!(fs::read(host.path("run/containers/n-1/libdivvy.so")).expect("a file"), b"1");
     let limits = host.limits("n-1");
     assert_eq!((limits.tier, limits.compute), (Tier::Shim, Compute::Burst));
 }
@@ -141,7 +131,8 @@ fn a_container_that_starts_again_finds_its_region_as_it_left_it() {
 
 #[test]
 fn whatever_a_tenant_leaves_in_place_of_its_region_is_replaced() {
-    let tamper: [(&str, fn(&Host, &Path)); 10] = [
+    type Tamper = fn(&Host, &Path);
+    let tamper: [(&str, Tamper); 10] = [
         ("nothing", |_, path| fs::remove_file(path).expect("removed")),
         ("a link", |host, path| {
             fs::remove_file(path).expect("removed");
@@ -200,7 +191,7 @@ fn a_container_keeps_its_library_until_it_starts_again() {
     assert_eq!(host.inode("run/lib/ld.so.preload"), preload, "it is mounted");
     assert_eq!(host.libraries().len(), 2, "the earlier one is gone: {:?}", host.libraries());
     second.write_limits(&shimmed("n-1", &shares)).expect("written");
-    assert_eq!(fs::read(host.path("run/containers/n-1/libdivvy.so")).expect("a file"), b"\x7fELF2");
+    assert_eq!(fs::read(host.path("run/containers/n-1/libdivvy.so")).expect("a file"), b"2");
     let installed = host.path(&format!("run/lib/{}", host.libraries()[1]));
     assert_eq!(host.inode("run/containers/n-1/libdivvy.so"), fs::metadata(installed).expect("a file").ino());
 }

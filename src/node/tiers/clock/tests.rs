@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use divvy_contract::container::LIBRARY;
 use divvy_contract::{Memory, Share, Tier};
 use divvy_region::layout::{self, LINE};
 use tempfile::TempDir;
@@ -13,7 +12,7 @@ use super::*;
 use crate::config::{KeySet as _, Keys};
 use crate::delivery::{Delivery, Handout, PodRef};
 use crate::ledger::Terms;
-use crate::tiers;
+use crate::tiers::tests::shim;
 
 /// A node that serves the shim, and its clock; time is what tests say.
 struct Bench {
@@ -47,17 +46,14 @@ impl Bench {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name: &str| directory.path().join(name);
-        fs::write(path("libdivvy.so"), b"\x7fELF").expect("written");
         let env = |name: &str| match name {
             "NODE_NAME" => Some("n1".into()),
-            "LIBDIVVY_PATH" => Some(path("libdivvy.so").into_os_string()),
             "RUN_DIR" => Some(path("run").into_os_string()),
             "CDI_DIR" => Some(path("cdi").into_os_string()),
             _ => None,
         };
         let config = Keys::from_env(env).and_then(Keys::into_config).expect("valid");
-        let enforcement = tiers::choose(&config).expect(LIBRARY).install(&config.run_dir).expect("a directory");
-        let delivery = Delivery::new(config.delivery(), enforcement);
+        let delivery = Delivery::new(config.delivery(), shim(&config.run_dir, "library"));
         Self { clock: Clock::new(path("run")), directory, delivery, tenants: Vec::new() }
     }
 
@@ -173,7 +169,9 @@ fn it_looks_the_more_often_the_more_there_is_to_tell() {
     assert_eq!(bench.pass(2000, 3000), 100);
     bench.work(tenants[1], 0, 1);
     assert_eq!(bench.pass(3000, 4000), 1000);
-    tenants.iter().for_each(|tenant| bench.work(*tenant, 0, 0));
+    for tenant in tenants {
+        bench.work(tenant, 0, 0);
+    }
     assert!((98..=100).contains(&bench.pass(4000, 4990)), "somebody was busy less than a second ago");
     assert!((20..=22).contains(&bench.pass(5000, 6000)));
     bench.tenants.clear();
@@ -203,7 +201,8 @@ fn cards_are_told_apart_also_within_one_container() {
 
 #[test]
 fn whatever_a_tenant_does_to_its_region_it_is_idle_then_and_others_are_served() {
-    let tamper: [(&str, fn(&Path)); 9] = [
+    type Tamper = fn(&Path);
+    let tamper: [(&str, Tamper); 9] = [
         ("nothing", |path| fs::remove_file(path).expect("removed")),
         ("its directory", |path| fs::remove_dir_all(path.parent().expect("a directory")).expect("removed")),
         ("a link", |path| {
