@@ -8,8 +8,8 @@ mod accounting;
 pub mod clock;
 mod shim;
 
-use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
 
 use divvy_contract::{CardId, Share, Tier};
 use divvy_proto::deviceplugin::Mount;
@@ -61,6 +61,18 @@ pub fn choose(config: &Config) -> Result<Choice, ConfigError> {
             Ok(Choice { tier: Tier::Shim, reason, library: Some(library) })
         }
     }
+}
+
+/// Removes what tiers keep on the node beside containers' directories, once no container is left, and says what that was.
+pub fn remove(run_dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut removed = Vec::new();
+    for directory in [shim::LIBRARIES, shim::CLOCKS].map(|name| run_dir.join(name)) {
+        match fs::remove_dir_all(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            result => result.map(|()| removed.push(directory))?,
+        }
+    }
+    Ok(removed)
 }
 
 // === impl Choice ===

@@ -69,7 +69,7 @@ impl Case {
         std::thread::sleep(Duration::from_secs(1));
         let before = used();
         std::thread::sleep(MEASURED);
-        let used = used() - before;
+        let used = used().saturating_sub(before);
         stop.cancel();
         std::thread::sleep(Duration::from_millis(200));
         Ok(used.as_secs_f64() / MEASURED.as_secs_f64())

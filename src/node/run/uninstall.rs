@@ -15,7 +15,7 @@ use crate::kubelet::pods::PodView;
 use crate::kubelet::registration::{NOTE, own_sockets};
 use crate::ledger::Ledger;
 use crate::publish;
-use crate::tiers::Accounting;
+use crate::tiers::{self, Accounting};
 
 /// Something is still there; what and why was said.
 #[derive(Debug)]
@@ -94,6 +94,8 @@ fn remove_files(config: &Config, pods: &[Arc<PodView>]) -> anyhow::Result<Vec<St
     if used.is_empty() {
         let removed = delivery.remove_specification()?;
         lines.extend(removed.then(|| format!("removed: CDI specification in {}", config.cdi_dir.display())));
+        let removed = tiers::remove(&config.run_dir).context("removing the library and clock pages")?;
+        lines.extend(removed.into_iter().map(|directory| format!("removed: {}", directory.display())));
     } else {
         let pods = used.into_values().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");
         lines.push(format!("left: CDI specification, limits and regions, which these pods use: {pods}"));

@@ -31,6 +31,10 @@ use self::clocks::Clocks;
 use super::Enforcement;
 use crate::delivery::{Container, DeliveryError, files, mount, state};
 
+/// The libraries' directory in `runDir`.
+pub(super) const LIBRARIES: &str = "lib";
+/// The clock pages'.
+pub(super) const CLOCKS: &str = "clocks";
 /// How every library for Linux begins.
 const ELF: &[u8] = b"\x7fELF";
 
@@ -69,7 +73,7 @@ impl Library {
 impl Shim {
     /// Puts the library where containers get it from.
     pub(super) fn install(Library(content): &Library, run_dir: &Path) -> Result<Self, DeliveryError> {
-        let directory = run_dir.join("lib");
+        let directory = run_dir.join(LIBRARIES);
         let library = directory.join(format!("libdivvy-{:08x}.so", crc32fast::hash(content)));
         let preload = directory.join("ld.so.preload");
         fs::create_dir_all(run_dir)

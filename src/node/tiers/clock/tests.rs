@@ -143,6 +143,26 @@ fn the_busy_are_counted_with_what_they_were_promised() {
 }
 
 #[test]
+fn a_container_with_many_processes_is_found_busy_within_10_ms_wherever_one_is() {
+    let mut bench = Bench::new();
+    let tenants = [bench.come(&[(0, 30)]), bench.come(&[(0, 20)])];
+    bench.follow(1000);
+    bench.work(tenants[0], 0, 1);
+    bench.work(tenants[1], 900, 1);
+    bench.pass(1000, 1001);
+    assert_eq!(bench.busy(0), [2, 5000, 0]);
+    bench.write(tenants[1], in_flight_at(1, 0, 900), &[0; 8]);
+    bench.write(tenants[1], in_flight_at(1, 0, 3), &[1; 8]);
+    bench.pass(1001, 1005);
+    assert_eq!(bench.busy(0), [1, 3000, 0], "not where it was");
+    bench.pass(1010, 1021);
+    assert_eq!(bench.busy(0), [2, 5000, 0]);
+    bench.write(tenants[1], in_flight_at(1, 0, 3), &[0; 8]);
+    bench.pass(1021, 1022);
+    assert_eq!(bench.busy(0), [1, 3000, 0]);
+}
+
+#[test]
 fn virtual_time_goes_on_by_the_number_of_the_busy() {
     let mut bench = Bench::new();
     let tenants = [bench.come(&[(0, 50)]), bench.come(&[(0, 50)])];

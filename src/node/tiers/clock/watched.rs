@@ -1,12 +1,12 @@
 //! What a container's processes have in flight.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use divvy_contract::container::REGION_FILE;
 use divvy_region::layout::{self, LINE};
-use divvy_region::snapshot::in_flight_ns;
+use divvy_region::snapshot::{Head, in_flight_ns};
 
 use super::{MS, Tenant};
 use crate::ledger::Nonce;
@@ -14,7 +14,8 @@ use crate::tiers::shim::region::{self, Opened};
 
 /// How long the number of slots in use is taken to be what it was: a process that begins is seen so much later.
 const HEAD: u64 = 10 * MS;
-/// Slots that are read at once, a page of memory.
+/// Slots that are read at once, a page of memory. A container with more processes is searched for one that is busy every
+/// `HEAD` only, and then looked at where it was: no tenant can have the daemon read more than that each millisecond.
 const CHUNK: usize = 64;
 
 /// One container's region.
@@ -31,6 +32,16 @@ struct Open {
     region: Opened,
     inode: u64,
     head_at_ns: u64,
+    /// For each card.
+    found: Vec<Found>,
+}
+
+/// Where in a region somebody was busy.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    /// First slot of the chunk.
+    first: usize,
+    searched_at_ns: u64,
 }
 
 // === impl Watched ===
@@ -50,14 +61,14 @@ impl Watched {
         let opened = region::open(&self.path).ok().filter(|opened| opened.head.cards == self.cards);
         self.open = opened.and_then(|region| {
             let inode = region.file.metadata().ok()?.ino();
-            Some(Open { region, inode, head_at_ns: 0 })
+            Some(Open { inode, head_at_ns: 0, found: vec![Found::default(); region.head.cards], region })
         });
     }
 
     /// Whether work is in flight on the card at this position. A region that can't be read any more is closed.
     pub(super) fn is_busy(&mut self, position: usize, now_ns: u64) -> bool {
         let Some(open) = &mut self.open else { return false };
-        let is_busy = open.is_busy(self.cards, position, now_ns);
+        let is_busy = open.is_busy(position, now_ns);
         if is_busy.is_none() {
             self.open = None;
         }
@@ -68,23 +79,40 @@ impl Watched {
 // === impl Open ===
 
 impl Open {
-    fn is_busy(&mut self, cards: usize, position: usize, now_ns: u64) -> Option<bool> {
-        let Opened { file, head } = &mut self.region;
-        if now_ns >= self.head_at_ns.saturating_add(HEAD) {
+    fn is_busy(&mut self, position: usize, now_ns: u64) -> Option<bool> {
+        let Self { region: Opened { file, head }, head_at_ns, found, .. } = self;
+        let cards = head.cards;
+        if now_ns >= head_at_ns.saturating_add(HEAD) {
             // Its length may have changed; what isn't there can't be read below.
             *head = region::read_head(file, layout::size(cards)).ok().filter(|head| head.cards == cards)?;
-            self.head_at_ns = now_ns;
+            *head_at_ns = now_ns;
         }
-        let mut lines = [0; LINE * CHUNK];
+        let found = found.get_mut(position)?;
+        let is_busy = |first| chunk_is_busy(file, head, position, first);
+        if is_busy(found.first)? {
+            return Some(true);
+        }
+        if now_ns < found.searched_at_ns.saturating_add(HEAD) {
+            return Some(false);
+        }
+        found.searched_at_ns = now_ns;
         for first in (0..head.high).step_by(CHUNK) {
-            let slots = CHUNK.min(head.high - first);
-            let bytes = lines.get_mut(..LINE * slots)?;
-            let from = layout::use_bytes(cards, position, first).end;
-            file.read_exact_at(bytes, from as u64).ok()?;
-            if in_flight_ns(bytes) > 0 {
+            if is_busy(first)? {
+                found.first = first;
                 return Some(true);
             }
         }
         Some(false)
     }
+}
+
+/// Whether work is in flight in the slots of the chunk that begins with slot `first`.
+fn chunk_is_busy(file: &File, head: &Head, position: usize, first: usize) -> Option<bool> {
+    let slots = CHUNK.min(head.high.saturating_sub(first));
+    let mut lines = [0; LINE * CHUNK];
+    let bytes = lines.get_mut(..LINE * slots).filter(|bytes| !bytes.is_empty());
+    let Some(bytes) = bytes else { return Some(false) };
+    let from = layout::use_bytes(head.cards, position, first).end;
+    file.read_exact_at(bytes, from as u64).ok()?;
+    Some(in_flight_ns(bytes) > 0)
 }

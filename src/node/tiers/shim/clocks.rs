@@ -11,11 +11,8 @@ use divvy_contract::CardId;
 use divvy_contract::container::clock_file;
 use divvy_region::map::{ClockPage, PAGE};
 
-use super::not_there;
+use super::{CLOCKS, not_there};
 use crate::delivery::files;
-
-/// Of `runDir`.
-const DIRECTORY: &str = "clocks";
 
 /// All of them.
 #[derive(Debug)]
@@ -27,7 +24,7 @@ pub(super) struct Clocks {
 
 /// Where a card's page lies.
 pub(in crate::tiers) fn path(run_dir: &Path, card: &CardId) -> PathBuf {
-    run_dir.join(DIRECTORY).join(card.as_str().replace('/', "-"))
+    run_dir.join(CLOCKS).join(card.as_str().replace('/', "-"))
 }
 
 /// Maps the page of the file at `path`, and says which file that was.
@@ -47,7 +44,7 @@ impl Clocks {
     /// Names the card's page, which is made if there is none, in a container's limits directory.
     pub(super) fn link(&self, card: &CardId, limits: &Path) -> io::Result<()> {
         let _linking = self.linking.lock().unwrap_or_else(PoisonError::into_inner);
-        files::make_directory(&self.run_dir.join(DIRECTORY), 0o755)?;
+        files::make_directory(&self.run_dir.join(CLOCKS), 0o755)?;
         let page = path(&self.run_dir, card);
         // Whoever has it mapped goes on with it, so that one that is there stays.
         if !fs::symlink_metadata(&page).is_ok_and(|found| found.is_file() && found.len() == PAGE as u64) {
@@ -59,7 +56,7 @@ impl Clocks {
     /// Removes the pages that no container has a name for.
     pub(super) fn clear(&self) -> io::Result<()> {
         let _linking = self.linking.lock().unwrap_or_else(PoisonError::into_inner);
-        let entries = match fs::read_dir(self.run_dir.join(DIRECTORY)) {
+        let entries = match fs::read_dir(self.run_dir.join(CLOCKS)) {
             Err(error) => return not_there(error),
             Ok(entries) => entries,
         };
