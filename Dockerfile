@@ -13,7 +13,8 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     cargo build --locked --release --package divvy-node --package divvy-webhook --bins && \
-    cp target/release/divvy-node target/release/divvy-webhook /
+    cp target/release/divvy-node target/release/divvy-webhook / && \
+    cp "$(hack/libdivvy)" /libdivvy.so
 
 FROM gcr.io/distroless/${DISTROLESS}:nonroot AS divvy-webhook
 COPY --from=build /divvy-webhook /usr/bin/divvy-webhook
@@ -23,6 +24,8 @@ ENTRYPOINT ["/usr/bin/divvy-webhook"]
 
 FROM debian:${DEBIAN}-slim AS divvy-node
 COPY --from=build /divvy-node /usr/bin/divvy-node
+# Where the daemon looks for it, to copy it to runDir: containers get it from there.
+COPY --from=build /libdivvy.so /usr/lib/divvy/libdivvy.so
 
 # The driver brings NVML, and must: its version is the kernel module's. Where distributions keep it is tried in turn below
 # /host, where the DaemonSet shows the host's root. Links to this one library and not the directories themselves, which

@@ -133,10 +133,11 @@ pub enum Numa {
 }
 
 /// Use of idle compute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compute {
     /// Never above the share.
+    #[default]
     Cap,
     /// May use idle time.
     Burst,
@@ -245,6 +246,18 @@ impl Document for Planned {
 
 impl Document for Cards {
     const KEY: &'static str = key::CARDS;
+}
+
+// === impl Compute ===
+
+impl Compute {
+    /// The word that the annotation and limits files use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cap => "cap",
+            Self::Burst => "burst",
+        }
+    }
 }
 
 // === impl Preferences ===

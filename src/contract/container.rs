@@ -1,9 +1,15 @@
 //! What stands in a container, by the names that daemon, webhook and tenants know it by.
 
+use crate::card::CardId;
+
 /// Where a container finds its limits; read-only.
 pub const LIMITS_MOUNT: &str = "/var/run/divvy/limits";
 /// Where its processes account for what they use; writable.
 pub const REGION_MOUNT: &str = "/var/run/divvy/region";
+/// The file there that its processes share, of the layout that `divvy_region` has.
+pub const REGION_FILE: &str = "books";
+/// Where the library lies that holds its processes to the limits, where the node's tier is `shim`; read-only.
+pub const LIBRARY: &str = "/usr/lib/divvy/libdivvy.so";
 
 /// The variable that NVIDIA's container runtime reads the cards of a container from.
 pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
@@ -11,3 +17,8 @@ pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 pub const DEVICES_AS_MOUNTS: &str = "/var/run/nvidia-container-devices";
 /// The file that names what the dynamic linker loads into every process, before all but `LD_PRELOAD`.
 pub const PRELOAD_FILE: &str = "/etc/ld.so.preload";
+
+/// Name of a card's clock page, beside the limits. Old names of MIG instances have slashes, which a file's can't have.
+pub fn clock_file(card: &CardId) -> String {
+    format!("clock-{}", card.as_str().replace('/', "-"))
+}

@@ -17,6 +17,7 @@ use divvy_contract::claim::Defaults;
 use divvy_contract::{ContainerClaim, ContainerKind, Cores, ResourceName, ResourceNames, SlotId, Tier};
 use divvy_placement::{Card, Policy};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
+use tracing::warn;
 
 use self::admission::Admission;
 use self::grant::{Asked, Given};
@@ -29,7 +30,8 @@ use crate::identity::{self, Offer, Question, Session, Subject, Unresolved};
 use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::kubelet::pods::PodView;
 use crate::ledger::reconcile::Assigned;
-use crate::ledger::{ContainerEntry, Ledger, Nonce, Part, PodEntry, PodRef};
+use crate::ledger::{ContainerEntry, Holding, Ledger, Nonce, Part, PodEntry, PodRef};
+use crate::tiers::clock;
 
 /// What of the configuration decides answers.
 #[derive(Clone, Debug)]
@@ -48,8 +50,6 @@ pub struct AllocationSettings {
     pub cores_scale: u32,
     /// Order of plans where the pod doesn't say.
     pub policy: Policy,
-    /// How shares are enforced.
-    pub tier: Tier,
 }
 
 /// Decides every answer. Owns the books.
@@ -216,7 +216,7 @@ impl Allocator {
 
     /// How shares are enforced.
     pub fn tier(&self) -> Tier {
-        self.settings.tier
+        self.delivery.tier()
     }
 
     /// Whether the kubelet has lost its record of a container's devices, given what it has on record for the pod. It never
@@ -279,13 +279,41 @@ impl Allocator {
         for entry in self.ledger.book().pods() {
             for (container, holding) in entry.holdings() {
                 if slots.iter().any(|slot| holding.parts.iter().any(|part| part.concerns(slot))) {
-                    self.delivery
-                        .write_limits(&Given::new(&entry.pod, container, holding).handout(self.settings.tier))?;
+                    self.delivery.write_limits(&Given::new(&entry.pod, container, holding).handout(self.tier()))?;
                     written += 1;
                 }
             }
         }
         if written == 0 { Err(Refusal::UnknownHolder { slots: slots.to_vec() }) } else { Ok(()) }
+    }
+
+    /// Brings what lies on disk for live containers in line with the configuration, which may have changed: the tier in
+    /// their limits, and what the tier needs. Those that never had directories get none.
+    pub fn renew(&self) {
+        for entry in self.ledger.book().pods() {
+            for (container, holding) in entry.holdings() {
+                let given = Given::new(&entry.pod, container, holding);
+                if let Err(error) = self.delivery.renew(&given.handout(self.tier())) {
+                    warn!(%error, pod = %entry.pod, container, "its limits stay as they were");
+                }
+            }
+        }
+    }
+
+    /// The containers that the shim keeps to their shares, unless they are those of this revision of the ledger.
+    pub fn tenants(&self, known: u64) -> Option<clock::View> {
+        let revision = self.ledger.revision();
+        let holdings = self.ledger.book().pods().flat_map(PodEntry::holdings).map(|(_, holding)| holding);
+        let shimmed = |holding: &&Holding| {
+            let shared = holding.parts.iter().any(|part| !part.share.exclusive);
+            shared && holding.terms.under(self.tier()).tier == Tier::Shim
+        };
+        let tenant = |holding: &Holding| clock::Tenant {
+            nonce: holding.nonce,
+            cards: holding.parts.iter().map(|part| (part.card.clone(), part.share.cores)).collect(),
+        };
+        let view = || clock::View { revision, tenants: holdings.filter(shimmed).map(tenant).collect() };
+        (revision != known).then(view)
     }
 
     fn offer(&self, choice: &Choice, slot: &SlotId) -> Offer {
@@ -305,7 +333,7 @@ impl Allocator {
         if self.admission.as_ref().is_some_and(|admission| admission.pod.uid == pod.uid) {
             return Ok(());
         }
-        let admission = Admission::read(pod, &self.settings);
+        let admission = Admission::read(pod, &self.settings, self.tier());
         self.admission = Some(self.remember_refusal(&pod.uid, admission)?);
         Ok(())
     }

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use divvy_contract::ResourceNames;
 use divvy_contract::annotation::PolicyName;
 use divvy_contract::claim::Defaults;
+use divvy_contract::container::LIBRARY;
 use divvy_contract::names::ResourceName;
 use divvy_contract::quantity::{Cores, Memory};
 pub use divvy_settings::{
@@ -71,8 +72,10 @@ divvy_settings::keys! {
     card_policy: PolicyName = PolicyName::default(),
     /// Seed of the policy random
     policy_seed: Within<0, { u32::MAX }> = Within::new(0),
-    /// How shares are enforced; this build has accounting, which enforces nothing
+    /// How shares are enforced: accounting (by nothing), shim (by libdivvy in the container) or auto (shim where the library is)
     tier: Served = Served::default(),
+    /// The library that is preloaded into containers, where the daemon sees it; it is copied to runDir
+    libdivvy_path: AbsolutePath = AbsolutePath::new(LIBRARY),
 
     /// How a container is given its cards: auto, or any of envvar, volume-mounts, cdi-annotations and cdi-cri
     device_list_strategy: Choice = Choice::Auto,

@@ -7,7 +7,7 @@ mod capabilities;
 mod cdi;
 mod directories;
 mod driver;
-mod files;
+pub(crate) mod files;
 pub mod limits;
 mod strategy;
 
@@ -22,10 +22,12 @@ use divvy_contract::{CardId, Share, Tier};
 use divvy_proto::deviceplugin::{ContainerAllocateResponse, Mount};
 use tracing::warn;
 
-use crate::ledger::Nonce;
+use crate::ledger::{Nonce, Terms};
+use crate::tiers::Enforcement;
 
 use directories::Directories;
-pub use directories::LIMITS_FILE;
+pub(crate) use directories::state;
+pub use directories::{Container, LIMITS_FILE};
 pub use limits::{Limits, LimitsError};
 pub use strategy::{Choice, Strategies, Strategy};
 
@@ -56,8 +58,8 @@ pub struct Handout<'a> {
     pub nonce: &'a str,
     /// At least one card, each once.
     pub shares: &'a [(CardId, Share)],
-    /// How the shares are enforced.
-    pub tier: Tier,
+    /// How the shares are enforced: by the delivery's tier, or by a weaker one that the container was made for.
+    pub terms: Terms,
 }
 
 /// A pod by all its names.
@@ -87,6 +89,7 @@ pub struct DeliveredCard {
 pub struct Delivery {
     options: DeliveryOptions,
     directories: Directories,
+    enforcement: Box<dyn Enforcement>,
     published: Mutex<Published>,
 }
 
@@ -172,38 +175,63 @@ pub enum DeliveryError {
 
 impl Delivery {
     /// Until [`publish_cards`](Self::publish_cards) no card can be given by CDI.
-    pub fn new(options: DeliveryOptions) -> Self {
+    pub fn new(options: DeliveryOptions, enforcement: Box<dyn Enforcement>) -> Self {
         let unpublished = Specification::Missing("no card is published yet".to_owned());
         let directories = Directories::new(&options.run_dir);
         let published = Mutex::new(Published { specification: unpublished, refused: BTreeMap::new() });
-        Self { options, directories, published }
+        Self { options, directories, enforcement, published }
+    }
+
+    /// How shares are enforced on this node.
+    pub fn tier(&self) -> Tier {
+        self.enforcement.tier()
     }
 
     /// Makes the container's directories, writes its limits and answers its `Allocate`. Can be repeated.
     pub fn prepare(&self, handout: &Handout<'_>) -> Result<ContainerAllocateResponse, DeliveryError> {
         let cards: Vec<&CardId> = handout.shares.iter().map(|(card, _)| card).collect();
         let strategies = self.strategies_for(&cards)?;
-        self.write_limits(handout)?;
-        let [limits, region] = self.directories.of(handout.nonce)?.mounted();
-        let mount = |container_path: &str, host_path: &Path, read_only: bool| Mount {
-            container_path: container_path.to_owned(),
-            host_path: host_path.display().to_string(),
-            read_only,
-        };
-        let mounts = vec![mount(LIMITS_MOUNT, &limits, true), mount(REGION_MOUNT, &region, false)];
+        let container = self.write(handout)?;
+        let region = Mount { read_only: false, ..mount(REGION_MOUNT, &container.region()) };
+        let mut mounts = vec![mount(LIMITS_MOUNT, &container.limits()), region];
+        if self.enforces(handout) {
+            mounts.extend(self.enforcement.mounts(&container, handout.shares));
+        }
         let mut answer = ContainerAllocateResponse { mounts, ..ContainerAllocateResponse::default() };
         strategy::deliver(&strategies, &cards, &self.options.cdi_annotation_prefix, handout.nonce, &mut answer);
         Ok(answer)
     }
 
-    /// Writes the container's limits, and its directories where they are gone.
+    /// Writes the container's limits, and what else it was given where that is gone.
     pub fn write_limits(&self, handout: &Handout<'_>) -> Result<(), DeliveryError> {
-        self.directories.write(handout.nonce, &Limits::try_from(handout)?)
+        self.write(handout).map(drop)
+    }
+
+    /// The same for a container that has its directories: of others nothing is mounted.
+    pub fn renew(&self, handout: &Handout<'_>) -> Result<(), DeliveryError> {
+        if self.directories.exist(handout.nonce) { self.write_limits(handout) } else { Ok(()) }
+    }
+
+    /// Limits come last: a container without any has none to use.
+    fn write(&self, handout: &Handout<'_>) -> Result<Container, DeliveryError> {
+        let limits = Limits::try_from(handout)?;
+        let container = self.directories.make(handout.nonce)?;
+        if self.enforces(handout) {
+            self.enforcement.furnish(&container, handout.shares)?;
+        }
+        container.write(&limits)?;
+        Ok(container)
+    }
+
+    fn enforces(&self, handout: &Handout<'_>) -> bool {
+        handout.terms.tier == self.enforcement.tier()
     }
 
     /// Removes the directories of a container that has ended; `false` if there were none.
     pub fn remove(&self, nonce: &str) -> Result<bool, DeliveryError> {
-        self.directories.remove(nonce)
+        let removed = self.directories.remove(nonce)?;
+        self.enforcement.clear();
+        Ok(removed)
     }
 
     /// Removes the directories of holdings that have ended. Those that can't be removed are logged, and left for the
@@ -216,14 +244,16 @@ impl Delivery {
         }
     }
 
-    /// The nonce of the directories that a container was given, by what its limits say.
-    pub fn find(&self, pod_uid: &str, container: &str) -> Option<String> {
+    /// The nonce of the directories that a container was given, by what its limits say, and those.
+    pub fn find(&self, pod_uid: &str, container: &str) -> Option<(String, Limits)> {
         self.directories.find(pod_uid, container)
     }
 
     /// Removes the directories of containers that aren't `live`, and says which; what can't be removed is logged.
     pub fn sweep(&self, live: &HashSet<String>) -> Result<Vec<String>, DeliveryError> {
-        self.directories.sweep(live)
+        let swept = self.directories.sweep(live)?;
+        self.enforcement.clear();
+        Ok(swept)
     }
 
     /// Writes the CDI specification for these cards, if a strategy may use it and its content has changed.
@@ -320,13 +350,18 @@ impl Delivery {
     }
 }
 
+/// A read-only mount of what is there on the host.
+pub(crate) fn mount(container_path: &str, host_path: &Path) -> Mount {
+    Mount { container_path: container_path.to_owned(), host_path: host_path.display().to_string(), read_only: true }
+}
+
 // === impl Limits ===
 
 impl TryFrom<&Handout<'_>> for Limits {
     type Error = DeliveryError;
 
     fn try_from(handout: &Handout<'_>) -> Result<Self, DeliveryError> {
-        let Handout { pod, container, shares, tier, .. } = *handout;
+        let Handout { pod, container, shares, terms: Terms { tier, compute }, .. } = *handout;
         let field = |field, value: &str| {
             let legal = limits::is_field(value);
             legal.then(|| value.to_owned()).ok_or_else(|| DeliveryError::Field { field, value: value.to_owned() })
@@ -338,6 +373,7 @@ impl TryFrom<&Handout<'_>> for Limits {
         limits::check_unique(shares)?;
         Ok(Self {
             tier,
+            compute,
             pod_uid: field("pod UID", pod.uid)?,
             namespace: field("namespace", pod.namespace)?,
             pod: field("pod name", pod.name)?,

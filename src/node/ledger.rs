@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use divvy_contract::ContainerClaim;
 
 pub use book::{Book, Change, Violation};
-pub use entry::{BadNonce, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, PodRef};
+pub use entry::{BadNonce, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, PodRef, Terms};
 pub use journal::{Damage, Recovery};
 use journal::{Journal, Replay, UnknownVersion};
 

@@ -25,4 +25,5 @@ pub mod metrics;
 pub mod observer;
 pub mod publish;
 pub mod run;
+pub mod tiers;
 pub mod unlisted;

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use divvy_contract::Tier;
 use divvy_process::{Signals, Tasks};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -36,13 +37,14 @@ use crate::http::{self, Pages};
 use crate::inventory;
 use crate::kubelet::cgroups::PodCgroups;
 use crate::kubelet::client::PodListClient;
-use crate::kubelet::plugin::PluginParts;
+use crate::kubelet::plugin::{PluginParts, lock};
 use crate::kubelet::pod_resources::PodResources;
 use crate::kubelet::registration::{Registrar, Standing};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::publish::Publisher;
-use crate::{args, observer};
+use crate::tiers::clock;
+use crate::{args, observer, tiers};
 
 /// Another plugin of our cards is believed after this long, and is gone after it has been away as long: NVIDIA's needs a
 /// few seconds to register anew with a kubelet that has restarted.
@@ -74,7 +76,8 @@ fn launch() -> Result<ExitCode, Stop> {
         let left = runtime.block_on(uninstall::uninstall(&effective.config, say));
         return Ok(if left.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let result = runtime.block_on(run(sources, effective, desired));
+    let tier = tiers::choose(&effective.config)?;
+    let result = runtime.block_on(run(sources, effective, tier, desired));
     // Threads that hang in a driver call can't be joined.
     runtime.shutdown_timeout(Duration::from_millis(100));
     let result = result.and_then(|next| match next {
@@ -100,10 +103,12 @@ fn start_anew() -> std::io::Error {
 }
 
 /// Runs until SIGTERM or SIGINT, until the configuration has changed, or until a part fails.
-async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow::Result<Next> {
+async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desired: Desired) -> anyhow::Result<Next> {
     let config = effective.config.clone();
     info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name.as_str(), "divvy-node starts");
     effective.to_yaml().lines().for_each(|line| info!("config: {line}"));
+    let (tier, in_effect) = (choice.tier, choice.to_string());
+    info!("shares are enforced by tier {in_effect}");
     let signals = Signals::new().context("listening for signals")?;
     let driver_signals = DriverSignals::new().context("listening for signals")?;
     let stop = CancellationToken::new();
@@ -112,8 +117,10 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
     recovery.to_string().lines().for_each(|note| warn!("journal: {note}"));
     // Labels may be fresh from the API server, which may be away at the next start.
     desired.remember(&config.state_dir);
-    let delivery = Delivery::new(config.delivery());
-    let allocator = Arc::new(Mutex::new(Allocator::new(settings::allocation(&config), ledger, delivery)));
+    let delivery = Delivery::new(config.delivery(), choice.install(&config.run_dir)?);
+    let allocator = Allocator::new(settings::allocation(&config), ledger, delivery);
+    allocator.renew();
+    let allocator = Arc::new(Mutex::new(allocator));
     let pods = PodListClient::new(settings::kubelet(&config)).context("reaching the kubelet")?;
     let pod_resources =
         PodResources { socket: config.pod_resources_socket.to_path_buf(), names: config.resource_names() };
@@ -123,7 +130,7 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
     let (desired_sender, desired) = watch::channel(desired);
     let (offers_sender, offers) = watch::channel(Arc::new(Vec::new()));
     let (standing_sender, standing) = watch::channel(Standing::default());
-    let (shown_sender, shown) = watch::channel(Shown { text: effective.to_yaml(), problem: None });
+    let (shown_sender, shown) = watch::channel(Shown::new(&effective, &in_effect));
     let mut registry = Registry::default();
     let metrics = Arc::new(Metrics::register(&mut registry, &allocator, &standing, &shown));
 
@@ -157,6 +164,11 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
     let advertiser =
         Advertiser { allocator: Arc::clone(&allocator), listing: settings::listing(&config), offers: offers_sender };
 
+    if tier == Tier::Shim {
+        let books = Arc::clone(&allocator);
+        let view = move |known| lock(&books).tenants(known);
+        clock::start(config.run_dir.to_path_buf(), view, stop.clone()).context("starting the clock")?;
+    }
     let mut tasks = Tasks::default();
     let driver = inventory_threads.driver();
     tasks.spawn("driver", driver::follow(desired.clone(), driver_signals, driver, stop.clone()));
@@ -170,13 +182,13 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
     let mut announcement = None;
     if let Some(client) = client {
         let (publisher, draining) =
-            Publisher::new(settings::publish(&config), client, allocator, standing, desired_sender);
+            Publisher::new(settings::publish(&config, tier), client, allocator, standing, desired_sender);
         tasks.spawn("publisher", publisher.run(stop.clone()));
         announcement = Some(draining);
     } else {
         info!("neither in a cluster nor given a kubeconfig: nothing is published");
     }
-    let reconfigured = Box::pin(reload::changed(sources, effective, desired, shown_sender));
+    let reconfigured = Box::pin(reload::changed(sources, effective, in_effect, desired, shown_sender));
     let drained = drain::drain(&parts, announcement);
     let result = until_over(tasks, signals, reconfigured, drained, &stop, config.drain_timeout.get()).await;
     inventory_threads.stop();

@@ -17,9 +17,10 @@
 //! - [`slots`]: which process owns which lines, and what becomes of them when it dies.
 //! - [`bucket`]: GPU time: refill, debit, gate.
 //! - [`clock`]: the daemon's page of one card: how many compete, and how time counts meanwhile.
+//! - [`map`]: that page in the daemon's memory.
 //! - [`snapshot`]: a region as the daemon reads it.
 //!
-//! It knows neither CUDA nor files. Locks and liveness come in through [`slots::Locks`], time as nanoseconds of
+//! It knows neither CUDA nor, but for [`map`], files. Locks and liveness come in through [`slots::Locks`], time as nanoseconds of
 //! `CLOCK_MONOTONIC`.
 
 #![cfg_attr(not(any(test, loom)), no_std)]
@@ -29,6 +30,8 @@ pub mod books;
 pub mod bucket;
 pub mod clock;
 pub mod layout;
+#[cfg(not(loom))] // models map no memory
+pub mod map;
 #[cfg(any(test, loom))]
 pub mod owned;
 pub mod slots;

@@ -20,9 +20,18 @@ mod tests;
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot<'a> {
     bytes: &'a [u8],
-    cards: usize,
-    high: usize,
-    generation: u64,
+    head: Head,
+}
+
+/// What a region says of itself, for a daemon that reads no more of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// How many cards the region is for.
+    pub cards: usize,
+    /// How many of the first slots may be in use, at most [`SLOTS`].
+    pub high: usize,
+    /// How often this container's region was made before: when it changes, counters begin at zero again.
+    pub generation: u64,
 }
 
 /// What all processes together did and do on a card.
@@ -63,11 +72,11 @@ pub struct Usage {
     pub busy_ns: u64,
 }
 
-// === impl Snapshot ===
+// === impl Head ===
 
-impl<'a> Snapshot<'a> {
-    /// A region's bytes, from its first on.
-    pub fn new(bytes: &'a [u8]) -> Result<Self, Unfit> {
+impl Head {
+    /// Reads a region's first [`LINE`] bytes, of `length` that it has.
+    pub fn read(bytes: &[u8], length: usize) -> Result<Self, Unfit> {
         let Some(header) = Line::at(bytes, 0) else {
             return Err(Unfit::Short { length: bytes.len(), needed: LINE });
         };
@@ -78,46 +87,55 @@ impl<'a> Snapshot<'a> {
             size: header.u64(offset_of!(Header, size)),
             cards: header.u32(offset_of!(Header, cards)),
         };
-        let cards = stated.check(bytes.len())?;
+        let cards = stated.check(length)?;
         let high = (header.u32(offset_of!(Header, high)) as usize).min(SLOTS);
-        Ok(Self { bytes, cards, high, generation: header.u64(offset_of!(Header, generation)) })
+        Ok(Self { cards, high, generation: header.u64(offset_of!(Header, generation)) })
+    }
+}
+
+// === impl Snapshot ===
+
+impl<'a> Snapshot<'a> {
+    /// A region's bytes, from its first on.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, Unfit> {
+        Ok(Self { bytes, head: Head::read(bytes, bytes.len())? })
     }
 
     /// How often this container's region was made before: when it changes, counters begin at zero again.
     pub fn generation(&self) -> u64 {
-        self.generation
+        self.head.generation
     }
 
     /// How many cards the region is for.
     pub fn cards(&self) -> usize {
-        self.cards
+        self.head.cards
     }
 
     /// How many of the first slots may be in use, at most [`SLOTS`].
     pub fn high(&self) -> usize {
-        self.high
+        self.head.high
     }
 
     /// The slots that are claimed, by number. Whether their owners live is for the slots' locks to say.
     pub fn owners(self) -> impl Iterator<Item = (usize, Owner)> + 'a {
-        (0..self.high).filter_map(move |slot| {
-            let line = Line::at(self.bytes, layout::slot_bytes(self.cards, slot).start)?;
+        (0..self.head.high).filter_map(move |slot| {
+            let line = Line::at(self.bytes, layout::slot_bytes(self.head.cards, slot).start)?;
             (line.u32(offset_of!(Slot, state)) != FREE).then(|| (slot, line.owner()))
         })
     }
 
     /// What the process of `slot` uses of `card`.
     pub fn usage(&self, card: usize, slot: usize) -> Option<Usage> {
-        if card >= self.cards || slot >= self.high {
+        if card >= self.head.cards || slot >= self.head.high {
             return None;
         }
-        Line::at(self.bytes, layout::use_bytes(self.cards, card, slot + 1).end - LINE).map(|line| line.usage())
+        Line::at(self.bytes, layout::use_bytes(self.head.cards, card, slot + 1).end - LINE).map(|line| line.usage())
     }
 
     /// What all processes did and do on `card`.
     pub fn totals(&self, card: usize) -> Option<Totals> {
-        let line = (card < self.cards).then(|| Line::at(self.bytes, LINE * (1 + card)))??;
-        let usages = (0..self.high).filter_map(|slot| self.usage(card, slot));
+        let line = (card < self.head.cards).then(|| Line::at(self.bytes, LINE * (1 + card)))??;
+        let usages = (0..self.head.high).filter_map(|slot| self.usage(card, slot));
         Some(Totals {
             balance_ns: line.u64(offset_of!(Card, balance_ns)).cast_signed(),
             launches: line.u64(offset_of!(Card, launches)),
@@ -133,8 +151,8 @@ impl<'a> Snapshot<'a> {
     /// The bytes of the file to overwrite with zeros, in this order, to free `slot`: what it uses first, its identity last,
     /// so that a daemon killed in between leaves a slot that is still dead. None for a slot above [`Snapshot::high`].
     pub fn erasure(&self, slot: usize) -> impl Iterator<Item = Range<usize>> + use<> {
-        let cards = self.cards;
-        let lines = (slot < self.high).then(|| {
+        let cards = self.head.cards;
+        let lines = (slot < self.head.high).then(|| {
             let uses = (0..cards).map(move |card| layout::use_bytes(cards, card, slot + 1).end - LINE);
             uses.chain([layout::slot_bytes(cards, slot).start])
         });

@@ -63,6 +63,8 @@ fn keys(binaries: &Binaries, root: &Path, kubelet: &Kubelet, address: SocketAddr
         "cgroupRoot": kubelet.cgroups(),
         "stateDir": root.join("state"),
         "runDir": root.join("run"),
+        // Whatever the machine has.
+        "tier": "accounting",
         "cdiDir": root.join("cdi"),
         "sysfsRoot": root.join("sys"),
         "nvmlLibrary": binaries.nvml,

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use divvy_contract::claim::Defaults;
-use divvy_contract::{CardId, Cores, Memory, ResourceNames, SlotId, Tier};
+use divvy_contract::{CardId, Cores, Memory, ResourceNames, SlotId};
 use divvy_node::allocation::{AllocationSettings, Allocator, Choice};
 use divvy_node::delivery::{Delivery, DeliveryOptions, Strategy};
 use divvy_node::inventory::{CardHealth, CardInfo, Inventory};
 use divvy_node::kubelet::client::{PodList, PodListClient};
 use divvy_node::kubelet::pods::PodView;
 use divvy_node::ledger::Ledger;
+use divvy_node::tiers::Accounting;
 use divvy_placement::Policy;
 
 const CARDS: usize = 8;
@@ -58,18 +59,21 @@ impl OwnPart {
         };
         let cards = (0..CARDS).map(card).collect::<anyhow::Result<Vec<_>>>()?;
         let ids: Vec<CardId> = cards.iter().map(|card| card.id.clone()).collect();
-        let delivery = Delivery::new(DeliveryOptions {
-            // As the default, /run, is.
-            run_dir: tmpfs.path().to_owned(),
-            device_list_strategy: divvy_node::delivery::Choice::These([Strategy::VolumeMounts].into()),
-            cdi_dir: directory.join("cdi"),
-            cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
-            nvidia_cdi_hook_path: "/nonexistent".into(),
-            driver_root: "/".into(),
-            driver_root_ctr_path: "/".into(),
-            dev_root: "/".into(),
-            procfs: "/proc".into(),
-        });
+        let delivery = Delivery::new(
+            DeliveryOptions {
+                // As the default, /run, is.
+                run_dir: tmpfs.path().to_owned(),
+                device_list_strategy: divvy_node::delivery::Choice::These([Strategy::VolumeMounts].into()),
+                cdi_dir: directory.join("cdi"),
+                cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
+                nvidia_cdi_hook_path: "/nonexistent".into(),
+                driver_root: "/".into(),
+                driver_root_ctr_path: "/".into(),
+                dev_root: "/".into(),
+                procfs: "/proc".into(),
+            },
+            Box::new(Accounting),
+        );
         let settings = AllocationSettings {
             node_name: "bench".to_owned(),
             names: ResourceNames::default(),
@@ -78,7 +82,6 @@ impl OwnPart {
             memory_scale: 100,
             cores_scale: 100,
             policy: Policy::default(),
-            tier: Tier::Accounting,
         };
         let (ledger, _) = Ledger::open(&directory.join("own-ledger"))?;
         let mut allocator = Allocator::new(settings, ledger, delivery);

@@ -5,7 +5,9 @@
 
 use divvy_contract::Claim;
 use divvy_contract::annotation::Preferences;
-use divvy_contract::container::{DEVICES_AS_MOUNTS, LIMITS_MOUNT, PRELOAD_FILE, REGION_MOUNT, VISIBLE_DEVICES};
+use divvy_contract::container::{
+    DEVICES_AS_MOUNTS, LIBRARY, LIMITS_MOUNT, PRELOAD_FILE, REGION_MOUNT, VISIBLE_DEVICES,
+};
 use divvy_contract::names::annotation::{CARDS, COMPUTE, INPUTS, OUTPUTS, OVERSUBSCRIBE, PLANNED, PRIORITY};
 
 use super::Settings;
@@ -65,7 +67,8 @@ pub(super) fn container(place: &Place<'_>, standing: Standing) -> Vec<Refusal> {
         place.variables(name).map(refused)
     });
     let taken = [LIMITS_MOUNT, REGION_MOUNT, DEVICES_AS_MOUNTS].into_iter();
-    let taken: Vec<_> = taken.chain(standing.is_part().then_some(PRELOAD_FILE)).map(parts).collect();
+    let preloaded = [PRELOAD_FILE, LIBRARY].into_iter().filter(|_| standing.is_part());
+    let taken: Vec<_> = taken.chain(preloaded).map(parts).collect();
     let covers = |path: &str| taken.iter().any(|taken| parts(path).starts_with(taken));
     let mounts = place.mount_paths().filter(|(_, path)| covers(path));
     let mounts = mounts.map(|(field, path)| Refusal::Mounts { field, path: path.to_owned() });

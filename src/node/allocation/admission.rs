@@ -3,7 +3,7 @@
 use divvy_contract::annotation::{self, Planned, Preferences, Request};
 use divvy_contract::claim::pod_claims;
 use divvy_contract::names::annotation::{PLANNED, REQUEST};
-use divvy_contract::{CardId, ContainerClaim};
+use divvy_contract::{CardId, ContainerClaim, Tier};
 use divvy_placement::{Card, ContainerPlan, Misfit, Plan, PodRequest, Policy, plan, verify};
 use tracing::{info, warn};
 
@@ -30,16 +30,16 @@ pub(super) struct Admission {
 
 impl Admission {
     /// What the pod asks for; refused if that contradicts itself, or if this node can't give it.
-    pub(super) fn read(pod: &PodView, settings: &AllocationSettings) -> Result<Self, Refusal> {
+    pub(super) fn read(pod: &PodView, settings: &AllocationSettings, served: Tier) -> Result<Self, Refusal> {
         let text = |key: &str| pod.annotations.get(key);
         let request: Option<Request> = text(REQUEST).map(|text| annotation::decode(text)).transpose()?;
         let claims = pod_claims(&settings.names, settings.defaults, request.as_ref(), &pod.containers)?;
         let preferences = Preferences::from_annotations(&pod.annotations)?;
-        if let Some(wanted) = preferences.tier.filter(|tier| *tier > settings.tier) {
-            return Err(Refusal::Tier { wanted, offered: settings.tier });
+        if let Some(wanted) = preferences.tier.filter(|tier| *tier > served) {
+            return Err(Refusal::Tier { wanted, offered: served });
         }
         if preferences.oversubscribe {
-            return Err(Refusal::Oversubscribe { tier: settings.tier });
+            return Err(Refusal::Oversubscribe { tier: served });
         }
         let chosen = text(PLANNED).and_then(|text| planned(text, pod, &claims, settings)).unwrap_or_default();
         Ok(Self { pod: pod.reference(), claims, preferences, chosen, proposed: None })

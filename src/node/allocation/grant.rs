@@ -11,7 +11,7 @@ use super::admission::Admission;
 use super::fits::Holder;
 use super::{Allocator, Refusal, refusal};
 use crate::delivery::{self, Handout};
-use crate::ledger::{Holding, Nonce, Origin, Part, PodRef};
+use crate::ledger::{Holding, Nonce, Origin, Part, PodRef, Terms};
 
 /// Slots for a container of the pod under admission.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,7 @@ pub(super) struct Given<'a> {
     container: &'a str,
     nonce: String,
     shares: Vec<(CardId, Share)>,
+    terms: Terms,
 }
 
 // === impl Allocator ===
@@ -39,7 +40,7 @@ impl Allocator {
     /// Books the slots for the container and makes its answer.
     pub(super) fn grant(&mut self, asked: &Asked<'_>) -> Result<ContainerAllocateResponse, Refusal> {
         let Some(admission) = &self.admission else { return Err(Refusal::Stale) };
-        let Admission { pod, claims, .. } = admission;
+        let Admission { pod, claims, preferences, .. } = admission;
         let Some(claim) = claims[asked.container].claim else { return Err(Refusal::Stale) };
         let parts = self.parts(claim, asked.slots)?;
         if !asked.planned {
@@ -47,9 +48,10 @@ impl Allocator {
         }
 
         let name = &claims[asked.container].name;
-        let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated };
+        let terms = Terms { tier: self.tier(), compute: preferences.compute.unwrap_or_default() };
+        let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated, terms };
         let replaced = self.ledger.book().pod(&pod.uid).and_then(|entry| Some(entry.holding(name)?.nonce));
-        let answer = self.delivery.prepare(&Given::new(pod, name, &holding).handout(self.settings.tier))?;
+        let answer = self.delivery.prepare(&Given::new(pod, name, &holding).handout(self.tier()))?;
         let nonce = holding.nonce;
         if let Err(error) = self.ledger.allocate(pod, claims, name, holding) {
             // Nobody will ever mount it.
@@ -109,11 +111,12 @@ impl<'a> Given<'a> {
     pub(super) fn new(pod: &'a PodRef, container: &'a str, holding: &Holding) -> Self {
         let pod = delivery::PodRef { uid: &pod.uid, namespace: &pod.namespace, name: &pod.name };
         let shares = holding.parts.iter().map(|part| (part.card.clone(), part.share)).collect();
-        Self { pod, container, nonce: holding.nonce.to_string(), shares }
+        Self { pod, container, nonce: holding.nonce.to_string(), shares, terms: holding.terms }
     }
 
-    pub(super) fn handout(&self, tier: Tier) -> Handout<'_> {
-        let Self { pod, container, nonce, shares } = self;
-        Handout { pod: *pod, container, nonce, shares, tier }
+    /// In the form of a node that serves this tier.
+    pub(super) fn handout(&self, served: Tier) -> Handout<'_> {
+        let Self { pod, container, nonce, shares, terms } = self;
+        Handout { pod: *pod, container, nonce, shares, terms: terms.under(served) }
     }
 }

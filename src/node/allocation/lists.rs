@@ -13,7 +13,7 @@ use crate::kubelet::cgroups::Trace;
 use crate::kubelet::client::PodList;
 use crate::kubelet::pods::PodView;
 use crate::ledger::reconcile::{Assigned, Heard, Reading, Reconciled, reconcile};
-use crate::ledger::{Change, Nonce, PodEntry};
+use crate::ledger::{Change, Nonce, PodEntry, Terms};
 
 /// The moment when a pod list was asked for.
 #[derive(Clone, Copy, Debug)]
@@ -142,9 +142,11 @@ impl Allocator {
             names: &self.settings.names,
             defaults: self.settings.defaults,
             memory: &|card| self.inventory.cards.iter().find(|known| known.id == *card).map(|known| known.memory),
-            nonce: &|pod, container| {
-                let found = self.delivery.find(&pod.uid, container);
-                found.and_then(|nonce| nonce.parse().ok()).unwrap_or_else(Nonce::random)
+            found: &|pod, container| {
+                let found = self.delivery.find(&pod.uid, container).and_then(|(nonce, limits)| {
+                    Some((nonce.parse().ok()?, Terms { tier: limits.tier, compute: limits.compute }))
+                });
+                found.unwrap_or_else(|| (Nonce::random(), Terms::default()))
             },
         };
         reconcile(self.ledger.book(), &heard, &reading)

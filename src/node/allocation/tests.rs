@@ -1,5 +1,6 @@
 mod fixture;
 mod lists;
+mod tiers;
 
 use divvy_contract::annotation::{self, Planned, PlannedCards, PolicyName};
 use divvy_contract::names::annotation as key;

@@ -20,7 +20,8 @@ const VALUES: &[(&str, &str)] = &[
     ("defaultCores", "99"),
     ("cardPolicy", "random"),
     ("policySeed", "4294967295"),
-    ("tier", "accounting"),
+    ("tier", "shim"),
+    ("libdivvyPath", "/opt/libdivvy.so"),
     ("deviceListStrategy", "volume-mounts,cdi-cri"),
     ("cdiDir", "/etc/cdi"),
     ("cdiAnnotationPrefix", "nvidia.cdi.k8s.io/"),
@@ -104,7 +105,7 @@ fn every_key_is_a_flag_a_variable_and_a_line_of_the_file() {
         let by_variable = json(&load(&[], &[node, (&variable, text)], "").expect(key));
         let by_file = json(&load(&[], &[node], &format!("version: v1\n{key}: {text:?}\n")).expect(key));
         assert_eq!((&by_flag, &by_variable), (&by_file, &by_file), "{key}");
-        assert!(by_file[key] != default[key] || *key == "tier", "{key} has another value than the default");
+        assert!(by_file[key] != default[key], "{key} has another value than the default");
     }
 }
 
@@ -167,7 +168,7 @@ fn wrong_flags_and_variables_are_refused_by_name() {
 
     For more information, try '--help'.
     "#);
-    insta::assert_snapshot!(refused(&[], &[("TIER", "shim")], ""), @r#"environment variable TIER="shim": "shim" can't be served by this build: expected accounting"#);
+    insta::assert_snapshot!(refused(&[], &[("TIER", "mps")], ""), @r#"environment variable TIER="mps": "mps" can't be served by this build: expected auto, accounting or shim"#);
     insta::assert_snapshot!(refused(&[], &[("CARD_POLICY", "tight")], ""), @r#"environment variable CARD_POLICY="tight": unknown variant `tight`, expected one of `binpack`, `spread`, `random`, `least-fragmentation`, `topology`"#);
     assert_eq!(load(&["--tier=mig"], &[], "").expect_err("not served").report(), EX_USAGE);
 }
@@ -183,7 +184,7 @@ fn a_variable_of_other_bytes_is_refused() {
 #[test]
 fn a_wrong_file_is_refused_with_key_line_and_column() {
     let file = |line: &str| refused(&["--node-name=n1"], &[], &format!("version: v1\n{line}\n"));
-    insta::assert_snapshot!(file("slotPerCard: 3"), @"config.yaml: line 2, column 1: slotPerCard: unknown field `slotPerCard`, expected one of version, selector, overrides, nodeName, nodeIp, resourceCount, resourceMemory, resourceMemoryPercentage, resourceCores, slotsPerCard, advertise, memoryUnit, numaTopology, memoryScale, coresScale, defaultMemory, defaultCores, cardPolicy, policySeed, tier, deviceListStrategy, cdiDir, cdiAnnotationPrefix, nvidiaCdiHookPath, driverRoot, driverRootCtrPath, devRoot, devicePluginDir, podResourcesSocket, kubeletUrl, kubeletCa, kubeletCertificate, kubeletTokenFile, cgroupRoot, kubeletTimeout, kubeconfig, stateDir, runDir, kubeletSettleTime, releaseInterval, drainTimeout, nvmlLibrary, sysfsRoot, migStrategy, probeInterval, probeTimeout, publishUtilization, ignoredXids, recoverAfter, listenAddress, logLevel, logFormat");
+    insta::assert_snapshot!(file("slotPerCard: 3"), @"config.yaml: line 2, column 1: slotPerCard: unknown field `slotPerCard`, expected one of version, selector, overrides, nodeName, nodeIp, resourceCount, resourceMemory, resourceMemoryPercentage, resourceCores, slotsPerCard, advertise, memoryUnit, numaTopology, memoryScale, coresScale, defaultMemory, defaultCores, cardPolicy, policySeed, tier, libdivvyPath, deviceListStrategy, cdiDir, cdiAnnotationPrefix, nvidiaCdiHookPath, driverRoot, driverRootCtrPath, devRoot, devicePluginDir, podResourcesSocket, kubeletUrl, kubeletCa, kubeletCertificate, kubeletTokenFile, cgroupRoot, kubeletTimeout, kubeconfig, stateDir, runDir, kubeletSettleTime, releaseInterval, drainTimeout, nvmlLibrary, sysfsRoot, migStrategy, probeInterval, probeTimeout, publishUtilization, ignoredXids, recoverAfter, listenAddress, logLevel, logFormat");
     insta::assert_snapshot!(file("slotsPerCard: 300"), @r#"config.yaml: line 2, column 15: slotsPerCard: "300" is not a whole number from 1 to 256"#);
     insta::assert_snapshot!(file("slotsPerCard: [3]"), @"config.yaml: line 2, column 15: slotsPerCard: expected string scalar");
     insta::assert_snapshot!(file("memoryScale: 1.555"), @r#"config.yaml: line 2, column 14: memoryScale: "1.555" is not a scale from 0.1 to 10 with at most two decimals"#);

@@ -8,10 +8,18 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "f64")]
 pub struct Scale(u32);
 
-/// A tier that this build can serve.
+/// `tier`: one that this build can serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Served(Tier);
+#[serde(try_from = "String", rename_all = "lowercase")]
+pub enum Served {
+    /// The strongest that the node has the means for.
+    #[default]
+    Auto,
+    /// [`Tier::Accounting`].
+    Accounting,
+    /// [`Tier::Shim`], or no start.
+    Shim,
+}
 
 // === impl Scale ===
 
@@ -46,21 +54,16 @@ impl From<Scale> for f64 {
 
 // === impl Served ===
 
-impl Served {
-    /// The tier.
-    pub const fn get(self) -> Tier {
-        self.0
-    }
-}
-
 impl TryFrom<String> for Served {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
         match text.parse() {
-            Ok(Tier::Accounting) => Ok(Self(Tier::Accounting)),
-            Ok(tier) => Err(format!("\"{tier}\" can't be served by this build: expected accounting")),
-            Err(unknown) => Err(format!("{unknown}, of which this build serves accounting")),
+            _ if text == "auto" => Ok(Self::Auto),
+            Ok(Tier::Accounting) => Ok(Self::Accounting),
+            Ok(Tier::Shim) => Ok(Self::Shim),
+            Ok(tier) => Err(format!("\"{tier}\" can't be served by this build: expected auto, accounting or shim")),
+            Err(_unknown) => Err(format!("\"{text}\" is not a tier: expected auto, accounting or shim")),
         }
     }
 }

@@ -18,7 +18,10 @@ pub(super) struct Directories {
 
 /// One container's.
 #[derive(Debug)]
-pub(super) struct Container(PathBuf);
+pub struct Container {
+    root: PathBuf,
+    is_new: bool,
+}
 
 // === impl Directories ===
 
@@ -27,26 +30,30 @@ impl Directories {
         Self { root: run_dir.join("containers") }
     }
 
-    pub(super) fn of(&self, nonce: &str) -> Result<Container, DeliveryError> {
+    fn path(&self, nonce: &str) -> Result<PathBuf, DeliveryError> {
         if !is_nonce(nonce) {
             return Err(DeliveryError::Nonce(nonce.to_owned()));
         }
-        Ok(Container(self.root.join(nonce)))
+        Ok(self.root.join(nonce))
     }
 
-    pub(super) fn write(&self, nonce: &str, limits: &Limits) -> Result<(), DeliveryError> {
-        let container = self.of(nonce)?;
-        self.make(&container)?;
-        let [directory, region] = container.mounted();
-        make(&directory, 0o755)?;
+    /// Whether the container has any.
+    pub(super) fn exist(&self, nonce: &str) -> bool {
+        self.path(nonce).is_ok_and(|path| path.is_dir())
+    }
+
+    /// Makes what is missing of them.
+    pub(super) fn make(&self, nonce: &str) -> Result<Container, DeliveryError> {
+        let root = self.path(nonce)?;
+        let container = Container { is_new: self.make_root(&root)?, root };
+        make(&container.limits(), 0o755)?;
         // The processes of a pod run as any user, and none may remove another's file.
-        make(&region, 0o1777)?;
-        let file = directory.join(LIMITS_FILE);
-        files::replace(&file, &limits.to_string()).map_err(state("writing limits", &file))
+        make(&container.region(), 0o1777)?;
+        Ok(container)
     }
 
-    /// The directory around a container's two; the root is made with the first.
-    fn make(&self, Container(path): &Container) -> Result<(), DeliveryError> {
+    /// The directory around a container's two; the one around all is made with the first.
+    fn make_root(&self, path: &Path) -> Result<bool, DeliveryError> {
         match files::make_directory(path, 0o755) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             made => return made.map_err(state("making directory", path)),
@@ -58,22 +65,23 @@ impl Directories {
     }
 
     pub(super) fn remove(&self, nonce: &str) -> Result<bool, DeliveryError> {
-        let Container(path) = self.of(nonce)?;
+        let path = self.path(nonce)?;
         match fs::remove_dir_all(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             removed => removed.map(|()| true).map_err(state("removing directory", &path)),
         }
     }
 
-    /// The nonce under which limits for this container lie.
-    pub(super) fn find(&self, pod_uid: &str, container: &str) -> Option<String> {
+    /// The nonce under which limits for this container lie, and what they say.
+    pub(super) fn find(&self, pod_uid: &str, container: &str) -> Option<(String, Limits)> {
         let entries = fs::read_dir(&self.root).ok()?;
-        let mut nonces = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        nonces.find(|nonce| {
-            let path = self.root.join(nonce).join("limits").join(LIMITS_FILE);
-            let limits = fs::read_to_string(path).ok().and_then(|text| text.parse::<Limits>().ok());
-            limits.is_some_and(|limits| limits.pod_uid == pod_uid && limits.container == container)
-        })
+        let nonces = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut written = nonces.filter_map(|nonce| {
+            let path = self.root.join(&nonce).join("limits").join(LIMITS_FILE);
+            let limits = fs::read_to_string(path).ok()?.parse::<Limits>().ok()?;
+            Some((nonce, limits))
+        });
+        written.find(|(_, limits)| limits.pod_uid == pod_uid && limits.container == container)
     }
 
     pub(super) fn sweep(&self, live: &HashSet<String>) -> Result<Vec<String>, DeliveryError> {
@@ -94,9 +102,33 @@ impl Directories {
 // === impl Container ===
 
 impl Container {
-    /// The limits and the region.
-    pub(super) fn mounted(&self) -> [PathBuf; 2] {
-        ["limits", "region"].map(|name| self.0.join(name))
+    /// The directory around both, which the container doesn't see.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What it reads.
+    pub fn limits(&self) -> PathBuf {
+        self.root.join("limits")
+    }
+
+    /// What it writes, and may leave anything in.
+    pub fn region(&self) -> PathBuf {
+        self.root.join("region")
+    }
+
+    /// Whether they were just made: nothing was ever put into them.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Replaces the limits, unless they are these already.
+    pub(super) fn write(&self, limits: &Limits) -> Result<(), DeliveryError> {
+        let (file, text) = (self.limits().join(LIMITS_FILE), limits.to_string());
+        if fs::read_to_string(&file).is_ok_and(|written| written == text) {
+            return Ok(());
+        }
+        files::replace(&file, text).map_err(state("writing limits", &file))
     }
 }
 
@@ -106,11 +138,12 @@ fn is_nonce(text: &str) -> bool {
     (1..=40).contains(&text.len()) && text.bytes().all(legal)
 }
 
-fn make(path: &Path, mode: u32) -> Result<(), DeliveryError> {
+fn make(path: &Path, mode: u32) -> Result<bool, DeliveryError> {
     files::make_directory(path, mode).map_err(state("making directory", path))
 }
 
-fn state(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DeliveryError {
+/// The error of a step that failed there.
+pub(crate) fn state(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DeliveryError {
     let path = path.to_owned();
     move |source| DeliveryError::State { doing, path, source }
 }

@@ -4,6 +4,7 @@
 //! divvy-limits v1
 //! # accounting: a promise in the books, enforced by nothing
 //! tier accounting
+//! compute cap
 //! pod 5d8e01f4-… default trainer-0
 //! container main
 //! card GPU-8f6d… memory-mib 8192 cores 30 exclusive 0
@@ -12,11 +13,16 @@
 //!
 //! Fields are parted by one space, lines of `#` are for people, and a file without `end` was cut. There is one way to
 //! write each file, so a reader may refuse every other.
+//!
+//! Libdivvy keeps the container to its shares where the tier is `shim`, and does nothing where it is another: the file is
+//! replaced when the node's tier changes. `compute` is `cap` for a container that never gets more than its share, `burst`
+//! for one that may use time that others leave idle.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
+use divvy_contract::annotation::Compute;
 use divvy_contract::{CardId, Cores, Memory, Share, Tier};
 
 const HEADER: &str = "divvy-limits v1";
@@ -26,6 +32,8 @@ const HEADER: &str = "divvy-limits v1";
 pub struct Limits {
     /// How the shares are enforced.
     pub tier: Tier,
+    /// What happens with compute that others leave idle.
+    pub compute: Compute,
     /// `metadata.uid` of the pod.
     pub pod_uid: String,
     /// Its namespace.
@@ -67,8 +75,9 @@ pub(super) fn is_field(text: &str) -> bool {
 }
 
 /// What the tier means to whoever opens the file.
-fn meaning(tier: Tier) -> &'static str {
+fn meaning(tier: Tier, cards: &[(CardId, Share)]) -> &'static str {
     match tier {
+        _ if cards.iter().all(|(_, share)| share.exclusive) => "whole cards, which nobody else is given",
         Tier::Accounting => "a promise in the books, enforced by nothing",
         Tier::Shim => "kept by libdivvy.so inside the container, which can detect more than it can prevent",
         Tier::Mps => "kept by the driver's MPS server",
@@ -80,8 +89,9 @@ fn meaning(tier: Tier) -> &'static str {
 
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tier, pod_uid, namespace, pod, container, cards } = self;
-        writeln!(f, "{HEADER}\n# {tier}: {}\ntier {tier}", meaning(*tier))?;
+        let Self { tier, compute, pod_uid, namespace, pod, container, cards } = self;
+        writeln!(f, "{HEADER}\n# {tier}: {}\ntier {tier}", meaning(*tier, cards))?;
+        writeln!(f, "compute {}", compute.as_str())?;
         writeln!(f, "pod {pod_uid} {namespace} {pod}\ncontainer {container}")?;
         for (card, share) in cards {
             let (memory, cores, exclusive) = (share.memory.as_mib(), share.cores.units(), u8::from(share.exclusive));
@@ -102,6 +112,7 @@ impl FromStr for Limits {
         let body = body.strip_suffix("\nend\n").ok_or(LimitsError::Cut)?;
         let mut lines = body.split('\n').filter(|line| !line.starts_with('#'));
         let tier = read(lines.next(), "tier <tier>", |line| line.strip_prefix("tier ")?.parse().ok())?;
+        let compute = read(lines.next(), "compute <cap|burst>", compute)?;
         let [pod_uid, namespace, pod] = read(lines.next(), "pod <uid> <namespace> <name>", pod)?;
         let container = read(lines.next(), "container <name>", |line| field(line.strip_prefix("container ")?))?;
         let mut cards = vec![read(lines.next(), CARD, card)?];
@@ -109,7 +120,7 @@ impl FromStr for Limits {
             cards.push(read(Some(line), CARD, card)?);
         }
         check_unique(&cards)?;
-        Ok(Self { tier, pod_uid, namespace, pod, container, cards })
+        Ok(Self { tier, compute, pod_uid, namespace, pod, container, cards })
     }
 }
 
@@ -132,6 +143,11 @@ pub(super) fn check_unique(cards: &[(CardId, Share)]) -> Result<(), LimitsError>
 
 fn field(text: &str) -> Option<String> {
     is_field(text).then(|| text.to_owned())
+}
+
+fn compute(line: &str) -> Option<Compute> {
+    let word = line.strip_prefix("compute ")?;
+    [Compute::Cap, Compute::Burst].into_iter().find(|compute| compute.as_str() == word)
 }
 
 fn pod(line: &str) -> Option<[String; 3]> {
@@ -170,10 +186,12 @@ mod tests {
         let card = "(GPU|MIG)-[a-f0-9]{8}".prop_map(|id| id.parse().expect("a UUID"));
         let cards = prop::collection::btree_map(card, share, 1..5).prop_map(|cards| cards.into_iter().collect());
         let tier = prop::sample::select(vec![Tier::Accounting, Tier::Shim, Tier::Mps, Tier::Mig]);
+        let compute = prop::sample::select(vec![Compute::Cap, Compute::Burst]);
         let field = || "[A-Za-z0-9_.-]{1,40}";
-        (tier, field(), field(), field(), field(), cards).prop_map(
-            |(tier, pod_uid, namespace, pod, container, cards)| Limits {
+        (tier, compute, field(), field(), field(), field(), cards).prop_map(
+            |(tier, compute, pod_uid, namespace, pod, container, cards)| Limits {
                 tier,
+                compute,
                 pod_uid,
                 namespace,
                 pod,
@@ -183,8 +201,7 @@ mod tests {
         )
     }
 
-    const SMALL: &str =
-        "divvy-limits v1\ntier accounting\npod u ns p\ncontainer c\ncard GPU-a memory-mib 1 cores 0 exclusive 0\nend\n";
+    const SMALL: &str = "divvy-limits v1\ntier accounting\ncompute cap\npod u ns p\ncontainer c\ncard GPU-a memory-mib 1 cores 0 exclusive 0\nend\n";
 
     #[test]
     fn comments_are_passed_over() {
@@ -199,6 +216,8 @@ mod tests {
             ("v1", "v2"),
             ("tier accounting", "tier none"),
             ("tier accounting\n", ""),
+            ("compute cap", "compute none"),
+            ("compute cap\n", ""),
             ("pod u ns p", "pod u ns"),
             ("pod u ns p", "pod u ns p q"),
             ("container c", "container  c"),
@@ -244,7 +263,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in "(divvy-limits v1\n)?((tier|pod|container|card|end|#)?[ -~\n]{0,20}){0,8}") {
+        fn no_text_panics(text in "(divvy-limits v1\n)?((tier|compute|pod|container|card|end|#)?[ -~\n]{0,20}){0,8}") {
             prop_assert!(text.parse::<Limits>().is_err());
         }
     }

@@ -6,8 +6,10 @@ use divvy_contract::{Cores, Memory};
 use tempfile::TempDir;
 
 use super::*;
+use crate::tiers::Accounting;
 
 mod mig;
+mod shim;
 
 const A: &str = "GPU-5c3f2a10-0000-4000-8000-00000000000a";
 const B: &str = "GPU-5c3f2a10-0000-4000-8000-00000000000b";
@@ -71,7 +73,7 @@ impl Host {
 
     /// With both cards published.
     fn delivery(&self, strategies: &str) -> Delivery {
-        let delivery = Delivery::new(self.options(strategies));
+        let delivery = Delivery::new(self.options(strategies), Box::new(Accounting));
         delivery.publish_cards(&cards()).expect("a directory that can be written");
         delivery
     }
@@ -102,7 +104,7 @@ fn share(card: &str, memory: u64) -> (CardId, Share) {
 
 fn handout<'a>(nonce: &'a str, shares: &'a [(CardId, Share)]) -> Handout<'a> {
     let pod = PodRef { uid: "0d9f3f0e-7c1b-4b53-a6a5-0d7d5e0f8a11", namespace: "default", name: "trainer-0" };
-    Handout { pod, container: "main", nonce, shares, tier: Tier::Accounting }
+    Handout { pod, container: "main", nonce, shares, terms: Terms::default() }
 }
 
 fn mode(path: &Path) -> u32 {
@@ -140,7 +142,7 @@ fn a_prefix_for_annotations_replaces_the_one_of_cdi() {
     let host = Host::new();
     let options =
         DeliveryOptions { cdi_annotation_prefix: "nvidia.cdi.k8s.io/".into(), ..host.options("cdi-annotations") };
-    let delivery = Delivery::new(options);
+    let delivery = Delivery::new(options, Box::new(Accounting));
     delivery.publish_cards(&cards()).expect("published");
     let answer = delivery.prepare(&handout("n-1", &[share(A, 1)])).expect("an answer");
     assert_eq!(answer.annotations["nvidia.cdi.k8s.io/divvy-node_n-1"], format!("divvy.dev/gpu={A}"));
@@ -162,7 +164,7 @@ fn the_specification_asks_for_no_more_than_it_uses() {
     let escape = format!("driver/usr/lib/{}-linux-gnu/libnvidia-cfg.so.1", std::env::consts::ARCH);
     host.link("/etc/hostname", &escape);
     let options = DeliveryOptions { dev_root: PathBuf::from("/"), ..host.options("cdi-cri") };
-    Delivery::new(options).publish_cards(&cards()).expect("published");
+    Delivery::new(options, Box::new(Accounting)).publish_cards(&cards()).expect("published");
     let spec = fs::read_to_string(host.path("cdi/divvy.dev-gpu.json")).expect("a specification");
     let spec: serde_json::Value = serde_json::from_str(&spec).expect("JSON");
     assert_eq!(spec["cdiVersion"], "0.3.0", "no hostPath of a device node");
@@ -213,7 +215,7 @@ fn auto_after(change: impl FnOnce(&Host, &mut DeliveryOptions)) -> String {
     let host = Host::new();
     let mut options = host.options("auto");
     change(&host, &mut options);
-    let delivery = Delivery::new(options);
+    let delivery = Delivery::new(options, Box::new(Accounting));
     let outcome = delivery.publish_cards(&cards());
     let strategies = delivery.strategies();
     assert_eq!(strategies.active, [Strategy::VolumeMounts].into());
@@ -242,7 +244,7 @@ fn auto_falls_back_to_mounts_and_says_why() {
         "writing CDI specification /proc/divvy.dev-gpu.json: No such file or directory (os error 2): mount cdiDir writable into the daemon's pod, or set deviceListStrategy to volume-mounts",
         "nothing of the temporary file, whose name is never the same"
     );
-    let unpublished = Delivery::new(Host::new().options("auto")).strategies();
+    let unpublished = Delivery::new(Host::new().options("auto"), Box::new(Accounting)).strategies();
     assert_eq!(unpublished.active, [Strategy::VolumeMounts].into());
 }
 
@@ -250,7 +252,7 @@ fn auto_falls_back_to_mounts_and_says_why() {
 fn cdi_that_was_asked_for_fails_the_allocation_where_it_cannot_work() {
     let host = Host::new();
     host.file("cdi");
-    let delivery = Delivery::new(host.options("cdi-cri"));
+    let delivery = Delivery::new(host.options("cdi-cri"), Box::new(Accounting));
     let published = delivery.publish_cards(&cards()).expect_err("a file is no directory").to_string();
     let error = delivery.prepare(&handout("n-1", &[share(A, 1)])).expect_err("no specification").to_string();
     assert_eq!(error, format!("card {A} can't be given by CDI, which deviceListStrategy demands: {published}"));
@@ -266,14 +268,14 @@ fn a_card_without_a_node_of_its_own_is_given_by_mounts() {
         DeliveredCard { id: id(B), minor: None, instance: None },
     ];
     let all = [&cards()[1..], &odd].concat();
-    let auto = Delivery::new(host.options("auto"));
+    let auto = Delivery::new(host.options("auto"), Box::new(Accounting));
     auto.publish_cards(&all).expect("published");
     let ways = |card| {
         let answer = auto.prepare(&handout("n-1", &[share(card, 1)])).expect("an answer");
         (answer.cdi_devices.len(), answer.mounts.len())
     };
     assert_eq!((ways(A), ways(B), ways(old)), ((1, 2), (0, 3), (0, 3)));
-    let demanded = Delivery::new(host.options("cdi-annotations"));
+    let demanded = Delivery::new(host.options("cdi-annotations"), Box::new(Accounting));
     demanded.publish_cards(&all).expect("published");
     let error = demanded.prepare(&handout("n-1", &[share(A, 1), share(B, 1)])).expect_err("B has no node");
     assert!(error.to_string().starts_with(&format!("card {B} can't be given by CDI")), "{error}");
@@ -293,6 +295,7 @@ fn a_container_has_limits_to_read_and_a_region_to_write() {
     divvy-limits v1
     # accounting: a promise in the books, enforced by nothing
     tier accounting
+    compute cap
     pod 0d9f3f0e-7c1b-4b53-a6a5-0d7d5e0f8a11 default trainer-0
     container main
     card GPU-5c3f2a10-0000-4000-8000-00000000000a memory-mib 8192 cores 30 exclusive 0
@@ -416,6 +419,6 @@ fn a_read_only_cdi_directory_is_an_error_for_all_but_root() {
     fs::create_dir(host.path("cdi")).expect("a directory");
     fs::set_permissions(host.path("cdi"), Permissions::from_mode(0o555)).expect("read-only");
     let writable = fs::write(host.path("cdi/probe"), "").is_ok();
-    let published = Delivery::new(host.options("auto")).publish_cards(&cards());
+    let published = Delivery::new(host.options("auto"), Box::new(Accounting)).publish_cards(&cards());
     assert_eq!(published.is_ok(), writable);
 }

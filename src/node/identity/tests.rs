@@ -1,7 +1,7 @@
 use divvy_contract::{Claim, ContainerClaim, ContainerKind, Memory, ResourceNames, Totals};
 
 use super::*;
-use crate::ledger::{Holding, Ledger, Nonce, Origin, Part};
+use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
 
 /// A pod whose app containers ask for these numbers of devices.
 fn mk_pod(name: &str, devices: &[usize]) -> Arc<PodView> {
@@ -46,7 +46,8 @@ impl Fixture {
         let claims: Vec<_> = pod.containers.iter().map(claim).collect();
         let share = Claim::whole(1).share_on(Memory::mib(1000));
         let part = Part { card: "GPU-a".parse().expect("uuid"), slot: Some(slot), lost: None, share };
-        let holding = Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated };
+        let holding =
+            Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated, terms: Terms::default() };
         self.ledger.allocate(&pod.reference(), &claims, container, holding).expect("booked");
     }
 

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use divvy_contract::{CardId, ContainerClaim, Share, SlotId};
+use divvy_contract::annotation::Compute;
+use divvy_contract::{CardId, ContainerClaim, Share, SlotId, Tier};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -46,6 +47,19 @@ pub struct Holding {
     pub parts: Vec<Part>,
     /// How the books came to know.
     pub origin: Origin,
+    /// How it is enforced.
+    #[serde(default, skip_serializing_if = "Terms::are_weakest")]
+    pub terms: Terms,
+}
+
+/// How what a container holds is enforced: settled at Allocate, because the answer, which the kubelet caches, brings what
+/// the tier needs into the container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// The tier that the container was made for. No stronger one can be had without another Allocate.
+    pub tier: Tier,
+    /// What happens with compute that others leave idle.
+    pub compute: Compute,
 }
 
 /// A container's part of one card.
@@ -126,6 +140,22 @@ impl PodEntry {
     /// Parts of all containers.
     pub(super) fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
         self.containers.iter_mut().filter_map(|container| container.holding.as_mut()).flat_map(|held| &mut held.parts)
+    }
+}
+
+// === impl Terms ===
+
+impl Terms {
+    /// What can be had of them on a node that serves this tier.
+    #[must_use]
+    pub fn under(self, served: Tier) -> Self {
+        Self { tier: self.tier.min(served), ..self }
+    }
+
+    /// Those of a holding of which nothing is known.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+    fn are_weakest(&self) -> bool {
+        *self == Self::default()
     }
 }
 

@@ -13,7 +13,7 @@ use divvy_contract::claim::Defaults;
 use divvy_contract::{CardId, Memory, ResourceNames, SlotId};
 
 use super::book::{Book, Change};
-use super::entry::{Nonce, PodEntry, PodRef};
+use super::entry::{Nonce, PodEntry, PodRef, Terms};
 use crate::kubelet::cgroups::Trace;
 use crate::kubelet::pods::PodView;
 use restore::{Device, Restore};
@@ -60,8 +60,9 @@ pub struct Reading<'a> {
     pub defaults: Defaults,
     /// Memory of a card, while the inventory knows the card.
     pub memory: &'a dyn Fn(&CardId) -> Option<Memory>,
-    /// The nonce whose directories a container was started with, if that can still be found out, else a new one.
-    pub nonce: &'a dyn Fn(&PodRef, &str) -> Nonce,
+    /// The nonce whose directories a container was started with, and how it is enforced, if that can still be found out,
+    /// else a new one.
+    pub found: &'a dyn Fn(&PodRef, &str) -> (Nonce, Terms),
 }
 
 /// What is to be done.

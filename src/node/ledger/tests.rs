@@ -38,7 +38,7 @@ fn app(name: &str) -> ContainerClaim {
 
 fn holding(card: &str, slot: u32) -> Holding {
     let part = Part { card: card.parse().expect("uuid"), slot: Some(slot), lost: None, share: share(1024, 10) };
-    Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated }
+    Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated, terms: Terms::default() }
 }
 
 fn reopen(dir: &Path) -> (Ledger, Recovery) {

@@ -6,14 +6,17 @@ use divvy_contract::annotation::{self, CardShare, Cards};
 use super::View;
 use crate::ledger::{Holding, PodRef};
 
-/// A pod and the text of its annotation. The text changes with the pod's own entry, not with every entry.
-pub(super) fn annotations(view: &View, tier: Tier) -> impl Iterator<Item = (&PodRef, String)> {
+/// A pod and the text of its annotation. The text changes with the pod's own entry, not with every entry; and with the tier
+/// that the node serves, which is the strongest that any pod has.
+pub(super) fn annotations(view: &View, served: Tier) -> impl Iterator<Item = (&PodRef, String)> {
     view.book.pods().map(move |entry| {
         let shares = |holding: &Holding| {
             let share = |part: &crate::ledger::Part| CardShare { uuid: part.card.clone(), share: part.share };
             holding.parts.iter().map(share).collect()
         };
         let containers = entry.holdings().map(|(name, holding)| (name.to_owned(), shares(holding))).collect();
+        let tiers = entry.holdings().map(|(_, holding)| holding.terms.under(served).tier);
+        let tier = tiers.min().unwrap_or(served);
         let ledger_revision = view.book.changed_at(&entry.pod.uid).unwrap_or(view.revision);
         (&entry.pod, annotation::encode(&Cards { ledger_revision, tier, containers }))
     })

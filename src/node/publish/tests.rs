@@ -7,7 +7,7 @@ use super::events::between;
 use super::node::{NodeStatusView, NodeView};
 use super::*;
 use crate::inventory::{CardHealth, CardInfo, Driver};
-use crate::ledger::{Holding, Ledger, Nonce, Origin, Part};
+use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
 
 const WHOLE: Scales = Scales::WHOLE;
 const CARD: Memory = Memory::mib(80_000);
@@ -60,7 +60,7 @@ fn held(claims: &[(usize, Claim, Totals)]) -> Book {
         let slot = u32::try_from(at).expect("few");
         let part = Part { card: card(*number), slot: Some(slot), lost: None, share: claim.share_on(CARD) };
         let nonce: Nonce = format!("{at:032x}").parse().expect("a nonce");
-        let holding = Holding { nonce, parts: vec![part], origin: Origin::Allocated };
+        let holding = Holding { nonce, parts: vec![part], origin: Origin::Allocated, terms: Terms::default() };
         ledger.allocate(&pod, &[container], "main", holding).expect("booked");
     }
     ledger.book().clone()
@@ -239,7 +239,8 @@ fn shares_say_which_of_them_are_held_one_after_another() {
     });
     for (slot, container) in (0..).zip(&containers) {
         let part = Part { card: card(0), slot: Some(slot), lost: None, share: claim.share_on(CARD) };
-        let holding = Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated };
+        let holding =
+            Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated, terms: Terms::default() };
         ledger.allocate(&pod, &containers, &container.name, holding).expect("booked");
     }
     let view = view(inventory(1), ledger.book().clone());
@@ -294,7 +295,7 @@ fn a_pods_annotation_changes_with_its_own_entry_alone() {
     let part = claim(mib(8192), 10);
     let text = |book: &Book| {
         let view = view(inventory(2), book.clone());
-        let texts: Vec<String> = cards::annotations(&view, Tier::Accounting).map(|(_, text)| text).collect();
+        let texts: Vec<String> = cards::annotations(&view, Tier::Shim).map(|(_, text)| text).collect();
         texts
     };
     let (alone, joined) =

@@ -17,7 +17,7 @@ use crate::args::{Effective, Sources};
 use crate::config::{Config, ConfigError};
 use crate::desired::Desired;
 use crate::kubelet::socket::DirectoryWatch;
-use crate::publish;
+use crate::{publish, tiers};
 
 /// Longest wait at the start for the API server to say the node's labels. Without it the remembered ones hold.
 const LABELS: Duration = Duration::from_secs(5);
@@ -31,6 +31,15 @@ pub struct Shown {
     pub text: String,
     /// What is wrong with the file as it stands now, if it isn't what is in effect.
     pub problem: Option<String>,
+}
+
+// === impl Shown ===
+
+impl Shown {
+    /// A configuration in effect, and the tier that it came to.
+    pub(super) fn new(effective: &Effective, tier: &str) -> Self {
+        Self { text: format!("# tier in effect: {tier}\n{}", effective.to_yaml()), problem: None }
+    }
 }
 
 /// The configuration of this node, and what the cluster wants of it beside. The labels that select overrides are asked
@@ -52,10 +61,12 @@ async fn labels(config: &Config) -> anyhow::Result<BTreeMap<String, String>> {
     publish::node_labels(client, config.node_name.as_str()).await
 }
 
-/// Follows the file and the node's labels; returns once they make another configuration than `effective`.
+/// Follows the file and the node's labels; returns once they make another configuration than `effective`, and one that
+/// this node can serve. `tier`: the one in effect.
 pub(super) async fn changed(
     sources: Sources,
     mut effective: Effective,
+    tier: String,
     mut desired: watch::Receiver<Desired>,
     shown: watch::Sender<Shown>,
 ) {
@@ -65,12 +76,13 @@ pub(super) async fn changed(
     loop {
         let seen = (written(file).await, desired.borrow_and_update().labels.clone());
         if known.as_ref() != Some(&seen) {
-            match sources.effective(&seen.1) {
+            let read = sources.effective(&seen.1);
+            match read.and_then(|new| tiers::choose(&new.config).map(|_choice| new)) {
                 Ok(new) if new.config != effective.config => return say(&effective.config, &new.config),
                 Ok(new) => {
                     said.over();
                     effective = new;
-                    shown.send_replace(Shown { text: effective.to_yaml(), problem: None });
+                    shown.send_replace(Shown::new(&effective, &tier));
                 }
                 Err(error) => {
                     let problem = format!("{error}; what was read before stays in effect");
@@ -123,7 +135,11 @@ mod tests {
         let effective = sources.effective(&BTreeMap::new()).expect("valid");
         let (desired, wants) = watch::channel(Desired::default());
         let (sender, shown) = watch::channel(Shown::default());
-        Running { task: tokio::spawn(changed(sources, effective, wants, sender)), desired, shown }
+        Running {
+            task: tokio::spawn(changed(sources, effective, "accounting (a test)".to_owned(), wants, sender)),
+            desired,
+            shown,
+        }
     }
 
     async fn ends(running: Running) {
@@ -186,7 +202,7 @@ mod tests {
         };
         running.desired.send_replace(label("spare", "b"));
         shows(&mut running, "an override that changes nothing", |shown| {
-            shown.text.starts_with("# overrides in effect: spare=b")
+            shown.text.contains("\n# overrides in effect: spare=b")
         })
         .await;
         running.desired.send_replace(label("pool", "a"));

@@ -1,5 +1,6 @@
 //! What each part is told of the configuration.
 
+use divvy_contract::Tier;
 use divvy_contract::gpunode::Scales;
 use divvy_placement::Policy;
 
@@ -21,7 +22,6 @@ pub(super) fn allocation(config: &Config) -> AllocationSettings {
         memory_scale: config.memory_scale.percent(),
         cores_scale: config.cores_scale.percent(),
         policy: Policy { name: config.card_policy, seed: config.policy_seed.get().into() },
-        tier: config.tier.get(),
     }
 }
 
@@ -64,13 +64,13 @@ pub(super) fn inventory(config: &Config, desired: &Desired) -> InventoryOptions 
     }
 }
 
-pub(super) fn publish(config: &Config) -> PublishSettings {
+pub(super) fn publish(config: &Config, tier: Tier) -> PublishSettings {
     PublishSettings {
         node_name: config.node_name.as_str().to_owned(),
         names: config.amount_names(),
         scales: scales(config),
         amounts: config.advertise == Advertise::Amounts,
-        tier: config.tier.get(),
+        tier,
         slots_per_card: config.slots_per_card.get(),
         utilization: config.publish_utilization == Switch::On,
         state_dir: config.state_dir.to_path_buf(),

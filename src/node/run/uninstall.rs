@@ -15,6 +15,7 @@ use crate::kubelet::pods::PodView;
 use crate::kubelet::registration::{NOTE, own_sockets};
 use crate::ledger::Ledger;
 use crate::publish;
+use crate::tiers::{self, Accounting};
 
 /// Something is still there; what and why was said.
 #[derive(Debug)]
@@ -83,16 +84,18 @@ fn remove_plugin(config: &Config) -> anyhow::Result<Vec<String>> {
 /// The directories of ended containers; and the CDI specification, once no pod has any: a container that restarts needs
 /// both.
 fn remove_files(config: &Config, pods: &[Arc<PodView>]) -> anyhow::Result<Vec<String>> {
-    let delivery = Delivery::new(config.delivery());
+    let delivery = Delivery::new(config.delivery(), Box::new(Accounting));
     let running = pods.iter().filter(|pod| !pod.has_ended());
     let containers = running.flat_map(|pod| pod.containers.iter().map(move |container| (pod, &container.name)));
     let used: BTreeMap<String, String> =
-        containers.filter_map(|(pod, name)| Some((delivery.find(&pod.uid, name)?, pod.to_string()))).collect();
+        containers.filter_map(|(pod, name)| Some((delivery.find(&pod.uid, name)?.0, pod.to_string()))).collect();
     let ended = delivery.sweep(&used.keys().cloned().collect())?;
     let mut lines: Vec<String> = ended.iter().map(|nonce| format!("removed: limits and region {nonce}")).collect();
     if used.is_empty() {
         let removed = delivery.remove_specification()?;
         lines.extend(removed.then(|| format!("removed: CDI specification in {}", config.cdi_dir.display())));
+        let removed = tiers::remove(&config.run_dir).context("removing the library and clock pages")?;
+        lines.extend(removed.into_iter().map(|directory| format!("removed: {}", directory.display())));
     } else {
         let pods = used.into_values().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");
         lines.push(format!("left: CDI specification, limits and regions, which these pods use: {pods}"));

@@ -19,6 +19,7 @@ use divvy_node::kubelet::tls::Trust;
 use divvy_node::ledger::Ledger;
 use divvy_node::metrics::Metrics;
 use divvy_node::run::Shown;
+use divvy_node::tiers::Accounting;
 use divvy_placement::Policy;
 use divvy_proto::deviceplugin as dp;
 use divvy_proto::deviceplugin::device_plugin_client::DevicePluginClient;
@@ -121,10 +122,10 @@ fn registrar(directory: &TempDir) -> (Registrar, watch::Sender<Arc<Vec<Offer>>>,
         memory_scale: 100,
         cores_scale: 100,
         policy: Policy::default(),
-        tier: config.tier.get(),
     };
     let (ledger, _) = Ledger::open(&path("state")).unwrap();
-    let allocator = Arc::new(Mutex::new(Allocator::new(settings, ledger, Delivery::new(config.delivery()))));
+    let allocator =
+        Arc::new(Mutex::new(Allocator::new(settings, ledger, Delivery::new(config.delivery(), Box::new(Accounting)))));
     let (standing, standings) = watch::channel(Standing::default());
     let slot = dp::Device { id: OURS.to_owned(), health: dp::HEALTHY.to_owned(), topology: None };
     let offer = Offer { resource: GPU.parse().unwrap(), devices: vec![slot] };

@@ -1,4 +1,5 @@
 use divvy_contract::ContainerKind::{App, Init};
+use divvy_contract::annotation::Compute;
 use divvy_contract::{Memory, MemoryAmount, Tier};
 use divvy_node::delivery::Limits;
 
@@ -31,6 +32,7 @@ fn container(claim: Claim, card: &str, slot: u32) -> ContainerView {
     let share = claim.share_on(Memory::mib(80 << 10));
     let limits = Limits {
         tier: Tier::Accounting,
+        compute: Compute::Cap,
         pod_uid: "uid".to_owned(),
         namespace: "default".to_owned(),
         pod: "p".to_owned(),

@@ -11,11 +11,13 @@ use divvy_placement::{Link, Links, Policy};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 
 use crate::allocation::{AllocationSettings, Allocator, Choice, Refusal};
-use crate::delivery::{self, Delivery, DeliveryOptions, LIMITS_FILE, Strategy};
+use crate::delivery::{self, Delivery, DeliveryOptions, LIMITS_FILE, Limits, Strategy};
 use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::kubelet::client::PodList;
 use crate::kubelet::pods::{ContainerState, Phase, PodView};
-use crate::ledger::{Holding, Ledger, Nonce, Origin, Part};
+use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
+use crate::tiers::tests::shim;
+use crate::tiers::{Accounting, Enforcement};
 
 /// MiB of each card.
 const MEMORY: u64 = 1000;
@@ -97,22 +99,24 @@ fn settings(policy: PolicyName) -> AllocationSettings {
         memory_scale: 100,
         cores_scale: 100,
         policy: Policy { name: policy, ..Policy::default() },
-        tier: Tier::Accounting,
     }
 }
 
-fn delivery(root: &Path) -> Delivery {
-    Delivery::new(DeliveryOptions {
-        run_dir: root.join("run"),
-        device_list_strategy: delivery::Choice::These([Strategy::VolumeMounts].into()),
-        cdi_dir: root.join("cdi"),
-        cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
-        nvidia_cdi_hook_path: root.join("hook"),
-        driver_root: "/".into(),
-        driver_root_ctr_path: "/".into(),
-        dev_root: "/".into(),
-        procfs: "/proc".into(),
-    })
+fn delivery(root: &Path, enforcement: Box<dyn Enforcement>) -> Delivery {
+    Delivery::new(
+        DeliveryOptions {
+            run_dir: root.join("run"),
+            device_list_strategy: delivery::Choice::These([Strategy::VolumeMounts].into()),
+            cdi_dir: root.join("cdi"),
+            cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
+            nvidia_cdi_hook_path: root.join("hook"),
+            driver_root: "/".into(),
+            driver_root_ctr_path: "/".into(),
+            dev_root: "/".into(),
+            procfs: "/proc".into(),
+        },
+        enforcement,
+    )
 }
 
 // === impl Node ===
@@ -122,7 +126,7 @@ impl Node {
     pub(super) fn new(cards: u32, policy: PolicyName) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let (ledger, _) = Ledger::open(&directory.path().join("state")).expect("an empty ledger");
-        let allocator = Allocator::new(settings(policy), ledger, delivery(directory.path()));
+        let allocator = Allocator::new(settings(policy), ledger, delivery(directory.path(), Box::new(Accounting)));
         let cards: Vec<CardInfo> = (0..cards).map(card).collect();
         let mut node = Self { allocator, pods: Vec::new(), free: BTreeSet::new(), cards, directory };
         node.forget();
@@ -147,11 +151,27 @@ impl Node {
         self.forget();
     }
 
+    /// The next daemon, which serves this tier.
+    pub(super) fn restart(&mut self, tier: Tier) {
+        let root = self.directory.path().to_owned();
+        // Only one can have the books open.
+        self.lose_journal();
+        let enforcement = if tier == Tier::Shim {
+            shim(&root.join("run"), "library")
+        } else {
+            Box::new(Accounting) as Box<dyn Enforcement>
+        };
+        let (ledger, _) = Ledger::open(&root.join("state")).expect("the books");
+        self.allocator = Allocator::new(settings(PolicyName::Binpack), ledger, delivery(&root, enforcement));
+        self.allocator.renew();
+        self.show_cards();
+    }
+
     /// A daemon that finds no journal; the directories are still there.
     pub(super) fn lose_journal(&mut self) {
         let root = self.directory.path();
         let (ledger, _) = Ledger::open(&root.join("another-state")).expect("an empty ledger");
-        self.allocator = Allocator::new(settings(PolicyName::Binpack), ledger, delivery(root));
+        self.allocator = Allocator::new(settings(PolicyName::Binpack), ledger, delivery(root, Box::new(Accounting)));
         self.show_cards();
     }
 
@@ -204,7 +224,8 @@ impl Node {
         };
         let share = Share { memory: Memory::mib(mib), ..Share::default() };
         let part = Part { card: slot.card.clone(), slot: Some(slot.number), lost: None, share };
-        let holding = Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Restored };
+        let holding =
+            Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Restored, terms: Terms::default() };
         self.allocator.ledger.allocate(&pod.reference(), &[claim], "c0", holding).expect("written");
         self.free.remove(slot);
         let states = [("c0".to_owned(), ContainerState::Running)].into();
@@ -219,6 +240,12 @@ impl Node {
     pub(super) fn held(&self, pod: &str, container: &str) -> Vec<(String, u64)> {
         let parts = self.holding(pod, container).map_or(&[][..], |holding| &holding.parts);
         parts.iter().map(|part| (part.card.to_string(), part.share.memory.as_mib())).collect()
+    }
+
+    /// What the container reads of its limits.
+    pub(super) fn written(&self, pod: &str, container: &str) -> Limits {
+        let text = std::fs::read_to_string(self.limits(pod, container)).expect("limits");
+        text.parse().expect("whole ones")
     }
 
     /// Where the container's limits lie.

@@ -24,7 +24,7 @@ fn cut(gi: u32, ci: u32) -> [DeliveredCard; 2] {
 
 /// Publishes the second card's instance, and gives it to a container.
 fn outcome(host: &Host, strategies: &str, gi: u32, ci: u32) -> Result<ContainerAllocateResponse, String> {
-    let delivery = Delivery::new(host.options(strategies));
+    let delivery = Delivery::new(host.options(strategies), Box::new(Accounting));
     let published = delivery.publish_cards(&cut(gi, ci)).map_err(|error| error.to_string());
     let answer = delivery.prepare(&handout("n-1", &[share(INSTANCE, 1)])).map_err(|error| error.to_string());
     assert_eq!(published.err(), answer.as_ref().err().cloned(), "the log says what the pod is told");
@@ -86,7 +86,7 @@ fn an_instance_without_its_capabilities_is_refused_by_name() {
 #[test]
 fn an_instance_is_given_once_its_capabilities_have_come() {
     let host = host();
-    let delivery = Delivery::new(host.options("auto"));
+    let delivery = Delivery::new(host.options("auto"), Box::new(Accounting));
     delivery.publish_cards(&cut(1, 0)).expect_err("no such nodes");
     host.link("/dev/null", "dev/nvidia-caps/nvidia-cap1012");
     host.link("/dev/null", "dev/nvidia-caps/nvidia-cap13");

@@ -1,7 +1,7 @@
 use divvy_contract::{Claim, ContainerClaim, ContainerKind, Cores, Memory, Share, Totals};
 
 use super::*;
-use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, PodRef};
+use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, PodRef, Terms};
 
 fn listing(numa_topology: bool) -> Listing {
     Listing {
@@ -41,7 +41,7 @@ fn book(held: &[(&str, u64)]) -> Book {
         let SlotId { card, number } = slot.parse().expect("a slot");
         let share = Share { memory: Memory::mib(*mib), cores: Cores::ZERO, exclusive: false };
         let parts = vec![Part { card, slot: Some(number), lost: None, share }];
-        let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated };
+        let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated, terms: Terms::default() };
         ledger.allocate(&pod, &[claim], "main", holding).expect("booked");
     }
     ledger.book().clone()

@@ -105,10 +105,11 @@ impl Restore<'_> {
             return;
         }
         *claim = Some(given);
-        let nonce = holding.as_ref().map_or_else(|| (self.reading.nonce)(pod, name), |holding| holding.nonce);
+        let known = holding.as_ref().map(|holding| (holding.nonce, holding.terms));
+        let (nonce, terms) = known.unwrap_or_else(|| (self.reading.found)(pod, name));
         let found = if foreign { Origin::Adopted } else { Origin::Restored };
         let origin = holding.as_ref().map_or(found, |holding| holding.origin);
-        *holding = Some(Holding { nonce, parts, origin });
+        *holding = Some(Holding { nonce, parts, origin, terms });
     }
 
     fn parts(&mut self, pod: &PodRef, claim: Claim, booked: &[Part], devices: &[Device]) -> Vec<Part> {
@@ -166,7 +167,7 @@ impl Restore<'_> {
                 entry.pod
             ));
         }
-        let nonce = (self.reading.nonce)(&entry.pod, name);
-        container.holding = Some(Holding { nonce, parts, origin: Origin::Restored });
+        let (nonce, terms) = (self.reading.found)(&entry.pod, name);
+        container.holding = Some(Holding { nonce, parts, origin: Origin::Restored, terms });
     }
 }

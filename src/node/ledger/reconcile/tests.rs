@@ -60,10 +60,11 @@ fn memory(card: &CardId) -> Option<Memory> {
 /// What the kubelet says of the books, with everything new since revision `as_of`.
 fn heard(book: &Book, as_of: u64, pods: &[Arc<PodView>], assigned: Option<&[Assigned]>) -> Reconciled {
     let names = ResourceNames::default();
-    let nonce = |pod: &PodRef, container: &str| {
-        format!("{:032x}", u128::from(crc32fast::hash(format!("{pod}{container}").as_bytes()))).parse().expect("digits")
+    let found = |pod: &PodRef, container: &str| {
+        let digits = format!("{:032x}", u128::from(crc32fast::hash(format!("{pod}{container}").as_bytes())));
+        (digits.parse().expect("digits"), Terms::default())
     };
-    let reading = Reading { names: &names, defaults: Defaults::default(), memory: &memory, nonce: &nonce };
+    let reading = Reading { names: &names, defaults: Defaults::default(), memory: &memory, found: &found };
     reconcile(book, &Heard { as_of, pods, settled: true, seen: None, traces: &HashMap::new(), assigned }, &reading)
 }
 
@@ -142,8 +143,8 @@ fn a_list_that_may_lack_pods_ends_nothing() {
     assert_eq!(heard(&book, u64::MAX, &[], Some(&[])).changes, []);
     assert_eq!(heard(&book, 0, &pods[..1], None).changes, [], "b was booked while the list was under way");
     let names = ResourceNames::default();
-    let nonce = |_: &PodRef, _: &str| Nonce::random();
-    let reading = Reading { names: &names, defaults: Defaults::default(), memory: &memory, nonce: &nonce };
+    let found = |_: &PodRef, _: &str| (Nonce::random(), Terms::default());
+    let reading = Reading { names: &names, defaults: Defaults::default(), memory: &memory, found: &found };
     let seen = HashSet::new();
     let starting = Heard {
         as_of: u64::MAX,

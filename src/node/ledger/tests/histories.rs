@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use super::model::{MEMORY, Model, pod_ref, pod_shape, view};
 use super::{file, reopen};
 use crate::kubelet::pods::PodView;
+use crate::ledger::Terms;
 use crate::ledger::reconcile::{Assigned, Heard, Reading, Reconciled, reconcile};
 use crate::ledger::{Ledger, Nonce, Part, PodEntry, PodRef};
 
@@ -109,8 +110,9 @@ impl Node {
         let system = PodEntry { pod: pod_ref("system"), containers: vec![] };
         pods.push(view(&system));
         let names = ResourceNames::default();
-        let (memory, nonce) = (|_: &CardId| Some(MEMORY), |_: &PodRef, _: &str| Nonce::random());
-        let reading = Reading { names: &names, defaults: Defaults::default(), memory: &memory, nonce: &nonce };
+        let memory = |_: &CardId| Some(MEMORY);
+        let found = |_: &PodRef, _: &str| (Nonce::random(), Terms::default());
+        let reading = Reading { names: &names, defaults: Defaults::default(), memory: &memory, found: &found };
         let assigned = slots.then(|| self.records.clone());
         let ledger = self.ledger();
         let seen = HashSet::new();

@@ -9,7 +9,7 @@ use divvy_placement::Held;
 use proptest::prelude::*;
 
 use crate::kubelet::pods::{Phase, PodView};
-use crate::ledger::{Book, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, PodRef};
+use crate::ledger::{Book, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, PodRef, Terms};
 
 pub(crate) const CARDS: usize = 3;
 pub(crate) const SLOTS: u32 = 4;
@@ -120,7 +120,7 @@ impl Model {
         let slot = u32::try_from(pick / CARDS).expect("small") % SLOTS;
         let parts: Vec<Part> =
             cards.map(|card| Part { card, slot: Some(slot), lost: None, share: claim.share_on(MEMORY) }).collect();
-        let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated };
+        let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated, terms: Terms::default() };
         let mut entry = self.pods.get(uid).cloned().unwrap_or_else(|| PodEntry {
             pod: pod_ref(uid),
             containers: claims.iter().map(|claim| ContainerEntry { claim: claim.clone(), holding: None }).collect(),

@@ -1,11 +1,12 @@
 use std::path::Path;
 
-use divvy_contract::{Cores, Memory, Share, Tier};
+use divvy_contract::{Cores, Memory, Share};
 
 use super::*;
 use crate::config::{KeySet as _, Keys};
 use crate::delivery::{Handout, PodRef};
 use crate::kubelet::pods;
+use crate::ledger::Terms;
 
 /// A node whose daemon has ended, without a cluster. The container `main` of pod `ns/train` was given a card.
 struct Left {
@@ -26,7 +27,8 @@ impl Left {
             _ => None,
         };
         let config = Keys::from_env(env).and_then(Keys::into_config).expect("valid");
-        for file in ["plugins/divvy-gpu.sock", "plugins/other.sock", "cdi/divvy.dev-gpu.json", "cdi/other.json"] {
+        let files = ["plugins/divvy-gpu.sock", "plugins/other.sock", "cdi/divvy.dev-gpu.json", "cdi/other.json"];
+        for file in files.into_iter().chain(["run/lib/ld.so.preload", "run/clocks/GPU-a"]) {
             write(&directory.path().join(file));
         }
         let share = Share { memory: Memory::mib(1024), cores: Cores::new(10), exclusive: false };
@@ -35,9 +37,9 @@ impl Left {
             container: "main",
             nonce: "a1",
             shares: &[("GPU-a".parse().expect("a UUID"), share)],
-            tier: Tier::Accounting,
+            terms: Terms::default(),
         };
-        Delivery::new(config.delivery()).write_limits(&handout).expect("written");
+        Delivery::new(config.delivery(), Box::new(Accounting)).write_limits(&handout).expect("written");
         write(&directory.path().join("run/containers/b2/limits/limits"));
         Self { directory, config }
     }
@@ -79,6 +81,8 @@ async fn what_is_ours_is_removed_and_a_second_time_finds_nothing() {
     removed: limits and region a1
     removed: limits and region b2
     removed: CDI specification in DIR/cdi
+    removed: DIR/run/lib
+    removed: DIR/run/clocks
     ");
     for file in ["plugins/other.sock", "cdi/other.json"] {
         assert!(left.there(file), "{file} isn't ours");
@@ -103,6 +107,7 @@ async fn what_running_pods_use_stays() {
     left: CDI specification, limits and regions, which these pods use: ns/train
     ");
     assert!(left.there("cdi/divvy.dev-gpu.json") && left.there("run/containers/a1/limits/limits"));
+    assert!(left.there("run/lib/ld.so.preload") && left.there("run/clocks/GPU-a"));
     assert!(!left.there("run/containers/b2"));
 }
 

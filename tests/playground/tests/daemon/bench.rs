@@ -105,6 +105,8 @@ impl Bench {
             "cgroupRoot": kubelet.cgroups(),
             "stateDir": root.join("state"),
             "runDir": root.join("run"),
+            // Not there, unless a test puts it there.
+            "libdivvyPath": root.join("libdivvy.so"),
             "cdiDir": root.join("cdi"),
             "sysfsRoot": root.join("sys"),
             "nvmlLibrary": binaries().await.nvml,
@@ -147,8 +149,13 @@ impl Bench {
 
     // --- the process ---
 
-    pub(crate) async fn start(&mut self, stderr: Stderr) {
+    /// Writes the keys to the daemon's file, where it finds them if it runs.
+    pub(crate) fn write_keys(&self) {
         fs::write(self.path("config.yaml"), Value::from(self.keys.clone()).to_string()).unwrap();
+    }
+
+    pub(crate) async fn start(&mut self, stderr: Stderr) {
+        self.write_keys();
         let log = match stderr {
             Stderr::Log => fs::OpenOptions::new().create(true).append(true).open(self.path("log")).unwrap(),
             Stderr::Full => fs::OpenOptions::new().write(true).open("/dev/full").unwrap(),

@@ -13,5 +13,6 @@ mod process;
 mod publishing;
 mod refusals;
 mod resources;
+mod shim;
 mod trust;
 mod unlisted;

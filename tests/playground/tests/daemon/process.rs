@@ -38,11 +38,13 @@ async fn a_second_sigterm_aborts() {
 #[tokio::test]
 async fn bad_flags_and_bad_files_end_it_with_64_and_a_reason() {
     let daemon = &binaries().await.daemon;
-    let cases: [(&[&str], &str); 4] = [
+    let shim = ["--node-name=n", "--tier=shim", "--libdivvy-path=/nowhere/libdivvy.so"];
+    let cases: [(&[&str], &str); 5] = [
         (&["--slots-per-card", "0", "--node-name", "n"], "1 to 256"),
         (&["--no-such-flag"], "unexpected argument '--no-such-flag'"),
         (&[], "nodeName is missing"),
         (&["--config-file", "/nowhere"], "reading configuration file /nowhere"),
+        (&shim, "tier shim can't be served: libdivvyPath: /nowhere/libdivvy.so: No such file or directory"),
     ];
     for (flags, said) in cases {
         let output = Command::new(daemon).args(flags).env_clear().output().await.unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use divvy_contract::claim::Defaults;
-use divvy_contract::{Memory, ResourceName, ResourceNames, SlotId, Tier};
+use divvy_contract::{Memory, ResourceName, ResourceNames, SlotId};
 use divvy_node::allocation::{AllocationSettings, Allocator, Choice, Moment, Refusal};
 use divvy_node::delivery::{self, Delivery, DeliveryOptions, Strategy};
 use divvy_node::identity::{Subject, Unresolved};
@@ -15,6 +15,7 @@ use divvy_node::kubelet::client::PodList;
 use divvy_node::kubelet::pods::PodView;
 use divvy_node::ledger::Ledger;
 use divvy_node::ledger::reconcile::Assigned;
+use divvy_node::tiers::Accounting;
 use divvy_placement::{Link, Links, Policy};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use proptest::sample::Index;
@@ -105,9 +106,8 @@ impl Disk {
             memory_scale: self.memory_scale,
             cores_scale: 100,
             policy: Policy::default(),
-            tier: Tier::Accounting,
         };
-        Daemon(Allocator::new(settings, ledger, Delivery::new(self.options())))
+        Daemon(Allocator::new(settings, ledger, Delivery::new(self.options(), Box::new(Accounting))))
     }
 
     fn options(&self) -> DeliveryOptions {

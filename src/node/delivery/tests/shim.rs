@@ -1,0 +1,232 @@
+//! Containers that libdivvy holds to their shares.
+
+use divvy_contract::annotation::Compute;
+use divvy_region::layout;
+use divvy_region::map::PAGE;
+use divvy_region::snapshot::Head;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use super::*;
+use crate::tiers::tests::shim;
+
+const TERMS: Terms = Terms { tier: Tier::Shim, compute: Compute::Burst };
+
+impl Host {
+    /// A daemon that starts with this library.
+    fn shimmed(&self, library: &str) -> Delivery {
+        Delivery::new(self.options("envvar"), shim(&self.path("run"), library))
+    }
+
+    fn inode(&self, path: &str) -> u64 {
+        fs::symlink_metadata(self.path(path)).expect(path).ino()
+    }
+
+    fn region(&self, nonce: &str) -> PathBuf {
+        self.path(&format!("run/containers/{nonce}/region/books"))
+    }
+
+    /// What the region says of itself, read to its end.
+    fn head(&self, nonce: &str) -> Head {
+        let bytes = fs::read(self.region(nonce)).expect("a region");
+        Head::read(&bytes, bytes.len()).expect("sound")
+    }
+
+    fn libraries(&self) -> Vec<String> {
+        let names = fs::read_dir(self.path("run/lib")).expect("a directory");
+        let mut names: Vec<String> =
+            names.map(|entry| entry.expect("an entry").file_name().into_string().expect("text")).collect();
+        names.sort();
+        names
+    }
+}
+
+fn shimmed<'a>(nonce: &'a str, shares: &'a [(CardId, Share)]) -> Handout<'a> {
+    Handout { terms: TERMS, ..handout(nonce, shares) }
+}
+
+fn whole(card: &str) -> (CardId, Share) {
+    (id(card), Share { memory: Memory::mib(81_559), cores: Cores::FULL, exclusive: true })
+}
+
+#[test]
+fn the_library_and_its_name_in_the_container_are_mounted() {
+    let host = Host::new();
+    let answer = host.shimmed("1").prepare(&shimmed("n-1", &[share(A, 8192)])).expect("an answer");
+    let mounts = answer.mounts.iter().map(|mount| {
+        let Mount { container_path, host_path, read_only } = mount;
+        let access = if *read_only { "ro" } else { "rw" };
+        host.steady(&format!("{container_path} <- {host_path} {access}\n"))
+    });
+    insta::assert_snapshot!(mounts.collect::<String>(), @r"
+    /var/run/divvy/limits <- /host/run/containers/n-1/limits ro
+    /var/run/divvy/region <- /host/run/containers/n-1/region rw
+    /usr/lib/divvy/libdivvy.so <- /host/run/containers/n-1/libdivvy.so ro
+    /etc/ld.so.preload <- /host/run/lib/ld.so.preload ro
+    ");
+    let preload = fs::read_to_string(host.path("run/lib/ld.so.preload")).expect("a file");
+    assert_eq!(preload, "/usr/lib/divvy/libdivvy.so\n");
+    assert_eq!(fs::read(host.path("run/containers/n-1/libdivvy.so")).expect("a file"), b"1");
+    let limits = host.limits("n-1");
+    assert_eq!((limits.tier, limits.compute), (Tier::Shim, Compute::Burst));
+}
+
+#[test]
+fn a_container_has_a_region_of_full_size_and_a_clock_of_each_card() {
+    let host = Host::new();
+    let delivery = host.shimmed("1");
+    delivery.prepare(&shimmed("n-1", &[share(A, 8192), share(B, 8192)])).expect("an answer");
+    let region = fs::metadata(host.region("n-1")).expect("a region");
+    assert_eq!((mode(&host.region("n-1")), region.len()), (0o666, layout::size(2) as u64));
+    assert!(region.blocks() * 512 >= region.len(), "no hole that a full file system could make deadly");
+    assert_eq!(host.head("n-1"), Head { cards: 2, high: 0, generation: 0 });
+    for card in [A, B] {
+        let (page, name) = (format!("run/clocks/{card}"), format!("run/containers/n-1/limits/clock-{card}"));
+        assert_eq!(host.inode(&page), host.inode(&name));
+        assert_eq!(
+            (mode(&host.path(&name)), fs::metadata(host.path(&name)).expect("a page").len()),
+            (0o644, PAGE as u64)
+        );
+    }
+    assert_eq!(fs::read_dir(host.path("run/containers/n-1/limits")).expect("a directory").count(), 3);
+}
+
+#[test]
+fn whole_cards_need_nothing_and_one_part_among_them_needs_all() {
+    let host = Host::new();
+    let delivery = host.shimmed("1");
+    let answer = delivery.prepare(&shimmed("n-1", &[whole(A), whole(B)])).expect("an answer");
+    assert_eq!(answer.mounts.len(), 2);
+    assert!(!host.region("n-1").exists() && !host.path("run/clocks").exists());
+    let text = fs::read_to_string(host.path("run/containers/n-1/limits/limits")).expect("limits");
+    assert!(text.contains("\n# shim: whole cards, which nobody else is given\n"), "{text}");
+    let answer = delivery.prepare(&shimmed("n-2", &[whole(A), share(B, 1)])).expect("an answer");
+    assert_eq!((answer.mounts.len(), host.head("n-2").cards), (4, 2));
+}
+
+#[test]
+fn a_container_made_for_a_weaker_tier_gets_no_more_when_it_starts_again() {
+    let host = Host::new();
+    let shares = [share(A, 1)];
+    host.delivery("envvar").prepare(&handout("n-1", &shares)).expect("an answer");
+    host.shimmed("1").write_limits(&handout("n-1", &shares)).expect("written");
+    assert!(!host.region("n-1").exists());
+    assert_eq!(host.limits("n-1").tier, Tier::Accounting);
+}
+
+#[test]
+fn a_container_that_starts_again_finds_its_region_as_it_left_it() {
+    let host = Host::new();
+    let (delivery, shares) = (host.shimmed("1"), [share(A, 1)]);
+    delivery.prepare(&shimmed("n-1", &shares)).expect("an answer");
+    let (inode, at) = (host.inode("run/containers/n-1/region/books"), layout::slot_bytes(1, 3).start);
+    let mut bytes = fs::read(host.region("n-1")).expect("a region");
+    bytes[at] = 1;
+    fs::write(host.region("n-1"), &bytes).expect("what a process does");
+    fs::set_permissions(host.region("n-1"), Permissions::from_mode(0o600)).expect("what root in a container may do");
+    delivery.write_limits(&shimmed("n-1", &shares)).expect("written");
+    host.shimmed("1").write_limits(&shimmed("n-1", &shares)).expect("by the next daemon");
+    assert_eq!((host.inode("run/containers/n-1/region/books"), host.head("n-1").generation), (inode, 0));
+    assert_eq!((fs::read(host.region("n-1")).expect("a region"), mode(&host.region("n-1"))), (bytes, 0o666));
+}
+
+#[test]
+fn whatever_a_tenant_leaves_in_place_of_its_region_is_replaced() {
+    type Tamper = fn(&Host, &Path);
+    let tamper: [(&str, Tamper); 10] = [
+        ("nothing", |_, path| fs::remove_file(path).expect("removed")),
+        ("a link", |host, path| {
+            fs::remove_file(path).expect("removed");
+            symlink(host.path("outside"), path).expect("a link");
+        }),
+        ("a link to another region", |host, path| {
+            host.shimmed("1").prepare(&shimmed("n-2", &[share(A, 1)])).expect("an answer");
+            fs::remove_file(path).expect("removed");
+            symlink(host.region("n-2"), path).expect("a link");
+        }),
+        ("a pipe", |_, path| {
+            fs::remove_file(path).expect("removed");
+            mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+        }),
+        ("a directory", |_, path| {
+            fs::remove_file(path).expect("removed");
+            fs::create_dir_all(path.join("deep/er")).expect("a directory");
+        }),
+        ("less", |_, path| drop(fs::File::options().write(true).open(path).expect("open").set_len(100_000))),
+        ("no bytes", |_, path| drop(fs::File::create(path).expect("cut"))),
+        ("more", |_, path| drop(fs::File::options().write(true).open(path).expect("open").set_len(1 << 40))),
+        ("another size", |_, path| {
+            let header = layout::header(2, 7).expect("two cards");
+            let bytes = [&header[..], &vec![0; layout::size(2) - header.len()]].concat();
+            fs::write(path, bytes).expect("written");
+        }),
+        ("anything", |_, path| fs::write(path, vec![0xff; layout::size(1)]).expect("written")),
+    ];
+    for (what, tamper) in tamper {
+        let host = Host::new();
+        host.file("outside");
+        let (delivery, shares) = (host.shimmed("1"), [share(A, 1)]);
+        delivery.prepare(&shimmed("n-1", &shares)).expect("an answer");
+        for generation in [1, 2] {
+            tamper(&host, &host.region("n-1"));
+            let before = fs::symlink_metadata(host.region("n-1")).map(|found| found.ino()).ok();
+            delivery.write_limits(&shimmed("n-1", &shares)).expect(what);
+            let region = fs::symlink_metadata(host.region("n-1")).expect("a region");
+            assert!(region.is_file() && before != Some(region.ino()), "{what}: another file");
+            assert_eq!((region.len(), host.head("n-1").generation), (layout::size(1) as u64, generation), "{what}");
+        }
+        assert_eq!(fs::read_to_string(host.path("outside")).expect("a file"), "outside", "{what}");
+        assert!(delivery.remove("n-1").expect(what));
+    }
+}
+
+#[test]
+fn a_container_keeps_its_library_until_it_starts_again() {
+    let host = Host::new();
+    let shares = [share(A, 1)];
+    host.shimmed("1").prepare(&shimmed("n-1", &shares)).expect("an answer");
+    let first = host.inode("run/containers/n-1/libdivvy.so");
+    let preload = host.inode("run/lib/ld.so.preload");
+    let second = host.shimmed("2");
+    assert_eq!(host.inode("run/containers/n-1/libdivvy.so"), first, "a new library doesn't touch it");
+    assert_eq!(host.inode("run/lib/ld.so.preload"), preload, "it is mounted");
+    assert_eq!(host.libraries().len(), 2, "the earlier one is gone: {:?}", host.libraries());
+    second.write_limits(&shimmed("n-1", &shares)).expect("written");
+    assert_eq!(fs::read(host.path("run/containers/n-1/libdivvy.so")).expect("a file"), b"2");
+    let installed = host.path(&format!("run/lib/{}", host.libraries()[1]));
+    assert_eq!(host.inode("run/containers/n-1/libdivvy.so"), fs::metadata(installed).expect("a file").ino());
+}
+
+#[test]
+fn everything_comes_back_also_where_a_runtime_has_made_directories_of_missing_files() {
+    let host = Host::new();
+    let shares = [share(A, 1)];
+    host.shimmed("1").prepare(&shimmed("n-1", &shares)).expect("an answer");
+    fs::remove_dir_all(host.path("run")).expect("gone");
+    for source in ["run/lib/ld.so.preload", "run/containers/n-1/libdivvy.so", "run/containers/n-1/limits"] {
+        fs::create_dir_all(host.path(source)).expect("what a runtime does");
+    }
+    host.shimmed("1").write_limits(&shimmed("n-1", &shares)).expect("written");
+    for file in ["run/lib/ld.so.preload", "run/containers/n-1/libdivvy.so", "run/containers/n-1/region/books"] {
+        assert!(host.path(file).is_file(), "{file}");
+    }
+}
+
+#[test]
+fn a_clock_page_lives_as_long_as_a_container_has_it() {
+    let host = Host::new();
+    let delivery = host.shimmed("1");
+    let page = format!("run/clocks/{A}");
+    for nonce in ["n-1", "n-2"] {
+        delivery.prepare(&shimmed(nonce, &[share(A, 1)])).expect("an answer");
+    }
+    let inode = host.inode(&page);
+    let next = host.shimmed("2");
+    next.prepare(&shimmed("n-3", &[share(A, 1), share(B, 1)])).expect("an answer");
+    assert_eq!(host.inode(&page), inode, "the next daemon goes on with it");
+    next.remove_all(&[]);
+    next.remove("n-1").expect("removed");
+    assert_eq!(next.sweep(&HashSet::from(["n-3".to_owned()])).expect("swept"), ["n-2"]);
+    assert_eq!(host.inode(&page), inode);
+    next.remove("n-3").expect("removed");
+    assert_eq!(fs::read_dir(host.path("run/clocks")).expect("a directory").count(), 0);
+}

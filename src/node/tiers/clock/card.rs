@@ -1,0 +1,139 @@
+//! One card's page, and when it is written.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use divvy_contract::{CardId, Cores};
+use divvy_region::clock::Busy;
+use divvy_region::map::ClockPage;
+use divvy_settings::logging::Once;
+
+use super::watched::Watched;
+use super::{LOOK, MS};
+use crate::tiers::shim::clocks;
+
+/// While two or more are busy, whose time must be told apart.
+const CONTENDED: u64 = MS;
+/// While somebody is busy, or was of late.
+const LIVELY: u64 = 10 * MS;
+/// Otherwise: a heartbeat.
+const QUIET: u64 = LOOK;
+/// What "of late" means.
+const LATE: u64 = 1000 * MS;
+
+/// A card that containers share.
+#[derive(Debug)]
+pub(super) struct Card {
+    pub(super) id: CardId,
+    path: PathBuf,
+    page: Option<Mapped>,
+    tenants: Vec<Seat>,
+    /// When somebody was last seen busy.
+    busy_at_ns: Option<u64>,
+    due_ns: u64,
+    said: Once,
+}
+
+#[derive(Debug)]
+struct Mapped {
+    page: ClockPage,
+    inode: u64,
+}
+
+/// A tenant's part of the card.
+#[derive(Debug)]
+struct Seat {
+    /// Which tenant.
+    tenant: usize,
+    /// Which of its cards.
+    position: usize,
+    /// Parts of 10 000 that it was promised.
+    promise: u32,
+}
+
+// === impl Card ===
+
+impl Card {
+    pub(super) fn new(run_dir: &Path, id: &CardId) -> Self {
+        Self {
+            id: id.clone(),
+            path: clocks::path(run_dir, id),
+            page: None,
+            tenants: Vec::new(),
+            busy_at_ns: None,
+            due_ns: 0,
+            said: Once::default(),
+        }
+    }
+
+    pub(super) fn without_tenants(mut self) -> Self {
+        self.tenants.clear();
+        self
+    }
+
+    pub(super) fn is_deserted(&self) -> bool {
+        self.tenants.is_empty()
+    }
+
+    pub(super) fn add(&mut self, tenant: usize, position: usize, cores: Cores) {
+        self.tenants.push(Seat { tenant, position, promise: cores.units().saturating_mul(100) });
+    }
+
+    /// Maps the page, unless that very file is mapped.
+    pub(super) fn refresh(&mut self, now_ns: u64) {
+        let inode = fs::symlink_metadata(&self.path).ok().map(|found| found.ino());
+        if inode.is_some() && self.page.as_ref().map(|mapped| mapped.inode) == inode {
+            return;
+        }
+        // What was mapped has no name any more, or another file has it: nobody new reads it.
+        self.page = match clocks::map(&self.path, now_ns) {
+            Ok((page, inode)) => {
+                self.said.over();
+                Some(Mapped { page, inode })
+            }
+            Err(error) => {
+                self.said.warn(format!(
+                    "clock page {}: {error}: whoever shares the card is debited as if it were alone",
+                    self.path.display()
+                ));
+                None
+            }
+        };
+    }
+
+    /// Looks at the tenants and writes the page, if that is due, and says when it is next.
+    pub(super) fn tick(&mut self, now_ns: u64, watched: &mut [Watched]) -> u64 {
+        if now_ns < self.due_ns {
+            return self.due_ns;
+        }
+        let busy = self.busy(now_ns, watched);
+        if let Some(Mapped { page, .. }) = &mut self.page {
+            page.publish(now_ns, busy);
+        }
+        if busy.tenants > 0 {
+            self.busy_at_ns = Some(now_ns);
+        }
+        let interval = match busy.tenants {
+            2.. => CONTENDED,
+            1 => LIVELY,
+            0 if self.busy_at_ns.is_some_and(|at| now_ns.saturating_sub(at) < LATE) => LIVELY,
+            0 => QUIET,
+        };
+        // Multiples of it, so that cards are due together, and one that comes late doesn't drift.
+        self.due_ns = (now_ns / interval + 1) * interval;
+        self.due_ns
+    }
+
+    fn busy(&self, now_ns: u64, watched: &mut [Watched]) -> Busy {
+        let mut busy = Busy::default();
+        for Seat { tenant, position, promise } in &self.tenants {
+            if watched.get_mut(*tenant).is_some_and(|watched| watched.is_busy(*position, now_ns)) {
+                busy.tenants += 1;
+                busy.promised = busy.promised.saturating_add(*promise);
+                busy.unpromised += u32::from(*promise == 0);
+            }
+        }
+        busy
+    }
+}

@@ -1,0 +1,45 @@
+use std::fs;
+
+use super::*;
+use crate::config::{KeySet as _, Keys};
+
+/// A node that serves the shim, with this in its library.
+pub(crate) fn shim(run_dir: &Path, library: &str) -> Box<dyn Enforcement> {
+    Box::new(Shim::install(&Library(library.into()), run_dir).expect("a directory"))
+}
+
+fn config(tier: &str, library: &Path) -> Config {
+    let env = |name: &str| match name {
+        "NODE_NAME" => Some("n1".into()),
+        "TIER" => Some(tier.into()),
+        "LIBDIVVY_PATH" => Some(library.into()),
+        _ => None,
+    };
+    Keys::from_env(env).and_then(Keys::into_config).expect("valid")
+}
+
+#[test]
+fn the_strongest_tier_is_served_that_is_allowed_and_possible() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (library, text) = (directory.path().join("libdivvy.so"), directory.path().join("text"));
+    let missing = directory.path().join("missing");
+    fs::write(&library, b"\x7fELF and so on").expect("written");
+    fs::write(&text, "no library").expect("written");
+    let of = |tier: &str, path: &Path| {
+        let said = choose(&config(tier, path)).map_or_else(|refused| refused.to_string(), |choice| choice.to_string());
+        said.replace(&directory.path().display().to_string(), "DIR")
+    };
+    assert_eq!(of("auto", &library), "shim (auto: there is DIR/libdivvy.so)");
+    assert_eq!(of("shim", &library), "shim (configured, with DIR/libdivvy.so)");
+    assert_eq!(of("accounting", &library), "accounting (configured)");
+    let lacks = "DIR/missing: No such file or directory (os error 2)";
+    assert_eq!(of("auto", &missing), format!("accounting (auto: {lacks})"));
+    assert_eq!(of("auto", &text), "accounting (auto: DIR/text: no library for Linux)");
+    assert_eq!(of("auto", directory.path()), "accounting (auto: DIR: Is a directory (os error 21))");
+    assert_eq!(
+        of("shim", &missing),
+        format!(
+            "tier shim can't be served: libdivvyPath: {lacks}: put the library there, or set tier to auto or accounting"
+        )
+    );
+}

@@ -1,0 +1,57 @@
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::vec;
+
+use super::*;
+use crate::clock::VERSION;
+
+const MS: u64 = 1_000_000;
+
+fn file(bytes: usize) -> File {
+    let file = tempfile::tempfile().expect("a file");
+    file.write_all_at(&vec![0; bytes], 0).expect("written");
+    file
+}
+
+/// Heartbeat and virtual time, ns, as they stand in the file.
+fn times(file: &File) -> [u64; 2] {
+    let mut bytes = [0; 16];
+    file.read_exact_at(&mut bytes, 16).expect("read");
+    let (words, _) = bytes.as_chunks();
+    [u64::from_ne_bytes(words[0]), u64::from_ne_bytes(words[1])]
+}
+
+#[test]
+fn what_is_published_is_in_the_file() {
+    let file = file(PAGE);
+    let mut page = ClockPage::map(file.as_raw_fd(), 1000 * MS).expect("mapped");
+    let mut start = [0; 12];
+    file.read_exact_at(&mut start, 0).expect("read");
+    assert_eq!(start, *[b"divvyclk".as_slice(), &VERSION.to_ne_bytes()].concat());
+    page.publish(1010 * MS, Busy { tenants: 2, promised: 3000, unpromised: 1 });
+    page.publish(1030 * MS, Busy { tenants: 1, promised: 3000, unpromised: 0 });
+    assert_eq!(times(&file), [1030 * MS, 20 * MS]);
+}
+
+#[test]
+fn the_next_daemon_finds_the_page_as_it_was() {
+    let file = file(PAGE);
+    let mut page = ClockPage::map(file.as_raw_fd(), 1000 * MS).expect("mapped");
+    page.publish(1040 * MS, Busy::default());
+    drop(page);
+    drop(ClockPage::map(file.as_raw_fd(), 1050 * MS).expect("mapped"));
+    assert_eq!(times(&file), [1050 * MS, 50 * MS]);
+}
+
+#[test]
+fn what_is_no_page_is_refused() {
+    let map = |file: &File| ClockPage::map(file.as_raw_fd(), 0).err();
+    assert_eq!(map(&file(PAGE - 1)), Some(libc::EINVAL));
+    assert_eq!(map(&File::open("/dev/zero").expect("a device")), Some(libc::EINVAL));
+    assert_eq!(ClockPage::map(-1, 0).err(), Some(libc::EBADF));
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("page");
+    std::fs::write(&path, [0; PAGE]).expect("written");
+    assert_eq!(map(&File::open(path).expect("read-only")), Some(libc::EACCES));
+}
