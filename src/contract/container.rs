@@ -4,6 +4,8 @@
 pub const LIMITS_MOUNT: &str = "/var/run/divvy/limits";
 /// Where its processes account for what they use; writable.
 pub const REGION_MOUNT: &str = "/var/run/divvy/region";
+/// The file there that its processes share, of the layout that `divvy_region` has.
+pub const REGION_FILE: &str = "books";
 
 /// The variable that NVIDIA's container runtime reads the cards of a container from.
 pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";

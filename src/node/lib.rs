@@ -26,3 +26,4 @@ pub mod observer;
 pub mod publish;
 pub mod run;
 pub mod unlisted;
+pub mod usage;
