@@ -28,6 +28,7 @@ fn inventory(cards: usize) -> Inventory {
         health: CardHealth::Healthy,
         memory_used: None,
         utilization: None,
+        processes: None,
     };
     Inventory {
         driver: Some(Driver { version: "580.95.05".to_owned(), cuda: Some("13.0".to_owned()) }),
