@@ -11,14 +11,22 @@
 //! is nobody's to change; the two are shown beside each other, and a difference that matters is a finding.
 
 mod accounts;
+mod driver;
 #[cfg(test)]
 mod fixture;
 mod judge;
+mod kept;
+mod processes;
+mod region;
+mod watcher;
+
+use std::collections::HashSet;
 
 use divvy_contract::usage::ContainerRef;
 use divvy_contract::{CardId, Share};
 
 use crate::ledger::Nonce;
+pub use watcher::{Watcher, watch};
 
 /// A container that holds shares.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +39,15 @@ struct Holder {
     has_library: bool,
     /// All processes of its pod can be seen. Those of others can't by a daemon in a PID namespace of its own.
     is_visible: bool,
+}
+
+/// The processes that have a slot in a container's region.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Seats {
+    /// Those that hold their slot's lock, by the host's numbers.
+    pids: HashSet<u32>,
+    /// All, as the slots name them: the container's number, and the start.
+    owners: HashSet<processes::Identity>,
 }
 
 /// A process on a card, as the driver shows it.

@@ -1,8 +1,13 @@
-//! Bytes of a region, written as `libdivvy` would have, or as nobody honest would.
+//! Containers, and the bytes of their regions, written as `libdivvy` would have or as nobody honest would.
 
+use divvy_contract::usage::ContainerRef;
+use divvy_contract::{CardId, Cores, Memory, Share};
 use divvy_region::Owner;
 use divvy_region::layout::{self, LINE};
 use divvy_region::snapshot::{Snapshot, Usage};
+
+use super::Holder;
+use crate::ledger::Nonce;
 
 /// A region of one card.
 pub(super) struct Books(pub(super) Vec<u8>);
@@ -61,4 +66,20 @@ impl Books {
 /// A process, whose nonce is drawn.
 pub(super) fn owner(pid: u32, nonce: u64) -> Owner {
     Owner { pid, started: 1000 + u64::from(pid), nonce, ..Owner::default() }
+}
+
+pub(super) fn card(number: u8) -> CardId {
+    format!("GPU-{number}").parse().expect("a UUID")
+}
+
+/// A container with 100 MiB of card 0.
+pub(super) fn holder(pod: &str, has_library: bool) -> Holder {
+    let of = ContainerRef {
+        pod_uid: format!("uid-{pod}"),
+        namespace: "team".to_owned(),
+        pod: pod.to_owned(),
+        container: "main".to_owned(),
+    };
+    let share = Share { memory: Memory::mib(100), cores: Cores::new(30), exclusive: false };
+    Holder { of, nonce: Nonce::random(), parts: vec![(card(0), share)], has_library, is_visible: true }
 }

@@ -1,26 +1,9 @@
-use divvy_contract::Cores;
 use proptest::prelude::*;
 
+use super::super::fixture::{card, holder};
 use super::*;
-use crate::ledger::Nonce;
 
 const MIB: u64 = 1 << 20;
-
-fn card(number: u8) -> CardId {
-    format!("GPU-{number}").parse().expect("a UUID")
-}
-
-/// A container with 100 MiB of card 0.
-fn holder(name: &str, has_library: bool) -> Holder {
-    let of = ContainerRef {
-        pod_uid: format!("uid-{name}"),
-        namespace: "team".to_owned(),
-        pod: name.to_owned(),
-        container: "main".to_owned(),
-    };
-    let share = Share { memory: Memory::mib(100), cores: Cores::new(30), exclusive: false };
-    Holder { of, nonce: Nonce::random(), parts: vec![(card(0), share)], has_library, is_visible: true }
-}
 
 fn on_card(pid: u32, mib: u64, whose: Whose) -> OnCard {
     OnCard { pid, bytes: Some(mib * MIB), whose }
