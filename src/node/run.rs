@@ -42,6 +42,7 @@ use crate::kubelet::registration::{Registrar, Standing};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::publish::Publisher;
+use crate::usage::{self, Watcher};
 use crate::{args, observer};
 
 /// Another plugin of our cards is believed after this long, and is gone after it has been away as long: NVIDIA's needs a
@@ -124,8 +125,11 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
     let (offers_sender, offers) = watch::channel(Arc::new(Vec::new()));
     let (standing_sender, standing) = watch::channel(Standing::default());
     let (shown_sender, shown) = watch::channel(Shown { text: effective.to_yaml(), problem: None });
+    let node = config.node_name.as_str();
+    let cgroups = config.cgroup_root.to_path_buf();
+    let (watcher, usage) = Watcher::new(node, &config.run_dir, cgroups, Arc::clone(&allocator), inventory.clone());
     let mut registry = Registry::default();
-    let metrics = Arc::new(Metrics::register(&mut registry, &allocator, &standing, &shown));
+    let metrics = Arc::new(Metrics::register(&mut registry, &allocator, &standing, &shown, &usage));
 
     let client = settings::client(&config).await.context("reaching the API server")?;
     let parts = PluginParts {
@@ -152,6 +156,7 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
         allocator: Arc::clone(&allocator),
         standing: standing.clone(),
         unlisted: Arc::clone(&parts.unlisted),
+        usage: usage.clone(),
         config: shown,
     };
     let advertiser =
@@ -166,11 +171,12 @@ async fn run(sources: Sources, effective: Effective, desired: Desired) -> anyhow
     }
     tasks.spawn("registration", cards::register(registrar, inventory, advertiser, stop.clone()));
     tasks.spawn("observer", observer::watch(parts.clone(), config.release_interval.get(), stop.clone()));
+    tasks.spawn("usage", usage::watch(watcher, stop.clone()));
     tasks.spawn("http", http::serve(listener, pages, stop.clone()));
     let mut announcement = None;
     if let Some(client) = client {
         let (publisher, draining) =
-            Publisher::new(settings::publish(&config), client, allocator, standing, desired_sender);
+            Publisher::new(settings::publish(&config), client, allocator, standing, usage, desired_sender);
         tasks.spawn("publisher", publisher.run(stop.clone()));
         announcement = Some(draining);
     } else {
