@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::{Json, Router};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Json, Router};
 use divvy_contract::usage::NodeUsage;
 use divvy_process::metrics;
 use divvy_settings::logging::Once;
@@ -43,7 +43,7 @@ pub async fn serve(listener: TcpListener, pages: Pages, stop: CancellationToken)
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/config", get(config))
-        .route("/usage", get(async |State(pages): State<Arc<Pages>>| Json(pages.usage.borrow().clone())))
+        .route("/usage", get(async |State(pages): State<Arc<Pages>>| Json(NodeUsage::clone(&pages.usage.borrow()))))
         .with_state(Arc::new(pages));
     axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
 }

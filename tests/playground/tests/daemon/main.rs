@@ -15,3 +15,4 @@ mod refusals;
 mod resources;
 mod trust;
 mod unlisted;
+mod usage;
