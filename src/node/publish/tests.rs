@@ -342,7 +342,7 @@ fn a_finding_is_a_condition_until_it_is_over() {
     use divvy_contract::usage::{Finding, FindingKind, NodeUsage};
     let mut view = view(inventory(1), Book::default());
     let held = |view: &View| {
-        let status = super::status::status(view, WHOLE, Tier::Shim, None, Timestamp::UNIX_EPOCH);
+        let status = status::status(view, WHOLE, Tier::Shim, None, Timestamp::UNIX_EPOCH);
         let condition =
             status.conditions.into_iter().find(|condition| condition.type_ == "SharesHeld").expect("a condition");
         [condition.status, condition.reason, condition.message]

@@ -117,8 +117,7 @@ impl Crowd<'_> {
             return Whose::Holder { at: *at, is_seated: true };
         }
         let is_near = |other: &u32| pod.pids.get(other) == pod.pids.get(&pid);
-        let neighbour =
-            own.iter().find(|at| seats(**at).is_some_and(|seats| seats.pids.iter().any(|pid| is_near(pid))));
+        let neighbour = own.iter().find(|at| seats(**at).is_some_and(|seats| seats.pids.iter().any(is_near)));
         let holds = |at: &usize| self.holders[*at].parts.iter().any(|(held, _)| held == card);
         let with_card: Vec<usize> = own.iter().copied().filter(holds).collect();
         let at = match (neighbour, &*own, &*with_card) {

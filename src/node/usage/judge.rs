@@ -54,32 +54,24 @@ impl Judge {
 
 fn sights(holders: &[Holder], cards: &BTreeMap<CardId, Vec<OnCard>>) -> BTreeMap<Key, Sight> {
     let mut seen: BTreeMap<Key, Sight> = BTreeMap::new();
-    for (card, processes) in cards {
-        for process in processes {
-            let held = match process.whose {
-                Whose::Holder { at, is_seated } => holders.get(at).map(|holder| (holder, is_seated)),
-                Whose::Pod(_) => continue,
-                Whose::Nobody => None,
-            };
-            let Some((holder, is_seated)) = held else {
-                seen.entry((FindingKind::Foreign, card.clone(), None)).or_default().add(process);
-                continue;
-            };
-            let key = |kind| (kind, card.clone(), Some(holder.of.clone()));
-            if holder.has_library && !is_seated {
-                seen.entry(key(FindingKind::WithoutLibrary)).or_default().add(process);
-            }
-            match holder.parts.iter().find(|(held, _)| held == card) {
-                None => {
-                    seen.entry((FindingKind::Foreign, card.clone(), Some(holder.of.clone()))).or_default().add(process)
-                }
-                Some((_, share)) if !share.exclusive => {
-                    let sight = seen.entry(key(FindingKind::AboveShare)).or_default();
-                    sight.share = Some(*share);
-                    sight.add(process);
-                }
-                Some(_) => {}
-            }
+    for (card, process) in cards.iter().flat_map(|(card, all)| all.iter().map(move |process| (card, process))) {
+        let mut see = |kind, of: Option<&Holder>, share| {
+            let sight = seen.entry((kind, card.clone(), of.map(|holder| holder.of.clone()))).or_default();
+            sight.share = share;
+            sight.add(process);
+        };
+        let (holder, is_seated) = match process.whose {
+            Whose::Holder { at, is_seated } => (holders.get(at), is_seated),
+            Whose::Pod(_) => continue,
+            Whose::Nobody => (None, false),
+        };
+        if holder.is_some_and(|holder| holder.has_library && !is_seated) {
+            see(FindingKind::WithoutLibrary, holder, None);
+        }
+        match holder.and_then(|holder| holder.parts.iter().find(|(held, _)| held == card)) {
+            None => see(FindingKind::Foreign, holder, None),
+            Some((_, share)) if !share.exclusive => see(FindingKind::AboveShare, holder, Some(*share)),
+            Some(_) => {}
         }
     }
     seen.retain(|_, sight| sight.share.is_none_or(|share| is_above(sight.bytes, share)));
@@ -100,21 +92,21 @@ impl Sight {
     }
 
     fn finding(self, (kind, card, of): Key, lasted: Duration) -> Finding {
-        let (used, listed) = (Memory::from_bytes_floor(self.bytes), processes(&self.pids));
+        let (used, who) = (Memory::from_bytes_floor(self.bytes), processes(&self.pids));
         let whose = of.as_ref().map(ToString::to_string).unwrap_or_default();
         let message = match (kind, &of) {
             (FindingKind::AboveShare, _) => {
                 let share = self.share.unwrap_or_default().memory;
-                format!("{whose} uses {used} of card {card} by the driver, and its share is {share} ({listed})")
+                format!("{whose} uses {used} of card {card} by the driver, and its share is {share} ({who})")
             }
             (FindingKind::WithoutLibrary, _) => {
-                format!("{whose} uses card {card} without libdivvy, so nothing keeps it to its share: {listed}, {used}")
+                format!("{whose} uses card {card} without libdivvy, so nothing keeps it to its share: {who}, {used}")
             }
             (FindingKind::Foreign, Some(_)) => {
-                format!("{whose} uses card {card}, of which it holds no share: {listed}, {used}")
+                format!("{whose} uses card {card}, of which it holds no share: {who}, {used}")
             }
             (FindingKind::Foreign, None) => {
-                format!("card {card} is used by what is no container with a share of it: {listed}, {used}")
+                format!("card {card} is used by what is no container with a share of it: {who}, {used}")
             }
         };
         Finding { kind, card, of, pids: self.pids, bytes: self.bytes, seconds: lasted.as_secs(), message }

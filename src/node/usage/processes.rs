@@ -71,9 +71,9 @@ impl PodProcesses {
         let mut living = Living { known: HashSet::new(), is_whole: self.is_whole };
         for pid in self.pids.keys() {
             match identity(*pid) {
-                Ok(identity) => living.is_whole &= identity.map(|identity| living.known.insert(identity)).is_some(),
+                Ok(Some(identity)) => drop(living.known.insert(identity)),
                 Err(error) if is_gone(&error) => {}
-                Err(_) => living.is_whole = false,
+                Ok(None) | Err(_) => living.is_whole = false,
             }
         }
         living

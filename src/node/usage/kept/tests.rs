@@ -25,6 +25,9 @@ struct Bench {
     told: Vec<(u64, u64, u64, u64)>,
 }
 
+/// Makes something where the region should be.
+type Make<'a> = &'a dyn Fn(&Path);
+
 /// A process that holds 1000 bytes and has used 70 ns; killed at the end.
 struct Tenant(Child);
 
@@ -201,7 +204,7 @@ fn what_is_no_region_is_not_read_and_does_not_hang() {
     let mut bench = Bench::new();
     let sound = Books::new(0).0;
     let path = bench.path();
-    let remake = |make: &dyn Fn(&Path)| {
+    let remake = |make: Make<'_>| {
         fs::remove_file(&path).or_else(|_| fs::remove_dir(&path)).expect("there");
         make(&path);
     };
@@ -209,7 +212,7 @@ fn what_is_no_region_is_not_read_and_does_not_hang() {
     let elsewhere = bench.directory.path().join("elsewhere");
     fs::write(&elsewhere, &sound).expect("a file");
     let two_cards = [&layout::header(2, 0).expect("two")[..], &vec![0; layout::size(2)]].concat();
-    let hostile: [(&str, &dyn Fn(&Path)); 7] = [
+    let hostile: [(&str, Make<'_>); 7] = [
         ("not a regular file", &|path| symlink(&elsewhere, path).expect("a link")),
         ("not a regular file", &|path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO")),
         ("not a regular file", &|path| fs::create_dir(path).expect("a directory")),
