@@ -67,6 +67,8 @@ enum Whose {
     Holder { at: usize, is_seated: bool },
     /// One of several holders in this pod: nobody can say which.
     Pod(String),
+    /// Not known: there are pods whose processes can't all be seen.
+    Unknown,
     /// No holder's.
     Nobody,
 }

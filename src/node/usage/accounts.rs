@@ -41,7 +41,7 @@ struct CardAccount {
     usage: Usage,
 }
 
-/// A sum of what a counter has grown, which goes on when the counter begins anew.
+/// A sum of what a counter has grown, which goes on when another region's begins at zero.
 #[derive(Clone, Copy, Debug, Default)]
 struct Growing {
     seen: u64,
@@ -135,9 +135,9 @@ impl CardAccount {
 // === impl Growing ===
 
 impl Growing {
-    /// The counter stands there now. Below where it stood it has begun anew.
+    /// The counter stands there now. One that has shrunk was overwritten, and adds nothing.
     fn see(&mut self, counter: u64) {
-        self.total = self.total.saturating_add(counter.checked_sub(self.seen).unwrap_or(counter));
+        self.total = self.total.saturating_add(counter.saturating_sub(self.seen));
         self.seen = counter;
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Driver {
 pub(super) struct Measured {
     /// Cards whose processes are known.
     pub(super) cards: BTreeMap<CardId, Vec<OnCard>>,
-    /// Why there are none, if there are cards.
+    /// Why there are none, or why not all that is wrong can be found.
     pub(super) problem: Option<String>,
 }
 
@@ -58,7 +58,11 @@ impl Driver {
         for holder in holders.iter_mut() {
             holder.is_visible = self.pods.get(&holder.of.pod_uid).is_some_and(|pod| pod.is_whole);
         }
-        let crowd = Crowd { holders, seats, pods: &self.pods };
+        // A pod that has no cgroup yet has no processes, if that of any other is seen.
+        let is_unseen = |pod: &PodProcesses| pod.is_there && !pod.is_whole;
+        let is_blind =
+            self.pods.values().any(is_unseen) || (!self.pods.is_empty() && self.pods.values().all(|pod| !pod.is_there));
+        let crowd = Crowd { holders, seats, pods: &self.pods, is_blind };
         let identity = |pid| processes::identity(pid).ok().flatten();
         let on_card = |card: &CardId, process: &crate::inventory::CardProcess| OnCard {
             pid: process.pid,
@@ -70,8 +74,14 @@ impl Driver {
         });
         let cards: BTreeMap<CardId, Vec<OnCard>> = cards.collect();
         let is_unknown = cards.is_empty() && !inventory.cards.is_empty();
-        let problem = is_unknown.then(|| "NVML doesn't tell the processes of any card".to_owned());
-        Measured { cards, problem }
+        let problem = if is_unknown {
+            Some("NVML doesn't tell the processes of any card")
+        } else if self.pods.values().any(|pod| pod.has_strangers) {
+            Some("processes of pods have no number in the daemon's PID namespace, which needs hostPID")
+        } else {
+            None
+        };
+        Measured { cards, problem: problem.map(str::to_owned) }
     }
 
     fn follow(&mut self, inventory: &Arc<Inventory>, holders: &[Holder], cgroups: &Path, now: Instant) {
@@ -93,6 +103,8 @@ struct Crowd<'a> {
     holders: &'a [Holder],
     seats: &'a [Option<Seats>],
     pods: &'a HashMap<String, PodProcesses>,
+    /// Not all of their processes are seen.
+    is_blind: bool,
 }
 
 // === impl Crowd ===
@@ -107,7 +119,7 @@ impl Crowd<'_> {
             return Whose::Holder { at, is_seated: true };
         }
         let Some((uid, pod)) = self.pods.iter().find(|(_, pod)| pod.pids.contains_key(&pid)) else {
-            return Whose::Nobody;
+            return if self.is_blind { Whose::Unknown } else { Whose::Nobody };
         };
         let own: Vec<usize> = all.filter(|at| self.holders[*at].of.pod_uid == *uid).collect();
         let of_identity = identity(pid).and_then(|identity| {

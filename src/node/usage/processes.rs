@@ -19,9 +19,12 @@ const MAX_CGROUPS: usize = 1000;
 pub(super) struct PodProcesses {
     /// Which cgroup of the pod's each is in, by the host's number.
     pub(super) pids: BTreeMap<u32, usize>,
-    /// There are no others. Not known where the pod's cgroup isn't seen, or only from another PID namespace, where the
-    /// kernel writes 0 for each process that has no number there.
+    /// Its cgroup is seen.
+    pub(super) is_there: bool,
+    /// There are no other processes in it.
     pub(super) is_whole: bool,
+    /// There are others, which have no number in our PID namespace: the kernel writes 0 for each.
+    pub(super) has_strangers: bool,
 }
 
 /// A process as its own container numbers it, and its start: what a slot names it by.
@@ -40,7 +43,8 @@ impl PodProcesses {
     /// Those of the pod of this UID, whose cgroup is somewhere below `root`.
     pub(super) fn of(root: &Path, uid: &str) -> Self {
         let mut rest = cgroups::of_pod(root, uid);
-        let mut found = Self { pids: BTreeMap::new(), is_whole: !rest.is_empty() };
+        let is_there = !rest.is_empty();
+        let mut found = Self { is_there, is_whole: is_there, ..Self::default() };
         let mut looked = 0;
         while let Some(directory) = rest.pop() {
             looked += 1;
@@ -55,7 +59,10 @@ impl PodProcesses {
             for line in procs.lines() {
                 match line.trim().parse() {
                     Ok(pid) if pid != 0 => drop(found.pids.insert(pid, looked)),
-                    _ => found.is_whole = false,
+                    number => {
+                        found.is_whole = false;
+                        found.has_strangers |= number == Ok(0);
+                    }
                 }
             }
             let below = fs::read_dir(&directory).into_iter().flatten().flatten();

@@ -91,12 +91,17 @@ fn counted(accounts: &Accounts, nonce: Nonce) -> [u64; 5] {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Looked at before each end, as the daemon does before it frees a slot.
+    /// Looked at now and then, and before each end, as the daemon does before it frees a slot.
     #[test]
-    fn what_was_counted_is_what_happened(events in prop::collection::vec(honest(), 1..60)) {
+    fn what_was_counted_is_what_happened(events in prop::collection::vec((honest(), any::<bool>()), 1..60)) {
         let (mut world, mut accounts, nonce, mut at) = (World::new(), Accounts::default(), Nonce::random(), Instant::now());
-        for event in &events {
+        for (number, (event, now_and_then)) in events.iter().enumerate() {
             world.play(event);
+            let next = events.get(number + 1);
+            let is_before_an_end = next.is_none_or(|(next, _)| matches!(next, Event::Die(_) | Event::Anew));
+            if !(*now_and_then || is_before_an_end) {
+                continue;
+            }
             at += Duration::from_millis(500);
             accounts.take(nonce, 1, world.books.snapshot(), at);
             prop_assert_eq!(counted(&accounts, nonce), world.truth);

@@ -7,6 +7,7 @@ struct Town {
     holders: Vec<Holder>,
     seats: Vec<Option<Seats>>,
     pods: HashMap<String, PodProcesses>,
+    is_blind: bool,
 }
 
 impl Town {
@@ -15,17 +16,23 @@ impl Town {
         side.of.container = "side".to_owned();
         side.parts[0].0 = card(1);
         let seats = Seats { pids: [10].into(), owners: [(1, 100), (2, 200)].into() };
-        let pod = |pids: &[(u32, usize)]| PodProcesses { pids: pids.iter().copied().collect(), is_whole: true };
+        let pod = |pids: &[(u32, usize)]| PodProcesses {
+            pids: pids.iter().copied().collect(),
+            is_there: true,
+            is_whole: true,
+            has_strangers: false,
+        };
         let a = pod(&[(10, 1), (11, 1), (12, 2), (13, 3)]);
         Self {
             holders: vec![holder("a", true), side, holder("b", false)],
             seats: vec![Some(seats), None, None],
             pods: [("uid-a".to_owned(), a), ("uid-b".to_owned(), pod(&[(20, 1)]))].into(),
+            is_blind: false,
         }
     }
 
     fn whose(&self, number: u8, pid: u32) -> Whose {
-        let crowd = Crowd { holders: &self.holders, seats: &self.seats, pods: &self.pods };
+        let crowd = Crowd { holders: &self.holders, seats: &self.seats, pods: &self.pods, is_blind: self.is_blind };
         crowd.whose(&card(number), pid, |pid| (pid == 12).then_some((2, 200)))
     }
 }
@@ -43,6 +50,8 @@ fn a_process_is_told_by_its_lock_its_slot_its_neighbours_or_as_the_only_one() {
     assert_eq!(town.whose(1, 13), of(1, false), "the only one with this card");
     assert_eq!(town.whose(1, 20), of(2, false), "the only one of its pod");
     assert_eq!(town.whose(0, 99), Whose::Nobody);
+    town.is_blind = true;
+    assert_eq!(town.whose(0, 99), Whose::Unknown);
     town.holders[1].parts[0].0 = card(0);
     assert_eq!(town.whose(0, 13), Whose::Pod("uid-a".to_owned()), "either");
 }
@@ -84,7 +93,8 @@ fn what_is_not_wholly_known_is_not_said() {
     assert_eq!(measured("10\n11\n", &known(Some(7))), (Some(12), None));
     assert_eq!(measured("10\n", &known(Some(7))), (Some(5), None));
     assert_eq!(measured("10\n11\n", &known(None)), (None, None), "NVML doesn't say how much");
-    assert_eq!(measured("10\n0\n", &known(Some(7))), (None, None), "not all processes have a number here");
+    let hidden = "processes of pods have no number in the daemon's PID namespace, which needs hostPID";
+    assert_eq!(measured("10\n0\n", &known(Some(7))), (None, Some(hidden.to_owned())));
     assert_eq!(measured("", &inventory(Some(vec![]), CardHealth::Healthy)), (Some(0), None));
     let problem = Some("NVML doesn't tell the processes of any card".to_owned());
     assert_eq!(measured("10\n", &inventory(None, CardHealth::Healthy)), (None, problem.clone()));

@@ -21,7 +21,10 @@ fn owner(pid: u32, started: u64) -> Owner {
 #[test]
 fn processes_are_found_in_all_cgroups_of_their_pod() {
     let found = PodProcesses::of(pod("", "12\n13\n").path(), UID);
-    assert_eq!(found, PodProcesses { pids: [(12, 2), (13, 2)].into(), is_whole: true });
+    let pids = [(12, 2), (13, 2)].into();
+    assert_eq!(found, PodProcesses { pids, is_there: true, is_whole: true, has_strangers: false });
+    assert!(PodProcesses::of(pod("0\n", "12\n").path(), UID).has_strangers);
+    assert!(!PodProcesses::of(Path::new("/nowhere"), UID).is_there);
 }
 
 #[test]
