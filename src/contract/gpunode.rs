@@ -59,7 +59,7 @@ pub struct GpuNodeStatus {
     /// Revision of the ledger that this status shows; grows with every change of a share.
     #[serde(default)]
     pub ledger_revision: u64,
-    /// `Ready`, `InventoryKnown`, `SpecApplied`, `Draining`.
+    /// `Ready`, `InventoryKnown`, `SpecApplied`, `SharesHeld`, `Draining`.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// The printer columns' texts.

@@ -3,6 +3,7 @@
 //! ```text
 //! limits ──claim──▶ Claim ──share_on(card)──▶ Share      quantity: how people write amounts
 //! annotations ─────▶ Preferences, Request, Planned, Cards   gpunode: what a node reports
+//!                                                           usage: what containers really use
 //! ```
 
 pub mod annotation;
@@ -14,6 +15,7 @@ pub mod names;
 pub mod pod;
 pub mod quantity;
 pub mod share;
+pub mod usage;
 
 pub use card::{CardId, MigProfile, SlotId};
 pub use claim::{Claim, MemoryAmount, Totals};

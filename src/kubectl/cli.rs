@@ -10,6 +10,7 @@ use crate::explain;
 use crate::inspect;
 use crate::simulate;
 use crate::text::plain;
+use crate::top;
 
 /// Shows how Divvy shares the GPUs of a cluster
 #[derive(Debug, Parser)]
@@ -30,6 +31,7 @@ enum Command {
     Inspect(inspect::Args),
     Explain(explain::Args),
     Doctor(doctor::Args),
+    Top(top::Args),
     Simulate(simulate::Args),
 }
 
@@ -69,6 +71,7 @@ pub fn main() -> ExitCode {
                 Command::Inspect(args) => inspect::run(args).await,
                 Command::Explain(args) => explain::run(args).await,
                 Command::Doctor(args) => doctor::run(args).await,
+                Command::Top(args) => top::run(args).await,
                 Command::Simulate(args) => simulate::run(args).await,
             }
         })
@@ -134,7 +137,7 @@ mod tests {
 
     #[test]
     fn help_says_what_the_flags_do() {
-        for command in ["inspect", "explain", "doctor", "simulate"] {
+        for command in ["inspect", "explain", "doctor", "top", "simulate"] {
             let help = CommandLine::try_parse_from(["kubectl-divvy", command, "--help"]).expect_err("help");
             insta::assert_snapshot!(command, help.to_string());
         }

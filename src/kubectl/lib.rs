@@ -8,6 +8,7 @@
 //!      ├▶ explain ──▶ fetch ──▶ divvy_index, asked once
 //!      │     └─ tables, hints                                          pure
 //!      ├▶ doctor ──▶ facts ──▶ one check a link                        pure
+//!      ├▶ top ──▶ each daemon's /usage, through the API server
 //!      └▶ simulate ──▶ divvy_simulate, on files                        pure
 //! ```
 
@@ -18,3 +19,4 @@ pub mod explain;
 pub mod inspect;
 pub mod simulate;
 mod text;
+pub mod top;

@@ -36,6 +36,17 @@ pub(crate) fn table(rows: Vec<Vec<(&str, String)>>, with_heads: bool) -> String 
     lines.iter().map(aligned).collect()
 }
 
+/// Of a card's UUID as much is shown as tells it from the others, and at least this: `GPU-1d97b7c2`.
+const SHORT: usize = 12;
+
+/// How many characters tell these UUIDs apart.
+pub(crate) fn distinct_length(mut uuids: Vec<&str>) -> usize {
+    let common = |a: &str, b: &str| a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count();
+    uuids.sort_unstable();
+    uuids.dedup();
+    uuids.windows(2).map(|pair| common(pair[0], pair[1]) + 1).chain([SHORT]).max().unwrap_or(SHORT)
+}
+
 /// The first of some things, and how many there are beside them.
 pub(crate) fn listed(things: &[&str], most: usize) -> String {
     let (named, more) = things.split_at(things.len().min(most));

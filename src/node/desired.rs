@@ -130,6 +130,7 @@ mod tests {
             health,
             memory_used: None,
             utilization: None,
+            processes: None,
         };
         let sick = CardHealth::Unhealthy { reason: "XID 79".to_owned() };
         let healthy = CardHealth::Healthy;

@@ -1,12 +1,13 @@
-//! `/metrics`, `/healthz`, `/readyz` and `/config` for whoever runs the node.
+//! `/metrics`, `/healthz`, `/readyz`, `/config` and `/usage` for whoever runs the node.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Json, Router};
+use divvy_contract::usage::NodeUsage;
 use divvy_process::metrics;
 use divvy_settings::logging::Once;
 use prometheus_client::registry::Registry;
@@ -29,6 +30,8 @@ pub struct Pages {
     pub standing: watch::Receiver<Standing>,
     /// For `/readyz`: why the kubelet doesn't list its pods, if that is so.
     pub unlisted: Arc<Mutex<Once>>,
+    /// For `/usage`.
+    pub usage: watch::Receiver<Arc<NodeUsage>>,
     /// For `/config`.
     pub config: watch::Receiver<Shown>,
 }
@@ -40,6 +43,7 @@ pub async fn serve(listener: TcpListener, pages: Pages, stop: CancellationToken)
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/config", get(config))
+        .route("/usage", get(async |State(pages): State<Arc<Pages>>| Json(NodeUsage::clone(&pages.usage.borrow()))))
         .with_state(Arc::new(pages));
     axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
 }

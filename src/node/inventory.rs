@@ -84,6 +84,17 @@ pub struct CardInfo {
     pub memory_used: Option<Memory>,
     /// Percent of the last minute or two in which a kernel ran; newer samples count more. No MIG instance has it.
     pub utilization: Option<u32>,
+    /// Which processes compute on it, at the last probe; `None`: NVML doesn't say.
+    pub processes: Option<Vec<CardProcess>>,
+}
+
+/// A process that computes on a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CardProcess {
+    /// As numbered in our PID namespace; the driver leaves out those that have no number there.
+    pub pid: u32,
+    /// Memory of the card that it uses; `None`: NVML doesn't say.
+    pub bytes: Option<u64>,
 }
 
 /// Where to look, and how often.

@@ -27,3 +27,4 @@ pub mod publish;
 pub mod run;
 pub mod tiers;
 pub mod unlisted;
+pub mod usage;

@@ -3,9 +3,12 @@
 //! What is not an amount is an info gauge of value 1, and its labels say it: the tier, the delivery strategies.
 
 mod books;
+mod usage;
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use divvy_contract::usage::NodeUsage;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -14,6 +17,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use self::books::Books;
+use self::usage::Usage;
 use crate::allocation::Refusal;
 use crate::kubelet::plugin::SharedAllocator;
 use crate::kubelet::registration::Standing;
@@ -65,6 +69,7 @@ impl Metrics {
         allocator: &SharedAllocator,
         standing: &watch::Receiver<Standing>,
         config: &watch::Receiver<Shown>,
+        usage: &watch::Receiver<Arc<NodeUsage>>,
     ) -> Self {
         let metrics = Self {
             calls: Family::default(),
@@ -83,6 +88,7 @@ impl Metrics {
         let books =
             Books { allocator: SharedAllocator::clone(allocator), standing: standing.clone(), config: config.clone() };
         registry.register_collector(Box::new(books));
+        registry.register_collector(Box::new(Usage(usage.clone())));
         metrics
     }
 

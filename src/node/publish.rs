@@ -8,6 +8,7 @@ pub mod amounts;
 mod cards;
 mod cluster;
 mod events;
+mod findings;
 mod labels;
 mod load;
 mod node;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use divvy_cluster::within_deadline;
 use divvy_cluster::words::causes;
 use divvy_contract::gpunode::{GpuNode, GpuNodeSpec, Scales};
+use divvy_contract::usage::NodeUsage;
 use divvy_contract::{ResourceNames, Tier};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
@@ -35,6 +37,7 @@ use self::amounts::Amounts;
 pub use self::cluster::node_labels;
 use self::cluster::{Attempt, Attempts, Cluster, Seen, concerns_one_object};
 use self::events::Happening;
+use self::findings::ToldFindings;
 use self::load::LoadWrites;
 use self::node::{NodeFacts, NodeView};
 use self::pruned::Pruned;
@@ -68,6 +71,8 @@ pub struct View {
     pub rival: Option<String>,
     /// Cordoned cards that this node doesn't have.
     pub unknown_cards: Vec<String>,
+    /// What containers really use.
+    pub usage: Arc<NodeUsage>,
     /// The daemon is about to stop.
     pub draining: bool,
 }
@@ -104,6 +109,7 @@ pub struct Publisher {
     settings: PublishSettings,
     allocator: SharedAllocator,
     standing: watch::Receiver<Standing>,
+    usage: watch::Receiver<Arc<NodeUsage>>,
     /// What the cluster wants of this node.
     desired: watch::Sender<Desired>,
     draining: watch::Receiver<bool>,
@@ -114,6 +120,7 @@ pub struct Publisher {
     last: View,
     /// Events that haven't been written yet.
     pending: VecDeque<Happening>,
+    findings: ToldFindings,
     pruned: Pruned,
     load_writes: LoadWrites,
     /// By pod UID.
@@ -154,6 +161,7 @@ impl Publisher {
         client: Client,
         allocator: SharedAllocator,
         standing: watch::Receiver<Standing>,
+        usage: watch::Receiver<Arc<NodeUsage>>,
         desired: watch::Sender<Desired>,
     ) -> (Self, Announcement) {
         let (drain, draining) = watch::channel(false);
@@ -163,11 +171,13 @@ impl Publisher {
             settings,
             allocator,
             standing,
+            usage,
             desired,
             draining,
             announced,
             last: View::default(),
             pending: VecDeque::new(),
+            findings: ToldFindings::default(),
             pruned: Pruned::default(),
             load_writes: LoadWrites::default(),
             annotated: HashMap::new(),
@@ -227,6 +237,7 @@ impl Publisher {
         }
         self.annotate(&view).await;
         self.pending.extend(events::between(&self.last, &view));
+        self.pending.extend(self.findings.news(&view.usage.findings, Instant::now()));
         self.last = view;
         self.tell(node).await;
     }
@@ -257,7 +268,8 @@ impl Publisher {
         let revision = ledger.revision();
         let unchanged = revision == self.last.revision;
         let book = if unchanged { Arc::clone(&self.last.book) } else { Arc::new(ledger.book().clone()) };
-        View { revision, book, inventory, unasked, registered, rival, unknown_cards, draining }
+        let usage = Arc::clone(&self.usage.borrow());
+        View { revision, book, inventory, unasked, registered, rival, unknown_cards, usage, draining }
     }
 
     fn node_patch(&self, view: &View, node: &NodeView) -> Option<Value> {

@@ -44,6 +44,7 @@ use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::publish::Publisher;
 use crate::tiers::clock;
+use crate::usage::{self, Watcher};
 use crate::{args, observer, tiers};
 
 /// Another plugin of our cards is believed after this long, and is gone after it has been away as long: NVIDIA's needs a
@@ -131,8 +132,11 @@ async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desi
     let (offers_sender, offers) = watch::channel(Arc::new(Vec::new()));
     let (standing_sender, standing) = watch::channel(Standing::default());
     let (shown_sender, shown) = watch::channel(Shown::new(&effective, &in_effect));
+    let node = config.node_name.as_str();
+    let cgroups = config.cgroup_root.to_path_buf();
+    let (watcher, usage) = Watcher::new(node, &config.run_dir, cgroups, Arc::clone(&allocator), inventory.clone());
     let mut registry = Registry::default();
-    let metrics = Arc::new(Metrics::register(&mut registry, &allocator, &standing, &shown));
+    let metrics = Arc::new(Metrics::register(&mut registry, &allocator, &standing, &shown, &usage));
 
     let client = settings::client(&config).await.context("reaching the API server")?;
     let parts = PluginParts {
@@ -159,6 +163,7 @@ async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desi
         allocator: Arc::clone(&allocator),
         standing: standing.clone(),
         unlisted: Arc::clone(&parts.unlisted),
+        usage: usage.clone(),
         config: shown,
     };
     let advertiser =
@@ -178,11 +183,12 @@ async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desi
     }
     tasks.spawn("registration", cards::register(registrar, inventory, advertiser, stop.clone()));
     tasks.spawn("observer", observer::watch(parts.clone(), config.release_interval.get(), stop.clone()));
+    tasks.spawn("usage", usage::watch(watcher, stop.clone()));
     tasks.spawn("http", http::serve(listener, pages, stop.clone()));
     let mut announcement = None;
     if let Some(client) = client {
         let (publisher, draining) =
-            Publisher::new(settings::publish(&config, tier), client, allocator, standing, desired_sender);
+            Publisher::new(settings::publish(&config, tier), client, allocator, standing, usage, desired_sender);
         tasks.spawn("publisher", publisher.run(stop.clone()));
         announcement = Some(draining);
     } else {

@@ -55,6 +55,7 @@ impl OwnPart {
                 health: CardHealth::Healthy,
                 memory_used: None,
                 utilization: None,
+                processes: None,
             })
         };
         let cards = (0..CARDS).map(card).collect::<anyhow::Result<Vec<_>>>()?;

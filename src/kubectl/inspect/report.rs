@@ -139,9 +139,11 @@ fn in_words(condition: &Condition, now: Timestamp) -> String {
 /// What is wrong and keeps no pod away.
 fn remarks(said: &Said) -> Vec<String> {
     let mut remarks = Vec::new();
-    let unapplied =
-        said.conditions.iter().find(|condition| condition.type_ == "SpecApplied" && condition.status != "True");
-    remarks.extend(unapplied.map(|condition| format!("{}: {}", condition.reason, condition.message)));
+    let concerns = |condition: &&Condition| {
+        matches!(&*condition.type_, "SpecApplied" | "SharesHeld") && condition.status != "True"
+    };
+    let bad = said.conditions.iter().filter(concerns);
+    remarks.extend(bad.map(|condition| format!("{}: {}", condition.reason, condition.message)));
     if let Some(more) = said.unread.len().checked_sub(1) {
         let named = said.unread.iter().take(UNREAD).cloned().collect::<Vec<_>>().join("; ");
         let more = if more < UNREAD { String::new() } else { format!(" and {} more", more + 1 - UNREAD) };

@@ -4,10 +4,7 @@ use divvy_contract::{ContainerKind, Memory};
 
 use super::read::Share;
 use super::report::{Amount, CardReport, NodeReport, Report, Totals};
-use crate::text::{plain, table};
-
-/// Of a card's UUID as much is shown as tells it from the node's others, and at least this: `GPU-1d97b7c2`.
-const SHORT: usize = 12;
+use crate::text::{distinct_length, plain, table};
 
 /// Text for a terminal; none, if there are no nodes.
 pub(super) fn render(report: &Report, wide: bool, with_heads: bool) -> String {
@@ -24,7 +21,8 @@ fn block(node: &NodeReport, wide: bool, with_heads: bool) -> String {
     let tier = node.tier.as_ref().map(|tier| format!(", tier {}", plain(tier))).unwrap_or_default();
     let head = format!("{}: {state}{tier}, {}\n", plain(&node.name), sums(&node.totals));
     let problems = node.problems.iter().map(|problem| format!("  problem: {}\n", plain(problem)));
-    let length = if wide { usize::MAX } else { distinct_length(&node.cards) };
+    let length =
+        if wide { usize::MAX } else { distinct_length(node.cards.iter().map(|card| card.uuid.as_str()).collect()) };
     let uuid = |card: &CardReport| card.uuid.chars().take(length).collect::<String>();
     let cards = node.cards.iter().map(|card| card_row(card, uuid(card), &node.cards, wide)).collect();
     let by_card = node.cards.iter().flat_map(|card| card.shares.iter().map(move |share| (card, share)));
@@ -106,12 +104,4 @@ fn mib(amount: u64) -> String {
 
 fn count(amount: u64) -> String {
     amount.to_string()
-}
-
-/// How many characters tell the cards of a node apart.
-fn distinct_length(cards: &[CardReport]) -> usize {
-    let common = |a: &str, b: &str| a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count();
-    let mut uuids: Vec<&str> = cards.iter().map(|card| card.uuid.as_str()).collect();
-    uuids.sort_unstable();
-    uuids.windows(2).map(|pair| common(pair[0], pair[1]) + 1).chain([SHORT]).max().unwrap_or(SHORT)
 }

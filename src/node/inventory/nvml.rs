@@ -12,12 +12,13 @@ use divvy_contract::{CardId, Memory};
 use divvy_placement::Link;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TopologyLevel};
+use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::PciInfo;
+use nvml_wrapper::struct_wrappers::device::{PciInfo, ProcessInfo};
 use nvml_wrapper::{Device, EventSet, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 use nvml_wrapper_sys::bindings as sys;
 
-use super::{Driver, MigStrategy};
+use super::{CardProcess, Driver, MigStrategy};
 pub(super) use mig::{Instance, Partition};
 pub(super) use raw::{Slice, XidEvent, wait};
 
@@ -70,6 +71,7 @@ pub(super) struct Sample {
     pub(super) minor: Option<u32>,
     pub(super) numa: Option<u32>,
     pub(super) utilization: Option<u32>,
+    pub(super) processes: Option<Vec<CardProcess>>,
     pub(super) ecc_uncorrected: Option<u64>,
     /// `None`: not in MIG mode.
     pub(super) partition: Option<Partition>,
@@ -127,9 +129,24 @@ pub(super) fn probe(nvml: &Nvml, card: &CardId, sysfs: &Path, mig: MigStrategy) 
         numa: pci_bus_id.as_deref().and_then(|bus_id| numa_node(sysfs, bus_id)),
         pci_bus_id,
         utilization: unless_lost("nvmlDeviceGetUtilizationRates", device.utilization_rates())?.map(|rates| rates.gpu),
+        processes: unless_lost("nvmlDeviceGetComputeRunningProcesses", processes(&device))?,
         ecc_uncorrected: unless_lost("nvmlDeviceGetTotalEccErrors", uncorrected)?,
         partition: mig::partition(nvml, card, &device, mig)?,
     })
+}
+
+/// The processes that compute on a card or an instance, in the order of their numbers.
+fn processes(device: &Device<'_>) -> Result<Vec<CardProcess>, NvmlError> {
+    let process = |info: ProcessInfo| CardProcess {
+        pid: info.pid,
+        bytes: match info.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some(bytes),
+            UsedGpuMemory::Unavailable => None,
+        },
+    };
+    let mut processes: Vec<_> = device.running_compute_processes()?.into_iter().map(process).collect();
+    processes.sort_unstable();
+    Ok(processes)
 }
 
 /// An event set for the XIDs of one card.

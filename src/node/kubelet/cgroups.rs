@@ -46,7 +46,7 @@ impl PodCgroups {
     /// Looks for the cgroups of these pods while they are listed, and forgets all other pods.
     pub fn follow(&mut self, uids: &HashSet<String>) {
         self.found.retain(|uid| uids.contains(uid));
-        let classes = self.classes();
+        let classes = classes(&self.root);
         let new = uids.iter().filter(|uid| !self.found.contains(*uid) && has_cgroup(&classes, uid));
         let new: Vec<String> = new.cloned().collect();
         self.found.extend(new);
@@ -57,7 +57,7 @@ impl PodCgroups {
         if uids.is_empty() {
             return HashMap::new();
         }
-        let classes = self.classes();
+        let classes = classes(&self.root);
         if classes.is_empty() {
             self.said.warn(format!(
                 "cgroupRoot {}: no kubepods there, so the share of a pod that is deleted by force ends before its processes do",
@@ -75,25 +75,30 @@ impl PodCgroups {
         };
         uids.into_iter().filter_map(trace).collect()
     }
+}
 
-    /// The directories in which pods have theirs.
-    fn classes(&self) -> Vec<PathBuf> {
-        let controllers = fs::read_dir(&self.root).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-        let pods = controllers.chain([self.root.clone()]).flat_map(|parent| PODS.map(|name| parent.join(name)));
-        let pods = pods.filter(|pods| pods.is_dir());
-        pods.flat_map(|pods| CLASSES.map(|class| pods.join(class)).into_iter().chain([pods.clone()])).collect()
-    }
+/// The directories of a pod's cgroup: one, or one for each controller. None where cgroups, or this pod's, aren't seen.
+pub fn of_pod(root: &Path, uid: &str) -> Vec<PathBuf> {
+    classes(root).iter().map(|class| pod_in(class, uid)).filter(|pod| pod.is_dir()).collect()
+}
+
+/// The directories in which pods have theirs.
+fn classes(root: &Path) -> Vec<PathBuf> {
+    let controllers = fs::read_dir(root).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let pods = controllers.chain([root.to_owned()]).flat_map(|parent| PODS.map(|name| parent.join(name)));
+    let pods = pods.filter(|pods| pods.is_dir());
+    pods.flat_map(|pods| CLASSES.map(|class| pods.join(class)).into_iter().chain([pods.clone()])).collect()
 }
 
 fn has_cgroup(classes: &[PathBuf], uid: &str) -> bool {
-    classes.iter().any(|class| has_pod(class, uid))
+    classes.iter().any(|class| pod_in(class, uid).is_dir())
 }
 
-fn has_pod(class: &Path, uid: &str) -> bool {
+fn pod_in(class: &Path, uid: &str) -> PathBuf {
     let slice = class.file_name().and_then(|name| name.to_str()?.strip_suffix(".slice"));
     match slice {
-        Some(slice) => class.join(format!("{slice}-pod{}.slice", uid.replace('-', "_"))).is_dir(),
-        None => class.join(format!("pod{uid}")).is_dir(),
+        Some(slice) => class.join(format!("{slice}-pod{}.slice", uid.replace('-', "_"))),
+        None => class.join(format!("pod{uid}")),
     }
 }
 

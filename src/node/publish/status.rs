@@ -1,6 +1,7 @@
 //! `GpuNode.status`: every card, and who holds which share of it.
 
 use divvy_contract::gpunode::{CardStatus, GpuNodeStatus, Health, LinkStatus, Scales, ShareStatus, Summary};
+use divvy_contract::usage::{Finding, FindingKind, NodeUsage};
 use divvy_contract::{Cores, Memory, Tier};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -112,6 +113,7 @@ fn conditions(view: &View, seen: &[Condition], now: Timestamp) -> Vec<Condition>
     } else {
         (false, "UnknownCard", unknown.as_str())
     };
+    let shares = shares_held(view);
     let draining = if view.draining {
         (true, "Stopping", "the daemon is about to stop and takes no new pods")
     } else {
@@ -121,9 +123,37 @@ fn conditions(view: &View, seen: &[Condition], now: Timestamp) -> Vec<Condition>
         ("Ready", ready),
         ("InventoryKnown", (known, reason, message)),
         ("SpecApplied", applied),
+        ("SharesHeld", (shares.0, shares.1, &shares.2)),
         ("Draining", draining),
     ];
     states.map(|(kind, state)| condition(kind, state, seen, now)).into()
+}
+
+/// Whether nobody was found to use more of the cards than was promised: the first finding, and how many more there are.
+fn shares_held(view: &View) -> (bool, &'static str, String) {
+    let NodeUsage { findings, unmeasured, .. } = &*view.usage;
+    match (findings.first(), unmeasured) {
+        (Some(first), _) => {
+            let more =
+                if findings.len() > 1 { format!("; {} more at /usage", findings.len() - 1) } else { String::new() };
+            (false, first.kind.reason(), format!("{}{more}", what(first)))
+        }
+        (None, Some(problem)) => (true, "NotMeasured", format!("nothing can be found: {problem}")),
+        (None, None) => {
+            (true, "NothingFound", "no process was seen to use more of a card than its container's share".to_owned())
+        }
+    }
+}
+
+/// A finding without the figures that change from one look to the next: each would be a write.
+fn what(finding: &Finding) -> String {
+    let of = finding.of.as_ref().map_or_else(|| "what is no container with a share".to_owned(), ToString::to_string);
+    let card = &finding.card;
+    match finding.kind {
+        FindingKind::AboveShare => format!("{of} uses more of card {card} than its share"),
+        FindingKind::WithoutLibrary => format!("{of} uses card {card} without libdivvy"),
+        FindingKind::Foreign => format!("{of} uses card {card}"),
+    }
 }
 
 fn condition(kind: &str, state: (bool, &str, &str), seen: &[Condition], now: Timestamp) -> Condition {

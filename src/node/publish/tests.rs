@@ -28,6 +28,7 @@ fn inventory(cards: usize) -> Inventory {
         health: CardHealth::Healthy,
         memory_used: None,
         utilization: None,
+        processes: None,
     };
     Inventory {
         driver: Some(Driver { version: "580.95.05".to_owned(), cuda: Some("13.0".to_owned()) }),
@@ -217,7 +218,7 @@ fn the_status_of_a_node() {
     let times: Vec<i64> = third.conditions.iter().map(|c| c.last_transition_time.0.as_second()).collect();
     assert_eq!(
         times,
-        [1_790_000_000, 1_790_000_000, 1_790_000_000, 1_790_000_060],
+        [1_790_000_000, 1_790_000_000, 1_790_000_000, 1_790_000_000, 1_790_000_060],
         "of the condition that has changed"
     );
 }
@@ -335,4 +336,32 @@ fn a_removal_takes_off_what_is_ours_and_nothing_else() {
     let mut clean = node("0", &[], &labels);
     clean.status = NodeStatusView::default();
     assert!(Removal::new(&clean, &amounts).what.is_empty(), "a second removal finds nothing");
+}
+
+#[test]
+fn a_finding_is_a_condition_until_it_is_over() {
+    use divvy_contract::usage::{Finding, FindingKind, NodeUsage};
+    let mut view = view(inventory(1), Book::default());
+    let held = |view: &View| {
+        let status = status::status(view, WHOLE, Tier::Shim, None, Timestamp::UNIX_EPOCH);
+        let condition =
+            status.conditions.into_iter().find(|condition| condition.type_ == "SharesHeld").expect("a condition");
+        [condition.status, condition.reason, condition.message]
+    };
+    let finding = |kind| Finding {
+        kind,
+        card: card(0),
+        of: None,
+        pids: vec![7],
+        bytes: 1,
+        seconds: 10,
+        message: "with figures".to_owned(),
+    };
+    let mut said = vec![held(&view)];
+    let findings = vec![finding(FindingKind::Foreign), finding(FindingKind::AboveShare)];
+    view.usage = Arc::new(NodeUsage { findings, ..NodeUsage::default() });
+    said.push(held(&view));
+    view.usage = Arc::new(NodeUsage { unmeasured: Some("NVML is old".to_owned()), ..NodeUsage::default() });
+    said.push(held(&view));
+    insta::assert_debug_snapshot!(said);
 }

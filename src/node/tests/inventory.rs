@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use divvy_contract::Memory;
 use divvy_node::inventory::{
-    CardHealth, CardInfo, HealthOptions, Inventory, InventoryHandle, InventoryOptions, MigStrategy, watch,
+    CardHealth, CardInfo, CardProcess, HealthOptions, Inventory, InventoryHandle, InventoryOptions, MigStrategy, watch,
 };
 use divvy_placement::Link;
 use fake_nvml::{Call, CardState, NvmlReturn, Scenario};
@@ -475,4 +475,25 @@ async fn a_stopped_inventory_says_that_it_has_ended() {
     let mut inventories = machine.inventories;
     let ended = async { while inventories.changed().await.is_ok() {} };
     timeout(Duration::from_secs(60), ended).await.unwrap();
+}
+
+#[tokio::test]
+async fn processes_of_a_card_are_told_and_a_driver_that_cannot_tell_them_is_as_well_as_before() {
+    let mut machine = Machine::start(Scenario::uniform(2, "NVIDIA L4", 24 * GIB));
+    machine.until_well().await;
+    let process = |pid, memory_used| fake_nvml::Process { pid, memory_used, utilization: 0 };
+    machine.change(|scenario| scenario.cards[1].processes = vec![process(9, GIB), process(7, 2 * GIB)]);
+    let expected = [(7, Some(2 * GIB)), (9, Some(GIB))].map(|(pid, bytes)| CardProcess { pid, bytes });
+    let inventory = machine
+        .until("processes", |inventory| {
+            find(inventory, 1).is_some_and(|card| card.processes.as_deref() == Some(&expected))
+        })
+        .await;
+    assert_eq!(find(&inventory, 0).unwrap().processes, Some(Vec::new()));
+    let call = Call::any("nvmlDeviceGetComputeRunningProcesses_v3");
+    machine.change(|scenario| scenario.errors.extend([(call, NvmlReturn::NotSupported)]));
+    let inventory = machine
+        .until("nothing about processes", |inventory| inventory.cards.iter().all(|card| card.processes.is_none()))
+        .await;
+    assert!(inventory.cards.iter().all(|card| card.health.is_healthy()));
 }

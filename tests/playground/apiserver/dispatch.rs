@@ -48,6 +48,8 @@ pub(crate) enum Outcome {
     Watch(Box<Watch>),
     /// Nothing yet: webhooks are to be asked first.
     Held(Box<Held>),
+    /// What a pod answers at this address.
+    Proxied(String),
     /// This, once answers may be given again.
     Late(StatusCode, Value),
     /// Nothing, ever.
@@ -72,7 +74,7 @@ impl Outcome {
     pub(crate) fn code(&self) -> u16 {
         match self {
             Self::Json(code, _) | Self::Late(code, _) | Self::Text(code, _) => code.as_u16(),
-            Self::Watch(_) | Self::Held(_) => StatusCode::OK.as_u16(),
+            Self::Watch(_) | Self::Held(_) | Self::Proxied(_) => StatusCode::OK.as_u16(),
             Self::Silence => 0,
         }
     }
@@ -181,6 +183,7 @@ fn handle(
         "get" if itself || matches!(target.subresource.as_str(), "ephemeralcontainers" | "status") => {
             Ok(Outcome::ok(form.one(resource, target.live(store)?)))
         }
+        "get" if target.subresource == "proxy" => proxied(store, target, &asked.path),
         "list" => list(store, target, params, form),
         "watch" => watch(store, target, params, form),
         "create" if !itself => post(store, target, &asked.json()?, &writer),
@@ -204,6 +207,19 @@ fn handle(
         "deletecollection" => delete_all(store, target, params, form, &asked.delete_options(params)?),
         _ => Err(Refusal::no_method()),
     }
+}
+
+/// Where a pod is to be asked: its name may stand between a scheme and a port (`SplitSchemeNamePort`).
+fn proxied(store: &Store, target: &Target, path: &str) -> Answer<Outcome> {
+    let (name, port) = match target.name.split(':').collect::<Vec<_>>()[..] {
+        [_, name, port] | [name, port] => (name, port),
+        _ => (target.name.as_str(), "80"),
+    };
+    let pod = Target { name: name.to_owned(), subresource: String::new(), ..target.clone() };
+    let address = pod.live(store)?["status"]["podIP"].as_str().map(str::to_owned);
+    let address = address.ok_or_else(|| Refusal::bad_request("address not allowed"))?;
+    let (_, rest) = path.split_once("/proxy").unwrap_or_default();
+    Ok(Outcome::Proxied(format!("http://{address}:{port}{rest}")))
 }
 
 fn is_writable(target: &Target) -> bool {

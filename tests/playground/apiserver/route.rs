@@ -41,13 +41,15 @@ impl Route {
         let (name, subresource) = match rest {
             [] => ("", ""),
             [name] => (*name, ""),
+            // What follows is the pod's own affair.
+            [name, "proxy", ..] if plural == "pods" => (*name, "proxy"),
             [name, subresource] => (*name, *subresource),
             _ => return Self::Nowhere,
         };
         let Some(resource) = resources.find(group, version, plural) else { return Self::Nowhere };
         let scoped = resource.namespaced || namespace.is_empty();
         let placed = !resource.namespaced || !namespace.is_empty() || name.is_empty();
-        let known = subresource.is_empty() || resource.has(subresource);
+        let known = matches!(subresource, "" | "proxy") || resource.has(subresource);
         if !(scoped && placed && known) {
             return Self::Nowhere;
         }

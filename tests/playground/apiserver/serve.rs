@@ -6,13 +6,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
+use http_body_util::{BodyExt as _, Empty, Full, Limited, StreamBody};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT, WARNING};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
@@ -126,6 +127,7 @@ impl Server {
                 drop(self.core.prompt.subscribe().wait_for(|prompt| *prompt).await);
                 whole(code, "application/json", body.to_string())
             }
+            Outcome::Proxied(url) => proxied(&url).await,
             Outcome::Text(code, text) => whole(code, "text/plain; charset=utf-8", text),
             Outcome::Watch(watch) => {
                 let (sender, frames) = mpsc::channel(16);
@@ -139,6 +141,20 @@ impl Server {
         let warnings = warnings.iter().filter_map(|text| HeaderValue::try_from(warning_header(text)?).ok());
         response.headers_mut().extend(warnings.map(|warning| (WARNING, warning)));
         response
+    }
+}
+
+/// What a pod answers there, by plain HTTP.
+async fn proxied(url: &str) -> Response<Body> {
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let asked = async {
+        let answer = client.get(url.parse()?).await?;
+        let code = answer.status();
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>((code, answer.into_body().collect().await?.to_bytes()))
+    };
+    match asked.await {
+        Ok((code, body)) => whole(code, "application/json", body),
+        Err(error) => whole(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", error.to_string()),
     }
 }
 

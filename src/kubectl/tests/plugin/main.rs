@@ -6,6 +6,7 @@ mod doctor;
 mod explain;
 mod inspect;
 mod simulate;
+mod top;
 
 use std::path::Path;
 use std::process::Stdio;

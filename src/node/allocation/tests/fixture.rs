@@ -87,6 +87,7 @@ fn card(number: u32) -> CardInfo {
         health: CardHealth::Healthy,
         memory_used: None,
         utilization: None,
+        processes: None,
     }
 }
 

@@ -7,7 +7,7 @@ use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings as sys;
 
 use super::{CallError, FindError, ProbeError, Sample, in_call, raw};
-use crate::inventory::{MigInstance, MigStrategy};
+use crate::inventory::{CardProcess, MigInstance, MigStrategy};
 
 /// More than any GPU can be cut into; a count above it is nonsense.
 const MAX_INSTANCES: u32 = 64;
@@ -30,6 +30,8 @@ pub(in crate::inventory) struct Instance {
     pub(in crate::inventory) model: String,
     /// All of it, and what is in use; or what NVML says instead.
     pub(in crate::inventory) memory: Result<(Memory, Memory), String>,
+    /// Those that compute on it; `None`: NVML doesn't say.
+    pub(in crate::inventory) processes: Option<Vec<CardProcess>>,
 }
 
 /// Looks at a GPU that may be in MIG mode; `None`: it isn't, or it can't be.
@@ -90,7 +92,7 @@ fn instance(
     let id = device.uuid().map_err(in_call("nvmlDeviceGetUUID"))?.parse()?;
     let memory = device.memory_info().map_err(|error| in_call("nvmlDeviceGetMemoryInfo")(error).to_string());
     let memory = memory.map(|info| (Memory::from_bytes_floor(info.total), Memory::from_bytes_floor(info.used)));
-    Ok(Some(Instance { id, place, model, memory }))
+    Ok(Some(Instance { id, place, model, memory, processes: super::processes(&device).ok() }))
 }
 
 /// NVML names an instance `<product> MIG <profile>`.
@@ -109,6 +111,7 @@ impl Instance {
             memory_used,
             model: Some(self.model.clone()),
             utilization: None,
+            processes: self.processes.clone(),
             partition: None,
             pci_bus_id: gpu.pci_bus_id.clone(),
             ..*gpu

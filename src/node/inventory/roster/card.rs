@@ -53,6 +53,7 @@ impl Card {
             health: health.verdict(),
             memory_used: None,
             utilization: None,
+            processes: None,
         };
         Self { info, health, load: None, call: None, listing: Listing::Unknown, gone: false, in_mig: false }
     }
@@ -99,6 +100,7 @@ impl Card {
             }
             Err(error) => {
                 self.info.memory_used = None;
+                self.info.processes = None;
                 (self.load, self.info.utilization) = (None, None);
                 Observation::Failed { reason: error.to_string() }
             }
@@ -125,6 +127,7 @@ impl Card {
         info.memory = sample.memory;
         info.memory_used = Some(sample.memory_used);
         info.utilization = self.load.map(Load::percent);
+        info.processes = sample.processes;
         info.model = sample.model.unwrap_or_else(|| std::mem::take(&mut info.model));
         info.pci_bus_id = sample.pci_bus_id.unwrap_or_else(|| std::mem::take(&mut info.pci_bus_id));
         info.minor = sample.minor.or(info.minor);

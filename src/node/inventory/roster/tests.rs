@@ -28,6 +28,7 @@ fn sample() -> Sample {
         minor: None,
         numa: None,
         utilization: None,
+        processes: None,
         ecc_uncorrected: None,
         partition: None,
     }
@@ -101,6 +102,22 @@ fn how_busy_a_card_is_is_known_while_it_answers_and_says_so() {
     assert_eq!(after(62, busy(100)), Some(82), "an average");
     assert_eq!(after(63, Err(ProbeError::Gone)), None);
     assert_eq!(after(64, busy(10)), Some(10), "nothing of before");
+}
+
+#[test]
+fn whose_processes_a_card_has_is_known_while_it_answers_and_says_so() {
+    let start = Instant::now();
+    let mut roster = pair(start);
+    let mut after = |seconds, probed| {
+        roster.probed(start + Duration::from_secs(seconds), &card("well"), probed);
+        let cards = roster.inventory().cards;
+        cards.into_iter().find(|info| info.id == card("well")).expect("listed").processes
+    };
+    let processes = vec![crate::inventory::CardProcess { pid: 7, bytes: Some(1) }];
+    assert_eq!(after(1, Ok(Sample { processes: Some(processes.clone()), ..sample() })), Some(processes));
+    assert_eq!(after(2, Ok(sample())), None);
+    assert_eq!(after(3, Ok(Sample { processes: Some(vec![]), ..sample() })), Some(vec![]));
+    assert_eq!(after(4, Err(ProbeError::Gone)), None);
 }
 
 #[test]

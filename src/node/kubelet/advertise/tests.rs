@@ -25,6 +25,7 @@ fn inventory() -> Inventory {
         health: CardHealth::Healthy,
         memory_used: None,
         utilization: None,
+        processes: None,
     };
     Inventory { cards: (0..3).map(card).collect(), ..Inventory::default() }
 }

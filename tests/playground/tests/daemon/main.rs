@@ -16,3 +16,4 @@ mod resources;
 mod shim;
 mod trust;
 mod unlisted;
+mod usage;

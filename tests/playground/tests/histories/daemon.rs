@@ -61,6 +61,7 @@ pub(crate) fn cards() -> Vec<CardInfo> {
         health: CardHealth::Healthy,
         memory_used: None,
         utilization: None,
+        processes: None,
     };
     let mig = |ci| MigInstance {
         profile: "1g.10gb".parse().unwrap(),

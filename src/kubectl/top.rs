@@ -1,0 +1,205 @@
+//! `kubectl divvy top`: what containers really use of their cards, as each node's daemon measures it.
+
+use std::collections::BTreeMap;
+
+use anyhow::anyhow;
+use clap::ValueEnum;
+use divvy_contract::Memory;
+use divvy_contract::usage::{ContainerUsage, NodeUsage};
+use divvy_index::pod::PodView;
+use futures::StreamExt as _;
+use kube::api::ListParams;
+use serde::Serialize;
+
+use crate::cli::Told;
+use crate::cluster::{Cluster, ClusterArgs, Refusal};
+use crate::text::{distinct_length, table};
+
+#[cfg(test)]
+mod tests;
+
+/// Name of the daemons' label.
+const DAEMON: &str = "divvy-node";
+/// Where a daemon serves `/usage`.
+const PORT: u16 = 9402;
+/// Daemons that are asked at the same time.
+const AT_ONCE: usize = 16;
+
+/// Shows what containers really use of their cards
+///
+/// Asks each node's divvy-node at port 9402 through the API server, which takes the right to get pods/proxy where Divvy is
+/// installed. MEMORY is USED/SHARE: by the container's own books, which libdivvy keeps, else by the driver. COMPUTE is the
+/// part of the last two seconds in which the container's kernels ran, and its share. What isn't known is shown as -.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Nodes to show [default: all]
+    #[arg(value_name = "NODE")]
+    nodes: Vec<String>,
+    /// Only containers of this namespace [default: all namespaces]
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Where Divvy is installed
+    #[arg(long, value_name = "NAME", default_value = "divvy-system")]
+    divvy_namespace: String,
+    /// Another form of the answer
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<Output>,
+    /// Leave out the heads of columns
+    #[arg(long)]
+    no_headers: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// The form of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For programs: fields as documented at divvy_contract::usage
+    Json,
+    /// The same as YAML
+    Yaml,
+}
+
+/// What the daemons answer. Fields are added without notice; one that changes its meaning, or goes, comes with another
+/// `version`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// `v1`: of this structure.
+    pub version: &'static str,
+    /// In the order of their names.
+    pub nodes: Vec<NodeUsage>,
+}
+
+/// Asks the daemons and puts their answers into words.
+pub async fn run(args: Args) -> anyhow::Result<Told> {
+    let Args { nodes, namespace, divvy_namespace, output, no_headers, cluster } = args;
+    let cluster = cluster.connect().await?;
+    let mut told = Told::default();
+    let daemons = daemons(&cluster, &divvy_namespace, &nodes, &mut told).await?;
+    let asked = daemons.into_iter().map(|(node, pod)| ask(&cluster, &divvy_namespace, node, pod));
+    let answers: Vec<_> = futures::stream::iter(asked).buffered(AT_ONCE).collect().await;
+    let mut report = Report { version: "v1", nodes: Vec::new() };
+    for (node, answer) in answers {
+        match answer {
+            Ok(usage) => report.nodes.push(NodeUsage { node, ..usage }),
+            Err(Refusal::Forbidden(message)) => return Err(forbidden(&message, "get pods/proxy", &divvy_namespace)),
+            Err(refused) => {
+                told.remarks.push(format!("error: node {node}: {}", why(refused)));
+                told.incomplete = true;
+            }
+        }
+    }
+    if let Some(namespace) = &namespace {
+        for usage in &mut report.nodes {
+            usage.containers.retain(|container| container.of.namespace == *namespace);
+            usage.findings.retain(|finding| finding.of.as_ref().is_some_and(|of| of.namespace == *namespace));
+        }
+    }
+    told.answer = match output {
+        Some(Output::Json) => format!("{}\n", serde_json::to_string_pretty(&report)?),
+        Some(Output::Yaml) => serde_saphyr::to_string(&report)?,
+        None => render(&report, !no_headers),
+    };
+    told.remarks.extend(warnings(&report));
+    if told.answer.is_empty() && !told.incomplete {
+        told.remarks.push("No container holds a share".to_owned());
+    }
+    Ok(told)
+}
+
+/// The pods of the daemons, by node; those that were asked for and have none are said.
+async fn daemons(
+    cluster: &Cluster,
+    namespace: &str,
+    nodes: &[String],
+    told: &mut Told,
+) -> anyhow::Result<BTreeMap<String, String>> {
+    let selected = ListParams::default().labels(&format!("app.kubernetes.io/name={DAEMON}"));
+    let pods = cluster.list_at::<PodView>(&format!("/api/v1/namespaces/{namespace}/pods"), selected).await;
+    let pods = pods.map_err(|refused| match refused {
+        Refusal::Forbidden(message) => forbidden(&message, "list pods", namespace),
+        refused => refused.into(),
+    })?;
+    let running = pods.into_iter().filter(|pod| !pod.ended);
+    let mut daemons: BTreeMap<String, String> = running.filter_map(|pod| Some((pod.node?, pod.name))).collect();
+    for node in nodes.iter().filter(|node| !daemons.contains_key(*node)) {
+        told.remarks.push(format!("error: node {node}: no pod of {DAEMON} is there in namespace {namespace}"));
+        told.incomplete = true;
+    }
+    if daemons.is_empty() && nodes.is_empty() {
+        return Err(anyhow!(
+            "error: there is no pod of {DAEMON} in namespace {namespace}: name another with --divvy-namespace"
+        ));
+    }
+    if !nodes.is_empty() {
+        daemons.retain(|node, _| nodes.contains(node));
+    }
+    Ok(daemons)
+}
+
+async fn ask(cluster: &Cluster, namespace: &str, node: String, pod: String) -> (String, Result<NodeUsage, Refusal>) {
+    let path = format!("/api/v1/namespaces/{namespace}/pods/http:{pod}:{PORT}/proxy/usage");
+    (node, cluster.read(&path).await)
+}
+
+fn forbidden(message: &str, right: &str, namespace: &str) -> anyhow::Error {
+    anyhow!(
+        "Error from server (Forbidden): {message}. Ask for a Role with the right to {right} in namespace {namespace}"
+    )
+}
+
+fn why(refused: Refusal) -> String {
+    match refused {
+        Refusal::UnknownKind => format!("its {DAEMON} serves no /usage on port {PORT}: it is another version"),
+        refused => refused.to_string(),
+    }
+}
+
+fn warnings(report: &Report) -> impl Iterator<Item = String> + '_ {
+    report.nodes.iter().flat_map(|usage| {
+        let unmeasured = usage.unmeasured.iter().map(|problem| format!("{problem}: nothing can be found there"));
+        let said = usage.findings.iter().map(|finding| finding.message.clone()).chain(unmeasured);
+        said.map(|message| format!("warning: node {}: {message}", usage.node))
+    })
+}
+
+/// A line for each card of each container, in the order of their names.
+fn render(report: &Report, with_heads: bool) -> String {
+    let mut lines: Vec<(&str, &ContainerUsage)> = Vec::new();
+    for usage in &report.nodes {
+        lines.extend(usage.containers.iter().map(|container| (usage.node.as_str(), container)));
+    }
+    lines.sort_by_key(|(node, usage)| {
+        (*node, usage.card.as_str(), &usage.of.namespace, &usage.of.pod, &usage.of.container)
+    });
+    let length = distinct_length(lines.iter().map(|(_, usage)| usage.card.as_str()).collect());
+    let row = |(node, usage): (&str, &ContainerUsage)| {
+        vec![
+            ("NODE", node.to_owned()),
+            ("CARD", usage.card.as_str().chars().take(length).collect()),
+            ("NAMESPACE", usage.of.namespace.clone()),
+            ("POD", usage.of.pod.clone()),
+            ("CONTAINER", usage.of.container.clone()),
+            ("MEMORY", memory(usage)),
+            ("COMPUTE", compute(usage)),
+            ("PROCESSES", known(usage.books.map(|books| books.processes.to_string()))),
+        ]
+    };
+    table(lines.into_iter().map(row).collect(), with_heads)
+}
+
+fn memory(usage: &ContainerUsage) -> String {
+    let used = usage.books.map(|books| books.used_bytes).or(usage.driver_bytes);
+    format!("{}/{}", known(used.map(|bytes| Memory::from_bytes_floor(bytes).to_string())), usage.share.memory)
+}
+
+fn compute(usage: &ContainerUsage) -> String {
+    let busy = usage.books.and_then(|books| books.busy_percent).map(|percent| format!("{percent}%"));
+    let cores = if usage.share.exclusive { 100 } else { usage.share.cores.units() };
+    let promised = (cores > 0).then(|| format!("{cores}%"));
+    format!("{}/{}", known(busy), known(promised))
+}
+
+fn known(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}

@@ -1,0 +1,143 @@
+//! What the containers' own books add up to, over the lives of processes, regions and lies.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use divvy_contract::usage::OwnBooks;
+use divvy_region::Owner;
+use divvy_region::snapshot::{Snapshot, Usage};
+
+use crate::ledger::Nonce;
+
+#[cfg(test)]
+mod tests;
+
+/// The time over which it is said how busy a container is.
+const WINDOW: Duration = Duration::from_secs(2);
+
+/// The accounts of all containers that hold shares.
+#[derive(Debug, Default)]
+pub(super) struct Accounts(HashMap<Nonce, Account>);
+
+/// One container's.
+#[derive(Debug, Default)]
+struct Account {
+    /// Which region was read last: its file, and how often it was made before.
+    region: (u64, u64),
+    cards: Vec<CardAccount>,
+}
+
+#[derive(Debug, Default)]
+struct CardAccount {
+    throttled_ns: Growing,
+    launches: Growing,
+    ooms: Growing,
+    unknown: Growing,
+    /// GPU time of each slot's process, which goes when its slot is freed.
+    slots: HashMap<usize, (Owner, Growing)>,
+    busy_ns: u64,
+    /// When how much GPU time had been used: back to the last look that was made [`WINDOW`] ago or earlier.
+    trail: VecDeque<(Instant, u64)>,
+    usage: Usage,
+}
+
+/// A sum of what a counter has grown, which goes on when another region's begins at zero.
+#[derive(Clone, Copy, Debug, Default)]
+struct Growing {
+    seen: u64,
+    total: u64,
+}
+
+// === impl Accounts ===
+
+impl Accounts {
+    /// Takes what a region says at this moment. `file` tells one region of the container from the next.
+    pub(super) fn take(&mut self, nonce: Nonce, file: u64, snapshot: Snapshot<'_>, at: Instant) {
+        let account = self.0.entry(nonce).or_default();
+        let region = (file, snapshot.generation());
+        if account.region != region {
+            account.region = region;
+            account.cards.iter_mut().for_each(CardAccount::begin_anew);
+        }
+        account.cards.resize_with(snapshot.cards(), CardAccount::default);
+        for (number, card) in account.cards.iter_mut().enumerate() {
+            card.take(number, snapshot, at);
+        }
+    }
+
+    /// What was counted of a card, by its number in the region.
+    pub(super) fn books(&self, nonce: Nonce, card: usize) -> Option<OwnBooks> {
+        Some(self.0.get(&nonce)?.cards.get(card)?.books())
+    }
+
+    /// Forgets all other containers.
+    pub(super) fn retain(&mut self, live: &HashSet<Nonce>) {
+        self.0.retain(|nonce, _| live.contains(nonce));
+    }
+}
+
+// === impl CardAccount ===
+
+impl CardAccount {
+    fn begin_anew(&mut self) {
+        self.slots.clear();
+        for sum in [&mut self.throttled_ns, &mut self.launches, &mut self.ooms, &mut self.unknown] {
+            sum.seen = 0;
+        }
+    }
+
+    fn take(&mut self, number: usize, snapshot: Snapshot<'_>, at: Instant) {
+        let Some(totals) = snapshot.totals(number) else { return };
+        self.throttled_ns.see(totals.throttled_ns);
+        self.launches.see(totals.launches.saturating_add(totals.graph_launches));
+        self.ooms.see(totals.ooms);
+        self.unknown.see(totals.unknown);
+        self.usage = totals.usage;
+        let before = std::mem::take(&mut self.slots);
+        for (slot, owner) in snapshot.owners() {
+            let same = before.get(&slot).filter(|(known, _)| *known == owner);
+            let mut busy = same.map(|(_, busy)| *busy).unwrap_or_default();
+            let counted = busy.total;
+            busy.see(snapshot.usage(number, slot).unwrap_or_default().busy_ns);
+            self.busy_ns = self.busy_ns.saturating_add(busy.total - counted);
+            self.slots.insert(slot, (owner, busy));
+        }
+        self.trail.push_back((at, self.busy_ns));
+        let is_old = |(then, _): &(Instant, u64)| at.saturating_duration_since(*then) >= WINDOW;
+        while self.trail.get(1).is_some_and(is_old) {
+            self.trail.pop_front();
+        }
+    }
+
+    fn books(&self) -> OwnBooks {
+        OwnBooks {
+            used_bytes: self.usage.held(),
+            overhead_bytes: self.usage.overhead,
+            busy_percent: self.busy_percent(),
+            busy_ns: self.busy_ns,
+            throttled_ns: self.throttled_ns.total,
+            launches: self.launches.total,
+            out_of_memory: self.ooms.total,
+            unhooked: self.unknown.total,
+            processes: u32::try_from(self.slots.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// A kernel's time comes at its end, all at once, and processes that take turns each count the time of both.
+    fn busy_percent(&self) -> Option<u32> {
+        let ((from, before), (to, after)) = (self.trail.front()?, self.trail.back()?);
+        let elapsed = to.saturating_duration_since(*from).as_nanos();
+        let percent = (u128::from(after - before) * 100 + elapsed / 2).checked_div(elapsed)?;
+        u32::try_from(percent.min(100)).ok()
+    }
+}
+
+// === impl Growing ===
+
+impl Growing {
+    /// The counter stands there now. One that has shrunk was overwritten, and adds nothing.
+    fn see(&mut self, counter: u64) {
+        self.total = self.total.saturating_add(counter.saturating_sub(self.seen));
+        self.seen = counter;
+    }
+}

@@ -1,0 +1,120 @@
+//! The processes of a pod: which there are, by its cgroup, and which each of them is inside its container.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::{fs, io};
+
+use divvy_region::Owner;
+
+use crate::kubelet::cgroups;
+
+#[cfg(test)]
+mod tests;
+
+/// More cgroups than a pod's containers make; a tenant that may make some of its own must not keep us busy.
+const MAX_CGROUPS: usize = 1000;
+
+/// The processes of one pod at one moment.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct PodProcesses {
+    /// Which cgroup of the pod's each is in, by the host's number.
+    pub(super) pids: BTreeMap<u32, usize>,
+    /// Its cgroup is seen.
+    pub(super) is_there: bool,
+    /// There are no other processes in it.
+    pub(super) is_whole: bool,
+    /// There are others, which have no number in our PID namespace: the kernel writes 0 for each.
+    pub(super) has_strangers: bool,
+}
+
+/// A process as its own container numbers it, and its start: what a slot names it by.
+pub(super) type Identity = (u32, u64);
+
+/// Which slots' processes live, of those that one pod can have.
+#[derive(Debug)]
+pub(super) struct Living {
+    known: HashSet<Identity>,
+    is_whole: bool,
+}
+
+// === impl PodProcesses ===
+
+impl PodProcesses {
+    /// Those of the pod of this UID, whose cgroup is somewhere below `root`.
+    pub(super) fn of(root: &Path, uid: &str) -> Self {
+        let mut rest = cgroups::of_pod(root, uid);
+        let is_there = !rest.is_empty();
+        let mut found = Self { is_there, is_whole: is_there, ..Self::default() };
+        let mut looked = 0;
+        while let Some(directory) = rest.pop() {
+            looked += 1;
+            if looked > MAX_CGROUPS {
+                found.is_whole = false;
+                break;
+            }
+            let Ok(procs) = fs::read_to_string(directory.join("cgroup.procs")) else {
+                found.is_whole = false;
+                continue;
+            };
+            for line in procs.lines() {
+                match line.trim().parse() {
+                    Ok(pid) if pid != 0 => drop(found.pids.insert(pid, looked)),
+                    number => {
+                        found.is_whole = false;
+                        found.has_strangers |= number == Ok(0);
+                    }
+                }
+            }
+            let below = fs::read_dir(&directory).into_iter().flatten().flatten();
+            rest.extend(
+                below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()),
+            );
+        }
+        found
+    }
+
+    /// Looks up what they are in their containers.
+    pub(super) fn living(&self) -> Living {
+        let mut living = Living { known: HashSet::new(), is_whole: self.is_whole };
+        for pid in self.pids.keys() {
+            match identity(*pid) {
+                Ok(Some(identity)) => drop(living.known.insert(identity)),
+                Err(error) if is_gone(&error) => {}
+                Ok(None) | Err(_) => living.is_whole = false,
+            }
+        }
+        living
+    }
+}
+
+// === impl Living ===
+
+impl Living {
+    /// Whether a slot's process is dead. In doubt it isn't. One that is dead stays so: its number may come again, its
+    /// start doesn't.
+    pub(super) fn is_dead(&self, owner: &Owner) -> bool {
+        self.is_whole && !self.known.contains(&(owner.pid, owner.started))
+    }
+}
+
+/// What a process of the host is in its container; `None`: the kernel says something else than expected.
+pub(super) fn identity(pid: u32) -> io::Result<Option<Identity>> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    Ok(inner_pid(&status).zip(start(&stat)))
+}
+
+/// The last number of `NSpid`: that in the innermost namespace.
+fn inner_pid(status: &str) -> Option<u32> {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_whitespace().next_back()?.parse().ok()
+}
+
+/// Field 22, in ticks since boot. The second field is the name in parentheses, which may have any in it.
+fn start(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+}

@@ -1,0 +1,162 @@
+//! Looks at regions, cgroups and cards twice a second, and takes back what dead processes held.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use divvy_contract::container::REGION_FILE;
+use divvy_contract::usage::{ContainerRef, ContainerUsage, NodeUsage};
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::accounts::Accounts;
+use super::driver::Driver;
+use super::judge::Judge;
+use super::kept::KeptRegion;
+use super::{Holder, Seats};
+use crate::inventory::Inventory;
+use crate::kubelet::plugin::{SharedAllocator, lock};
+use crate::ledger::{Book, Nonce, PodEntry};
+
+/// Between two looks: what a process held is free within a second of its death.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// All that is looked at, and what is remembered of it.
+pub struct Watcher {
+    node: String,
+    /// Where each holder has its directories.
+    containers: PathBuf,
+    cgroups: PathBuf,
+    allocator: SharedAllocator,
+    inventory: watch::Receiver<Arc<Inventory>>,
+    usage: watch::Sender<Arc<NodeUsage>>,
+    /// Of the ledger, when `holders` was made.
+    revision: Option<u64>,
+    holders: Vec<Holder>,
+    regions: HashMap<Nonce, KeptRegion>,
+    accounts: Accounts,
+    driver: Driver,
+    judge: Judge,
+    /// Bytes of the region that is read.
+    buffer: Vec<u8>,
+}
+
+/// Looks until `stop`, beside the threads that serve.
+pub async fn watch(mut watcher: Watcher, stop: CancellationToken) -> io::Result<()> {
+    let mut rounds = tokio::time::interval(INTERVAL);
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! { _ = rounds.tick() => {}, () = stop.cancelled() => return Ok(()) }
+        let round = move || {
+            watcher.round(Instant::now());
+            watcher
+        };
+        watcher = tokio::task::spawn_blocking(round).await?;
+    }
+}
+
+// === impl Watcher ===
+
+impl Watcher {
+    /// Directories below `run_dir`, cgroups below `cgroup_root`; and where to see what is found.
+    pub fn new(
+        node: &str,
+        run_dir: &Path,
+        cgroup_root: PathBuf,
+        allocator: SharedAllocator,
+        inventory: watch::Receiver<Arc<Inventory>>,
+    ) -> (Self, watch::Receiver<Arc<NodeUsage>>) {
+        let nothing = NodeUsage { node: node.to_owned(), ..NodeUsage::default() };
+        let (usage, receiver) = watch::channel(Arc::new(nothing));
+        let watcher = Self {
+            node: node.to_owned(),
+            containers: run_dir.join("containers"),
+            cgroups: cgroup_root,
+            allocator,
+            inventory,
+            usage,
+            revision: None,
+            holders: Vec::new(),
+            regions: HashMap::new(),
+            accounts: Accounts::default(),
+            driver: Driver::default(),
+            judge: Judge::default(),
+            buffer: Vec::new(),
+        };
+        (watcher, receiver)
+    }
+
+    fn round(&mut self, now: Instant) {
+        self.follow_books();
+        let seats = self.read_regions(now);
+        let inventory = Arc::clone(&self.inventory.borrow());
+        let measured = self.driver.measure(&inventory, &mut self.holders, &seats, &self.cgroups, now);
+        let findings = self.judge.judge(&self.holders, &measured.cards, now);
+        let mut containers = Vec::new();
+        for (at, (holder, seats)) in self.holders.iter().zip(&seats).enumerate() {
+            containers.extend(holder.parts.iter().enumerate().map(|(number, (card, share))| ContainerUsage {
+                of: holder.of.clone(),
+                card: card.clone(),
+                share: *share,
+                books: seats.as_ref().and_then(|_read| self.accounts.books(holder.nonce, number)),
+                driver_bytes: measured.bytes(at, holder, card),
+            }));
+        }
+        let usage = NodeUsage { node: self.node.clone(), containers, findings, unmeasured: measured.problem };
+        self.usage.send_replace(Arc::new(usage));
+    }
+
+    /// Notices who holds shares now.
+    fn follow_books(&mut self) {
+        let allocator = lock(&self.allocator);
+        let ledger = allocator.ledger();
+        if self.revision == Some(ledger.revision()) {
+            return;
+        }
+        self.revision = Some(ledger.revision());
+        self.holders = holders(ledger.book());
+        drop(allocator);
+        let live: HashSet<Nonce> = self.holders.iter().map(|holder| holder.nonce).collect();
+        self.regions.retain(|nonce, _| live.contains(nonce));
+        self.accounts.retain(&live);
+    }
+
+    /// Reads every holder's region and frees the slots of its dead: who has a seat in each, where it could be read.
+    fn read_regions(&mut self, now: Instant) -> Vec<Option<Seats>> {
+        let Self { holders, regions, accounts, buffer, containers, cgroups, .. } = self;
+        let seats = |holder: &mut Holder| {
+            let path = containers.join(holder.nonce.to_string()).join("region").join(REGION_FILE);
+            let region = regions.entry(holder.nonce).or_default();
+            let seats = region.look(&path, holder, cgroups, buffer, |file, snapshot| {
+                accounts.take(holder.nonce, file, snapshot, now);
+            });
+            holder.has_library |= region.is_there();
+            seats
+        };
+        holders.iter_mut().map(seats).collect()
+    }
+}
+
+/// All containers that hold shares.
+fn holders(book: &Book) -> Vec<Holder> {
+    let of_pod = |entry: &PodEntry| {
+        let pod = entry.pod.clone();
+        let holder = |(container, holding): (&str, &crate::ledger::Holding)| Holder {
+            of: ContainerRef {
+                pod_uid: pod.uid.clone(),
+                namespace: pod.namespace.clone(),
+                pod: pod.name.clone(),
+                container: container.to_owned(),
+            },
+            nonce: holding.nonce,
+            parts: holding.parts.iter().map(|part| (part.card.clone(), part.share)).collect(),
+            has_library: false,
+            is_visible: false,
+        };
+        entry.holdings().map(holder).collect::<Vec<_>>()
+    };
+    book.pods().flat_map(of_pod).collect()
+}
