@@ -9,5 +9,7 @@ mod container;
 mod cuda;
 #[path = "memory/entry.rs"]
 mod entry;
+#[path = "memory/processes.rs"]
+mod processes;
 #[path = "memory/shell.rs"]
 mod shell;

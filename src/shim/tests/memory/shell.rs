@@ -93,6 +93,7 @@ fn tenant() {
             ["fork"] => fork(),
             ["exec"] => exec(),
             ["close-all"] => close_all(),
+            ["exhaust"] => exhaust(),
             _ => say(shell.does(&words)),
         }
     }
@@ -264,4 +265,11 @@ fn close_all() {
     // SAFETY: whoever has them is not asked.
     unsafe { libc::close_range(3, u32::MAX, 0) };
     say(SUCCESS);
+}
+
+/// No descriptor is to be had any more.
+fn exhaust() {
+    let none = libc::rlimit { rlim_cur: 3, rlim_max: 3 };
+    // SAFETY: a limit is read from a limit.
+    say(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) });
 }
