@@ -5,6 +5,7 @@
 //! Other processes of the container hold places in its books, whose lines a reservation adds up.
 
 #![allow(unsafe_code, reason = "calling C functions")]
+#![allow(clippy::cast_possible_truncation, reason = "64-bit Linux alone")]
 #![allow(dead_code, reason = "not every program needs all of what they share")]
 
 #[path = "../tests/container.rs"]

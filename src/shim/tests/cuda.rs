@@ -29,8 +29,8 @@ macro_rules! functions {
                 #[track_caller]
                 pub(crate) fn $name(&self, $($argument: $type),*) -> u32 {
                     assert!(self.$name != 0, concat!("no ", stringify!($name)));
-                    // SAFETY: the type is the function's.
                     let function: unsafe extern "C" fn($($type),*) -> u32 =
+                        // SAFETY: the type is the function's.
                         unsafe { mem::transmute(ptr::with_exposed_provenance::<()>(self.$name)) };
                     // SAFETY: tests give pointers that are valid.
                     unsafe { function($($argument),*) }

@@ -14,15 +14,23 @@ const LIMIT: u64 = 64 * MIB;
 fn many_processes_race_for_one_limit_and_fill_it_to_the_byte() {
     let container = Container::new(&Machine::uniform(1, GIB), &[Share::of_memory(LIMIT / MIB)]);
     let mut tenants: Vec<_> = (0..64).map(|_| container.tenant("processes::racer", "race")).collect();
-    tenants.iter_mut().for_each(|tenant| tenant.says("ready"));
-    tenants.iter_mut().for_each(|tenant| tenant.tell("go"));
+    for tenant in &mut tenants {
+        tenant.says("ready");
+    }
+    for tenant in &mut tenants {
+        tenant.tell("go");
+    }
     for tenant in &mut tenants {
         let most: u64 = tenant.heard().and_then(|most| most.parse().ok()).expect("a number");
         assert!(most <= LIMIT, "{most} bytes of the card at once");
     }
     container.holds_bytes(LIMIT);
-    tenants.iter_mut().for_each(|tenant| tenant.tell("free"));
-    tenants.iter_mut().for_each(|tenant| tenant.says("freed"));
+    for tenant in &mut tenants {
+        tenant.tell("free");
+    }
+    for tenant in &mut tenants {
+        tenant.says("freed");
+    }
     container.holds(0);
 }
 
@@ -69,7 +77,9 @@ fn racer() {
     }
     say(most);
     listen();
-    held.into_iter().for_each(|address| assert_eq!(cuda.cuMemFree_v2(address), SUCCESS));
+    for address in held {
+        assert_eq!(cuda.cuMemFree_v2(address), SUCCESS);
+    }
     say("freed");
     listen();
 }
@@ -79,8 +89,12 @@ fn what_killed_processes_held_is_there_for_the_next() {
     let container = Container::of_memory(64);
     for round in 0..50 {
         let mut tenants: Vec<_> = (0..4).map(|_| container.tenant("processes::racer", "race")).collect();
-        tenants.iter_mut().for_each(|tenant| tenant.says("ready"));
-        tenants.iter_mut().for_each(|tenant| tenant.tell("go"));
+        for tenant in &mut tenants {
+            tenant.says("ready");
+        }
+        for tenant in &mut tenants {
+            tenant.tell("go");
+        }
         // Not at a fixed point: they are anywhere in their allocations by then.
         std::thread::sleep(std::time::Duration::from_micros(round * 617 % 9000));
         tenants.iter_mut().for_each(Tenant::kill);
@@ -199,7 +213,9 @@ fn without_descriptors_the_living_are_not_taken_for_dead() {
 fn threads_share_their_process_s_books() {
     let container = Container::of_memory(64);
     let mut tenants: Vec<_> = (0..2).map(|_| container.tenant("processes::threaded", "8")).collect();
-    tenants.iter_mut().for_each(|tenant| tenant.says("done"));
+    for tenant in &mut tenants {
+        tenant.says("done");
+    }
     container.holds(0);
     assert_eq!(container.usages(0).len(), 2);
 }
