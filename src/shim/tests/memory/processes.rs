@@ -111,9 +111,12 @@ fn what_killed_processes_held_is_there_for_the_next() {
 #[test]
 fn programs_that_come_after_others_are_shown_what_those_left() {
     let container = Container::of_memory(100);
-    let mut first = container.shell();
-    first.succeeds_in(&["allocate a 60000000"]);
-    first.kill();
+    // The next takes the place of the first over, and so what it held.
+    let mut both = [container.shell(), container.shell()];
+    for tenant in &mut both {
+        tenant.succeeds_in(&["allocate a 30000000"]);
+    }
+    both.iter_mut().for_each(Tenant::kill);
     assert_eq!(container.totals(0).usage.committed, 60_000_000, "nobody has looked yet");
     assert_eq!(container.shell().answers("info"), "100 of 100");
 }
@@ -144,6 +147,9 @@ fn a_child_of_a_process_that_holds_memory_leaves_its_books_alone() {
     let answer = parent.heard().expect("an answer");
     assert_ne!(answer, "0");
     container.holds_bytes(1000);
+    let held: Vec<_> =
+        container.usages(0).iter().map(|(owner, usage)| (owner.pid == parent.id(), usage.committed)).collect();
+    assert_eq!(held, [(true, 1000), (false, 0)], "the child has a place of its own");
     parent.tell("");
     parent.says("0");
     parent.succeeds_in(&["free a"]);
@@ -201,7 +207,7 @@ fn a_number_that_is_used_again_is_another_process() {
 fn without_descriptors_the_living_are_not_taken_for_dead() {
     let container = Container::of_memory(20);
     let mut other = container.shell();
-    other.succeeds_in(&["allocate a 15000000"]);
+    other.succeeds_in(&["allocate a 15000000", "close-all"]); // nor does its lock say that it lives
     let mut starved = container.shell();
     starved.succeeds_in(&["allocate b 1000", "exhaust"]);
     starved.does("allocate c 10000000", OUT_OF_MEMORY);
