@@ -22,6 +22,12 @@
 #![allow(unsafe_code, reason = "it stands between programs in C and a driver in C")]
 #![allow(unreachable_pub, reason = "hooks are reached by their names in C")]
 #![cfg_attr(not(panic = "abort"), allow(dead_code, reason = "only the library, whose panics abort, has entries"))]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "words of 64-bit Linux, which C takes for pointers, sizes and errors alike"
+)]
 #![allow(non_snake_case, non_camel_case_types, reason = "the driver's names")]
 
 mod address;

@@ -164,16 +164,11 @@ pub(super) fn held(kind: Kind, bytes: u64, ask: impl FnOnce() -> (CUresult, u64)
     if result != SUCCESS {
         return result;
     }
-    match HELD.put(kind, given, Thing::in_context(bytes, room.card, context)) {
-        Ok(None) => reserved.keep(),
-        Ok(Some(gone)) => {
-            // The driver has taken it back without being asked through here.
-            release(gone);
-            reserved.keep();
-        }
-        // It stays charged until the process ends, which is never too little. A million things are held before that.
-        Err(_) => reserved.keep(),
+    // What finds no place stays charged until the process ends, which is never too little; a million things have one.
+    if let Ok(Some(gone)) = HELD.put(kind, given, Thing::in_context(bytes, room.card, context)) {
+        release(gone); // the driver took it back without being asked through here
     }
+    reserved.keep();
     SUCCESS
 }
 

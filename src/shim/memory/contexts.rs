@@ -113,10 +113,8 @@ pub(crate) unsafe fn release_primary(real: unsafe extern "C" fn(CUdevice) -> CUr
     let result = unsafe { real(device) };
     let (mut flags, mut is_active): (c_uint, c_int) = (0, 1);
     // SAFETY: numbers are written to numbers.
-    if result == SUCCESS
-        && unsafe { cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut is_active) } == SUCCESS
-        && is_active == 0
-    {
+    let told = unsafe { cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut is_active) };
+    if result == SUCCESS && told == SUCCESS && is_active == 0 {
         forget_primary(device);
     }
     result

@@ -1,9 +1,15 @@
 //! What programs are told of a card's memory: their share, as if it were the card.
 
 use core::ffi::c_uint;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cuda::{CUdevice, CUresult, SUCCESS};
 use crate::process;
+use crate::sys;
+
+/// When the dead were looked for last; with many processes it takes too long to do so each time.
+static BURIED_NS: AtomicU64 = AtomicU64::new(0);
+const BURY_EVERY_NS: u64 = 100_000_000;
 
 /// `cuMemGetInfo_v2`: total is the limit; free is what is left of it, or of the card if that is less.
 ///
@@ -107,8 +113,13 @@ pub(crate) unsafe fn total_32(
 /// others that have just ended, so what the dead held doesn't count.
 fn share() -> Result<(u64, u64), CUresult> {
     let (process, card) = process::current_card()?;
-    process.keep_up(crate::sys::now());
-    process.reap();
+    let now = sys::now();
+    process.keep_up(now);
+    let buried = BURIED_NS.load(Ordering::Relaxed);
+    if buried == 0 || now.saturating_sub(buried) >= BURY_EVERY_NS {
+        BURIED_NS.store(now, Ordering::Relaxed);
+        process.reap();
+    }
     let limit = process.limit(card);
     Ok((limit.saturating_sub(process.used(card)), limit))
 }

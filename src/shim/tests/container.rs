@@ -109,11 +109,13 @@ impl Container {
     /// Writes the limits file and puts it in place, as the daemon does.
     pub(crate) fn limit(&self, shares: &[Share]) {
         let compute = shares.first().map_or("cap", |share| share.compute);
-        let mut text = format!("divvy-limits v1\ntier shim\ncompute {compute}\npod u ns p\ncontainer c\n");
-        for (card, Share { memory, cores, .. }) in (0..).zip(shares) {
-            text += &format!("card {} memory-mib {memory} cores {cores} exclusive 0\n", Machine::uuid(card));
-        }
-        fs::write(self.path("limits/next"), text + "end\n").expect("room");
+        let card = |(number, share): (u32, &Share)| {
+            let Share { memory, cores, .. } = share;
+            format!("card {} memory-mib {memory} cores {cores} exclusive 0\n", Machine::uuid(number))
+        };
+        let cards: String = (0..).zip(shares).map(card).collect();
+        let text = format!("divvy-limits v1\ntier shim\ncompute {compute}\npod u ns p\ncontainer c\n{cards}end\n");
+        fs::write(self.path("limits/next"), text).expect("room");
         fs::rename(self.path("limits/next"), self.path("limits/limits")).expect("a directory");
     }
 
@@ -141,8 +143,8 @@ impl Container {
         if is_linked {
             compiler.args(["-DLINKED", "-Wl,--no-as-needed", "-l:libcuda.so.1", "-L"]).arg(self.path("lib"));
         }
-        let compiled = compiler.arg("-ldl").status().expect("a C compiler called cc");
-        assert!(compiled.success(), "{name}: {compiled}");
+        let status = compiler.arg("-ldl").status().expect("a C compiler called cc");
+        assert!(status.success(), "{name}: {status}");
         program
     }
 
@@ -252,6 +254,10 @@ impl Drop for Tenant {
 /// In a tenant: the words that it was started with; nothing if it is no tenant but the test program itself.
 pub(crate) fn words() -> Vec<String> {
     let words = env::var("DIVVY_TENANT").unwrap_or_default();
+    if !words.is_empty() {
+        // SAFETY: a number. A tenant that hangs ends, and its test with it.
+        unsafe { libc::alarm(60) };
+    }
     words.split_whitespace().map(str::to_owned).collect()
 }
 

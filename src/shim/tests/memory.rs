@@ -1,6 +1,8 @@
 //! The library in real processes: what they can have of a card's memory, and what they are shown of it.
 
 #![allow(unsafe_code, reason = "calling C functions")]
+#![allow(clippy::cast_possible_truncation, reason = "64-bit Linux alone")]
+#![allow(clippy::panic, reason = "helpers of tests")]
 #![allow(dead_code, reason = "not every test program needs all of what they share")]
 
 #[path = "memory/charges.rs"]
@@ -9,5 +11,7 @@ mod container;
 mod cuda;
 #[path = "memory/entry.rs"]
 mod entry;
+#[path = "memory/processes.rs"]
+mod processes;
 #[path = "memory/shell.rs"]
 mod shell;

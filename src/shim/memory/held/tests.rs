@@ -93,7 +93,8 @@ fn a_crowd_at_the_end_of_a_shard_goes_round() {
 #[test]
 fn a_full_table_says_so_and_holds_what_it_has() {
     let held = Box::new(Held::new());
-    let refused = (1_u64..).find(|key| held.put(Kind::Memory, key << 9, thing(*key)) == Err(Full)).expect("an end");
+    let refused =
+        (1_u64..1 << 21).find(|key| held.put(Kind::Memory, key << 9, thing(*key)) == Err(Full)).expect("an end");
     assert!(refused > 700_000, "{refused}");
     assert!((1..refused).all(|key| held.get(Kind::Memory, key << 9) == Some(thing(key))));
     assert_eq!(held.put(Kind::Memory, 512, thing(7)), Ok(Some(thing(1))), "what is held can be replaced");

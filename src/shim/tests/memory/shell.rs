@@ -30,7 +30,9 @@ impl Tenant {
     /// Has it do several things that must succeed.
     #[track_caller]
     pub(crate) fn succeeds_in(&mut self, lines: &[&str]) {
-        lines.iter().for_each(|line| self.does(line, SUCCESS));
+        for line in lines {
+            self.does(line, SUCCESS);
+        }
     }
 
     /// Has it answer a question.
@@ -93,6 +95,7 @@ fn tenant() {
             ["fork"] => fork(),
             ["exec"] => exec(),
             ["close-all"] => close_all(),
+            ["exhaust"] => exhaust(),
             _ => say(shell.does(&words)),
         }
     }
@@ -101,6 +104,7 @@ fn tenant() {
 // === impl Shell ===
 
 impl Shell {
+    #[expect(clippy::too_many_lines, reason = "a list")]
     fn does(&mut self, words: &[&str]) -> u32 {
         let Self { cuda, named } = self;
         let number = |word: &str| word.parse::<u64>().expect("a number");
@@ -264,4 +268,11 @@ fn close_all() {
     // SAFETY: whoever has them is not asked.
     unsafe { libc::close_range(3, u32::MAX, 0) };
     say(SUCCESS);
+}
+
+/// No descriptor is to be had any more.
+fn exhaust() {
+    let none = libc::rlimit { rlim_cur: 3, rlim_max: 3 };
+    // SAFETY: a limit is read from a limit.
+    say(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) });
 }
