@@ -175,10 +175,12 @@ impl Card {
     }
 
     /// Nothing of ours is in flight: what virtual time was before is of no use any more.
-    pub(super) fn rest(&self) {
-        let mut meter = self.meter.lock();
-        if meter.looked_ns != 0 {
-            *meter = Meter { history: History::new(), looked_ns: 0, paid: meter.paid };
+    pub(super) fn rest_all() {
+        for card in &OURS {
+            let mut meter = card.meter.lock();
+            if meter.looked_ns != 0 {
+                *meter = Meter { history: History::new(), looked_ns: 0, paid: meter.paid };
+            }
         }
     }
 

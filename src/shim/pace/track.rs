@@ -49,6 +49,7 @@ pub(super) struct Track {
     /// Launched behind the last mark.
     loose: Batch,
     state: State,
+    launches: u64,
     launched_ns: u64,
     marked_ns: u64,
     /// The next mark wasn't reached at this moment.
@@ -73,6 +74,9 @@ enum State {
     /// It is busy, and paid for up to this moment.
     Busy(u64),
 }
+
+// SAFETY: an event is a handle, which any thread may use.
+unsafe impl Send for Mark {}
 
 const UNMADE: CUevent = ptr::null_mut();
 
@@ -154,6 +158,7 @@ impl Track {
             dial: Dial::new(),
             loose: Batch::new(),
             state: State::Idle,
+            launches: 0,
             launched_ns: 0,
             marked_ns: 0,
             pending_ns: 0,
@@ -163,6 +168,21 @@ impl Track {
 
     pub(super) fn is_idle(&self) -> bool {
         self.state == State::Idle
+    }
+
+    /// Whether there is work behind the last mark.
+    pub(super) fn is_loose(&self) -> bool {
+        !self.loose.is_empty()
+    }
+
+    /// How much was launched since the track was made.
+    pub(super) fn launches(&self) -> u64 {
+        self.launches
+    }
+
+    /// Whether nothing was launched since this moment.
+    pub(super) fn was_left_alone_since(&self, ns: u64) -> bool {
+        self.launched_ns < ns
     }
 
     /// Work is about to be launched on an idle stream.
@@ -183,6 +203,7 @@ impl Track {
         if self.is_idle() {
             self.state = State::Busy(began_ns);
         }
+        self.launches += 1;
         self.launched_ns = began_ns;
         // What can't be asked later is marked at once.
         if stream.thread != 0 || began_ns.saturating_sub(self.marked_ns) >= APART_NS {
@@ -287,6 +308,13 @@ impl Track {
         self.is_dated = false;
     }
 
+    /// Takes over the events of a stream of the same context, whose work is done.
+    pub(super) fn keep_events(&mut self, other: &Self) {
+        for (mark, other) in self.marks.iter_mut().zip(&other.marks) {
+            mark.event = other.event;
+        }
+    }
+
     fn lose(&mut self, process: &'static Process, now_ns: u64) -> CUresult {
         self.finish(process, now_ns);
         self.lose_events(false);
@@ -313,14 +341,14 @@ impl Track {
     fn date(&mut self, mark: &Mark, now_ns: u64) -> u64 {
         let not_before = mark.recorded_ns.max(self.pending_ns).max(self.dated_ns);
         let last = self.marks.get((self.head + MARKS - 1) % MARKS).map_or(UNMADE, |mark| mark.event);
-        let mut elapsed_ms = 0_f32;
+        let mut milliseconds = 0_f32;
         let is_near = self.is_dated && now_ns.saturating_sub(self.dated_ns) < FAR_NS;
         // SAFETY: two events of ours that were reached; a number is written to a number.
-        if !is_near || unsafe { cuEventElapsedTime(&raw mut elapsed_ms, last, mark.event) } != SUCCESS {
+        if !is_near || unsafe { cuEventElapsedTime(&raw mut milliseconds, last, mark.event) } != SUCCESS {
             self.dial = Dial::new();
         }
         // A number that isn't one, or is below zero, becomes zero.
-        let elapsed_ns = (f64::from(elapsed_ms) * 1e6) as u64;
+        let elapsed_ns = (f64::from(milliseconds) * 1e6) as u64;
         self.dated_ns = self.dial.reached(elapsed_ns, not_before.min(now_ns), now_ns);
         self.dated_ns
     }
