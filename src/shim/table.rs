@@ -7,7 +7,8 @@
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::cuda::{
-    CUDA_LAUNCH_PARAMS, CUcontext, CUdevice, CUevent, CUfunction, CUgraphExec, CUlaunchConfig, CUstream, CUuuid, ERROR_NOT_FOUND,
+    CUDA_LAUNCH_PARAMS, CUcontext, CUdevice, CUevent, CUfunction, CUgraphExec, CUlaunchConfig, CUstream, CUuuid,
+    ERROR_NOT_FOUND,
 };
 use crate::linker::Library;
 use crate::nvml::{NVML_ERROR_FUNCTION_NOT_FOUND, nvmlDevice_t, nvmlMemory_t};

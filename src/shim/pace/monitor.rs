@@ -109,6 +109,7 @@ fn look(process: &'static Process) -> Result<bool, CUresult> {
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     let Ok(process) = process::this() else { return ptr::null_mut() };
+    sys::name_thread(c"divvy");
     let _relaxed = Relaxed::begin();
     loop {
         match look(process) {
@@ -152,7 +153,9 @@ fn start() -> bool {
         let attributes = small.as_ref().map_or(ptr::null(), ptr::from_ref);
         match create(&raw mut thread, attributes, run, ptr::null_mut()) {
             // Thread-locals of the program's libraries may need more than we would.
-            failed if failed != 0 && !attributes.is_null() => create(&raw mut thread, ptr::null(), run, ptr::null_mut()),
+            failed if failed != 0 && !attributes.is_null() => {
+                create(&raw mut thread, ptr::null(), run, ptr::null_mut())
+            }
             made => made,
         }
     };
