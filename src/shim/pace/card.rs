@@ -18,6 +18,9 @@ use crate::sys;
 /// Of this process, by the card's position in the limits file.
 static OURS: [Card; CARDS] = [const { Card::new() }; CARDS];
 
+/// Those that work was launched on since all rested, a bit each.
+static USED: AtomicU64 = AtomicU64::new(0);
+
 /// The longest that a launch sleeps before it looks again. Other processes of the container wake nobody here.
 const PATIENCE_NS: u64 = 5_000_000;
 /// A shorter sleep isn't worth the call.
@@ -74,6 +77,17 @@ fn gate(books: &layout::Card, before: Gate, estimate: Estimate, in_flight_ns: u6
     }
     let most = if before == Gate::Shut { LENT_NS / 2 } else { LENT_NS };
     if in_flight_ns < most { Gate::Open } else { Gate::Shut }
+}
+
+/// When time alone would have opened the gate. What is in flight may be cheaper than was estimated, or be done: then whoever
+/// pays for it wakes us.
+fn refill_ns(books: &layout::Card, estimate: Estimate, in_flight_ns: u64, share: Share) -> u64 {
+    let batch = share.batch_ns();
+    let wanted = if estimate.ns() >= batch.cast_unsigned() { 1 } else { batch };
+    let room = books.balance_ns().saturating_sub_unsigned(in_flight_ns);
+    let missing = wanted.saturating_sub(room).max(0).cast_unsigned();
+    let by_share = missing.saturating_mul(10_000).checked_div(share.parts().into());
+    by_share.filter(|_| !share.is_whole()).unwrap_or(PATIENCE_NS)
 }
 
 // === impl Card ===
@@ -155,12 +169,7 @@ impl Card {
             if self.is_open(books, account, self.estimate(work), share) {
                 break;
             }
-            // Time that is missing for a batch, by the share: what is in flight may end sooner, then the meter wakes us.
-            let missing = if share.is_whole() { i64::MAX } else { share.batch_ns() }
-                .saturating_sub(books.balance_ns())
-                .max(0)
-                .cast_unsigned();
-            let pause = (missing.saturating_mul(10_000)).checked_div(share.parts().into()).unwrap_or(PATIENCE_NS);
+            let pause = refill_ns(books, self.estimate(work), account.books().in_flight_ns(), share);
             sys::wait(&self.turn, turn, pause.clamp(NAP_NS, PATIENCE_NS));
             now = clock::now();
             if now.saturating_sub(doubted) > DOUBT_NS {
@@ -190,17 +199,17 @@ impl Card {
 
     /// Work begins on a card that did nothing of ours before, or goes on.
     pub(super) fn look(&self, process: &Process, position: usize, now_ns: u64) {
+        USED.fetch_or(1 << (position & 63), Ordering::Relaxed);
         let terms = self.terms(process, position, now_ns);
         self.meter.lock().look(&terms, now_ns);
     }
 
     /// Nothing of ours is in flight: what virtual time was before is of no use any more.
     pub(super) fn rest_all() {
-        for card in &OURS {
+        let used = USED.swap(0, Ordering::Relaxed);
+        for (_, card) in (0..).zip(&OURS).filter(|(position, _)| used >> position & 1 == 1) {
             let mut meter = card.meter.lock();
-            if meter.looked_ns != 0 {
-                *meter = Meter { history: History::new(), looked_ns: 0, paid: meter.paid };
-            }
+            *meter = Meter { history: History::new(), looked_ns: 0, paid: meter.paid };
         }
     }
 

@@ -1,8 +1,8 @@
 //! The thread that sees when work is done.
 //!
 //! It exists from the first launch on that is accounted for. Somebody has to see that work is done that nobody waits for:
-//! the container would stay busy in the eyes of others, and its gate shut. While work is in flight it looks each
-//! millisecond; otherwise it sleeps until a launch wakes it. It asks, and records nothing.
+//! the container would stay busy in the eyes of others, and its gate shut. While work is in flight it looks when the
+//! first of it should be done, and then each millisecond until it is; otherwise it sleeps until a launch wakes it. It asks, and records nothing.
 
 use core::ffi::{c_int, c_void};
 use core::mem;
@@ -19,7 +19,9 @@ use crate::lock::Lock;
 use crate::process::{self, Process};
 use crate::sys;
 
-const LOOK_EVERY_NS: u64 = 1_000_000;
+/// Between looks, ns: the first is about when work is expected to be done.
+const OFTEN_NS: u64 = 1_000_000;
+const SELDOM_NS: u64 = 4_000_000;
 /// As a wake that got lost would be, in the worst case.
 const SLEEP_NS: u64 = 1_000_000_000;
 const STACK: usize = 256 << 10;
@@ -90,21 +92,25 @@ pub(super) fn quietly<T>(act: impl FnOnce() -> T) -> T {
     act()
 }
 
-/// Looks at all streams that have work; whether there are any.
-fn look(process: &'static Process) -> Result<bool, CUresult> {
+/// Looks at all streams that have work; in how many nanoseconds to look again, if there are any.
+fn look(process: &'static Process) -> Result<Option<u64>, CUresult> {
     let _looking = LOOK.lock();
-    let mut busy = 0_u64;
+    let (mut busy, mut again_ns) = (0_u64, SELDOM_NS);
     for place in tracks::all().filter(|place| !place.is_idle()) {
         busy |= 1 << (place.card() & 63);
         let Some(mut held) = place.try_hold() else { continue };
-        held.act(|track, stream| track.watch(process, stream, clock::now()))?;
+        held.act(|track, stream| {
+            let watched = track.watch(process, stream, clock::now());
+            again_ns = again_ns.min(track.left_ns());
+            watched
+        })?;
     }
     for position in (0..u64::BITS as usize).filter(|position| busy >> position & 1 == 1) {
         if let Some(card) = Card::of(position) {
             card.call_waiting(process, position, clock::now());
         }
     }
-    Ok(busy != 0)
+    Ok((busy != 0).then_some(again_ns.max(OFTEN_NS)))
 }
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
@@ -113,8 +119,8 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     let _relaxed = Relaxed::begin();
     loop {
         match look(process) {
-            Ok(true) => sys::sleep(LOOK_EVERY_NS),
-            Ok(false) => sleep(),
+            Ok(Some(pause)) => sys::sleep(pause),
+            Ok(None) => sleep(),
             // The driver has ended, before the process.
             Err(_) => {
                 STATE.store(NEVER, Ordering::Relaxed);

@@ -167,6 +167,12 @@ impl Track {
         !self.loose.is_empty()
     }
 
+    /// What is in flight is estimated to take so long yet, ns.
+    pub(super) fn left_ns(&self) -> u64 {
+        let ahead = (0..self.ahead).filter_map(|by| self.marks.get((self.head + by) % MARKS));
+        ahead.fold(self.loose.left_ns(), |sum, mark| sum.saturating_add(mark.batch.left_ns()))
+    }
+
     /// How much was launched since the track was made.
     pub(super) fn launches(&self) -> u64 {
         self.launches
