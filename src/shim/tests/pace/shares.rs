@@ -62,6 +62,12 @@ fn two_that_were_promised_a_quarter_and_three_quarters_get_them() {
 }
 
 #[test]
+fn two_halves_leave_nothing_idle() {
+    let node = Node::new(&[50, 50].map(|cores| share(cores, "cap")));
+    assert_near(&measure(&node, &["busy 1000000 1"; 2]), &[50.0, 50.0], 4.0);
+}
+
+#[test]
 fn three_get_what_they_were_promised() {
     let node = Node::new(&[20, 30, 50].map(|cores| share(cores, "cap")));
     assert_near(&measure(&node, &["busy 1000000 1"; 3]), &[20.0, 30.0, 50.0], 4.0);
