@@ -116,14 +116,10 @@ pub(crate) unsafe fn stream(real: unsafe extern "C" fn(CUstream) -> CUresult, st
     unsafe { real(stream) }
 }
 
-/// `cuCtxDestroy`.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn context(real: unsafe extern "C" fn(CUcontext) -> CUresult, context: CUcontext) -> CUresult {
+/// Has a context end, of which nothing is known afterwards.
+pub(crate) fn of_context(context: CUcontext, end: impl FnOnce() -> CUresult) -> CUresult {
     monitor::quietly(|| {
-        // SAFETY: the caller's arguments as they came.
-        let result = unsafe { real(context) };
+        let result = end();
         if result == SUCCESS {
             forget(context);
         }
@@ -131,15 +127,11 @@ pub(crate) unsafe fn context(real: unsafe extern "C" fn(CUcontext) -> CUresult, 
     })
 }
 
-/// `cuDevicePrimaryCtxRelease` and `cuDevicePrimaryCtxReset`: the card's primary context ends, or doesn't.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn primary(real: unsafe extern "C" fn(CUdevice) -> CUresult, device: CUdevice) -> CUresult {
+/// Releases a card's primary context, or resets it: it ends, or doesn't.
+pub(crate) fn of_primary(device: CUdevice, end: impl FnOnce() -> CUresult) -> CUresult {
     monitor::quietly(|| {
         let context = if tracks::are_none() { ptr::null_mut() } else { primary_context(device) };
-        // SAFETY: the caller's arguments as they came.
-        let result = unsafe { real(device) };
+        let result = end();
         if !context.is_null() && !has_primary_context(device) {
             forget(context);
         }

@@ -186,7 +186,7 @@ impl Container {
 // === impl Tenant ===
 
 impl Tenant {
-    fn start(mut command: Command, name: &str, words: &str) -> Self {
+    pub(crate) fn start(mut command: Command, name: &str, words: &str) -> Self {
         command.args(["--ignored", "--exact", name, "--nocapture", "--test-threads=1"]).env("DIVVY_TENANT", words);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a program that runs");
         let said = BufReader::new(child.stdout.take().expect("it is piped"));
@@ -252,6 +252,10 @@ impl Drop for Tenant {
 /// In a tenant: the words that it was started with; nothing if it is no tenant but the test program itself.
 pub(crate) fn words() -> Vec<String> {
     let words = env::var("DIVVY_TENANT").unwrap_or_default();
+    if !words.is_empty() {
+        // SAFETY: a number. A tenant that hangs ends, and its test with it.
+        unsafe { libc::alarm(60) };
+    }
     words.split_whitespace().map(str::to_owned).collect()
 }
 

@@ -1,7 +1,7 @@
 //! The driver's functions as programs find them: by `dlopen` and `dlsym`.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::mem;
+use std::{mem, ptr};
 
 pub(crate) const SUCCESS: u32 = 0;
 pub(crate) const INVALID_VALUE: u32 = 1;
@@ -12,7 +12,7 @@ macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
         /// The functions, found.
         #[allow(non_snake_case, reason = "CUDA's names")]
-        pub(crate) struct Cuda { $($name: *mut c_void),* }
+        pub(crate) struct Cuda { $($name: usize),* }
 
         #[allow(non_snake_case, clippy::too_many_arguments, dead_code, reason = "CUDA's own, for every test program")]
         impl Cuda {
@@ -20,7 +20,7 @@ macro_rules! functions {
                 let find = |name: &[u8]| {
                     let name = CStr::from_bytes_with_nul(name).expect("a name of C");
                     // SAFETY: a library that is loaded, and a name.
-                    unsafe { libc::dlsym(library, name.as_ptr()) }
+                    unsafe { libc::dlsym(library, name.as_ptr()) }.expose_provenance()
                 };
                 Self { $($name: find(concat!(stringify!($name), "\0").as_bytes())),* }
             }
@@ -28,9 +28,10 @@ macro_rules! functions {
             $(
                 #[track_caller]
                 pub(crate) fn $name(&self, $($argument: $type),*) -> u32 {
-                    assert!(!self.$name.is_null(), concat!("no ", stringify!($name)));
+                    assert!(self.$name != 0, concat!("no ", stringify!($name)));
                     // SAFETY: the type is the function's.
-                    let function: unsafe extern "C" fn($($type),*) -> u32 = unsafe { mem::transmute(self.$name) };
+                    let function: unsafe extern "C" fn($($type),*) -> u32 =
+                        unsafe { mem::transmute(ptr::with_exposed_provenance::<()>(self.$name)) };
                     // SAFETY: tests give pointers that are valid.
                     unsafe { function($($argument),*) }
                 }
