@@ -187,7 +187,7 @@ impl Passed {
         if let Some(mut held) = tracks::held(&stream) {
             held.act(|track, stream| {
                 if track.is_idle() {
-                    track.begin(stream, began_ns)
+                    track.begin(stream, began_ns);
                 }
             });
         }
@@ -201,14 +201,13 @@ impl Passed {
             account.settled(estimate_ns, 0);
             return result;
         }
-        match tracks::held(&stream) {
-            Some(mut held) => held.act(|track, stream| track.launched(stream, work, estimate_ns, began_ns)),
+        if let Some(mut held) = tracks::held(&stream) {
+            held.act(|track, stream| track.launched(stream, work, estimate_ns, began_ns));
+        } else if let (Some(card), Some(books)) = (Card::of(position), process.region().card(position)) {
             // No room for one stream more: what can't be measured is paid for as it is estimated.
-            None => {
-                account.settled(estimate_ns, estimate_ns);
-                if let Some(books) = process.region().card(position) {
-                    books.debit(estimate_ns);
-                }
+            account.settled(estimate_ns, estimate_ns);
+            if !card.terms(process, position, began_ns).share.is_whole() {
+                books.debit(estimate_ns);
             }
         }
         monitor::call();

@@ -37,7 +37,7 @@ macro_rules! launches {
             ///
             /// # Safety
             /// As the driver's.
-            #[expect(clippy::too_many_arguments, clippy::allow_attributes, reason = "the driver's own")]
+            #[allow(clippy::too_many_arguments, reason = "the driver's own")]
             pub(crate) unsafe fn $name<const IS_PER_THREAD: bool>(
                 real: unsafe extern "C" fn($($type),*) -> CUresult,
                 $($argument: $type),*

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 use super::card::Card;
 use super::clock;
 use super::track::Relaxed;
-use super::tracks;
+use super::tracks::{self, Place};
 use crate::cuda::CUresult;
 use crate::linker;
 use crate::lock::Lock;
@@ -64,10 +64,8 @@ fn begin(state: u32) {
             STATE.store(LOOKING, Ordering::SeqCst);
             sys::wake(&STATE);
         }
-        NONE if STATE.compare_exchange(NONE, LOOKING, Ordering::SeqCst, Ordering::Relaxed).is_ok() => {
-            if !start() {
-                STATE.store(NEVER, Ordering::Relaxed);
-            }
+        NONE if STATE.compare_exchange(NONE, LOOKING, Ordering::SeqCst, Ordering::Relaxed).is_ok() && !start() => {
+            STATE.store(NEVER, Ordering::Relaxed);
         }
         // Without a thread, who launches looks.
         NEVER => {
@@ -133,7 +131,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
 fn sleep() {
     STATE.store(ASLEEP, Ordering::SeqCst);
     fence(Ordering::SeqCst);
-    if tracks::all().all(|place| place.is_idle()) {
+    if tracks::all().all(Place::is_idle) {
         Card::rest_all();
         sys::wait(&STATE, ASLEEP, SLEEP_NS);
     }

@@ -109,9 +109,8 @@ impl Stream {
         let _popped = unsafe { cuCtxPopCurrent_v2(&raw mut popped) };
         match answer {
             Some(SUCCESS) => Some(true),
-            Some(ERROR_NOT_READY) => Some(false),
             // A capture isn't disturbed; it ends soon.
-            None => Some(false),
+            Some(ERROR_NOT_READY) | None => Some(false),
             Some(_) => None,
         }
     }

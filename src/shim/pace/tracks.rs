@@ -11,6 +11,7 @@ use crate::lock::{Held, Lock};
 const PLACES: usize = 512;
 const CHOICES: usize = 8;
 
+/// All zeros at first: they take no room in the library, and none in memory until they are used.
 static ALL: [Place; PLACES] = [const { Place::new() }; PLACES];
 /// Places below this one may be taken; it saves looking at the others.
 static HIGH: AtomicUsize = AtomicUsize::new(0);
@@ -22,8 +23,8 @@ pub(super) struct Place {
     handle: AtomicUsize,
     thread: AtomicUsize,
     card: AtomicU8,
-    /// Whether nothing of it is in flight, as far as one can tell without holding the track.
-    is_idle: AtomicBool,
+    /// Whether something of it is in flight, as far as one can tell without holding the track.
+    is_busy: AtomicBool,
     track: Lock<Track>,
 }
 
@@ -43,7 +44,7 @@ impl Place {
             handle: AtomicUsize::new(0),
             thread: AtomicUsize::new(0),
             card: AtomicU8::new(0),
-            is_idle: AtomicBool::new(true),
+            is_busy: AtomicBool::new(false),
             track: Lock::new(Track::new()),
         }
     }
@@ -65,7 +66,7 @@ impl Place {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.is_idle.load(Ordering::Relaxed)
+        !self.is_busy.load(Ordering::Relaxed)
     }
 
     /// Of the card, in the limits file.
@@ -155,7 +156,7 @@ pub(super) fn forget_all() {
     for place in all() {
         *place.track.reset() = Track::new();
         place.take(Stream { context: 0, handle: 0, thread: 0 }, 0);
-        place.is_idle.store(true, Ordering::Relaxed);
+        place.is_busy.store(false, Ordering::Relaxed);
     }
 }
 
@@ -165,7 +166,7 @@ impl Tracked<'_> {
     #[inline]
     pub(super) fn act<T>(&mut self, act: impl FnOnce(&mut Track, &Stream) -> T) -> T {
         let acted = act(&mut self.track, &self.stream);
-        self.place.is_idle.store(self.track.is_idle(), Ordering::Relaxed);
+        self.place.is_busy.store(!self.track.is_idle(), Ordering::Relaxed);
         acted
     }
 
@@ -205,7 +206,7 @@ mod tests {
         }
         assert_eq!(taken.len(), CHOICES);
         drop(taken);
-        of_context(0x5500_0000_1000).for_each(|held| held.end());
+        of_context(0x5500_0000_1000).for_each(Tracked::end);
         assert_eq!(of_context(0x5500_0000_1000).count(), 0);
     }
 }
