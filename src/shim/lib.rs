@@ -38,6 +38,7 @@ mod lock;
 mod memory;
 mod nvml;
 mod once;
+mod pace;
 mod process;
 mod report;
 mod resolver;

@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use divvy_region::layout::CARDS;
 
 use crate::cuda::{CUcontext, CUdevice, CUresult, SUCCESS};
+use crate::pace::end;
 use crate::table::cuda::cuDevicePrimaryCtxGetState;
 
 use super::allocations::release;
@@ -97,7 +98,7 @@ pub(crate) unsafe fn create_with_parameters(
 /// As the driver's.
 pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUcontext) -> CUresult, context: CUcontext) -> CUresult {
     // SAFETY: the caller's argument as it came.
-    let result = unsafe { real(context) };
+    let result = end::of_context(context, || unsafe { real(context) });
     if result == SUCCESS {
         forget(context.addr());
     }
@@ -110,7 +111,7 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUcontext) -> CUresult, 
 /// As the driver's.
 pub(crate) unsafe fn release_primary(real: unsafe extern "C" fn(CUdevice) -> CUresult, device: CUdevice) -> CUresult {
     // SAFETY: the caller's argument as it came.
-    let result = unsafe { real(device) };
+    let result = end::of_primary(device, || unsafe { real(device) });
     let (mut flags, mut is_active): (c_uint, c_int) = (0, 1);
     // SAFETY: numbers are written to numbers.
     let told = unsafe { cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut is_active) };
@@ -126,7 +127,7 @@ pub(crate) unsafe fn release_primary(real: unsafe extern "C" fn(CUdevice) -> CUr
 /// As the driver's.
 pub(crate) unsafe fn reset_primary(real: unsafe extern "C" fn(CUdevice) -> CUresult, device: CUdevice) -> CUresult {
     // SAFETY: the caller's argument as it came.
-    let result = unsafe { real(device) };
+    let result = end::of_primary(device, || unsafe { real(device) });
     if result == SUCCESS {
         forget_primary(device);
     }

@@ -1,5 +1,6 @@
 //! What a program is told by NVML, through nvml-wrapper, which loads the driver's library as programs do.
 
+#![allow(unsafe_code, reason = "calling C functions")]
 #![allow(dead_code, reason = "not every test program needs all of what they share")]
 
 mod container;

@@ -1,0 +1,276 @@
+//! One card, as this process uses it: its gate, what it has paid for, what its launches take.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use divvy_region::clock::{History, Reading};
+use divvy_region::layout::{self, CARDS};
+use divvy_region::{Account, Estimate, Gate, Share};
+
+use super::anchor::Anchor;
+use super::clock::{self, Clock};
+use super::paid::Paid;
+use super::work::{Batch, Work};
+use crate::cuda::CUevent;
+use crate::lock::Lock;
+use crate::process::Process;
+use crate::sys;
+
+/// Of this process, by the card's position in the limits file.
+static OURS: [Card; CARDS] = [const { Card::new() }; CARDS];
+
+/// Those that work was launched on since all rested, a bit each.
+static USED: AtomicU64 = AtomicU64::new(0);
+
+/// The longest that a launch sleeps before it looks again. Other processes of the container wake nobody here.
+const PATIENCE_NS: u64 = 5_000_000;
+/// A shorter sleep isn't worth the call.
+const NAP_NS: u64 = 50_000;
+/// For so long at a gate that doesn't open, one looks whether those whose work is in flight still live.
+const DOUBT_NS: u64 = 20_000_000;
+/// What may be in flight on a card that is ours for as long as others are idle.
+const LENT_NS: u64 = 20_000_000;
+/// How long the card serves one process before the next: what a launch on a card with another one waits at most.
+const TURN_NS: u64 = 2_000_000;
+
+pub(super) struct Card {
+    meter: Lock<Meter>,
+    anchor: Lock<Anchor>,
+    clock: Clock,
+    /// What a kernel takes, as [`Estimate::ns`]; 0: unknown.
+    kernel_ns: AtomicU64,
+    /// What the last launch was told.
+    gate: AtomicU8,
+    waiting: AtomicU32,
+    /// Changes when those who wait may look again.
+    turn: AtomicU32,
+}
+
+/// What work has cost, and what virtual time was meanwhile.
+struct Meter {
+    history: History,
+    looked_ns: u64,
+    paid: Paid,
+}
+
+/// How the card is divided just now.
+pub(super) struct Terms {
+    pub(super) share: Share,
+    reading: Option<Reading>,
+}
+
+// === impl Terms ===
+
+impl Terms {
+    /// How long work may have waited for its turn while others were served.
+    fn turns_ns(&self, of_ours: u64) -> u64 {
+        let tenants = self.reading.map_or(1, |reading| u64::from(reading.busy.tenants));
+        tenants.saturating_sub(1).saturating_add(of_ours.saturating_sub(1)).saturating_mul(TURN_NS)
+    }
+}
+
+/// What a launch may do. Who has all of the card because nobody else wants it has it until somebody does, and that one isn't
+/// to wait for long: little is in flight at any time.
+#[inline]
+fn gate(books: &layout::Card, before: Gate, estimate: Estimate, in_flight_ns: u64, share: Share) -> Gate {
+    if !share.is_whole() {
+        return books.gate(before, estimate.ns(), in_flight_ns, share);
+    }
+    let most = if before == Gate::Shut { LENT_NS / 2 } else { LENT_NS };
+    if in_flight_ns < most { Gate::Open } else { Gate::Shut }
+}
+
+/// When time alone would have opened the gate. What is in flight may be cheaper than was estimated, or be done: then whoever
+/// pays for it wakes us.
+fn refill_ns(books: &layout::Card, estimate: Estimate, in_flight_ns: u64, share: Share) -> u64 {
+    let batch = share.batch_ns();
+    let wanted = if estimate.ns() >= batch.cast_unsigned() { 1 } else { batch };
+    let room = books.balance_ns().saturating_sub_unsigned(in_flight_ns);
+    let missing = wanted.saturating_sub(room).max(0).cast_unsigned();
+    let by_share = missing.saturating_mul(10_000).checked_div(share.parts().into());
+    by_share.filter(|_| !share.is_whole()).unwrap_or(PATIENCE_NS)
+}
+
+// === impl Card ===
+
+impl Card {
+    const fn new() -> Self {
+        Self {
+            meter: Lock::new(Meter { history: History::new(), looked_ns: 0, paid: Paid::new() }),
+            anchor: Lock::new(Anchor::new()),
+            clock: Clock::new(),
+            kernel_ns: AtomicU64::new(0),
+            gate: AtomicU8::new(Gate::Open as u8),
+            waiting: AtomicU32::new(0),
+            turn: AtomicU32::new(0),
+        }
+    }
+
+    #[inline]
+    pub(super) fn of(position: usize) -> Option<&'static Self> {
+        OURS.get(position)
+    }
+
+    /// In a child that fork made: nobody waits, and nothing was paid.
+    pub(super) fn forget_all() {
+        for card in &OURS {
+            *card.meter.reset() = Meter { history: History::new(), looked_ns: 0, paid: Paid::new() };
+            *card.anchor.reset() = Anchor::new();
+            card.waiting.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// How the card is divided now.
+    #[inline]
+    pub(super) fn terms(&self, process: &Process, position: usize, now_ns: u64) -> Terms {
+        let reading = self.clock.read(process.id(position), now_ns);
+        let (promise, compute) = (process.share(position), process.compute());
+        Terms { share: reading.unwrap_or_default().share(promise, compute, now_ns), reading }
+    }
+
+    #[inline]
+    pub(super) fn estimate(&self, work: Work) -> Estimate {
+        work.estimate(self.kernel())
+    }
+
+    fn kernel(&self) -> Estimate {
+        match self.kernel_ns.load(Ordering::Relaxed) {
+            0 => Estimate::UNKNOWN,
+            ns => Estimate::of(ns),
+        }
+    }
+
+    /// Whether a launch may go on, with what is in the container's bucket.
+    #[inline]
+    pub(super) fn is_open(&self, books: &layout::Card, account: Account<'_>, estimate: Estimate, share: Share) -> bool {
+        let before = match self.gate.load(Ordering::Relaxed) {
+            gate if gate == Gate::Open as u8 => Gate::Open,
+            gate if gate == Gate::One as u8 => Gate::One,
+            _ => Gate::Shut,
+        };
+        let gate = gate(books, before, estimate, account.books().in_flight_ns(), share);
+        if gate != before {
+            self.gate.store(gate as u8, Ordering::Relaxed);
+        }
+        gate != Gate::Shut
+    }
+
+    /// Holds a launch until the gate opens; for how long, in nanoseconds.
+    #[cold]
+    pub(super) fn wait(&self, process: &Process, position: usize, account: Account<'_>, work: Work) -> u64 {
+        let Some(books) = process.region().card(position) else { return 0 };
+        let began = clock::now();
+        let (mut now, mut doubted) = (began, began);
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        loop {
+            let turn = self.turn.load(Ordering::Acquire);
+            process.keep_up(now);
+            let share = self.terms(process, position, now).share;
+            books.refill(now, share);
+            if self.is_open(books, account, self.estimate(work), share) {
+                break;
+            }
+            let pause = refill_ns(books, self.estimate(work), account.books().in_flight_ns(), share);
+            sys::wait(&self.turn, turn, pause.clamp(NAP_NS, PATIENCE_NS));
+            now = clock::now();
+            if now.saturating_sub(doubted) > DOUBT_NS {
+                process.reap();
+                doubted = now;
+            }
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        let waited = now.saturating_sub(began);
+        books.throttled_ns.add(waited);
+        waited
+    }
+
+    /// Wakes those who wait, if the gate would open for them.
+    pub(super) fn call_waiting(&self, process: &'static Process, position: usize, now_ns: u64) {
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let (Some(books), Some(account)) = (process.region().card(position), process.account(position)) else { return };
+        let share = self.terms(process, position, now_ns).share;
+        books.refill(now_ns, share);
+        if gate(books, Gate::Shut, self.kernel(), account.books().in_flight_ns(), share) != Gate::Shut {
+            self.turn.fetch_add(1, Ordering::Release);
+            sys::wake(&self.turn);
+        }
+    }
+
+    /// Work begins on a card that did nothing of ours before, or goes on.
+    pub(super) fn look(&self, process: &Process, position: usize, now_ns: u64) {
+        USED.fetch_or(1 << (position & 63), Ordering::Relaxed);
+        let terms = self.terms(process, position, now_ns);
+        self.meter.lock().look(&terms, now_ns);
+    }
+
+    /// Nothing of ours is in flight: what virtual time was before is of no use any more.
+    pub(super) fn rest_all() {
+        let used = USED.swap(0, Ordering::Relaxed);
+        for (_, card) in (0..).zip(&OURS).filter(|(position, _)| used >> position & 1 == 1) {
+            let mut meter = card.meter.lock();
+            *meter = Meter { history: History::new(), looked_ns: 0, paid: meter.paid };
+        }
+    }
+
+    /// When an event of a context was reached that has been.
+    pub(super) fn date(&self, context: usize, event: &mut CUevent, not_before: u64, not_after: u64) -> u64 {
+        self.anchor.lock().date(context, event, not_before, not_after)
+    }
+
+    /// A context has ended, and took its events along.
+    pub(super) fn forget(context: usize) {
+        for card in &OURS {
+            card.anchor.lock().forget(context);
+        }
+    }
+
+    /// From when on work counts that was launched at one moment and that the card came to at another: as far as it waited
+    /// for others' turns, waiting is part of being served in turns. As far as it waited for something else, it isn't.
+    pub(super) fn begins(&self, process: &Process, position: usize, launched_ns: u64, reached_ns: u64) -> u64 {
+        let ours = process.region().books(position).map_or(1, |books| books.busy());
+        let turns_ns = self.terms(process, position, reached_ns).turns_ns(ours);
+        launched_ns.max(reached_ns.saturating_sub(turns_ns))
+    }
+
+    /// Pays for a time in which a stream of ours was busy, as far as no other stream has paid for it.
+    pub(super) fn pay(&self, process: &'static Process, position: usize, (from, to): (u64, u64), batch: &mut Batch) {
+        let (Some(books), Some(account)) = (process.region().card(position), process.account(position)) else { return };
+        let now_ns = clock::now();
+        let terms = self.terms(process, position, now_ns);
+        let mut cost_ns = 0_u64;
+        {
+            let mut meter = self.meter.lock();
+            meter.look(&terms, now_ns);
+            let Meter { history, paid, .. } = &mut *meter;
+            paid.pay(from, to, |from, to| cost_ns = cost_ns.saturating_add(history.cost(from, to)));
+        }
+        // The container counts once, however many of its processes are served in turns.
+        cost_ns /= account.books().busy().max(1);
+        books.refill(now_ns, terms.share);
+        // Where all of the card is ours, nothing refills the bucket.
+        if !terms.share.is_whole() {
+            books.debit(cost_ns);
+        }
+        batch.cost(account, cost_ns);
+    }
+
+    /// Takes into account what a batch that is done has cost.
+    pub(super) fn observe(&self, batch: &Batch) {
+        let _meter = self.meter.lock();
+        let mut kernel = self.kernel();
+        batch.observe(&mut kernel);
+        self.kernel_ns.store(kernel.ns().max(1), Ordering::Relaxed);
+    }
+}
+
+// === impl Meter ===
+
+impl Meter {
+    fn look(&mut self, terms: &Terms, now_ns: u64) {
+        if now_ns > self.looked_ns {
+            self.history.look(now_ns, terms.reading.as_ref());
+            self.looked_ns = now_ns;
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Shares, as far as a busy machine lets them be told.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::container::Tenant;
+use crate::node::{Node, share};
+
+const SETTLING: Duration = Duration::from_secs(2);
+const MEASURED: Duration = Duration::from_secs(3);
+/// A machine that is busy with other things may not let programs run in time for their turn: then it is measured again.
+const TRIES: usize = 3;
+/// So often one is called whose time another uses meanwhile: each time is short, all together are long enough to tell.
+const TURNS: u32 = 8;
+
+/// A tenant for each of the words, in a container of its own.
+fn start(node: &Node, words: &[&str]) -> Vec<Tenant> {
+    let tenants = words.iter().enumerate().map(|(container, words)| node.tenant(container, words)).collect();
+    thread::sleep(SETTLING);
+    tenants
+}
+
+#[track_caller]
+fn assert_near(wanted: &[f64], points: f64, mut measure: impl FnMut() -> Vec<f64>) {
+    let is_near = |shares: &Vec<f64>| shares.iter().zip(wanted).all(|(share, wanted)| (share - wanted).abs() <= points);
+    let mut measured = Vec::new();
+    while measured.len() < TRIES {
+        measured.push(measure());
+        if measured.last().is_some_and(is_near) {
+            return;
+        }
+    }
+    panic!("{measured:.1?} instead of {wanted:?}");
+}
+
+/// What containers with these promises get, who do this all the time.
+#[track_caller]
+fn assert_shares(node: &Node, words: &[&str], wanted: &[f64], points: f64) {
+    let tenants = start(node, words);
+    let tenants: Vec<_> = tenants.iter().collect();
+    assert_near(wanted, points, || node.shares(&tenants, MEASURED));
+}
+
+#[test]
+fn alone_short_kernels_get_a_quarter() {
+    assert_shares(&Node::new(&[share(25, "cap")]), &["busy 10000 1"], &[25.0], 3.0);
+}
+
+#[test]
+fn alone_kernels_of_a_millisecond_in_four_streams_get_half() {
+    assert_shares(&Node::new(&[share(50, "cap")]), &["busy 1000000 4"], &[50.0], 3.0);
+}
+
+#[test]
+fn alone_long_kernels_get_three_quarters() {
+    assert_shares(&Node::new(&[share(75, "cap")]), &["busy 20000000 1"], &[75.0], 3.0);
+}
+
+#[test]
+fn without_a_daemon_one_alone_gets_its_share_too() {
+    assert_shares(&Node::silent(&[share(50, "burst")]), &["default 1000000"], &[50.0], 3.0);
+}
+
+#[test]
+fn each_threads_own_default_stream_is_held_too() {
+    assert_shares(&Node::new(&[share(50, "cap")]), &["own-default 1000000"], &[50.0], 3.0);
+}
+
+#[test]
+fn graphs_are_held_too() {
+    let node = Node::new(&[share(50, "cap")]);
+    assert_shares(&node, &["graphs 500000 7"], &[50.0], 3.0);
+    let totals = node.containers[0].totals(0);
+    assert!(totals.graph_launches > 100 && totals.launches == 0, "{totals:?}");
+}
+
+#[test]
+fn two_that_were_promised_a_quarter_and_three_quarters_get_them() {
+    let node = Node::new(&[25, 75].map(|cores| share(cores, "cap")));
+    assert_shares(&node, &["busy 1000000 1", "busy 20000000 1"], &[25.0, 75.0], 4.0);
+}
+
+#[test]
+fn two_halves_leave_nothing_idle() {
+    let node = Node::new(&[50, 50].map(|cores| share(cores, "cap")));
+    assert_shares(&node, &["busy 1000000 1"; 2], &[50.0, 50.0], 4.0);
+}
+
+#[test]
+fn three_get_what_they_were_promised() {
+    let node = Node::new(&[20, 30, 50].map(|cores| share(cores, "cap")));
+    assert_shares(&node, &["busy 1000000 1"; 3], &[20.0, 30.0, 50.0], 4.0);
+}
+
+#[test]
+fn two_processes_of_a_container_share_its_promise() {
+    let node = Node::new(&[share(50, "cap")]);
+    let tenants = [node.tenant(0, "busy 1000000 1"), node.tenant(0, "busy 1000000 1")];
+    thread::sleep(SETTLING);
+    let both = || vec![node.shares(&[&tenants[0], &tenants[1]], MEASURED).iter().sum()];
+    assert_near(&[50.0], 4.0, both);
+}
+
+#[test]
+fn what_a_killed_process_had_in_flight_holds_nobody_up() {
+    let node = Node::new(&[share(50, "cap")]);
+    let mut killed = node.tenant(0, "busy 20000000 1");
+    let left = node.tenant(0, "busy 1000000 1");
+    thread::sleep(Duration::from_millis(500));
+    killed.kill();
+    thread::sleep(SETTLING);
+    assert_near(&[50.0], 3.0, || node.shares(&[&left], MEASURED));
+}
+
+#[test]
+fn idle_time_of_others_is_used_at_once_and_given_back_at_once() {
+    let node = Node::new(&[share(25, "burst"), share(75, "burst")]);
+    let one = node.tenant(0, "busy 1000000 1");
+    let mut other = node.tenant(1, "called 1000000");
+    thread::sleep(SETTLING);
+    let (moment, turn) = (Duration::from_millis(100), Duration::from_millis(400));
+    assert_near(&[25.0, 75.0, 100.0], 4.0, || {
+        let mut sums = vec![0.0; 3];
+        for _ in 0..TURNS {
+            other.tell("550");
+            thread::sleep(moment);
+            let mut shares = node.shares(&[&one, &other], turn);
+            other.says("done");
+            thread::sleep(moment);
+            shares.extend(node.shares(&[&one], turn));
+            sums.iter_mut().zip(shares).for_each(|(sum, share)| *sum += share / f64::from(TURNS));
+        }
+        sums
+    });
+}
+
+#[test]
+fn one_without_a_promise_gets_what_nobody_busy_was_promised() {
+    let node = Node::new(&[share(0, "cap"), share(70, "cap")]);
+    assert_shares(&node, &["busy 1000000 1", "busy 1000000 1"], &[30.0, 70.0], 4.0);
+}
+
+#[test]
+fn a_share_that_is_changed_is_in_force_soon() {
+    let node = Node::new(&[share(100, "cap")]);
+    let tenant = node.tenant(0, "busy 1000000 1");
+    thread::sleep(SETTLING);
+    assert_near(&[100.0], 3.0, || node.shares(&[&tenant], MEASURED));
+    for cores in [30_u8, 60] {
+        node.containers[0].limit(&[share(cores.into(), "cap")]);
+        thread::sleep(SETTLING);
+        assert_near(&[cores.into()], 3.0, || node.shares(&[&tenant], MEASURED));
+    }
+}
+
+fn measure(node: &Node, words: &[&str]) -> Vec<f64> {
+    node.shares(&start(node, words).iter().collect::<Vec<_>>(), MEASURED)
+}
+
+#[test]
+#[ignore = "a minute of figures"]
+fn the_whole_matrix() {
+    for cores in [25, 50, 75] {
+        for width in [10_000, 1_000_000, 20_000_000] {
+            let node = Node::new(&[share(cores, "cap")]);
+            println!("alone {cores} % {width} ns: {:.2?}", measure(&node, &[&format!("busy {width} 1")]));
+        }
+    }
+    for promised in [[25, 75], [30, 70], [50, 50]] {
+        for width in [10_000, 1_000_000, 20_000_000] {
+            let node = Node::new(&promised.map(|cores| share(cores, "cap")));
+            let words = format!("busy {width} 1");
+            println!("pair {promised:?} {width} ns: {:.2?}", measure(&node, &[&words, &words]));
+        }
+    }
+    let node = Node::new(&[20, 30, 50].map(|cores| share(cores, "cap")));
+    println!("three [20, 30, 50] 1 ms: {:.2?}", measure(&node, &["busy 1000000 1"; 3]));
+    let node = Node::new(&[25, 75].map(|cores| share(cores, "cap")));
+    println!("10 µs at 25, 20 ms at 75: {:.2?}", measure(&node, &["busy 10000 1", "busy 20000000 1"]));
+    let node = Node::new(&[share(50, "cap")]);
+    println!("alone 50 % in 4 streams 1 ms: {:.2?}", measure(&node, &["busy 1000000 4"]));
+    println!("alone 50 % default stream 1 ms: {:.2?}", measure(&Node::new(&[share(50, "cap")]), &["default 1000000"]));
+}
