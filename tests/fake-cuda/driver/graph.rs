@@ -1,0 +1,294 @@
+//! Graphs: work that is described once and launched often.
+
+use super::Driver;
+use super::context::Record;
+use super::engine::{HostCall, Run, Work};
+use super::memory::{Block, Kind};
+use crate::codes::Code;
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`.
+const AUTO_FREE: u64 = 1;
+
+#[derive(Default)]
+pub(crate) struct Graph {
+    pub(crate) nodes: Vec<usize>,
+    /// Part of another graph.
+    pub(crate) child: bool,
+}
+
+pub(crate) struct Node {
+    pub(crate) graph: usize,
+    pub(crate) dependencies: Vec<usize>,
+    pub(crate) kind: NodeKind,
+    pub(crate) enabled: bool,
+}
+
+#[derive(Clone)]
+pub(crate) enum NodeKind {
+    Kernel(Kernel),
+    Copy(Vec<Copy>),
+    Fill(Fill),
+    Host(HostCall),
+    Child(usize),
+    Empty,
+    Wait(usize),
+    Record(usize),
+    Allocate { address: u64, size: u64, device: usize },
+    Free { address: u64 },
+}
+
+/// A kernel's launch, without its arguments: kernels do nothing with them.
+#[derive(Clone, Copy)]
+pub(crate) struct Kernel {
+    pub(crate) function: usize,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared: u32,
+    pub(crate) run: Run,
+}
+
+/// A row of a copy.
+#[derive(Clone, Copy)]
+pub(crate) struct Copy {
+    pub(crate) to: u64,
+    pub(crate) from: u64,
+    pub(crate) length: u64,
+}
+
+/// A memset: so many rows, each so far from the last, of so many elements.
+#[derive(Clone, Copy)]
+pub(crate) struct Fill {
+    pub(crate) to: u64,
+    pub(crate) pitch: u64,
+    pub(crate) value: u32,
+    pub(crate) element: u32,
+    pub(crate) width: u64,
+    pub(crate) height: u64,
+}
+
+/// A graph that can be launched.
+pub(crate) struct Exec {
+    /// Its nodes as they were, children's instead of the children, each with its handle.
+    pub(crate) steps: Vec<(usize, Node)>,
+    pub(crate) flags: u64,
+    /// Bytes per card that it has reserved, once it was uploaded or launched.
+    reserved: Option<Vec<(usize, u64)>>,
+}
+
+/// A card's memory for graphs, in bytes.
+#[derive(Default)]
+pub(crate) struct GraphMemory {
+    /// What executable graphs need while they exist.
+    bound: u64,
+    pub(crate) reserved: u64,
+    pub(crate) reserved_high: u64,
+    pub(crate) used: u64,
+    pub(crate) used_high: u64,
+}
+
+// === impl GraphMemory ===
+
+impl GraphMemory {
+    pub(super) fn freed(&mut self, size: u64) {
+        self.used = self.used.saturating_sub(size);
+    }
+}
+
+// === impl Driver ===
+
+impl Driver {
+    pub(crate) fn add_node(&mut self, graph: usize, dependencies: Vec<usize>, kind: NodeKind) -> Result<usize, Code> {
+        for dependency in &dependencies {
+            if self.nodes.get(*dependency).map_err(|_unknown| Code::INVALID_VALUE)?.graph != graph {
+                return Err(Code::INVALID_VALUE);
+            }
+        }
+        self.graphs.get(graph)?;
+        let node = self.nodes.add(Node { graph, dependencies, kind, enabled: true });
+        self.graphs.get_mut(graph)?.nodes.push(node);
+        Ok(node)
+    }
+
+    /// An allocation node, whose address is settled at once.
+    pub(crate) fn add_allocation(
+        &mut self,
+        graph: usize,
+        dependencies: Vec<usize>,
+        (device, size): (usize, u64),
+    ) -> Result<(usize, u64), Code> {
+        if size == 0 || device >= self.devices.len() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let context = super::context::current();
+        let block = Block { size, charged: 0, device, context, kind: Kind::Graph { live: false }, id: 0 };
+        let address = self.place(size, block)?;
+        let node = self.add_node(graph, dependencies, NodeKind::Allocate { address, size, device })?;
+        Ok((node, address))
+    }
+
+    pub(crate) fn destroy_graph(&mut self, graph: usize) -> Result<(), Code> {
+        for node in self.graphs.remove(graph)?.nodes {
+            if let Ok(Node { kind: NodeKind::Child(child), .. }) = self.nodes.remove(node) {
+                self.destroy_graph(child)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy of a graph, with the same nodes in the same order under handles of their own.
+    pub(crate) fn clone_graph(&mut self, graph: usize, child: bool) -> Result<usize, Code> {
+        let originals = self.graphs.get(graph)?.nodes.clone();
+        let copy = self.graphs.add(Graph { nodes: Vec::new(), child });
+        let mut copies: Vec<usize> = Vec::new();
+        for original in &originals {
+            let node = self.nodes.get(*original)?;
+            let (kind, enabled) = (node.kind.clone(), node.enabled);
+            let position = |wanted: &usize| originals.iter().position(|other| other == wanted);
+            let dependencies = node.dependencies.iter().filter_map(position);
+            let dependencies = dependencies.filter_map(|index| copies.get(index).copied()).collect();
+            let kind = match kind {
+                NodeKind::Child(child) => NodeKind::Child(self.clone_graph(child, true)?),
+                other => other,
+            };
+            let node = self.add_node(copy, dependencies, kind)?;
+            self.nodes.get_mut(node)?.enabled = enabled;
+            copies.push(node);
+        }
+        Ok(copy)
+    }
+
+    pub(crate) fn instantiate(&mut self, graph: usize, flags: u64) -> Result<usize, Code> {
+        let mut steps = Vec::new();
+        self.flatten(graph, &mut steps)?;
+        Ok(self.execs.add(Exec { steps, flags, reserved: None }))
+    }
+
+    fn flatten(&self, graph: usize, steps: &mut Vec<(usize, Node)>) -> Result<(), Code> {
+        for handle in &self.graphs.get(graph)?.nodes {
+            let node = self.nodes.get(*handle)?;
+            if let NodeKind::Child(child) = node.kind {
+                self.flatten(child, steps)?;
+            } else {
+                let (kind, dependencies) = (node.kind.clone(), node.dependencies.clone());
+                steps.push((*handle, Node { kind, dependencies, graph: node.graph, enabled: node.enabled }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives an executable graph its memory, if it hasn't it yet.
+    pub(crate) fn upload(&mut self, exec: usize) -> Result<(), Code> {
+        let granularity = self.machine.granularity.max(1);
+        let state = self.execs.get(exec)?;
+        if state.reserved.is_some() {
+            return Ok(());
+        }
+        let mut reserved: Vec<(usize, u64)> = Vec::new();
+        for device in 0..self.devices.len() {
+            let sizes = state.steps.iter().filter_map(|(_, node)| match node.kind {
+                NodeKind::Allocate { size, device: of, .. } if of == device => Some(size),
+                _ => None,
+            });
+            let sum = sizes.fold(0u64, u64::saturating_add).checked_next_multiple_of(granularity);
+            reserved.push((device, sum.ok_or(Code::OUT_OF_MEMORY)?));
+        }
+        for (device, bytes) in &reserved {
+            let device = &mut self.devices[*device];
+            // What graphs that are gone have left is taken first.
+            let wanted = (device.graph_memory.bound + bytes).max(device.graph_memory.reserved);
+            device.charge(wanted - device.graph_memory.reserved)?;
+            let memory = &mut device.graph_memory;
+            memory.bound += bytes;
+            (memory.reserved, memory.reserved_high) = (wanted, memory.reserved_high.max(wanted));
+        }
+        self.execs.get_mut(exec)?.reserved = Some(reserved);
+        Ok(())
+    }
+
+    /// Ends an executable graph. Its memory stays reserved until it is trimmed.
+    pub(crate) fn destroy_exec(&mut self, exec: usize) -> Result<(), Code> {
+        for (device, bytes) in self.execs.remove(exec)?.reserved.unwrap_or_default() {
+            self.devices[device].graph_memory.bound -= bytes;
+        }
+        Ok(())
+    }
+
+    /// `cuDeviceGraphMemTrim`.
+    pub(crate) fn trim_graphs(&mut self, ordinal: i32) -> Result<(), Code> {
+        let granularity = self.machine.granularity.max(1);
+        let device = self.device_mut(ordinal)?;
+        let memory = &mut device.graph_memory;
+        let keep = memory.bound.max(memory.used.next_multiple_of(granularity)).min(memory.reserved);
+        let given = memory.reserved - keep;
+        memory.reserved = keep;
+        device.release(given);
+        Ok(())
+    }
+
+    /// What a launch of a graph does with memory.
+    pub(crate) fn launch_allocations(&mut self, exec: usize) -> Result<(), Code> {
+        let state = self.execs.get(exec)?;
+        let again = state.flags & AUTO_FREE != 0;
+        let kinds: Vec<NodeKind> = state.steps.iter().map(|(_, node)| node.kind.clone()).collect();
+        for kind in kinds {
+            match kind {
+                NodeKind::Allocate { address, size, device } => {
+                    let block = self.memory.get_mut(address).ok_or(Code::INVALID_VALUE)?;
+                    let was_live =
+                        std::mem::replace(&mut block.kind, Kind::Graph { live: true }) == Kind::Graph { live: true };
+                    if was_live && !again {
+                        return Err(Code::INVALID_VALUE);
+                    }
+                    let memory = &mut self.devices[device].graph_memory;
+                    memory.used += if was_live { 0 } else { size };
+                    memory.used_high = memory.used_high.max(memory.used);
+                }
+                NodeKind::Free { address } => self.free_block(address)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What a launch of a graph queues, in order.
+    pub(crate) fn launch_steps(&mut self, exec: usize, stream: usize) -> Result<(), Code> {
+        let steps = self.execs.get(exec)?.steps.iter();
+        let kinds: Vec<NodeKind> = steps.filter(|(_, node)| node.enabled).map(|(_, node)| node.kind.clone()).collect();
+        // A graph is one launch, whatever is in it.
+        let mut run = Run { launches: 1, ..Run::default() };
+        for kind in kinds {
+            match kind {
+                NodeKind::Kernel(kernel) => {
+                    run.lasts = run.lasts.saturating_add(kernel.run.lasts);
+                    run.kernels += 1;
+                    continue;
+                }
+                NodeKind::Copy(_)
+                | NodeKind::Fill(_)
+                | NodeKind::Child(_)
+                | NodeKind::Empty
+                | NodeKind::Allocate { .. }
+                | NodeKind::Free { .. } => continue,
+                NodeKind::Host(_) | NodeKind::Wait(_) | NodeKind::Record(_) => {}
+            }
+            self.submit(stream, Work::Run(std::mem::take(&mut run)))?;
+            match kind {
+                NodeKind::Host(call) => drop(self.submit(stream, Work::Host(call))?),
+                NodeKind::Record(event) => self.record(event, stream)?,
+                NodeKind::Wait(event) => {
+                    let record: Option<Record> = self.events.get(event)?.record.clone();
+                    record.map_or(Ok(()), |record| self.wait_for(stream, &record))?;
+                }
+                _ => {}
+            }
+        }
+        self.submit(stream, Work::Run(run)).map(|_ticket| ())
+    }
+
+    /// The bytes that a launch of a graph moves.
+    pub(crate) fn launch_moves(&self, exec: usize) -> Result<Vec<NodeKind>, Code> {
+        let steps = self.execs.get(exec)?.steps.iter().filter(|(_, node)| node.enabled);
+        let moves = steps.filter(|(_, node)| matches!(node.kind, NodeKind::Copy(_) | NodeKind::Fill(_)));
+        Ok(moves.map(|(_, node)| node.kind.clone()).collect())
+    }
+}

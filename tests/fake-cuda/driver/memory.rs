@@ -1,0 +1,264 @@
+//! What is allocated, and where it lies.
+//!
+//! A device address lies in a range that the program can't touch. Its bytes are the same distance away from it for all of
+//! them, and cost nothing until they are written.
+
+pub(crate) mod space;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::{fs, io};
+
+use super::Driver;
+use crate::codes::Code;
+use space::Space;
+
+/// What addresses are multiples of.
+pub(crate) const ALIGNMENT: u64 = 512;
+
+pub(crate) struct Memory {
+    pub(crate) space: Space,
+    blocks: BTreeMap<u64, Block>,
+    /// Where files about exported memory lie.
+    pub(crate) state: PathBuf,
+}
+
+#[derive(Clone)]
+pub(crate) struct Block {
+    pub(crate) size: u64,
+    /// Bytes that the card was charged for it.
+    pub(crate) charged: u64,
+    pub(crate) device: usize,
+    pub(crate) context: usize,
+    pub(crate) kind: Kind,
+    pub(crate) id: u64,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Device,
+    /// The program can touch it. Bytes of it that were moved to the card are charged.
+    Managed,
+    /// Of a pool.
+    Pool {
+        pool: usize,
+    },
+    /// Of an allocation node; only there while a graph has allocated it.
+    Graph {
+        live: bool,
+    },
+    /// Another process's.
+    Ipc,
+    /// Imported from another API.
+    External,
+    /// A variable of a module.
+    Global {
+        module: usize,
+    },
+    /// Host memory of ours, and the program's that was registered.
+    Host {
+        flags: u32,
+    },
+    Registered {
+        flags: u32,
+    },
+}
+
+/// An array, a mipmapped array, or a level of one.
+pub(crate) struct Array {
+    pub(crate) context: usize,
+    pub(crate) device: usize,
+    pub(crate) shape: Shape,
+    pub(crate) levels: u32,
+    /// Where its bytes are.
+    pub(crate) address: u64,
+    pub(crate) level_of: Option<usize>,
+}
+
+/// Elements in each direction; 0: the array has fewer dimensions.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) depth: usize,
+    pub(crate) format: u32,
+    pub(crate) channels: u32,
+    pub(crate) flags: u32,
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// Of cards that have `total` bytes together.
+    pub(crate) fn new(state: PathBuf, total: u64) -> io::Result<Self> {
+        Ok(Self { space: Space::reserve(total)?, blocks: BTreeMap::new(), state })
+    }
+
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (u64, &Block)> {
+        self.blocks.iter().map(|(base, block)| (*base, block))
+    }
+
+    pub(crate) fn insert(&mut self, base: u64, block: Block) {
+        self.blocks.insert(base, block);
+    }
+
+    pub(crate) fn remove(&mut self, base: u64) -> Option<Block> {
+        self.blocks.remove(&base)
+    }
+
+    pub(crate) fn get_mut(&mut self, base: u64) -> Option<&mut Block> {
+        self.blocks.get_mut(&base)
+    }
+
+    /// The block that an address lies in, and where it begins.
+    pub(crate) fn find(&self, address: u64) -> Option<(u64, &Block)> {
+        let (base, block) = self.blocks.range(..=address).next_back()?;
+        (address - base < block.size).then_some((*base, block))
+    }
+}
+
+// === impl Driver ===
+
+impl Driver {
+    /// Allocates memory of a kind that is charged in full, for the current context.
+    pub(crate) fn allocate(&mut self, size: u64, kind: Kind) -> Result<u64, Code> {
+        let context = super::context::current();
+        let device = self.current()?.device;
+        if size == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let charged = match kind {
+            Kind::Device => size.checked_next_multiple_of(self.machine.rounding.max(1)).ok_or(Code::OUT_OF_MEMORY)?,
+            _ => 0,
+        };
+        self.devices[device].charge(charged)?;
+        let placed = self.place(size, Block { size, charged, device, context, kind, id: 0 });
+        if placed.is_err() {
+            self.devices[device].release(charged);
+        }
+        placed
+    }
+
+    /// Finds an address for a block.
+    pub(crate) fn place(&mut self, size: u64, block: Block) -> Result<u64, Code> {
+        let space = &mut self.memory.space;
+        let base = if block.kind == Kind::Managed { space.take_open(size) } else { space.take(size, ALIGNMENT) };
+        let base = base.ok_or(Code::OUT_OF_MEMORY)?;
+        let id = self.id();
+        self.memory.insert(base, Block { id, ..block });
+        Ok(base)
+    }
+
+    /// Frees the block that begins at an address.
+    pub(crate) fn free_block(&mut self, base: u64) -> Result<(), Code> {
+        let block = self.memory.remove(base).ok_or(Code::INVALID_VALUE)?;
+        match block.kind {
+            Kind::Host { .. } => space::unmap_host(base, block.size),
+            Kind::Registered { .. } => return Ok(()),
+            Kind::Pool { pool } => self.pool_freed(pool, block.size),
+            Kind::Graph { live } => {
+                if live {
+                    self.devices[block.device].graph_memory.freed(block.size);
+                }
+                // The address stays the node's.
+                self.memory.insert(base, Block { kind: Kind::Graph { live: false }, ..block });
+                return if live { Ok(()) } else { Err(Code::INVALID_VALUE) };
+            }
+            Kind::Device | Kind::Managed | Kind::Ipc | Kind::External | Kind::Global { .. } => {}
+        }
+        self.devices[block.device].release(block.charged);
+        if !matches!(block.kind, Kind::Host { .. }) {
+            self.memory.space.give(base, block.size, block.kind == Kind::Managed);
+        }
+        // There is such a file only if the block was exported.
+        drop(fs::remove_file(self.export_path(block.id)));
+        Ok(())
+    }
+
+    /// Moves managed bytes to a card, as far as it has room, or away from it.
+    pub(crate) fn migrate(&mut self, base: u64, bytes: u64, to: Option<usize>) -> Result<(), Code> {
+        let block = self.memory.get_mut(base).ok_or(Code::INVALID_VALUE)?;
+        let (before, device, size) = (block.charged, block.device, block.size);
+        self.devices[device].release(before);
+        let target = to.unwrap_or(device);
+        let room = self.devices[target].free();
+        let charged = match to {
+            Some(_) => before.saturating_add(bytes).min(size).min(room),
+            None => before.saturating_sub(bytes),
+        };
+        self.devices[target].charge(charged)?;
+        let block = self.memory.get_mut(base).ok_or(Code::INVALID_VALUE)?;
+        (block.charged, block.device) = (charged, target);
+        Ok(())
+    }
+
+    /// Where the bytes of an address range really are. Addresses outside of the device's range are the program's own.
+    pub(crate) fn bytes(&self, address: u64, length: u64) -> Result<u64, Code> {
+        if !self.memory.space.contains(address) {
+            return Ok(address);
+        }
+        let end = address.checked_add(length).ok_or(Code::INVALID_VALUE)?;
+        let block = self.memory.find(address).filter(|(base, block)| end <= base + block.size);
+        match block {
+            Some((_, block)) if block.kind == Kind::Managed => Ok(address),
+            Some((_, Block { kind: Kind::Graph { live: false }, .. })) => Err(Code::INVALID_VALUE),
+            Some(_) => Ok(self.memory.space.shadow(address)),
+            None if self.virtual_memory.is_mapped(Range { start: address, end }) => {
+                Ok(self.memory.space.shadow(address))
+            }
+            None => Err(Code::INVALID_VALUE),
+        }
+    }
+
+    /// Makes an array of so many levels, for the current context.
+    pub(crate) fn create_array(&mut self, shape: Shape, levels: u32) -> Result<usize, Code> {
+        let size = shape.size(levels).ok_or(Code::INVALID_VALUE)?;
+        let address = self.allocate(size, Kind::Device)?;
+        let (context, device) = (super::context::current(), self.current()?.device);
+        Ok(self.arrays.add(Array { context, device, shape, levels, address, level_of: None }))
+    }
+
+    pub(crate) fn destroy_array(&mut self, handle: usize) -> Result<(), Code> {
+        let array = self.arrays.remove(handle)?;
+        if array.level_of.is_some() {
+            return Ok(());
+        }
+        let levels = self.arrays.iter().filter(|(_, level)| level.level_of == Some(handle));
+        let levels: Vec<usize> = levels.map(|(level, _)| level).collect();
+        for level in levels {
+            drop(self.arrays.remove(level));
+        }
+        self.free_block(array.address)
+    }
+}
+
+// === impl Shape ===
+
+impl Shape {
+    /// Bytes of an element.
+    pub(crate) fn element(&self) -> Option<u64> {
+        let channel = match self.format {
+            0x01 | 0x08 => 1,
+            0x02 | 0x09 | 0x10 => 2,
+            0x03 | 0x0a | 0x20 => 4,
+            _ => return None,
+        };
+        matches!(self.channels, 1 | 2 | 4).then(|| channel * u64::from(self.channels))
+    }
+
+    /// Bytes that the card keeps for an array: rows in tiles of 64 bytes by 8 lines, in blocks of 64 KiB.
+    pub(crate) fn size(&self, levels: u32) -> Option<u64> {
+        const TILE: (u64, u64) = (64, 8);
+        const BLOCK: u64 = 64 << 10;
+        let element = self.element()?;
+        let (width, height, depth) = (self.width as u64, self.height.max(1) as u64, self.depth.max(1) as u64);
+        let level = |level: u32| {
+            let part = |length: u64| (length >> level.min(63)).max(1);
+            let row = part(width).checked_mul(element)?.checked_next_multiple_of(TILE.0)?;
+            row.checked_mul(part(height).next_multiple_of(TILE.1))?.checked_mul(part(depth))
+        };
+        let sum = (0..levels.max(1)).try_fold(0u64, |sum, number| sum.checked_add(level(number)?))?;
+        if width == 0 { None } else { sum.checked_next_multiple_of(BLOCK) }
+    }
+}

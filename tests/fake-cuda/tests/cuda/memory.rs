@@ -1,0 +1,172 @@
+//! Memory, to the byte.
+
+use std::ptr;
+
+use fake_cuda::Machine;
+
+use crate::program::{GIB, Handle, INVALID_VALUE, MIB, OUT_OF_MEMORY, Program, SUCCESS, Site, eventually};
+
+#[test]
+fn memory_is_charged_to_the_byte_and_a_full_card_is_full() {
+    let cuda = Site::small().program();
+    assert_eq!(cuda.info(), (GIB, GIB));
+    let one = cuda.allocate(1);
+    let odd = cuda.allocate(12_345);
+    assert_eq!(cuda.info().0, GIB - 12_346);
+    let mut address = 0;
+    assert_eq!(cuda.cuMemAlloc_v2(&raw mut address, (GIB - 12_345) as usize), OUT_OF_MEMORY);
+    let rest = cuda.allocate(GIB - 12_346);
+    assert_eq!(cuda.info().0, 0);
+    assert_eq!(cuda.cuMemAlloc_v2(&raw mut address, 1), OUT_OF_MEMORY);
+    for freed in [one, odd, rest] {
+        assert_eq!(cuda.cuMemFree_v2(freed), SUCCESS);
+    }
+    assert_eq!(cuda.info().0, GIB);
+    assert_eq!(cuda.cuMemFree_v2(odd), INVALID_VALUE, "freed twice");
+    assert_eq!(cuda.cuMemAlloc_v2(&raw mut address, 0), INVALID_VALUE);
+}
+
+#[test]
+fn contexts_cost_and_take_their_memory_with_them() {
+    let mut machine = Machine::uniform(1, GIB);
+    machine.cards[0].context_bytes = 100 * MIB;
+    let cuda = Site::new(&machine).program();
+    assert_eq!(cuda.info().0, GIB - 100 * MIB, "the primary context");
+    let context: usize = cuda.get(|cuda, to| cuda.cuCtxCreate_v2(to, 0, 0));
+    cuda.allocate(MIB);
+    assert_eq!(cuda.info().0, GIB - 201 * MIB);
+    assert_eq!(cuda.cuCtxDestroy_v2(context), SUCCESS);
+    assert_eq!(cuda.info().0, GIB - 100 * MIB);
+    assert_eq!(cuda.cuDevicePrimaryCtxRelease_v2(0), SUCCESS);
+    assert_eq!(cuda.cuMemGetInfo_v2(ptr::null_mut(), ptr::null_mut()), 709, "its context is destroyed");
+}
+
+#[test]
+fn processes_share_a_card_and_a_killed_one_gives_all_back() {
+    let site = Site::small();
+    let cuda = site.program();
+    let mut other = site.worker(&format!("allocate {}", 600 * MIB));
+    eventually(|| (cuda.info().0 == GIB - 600 * MIB).then_some(()));
+    let mut address = 0;
+    assert_eq!(cuda.cuMemAlloc_v2(&raw mut address, (500 * MIB) as usize), OUT_OF_MEMORY);
+    assert_eq!(other.usage(site.card(0)).memory, 600 * MIB);
+    other.kill();
+    assert!(!other.wait().unwrap());
+    assert_eq!(cuda.info().0, GIB);
+    cuda.allocate(GIB);
+    let dead = other.usage(site.card(0));
+    assert_eq!((dead.alive, dead.memory, dead.memory_peak), (false, 0, 600 * MIB));
+}
+
+#[test]
+fn what_is_copied_to_the_card_comes_back() {
+    let cuda = Site::small().program();
+    let address = cuda.allocate(4096);
+    let sent: Vec<u8> = (0..4096u32).map(|number| number.to_le_bytes()[0]).collect();
+    let mut back = vec![0u8; 4096];
+    assert_eq!(cuda.cuMemcpyHtoD_v2(address, sent.as_ptr().cast(), sent.len()), SUCCESS);
+    assert_eq!(cuda.cuMemsetD8_v2(address + 10, 7, 5), SUCCESS);
+    assert_eq!(cuda.cuMemcpyDtoH_v2(back.as_mut_ptr().cast(), address, back.len()), SUCCESS);
+    assert_eq!((&back[..10], &back[10..15], &back[15..]), (&sent[..10], &[7; 5][..], &sent[15..]));
+    let (to, beyond) = (back.as_mut_ptr().cast(), 4097);
+    assert_eq!(cuda.cuMemcpyDtoH_v2(to, address, beyond), INVALID_VALUE, "one byte too many");
+}
+
+#[test]
+fn managed_memory_is_the_programs_too_and_may_be_more_than_the_card_has() {
+    let cuda = Site::small().program();
+    let address: u64 = cuda.get(|cuda, to| cuda.cuMemAllocManaged(to, (4 * GIB) as usize, 1));
+    assert_eq!(cuda.info().0, GIB);
+    let bytes: *mut u8 = ptr::with_exposed_provenance_mut(address as usize);
+    // SAFETY: managed memory can be touched by the program.
+    unsafe { bytes.add(3 << 30).write(42) };
+    let mut back = 0u8;
+    assert_eq!(cuda.cuMemcpyDtoH_v2((&raw mut back).cast(), address + (3 << 30), 1), SUCCESS);
+    assert_eq!(back, 42);
+    assert_eq!(cuda.cuMemFree_v2(address), SUCCESS);
+}
+
+#[test]
+fn a_pool_keeps_what_is_freed_until_it_is_trimmed() {
+    let cuda = Site::small().program();
+    let pool: usize = cuda.get(|cuda, to| cuda.cuDeviceGetDefaultMemPool(to, 0));
+    let attribute = |number| cuda.get::<u64>(|cuda, to| cuda.cuMemPoolGetAttribute(pool, number, to));
+    let mut threshold = u64::MAX;
+    assert_eq!(cuda.cuMemPoolSetAttribute(pool, 4, &raw mut threshold), SUCCESS);
+    let address: u64 = cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, (5 * MIB) as usize, 0));
+    assert_eq!((attribute(5), attribute(7), cuda.info().0), (6 * MIB, 5 * MIB, GIB - 6 * MIB));
+    assert_eq!(cuda.cuMemFreeAsync(address, 0), SUCCESS);
+    assert_eq!(cuda.cuStreamSynchronize(0), SUCCESS);
+    assert_eq!((attribute(5), attribute(6), attribute(7), attribute(8)), (6 * MIB, 6 * MIB, 0, 5 * MIB));
+    assert_eq!(cuda.cuMemPoolTrimTo(pool, 0), SUCCESS);
+    assert_eq!((attribute(5), cuda.info().0), (0, GIB));
+
+    threshold = 0;
+    assert_eq!(cuda.cuMemPoolSetAttribute(pool, 4, &raw mut threshold), SUCCESS);
+    let address: u64 = cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, MIB as usize, 0));
+    assert_eq!(cuda.cuMemFreeAsync(address, 0), SUCCESS);
+    assert_eq!(cuda.info().0, GIB - 2 * MIB);
+    assert_eq!(cuda.cuStreamSynchronize(0), SUCCESS);
+    assert_eq!(cuda.info().0, GIB, "a synchronisation trims to the threshold");
+}
+
+#[test]
+fn another_process_opens_an_exported_block_and_isnt_charged() {
+    let site = Site::small();
+    let cuda = site.program();
+    let address = cuda.allocate(MIB);
+    let mut handle = [0u8; 64];
+    assert_eq!(cuda.cuIpcGetMemHandle(&raw mut handle, address + 512), SUCCESS);
+    let digits: Vec<String> = handle.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = digits.concat();
+    let mut other = site.worker(&format!("import {digits}"));
+    assert!(other.wait().unwrap(), "the other process could open it");
+    assert_eq!(other.usage(site.card(0)).memory_peak, 0);
+    assert_eq!(cuda.cuMemFree_v2(address), SUCCESS);
+    let mut late = site.worker(&format!("import {digits}"));
+    assert!(!late.wait().unwrap(), "there is nothing any more");
+}
+
+#[test]
+fn visible_cards_are_chosen_and_ordered() {
+    let site = Site::new(&Machine::uniform(3, GIB));
+    for (visible, expected) in [("2,0", "20"), (&Machine::uuid(1)[..12], "1"), ("1,9,0", "1"), ("0,0", "0")] {
+        let mut other = site.worker_with(&format!("cards {expected}"), &[("CUDA_VISIBLE_DEVICES", visible)]);
+        assert!(other.wait().unwrap(), "{visible}");
+    }
+}
+
+#[test]
+fn a_child_of_a_fork_has_no_driver() {
+    let cuda = Site::small().program();
+    let address = cuda.address("cuCtxSynchronize");
+    // SAFETY: the child calls the function and `_exit`, and allocates nothing.
+    let child = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            let synchronise: *const () = ptr::with_exposed_provenance(address);
+            let synchronise = std::mem::transmute::<*const (), unsafe extern "C" fn() -> i32>(synchronise);
+            libc::_exit(synchronise());
+        }
+        child
+    };
+    let mut status = 0;
+    // SAFETY: `status` is valid for writes.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(libc::WEXITSTATUS(status), 3);
+}
+
+/// Of [`another_process_opens_an_exported_block_and_isnt_charged`].
+pub(crate) fn import(cuda: &Program, digits: &str) -> bool {
+    let mut handle = [0u8; 64];
+    for (byte, index) in handle.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(&digits[index..index + 2], 16).unwrap();
+    }
+    let mut address = 0;
+    if cuda.cuIpcOpenMemHandle(&raw mut address, Handle(handle), 1) != SUCCESS {
+        return false;
+    }
+    let mut byte = 0u8;
+    assert_eq!(cuda.cuMemcpyDtoH_v2((&raw mut byte).cast(), address, 1), SUCCESS);
+    cuda.cuIpcCloseMemHandle(address) == SUCCESS
+}

@@ -1,0 +1,112 @@
+//! Kernels, events and queues.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use crate::program::{NOT_READY, SUCCESS, Site};
+
+const MICROSECOND: Duration = Duration::from_micros(1);
+
+#[test]
+fn events_tell_how_long_kernels_took() {
+    let cuda = Site::small().program();
+    let (busy, other) = (cuda.function("busy_ns"), cuda.function("matmul"));
+    let (start, middle, end) = (cuda.event(), cuda.event(), cuda.event());
+    cuda.busy_meanwhile(0);
+    assert_eq!(cuda.cuEventRecord(start, 0), SUCCESS);
+    assert_eq!(cuda.launch(busy, 3_000_000, 0), SUCCESS);
+    assert_eq!(cuda.cuEventRecord(middle, 0), SUCCESS);
+    for _ in 0..7 {
+        assert_eq!(cuda.launch(other, 5, 0), SUCCESS);
+    }
+    assert_eq!(cuda.cuEventRecord(end, 0), SUCCESS);
+    assert_eq!(cuda.cuEventQuery(end), NOT_READY);
+    assert_eq!(cuda.cuEventSynchronize(end), SUCCESS);
+    assert!(
+        cuda.elapsed(start, middle).abs_diff(3000 * MICROSECOND) <= MICROSECOND,
+        "{:?}",
+        cuda.elapsed(start, middle)
+    );
+    assert!(cuda.elapsed(middle, end).abs_diff(70 * MICROSECOND) <= MICROSECOND, "{:?}", cuda.elapsed(middle, end));
+}
+
+#[test]
+fn a_span_doesnt_depend_on_when_anybody_looks() {
+    let cuda = Site::small().program();
+    let (busy, stream) = (cuda.function("busy_ns"), cuda.stream());
+    let (start, end) = (cuda.event(), cuda.event());
+    for _ in 0..10 {
+        cuda.busy_meanwhile(stream);
+        assert_eq!(cuda.cuEventRecord(start, stream), SUCCESS);
+        assert_eq!(cuda.launch(busy, 50_000, stream), SUCCESS);
+        assert_eq!(cuda.cuEventRecord(end, stream), SUCCESS);
+        std::thread::sleep(Duration::from_millis(60));
+        assert_eq!(cuda.cuEventQuery(end), SUCCESS);
+        assert!(cuda.elapsed(start, end).abs_diff(50 * MICROSECOND) <= MICROSECOND);
+    }
+}
+
+#[test]
+fn waiting_waits_for_the_work_of_its_stream() {
+    let cuda = Site::small().program();
+    let (busy, one, other) = (cuda.function("busy_ns"), cuda.stream(), cuda.stream());
+    let started = Instant::now();
+    assert_eq!(cuda.launch(busy, 20_000_000, one), SUCCESS);
+    assert_eq!(cuda.cuStreamQuery(one), NOT_READY);
+    assert_eq!(cuda.cuStreamQuery(other), SUCCESS);
+    assert_eq!(cuda.cuStreamSynchronize(other), SUCCESS);
+    assert!(started.elapsed() < Duration::from_millis(15), "another stream has nothing to wait for");
+    assert_eq!(cuda.cuStreamSynchronize(one), SUCCESS);
+    assert!(started.elapsed() >= Duration::from_millis(20));
+    assert_eq!(cuda.cuStreamQuery(one), SUCCESS);
+}
+
+#[test]
+fn the_thousand_and_twenty_fifth_launch_waits_for_the_first() {
+    let cuda = Site::small().program();
+    let busy = cuda.function("busy_ns");
+    let started = Instant::now();
+    for _ in 0..1024 {
+        assert_eq!(cuda.launch(busy, 100_000_000, 0), SUCCESS);
+    }
+    assert!(started.elapsed() < Duration::from_millis(100), "the queue has room");
+    assert_eq!(cuda.launch(busy, 1, 0), SUCCESS);
+    assert!(started.elapsed() >= Duration::from_millis(100), "it had none");
+}
+
+#[test]
+fn a_host_function_is_called_when_its_stream_gets_there_and_holds_up_the_rest() {
+    static SEEN: AtomicU32 = AtomicU32::new(0);
+    unsafe extern "C" fn see(_data: *mut c_void) {
+        std::thread::sleep(Duration::from_millis(10));
+        SEEN.fetch_add(1, SeqCst);
+    }
+    let cuda = Site::small().program();
+    let (busy, start, end) = (cuda.function("busy_ns"), cuda.event(), cuda.event());
+    let started = Instant::now();
+    assert_eq!(cuda.launch(busy, 10_000_000, 0), SUCCESS);
+    assert_eq!(cuda.cuEventRecord(start, 0), SUCCESS);
+    assert_eq!(cuda.cuLaunchHostFunc(0, see, ptr::null_mut()), SUCCESS);
+    assert_eq!(cuda.cuEventRecord(end, 0), SUCCESS);
+    assert_eq!(SEEN.load(SeqCst), 0);
+    assert_eq!(cuda.cuCtxSynchronize(), SUCCESS);
+    assert_eq!(SEEN.load(SeqCst), 1);
+    assert!(started.elapsed() >= Duration::from_millis(20));
+    assert!(cuda.elapsed(start, end) >= Duration::from_millis(10));
+}
+
+#[test]
+fn what_was_submitted_shows_in_the_cards_state() {
+    let site = Site::small();
+    let cuda = site.program();
+    let busy = cuda.function("busy_ns");
+    for _ in 0..50 {
+        assert_eq!(cuda.launch(busy, 100_000, 0), SUCCESS);
+    }
+    assert_eq!(cuda.cuCtxSynchronize(), SUCCESS);
+    let usage = site.card(0).usage_of(std::process::id()).unwrap();
+    assert_eq!((usage.launches, usage.kernels, usage.busy, usage.waiting), (50, 50, 5_000_000, 0));
+}
