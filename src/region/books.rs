@@ -91,6 +91,11 @@ impl<'a> Books<'a> {
         self.sum(|line| line.in_flight_ns.load(Ordering::Relaxed))
     }
 
+    /// How many processes have work in flight.
+    pub fn busy(&self) -> u64 {
+        self.sum(|line| u64::from(line.in_flight_ns.load(Ordering::Relaxed) > 0))
+    }
+
     fn sum(&self, of: impl Fn(&Use) -> u64) -> u64 {
         let high = self.header.high.load(Ordering::Acquire) as usize;
         self.uses.iter().take(high).fold(0, |sum, line| sum.saturating_add(of(line)))

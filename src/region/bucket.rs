@@ -164,6 +164,11 @@ impl Estimate {
     /// Nothing is estimated to take longer, 13 days; it keeps the sums small.
     const MOST_NS: u64 = 1 << 50;
 
+    /// So many nanoseconds: an estimate that was kept as [`Estimate::ns`].
+    pub const fn of(ns: u64) -> Self {
+        Self { ns: if ns > Self::MOST_NS { Self::MOST_NS } else { ns } }
+    }
+
     /// What a launch is estimated to take, ns.
     pub const fn ns(self) -> u64 {
         self.ns

@@ -10,11 +10,12 @@ use divvy_region::{Account, Share};
 use crate::cuda::{CUdevice, CUresult, CUuuid, ERROR_NOT_FOUND, ERROR_NOT_PERMITTED, SUCCESS};
 use crate::limits::{self, Id, Limits};
 use crate::once::Once;
+use crate::pace;
 use crate::report;
 use crate::sys::{self, File};
 use crate::table::cuda::{cuCtxGetDevice, cuDeviceGetUuid, cuDeviceGetUuid_v2};
 
-mod place;
+pub(crate) mod place;
 mod seat;
 
 use seat::Seat;
@@ -82,6 +83,7 @@ pub(crate) fn current_card() -> Result<(&'static Process, usize), CUresult> {
 fn forked() {
     if let Some(Some(process)) = THIS.get() {
         process.seat.forget();
+        pace::forget();
     }
 }
 
@@ -138,7 +140,8 @@ impl Process {
         for card in limits.cards() {
             if let Some(share) = self.find(&card.id).and_then(|at| self.shares.get(at)) {
                 share.memory.store(card.memory, Ordering::Relaxed);
-                share.cores.store(card.cores, Ordering::Relaxed);
+                // A card that nobody else uses is all theirs, whatever was promised.
+                share.cores.store(if card.exclusive { 100 } else { card.cores }, Ordering::Relaxed);
             }
         }
     }
@@ -194,6 +197,17 @@ impl Process {
         (result == SUCCESS).then(|| spelled("GPU-").or_else(|| spelled("MIG-")))?
     }
 
+    /// The name of a card of ours.
+    pub(crate) fn id(&self, card: usize) -> Option<Id> {
+        self.ids.get(card).copied().flatten()
+    }
+
+    /// Whether all cards are promised whole, so that launches need no account.
+    pub(crate) fn has_whole_cards(&self) -> bool {
+        let cards = self.ids.iter().take_while(|id| id.is_some()).count();
+        (0..cards).all(|card| self.share(card).is_whole())
+    }
+
     /// Bytes that the container may have of a card.
     pub(crate) fn limit(&self, card: usize) -> u64 {
         self.shares.get(card).map_or(0, |share| share.memory.load(Ordering::Relaxed))
@@ -201,7 +215,7 @@ impl Process {
 
     /// Its part of the card's time; nothing if none was promised.
     pub(crate) fn share(&self, card: usize) -> Share {
-        Share::of(self.shares.get(card).map_or(0, |share| share.cores.load(Ordering::Relaxed)) * 100)
+        Share::of(self.shares.get(card).map_or(0, |share| share.cores.load(Ordering::Relaxed)).saturating_mul(100))
     }
 
     /// Whether it may use time that others leave idle.

@@ -38,6 +38,7 @@ const MAP_NORESERVE: usize = 0x4000;
 const FUTEX_WAIT_PRIVATE: usize = 128;
 const FUTEX_WAKE_PRIVATE: usize = 129;
 const SIGABRT: usize = 6;
+const SIG_SETMASK: usize = 2;
 const ENOENT: i32 = 2;
 const EINTR: i32 = 4;
 
@@ -234,6 +235,32 @@ pub(crate) fn wait(word: &AtomicU32, value: u32, nanoseconds: u64) {
 pub(crate) fn wake(word: &AtomicU32) {
     // SAFETY: the address only names whom to wake.
     let _woken = unsafe { call(Call::Futex, [word.as_ptr().addr(), FUTEX_WAKE_PRIVATE, i32::MAX as usize, 0, 0, 0]) };
+}
+
+/// Signals of a thread, a bit each.
+pub(crate) struct Signals(u64);
+
+/// Lets no signal reach this thread, nor those that it makes.
+pub(crate) fn block_signals() -> Signals {
+    exchange_signals(u64::MAX)
+}
+
+/// Lets those reach it again that did before.
+pub(crate) fn restore_signals(before: Signals) {
+    exchange_signals(before.0);
+}
+
+fn exchange_signals(blocked: u64) -> Signals {
+    let mut before = 0_u64;
+    let (new, old) = (ptr::from_ref(&blocked).addr(), ptr::from_mut(&mut before).addr());
+    // SAFETY: the kernel reads eight bytes of signals, and writes eight.
+    let _done = unsafe { call(Call::SigProcMask, [SIG_SETMASK, new, old, 8, 0, 0]) };
+    Signals(before)
+}
+
+/// What tells the calling thread from all others that live.
+pub(crate) fn thread() -> usize {
+    arch::thread()
 }
 
 /// Writes to standard error, as far as that goes at once.

@@ -6,11 +6,15 @@
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use crate::cuda::{CUdevice, CUuuid, ERROR_NOT_FOUND};
+use crate::cuda::{
+    CUDA_LAUNCH_PARAMS, CUcontext, CUdevice, CUevent, CUfunction, CUgraphExec, CUlaunchConfig, CUstream, CUuuid, ERROR_NOT_FOUND,
+};
 use crate::linker::Library;
 use crate::nvml::memory::{nvmlMemory_t, nvmlMemory_v2_t};
 use crate::nvml::processes::{nvmlProcessInfo_t, nvmlProcessInfo_v1_t};
 use crate::nvml::{NVML_ERROR_FUNCTION_NOT_FOUND, nvmlDevice_t};
+use crate::pace::end;
+use crate::pace::launch::{self, PER_THREAD, SHARED};
 use crate::{memory, nvml, process, resolver};
 
 macro_rules! name {
@@ -99,6 +103,34 @@ hooks! {
     cuInit(flags: c_uint) = process::init;
     cuGetProcAddress(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64) = resolver::resolve;
     cuGetProcAddress_v2(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int) = resolver::resolve_v2;
+
+    // Launches
+    cuLaunchKernel(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void, extra: *mut *mut c_void) = launch::kernel::<SHARED>;
+    cuLaunchKernel_ptsz(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void, extra: *mut *mut c_void) = launch::kernel::<PER_THREAD>;
+    cuLaunchKernelEx(config: *const CUlaunchConfig, f: CUfunction, arguments: *mut *mut c_void, extra: *mut *mut c_void) = launch::extended::<SHARED>;
+    cuLaunchKernelEx_ptsz(config: *const CUlaunchConfig, f: CUfunction, arguments: *mut *mut c_void, extra: *mut *mut c_void) = launch::extended::<PER_THREAD>;
+    cuLaunchCooperativeKernel(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void) = launch::cooperative::<SHARED>;
+    cuLaunchCooperativeKernel_ptsz(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void) = launch::cooperative::<PER_THREAD>;
+    cuLaunchCooperativeKernelMultiDevice(launches: *mut CUDA_LAUNCH_PARAMS, count: c_uint, flags: c_uint) = launch::on_many;
+    cuGraphLaunch(exec: CUgraphExec, stream: CUstream) = launch::graph::<SHARED>;
+    cuGraphLaunch_ptsz(exec: CUgraphExec, stream: CUstream) = launch::graph::<PER_THREAD>;
+    cuLaunch(f: CUfunction) = launch::single;
+    cuLaunchGrid(f: CUfunction, width: c_int, height: c_int) = launch::grid;
+    cuLaunchGridAsync(f: CUfunction, width: c_int, height: c_int, stream: CUstream) = launch::grid_async::<SHARED>;
+
+    // Where launched work ends
+    cuStreamSynchronize(stream: CUstream) = end::stream_wait::<SHARED>;
+    cuStreamSynchronize_ptsz(stream: CUstream) = end::stream_wait::<PER_THREAD>;
+    cuCtxSynchronize() = end::context_wait;
+    cuCtxSynchronize_v2(context: CUcontext) = end::context_wait_v2;
+    cuStreamDestroy(stream: CUstream) = end::stream;
+    cuStreamDestroy_v2(stream: CUstream) = end::stream;
+    cuCtxDestroy(context: CUcontext) = end::context;
+    cuCtxDestroy_v2(context: CUcontext) = end::context;
+    cuDevicePrimaryCtxRelease(device: CUdevice) = end::primary;
+    cuDevicePrimaryCtxRelease_v2(device: CUdevice) = end::primary;
+    cuDevicePrimaryCtxReset(device: CUdevice) = end::primary;
+    cuDevicePrimaryCtxReset_v2(device: CUdevice) = end::primary;
 
     // What is shown
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize) = memory::shown::info;
@@ -191,9 +223,24 @@ needs! {
     /// Functions of CUDA that are called and not hooked.
     cuda: CUDA, CUDA_NEEDS, absent ERROR_NOT_FOUND;
 
+    cuCtxGetCurrent(context: *mut CUcontext);
     cuCtxGetDevice(device: *mut CUdevice);
+    cuCtxPopCurrent_v2(context: *mut CUcontext);
+    cuCtxPushCurrent_v2(context: CUcontext);
+    cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, is_active: *mut c_int);
+    cuDevicePrimaryCtxRelease_v2(device: CUdevice);
+    cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
     cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice);
     cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice);
+    cuEventCreate(event: *mut CUevent, flags: c_uint);
+    cuEventDestroy_v2(event: CUevent);
+    cuEventElapsedTime(milliseconds: *mut f32, from: CUevent, to: CUevent);
+    cuEventQuery(event: CUevent);
+    cuEventRecord(event: CUevent, stream: CUstream);
+    cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
+    cuStreamIsCapturing(stream: CUstream, status: *mut c_int);
+    cuStreamQuery(stream: CUstream);
+    cuThreadExchangeStreamCaptureMode(mode: *mut c_uint);
 }
 
 needs! {

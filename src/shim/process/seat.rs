@@ -37,6 +37,9 @@ impl Seat {
         let file = File::open_to_write(place::REGION).map_err(Unopened::Io)?;
         let length = usize::try_from(file.length().map_err(Unopened::Io)?).unwrap_or(usize::MAX);
         let length = length.min(layout::size(layout::CARDS));
+        if length == 0 {
+            return Err(Unopened::Unfit(Unfit::Short { length, needed: layout::LINE })); // it can't be mapped
+        }
         let file = file.moved_up();
         let base = file.map(length, true).map_err(Unopened::Io)?;
         // SAFETY: so many bytes are mapped, for ever. Who cuts the file short is in this container, and ends its own.

@@ -13,6 +13,7 @@ pub(super) enum Call {
     Close = 3,
     Fstat = 5,
     Mmap = 9,
+    SigProcMask = 14,
     NanoSleep = 35,
     GetPid = 39,
     Kill = 62,
@@ -42,6 +43,14 @@ pub(super) unsafe fn call(number: Call, arguments: [usize; 6]) -> isize {
              in("r10") d, in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
     }
     returned
+}
+
+/// Where the thread's control block is: its first word is its own address.
+pub(super) fn thread() -> usize {
+    let address;
+    // SAFETY: the psABI has it so for every thread.
+    unsafe { asm!("mov {}, fs:0", out(reg) address, options(nostack, preserves_flags, readonly)) };
+    address
 }
 
 pub(super) fn stat(descriptor: i32) -> Result<Stat, Errno> {

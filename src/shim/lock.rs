@@ -1,0 +1,107 @@
+//! A lock among threads, without the C library.
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::sys;
+
+/// A value that one thread at a time uses.
+pub(crate) struct Lock<T> {
+    state: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+/// The use of it.
+pub(crate) struct Held<'a, T>(&'a Lock<T>);
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and there may be somebody to wake.
+const AWAITED: u32 = 2;
+const PATIENCE_NS: u64 = 10_000_000;
+
+// SAFETY: the state lets one thread at a time to the value.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+// === impl Lock ===
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { state: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> Held<'_, T> {
+        if self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.wait();
+        }
+        Held(self)
+    }
+
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
+        self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).ok().map(|_| Held(self))
+    }
+
+    #[cold]
+    fn wait(&self) {
+        while self.state.swap(AWAITED, Ordering::Acquire) != FREE {
+            sys::wait(&self.state, AWAITED, PATIENCE_NS);
+        }
+    }
+
+    /// In a child that fork made, whose only thread is the caller: whoever held it is not here.
+    pub(crate) fn reset(&self) -> Held<'_, T> {
+        self.state.store(HELD, Ordering::Relaxed);
+        Held(self)
+    }
+}
+
+// === impl Held ===
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: as long as it is held, nobody else uses the value.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Held<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Held<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0.state.swap(FREE, Ordering::Release) == AWAITED {
+            sys::wake(&self.0.state);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn nothing_is_lost_between_threads() {
+        static COUNT: Lock<u64> = Lock::new(0);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..50_000).for_each(|_| *COUNT.lock() += 1));
+            }
+        });
+        let count = COUNT.lock();
+        assert_eq!(*count, 200_000);
+        assert!(COUNT.try_lock().is_none());
+    }
+}

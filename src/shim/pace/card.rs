@@ -1,0 +1,235 @@
+//! One card, as this process uses it: its gate, what it has paid for, what its launches take.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use divvy_region::clock::{History, Reading};
+use divvy_region::layout::{self, CARDS};
+use divvy_region::{Account, Estimate, Gate, Share};
+
+use super::clock::{self, Clock};
+use super::paid::Paid;
+use super::work::{Batch, Work};
+use crate::lock::Lock;
+use crate::process::Process;
+use crate::sys;
+
+/// Of this process, by the card's position in the limits file.
+static OURS: [Card; CARDS] = [const { Card::new() }; CARDS];
+
+/// The longest that a launch sleeps before it looks again. Other processes of the container wake nobody here.
+const PATIENCE_NS: u64 = 5_000_000;
+/// A shorter sleep isn't worth the call.
+const NAP_NS: u64 = 50_000;
+/// For so long at a gate that doesn't open, one looks whether those whose work is in flight still live.
+const DOUBT_NS: u64 = 20_000_000;
+/// How long the card serves one process before the next: what a launch on a card with another one waits at most.
+const TURN_NS: u64 = 2_000_000;
+
+pub(super) struct Card {
+    meter: Lock<Meter>,
+    clock: Clock,
+    /// What a kernel takes, as [`Estimate::ns`]; 0: unknown.
+    kernel_ns: AtomicU64,
+    /// What the last launch was told.
+    gate: AtomicU8,
+    waiting: AtomicU32,
+    /// Changes when those who wait may look again.
+    turn: AtomicU32,
+}
+
+/// What work has cost, and what virtual time was meanwhile.
+struct Meter {
+    history: History,
+    looked_ns: u64,
+    paid: Paid,
+}
+
+/// How the card is divided just now.
+pub(super) struct Terms {
+    pub(super) share: Share,
+    reading: Option<Reading>,
+}
+
+// === impl Terms ===
+
+impl Terms {
+    /// How long work may have waited for its turn while others were served.
+    fn turns_ns(&self, of_ours: u64) -> u64 {
+        let tenants = self.reading.map_or(1, |reading| u64::from(reading.busy.tenants));
+        tenants.saturating_sub(1).saturating_add(of_ours.saturating_sub(1)).saturating_mul(TURN_NS)
+    }
+}
+
+// === impl Card ===
+
+impl Card {
+    const fn new() -> Self {
+        Self {
+            meter: Lock::new(Meter { history: History::new(), looked_ns: 0, paid: Paid::new() }),
+            clock: Clock::new(),
+            kernel_ns: AtomicU64::new(0),
+            gate: AtomicU8::new(Gate::Open as u8),
+            waiting: AtomicU32::new(0),
+            turn: AtomicU32::new(0),
+        }
+    }
+
+    #[inline]
+    pub(super) fn of(position: usize) -> Option<&'static Self> {
+        OURS.get(position)
+    }
+
+    /// In a child that fork made: nobody waits, and nothing was paid.
+    pub(super) fn forget_all() {
+        for card in &OURS {
+            *card.meter.reset() = Meter { history: History::new(), looked_ns: 0, paid: Paid::new() };
+            card.waiting.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// How the card is divided now.
+    #[inline]
+    pub(super) fn terms(&self, process: &Process, position: usize, now_ns: u64) -> Terms {
+        let reading = self.clock.read(process.id(position), now_ns);
+        let (promise, compute) = (process.share(position), process.compute());
+        Terms { share: reading.unwrap_or_default().share(promise, compute, now_ns), reading }
+    }
+
+    #[inline]
+    pub(super) fn estimate(&self, work: Work) -> Estimate {
+        work.estimate(self.kernel())
+    }
+
+    fn kernel(&self) -> Estimate {
+        match self.kernel_ns.load(Ordering::Relaxed) {
+            0 => Estimate::UNKNOWN,
+            ns => Estimate::of(ns),
+        }
+    }
+
+    /// Whether a launch may go on, with what is in the container's bucket.
+    #[inline]
+    pub(super) fn is_open(&self, books: &layout::Card, account: Account<'_>, estimate: Estimate, share: Share) -> bool {
+        let before = match self.gate.load(Ordering::Relaxed) {
+            gate if gate == Gate::Open as u8 => Gate::Open,
+            gate if gate == Gate::One as u8 => Gate::One,
+            _ => Gate::Shut,
+        };
+        let gate = books.gate(before, estimate.ns(), account.books().in_flight_ns(), share);
+        if gate != before {
+            self.gate.store(gate as u8, Ordering::Relaxed);
+        }
+        gate != Gate::Shut
+    }
+
+    /// Holds a launch until the gate opens; for how long, in nanoseconds.
+    #[cold]
+    pub(super) fn wait(&self, process: &Process, position: usize, account: Account<'_>, work: Work) -> u64 {
+        let Some(books) = process.region().card(position) else { return 0 };
+        let began = clock::now();
+        let (mut now, mut doubted) = (began, began);
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        loop {
+            let turn = self.turn.load(Ordering::Acquire);
+            process.keep_up(now);
+            let share = self.terms(process, position, now).share;
+            books.refill(now, share);
+            if self.is_open(books, account, self.estimate(work), share) {
+                break;
+            }
+            // Time that is missing for a batch, by the share: what is in flight may end sooner, then the meter wakes us.
+            let missing = share.batch_ns().saturating_sub(books.balance_ns()).max(0).cast_unsigned();
+            let pause = (missing.saturating_mul(10_000)).checked_div(share.parts().into()).unwrap_or(PATIENCE_NS);
+            sys::wait(&self.turn, turn, pause.clamp(NAP_NS, PATIENCE_NS));
+            now = clock::now();
+            if now.saturating_sub(doubted) > DOUBT_NS {
+                process.reap();
+                doubted = now;
+            }
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        let waited = now.saturating_sub(began);
+        books.throttled_ns.add(waited);
+        waited
+    }
+
+    /// Wakes those who wait, if the gate would open for them.
+    pub(super) fn call_waiting(&self, process: &'static Process, position: usize, now_ns: u64) {
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let (Some(books), Some(account)) = (process.region().card(position), process.account(position)) else { return };
+        let share = self.terms(process, position, now_ns).share;
+        books.refill(now_ns, share);
+        let in_flight_ns = account.books().in_flight_ns();
+        if books.gate(Gate::Shut, self.kernel().ns(), in_flight_ns, share) != Gate::Shut {
+            self.turn.fetch_add(1, Ordering::Release);
+            sys::wake(&self.turn);
+        }
+    }
+
+    /// Work begins on a card that did nothing of ours before, or goes on.
+    pub(super) fn look(&self, process: &Process, position: usize, now_ns: u64) {
+        let terms = self.terms(process, position, now_ns);
+        self.meter.lock().look(&terms, now_ns);
+    }
+
+    /// Nothing of ours is in flight: what virtual time was before is of no use any more.
+    pub(super) fn rest_all() {
+        for card in &OURS {
+            let mut meter = card.meter.lock();
+            if meter.looked_ns != 0 {
+                *meter = Meter { history: History::new(), looked_ns: 0, paid: meter.paid };
+            }
+        }
+    }
+
+    /// From when on work counts that was launched at one moment and that the card came to at another: as far as it waited
+    /// for others' turns, waiting is part of being served in turns. As far as it waited for something else, it isn't.
+    pub(super) fn begins(&self, process: &Process, position: usize, launched_ns: u64, reached_ns: u64) -> u64 {
+        let ours = process.region().books(position).map_or(1, |books| books.busy());
+        let turns_ns = self.terms(process, position, reached_ns).turns_ns(ours);
+        launched_ns.max(reached_ns.saturating_sub(turns_ns))
+    }
+
+    /// Pays for a time in which a stream of ours was busy, as far as no other stream has paid for it.
+    pub(super) fn pay(&self, process: &'static Process, position: usize, (from, to): (u64, u64), batch: &mut Batch) {
+        let (Some(books), Some(account)) = (process.region().card(position), process.account(position)) else { return };
+        let now_ns = clock::now();
+        let terms = self.terms(process, position, now_ns);
+        let mut cost_ns = 0_u64;
+        {
+            let mut meter = self.meter.lock();
+            meter.look(&terms, now_ns);
+            let Meter { history, paid, .. } = &mut *meter;
+            paid.pay(from, to, |from, to| cost_ns = cost_ns.saturating_add(history.cost(from, to)));
+        }
+        // The container counts once, however many of its processes are served in turns.
+        cost_ns /= account.books().busy().max(1);
+        books.refill(now_ns, terms.share);
+        // Where all of the card is ours, nothing refills the bucket.
+        if !terms.share.is_whole() {
+            books.debit(cost_ns);
+        }
+        batch.cost(account, cost_ns);
+    }
+
+    /// Takes into account what a batch that is done has cost.
+    pub(super) fn observe(&self, batch: &Batch) {
+        let _meter = self.meter.lock();
+        let mut kernel = self.kernel();
+        batch.observe(&mut kernel);
+        self.kernel_ns.store(kernel.ns().max(1), Ordering::Relaxed);
+    }
+}
+
+// === impl Meter ===
+
+impl Meter {
+    fn look(&mut self, terms: &Terms, now_ns: u64) {
+        if now_ns > self.looked_ns {
+            self.history.look(now_ns, terms.reading.as_ref());
+            self.looked_ns = now_ns;
+        }
+    }
+}

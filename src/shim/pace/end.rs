@@ -1,0 +1,175 @@
+//! Where work is known to be done without a question, and where streams and contexts end.
+
+use core::ffi::{c_int, c_uint};
+use core::ptr;
+
+use super::track::{Relaxed, Stream, Track};
+use super::{clock, monitor, tracks};
+use crate::cuda::{CUcontext, CUdevice, CUresult, CUstream, SUCCESS};
+use crate::process;
+use crate::table::cuda::{
+    cuCtxGetCurrent, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain,
+};
+
+fn current_context() -> CUcontext {
+    let mut context: CUcontext = ptr::null_mut();
+    // SAFETY: a context is written to a context.
+    match unsafe { cuCtxGetCurrent(&raw mut context) } {
+        SUCCESS => context,
+        _ => ptr::null_mut(),
+    }
+}
+
+/// Pays for what a track's program has waited for; nothing more, if others have launched meanwhile.
+fn settle(track: &mut Track, stream: &Stream, launches: u64) {
+    let Ok(process) = process::this() else { return };
+    let _asking = Relaxed::begin();
+    let now = clock::now();
+    if track.watch(process, stream, now).is_ok() && track.launches() == launches {
+        track.finish(process, now);
+    }
+}
+
+/// `cuStreamSynchronize`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn stream_wait<const IS_PER_THREAD: bool>(
+    real: unsafe extern "C" fn(CUstream) -> CUresult,
+    stream: CUstream,
+) -> CUresult {
+    let launches = (!tracks::are_none()).then(|| {
+        let stream = Stream::of(current_context(), stream, IS_PER_THREAD);
+        tracks::known(&stream).filter(|place| !place.is_idle())?;
+        Some((stream, tracks::held(&stream)?.act(|track, _| track.launches())))
+    });
+    // SAFETY: the caller's arguments as they came.
+    let result = unsafe { real(stream) };
+    if result == SUCCESS
+        && let Some((stream, launches)) = launches.flatten()
+        && let Some(mut held) = tracks::held(&stream)
+    {
+        held.act(|track, stream| settle(track, stream, launches));
+    }
+    result
+}
+
+/// `cuCtxSynchronize`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn context_wait(real: unsafe extern "C" fn() -> CUresult) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    waited(current_context, || unsafe { real() })
+}
+
+/// `cuCtxSynchronize_v2`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn context_wait_v2(
+    real: unsafe extern "C" fn(CUcontext) -> CUresult,
+    context: CUcontext,
+) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    waited(|| if context.is_null() { current_context() } else { context }, || unsafe { real(context) })
+}
+
+fn waited(context: impl FnOnce() -> CUcontext, wait: impl FnOnce() -> CUresult) -> CUresult {
+    if tracks::are_none() {
+        return wait();
+    }
+    let context = context().expose_provenance();
+    let began = clock::now();
+    let result = wait();
+    if result == SUCCESS && context != 0 {
+        for mut held in tracks::of_context(context) {
+            held.act(|track, stream| {
+                let launches = if track.was_left_alone_since(began) { track.launches() } else { u64::MAX };
+                settle(track, stream, launches);
+            });
+        }
+    }
+    result
+}
+
+/// `cuStreamDestroy`: what is in flight goes on; from now on only marks tell of it.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn stream(real: unsafe extern "C" fn(CUstream) -> CUresult, stream: CUstream) -> CUresult {
+    if !tracks::are_none()
+        && let Ok(process) = process::this()
+        && let Some(mut held) = tracks::held(&Stream::of(current_context(), stream, false))
+    {
+        held.act(|track, stream| {
+            if !stream.is_capturing() {
+                track.pause(stream, clock::now());
+            }
+            if track.is_loose() {
+                track.finish(process, clock::now());
+            }
+        });
+    }
+    // SAFETY: the caller's arguments as they came.
+    unsafe { real(stream) }
+}
+
+/// `cuCtxDestroy`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn context(real: unsafe extern "C" fn(CUcontext) -> CUresult, context: CUcontext) -> CUresult {
+    monitor::quietly(|| {
+        // SAFETY: the caller's arguments as they came.
+        let result = unsafe { real(context) };
+        if result == SUCCESS {
+            forget(context);
+        }
+        result
+    })
+}
+
+/// `cuDevicePrimaryCtxRelease` and `cuDevicePrimaryCtxReset`: the card's primary context ends, or doesn't.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn primary(real: unsafe extern "C" fn(CUdevice) -> CUresult, device: CUdevice) -> CUresult {
+    monitor::quietly(|| {
+        let context = if tracks::are_none() { ptr::null_mut() } else { primary_context(device) };
+        // SAFETY: the caller's arguments as they came.
+        let result = unsafe { real(device) };
+        if !context.is_null() && !has_primary_context(device) {
+            forget(context);
+        }
+        result
+    })
+}
+
+/// The context's events and streams are gone with it.
+fn forget(context: CUcontext) {
+    let Ok(process) = process::this() else { return };
+    for mut held in tracks::of_context(context.expose_provenance()) {
+        held.act(|track, _| track.finish(process, clock::now()));
+        held.end();
+    }
+}
+
+fn has_primary_context(device: CUdevice) -> bool {
+    let (mut flags, mut is_active): (c_uint, c_int) = (0, 0);
+    // SAFETY: numbers are written to numbers.
+    let result = unsafe { cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut is_active) };
+    result == SUCCESS && is_active != 0
+}
+
+/// A card's primary context, if it has one.
+fn primary_context(device: CUdevice) -> CUcontext {
+    let mut context: CUcontext = ptr::null_mut();
+    // SAFETY: a context is written to a context; what is retained is released.
+    unsafe {
+        if has_primary_context(device) && cuDevicePrimaryCtxRetain(&raw mut context, device) == SUCCESS {
+            let _released = cuDevicePrimaryCtxRelease_v2(device);
+        }
+    }
+    context
+}

@@ -1,0 +1,9 @@
+//! The library in real processes: what they can have of a card's memory, and what they are shown of it.
+
+#![allow(unsafe_code, reason = "calling C functions")]
+#![allow(dead_code, reason = "not every test program needs all of what they share")]
+
+mod container;
+mod cuda;
+#[path = "memory/entry.rs"]
+mod entry;

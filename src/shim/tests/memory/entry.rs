@@ -1,0 +1,111 @@
+//! How programs reach the driver, and what becomes of those that may not.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use fake_cuda::Machine;
+
+use crate::container::{Container, GIB, Share};
+
+fn printed(container: &Container, program: &Path, route: &str) -> String {
+    let output = container.command(program).arg(route).output().expect("a program that runs");
+    assert!(output.status.success(), "{route}: {}\n{}", output.status, container.complaints());
+    String::from_utf8(output.stdout).expect("text").trim_end().to_owned()
+}
+
+#[test]
+fn by_every_route_a_program_sees_its_share_as_if_it_were_the_card() {
+    let container = Container::of_memory(100);
+    let linked = container.compile("routes", true);
+    for route in ["linked", "next", "default"] {
+        assert_eq!(printed(&container, &linked, route), "100 of 100", "{route}");
+    }
+    let loading = container.compile("routes", false);
+    for route in ["dlsym", "resolver", "resolver-v2", "resolver-itself", "resolver-per-thread", "dlmopen"] {
+        assert_eq!(printed(&container, &loading, route), "100 of 100", "{route}");
+    }
+    assert_eq!(container.complaints(), "");
+}
+
+/// The stand-in's symbols have no versions, and real ones' need not have any either.
+#[test]
+fn by_dlvsym_too() {
+    let container = Container::of_memory(100);
+    let loading = container.compile("routes", false);
+    fs::write(container.path("script"), "DRIVER { global: *; };").expect("room");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/versioned.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-Wl,--version-script=script", "-o", "libversioned.so"]).arg(source);
+    assert!(compiler.current_dir(container.path("")).status().expect("a C compiler called cc").success());
+    let output =
+        container.command(loading).args(["dlvsym", "./libversioned.so"]).output().expect("a program that runs");
+    assert_eq!(output.stdout, b"100 of 100\n", "{}", container.complaints());
+}
+
+#[test]
+fn without_the_library_it_sees_the_card() {
+    let container = Container::of_memory(100);
+    let program = container.compile("routes", false);
+    let output = container.command_without_library(program).arg("dlsym").output().expect("a program that runs");
+    assert_eq!(output.stdout, b"1024 of 1024\n");
+}
+
+#[test]
+fn a_new_revision_of_a_hooked_function_passes_and_is_counted() {
+    let mut machine = Machine::uniform(1, GIB);
+    let like = fake_cuda::Gain { like: "cuMemGetInfo_v2".to_owned(), since: 11_000 };
+    machine.gains.insert("cuMemGetInfo_v3".to_owned(), like);
+    let container = Container::new(&machine, &[Share::of_memory(100)]);
+    let program = container.compile("routes", false);
+    assert_eq!(printed(&container, &program, "resolver-v2"), "1024 of 1024");
+    assert_eq!(container.totals(0).unknown, 1);
+}
+
+#[test]
+fn a_container_without_limits_gets_nothing_and_is_told_once() {
+    let container = Container::of_memory(100);
+    let program = container.compile("routes", false);
+    let limits = fs::read_to_string(container.path("limits/limits")).expect("limits");
+    for broken in ["", "# nothing\n", &limits.replace("compute cap", "compute none"), &limits[..limits.len() - 2]] {
+        fs::write(container.path("limits/limits"), broken).expect("room");
+        drop(fs::remove_file(container.path("stderr")));
+        assert_eq!(printed(&container, &program, "dlsym"), "error 800", "{broken:?}");
+        let told = container.complaints();
+        assert!(told.starts_with("libdivvy: limits/limits: line ") && told.lines().count() == 1, "{told:?}");
+    }
+    fs::remove_file(container.path("limits/limits")).expect("a file");
+    drop(fs::remove_file(container.path("stderr")));
+    assert_eq!(printed(&container, &program, "dlsym"), "error 800");
+    let told = container.complaints();
+    assert!(told.contains("limits/limits: no such file or directory") && told.lines().count() == 1, "{told:?}");
+}
+
+#[test]
+fn books_that_are_missing_or_are_none_are_no_books() {
+    let container = Container::of_memory(100);
+    let program = container.compile("routes", false);
+    let books = fs::read(container.path("region/books")).expect("books");
+    let mut newer = books.clone();
+    newer[8] = 2;
+    for broken in [&[][..], &books[..4096], &newer] {
+        fs::write(container.path("region/books"), broken).expect("room");
+        drop(fs::remove_file(container.path("stderr")));
+        assert_eq!(printed(&container, &program, "dlsym"), "error 800");
+        let told = container.complaints();
+        assert!(told.starts_with("libdivvy: region/books: region ") && told.lines().count() == 1, "{told:?}");
+    }
+    fs::remove_file(container.path("region/books")).expect("a file");
+    assert_eq!(printed(&container, &program, "dlsym"), "error 800");
+}
+
+#[test]
+fn programs_that_know_nothing_of_cuda_notice_nothing() {
+    let container = Container::of_memory(100);
+    fs::remove_dir_all(container.path("limits")).expect("a directory");
+    for line in ["true", "bash --version", "python3 --version", "cc --version", "ls /"] {
+        let status = container.command("sh").args(["-c", line]).stdout(Stdio::null()).status().expect("a shell");
+        assert!(status.success(), "{line}: {status}");
+    }
+    assert_eq!(container.complaints(), "");
+}
