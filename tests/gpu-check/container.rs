@@ -130,6 +130,15 @@ impl Container<'_> {
         Tenant::start(self.command(&std::env::current_exe()?), self.site.place)
     }
 
+    /// The same several times, started at once: a context takes long to make.
+    pub(crate) fn tenants(&self, count: usize) -> Result<Vec<Tenant>> {
+        let program = std::env::current_exe()?;
+        let tenants = (0..count).map(|_| Tenant::launch(self.command(&program), self.site.place));
+        let tenants = tenants.collect::<Result<Vec<_>>>()?;
+        tenants.iter().try_for_each(|tenant| tenant.hear().map(drop)).context("starting")?;
+        Ok(tenants)
+    }
+
     /// Some program in it, held by the library.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = self.site.command(program);

@@ -30,7 +30,8 @@ impl Tenant {
         Ok(tenant)
     }
 
-    fn launch(mut command: Command, Place { card, speed }: Place) -> Result<Self> {
+    /// The same without waiting: the first thing to [hear](Self::hear) is whether it has a context.
+    pub(crate) fn launch(mut command: Command, Place { card, speed }: Place) -> Result<Self> {
         let steps = match speed {
             Speed::Steps(of_ns) => of_ns.to_string(),
             Speed::Grid => "grid".to_owned(),

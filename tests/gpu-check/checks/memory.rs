@@ -176,11 +176,12 @@ fn shared(check: &mut Check<'_>) -> Result<()> {
     let (mut one, mut other) = (container.tenant()?, container.tenant()?);
     one.ask(&format!("hold {}", 256 * MIB))?;
     let base = container.held()?;
+    let what = "memory of another process (IPC): held by who allocated it";
+    check.report.find(what, once(mib(base), "MiB", Mark::AtLeast(256.0)))?;
     let handle = one.ask("share")?;
     other.ask(&format!("open {}", handle.as_str().context("a handle")?))?;
     let more = less(container.held()?, base);
-    let what = "memory of another process (IPC): held in addition by opening it";
-    check.report.find(what, once(more, "B", Mark::Exactly(0.0)))?;
+    check.report.find("  in addition by opening it", once(more, "B", Mark::Exactly(0.0)))?;
     other.ask("empty")?;
     let more = less(container.held()?, base);
     check.report.find("  after it was closed", once(more, "B", Mark::Exactly(0.0)))
@@ -191,11 +192,11 @@ fn race(check: &mut Check<'_>, context: u64) -> Result<()> {
     let piece = 16 * MIB;
     let mut observer = check.site.free_tenant()?;
     let before = free(&mut observer)?;
-    let racers = RACERS.min((before / 10 * 9).saturating_sub(GIB) / context.max(1));
+    let racers = check.count(RACERS, RACERS / 4).min((before / 10 * 9).saturating_sub(GIB) / context.max(1));
     ensure!(racers > 1, "no room for two contexts");
     let limit_mib = (racers * context + GIB) >> 20;
     let container = check.site.container("race", Share::of_memory(limit_mib))?;
-    let mut tenants = (0..racers).map(|_| container.tenant()).collect::<Result<Vec<_>>>()?;
+    let mut tenants = container.tenants(usize::try_from(racers)?)?;
     let from = now() + 200_000_000;
     for tenant in &mut tenants {
         tenant.tell(&format!("race {from} {piece} {}", 2 * GIB))?;

@@ -10,9 +10,9 @@ use super::Check;
 use crate::container::{Container, Share};
 use crate::daemon::Daemon;
 use crate::report::{Finding, Mark};
-use crate::tenant::{Tenant, number};
+use crate::tenant::number;
 
-/// Processes that are killed at the same time: a context takes long to make.
+/// Processes that are killed one after the other, started at once.
 const AT_ONCE: usize = 8;
 
 pub(super) fn check(check: &mut Check<'_>) -> Result<()> {
@@ -65,7 +65,7 @@ fn kills(check: &mut Check<'_>) -> Result<()> {
 }
 
 fn kill_some(container: &Container<'_>, count: usize) -> Result<()> {
-    let mut tenants = (0..count).map(|_| container.tenant()).collect::<Result<Vec<Tenant>>>()?;
+    let mut tenants = container.tenants(count)?;
     for (number, tenant) in tenants.iter_mut().enumerate() {
         tenant.ask(&format!("churn {}", 4096 * (number + 1)))?;
     }

@@ -52,7 +52,7 @@ fn container<'a>(check: &Check<'a>, name: &str, cores: u32, compute: &'static st
 }
 
 fn span(check: &Check<'_>) -> Span {
-    let (warm_ns, measured_ns) = if check.is_quick { (700 * MS, 1000 * MS) } else { (1000 * MS, 3000 * MS) };
+    let (warm_ns, measured_ns) = if check.is_quick { (700 * MS, 1000 * MS) } else { (800 * MS, 3000 * MS) };
     Span { warm_ns, measured_ns }
 }
 
@@ -111,39 +111,45 @@ fn of_rounds(shares: &[f64], mark: Mark) -> Finding {
     Finding { measured: median(&mut shares.to_vec()), spread: Some(spread(shares)), unit: "%", mark }
 }
 
+/// Two containers on one card.
+struct Pair<'a> {
+    cores: [u32; 2],
+    containers: [Container<'a>; 2],
+    tenants: [Tenant; 2],
+    /// Percent, in each round.
+    shares: [Vec<f64>; 2],
+    /// The sum of both, of a pair without the library, in each round.
+    sums: Vec<f64>,
+}
+
 fn pairs(check: &mut Check<'_>, kernel_ns: u64) -> Result<()> {
-    let name = spelled(kernel_ns);
-    let span = span(check);
+    const PAIRS: [(u32, u32); 3] = [(25, 75), (30, 70), (50, 50)];
+    let (name, span) = (spelled(kernel_ns), span(check));
+    let chosen = PAIRS.into_iter().take(check.count(3, 2) as usize);
+    let mut pairs = chosen.map(|cores| Pair::new(check, cores, kernel_ns)).collect::<Result<Vec<_>>>()?;
     let (mut free, mut other) = (check.site.free_tenant()?, check.site.free_tenant()?);
-    for (less, more) in [(25, 75), (30, 70), (50, 50)] {
-        let pair = format!("pair-{less}-{more}-{kernel_ns}");
-        let one = container(check, &format!("{pair}-a"), less, "cap")?;
-        let two = container(check, &format!("{pair}-b"), more, "cap")?;
-        let _daemon = Daemon::play(check.site, &[&one, &two])?;
-        let (mut first, mut second) = (one.tenant()?, two.tenant()?);
-        let (mut shares, mut sums): ([Vec<f64>; 2], Vec<f64>) = Default::default();
-        for round in 0..3 {
-            let whole = work(&mut [&mut free], kernel_ns, span)?.iter().map(|work| work.rate(span)).sum::<f64>();
-            let native: f64 =
-                work(&mut [&mut free, &mut other], kernel_ns, span)?.iter().map(|work| work.rate(span)).sum();
-            let works = work(&mut [&mut first, &mut second], kernel_ns, span)?;
-            let rates: Vec<f64> = works.iter().map(|work| work.rate(span)).collect();
-            for (shares, rate) in shares.iter_mut().zip(&rates) {
-                shares.push(100.0 * rate / whole);
-            }
-            sums.push(100.0 * rates.iter().sum::<f64>() / native);
-            let bins: Vec<_> = works.iter().map(|work| &work.0).collect();
+    for round in 0..3 {
+        let whole: f64 = rates(&work(&mut [&mut free], kernel_ns, span)?, span).sum();
+        let native: f64 = rates(&work(&mut [&mut free, &mut other], kernel_ns, span)?, span).sum();
+        for pair in &mut pairs {
+            let bins = pair.measure(check, kernel_ns, span, whole, native)?;
             check.report.keep(&json!({
-                "pair": [less, more], "kernel_ns": kernel_ns, "round": round, "whole": whole, "native": native, "bins": bins,
+                "pair": pair.cores, "kernel_ns": kernel_ns, "round": round, "whole": whole, "native": native, "bins": bins,
             }))?;
         }
-        for (cores, shares) in [less, more].into_iter().zip(&shares) {
-            let what = format!("{cores} % beside {} %, kernels of {name}", less + more - cores);
+    }
+    for Pair { cores, shares, sums, .. } in &pairs {
+        for (cores, beside, shares) in [(cores[0], cores[1], &shares[0]), (cores[1], cores[0], &shares[1])] {
+            let what = format!("{cores} % beside {beside} %, kernels of {name}");
             check.report.find(&what, of_rounds(shares, Mark::Near(f64::from(cores), BESIDE)))?;
         }
-        check.report.find("  both, of a pair without the library", of_rounds(&sums, Mark::AtLeast(TOGETHER)))?;
+        check.report.find("  both, of a pair without the library", of_rounds(sums, Mark::AtLeast(TOGETHER)))?;
     }
     Ok(())
+}
+
+fn rates(works: &[Work], span: Span) -> impl Iterator<Item = f64> {
+    works.iter().map(move |work| work.rate(span))
 }
 
 /// One works all the time, its neighbour for a second in the middle.
@@ -174,6 +180,37 @@ fn burst(check: &mut Check<'_>) -> Result<()> {
     let soon = |times: &[f64]| Finding { unit: "ms", ..of_rounds(times, Mark::AtMost(SOON_MS)) };
     check.report.find("  until who comes has 40 %", soon(&returned))?;
     check.report.find("  until who stays has 80 %, when the other has gone", soon(&taken))
+}
+
+// === impl Pair ===
+
+impl<'a> Pair<'a> {
+    fn new(check: &Check<'a>, (less, more): (u32, u32), kernel_ns: u64) -> Result<Self> {
+        let name = |end| format!("pair-{less}-{more}-{end}-{kernel_ns}");
+        let containers = [container(check, &name("a"), less, "cap")?, container(check, &name("b"), more, "cap")?];
+        let tenants = [containers[0].tenant()?, containers[1].tenant()?];
+        Ok(Self { cores: [less, more], containers, tenants, shares: Default::default(), sums: Vec::new() })
+    }
+
+    /// Has both work. Answers what they did.
+    fn measure(
+        &mut self,
+        check: &Check<'_>,
+        kernel_ns: u64,
+        span: Span,
+        whole: f64,
+        native: f64,
+    ) -> Result<Vec<Vec<f64>>> {
+        let [one, two] = &self.containers;
+        let _daemon = Daemon::play(check.site, &[one, two])?;
+        let [first, second] = &mut self.tenants;
+        let works = work(&mut [first, second], kernel_ns, span)?;
+        for (shares, rate) in self.shares.iter_mut().zip(rates(&works, span)) {
+            shares.push(100.0 * rate / whole);
+        }
+        self.sums.push(100.0 * rates(&works, span).sum::<f64>() / native);
+        Ok(works.into_iter().map(|work| work.0).collect())
+    }
 }
 
 // === impl Work ===
