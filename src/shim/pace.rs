@@ -29,6 +29,7 @@ use crate::process::{self, Process};
 use crate::sys;
 use crate::table::cuda::{cuCtxGetCurrent, cuCtxGetDevice};
 
+mod anchor;
 mod card;
 mod clock;
 mod dial;

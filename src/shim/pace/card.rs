@@ -6,9 +6,11 @@ use divvy_region::clock::{History, Reading};
 use divvy_region::layout::{self, CARDS};
 use divvy_region::{Account, Estimate, Gate, Share};
 
+use super::anchor::Anchor;
 use super::clock::{self, Clock};
 use super::paid::Paid;
 use super::work::{Batch, Work};
+use crate::cuda::CUevent;
 use crate::lock::Lock;
 use crate::process::Process;
 use crate::sys;
@@ -27,6 +29,7 @@ const TURN_NS: u64 = 2_000_000;
 
 pub(super) struct Card {
     meter: Lock<Meter>,
+    anchor: Lock<Anchor>,
     clock: Clock,
     /// What a kernel takes, as [`Estimate::ns`]; 0: unknown.
     kernel_ns: AtomicU64,
@@ -66,6 +69,7 @@ impl Card {
     const fn new() -> Self {
         Self {
             meter: Lock::new(Meter { history: History::new(), looked_ns: 0, paid: Paid::new() }),
+            anchor: Lock::new(Anchor::new()),
             clock: Clock::new(),
             kernel_ns: AtomicU64::new(0),
             gate: AtomicU8::new(Gate::Open as u8),
@@ -83,6 +87,7 @@ impl Card {
     pub(super) fn forget_all() {
         for card in &OURS {
             *card.meter.reset() = Meter { history: History::new(), looked_ns: 0, paid: Paid::new() };
+            *card.anchor.reset() = Anchor::new();
             card.waiting.store(0, Ordering::Relaxed);
         }
     }
@@ -181,6 +186,18 @@ impl Card {
             if meter.looked_ns != 0 {
                 *meter = Meter { history: History::new(), looked_ns: 0, paid: meter.paid };
             }
+        }
+    }
+
+    /// When an event of a context was reached that has been.
+    pub(super) fn date(&self, context: usize, event: &mut CUevent, not_before: u64, not_after: u64) -> u64 {
+        self.anchor.lock().date(context, event, not_before, not_after)
+    }
+
+    /// A context has ended, and took its events along.
+    pub(super) fn forget(context: usize) {
+        for card in &OURS {
+            card.anchor.lock().forget(context);
         }
     }
 

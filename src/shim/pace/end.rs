@@ -3,6 +3,7 @@
 use core::ffi::{c_int, c_uint};
 use core::ptr;
 
+use super::card::Card;
 use super::track::{Relaxed, Stream, Track};
 use super::{clock, monitor, tracks};
 use crate::cuda::{CUcontext, CUdevice, CUresult, CUstream, SUCCESS};
@@ -153,6 +154,7 @@ fn forget(context: CUcontext) {
         held.act(|track, _| track.finish(process, clock::now()));
         held.end();
     }
+    Card::forget(context.expose_provenance());
 }
 
 fn has_primary_context(device: CUdevice) -> bool {

@@ -6,25 +6,22 @@
 use core::ptr;
 
 use super::card::Card;
-use super::dial::Dial;
 use super::work::{Batch, Work};
 use crate::cuda::{
     CAPTURE_NONE, CUcontext, CUevent, CUresult, CUstream, ERROR_DEINITIALIZED, ERROR_NOT_READY, EVENT_DEFAULT, SUCCESS,
 };
 use crate::process::Process;
 use crate::table::cuda::{
-    cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuEventCreate, cuEventDestroy_v2, cuEventElapsedTime, cuEventQuery,
+    cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuEventCreate, cuEventDestroy_v2, cuEventQuery,
     cuEventRecord, cuStreamIsCapturing, cuStreamQuery, cuThreadExchangeStreamCaptureMode,
 };
 
-/// Marks of one stream at a time, and the last that was reached. When all are on their way, the newest moves on.
+/// Marks of one stream at a time. When all are on their way, the newest moves on.
 const MARKS: usize = 6;
 /// How far marks are apart at least, ns: recording one costs a microsecond or two.
 const APART_NS: u64 = 200_000;
 /// As long as a stream was left alone before it is asked whether it is empty.
 const ALONE_NS: u64 = 500_000;
-/// Further apart, the time between two events is too coarse a number.
-const FAR_NS: u64 = 10_000_000_000;
 
 /// A stream of one context: the program's own handle, or a default stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +40,6 @@ pub(super) struct Track {
     /// Which of them is the next to be reached.
     head: usize,
     ahead: usize,
-    /// Whether the one before the head was reached, so that time can be told from it on.
-    is_dated: bool,
-    dial: Dial,
     /// Launched behind the last mark.
     loose: Batch,
     state: State,
@@ -154,8 +148,6 @@ impl Track {
             marks: [mark; MARKS],
             head: 0,
             ahead: 0,
-            is_dated: false,
-            dial: Dial::new(),
             loose: Batch::new(),
             state: State::Idle,
             launches: 0,
@@ -220,7 +212,7 @@ impl Track {
 
     /// Records a mark behind all that was launched; false if it couldn't be, then that stays unmarked.
     fn mark(&mut self, stream: &Stream, now_ns: u64, is_first: bool) -> bool {
-        let is_full = self.ahead + 1 >= MARKS;
+        let is_full = self.ahead >= MARKS;
         if is_full && is_first {
             return false;
         }
@@ -256,7 +248,7 @@ impl Track {
             let Some(mark) = self.marks.get(self.head).copied() else { break };
             // SAFETY: an event of ours, of a context that lives.
             match unsafe { cuEventQuery(mark.event) } {
-                SUCCESS => self.reach(process, &mark, now_ns),
+                SUCCESS => self.reach(process, stream, &mark, now_ns),
                 ERROR_NOT_READY => {
                     self.pending_ns = now_ns;
                     self.pay(process, now_ns);
@@ -271,24 +263,34 @@ impl Track {
         }
         if self.loose.is_empty() {
             self.state = State::Idle;
-        } else if now_ns.saturating_sub(self.launched_ns) < ALONE_NS {
-            self.pay(process, now_ns);
-        } else {
+        } else if now_ns.saturating_sub(self.launched_ns) >= ALONE_NS {
             match stream.is_empty() {
-                Some(false) => self.pay(process, now_ns),
-                Some(true) | None => self.finish(process, now_ns),
+                Some(false) => {
+                    self.pending_ns = now_ns;
+                    self.pay(process, now_ns);
+                }
+                Some(true) | None => self.finish(process, self.expected_end(now_ns)),
             }
         }
         Ok(())
     }
 
-    /// All that was launched is done, now.
+    /// When what has no mark was done, if it is found to be done now: halfway since it was found not to be; if nobody has
+    /// looked yet, as it was estimated.
+    fn expected_end(&self, now_ns: u64) -> u64 {
+        match self.state {
+            State::Busy(paid_ns) if self.pending_ns > self.launched_ns => u64::midpoint(paid_ns, now_ns),
+            State::Busy(paid_ns) => paid_ns.saturating_add(self.loose.left_ns()).min(now_ns),
+            _ => now_ns,
+        }
+    }
+
+    /// All that was launched is done, at this moment.
     pub(super) fn finish(&mut self, process: &'static Process, now_ns: u64) {
         self.pay(process, now_ns);
         while self.ahead > 0 {
             let batch = self.marks.get(self.head).map(|mark| mark.batch);
             self.pass();
-            self.is_dated = false;
             self.settle(process, batch.unwrap_or_default());
         }
         let loose = core::mem::take(&mut self.loose);
@@ -305,7 +307,6 @@ impl Track {
             }
             mark.event = UNMADE;
         }
-        self.is_dated = false;
     }
 
     /// Takes over the events of a stream of the same context, whose work is done.
@@ -322,8 +323,8 @@ impl Track {
     }
 
     /// The next mark was reached.
-    fn reach(&mut self, process: &'static Process, mark: &Mark, now_ns: u64) {
-        let reached = self.date(mark, now_ns);
+    fn reach(&mut self, process: &'static Process, stream: &Stream, mark: &Mark, now_ns: u64) {
+        let reached = self.date(stream, mark, now_ns);
         match self.state {
             State::Awaited(launched) if mark.is_first => {
                 let begins = |card: &Card| card.begins(process, self.card, launched, reached);
@@ -333,23 +334,15 @@ impl Track {
         }
         let batch = self.marks.get(self.head).map(|mark| mark.batch);
         self.pass();
-        self.is_dated = true;
         self.settle(process, batch.unwrap_or_default());
     }
 
     /// When a mark was reached.
-    fn date(&mut self, mark: &Mark, now_ns: u64) -> u64 {
-        let not_before = mark.recorded_ns.max(self.pending_ns).max(self.dated_ns);
-        let last = self.marks.get((self.head + MARKS - 1) % MARKS).map_or(UNMADE, |mark| mark.event);
-        let mut milliseconds = 0_f32;
-        let is_near = self.is_dated && now_ns.saturating_sub(self.dated_ns) < FAR_NS;
-        // SAFETY: two events of ours that were reached; a number is written to a number.
-        if !is_near || unsafe { cuEventElapsedTime(&raw mut milliseconds, last, mark.event) } != SUCCESS {
-            self.dial = Dial::new();
-        }
-        // A number that isn't one, or is below zero, becomes zero.
-        let elapsed_ns = (f64::from(milliseconds) * 1e6) as u64;
-        self.dated_ns = self.dial.reached(elapsed_ns, not_before.min(now_ns), now_ns);
+    fn date(&mut self, stream: &Stream, mark: &Mark, now_ns: u64) -> u64 {
+        let not_before = mark.recorded_ns.max(self.pending_ns).max(self.dated_ns).min(now_ns);
+        let next = self.marks.get_mut(self.head).zip(Card::of(self.card));
+        self.dated_ns =
+            next.map_or(now_ns, |(next, card)| card.date(stream.context, &mut next.event, not_before, now_ns));
         self.dated_ns
     }
 

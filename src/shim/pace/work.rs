@@ -76,6 +76,11 @@ impl Batch {
         self.kernels.launches == 0 && self.graphs.launches == 0
     }
 
+    /// What it is estimated to take yet, ns.
+    pub(super) fn left_ns(&self) -> u64 {
+        self.left_ns
+    }
+
     /// Whether its cost would still tell what each kind takes.
     pub(super) fn suits(&self, work: Work) -> bool {
         match work {

@@ -68,6 +68,15 @@ functions! {
     cuIpcCloseMemHandle(address: u64);
     cuIpcGetMemHandle(handle: *mut [u8; 64], address: u64);
     cuIpcOpenMemHandle_v2(address: *mut u64, handle: IpcHandle, flags: c_uint);
+    cuLaunchGridAsync(function: usize, width: c_int, height: c_int, stream: usize);
+    cuLaunchKernel(
+        function: usize, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        block_z: c_uint, shared: c_uint, stream: usize, arguments: *mut c_void, extra: *mut c_void
+    );
+    cuLaunchKernel_ptsz(
+        function: usize, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        block_z: c_uint, shared: c_uint, stream: usize, arguments: *mut c_void, extra: *mut c_void
+    );
     cuMemAddressFree(address: u64, size: usize);
     cuMemAddressReserve(address: *mut u64, size: usize, alignment: usize, wanted: u64, flags: u64);
     cuMemAlloc(address: *mut c_uint, size: c_uint);
@@ -93,8 +102,11 @@ functions! {
     cuMemUnmap(address: u64, size: usize);
     cuMipmappedArrayCreate(array: *mut usize, descriptor: *const Array3d, levels: c_uint);
     cuMipmappedArrayDestroy(array: usize);
+    cuModuleGetFunction(function: *mut usize, module: usize, name: *const c_char);
+    cuModuleLoadData(module: *mut usize, image: *const c_void);
     cuStreamBeginCapture_v2(stream: usize, mode: c_uint);
     cuStreamCreate(stream: *mut usize, flags: c_uint);
+    cuStreamDestroy_v2(stream: usize);
     cuStreamEndCapture(stream: usize, graph: *mut usize);
     cuStreamSynchronize(stream: usize);
 }
@@ -192,6 +204,18 @@ impl Cuda {
         let mut value = T::default();
         assert_eq!(call(self, &raw mut value), SUCCESS);
         value
+    }
+
+    /// A function of a module; one called `busy_ns` takes as many nanoseconds as its grid is wide.
+    pub(crate) fn function(&self, name: &CStr) -> usize {
+        let module: usize = self.get(|cuda, to| cuda.cuModuleLoadData(to, c"any".as_ptr().cast()));
+        self.get(|cuda, to| cuda.cuModuleGetFunction(to, module, name.as_ptr()))
+    }
+
+    /// Launches a function on a grid of this width.
+    pub(crate) fn launch(&self, function: usize, width: c_uint, stream: usize) -> u32 {
+        let none = std::ptr::null_mut();
+        self.cuLaunchKernel(function, width, 1, 1, 1, 1, 1, 0, stream, none, none)
     }
 
     /// Free and total bytes of the card.

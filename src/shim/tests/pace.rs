@@ -1,0 +1,13 @@
+//! The library in real processes: what time of a card they get, by the stand-in driver's own account.
+
+#![allow(unsafe_code, reason = "calling C functions")]
+#![allow(dead_code, reason = "not every test program needs all of what they share")]
+
+mod container;
+mod cuda;
+#[path = "pace/node.rs"]
+mod node;
+#[path = "pace/shares.rs"]
+mod shares;
+#[path = "pace/tenants.rs"]
+mod tenants;

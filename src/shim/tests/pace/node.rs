@@ -1,0 +1,132 @@
+//! Containers that share a card, and the daemon's part in it: the clock page.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileExt as _, symlink};
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use divvy_region::clock::{Busy, Page, Writer};
+use divvy_region::layout;
+use divvy_region::snapshot;
+use fake_cuda::Machine;
+use fake_cuda::card::{Card, clock};
+use tempfile::TempDir;
+
+use crate::container::{Container, GIB, Share, Tenant, eventually};
+
+/// A machine with one card, whose state the containers share, as they do the page.
+pub(crate) struct Node {
+    pub(crate) containers: Vec<Container>,
+    directory: TempDir,
+    is_over: Arc<AtomicBool>,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// So much of a card's compute.
+pub(crate) fn share(cores: u32, compute: &'static str) -> Share {
+    Share { memory: 256, cores, compute }
+}
+
+// === impl Node ===
+
+impl Node {
+    /// Whose daemon says nothing.
+    pub(crate) fn silent(shares: &[Share]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        fs::create_dir(directory.path().join("state")).expect("a directory");
+        let container = |share: &Share| {
+            let container = Container::new(&Machine::uniform(1, GIB), &[*share]);
+            symlink(directory.path().join("state"), container.path("lib/state")).expect("a link");
+            container
+        };
+        let containers = shares.iter().map(container).collect();
+        Self { containers, directory, is_over: Arc::default(), writer: None }
+    }
+
+    /// Whose daemon looks each millisecond who is busy, and says so.
+    pub(crate) fn new(shares: &[Share]) -> Self {
+        let mut node = Self::silent(shares);
+        let path = node.directory.path().join("clock");
+        let page = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
+        page.set_len(layout::LINE as u64).expect("room");
+        for container in &node.containers {
+            symlink(&path, container.path(&format!("limits/clock-{}", Machine::uuid(0)))).expect("a link");
+        }
+        let books = node.containers.iter().map(|container| container.path("region/books")).collect();
+        let promises = shares.iter().map(|share| share.cores * 100).collect();
+        let is_over = Arc::clone(&node.is_over);
+        let begun = Arc::new(AtomicBool::new(false));
+        let begins = Arc::clone(&begun);
+        node.writer = Some(thread::spawn(move || write(&page, books, promises, &begins, &is_over)));
+        eventually("a clock page", || begun.load(Ordering::Relaxed).then_some(()));
+        node
+    }
+
+    pub(crate) fn card(&self) -> Card {
+        let look = || Card::open(&self.directory.path().join("state"), &Machine::uuid(0)).ok();
+        eventually("the state of the card", look)
+    }
+
+    /// Starts a tenant in a container.
+    pub(crate) fn tenant(&self, container: usize, words: &str) -> Tenant {
+        let mut tenant = self.containers[container].tenant("tenants::tenant", words);
+        tenant.says("ready");
+        tenant
+    }
+
+    /// How much of the card's time each of them has, in percent, in so long a time.
+    pub(crate) fn shares(&self, tenants: &[&Tenant], time: Duration) -> Vec<f64> {
+        let card = self.card();
+        let look = || -> (u64, Vec<u64>) {
+            let busy = |tenant: &&Tenant| card.usage_of(tenant.id()).map_or(0, |usage| usage.busy);
+            (clock(), tenants.iter().map(busy).collect())
+        };
+        let (began, before) = look();
+        thread::sleep(time);
+        let (ended, after) = look();
+        #[expect(clippy::cast_precision_loss, reason = "some seconds")]
+        let percent = |(after, before): (u64, u64)| (after - before) as f64 * 100.0 / (ended - began) as f64;
+        after.into_iter().zip(before).map(percent).collect()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(writer) = self.writer.take() {
+            drop(writer.join());
+        }
+    }
+}
+
+fn write(page: &File, books: Vec<PathBuf>, promises: Vec<u32>, begun: &AtomicBool, is_over: &AtomicBool) {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping of a file that never shrinks.
+    let mapped =
+        unsafe { libc::mmap(ptr::null_mut(), layout::LINE, access, libc::MAP_SHARED, page.as_raw_fd(), 0) };
+    assert_ne!(mapped, libc::MAP_FAILED);
+    // SAFETY: it stays mapped to the end of the process, and is written through the page alone.
+    let page = unsafe { Page::blank(mapped.cast::<u8>().cast_const(), layout::LINE) }.expect("aligned to a page");
+    let mut writer = Writer::new(page, clock());
+    begun.store(true, Ordering::Relaxed);
+    let books: Vec<File> = books.iter().map(|path| File::open(path).expect("books")).collect();
+    let mut uses = vec![0; layout::use_bytes(1, 0, 8).len()];
+    while !is_over.load(Ordering::Relaxed) {
+        let mut busy = Busy::default();
+        for (file, promise) in books.iter().zip(&promises) {
+            file.read_exact_at(&mut uses, layout::use_bytes(1, 0, 8).start as u64).expect("books");
+            if snapshot::in_flight_ns(&uses) > 0 {
+                busy.tenants += 1;
+                busy.promised += promise;
+                busy.unpromised += u32::from(*promise == 0);
+            }
+        }
+        writer.publish(clock(), busy);
+        thread::sleep(Duration::from_micros(900));
+    }
+}
