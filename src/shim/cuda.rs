@@ -59,3 +59,99 @@ pub struct CUDA_LAUNCH_PARAMS {
     pub(crate) stream: CUstream,
     pub(crate) arguments: *mut *mut c_void,
 }
+
+pub(crate) type CUmemoryPool = *mut c_void;
+pub(crate) type CUarray = *mut c_void;
+pub(crate) type CUmipmappedArray = *mut c_void;
+pub(crate) type CUgraph = *mut c_void;
+pub(crate) type CUgraphNode = *mut c_void;
+pub(crate) type CUmemGenericAllocationHandle = u64;
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE`; all others are the host's.
+pub(crate) const LOCATION_DEVICE: c_uint = 1;
+
+/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT` and `…_USED_MEM_CURRENT`, both of 64 bits.
+pub(crate) const POOL_RESERVED: c_int = 5;
+pub(crate) const POOL_USED: c_int = 7;
+
+/// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`, of 64 bits.
+pub(crate) const GRAPH_RESERVED: c_int = 2;
+
+/// `CU_GRAPH_NODE_TYPE_GRAPH` and `…_MEM_ALLOC`.
+pub(crate) const NODE_GRAPH: c_int = 4;
+pub(crate) const NODE_ALLOCATION: c_int = 10;
+
+/// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: the array has no memory until some is mapped to it.
+pub(crate) const ARRAY_SPARSE: c_uint = 0x40;
+pub(crate) const ARRAY_DEFERRED: c_uint = 0x80;
+
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct CUmemLocation {
+    pub(crate) kind: c_uint,
+    /// An ordinal, where the kind has some.
+    pub(crate) id: c_int,
+}
+
+/// The beginning of it, which is also that of `CUmemPoolProps`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CUmemAllocationProp {
+    kind: c_uint,
+    handle_types: c_uint,
+    pub(crate) location: CUmemLocation,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CUDA_MEM_ALLOC_NODE_PARAMS {
+    pub(crate) pool: CUmemAllocationProp,
+    rest_of_pool: [u64; 9],
+    access: [u64; 2],
+    pub(crate) bytes: usize,
+    address: CUdeviceptr,
+    /// What later versions may add.
+    spare: [u64; 8],
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CUDA_ARRAY_DESCRIPTOR {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) format: c_uint,
+    pub(crate) channels: c_uint,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CUDA_ARRAY3D_DESCRIPTOR {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) depth: usize,
+    pub(crate) format: c_uint,
+    pub(crate) channels: c_uint,
+    pub(crate) flags: c_uint,
+}
+
+// === impl CUmemLocation ===
+
+impl CUmemLocation {
+    /// The card; `None`: it is the host.
+    pub(crate) fn device(self) -> Option<CUdevice> {
+        (self.kind == LOCATION_DEVICE).then_some(self.id)
+    }
+}
+
+// === impl CUDA_MEM_ALLOC_NODE_PARAMS ===
+
+impl CUDA_MEM_ALLOC_NODE_PARAMS {
+    pub(crate) const NOTHING: Self = Self {
+        pool: CUmemAllocationProp { kind: 0, handle_types: 0, location: CUmemLocation { kind: 0, id: 0 } },
+        rest_of_pool: [0; 9],
+        access: [0; 2],
+        bytes: 0,
+        address: 0,
+        spare: [0; 8],
+    };
+}

@@ -1,3 +1,31 @@
 //! Memory: every byte that the driver charges is first reserved in the container's books.
+//!
+//! ```text
+//!  hook ──▶ Room: reserve ──▶ the driver ──▶ held: what it gave, and for how many bytes ──▶ free: the driver, then release
+//!                  │ no room
+//!                  └─▶ give back what lies idle in our own pools, bury dead processes, and try once more
+//! ```
+//!
+//! The order is what keeps the limit: reserved before the driver gives, released after it has taken back. What the driver
+//! refuses is released at once; what isn't known here is the driver's to judge, and changes no figure.
+//!
+//! Not charged: host memory, addresses, and what other processes have made and this one only opens or imports, for it is
+//! charged to who made it.
 
+pub(crate) mod allocations;
+pub(crate) mod arrays;
+pub(crate) mod contexts;
+pub(crate) mod graphs;
+mod held;
+pub(crate) mod physical;
+pub(crate) mod pools;
+mod room;
 pub(crate) mod shown;
+
+/// This is a child that fork made: it holds nothing.
+pub(crate) fn forked() {
+    held::HELD.forget();
+    graphs::forget();
+    physical::forget();
+    pools::forget();
+}

@@ -185,7 +185,11 @@ impl Passed {
             card.look(process, position, began_ns);
         }
         if let Some(mut held) = tracks::held(&stream) {
-            held.act(|track, stream| if track.is_idle() { track.begin(stream, began_ns) });
+            held.act(|track, stream| {
+                if track.is_idle() {
+                    track.begin(stream, began_ns)
+                }
+            });
         }
     }
 

@@ -9,6 +9,7 @@ use divvy_region::{Account, Share};
 
 use crate::cuda::{CUdevice, CUresult, CUuuid, ERROR_NOT_FOUND, ERROR_NOT_PERMITTED, SUCCESS};
 use crate::limits::{self, Id, Limits};
+use crate::memory;
 use crate::once::Once;
 use crate::pace;
 use crate::report;
@@ -85,6 +86,7 @@ fn forked() {
         process.seat.forget();
         pace::forget();
     }
+    memory::forked();
 }
 
 /// The driver has a revision of a hooked function that isn't known here.

@@ -200,6 +200,15 @@ pub(crate) fn memory(length: usize) -> Option<*mut u8> {
     Some(ptr::with_exposed_provenance_mut(address.get()))
 }
 
+/// Gives memory back.
+///
+/// # Safety
+/// It is [`memory`] of this length that nobody uses any more.
+pub(crate) unsafe fn unmap(memory: *mut u8, length: usize) {
+    // SAFETY: the caller's promise.
+    let _unmapped = unsafe { call(Call::Munmap, [memory.addr(), length, 0, 0, 0, 0]) };
+}
+
 /// This process, as its own PID namespace numbers it.
 pub(crate) fn process_id() -> u32 {
     // SAFETY: no arguments.

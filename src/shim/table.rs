@@ -4,10 +4,12 @@
 //! called with the driver's own and the same arguments. Revisions and variants of a function have lines of their own, as
 //! they have functions of their own.
 
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use crate::cuda::{
-    CUDA_LAUNCH_PARAMS, CUcontext, CUdevice, CUevent, CUfunction, CUgraphExec, CUlaunchConfig, CUstream, CUuuid, ERROR_NOT_FOUND,
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUDA_LAUNCH_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUarray, CUcontext,
+    CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUlaunchConfig, CUmemAllocationProp,
+    CUmemGenericAllocationHandle, CUmemoryPool, CUmipmappedArray, CUstream, CUuuid, ERROR_NOT_FOUND,
 };
 use crate::linker::Library;
 use crate::nvml::memory::{nvmlMemory_t, nvmlMemory_v2_t};
@@ -125,16 +127,68 @@ hooks! {
     cuCtxSynchronize_v2(context: CUcontext) = end::context_wait_v2;
     cuStreamDestroy(stream: CUstream) = end::stream;
     cuStreamDestroy_v2(stream: CUstream) = end::stream;
-    cuCtxDestroy(context: CUcontext) = end::context;
-    cuCtxDestroy_v2(context: CUcontext) = end::context;
-    cuDevicePrimaryCtxRelease(device: CUdevice) = end::primary;
-    cuDevicePrimaryCtxRelease_v2(device: CUdevice) = end::primary;
-    cuDevicePrimaryCtxReset(device: CUdevice) = end::primary;
-    cuDevicePrimaryCtxReset_v2(device: CUdevice) = end::primary;
+
+    // Contexts
+    cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice) = memory::contexts::create;
+    cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice) = memory::contexts::create;
+    cuCtxCreate_v3(context: *mut CUcontext, affinities: *mut c_void, count: c_int, flags: c_uint, device: CUdevice) = memory::contexts::create_with_affinity;
+    cuCtxCreate_v4(context: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice) = memory::contexts::create_with_parameters;
+    cuCtxDestroy(context: CUcontext) = memory::contexts::destroy;
+    cuCtxDestroy_v2(context: CUcontext) = memory::contexts::destroy;
+    cuDevicePrimaryCtxRelease(device: CUdevice) = memory::contexts::release_primary;
+    cuDevicePrimaryCtxRelease_v2(device: CUdevice) = memory::contexts::release_primary;
+    cuDevicePrimaryCtxReset(device: CUdevice) = memory::contexts::reset_primary;
+    cuDevicePrimaryCtxReset_v2(device: CUdevice) = memory::contexts::reset_primary;
+    cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) = memory::contexts::retain_primary;
+
+    // Memory by address
+    cuMemAlloc(address: *mut c_uint, bytes: c_uint) = memory::allocations::allocate_32;
+    cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint) = memory::allocations::allocate_managed;
+    cuMemAllocPitch_v2(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint) = memory::allocations::allocate_pitch;
+    cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) = memory::allocations::allocate;
+    cuMemFree(address: c_uint) = memory::allocations::free_32;
+    cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) = memory::allocations::free_async::<false>;
+    cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) = memory::allocations::free_async::<true>;
+    cuMemFree_v2(address: CUdeviceptr) = memory::allocations::free;
+
+    // Pools
+    cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) = memory::pools::allocate::<false>;
+    cuMemAllocAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) = memory::pools::allocate::<true>;
+    cuMemAllocFromPoolAsync(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream) = memory::pools::allocate_from::<false>;
+    cuMemAllocFromPoolAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream) = memory::pools::allocate_from::<true>;
+    cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const CUmemAllocationProp) = memory::pools::create;
+    cuMemPoolDestroy(pool: CUmemoryPool) = memory::pools::destroy;
+    cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) = memory::pools::trim;
+
+    // Physical memory
+    cuMemCreate(handle: *mut CUmemGenericAllocationHandle, bytes: usize, properties: *const CUmemAllocationProp, flags: c_ulonglong) = memory::physical::create;
+    cuMemImportFromShareableHandle(handle: *mut CUmemGenericAllocationHandle, shared: *mut c_void, kind: c_int) = memory::physical::import;
+    cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong) = memory::physical::map;
+    cuMemRelease(handle: CUmemGenericAllocationHandle) = memory::physical::release_handle;
+    cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, address: *mut c_void) = memory::physical::retain;
+    cuMemUnmap(address: CUdeviceptr, bytes: usize) = memory::physical::unmap;
+
+    // Arrays
+    cuArray3DCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) = memory::arrays::create_3d;
+    cuArrayCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR) = memory::arrays::create;
+    cuArrayDestroy(array: CUarray) = memory::arrays::destroy;
+    cuMipmappedArrayCreate(array: *mut CUmipmappedArray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) = memory::arrays::create_mipmapped;
+    cuMipmappedArrayDestroy(array: CUmipmappedArray) = memory::arrays::destroy_mipmapped;
+
+    // Memory of graphs
+    cuDeviceGraphMemTrim(device: CUdevice) = memory::graphs::trim;
+    cuGraphExecDestroy(exec: CUgraphExec) = memory::graphs::destroy;
+    cuGraphInstantiate(exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char, length: usize) = memory::graphs::instantiate_with_log;
+    cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) = memory::graphs::instantiate;
+    cuGraphInstantiateWithParams(exec: *mut CUgraphExec, graph: CUgraph, parameters: *mut c_void) = memory::graphs::instantiate_with_parameters;
+    cuGraphInstantiateWithParams_ptsz(exec: *mut CUgraphExec, graph: CUgraph, parameters: *mut c_void) = memory::graphs::instantiate_with_parameters;
+    cuGraphInstantiate_v2(exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char, length: usize) = memory::graphs::instantiate_with_log;
 
     // What is shown
-    cuMemGetInfo_v2(free: *mut usize, total: *mut usize) = memory::shown::info;
+    cuDeviceTotalMem(bytes: *mut c_uint, device: CUdevice) = memory::shown::total_32;
     cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) = memory::shown::total;
+    cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) = memory::shown::info_32;
+    cuMemGetInfo_v2(free: *mut usize, total: *mut usize) = memory::shown::info;
 }
 
 hooks! {
@@ -220,24 +274,37 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 needs! {
-    /// Functions of CUDA that are called and not hooked.
+    /// Functions of CUDA that are called, and most of them not hooked.
     cuda: CUDA, CUDA_NEEDS, absent ERROR_NOT_FOUND;
 
     cuCtxGetCurrent(context: *mut CUcontext);
     cuCtxGetDevice(device: *mut CUdevice);
     cuCtxPopCurrent_v2(context: *mut CUcontext);
     cuCtxPushCurrent_v2(context: CUcontext);
+    cuDeviceGetCount(count: *mut c_int);
+    cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
+    cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: c_int, value: *mut c_void);
+    cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice);
+    cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice);
+    cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice);
+    cuDeviceGraphMemTrim(device: CUdevice);
     cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, is_active: *mut c_int);
     cuDevicePrimaryCtxRelease_v2(device: CUdevice);
     cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
-    cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice);
-    cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice);
     cuEventCreate(event: *mut CUevent, flags: c_uint);
     cuEventDestroy_v2(event: CUevent);
     cuEventElapsedTime(milliseconds: *mut f32, from: CUevent, to: CUevent);
     cuEventQuery(event: CUevent);
     cuEventRecord(event: CUevent, stream: CUstream);
+    cuGraphChildGraphNodeGetGraph(node: CUgraphNode, graph: *mut CUgraph);
+    cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);
+    cuGraphMemAllocNodeGetParams(node: CUgraphNode, parameters: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
+    cuGraphNodeGetType(node: CUgraphNode, kind: *mut c_int);
+    cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
+    cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
+    cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize);
     cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
+    cuStreamGetDevice(stream: CUstream, device: *mut CUdevice);
     cuStreamIsCapturing(stream: CUstream, status: *mut c_int);
     cuStreamQuery(stream: CUstream);
     cuThreadExchangeStreamCaptureMode(mode: *mut c_uint);

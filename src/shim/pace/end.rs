@@ -116,14 +116,10 @@ pub(crate) unsafe fn stream(real: unsafe extern "C" fn(CUstream) -> CUresult, st
     unsafe { real(stream) }
 }
 
-/// `cuCtxDestroy`.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn context(real: unsafe extern "C" fn(CUcontext) -> CUresult, context: CUcontext) -> CUresult {
+/// Has the driver end a context.
+pub(crate) fn context(end: impl FnOnce() -> CUresult, context: CUcontext) -> CUresult {
     monitor::quietly(|| {
-        // SAFETY: the caller's arguments as they came.
-        let result = unsafe { real(context) };
+        let result = end();
         if result == SUCCESS {
             forget(context);
         }
@@ -131,15 +127,11 @@ pub(crate) unsafe fn context(real: unsafe extern "C" fn(CUcontext) -> CUresult, 
     })
 }
 
-/// `cuDevicePrimaryCtxRelease` and `cuDevicePrimaryCtxReset`: the card's primary context ends, or doesn't.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn primary(real: unsafe extern "C" fn(CUdevice) -> CUresult, device: CUdevice) -> CUresult {
+/// Has the driver release or reset a card's primary context, which ends then, or doesn't.
+pub(crate) fn primary(release: impl FnOnce() -> CUresult, device: CUdevice) -> CUresult {
     monitor::quietly(|| {
         let context = if tracks::are_none() { ptr::null_mut() } else { primary_context(device) };
-        // SAFETY: the caller's arguments as they came.
-        let result = unsafe { real(device) };
+        let result = release();
         if !context.is_null() && !has_primary_context(device) {
             forget(context);
         }

@@ -7,7 +7,9 @@ use core::ptr;
 
 use super::work::Work;
 use super::{AT_ONCE, Passed, is_free, pass};
-use crate::cuda::{CUDA_LAUNCH_PARAMS, CUcontext, CUfunction, CUgraphExec, CUlaunchConfig, CUresult, CUstream, SUCCESS};
+use crate::cuda::{
+    CUDA_LAUNCH_PARAMS, CUcontext, CUfunction, CUgraphExec, CUlaunchConfig, CUresult, CUstream, SUCCESS,
+};
 use crate::table::cuda::{cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuStreamGetCtx};
 
 /// Each thread has a default stream of its own.
@@ -146,9 +148,8 @@ pub(crate) unsafe fn on_many(
 fn in_context_of<T>(stream: CUstream, act: impl FnOnce() -> T) -> T {
     let mut context: CUcontext = ptr::null_mut();
     // SAFETY: a context is written to a context; contexts are pushed as the driver names them.
-    let is_pushed = unsafe {
-        cuStreamGetCtx(stream, &raw mut context) == SUCCESS && cuCtxPushCurrent_v2(context) == SUCCESS
-    };
+    let is_pushed =
+        unsafe { cuStreamGetCtx(stream, &raw mut context) == SUCCESS && cuCtxPushCurrent_v2(context) == SUCCESS };
     let done = act();
     if is_pushed {
         // SAFETY: the context that was pushed.

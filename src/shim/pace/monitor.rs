@@ -152,7 +152,9 @@ fn start() -> bool {
         let attributes = small.as_ref().map_or(ptr::null(), ptr::from_ref);
         match create(&raw mut thread, attributes, run, ptr::null_mut()) {
             // Thread-locals of the program's libraries may need more than we would.
-            failed if failed != 0 && !attributes.is_null() => create(&raw mut thread, ptr::null(), run, ptr::null_mut()),
+            failed if failed != 0 && !attributes.is_null() => {
+                create(&raw mut thread, ptr::null(), run, ptr::null_mut())
+            }
             made => made,
         }
     };

@@ -12,8 +12,8 @@ use crate::cuda::{
 };
 use crate::process::Process;
 use crate::table::cuda::{
-    cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuEventCreate, cuEventDestroy_v2, cuEventQuery,
-    cuEventRecord, cuStreamIsCapturing, cuStreamQuery, cuThreadExchangeStreamCaptureMode,
+    cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord,
+    cuStreamIsCapturing, cuStreamQuery, cuThreadExchangeStreamCaptureMode,
 };
 
 /// Marks of one stream at a time. When all are on their way, the newest moves on.

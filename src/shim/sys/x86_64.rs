@@ -13,6 +13,7 @@ pub(super) enum Call {
     Close = 3,
     Fstat = 5,
     Mmap = 9,
+    Munmap = 11,
     SigProcMask = 14,
     NanoSleep = 35,
     GetPid = 39,

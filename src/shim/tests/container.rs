@@ -186,7 +186,7 @@ impl Container {
 // === impl Tenant ===
 
 impl Tenant {
-    fn start(mut command: Command, name: &str, words: &str) -> Self {
+    pub(crate) fn start(mut command: Command, name: &str, words: &str) -> Self {
         command.args(["--ignored", "--exact", name, "--nocapture", "--test-threads=1"]).env("DIVVY_TENANT", words);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a program that runs");
         let said = BufReader::new(child.stdout.take().expect("it is piped"));

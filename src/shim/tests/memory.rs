@@ -3,7 +3,11 @@
 #![allow(unsafe_code, reason = "calling C functions")]
 #![allow(dead_code, reason = "not every test program needs all of what they share")]
 
+#[path = "memory/charges.rs"]
+mod charges;
 mod container;
 mod cuda;
 #[path = "memory/entry.rs"]
 mod entry;
+#[path = "memory/shell.rs"]
+mod shell;

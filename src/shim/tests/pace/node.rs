@@ -107,8 +107,7 @@ impl Drop for Node {
 fn write(page: &File, books: Vec<PathBuf>, promises: Vec<u32>, begun: &AtomicBool, is_over: &AtomicBool) {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping of a file that never shrinks.
-    let mapped =
-        unsafe { libc::mmap(ptr::null_mut(), layout::LINE, access, libc::MAP_SHARED, page.as_raw_fd(), 0) };
+    let mapped = unsafe { libc::mmap(ptr::null_mut(), layout::LINE, access, libc::MAP_SHARED, page.as_raw_fd(), 0) };
     assert_ne!(mapped, libc::MAP_FAILED);
     // SAFETY: it stays mapped to the end of the process, and is written through the page alone.
     let page = unsafe { Page::blank(mapped.cast::<u8>().cast_const(), layout::LINE) }.expect("aligned to a page");

@@ -24,14 +24,19 @@ fn assert_near(shares: &[f64], wanted: &[f64], points: f64) {
 #[test]
 #[ignore = "figures"]
 fn what_is_paid() {
-    for (cores, words) in [(50, "busy 1000000 4"), (75, "busy 10000 1"), (100, "busy 10000 1"), (50, "busy 1000000 1")] {
+    for (cores, words) in [(50, "busy 1000000 4"), (75, "busy 10000 1"), (100, "busy 10000 1"), (50, "busy 1000000 1")]
+    {
         let node = Node::new(&[share(cores, "cap")]);
         let tenant = node.tenant(0, words);
         thread::sleep(SETTLING);
         let paid = node.containers[0].totals(0);
         let shares = node.shares(&[&tenant], MEASURED);
         let after = node.containers[0].totals(0);
-        println!("{cores} {words}: {shares:.2?}, paid {:.2} {:?}", (after.usage.busy_ns - paid.usage.busy_ns) as f64 / 3e7, after);
+        println!(
+            "{cores} {words}: {shares:.2?}, paid {:.2} {:?}",
+            (after.usage.busy_ns - paid.usage.busy_ns) as f64 / 3e7,
+            after
+        );
     }
 }
 

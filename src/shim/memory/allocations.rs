@@ -1,0 +1,203 @@
+//! Memory by address: allocated for a context, and freed one way or the other.
+
+use core::ffi::c_uint;
+use core::ptr;
+
+use crate::cuda::{CUcontext, CUdeviceptr, CUresult, CUstream, SUCCESS};
+use crate::table::cuda::cuCtxGetCurrent;
+
+use super::held::{HELD, Kind, Thing};
+use super::pools;
+use super::room::Room;
+
+/// Rows of pitched memory begin at multiples of this or of less, on all cards so far.
+const PITCH: u64 = 512;
+
+/// `cuMemAlloc_v2`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn allocate(
+    real: unsafe extern "C" fn(*mut CUdeviceptr, usize) -> CUresult,
+    address: *mut CUdeviceptr,
+    bytes: usize,
+) -> CUresult {
+    // SAFETY: the caller's arguments as they came, but for where the address goes first.
+    unsafe { allocate_for(address, bytes as u64, |address| real(address, bytes)) }
+}
+
+/// `cuMemAllocManaged`: in full, though it moves between the card and the host as it is used.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn allocate_managed(
+    real: unsafe extern "C" fn(*mut CUdeviceptr, usize, c_uint) -> CUresult,
+    address: *mut CUdeviceptr,
+    bytes: usize,
+    flags: c_uint,
+) -> CUresult {
+    // SAFETY: as above.
+    unsafe { allocate_for(address, bytes as u64, |address| real(address, bytes, flags)) }
+}
+
+/// `cuMemAlloc`, of programs with 32-bit addresses.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn allocate_32(
+    real: unsafe extern "C" fn(*mut c_uint, c_uint) -> CUresult,
+    address: *mut c_uint,
+    bytes: c_uint,
+) -> CUresult {
+    if address.is_null() {
+        // SAFETY: the caller's arguments as they came.
+        return unsafe { real(address, bytes) };
+    }
+    let mut wide = 0;
+    let ask = |wide: *mut CUdeviceptr| {
+        let mut narrow = 0;
+        // SAFETY: an address is written to an address; `wide` is valid.
+        unsafe {
+            let result = real(&raw mut narrow, bytes);
+            *wide = narrow.into();
+            result
+        }
+    };
+    // SAFETY: `wide` is valid for a write, and so is `address`.
+    unsafe {
+        let result = allocate_for(&raw mut wide, bytes.into(), ask);
+        if result == SUCCESS {
+            *address = wide as c_uint;
+        }
+        result
+    }
+}
+
+/// `cuMemAllocPitch_v2`: rows are as far apart as the driver likes. Reserved is what that comes to on known cards.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn allocate_pitch(
+    real: unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, usize, usize, c_uint) -> CUresult,
+    address: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: c_uint,
+) -> CUresult {
+    let expected = (width as u64).checked_next_multiple_of(PITCH).and_then(|row| row.checked_mul(height as u64));
+    // SAFETY: as above.
+    unsafe {
+        allocate_for(address, expected.unwrap_or(u64::MAX), |address| real(address, pitch, width, height, element))
+    }
+}
+
+/// `cuMemFree_v2`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn free(real: unsafe extern "C" fn(CUdeviceptr) -> CUresult, address: CUdeviceptr) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    give_back(Kind::Memory, address, || unsafe { real(address) })
+}
+
+/// `cuMemFree`, of programs with 32-bit addresses.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn free_32(real: unsafe extern "C" fn(c_uint) -> CUresult, address: c_uint) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    give_back(Kind::Memory, address.into(), || unsafe { real(address) })
+}
+
+/// `cuMemFreeAsync`. In a capture it becomes a part of a graph, and frees nothing now.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn free_async<const PER_THREAD: bool>(
+    real: unsafe extern "C" fn(CUdeviceptr, CUstream) -> CUresult,
+    address: CUdeviceptr,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    let ask = || unsafe { real(address, stream) };
+    // SAFETY: the caller's stream.
+    if unsafe { pools::is_captured::<PER_THREAD>(stream) } { ask() } else { give_back(Kind::Memory, address, ask) }
+}
+
+/// Has the driver allocate so many bytes of the current context's card, if they are to be had.
+///
+/// # Safety
+/// `address` is null or valid for a write, and `ask` writes an address where it is told to if it succeeds.
+unsafe fn allocate_for(
+    address: *mut CUdeviceptr,
+    bytes: u64,
+    ask: impl FnOnce(*mut CUdeviceptr) -> CUresult,
+) -> CUresult {
+    if address.is_null() {
+        return ask(address);
+    }
+    // What the driver writes is read here, and not where other threads of the program could have changed it.
+    let mut given = 0;
+    let result = held(Kind::Memory, bytes, || (ask(&raw mut given), given));
+    if result == SUCCESS {
+        // SAFETY: the caller's promise.
+        unsafe { *address = given };
+    }
+    result
+}
+
+/// Has the driver give something that takes so many bytes of the current context's card, if they are to be had.
+pub(super) fn held(kind: Kind, bytes: u64, ask: impl FnOnce() -> (CUresult, u64)) -> CUresult {
+    let room = match Room::of_current() {
+        Ok(room) => room,
+        Err(refused) => return refused,
+    };
+    let mut context: CUcontext = ptr::null_mut();
+    // SAFETY: a context is written to a context.
+    unsafe { cuCtxGetCurrent(&raw mut context) };
+    let reserved = match room.reserve(bytes) {
+        Ok(reserved) => reserved,
+        Err(refused) => return refused,
+    };
+    let (result, given) = ask();
+    if result != SUCCESS {
+        return result;
+    }
+    match HELD.put(kind, given, Thing::in_context(bytes, room.card, context)) {
+        Ok(None) => reserved.keep(),
+        Ok(Some(gone)) => {
+            // The driver has taken it back without being asked through here.
+            release(gone);
+            reserved.keep();
+        }
+        // It stays charged until the process ends, which is never too little. A million things are held before that.
+        Err(_) => reserved.keep(),
+    }
+    SUCCESS
+}
+
+/// Has the driver take something back. What isn't known here is charged to nobody.
+pub(super) fn give_back(kind: Kind, key: u64, ask: impl FnOnce() -> CUresult) -> CUresult {
+    // Taken out before, because the driver may give the same address to another thread before we could do so after.
+    let taken = HELD.take(kind, key);
+    let result = ask();
+    match taken {
+        Some(thing) if result == SUCCESS => release(thing),
+        // It had a place just now. If it has none any more, it stays charged.
+        Some(thing) => {
+            let _had_a_place = HELD.put(kind, key, thing);
+        }
+        None => {}
+    }
+    result
+}
+
+/// Releases what a thing is charged with.
+pub(super) fn release(thing: Thing) {
+    if thing.of != 0 {
+        pools::freed(thing);
+    } else if let Ok(room) = Room::of_card(thing.card) {
+        room.release(thing.bytes);
+    }
+}

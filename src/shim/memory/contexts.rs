@@ -1,0 +1,164 @@
+//! Contexts: a process takes its place in the books before it has one, and what ends with one is forgotten with it.
+//!
+//! What a context itself costs isn't charged here, because a process can't know it. The driver tells how much of the card is
+//! free, but nobody may ask before the first context is there, and what is free after it may have changed by whatever the
+//! card's other tenants did meanwhile: a neighbour's allocation would be taken for our context's, for as long as we live.
+//! What is right is the driver's own figure for the process (`nvmlDeviceGetComputeRunningProcesses`) less what it is charged
+//! with. That is for the daemon to read, which sees processes by their host's numbers, and for the books' `overhead`.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use divvy_region::layout::CARDS;
+
+use crate::cuda::{CUcontext, CUdevice, CUresult, SUCCESS};
+use crate::pace::end;
+use crate::table::cuda::cuDevicePrimaryCtxGetState;
+
+use super::allocations::release;
+use super::held::{HELD, Kind};
+use super::{pools, room};
+
+/// The primary contexts, by the driver's ordinals; 0: none, or not seen.
+static PRIMARY: [AtomicUsize; CARDS] = [const { AtomicUsize::new(0) }; CARDS];
+
+/// `cuDevicePrimaryCtxRetain`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn retain_primary(
+    real: unsafe extern "C" fn(*mut CUcontext, CUdevice) -> CUresult,
+    context: *mut CUcontext,
+    device: CUdevice,
+) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    let result = begin(|| unsafe { real(context, device) });
+    if result == SUCCESS
+        && !context.is_null()
+        && let Some(known) = primary(device)
+    {
+        // SAFETY: the driver has just written there.
+        let now = unsafe { *context }.addr();
+        let before = known.swap(now, Ordering::Relaxed);
+        if before != now {
+            forget(before); // it ended unseen
+        }
+    }
+    result
+}
+
+/// `cuCtxCreate` and `cuCtxCreate_v2`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn create(
+    real: unsafe extern "C" fn(*mut CUcontext, c_uint, CUdevice) -> CUresult,
+    context: *mut CUcontext,
+    flags: c_uint,
+    device: CUdevice,
+) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    begin(|| unsafe { real(context, flags, device) })
+}
+
+/// `cuCtxCreate_v3`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn create_with_affinity(
+    real: unsafe extern "C" fn(*mut CUcontext, *mut c_void, c_int, c_uint, CUdevice) -> CUresult,
+    context: *mut CUcontext,
+    affinities: *mut c_void,
+    count: c_int,
+    flags: c_uint,
+    device: CUdevice,
+) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    begin(|| unsafe { real(context, affinities, count, flags, device) })
+}
+
+/// `cuCtxCreate_v4`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn create_with_parameters(
+    real: unsafe extern "C" fn(*mut CUcontext, *mut c_void, c_uint, CUdevice) -> CUresult,
+    context: *mut CUcontext,
+    parameters: *mut c_void,
+    flags: c_uint,
+    device: CUdevice,
+) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    begin(|| unsafe { real(context, parameters, flags, device) })
+}
+
+/// `cuCtxDestroy` and `cuCtxDestroy_v2`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUcontext) -> CUresult, context: CUcontext) -> CUresult {
+    // SAFETY: the caller's argument as it came.
+    let result = end::context(|| unsafe { real(context) }, context);
+    if result == SUCCESS {
+        forget(context.addr());
+    }
+    result
+}
+
+/// `cuDevicePrimaryCtxRelease` and `cuDevicePrimaryCtxRelease_v2`: the last who releases it ends it.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn release_primary(real: unsafe extern "C" fn(CUdevice) -> CUresult, device: CUdevice) -> CUresult {
+    // SAFETY: the caller's argument as it came.
+    let result = end::primary(|| unsafe { real(device) }, device);
+    let (mut flags, mut is_active): (c_uint, c_int) = (0, 1);
+    // SAFETY: numbers are written to numbers.
+    if result == SUCCESS
+        && unsafe { cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut is_active) } == SUCCESS
+        && is_active == 0
+    {
+        forget_primary(device);
+    }
+    result
+}
+
+/// `cuDevicePrimaryCtxReset` and `cuDevicePrimaryCtxReset_v2`: whoever still has it, what was in it is gone.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn reset_primary(real: unsafe extern "C" fn(CUdevice) -> CUresult, device: CUdevice) -> CUresult {
+    // SAFETY: the caller's argument as it came.
+    let result = end::primary(|| unsafe { real(device) }, device);
+    if result == SUCCESS {
+        forget_primary(device);
+    }
+    result
+}
+
+/// Has the driver make a context, if this process has a place in the books: without one nothing could be charged to it.
+fn begin(ask: impl FnOnce() -> CUresult) -> CUresult {
+    match room::take_place() {
+        Ok(()) => ask(),
+        Err(refused) => refused,
+    }
+}
+
+fn primary(device: CUdevice) -> Option<&'static AtomicUsize> {
+    usize::try_from(device).ok().and_then(|device| PRIMARY.get(device))
+}
+
+fn forget_primary(device: CUdevice) {
+    if let Some(known) = primary(device) {
+        forget(known.swap(0, Ordering::Relaxed));
+    }
+}
+
+/// Releases all that ended with a context.
+fn forget(context: usize) {
+    if context != 0 {
+        let kinds = [Kind::Memory, Kind::Array, Kind::MipmappedArray];
+        HELD.take_all(&kinds, |thing| thing.context == context, release);
+        pools::synchronised();
+    }
+}

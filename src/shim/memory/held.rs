@@ -1,0 +1,283 @@
+//! What the driver has given this process: addresses and handles, and what they are charged with.
+//!
+//! A table without a heap. It is cut into shards by the hash of the key, each with a lock and with memory of its own, which
+//! is asked for when the first thing comes and costs nothing until it is touched. A shard never grows or moves; a thing
+//! that finds its shard full can't be held, and whoever brought it has to give it back to the driver.
+
+use core::ptr;
+use core::slice;
+
+use crate::cuda::CUcontext;
+use crate::lock::{Held as Locked, Lock};
+use crate::sys;
+
+/// What this process holds.
+pub(super) static HELD: Held = Held::new();
+
+/// What a key is, as equal numbers may be addresses and handles of several kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A device address.
+    Memory,
+    Array,
+    MipmappedArray,
+    /// A handle to physical memory; `of` says which.
+    Handle,
+    /// An address at which physical memory is mapped; `of` says which, `bytes` how much of it.
+    Mapping,
+    /// Physical memory, by a number of ours; `of` counts what refers to it.
+    Physical,
+    /// An executable graph on the card of its number.
+    Graph(u8),
+}
+
+/// Something that the driver gave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Thing {
+    /// Charged, or of a pool that is.
+    pub(super) bytes: u64,
+    /// By its position.
+    pub(super) card: usize,
+    /// The context with which it ends; 0: none.
+    pub(super) context: usize,
+    /// As its kind has it. Of memory: one more than the pool it is from; 0: none.
+    pub(super) of: u64,
+}
+
+/// There is no place for a thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Full;
+
+/// The table.
+pub(super) struct Held {
+    shards: [Lock<Shard>; SHARDS],
+}
+
+struct Shard {
+    /// `PLACES` entries; null: none were needed yet.
+    entries: *mut Entry,
+    used: usize,
+}
+
+/// All zero: free.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Entry {
+    key: u64,
+    bytes: u64,
+    context: usize,
+    of: u64,
+    kind: u16,
+    card: u8,
+}
+
+const SHARDS: usize = 64;
+const PLACES: usize = 1 << 14;
+/// Of a shard's places; some must stay free for a search to end, and more for it to end soon.
+const MOST: usize = PLACES / 8 * 7;
+
+/// Addresses differ in their middle bits; a product brings all of them to the top.
+fn hash(kind: u16, key: u64) -> u64 {
+    (key ^ u64::from(kind).rotate_right(16)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44
+}
+
+/// Where in its shard to look first.
+fn start(hash: u64) -> usize {
+    (hash >> 6) as usize % PLACES
+}
+
+// SAFETY: a shard owns its entries.
+unsafe impl Send for Shard {}
+
+// === impl Kind ===
+
+impl Kind {
+    fn number(self) -> u16 {
+        match self {
+            Self::Memory => 1,
+            Self::Array => 2,
+            Self::MipmappedArray => 3,
+            Self::Handle => 4,
+            Self::Mapping => 5,
+            Self::Physical => 6,
+            Self::Graph(card) => 0x100 | u16::from(card),
+        }
+    }
+}
+
+// === impl Thing ===
+
+impl Thing {
+    /// That ends with a context.
+    pub(super) fn in_context(bytes: u64, card: usize, context: CUcontext) -> Self {
+        Self { bytes, card, context: context.addr(), of: 0 }
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    const fn new() -> Self {
+        Self { shards: [const { Lock::new(Shard { entries: ptr::null_mut(), used: 0 }) }; SHARDS] }
+    }
+
+    /// Holds a thing. If the driver gave one with this key before, that one is gone, and is the answer.
+    pub(super) fn put(&self, kind: Kind, key: u64, thing: Thing) -> Result<Option<Thing>, Full> {
+        let (mut shard, start) = self.find(kind, key);
+        shard.put(start, Entry::new(kind, key, thing))
+    }
+
+    /// Holds it no longer.
+    pub(super) fn take(&self, kind: Kind, key: u64) -> Option<Thing> {
+        let (mut shard, start) = self.find(kind, key);
+        let at = shard.position(start, kind.number(), key)?;
+        Some(shard.remove(at))
+    }
+
+    /// What is held with this key.
+    pub(super) fn get(&self, kind: Kind, key: u64) -> Option<Thing> {
+        let (shard, start) = self.find(kind, key);
+        let at = shard.position(start, kind.number(), key)?;
+        shard.entries().get(at).map(Entry::thing)
+    }
+
+    /// Takes all of a kind that are meant; `each` must not come back to the table.
+    pub(super) fn take_all(&self, kinds: &[Kind], is_meant: impl Fn(&Thing) -> bool, mut each: impl FnMut(Thing)) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let mut at = 0;
+            // What is removed pulls later entries forward: look again at the same place.
+            while shard.used > 0 && at < PLACES {
+                let entry = shard.entries().get(at).copied().unwrap_or_default();
+                let is_of_kind = kinds.iter().any(|kind| kind.number() == entry.kind);
+                if is_of_kind && is_meant(&entry.thing()) {
+                    each(shard.remove(at));
+                } else {
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    /// The first of a kind that is looked for, by its key.
+    pub(super) fn search(&self, kind: Kind, is_meant: impl Fn(u64, &Thing) -> bool) -> Option<Thing> {
+        let is_it = |entry: &&Entry| entry.kind == kind.number() && is_meant(entry.key, &entry.thing());
+        self.shards.iter().find_map(|shard| shard.lock().entries().iter().find(is_it).map(Entry::thing))
+    }
+
+    /// In a child that fork made: nothing of it is held, and whoever had a lock is not here.
+    pub(super) fn forget(&self) {
+        for shard in &self.shards {
+            *shard.reset() = Shard { entries: ptr::null_mut(), used: 0 };
+        }
+    }
+
+    /// The shard of a key, and the place from which to look for it.
+    #[inline]
+    fn find(&self, kind: Kind, key: u64) -> (Locked<'_, Shard>, usize) {
+        let hash = hash(kind.number(), key);
+        (self.shards[hash as usize % SHARDS].lock(), start(hash))
+    }
+}
+
+// === impl Shard ===
+
+impl Shard {
+    fn entries(&self) -> &[Entry] {
+        if self.entries.is_null() {
+            return &[];
+        }
+        // SAFETY: so many entries were mapped, as zeros, which are free ones, and the shard owns them.
+        unsafe { slice::from_raw_parts(self.entries, PLACES) }
+    }
+
+    fn entries_mut(&mut self) -> &mut [Entry] {
+        if self.entries.is_null() {
+            return &mut [];
+        }
+        // SAFETY: as above.
+        unsafe { slice::from_raw_parts_mut(self.entries, PLACES) }
+    }
+
+    fn position(&self, start: usize, kind: u16, key: u64) -> Option<usize> {
+        let entries = self.entries();
+        let places = (start..PLACES).chain(0..start);
+        for at in places {
+            let entry = entries.get(at)?;
+            if entry.is_free() {
+                return None;
+            }
+            if entry.key == key && entry.kind == kind {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    fn put(&mut self, start: usize, new: Entry) -> Result<Option<Thing>, Full> {
+        if self.entries.is_null() {
+            self.entries = sys::memory(PLACES * size_of::<Entry>()).ok_or(Full)?.cast();
+        }
+        if let Some(at) = self.position(start, new.kind, new.key) {
+            let known = self.entries_mut().get_mut(at).ok_or(Full)?;
+            return Ok(Some(core::mem::replace(known, new).thing()));
+        }
+        if self.used >= MOST {
+            return Err(Full);
+        }
+        let mut places = (start..PLACES).chain(0..start);
+        let entries = self.entries_mut();
+        let free = places.find(|at| entries.get(*at).is_some_and(Entry::is_free)).ok_or(Full)?;
+        *entries.get_mut(free).ok_or(Full)? = new;
+        self.used += 1;
+        Ok(None)
+    }
+
+    /// Takes an entry out, and moves those after it up that were pushed away by it, so that searches still find them.
+    fn remove(&mut self, at: usize) -> Thing {
+        let entries = self.entries_mut();
+        let removed = entries.get(at).map(Entry::thing).unwrap_or_default();
+        let mut hole = at;
+        let mut next = at;
+        loop {
+            next = (next + 1) % PLACES;
+            let entry = entries.get(next).copied().unwrap_or_default();
+            if entry.is_free() || next == at {
+                break;
+            }
+            // How far it is from where it belongs, and how far the hole would be.
+            let wanted = start(hash(entry.kind, entry.key));
+            let distance = |place: usize| place.wrapping_sub(wanted) % PLACES;
+            if distance(hole) < distance(next) {
+                if let Some(place) = entries.get_mut(hole) {
+                    *place = entry;
+                }
+                hole = next;
+            }
+        }
+        if let Some(place) = entries.get_mut(hole) {
+            *place = Entry::default();
+        }
+        self.used = self.used.saturating_sub(1);
+        removed
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    fn new(kind: Kind, key: u64, Thing { bytes, card, context, of }: Thing) -> Self {
+        Self { key, bytes, context, of, kind: kind.number(), card: card as u8 }
+    }
+
+    fn is_free(&self) -> bool {
+        self.kind == 0
+    }
+
+    fn thing(&self) -> Thing {
+        Thing { bytes: self.bytes, card: self.card.into(), context: self.context, of: self.of }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Room on a card: what is left of the container's limit, for this process to reserve.
+
+use divvy_region::layout::SLOTS;
+use divvy_region::{Account, Reservation};
+
+use crate::cuda::{CUdevice, CUresult, ERROR_NOT_PERMITTED, ERROR_OUT_OF_MEMORY};
+use crate::process::{self, Process};
+use crate::report;
+use crate::sys;
+
+use super::{graphs, pools};
+
+/// One card's.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    process: &'static Process,
+    pub(super) card: usize,
+    account: Account<'static>,
+}
+
+/// Bytes that are reserved, and released at the end unless they were [kept](Reserved::keep).
+pub(super) struct Reserved {
+    room: Room,
+    bytes: u64,
+}
+
+// === impl Room ===
+
+impl Room {
+    /// Of the calling thread's context.
+    pub(super) fn of_current() -> Result<Self, CUresult> {
+        let (process, card) = process::current_card()?;
+        Self::of(process, card)
+    }
+
+    /// Of the card that the driver numbers so.
+    pub(super) fn of_device(device: CUdevice) -> Result<Self, CUresult> {
+        let process = process::this()?;
+        Self::of(process, process.card_of(device).ok_or(ERROR_NOT_PERMITTED)?)
+    }
+
+    /// Of a card by its position.
+    pub(super) fn of_card(card: usize) -> Result<Self, CUresult> {
+        Self::of(process::this()?, card)
+    }
+
+    fn of(process: &'static Process, card: usize) -> Result<Self, CUresult> {
+        process.account(card).map(|account| Self { process, card, account }).ok_or_else(refused)
+    }
+
+    /// Reserves bytes for something that the driver is about to be asked for.
+    pub(super) fn reserve(&self, bytes: u64) -> Result<Reserved, CUresult> {
+        self.process.keep_up(sys::now());
+        if self.try_reserve(bytes) || self.try_reserve_by_all_means(bytes) {
+            return Ok(Reserved { room: *self, bytes });
+        }
+        if let Some(card) = self.process.region().card(self.card) {
+            card.ooms.add(1);
+        }
+        Err(ERROR_OUT_OF_MEMORY)
+    }
+
+    fn try_reserve(&self, bytes: u64) -> bool {
+        self.account.reserve(bytes, self.process.limit(self.card), pause) == Reservation::Reserved
+    }
+
+    #[cold]
+    fn try_reserve_by_all_means(&self, bytes: u64) -> bool {
+        if bytes > self.process.limit(self.card) {
+            return false;
+        }
+        pools::give_back(self.card);
+        graphs::give_back(self.card);
+        self.process.reap();
+        self.try_reserve(bytes)
+    }
+
+    /// Sets what is charged for something from `before` to `now`, whatever the limit is.
+    pub(super) fn change(&self, before: u64, now: u64) {
+        if now > before {
+            self.account.charge(now - before);
+        } else {
+            self.account.release(before - now);
+        }
+    }
+
+    /// Gives back bytes that were kept, after the driver has taken them.
+    pub(super) fn release(&self, bytes: u64) {
+        self.account.release(bytes);
+    }
+
+    /// Whether the container holds more than it may, after the driver took more than was foreseen.
+    pub(super) fn is_overdrawn(&self) -> bool {
+        self.process.used(self.card) > self.process.limit(self.card)
+    }
+
+    /// Counts a granted allocation.
+    pub(super) fn count(&self) {
+        if let Some(card) = self.process.region().card(self.card) {
+            card.allocs.add(1);
+        }
+    }
+}
+
+// === impl Reserved ===
+
+impl Reserved {
+    /// The driver has given what they were for: they stay charged until they are [released](Room::release).
+    pub(super) fn keep(mut self) {
+        self.room.count();
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.room.release(self.bytes);
+    }
+}
+
+/// Takes this process's place in the books, if it has none yet.
+pub(super) fn take_place() -> Result<(), CUresult> {
+    process::this()?.account(0).map(drop).ok_or_else(refused)
+}
+
+fn refused() -> CUresult {
+    static FULL: report::Once = report::Once::new();
+    FULL.say(format_args!(
+        "{SLOTS} processes of this container use cards already: this one gets nothing until one ends"
+    ));
+    ERROR_NOT_PERMITTED
+}
+
+/// Between tries for room that others try for too: 1 to 64 µs.
+fn pause() {
+    sys::sleep(1_000 + (sys::random() & 0xffff) * 63 / 65);
+}

@@ -1,0 +1,226 @@
+//! What is charged, for how long, and what is refused, in one process at a time.
+
+use crate::container::{Container, GIB, MIB, Share};
+use crate::cuda::{INVALID_VALUE, OUT_OF_MEMORY};
+use fake_cuda::Machine;
+
+#[test]
+fn memory_is_charged_to_the_byte_and_refused_above_the_limit() {
+    let container = Container::of_memory(100);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["allocate a 1", "allocate b 12345"]);
+    container.holds_bytes(12_346);
+    tenant.does(&format!("allocate c {}", 100 * MIB - 12_345), OUT_OF_MEMORY);
+    tenant.succeeds_in(&[&format!("allocate c {}", 100 * MIB - 12_346)]);
+    container.holds(100);
+    assert_eq!(tenant.answers("info"), "0 of 100");
+    tenant.does("allocate d 1", OUT_OF_MEMORY);
+    tenant.succeeds_in(&["free a", "free b", "free c"]);
+    container.holds(0);
+    assert_eq!(tenant.answers("info"), "100 of 100");
+    let totals = container.totals(0);
+    assert_eq!((totals.allocs, totals.ooms), (3, 2));
+    tenant.succeeds();
+}
+
+#[test]
+fn what_the_driver_refuses_or_does_not_know_changes_nothing() {
+    let mut machine = Machine::uniform(1, 50 * MIB);
+    let fault = fake_cuda::Fault { code: "CUDA_ERROR_ILLEGAL_ADDRESS".to_owned(), nth: Some(2) };
+    machine.faults.insert("cuMemFree_v2".to_owned(), fault);
+    let container = Container::new(&machine, &[Share::of_memory(100)]);
+    let mut tenant = container.shell();
+    tenant.does(&format!("allocate a {}", 60 * MIB), OUT_OF_MEMORY);
+    tenant.does("allocate a 0", INVALID_VALUE);
+    container.holds(0);
+    assert_eq!(tenant.answers("info"), "50 of 100", "a card that is full is shown so");
+    tenant.succeeds_in(&["allocate a 1000", "free nothing"]);
+    tenant.does("free a", 700);
+    container.holds_bytes(1000);
+    tenant.succeeds_in(&["free a"]);
+    tenant.does("free a", INVALID_VALUE);
+    container.holds(0);
+}
+
+#[test]
+fn rows_and_managed_memory_are_charged_too() {
+    let container = Container::of_memory(100);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["pitched a 1000 10"]);
+    container.holds_bytes(10_240);
+    tenant.does(&format!("pitched b {} {}", u64::MAX, 2), OUT_OF_MEMORY);
+    tenant.does("narrow b 1000", OUT_OF_MEMORY);
+    tenant.succeeds_in(&["free a"]);
+    // The card isn't charged before it is used there.
+    tenant.succeeds_in(&[&format!("managed a {}", 60 * MIB)]);
+    assert_eq!(container.totals(0).usage.committed, 60 * MIB);
+    tenant.does(&format!("managed b {}", 41 * MIB), OUT_OF_MEMORY);
+    tenant.succeeds_in(&["free a"]);
+    container.holds(0);
+}
+
+#[test]
+fn a_pool_is_charged_with_what_it_has_reserved() {
+    let container = Container::of_memory(10);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["allocate-async a 1", "allocate-async b 3000000"]);
+    container.holds(4);
+    tenant.succeeds_in(&["free-async b"]);
+    container.holds(4);
+    tenant.succeeds_in(&["allocate-async b 4000000"]);
+    container.holds(4);
+    tenant.succeeds_in(&["allocate-async c 6000000"]);
+    container.holds(10);
+    tenant.does("allocate-async d 600000", OUT_OF_MEMORY);
+    tenant.does("allocate d 1", OUT_OF_MEMORY);
+    tenant.succeeds_in(&["free-async c"]);
+    container.holds(10);
+    // What lies idle in a pool is nobody's loss.
+    tenant.succeeds_in(&["allocate d 6000000"]);
+    container.holds_bytes(4 * MIB + 6_000_000);
+    tenant.succeeds_in(&["free d", "free-async a", "free b", "default-pool p", "trim p 0"]);
+    container.holds(0);
+    assert_eq!(container.totals(0).allocs, 5);
+}
+
+#[test]
+fn pools_of_ones_own_are_charged_and_stay_so_while_something_is_allocated_from_them() {
+    let container = Container::of_memory(10);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["pool p", "keep-all p", "allocate-from a 3000000 p", "allocate-from b 3000000 p"]);
+    container.holds(6);
+    tenant.succeeds_in(&["free-async b", "synchronise"]);
+    container.holds(6);
+    tenant.succeeds_in(&["trim p 0"]);
+    container.holds(4);
+    tenant.succeeds_in(&["end-pool p"]);
+    container.holds_bytes(3_000_000);
+    tenant.succeeds_in(&["free-async a"]);
+    container.holds(0);
+    tenant.does("end-pool p", INVALID_VALUE);
+    tenant.succeeds_in(&["host-pool h", "allocate-from a 30000000 h"]);
+    container.holds(0);
+}
+
+#[test]
+fn memory_of_a_capture_is_charged_with_its_graph() {
+    let container = Container::of_memory(10);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["stream s", "capture s", "allocate-async a 7000000 s", "allocate-async b 7000000 s"]);
+    tenant.succeeds_in(&["free-async a s", "free-async b s", "end-capture g s"]);
+    container.holds(0);
+    tenant.does("instantiate e g", OUT_OF_MEMORY);
+    container.holds(0);
+}
+
+#[test]
+fn graphs_are_charged_when_they_are_made_and_until_their_memory_is_trimmed() {
+    let container = Container::of_memory(10);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["graph g", "add-allocation g 3000000", "instantiate e g"]);
+    assert_eq!(container.totals(0).usage.committed, 4 * MIB, "no launch takes what isn't there");
+    tenant.succeeds_in(&["launch e"]);
+    container.holds(4);
+    tenant.succeeds_in(&["graph h", "add-allocation h 7000000"]);
+    tenant.does("instantiate f h", OUT_OF_MEMORY);
+    container.holds(4);
+    tenant.succeeds_in(&["end-executable e"]);
+    container.holds(4);
+    // What the driver still calls used, because the graph didn't free it, can't be trimmed.
+    tenant.does("trim-graphs", 0);
+    container.holds(4);
+}
+
+#[test]
+fn physical_memory_lives_as_long_as_its_handles_and_mappings() {
+    let container = Container::of_memory(10);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["create a 4194304 card", "create b 2097152 card", "create h 20971520 host"]);
+    container.holds(6);
+    tenant.does("create c 6291456 card", OUT_OF_MEMORY);
+    tenant.succeeds_in(&["reserve r 20971520", "map r 0 4194304 a", "map r 4194304 2097152 b", "release a"]);
+    container.holds(6);
+    tenant.succeeds_in(&["retain a2 r 2097152", "unmap r 0 6291456"]);
+    container.holds(6);
+    tenant.succeeds_in(&["release a2"]);
+    container.holds(2);
+    tenant.succeeds_in(&["share d b", "import i d", "release i", "release h"]);
+    container.holds(2);
+    tenant.succeeds_in(&["release b"]);
+    container.holds(0);
+    tenant.does("release b", INVALID_VALUE);
+    tenant.does("create c 1 card", INVALID_VALUE);
+    container.holds(0);
+}
+
+#[test]
+fn arrays_are_charged_with_their_tiles() {
+    let container = Container::of_memory(10);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["array a 100 100"]);
+    container.holds_bytes(192 << 10);
+    tenant.succeeds_in(&["array b 100 10 10", "mipmapped m 256 256 3"]);
+    container.holds_bytes((192 << 10) + (128 << 10) + (384 << 10));
+    tenant.does("array c 1024 1024", OUT_OF_MEMORY);
+    tenant.succeeds_in(&["end-array a", "end-array b", "end-mipmapped m"]);
+    container.holds(0);
+}
+
+#[test]
+fn what_other_processes_made_is_charged_to_them_alone() {
+    let container = Container::of_memory(10);
+    let (mut maker, mut other) = (container.shell(), container.shell());
+    maker.succeeds_in(&["allocate a 6000000", "export file a"]);
+    other.succeeds_in(&["open a file", "allocate b 4000000"]);
+    container.holds_bytes(10_000_000);
+    other.does("allocate c 1000000", OUT_OF_MEMORY);
+    other.succeeds_in(&["close a", "free b"]);
+    container.holds_bytes(6_000_000);
+}
+
+#[test]
+fn what_was_in_a_context_is_forgotten_with_it() {
+    let container = Container::of_memory(100);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["allocate a 1000", "context c", "allocate b 5000", "array d 100 100"]);
+    container.holds_bytes(6000 + (192 << 10));
+    tenant.succeeds_in(&["end-context c"]);
+    container.holds_bytes(1000);
+    tenant.succeeds_in(&["start", "release-primary"]);
+    container.holds_bytes(1000);
+    tenant.succeeds_in(&["release-primary"]);
+    container.holds(0);
+    tenant.succeeds_in(&["start", "allocate a 2000"]);
+    container.holds_bytes(2000);
+    tenant.succeeds_in(&["reset-primary"]);
+    container.holds(0);
+}
+
+#[test]
+fn each_card_has_a_limit_of_its_own() {
+    let shares = [Share::of_memory(10), Share::of_memory(20)];
+    let container = Container::new(&Machine::uniform(2, GIB), &shares);
+    let mut command = container.command(std::env::current_exe().expect("a program"));
+    command.env("CUDA_VISIBLE_DEVICES", "1,0");
+    let mut tenant = crate::container::Tenant::start(command, "shell::tenant", "with a context");
+    assert_eq!(tenant.answers("info"), "20 of 20");
+    tenant.succeeds_in(&["allocate a 20000000"]);
+    assert_eq!([0, 1].map(|card| container.totals(card).usage.committed), [0, 20_000_000]);
+    assert_eq!(container.card(1).memory_used(), 20_000_000);
+}
+
+#[test]
+fn a_limit_that_is_lowered_leaves_what_is_held_and_gives_no_more() {
+    let container = Container::of_memory(100);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["allocate a 60000000"]);
+    container.limit(&[Share::of_memory(50)]);
+    let lowered = || (tenant.answers("info") == "0 of 50").then_some(());
+    crate::container::eventually("the new limit", lowered);
+    tenant.does("allocate b 1", OUT_OF_MEMORY);
+    container.holds_bytes(60_000_000);
+    tenant.succeeds_in(&["free a", "allocate a 50000000"]);
+    container.limit(&[Share::of_memory(200)]);
+    crate::container::eventually("the new limit", || (tenant.answers("info") == "152 of 200").then_some(()));
+    tenant.succeeds_in(&["allocate b 100000000"]);
+}
