@@ -1,5 +1,4 @@
-//! The check itself, against the stand-in: it measures what it says, and its end is what its marks say. Whether the library
-//! holds is for the library's own tests.
+//! The check itself, against the stand-in: it measures what it says, finds what holds, and what doesn't.
 
 use std::fs;
 use std::path::Path;
@@ -49,13 +48,13 @@ impl Run {
 }
 
 #[test]
-fn every_line_of_the_table_is_kept_and_the_end_is_what_the_marks_say() {
+fn the_library_holds_and_every_line_of_the_table_is_kept() {
     let run = run(&["--only", "memory,robustness"]);
     let broken: Vec<_> = run.rows.iter().filter(|row| row.get("error").is_some()).collect();
     assert!(broken.is_empty(), "{broken:?}\n{}", run.table);
     assert!(run.rows.len() > 30, "{}", run.table);
     assert!(run.rows.iter().all(|row| run.table.contains(row["row"].as_str().expect("a name"))), "{}", run.table);
-    assert_eq!(run.code, i32::from(!run.failed().is_empty()), "{}", run.table);
+    assert!(run.failed().is_empty() && run.code == 0, "{}", run.table);
 }
 
 #[test]
