@@ -25,7 +25,7 @@ pub(crate) struct Site {
     /// Where the stand-in driver is; `None`: the machine's own is used.
     driver: Option<PathBuf>,
     pub(crate) place: Place,
-    /// The card's name, once [`Site::know`] was told.
+    /// The card's name, once the driver was asked for it.
     pub(crate) uuid: String,
 }
 
