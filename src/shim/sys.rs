@@ -38,6 +38,7 @@ const MAP_NORESERVE: usize = 0x4000;
 const FUTEX_WAIT_PRIVATE: usize = 128;
 const FUTEX_WAKE_PRIVATE: usize = 129;
 const SIGABRT: usize = 6;
+const PR_SET_NAME: usize = 15;
 const SIG_SETMASK: usize = 2;
 const ENOENT: i32 = 2;
 const EINTR: i32 = 4;
@@ -244,6 +245,12 @@ pub(crate) fn wait(word: &AtomicU32, value: u32, nanoseconds: u64) {
 pub(crate) fn wake(word: &AtomicU32) {
     // SAFETY: the address only names whom to wake.
     let _woken = unsafe { call(Call::Futex, [word.as_ptr().addr(), FUTEX_WAKE_PRIVATE, i32::MAX as usize, 0, 0, 0]) };
+}
+
+/// Names the calling thread, for those who look at the process.
+pub(crate) fn name_thread(name: &CStr) {
+    // SAFETY: the kernel reads the name to its zero byte, and 16 bytes at most.
+    let _named = unsafe { call(Call::Prctl, [PR_SET_NAME, name.as_ptr().addr(), 0, 0, 0, 0]) };
 }
 
 /// Signals of a thread, a bit each.

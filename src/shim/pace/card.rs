@@ -24,6 +24,8 @@ const PATIENCE_NS: u64 = 5_000_000;
 const NAP_NS: u64 = 50_000;
 /// For so long at a gate that doesn't open, one looks whether those whose work is in flight still live.
 const DOUBT_NS: u64 = 20_000_000;
+/// What may be in flight on a card that is ours for as long as others are idle.
+const LENT_NS: u64 = 20_000_000;
 /// How long the card serves one process before the next: what a launch on a card with another one waits at most.
 const TURN_NS: u64 = 2_000_000;
 
@@ -61,6 +63,17 @@ impl Terms {
         let tenants = self.reading.map_or(1, |reading| u64::from(reading.busy.tenants));
         tenants.saturating_sub(1).saturating_add(of_ours.saturating_sub(1)).saturating_mul(TURN_NS)
     }
+}
+
+/// What a launch may do. Who has all of the card because nobody else wants it has it until somebody does, and that one isn't
+/// to wait for long: little is in flight at any time.
+#[inline]
+fn gate(books: &layout::Card, before: Gate, estimate: Estimate, in_flight_ns: u64, share: Share) -> Gate {
+    if !share.is_whole() {
+        return books.gate(before, estimate.ns(), in_flight_ns, share);
+    }
+    let most = if before == Gate::Shut { LENT_NS / 2 } else { LENT_NS };
+    if in_flight_ns < most { Gate::Open } else { Gate::Shut }
 }
 
 // === impl Card ===
@@ -120,7 +133,7 @@ impl Card {
             gate if gate == Gate::One as u8 => Gate::One,
             _ => Gate::Shut,
         };
-        let gate = books.gate(before, estimate.ns(), account.books().in_flight_ns(), share);
+        let gate = gate(books, before, estimate, account.books().in_flight_ns(), share);
         if gate != before {
             self.gate.store(gate as u8, Ordering::Relaxed);
         }
@@ -143,7 +156,10 @@ impl Card {
                 break;
             }
             // Time that is missing for a batch, by the share: what is in flight may end sooner, then the meter wakes us.
-            let missing = share.batch_ns().saturating_sub(books.balance_ns()).max(0).cast_unsigned();
+            let missing = if share.is_whole() { i64::MAX } else { share.batch_ns() }
+                .saturating_sub(books.balance_ns())
+                .max(0)
+                .cast_unsigned();
             let pause = (missing.saturating_mul(10_000)).checked_div(share.parts().into()).unwrap_or(PATIENCE_NS);
             sys::wait(&self.turn, turn, pause.clamp(NAP_NS, PATIENCE_NS));
             now = clock::now();
@@ -166,8 +182,7 @@ impl Card {
         let (Some(books), Some(account)) = (process.region().card(position), process.account(position)) else { return };
         let share = self.terms(process, position, now_ns).share;
         books.refill(now_ns, share);
-        let in_flight_ns = account.books().in_flight_ns();
-        if books.gate(Gate::Shut, self.kernel().ns(), in_flight_ns, share) != Gate::Shut {
+        if gate(books, Gate::Shut, self.kernel(), account.books().in_flight_ns(), share) != Gate::Shut {
             self.turn.fetch_add(1, Ordering::Release);
             sys::wake(&self.turn);
         }

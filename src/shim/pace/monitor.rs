@@ -109,6 +109,7 @@ fn look(process: &'static Process) -> Result<bool, CUresult> {
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     let Ok(process) = process::this() else { return ptr::null_mut() };
+    sys::name_thread(c"divvy");
     let _relaxed = Relaxed::begin();
     loop {
         match look(process) {

@@ -19,6 +19,7 @@ pub(super) enum Call {
     GetPid = 39,
     Kill = 62,
     Fcntl = 72,
+    Prctl = 157,
     Futex = 202,
     ClockGetTime = 228,
     OpenAt = 257,

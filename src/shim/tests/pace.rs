@@ -4,7 +4,11 @@
 #![allow(dead_code, reason = "not every test program needs all of what they share")]
 
 mod container;
+#[path = "pace/cost.rs"]
+mod cost;
 mod cuda;
+#[path = "pace/guest.rs"]
+mod guest;
 #[path = "pace/node.rs"]
 mod node;
 #[path = "pace/shares.rs"]

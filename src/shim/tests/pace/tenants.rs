@@ -1,13 +1,20 @@
 //! What tenants do with their card.
 
 use std::ffi::c_uint;
+use std::ptr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::container::{listen, say, words};
 use crate::cuda::{Cuda, SUCCESS};
 
-/// `<verb> <argument> …`
+/// A program with card 0 and a kernel that takes time.
+struct Program {
+    cuda: Cuda,
+    busy: usize,
+}
+
+/// `<verb> <number> …`
 #[test]
 #[ignore = "a process of other tests"]
 fn tenant() {
@@ -15,26 +22,145 @@ fn tenant() {
     let Some((verb, arguments)) = words.split_first() else { return };
     let numbers: Vec<c_uint> = arguments.iter().map(|word| word.parse().expect("a number")).collect();
     let cuda = Cuda::start();
-    let busy = cuda.function(c"busy_ns");
-    let launch = |width, stream| assert_eq!(cuda.launch(busy, width, stream), SUCCESS);
+    let program = Program { busy: cuda.function(c"busy_ns"), cuda };
     match (verb.as_str(), &*numbers) {
-        // Kernels of so many nanoseconds, as fast as they are let in, in so many streams by turns.
-        ("busy", [width, streams]) => {
-            let streams: Vec<usize> = (0..*streams).map(|_| cuda.get(|cuda, to| cuda.cuStreamCreate(to, 1))).collect();
-            say("ready");
-            loop {
-                for stream in &streams {
-                    launch(*width, *stream);
-                }
-            }
-        }
-        // The same in the default stream.
-        ("default", [width]) => {
-            say("ready");
-            loop {
-                launch(*width, 0);
-            }
-        }
+        ("busy", [width, streams]) => program.busy(*width, *streams),
+        ("default", [width]) => program.default(*width),
+        ("own-default", [width]) => program.own_default(*width),
+        ("graphs", [width, kernels]) => program.graphs(*width, *kernels),
+        ("steps", [width, kernels]) => program.steps(*width, *kernels),
+        ("called", [width]) => program.called(*width),
+        ("once", [width, kernels]) => program.once(*width, *kernels),
+        ("captures", [count]) => program.captures(*count),
+        ("ends", [count]) => program.ends(*count),
         _ => panic!("{words:?}"),
+    }
+}
+
+// === impl Program ===
+
+impl Program {
+    fn launch(&self, width: c_uint, stream: usize) {
+        assert_eq!(self.cuda.launch(self.busy, width, stream), SUCCESS);
+    }
+
+    fn stream(&self) -> usize {
+        self.cuda.get(|cuda, to| cuda.cuStreamCreate(to, 1))
+    }
+
+    /// Kernels of so many nanoseconds, as fast as they are let in, in so many streams by turns.
+    fn busy(&self, width: c_uint, streams: c_uint) {
+        let streams: Vec<usize> = (0..streams).map(|_| self.stream()).collect();
+        say("ready");
+        loop {
+            streams.iter().for_each(|stream| self.launch(width, *stream));
+        }
+    }
+
+    /// The same in the default stream.
+    fn default(&self, width: c_uint) {
+        say("ready");
+        loop {
+            self.launch(width, 0);
+        }
+    }
+
+    /// The same in the thread's own default stream.
+    fn own_default(&self, width: c_uint) {
+        say("ready");
+        let none = ptr::null_mut();
+        loop {
+            let launched = self.cuda.cuLaunchKernel_ptsz(self.busy, width, 1, 1, 1, 1, 1, 0, 0, none, none);
+            assert_eq!(launched, SUCCESS);
+        }
+    }
+
+    fn captured(&self, stream: usize, launch: impl FnOnce()) -> usize {
+        assert_eq!(self.cuda.cuStreamBeginCapture_v2(stream, 0), SUCCESS);
+        launch();
+        let graph = self.cuda.get(|cuda, to| cuda.cuStreamEndCapture(stream, to));
+        self.cuda.get(|cuda, to| cuda.cuGraphInstantiateWithFlags(to, graph, 0))
+    }
+
+    /// Graphs of so many kernels.
+    fn graphs(&self, width: c_uint, kernels: c_uint) {
+        let stream = self.stream();
+        let exec = self.captured(stream, || (0..kernels).for_each(|_| self.launch(width, stream)));
+        say("ready");
+        loop {
+            assert_eq!(self.cuda.cuGraphLaunch(exec, stream), SUCCESS);
+        }
+    }
+
+    /// Steps of so many kernels, each waited for.
+    fn steps(&self, width: c_uint, kernels: c_uint) {
+        let stream = self.stream();
+        say("ready");
+        loop {
+            (0..kernels).for_each(|_| self.launch(width, stream));
+            assert_eq!(self.cuda.cuStreamSynchronize(stream), SUCCESS);
+        }
+    }
+
+    /// Is busy for so many milliseconds whenever it is told so.
+    fn called(&self, width: c_uint) {
+        let stream = self.stream();
+        say("ready");
+        while let Ok(time) = listen().parse() {
+            let end = Instant::now() + Duration::from_millis(time);
+            while Instant::now() < end {
+                self.launch(width, stream);
+            }
+            assert_eq!(self.cuda.cuCtxSynchronize(), SUCCESS);
+            say("done");
+        }
+    }
+
+    /// Launches so many, and waits for none of them.
+    fn once(&self, width: c_uint, kernels: c_uint) {
+        let streams = [0, self.stream()];
+        for stream in streams {
+            (0..kernels).for_each(|_| self.launch(width, stream));
+        }
+        say("ready");
+        listen();
+    }
+
+    /// Captures in the strictest mode while another stream works, which the library watches meanwhile.
+    fn captures(&self, count: c_uint) {
+        let (stream, other) = (self.stream(), self.stream());
+        for _ in 0..count {
+            (0..5).for_each(|_| self.launch(300_000, other));
+            let exec = self.captured(stream, || {
+                for _ in 0..10 {
+                    self.launch(10_000, stream);
+                    thread::sleep(Duration::from_micros(300));
+                }
+            });
+            assert_eq!(self.cuda.cuGraphLaunch(exec, stream), SUCCESS);
+            // The next capture begins while this is in flight, behind its last mark.
+            self.launch(200_000, stream);
+        }
+        assert_eq!(self.cuda.cuCtxSynchronize(), SUCCESS);
+        say("ready");
+        listen();
+    }
+
+    /// Streams and contexts end while they have work, and others begin where they were.
+    fn ends(&self, count: c_uint) {
+        for _ in 0..count {
+            let context = self.cuda.get(|cuda, to| cuda.cuCtxCreate_v2(to, 0, 0));
+            let function = self.cuda.function(c"busy_ns");
+            let streams: Vec<usize> = (0..3).map(|_| self.stream()).collect();
+            for stream in &streams {
+                (0..3).for_each(|_| assert_eq!(self.cuda.launch(function, 200_000, *stream), SUCCESS));
+            }
+            assert_eq!(self.cuda.cuStreamDestroy_v2(streams[0]), SUCCESS);
+            thread::sleep(Duration::from_micros(400));
+            assert_eq!(self.cuda.cuCtxDestroy_v2(context), SUCCESS);
+        }
+        assert_eq!(self.cuda.cuDevicePrimaryCtxReset_v2(0), SUCCESS);
+        say("ready");
+        listen();
     }
 }
