@@ -8,6 +8,9 @@
 //! calling process names, else `scenario.json` beside the library. A loader knows a library by its inode, so two callers
 //! in one process that want different scenarios load two copies ([`install()`]).
 //!
+//! Where `FAKE_CUDA_STATE` names the directory of fake-cuda's state, memory, utilization and processes of a card are those of
+//! its scenario and of the programs that use it there.
+//!
 //! The file is read again whenever it has changed; a broken one is complained about on stderr, with line and column, and
 //! the last good one stays. What isn't said has a default:
 //!
@@ -26,6 +29,7 @@ mod abi;
 mod driver;
 mod install;
 pub mod scenario;
+mod shared;
 
 pub use install::install;
 pub use scenario::{

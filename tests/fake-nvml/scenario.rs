@@ -103,6 +103,9 @@ pub struct Process {
     pub pid: u32,
     /// Bytes.
     pub memory_used: u64,
+    /// Percent of time in which a kernel of it ran.
+    #[serde(default)]
+    pub utilization: u32,
 }
 
 /// How two cards are linked.

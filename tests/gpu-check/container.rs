@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use divvy_region::layout::{self, LINE};
 use divvy_region::snapshot::{Snapshot, Totals};
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::program::{Place, Speed};
@@ -51,7 +52,7 @@ pub(crate) struct Share {
 // === impl Site ===
 
 impl Site {
-    /// With the stand-in driver instead of the machine's, if one is given.
+    /// With the stand-ins that were built into a directory instead of the machine's driver, if one is given.
     pub(crate) fn new(library: &Path, card: i32, stand_in: Option<&Path>) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("gpu-check-").tempdir()?;
         let driver = stand_in.map(|built| install(built, directory.path())).transpose()?;
@@ -98,22 +99,28 @@ impl Site {
         let mut command = Command::new(program);
         command.current_dir(self.directory.path());
         if let Some(driver) = &self.driver {
-            command.env("LD_LIBRARY_PATH", driver);
+            command.env("LD_LIBRARY_PATH", driver).env("FAKE_CUDA_STATE", driver.join("state"));
         }
         command
     }
 }
 
-/// The stand-in driver with a card of 24 GiB. Of what its file can say see tests/fake-cuda.
+/// The stand-ins for the driver's two libraries, which lie beside each other, with a card of 24 GiB. Of what their files can
+/// say see tests/fake-cuda and tests/fake-nvml.
 fn install(built: &Path, directory: &Path) -> Result<PathBuf> {
     let to = directory.join("driver");
     fs::create_dir(&to)?;
-    fs::copy(built, to.join("libcuda.so.1")).with_context(|| format!("{}: no stand-in there", built.display()))?;
-    let card = serde_json::json!({
+    for (from, name) in [("libfake_cuda.so", "libcuda.so.1"), ("libfake_nvml.so", "libnvidia-ml.so.1")] {
+        let from = built.join(from);
+        fs::copy(&from, to.join(name)).with_context(|| format!("{}: no stand-in there", from.display()))?;
+    }
+    let mut card = json!({
         "uuid": "GPU-00000000-fa4e-4a11-8000-000000000000", "model": "a stand-in for a card",
-        "memory_total": 24_u64 << 30, "context_bytes": 300 << 20,
+        "memory_total": 24_u64 << 30, "pci_bus_id": "00000000:17:00.0", "minor": 0,
     });
-    fs::write(to.join("cards.json"), serde_json::json!({ "cards": [card] }).to_string())?;
+    fs::write(to.join("scenario.json"), json!({ "cards": [card] }).to_string())?;
+    card["context_bytes"] = json!(300 << 20);
+    fs::write(to.join("cards.json"), json!({ "cards": [card] }).to_string())?;
     Ok(to)
 }
 

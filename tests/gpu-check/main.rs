@@ -56,7 +56,7 @@ struct Arguments {
     /// Measure less: under 2 minutes instead of under 10
     #[arg(long)]
     quick: bool,
-    /// Run against tests/fake-cuda, which needs no card
+    /// Run against tests/fake-cuda and tests/fake-nvml, which need no card
     #[arg(long)]
     stand_in: bool,
     /// The parts to run, all unless said
@@ -99,8 +99,9 @@ fn obey(card: &str, speed: &str) -> Result<()> {
 fn run(arguments: &Arguments) -> Result<bool> {
     let Arguments { library, out, card, quick, stand_in, only } = arguments;
     let mut report = Report::new(out.as_deref())?;
-    let built = env::current_exe()?.with_file_name("libfake_cuda.so");
-    let mut site = Site::new(library, i32::from(*card), stand_in.then_some(&*built))?;
+    let program = env::current_exe()?;
+    let built = program.parent().context("a directory with this program")?;
+    let mut site = Site::new(library, i32::from(*card), stand_in.then_some(built))?;
     let card_bytes = introduce(&mut site, &mut report)?;
     let mut check = Check { site: &site, report: &mut report, is_quick: *quick, card_bytes };
     for part in Part::ALL.into_iter().filter(|part| only.is_empty() || only.contains(part)) {

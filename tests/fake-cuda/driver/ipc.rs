@@ -26,14 +26,16 @@ impl Driver {
     }
 
     /// A handle to the block that an address lies in.
-    pub(crate) fn export_block(&self, address: u64) -> Result<[u64; 8], Code> {
+    pub(crate) fn export_block(&mut self, address: u64) -> Result<[u64; 8], Code> {
         let (base, block) = self.memory.find(address).ok_or(Code::INVALID_VALUE)?;
         if block.kind != Kind::Device {
             return Err(Code::INVALID_VALUE);
         }
         let card = self.devices[block.device].card.uuid.as_str();
         fs::write(self.export_path(block.id), card).map_err(|_io| Code::MAP_FAILED)?;
-        Ok([MARK, process::id().into(), block.id, block.size, address - base, 0, 0, 0])
+        let (id, size) = (block.id, block.size);
+        self.memory.exported.insert(id);
+        Ok([MARK, process::id().into(), id, size, address - base, 0, 0, 0])
     }
 
     /// The address of another process's block in this one.

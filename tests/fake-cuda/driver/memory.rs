@@ -5,7 +5,7 @@
 
 pub(crate) mod space;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::{fs, io};
@@ -20,6 +20,8 @@ pub(crate) const ALIGNMENT: u64 = 512;
 pub(crate) struct Memory {
     pub(crate) space: Space,
     blocks: BTreeMap<u64, Block>,
+    /// The blocks that other processes may open, by ID.
+    pub(crate) exported: BTreeSet<u64>,
     /// Where files about exported memory lie.
     pub(crate) state: PathBuf,
 }
@@ -92,7 +94,7 @@ pub(crate) struct Shape {
 impl Memory {
     /// Of cards that have `total` bytes together.
     pub(crate) fn new(state: PathBuf, total: u64) -> io::Result<Self> {
-        Ok(Self { space: Space::reserve(total)?, blocks: BTreeMap::new(), state })
+        Ok(Self { space: Space::reserve(total)?, blocks: BTreeMap::new(), exported: BTreeSet::new(), state })
     }
 
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (u64, &Block)> {
@@ -171,8 +173,9 @@ impl Driver {
         if !matches!(block.kind, Kind::Host { .. }) {
             self.memory.space.give(base, block.size, block.kind == Kind::Managed);
         }
-        // There is such a file only if the block was exported.
-        drop(fs::remove_file(self.export_path(block.id)));
+        if self.memory.exported.remove(&block.id) {
+            fs::remove_file(self.export_path(block.id)).map_err(|_io| Code::OPERATING_SYSTEM)?;
+        }
         Ok(())
     }
 

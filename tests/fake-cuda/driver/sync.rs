@@ -16,6 +16,9 @@ const SPIN: u64 = 50_000;
 /// How long a launch into a full queue waits at least, so that it doesn't wake for each kernel.
 const ROOM: u64 = 100_000;
 
+/// The longest sleep: what the card does may have changed, by the death of a process above all.
+const LOOK: u64 = 10_000_000;
+
 /// How long to wait for what isn't the card's doing before looking again.
 const OTHER: Duration = Duration::from_millis(1);
 
@@ -50,7 +53,7 @@ pub(crate) fn finish(device: usize, ticket: u64) -> Result<(), Code> {
         match engine.expected(ticket) {
             Some(moment) => {
                 drop(state);
-                sleep_until(moment);
+                sleep_until(moment.min(clock() + LOOK));
             }
             None => drop(wait_on(state, Some(OTHER))),
         }
@@ -71,7 +74,8 @@ pub(crate) fn make_room(
         if !engine.is_full() {
             return Ok(state);
         }
-        let moment = engine.expected_room().unwrap_or(0).max(clock() + ROOM);
+        let now = clock();
+        let moment = engine.expected_room().unwrap_or(0).clamp(now + ROOM, now + LOOK);
         drop(state);
         sleep_until(moment);
         state = driver()?;

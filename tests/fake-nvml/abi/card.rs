@@ -6,12 +6,13 @@ use nvml_wrapper_sys::bindings as sys;
 use nvml_wrapper_sys::bindings::{
     nvmlDevice_t, nvmlEccCounterType_t, nvmlEnableState_t, nvmlEventSet_t, nvmlEventTypeXidCriticalError,
     nvmlGpuTopologyLevel_t, nvmlIntNvLinkDeviceType_t, nvmlMemoryErrorType_t, nvmlPciInfo_t, nvmlProcessInfo_t,
-    nvmlReturn_t, nvmlUtilization_t,
+    nvmlProcessUtilizationSample_t, nvmlReturn_t, nvmlUtilization_t,
 };
 
 use super::{code, write};
 use crate::driver::{self, events};
 use crate::scenario::{CardScenario, LinkScenario, NvmlReturn, PciLevel, Process, Scenario, parse_pci_bus_id};
+use crate::shared;
 
 /// A GH100; no caller decides by it.
 const PCI_DEVICE_ID: c_uint = 0x2330_10de;
@@ -44,7 +45,24 @@ functions! {
         if card.mig.as_ref().is_some_and(|mig| mig.enabled) {
             return Err(NvmlReturn::NotSupported);
         }
-        write::value(rates, nvmlUtilization_t { gpu: card.utilization, memory: card.utilization / 2 })
+        let gpu = shared::look(card).utilization;
+        write::value(rates, nvmlUtilization_t { gpu, memory: gpu / 2 })
+    };
+    nvmlDeviceGetProcessUtilization(
+        samples: *mut nvmlProcessUtilizationSample_t, count: *mut c_uint, since: c_ulonglong
+    ) = |_, card| {
+        let seen = shared::look(card);
+        let busy = seen.processes.iter().filter(|process| process.utilization > 0 && seen.sampled_at > since);
+        let found: Vec<_> = busy.map(|process| nvmlProcessUtilizationSample_t {
+            pid: process.pid,
+            timeStamp: seen.sampled_at,
+            smUtil: process.utilization,
+            memUtil: process.utilization / 2,
+            encUtil: 0,
+            decUtil: 0,
+        }).collect();
+        // NVML has no empty list here.
+        if found.is_empty() { Err(NvmlReturn::NotFound) } else { write::list(samples, count, &found) }
     };
     nvmlDeviceGetGraphicsRunningProcesses_v3(count: *mut c_uint, infos: *mut nvmlProcessInfo_t) = |_, _| {
         write::list(infos, count, &[])
@@ -132,7 +150,7 @@ pub(super) fn processes(card: &CardScenario) -> Vec<nvmlProcessInfo_t> {
         gpuInstanceId: c_uint::MAX,
         computeInstanceId: c_uint::MAX,
     };
-    card.processes.iter().map(info).collect()
+    shared::look(card).processes.iter().map(info).collect()
 }
 
 fn common_ancestor(scenario: &Scenario, a: &str, b: &str) -> nvmlGpuTopologyLevel_t {

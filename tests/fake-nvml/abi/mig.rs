@@ -3,11 +3,14 @@
 use std::ffi::{c_char, c_uint};
 
 use nvml_wrapper_sys::bindings as sys;
-use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlProcessInfo_t, nvmlReturn_t};
+use nvml_wrapper_sys::bindings::{
+    nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t, nvmlReturn_t,
+};
 
 use super::{card, code, write};
 use crate::driver::{self, Target};
 use crate::scenario::NvmlReturn;
+use crate::shared;
 
 /// The most instances that any card can be cut into.
 const MOST: c_uint = 7;
@@ -43,9 +46,17 @@ functions! {
         let free = total.saturating_sub(used);
         write::value(memory, nvmlMemory_v2_t { version, total, reserved: 0, free, used })
     };
+    nvmlDeviceGetComputeRunningProcesses(count: *mut c_uint, infos: *mut nvmlProcessInfo_v1_t) = |target| {
+        let old = |process: nvmlProcessInfo_t| {
+            nvmlProcessInfo_v1_t { pid: process.pid, usedGpuMemory: process.usedGpuMemory }
+        };
+        write::list(infos, count, &target.processes().into_iter().map(old).collect::<Vec<_>>())
+    };
+    nvmlDeviceGetComputeRunningProcesses_v2(count: *mut c_uint, infos: *mut nvmlProcessInfo_t) = |target| {
+        write::list(infos, count, &target.processes())
+    };
     nvmlDeviceGetComputeRunningProcesses_v3(count: *mut c_uint, infos: *mut nvmlProcessInfo_t) = |target| {
-        let processes = if target.instance.is_none() { card::processes(target.card) } else { Vec::new() };
-        write::list(infos, count, &processes)
+        write::list(infos, count, &target.processes())
     };
     nvmlDeviceIsMigDeviceHandle(is_mig: *mut c_uint) = |target| {
         write::value(is_mig, c_uint::from(target.instance.is_some()))
@@ -111,7 +122,11 @@ impl Target<'_> {
 
     /// Total and in use.
     fn memory(&self) -> (u64, u64) {
-        let whole = (self.card.memory_total, self.card.memory_used);
-        self.instance.map_or(whole, |instance| (instance.memory_total, instance.memory_used))
+        let whole = || (self.card.memory_total, shared::look(self.card).memory_used);
+        self.instance.map_or_else(whole, |instance| (instance.memory_total, instance.memory_used))
+    }
+
+    fn processes(&self) -> Vec<nvmlProcessInfo_t> {
+        if self.instance.is_none() { card::processes(self.card) } else { Vec::new() }
     }
 }

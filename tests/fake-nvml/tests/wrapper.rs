@@ -62,7 +62,7 @@ fn a_card_answers_what_its_scenario_says() {
         card.memory_used = 3 * GIB;
         card.utilization = 40;
         card.ecc_uncorrected = Some(2);
-        card.processes = vec![Process { pid: 7, memory_used: GIB }];
+        card.processes = vec![Process { pid: 7, memory_used: GIB, utilization: 30 }];
     });
     let nvml = machine.open().unwrap();
     assert_eq!(nvml.sys_driver_version().unwrap(), "580.95.05");
@@ -83,6 +83,8 @@ fn a_card_answers_what_its_scenario_says() {
     assert_eq!(card.utilization_rates().unwrap().gpu, 40);
     assert_eq!(card.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile).unwrap(), 2);
     assert_eq!(card.running_compute_processes().unwrap()[0].pid, 7);
+    let busy = card.process_utilization_stats(None).unwrap();
+    assert_eq!((busy[0].pid, busy[0].sm_util), (7, 30));
 }
 
 #[test]

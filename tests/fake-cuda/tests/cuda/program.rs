@@ -86,6 +86,8 @@ impl Site {
         let mut command = Command::new(env::current_exe().unwrap());
         command.args(["--ignored", "--exact", "turns::worker", "--nocapture"]);
         command.env("FAKE_CUDA_WORKER", what).env("FAKE_CUDA_LIBRARY", &self.library);
+        // For programs that find the library by its name.
+        command.env("LD_LIBRARY_PATH", self.directory.path());
         command.envs(variables.iter().copied()).stdout(Stdio::null());
         Worker(command.spawn().unwrap())
     }

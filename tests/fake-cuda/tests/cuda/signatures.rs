@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 
 use cudarc::driver::sys;
+use cudarc::driver::{CudaContext, LaunchConfig, PushKernelArg as _};
+use cudarc::nvrtc::Ptx;
+
+use crate::program::Site;
 use cudarc::driver::sys::CUresult;
 
 /// A function's arguments, by their sizes in bytes.
@@ -115,4 +119,30 @@ fn twins_take_the_same() {
     for (plain, sizes) in twins {
         assert_eq!(ours.get(plain), Some(&sizes), "{plain}");
     }
+}
+
+#[test]
+fn a_program_that_knows_nothing_of_us_finds_the_library_and_uses_it() {
+    let site = Site::small();
+    let mut program = site.worker("bindings 1000");
+    assert!(program.wait().unwrap());
+    assert!(program.usage(site.card(0)).memory_peak >= 4000);
+}
+
+/// Allocates, copies and launches through the safe side of cudarc, as programs do.
+pub(crate) fn use_bindings(count: usize) {
+    let context = CudaContext::new(0).unwrap();
+    let stream = context.new_stream().unwrap();
+    let sent: Vec<u32> = (0..).take(count).collect();
+    let there = stream.clone_htod(&sent).unwrap();
+    let function = context.load_module(Ptx::from_src("any")).unwrap().load_function("busy_ns").unwrap();
+    let grid = LaunchConfig { grid_dim: (5_000_000, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 };
+    let timed = sys::CUevent_flags::CU_EVENT_DEFAULT;
+    // SAFETY: kernels of the stand-in touch no memory.
+    let (start, end) = unsafe { stream.launch_builder(&function).record_kernel_launch(timed).arg(&there).launch(grid) }
+        .unwrap()
+        .unwrap();
+    assert!(start.elapsed_ms(&end).unwrap() >= 4.999);
+    assert_eq!(stream.clone_dtoh(&there).unwrap(), sent);
+    stream.synchronize().unwrap();
 }

@@ -54,13 +54,13 @@ fn waiting_waits_for_the_work_of_its_stream() {
     let cuda = Site::small().program();
     let (busy, one, other) = (cuda.function("busy_ns"), cuda.stream(), cuda.stream());
     let started = Instant::now();
-    assert_eq!(cuda.launch(busy, 20_000_000, one), SUCCESS);
+    assert_eq!(cuda.launch(busy, 200_000_000, one), SUCCESS);
     assert_eq!(cuda.cuStreamQuery(one), NOT_READY);
     assert_eq!(cuda.cuStreamQuery(other), SUCCESS);
     assert_eq!(cuda.cuStreamSynchronize(other), SUCCESS);
-    assert!(started.elapsed() < Duration::from_millis(15), "another stream has nothing to wait for");
+    assert_eq!(cuda.cuStreamQuery(one), NOT_READY, "another stream has nothing to wait for");
     assert_eq!(cuda.cuStreamSynchronize(one), SUCCESS);
-    assert!(started.elapsed() >= Duration::from_millis(20));
+    assert!(started.elapsed() >= Duration::from_millis(200));
     assert_eq!(cuda.cuStreamQuery(one), SUCCESS);
 }
 
@@ -70,11 +70,11 @@ fn the_thousand_and_twenty_fifth_launch_waits_for_the_first() {
     let busy = cuda.function("busy_ns");
     let started = Instant::now();
     for _ in 0..1024 {
-        assert_eq!(cuda.launch(busy, 100_000_000, 0), SUCCESS);
+        assert_eq!(cuda.launch(busy, 300_000_000, 0), SUCCESS);
     }
-    assert!(started.elapsed() < Duration::from_millis(100), "the queue has room");
+    assert!(started.elapsed() < Duration::from_millis(300), "the queue has room");
     assert_eq!(cuda.launch(busy, 1, 0), SUCCESS);
-    assert!(started.elapsed() >= Duration::from_millis(100), "it had none");
+    assert!(started.elapsed() >= Duration::from_millis(300), "it had none");
 }
 
 #[test]
