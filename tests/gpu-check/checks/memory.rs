@@ -27,7 +27,7 @@ const RACERS: u64 = 64;
 
 pub(super) fn check(check: &mut Check<'_>) -> Result<()> {
     check.report.part("Memory")?;
-    let mut context = 0;
+    let mut context = Context::default();
     check.attempt("a context", |check| {
         context = context_cost(check)?;
         Ok(())
@@ -37,6 +37,13 @@ pub(super) fn check(check: &mut Check<'_>) -> Result<()> {
     check.attempt("mapped memory", mapped)?;
     check.attempt("memory of another process", shared)?;
     check.attempt("a race", |check| race(check, context))
+}
+
+/// What a context takes of the card, in bytes.
+#[derive(Clone, Copy, Default)]
+struct Context {
+    by_driver: u64,
+    by_books: u64,
 }
 
 /// A figure that was measured once.
@@ -49,14 +56,17 @@ fn free(observer: &mut Tenant) -> Result<u64> {
     observer.ask("info")?["free"].as_u64().context("free bytes")
 }
 
-/// Bytes that a context with our kernel takes of the card, by the driver.
-fn context_cost(check: &mut Check<'_>) -> Result<u64> {
+/// Of a program with our kernel.
+fn context_cost(check: &mut Check<'_>) -> Result<Context> {
+    let container = check.site.container("context", Share::of_memory(check.memory_mib()))?;
     let mut observer = check.site.free_tenant()?;
     let before = free(&mut observer)?;
-    let _other = check.site.free_tenant()?;
-    let cost = before.saturating_sub(free(&mut observer)?);
-    check.report.find("a context, by the driver", once(mib(cost), "MiB", Mark::Anything))?;
-    Ok(cost)
+    let _tenant = container.tenant()?;
+    let by_driver = before.saturating_sub(free(&mut observer)?);
+    let by_books = container.held()?;
+    check.report.find("a context, by the driver", once(mib(by_driver), "MiB", Mark::Anything))?;
+    check.report.find("a context, by the books", once(mib(by_books), "MiB", Mark::Anything))?;
+    Ok(Context { by_driver, by_books })
 }
 
 fn mib(bytes: u64) -> f64 {
@@ -68,16 +78,12 @@ fn less(a: u64, b: u64) -> f64 {
     a as f64 - b as f64
 }
 
-fn allocations(check: &mut Check<'_>, context: u64) -> Result<()> {
+fn allocations(check: &mut Check<'_>, context: Context) -> Result<()> {
     let container = check.site.container("memory", Share::of_memory(check.memory_mib()))?;
     let mut observer = check.site.free_tenant()?;
     let before = free(&mut observer)?;
     let mut tenant = container.tenant()?;
-    let overhead = container.totals()?.usage.overhead;
-    let what = "a context, by the books";
-    check.report.find(what, once(mib(overhead), "MiB", Mark::Anything))?;
-    // What the books don't charge for the context, the driver holds besides.
-    let uncharged = context.saturating_sub(overhead);
+    let uncharged = context.uncharged();
     for kind in ["plain", "pitch", "managed", "async", "vmm"] {
         check.attempt(kind, |check| {
             fill(check, &container, &mut tenant, kind, &mut |check| {
@@ -187,14 +193,15 @@ fn shared(check: &mut Check<'_>) -> Result<()> {
     check.report.find("  after it was closed", once(more, "B", Mark::Exactly(0.0)))
 }
 
-/// Processes that take pieces of the same memory at the same time. The limit has room for their contexts and a GiB.
-fn race(check: &mut Check<'_>, context: u64) -> Result<()> {
+/// Processes that take pieces of the same memory at the same time. The limit has room for what the
+/// books charge for their contexts, and a GiB.
+fn race(check: &mut Check<'_>, context: Context) -> Result<()> {
     let piece = 16 * MIB;
     let mut observer = check.site.free_tenant()?;
     let before = free(&mut observer)?;
-    let racers = check.count(RACERS, RACERS / 4).min((before / 10 * 9).saturating_sub(GIB) / context.max(1));
+    let racers = check.count(RACERS, RACERS / 4).min((before / 10 * 9).saturating_sub(GIB) / context.by_driver.max(1));
     ensure!(racers > 1, "no room for two contexts");
-    let limit_mib = (racers * context + GIB) >> 20;
+    let limit_mib = (racers * context.by_books + GIB) >> 20;
     let container = check.site.container("race", Share::of_memory(limit_mib))?;
     let mut tenants = container.tenants(usize::try_from(racers)?)?;
     let from = now() + 200_000_000;
@@ -224,8 +231,17 @@ fn race(check: &mut Check<'_>, context: u64) -> Result<()> {
     )?;
     let room = less(container.limit(), held);
     check.report.find("  room left in the end", once(room, "B", Mark::Between(0.0, (piece - 1) as f64)))?;
-    let uncharged = (racers * context).saturating_sub(container.totals()?.usage.overhead);
+    let uncharged = racers * context.uncharged();
     let beyond = less(before, free(&mut observer)?) - container.limit() as f64;
     let mark = Mark::AtMost(mib(ROUNDED + uncharged));
     check.report.find("  held above the limit, by the driver", once(beyond / MIB as f64, "MiB", mark))
+}
+
+// === impl Context ===
+
+impl Context {
+    /// What the driver holds for it besides what the books charge.
+    fn uncharged(self) -> u64 {
+        self.by_driver.saturating_sub(self.by_books)
+    }
 }
