@@ -1,0 +1,224 @@
+//! Containers as the daemon prepares them, each a directory with limits, books and a clock page, and the programs in them.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use divvy_region::layout::{self, LINE};
+use divvy_region::snapshot::{Snapshot, Totals};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::program::{Place, Speed};
+use crate::tenant::Tenant;
+
+/// Bytes of the clock page's file.
+const PAGE: u64 = 4096;
+const CLOCK: &str = "clock";
+
+/// The machine on which all is tried.
+pub(crate) struct Site {
+    directory: TempDir,
+    library: PathBuf,
+    /// Where the stand-in driver is; `None`: the machine's own is used.
+    driver: Option<PathBuf>,
+    pub(crate) place: Place,
+    /// The card's name, once the driver was asked for it.
+    pub(crate) uuid: String,
+}
+
+/// One container, which holds a part of the card.
+pub(crate) struct Container<'a> {
+    site: &'a Site,
+    root: PathBuf,
+    pub(crate) share: Share,
+    /// Opened once: closing a descriptor lifts the locks of the process that closes it.
+    books: File,
+}
+
+/// What the limits file says of the card.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    pub(crate) memory_mib: u64,
+    /// Percent.
+    pub(crate) cores: u32,
+    /// `cap` or `burst`.
+    pub(crate) compute: &'static str,
+}
+
+// === impl Site ===
+
+impl Site {
+    /// With the stand-ins that were built into a directory instead of the machine's driver, if one is given.
+    pub(crate) fn new(library: &Path, card: i32, stand_in: Option<&Path>) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("gpu-check-").tempdir()?;
+        let driver = stand_in.map(|built| install(built, directory.path())).transpose()?;
+        File::create(directory.path().join(CLOCK))?.set_len(PAGE)?;
+        let speed = if driver.is_some() { Speed::Grid } else { Speed::Steps(0.0) };
+        let library = library.canonicalize().with_context(|| format!("{}: no library there", library.display()))?;
+        Ok(Self { directory, library, driver, place: Place { card, speed }, uuid: String::new() })
+    }
+
+    pub(crate) fn is_stand_in(&self) -> bool {
+        self.driver.is_some()
+    }
+
+    /// The file of the card's clock page, which all containers see.
+    pub(crate) fn clock(&self) -> PathBuf {
+        self.directory.path().join(CLOCK)
+    }
+
+    /// A container by a name that no other has.
+    pub(crate) fn container(&self, name: &str, share: Share) -> Result<Container<'_>> {
+        let root = self.directory.path().join(name);
+        fs::create_dir_all(root.join("limits"))?;
+        fs::create_dir_all(root.join("region"))?;
+        fs::hard_link(self.clock(), root.join(format!("limits/clock-{}", self.uuid)))?;
+        let Share { memory_mib, cores, compute } = share;
+        let uuid = &self.uuid;
+        let limits = format!(
+            "divvy-limits v1\ntier shim\ncompute {compute}\npod 0 gpu-check {name}\ncontainer main\n\
+             card {uuid} memory-mib {memory_mib} cores {cores} exclusive 0\nend\n"
+        );
+        fs::write(root.join("limits/limits"), limits)?;
+        let books = File::options().create_new(true).read(true).write(true).open(root.join("region/books"))?;
+        books.set_len(layout::size(1) as u64)?;
+        books.write_all_at(&layout::header(1, 0)?, 0)?;
+        Ok(Container { site: self, root, share, books })
+    }
+
+    /// A program that the library knows nothing of.
+    pub(crate) fn free_tenant(&self) -> Result<Tenant> {
+        Tenant::start(self.command(&std::env::current_exe()?), self.place)
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.directory.path());
+        if let Some(driver) = &self.driver {
+            command.env("LD_LIBRARY_PATH", driver).env("FAKE_CUDA_STATE", driver.join("state"));
+        }
+        command
+    }
+}
+
+/// The stand-ins for the driver's two libraries, which lie beside each other, with a card of 24 GiB. Of what their files can
+/// say see tests/fake-cuda and tests/fake-nvml.
+fn install(built: &Path, directory: &Path) -> Result<PathBuf> {
+    let to = directory.join("driver");
+    fs::create_dir(&to)?;
+    for (from, name) in [("libfake_cuda.so", "libcuda.so.1"), ("libfake_nvml.so", "libnvidia-ml.so.1")] {
+        let from = built.join(from);
+        fs::copy(&from, to.join(name)).with_context(|| format!("{}: no stand-in there", from.display()))?;
+    }
+    let mut card = json!({
+        "uuid": "GPU-00000000-fa4e-4a11-8000-000000000000", "model": "a stand-in for a card",
+        "memory_total": 24_u64 << 30, "pci_bus_id": "00000000:17:00.0", "minor": 0,
+    });
+    fs::write(to.join("scenario.json"), json!({ "cards": [card] }).to_string())?;
+    card["context_bytes"] = json!(300 << 20);
+    fs::write(to.join("cards.json"), json!({ "cards": [card] }).to_string())?;
+    Ok(to)
+}
+
+// === impl Container ===
+
+impl Container<'_> {
+    /// Bytes of the card.
+    pub(crate) fn limit(&self) -> u64 {
+        self.share.memory_mib << 20
+    }
+
+    /// A program in it, held by the library.
+    pub(crate) fn tenant(&self) -> Result<Tenant> {
+        Tenant::start(self.command(&std::env::current_exe()?), self.site.place)
+    }
+
+    /// The same several times, started at once: a context takes long to make.
+    pub(crate) fn tenants(&self, count: usize) -> Result<Vec<Tenant>> {
+        let program = std::env::current_exe()?;
+        let tenants = (0..count).map(|_| Tenant::launch(self.command(&program), self.site.place));
+        let tenants = tenants.collect::<Result<Vec<_>>>()?;
+        tenants.iter().try_for_each(|tenant| tenant.hear().map(drop)).context("starting")?;
+        Ok(tenants)
+    }
+
+    /// Some program in it, held by the library.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        let mut command = self.site.command(program);
+        command.current_dir(&self.root).env("LD_PRELOAD", &self.site.library);
+        command
+    }
+
+    fn read_books(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; layout::size(1)];
+        self.books.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+
+    /// The books, as the daemon reads them.
+    pub(crate) fn totals(&self) -> Result<Totals> {
+        Snapshot::new(&self.read_books()?)?.totals(0).context("books of one card")
+    }
+
+    /// Bytes that all its processes hold, by its books.
+    pub(crate) fn held(&self) -> Result<u64> {
+        Ok(self.totals()?.usage.held())
+    }
+
+    /// Bytes that one of its processes holds.
+    pub(crate) fn held_by(&self, pid: u32) -> Result<u64> {
+        let bytes = self.read_books()?;
+        let books = Snapshot::new(&bytes)?;
+        let slots = books.owners().filter(|(_, owner)| owner.pid == pid);
+        Ok(slots.filter_map(|(slot, _)| books.usage(0, slot)).map(|usage| usage.held()).sum())
+    }
+
+    /// The file of its books.
+    pub(crate) fn books(&self) -> &File {
+        &self.books
+    }
+
+    /// Frees the slots of dead processes, as the daemon does. Says how many there were.
+    pub(crate) fn reap(&self) -> Result<usize> {
+        let bytes = self.read_books()?;
+        let books = Snapshot::new(&bytes)?;
+        let mut reaped = 0;
+        for (slot, owner) in books.owners() {
+            if Path::new(&format!("/proc/{}", owner.pid)).exists() || !self.lock(slot, libc::F_WRLCK)? {
+                continue;
+            }
+            for range in books.erasure(slot) {
+                self.books.write_all_at(&[0; LINE], range.start as u64)?;
+            }
+            self.lock(slot, libc::F_UNLCK)?;
+            reaped += 1;
+        }
+        Ok(reaped)
+    }
+
+    /// Takes or gives back the lock of a slot; false if another process holds it.
+    fn lock(&self, slot: usize, kind: i32) -> Result<bool> {
+        use std::os::fd::AsRawFd as _;
+        // SAFETY: it is plain numbers, for which zeros will do.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = i16::try_from(kind)?;
+        (lock.l_start, lock.l_len) = (i64::try_from(slot)?, 1);
+        // SAFETY: a descriptor of ours, and a lock.
+        let done = unsafe { libc::fcntl(self.books.as_raw_fd(), libc::F_SETLK, &raw const lock) };
+        let error = std::io::Error::last_os_error();
+        let is_held = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::PermissionDenied);
+        ensure!(done == 0 || is_held, "the lock of slot {slot}: {error}");
+        Ok(done == 0)
+    }
+}
+
+impl Share {
+    /// Memory alone: all of the card's time.
+    pub(crate) fn of_memory(memory_mib: u64) -> Self {
+        Self { memory_mib, cores: 100, compute: "cap" }
+    }
+}

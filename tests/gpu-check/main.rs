@@ -1,0 +1,154 @@
+//! Shows on a machine with a card whether `libdivvy.so` holds what it promises (docs/isolation.md).
+//!
+//! ```text
+//!            ┌─ limits, books, clock page ─▶ container ─┐
+//!  checks ───┤                                          ├─ this executable as the tested program ─▶ the driver
+//!            └─ a line, an answer ◀───────▶ tenant ─────┘  with libdivvy.so before it, or without
+//! ```
+//!
+//! Every figure is measured with the library and without it in turn, by the same program, so that what changes on the machine
+//! meanwhile meets both. The check plays the daemon: it writes limits and the clock page, and reads the books. It changes
+//! nothing of the card, and only the tested programs are given the library.
+
+#![allow(unsafe_code, reason = "it calls the driver as a program in C does")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "figures are for people, and bytes of a card fit the mantissa of a float"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::SystemTime;
+use std::{env, fs};
+
+use anyhow::{Context as _, Result};
+use checks::{Check, Part};
+use clap::Parser;
+use container::Site;
+use program::{Place, Speed};
+use report::Report;
+
+mod checks;
+mod container;
+mod daemon;
+mod figures;
+mod program;
+mod report;
+mod tenant;
+
+/// Shows on a machine with an NVIDIA card whether libdivvy.so holds what it promises.
+///
+/// Ends with 0 if all marks hold, with 1 if one doesn't, with 64 when it is used wrongly.
+#[derive(Debug, Parser)]
+#[command(name = "hack/gpu-check")]
+struct Arguments {
+    /// Another library than the one that is built; it must look for its files where a program is started
+    #[arg(long, value_name = "FILE", overrides_with = "library")]
+    library: PathBuf,
+    /// Where to leave each measurement, as lines of JSON, as soon as it is made
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// The card, by the driver's number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    card: u16,
+    /// Measure less: under 2 minutes instead of under 10
+    #[arg(long)]
+    quick: bool,
+    /// Run against tests/fake-cuda and tests/fake-nvml, which need no card
+    #[arg(long)]
+    stand_in: bool,
+    /// The parts to run, all unless said
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<Part>,
+}
+
+/// Wrong use, as sysexits.h numbers it.
+const USAGE: u8 = 64;
+
+fn main() -> ExitCode {
+    let told: Vec<String> = env::args().collect();
+    let ended = match told.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [_, "obey", card, speed] => obey(card, speed).map(|()| true),
+        _ => match Arguments::try_parse_from(told) {
+            Ok(arguments) => run(&arguments),
+            Err(asked) => {
+                // Help goes to standard output, a complaint to standard error; where that is closed nobody listens.
+                drop(asked.print());
+                return if asked.use_stderr() { USAGE.into() } else { ExitCode::SUCCESS };
+            }
+        },
+    };
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("gpu-check: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// As the tested program.
+fn obey(card: &str, speed: &str) -> Result<()> {
+    let speed = if speed == "grid" { Speed::Grid } else { Speed::Steps(speed.parse().context("steps")?) };
+    program::run(Place { card: card.parse().context("a card")?, speed })
+}
+
+fn run(arguments: &Arguments) -> Result<bool> {
+    let Arguments { library, out, card, quick, stand_in, only } = arguments;
+    let mut report = Report::new(out.as_deref())?;
+    let program = env::current_exe()?;
+    let built = program.parent().context("a directory with this program")?;
+    let mut site = Site::new(library, i32::from(*card), stand_in.then_some(built))?;
+    let card_bytes = introduce(&mut site, &mut report)?;
+    let mut check = Check { site: &site, report: &mut report, is_quick: *quick, card_bytes };
+    for part in Part::ALL.into_iter().filter(|part| only.is_empty() || only.contains(part)) {
+        part.run(&mut check)?;
+    }
+    state(&mut report, &site)?;
+    report.close()
+}
+
+/// Says what is tested, and finds out what the checks need to know of it. Answers the card's bytes.
+fn introduce(site: &mut Site, report: &mut Report) -> Result<u64> {
+    let date = humantime::format_rfc3339_seconds(SystemTime::now());
+    report.say("date", &date.to_string())?;
+    let mut tenant = site.free_tenant().context("a program without the library")?;
+    let card = tenant.ask("describe")?;
+    card["uuid"].as_str().context("a UUID")?.clone_into(&mut site.uuid);
+    let bytes = card["total"].as_u64().context("bytes")?;
+    let name = card["name"].as_str().unwrap_or_default();
+    report.say("card", &format!("{name}, {} MiB, {}", bytes >> 20, site.uuid))?;
+    let module = fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
+    let driver = module.lines().next().unwrap_or("no kernel module");
+    report.say("driver", &format!("CUDA {}; {driver}", card["cuda"]))?;
+    report.say("kernel", read_line(Path::new("/proc/sys/kernel/osrelease"))?.trim())?;
+    state(report, site)?;
+    if !site.is_stand_in() {
+        let steps = tenant.ask("calibrate")?.as_f64().context("steps in a nanosecond")?;
+        site.place.speed = Speed::Steps(steps);
+        report.say("loop", &format!("{:.1} ns a step", 1.0 / steps))?;
+    }
+    Ok(bytes)
+}
+
+/// What the card is set to and how warm it is: figures of two runs compare only if these do.
+fn state(report: &mut Report, site: &Site) -> Result<()> {
+    const ASKED: &str =
+        "--query-gpu=driver_version,clocks.sm,clocks.mem,temperature.gpu,power.draw,compute_mode,mig.mode.current";
+    if site.is_stand_in() {
+        return Ok(());
+    }
+    let mut smi = Command::new("nvidia-smi");
+    smi.args([ASKED, "--format=csv,noheader", &format!("--id={}", site.uuid)]);
+    match smi.output() {
+        Ok(output) => report.say("state", String::from_utf8_lossy(&output.stdout).trim()),
+        Err(error) => report.say("state", &format!("nvidia-smi: {error}")),
+    }
+}
+
+fn read_line(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,104 @@
+//! How long calls take, one by one.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+
+use super::Program;
+use super::cuda::{Code, Cuda};
+use crate::figures::{now, percentile};
+
+/// Launches between two synchronisations.
+const BATCH: u64 = 1000;
+/// Graph launches between two synchronisations: a graph costs the card more.
+const GRAPHS: u64 = 100;
+
+/// `CU_STREAM_CAPTURE_MODE_GLOBAL`.
+pub(super) const GLOBAL: u32 = 0;
+
+// === impl Program ===
+
+impl Program {
+    /// Calls something so often, and says how many nanoseconds a call takes.
+    pub(super) fn time(&mut self, what: &str, count: u64) -> Result<Value> {
+        let mut took = match what {
+            "launch" => {
+                self.batches(count, BATCH, |program| program.kernel.launch(&program.cuda, 0, program.stream))?
+            }
+            "launch-ex" => {
+                self.batches(count, BATCH, |program| program.kernel.launch_ex(&program.cuda, 0, program.stream))?
+            }
+            "graph" => self.graphs(count)?,
+            "alloc-4k" => self.pairs(count, 4 << 10)?,
+            "alloc-2m" => self.pairs(count, 2 << 20)?,
+            "alloc-64m" => self.pairs(count, 64 << 20)?,
+            "alloc-async" => self.batches(count, BATCH, |program| {
+                let address = Cuda::get(|to| program.cuda.cuMemAllocAsync(to, 2 << 20, program.stream))?;
+                program.cuda.cuMemFreeAsync(address, program.stream)
+            })?,
+            "info" => self.batches(count, count, |program| program.cuda.cuMemGetInfo_v2(&mut 0, &mut 0))?,
+            "dlsym" => {
+                self.batches(
+                    count,
+                    count,
+                    |program| {
+                        if program.look_up().is_null() { Err(Code::NOT_FOUND) } else { Ok(()) }
+                    },
+                )?
+            }
+            "resolver" => self.batches(count, count, |program| {
+                program.cuda.cuGetProcAddress_v2(b"cuMemAlloc\0", &mut 0, 12_000, 0, &mut 0)
+            })?,
+            _ => bail!("{what:?}: nothing that can be timed"),
+        };
+        Ok(json!({ "median": percentile(&mut took, 50.0), "p99": percentile(&mut took, 99.0) }))
+    }
+
+    /// After each batch the card gets to its end, and then rests three times as long: a share of half the card is never
+    /// used up, so that what is timed is a gate that stands open.
+    fn batches(
+        &mut self,
+        count: u64,
+        batch: u64,
+        mut call: impl FnMut(&mut Self) -> Result<(), Code>,
+    ) -> Result<Vec<f64>> {
+        let mut took = Vec::with_capacity(usize::try_from(count)?);
+        while (took.len() as u64) < count {
+            let begun = now();
+            for _ in 0..batch.min(count) {
+                let before = now();
+                call(self)?;
+                took.push((now() - before) as f64);
+            }
+            self.cuda.cuStreamSynchronize(self.stream)?;
+            if batch < count {
+                std::thread::sleep(3 * Duration::from_nanos(now() - begun));
+            }
+        }
+        Ok(took)
+    }
+
+    fn pairs(&mut self, count: u64, size: usize) -> Result<Vec<f64>> {
+        self.batches(count, count, |program| {
+            let address = Cuda::get(|to| program.cuda.cuMemAlloc_v2(to, size))?;
+            program.cuda.cuMemFree_v2(address)
+        })
+    }
+
+    fn graphs(&mut self, count: u64) -> Result<Vec<f64>> {
+        self.cuda.cuStreamBeginCapture_v2(self.stream, GLOBAL)?;
+        self.kernel.launch(&self.cuda, 0, self.stream)?;
+        let graph = Cuda::get(|graph| self.cuda.cuStreamEndCapture(self.stream, graph))?;
+        let exec = Cuda::get(|exec| self.cuda.cuGraphInstantiateWithFlags(exec, graph, 0))?;
+        // A graph is new to the library, which learns how long it takes.
+        for _ in 0..20 {
+            self.cuda.cuGraphLaunch(exec, self.stream)?;
+            self.cuda.cuStreamSynchronize(self.stream)?;
+        }
+        let took = self.batches(count, GRAPHS, |program| program.cuda.cuGraphLaunch(exec, program.stream))?;
+        self.cuda.cuGraphExecDestroy(exec)?;
+        self.cuda.cuGraphDestroy(graph)?;
+        Ok(took)
+    }
+}

@@ -1,0 +1,75 @@
+//! The check itself, against the stand-in: it measures what it says, finds what holds, and what doesn't.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// What a run left.
+struct Run {
+    code: i32,
+    table: String,
+    rows: Vec<Value>,
+}
+
+fn check(arguments: &[&str]) -> Output {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/gpu-check");
+    Command::new(script).args(arguments).output().expect("a script that runs")
+}
+
+fn run(arguments: &[&str]) -> Run {
+    let out = TempDir::new().expect("a directory");
+    let to = out.path().to_str().expect("a path of letters");
+    let ended = check(&[&["--stand-in", "--quick", "--out", to], arguments].concat());
+    let complaints = String::from_utf8_lossy(&ended.stderr);
+    let lines = fs::read_to_string(out.path().join("results.jsonl")).expect(&complaints);
+    let rows = lines.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
+    let rows = rows.filter(|line: &Value| line.get("row").is_some()).collect();
+    let table = String::from_utf8(ended.stdout).expect("text");
+    Run { code: ended.status.code().expect("an end of its own"), table, rows }
+}
+
+/// A library that every program has loaded already: it adds nothing.
+fn library_that_holds_nothing() -> String {
+    let maps = fs::read_to_string("/proc/self/maps").expect("it is there on Linux");
+    let mut paths = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+    paths.find(|path| path.contains("/libc.so")).expect("the C library").to_owned()
+}
+
+// === impl Run ===
+
+impl Run {
+    fn failed(&self) -> Vec<&str> {
+        let failed = self.rows.iter().filter(|row| row["verdict"] == "FAILED");
+        failed.filter_map(|row| row["row"].as_str()).collect()
+    }
+}
+
+#[test]
+fn the_library_holds_and_every_line_of_the_table_is_kept() {
+    let run = run(&["--only", "memory,robustness"]);
+    let broken: Vec<_> = run.rows.iter().filter(|row| row.get("error").is_some()).collect();
+    assert!(broken.is_empty(), "{broken:?}\n{}", run.table);
+    assert!(run.rows.len() > 30, "{}", run.table);
+    assert!(run.rows.iter().all(|row| run.table.contains(row["row"].as_str().expect("a name"))), "{}", run.table);
+    assert!(run.failed().is_empty() && run.code == 0, "{}", run.table);
+}
+
+#[test]
+fn a_library_that_holds_nothing_fails() {
+    let run = run(&["--only", "memory", "--library", &library_that_holds_nothing()]);
+    assert_eq!(run.code, 1);
+    let failed = run.failed();
+    for what in ["plain: refused in the end", "cuMemGetInfo: total", "  held above the limit, by the driver"] {
+        assert!(failed.iter().any(|row| row.starts_with(what)), "{what}: {failed:?}");
+    }
+}
+
+#[test]
+fn wrong_use_ends_with_64() {
+    let ended = check(&["--card", "none"]);
+    assert_eq!(ended.status.code(), Some(64));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("--card"));
+}
