@@ -30,7 +30,7 @@ pub mod books;
 pub mod bucket;
 pub mod clock;
 pub mod layout;
-#[cfg(not(loom))] // models map no memory
+#[cfg(all(feature = "map", not(loom)))] // models map no memory
 pub mod map;
 #[cfg(any(test, loom))]
 pub mod owned;

@@ -20,6 +20,8 @@ use divvy_region::layout::CARDS;
 /// What the container holds. Cards come in the order of the region's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
+    /// Whether they are kept here. A node that has changed its mind leaves the library where it is.
+    pub(crate) is_ours_to_keep: bool,
     /// Whether idle time of others may be used.
     pub(crate) compute: Compute,
     cards: [Card; CARDS],
@@ -66,7 +68,7 @@ const NOBODY: Card = Card { id: Id { bytes: [0; ID], length: 0 }, memory: 0, cor
 impl Limits {
     /// What a file says.
     pub(crate) fn read(text: &[u8]) -> Result<Self, Malformed> {
-        let text = from_utf8(text).map_err(|_| Malformed { line: 1, expected: "text" })?;
+        let text = from_utf8(text).ok().ok_or(Malformed { line: 1, expected: "text" })?;
         let body = text.strip_suffix("\nend\n").ok_or(Malformed { line: text.lines().count(), expected: "end" })?;
         let lines = body.split('\n').enumerate().filter(|(_, line)| !line.starts_with('#'));
         let mut lines = lines.map(|(at, line)| (at + 1, line)).chain(core::iter::repeat((0, "")));
@@ -77,7 +79,7 @@ impl Limits {
         let (header, malformed) = next("divvy-limits v1");
         (header == malformed.expected).then_some(()).ok_or(malformed)?;
         let (tier, malformed) = next("tier <tier>");
-        tier.strip_prefix("tier ").ok_or(malformed)?;
+        let is_ours_to_keep = tier.strip_prefix("tier ").ok_or(malformed)? == "shim";
         let (compute, malformed) = next("compute <cap|burst>");
         let compute = match compute {
             "compute cap" => Compute::Cap,
@@ -88,7 +90,7 @@ impl Limits {
         pod.strip_prefix("pod ").ok_or(malformed)?;
         let (container, malformed) = next("container <name>");
         container.strip_prefix("container ").ok_or(malformed)?;
-        let mut limits = Self { compute, cards: [NOBODY; CARDS], count: 0 };
+        let mut limits = Self { is_ours_to_keep, compute, cards: [NOBODY; CARDS], count: 0 };
         loop {
             let (line, malformed) = next("card <uuid> memory-mib <n> cores <n> exclusive <0|1>");
             if malformed.line == 0 && limits.count > 0 {

@@ -25,10 +25,12 @@ static REAL_DLVSYM: AtomicUsize = AtomicUsize::new(0);
 /// `dlfcn.h`: after the caller, which is this library.
 const RTLD_NEXT: *mut c_void = ptr::without_provenance_mut(usize::MAX);
 
+/// A name, and the address of the function of ours that stands before the driver's.
+pub(crate) type Hooked = (&'static CStr, fn() -> usize);
+
 /// A library of the driver's, and what is hooked of it and needed besides.
 pub(crate) struct Library<const HOOKS: usize, const NEEDS: usize> {
-    /// By hook: the name, and the function that stands before the driver's.
-    pub(crate) hooks: [(&'static CStr, fn() -> usize); HOOKS],
+    pub(crate) hooks: [Hooked; HOOKS],
     addresses: Addresses<HOOKS>,
     needs: &'static [&'static CStr],
     needed: Addresses<NEEDS>,
@@ -38,7 +40,7 @@ pub(crate) struct Library<const HOOKS: usize, const NEEDS: usize> {
 // === impl Library ===
 
 impl<const HOOKS: usize, const NEEDS: usize> Library<HOOKS, NEEDS> {
-    pub(crate) const fn new(needs: &'static [&'static CStr], hooks: [(&'static CStr, fn() -> usize); HOOKS]) -> Self {
+    pub(crate) const fn new(needs: &'static [&'static CStr], hooks: [Hooked; HOOKS]) -> Self {
         Self { hooks, addresses: Addresses::new(), needs, needed: Addresses::new(), bound: Once::new() }
     }
 

@@ -45,6 +45,8 @@ struct CardShare {
     cores: AtomicU32,
 }
 
+/// The limit of memory where shares aren't kept by this library.
+pub(crate) const UNLIMITED: u64 = u64::MAX;
 const NONE_OF_OURS: u8 = 255;
 /// How long a change of limits may go unnoticed.
 const LOOK_EVERY_NS: u64 = 100_000_000;
@@ -141,9 +143,11 @@ impl Process {
         self.compute.store(u8::from(limits.compute == Compute::Burst), Ordering::Relaxed);
         for card in limits.cards() {
             if let Some(share) = self.find(&card.id).and_then(|at| self.shares.get(at)) {
-                share.memory.store(card.memory, Ordering::Relaxed);
+                let is_kept = limits.is_ours_to_keep;
+                share.memory.store(if is_kept { card.memory } else { UNLIMITED }, Ordering::Relaxed);
                 // A card that nobody else uses is all theirs, whatever was promised.
-                share.cores.store(if card.exclusive { 100 } else { card.cores }, Ordering::Relaxed);
+                let cores = if is_kept && !card.exclusive { card.cores } else { 100 };
+                share.cores.store(cores, Ordering::Relaxed);
             }
         }
     }
@@ -210,7 +214,7 @@ impl Process {
         (0..cards).all(|card| self.share(card).is_whole())
     }
 
-    /// Bytes that the container may have of a card.
+    /// Bytes that the container may have of a card, or [`UNLIMITED`].
     pub(crate) fn limit(&self, card: usize) -> u64 {
         self.shares.get(card).map_or(0, |share| share.memory.load(Ordering::Relaxed))
     }

@@ -157,9 +157,7 @@ impl File {
 
     /// Keeps it open for ever; its number.
     pub(crate) fn kept(self) -> i32 {
-        let descriptor = self.0;
-        core::mem::forget(self);
-        descriptor
+        core::mem::ManuallyDrop::new(self).0
     }
 
     /// Maps its first bytes; they stay so for ever.
@@ -262,8 +260,8 @@ pub(crate) fn block_signals() -> Signals {
 }
 
 /// Lets those reach it again that did before.
-pub(crate) fn restore_signals(before: Signals) {
-    exchange_signals(before.0);
+pub(crate) fn restore_signals(Signals(before): Signals) {
+    exchange_signals(before);
 }
 
 fn exchange_signals(blocked: u64) -> Signals {

@@ -57,8 +57,11 @@ macro_rules! hooks {
             pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
                 let Some(real) = $library.real($enumeration::$name as usize) else { return $absent };
                 // SAFETY: it is the address of the driver's function of this name, which has these arguments.
-                let real: unsafe extern "C" fn($($type),*) -> c_int =
-                    unsafe { core::mem::transmute(core::ptr::with_exposed_provenance::<()>(real)) };
+                let real = unsafe {
+                    core::mem::transmute::<*const (), unsafe extern "C" fn($($type),*) -> c_int>(
+                        core::ptr::with_exposed_provenance(real),
+                    )
+                };
                 // SAFETY: the caller's promise.
                 unsafe { $body(real, $($argument),*) }
             }
@@ -88,8 +91,11 @@ macro_rules! needs {
                 pub(crate) unsafe fn $name($($argument: $type),*) -> c_int {
                     let Some(real) = $library.needed(Needed::$name as usize) else { return $absent };
                     // SAFETY: it is the address of the driver's function of this name, which has these arguments.
-                    let real: unsafe extern "C" fn($($type),*) -> c_int =
-                        unsafe { core::mem::transmute(core::ptr::with_exposed_provenance::<()>(real)) };
+                    let real = unsafe {
+                        core::mem::transmute::<*const (), unsafe extern "C" fn($($type),*) -> c_int>(
+                            core::ptr::with_exposed_provenance(real),
+                        )
+                    };
                     // SAFETY: the caller's promise.
                     unsafe { real($($argument),*) }
                 }

@@ -30,7 +30,7 @@ fn a_uuid_is_spelled_as_in_the_file() {
 
 #[test]
 fn what_is_not_a_limits_file_is_refused_where_it_goes_wrong() {
-    let changes = [
+    let spoilt = [
         ("v1", "v2", 1),
         ("tier shim\n", "", 3),
         ("compute burst", "compute all", 4),
@@ -45,7 +45,7 @@ fn what_is_not_a_limits_file_is_refused_where_it_goes_wrong() {
         ("exclusive 0", "exclusive 0 ", 7),
         ("GPU-b", "GPU-a", 8),
     ];
-    for (from, to, line) in changes {
+    for (from, to, line) in spoilt {
         let changed = SMALL.replacen(from, to, 1);
         assert_ne!(changed, SMALL, "{from}");
         assert_eq!(read(&changed).expect_err(to).line, line, "{to:?} for {from:?}");

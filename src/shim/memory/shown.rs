@@ -4,7 +4,7 @@ use core::ffi::c_uint;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cuda::{CUdevice, CUresult, SUCCESS};
-use crate::process;
+use crate::process::{self, UNLIMITED};
 use crate::sys;
 
 /// When the dead were looked for last; with many processes it takes too long to do so each time.
@@ -30,7 +30,7 @@ pub(crate) unsafe fn info(
         // SAFETY: where the driver would have written.
         Ok((left, limit)) => unsafe {
             write(free, real_free.min(left as usize));
-            write(total, limit as usize);
+            write(total, if limit == UNLIMITED { real_total } else { limit as usize });
         },
         Err(refused) => return refused,
     }
@@ -56,7 +56,7 @@ pub(crate) unsafe fn info_32(
         // SAFETY: where the driver would have written.
         Ok((left, limit)) => unsafe {
             write(free, real_free.min(narrow(left)));
-            write(total, narrow(limit));
+            write(total, if limit == UNLIMITED { real_total } else { narrow(limit) });
         },
         Err(refused) => return refused,
     }

@@ -3,6 +3,7 @@
 use core::ffi::c_uint;
 
 use super::{NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, nvmlDevice_t, nvmlReturn_t, whose};
+use crate::process::UNLIMITED;
 
 /// Bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,6 +26,7 @@ pub struct nvmlMemory_v2_t {
 }
 
 /// What to show in place of a card.
+#[derive(Clone, Copy)]
 struct Shown {
     total: u64,
     free: u64,
@@ -46,7 +48,8 @@ pub(crate) unsafe fn info(
         if result != NVML_SUCCESS || memory.is_null() {
             return result;
         }
-        changed(device, (*memory).free, |Shown { total, free, used }| *memory = nvmlMemory_t { total, free, used })
+        let before = Shown { total: (*memory).total, free: (*memory).free, used: (*memory).used };
+        changed(device, before, |Shown { total, free, used }| *memory = nvmlMemory_t { total, free, used })
     }
 }
 
@@ -66,7 +69,8 @@ pub(crate) unsafe fn info_v2(
             return result;
         }
         let version = (*memory).version;
-        changed(device, (*memory).free, |Shown { total, free, used }| {
+        let before = Shown { total: (*memory).total, free: (*memory).free, used: (*memory).used };
+        changed(device, before, |Shown { total, free, used }| {
             *memory = nvmlMemory_v2_t { version, total, reserved: 0, free, used };
         })
     }
@@ -74,12 +78,13 @@ pub(crate) unsafe fn info_v2(
 
 /// # Safety
 /// A device of NVML's.
-unsafe fn changed(device: nvmlDevice_t, free: u64, show: impl FnOnce(Shown)) -> nvmlReturn_t {
+unsafe fn changed(device: nvmlDevice_t, before: Shown, show: impl FnOnce(Shown)) -> nvmlReturn_t {
     // SAFETY: the caller's promise.
     match unsafe { whose(device) } {
         Whose::Ours(process, card) => {
-            let (total, used) = (process.limit(card), process.used(card));
-            show(Shown { total, free: free.min(total.saturating_sub(used)), used: used.min(total) });
+            let (limit, used) = (process.limit(card), process.used(card));
+            let total = if limit == UNLIMITED { before.total } else { limit };
+            show(Shown { total, free: before.free.min(total.saturating_sub(used)), used: used.min(total) });
             NVML_SUCCESS
         }
         Whose::Others | Whose::Refused => NVML_ERROR_NO_PERMISSION,

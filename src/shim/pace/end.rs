@@ -7,6 +7,7 @@ use super::card::Card;
 use super::track::{Relaxed, Stream, Track};
 use super::{clock, monitor, tracks};
 use crate::cuda::{CUcontext, CUdevice, CUresult, CUstream, SUCCESS};
+use crate::memory::pools;
 use crate::process;
 use crate::table::cuda::{
     cuCtxGetCurrent, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain,
@@ -46,6 +47,7 @@ pub(crate) unsafe fn stream_wait<const IS_PER_THREAD: bool>(
     });
     // SAFETY: the caller's arguments as they came.
     let result = unsafe { real(stream) };
+    pools::synchronised();
     if result == SUCCESS
         && let Some((stream, launches)) = launches.flatten()
         && let Some(mut held) = tracks::held(&stream)
@@ -60,8 +62,12 @@ pub(crate) unsafe fn stream_wait<const IS_PER_THREAD: bool>(
 /// # Safety
 /// As the driver's.
 pub(crate) unsafe fn context_wait(real: unsafe extern "C" fn() -> CUresult) -> CUresult {
-    // SAFETY: the caller's arguments as they came.
-    waited(current_context, || unsafe { real() })
+    waited(current_context, || {
+        // SAFETY: the caller's arguments as they came.
+        let result = unsafe { real() };
+        pools::synchronised();
+        result
+    })
 }
 
 /// `cuCtxSynchronize_v2`.
@@ -72,8 +78,13 @@ pub(crate) unsafe fn context_wait_v2(
     real: unsafe extern "C" fn(CUcontext) -> CUresult,
     context: CUcontext,
 ) -> CUresult {
-    // SAFETY: the caller's arguments as they came.
-    waited(|| if context.is_null() { current_context() } else { context }, || unsafe { real(context) })
+    let context_waited = || if context.is_null() { current_context() } else { context };
+    waited(context_waited, || {
+        // SAFETY: the caller's arguments as they came.
+        let result = unsafe { real(context) };
+        pools::synchronised();
+        result
+    })
 }
 
 fn waited(context: impl FnOnce() -> CUcontext, wait: impl FnOnce() -> CUresult) -> CUresult {

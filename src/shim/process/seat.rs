@@ -144,8 +144,8 @@ fn start_of(pid: u32) -> Result<u64, Errno> {
     let stat = stat.get(..length).unwrap_or_default();
     let after_name = stat.iter().rposition(|byte| *byte == b')').map_or(0, |end| end + 2);
     let mut fields = stat.get(after_name..).unwrap_or_default().split(|byte| *byte == b' ');
-    let start = fields.nth(19).and_then(|field| core::str::from_utf8(field).ok()).and_then(|field| field.parse().ok());
-    start.ok_or(Errno::NOT_FOUND)
+    let field = fields.nth(19).and_then(|field| core::str::from_utf8(field).ok());
+    field.and_then(|ticks| ticks.parse().ok()).ok_or(Errno::NOT_FOUND)
 }
 
 /// Has children of this process forget its place. glibc's `pthread_atfork` is this with the caller's own handle.

@@ -37,12 +37,13 @@ pub(super) struct Stat {
 /// # Safety
 /// As the call demands of its arguments.
 pub(super) unsafe fn call(number: Call, arguments: [usize; 6]) -> isize {
-    let [a, b, c, d, e, f] = arguments;
+    let [first, second, third, fourth, fifth, sixth] = arguments;
     let returned;
     // SAFETY: the kernel keeps all registers but these, and the caller vouches for what the arguments point to.
     unsafe {
-        asm!("syscall", inlateout("rax") number as usize as isize => returned, in("rdi") a, in("rsi") b, in("rdx") c,
-             in("r10") d, in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
+        asm!("syscall", inlateout("rax") number as usize as isize => returned, in("rdi") first,
+             in("rsi") second, in("rdx") third,
+             in("r10") fourth, in("r8") fifth, in("r9") sixth, lateout("rcx") _, lateout("r11") _, options(nostack));
     }
     returned
 }

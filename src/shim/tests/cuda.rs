@@ -229,13 +229,13 @@ impl Cuda {
     /// An allocation that must succeed.
     #[track_caller]
     pub(crate) fn allocate(&self, size: u64) -> u64 {
-        self.get(|cuda, to| cuda.cuMemAlloc_v2(to, size as usize))
+        self.get(|cuda, to| cuda.cuMemAlloc_v2(to, usize::try_from(size).unwrap_or(usize::MAX)))
     }
 
     /// Whether there is room for so much more.
     pub(crate) fn try_allocate(&self, size: u64) -> Result<u64, u32> {
         let mut address = 0;
-        match self.cuMemAlloc_v2(&raw mut address, size as usize) {
+        match self.cuMemAlloc_v2(&raw mut address, usize::try_from(size).unwrap_or(usize::MAX)) {
             SUCCESS => Ok(address),
             error => Err(error),
         }

@@ -53,7 +53,9 @@ fn tenant() {
         "processes" => {
             let card = nvml.device_by_index(0).expect("a card");
             let processes = card.running_compute_processes().expect("processes");
-            processes.iter().for_each(|process| say(format_args!("{} {:?}", process.pid, process.used_gpu_memory)));
+            for process in processes {
+                say(format_args!("{} {:?}", process.pid, process.used_gpu_memory));
+            }
         }
         "changes" => {
             let mut card = nvml.device_by_index(0).expect("a card");
@@ -98,4 +100,12 @@ fn it_sees_its_own_processes_with_what_its_books_say() {
 #[test]
 fn it_can_change_nothing_that_others_share() {
     assert_eq!(told("changes", &container()), ["true", "true", "true", "NVIDIA L4"]);
+}
+
+#[test]
+fn a_node_that_no_longer_keeps_shares_leaves_programs_alone() {
+    let container = container();
+    let limits = std::fs::read_to_string(container.path("limits/limits")).expect("limits");
+    std::fs::write(container.path("limits/limits"), limits.replace("tier shim", "tier accounting")).expect("room");
+    assert_eq!(told("cards", &container)[0], format!("{}: 0 of 24576 MiB, 24576 free", Machine::uuid(0)));
 }

@@ -219,7 +219,7 @@ fn a_limit_that_is_lowered_leaves_what_is_held_and_gives_no_more() {
     let refused = || {
         let code = tenant.answers("allocate b 1");
         if code == "0" {
-            tenant.succeeds_in(&["free b"])
+            tenant.succeeds_in(&["free b"]);
         }
         (code == OUT_OF_MEMORY.to_string()).then_some(())
     };

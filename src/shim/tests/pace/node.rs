@@ -57,12 +57,12 @@ impl Node {
         for container in &node.containers {
             symlink(&path, container.path(&format!("limits/clock-{}", Machine::uuid(0)))).expect("a link");
         }
-        let books = node.containers.iter().map(|container| container.path("region/books")).collect();
-        let promises = shares.iter().map(|share| share.cores * 100).collect();
+        let books: Vec<PathBuf> = node.containers.iter().map(|container| container.path("region/books")).collect();
+        let promises: Vec<u32> = shares.iter().map(|share| share.cores * 100).collect();
         let is_over = Arc::clone(&node.is_over);
         let begun = Arc::new(AtomicBool::new(false));
         let begins = Arc::clone(&begun);
-        node.writer = Some(thread::spawn(move || write(&page, books, promises, &begins, &is_over)));
+        node.writer = Some(thread::spawn(move || write(&page, &books, &promises, &begins, &is_over)));
         eventually("a clock page", || begun.load(Ordering::Relaxed).then_some(()));
         node
     }
@@ -104,7 +104,7 @@ impl Drop for Node {
     }
 }
 
-fn write(page: &File, books: Vec<PathBuf>, promises: Vec<u32>, begun: &AtomicBool, is_over: &AtomicBool) {
+fn write(page: &File, books: &[PathBuf], promises: &[u32], begun: &AtomicBool, is_over: &AtomicBool) {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping of a file that never shrinks.
     let mapped = unsafe { libc::mmap(ptr::null_mut(), layout::LINE, access, libc::MAP_SHARED, page.as_raw_fd(), 0) };
@@ -117,7 +117,7 @@ fn write(page: &File, books: Vec<PathBuf>, promises: Vec<u32>, begun: &AtomicBoo
     let mut uses = vec![0; layout::use_bytes(1, 0, 8).len()];
     while !is_over.load(Ordering::Relaxed) {
         let mut busy = Busy::default();
-        for (file, promise) in books.iter().zip(&promises) {
+        for (file, promise) in books.iter().zip(promises) {
             file.read_exact_at(&mut uses, layout::use_bytes(1, 0, 8).start as u64).expect("books");
             if snapshot::in_flight_ns(&uses) > 0 {
                 busy.tenants += 1;

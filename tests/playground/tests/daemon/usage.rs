@@ -117,7 +117,8 @@ impl Bench {
 
     /// What NVML says of a card: processes, and MiB of each.
     fn set_on_card(&mut self, card: &str, processes: &[(u32, u64)]) {
-        let process = |(pid, mib): &(u32, u64)| fake_nvml::Process { pid: *pid, memory_used: mib * MIB, utilization: 0 };
+        let process =
+            |(pid, mib): &(u32, u64)| fake_nvml::Process { pid: *pid, memory_used: mib * MIB, utilization: 0 };
         let processes = processes.iter().map(process).collect();
         self.change_scenario(|scenario| scenario.card_mut(card).unwrap().processes = processes);
     }
