@@ -5,8 +5,8 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::PathBuf;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -25,7 +25,11 @@ pub(crate) struct Node {
     directory: TempDir,
     is_over: Arc<AtomicBool>,
     writer: Option<JoinHandle<()>>,
+    /// One node at a time: tenants of two would take the processor from each other, and it is shares that are measured.
+    _alone: MutexGuard<'static, ()>,
 }
+
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// So much of a card's compute.
 pub(crate) fn share(cores: u32, compute: &'static str) -> Share {
@@ -37,6 +41,7 @@ pub(crate) fn share(cores: u32, compute: &'static str) -> Share {
 impl Node {
     /// Whose daemon says nothing.
     pub(crate) fn silent(shares: &[Share]) -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::tempdir().expect("a directory");
         fs::create_dir(directory.path().join("state")).expect("a directory");
         let container = |share: &Share| {
@@ -45,7 +50,7 @@ impl Node {
             container
         };
         let containers = shares.iter().map(container).collect();
-        Self { containers, directory, is_over: Arc::default(), writer: None }
+        Self { containers, directory, is_over: Arc::default(), writer: None, _alone: alone }
     }
 
     /// Whose daemon looks each millisecond who is busy, and says so.

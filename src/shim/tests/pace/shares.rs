@@ -9,7 +9,7 @@ use crate::node::{Node, share};
 const SETTLING: Duration = Duration::from_secs(2);
 const MEASURED: Duration = Duration::from_secs(3);
 /// A machine that is busy with other things may not let programs run in time for their turn: then it is measured again.
-const TRIES: usize = 3;
+const TRIES: usize = 5;
 /// So often one is called whose time another uses meanwhile: each time is short, all together are long enough to tell.
 const TURNS: u32 = 8;
 

@@ -53,7 +53,9 @@ impl Program {
         let streams: Vec<usize> = (0..streams).map(|_| self.stream()).collect();
         say("ready");
         loop {
-            streams.iter().for_each(|stream| self.launch(width, *stream));
+            for stream in &streams {
+                self.launch(width, *stream);
+            }
         }
     }
 
