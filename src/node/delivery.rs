@@ -26,8 +26,8 @@ use crate::ledger::{Nonce, Terms};
 use crate::tiers::Enforcement;
 
 use directories::Directories;
-pub(crate) use directories::state;
 pub use directories::{Container, LIMITS_FILE};
+pub(crate) use directories::{region_file, state};
 pub use limits::{Limits, LimitsError};
 pub use strategy::{Choice, Strategies, Strategy};
 

@@ -4,7 +4,10 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use divvy_contract::container::REGION_FILE;
+
 use super::{DeliveryError, Limits, files};
+use crate::ledger::Nonce;
 
 /// Name of the file in the limits directory.
 pub const LIMITS_FILE: &str = "limits";
@@ -23,11 +26,19 @@ pub struct Container {
     is_new: bool,
 }
 
+const CONTAINERS: &str = "containers";
+const REGION: &str = "region";
+
+/// Where the region of the container with this nonce lies, if it has one.
+pub(crate) fn region_file(run_dir: &Path, nonce: Nonce) -> PathBuf {
+    run_dir.join(CONTAINERS).join(nonce.to_string()).join(REGION).join(REGION_FILE)
+}
+
 // === impl Directories ===
 
 impl Directories {
     pub(super) fn new(run_dir: &Path) -> Self {
-        Self { root: run_dir.join("containers") }
+        Self { root: run_dir.join(CONTAINERS) }
     }
 
     fn path(&self, nonce: &str) -> Result<PathBuf, DeliveryError> {
@@ -114,7 +125,7 @@ impl Container {
 
     /// What it writes, and may leave anything in.
     pub fn region(&self) -> PathBuf {
-        self.root.join("region")
+        self.root.join(REGION)
     }
 
     /// Whether they were just made: nothing was ever put into them.

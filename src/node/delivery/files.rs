@@ -1,8 +1,8 @@
 //! Directories and files that containers see while they are written.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// Makes a directory with exactly this mode, whatever the umask, or gives an existing one this mode; whether it is new.
@@ -51,6 +51,18 @@ pub(crate) fn link(source: &Path, path: &Path) -> io::Result<()> {
     }
     make_way(path)?;
     fs::rename(temporary, path)
+}
+
+/// Opens a file where a tenant may have put anything in its place. No link is followed, nothing but a regular file is opened,
+/// and nobody is waited for.
+pub(crate) fn open_tenants(path: &Path, options: &mut OpenOptions) -> io::Result<(File, Metadata)> {
+    let regular =
+        |found: Metadata| found.is_file().then_some(found).ok_or_else(|| io::Error::other("it is not a regular file"));
+    // Looked at before it is opened, too: to open a device may do something.
+    regular(fs::symlink_metadata(path)?)?;
+    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    let found = regular(file.metadata()?)?;
+    Ok((file, found))
 }
 
 /// A runtime makes an empty directory of a mount source that is missing. No file replaces one.

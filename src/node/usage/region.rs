@@ -5,12 +5,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
 use divvy_region::layout::{self, LINE, Unfit};
 use divvy_region::snapshot::Snapshot;
 use nix::fcntl::{FcntlArg, fcntl};
+
+use crate::delivery::files;
 
 /// An open region.
 #[derive(Debug)]
@@ -55,16 +57,7 @@ impl RegionFile {
         if known.is_some_and(|known| known.place == (there.dev(), there.ino())) {
             return Ok(None);
         }
-        // Looked at before it is opened: to open a device may do something.
-        if !there.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
-        }
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
-        let opened = file.metadata()?;
-        if !opened.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
-        }
+        let (file, opened) = files::open_tenants(path, OpenOptions::new().read(true).write(true))?;
         Ok(Some(Self { file, place: (opened.dev(), opened.ino()) }))
     }
 

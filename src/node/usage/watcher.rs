@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_contract::container::REGION_FILE;
 use divvy_contract::usage::{ContainerRef, ContainerUsage, NodeUsage};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -17,6 +16,7 @@ use super::driver::Driver;
 use super::judge::Judge;
 use super::kept::KeptRegion;
 use super::{Holder, Seats};
+use crate::delivery::region_file;
 use crate::inventory::Inventory;
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::ledger::{Book, Nonce, PodEntry};
@@ -27,8 +27,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// All that is looked at, and what is remembered of it.
 pub struct Watcher {
     node: String,
-    /// Where each holder has its directories.
-    containers: PathBuf,
+    /// Below which each holder has its directories.
+    run_dir: PathBuf,
     cgroups: PathBuf,
     allocator: SharedAllocator,
     inventory: watch::Receiver<Arc<Inventory>>,
@@ -73,7 +73,7 @@ impl Watcher {
         let (usage, receiver) = watch::channel(Arc::new(nothing));
         let watcher = Self {
             node: node.to_owned(),
-            containers: run_dir.join("containers"),
+            run_dir: run_dir.to_owned(),
             cgroups: cgroup_root,
             allocator,
             inventory,
@@ -126,9 +126,9 @@ impl Watcher {
 
     /// Reads every holder's region and frees the slots of its dead: who has a seat in each, where it could be read.
     fn read_regions(&mut self, now: Instant) -> Vec<Option<Seats>> {
-        let Self { holders, regions, accounts, buffer, containers, cgroups, .. } = self;
+        let Self { holders, regions, accounts, buffer, run_dir, cgroups, .. } = self;
         let seats = |holder: &mut Holder| {
-            let path = containers.join(holder.nonce.to_string()).join("region").join(REGION_FILE);
+            let path = region_file(run_dir, holder.nonce);
             let region = regions.entry(holder.nonce).or_default();
             let seats = region.look(&path, holder, cgroups, buffer, |file, snapshot| {
                 accounts.take(holder.nonce, file, snapshot, now);

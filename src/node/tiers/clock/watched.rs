@@ -4,11 +4,11 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use divvy_contract::container::REGION_FILE;
 use divvy_region::layout::{self, LINE};
 use divvy_region::snapshot::{Head, in_flight_ns};
 
 use super::{MS, Tenant};
+use crate::delivery::region_file;
 use crate::ledger::Nonce;
 use crate::tiers::shim::region::{self, Opened};
 
@@ -48,7 +48,7 @@ struct Found {
 
 impl Watched {
     pub(super) fn new(run_dir: &Path, tenant: &Tenant) -> Self {
-        let path = run_dir.join("containers").join(tenant.nonce.to_string()).join("region").join(REGION_FILE);
+        let path = region_file(run_dir, tenant.nonce);
         Self { nonce: tenant.nonce, path, cards: tenant.cards.len(), open: None }
     }
 

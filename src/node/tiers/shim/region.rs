@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Error};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use divvy_contract::container::REGION_FILE;
@@ -24,15 +24,9 @@ pub(in crate::tiers) struct Opened {
     pub(in crate::tiers) head: Head,
 }
 
-/// Opens the file at `path`, if it is a region of exactly the size that its header states. No link is followed, nothing but
-/// a file is opened, and nobody is waited for.
+/// Opens the file at `path`, if it is a region of exactly the size that its header states.
 pub(in crate::tiers) fn open(path: &Path) -> io::Result<Opened> {
-    // Before it is opened too: opening a device does things.
-    let is_file = |metadata: &fs::Metadata| if metadata.is_file() { Ok(()) } else { Err(Error::other("not a file")) };
-    is_file(&fs::symlink_metadata(path)?)?;
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
-    let metadata = file.metadata()?;
-    is_file(&metadata)?;
+    let (file, metadata) = files::open_tenants(path, OpenOptions::new().read(true))?;
     let length = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
     let head = read_head(&file, length)?;
     if layout::size(head.cards) != length {
