@@ -17,6 +17,7 @@
 #![allow(unsafe_code, reason = "memory that processes share")]
 
 mod layout;
+mod library;
 mod mutex;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use layout::{Layout, MAGIC};
+pub use library::own_path;
 pub use turn::{Member, Span};
 pub use usage::Usage;
 

@@ -1,15 +1,15 @@
 //! `cuInit`.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, OsStr, c_void};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use std::{env, fs, mem};
+use std::{env, fs};
 
-use fake_card::Card;
+use fake_card::{Card, own_path};
 
 use super::engine::Engine;
 use super::graph::GraphMemory;
@@ -36,20 +36,6 @@ pub(crate) fn machine() -> Option<&'static Machine> {
 /// What the environment names, or else what lies beside the library.
 fn named(variable: &str, beside: &str) -> Option<PathBuf> {
     env::var_os(variable).map(PathBuf::from).or_else(|| Some(own_path()?.with_file_name(beside)))
-}
-
-/// The path that the loader knows this library by.
-fn own_path() -> Option<PathBuf> {
-    let address: *const c_void = (own_path as fn() -> Option<PathBuf>) as *const c_void;
-    // SAFETY: all zeroes are valid for a struct of pointers.
-    let mut info: libc::Dl_info = unsafe { mem::zeroed() };
-    // SAFETY: `address` lies in this library, and `info` is valid for writes.
-    if unsafe { libc::dladdr(address, &raw mut info) } == 0 || info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: dladdr answered, so the name is a C string that lives as long as the library is loaded.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
 /// Makes the process's driver, unless it is made already.

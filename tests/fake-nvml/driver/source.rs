@@ -1,12 +1,11 @@
 //! Where the scenario comes from, and reading it again when the file has changed.
-#![allow(unsafe_code, reason = "asking the loader for the library's own path")]
 
-use std::ffi::{CStr, OsStr, c_void};
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::{env, fs, mem};
+use std::{env, fs};
+
+use fake_card::own_path;
 
 use crate::scenario::Scenario;
 
@@ -54,18 +53,4 @@ fn stamp(path: &Path) -> Option<Stamp> {
 fn complain(message: &str) {
     // A caller that closed its stderr can't be told; that is no reason to end it, as `eprintln!` would.
     drop(io::stderr().write_all(message.as_bytes()));
-}
-
-/// The path that the loader knows this library by.
-fn own_path() -> Option<PathBuf> {
-    let address: *const c_void = (own_path as fn() -> Option<PathBuf>) as *const c_void;
-    // SAFETY: all zeroes are valid for a struct of pointers.
-    let mut info: libc::Dl_info = unsafe { mem::zeroed() };
-    // SAFETY: `address` lies in this library, and `info` is valid for writes.
-    if unsafe { libc::dladdr(address, &raw mut info) } == 0 || info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: dladdr answered, so the name is a C string that lives as long as the library is loaded.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
