@@ -13,7 +13,6 @@ pub(crate) type CUfunction = *mut c_void;
 pub(crate) type CUgraphExec = *mut c_void;
 
 pub(crate) const SUCCESS: CUresult = 0;
-pub(crate) const ERROR_INVALID_VALUE: CUresult = 1;
 pub(crate) const ERROR_OUT_OF_MEMORY: CUresult = 2;
 pub(crate) const ERROR_DEINITIALIZED: CUresult = 4;
 pub(crate) const ERROR_NOT_FOUND: CUresult = 500;

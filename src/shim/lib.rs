@@ -45,6 +45,7 @@ mod resolver;
 mod sys;
 pub mod table;
 mod text;
+mod time;
 
 #[cfg(all(not(test), panic = "abort"))]
 #[panic_handler]

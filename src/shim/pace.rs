@@ -28,6 +28,7 @@ use crate::cuda::{
 use crate::process::{self, Process};
 use crate::sys;
 use crate::table::cuda::{cuCtxGetCurrent, cuCtxGetDevice};
+use crate::time;
 
 mod anchor;
 mod card;
@@ -75,7 +76,7 @@ fn is_free() -> bool {
 #[inline(never)]
 fn pass(stream: CUstream, is_per_thread: bool, work: Work) -> Result<Option<Passed>, CUresult> {
     let process = process::this()?;
-    let now = clock::now();
+    let now = time::now();
     process.keep_up(now);
     if process.has_whole_cards() {
         LEFT.store(UNLOOKED, Ordering::Relaxed);
@@ -166,7 +167,7 @@ impl Passed {
             held.act(|track, stream| track.pause(stream, self.began_ns));
         }
         card.wait(process, position, account, work);
-        self.began_ns = clock::now();
+        self.began_ns = time::now();
         self.estimate_ns = card.estimate(work).ns();
         Ok(())
     }

@@ -15,6 +15,7 @@ use crate::pace;
 use crate::report;
 use crate::sys::{self, File};
 use crate::table::cuda::{cuCtxGetDevice, cuDeviceGetUuid, cuDeviceGetUuid_v2};
+use crate::time;
 
 pub(crate) mod place;
 mod seat;
@@ -132,7 +133,7 @@ impl Process {
             compute: AtomicU8::new(0),
             seat,
             positions: [const { AtomicU8::new(0) }; CARDS],
-            looked: AtomicU64::new(sys::now()),
+            looked: AtomicU64::new(time::now()),
             version: AtomicU64::new(0),
         };
         process.put_in_force(&limits);

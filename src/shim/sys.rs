@@ -40,11 +40,16 @@ const FUTEX_WAKE_PRIVATE: usize = 129;
 const SIGABRT: usize = 6;
 const PR_SET_NAME: usize = 15;
 const SIG_SETMASK: usize = 2;
+/// In nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+pub(crate) const CLOCK_MONOTONIC: i32 = 1;
 const ENOENT: i32 = 2;
 const EINTR: i32 = 4;
 
+/// `struct timespec` of 64-bit Linux.
+#[derive(Debug, Default)]
 #[repr(C)]
-struct Timespec {
+pub(crate) struct Timespec {
     seconds: i64,
     nanoseconds: i64,
 }
@@ -65,6 +70,27 @@ pub(crate) struct Identity {
     device: u64,
     inode: u64,
     changed: [u64; 2],
+}
+
+// === impl Timespec ===
+
+impl Timespec {
+    fn of_ns(nanoseconds: u64) -> Self {
+        Self { seconds: (nanoseconds / SECOND) as i64, nanoseconds: (nanoseconds % SECOND) as i64 }
+    }
+
+    pub(crate) fn as_ns(&self) -> u64 {
+        (self.seconds as u64).wrapping_mul(SECOND).wrapping_add(self.nanoseconds as u64)
+    }
+
+    /// `CLOCK_MONOTONIC`, by a call of the kernel: [`crate::time`] is faster.
+    pub(crate) fn now() -> Self {
+        let mut time = Self::default();
+        let arguments = [CLOCK_MONOTONIC as usize, ptr::from_mut(&mut time).addr(), 0, 0, 0, 0];
+        // SAFETY: a time is written to a time.
+        let _done = unsafe { call(Call::ClockGetTime, arguments) };
+        time
+    }
 }
 
 // === impl Identity ===
@@ -224,16 +250,14 @@ pub(crate) fn random() -> u64 {
 
 /// Sleeps for so long, or shorter.
 pub(crate) fn sleep(nanoseconds: u64) {
-    let time =
-        Timespec { seconds: (nanoseconds / 1_000_000_000) as i64, nanoseconds: (nanoseconds % 1_000_000_000) as i64 };
+    let time = Timespec::of_ns(nanoseconds);
     // SAFETY: the kernel reads a time, which this is.
     let _slept = unsafe { call(Call::NanoSleep, [ptr::from_ref(&time).addr(), 0, 0, 0, 0, 0]) };
 }
 
 /// Sleeps as long as the word has this value, until it is [woken](wake), and no longer than so many nanoseconds.
 pub(crate) fn wait(word: &AtomicU32, value: u32, nanoseconds: u64) {
-    let time =
-        Timespec { seconds: (nanoseconds / 1_000_000_000) as i64, nanoseconds: (nanoseconds % 1_000_000_000) as i64 };
+    let time = Timespec::of_ns(nanoseconds);
     let arguments = [word.as_ptr().addr(), FUTEX_WAIT_PRIVATE, value as usize, ptr::from_ref(&time).addr(), 0, 0];
     // SAFETY: the kernel reads a word and a time, which these are.
     let _woken = unsafe { call(Call::Futex, arguments) };
@@ -290,12 +314,4 @@ pub(crate) fn abort() -> ! {
         // SAFETY: numbers only.
         let _sent = unsafe { call(Call::Kill, [process_id() as usize, SIGABRT, 0, 0, 0, 0]) };
     }
-}
-
-/// `CLOCK_MONOTONIC`, in nanoseconds.
-pub(crate) fn now() -> u64 {
-    let mut time = Timespec { seconds: 0, nanoseconds: 0 };
-    // SAFETY: a time is written to a time.
-    let _done = unsafe { call(Call::ClockGetTime, [1, ptr::from_mut(&mut time).addr(), 0, 0, 0, 0]) };
-    time.seconds as u64 * 1_000_000_000 + time.nanoseconds as u64
 }

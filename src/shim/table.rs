@@ -191,9 +191,9 @@ hooks! {
     cuGraphInstantiate_v2(exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char, length: usize) = memory::graphs::instantiate_with_log;
 
     // What is shown
-    cuDeviceTotalMem(bytes: *mut c_uint, device: CUdevice) = memory::shown::total_32;
+    cuDeviceTotalMem(bytes: *mut c_uint, device: CUdevice) = memory::shown::total;
     cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) = memory::shown::total;
-    cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) = memory::shown::info_32;
+    cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) = memory::shown::info;
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize) = memory::shown::info;
 }
 

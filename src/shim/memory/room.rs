@@ -7,6 +7,7 @@ use crate::cuda::{CUdevice, CUresult, ERROR_NOT_PERMITTED, ERROR_OUT_OF_MEMORY};
 use crate::process::{self, Process};
 use crate::report;
 use crate::sys;
+use crate::time;
 
 use super::{graphs, pools};
 
@@ -50,7 +51,7 @@ impl Room {
 
     /// Reserves bytes for something that the driver is about to be asked for.
     pub(super) fn reserve(&self, bytes: u64) -> Result<Reserved, CUresult> {
-        self.process.keep_up(sys::now());
+        self.process.keep_up(time::now());
         if self.try_reserve(bytes) || self.try_reserve_by_all_means(bytes) {
             return Ok(Reserved { room: *self, bytes });
         }

@@ -5,115 +5,87 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cuda::{CUdevice, CUresult, SUCCESS};
 use crate::process::{self, UNLIMITED};
-use crate::sys;
+use crate::time;
 
 /// When the dead were looked for last; with many processes it takes too long to do so each time.
 static BURIED_NS: AtomicU64 = AtomicU64::new(0);
 const BURY_EVERY_NS: u64 = 100_000_000;
 
-/// `cuMemGetInfo_v2`: total is the limit; free is what is left of it, or of the card if that is less.
+/// A number of bytes as some generation of the driver's functions has it.
+pub(crate) trait Bytes: Copy + Default + Ord {
+    /// So many, or as many as it can say.
+    fn of(bytes: u64) -> Self;
+}
+
+impl Bytes for usize {
+    fn of(bytes: u64) -> Self {
+        bytes as Self
+    }
+}
+
+/// Of programs with 32-bit sizes.
+impl Bytes for c_uint {
+    fn of(bytes: u64) -> Self {
+        Self::try_from(bytes).unwrap_or(Self::MAX)
+    }
+}
+
+/// `cuMemGetInfo` and `cuMemGetInfo_v2`: total is the limit; free is what is left of it, or of the card if that is less.
 ///
 /// # Safety
 /// As the driver's.
-pub(crate) unsafe fn info(
-    real: unsafe extern "C" fn(*mut usize, *mut usize) -> CUresult,
-    free: *mut usize,
-    total: *mut usize,
+pub(crate) unsafe fn info<B: Bytes>(
+    real: unsafe extern "C" fn(*mut B, *mut B) -> CUresult,
+    free: *mut B,
+    total: *mut B,
 ) -> CUresult {
-    let (mut real_free, mut real_total) = (0_usize, 0_usize);
+    let (mut real_free, mut real_total) = (B::default(), B::default());
     // SAFETY: the caller's arguments, null where they were null, but for where the numbers go first.
     let result = unsafe { real(if_wanted(free, &raw mut real_free), if_wanted(total, &raw mut real_total)) };
     if result != SUCCESS {
         return result;
     }
-    match share() {
-        // SAFETY: where the driver would have written.
-        Ok((left, limit)) => unsafe {
-            write(free, real_free.min(left as usize));
-            write(total, if limit == UNLIMITED { real_total } else { limit as usize });
-        },
+    let (left, limit) = match share() {
+        Ok(share) => share,
         Err(refused) => return refused,
+    };
+    // SAFETY: where the driver would have written.
+    unsafe {
+        write(free, real_free.min(B::of(left)));
+        write(total, if limit == UNLIMITED { real_total } else { B::of(limit) });
     }
-    result
+    SUCCESS
 }
 
-/// `cuMemGetInfo`, of programs with 32-bit sizes: no more than they can say.
+/// `cuDeviceTotalMem` and `cuDeviceTotalMem_v2`.
 ///
 /// # Safety
 /// As the driver's.
-pub(crate) unsafe fn info_32(
-    real: unsafe extern "C" fn(*mut c_uint, *mut c_uint) -> CUresult,
-    free: *mut c_uint,
-    total: *mut c_uint,
-) -> CUresult {
-    let (mut real_free, mut real_total) = (0, 0);
-    // SAFETY: as above.
-    let result = unsafe { real(if_wanted(free, &raw mut real_free), if_wanted(total, &raw mut real_total)) };
-    if result != SUCCESS {
-        return result;
-    }
-    match share() {
-        // SAFETY: where the driver would have written.
-        Ok((left, limit)) => unsafe {
-            write(free, real_free.min(narrow(left)));
-            write(total, if limit == UNLIMITED { real_total } else { narrow(limit) });
-        },
-        Err(refused) => return refused,
-    }
-    result
-}
-
-/// `cuDeviceTotalMem_v2`.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn total(
-    real: unsafe extern "C" fn(*mut usize, CUdevice) -> CUresult,
-    bytes: *mut usize,
+pub(crate) unsafe fn total<B: Bytes>(
+    real: unsafe extern "C" fn(*mut B, CUdevice) -> CUresult,
+    bytes: *mut B,
     device: CUdevice,
 ) -> CUresult {
-    let mut real_bytes = 0;
+    let mut real_bytes = B::default();
     // SAFETY: as above.
     let result = unsafe { real(if_wanted(bytes, &raw mut real_bytes), device) };
     if result != SUCCESS {
         return result;
     }
-    match limit_of(device) {
-        // SAFETY: where the driver would have written.
-        Ok(limit) => unsafe { write(bytes, real_bytes.min(limit as usize)) },
+    let limit = match limit_of(device) {
+        Ok(limit) => limit,
         Err(refused) => return refused,
-    }
-    result
-}
-
-/// `cuDeviceTotalMem`, of programs with 32-bit sizes.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn total_32(
-    real: unsafe extern "C" fn(*mut c_uint, CUdevice) -> CUresult,
-    bytes: *mut c_uint,
-    device: CUdevice,
-) -> CUresult {
-    let mut real_bytes = 0;
-    // SAFETY: as above.
-    let result = unsafe { real(if_wanted(bytes, &raw mut real_bytes), device) };
-    if result != SUCCESS {
-        return result;
-    }
-    match limit_of(device) {
-        // SAFETY: where the driver would have written.
-        Ok(limit) => unsafe { write(bytes, real_bytes.min(narrow(limit))) },
-        Err(refused) => return refused,
-    }
-    result
+    };
+    // SAFETY: where the driver would have written.
+    unsafe { write(bytes, real_bytes.min(B::of(limit))) };
+    SUCCESS
 }
 
 /// What is left of the limit of the current context's card, and the limit. Programs that size themselves by it come after
 /// others that have just ended, so what the dead held doesn't count.
 fn share() -> Result<(u64, u64), CUresult> {
     let (process, card) = process::current_card()?;
-    let now = sys::now();
+    let now = time::now();
     process.keep_up(now);
     let buried = BURIED_NS.load(Ordering::Relaxed);
     if buried == 0 || now.saturating_sub(buried) >= BURY_EVERY_NS {
@@ -127,10 +99,6 @@ fn share() -> Result<(u64, u64), CUresult> {
 /// The limit of a card; nothing of one that isn't the container's.
 fn limit_of(device: CUdevice) -> Result<u64, CUresult> {
     process::this().map(|process| process.card_of(device).map_or(0, |card| process.limit(card)))
-}
-
-fn narrow(bytes: u64) -> c_uint {
-    c_uint::try_from(bytes).unwrap_or(c_uint::MAX)
 }
 
 fn if_wanted<T>(asked: *mut T, place: *mut T) -> *mut T {

@@ -7,13 +7,14 @@ use divvy_region::layout::{self, CARDS};
 use divvy_region::{Account, Estimate, Gate, Share};
 
 use super::anchor::Anchor;
-use super::clock::{self, Clock};
+use super::clock::Clock;
 use super::paid::Paid;
 use super::work::{Batch, Work};
 use crate::cuda::CUevent;
 use crate::lock::Lock;
 use crate::process::Process;
 use crate::sys;
+use crate::time;
 
 /// Of this process, by the card's position in the limits file.
 static OURS: [Card; CARDS] = [const { Card::new() }; CARDS];
@@ -158,7 +159,7 @@ impl Card {
     #[cold]
     pub(super) fn wait(&self, process: &Process, position: usize, account: Account<'_>, work: Work) -> u64 {
         let Some(books) = process.region().card(position) else { return 0 };
-        let began = clock::now();
+        let began = time::now();
         let (mut now, mut doubted) = (began, began);
         self.waiting.fetch_add(1, Ordering::SeqCst);
         loop {
@@ -171,7 +172,7 @@ impl Card {
             }
             let pause = refill_ns(books, self.estimate(work), account.books().in_flight_ns(), share);
             sys::wait(&self.turn, turn, pause.clamp(NAP_NS, PATIENCE_NS));
-            now = clock::now();
+            now = time::now();
             if now.saturating_sub(doubted) > DOUBT_NS {
                 process.reap();
                 doubted = now;
@@ -236,7 +237,7 @@ impl Card {
     /// Pays for a time in which a stream of ours was busy, as far as no other stream has paid for it.
     pub(super) fn pay(&self, process: &'static Process, position: usize, (from, to): (u64, u64), batch: &mut Batch) {
         let (Some(books), Some(account)) = (process.region().card(position), process.account(position)) else { return };
-        let now_ns = clock::now();
+        let now_ns = time::now();
         let terms = self.terms(process, position, now_ns);
         let mut cost_ns = 0_u64;
         {

@@ -5,13 +5,14 @@ use core::ptr;
 
 use super::card::Card;
 use super::track::{Relaxed, Stream, Track};
-use super::{clock, monitor, tracks};
+use super::{monitor, tracks};
 use crate::cuda::{CUcontext, CUdevice, CUresult, CUstream, SUCCESS};
 use crate::memory::pools;
 use crate::process;
 use crate::table::cuda::{
     cuCtxGetCurrent, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain,
 };
+use crate::time;
 
 fn current_context() -> CUcontext {
     let mut context: CUcontext = ptr::null_mut();
@@ -26,7 +27,7 @@ fn current_context() -> CUcontext {
 fn settle(track: &mut Track, stream: &Stream, launches: u64) {
     let Ok(process) = process::this() else { return };
     let _asking = Relaxed::begin();
-    let now = clock::now();
+    let now = time::now();
     if track.watch(process, stream, now).is_ok() && track.launches() == launches {
         track.finish(process, now);
     }
@@ -92,7 +93,7 @@ fn waited(context: impl FnOnce() -> CUcontext, wait: impl FnOnce() -> CUresult) 
         return wait();
     }
     let context = context().expose_provenance();
-    let began = clock::now();
+    let began = time::now();
     let result = wait();
     if result == SUCCESS && context != 0 {
         for mut held in tracks::of_context(context) {
@@ -116,10 +117,10 @@ pub(crate) unsafe fn stream(real: unsafe extern "C" fn(CUstream) -> CUresult, st
     {
         held.act(|track, stream| {
             if !stream.is_capturing() {
-                track.pause(stream, clock::now());
+                track.pause(stream, time::now());
             }
             if track.is_loose() {
-                track.finish(process, clock::now());
+                track.finish(process, time::now());
             }
         });
     }
@@ -154,7 +155,7 @@ pub(crate) fn of_primary(device: CUdevice, end: impl FnOnce() -> CUresult) -> CU
 fn forget(context: CUcontext) {
     let Ok(process) = process::this() else { return };
     for mut held in tracks::of_context(context.expose_provenance()) {
-        held.act(|track, _| track.finish(process, clock::now()));
+        held.act(|track, _| track.finish(process, time::now()));
         held.end();
     }
     Card::forget(context.expose_provenance());

@@ -10,7 +10,6 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::card::Card;
-use super::clock;
 use super::track::Relaxed;
 use super::tracks::{self, Place};
 use crate::cuda::CUresult;
@@ -18,6 +17,7 @@ use crate::linker;
 use crate::lock::Lock;
 use crate::process::{self, Process};
 use crate::sys;
+use crate::time;
 
 /// Between looks, ns: the first is about when work is expected to be done.
 const OFTEN_NS: u64 = 1_000_000;
@@ -98,14 +98,14 @@ fn look(process: &'static Process) -> Result<Option<u64>, CUresult> {
         busy |= 1 << (place.card() & 63);
         let Some(mut held) = place.try_hold() else { continue };
         held.act(|track, stream| {
-            let watched = track.watch(process, stream, clock::now());
+            let watched = track.watch(process, stream, time::now());
             again_ns = again_ns.min(track.left_ns());
             watched
         })?;
     }
     for position in (0..u64::BITS as usize).filter(|position| busy >> position & 1 == 1) {
         if let Some(card) = Card::of(position) {
-            card.call_waiting(process, position, clock::now());
+            card.call_waiting(process, position, time::now());
         }
     }
     Ok((busy != 0).then_some(again_ns.max(OFTEN_NS)))

@@ -7,6 +7,7 @@ use divvy_region::{Account, Locks, Owner};
 
 use super::place;
 use crate::linker;
+use crate::lock::Lock;
 use crate::sys::{self, Errno, File};
 use crate::text::Text;
 
@@ -18,7 +19,7 @@ pub(super) struct Seat {
     /// One more than the slot; 0: none is claimed.
     slot: AtomicU32,
     /// Threads that claim or reap stand in line here: locks are a process's.
-    turn: AtomicU32,
+    turn: Lock<()>,
 }
 
 /// Why there are no books.
@@ -48,7 +49,7 @@ impl Seat {
             return Err(Unopened::Cards);
         }
         forget_in_children();
-        Ok(Self { region, descriptor: AtomicI32::new(file.kept()), slot: AtomicU32::new(0), turn: AtomicU32::new(0) })
+        Ok(Self { region, descriptor: AtomicI32::new(file.kept()), slot: AtomicU32::new(0), turn: Lock::new(()) })
     }
 
     pub(super) fn region(&self) -> Region<'static> {
@@ -64,7 +65,7 @@ impl Seat {
     }
 
     fn claim(&self) -> Option<usize> {
-        let _turn = Turn::take(&self.turn);
+        let _turn = self.turn.lock();
         if let Some(slot) = self.slot.load(Ordering::Acquire).checked_sub(1) {
             return Some(slot as usize);
         }
@@ -74,7 +75,7 @@ impl Seat {
     }
 
     pub(super) fn reap(&self) -> usize {
-        let _turn = Turn::take(&self.turn);
+        let _turn = self.turn.lock();
         let own = self.slot.load(Ordering::Acquire).checked_sub(1);
         self.region.reap(self, own.map(|slot| slot as usize))
     }
@@ -82,7 +83,7 @@ impl Seat {
     /// In a child that fork made: nothing here is its own.
     pub(super) fn forget(&self) {
         self.slot.store(0, Ordering::Release);
-        self.turn.store(0, Ordering::Release);
+        drop(self.turn.reset());
     }
 }
 
@@ -101,27 +102,6 @@ impl Locks for Seat {
             // Gone; whatever else keeps us from looking is no proof of death.
             Err(error) => error != Errno::NOT_FOUND,
         }
-    }
-}
-
-/// A line of threads.
-struct Turn<'a>(&'a AtomicU32);
-
-// === impl Turn ===
-
-impl<'a> Turn<'a> {
-    fn take(turn: &'a AtomicU32) -> Self {
-        while turn.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            sys::wait(turn, 1, 1_000_000);
-        }
-        Self(turn)
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
-        sys::wake(self.0);
     }
 }
 
