@@ -172,7 +172,7 @@ impl Appraiser {
         let mut rated: Vec<Rated> = Vec::with_capacity(asked.len());
         let mut new = 0;
         for asked in asked {
-            let is_known = board.knows(asked);
+            let is_known = board.answer(asked).is_some();
             if !is_known && !all && new >= MOST_NEW && !rated.is_empty() {
                 continue; // it is asked by one of the next questions
             }
@@ -183,16 +183,11 @@ impl Appraiser {
                     .and_then(|ground| self.worth(question, (node, &Standing::of(node, &self.forecast)), ground)),
                 None => self.known_worth(&mut board, question, view, *asked),
             };
-            let rate = |worth: Worth| Rated { asked: *asked, cost: self.cost(&worth), leftover: worth.leftover };
-            rated.extend(worth.map(rate));
+            rated.extend(worth.map(|worth| self.rated(*asked, &worth)));
         }
         self.keep(key, board);
-        let finalists = rated.len().min(FINALISTS);
-        if rated.len() > finalists {
-            rated.select_nth_unstable_by_key(finalists, Rated::order);
-        }
-        let (best, others) = rated.split_at(finalists);
-        let mut scored: Vec<(Asked, NodeScore)> = Vec::with_capacity(if all { rated.len() } else { finalists });
+        let (best, others) = Rated::best(&mut rated, FINALISTS);
+        let mut scored = Vec::with_capacity(best.len() + if all { others.len() } else { 0 });
         for Rated { asked, cost, leftover } in best {
             let as_it_stands = match own_at(asked.place) {
                 Some((_, grounds, node)) => Some(node).zip(grounds.at(0)),
@@ -267,16 +262,12 @@ impl Appraiser {
     pub(crate) fn promising(&self, question: &Question<'_>, nodes: &[Asked]) -> Vec<Asked> {
         let Some(board) = self.boards.get(&key(question)) else { return Vec::new() };
         let rated = nodes.iter().filter_map(|asked| {
-            let answer = board.answers.get(asked.place as usize).filter(|answer| answer.revision == asked.revision)?;
-            let worth = answer.worth?;
-            Some(Rated { asked: *asked, cost: self.cost(&worth), leftover: worth.leftover })
+            let worth = board.answer(asked)?.worth?;
+            Some(self.rated(*asked, &worth))
         });
         let mut rated: Vec<Rated> = rated.collect();
-        let promising = rated.len().min(PROMISING);
-        if promising < rated.len() {
-            rated.select_nth_unstable_by_key(promising, Rated::order);
-        }
-        rated[..promising].iter().map(|rated| rated.asked).collect()
+        let (promising, _) = Rated::best(&mut rated, PROMISING);
+        promising.iter().map(|rated| rated.asked).collect()
     }
 
     /// Looks at nodes as the second round would.
@@ -311,6 +302,10 @@ impl Appraiser {
         let busy = || takes.iter().filter_map(|(card, _)| Some(node.cards.get(*card)?.busy)).max();
         let busy = now.is_busy.then(busy).flatten().unwrap_or(0);
         Some(Worth { usable: rounded(loss.usable), hosts, leftover, busy })
+    }
+
+    fn rated(&self, asked: Asked, worth: &Worth) -> Rated {
+        Rated { asked, cost: self.cost(worth), leftover: worth.leftover }
     }
 
     /// By the prices of today.
@@ -362,9 +357,9 @@ impl Board {
         Self { sample, ..Self::default() }
     }
 
-    /// Whether the node has been asked since it changed.
-    fn knows(&self, asked: &Asked) -> bool {
-        self.answers.get(asked.place as usize).is_some_and(|answer| answer.revision == asked.revision)
+    /// The node's answer, if it has been asked since it changed.
+    fn answer(&self, asked: &Asked) -> Option<&Answer> {
+        self.answers.get(asked.place as usize).filter(|answer| answer.revision == asked.revision)
     }
 }
 
@@ -401,6 +396,15 @@ impl Sums {
 // === impl Rated ===
 
 impl Rated {
+    /// So many of the best, and the others, both in no order.
+    fn best(rated: &mut [Self], most: usize) -> (&[Self], &[Self]) {
+        if rated.len() <= most {
+            return (rated, &[]);
+        }
+        rated.select_nth_unstable_by_key(most, Self::order);
+        rated.split_at(most)
+    }
+
     /// The best first; of equals the one that was known first.
     fn order(&self) -> (u64, u32, u32) {
         (in_buckets(self.cost), self.leftover, self.asked.place())

@@ -221,8 +221,11 @@ impl Index {
     /// are let through on the way.
     pub fn ask_in_advance(&self) {
         let view = self.view();
-        let nodes: Vec<Asked> = view.all().collect();
         let samples = unpoisoned(self.appraiser.lock()).samples(&view);
+        if samples.is_empty() {
+            return;
+        }
+        let nodes: Vec<Asked> = view.all().collect();
         for sample in samples {
             let policies = sample.policies(&self.reading);
             let question = Question::new(&sample, &policies);

@@ -250,3 +250,34 @@ fn nodes_of_a_pod_that_has_a_promise_are_rated_without_it() {
     index.promise(&Arc::new(demand), "n0", Instant::now()).expect("room");
     assert_eq!(ranked(&index, &asked), before);
 }
+
+#[test]
+fn a_question_asks_so_many_new_nodes_and_none_that_was_asked_in_advance() {
+    /// Not asked by the first question, nor by one that knows a single node already.
+    const LAST: usize = MOST_NEW + 1;
+    let index = index(&Mix { requests: vec![expected(20)] });
+    let names: Vec<String> = (0..=LAST).map(|number| format!("n{number}")).collect();
+    let full = |name: &str| {
+        let mut report = node(name, 1);
+        status(&mut report).shares = vec![share(&report, "held", 0, 35, 0)];
+        report
+    };
+    let (best, others) = names.split_last().expect("many");
+    for name in others {
+        index.apply_node(name, &node(name, 1));
+    }
+    index.apply_node(best, &full(best));
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let answer = |gib, names: &[&str]| {
+        let demand = Demand::of(&pod("a", 1, gib, 0), index.reading()).expect("a claim").expect("cards");
+        let ranking = index.rank(&Question::new(&demand, &demand.policies(index.reading())), names, false);
+        ranking.fitting.into_iter().max_by_key(|(_, score)| *score).map(|(asked, _)| asked.name)
+    };
+    assert_ne!(answer(5, &names), Some(LAST), "it would be best, and its turn comes with the next question");
+    assert_eq!(answer(5, &names), Some(LAST));
+    answer(4, &names[..1]);
+    index.ask_in_advance();
+    assert_eq!(answer(4, &names), Some(LAST), "another kind of pod, seen once");
+    index.apply_node("n0", &full("n0"));
+    assert_eq!(answer(4, &names), Some(0), "as good, and known first; what has changed is asked again");
+}
