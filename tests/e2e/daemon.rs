@@ -19,6 +19,8 @@ use crate::program::Program;
 
 /// Where the kubelet finds plugins; the same whatever its root is.
 pub const PLUGIN_DIRECTORY: &str = "/var/lib/kubelet/device-plugins";
+/// Where the driver's stand-in keeps what its processes share, in the run's directory.
+pub const CARDS_IN_USE: &str = "cards";
 /// The kubelet's PodResources socket.
 pub const POD_RESOURCES: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 
@@ -87,7 +89,9 @@ impl Daemon {
         let args = vec!["--config-file".to_owned(), config.display().to_string()];
         let program = Program::new("divvy-node", binaries.daemon.clone(), args, &files.logs());
         let scenario = files.at("scenario.json").display().to_string();
-        let program = program.env("FAKE_NVML_SCENARIO", scenario).env("NO_COLOR", "1");
+        // What programs use of a stand-in driver is there, for NVML's stand-in to show.
+        let used = files.directory(CARDS_IN_USE)?.display().to_string();
+        let program = program.env("FAKE_NVML_SCENARIO", scenario).env("FAKE_CUDA_STATE", used).env("NO_COLOR", "1");
         let mut daemon = Self { program, address, kubelet, keys: [keys.clone(), keys], files: files.clone() };
         daemon.configure_anew()?;
         Ok(daemon)

@@ -1,7 +1,8 @@
-//! Container images without a registry: archives as `docker save` writes them, of one layer with a static busybox.
+//! Container images without a registry: archives as `docker save` writes them, of one layer with a static busybox, and what
+//! else is wanted.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -10,13 +11,17 @@ use tar::{Builder, EntryType, Header};
 
 /// What containers run; a tag other than `latest`, or the kubelet would pull it.
 pub const WORK: &str = "test.local/work:1";
+/// The same, with a program that uses cards.
+pub const GUEST: &str = "test.local/guest:1";
 /// What holds a pod's sandbox open.
 pub const SANDBOX: &str = "test.local/sandbox:1";
 
+/// A file of an image: its path there, without a leading slash, and where to take it from.
+pub type FileOfImage = (String, PathBuf);
+
 /// An image of this name, whose containers run `entrypoint` unless told otherwise.
-pub fn archive(busybox: &Path, name: &str, entrypoint: &[&str]) -> anyhow::Result<Vec<u8>> {
-    let program = std::fs::read(busybox).with_context(|| format!("reading {}", busybox.display()))?;
-    let layer = layer(&program)?;
+pub fn archive(busybox: &Path, name: &str, entrypoint: &[&str], files: &[FileOfImage]) -> anyhow::Result<Vec<u8>> {
+    let layer = layer(busybox, files)?;
     let mut sum = "sha256:".to_owned();
     for byte in digest(&SHA256, &layer).as_ref() {
         write!(sum, "{byte:02x}")?;
@@ -35,14 +40,18 @@ pub fn archive(busybox: &Path, name: &str, entrypoint: &[&str]) -> anyhow::Resul
     Ok(archive.into_inner()?)
 }
 
-fn layer(busybox: &[u8]) -> anyhow::Result<Vec<u8>> {
+fn layer(busybox: &Path, files: &[FileOfImage]) -> anyhow::Result<Vec<u8>> {
     let mut layer = Builder::new(Vec::new());
     for directory in ["bin/", "etc/", "tmp/"] {
         let mut header = header(0o755, 0);
         header.set_entry_type(EntryType::Directory);
         layer.append_data(&mut header, directory, std::io::empty())?;
     }
-    add(&mut layer, "bin/busybox", 0o755, busybox)?;
+    let busybox = [("bin/busybox".to_owned(), busybox.to_owned())];
+    for (path, source) in busybox.iter().chain(files) {
+        let content = std::fs::read(source).with_context(|| format!("reading {}", source.display()))?;
+        add(&mut layer, path, 0o755, &content)?;
+    }
     let mut link = header(0o777, 0);
     link.set_entry_type(EntryType::Symlink);
     layer.append_link(&mut link, "bin/sh", "busybox")?;

@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 use crate::certs::Pki;
 use crate::files::{Files, Ports, Programs};
-use crate::image;
+use crate::image::{self, FileOfImage};
 use crate::program::Program;
 
 /// Name of the one node.
@@ -73,16 +73,23 @@ impl Containerd {
 
     /// Makes the two images and imports them.
     pub async fn import_images(&self, programs: &Programs, files: &Files) -> anyhow::Result<()> {
-        let busybox = programs.get("busybox");
-        let sleep: &[&str] = &["/bin/busybox", "sleep", "2147483647"];
-        let images: [(&str, &str, &[&str]); 2] =
-            [("work.tar", image::WORK, &["/bin/busybox", "sh"]), ("sandbox.tar", image::SANDBOX, sleep)];
-        for (file, name, entrypoint) in images {
-            let file = files.write(file, image::archive(&busybox, name, entrypoint)?)?;
-            let file = file.display().to_string();
-            self.ctr(&["-n", "k8s.io", "images", "import", "--local", &file]).await?;
-        }
-        Ok(())
+        let sleep = ["/bin/busybox", "sleep", "2147483647"];
+        self.import(programs, files, image::WORK, &["/bin/busybox", "sh"], &[]).await?;
+        self.import(programs, files, image::SANDBOX, &sleep, &[]).await
+    }
+
+    /// Makes an image with these files beside busybox, and imports it.
+    pub async fn import(
+        &self,
+        programs: &Programs,
+        files: &Files,
+        name: &str,
+        entrypoint: &[&str],
+        content: &[FileOfImage],
+    ) -> anyhow::Result<()> {
+        let archive = image::archive(&programs.get("busybox"), name, entrypoint, content)?;
+        let archive = files.write("image.tar", archive)?.display().to_string();
+        self.ctr(&["-n", "k8s.io", "images", "import", "--local", &archive]).await
     }
 
     async fn ctr(&self, args: &[&str]) -> anyhow::Result<()> {

@@ -5,8 +5,10 @@ mod bursts;
 mod cards;
 mod churn;
 mod delivery;
+mod enforcement;
 mod figures;
 mod forced;
+mod guests;
 mod instances;
 mod losses;
 mod namesakes;
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         scenario("pods and jobs come and go", |c| Box::pin(churn::pods_and_jobs(c))),
         scenario("pods are deleted by force", |c| Box::pin(forced::replaced_at_once(c))),
         scenario("cards are given in every way", |c| Box::pin(delivery::every_strategy(c))),
+        scenario("two pods on one card are held to their shares", |c| Box::pin(enforcement::two_on_one_card(c))),
         scenario("a card is lost and returns", |c| Box::pin(cards::lost_and_returned(c))),
         scenario("amounts are counted twice", |c| Box::pin(amounts::counted_twice(c))),
         scenario("amounts are taken away", |c| Box::pin(amounts::taken_away(c))),

@@ -1,0 +1,146 @@
+//! Pods whose program uses a card, by a stand-in for the driver.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use divvy_contract::ContainerKind::App;
+use divvy_contract::names::annotation as key;
+use divvy_e2e::cluster::Cluster;
+use divvy_e2e::daemon::CARDS_IN_USE;
+use divvy_e2e::files::Programs;
+use divvy_e2e::image::{self, FileOfImage};
+use divvy_e2e::{pods, view};
+use divvy_playground::pods::PodShape;
+use fake_cuda::card::Card;
+use fake_cuda::{CardDescription, Machine};
+use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::time::Instant;
+
+/// Where containers find what the driver's processes share.
+const CARDS: &str = "/cards";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the pods need: the card that they are on, what its processes share, and where they are heard.
+pub(crate) struct Guests {
+    card: String,
+    cards: PathBuf,
+    logs: PathBuf,
+}
+
+/// The library as containers get it, built by the script that images are built by.
+pub(crate) async fn library() -> anyhow::Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let script = Command::new(root.join("hack/libdivvy")).stderr(Stdio::inherit()).output();
+    let built = script.await.context("starting hack/libdivvy")?;
+    ensure!(built.status.success(), "hack/libdivvy: {}", built.status);
+    Ok(root.join(String::from_utf8(built.stdout)?.trim_end()).canonicalize()?)
+}
+
+/// What the dynamic linker loads for a program or a library, itself included.
+async fn loaded(object: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let listed = Command::new("ldd").arg(object).output().await.context("starting ldd")?;
+    ensure!(listed.status.success(), "ldd {}: {}", object.display(), String::from_utf8_lossy(&listed.stderr));
+    let text = String::from_utf8(listed.stdout)?;
+    Ok(text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
+}
+
+// === impl Guests ===
+
+impl Guests {
+    /// Makes their image, and the machine that their driver drives: the node's cards.
+    pub(crate) async fn install(cluster: &Cluster) -> anyhow::Result<Self> {
+        let cards = cluster.files.directory(CARDS_IN_USE)?;
+        let described = |card: &fake_nvml::CardScenario| {
+            serde_json::from_value::<CardDescription>(
+                json!({"uuid": card.uuid, "model": card.model, "memory_total": card.memory_total}),
+            )
+        };
+        let described = cluster.scenario.cards.iter().map(described).collect::<Result<_, _>>()?;
+        Machine { cards: described, ..Machine::default() }.write(&cards.join("cards.json"))?;
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_guest"));
+        let driver = std::env::current_exe()?.with_file_name("libfake_cuda.so");
+        let loaded = [loaded(&program).await?, loaded(&driver).await?].concat();
+        let in_image = |path: PathBuf| (path.display().to_string().trim_start_matches('/').to_owned(), path);
+        let mut files: Vec<FileOfImage> = loaded.into_iter().map(in_image).collect();
+        files.extend([("bin/guest".to_owned(), program), ("lib/libcuda.so.1".to_owned(), driver)]);
+        files.sort();
+        files.dedup();
+        cluster.containerd.import(&Programs::find()?, &cluster.files, image::GUEST, &["/bin/guest"], &files).await?;
+        let card = cluster.scenario.cards.first().context("a node with cards")?.uuid.clone();
+        Ok(Self { card, cards, logs: cluster.files.at("pod-logs") })
+    }
+
+    /// A pod that works on the card.
+    pub(crate) fn pod(&self, name: &str, gib: u64, cores: u32) -> anyhow::Result<Value> {
+        let (memory, cores) = (format!("{gib}Gi"), cores.to_string());
+        let limits: &[(&str, &str)] = &[("gpu", "1"), ("gpumem", &memory), ("gpucores", &cores)];
+        let mut pod = pods::object(PodShape::new(name).with(App, "main", limits))?;
+        pod["metadata"]["annotations"][key::CARD_UUID] = json!(self.card);
+        // The driver's stand-in knows processes by the numbers that they know themselves by.
+        pod["spec"]["hostPID"] = json!(true);
+        pod["spec"]["volumes"] = json!([{"name": "cards", "hostPath": {"path": self.cards}}]);
+        let container = &mut pod["spec"]["containers"][0];
+        container["image"] = json!(image::GUEST);
+        // A driver shows the cards whose device nodes there are; its stand-in those that it is told.
+        let start = "CUDA_VISIBLE_DEVICES=$NVIDIA_VISIBLE_DEVICES exec /bin/guest";
+        container["command"] = json!(["/bin/busybox", "sh", "-c", start]);
+        container["env"] = json!([
+            {"name": "FAKE_CUDA_STATE", "value": CARDS},
+            {"name": "FAKE_CUDA_CARDS", "value": format!("{CARDS}/cards.json")},
+            {"name": "LD_LIBRARY_PATH", "value": "/lib"},
+        ]);
+        container["volumeMounts"] = json!([{"name": "cards", "mountPath": CARDS}]);
+        Ok(pod)
+    }
+
+    /// Waits until a pod's program has said, in its life of this number, that it has all of its memory and no more.
+    pub(crate) async fn has_memory(
+        &self,
+        cluster: &mut Cluster,
+        name: &str,
+        gib: u64,
+        life: u32,
+    ) -> anyhow::Result<()> {
+        let bytes = gib << 30;
+        let wanted = [format!("free {bytes} total {bytes}"), format!("room {bytes}")];
+        let uid = cluster.until_pod(name, |pod| Some(view::uid(pod).to_owned())).await?;
+        let log = self.logs.join(format!("default_{name}_{uid}/main/{life}.log"));
+        let what = format!("{name} that says {wanted:?}");
+        let heard = async |_: &mut Cluster| {
+            let text = std::fs::read_to_string(&log).with_context(|| log.display().to_string())?;
+            // As the kubelet has it: time, stream, whole or part of a line, and the line.
+            let said: Vec<&str> = text.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).collect();
+            ensure!(said == wanted, "it says {said:?}");
+            Ok(Some(()))
+        };
+        cluster.until(&what, PATIENCE, heard).await?;
+        println!("  {name}, life {life}: {}", wanted.join(", "));
+        Ok(())
+    }
+
+    /// How much of the card's time the pods of these names have for a while, in percent.
+    pub(crate) async fn parts<const N: usize>(&self, cluster: &Cluster, names: [&str; N]) -> anyhow::Result<[f64; N]> {
+        let (began, before) = (Instant::now(), self.busy(cluster, names)?);
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        let (elapsed, after) = (began.elapsed().as_secs_f64(), self.busy(cluster, names)?);
+        Ok(std::array::from_fn(|at| 100.0 * after[at].saturating_sub(before[at]).as_secs_f64() / elapsed))
+    }
+
+    /// How long the card has worked for each pod's program.
+    fn busy<const N: usize>(&self, cluster: &Cluster, names: [&str; N]) -> anyhow::Result<[Duration; N]> {
+        let look = cluster.look()?;
+        let card = Card::open(&self.cards, &self.card).context("the card in use")?;
+        let mut busy = [Duration::ZERO; N];
+        for (busy, name) in busy.iter_mut().zip(names) {
+            let pod = look.node.pods.iter().find(|pod| pod.name == format!("default/{name}"));
+            let uid = &pod.with_context(|| format!("no pod {name}"))?.uid;
+            let running = look.running.iter().find(|((owner, _), _)| owner == uid);
+            let pid = running.with_context(|| format!("pod {name} doesn't run"))?.1.pid;
+            *busy = Duration::from_nanos(card.usage_of(pid).with_context(|| format!("{name} isn't on the card"))?.busy);
+        }
+        Ok(busy)
+    }
+}
