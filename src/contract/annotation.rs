@@ -143,11 +143,11 @@ pub enum Compute {
     Burst,
 }
 
-/// Order on a shared card.
+/// Who has time of a shared card that was promised to nobody, or isn't used. A promise is kept to whoever has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Priority {
-    /// Goes first.
+    /// Goes first: while it is at work, those that go last have what they were promised and no more.
     High,
     /// Goes last.
     Low,
@@ -256,6 +256,18 @@ impl Compute {
         match self {
             Self::Cap => "cap",
             Self::Burst => "burst",
+        }
+    }
+}
+
+// === impl Priority ===
+
+impl Priority {
+    /// As users write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::High => "high",
+            Self::Low => "low",
         }
     }
 }

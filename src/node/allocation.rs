@@ -311,6 +311,7 @@ impl Allocator {
         let tenant = |holding: &Holding| clock::Tenant {
             nonce: holding.nonce,
             cards: holding.parts.iter().map(|part| (part.card.clone(), part.share.cores)).collect(),
+            priority: holding.terms.priority,
         };
         let view = || clock::View { revision, tenants: holdings.filter(shimmed).map(tenant).collect() };
         (revision != known).then(view)

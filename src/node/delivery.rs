@@ -361,7 +361,7 @@ impl TryFrom<&Handout<'_>> for Limits {
     type Error = DeliveryError;
 
     fn try_from(handout: &Handout<'_>) -> Result<Self, DeliveryError> {
-        let Handout { pod, container, shares, terms: Terms { tier, compute }, .. } = *handout;
+        let Handout { pod, container, shares, terms: Terms { tier, compute, priority }, .. } = *handout;
         let field = |field, value: &str| {
             let legal = limits::is_field(value);
             legal.then(|| value.to_owned()).ok_or_else(|| DeliveryError::Field { field, value: value.to_owned() })
@@ -374,6 +374,7 @@ impl TryFrom<&Handout<'_>> for Limits {
         Ok(Self {
             tier,
             compute,
+            priority,
             pod_uid: field("pod UID", pod.uid)?,
             namespace: field("namespace", pod.namespace)?,
             pod: field("pod name", pod.name)?,

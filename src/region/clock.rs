@@ -20,9 +20,13 @@ pub use history::History;
 /// The first word of a page: `divvyclk`.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"divvyclk");
 /// This layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// How long a page is believed without a new heartbeat.
 pub const SILENCE_NS: u64 = 100_000_000;
+
+/// What a container without a promise has of a card while it makes way, in parts of 10 000: enough to come to its end, and
+/// to answer that it lives.
+pub const FLOOR: u32 = 100;
 
 /// Tries to read what the daemon doesn't change meanwhile. It writes for some nanoseconds each millisecond.
 const TRIES: u32 = if cfg!(loom) { 2 } else { 64 };
@@ -37,12 +41,11 @@ pub struct Page {
     sequence: AtomicU32,
     heartbeat_ns: AtomicU64,
     virtual_ns: AtomicU64,
-    busy: AtomicU32,
-    promised: AtomicU32,
-    unpromised: AtomicU32,
+    /// [`Busy`] in two words.
+    busy: [AtomicU64; 2],
 }
 
-/// What is busy on a card.
+/// What is busy on a card. A page has 16 bits for each number of containers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Busy {
     /// Containers that have work in flight.
@@ -51,6 +54,12 @@ pub struct Busy {
     pub promised: u32,
     /// How many of them were promised nothing.
     pub unpromised: u32,
+    /// How many of them go first.
+    pub first: u32,
+    /// What those of them that go last were promised; part of `promised`.
+    pub last_promised: u32,
+    /// How many of those that go last were promised nothing; part of `unpromised`.
+    pub last_unpromised: u32,
 }
 
 /// A page as it was at one moment.
@@ -71,6 +80,29 @@ pub enum Compute {
     Cap,
     /// Whatever the busy tenants' promises leave.
     Burst,
+}
+
+/// Who goes first where there isn't enough time for all; promises are kept to each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rank {
+    /// Those that go last make way while it is at work.
+    First,
+    /// Neither.
+    #[default]
+    Usual,
+    /// While one that goes first is at work it has its promise, or [`FLOOR`] if it has none.
+    Last,
+}
+
+/// What a container is promised of a card, and what it may have beyond that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// 0: nothing.
+    pub share: Share,
+    /// Of what others leave idle.
+    pub compute: Compute,
+    /// And of what isn't enough for all.
+    pub rank: Rank,
 }
 
 /// The daemon's side of a page; a page has one.
@@ -140,11 +172,46 @@ impl Page {
         Reading {
             heartbeat_ns: self.heartbeat_ns.load(Ordering::Relaxed),
             virtual_ns: self.virtual_ns.load(Ordering::Relaxed),
-            busy: Busy {
-                tenants: self.busy.load(Ordering::Relaxed),
-                promised: self.promised.load(Ordering::Relaxed),
-                unpromised: self.unpromised.load(Ordering::Relaxed),
-            },
+            busy: Busy::of_words(self.busy.each_ref().map(|word| word.load(Ordering::Relaxed))),
+        }
+    }
+}
+
+// === impl Busy ===
+
+impl Busy {
+    /// One more, which was promised so much.
+    pub fn add(&mut self, promise: Share, rank: Rank) {
+        let (parts, nothing) = (promise.parts(), u32::from(promise.parts() == 0));
+        self.tenants = self.tenants.saturating_add(1);
+        self.promised = self.promised.saturating_add(parts);
+        self.unpromised = self.unpromised.saturating_add(nothing);
+        match rank {
+            Rank::First => self.first = self.first.saturating_add(1),
+            Rank::Usual => {}
+            Rank::Last => {
+                self.last_promised = self.last_promised.saturating_add(parts);
+                self.last_unpromised = self.last_unpromised.saturating_add(nothing);
+            }
+        }
+    }
+
+    fn words(&self) -> [u64; 2] {
+        let counts = [self.tenants, self.unpromised, self.first, self.last_unpromised];
+        let counts = counts.into_iter().rev().fold(0, |word, count| word << 16 | u64::from(count.min(0xffff)));
+        [counts, u64::from(self.last_promised) << 32 | u64::from(self.promised)]
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
+    fn of_words([counts, parts]: [u64; 2]) -> Self {
+        let count = |shift: u32| (counts >> shift & 0xffff) as u32;
+        Self {
+            tenants: count(0),
+            promised: parts as u32,
+            unpromised: count(16),
+            first: count(32),
+            last_promised: (parts >> 32) as u32,
+            last_unpromised: count(48),
         }
     }
 }
@@ -170,22 +237,31 @@ impl Reading {
         now_ns.saturating_sub(self.heartbeat_ns) > SILENCE_NS
     }
 
-    /// What a container that was promised `promise` may use of the card now.
+    /// What a container may use of the card now.
     ///
-    /// One without a promise, 0, gets what the busy tenants were not promised, divided among those like it; it is nothing
-    /// where all is promised to busy ones. When the page is stale, nobody bursts.
-    pub fn share(&self, promise: Share, compute: Compute, now_ns: u64) -> Share {
-        let whole = Share::WHOLE.parts();
-        let Busy { promised, unpromised, .. } = self.busy;
-        if promise.parts() == 0 {
+    /// One without a promise gets what the busy tenants were not promised, divided among those like it; it is nothing where
+    /// all is promised to busy ones. When the page is stale, nobody bursts.
+    pub fn share(&self, Promise { share, compute, rank }: Promise, now_ns: u64) -> Share {
+        let Busy { mut promised, mut unpromised, first, last_promised, last_unpromised, .. } = self.busy;
+        let mut whole = Share::WHOLE.parts();
+        if first > 0 {
+            if rank == Rank::Last {
+                return if share.parts() == 0 { Share::of(FLOOR) } else { share };
+            }
+            // The others divide what those who make way leave.
+            whole = whole.saturating_sub(last_promised).saturating_sub(last_unpromised.saturating_mul(FLOOR));
+            promised = promised.saturating_sub(last_promised);
+            unpromised = unpromised.saturating_sub(last_unpromised);
+        }
+        if share.parts() == 0 {
             return Share::of(whole.saturating_sub(promised) / unpromised.max(1));
         }
         if compute == Compute::Cap || self.is_stale(now_ns) {
-            return promise;
+            return share;
         }
         // It may not have been seen busy yet, then its own promise isn't in the sum.
-        let competing = promised.clamp(promise.parts(), whole);
-        Share::of(promise.parts() * whole / competing)
+        let competing = promised.min(whole).max(share.parts());
+        Share::of((share.parts() * whole / competing).max(share.parts()))
     }
 }
 
@@ -217,9 +293,9 @@ impl<'a> Writer<'a> {
         fence(Ordering::Release);
         page.heartbeat_ns.store(heartbeat_ns, Ordering::Relaxed);
         page.virtual_ns.store(self.last.virtual_ns, Ordering::Relaxed);
-        page.busy.store(busy.tenants, Ordering::Relaxed);
-        page.promised.store(busy.promised, Ordering::Relaxed);
-        page.unpromised.store(busy.unpromised, Ordering::Relaxed);
+        for (word, value) in page.busy.iter().zip(busy.words()) {
+            word.store(value, Ordering::Relaxed);
+        }
         page.sequence.store(odd.wrapping_add(1), Ordering::Release);
     }
 }

@@ -14,7 +14,7 @@
 use core::fmt;
 use core::str::from_utf8;
 
-use divvy_region::clock::Compute;
+use divvy_region::clock::{Compute, Rank};
 use divvy_region::layout::CARDS;
 
 /// What the container holds. Cards come in the order of the region's.
@@ -24,6 +24,8 @@ pub(crate) struct Limits {
     pub(crate) is_ours_to_keep: bool,
     /// Whether idle time of others may be used.
     pub(crate) compute: Compute,
+    /// Who goes first where there isn't enough of that.
+    pub(crate) rank: Rank,
     cards: [Card; CARDS],
     count: usize,
 }
@@ -80,17 +82,24 @@ impl Limits {
         (header == malformed.expected).then_some(()).ok_or(malformed)?;
         let (tier, malformed) = next("tier <tier>");
         let is_ours_to_keep = tier.strip_prefix("tier ").ok_or(malformed)? == "shim";
-        let (compute, malformed) = next("compute <cap|burst>");
-        let compute = match compute {
-            "compute cap" => Compute::Cap,
-            "compute burst" => Compute::Burst,
+        let (compute, malformed) = next("compute <cap|burst> [high|low]");
+        let mut words = compute.strip_prefix("compute ").ok_or(malformed)?.split(' ');
+        let compute = match words.next() {
+            Some("cap") => Compute::Cap,
+            Some("burst") => Compute::Burst,
+            _ => return Err(malformed),
+        };
+        let rank = match (words.next(), words.next()) {
+            (None, _) => Rank::Usual,
+            (Some("high"), None) => Rank::First,
+            (Some("low"), None) => Rank::Last,
             _ => return Err(malformed),
         };
         let (pod, malformed) = next("pod <uid> <namespace> <name>");
         pod.strip_prefix("pod ").ok_or(malformed)?;
         let (container, malformed) = next("container <name>");
         container.strip_prefix("container ").ok_or(malformed)?;
-        let mut limits = Self { is_ours_to_keep, compute, cards: [NOBODY; CARDS], count: 0 };
+        let mut limits = Self { is_ours_to_keep, compute, rank, cards: [NOBODY; CARDS], count: 0 };
         loop {
             let (line, malformed) = next("card <uuid> memory-mib <n> cores <n> exclusive <0|1>");
             if malformed.line == 0 && limits.count > 0 {

@@ -1,9 +1,9 @@
 //! This process: what its container holds, as the limits file says, and its place in the container's books.
 
 use core::ffi::c_uint;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use divvy_region::clock::Compute;
+use divvy_region::clock::{Compute, Promise, Rank};
 use divvy_region::layout::{CARDS, Region};
 use divvy_region::{Account, Share};
 
@@ -28,6 +28,7 @@ pub(crate) struct Process {
     ids: [Option<Id>; CARDS],
     shares: [CardShare; CARDS],
     compute: AtomicU8,
+    makes_way: AtomicBool,
     seat: Seat,
     /// By ordinal of the driver's, one more than the card's position; 0: not looked up, 255: none of ours.
     positions: [AtomicU8; CARDS],
@@ -131,6 +132,7 @@ impl Process {
             ids,
             shares: [const { CardShare { memory: AtomicU64::new(0), cores: AtomicU32::new(0) } }; CARDS],
             compute: AtomicU8::new(0),
+            makes_way: AtomicBool::new(false),
             seat,
             positions: [const { AtomicU8::new(0) }; CARDS],
             looked: AtomicU64::new(time::now()),
@@ -142,6 +144,7 @@ impl Process {
 
     fn put_in_force(&self, limits: &Limits) {
         self.compute.store(u8::from(limits.compute == Compute::Burst), Ordering::Relaxed);
+        self.makes_way.store(limits.rank == Rank::Last, Ordering::Relaxed);
         for card in limits.cards() {
             if let Some(share) = self.find(&card.id).and_then(|at| self.shares.get(at)) {
                 let is_kept = limits.is_ours_to_keep;
@@ -225,9 +228,11 @@ impl Process {
         Share::of(self.shares.get(card).map_or(0, |share| share.cores.load(Ordering::Relaxed)).saturating_mul(100))
     }
 
-    /// Whether it may use time that others leave idle.
-    pub(crate) fn compute(&self) -> Compute {
-        if self.compute.load(Ordering::Relaxed) == 0 { Compute::Cap } else { Compute::Burst }
+    /// The same, and what it may have beyond that.
+    pub(crate) fn promise(&self, card: usize) -> Promise {
+        let compute = if self.compute.load(Ordering::Relaxed) == 0 { Compute::Cap } else { Compute::Burst };
+        let rank = if self.makes_way.load(Ordering::Relaxed) { Rank::Last } else { Rank::Usual };
+        Promise { share: self.share(card), compute, rank }
     }
 
     /// Bytes that all processes of the container hold of a card.

@@ -10,7 +10,8 @@ use std::time::Duration;
 use std::{io, ptr};
 
 use anyhow::{Result, ensure};
-use divvy_region::clock::{Busy, Page, Writer};
+use divvy_region::Share;
+use divvy_region::clock::{Busy, Page, Rank, Writer};
 use divvy_region::layout::{self, LINE};
 use divvy_region::snapshot::in_flight_ns;
 
@@ -77,11 +78,11 @@ impl Watched {
 }
 
 fn busy(watched: &[Watched]) -> Busy {
-    watched.iter().filter(|watched| watched.is_busy()).fold(Busy::default(), |busy, watched| Busy {
-        tenants: busy.tenants + 1,
-        promised: busy.promised + watched.cores * 100,
-        unpromised: busy.unpromised + u32::from(watched.cores == 0),
-    })
+    let mut busy = Busy::default();
+    for watched in watched.iter().filter(|watched| watched.is_busy()) {
+        busy.add(Share::of(watched.cores * 100), Rank::Usual);
+    }
+    busy
 }
 
 /// The page of a file, which stays mapped.

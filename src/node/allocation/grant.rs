@@ -48,7 +48,8 @@ impl Allocator {
         }
 
         let name = &claims[asked.container].name;
-        let terms = Terms { tier: self.tier(), compute: preferences.compute.unwrap_or_default() };
+        let (compute, priority) = (preferences.compute.unwrap_or_default(), preferences.priority);
+        let terms = Terms { tier: self.tier(), compute, priority };
         let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated, terms };
         let replaced = self.ledger.book().pod(&pod.uid).and_then(|entry| Some(entry.holding(name)?.nonce));
         let answer = self.delivery.prepare(&Given::new(pod, name, &holding).handout(self.tier()))?;

@@ -9,6 +9,7 @@ use divvy_contract::claim::asks_for_cards;
 use tracing::warn;
 
 use super::{Allocator, Refusal};
+use crate::delivery::Limits;
 use crate::kubelet::cgroups::Trace;
 use crate::kubelet::client::PodList;
 use crate::kubelet::pods::PodView;
@@ -144,7 +145,8 @@ impl Allocator {
             memory: &|card| self.inventory.cards.iter().find(|known| known.id == *card).map(|known| known.memory),
             found: &|pod, container| {
                 let found = self.delivery.find(&pod.uid, container).and_then(|(nonce, limits)| {
-                    Some((nonce.parse().ok()?, Terms { tier: limits.tier, compute: limits.compute }))
+                    let Limits { tier, compute, priority, .. } = limits;
+                    Some((nonce.parse().ok()?, Terms { tier, compute, priority }))
                 });
                 found.unwrap_or_else(|| (Nonce::random(), Terms::default()))
             },

@@ -5,7 +5,6 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use divvy_contract::annotation::Compute;
 use divvy_contract::{CardId, Cores, Memory, Share, Tier};
 use divvy_node::config::{KeySet as _, Keys};
 use divvy_node::delivery::{Delivery, Handout, PodRef};
@@ -82,7 +81,7 @@ impl Case {
             container: "c",
             nonce: &nonce.to_string(),
             shares: &[(card.clone(), Share { memory: Memory::mib(1), cores, exclusive: false })],
-            terms: Terms { tier: Tier::Shim, compute: Compute::Cap },
+            terms: Terms { tier: Tier::Shim, ..Terms::default() },
         })?;
         let region = File::options().write(true).open(run_dir.join(format!("containers/{nonce}/region/books")))?;
         region.write_all_at(&u32::try_from(self.processes)?.to_ne_bytes(), 28)?;
@@ -90,7 +89,7 @@ impl Case {
             let at = layout::use_bytes(1, 0, self.processes).end - LINE + 32;
             region.write_all_at(&1_000_000_u64.to_ne_bytes(), at as u64)?;
         }
-        Ok(Tenant { nonce, cards: vec![(card.clone(), cores)] })
+        Ok(Tenant { nonce, priority: None, cards: vec![(card.clone(), cores)] })
     }
 }
 

@@ -16,13 +16,14 @@
 //!
 //! Libdivvy keeps the container to its shares where the tier is `shim`, and does nothing where it is another: the file is
 //! replaced when the node's tier changes. `compute` is `cap` for a container that never gets more than its share, `burst`
-//! for one that may use time that others leave idle.
+//! for one that may use time that others leave idle; `high` or `low` follows for one that goes first or last where there is
+//! not enough of that.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
-use divvy_contract::annotation::Compute;
+use divvy_contract::annotation::{Compute, Priority};
 use divvy_contract::{CardId, Cores, Memory, Share, Tier};
 
 const HEADER: &str = "divvy-limits v1";
@@ -34,6 +35,8 @@ pub struct Limits {
     pub tier: Tier,
     /// What happens with compute that others leave idle.
     pub compute: Compute,
+    /// Who goes first where there isn't enough of that.
+    pub priority: Option<Priority>,
     /// `metadata.uid` of the pod.
     pub pod_uid: String,
     /// Its namespace.
@@ -89,9 +92,10 @@ fn meaning(tier: Tier, cards: &[(CardId, Share)]) -> &'static str {
 
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tier, compute, pod_uid, namespace, pod, container, cards } = self;
+        let Self { tier, compute, priority, pod_uid, namespace, pod, container, cards } = self;
         writeln!(f, "{HEADER}\n# {tier}: {}\ntier {tier}", meaning(*tier, cards))?;
-        writeln!(f, "compute {}", compute.as_str())?;
+        let priority = priority.map(|priority| format!(" {}", priority.as_str())).unwrap_or_default();
+        writeln!(f, "compute {}{priority}", compute.as_str())?;
         writeln!(f, "pod {pod_uid} {namespace} {pod}\ncontainer {container}")?;
         for (card, share) in cards {
             let (memory, cores, exclusive) = (share.memory.as_mib(), share.cores.units(), u8::from(share.exclusive));
@@ -112,7 +116,7 @@ impl FromStr for Limits {
         let body = body.strip_suffix("\nend\n").ok_or(LimitsError::Cut)?;
         let mut lines = body.split('\n').filter(|line| !line.starts_with('#'));
         let tier = read(lines.next(), "tier <tier>", |line| line.strip_prefix("tier ")?.parse().ok())?;
-        let compute = read(lines.next(), "compute <cap|burst>", compute)?;
+        let (compute, priority) = read(lines.next(), "compute <cap|burst> [high|low]", compute)?;
         let [pod_uid, namespace, pod] = read(lines.next(), "pod <uid> <namespace> <name>", pod)?;
         let container = read(lines.next(), "container <name>", |line| field(line.strip_prefix("container ")?))?;
         let mut cards = vec![read(lines.next(), CARD, card)?];
@@ -120,7 +124,7 @@ impl FromStr for Limits {
             cards.push(read(Some(line), CARD, card)?);
         }
         check_unique(&cards)?;
-        Ok(Self { tier, compute, pod_uid, namespace, pod, container, cards })
+        Ok(Self { tier, compute, priority, pod_uid, namespace, pod, container, cards })
     }
 }
 
@@ -145,9 +149,13 @@ fn field(text: &str) -> Option<String> {
     is_field(text).then(|| text.to_owned())
 }
 
-fn compute(line: &str) -> Option<Compute> {
-    let word = line.strip_prefix("compute ")?;
-    [Compute::Cap, Compute::Burst].into_iter().find(|compute| compute.as_str() == word)
+fn compute(line: &str) -> Option<(Compute, Option<Priority>)> {
+    let words = line.strip_prefix("compute ")?;
+    let (compute, priority) =
+        words.split_once(' ').map_or((words, None), |(compute, priority)| (compute, Some(priority)));
+    let compute = [Compute::Cap, Compute::Burst].into_iter().find(|known| known.as_str() == compute)?;
+    let known = |word| [Priority::High, Priority::Low].into_iter().find(|known| known.as_str() == word);
+    Some((compute, priority.map(|word| known(word).ok_or(())).transpose().ok()?))
 }
 
 fn pod(line: &str) -> Option<[String; 3]> {
@@ -187,11 +195,13 @@ mod tests {
         let cards = prop::collection::btree_map(card, share, 1..5).prop_map(|cards| cards.into_iter().collect());
         let tier = prop::sample::select(vec![Tier::Accounting, Tier::Shim, Tier::Mps, Tier::Mig]);
         let compute = prop::sample::select(vec![Compute::Cap, Compute::Burst]);
+        let priority = prop::sample::select(vec![None, Some(Priority::High), Some(Priority::Low)]);
         let field = || "[A-Za-z0-9_.-]{1,40}";
-        (tier, compute, field(), field(), field(), field(), cards).prop_map(
-            |(tier, compute, pod_uid, namespace, pod, container, cards)| Limits {
+        (tier, compute, priority, field(), field(), field(), field(), cards).prop_map(
+            |(tier, compute, priority, pod_uid, namespace, pod, container, cards)| Limits {
                 tier,
                 compute,
+                priority,
                 pod_uid,
                 namespace,
                 pod,
@@ -218,6 +228,9 @@ mod tests {
             ("tier accounting\n", ""),
             ("compute cap", "compute none"),
             ("compute cap\n", ""),
+            ("compute cap", "compute cap normal"),
+            ("compute cap", "compute cap "),
+            ("compute cap", "compute cap high low"),
             ("pod u ns p", "pod u ns"),
             ("pod u ns p", "pod u ns p q"),
             ("container c", "container  c"),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use divvy_contract::annotation::Compute;
+use divvy_contract::annotation::{Compute, Priority};
 use divvy_contract::{CardId, ContainerClaim, Share, SlotId, Tier};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -60,6 +60,9 @@ pub struct Terms {
     pub tier: Tier,
     /// What happens with compute that others leave idle.
     pub compute: Compute,
+    /// Who goes first where there isn't enough of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
 }
 
 /// A container's part of one card.

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
+use divvy_contract::annotation::Priority;
 use divvy_contract::{CardId, Cores};
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -46,6 +47,8 @@ pub struct Tenant {
     pub nonce: Nonce,
     /// What it was promised of each card, in the order of its limits file.
     pub cards: Vec<(CardId, Cores)>,
+    /// Who goes first where there isn't enough for all.
+    pub priority: Option<Priority>,
 }
 
 /// The pages of all cards that somebody shares.
@@ -122,7 +125,7 @@ impl Clock {
             self.watched.push(watched.unwrap_or_else(|| Watched::new(&self.run_dir, tenant)));
             for (position, (id, cores)) in tenant.cards.iter().enumerate() {
                 let card = cards.entry(id.clone()).or_insert_with(|| Card::new(&self.run_dir, id));
-                card.add(at, position, *cores);
+                card.add(at, position, *cores, tenant.priority);
             }
         }
         self.cards = cards.into_values().filter(|card| !card.is_deserted()).collect();

@@ -46,19 +46,44 @@ fn the_next_daemon_goes_on_where_the_last_one_stopped() {
 
 #[test]
 fn idle_time_is_divided_among_those_that_may_have_it() {
-    let reading = Reading { heartbeat_ns: 0, virtual_ns: 0, busy: Busy { tenants: 3, promised: 4000, unpromised: 1 } };
-    let share = |promise, compute| reading.share(Share::of(promise), compute, 0).parts();
+    let of = |tenants, promised, unpromised| {
+        let busy = Busy { tenants, promised, unpromised, ..Busy::default() };
+        Reading { heartbeat_ns: 0, virtual_ns: 0, busy }
+    };
+    let share_of = |reading: Reading, promise, compute, now_ns| {
+        reading.share(Promise { share: Share::of(promise), compute, rank: Rank::Usual }, now_ns).parts()
+    };
+    let share = |promise, compute| share_of(of(3, 4000, 1), promise, compute, 0);
     assert_eq!(share(1000, Compute::Cap), 1000);
     assert_eq!(share(1000, Compute::Burst), 2500);
     assert_eq!(share(3000, Compute::Burst), 7500);
     assert_eq!(share(8000, Compute::Burst), 10_000, "not yet seen busy itself");
     assert_eq!([share(0, Compute::Cap), share(0, Compute::Burst)], [6000, 6000]);
-    assert_eq!(reading.share(Share::of(1000), Compute::Burst, 101 * MS).parts(), 1000, "nobody knows who is busy");
-    let full = Reading { busy: Busy { tenants: 4, promised: 10_000, unpromised: 2 }, ..reading };
-    assert_eq!(full.share(Share::of(2500), Compute::Burst, 0).parts(), 2500);
-    assert_eq!(full.share(Share::of(0), Compute::Burst, 0).parts(), 0);
-    let shared = Reading { busy: Busy { tenants: 4, promised: 1000, unpromised: 3 }, ..reading };
-    assert_eq!(shared.share(Share::of(0), Compute::Burst, 0).parts(), 3000);
+    assert_eq!(share_of(of(3, 4000, 1), 1000, Compute::Burst, 101 * MS), 1000, "nobody knows who is busy");
+    assert_eq!(share_of(of(4, 10_000, 2), 2500, Compute::Burst, 0), 2500);
+    assert_eq!(share_of(of(4, 10_000, 2), 0, Compute::Burst, 0), 0);
+    assert_eq!(share_of(of(4, 1000, 3), 0, Compute::Burst, 0), 3000);
+}
+
+#[test]
+fn those_that_go_last_make_way_for_those_that_go_first_and_keep_their_promises() {
+    let share = |at_work: &[(u32, Rank)], (promise, rank): (u32, Rank)| {
+        let mut busy = Busy::default();
+        for (promise, rank) in at_work {
+            busy.add(Share::of(*promise), *rank);
+        }
+        let reading = Reading { heartbeat_ns: 0, virtual_ns: 0, busy };
+        reading.share(Promise { share: Share::of(promise), compute: Compute::Burst, rank }, 0).parts()
+    };
+    let (serving, batch, other) = ((2000, Rank::First), (2000, Rank::Last), (1000, Rank::Usual));
+    assert_eq!(share(&[batch], batch), 10_000, "nobody is in a hurry");
+    assert_eq!(share(&[batch, other], batch), 6666);
+    assert_eq!([serving, batch].map(|of| share(&[serving, batch], of)), [8000, 2000]);
+    assert_eq!([serving, batch, other].map(|of| share(&[serving, batch, other], of)), [5333, 2000, 2666]);
+    let (anybody, last, first) = ((0, Rank::Usual), (0, Rank::Last), (0, Rank::First));
+    assert_eq!([serving, last].map(|of| share(&[serving, last], of)), [9900, FLOOR]);
+    assert_eq!([first, anybody, last].map(|of| share(&[first, anybody, last], of)), [4950, 4950, FLOOR]);
+    assert_eq!([anybody, last].map(|of| share(&[anybody, last], of)), [5000, 5000]);
 }
 
 #[test]
@@ -118,8 +143,9 @@ fn memory_becomes_a_page_once_a_writer_has_begun_on_it() {
 
 proptest! {
     #[test]
-    fn no_value_is_too_odd(words in any::<[u64; 6]>(), counts in any::<[u32; 3]>(), promise in any::<u32>()) {
-        let busy = Busy { tenants: counts[0], promised: counts[1], unpromised: counts[2] };
+    fn no_value_is_too_odd(words in any::<[u64; 6]>(), counts in any::<[u32; 6]>(), promise in any::<u32>()) {
+        let [tenants, promised, unpromised, first, last_promised, last_unpromised] = counts;
+        let busy = Busy { tenants, promised, unpromised, first, last_promised, last_unpromised };
         let reading = Reading { heartbeat_ns: words[0], virtual_ns: words[1], busy };
         let mut history = History::new();
         for word in words {
@@ -129,7 +155,10 @@ proptest! {
         for span in words.windows(2) {
             prop_assert!(history.cost(span[0], span[1]) <= span[1].saturating_sub(span[0]));
         }
-        let share = reading.share(Share::of(promise), Compute::Burst, words[2]);
-        prop_assert!(promise == 0 || share >= Share::of(promise));
+        for rank in [Rank::First, Rank::Usual, Rank::Last] {
+            let share = Share::of(promise);
+            let got = reading.share(Promise { share, compute: Compute::Burst, rank }, words[2]);
+            prop_assert!(promise == 0 || got >= share);
+        }
     }
 }

@@ -209,17 +209,18 @@ fn each_moment_is_added_once() {
 
 #[test]
 fn a_page_is_read_as_it_was_written() {
+    const BUSY: Busy = Busy { tenants: 2, promised: 3, unpromised: 4, first: 5, last_promised: 6, last_unpromised: 7 };
     loom::model(|| {
         let page = Arc::new(Page::default());
         let mut writer = Writer::new(&page, 1);
         let read = Arc::clone(&page);
         let reader = thread::spawn(move || read.read());
-        writer.publish(11, Busy { tenants: 2, promised: 3, unpromised: 4 });
+        writer.publish(11, BUSY);
         let reading = reader.join().unwrap();
         if let Some(reading) = reading {
             let whole = match reading.heartbeat_ns {
                 1 => (0, Busy::default()),
-                11 => (10, Busy { tenants: 2, promised: 3, unpromised: 4 }),
+                11 => (10, BUSY),
                 other => panic!("never written: {other}"),
             };
             assert_eq!((reading.virtual_ns, reading.busy), whole);

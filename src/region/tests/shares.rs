@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::vec::Vec;
 
 use crate::bucket::{Estimate, Gate, Share};
-use crate::clock::{Busy, History, Page, Writer};
+use crate::clock::{Busy, History, Page, Rank, Writer};
 use crate::owned::Owned;
 
 const MS: u64 = 1_000_000;
@@ -109,12 +109,10 @@ fn simulate(mut tenants: Vec<Tenant>, with_clock: bool) -> Vec<f64> {
     for now in (0..SECONDS * 1000 * MS / STEP).map(|step| START + step * STEP) {
         if now.is_multiple_of(MS) {
             let works = |tenant: &&Tenant| tenant.region.region().books(0).expect("a card").in_flight_ns() > 0;
-            let promises = tenants.iter().filter(works).map(|tenant| tenant.share.parts());
-            let busy = promises.fold(Busy::default(), |busy, promise| Busy {
-                tenants: busy.tenants + 1,
-                promised: busy.promised + promise,
-                unpromised: 0,
-            });
+            let mut busy = Busy::default();
+            for tenant in tenants.iter().filter(works) {
+                busy.add(tenant.share, Rank::Usual);
+            }
             writer.publish(now, busy);
             for tenant in &mut tenants {
                 tenant.settle(now, with_clock.then_some(&page));

@@ -124,8 +124,7 @@ impl Card {
     #[inline]
     pub(super) fn terms(&self, process: &Process, position: usize, now_ns: u64) -> Terms {
         let reading = self.clock.read(process.id(position), now_ns);
-        let (promise, compute) = (process.share(position), process.compute());
-        Terms { share: reading.unwrap_or_default().share(promise, compute, now_ns), reading }
+        Terms { share: reading.unwrap_or_default().share(process.promise(position), now_ns), reading }
     }
 
     #[inline]

@@ -33,6 +33,7 @@ fn container(claim: Claim, card: &str, slot: u32) -> ContainerView {
     let limits = Limits {
         tier: Tier::Accounting,
         compute: Compute::Cap,
+        priority: None,
         pod_uid: "uid".to_owned(),
         namespace: "default".to_owned(),
         pod: "p".to_owned(),

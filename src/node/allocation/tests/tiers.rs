@@ -1,6 +1,6 @@
 //! Containers keep the tier that they were made for, as far as the node serves it.
 
-use divvy_contract::annotation::{Compute, PolicyName};
+use divvy_contract::annotation::{Compute, PolicyName, Priority};
 use divvy_contract::names::annotation as key;
 use divvy_contract::{CardId, Tier};
 
@@ -11,11 +11,8 @@ use super::kind;
 fn shimmed() -> Node {
     let mut node = Node::new(3, PolicyName::Binpack);
     node.restart(Tier::Shim);
-    node.pods.push(annotated(
-        pod("burst", &[&[("gpu", "1"), ("gpumem", "300"), ("gpucores", "30")]]),
-        key::COMPUTE,
-        "burst",
-    ));
+    let burst = pod("burst", &[&[("gpu", "1"), ("gpumem", "300"), ("gpucores", "30")]]);
+    node.pods.push(annotated(annotated(burst, key::COMPUTE, "burst"), key::PRIORITY, "low"));
     node.serve(1).expect("fits");
     node.pods.push(part("cap", "300"));
     node.serve(1).expect("fits");
@@ -52,6 +49,9 @@ fn a_node_with_the_library_serves_the_shim_and_caps_who_asks_for_nothing_else() 
     assert_eq!(terms(&node, "whole"), (Tier::Shim, Compute::Cap));
     let card = slot("GPU-0::0").card;
     assert_eq!(tenants(&node), [("burst", vec![(card.clone(), 30)]), ("cap", vec![(card, 0)])]);
+    let view = node.allocator.tenants(0).expect("books that are new");
+    let last = view.tenants.iter().filter(|tenant| tenant.priority == Some(Priority::Low));
+    assert_eq!(last.map(|tenant| tenant.cards[0].1.units()).collect::<Vec<_>>(), [30]);
     let revision = node.allocator.ledger().revision();
     assert!(node.allocator.tenants(revision).is_none(), "nothing is new");
 }
@@ -100,4 +100,5 @@ fn limits_tell_the_terms_of_a_pod_that_the_journal_has_lost() {
     let found = node.allocator.delivery().find("uid-burst", "c0").expect("its directories");
     assert!(limits.to_str().expect("text").contains(&found.0));
     assert_eq!((found.1.tier, found.1.compute), (Tier::Shim, Compute::Burst));
+    assert_eq!(found.1.priority, Some(Priority::Low));
 }

@@ -9,7 +9,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use super::*;
 use crate::tiers::tests::shim;
 
-const TERMS: Terms = Terms { tier: Tier::Shim, compute: Compute::Burst };
+const TERMS: Terms = Terms { tier: Tier::Shim, compute: Compute::Burst, priority: None };
 
 impl Host {
     /// A daemon that starts with this library.

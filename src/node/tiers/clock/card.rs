@@ -4,8 +4,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use divvy_contract::annotation::Priority;
 use divvy_contract::{CardId, Cores};
-use divvy_region::clock::Busy;
+use divvy_region::Share;
+use divvy_region::clock::{Busy, Rank};
 use divvy_region::map::ClockPage;
 use divvy_settings::logging::Once;
 
@@ -48,8 +50,9 @@ struct Seat {
     tenant: usize,
     /// Which of its cards.
     position: usize,
-    /// Parts of 10 000 that it was promised.
-    promise: u32,
+    /// What it was promised.
+    promise: Share,
+    rank: Rank,
 }
 
 // === impl Card ===
@@ -76,8 +79,13 @@ impl Card {
         self.tenants.is_empty()
     }
 
-    pub(super) fn add(&mut self, tenant: usize, position: usize, cores: Cores) {
-        self.tenants.push(Seat { tenant, position, promise: cores.units().saturating_mul(100) });
+    pub(super) fn add(&mut self, tenant: usize, position: usize, cores: Cores, priority: Option<Priority>) {
+        let rank = match priority {
+            Some(Priority::High) => Rank::First,
+            None => Rank::Usual,
+            Some(Priority::Low) => Rank::Last,
+        };
+        self.tenants.push(Seat { tenant, position, promise: Share::of(cores.units().saturating_mul(100)), rank });
     }
 
     /// Maps the page, unless that very file is mapped.
@@ -127,11 +135,9 @@ impl Card {
 
     fn busy(&self, now_ns: u64, watched: &mut [Watched]) -> Busy {
         let mut busy = Busy::default();
-        for Seat { tenant, position, promise } in &self.tenants {
+        for Seat { tenant, position, promise, rank } in &self.tenants {
             if watched.get_mut(*tenant).is_some_and(|watched| watched.is_busy(*position, now_ns)) {
-                busy.tenants += 1;
-                busy.promised = busy.promised.saturating_add(*promise);
-                busy.unpromised += u32::from(*promise == 0);
+                busy.add(*promise, *rank);
             }
         }
         busy

@@ -29,6 +29,8 @@ struct Page {
     virtual_ms: u64,
     /// Containers, parts of 10 000 promised to them, containers without a promise.
     busy: [u32; 3],
+    /// Of them: containers that go first, and what those that go last are in the same way.
+    ranks: [u32; 3],
 }
 
 fn card(number: usize) -> CardId {
@@ -59,6 +61,10 @@ impl Bench {
 
     /// A container with so many cores of each of these cards.
     fn come(&mut self, cards: &[(usize, u32)]) -> Nonce {
+        self.come_as(cards, None)
+    }
+
+    fn come_as(&mut self, cards: &[(usize, u32)], priority: Option<Priority>) -> Nonce {
         let nonce = Nonce::random();
         let of = |(number, cores): &(usize, u32)| (card(*number), Cores::new(*cores));
         let cards: Vec<_> = cards.iter().map(of).collect();
@@ -74,7 +80,7 @@ impl Bench {
             terms: Terms { tier: Tier::Shim, ..Terms::default() },
         };
         self.delivery.prepare(&handout).expect("an answer");
-        self.tenants.push(Tenant { nonce, cards });
+        self.tenants.push(Tenant { nonce, cards, priority });
         nonce
     }
 
@@ -102,9 +108,12 @@ impl Bench {
     fn page(&self, number: usize) -> Page {
         let bytes = fs::read(self.directory.path().join(format!("run/clocks/GPU-{number}"))).expect("a page");
         let long = |at: usize| u64::from_ne_bytes(*bytes[at..].first_chunk().expect("long enough"));
+        let short = |at: usize| u16::from_ne_bytes(*bytes[at..].first_chunk().expect("long enough")).into();
         let word = |at: usize| u32::from_ne_bytes(*bytes[at..].first_chunk().expect("long enough"));
         assert_eq!(&bytes[..8], b"divvyclk");
-        Page { heartbeat_ms: long(16) / MS, virtual_ms: long(24) / MS, busy: [32, 36, 40].map(word) }
+        let [tenants, unpromised, first, last_unpromised] = [32, 34, 36, 38].map(short);
+        let (busy, ranks) = ([tenants, word(40), unpromised], [first, word(44), last_unpromised]);
+        Page { heartbeat_ms: long(16) / MS, virtual_ms: long(24) / MS, busy, ranks }
     }
 
     fn busy(&self, number: usize) -> [u32; 3] {
@@ -120,6 +129,20 @@ impl Bench {
         }
         steps
     }
+}
+
+#[test]
+fn those_that_go_first_and_last_are_told_apart() {
+    let mut bench = Bench::new();
+    let first = bench.come_as(&[(0, 30)], Some(Priority::High));
+    let last = [20, 0, 0].map(|cores| bench.come_as(&[(0, cores)], Some(Priority::Low)));
+    bench.follow(1000);
+    bench.work(first, 0, 5);
+    bench.work(last[0], 0, 5);
+    bench.work(last[1], 0, 5);
+    bench.pass(1000, 1051);
+    assert_eq!(bench.busy(0), [3, 5000, 1]);
+    assert_eq!(bench.page(0).ranks, [1, 2000, 1], "those that go last, and aren't idle");
 }
 
 #[test]
@@ -280,7 +303,7 @@ fn files_that_are_made_anew_are_found() {
     fs::write(&clock, [0; 4096]).expect("another one");
     bench.clock.refresh(2000 * MS);
     bench.pass(2000, 2001);
-    assert_eq!(bench.page(0), Page { heartbeat_ms: 2000, virtual_ms: 0, busy: [1, 3000, 0] });
+    assert_eq!(bench.page(0), Page { heartbeat_ms: 2000, virtual_ms: 0, busy: [1, 3000, 0], ranks: [0; 3] });
 }
 
 /// A real thread, by its own time.

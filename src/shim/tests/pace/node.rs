@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use divvy_region::clock::{Busy, Page, Writer};
+use divvy_region::clock::{Busy, Page, Rank, Writer};
 use divvy_region::layout;
 use divvy_region::snapshot;
 use fake_cuda::Machine;
@@ -63,7 +63,13 @@ impl Node {
             symlink(&path, container.path(&format!("limits/clock-{}", Machine::uuid(0)))).expect("a link");
         }
         let books: Vec<PathBuf> = node.containers.iter().map(|container| container.path("region/books")).collect();
-        let promises: Vec<u32> = shares.iter().map(|share| share.cores * 100).collect();
+        let rank = |share: &Share| match share.compute.rsplit(' ').next() {
+            Some("high") => Rank::First,
+            Some("low") => Rank::Last,
+            _ => Rank::Usual,
+        };
+        let promises: Vec<_> =
+            shares.iter().map(|share| (divvy_region::Share::of(share.cores * 100), rank(share))).collect();
         let is_over = Arc::clone(&node.is_over);
         let begun = Arc::new(AtomicBool::new(false));
         let begins = Arc::clone(&begun);
@@ -109,7 +115,13 @@ impl Drop for Node {
     }
 }
 
-fn write(page: &File, books: &[PathBuf], promises: &[u32], begun: &AtomicBool, is_over: &AtomicBool) {
+fn write(
+    page: &File,
+    books: &[PathBuf],
+    promises: &[(divvy_region::Share, Rank)],
+    begun: &AtomicBool,
+    is_over: &AtomicBool,
+) {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping of a file that never shrinks.
     let mapped = unsafe { libc::mmap(ptr::null_mut(), layout::LINE, access, libc::MAP_SHARED, page.as_raw_fd(), 0) };
@@ -122,12 +134,10 @@ fn write(page: &File, books: &[PathBuf], promises: &[u32], begun: &AtomicBool, i
     let mut uses = vec![0; layout::use_bytes(1, 0, 8).len()];
     while !is_over.load(Ordering::Relaxed) {
         let mut busy = Busy::default();
-        for (file, promise) in books.iter().zip(promises) {
+        for (file, (promise, rank)) in books.iter().zip(promises) {
             file.read_exact_at(&mut uses, layout::use_bytes(1, 0, 8).start as u64).expect("books");
             if snapshot::in_flight_ns(&uses) > 0 {
-                busy.tenants += 1;
-                busy.promised += promise;
-                busy.unpromised += u32::from(*promise == 0);
+                busy.add(*promise, *rank);
             }
         }
         writer.publish(clock(), busy);

@@ -141,6 +141,12 @@ fn one_without_a_promise_gets_what_nobody_busy_was_promised() {
 }
 
 #[test]
+fn who_goes_last_makes_way_for_who_goes_first_and_keeps_its_promise() {
+    let node = Node::new(&[share(20, "burst low"), share(20, "burst high")]);
+    assert_shares(&node, &["busy 1000000 1", "busy 1000000 1"], &[20.0, 80.0], 4.0);
+}
+
+#[test]
 fn a_share_that_is_changed_is_in_force_soon() {
     let node = Node::new(&[share(100, "cap")]);
     let tenant = node.tenant(0, "busy 1000000 1");
