@@ -29,7 +29,7 @@ pub const MAGIC: u64 = u64::from_ne_bytes(*b"divvyclk");
 pub const VERSION: u32 = 1;
 /// How often it is looked who is busy on a card, ns. Programs wait for whole milliseconds: with a part of one beside, those
 /// that come in turn are seen at every moment of their turn, and not always at the same one.
-pub const LOOK_NS: u64 = 2_618_034;
+pub const LOOK_NS: u64 = 3_236_068;
 /// How long a page is believed without a new heartbeat.
 pub const SILENCE_NS: u64 = 100_000_000;
 

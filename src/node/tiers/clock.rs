@@ -31,9 +31,10 @@ use self::watched::Watched;
 use crate::ledger::Nonce;
 
 const MS: u64 = 1_000_000;
-/// Between two looks at the books, and at cards where there is nothing to tell apart: 50 ms, and a multiple of the time
-/// between others, so that all fall together.
-const SELDOM: u64 = 19 * LOOK_NS;
+/// Between two looks at cards where there is nothing to tell apart: 26 ms, so that a page isn't stale when some come late.
+const SELDOM: u64 = 8 * LOOK_NS;
+/// Between two looks at the books. All are multiples of the shortest, so that they fall together.
+const BOOKS: u64 = 16 * LOOK_NS;
 /// Between two looks whether files are still those that are open.
 const REFRESH: u64 = 1000 * MS;
 
@@ -120,7 +121,7 @@ impl Clock {
                     self.refresh(now);
                     refresh = now + REFRESH;
                 }
-                look = next(now, SELDOM);
+                look = next(now, BOOKS);
             }
             sleep_until(self.tick(now).min(look));
         }
@@ -160,14 +161,14 @@ impl Clock {
     fn look(&mut self, now_ns: u64) {
         let Self { watched, cards, copies, .. } = self;
         let due = cards.iter().filter(|card| card.is_due(now_ns)).flat_map(Card::seats);
-        let parts = |seat: Seat| Some((seat, watched.get(seat.tenant)?.parts(seat.position)?));
+        let parts = |seat: Seat| Some((seat, watched.get(seat.tenant)?.parts(seat.position, now_ns)?));
         let (seats, parts): (Vec<Seat>, Vec<_>) = due.filter_map(parts).unzip();
         copies.take(parts.as_flattened());
         let mut copied = copies.iter();
         for Seat { tenant, position, .. } in seats {
             let parts = [copied.next().flatten(), copied.next().flatten()];
             if let Some(watched) = watched.get_mut(tenant) {
-                watched.see(position, parts);
+                watched.see(position, parts, now_ns);
             }
         }
     }

@@ -49,7 +49,7 @@ fn who_comes_and_goes_between_looks_pays_what_it_should() {
             turn = start..start + 4 * MS + (drawn >> 50) % 160 * 50_000;
         }
     }
-    assert!(paid.abs_diff(due) < due / 40, "{paid} instead of {due}");
+    assert!(paid.abs_diff(due) < due / 20, "{paid} instead of {due}");
 }
 
 #[test]

@@ -153,19 +153,19 @@ fn a_container_with_many_processes_is_looked_through_until_one_is_found() {
     bench.work(tenants[0], 0, 1);
     bench.work(tenants[1], 900, 1);
     bench.follow(1000);
-    assert_eq!(bench.pass(1000, 1034), 14);
+    assert_eq!(bench.pass(1000, 1045), 14);
     assert_eq!(bench.busy(0), [1, 3000, 0]);
-    bench.pass(1034, 1036);
+    bench.pass(1045, 1047);
     assert_eq!(bench.busy(0), [2, 5000, 0], "64 of them at a look");
     bench.write(tenants[1], in_flight_at(1, 0, 3), &1_u64.to_ne_bytes());
     bench.write(tenants[1], in_flight_at(1, 0, 900), &[0; 8]);
-    bench.pass(1036, 1039);
+    bench.pass(1047, 1050);
     assert_eq!(bench.busy(0), [1, 3000, 0], "not where it was");
-    bench.pass(1039, 1042);
+    bench.pass(1050, 1053);
     assert_eq!(bench.busy(0), [2, 5000, 0], "begun anew");
     // What the tenant says of their number hides those that it has beyond.
     bench.write(tenants[1], 28, &2_u32.to_ne_bytes());
-    bench.pass(1042, 1047);
+    bench.pass(1053, 1090);
     assert_eq!(bench.busy(0), [1, 3000, 0]);
 }
 
@@ -180,8 +180,9 @@ fn virtual_time_goes_on_by_the_number_of_the_busy() {
     let start = bench.page(0);
     bench.pass(1100, 1201);
     let end = bench.page(0);
-    assert_eq!((end.heartbeat_ns - start.heartbeat_ns) / LOOK_NS, 38);
-    assert_eq!(end.virtual_ns - start.virtual_ns, (end.heartbeat_ns - start.heartbeat_ns) / 2);
+    let passed_ns = end.heartbeat_ns - start.heartbeat_ns;
+    assert!(passed_ns.is_multiple_of(LOOK_NS) && passed_ns > 90 * MS, "{passed_ns}");
+    assert_eq!(end.virtual_ns - start.virtual_ns, passed_ns / 2);
 }
 
 #[test]
@@ -193,8 +194,8 @@ fn it_looks_often_where_there_is_something_to_tell() {
     for tenant in &bench.tenants {
         bench.work(tenant.nonce, 0, 0);
     }
-    let (often, seldom) = (380..=384, 20..=22);
-    assert!(seldom.contains(&bench.pass(1000, 2000)), "a heartbeat each 50 ms");
+    let (often, seldom) = (307..=311, 37..=40);
+    assert!(seldom.contains(&bench.pass(1000, 2000)), "a heartbeat each 26 ms");
     bench.work(bench.tenants[2].nonce, 0, 1);
     assert!(seldom.contains(&bench.pass(2000, 3000)), "it has the card for itself");
     assert_eq!(bench.busy(1), [1, 5000, 0]);

@@ -9,7 +9,7 @@ use divvy_region::layout::{self, LINE};
 use divvy_region::map::{Part, TenantRegion};
 use divvy_region::snapshot::{Head, in_flight_ns};
 
-use super::Tenant;
+use super::{SELDOM, Tenant, next};
 use crate::delivery::region_file;
 use crate::ledger::Nonce;
 use crate::tiers::shim::region;
@@ -31,8 +31,9 @@ pub(super) struct Watched {
 struct Open {
     region: TenantRegion,
     inode: u64,
-    /// How many slots may be in use.
+    /// How many slots may be in use, when its header was looked at last.
     high: usize,
+    head_due_ns: u64,
     /// For each card.
     seen: Vec<Seen>,
 }
@@ -61,14 +62,15 @@ impl Watched {
         }
     }
 
-    /// What to look at to see whether the card at this position is busy: the region's header, and some slots' use.
-    pub(super) fn parts(&self, position: usize) -> Option<[Part<'_>; 2]> {
-        self.open.as_ref()?.parts(position)
+    /// What to look at to see whether the card at this position is busy: the region's header, if that is due, and some slots'
+    /// use.
+    pub(super) fn parts(&self, position: usize, now_ns: u64) -> Option<[Part<'_>; 2]> {
+        self.open.as_ref()?.parts(position, now_ns)
     }
 
     /// Takes in what stood there. A region that can't be read any more is closed.
-    pub(super) fn see(&mut self, position: usize, parts: [Option<&[u8]>; 2]) {
-        if self.open.as_mut().and_then(|open| open.see(position, parts)).is_none() {
+    pub(super) fn see(&mut self, position: usize, parts: [Option<&[u8]>; 2], now_ns: u64) {
+        if self.open.as_mut().and_then(|open| open.see(position, parts, now_ns)).is_none() {
             self.open = None;
         }
     }
@@ -86,26 +88,29 @@ impl Open {
         let opened = region::open(path).ok().filter(|opened| opened.head.cards == cards)?;
         let inode = opened.file.metadata().ok()?.ino();
         let region = TenantRegion::map(opened.file.as_raw_fd(), layout::size(cards)).ok()?;
-        Some(Self { region, inode, high: opened.head.high, seen: vec![Seen::default(); cards] })
+        Some(Self { region, inode, high: opened.head.high, head_due_ns: 0, seen: vec![Seen::default(); cards] })
     }
 
-    fn parts(&self, position: usize) -> Option<[Part<'_>; 2]> {
+    fn parts(&self, position: usize, now_ns: u64) -> Option<[Part<'_>; 2]> {
         let first = self.seen.get(position)?.first;
+        let head = 0..if now_ns < self.head_due_ns { 0 } else { LINE };
         let end_of = |slots| layout::use_bytes(self.seen.len(), position, slots).end;
         let uses = end_of(first)..end_of(self.high.clamp(first, first + CHUNK));
-        Some([self.region.part(0..LINE), self.region.part(uses)])
+        Some([self.region.part(head), self.region.part(uses)])
     }
 
-    fn see(&mut self, position: usize, [head, uses]: [Option<&[u8]>; 2]) -> Option<()> {
-        let cards = self.seen.len();
-        let head = Head::read(head?, layout::size(cards)).ok().filter(|head| head.cards == cards)?;
+    fn see(&mut self, position: usize, [head, uses]: [Option<&[u8]>; 2], now_ns: u64) -> Option<()> {
+        let (head, cards) = (head?, self.seen.len());
+        if !head.is_empty() {
+            let head = Head::read(head, layout::size(cards)).ok().filter(|head| head.cards == cards)?;
+            (self.high, self.head_due_ns) = (head.high, next(now_ns, SELDOM));
+        }
         let seen = self.seen.get_mut(position)?;
         seen.is_busy = in_flight_ns(uses?) > 0;
         if !seen.is_busy {
             let next = seen.first + CHUNK;
-            seen.first = if next < head.high { next } else { 0 };
+            seen.first = if next < self.high { next } else { 0 };
         }
-        self.high = head.high;
         Some(())
     }
 }
