@@ -2,7 +2,13 @@
 //!
 //! Two tenants that the card serves in turns each see their work take twice as long. So a tenant is debited not for the
 //! time from a to b but for V(b) − V(a), where V, the virtual time, is the integral of dt/n over the time, n the number of
-//! busy tenants. Containers map the page read-only; the daemon writes it every millisecond or so.
+//! busy tenants. Containers map the page read-only; the daemon looks each [`LOOK_NS`], and writes it.
+//!
+//! Who begins to work is seen some time later, and until then pays for its time as if it weren't there; who stops saves
+//! others something that it would never get back. With looks each millisecond that made small shares of a card smaller by a
+//! twentieth. So [`Writer::publish`] takes changes to have been half-way between two looks. Then rarer looks do, as long as
+//! they don't depend on what they see: looked at seldom while one is busy and often while two are, time seems to be one's
+//! that was two's.
 //!
 //! A reader that cannot get a consistent page in a few tries, and one whose daemon has been silent for 100 ms, counts time
 //! in full: that is never too little.
@@ -21,6 +27,9 @@ pub use history::History;
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"divvyclk");
 /// This layout.
 pub const VERSION: u32 = 2;
+/// How often it is looked who is busy on a card, ns. Programs wait for whole milliseconds: with a part of one beside, those
+/// that come in turn are seen at every moment of their turn, and not always at the same one.
+pub const LOOK_NS: u64 = 3_236_068;
 /// How long a page is believed without a new heartbeat.
 pub const SILENCE_NS: u64 = 100_000_000;
 
@@ -28,7 +37,7 @@ pub const SILENCE_NS: u64 = 100_000_000;
 /// to answer that it lives.
 pub const FLOOR: u32 = 100;
 
-/// Tries to read what the daemon doesn't change meanwhile. It writes for some nanoseconds each millisecond.
+/// Tries to read what the daemon doesn't change meanwhile. It writes for some nanoseconds each [`LOOK_NS`].
 const TRIES: u32 = if cfg!(loom) { 2 } else { 64 };
 
 /// The page, one line of [`LINE`] bytes.
@@ -268,23 +277,27 @@ impl Reading {
 // === impl Writer ===
 
 impl<'a> Writer<'a> {
-    /// Makes a page, or goes on with the one that an earlier daemon left: virtual time never goes back.
+    /// Makes a page, or goes on with the one that an earlier daemon left, by what that one said last.
     pub fn new(page: &'a Page, now_ns: u64) -> Self {
         let known = page.magic.load(Ordering::Relaxed) == MAGIC && page.version.load(Ordering::Relaxed) == VERSION;
         let mut writer = Self { page, last: if known { page.reading() } else { Reading::default() } };
         if !known {
             writer.last.heartbeat_ns = now_ns;
         }
-        writer.publish(now_ns, Busy::default());
+        writer.publish(now_ns, writer.last.busy);
         page.version.store(VERSION, Ordering::Relaxed);
         page.magic.store(MAGIC, Ordering::Release);
         writer
     }
 
-    /// From `now_ns` on so many are busy; until now it were those said before.
+    /// So many are found busy at `now_ns`. The time since the last look counts half by those who were busy then, and half by
+    /// these. For readers, who took all of it to count as before, virtual time jumps: by a part of half that time, back
+    /// where more are busy than were.
     pub fn publish(&mut self, now_ns: u64, busy: Busy) {
         let heartbeat_ns = now_ns.max(self.last.heartbeat_ns);
-        self.last = Reading { heartbeat_ns, virtual_ns: self.last.virtual_at(heartbeat_ns), busy };
+        let (before, after) = (self.last, Reading { busy, ..self.last });
+        let virtual_ns = u64::midpoint(before.virtual_at(heartbeat_ns), after.virtual_at(heartbeat_ns));
+        self.last = Reading { heartbeat_ns, virtual_ns, busy };
         let page = self.page;
         // Odd already, if an earlier daemon died in the middle.
         let odd = page.sequence.load(Ordering::Relaxed) | 1;

@@ -1,8 +1,8 @@
 //! A region as the daemon reads it: bytes of a file that a tenant can write anything into.
 //!
-//! The daemon maps no region, for a tenant that cuts its file short would end it by SIGBUS. It reads the file, or the parts
-//! that it needs. Values come out as they are; each was true at some moment of the reading, together they need not be.
-//! Sums stop at the largest number.
+//! The daemon looks into no mapped region, for a tenant that cuts its file short would end it by SIGBUS. It reads the file,
+//! or has the parts copied that it needs (`map`). Values come out as they are; each was true at some moment of the reading,
+//! together they need not be. Sums stop at the largest number.
 //!
 //! To free the slot of a dead process, the daemon writes zeros to the bytes that [`Snapshot::erasure`] names, one after the
 //! other, while it holds the slot's lock.
@@ -161,7 +161,7 @@ impl<'a> Snapshot<'a> {
 }
 
 /// The GPU time that work is estimated to take yet, ns, by use lines alone: the bytes of [`layout::use_bytes`], which a
-/// daemon that looks each millisecond reads instead of the whole. A container with such work is busy.
+/// daemon that looks often reads instead of the whole. A container with such work is busy.
 pub fn in_flight_ns(uses: &[u8]) -> u64 {
     let lines = (0..uses.len()).step_by(LINE).filter_map(|start| Line::at(uses, start));
     lines.fold(0, |sum, line| sum.saturating_add(line.u64(offset_of!(Use, in_flight_ns))))

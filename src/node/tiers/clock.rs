@@ -1,15 +1,19 @@
 //! Tells the containers of each card how many of them are busy: writes the cards' clock pages.
 //!
-//! A container is busy on a card as long as its region says that work is in flight there. That is looked at more often the
-//! more there is to tell apart, and never so rarely that a page goes stale: `divvy_region` believes one for 100 ms.
+//! A container is busy on a card as long as its region says that work is in flight there. That is looked at often where there
+//! is something to tell apart, and never so rarely that a page goes stale: `divvy_region` believes one for 100 ms.
 //!
-//! A region is the tenant's: it is read by `pread`, a few lines of it, and one that is no region counts as idle. What a file
-//! is replaced by is looked for once a second.
+//! To wake costs more than all else here. So cards are looked at together, and all regions by one call of the system.
+//!
+//! A region is the tenant's: the system copies a few lines of it, and one that is no region counts as idle. What a file is
+//! replaced by is looked for once a second.
 
 mod card;
+mod copies;
 mod watched;
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::mem;
 use std::path::PathBuf;
 use std::thread;
@@ -17,17 +21,21 @@ use std::time::Duration;
 
 use divvy_contract::annotation::Priority;
 use divvy_contract::{CardId, Cores};
+use divvy_region::clock::LOOK_NS;
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use tokio_util::sync::CancellationToken;
 
-use self::card::Card;
+use self::card::{Card, Seat};
+use self::copies::Copies;
 use self::watched::Watched;
 use crate::ledger::Nonce;
 
 const MS: u64 = 1_000_000;
-/// Between two looks at the books.
-const LOOK: u64 = 50 * MS;
+/// Between two looks at cards where there is nothing to tell apart: 26 ms, so that a page isn't stale when some come late.
+const SELDOM: u64 = 8 * LOOK_NS;
+/// Between two looks at the books. All are multiples of the shortest, so that they fall together.
+const BOOKS: u64 = 16 * LOOK_NS;
 /// Between two looks whether files are still those that are open.
 const REFRESH: u64 = 1000 * MS;
 
@@ -57,6 +65,7 @@ pub struct Clock {
     run_dir: PathBuf,
     watched: Vec<Watched>,
     cards: Vec<Card>,
+    copies: Copies,
 }
 
 /// Starts the thread that writes the pages until `stop`. `view` is asked for what is new since a revision of the ledger.
@@ -64,9 +73,16 @@ pub fn start(
     run_dir: PathBuf,
     view: impl FnMut(u64) -> Option<View> + Send + 'static,
     stop: CancellationToken,
-) -> std::io::Result<()> {
+) -> io::Result<()> {
+    let clock = Clock::new(run_dir)?;
     // Not joined: it holds nothing that must be given back, and ends within a look.
-    thread::Builder::new().name("clock".to_owned()).spawn(move || Clock::new(run_dir).run(view, &stop)).map(drop)
+    thread::Builder::new().name("clock".to_owned()).spawn(move || clock.run(view, &stop)).map(drop)
+}
+
+/// The first time after `now_ns` that is a multiple of `interval_ns`: what is due at such times is so together, and doesn't
+/// drift when it comes late.
+fn next(now_ns: u64, interval_ns: u64) -> u64 {
+    (now_ns / interval_ns + 1) * interval_ns
 }
 
 /// `CLOCK_MONOTONIC`, ns.
@@ -89,8 +105,8 @@ fn sleep_until(at_ns: u64) {
 
 impl Clock {
     /// No pages yet.
-    pub fn new(run_dir: PathBuf) -> Self {
-        Self { run_dir, watched: Vec::new(), cards: Vec::new() }
+    pub fn new(run_dir: PathBuf) -> io::Result<Self> {
+        Ok(Self { run_dir, watched: Vec::new(), cards: Vec::new(), copies: Copies::new()? })
     }
 
     fn run(mut self, mut view: impl FnMut(u64) -> Option<View>, stop: &CancellationToken) {
@@ -108,7 +124,7 @@ impl Clock {
                     self.refresh(now);
                     refresh = now + REFRESH;
                 }
-                look = now + LOOK;
+                look = next(now, BOOKS);
             }
             sleep_until(self.tick(now).min(look));
         }
@@ -139,8 +155,25 @@ impl Clock {
 
     /// Looks at the cards that are due, and says when the next one is.
     pub fn tick(&mut self, now_ns: u64) -> u64 {
+        self.look(now_ns);
         let Self { watched, cards, .. } = self;
         cards.iter_mut().map(|card| card.tick(now_ns, watched)).min().unwrap_or(u64::MAX)
+    }
+
+    /// Looks what the tenants of all cards that are due have in flight.
+    fn look(&mut self, now_ns: u64) {
+        let Self { watched, cards, copies, .. } = self;
+        let due = cards.iter().filter(|card| card.is_due(now_ns)).flat_map(Card::seats);
+        let parts = |seat: Seat| Some((seat, watched.get(seat.tenant)?.parts(seat.position, now_ns)?));
+        let (seats, parts): (Vec<Seat>, Vec<_>) = due.filter_map(parts).unzip();
+        copies.take(parts.as_flattened());
+        let mut copied = copies.iter();
+        for Seat { tenant, position, .. } in seats {
+            let parts = [copied.next().flatten(), copied.next().flatten()];
+            if let Some(watched) = watched.get_mut(tenant) {
+                watched.see(position, parts, now_ns);
+            }
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! One container's region, as a file that its tenant can do anything to.
 //!
-//! It is opened once and kept: closing any descriptor of a file lifts all locks that this process has on it. Nothing is
-//! mapped, for a file that is cut short would end us. The locks are classic POSIX ones, as the library takes them.
+//! It is opened once and kept. Nothing is mapped, for who looks into a file that is cut short is ended. The locks are those of
+//! bytes, as the library takes them; our own belong to the open file. Classic ones belong to the process, and it would lose
+//! them whenever it closes another descriptor of the region, as the clock and the tier do.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -107,13 +108,20 @@ impl RegionFile {
     /// Frees a slot whose process is dead, as `region` was read, and says whether it did: another process may be about to,
     /// or a new owner may be there.
     pub(super) fn free(&self, region: &[u8], slot: usize) -> Result<bool, Unreadable> {
-        match fcntl(&self.file, FcntlArg::F_SETLK(&byte(libc::F_WRLCK, slot))) {
-            Err(nix::Error::EAGAIN | nix::Error::EACCES) => return Ok(false),
-            locked => locked.map_err(io::Error::from)?,
-        };
+        if !self.try_lock(slot)? {
+            return Ok(false);
+        }
         let freed = self.erase(region, slot);
-        fcntl(&self.file, FcntlArg::F_SETLK(&byte(libc::F_UNLCK, slot))).map_err(io::Error::from)?;
+        fcntl(&self.file, FcntlArg::F_OFD_SETLK(&byte(libc::F_UNLCK, slot))).map_err(io::Error::from)?;
         freed
+    }
+
+    /// Takes a slot's lock, without waiting; false if a process of the container has it.
+    pub(super) fn try_lock(&self, slot: usize) -> io::Result<bool> {
+        match fcntl(&self.file, FcntlArg::F_OFD_SETLK(&byte(libc::F_WRLCK, slot))) {
+            Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(false),
+            locked => Ok(locked.map(|_| true)?),
+        }
     }
 
     /// Looks at the slot again, now that nobody changes it, and overwrites it with zeros.

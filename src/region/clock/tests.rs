@@ -12,12 +12,44 @@ fn busy(tenants: u32) -> Busy {
 fn virtual_time_is_divided_among_the_busy() {
     let page = Page::default();
     let mut writer = Writer::new(&page, 1000 * MS);
-    writer.publish(1010 * MS, busy(2));
-    writer.publish(1030 * MS, busy(4));
+    writer.publish(1000 * MS, busy(2));
+    writer.publish(1020 * MS, busy(2));
+    writer.publish(1028 * MS, busy(4));
     let reading = page.read().expect("a page");
-    assert_eq!((reading.heartbeat_ns, reading.virtual_ns), (1030 * MS, 20 * MS));
-    assert_eq!(reading.virtual_at(1038 * MS), 22 * MS);
-    assert_eq!(reading.virtual_at(1026 * MS), 19 * MS);
+    assert_eq!((reading.heartbeat_ns, reading.virtual_ns), (1028 * MS, 13 * MS), "who came did so half-way");
+    assert_eq!(reading.virtual_at(1036 * MS), 15 * MS);
+    assert_eq!(reading.virtual_at(1024 * MS), 12 * MS);
+}
+
+/// Beside one that is always busy.
+#[test]
+fn who_comes_and_goes_between_looks_pays_what_it_should() {
+    let page = Page::default();
+    let mut writer = Writer::new(&page, 0);
+    let mut looks = (1..).map(|number| number * LOOK_NS).peekable();
+    let (mut history, mut paid, mut due, mut drawn) = (History::new(), 0, 0, 1_u64);
+    let (mut turn, mut from) = (5 * MS..10 * MS, 0);
+    for now in (0..20_000 * MS).step_by(50_000) {
+        let is_busy = turn.contains(&now);
+        if looks.next_if(|at| *at <= now).is_some() {
+            writer.publish(now, busy(1 + u32::from(is_busy)));
+        }
+        if now == turn.start {
+            from = now;
+        }
+        if is_busy && now.is_multiple_of(MS) || now == turn.start || now == turn.end {
+            history.look(now, page.read().as_ref());
+            paid += history.cost(from, now);
+            from = now;
+        }
+        if now == turn.end {
+            due += (turn.end - turn.start) / 2;
+            drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let start = now + 5 * MS + (drawn >> 40) % 300 * 50_000;
+            turn = start..start + 4 * MS + (drawn >> 50) % 160 * 50_000;
+        }
+    }
+    assert!(paid.abs_diff(due) < due / 20, "{paid} instead of {due}");
 }
 
 #[test]
@@ -34,14 +66,14 @@ fn time_counts_in_full_once_the_daemon_is_silent() {
 #[test]
 fn the_next_daemon_goes_on_where_the_last_one_stopped() {
     let page = Page::default();
-    Writer::new(&page, 0).publish(1000 * MS, busy(2));
+    Writer::new(&page, 1000 * MS).publish(1000 * MS, busy(2));
     page.sequence.fetch_add(1, Ordering::Relaxed); // it was killed while it wrote
     assert_eq!(page.read(), None);
     let mut next = Writer::new(&page, 1200 * MS);
-    assert_eq!(page.read().map(|reading| reading.virtual_ns), Some(1000 * MS + 150 * MS));
+    assert_eq!(page.read().map(|reading| reading.virtual_ns), Some(150 * MS));
     next.publish(1100 * MS, busy(1));
     let reading = page.read().expect("a page");
-    assert_eq!((reading.heartbeat_ns, reading.virtual_ns), (1200 * MS, 1150 * MS), "time doesn't go back");
+    assert_eq!((reading.heartbeat_ns, reading.virtual_ns), (1200 * MS, 150 * MS), "time doesn't go back");
 }
 
 #[test]
@@ -95,8 +127,8 @@ fn work_that_began_long_ago_costs_what_time_counted_then() {
         writer.publish(ms * MS, busy(1 + (ms / 1000 % 2) as u32));
         history.look(ms * MS, page.read().as_ref());
     }
-    assert_eq!(history.cost(3990 * MS, 4000 * MS), 5 * MS);
-    assert_eq!(history.cost(3999 * MS + 200_000, 3999 * MS + 600_000), 200_000);
+    assert_eq!(history.cost(3989 * MS, 3999 * MS), 5 * MS);
+    assert_eq!(history.cost(3998 * MS + 200_000, 3998 * MS + 600_000), 200_000);
     assert_eq!(history.cost(4000 * MS, 4010 * MS), 10 * MS, "not looked at since");
     let second = history.cost(2000 * MS, 3000 * MS);
     assert!(second.abs_diff(1000 * MS) < 70 * MS, "{second}");
@@ -105,7 +137,7 @@ fn work_that_began_long_ago_costs_what_time_counted_then() {
 }
 
 #[test]
-fn without_a_page_and_while_it_is_made_anew_time_counts_in_full() {
+fn without_a_page_time_counts_in_full_and_while_it_is_made_anew_not_at_all() {
     let mut history = History::new();
     assert_eq!(history.cost(5 * MS, 9 * MS), 4 * MS);
     (5..9).for_each(|ms| history.look(ms * MS, None));
@@ -114,7 +146,7 @@ fn without_a_page_and_while_it_is_made_anew_time_counts_in_full() {
     history.look(20 * MS, Some(&late));
     assert_eq!(history.cost(5 * MS, 20 * MS), 15 * MS);
     history.look(30 * MS, Some(&Reading { heartbeat_ns: 30 * MS, virtual_ns: 0, busy: busy(2) }));
-    assert_eq!(history.cost(18 * MS, 30 * MS), 12 * MS);
+    assert_eq!(history.cost(18 * MS, 30 * MS), 0, "nothing is known");
     history.look(25 * MS, Some(&late));
     assert_eq!(history.cost(30 * MS, 31 * MS), MS, "an old look is passed over");
 }

@@ -31,7 +31,7 @@ fn what_is_published_is_in_the_file() {
     assert_eq!(start, *[b"divvyclk".as_slice(), &VERSION.to_ne_bytes()].concat());
     page.publish(1010 * MS, Busy { tenants: 2, promised: 3000, unpromised: 1, ..Busy::default() });
     page.publish(1030 * MS, Busy { tenants: 1, promised: 3000, ..Busy::default() });
-    assert_eq!(times(&file), [1030 * MS, 20 * MS]);
+    assert_eq!(times(&file), [1030 * MS, 22 * MS + MS / 2]);
 }
 
 #[test]

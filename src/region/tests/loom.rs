@@ -220,7 +220,7 @@ fn a_page_is_read_as_it_was_written() {
         if let Some(reading) = reading {
             let whole = match reading.heartbeat_ns {
                 1 => (0, Busy::default()),
-                11 => (10, BUSY),
+                11 => (7, BUSY),
                 other => panic!("never written: {other}"),
             };
             assert_eq!((reading.virtual_ns, reading.busy), whole);

@@ -1,11 +1,11 @@
 //! Containers on a card that serves them in turns, simulated in steps of 20 µs: what their processes do each millisecond,
-//! and what the daemon does, with everything that this crate has for it.
+//! and what the daemon does at each look, with everything that this crate has for it.
 
 use std::collections::VecDeque;
 use std::vec::Vec;
 
 use crate::bucket::{Estimate, Gate, Share};
-use crate::clock::{Busy, History, Page, Rank, Writer};
+use crate::clock::{Busy, History, LOOK_NS, Page, Rank, Writer};
 use crate::owned::Owned;
 
 const MS: u64 = 1_000_000;
@@ -105,15 +105,18 @@ impl Tenant {
 fn simulate(mut tenants: Vec<Tenant>, with_clock: bool) -> Vec<f64> {
     let page = Page::default();
     let mut writer = Writer::new(&page, START);
-    let (mut turn, mut slice_ends) = (0, START);
+    let (mut turn, mut slice_ends, mut look_at) = (0, START, START);
     for now in (0..SECONDS * 1000 * MS / STEP).map(|step| START + step * STEP) {
-        if now.is_multiple_of(MS) {
+        if now >= look_at {
             let works = |tenant: &&Tenant| tenant.region.region().books(0).expect("a card").in_flight_ns() > 0;
             let mut busy = Busy::default();
             for tenant in tenants.iter().filter(works) {
                 busy.add(tenant.share, Rank::Usual);
             }
             writer.publish(now, busy);
+            look_at += LOOK_NS;
+        }
+        if now.is_multiple_of(MS) {
             for tenant in &mut tenants {
                 tenant.settle(now, with_clock.then_some(&page));
             }

@@ -7,21 +7,15 @@ use std::path::{Path, PathBuf};
 use divvy_contract::annotation::Priority;
 use divvy_contract::{CardId, Cores};
 use divvy_region::Share;
-use divvy_region::clock::{Busy, Rank};
+use divvy_region::clock::{Busy, LOOK_NS, Rank};
 use divvy_region::map::ClockPage;
 use divvy_settings::logging::Once;
 
 use super::watched::Watched;
-use super::{LOOK, MS};
+use super::{MS, SELDOM, next};
 use crate::tiers::shim::clocks;
 
-/// While two or more are busy, whose time must be told apart.
-const CONTENDED: u64 = MS;
-/// While somebody is busy, or was of late.
-const LIVELY: u64 = 10 * MS;
-/// Otherwise: a heartbeat.
-const QUIET: u64 = LOOK;
-/// What "of late" means.
+/// How long a card that somebody was busy on is taken to be at work. While it is, it is looked at as often whatever is seen.
 const LATE: u64 = 1000 * MS;
 
 /// A card that containers share.
@@ -30,7 +24,7 @@ pub(super) struct Card {
     pub(super) id: CardId,
     path: PathBuf,
     page: Option<Mapped>,
-    tenants: Vec<Seat>,
+    seats: Vec<Seat>,
     /// When somebody was last seen busy.
     busy_at_ns: Option<u64>,
     due_ns: u64,
@@ -44,12 +38,12 @@ struct Mapped {
 }
 
 /// A tenant's part of the card.
-#[derive(Debug)]
-struct Seat {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seat {
     /// Which tenant.
-    tenant: usize,
+    pub(super) tenant: usize,
     /// Which of its cards.
-    position: usize,
+    pub(super) position: usize,
     /// What it was promised.
     promise: Share,
     rank: Rank,
@@ -63,7 +57,7 @@ impl Card {
             id: id.clone(),
             path: clocks::path(run_dir, id),
             page: None,
-            tenants: Vec::new(),
+            seats: Vec::new(),
             busy_at_ns: None,
             due_ns: 0,
             said: Once::default(),
@@ -71,12 +65,12 @@ impl Card {
     }
 
     pub(super) fn without_tenants(mut self) -> Self {
-        self.tenants.clear();
+        self.seats.clear();
         self
     }
 
     pub(super) fn is_deserted(&self) -> bool {
-        self.tenants.is_empty()
+        self.seats.is_empty()
     }
 
     pub(super) fn add(&mut self, tenant: usize, position: usize, cores: Cores, priority: Option<Priority>) {
@@ -85,7 +79,7 @@ impl Card {
             None => Rank::Usual,
             Some(Priority::Low) => Rank::Last,
         };
-        self.tenants.push(Seat { tenant, position, promise: Share::of(cores.units().saturating_mul(100)), rank });
+        self.seats.push(Seat { tenant, position, promise: Share::of(cores.units().saturating_mul(100)), rank });
     }
 
     /// Maps the page, unless that very file is mapped.
@@ -110,34 +104,37 @@ impl Card {
         };
     }
 
-    /// Looks at the tenants and writes the page, if that is due, and says when it is next.
-    pub(super) fn tick(&mut self, now_ns: u64, watched: &mut [Watched]) -> u64 {
-        if now_ns < self.due_ns {
+    pub(super) fn seats(&self) -> impl Iterator<Item = Seat> {
+        self.seats.iter().copied()
+    }
+
+    pub(super) fn is_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.due_ns
+    }
+
+    /// Writes the page, if that is due, and says when it is next.
+    pub(super) fn tick(&mut self, now_ns: u64, watched: &[Watched]) -> u64 {
+        if !self.is_due(now_ns) {
             return self.due_ns;
         }
-        let busy = self.busy(now_ns, watched);
+        let busy = self.busy(watched);
         if let Some(Mapped { page, .. }) = &mut self.page {
             page.publish(now_ns, busy);
         }
         if busy.tenants > 0 {
             self.busy_at_ns = Some(now_ns);
         }
-        let interval = match busy.tenants {
-            2.. => CONTENDED,
-            1 => LIVELY,
-            0 if self.busy_at_ns.is_some_and(|at| now_ns.saturating_sub(at) < LATE) => LIVELY,
-            0 => QUIET,
-        };
-        // Multiples of it, so that cards are due together, and one that comes late doesn't drift.
-        self.due_ns = (now_ns / interval + 1) * interval;
+        let is_at_work = self.busy_at_ns.is_some_and(|at| now_ns.saturating_sub(at) < LATE);
+        // Time counts in full for one that has the card for itself, whatever it does.
+        self.due_ns = next(now_ns, if is_at_work && self.seats.len() > 1 { LOOK_NS } else { SELDOM });
         self.due_ns
     }
 
-    fn busy(&self, now_ns: u64, watched: &mut [Watched]) -> Busy {
+    fn busy(&self, watched: &[Watched]) -> Busy {
         let mut busy = Busy::default();
-        for Seat { tenant, position, promise, rank } in &self.tenants {
-            if watched.get_mut(*tenant).is_some_and(|watched| watched.is_busy(*position, now_ns)) {
-                busy.add(*promise, *rank);
+        for Seat { tenant, position, promise, rank } in self.seats() {
+            if watched.get(tenant).is_some_and(|watched| watched.is_busy(position)) {
+                busy.add(promise, rank);
             }
         }
         busy

@@ -1,4 +1,5 @@
 use std::fs;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::Path;
 use std::sync::Arc;
@@ -6,6 +7,7 @@ use std::time::Instant;
 
 use divvy_contract::{Memory, Share, Tier};
 use divvy_region::layout::{self, LINE};
+use divvy_region::map::{AT_ONCE, TenantRegion};
 use tempfile::TempDir;
 
 use super::*;
@@ -25,8 +27,8 @@ struct Bench {
 /// What a card's page says.
 #[derive(Debug, PartialEq, Eq)]
 struct Page {
-    heartbeat_ms: u64,
-    virtual_ms: u64,
+    heartbeat_ns: u64,
+    virtual_ns: u64,
     /// Containers, parts of 10 000 promised to them, containers without a promise.
     busy: [u32; 3],
     /// Of them: containers that go first, and what those that go last are in the same way.
@@ -56,7 +58,7 @@ impl Bench {
         };
         let config = Keys::from_env(env).and_then(Keys::into_config).expect("valid");
         let delivery = Delivery::new(config.delivery(), shim(&config.run_dir, "library"));
-        Self { clock: Clock::new(path("run")), directory, delivery, tenants: Vec::new() }
+        Self { clock: Clock::new(path("run")).expect("a file"), directory, delivery, tenants: Vec::new() }
     }
 
     /// A container with so many cores of each of these cards.
@@ -113,7 +115,7 @@ impl Bench {
         assert_eq!(&bytes[..8], b"divvyclk");
         let [tenants, unpromised, first, last_unpromised] = [32, 34, 36, 38].map(short);
         let (busy, ranks) = ([tenants, word(40), unpromised], [first, word(44), last_unpromised]);
-        Page { heartbeat_ms: long(16) / MS, virtual_ms: long(24) / MS, busy, ranks }
+        Page { heartbeat_ns: long(16), virtual_ns: long(24), busy, ranks }
     }
 
     fn busy(&self, number: usize) -> [u32; 3] {
@@ -149,6 +151,8 @@ fn those_that_go_first_and_last_are_told_apart() {
 fn the_busy_are_counted_with_what_they_were_promised() {
     let mut bench = Bench::new();
     let tenants = [bench.come(&[(0, 30)]), bench.come(&[(0, 20)]), bench.come(&[(0, 0)])];
+    bench.work(tenants[0], 0, 5);
+    bench.work(tenants[0], 0, 0);
     bench.follow(1000);
     bench.pass(1000, 1010);
     assert_eq!(bench.busy(0), [0, 0, 0]);
@@ -158,30 +162,33 @@ fn the_busy_are_counted_with_what_they_were_promised() {
     bench.work(tenants[2], 1023, u64::MAX);
     bench.work(tenants[1], 4, 1);
     bench.work(tenants[1], 5, 1);
-    bench.pass(1060, 1061);
+    bench.pass(1060, 1110);
     assert_eq!(bench.busy(0), [3, 5000, 1], "a container counts once, whatever processes it has");
     bench.work(tenants[2], 1023, 0);
-    bench.pass(1061, 1062);
+    bench.pass(1110, 1114);
     assert_eq!(bench.busy(0), [2, 5000, 0]);
 }
 
 #[test]
-fn a_container_with_many_processes_is_found_busy_within_10_ms_wherever_one_is() {
+fn a_container_with_many_processes_is_looked_through_until_one_is_found() {
     let mut bench = Bench::new();
     let tenants = [bench.come(&[(0, 30)]), bench.come(&[(0, 20)])];
-    bench.follow(1000);
     bench.work(tenants[0], 0, 1);
     bench.work(tenants[1], 900, 1);
-    bench.pass(1000, 1001);
-    assert_eq!(bench.busy(0), [2, 5000, 0]);
+    bench.follow(1000);
+    assert_eq!(bench.pass(1000, 1045), 14);
+    assert_eq!(bench.busy(0), [1, 3000, 0]);
+    bench.pass(1045, 1047);
+    assert_eq!(bench.busy(0), [2, 5000, 0], "64 of them at a look");
+    bench.write(tenants[1], in_flight_at(1, 0, 3), &1_u64.to_ne_bytes());
     bench.write(tenants[1], in_flight_at(1, 0, 900), &[0; 8]);
-    bench.write(tenants[1], in_flight_at(1, 0, 3), &[1; 8]);
-    bench.pass(1001, 1005);
+    bench.pass(1047, 1050);
     assert_eq!(bench.busy(0), [1, 3000, 0], "not where it was");
-    bench.pass(1010, 1021);
-    assert_eq!(bench.busy(0), [2, 5000, 0]);
-    bench.write(tenants[1], in_flight_at(1, 0, 3), &[0; 8]);
-    bench.pass(1021, 1022);
+    bench.pass(1050, 1053);
+    assert_eq!(bench.busy(0), [2, 5000, 0], "begun anew");
+    // What the tenant says of their number hides those that it has beyond.
+    bench.write(tenants[1], 28, &2_u32.to_ne_bytes());
+    bench.pass(1053, 1090);
     assert_eq!(bench.busy(0), [1, 3000, 0]);
 }
 
@@ -189,37 +196,45 @@ fn a_container_with_many_processes_is_found_busy_within_10_ms_wherever_one_is() 
 fn virtual_time_goes_on_by_the_number_of_the_busy() {
     let mut bench = Bench::new();
     let tenants = [bench.come(&[(0, 50)]), bench.come(&[(0, 50)])];
-    bench.follow(1000);
     bench.work(tenants[0], 0, 1);
     bench.work(tenants[1], 0, 1);
+    bench.follow(1000);
     bench.pass(1000, 1100);
     let start = bench.page(0);
     bench.pass(1100, 1201);
     let end = bench.page(0);
-    assert_eq!(
-        (end.heartbeat_ms, end.virtual_ms - start.virtual_ms),
-        (1200, 50 + u64::from(start.heartbeat_ms < 1100))
-    );
+    let passed_ns = end.heartbeat_ns - start.heartbeat_ns;
+    assert!(passed_ns.is_multiple_of(LOOK_NS) && passed_ns > 90 * MS, "{passed_ns}");
+    assert_eq!(end.virtual_ns - start.virtual_ns, passed_ns / 2);
 }
 
 #[test]
-fn it_looks_the_more_often_the_more_there_is_to_tell() {
+fn it_looks_often_where_there_is_something_to_tell() {
     let mut bench = Bench::new();
     let tenants = [bench.come(&[(0, 50)]), bench.come(&[(0, 50)])];
+    bench.come(&[(1, 50)]);
     bench.follow(1000);
-    assert_eq!(bench.pass(1000, 2000), 20, "a heartbeat each 50 ms");
+    for tenant in &bench.tenants {
+        bench.work(tenant.nonce, 0, 0);
+    }
+    let (often, seldom) = (307..=311, 37..=40);
+    assert!(seldom.contains(&bench.pass(1000, 2000)), "a heartbeat each 26 ms");
+    bench.work(bench.tenants[2].nonce, 0, 1);
+    assert!(seldom.contains(&bench.pass(2000, 3000)), "it has the card for itself");
+    assert_eq!(bench.busy(1), [1, 5000, 0]);
     bench.work(tenants[0], 0, 1);
-    assert_eq!(bench.pass(2000, 3000), 100);
+    bench.pass(3000, 3060);
+    assert!(often.contains(&bench.pass(3060, 4060)), "the other may come");
     bench.work(tenants[1], 0, 1);
-    assert_eq!(bench.pass(3000, 4000), 1000);
+    assert!(often.contains(&bench.pass(4060, 5060)));
     for tenant in tenants {
         bench.work(tenant, 0, 0);
     }
-    assert!((98..=100).contains(&bench.pass(4000, 4990)), "somebody was busy less than a second ago");
-    assert!((20..=22).contains(&bench.pass(5000, 6000)));
+    assert!(often.contains(&bench.pass(5060, 6060)), "somebody was busy less than a second ago");
+    assert!(seldom.contains(&bench.pass(6070, 7070)));
     bench.tenants.clear();
-    bench.follow(6000);
-    assert_eq!(bench.clock.tick(6000 * MS), u64::MAX, "nothing is due for cards that nobody shares");
+    bench.follow(7070);
+    assert_eq!(bench.clock.tick(7070 * MS), u64::MAX, "nothing is due for cards that nobody shares");
 }
 
 #[test]
@@ -227,18 +242,18 @@ fn cards_are_told_apart_also_within_one_container() {
     let mut bench = Bench::new();
     let both = bench.come(&[(1, 40), (0, 10)]);
     let one = bench.come(&[(0, 60)]);
-    bench.follow(1000);
     bench.work(one, 0, 1);
     bench.work(both, 0, 1);
+    bench.follow(1000);
     bench.pass(1000, 1001);
     assert_eq!((bench.busy(0), bench.busy(1)), ([1, 6000, 0], [1, 4000, 0]));
     bench.write(both, in_flight_at(2, 1, 0), &1_u64.to_ne_bytes());
-    bench.pass(1010, 1011);
+    bench.pass(1010, 1013);
     assert_eq!((bench.busy(0), bench.busy(1)), ([2, 7000, 0], [1, 4000, 0]));
     bench.delivery.remove(&one.to_string()).expect("removed");
     bench.tenants.retain(|tenant| tenant.nonce != one);
     bench.follow(1020);
-    bench.pass(1020, 1021);
+    bench.pass(1020, 1023);
     assert_eq!((bench.busy(0), bench.busy(1)), ([1, 1000, 0], [1, 4000, 0]));
 }
 
@@ -272,10 +287,10 @@ fn whatever_a_tenant_does_to_its_region_it_is_idle_then_and_others_are_served() 
     for (what, tamper) in tamper {
         let mut bench = Bench::new();
         let [hostile, other] = [bench.come(&[(0, 30)]), bench.come(&[(0, 20)])];
-        bench.follow(1000);
         for tenant in [hostile, other] {
             bench.work(tenant, 0, 1);
         }
+        bench.follow(1000);
         bench.pass(1000, 1001);
         assert_eq!(bench.busy(0), [2, 5000, 0]);
         tamper(&bench.region(hostile));
@@ -284,8 +299,53 @@ fn whatever_a_tenant_does_to_its_region_it_is_idle_then_and_others_are_served() 
         bench.clock.refresh(2000 * MS);
         bench.pass(2000, 2011);
         assert_eq!(bench.busy(0), [1, 2000, 0], "{what}");
-        assert!(bench.page(0).heartbeat_ms >= 2000, "{what}");
+        assert!(bench.page(0).heartbeat_ns >= 2000 * MS, "{what}");
     }
+}
+
+#[test]
+fn those_that_cut_their_regions_short_hide_nobody_beside_them() {
+    let mut bench = Bench::new();
+    let tenants: Vec<_> = (0..7).map(|_| bench.come(&[(0, 10)])).collect();
+    for tenant in &tenants {
+        bench.work(*tenant, 0, 1);
+    }
+    bench.follow(1000);
+    bench.pass(1000, 1001);
+    assert_eq!(bench.busy(0), [7, 7000, 0]);
+    let cut = |at: usize, length| fs::File::options().write(true).open(bench.region(tenants[at]))?.set_len(length);
+    for (at, length) in [(0, 0), (2, 4096), (3, 64), (6, 0)] {
+        cut(at, length).expect("cut");
+    }
+    bench.pass(1001, 1004);
+    assert_eq!(bench.busy(0), [3, 3000, 0]);
+    let fresh = fs::read(bench.region(tenants[1])).expect("a region");
+    fs::write(bench.region(tenants[0]), fresh).expect("written");
+    bench.pass(1004, 1100);
+    assert_eq!(bench.busy(0), [3, 3000, 0], "not before files are looked at again");
+    bench.clock.refresh(1100 * MS);
+    bench.pass(1100, 1103);
+    assert_eq!(bench.busy(0), [4, 4000, 0]);
+}
+
+#[test]
+fn more_parts_than_the_system_takes_at_once_are_copied_all() {
+    let file = tempfile::tempfile().expect("a file");
+    file.write_all_at(&[7; 100], 0).expect("written");
+    let region = TenantRegion::map(file.as_raw_fd(), 3 * 4096).expect("mapped");
+    let mut parts = vec![region.part(90..100); 2 * AT_ONCE + 1];
+    parts[AT_ONCE - 1] = region.part(2 * 4096..2 * 4096 + 1);
+    parts[AT_ONCE] = region.part(4000..4097);
+    let mut copies = Copies::new().expect("a file");
+    for _ in 0..2 {
+        copies.take(&parts);
+        let copied: Vec<_> = copies.iter().collect();
+        assert_eq!(copied.len(), parts.len());
+        assert_eq!(copied.iter().filter(|part| **part == Some(&[7; 10])).count(), 2 * AT_ONCE - 1);
+        assert_eq!(copied[AT_ONCE - 1..=AT_ONCE], [None, None]);
+    }
+    copies.take(&[]);
+    assert_eq!(copies.iter().count(), 0);
 }
 
 #[test]
@@ -303,7 +363,7 @@ fn files_that_are_made_anew_are_found() {
     fs::write(&clock, [0; 4096]).expect("another one");
     bench.clock.refresh(2000 * MS);
     bench.pass(2000, 2001);
-    assert_eq!(bench.page(0), Page { heartbeat_ms: 2000, virtual_ms: 0, busy: [1, 3000, 0], ranks: [0; 3] });
+    assert_eq!(bench.page(0), Page { heartbeat_ns: 2000 * MS, virtual_ns: 0, busy: [1, 3000, 0], ranks: [0; 3] });
 }
 
 /// A real thread, by its own time.
@@ -326,8 +386,8 @@ fn a_page_is_never_silent_for_long_and_the_thread_ends_when_told() {
     };
     let page = bench.directory.path().join("run/clocks/GPU-0");
     until(&|| fs::read(&page).is_ok_and(|bytes| bytes.starts_with(b"divvyclk")));
-    let first = bench.page(0).heartbeat_ms;
-    until(&|| bench.page(0).heartbeat_ms > first + 200);
+    let first = bench.page(0).heartbeat_ns;
+    until(&|| bench.page(0).heartbeat_ns > first + 200 * MS);
     stop.cancel();
     until(&|| running.strong_count() == 0);
 }

@@ -1,21 +1,21 @@
 //! What a container's processes have in flight.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::fs;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use divvy_region::layout::{self, LINE};
+use divvy_region::map::{Part, TenantRegion};
 use divvy_region::snapshot::{Head, in_flight_ns};
 
-use super::{MS, Tenant};
+use super::{SELDOM, Tenant, next};
 use crate::delivery::region_file;
 use crate::ledger::Nonce;
-use crate::tiers::shim::region::{self, Opened};
+use crate::tiers::shim::region;
 
-/// How long the number of slots in use is taken to be what it was: a process that begins is seen so much later.
-const HEAD: u64 = 10 * MS;
-/// Slots that are read at once, a page of memory. A container with more processes is searched for one that is busy every
-/// `HEAD` only, and then looked at where it was: no tenant can have the daemon read more than that each millisecond.
+/// Slots that are looked at at once, a page of memory. In a container with more processes the next ones are looked at next
+/// time, until one is found that is busy: no tenant can have the daemon read more than that.
 const CHUNK: usize = 64;
 
 /// One container's region.
@@ -29,19 +29,21 @@ pub(super) struct Watched {
 
 #[derive(Debug)]
 struct Open {
-    region: Opened,
+    region: TenantRegion,
     inode: u64,
-    head_at_ns: u64,
+    /// How many slots may be in use, when its header was looked at last.
+    high: usize,
+    head_due_ns: u64,
     /// For each card.
-    found: Vec<Found>,
+    seen: Vec<Seen>,
 }
 
-/// Where in a region somebody was busy.
+/// What was seen of a card last.
 #[derive(Clone, Copy, Debug, Default)]
-struct Found {
-    /// First slot of the chunk.
+struct Seen {
+    is_busy: bool,
+    /// The first slot to look at next.
     first: usize,
-    searched_at_ns: u64,
 }
 
 // === impl Watched ===
@@ -52,67 +54,63 @@ impl Watched {
         Self { nonce: tenant.nonce, path, cards: tenant.cards.len(), open: None }
     }
 
-    /// Opens the region, unless that very file is open.
+    /// Maps the region, unless that very file is mapped.
     pub(super) fn refresh(&mut self) {
         let inode = fs::symlink_metadata(&self.path).ok().map(|found| found.ino());
-        if inode.is_some() && self.open.as_ref().map(|open| open.inode) == inode {
-            return;
+        if inode.is_none() || self.open.as_ref().map(|open| open.inode) != inode {
+            self.open = Open::new(&self.path, self.cards);
         }
-        let opened = region::open(&self.path).ok().filter(|opened| opened.head.cards == self.cards);
-        self.open = opened.and_then(|region| {
-            let inode = region.file.metadata().ok()?.ino();
-            Some(Open { inode, head_at_ns: 0, found: vec![Found::default(); region.head.cards], region })
-        });
     }
 
-    /// Whether work is in flight on the card at this position. A region that can't be read any more is closed.
-    pub(super) fn is_busy(&mut self, position: usize, now_ns: u64) -> bool {
-        let Some(open) = &mut self.open else { return false };
-        let is_busy = open.is_busy(position, now_ns);
-        if is_busy.is_none() {
+    /// What to look at to see whether the card at this position is busy: the region's header, if that is due, and some slots'
+    /// use.
+    pub(super) fn parts(&self, position: usize, now_ns: u64) -> Option<[Part<'_>; 2]> {
+        self.open.as_ref()?.parts(position, now_ns)
+    }
+
+    /// Takes in what stood there. A region that can't be read any more is closed.
+    pub(super) fn see(&mut self, position: usize, parts: [Option<&[u8]>; 2], now_ns: u64) {
+        if self.open.as_mut().and_then(|open| open.see(position, parts, now_ns)).is_none() {
             self.open = None;
         }
-        is_busy.unwrap_or(false)
+    }
+
+    /// Whether work was in flight on the card at this position when it was looked at last.
+    pub(super) fn is_busy(&self, position: usize) -> bool {
+        self.open.as_ref().and_then(|open| open.seen.get(position)).is_some_and(|seen| seen.is_busy)
     }
 }
 
 // === impl Open ===
 
 impl Open {
-    fn is_busy(&mut self, position: usize, now_ns: u64) -> Option<bool> {
-        let Self { region: Opened { file, head }, head_at_ns, found, .. } = self;
-        let cards = head.cards;
-        if now_ns >= head_at_ns.saturating_add(HEAD) {
-            // Its length may have changed; what isn't there can't be read below.
-            *head = region::read_head(file, layout::size(cards)).ok().filter(|head| head.cards == cards)?;
-            *head_at_ns = now_ns;
-        }
-        let found = found.get_mut(position)?;
-        let is_busy = |first| chunk_is_busy(file, head, position, first);
-        if is_busy(found.first)? {
-            return Some(true);
-        }
-        if now_ns < found.searched_at_ns.saturating_add(HEAD) {
-            return Some(false);
-        }
-        found.searched_at_ns = now_ns;
-        for first in (0..head.high).step_by(CHUNK) {
-            if is_busy(first)? {
-                found.first = first;
-                return Some(true);
-            }
-        }
-        Some(false)
+    fn new(path: &Path, cards: usize) -> Option<Self> {
+        let opened = region::open(path).ok().filter(|opened| opened.head.cards == cards)?;
+        let inode = opened.file.metadata().ok()?.ino();
+        let region = TenantRegion::map(opened.file.as_raw_fd(), layout::size(cards)).ok()?;
+        Some(Self { region, inode, high: opened.head.high, head_due_ns: 0, seen: vec![Seen::default(); cards] })
     }
-}
 
-/// Whether work is in flight in the slots of the chunk that begins with slot `first`.
-fn chunk_is_busy(file: &File, head: &Head, position: usize, first: usize) -> Option<bool> {
-    let slots = CHUNK.min(head.high.saturating_sub(first));
-    let mut lines = [0; LINE * CHUNK];
-    let bytes = lines.get_mut(..LINE * slots).filter(|bytes| !bytes.is_empty());
-    let Some(bytes) = bytes else { return Some(false) };
-    let from = layout::use_bytes(head.cards, position, first).end;
-    file.read_exact_at(bytes, from as u64).ok()?;
-    Some(in_flight_ns(bytes) > 0)
+    fn parts(&self, position: usize, now_ns: u64) -> Option<[Part<'_>; 2]> {
+        let first = self.seen.get(position)?.first;
+        let head = 0..if now_ns < self.head_due_ns { 0 } else { LINE };
+        let end_of = |slots| layout::use_bytes(self.seen.len(), position, slots).end;
+        let uses = end_of(first)..end_of(self.high.clamp(first, first + CHUNK));
+        Some([self.region.part(head), self.region.part(uses)])
+    }
+
+    fn see(&mut self, position: usize, [head, uses]: [Option<&[u8]>; 2], now_ns: u64) -> Option<()> {
+        let (head, cards) = (head?, self.seen.len());
+        if !head.is_empty() {
+            let head = Head::read(head, layout::size(cards)).ok().filter(|head| head.cards == cards)?;
+            (self.high, self.head_due_ns) = (head.high, next(now_ns, SELDOM));
+        }
+        let seen = self.seen.get_mut(position)?;
+        seen.is_busy = in_flight_ns(uses?) > 0;
+        if !seen.is_busy {
+            let next = seen.first + CHUNK;
+            seen.first = if next < self.high { next } else { 0 };
+        }
+        Some(())
+    }
 }

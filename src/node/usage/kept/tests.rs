@@ -200,6 +200,20 @@ fn a_slot_is_freed_under_its_lock_and_only_as_it_was_seen() {
 }
 
 #[test]
+fn a_slots_lock_is_kept_whatever_else_of_the_daemon_opens_and_closes_the_region() {
+    let mut bench = Bench::new();
+    bench.look();
+    let file = bench.kept.file.as_ref().expect("a region");
+    assert!(file.try_lock(0).expect("a region"));
+    drop(File::open(bench.path()).expect("there"));
+    let tenant = bench.start(true);
+    bench.processes(&[&tenant]);
+    bench.look();
+    let taken: Vec<_> = Snapshot::new(&bench.buffer).expect("a region").owners().map(|(slot, _)| slot).collect();
+    assert_eq!(taken, [1], "the first was ours");
+}
+
+#[test]
 fn what_is_no_region_is_not_read_and_does_not_hang() {
     let mut bench = Bench::new();
     let sound = Books::new(0).0;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use divvy_region::clock::{Busy, Page, Rank, Writer};
+use divvy_region::clock::{Busy, LOOK_NS, Page, Rank, Writer};
 use divvy_region::layout;
 use divvy_region::snapshot;
 use fake_cuda::Machine;
@@ -53,7 +53,7 @@ impl Node {
         Self { containers, directory, is_over: Arc::default(), writer: None, _alone: alone }
     }
 
-    /// Whose daemon looks each millisecond who is busy, and says so.
+    /// Whose daemon looks who is busy, as often as the real one, and says so.
     pub(crate) fn new(shares: &[Share]) -> Self {
         let mut node = Self::silent(shares);
         let path = node.directory.path().join("clock");
@@ -141,6 +141,6 @@ fn write(
             }
         }
         writer.publish(clock(), busy);
-        thread::sleep(Duration::from_micros(900));
+        thread::sleep(Duration::from_nanos(LOOK_NS));
     }
 }
