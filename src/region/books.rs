@@ -170,6 +170,11 @@ impl Account<'_> {
         self.own.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
     }
 
+    /// GPU time that launched work of this process is estimated to take yet, ns.
+    pub fn in_flight_ns(&self) -> u64 {
+        self.own.in_flight_ns.load(Ordering::Relaxed)
+    }
+
     /// All processes' use of the card.
     pub fn books(&self) -> Books<'_> {
         self.books

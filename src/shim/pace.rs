@@ -211,7 +211,7 @@ impl Passed {
                 books.debit(estimate_ns);
             }
         }
-        monitor::call();
+        monitor::call(process, began_ns);
         result
     }
 }

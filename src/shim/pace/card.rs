@@ -8,6 +8,7 @@ use divvy_region::{Account, Estimate, Gate, Share};
 
 use super::anchor::Anchor;
 use super::clock::Clock;
+use super::monitor;
 use super::paid::Paid;
 use super::work::{Batch, Work};
 use crate::cuda::CUevent;
@@ -26,6 +27,8 @@ static USED: AtomicU64 = AtomicU64::new(0);
 const PATIENCE_NS: u64 = 5_000_000;
 /// A shorter sleep isn't worth the call.
 const NAP_NS: u64 = 50_000;
+/// Nor is a shorter one that is only to see that work is done.
+const GLANCE_NS: u64 = 200_000;
 /// For so long at a gate that doesn't open, one looks whether those whose work is in flight still live.
 const DOUBT_NS: u64 = 20_000_000;
 /// What may be in flight on a card that is ours for as long as others are idle.
@@ -157,20 +160,27 @@ impl Card {
 
     /// Holds a launch until the gate opens; for how long, in nanoseconds.
     #[cold]
-    pub(super) fn wait(&self, process: &Process, position: usize, account: Account<'_>, work: Work) -> u64 {
+    pub(super) fn wait(&self, process: &'static Process, position: usize, account: Account<'_>, work: Work) -> u64 {
         let Some(books) = process.region().card(position) else { return 0 };
         let began = time::now();
         let (mut now, mut doubted) = (began, began);
         self.waiting.fetch_add(1, Ordering::SeqCst);
         loop {
-            let turn = self.turn.load(Ordering::Acquire);
             process.keep_up(now);
+            let expected_ns = monitor::attend(process, now);
+            let turn = self.turn.load(Ordering::Acquire);
             let share = self.terms(process, position, now).share;
             books.refill(now, share);
             if self.is_open(books, account, self.estimate(work), share) {
                 break;
             }
             let pause = refill_ns(books, self.estimate(work), account.books().in_flight_ns(), share);
+            let done_ns = match self.left_ns(process, position, now) {
+                0 => u64::MAX,
+                left_ns => left_ns.max(expected_ns).max(GLANCE_NS),
+            };
+            let pause = pause.min(done_ns);
+            monitor::waits_until(now.saturating_add(pause.min(DOUBT_NS)));
             sys::wait(&self.turn, turn, pause.clamp(NAP_NS, PATIENCE_NS));
             now = time::now();
             if now.saturating_sub(doubted) > DOUBT_NS {
@@ -179,6 +189,7 @@ impl Card {
             }
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
+        monitor::waits_no_more();
         let waited = now.saturating_sub(began);
         books.throttled_ns.add(waited);
         waited
@@ -196,6 +207,14 @@ impl Card {
             self.turn.fetch_add(1, Ordering::Release);
             sys::wake(&self.turn);
         }
+    }
+
+    /// How long from now what this process has in flight should take, with others served in turns.
+    pub(super) fn left_ns(&self, process: &'static Process, position: usize, now_ns: u64) -> u64 {
+        let Some(account) = process.account(position) else { return 0 };
+        let tenants = self.terms(process, position, now_ns).reading.map_or(1, |reading| reading.busy.tenants);
+        let served = u64::from(tenants.max(1)).saturating_mul(account.books().busy().max(1));
+        account.in_flight_ns().saturating_mul(served)
     }
 
     /// Work begins on a card that did nothing of ours before, or goes on.

@@ -31,6 +31,9 @@ fn settle(track: &mut Track, stream: &Stream, launches: u64) {
     if track.watch(process, stream, now).is_ok() && track.launches() == launches {
         track.finish(process, now);
     }
+    if let Some(card) = Card::of(track.card) {
+        card.call_waiting(process, track.card, now);
+    }
 }
 
 /// `cuStreamSynchronize`.
@@ -44,7 +47,7 @@ pub(crate) unsafe fn stream_wait<const IS_PER_THREAD: bool>(
     let launches = (!tracks::are_none()).then(|| {
         let stream = Stream::of(current_context(), stream, IS_PER_THREAD);
         tracks::known(&stream).filter(|place| !place.is_idle())?;
-        Some((stream, tracks::held(&stream)?.act(|track, _| track.launches())))
+        Some((stream, tracks::held(&stream)?.act(|track, _| track.wait_for())))
     });
     // SAFETY: the caller's arguments as they came.
     let result = unsafe { real(stream) };
@@ -94,6 +97,9 @@ fn waited(context: impl FnOnce() -> CUcontext, wait: impl FnOnce() -> CUresult) 
     }
     let context = context().expose_provenance();
     let began = time::now();
+    for mut held in tracks::of_context(context) {
+        held.act(|track, _| track.wait_for());
+    }
     let result = wait();
     if result == SUCCESS && context != 0 {
         for mut held in tracks::of_context(context) {

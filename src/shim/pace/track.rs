@@ -45,6 +45,8 @@ pub(super) struct Track {
     state: State,
     launches: u64,
     launched_ns: u64,
+    /// A thread of the program's waits for all that was launched.
+    is_waited_for: bool,
     marked_ns: u64,
     /// The next mark wasn't reached at this moment.
     pending_ns: u64,
@@ -151,6 +153,7 @@ impl Track {
             state: State::Idle,
             launches: 0,
             launched_ns: 0,
+            is_waited_for: false,
             marked_ns: 0,
             pending_ns: 0,
             dated_ns: 0,
@@ -166,20 +169,40 @@ impl Track {
         !self.loose.is_empty()
     }
 
-    /// What is in flight is estimated to take so long yet, ns.
-    pub(super) fn left_ns(&self) -> u64 {
-        let ahead = (0..self.ahead).filter_map(|by| self.marks.get((self.head + by) % MARKS));
-        ahead.fold(self.loose.left_ns(), |sum, mark| sum.saturating_add(mark.batch.left_ns()))
-    }
-
-    /// How much was launched since the track was made.
-    pub(super) fn launches(&self) -> u64 {
-        self.launches
+    /// What is next to be done has cost so much so far, ns.
+    pub(super) fn cost_ns(&self) -> u64 {
+        let next = self.marks.get(self.head).filter(|_| self.ahead > 0).map(|mark| &mark.batch);
+        next.unwrap_or(&self.loose).cost_ns()
     }
 
     /// Whether nothing was launched since this moment.
     pub(super) fn was_left_alone_since(&self, ns: u64) -> bool {
         self.launched_ns < ns
+    }
+
+    /// A thread of the program's begins to wait for all that was launched so far: how much that is. It looks when it wakes.
+    pub(super) fn wait_for(&mut self) -> u64 {
+        self.is_waited_for = true;
+        self.launches
+    }
+
+    /// Whether a thread will look when it is done.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.is_waited_for
+    }
+
+    /// Whether only looks can tell when it is done: nothing of it is marked but its beginning.
+    pub(super) fn is_unmarked(&self) -> bool {
+        let marks = match self.marks.get(self.head) {
+            Some(next) if next.is_first => self.ahead.saturating_sub(1),
+            _ => self.ahead,
+        };
+        marks == 0 && self.is_loose()
+    }
+
+    /// How much was launched since the track was made.
+    pub(super) fn launches(&self) -> u64 {
+        self.launches
     }
 
     /// Work is about to be launched on an idle stream.
@@ -202,6 +225,7 @@ impl Track {
         }
         self.launches += 1;
         self.launched_ns = began_ns;
+        self.is_waited_for = false;
         // What can't be asked later is marked at once.
         if stream.thread != 0 || began_ns.saturating_sub(self.marked_ns) >= APART_NS {
             self.mark(stream, began_ns, false);

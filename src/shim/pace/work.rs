@@ -81,6 +81,11 @@ impl Batch {
         self.left_ns
     }
 
+    /// What it has cost so far, ns.
+    pub(super) fn cost_ns(&self) -> u64 {
+        self.cost_ns
+    }
+
     /// Whether its cost would still tell what each kind takes.
     pub(super) fn suits(&self, work: Work) -> bool {
         match work {
