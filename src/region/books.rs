@@ -20,8 +20,13 @@ use crate::sync::{AtomicU64, Ordering, fence, spin_loop};
 
 #[cfg(all(test, not(loom)))]
 mod explorer;
+#[cfg(not(loom))]
+mod others;
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+#[cfg(not(loom))]
+pub use others::Others;
 
 /// Tries that only spin before those that pause: another's try lasts some hundred nanoseconds.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 16 };

@@ -1,7 +1,8 @@
 //! One card, as this process uses it: its gate, what it has paid for, what its launches take.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use divvy_region::books::Others;
 use divvy_region::clock::{History, Reading};
 use divvy_region::layout::{self, CARDS};
 use divvy_region::{Account, Estimate, Gate, Share};
@@ -40,8 +41,11 @@ pub(super) struct Card {
     meter: Lock<Meter>,
     anchor: Lock<Anchor>,
     clock: Clock,
-    /// What a kernel takes, as [`Estimate::ns`]; 0: unknown.
-    kernel_ns: AtomicU64,
+    /// What a kernel takes: [`Estimate::kept`].
+    kernel: AtomicU64,
+    /// Work whose like was never measured is in flight: it goes alone, as it may take a second.
+    has_first: AtomicBool,
+    others: Others,
     /// What the last launch was told.
     gate: AtomicU8,
     waiting: AtomicU32,
@@ -102,7 +106,9 @@ impl Card {
             meter: Lock::new(Meter { history: History::new(), looked_ns: 0, paid: Paid::new() }),
             anchor: Lock::new(Anchor::new()),
             clock: Clock::new(),
-            kernel_ns: AtomicU64::new(0),
+            kernel: AtomicU64::new(0),
+            has_first: AtomicBool::new(false),
+            others: Others::new(),
             gate: AtomicU8::new(Gate::Open as u8),
             waiting: AtomicU32::new(0),
             turn: AtomicU32::new(0),
@@ -120,6 +126,8 @@ impl Card {
             *card.meter.reset() = Meter { history: History::new(), looked_ns: 0, paid: Paid::new() };
             *card.anchor.reset() = Anchor::new();
             card.waiting.store(0, Ordering::Relaxed);
+            card.has_first.store(false, Ordering::Relaxed);
+            card.others.forget();
         }
     }
 
@@ -137,44 +145,75 @@ impl Card {
     }
 
     fn kernel(&self) -> Estimate {
-        match self.kernel_ns.load(Ordering::Relaxed) {
-            0 => Estimate::UNKNOWN,
-            ns => Estimate::of(ns),
-        }
+        Estimate::of(self.kernel.load(Ordering::Relaxed))
     }
 
     /// Whether a launch may go on, with what is in the container's bucket.
     #[inline]
-    pub(super) fn is_open(&self, books: &layout::Card, account: Account<'_>, estimate: Estimate, share: Share) -> bool {
+    pub(super) fn is_open(
+        &self,
+        books: &layout::Card,
+        account: Account<'_>,
+        estimate: Estimate,
+        share: Share,
+        now_ns: u64,
+    ) -> bool {
+        if estimate.is_unknown() && self.has_first.load(Ordering::Relaxed) {
+            return false;
+        }
         let before = match self.gate.load(Ordering::Relaxed) {
             gate if gate == Gate::Open as u8 => Gate::Open,
             gate if gate == Gate::One as u8 => Gate::One,
             _ => Gate::Shut,
         };
-        let gate = gate(books, before, estimate, account.books().in_flight_ns(), share);
+        // Many wait for a gate to open, and see it at once: then all count at once what the others launch.
+        let in_flight_ns = match before {
+            Gate::Open => self.others.in_flight_ns(account, now_ns, estimate.ns()),
+            Gate::One | Gate::Shut => account.books().in_flight_ns(),
+        };
+        let gate = gate(books, before, estimate, in_flight_ns, share);
         if gate != before {
             self.gate.store(gate as u8, Ordering::Relaxed);
+            self.others.forget();
         }
-        gate != Gate::Shut
+        gate != Gate::Shut && !(estimate.is_unknown() && self.has_first.swap(true, Ordering::Relaxed))
     }
 
-    /// Holds a launch until the gate opens; for how long, in nanoseconds.
+    /// What was let through as the first of its like won't be measured.
+    pub(super) fn forget_first(&self, estimate: Estimate) {
+        if estimate.is_unknown() {
+            self.has_first.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Holds a launch until the gate opens; what it is estimated to take by now.
     #[cold]
-    pub(super) fn wait(&self, process: &'static Process, position: usize, account: Account<'_>, work: Work) -> u64 {
-        let Some(books) = process.region().card(position) else { return 0 };
+    pub(super) fn wait(
+        &self,
+        process: &'static Process,
+        position: usize,
+        account: Account<'_>,
+        work: Work,
+    ) -> Estimate {
+        let Some(books) = process.region().card(position) else { return self.estimate(work) };
         let began = time::now();
         let (mut now, mut doubted) = (began, began);
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        loop {
+        let estimate = loop {
             process.keep_up(now);
             let expected_ns = monitor::attend(process, now);
             let turn = self.turn.load(Ordering::Acquire);
             let share = self.terms(process, position, now).share;
             books.refill(now, share);
-            if self.is_open(books, account, self.estimate(work), share) {
-                break;
+            let estimate = self.estimate(work);
+            if self.is_open(books, account, estimate, share, now) {
+                break estimate;
             }
-            let pause = refill_ns(books, self.estimate(work), account.books().in_flight_ns(), share);
+            let pause = if estimate.is_unknown() && self.has_first.load(Ordering::Relaxed) {
+                now.saturating_sub(began) / 2 // what goes alone is done soon, or is long
+            } else {
+                refill_ns(books, estimate, account.books().in_flight_ns(), share)
+            };
             let done_ns = match self.left_ns(process, position, now) {
                 0 => u64::MAX,
                 left_ns => left_ns.max(expected_ns).max(GLANCE_NS),
@@ -187,12 +226,11 @@ impl Card {
                 process.reap();
                 doubted = now;
             }
-        }
+        };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         monitor::waits_no_more();
-        let waited = now.saturating_sub(began);
-        books.throttled_ns.add(waited);
-        waited
+        books.throttled_ns.add(now.saturating_sub(began));
+        estimate
     }
 
     /// Wakes those who wait, if the gate would open for them.
@@ -280,7 +318,10 @@ impl Card {
         let _meter = self.meter.lock();
         let mut kernel = self.kernel();
         batch.observe(&mut kernel);
-        self.kernel_ns.store(kernel.ns().max(1), Ordering::Relaxed);
+        self.kernel.store(kernel.kept(), Ordering::Relaxed);
+        if batch.has_first() {
+            self.has_first.store(false, Ordering::Relaxed);
+        }
     }
 }
 

@@ -4,9 +4,10 @@ use core::ffi::{c_int, c_uint};
 use core::ptr;
 
 use super::card::Card;
-use super::track::{Relaxed, Stream, Track};
+use super::stream::{Relaxed, Stream};
+use super::track::Track;
 use super::{monitor, tracks};
-use crate::cuda::{CUcontext, CUdevice, CUresult, CUstream, SUCCESS};
+use crate::cuda::{CUcontext, CUdevice, CUevent, CUresult, CUstream, SUCCESS};
 use crate::memory::pools;
 use crate::process;
 use crate::table::cuda::{
@@ -57,6 +58,23 @@ pub(crate) unsafe fn stream_wait<const IS_PER_THREAD: bool>(
         && let Some(mut held) = tracks::held(&stream)
     {
         held.act(|track, stream| settle(track, stream, launches));
+    }
+    result
+}
+
+/// `cuEventSynchronize`: what was launched before the event is done, and one who waits like this may wait for nothing else.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn event_wait(real: unsafe extern "C" fn(CUevent) -> CUresult, event: CUevent) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    let result = unsafe { real(event) };
+    pools::synchronised();
+    if result == SUCCESS
+        && !tracks::are_none()
+        && let Ok(process) = process::this()
+    {
+        monitor::attend(process, time::now());
     }
     result
 }

@@ -13,7 +13,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use super::card::Card;
-use super::track::Relaxed;
+use super::stream::Relaxed;
 use super::tracks::{self, Place};
 use crate::cuda::CUresult;
 use crate::linker;

@@ -5,16 +5,14 @@
 
 use core::ptr;
 
+use divvy_region::Estimate;
+
 use super::card::Card;
+use super::stream::{Relaxed, Stream};
 use super::work::{Batch, Work};
-use crate::cuda::{
-    CAPTURE_NONE, CUcontext, CUevent, CUresult, CUstream, ERROR_DEINITIALIZED, ERROR_NOT_READY, EVENT_DEFAULT, SUCCESS,
-};
+use crate::cuda::{CUevent, CUresult, ERROR_DEINITIALIZED, ERROR_NOT_READY, EVENT_DEFAULT, SUCCESS};
 use crate::process::Process;
-use crate::table::cuda::{
-    cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord,
-    cuStreamIsCapturing, cuStreamQuery, cuThreadExchangeStreamCaptureMode,
-};
+use crate::table::cuda::{cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord};
 
 /// Marks of one stream at a time. When all are on their way, the newest moves on.
 const MARKS: usize = 6;
@@ -22,15 +20,6 @@ const MARKS: usize = 6;
 const APART_NS: u64 = 200_000;
 /// As long as a stream was left alone before it is asked whether it is empty.
 const ALONE_NS: u64 = 500_000;
-
-/// A stream of one context: the program's own handle, or a default stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stream {
-    pub(super) context: usize,
-    pub(super) handle: usize,
-    /// Whose default stream it is, if each thread has its own; else 0.
-    pub(super) thread: usize,
-}
 
 /// The state of a stream.
 pub(super) struct Track {
@@ -75,69 +64,6 @@ enum State {
 unsafe impl Send for Mark {}
 
 const UNMADE: CUevent = ptr::null_mut();
-
-// === impl Stream ===
-
-impl Stream {
-    fn handle(&self) -> CUstream {
-        ptr::with_exposed_provenance_mut(self.handle)
-    }
-
-    /// Whether it is collecting a graph, or can't be told.
-    pub(super) fn is_capturing(&self) -> bool {
-        let mut status = 0;
-        // SAFETY: a status is written to a status.
-        let result = unsafe { cuStreamIsCapturing(self.handle(), &raw mut status) };
-        result != SUCCESS || status != CAPTURE_NONE
-    }
-
-    /// Whether nothing is left to do in it; `None` if that can't be asked.
-    fn is_empty(&self) -> Option<bool> {
-        if self.thread != 0 {
-            return None; // another thread means its own by the same handle
-        }
-        let context: CUcontext = ptr::with_exposed_provenance_mut(self.context);
-        // SAFETY: a context that lives: before it ends, its streams are forgotten.
-        if unsafe { cuCtxPushCurrent_v2(context) } != SUCCESS {
-            return None;
-        }
-        let _asking = Relaxed::begin();
-        let answer = (!self.is_capturing()).then(|| {
-            // SAFETY: a stream that lives, as its context does.
-            unsafe { cuStreamQuery(self.handle()) }
-        });
-        let mut popped = ptr::null_mut();
-        // SAFETY: the context that was pushed is written to a context.
-        let _popped = unsafe { cuCtxPopCurrent_v2(&raw mut popped) };
-        match answer {
-            Some(SUCCESS) => Some(true),
-            // A capture isn't disturbed; it ends soon.
-            Some(ERROR_NOT_READY) | None => Some(false),
-            Some(_) => None,
-        }
-    }
-}
-
-/// While it lives, this thread's questions don't disturb captures of other threads.
-pub(super) struct Relaxed(u32);
-
-// === impl Relaxed ===
-
-impl Relaxed {
-    pub(super) fn begin() -> Self {
-        let mut mode = 2; // CU_STREAM_CAPTURE_MODE_RELAXED
-        // SAFETY: a mode is exchanged for a mode.
-        let exchanged = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
-        Self(if exchanged == SUCCESS { mode } else { 0 })
-    }
-}
-
-impl Drop for Relaxed {
-    fn drop(&mut self) {
-        // SAFETY: as above.
-        let _exchanged = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut self.0) };
-    }
-}
 
 // === impl Track ===
 
@@ -215,11 +141,11 @@ impl Track {
 
     /// Work was launched that had begun to be so at this moment.
     #[inline]
-    pub(super) fn launched(&mut self, stream: &Stream, work: Work, estimate_ns: u64, began_ns: u64) {
+    pub(super) fn launched(&mut self, stream: &Stream, work: Work, estimate: Estimate, began_ns: u64) {
         if !self.loose.suits(work) {
             self.mark(stream, began_ns, false);
         }
-        self.loose.add(work, estimate_ns);
+        self.loose.add(work, estimate);
         if self.is_idle() {
             self.state = State::Busy(began_ns);
         }
