@@ -21,7 +21,7 @@ fn start(node: &Node, words: &[&str]) -> Vec<Tenant> {
 }
 
 #[track_caller]
-fn assert_near(wanted: &[f64], points: f64, mut measure: impl FnMut() -> Vec<f64>) {
+pub(crate) fn assert_near(wanted: &[f64], points: f64, mut measure: impl FnMut() -> Vec<f64>) {
     let is_near = |shares: &Vec<f64>| shares.iter().zip(wanted).all(|(share, wanted)| (share - wanted).abs() <= points);
     let mut measured = Vec::new();
     while measured.len() < TRIES {
@@ -173,11 +173,13 @@ fn the_whole_matrix() {
             println!("pair {promised:?} {width} ns: {:.2?}", measure(&node, &[&words, &words]));
         }
     }
-    let node = Node::new(&[20, 30, 50].map(|cores| share(cores, "cap")));
-    println!("three [20, 30, 50] 1 ms: {:.2?}", measure(&node, &["busy 1000000 1"; 3]));
-    let node = Node::new(&[25, 75].map(|cores| share(cores, "cap")));
-    println!("10 µs at 25, 20 ms at 75: {:.2?}", measure(&node, &["busy 10000 1", "busy 20000000 1"]));
-    let node = Node::new(&[share(50, "cap")]);
-    println!("alone 50 % in 4 streams 1 ms: {:.2?}", measure(&node, &["busy 1000000 4"]));
-    println!("alone 50 % default stream 1 ms: {:.2?}", measure(&Node::new(&[share(50, "cap")]), &["default 1000000"]));
+    // One node at a time: each ends with its line.
+    let figures = |what: &str, promised: &[u32], words: &[&str]| {
+        let node = Node::new(&promised.iter().map(|cores| share(*cores, "cap")).collect::<Vec<_>>());
+        println!("{what}: {:.2?}", measure(&node, words));
+    };
+    figures("three [20, 30, 50] 1 ms", &[20, 30, 50], &["busy 1000000 1"; 3]);
+    figures("10 µs at 25, 20 ms at 75", &[25, 75], &["busy 10000 1", "busy 20000000 1"]);
+    figures("alone 50 % in 4 streams 1 ms", &[50], &["busy 1000000 4"]);
+    figures("alone 50 % default stream 1 ms", &[50], &["default 1000000"]);
 }
