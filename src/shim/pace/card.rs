@@ -69,10 +69,21 @@ pub(super) struct Terms {
 // === impl Terms ===
 
 impl Terms {
+    /// What a process of the container has to pay of a time's cost, if so many of its processes are served in turns. The clock
+    /// counts containers; the card serves processes, of which the others are taken to have one each.
+    fn among(&self, cost_ns: u64, of_ours: u64) -> u64 {
+        let tenants = self.tenants();
+        let served = tenants.saturating_sub(1).saturating_add(of_ours.max(1));
+        u64::try_from(u128::from(cost_ns) * u128::from(tenants) / u128::from(served)).unwrap_or(cost_ns)
+    }
+
+    fn tenants(&self) -> u64 {
+        self.reading.map_or(1, |reading| u64::from(reading.busy.tenants.max(1)))
+    }
+
     /// How long work may have waited for its turn while others were served.
     fn turns_ns(&self, of_ours: u64) -> u64 {
-        let tenants = self.reading.map_or(1, |reading| u64::from(reading.busy.tenants));
-        tenants.saturating_sub(1).saturating_add(of_ours.saturating_sub(1)).saturating_mul(TURN_NS)
+        self.tenants().saturating_sub(1).saturating_add(of_ours.saturating_sub(1)).saturating_mul(TURN_NS)
     }
 }
 
@@ -250,9 +261,8 @@ impl Card {
     /// How long from now what this process has in flight should take, with others served in turns.
     pub(super) fn left_ns(&self, process: &'static Process, position: usize, now_ns: u64) -> u64 {
         let Some(account) = process.account(position) else { return 0 };
-        let tenants = self.terms(process, position, now_ns).reading.map_or(1, |reading| reading.busy.tenants);
-        let served = u64::from(tenants.max(1)).saturating_mul(account.books().busy().max(1));
-        account.in_flight_ns().saturating_mul(served)
+        let tenants = self.terms(process, position, now_ns).tenants();
+        account.in_flight_ns().saturating_mul(tenants.saturating_mul(account.books().busy().max(1)))
     }
 
     /// Work begins on a card that did nothing of ours before, or goes on.
@@ -303,8 +313,7 @@ impl Card {
             let Meter { history, paid, .. } = &mut *meter;
             paid.pay(from, to, |from, to| cost_ns = cost_ns.saturating_add(history.cost(from, to)));
         }
-        // The container counts once, however many of its processes are served in turns.
-        cost_ns /= account.books().busy().max(1);
+        cost_ns = terms.among(cost_ns, account.books().busy());
         books.refill(now_ns, terms.share);
         // Where all of the card is ours, nothing refills the bucket.
         if !terms.share.is_whole() {

@@ -204,7 +204,9 @@ fn cards() {
         say("ready");
         listen();
         is_over.store(true, Ordering::Relaxed);
-        threads.into_iter().for_each(|thread| thread.join().expect("a launch that succeeds"));
+        for thread in threads {
+            thread.join().expect("a launch that succeeds");
+        }
     });
     say("at once");
     let mut launches = cards.map(|(_, busy, stream)| Launch {

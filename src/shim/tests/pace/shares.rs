@@ -102,6 +102,19 @@ fn two_processes_of_a_container_share_its_promise() {
 }
 
 #[test]
+fn two_processes_beside_one_of_another_container_are_held_to_their_containers_share() {
+    let node = Node::new(&[50, 50].map(|cores| share(cores, "cap")));
+    let [one, two] = [(); 2].map(|()| node.tenant(0, "busy 1000000 1"));
+    let other = node.tenant(1, "busy 1000000 1");
+    thread::sleep(SETTLING);
+    assert_near(&[50.0], 4.0, || {
+        let shares = node.shares(&[&one, &two, &other], MEASURED);
+        println!("{shares:.1?}");
+        vec![shares[0] + shares[1]]
+    });
+}
+
+#[test]
 fn what_a_killed_process_had_in_flight_holds_nobody_up() {
     let node = Node::new(&[share(50, "cap")]);
     let mut killed = node.tenant(0, "busy 20000000 1");
