@@ -96,6 +96,11 @@ impl<'a> Books<'a> {
         self.sum(|line| line.in_flight_ns.load(Ordering::Relaxed))
     }
 
+    /// Whether there are other processes, or were.
+    pub fn has_company(&self) -> bool {
+        self.header.high.load(Ordering::Relaxed) > 1
+    }
+
     /// How many processes have work in flight.
     pub fn busy(&self) -> u64 {
         self.sum(|line| u64::from(line.in_flight_ns.load(Ordering::Relaxed) > 0))

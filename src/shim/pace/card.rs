@@ -30,6 +30,8 @@ const PATIENCE_NS: u64 = 5_000_000;
 const NAP_NS: u64 = 50_000;
 /// Nor is a shorter one that is only to see that work is done.
 const GLANCE_NS: u64 = 200_000;
+/// As long as one who has just come lets those pass who have waited for a hundred times as long.
+const COURTESY_NS: u64 = 500_000;
 /// For so long at a gate that doesn't open, one looks whether those whose work is in flight still live.
 const DOUBT_NS: u64 = 20_000_000;
 /// What may be in flight on a card that is ours for as long as others are idle.
@@ -107,6 +109,12 @@ fn refill_ns(books: &layout::Card, estimate: Estimate, in_flight_ns: u64, share:
     let missing = wanted.saturating_sub(room).max(0).cast_unsigned();
     let by_share = missing.saturating_mul(10_000).checked_div(share.parts().into());
     by_share.filter(|_| !share.is_whole()).unwrap_or(PATIENCE_NS)
+}
+
+/// How much later than it could one tries to pass who came to the gate so long ago: of a container's processes, which all
+/// know when it opens, and of which the first to come has all that there is, the one that has waited longest is to be first.
+fn courtesy_ns(account: Account<'_>, waited_ns: u64) -> u64 {
+    if account.books().has_company() { COURTESY_NS.saturating_sub(waited_ns / 100) } else { 0 }
 }
 
 // === impl Card ===
@@ -220,10 +228,12 @@ impl Card {
             if self.is_open(books, account, estimate, share, now) {
                 break estimate;
             }
+            let waited = now.saturating_sub(began);
             let pause = if estimate.is_unknown() && self.has_first.load(Ordering::Relaxed) {
-                now.saturating_sub(began) / 2 // what goes alone is done soon, or is long
+                waited / 2 // what goes alone is done soon, or is long
             } else {
-                refill_ns(books, estimate, account.books().in_flight_ns(), share)
+                let refill = refill_ns(books, estimate, account.books().in_flight_ns(), share);
+                refill.saturating_add(courtesy_ns(account, waited))
             };
             let done_ns = match self.left_ns(process, position, now) {
                 0 => u64::MAX,
