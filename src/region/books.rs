@@ -20,8 +20,13 @@ use crate::sync::{AtomicU64, Ordering, fence, spin_loop};
 
 #[cfg(all(test, not(loom)))]
 mod explorer;
+#[cfg(not(loom))]
+mod others;
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+#[cfg(not(loom))]
+pub use others::Others;
 
 /// Tries that only spin before those that pause: another's try lasts some hundred nanoseconds.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 16 };
@@ -89,6 +94,11 @@ impl<'a> Books<'a> {
     /// GPU time that launched work of all processes is estimated to take yet, ns.
     pub fn in_flight_ns(&self) -> u64 {
         self.sum(|line| line.in_flight_ns.load(Ordering::Relaxed))
+    }
+
+    /// Whether there are other processes, or were.
+    pub fn has_company(&self) -> bool {
+        self.header.high.load(Ordering::Relaxed) > 1
     }
 
     /// How many processes have work in flight.
@@ -168,6 +178,11 @@ impl Account<'_> {
     pub fn settled(&self, estimate_ns: u64, busy_ns: u64) {
         subtract(&self.own.in_flight_ns, estimate_ns);
         self.own.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
+    }
+
+    /// GPU time that launched work of this process is estimated to take yet, ns.
+    pub fn in_flight_ns(&self) -> u64 {
+        self.own.in_flight_ns.load(Ordering::Relaxed)
     }
 
     /// All processes' use of the card.

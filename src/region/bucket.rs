@@ -48,6 +48,7 @@ pub enum Gate {
 /// What a launch takes on average, by what launches took before. For one process and kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
+    /// 0: nothing was measured.
     ns: u64,
 }
 
@@ -159,24 +160,39 @@ impl Card {
 // === impl Estimate ===
 
 impl Estimate {
-    /// Before anything was measured: 1 ms.
-    pub const UNKNOWN: Self = Self { ns: 1_000_000 };
+    /// Before anything was measured. It may take a thousandth of a millisecond or minutes.
+    pub const UNKNOWN: Self = Self { ns: 0 };
+    /// What it counts as meanwhile.
+    const GUESS_NS: u64 = 1_000_000;
     /// Nothing is estimated to take longer, 13 days; it keeps the sums small.
     const MOST_NS: u64 = 1 << 50;
 
-    /// So many nanoseconds: an estimate that was kept as [`Estimate::ns`].
-    pub const fn of(ns: u64) -> Self {
-        Self { ns: if ns > Self::MOST_NS { Self::MOST_NS } else { ns } }
+    /// So many nanoseconds: an estimate that was kept as [`Estimate::kept`].
+    pub const fn of(kept: u64) -> Self {
+        Self { ns: if kept > Self::MOST_NS { Self::MOST_NS } else { kept } }
+    }
+
+    /// The estimate as a number; 0 if nothing was measured.
+    pub const fn kept(self) -> u64 {
+        self.ns
+    }
+
+    /// Whether nothing was measured.
+    pub const fn is_unknown(self) -> bool {
+        self.ns == 0
     }
 
     /// What a launch is estimated to take, ns.
     pub const fn ns(self) -> u64 {
-        self.ns
+        if self.is_unknown() { Self::GUESS_NS } else { self.ns }
     }
 
-    /// Takes into account, to three tenths, that `launches` took `busy_ns` together.
+    /// Takes into account, to three tenths, that `launches` took `busy_ns` together. Work that turns out to take longer than
+    /// was guessed is believed at once: what follows it may be as long, and much of that must not be let through.
     pub fn observe(&mut self, busy_ns: u64, launches: u64) {
         let Some(each) = busy_ns.checked_div(launches) else { return };
-        self.ns = (7 * self.ns + 3 * each.min(Self::MOST_NS)) / 10;
+        let each = each.min(Self::MOST_NS);
+        let mean = (7 * self.ns() + 3 * each) / 10;
+        self.ns = if self.is_unknown() { mean.max(each) } else { mean.max(1) };
     }
 }

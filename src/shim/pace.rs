@@ -3,30 +3,34 @@
 //! ```text
 //!  launch ──▶ gate of the card ──▶ driver ──▶ mark behind it      at most each 200 µs, an event in the program's stream
 //!               │ shut: sleep                   │
-//!               └─◀──── bucket ◀──── pay ◀──────┴── monitor: each millisecond, while there is work: what marks were
-//!                         ▲                         reached, and which time of the card was that?
+//!               └─◀──── bucket ◀──── pay ◀──────┴── a look, by whoever launches, waits or wakes for it (monitor): what
+//!                         ▲                         marks were reached, and which time of the card was that?
 //!               share and time ◀──── clock page
 //! ```
 //!
 //! A container that has its cards whole pays nothing, and no launch of its does more than count down to the next look at
 //! the limits. Otherwise a launch costs the clock, the gate and a line in its stream's track.
 //!
-//! Time is paid for as it passes: a stream that has work now was busy since it was last looked at. What is known of streams
-//! stands in tables of a fixed size; [`tracks`] says what happens when they are full.
+//! Time is paid for as it passes: a stream that has work now was busy since it was last looked at. Work whose like was never
+//! measured goes alone, as it may take a second. What is known of streams stands in tables of a fixed size; [`tracks`] says
+//! what happens when they are full.
+//!
+//! Of the driver's functions that wait, those are hooked after which a program mostly waits for nothing more: for a stream,
+//! a context, an event. Copies that wait, and programs that ask again and again, are seen some milliseconds later by the
+//! thread. `cuStreamWaitEvent` is left alone: a stream that waits before its first work is not charged for it, as a mark
+//! before that work tells when it began; one that waits between works is, as in any gap. Captures are left alone too: looks
+//! are made in relaxed mode, which disturbs none, and each launch asks whether its stream is capturing.
 
 use core::ffi::c_uint;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use card::Card;
-use divvy_region::Account;
-use track::Stream;
+use divvy_region::{Account, Estimate};
+use stream::Stream;
 use work::Work;
 
-use crate::cuda::{
-    CUcontext, CUdevice, CUresult, CUstream, ERROR_NOT_PERMITTED, STREAM_LEGACY, STREAM_PER_THREAD, SUCCESS,
-};
+use crate::cuda::{CUcontext, CUdevice, CUresult, CUstream, ERROR_NOT_PERMITTED, SUCCESS};
 use crate::process::{self, Process};
-use crate::sys;
 use crate::table::cuda::{cuCtxGetCurrent, cuCtxGetDevice};
 use crate::time;
 
@@ -38,6 +42,7 @@ pub(crate) mod end;
 pub(crate) mod launch;
 mod monitor;
 mod paid;
+mod stream;
 mod track;
 mod tracks;
 mod work;
@@ -56,8 +61,10 @@ struct Passed {
     position: usize,
     account: Account<'static>,
     stream: Stream,
+    /// Nothing was in flight in it.
+    is_idle: bool,
     work: Work,
-    estimate_ns: u64,
+    estimate: Estimate,
     began_ns: u64,
 }
 
@@ -103,12 +110,11 @@ fn pass(stream: CUstream, is_per_thread: bool, work: Work) -> Result<Option<Pass
         return Ok(None);
     }
     let account = process.account(position).ok_or(ERROR_NOT_PERMITTED)?;
-    let mut passed = Passed { process, position, account, stream, work, estimate_ns: 0, began_ns: now };
+    let (is_idle, estimate) = (false, Estimate::UNKNOWN);
+    let mut passed = Passed { process, position, account, stream, is_idle, work, estimate, began_ns: now };
     passed.wait_for_gate()?;
-    account.launched(passed.estimate_ns);
-    if known.is_none_or(tracks::Place::is_idle) {
-        passed.begin();
-    }
+    passed.is_idle = known.is_none_or(tracks::Place::is_idle);
+    account.launched(passed.estimate.ns());
     Ok(Some(passed))
 }
 
@@ -127,22 +133,6 @@ pub(crate) fn forget() {
     Card::forget_all();
 }
 
-// === impl Stream ===
-
-impl Stream {
-    /// What a program means by a handle.
-    #[inline]
-    fn of(context: CUcontext, stream: CUstream, is_per_thread: bool) -> Self {
-        let handle = match stream.expose_provenance() {
-            0 if is_per_thread => STREAM_PER_THREAD,
-            0 => STREAM_LEGACY,
-            handle => handle,
-        };
-        let thread = if handle == STREAM_PER_THREAD { sys::thread() } else { 0 };
-        Self { context: context.expose_provenance(), handle, thread }
-    }
-}
-
 // === impl Passed ===
 
 impl Passed {
@@ -158,23 +148,37 @@ impl Passed {
         }
         let share = card.terms(process, position, self.began_ns).share;
         books.refill(self.began_ns, share);
-        let estimate = card.estimate(work);
-        if card.is_open(books, account, estimate, share) {
-            self.estimate_ns = estimate.ns();
+        self.estimate = card.estimate(work);
+        if card.is_open(books, account, self.estimate, share, self.began_ns) {
             return Ok(());
         }
         if let Some(mut held) = tracks::held(&self.stream) {
             held.act(|track, stream| track.pause(stream, self.began_ns));
         }
-        card.wait(process, position, account, work);
+        self.estimate = card.wait(process, position, account, work);
         self.began_ns = time::now();
-        self.estimate_ns = card.estimate(work).ns();
         Ok(())
+    }
+
+    /// The launch goes to the driver now.
+    #[inline]
+    fn begin(&self) {
+        if self.is_idle {
+            self.begin_idle();
+        }
+    }
+
+    /// The same, when other gates have held it up since it passed its own: that time is no work.
+    #[cold]
+    fn begin_late(&mut self) {
+        self.began_ns = time::now();
+        self.is_idle = tracks::known(&self.stream).is_none_or(tracks::Place::is_idle);
+        self.begin();
     }
 
     /// Work is about to be launched where there is none.
     #[cold]
-    fn begin(&self) {
+    fn begin_idle(&self) {
         let Self { process, stream, began_ns, .. } = *self;
         // A handle, of a context or a stream, may be another one's by now.
         let Some(position) = current_position(process) else { return };
@@ -197,21 +201,24 @@ impl Passed {
     /// It was launched, or the driver refused it.
     #[inline]
     fn done(&self, result: CUresult) -> CUresult {
-        let Self { process, position, account, stream, work, estimate_ns, began_ns } = *self;
+        let Self { process, position, account, stream, work, estimate, began_ns, .. } = *self;
+        let Some(card) = Card::of(position) else { return result };
         if result != SUCCESS {
-            account.settled(estimate_ns, 0);
+            account.settled(estimate.ns(), 0);
+            card.forget_first(estimate);
             return result;
         }
         if let Some(mut held) = tracks::held(&stream) {
-            held.act(|track, stream| track.launched(stream, work, estimate_ns, began_ns));
-        } else if let (Some(card), Some(books)) = (Card::of(position), process.region().card(position)) {
+            held.act(|track, stream| track.launched(stream, work, estimate, began_ns));
+        } else if let Some(books) = process.region().card(position) {
             // No room for one stream more: what can't be measured is paid for as it is estimated.
-            account.settled(estimate_ns, estimate_ns);
+            account.settled(estimate.ns(), estimate.ns());
+            card.forget_first(estimate);
             if !card.terms(process, position, began_ns).share.is_whole() {
-                books.debit(estimate_ns);
+                books.debit(estimate.ns());
             }
         }
-        monitor::call();
+        monitor::call(process, began_ns);
         result
     }
 }

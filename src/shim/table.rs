@@ -129,6 +129,7 @@ hooks! {
     // Where launched work ends
     cuStreamSynchronize(stream: CUstream) = end::stream_wait::<SHARED>;
     cuStreamSynchronize_ptsz(stream: CUstream) = end::stream_wait::<PER_THREAD>;
+    cuEventSynchronize(event: CUevent) = end::event_wait;
     cuCtxSynchronize() = end::context_wait;
     cuCtxSynchronize_v2(context: CUcontext) = end::context_wait_v2;
     cuStreamDestroy(stream: CUstream) = end::stream;

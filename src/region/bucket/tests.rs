@@ -88,6 +88,18 @@ fn an_estimate_follows_what_was_measured() {
     estimate.observe(5, 0);
     estimate.observe(u64::MAX, 1);
     assert!(estimate.ns() < u64::MAX / 2);
+    assert!(!estimate.is_unknown() && Estimate::of(estimate.kept()) == estimate);
+}
+
+#[test]
+fn the_first_that_takes_longer_than_was_guessed_is_believed_at_once() {
+    let mut estimate = Estimate::UNKNOWN;
+    estimate.observe(0, 0);
+    assert!(estimate.is_unknown() && Estimate::of(estimate.kept()).is_unknown());
+    estimate.observe(2000 * MS, 1);
+    assert_eq!(estimate.ns(), 2000 * MS);
+    (0..200).for_each(|_| estimate.observe(0, 1));
+    assert!(!estimate.is_unknown() && estimate.ns() < 10);
 }
 
 #[test]

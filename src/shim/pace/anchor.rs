@@ -35,7 +35,9 @@ impl Anchor {
     pub(super) fn date(&mut self, context: usize, event: &mut CUevent, not_before: u64, not_after: u64) -> u64 {
         if self.context == 0 {
             *self = Self { context, event: mem::replace(event, ptr::null_mut()), card_ns: 0, dial: Dial::new() };
-            return self.dial.reached(0, not_before, not_after);
+            // Nothing is known but this, and the first of a program's work mostly finds the card waiting for it.
+            self.dial.reached(0, not_before, not_after);
+            return not_before;
         }
         let coarse = u64::midpoint(not_before, not_after.max(not_before));
         if self.context != context {

@@ -1,13 +1,15 @@
 //! One card, as this process uses it: its gate, what it has paid for, what its launches take.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use divvy_region::books::Others;
 use divvy_region::clock::{History, Reading};
 use divvy_region::layout::{self, CARDS};
 use divvy_region::{Account, Estimate, Gate, Share};
 
 use super::anchor::Anchor;
 use super::clock::Clock;
+use super::monitor;
 use super::paid::Paid;
 use super::work::{Batch, Work};
 use crate::cuda::CUevent;
@@ -26,6 +28,10 @@ static USED: AtomicU64 = AtomicU64::new(0);
 const PATIENCE_NS: u64 = 5_000_000;
 /// A shorter sleep isn't worth the call.
 const NAP_NS: u64 = 50_000;
+/// Nor is a shorter one that is only to see that work is done.
+const GLANCE_NS: u64 = 200_000;
+/// As long as one who has just come lets those pass who have waited for a hundred times as long.
+const COURTESY_NS: u64 = 500_000;
 /// For so long at a gate that doesn't open, one looks whether those whose work is in flight still live.
 const DOUBT_NS: u64 = 20_000_000;
 /// What may be in flight on a card that is ours for as long as others are idle.
@@ -37,8 +43,11 @@ pub(super) struct Card {
     meter: Lock<Meter>,
     anchor: Lock<Anchor>,
     clock: Clock,
-    /// What a kernel takes, as [`Estimate::ns`]; 0: unknown.
-    kernel_ns: AtomicU64,
+    /// What a kernel takes: [`Estimate::kept`].
+    kernel: AtomicU64,
+    /// Work whose like was never measured is in flight: it goes alone, as it may take a second.
+    has_first: AtomicBool,
+    others: Others,
     /// What the last launch was told.
     gate: AtomicU8,
     waiting: AtomicU32,
@@ -62,10 +71,21 @@ pub(super) struct Terms {
 // === impl Terms ===
 
 impl Terms {
+    /// What a process of the container has to pay of a time's cost, if so many of its processes are served in turns. The clock
+    /// counts containers; the card serves processes, of which the others are taken to have one each.
+    fn among(&self, cost_ns: u64, of_ours: u64) -> u64 {
+        let tenants = self.tenants();
+        let served = tenants.saturating_sub(1).saturating_add(of_ours.max(1));
+        u64::try_from(u128::from(cost_ns) * u128::from(tenants) / u128::from(served)).unwrap_or(cost_ns)
+    }
+
+    fn tenants(&self) -> u64 {
+        self.reading.map_or(1, |reading| u64::from(reading.busy.tenants.max(1)))
+    }
+
     /// How long work may have waited for its turn while others were served.
     fn turns_ns(&self, of_ours: u64) -> u64 {
-        let tenants = self.reading.map_or(1, |reading| u64::from(reading.busy.tenants));
-        tenants.saturating_sub(1).saturating_add(of_ours.saturating_sub(1)).saturating_mul(TURN_NS)
+        self.tenants().saturating_sub(1).saturating_add(of_ours.saturating_sub(1)).saturating_mul(TURN_NS)
     }
 }
 
@@ -91,6 +111,12 @@ fn refill_ns(books: &layout::Card, estimate: Estimate, in_flight_ns: u64, share:
     by_share.filter(|_| !share.is_whole()).unwrap_or(PATIENCE_NS)
 }
 
+/// How much later than it could one tries to pass who came to the gate so long ago: of a container's processes, which all
+/// know when it opens, and of which the first to come has all that there is, the one that has waited longest is to be first.
+fn courtesy_ns(account: Account<'_>, waited_ns: u64) -> u64 {
+    if account.books().has_company() { COURTESY_NS.saturating_sub(waited_ns / 100) } else { 0 }
+}
+
 // === impl Card ===
 
 impl Card {
@@ -99,7 +125,9 @@ impl Card {
             meter: Lock::new(Meter { history: History::new(), looked_ns: 0, paid: Paid::new() }),
             anchor: Lock::new(Anchor::new()),
             clock: Clock::new(),
-            kernel_ns: AtomicU64::new(0),
+            kernel: AtomicU64::new(0),
+            has_first: AtomicBool::new(false),
+            others: Others::new(),
             gate: AtomicU8::new(Gate::Open as u8),
             waiting: AtomicU32::new(0),
             turn: AtomicU32::new(0),
@@ -117,6 +145,8 @@ impl Card {
             *card.meter.reset() = Meter { history: History::new(), looked_ns: 0, paid: Paid::new() };
             *card.anchor.reset() = Anchor::new();
             card.waiting.store(0, Ordering::Relaxed);
+            card.has_first.store(false, Ordering::Relaxed);
+            card.others.forget();
         }
     }
 
@@ -133,54 +163,94 @@ impl Card {
     }
 
     fn kernel(&self) -> Estimate {
-        match self.kernel_ns.load(Ordering::Relaxed) {
-            0 => Estimate::UNKNOWN,
-            ns => Estimate::of(ns),
-        }
+        Estimate::of(self.kernel.load(Ordering::Relaxed))
     }
 
     /// Whether a launch may go on, with what is in the container's bucket.
     #[inline]
-    pub(super) fn is_open(&self, books: &layout::Card, account: Account<'_>, estimate: Estimate, share: Share) -> bool {
+    pub(super) fn is_open(
+        &self,
+        books: &layout::Card,
+        account: Account<'_>,
+        estimate: Estimate,
+        share: Share,
+        now_ns: u64,
+    ) -> bool {
+        if estimate.is_unknown() && self.has_first.load(Ordering::Relaxed) {
+            return false;
+        }
         let before = match self.gate.load(Ordering::Relaxed) {
             gate if gate == Gate::Open as u8 => Gate::Open,
             gate if gate == Gate::One as u8 => Gate::One,
             _ => Gate::Shut,
         };
-        let gate = gate(books, before, estimate, account.books().in_flight_ns(), share);
+        // Many wait for a gate to open, and see it at once: then all count at once what the others launch.
+        let in_flight_ns = match before {
+            Gate::Open => self.others.in_flight_ns(account, now_ns, estimate.ns()),
+            Gate::One | Gate::Shut => account.books().in_flight_ns(),
+        };
+        let gate = gate(books, before, estimate, in_flight_ns, share);
         if gate != before {
             self.gate.store(gate as u8, Ordering::Relaxed);
+            self.others.forget();
         }
-        gate != Gate::Shut
+        gate != Gate::Shut && !(estimate.is_unknown() && self.has_first.swap(true, Ordering::Relaxed))
     }
 
-    /// Holds a launch until the gate opens; for how long, in nanoseconds.
+    /// What was let through as the first of its like won't be measured.
+    pub(super) fn forget_first(&self, estimate: Estimate) {
+        if estimate.is_unknown() {
+            self.has_first.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Holds a launch until the gate opens; what it is estimated to take by now.
     #[cold]
-    pub(super) fn wait(&self, process: &Process, position: usize, account: Account<'_>, work: Work) -> u64 {
-        let Some(books) = process.region().card(position) else { return 0 };
+    pub(super) fn wait(
+        &self,
+        process: &'static Process,
+        position: usize,
+        account: Account<'_>,
+        work: Work,
+    ) -> Estimate {
+        let Some(books) = process.region().card(position) else { return self.estimate(work) };
         let began = time::now();
         let (mut now, mut doubted) = (began, began);
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        loop {
-            let turn = self.turn.load(Ordering::Acquire);
+        let estimate = loop {
             process.keep_up(now);
+            let expected_ns = monitor::attend(process, now);
+            let turn = self.turn.load(Ordering::Acquire);
             let share = self.terms(process, position, now).share;
             books.refill(now, share);
-            if self.is_open(books, account, self.estimate(work), share) {
-                break;
+            let estimate = self.estimate(work);
+            if self.is_open(books, account, estimate, share, now) {
+                break estimate;
             }
-            let pause = refill_ns(books, self.estimate(work), account.books().in_flight_ns(), share);
+            let waited = now.saturating_sub(began);
+            let pause = if estimate.is_unknown() && self.has_first.load(Ordering::Relaxed) {
+                waited / 2 // what goes alone is done soon, or is long
+            } else {
+                let refill = refill_ns(books, estimate, account.books().in_flight_ns(), share);
+                refill.saturating_add(courtesy_ns(account, waited))
+            };
+            let done_ns = match self.left_ns(process, position, now) {
+                0 => u64::MAX,
+                left_ns => left_ns.max(expected_ns).max(GLANCE_NS),
+            };
+            let pause = pause.min(done_ns);
+            monitor::waits_until(now.saturating_add(pause.min(DOUBT_NS)));
             sys::wait(&self.turn, turn, pause.clamp(NAP_NS, PATIENCE_NS));
             now = time::now();
             if now.saturating_sub(doubted) > DOUBT_NS {
                 process.reap();
                 doubted = now;
             }
-        }
+        };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        let waited = now.saturating_sub(began);
-        books.throttled_ns.add(waited);
-        waited
+        monitor::waits_no_more();
+        books.throttled_ns.add(now.saturating_sub(began));
+        estimate
     }
 
     /// Wakes those who wait, if the gate would open for them.
@@ -195,6 +265,13 @@ impl Card {
             self.turn.fetch_add(1, Ordering::Release);
             sys::wake(&self.turn);
         }
+    }
+
+    /// How long from now what this process has in flight should take, with others served in turns.
+    pub(super) fn left_ns(&self, process: &'static Process, position: usize, now_ns: u64) -> u64 {
+        let Some(account) = process.account(position) else { return 0 };
+        let tenants = self.terms(process, position, now_ns).tenants();
+        account.in_flight_ns().saturating_mul(tenants.saturating_mul(account.books().busy().max(1)))
     }
 
     /// Work begins on a card that did nothing of ours before, or goes on.
@@ -245,8 +322,7 @@ impl Card {
             let Meter { history, paid, .. } = &mut *meter;
             paid.pay(from, to, |from, to| cost_ns = cost_ns.saturating_add(history.cost(from, to)));
         }
-        // The container counts once, however many of its processes are served in turns.
-        cost_ns /= account.books().busy().max(1);
+        cost_ns = terms.among(cost_ns, account.books().busy());
         books.refill(now_ns, terms.share);
         // Where all of the card is ours, nothing refills the bucket.
         if !terms.share.is_whole() {
@@ -260,7 +336,10 @@ impl Card {
         let _meter = self.meter.lock();
         let mut kernel = self.kernel();
         batch.observe(&mut kernel);
-        self.kernel_ns.store(kernel.ns().max(1), Ordering::Relaxed);
+        self.kernel.store(kernel.kept(), Ordering::Relaxed);
+        if batch.has_first() {
+            self.has_first.store(false, Ordering::Relaxed);
+        }
     }
 }
 

@@ -4,9 +4,10 @@ use core::ffi::{c_int, c_uint};
 use core::ptr;
 
 use super::card::Card;
-use super::track::{Relaxed, Stream, Track};
+use super::stream::{Relaxed, Stream};
+use super::track::Track;
 use super::{monitor, tracks};
-use crate::cuda::{CUcontext, CUdevice, CUresult, CUstream, SUCCESS};
+use crate::cuda::{CUcontext, CUdevice, CUevent, CUresult, CUstream, SUCCESS};
 use crate::memory::pools;
 use crate::process;
 use crate::table::cuda::{
@@ -31,6 +32,9 @@ fn settle(track: &mut Track, stream: &Stream, launches: u64) {
     if track.watch(process, stream, now).is_ok() && track.launches() == launches {
         track.finish(process, now);
     }
+    if let Some(card) = Card::of(track.card) {
+        card.call_waiting(process, track.card, now);
+    }
 }
 
 /// `cuStreamSynchronize`.
@@ -44,7 +48,7 @@ pub(crate) unsafe fn stream_wait<const IS_PER_THREAD: bool>(
     let launches = (!tracks::are_none()).then(|| {
         let stream = Stream::of(current_context(), stream, IS_PER_THREAD);
         tracks::known(&stream).filter(|place| !place.is_idle())?;
-        Some((stream, tracks::held(&stream)?.act(|track, _| track.launches())))
+        Some((stream, tracks::held(&stream)?.act(|track, _| track.wait_for())))
     });
     // SAFETY: the caller's arguments as they came.
     let result = unsafe { real(stream) };
@@ -54,6 +58,23 @@ pub(crate) unsafe fn stream_wait<const IS_PER_THREAD: bool>(
         && let Some(mut held) = tracks::held(&stream)
     {
         held.act(|track, stream| settle(track, stream, launches));
+    }
+    result
+}
+
+/// `cuEventSynchronize`: what was launched before the event is done, and one who waits like this may wait for nothing else.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn event_wait(real: unsafe extern "C" fn(CUevent) -> CUresult, event: CUevent) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    let result = unsafe { real(event) };
+    pools::synchronised();
+    if result == SUCCESS
+        && !tracks::are_none()
+        && let Ok(process) = process::this()
+    {
+        monitor::attend(process, time::now());
     }
     result
 }
@@ -94,6 +115,9 @@ fn waited(context: impl FnOnce() -> CUcontext, wait: impl FnOnce() -> CUresult) 
     }
     let context = context().expose_provenance();
     let began = time::now();
+    for mut held in tracks::of_context(context) {
+        held.act(|track, _| track.wait_for());
+    }
     let result = wait();
     if result == SUCCESS && context != 0 {
         for mut held in tracks::of_context(context) {

@@ -25,7 +25,10 @@ fn paced(stream: CUstream, is_per_thread: bool, work: Work, launch: impl FnOnce(
     }
     match pass(stream, is_per_thread, work) {
         Ok(None) => launch(),
-        Ok(Some(passed)) => passed.done(launch()),
+        Ok(Some(passed)) => {
+            passed.begin();
+            passed.done(launch())
+        }
         Err(refused) => refused,
     }
 }
@@ -132,15 +135,22 @@ pub(crate) unsafe fn on_many(
             }
         }
     }
+    let mut each = |act: &dyn Fn(&mut Passed)| {
+        for passed in all.iter_mut().flatten() {
+            in_context_of(ptr::with_exposed_provenance_mut(passed.stream.handle), || act(passed));
+        }
+    };
     let result = match refused {
-        // SAFETY: the caller's arguments as they came.
-        SUCCESS => unsafe { real(launches, count, flags) },
+        SUCCESS => {
+            each(&Passed::begin_late);
+            // SAFETY: the caller's arguments as they came.
+            unsafe { real(launches, count, flags) }
+        }
         refused => refused,
     };
-    for passed in all.iter().flatten() {
-        let stream: CUstream = ptr::with_exposed_provenance_mut(passed.stream.handle);
-        in_context_of(stream, || passed.done(result));
-    }
+    each(&|passed| {
+        passed.done(result);
+    });
     result
 }
 

@@ -1,16 +1,19 @@
-//! The thread that sees when work is done.
+//! Who sees when work is done.
 //!
-//! It exists from the first launch on that is accounted for. Somebody has to see that work is done that nobody waits for:
-//! the container would stay busy in the eyes of others, and its gate shut. While work is in flight it looks when the
-//! first of it should be done, and then each millisecond until it is; otherwise it sleeps until a launch wakes it. It asks, and records nothing.
+//! Somebody has to see it, also where nobody waits: the container would stay busy in the eyes of others, and its gate shut.
+//! A look asks whether marks were reached, pays, and says when what is left should be done; it records nothing. To wake for
+//! it costs ten times as much as to look. So threads of the program's look when they are there anyway: who waits at the
+//! gate whenever it wakes, and who launches once in a millisecond. A thread of the library's own, which exists from the
+//! first launch on that is accounted for, looks only when work should be done and nobody else was there. It comes back
+//! the later the more often that was in vain, and while nothing is in flight it sleeps until a launch wakes it.
 
 use core::ffi::{c_int, c_void};
 use core::mem;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use super::card::Card;
-use super::track::Relaxed;
+use super::stream::Relaxed;
 use super::tracks::{self, Place};
 use crate::cuda::CUresult;
 use crate::linker;
@@ -19,12 +22,29 @@ use crate::process::{self, Process};
 use crate::sys;
 use crate::time;
 
-/// Between looks, ns: the first is about when work is expected to be done.
+/// Between looks, ns: at least, but for threads that wait, and at most.
 const OFTEN_NS: u64 = 1_000_000;
 const SELDOM_NS: u64 = 4_000_000;
+/// A thread that waits doesn't look again so soon after another one did.
+const SOON_NS: u64 = 100_000;
+/// So much later than a thread that waits has said that it would look, it may have gone away.
+const GRACE_NS: u64 = 2_000_000;
+/// Work that takes longer than it was estimated to is looked at again after this part of what it took.
+const OVERDUE: u64 = 8;
+/// Nobody says that he will wait for longer.
+const ABSENT_NS: u64 = 100_000_000;
+/// So often it finds nothing in flight before it sleeps until it is woken.
+const LINGERS: u32 = 2;
 /// As a wake that got lost would be, in the worst case.
 const SLEEP_NS: u64 = 1_000_000_000;
 const STACK: usize = 256 << 10;
+
+/// When somebody looked last; all of them in nanoseconds.
+static LOOKED: AtomicU64 = AtomicU64::new(0);
+/// When what was in flight then should be done.
+static EXPECTED: AtomicU64 = AtomicU64::new(0);
+/// Until when there is a thread that waits, and looks.
+static ATTENDED: AtomicU64 = AtomicU64::new(0);
 
 static STATE: AtomicU32 = AtomicU32::new(NONE);
 const NONE: u32 = 0;
@@ -48,12 +68,42 @@ struct Attributes([u8; 128]);
 
 /// Work was launched: somebody has to look at it.
 #[inline]
-pub(super) fn call() {
+pub(super) fn call(process: &'static Process, now_ns: u64) {
     // The launch is to be seen by who falls asleep now, or its sleep by us.
     fence(Ordering::SeqCst);
     let state = STATE.load(Ordering::Relaxed);
     if state != LOOKING {
         begin(state);
+    }
+    if now_ns.abs_diff(LOOKED.load(Ordering::Relaxed)) >= OFTEN_NS {
+        pass_by(process);
+    }
+}
+
+/// Who waits looks what is done; how many nanoseconds from now what was in flight then should be.
+pub(super) fn attend(process: &'static Process, now_ns: u64) -> u64 {
+    if now_ns.abs_diff(LOOKED.load(Ordering::Relaxed)) >= SOON_NS {
+        pass_by(process);
+    }
+    EXPECTED.load(Ordering::Relaxed).saturating_sub(now_ns)
+}
+
+/// A thread goes on waiting until this moment, and looks then.
+pub(super) fn waits_until(at_ns: u64) {
+    ATTENDED.store(at_ns.saturating_add(GRACE_NS), Ordering::Relaxed);
+}
+
+/// It waits no longer.
+pub(super) fn waits_no_more() {
+    ATTENDED.store(0, Ordering::Relaxed);
+}
+
+/// Looks in a thread of the program's, unless another one does.
+#[cold]
+fn pass_by(process: &'static Process) {
+    if let Some(_looking) = LOOK.try_lock() {
+        let _relaxed = Relaxed::begin();
+        let _driver_that_ended = look(process);
     }
 }
 
@@ -66,13 +116,6 @@ fn begin(state: u32) {
         }
         NONE if STATE.compare_exchange(NONE, LOOKING, Ordering::SeqCst, Ordering::Relaxed).is_ok() && !start() => {
             STATE.store(NEVER, Ordering::Relaxed);
-        }
-        // Without a thread, who launches looks.
-        NEVER => {
-            let _looking = Relaxed::begin();
-            if let Ok(process) = process::this() {
-                let _all = look(process);
-            }
         }
         _ => {}
     }
@@ -90,35 +133,79 @@ pub(super) fn quietly<T>(act: impl FnOnce() -> T) -> T {
     act()
 }
 
-/// Looks at all streams that have work; in how many nanoseconds to look again, if there are any.
-fn look(process: &'static Process) -> Result<Option<u64>, CUresult> {
-    let _looking = LOOK.lock();
-    let (mut busy, mut again_ns) = (0_u64, SELDOM_NS);
+/// Looks at all streams that have work, for a thread that holds [`LOOK`]; whether there are any.
+fn look(process: &'static Process) -> Result<bool, CUresult> {
+    let (mut busy, mut cost_ns, mut is_unmarked, mut is_waited_for) = (0_u64, 0, false, true);
     for place in tracks::all().filter(|place| !place.is_idle()) {
         busy |= 1 << (place.card() & 63);
         let Some(mut held) = place.try_hold() else { continue };
         held.act(|track, stream| {
             let watched = track.watch(process, stream, time::now());
-            again_ns = again_ns.min(track.left_ns());
+            cost_ns = cost_ns.max(track.cost_ns());
+            is_unmarked |= track.is_unmarked();
+            is_waited_for &= track.is_waited_for();
             watched
         })?;
     }
+    let now = time::now();
+    let mut left_ns = if busy == 0 { 0 } else { SELDOM_NS };
     for position in (0..u64::BITS as usize).filter(|position| busy >> position & 1 == 1) {
         if let Some(card) = Card::of(position) {
-            card.call_waiting(process, position, time::now());
+            left_ns = left_ns.min(card.left_ns(process, position, now));
+            card.call_waiting(process, position, now);
         }
     }
-    Ok((busy != 0).then_some(again_ns.max(OFTEN_NS)))
+    let again_ns = match (is_waited_for, is_unmarked) {
+        (true, _) if busy != 0 => SELDOM_NS,
+        (_, true) => OFTEN_NS.min(left_ns),
+        _ => left_ns.max(cost_ns / OVERDUE),
+    };
+    EXPECTED.store(now.saturating_add(again_ns), Ordering::Relaxed);
+    LOOKED.store(now, Ordering::Relaxed);
+    Ok(busy != 0)
+}
+
+/// In how many nanoseconds somebody has to look, if nobody does before.
+fn due_in_ns(now_ns: u64) -> u64 {
+    let (looked, attended) = (LOOKED.load(Ordering::Relaxed), ATTENDED.load(Ordering::Relaxed));
+    // Of a clock that was set back nothing is believed.
+    if looked > now_ns || attended.saturating_sub(now_ns) > ABSENT_NS {
+        return 0;
+    }
+    let expected = EXPECTED.load(Ordering::Relaxed).clamp(looked + OFTEN_NS, looked + SELDOM_NS);
+    expected.max(attended).saturating_sub(now_ns)
 }
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     let Ok(process) = process::this() else { return ptr::null_mut() };
     sys::name_thread(c"divvy");
     let _relaxed = Relaxed::begin();
+    // How long to stay away at least, when others look; when we did; and how often nothing was in flight then.
+    let (mut pause_ns, mut own_ns, mut idle) = (OFTEN_NS, 0, 0);
     loop {
-        match look(process) {
-            Ok(Some(pause)) => sys::sleep(pause),
-            Ok(None) => sleep(),
+        let due_ns = due_in_ns(time::now());
+        if due_ns > 0 {
+            if LOOKED.load(Ordering::Relaxed) != own_ns {
+                (pause_ns, idle) = ((2 * pause_ns).min(SELDOM_NS), 0);
+            }
+            sys::sleep(due_ns.max(pause_ns));
+            continue;
+        }
+        let looking = LOOK.lock();
+        let looked = look(process);
+        drop(looking);
+        (pause_ns, own_ns) = (OFTEN_NS, LOOKED.load(Ordering::Relaxed));
+        match looked {
+            Ok(true) => idle = 0,
+            // Much is launched some moments after the last was done: to be woken for it costs more than to wait.
+            Ok(false) if idle < LINGERS => {
+                idle += 1;
+                sys::sleep(SELDOM_NS);
+            }
+            Ok(false) => {
+                sleep();
+                idle = 0;
+            }
             // The driver has ended, before the process.
             Err(_) => {
                 STATE.store(NEVER, Ordering::Relaxed);

@@ -5,16 +5,14 @@
 
 use core::ptr;
 
+use divvy_region::Estimate;
+
 use super::card::Card;
+use super::stream::{Relaxed, Stream};
 use super::work::{Batch, Work};
-use crate::cuda::{
-    CAPTURE_NONE, CUcontext, CUevent, CUresult, CUstream, ERROR_DEINITIALIZED, ERROR_NOT_READY, EVENT_DEFAULT, SUCCESS,
-};
+use crate::cuda::{CUevent, CUresult, ERROR_DEINITIALIZED, ERROR_NOT_READY, EVENT_DEFAULT, SUCCESS};
 use crate::process::Process;
-use crate::table::cuda::{
-    cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord,
-    cuStreamIsCapturing, cuStreamQuery, cuThreadExchangeStreamCaptureMode,
-};
+use crate::table::cuda::{cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord};
 
 /// Marks of one stream at a time. When all are on their way, the newest moves on.
 const MARKS: usize = 6;
@@ -22,15 +20,6 @@ const MARKS: usize = 6;
 const APART_NS: u64 = 200_000;
 /// As long as a stream was left alone before it is asked whether it is empty.
 const ALONE_NS: u64 = 500_000;
-
-/// A stream of one context: the program's own handle, or a default stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stream {
-    pub(super) context: usize,
-    pub(super) handle: usize,
-    /// Whose default stream it is, if each thread has its own; else 0.
-    pub(super) thread: usize,
-}
 
 /// The state of a stream.
 pub(super) struct Track {
@@ -45,6 +34,8 @@ pub(super) struct Track {
     state: State,
     launches: u64,
     launched_ns: u64,
+    /// A thread of the program's waits for all that was launched.
+    is_waited_for: bool,
     marked_ns: u64,
     /// The next mark wasn't reached at this moment.
     pending_ns: u64,
@@ -74,69 +65,6 @@ unsafe impl Send for Mark {}
 
 const UNMADE: CUevent = ptr::null_mut();
 
-// === impl Stream ===
-
-impl Stream {
-    fn handle(&self) -> CUstream {
-        ptr::with_exposed_provenance_mut(self.handle)
-    }
-
-    /// Whether it is collecting a graph, or can't be told.
-    pub(super) fn is_capturing(&self) -> bool {
-        let mut status = 0;
-        // SAFETY: a status is written to a status.
-        let result = unsafe { cuStreamIsCapturing(self.handle(), &raw mut status) };
-        result != SUCCESS || status != CAPTURE_NONE
-    }
-
-    /// Whether nothing is left to do in it; `None` if that can't be asked.
-    fn is_empty(&self) -> Option<bool> {
-        if self.thread != 0 {
-            return None; // another thread means its own by the same handle
-        }
-        let context: CUcontext = ptr::with_exposed_provenance_mut(self.context);
-        // SAFETY: a context that lives: before it ends, its streams are forgotten.
-        if unsafe { cuCtxPushCurrent_v2(context) } != SUCCESS {
-            return None;
-        }
-        let _asking = Relaxed::begin();
-        let answer = (!self.is_capturing()).then(|| {
-            // SAFETY: a stream that lives, as its context does.
-            unsafe { cuStreamQuery(self.handle()) }
-        });
-        let mut popped = ptr::null_mut();
-        // SAFETY: the context that was pushed is written to a context.
-        let _popped = unsafe { cuCtxPopCurrent_v2(&raw mut popped) };
-        match answer {
-            Some(SUCCESS) => Some(true),
-            // A capture isn't disturbed; it ends soon.
-            Some(ERROR_NOT_READY) | None => Some(false),
-            Some(_) => None,
-        }
-    }
-}
-
-/// While it lives, this thread's questions don't disturb captures of other threads.
-pub(super) struct Relaxed(u32);
-
-// === impl Relaxed ===
-
-impl Relaxed {
-    pub(super) fn begin() -> Self {
-        let mut mode = 2; // CU_STREAM_CAPTURE_MODE_RELAXED
-        // SAFETY: a mode is exchanged for a mode.
-        let exchanged = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
-        Self(if exchanged == SUCCESS { mode } else { 0 })
-    }
-}
-
-impl Drop for Relaxed {
-    fn drop(&mut self) {
-        // SAFETY: as above.
-        let _exchanged = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut self.0) };
-    }
-}
-
 // === impl Track ===
 
 impl Track {
@@ -151,6 +79,7 @@ impl Track {
             state: State::Idle,
             launches: 0,
             launched_ns: 0,
+            is_waited_for: false,
             marked_ns: 0,
             pending_ns: 0,
             dated_ns: 0,
@@ -166,20 +95,40 @@ impl Track {
         !self.loose.is_empty()
     }
 
-    /// What is in flight is estimated to take so long yet, ns.
-    pub(super) fn left_ns(&self) -> u64 {
-        let ahead = (0..self.ahead).filter_map(|by| self.marks.get((self.head + by) % MARKS));
-        ahead.fold(self.loose.left_ns(), |sum, mark| sum.saturating_add(mark.batch.left_ns()))
-    }
-
-    /// How much was launched since the track was made.
-    pub(super) fn launches(&self) -> u64 {
-        self.launches
+    /// What is next to be done has cost so much so far, ns.
+    pub(super) fn cost_ns(&self) -> u64 {
+        let next = self.marks.get(self.head).filter(|_| self.ahead > 0).map(|mark| &mark.batch);
+        next.unwrap_or(&self.loose).cost_ns()
     }
 
     /// Whether nothing was launched since this moment.
     pub(super) fn was_left_alone_since(&self, ns: u64) -> bool {
         self.launched_ns < ns
+    }
+
+    /// A thread of the program's begins to wait for all that was launched so far: how much that is. It looks when it wakes.
+    pub(super) fn wait_for(&mut self) -> u64 {
+        self.is_waited_for = true;
+        self.launches
+    }
+
+    /// Whether a thread will look when it is done.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.is_waited_for
+    }
+
+    /// Whether only looks can tell when it is done: nothing of it is marked but its beginning.
+    pub(super) fn is_unmarked(&self) -> bool {
+        let marks = match self.marks.get(self.head) {
+            Some(next) if next.is_first => self.ahead.saturating_sub(1),
+            _ => self.ahead,
+        };
+        marks == 0 && self.is_loose()
+    }
+
+    /// How much was launched since the track was made.
+    pub(super) fn launches(&self) -> u64 {
+        self.launches
     }
 
     /// Work is about to be launched on an idle stream.
@@ -192,16 +141,17 @@ impl Track {
 
     /// Work was launched that had begun to be so at this moment.
     #[inline]
-    pub(super) fn launched(&mut self, stream: &Stream, work: Work, estimate_ns: u64, began_ns: u64) {
+    pub(super) fn launched(&mut self, stream: &Stream, work: Work, estimate: Estimate, began_ns: u64) {
         if !self.loose.suits(work) {
             self.mark(stream, began_ns, false);
         }
-        self.loose.add(work, estimate_ns);
+        self.loose.add(work, estimate);
         if self.is_idle() {
             self.state = State::Busy(began_ns);
         }
         self.launches += 1;
         self.launched_ns = began_ns;
+        self.is_waited_for = false;
         // What can't be asked later is marked at once.
         if stream.thread != 0 || began_ns.saturating_sub(self.marked_ns) >= APART_NS {
             self.mark(stream, began_ns, false);

@@ -5,7 +5,8 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
-use super::track::{Stream, Track};
+use super::stream::Stream;
+use super::track::Track;
 use crate::lock::{Held, Lock};
 
 const PLACES: usize = 512;

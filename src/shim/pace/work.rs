@@ -23,6 +23,8 @@ pub(super) struct Batch {
     graphs: Tally,
     /// Whose the graphs are; 0: there are none.
     graph: usize,
+    /// The launch whose like was never measured is one of them.
+    has_first: bool,
 }
 
 /// Launches of one kind.
@@ -33,11 +35,12 @@ struct Tally {
 }
 
 /// Estimates of graphs that were launched of late. Two that fall on one place take turns there, and begin anew each time.
-static GRAPHS: [Known; 256] = [const { Known { graph: AtomicUsize::new(0), ns: AtomicU64::new(0) } }; 256];
+static GRAPHS: [Known; 256] = [const { Known { graph: AtomicUsize::new(0), kept: AtomicU64::new(0) } }; 256];
 
 struct Known {
     graph: AtomicUsize,
-    ns: AtomicU64,
+    /// [`Estimate::kept`].
+    kept: AtomicU64,
 }
 
 // === impl Work ===
@@ -50,7 +53,7 @@ impl Work {
             Self::Kernel => kernel,
             Self::Graph(graph) => Known::of(graph)
                 .filter(|known| known.graph.load(Ordering::Relaxed) == graph)
-                .map_or(Estimate::UNKNOWN, |known| Estimate::of(known.ns.load(Ordering::Relaxed))),
+                .map_or(Estimate::UNKNOWN, |known| Estimate::of(known.kept.load(Ordering::Relaxed))),
         }
     }
 }
@@ -69,7 +72,7 @@ impl Known {
 impl Batch {
     pub(super) const fn new() -> Self {
         let tally = Tally { launches: 0, estimate_ns: 0 };
-        Self { left_ns: 0, cost_ns: 0, kernels: tally, graphs: tally, graph: 0 }
+        Self { left_ns: 0, cost_ns: 0, kernels: tally, graphs: tally, graph: 0, has_first: false }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -81,6 +84,11 @@ impl Batch {
         self.left_ns
     }
 
+    /// What it has cost so far, ns.
+    pub(super) fn cost_ns(&self) -> u64 {
+        self.cost_ns
+    }
+
     /// Whether its cost would still tell what each kind takes.
     pub(super) fn suits(&self, work: Work) -> bool {
         match work {
@@ -89,7 +97,14 @@ impl Batch {
         }
     }
 
-    pub(super) fn add(&mut self, work: Work, estimate_ns: u64) {
+    /// Whether measuring it tells what a launch takes whose like was never measured.
+    pub(super) fn has_first(&self) -> bool {
+        self.has_first
+    }
+
+    pub(super) fn add(&mut self, work: Work, estimate: Estimate) {
+        let estimate_ns = estimate.ns();
+        self.has_first |= estimate.is_unknown();
         self.left_ns = self.left_ns.saturating_add(estimate_ns);
         let tally = match work {
             Work::Kernel => &mut self.kernels,
@@ -111,6 +126,7 @@ impl Batch {
             tally.estimate_ns = tally.estimate_ns.saturating_add(more.estimate_ns);
         }
         self.graph = if other.graph == 0 { self.graph } else { other.graph };
+        self.has_first |= other.has_first;
     }
 
     /// It has cost so much more. While it isn't done, something stays in flight: that is how others see that we are busy.
@@ -139,7 +155,7 @@ impl Batch {
             let mut estimate = Work::Graph(self.graph).estimate(*kernel);
             estimate.observe(part(self.graphs), self.graphs.launches);
             known.graph.store(self.graph, Ordering::Relaxed);
-            known.ns.store(estimate.ns(), Ordering::Relaxed);
+            known.kept.store(estimate.kept(), Ordering::Relaxed);
         }
     }
 }
@@ -156,18 +172,18 @@ mod tests {
         for _ in 0..60 {
             let mut batch = Batch::default();
             // 10 kernels of 20 µs and a graph of 2 ms, alone every other time.
-            (0..10).for_each(|_| batch.add(Work::Kernel, Work::Kernel.estimate(kernel).ns()));
+            (0..10).for_each(|_| batch.add(Work::Kernel, Work::Kernel.estimate(kernel)));
             batch.cost_ns = 200_000;
             batch.observe(&mut kernel);
             let mut batch = Batch::default();
-            batch.add(graph, graph.estimate(kernel).ns());
+            batch.add(graph, graph.estimate(kernel));
             batch.cost_ns = 2_000_000;
             batch.observe(&mut kernel);
         }
         assert_ne!(kernel.ns(), unknown);
         let mut both = Batch::default();
-        (0..10).for_each(|_| both.add(Work::Kernel, Work::Kernel.estimate(kernel).ns()));
-        both.add(graph, graph.estimate(kernel).ns());
+        (0..10).for_each(|_| both.add(Work::Kernel, Work::Kernel.estimate(kernel)));
+        both.add(graph, graph.estimate(kernel));
         both.cost_ns = 2_200_000;
         both.observe(&mut kernel);
         assert!(kernel.ns().abs_diff(20_000) < 100, "{} ns", kernel.ns());
@@ -185,7 +201,7 @@ mod tests {
             let work = Work::Graph(graph);
             assert_eq!(work.estimate(kernel), Estimate::UNKNOWN);
             let mut batch = Batch::default();
-            batch.add(work, 1_000_000);
+            batch.add(work, Estimate::UNKNOWN);
             batch.observe(&mut kernel);
             assert_eq!(work.estimate(kernel).ns(), 700_000);
         }

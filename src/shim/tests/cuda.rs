@@ -57,6 +57,9 @@ functions! {
     cuDevicePrimaryCtxRetain(context: *mut usize, device: c_int);
     cuDeviceTotalMem(bytes: *mut c_uint, device: c_int);
     cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int);
+    cuEventCreate(event: *mut usize, flags: c_uint);
+    cuEventRecord(event: usize, stream: usize);
+    cuEventSynchronize(event: usize);
     cuGraphAddMemAllocNode(
         node: *mut usize, graph: usize, dependencies: *const usize, count: usize, given: *mut GraphAllocation
     );
@@ -65,15 +68,29 @@ functions! {
     cuGraphExecDestroy(exec: usize);
     cuGraphInstantiateWithFlags(exec: *mut usize, graph: usize, flags: u64);
     cuGraphLaunch(exec: usize, stream: usize);
+    cuGraphLaunch_ptsz(exec: usize, stream: usize);
     cuGraphUpload(exec: usize, stream: usize);
     cuIpcCloseMemHandle(address: u64);
     cuIpcGetMemHandle(handle: *mut [u8; 64], address: u64);
     cuIpcOpenMemHandle_v2(address: *mut u64, handle: IpcHandle, flags: c_uint);
+    cuLaunch(function: usize);
+    cuLaunchCooperativeKernel(
+        function: usize, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        block_z: c_uint, shared: c_uint, stream: usize, arguments: *mut c_void
+    );
+    cuLaunchCooperativeKernelMultiDevice(launches: *mut Launch, count: c_uint, flags: c_uint);
+    cuLaunchCooperativeKernel_ptsz(
+        function: usize, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        block_z: c_uint, shared: c_uint, stream: usize, arguments: *mut c_void
+    );
+    cuLaunchGrid(function: usize, width: c_int, height: c_int);
     cuLaunchGridAsync(function: usize, width: c_int, height: c_int, stream: usize);
     cuLaunchKernel(
         function: usize, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
         block_z: c_uint, shared: c_uint, stream: usize, arguments: *mut c_void, extra: *mut c_void
     );
+    cuLaunchKernelEx(config: *const LaunchConfig, function: usize, arguments: *mut c_void, extra: *mut c_void);
+    cuLaunchKernelEx_ptsz(config: *const LaunchConfig, function: usize, arguments: *mut c_void, extra: *mut c_void);
     cuLaunchKernel_ptsz(
         function: usize, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
         block_z: c_uint, shared: c_uint, stream: usize, arguments: *mut c_void, extra: *mut c_void
@@ -110,6 +127,30 @@ functions! {
     cuStreamDestroy_v2(stream: usize);
     cuStreamEndCapture(stream: usize, graph: *mut usize);
     cuStreamSynchronize(stream: usize);
+}
+
+/// `CUlaunchConfig`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct LaunchConfig {
+    pub(crate) grid: [c_uint; 3],
+    pub(crate) block: [c_uint; 3],
+    pub(crate) shared: c_uint,
+    pub(crate) stream: usize,
+    pub(crate) attributes: usize,
+    pub(crate) attribute_count: c_uint,
+}
+
+/// `CUDA_LAUNCH_PARAMS`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Launch {
+    pub(crate) function: usize,
+    pub(crate) grid: [c_uint; 3],
+    pub(crate) block: [c_uint; 3],
+    pub(crate) shared: c_uint,
+    pub(crate) stream: usize,
+    pub(crate) arguments: usize,
 }
 
 /// `CUmemLocation`.

@@ -10,6 +10,10 @@ mod cost;
 mod cuda;
 #[path = "pace/guest.rs"]
 mod guest;
+#[path = "pace/launchers.rs"]
+mod launchers;
+#[path = "pace/launches.rs"]
+mod launches;
 #[path = "pace/node.rs"]
 mod node;
 #[path = "pace/shares.rs"]

@@ -28,30 +28,49 @@ fn a_launch() {
     }
 }
 
-/// Of the thread that watches, in percent of one processor.
+/// What the thread that watches takes of a processor, and what all others of the program do.
 #[test]
 #[ignore = "figures"]
 fn the_thread_that_watches() {
-    for (words, cores) in [("once 1000 1", 50), ("busy 1000000 1", 25), ("busy 1000000 1", 75), ("busy 10000 4", 50)] {
+    let all = [
+        ("once 1000 1", 50),
+        ("busy 1000000 1", 25),
+        ("busy 1000000 1", 75),
+        ("busy 10000 4", 50),
+        ("busy 20000000 1", 50),
+        ("steps 100000 20", 50),
+        ("paused 100000 5", 50),
+    ];
+    for (words, cores) in all {
         let node = Node::new(&[share(cores, "cap")]);
         let tenant = node.tenant(0, words);
         thread::sleep(Duration::from_secs(1));
         let before = ran(tenant.id());
         thread::sleep(Duration::from_secs(4));
+        let after = ran(tenant.id());
         #[expect(clippy::cast_precision_loss, reason = "some milliseconds")]
-        let percent = (ran(tenant.id()) - before) as f64 / 4e7;
-        println!("{words} at {cores} %: {percent:.2} %");
+        let [own, wakes, others, other_wakes] =
+            [0, 1, 2, 3].map(|number| (after[number] - before[number]) as f64 / 4.0);
+        let (own, others) = (own / 1e7, others / 1e7);
+        println!("{words} at {cores} %: {own:.2} %, {wakes:.0} wakes/s; others {others:.2} %, {other_wakes:.0}");
     }
 }
 
-/// Nanoseconds for which the library's thread ran.
-fn ran(process: u32) -> u64 {
+/// Nanoseconds for which the library's thread ran, and how often it did; the same of the program's own.
+fn ran(process: u32) -> [u64; 4] {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("a process");
-    let watching = tasks.filter_map(|task| {
+    let mut ran = [0; 4];
+    for task in tasks {
         let task = task.expect("a thread").path();
-        let name = fs::read_to_string(task.join("comm")).ok()?;
-        let ran = fs::read_to_string(task.join("schedstat")).ok()?;
-        (name.trim_end() == "divvy").then(|| ran.split(' ').next()?.parse::<u64>().ok())?
-    });
-    watching.sum()
+        let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
+        let numbers = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+        let numbers: Vec<u64> = numbers.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+        match (name.trim_end(), &*numbers) {
+            ("divvy", [time, _, times]) => ran = [ran[0] + time, ran[1] + times, ran[2], ran[3]],
+            ("fake-cuda", _) => {}
+            (_, [time, _, times]) => ran = [ran[0], ran[1], ran[2] + time, ran[3] + times],
+            _ => {}
+        }
+    }
+    ran
 }

@@ -41,15 +41,25 @@ pub(crate) fn share(cores: u32, compute: &'static str) -> Share {
 impl Node {
     /// Whose daemon says nothing.
     pub(crate) fn silent(shares: &[Share]) -> Self {
+        Self::of_cards(1, &shares.iter().map(std::slice::from_ref).collect::<Vec<_>>())
+    }
+
+    /// One container with several cards, whose daemon says nothing.
+    pub(crate) fn with_cards(shares: &[Share]) -> Self {
+        let cards = u32::try_from(shares.len()).expect("a few");
+        Self::of_cards(cards, &[shares])
+    }
+
+    fn of_cards(cards: u32, containers: &[&[Share]]) -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::tempdir().expect("a directory");
         fs::create_dir(directory.path().join("state")).expect("a directory");
-        let container = |share: &Share| {
-            let container = Container::new(&Machine::uniform(1, GIB), &[*share]);
+        let container = |shares: &&[Share]| {
+            let container = Container::new(&Machine::uniform(cards, GIB), shares);
             symlink(directory.path().join("state"), container.path("lib/state")).expect("a link");
             container
         };
-        let containers = shares.iter().map(container).collect();
+        let containers = containers.iter().map(container).collect();
         Self { containers, directory, is_over: Arc::default(), writer: None, _alone: alone }
     }
 
@@ -79,7 +89,11 @@ impl Node {
     }
 
     pub(crate) fn card(&self) -> Card {
-        let look = || Card::open(&self.directory.path().join("state"), &Machine::uuid(0)).ok();
+        self.card_of(0)
+    }
+
+    fn card_of(&self, number: u32) -> Card {
+        let look = || Card::open(&self.directory.path().join("state"), &Machine::uuid(number)).ok();
         eventually("the state of the card", look)
     }
 
@@ -92,10 +106,17 @@ impl Node {
 
     /// How much of the card's time each of them has, in percent, in so long a time.
     pub(crate) fn shares(&self, tenants: &[&Tenant], time: Duration) -> Vec<f64> {
-        let card = self.card();
+        let ids: Vec<(u32, u32)> = tenants.iter().map(|tenant| (tenant.id(), 0)).collect();
+        self.shares_of(&ids, time)
+    }
+
+    /// How much processes, each by its number, have of a card, by its own.
+    pub(crate) fn shares_of(&self, processes: &[(u32, u32)], time: Duration) -> Vec<f64> {
+        let cards: Vec<Card> = processes.iter().map(|(_, card)| self.card_of(*card)).collect();
         let look = || -> (u64, Vec<u64>) {
-            let busy = |tenant: &&Tenant| card.usage_of(tenant.id()).map_or(0, |usage| usage.busy);
-            (clock(), tenants.iter().map(busy).collect())
+            let busy =
+                |((process, _), card): (&(u32, u32), &Card)| card.usage_of(*process).map_or(0, |usage| usage.busy);
+            (clock(), processes.iter().zip(&cards).map(busy).collect())
         };
         let (began, before) = look();
         thread::sleep(time);

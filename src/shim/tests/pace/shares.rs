@@ -21,7 +21,7 @@ fn start(node: &Node, words: &[&str]) -> Vec<Tenant> {
 }
 
 #[track_caller]
-fn assert_near(wanted: &[f64], points: f64, mut measure: impl FnMut() -> Vec<f64>) {
+pub(crate) fn assert_near(wanted: &[f64], points: f64, mut measure: impl FnMut() -> Vec<f64>) {
     let is_near = |shares: &Vec<f64>| shares.iter().zip(wanted).all(|(share, wanted)| (share - wanted).abs() <= points);
     let mut measured = Vec::new();
     while measured.len() < TRIES {
@@ -93,12 +93,26 @@ fn three_get_what_they_were_promised() {
 }
 
 #[test]
-fn two_processes_of_a_container_share_its_promise() {
+fn two_processes_of_a_container_share_its_promise_evenly() {
     let node = Node::new(&[share(50, "cap")]);
     let tenants = [node.tenant(0, "busy 1000000 1"), node.tenant(0, "busy 1000000 1")];
     thread::sleep(SETTLING);
-    let both = || vec![node.shares(&[&tenants[0], &tenants[1]], MEASURED).iter().sum()];
-    assert_near(&[50.0], 4.0, both);
+    assert_near(&[25.0, 25.0, 50.0], 4.0, || {
+        let each = node.shares(&[&tenants[0], &tenants[1]], MEASURED);
+        vec![each[0], each[1], each[0] + each[1]]
+    });
+}
+
+#[test]
+fn two_processes_beside_one_of_another_container_are_held_to_their_containers_share() {
+    let node = Node::new(&[50, 50].map(|cores| share(cores, "cap")));
+    let [one, two] = [(); 2].map(|()| node.tenant(0, "busy 1000000 1"));
+    let _other = node.tenant(1, "busy 1000000 1");
+    thread::sleep(SETTLING);
+    assert_near(&[50.0], 4.0, || {
+        let shares = node.shares(&[&one, &two], MEASURED);
+        vec![shares[0] + shares[1]]
+    });
 }
 
 #[test]
@@ -179,11 +193,13 @@ fn the_whole_matrix() {
             println!("pair {promised:?} {width} ns: {:.2?}", measure(&node, &[&words, &words]));
         }
     }
-    let node = Node::new(&[20, 30, 50].map(|cores| share(cores, "cap")));
-    println!("three [20, 30, 50] 1 ms: {:.2?}", measure(&node, &["busy 1000000 1"; 3]));
-    let node = Node::new(&[25, 75].map(|cores| share(cores, "cap")));
-    println!("10 µs at 25, 20 ms at 75: {:.2?}", measure(&node, &["busy 10000 1", "busy 20000000 1"]));
-    let node = Node::new(&[share(50, "cap")]);
-    println!("alone 50 % in 4 streams 1 ms: {:.2?}", measure(&node, &["busy 1000000 4"]));
-    println!("alone 50 % default stream 1 ms: {:.2?}", measure(&Node::new(&[share(50, "cap")]), &["default 1000000"]));
+    // One node at a time: each ends with its line.
+    let figures = |what: &str, promised: &[u32], words: &[&str]| {
+        let node = Node::new(&promised.iter().map(|cores| share(*cores, "cap")).collect::<Vec<_>>());
+        println!("{what}: {:.2?}", measure(&node, words));
+    };
+    figures("three [20, 30, 50] 1 ms", &[20, 30, 50], &["busy 1000000 1"; 3]);
+    figures("10 µs at 25, 20 ms at 75", &[25, 75], &["busy 10000 1", "busy 20000000 1"]);
+    figures("alone 50 % in 4 streams 1 ms", &[50], &["busy 1000000 4"]);
+    figures("alone 50 % default stream 1 ms", &[50], &["default 1000000"]);
 }

@@ -29,6 +29,7 @@ fn tenant() {
         ("own-default", [width]) => program.own_default(*width),
         ("graphs", [width, kernels]) => program.graphs(*width, *kernels),
         ("steps", [width, kernels]) => program.steps(*width, *kernels),
+        ("paused", [width, pause]) => program.paused(*width, *pause),
         ("called", [width]) => program.called(*width),
         ("once", [width, kernels]) => program.once(*width, *kernels),
         ("captures", [count]) => program.captures(*count),
@@ -101,6 +102,16 @@ impl Program {
         loop {
             (0..kernels).for_each(|_| self.launch(width, stream));
             assert_eq!(self.cuda.cuStreamSynchronize(stream), SUCCESS);
+        }
+    }
+
+    /// A kernel each so many milliseconds, and nobody waits for it.
+    fn paused(&self, width: c_uint, pause: c_uint) {
+        let stream = self.stream();
+        say("ready");
+        loop {
+            self.launch(width, stream);
+            thread::sleep(Duration::from_millis(pause.into()));
         }
     }
 

@@ -1,0 +1,102 @@
+//! In whatever way work is launched, and by whichever process: it is held to the share.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::container::{Tenant, eventually};
+use crate::node::{Node, share};
+use crate::shares::assert_near;
+
+/// A cycle of the bucket is 10 ms at one half: some of them, so that one more or less makes no difference.
+const SETTLING: Duration = Duration::from_millis(200);
+const MEASURED: Duration = Duration::from_millis(700);
+
+fn launcher(node: &Node, words: &str) -> Tenant {
+    node.containers[0].tenant("launchers::launcher", words)
+}
+
+#[test]
+fn every_way_to_launch_is_held_to_the_share() {
+    let node = Node::new(&[share(50, "cap")]);
+    let mut tenant = launcher(&node, "any");
+    tenant.says("ready");
+    for way in [
+        "extended",
+        "extended, own default",
+        "cooperative",
+        "cooperative, own default",
+        "cooperative, many",
+        "single",
+        "grid",
+        "grid, stream",
+        "graphs",
+        "graph, own default",
+        "contexts",
+        "events",
+    ] {
+        println!("{way}");
+        tenant.tell(way);
+        tenant.says("begun");
+        thread::sleep(SETTLING);
+        assert_near(&[50.0], 4.0, || node.shares(&[&tenant], MEASURED));
+    }
+    tenant.tell("end");
+    tenant.says("begun");
+    tenant.succeeds();
+    assert_eq!(node.containers[0].complaints(), "");
+}
+
+#[test]
+fn processes_that_were_forked_before_there_was_cuda_share_with_their_parent() {
+    let node = Node::new(&[share(50, "cap")]);
+    let mut parent = launcher(&node, "family");
+    let processes = [(); 3].map(|()| parent.heard().and_then(|id| id.parse().ok()).expect("a process"));
+    thread::sleep(SETTLING);
+    let together = || vec![node.shares_of(&processes.map(|process| (process, 0)), MEASURED).iter().sum()];
+    assert_near(&[50.0], 4.0, together);
+}
+
+#[test]
+fn a_process_that_forks_while_it_is_watched_goes_on_and_so_does_what_it_starts() {
+    let node = Node::new(&[share(50, "cap")]);
+    let mut parent = launcher(&node, "forks");
+    let started: [u32; 3] = [(); 3].map(|()| parent.heard().and_then(|id| id.parse().ok()).expect("a process"));
+    thread::sleep(SETTLING);
+    let processes: Vec<_> = started.iter().chain([&parent.id()]).map(|process| (*process, 0)).collect();
+    assert_near(&[12.5, 12.5, 12.5, 12.5, 50.0], 4.0, || {
+        let each = node.shares_of(&processes, MEASURED);
+        each.iter().copied().chain([each.iter().sum()]).collect()
+    });
+    assert_eq!(node.containers[0].complaints(), "");
+}
+
+#[test]
+fn each_card_of_a_container_has_its_own_share() {
+    let node = Node::with_cards(&[share(25, "cap"), share(60, "cap")]);
+    let mut tenant = launcher(&node, "cards");
+    tenant.says("ready");
+    thread::sleep(SETTLING);
+    let both = [(tenant.id(), 0), (tenant.id(), 1)];
+    assert_near(&[25.0, 60.0], 4.0, || node.shares_of(&both, MEASURED));
+    // What is launched on both at once has the time of the lesser share on both.
+    tenant.tell("all at once");
+    tenant.says("at once");
+    thread::sleep(SETTLING);
+    assert_near(&[25.0, 25.0], 4.0, || node.shares_of(&both, MEASURED));
+}
+
+#[test]
+fn a_kernel_whose_like_was_never_measured_goes_alone() {
+    let node = Node::new(&[share(25, "cap")]);
+    let tenant = node.tenant(0, "busy 300000000 1");
+    eventually("a second launch", || (node.containers[0].totals(0).launches == 2).then_some(()));
+    let launches = || node.card().usage_of(tenant.id()).map_or(0, |usage| usage.launches);
+    let began = std::time::Instant::now();
+    while began.elapsed() < Duration::from_millis(150) {
+        assert_eq!(launches(), 1);
+        thread::sleep(Duration::from_millis(5));
+    }
+    // And what it took is owed: three times as long again.
+    eventually("its end", || (node.containers[0].totals(0).usage.in_flight_ns == 0).then_some(()));
+    assert_eq!((launches(), node.containers[0].totals(0).balance_ns < -200_000_000), (1, true));
+}
