@@ -3,8 +3,9 @@
 //! What a context itself costs isn't charged here, because a process can't know it. The driver tells how much of the card is
 //! free, but nobody may ask before the first context is there, and what is free after it may have changed by whatever the
 //! card's other tenants did meanwhile: a neighbour's allocation would be taken for our context's, for as long as we live.
-//! What is right is the driver's own figure for the process (`nvmlDeviceGetComputeRunningProcesses`) less what it is charged
-//! with. That is for the daemon to read, which sees processes by their host's numbers, and for the books' `overhead`.
+//! What is right is the driver's own figure for the processes (`nvmlDeviceGetComputeRunningProcesses`) less what they are
+//! charged with. The daemon sees it, as it sees processes by their host's numbers, and tells us in a file of its own
+//! ([`crate::limits::overhead`]).
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};

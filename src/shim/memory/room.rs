@@ -62,12 +62,12 @@ impl Room {
     }
 
     fn try_reserve(&self, bytes: u64) -> bool {
-        self.account.reserve(bytes, self.process.limit(self.card), pause) == Reservation::Reserved
+        self.account.reserve(bytes, self.process.limit_of_books(self.card), pause) == Reservation::Reserved
     }
 
     #[cold]
     fn try_reserve_by_all_means(&self, bytes: u64) -> bool {
-        if bytes > self.process.limit(self.card) {
+        if bytes > self.process.limit_of_books(self.card) {
             return false;
         }
         pools::give_back(self.card);
