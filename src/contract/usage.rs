@@ -69,6 +69,9 @@ pub struct ContainerRef {
 pub struct OwnBooks {
     /// Memory held by allocations, in bytes.
     pub used_bytes: u64,
+    /// Memory that they have opened and others made, in bytes: it is charged to those.
+    #[serde(default)]
+    pub imported_bytes: u64,
     /// GPU time of the last two seconds, in percent of that time, at most 100. `None` at the first look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_percent: Option<u32>,

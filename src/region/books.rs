@@ -154,6 +154,17 @@ impl Account<'_> {
         self.own.committed.fetch_add(bytes, Ordering::Release);
     }
 
+    /// This process has opened so many bytes that another made and is charged with: they count towards no limit. But the
+    /// driver may charge both with them, and who compares must know.
+    pub fn import(&self, bytes: u64) {
+        self.own.imported.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// It has closed them.
+    pub fn close(&self, bytes: u64) {
+        subtract(&self.own.imported, bytes);
+    }
+
     /// How many of the bytes held lie in host memory. They count towards the limit as all others do.
     pub fn set_spilled(&self, bytes: u64) {
         self.own.spilled.store(bytes, Ordering::Relaxed);
@@ -193,8 +204,8 @@ impl Use {
 
     /// Makes the line what it was when the region was new, for its next owner.
     pub(crate) fn clear(&self) {
-        let Self { tent, committed, spilled, in_flight_ns, busy_ns } = self;
-        for word in [tent, committed, spilled, in_flight_ns, busy_ns] {
+        let Self { tent, committed, imported, spilled, in_flight_ns, busy_ns } = self;
+        for word in [tent, committed, imported, spilled, in_flight_ns, busy_ns] {
             word.store(0, Ordering::Relaxed);
         }
     }

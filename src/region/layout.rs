@@ -78,6 +78,7 @@ pub struct Slot {
 pub struct Use {
     pub(crate) tent: AtomicU64,
     pub(crate) committed: AtomicU64,
+    pub(crate) imported: AtomicU64,
     pub(crate) spilled: AtomicU64,
     pub(crate) in_flight_ns: AtomicU64,
     pub(crate) busy_ns: AtomicU64,

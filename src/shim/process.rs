@@ -132,7 +132,8 @@ impl Process {
         ids.iter_mut().zip(limits.cards()).for_each(|(id, card)| *id = Some(card.id));
         let process = Self {
             ids,
-            shares: [const { CardShare::NOTHING }; CARDS],
+            shares: [const { CardShare { memory: AtomicU64::new(0), cores: AtomicU32::new(0), overhead: AtomicU64::new(0) } };
+                CARDS],
             compute: AtomicU8::new(0),
             seat,
             positions: [const { AtomicU8::new(0) }; CARDS],
@@ -293,12 +294,6 @@ impl Process {
     pub(crate) fn reap(&self) -> usize {
         self.seat.reap()
     }
-}
-
-// === impl CardShare ===
-
-impl CardShare {
-    const NOTHING: Self = Self { memory: AtomicU64::new(0), cores: AtomicU32::new(0), overhead: AtomicU64::new(0) };
 }
 
 fn read_limits() -> Result<Limits, Unread> {

@@ -112,6 +112,7 @@ impl CardAccount {
     fn books(&self) -> OwnBooks {
         OwnBooks {
             used_bytes: self.usage.committed,
+            imported_bytes: self.usage.imported,
             busy_percent: self.busy_percent(),
             busy_ns: self.busy_ns,
             throttled_ns: self.throttled_ns.total,

@@ -3,7 +3,7 @@
 //! It is the driver's figure less that of the books while both stand still. They are never read at the same moment, for the
 //! driver's is as old as the last probe of the card. So of all looks in the time of two probes, the least that the driver
 //! said counts, and the most that the books said: what is allocated or freed between two readings is taken for nobody's
-//! context, and nobody is refused memory for it.
+//! context, and nobody is refused memory for it; nor for what processes open of one another.
 //!
 //! What a container takes is thus what its books say or what the driver says, whichever is more. Who writes less than the
 //! truth into its books is charged for the difference here, and who writes more is refused the sooner.
@@ -90,7 +90,9 @@ impl Overhead {
     fn look(&mut self, cards: &[ContainerUsage], now: Instant, window: Duration) {
         for (card, (looks, _)) in cards.iter().zip(&mut self.cards) {
             if let (Some(driver), Some(books)) = (card.driver_bytes, card.books) {
-                looks.push_back(Look { at: now, driver, books: books.used_bytes });
+                // The driver may charge what is shared to all who have it.
+                let books = books.used_bytes.saturating_add(books.imported_bytes);
+                looks.push_back(Look { at: now, driver, books });
             }
             while looks.front().is_some_and(|look| now.saturating_duration_since(look.at) > window) {
                 looks.pop_front();

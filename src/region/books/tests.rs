@@ -27,6 +27,7 @@ fn what_the_driver_took_unasked_counts_and_is_never_refused() {
     let books = owned.region().books(0).expect("a card");
     let account = books.account(0).expect("a slot");
     account.charge(120);
+    account.import(1000);
     assert_eq!(books.used(), 120);
     assert_eq!(account.reserve(1, 100, nobody_waits), Reservation::OutOfMemory { used: 120 });
     assert_eq!(account.reserve(0, 100, nobody_waits), Reservation::Reserved, "who wants nothing takes nothing");
@@ -83,7 +84,7 @@ proptest! {
     /// A tenant can write anything into its region.
     #[test]
     fn whatever_lies_in_the_lines_nothing_overflows(
-        words in proptest::collection::vec(any::<u64>(), 15),
+        words in proptest::collection::vec(any::<u64>(), 18),
         high in any::<u32>(),
         bytes in any::<u64>(),
         limit in any::<u64>(),
@@ -91,8 +92,8 @@ proptest! {
         let owned = Owned::with_high(1, 3, high);
         let books = owned.region().books(0).expect("a card");
         let lines = books.uses.iter().flat_map(|line| {
-            let Use { tent, committed, spilled, in_flight_ns, busy_ns } = line;
-            [tent, committed, spilled, in_flight_ns, busy_ns]
+            let Use { tent, committed, imported, spilled, in_flight_ns, busy_ns } = line;
+            [tent, committed, imported, spilled, in_flight_ns, busy_ns]
         });
         lines.zip(words).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
         let account = books.account(1).expect("a slot");
@@ -100,6 +101,8 @@ proptest! {
         account.release(bytes);
         account.settled(bytes, limit);
         account.charge(limit);
+        account.import(limit);
+        account.close(bytes);
         let _sums = (books.used(), books.in_flight_ns());
     }
 }

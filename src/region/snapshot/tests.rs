@@ -54,6 +54,8 @@ fn what_processes_write_the_daemon_reads() {
     let slot = region.claim(&Nobody, &owner(12)).expect("room");
     let account = region.books(1).and_then(|books| books.account(slot)).expect("a slot");
     account.charge(500);
+    account.import(70);
+    account.close(10);
     account.set_spilled(7);
     account.launched(8000);
     account.settled(1000, 900);
@@ -65,7 +67,7 @@ fn what_processes_write_the_daemon_reads() {
     let snapshot = Snapshot::new(&bytes).expect("a region");
     assert_eq!((snapshot.cards(), snapshot.generation(), snapshot.high()), (2, 3, 1));
     assert_eq!(snapshot.owners().collect::<Vec<_>>(), [(0, owner(12))]);
-    let usage = Usage { tent: 0, committed: 500, spilled: 7, in_flight_ns: 7000, busy_ns: 900 };
+    let usage = Usage { tent: 0, committed: 500, imported: 60, spilled: 7, in_flight_ns: 7000, busy_ns: 900 };
     assert_eq!((snapshot.usage(1, 0), snapshot.usage(1, 1), snapshot.usage(2, 0)), (Some(usage), None, None));
     let totals = Totals {
         balance_ns: -40,

@@ -90,6 +90,16 @@ impl Room {
         self.account.release(bytes);
     }
 
+    /// Bytes that others made, and are charged with, are open here from now on.
+    pub(super) fn import(&self, bytes: u64) {
+        self.account.import(bytes);
+    }
+
+    /// They are no longer.
+    pub(super) fn close(&self, bytes: u64) {
+        self.account.close(bytes);
+    }
+
     /// Whether the container holds more than it may, after the driver took more than was foreseen.
     pub(super) fn is_overdrawn(&self) -> bool {
         self.process.used(self.card) > self.process.limit(self.card)

@@ -49,7 +49,7 @@ fn a_share_that_contexts_take_whole_is_told_apart() {
     assert_eq!(found(&[starved.clone()], 0, vec![on_card(10, 102, of(0, true))]), [], "a byte is left");
     starved.overheads = vec![100 * MIB];
     let findings = found(&[starved], 0, vec![on_card(10, 102, of(0, true))]);
-    insta::assert_snapshot!(messages(&findings), @"");
+    insta::assert_snapshot!(messages(&findings), @"above-share: container main of pod team/a uses 102Mi of card GPU-0 by the driver, and its share is 100Mi (process 10 of the host): contexts and modules take 100Mi, so it can allocate nothing");
 }
 
 #[test]

@@ -20,6 +20,11 @@ struct Bench {
     now: Instant,
 }
 
+fn seen(card: CardId, driver_bytes: Option<u64>, books: OwnBooks) -> ContainerUsage {
+    let of = holder("a", true).of;
+    ContainerUsage { of, card, share: Share::default(), books: Some(books), driver_bytes, overhead_bytes: 0 }
+}
+
 impl Bench {
     fn new() -> Self {
         let (directory, nonce) = (tempfile::tempdir().expect("a directory"), Nonce::random());
@@ -31,17 +36,18 @@ impl Bench {
     /// What is told after another look at these figures of card 0 and these of card 1.
     fn looks(&mut self, first: (Option<u64>, u64), second: (Option<u64>, u64)) -> [u64; 2] {
         self.now += LOOK;
-        let seen = |card: CardId, (driver, books): (Option<u64>, u64)| ContainerUsage {
-            of: holder("a", true).of,
-            card,
-            share: Share::default(),
-            books: Some(OwnBooks { used_bytes: books, ..OwnBooks::default() }),
-            driver_bytes: driver,
-            overhead_bytes: 0,
-        };
-        let mut cards = [seen(card(0), first), seen(card(1), second)];
+        let books = |used_bytes| OwnBooks { used_bytes, ..OwnBooks::default() };
+        let mut cards = [seen(card(0), first.0, books(first.1)), seen(card(1), second.0, books(second.1))];
         self.overheads.take(self.nonce, &mut cards, self.directory.path(), self.now);
         cards.map(|card| card.overhead_bytes)
+    }
+
+    /// The same with books of card 0 alone.
+    fn looks_at_books(&mut self, driver: Option<u64>, books: OwnBooks) -> u64 {
+        self.now += LOOK;
+        let mut cards = [seen(card(0), driver, books)];
+        self.overheads.take(self.nonce, &mut cards, self.directory.path(), self.now);
+        cards[0].overhead_bytes
     }
 
     /// The same of card 0 alone, so many times.
@@ -85,6 +91,17 @@ fn what_grows_and_shrinks_in_turn_is_nobodys_context() {
         assert_eq!(bench.looks_at(1, Some(probed), allocated), 0);
     }
     assert_eq!(bench.file(), None);
+}
+
+#[test]
+fn what_is_shared_may_be_charged_to_each_who_has_it() {
+    let mut bench = Bench::new();
+    let mut told = 0;
+    for _ in 0..=WINDOW {
+        let books = OwnBooks { used_bytes: 100 * MIB, imported_bytes: 300 * MIB, ..OwnBooks::default() };
+        told = bench.looks_at_books(Some(450 * MIB), books);
+    }
+    assert_eq!(told, 50 * MIB);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn a_tenants_process() {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         file.write_all_at(&bytes, at as u64).unwrap();
     };
-    write(layout::use_bytes(1, 0, slot + 1).end - LINE, &[0, 64 * MIB, 0, 0, 1_500_000_000]);
+    write(layout::use_bytes(1, 0, slot + 1).end - LINE, &[0, 64 * MIB, 0, 0, 0, 1_500_000_000]);
     write(LINE + 16, &[10, 5, 250_000_000, 3, 1, 2]);
     write(layout::slot_bytes(1, slot).start, &[1 | u64::from(process::id()) << 32, started, 99]);
     file.write_all_at(&u32::try_from(slot + 1).unwrap().to_ne_bytes(), 28).unwrap();
