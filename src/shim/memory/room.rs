@@ -51,7 +51,9 @@ impl Room {
 
     /// Reserves bytes for something that the driver is about to be asked for.
     pub(super) fn reserve(&self, bytes: u64) -> Result<Reserved, CUresult> {
-        self.process.keep_up(time::now());
+        if bytes > 0 {
+            self.process.keep_up(time::now());
+        }
         if self.try_reserve(bytes) || self.try_reserve_by_all_means(bytes) {
             return Ok(Reserved { room: *self, bytes });
         }

@@ -102,6 +102,29 @@ fn pools_of_ones_own_are_charged_and_stay_so_while_something_is_allocated_from_t
     container.holds(0);
 }
 
+/// A real pool grows by 32 MiB, which nobody says beforehand.
+#[test]
+fn what_a_pool_grew_beyond_the_limit_is_used_for_nothing() {
+    let machine = Machine { granularity: 32 * MIB, ..Machine::uniform(1, GIB) };
+    let container = Container::new(&machine, &[Share::of_memory(40)]);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["allocate-async a 1000000"]);
+    container.holds(32);
+    for _ in 0..2 {
+        tenant.does(&format!("allocate-async b {}", 33 * MIB), OUT_OF_MEMORY);
+        tenant.does(&format!("allocate-async b {}", 32 * MIB), OUT_OF_MEMORY);
+    }
+    tenant.succeeds_in(&[&format!("allocate-async b {}", 30 * MIB), "free-async b"]);
+    tenant.does(&format!("allocate b {}", 9 * MIB), OUT_OF_MEMORY);
+    tenant.succeeds_in(&[&format!("allocate b {}", 8 * MIB)]);
+    container.holds(40);
+    // With more room the same pool may have what it grew to.
+    container.limit(&[Share::of_memory(100)]);
+    crate::container::eventually("the new limit", || (tenant.answers("info") == "60 of 100").then_some(()));
+    tenant.succeeds_in(&[&format!("allocate-async c {}", 33 * MIB), &format!("allocate-async d {}", 20 * MIB)]);
+    container.holds(72);
+}
+
 #[test]
 fn memory_of_a_capture_is_charged_with_its_graph() {
     let container = Container::of_memory(10);
