@@ -4,6 +4,9 @@ use crate::card::CardId;
 
 /// Where a container finds its limits; read-only.
 pub const LIMITS_MOUNT: &str = "/var/run/divvy/limits";
+/// The file there that says what the driver charges the container beyond its own books: a line `<card> <bytes>` for each
+/// card. It is missing where nothing was measured.
+pub const OVERHEAD_FILE: &str = "overhead";
 /// Where its processes account for what they use; writable.
 pub const REGION_MOUNT: &str = "/var/run/divvy/region";
 /// The file there that its processes share, of the layout that `divvy_region` has.

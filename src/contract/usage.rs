@@ -42,6 +42,10 @@ pub struct ContainerUsage {
     /// Memory by the driver, in bytes; `None` where it isn't known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_bytes: Option<u64>,
+    /// What of that no allocation asked for, such as contexts and modules, in bytes. It counts against the share beside what
+    /// the books say.
+    #[serde(default)]
+    pub overhead_bytes: u64,
 }
 
 /// A container, as people know it.
@@ -63,10 +67,11 @@ pub struct ContainerRef {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnBooks {
-    /// Memory held, overhead included, in bytes.
+    /// Memory held by allocations, in bytes.
     pub used_bytes: u64,
-    /// What contexts and modules take of it, in bytes.
-    pub overhead_bytes: u64,
+    /// Memory that they have opened and others made, in bytes: it is charged to those.
+    #[serde(default)]
+    pub imported_bytes: u64,
     /// GPU time of the last two seconds, in percent of that time, at most 100. `None` at the first look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_percent: Option<u32>,
@@ -179,6 +184,7 @@ mod tests {
                 share: Share { memory: Memory::mib(8192), cores: Cores::new(30), exclusive: false },
                 books: Some(OwnBooks { used_bytes: 1 << 30, busy_percent: Some(29), ..OwnBooks::default() }),
                 driver_bytes: Some(3 << 30),
+                overhead_bytes: 2 << 30,
             }],
             findings: vec![Finding {
                 kind: FindingKind::AboveShare,

@@ -28,8 +28,9 @@ const AT_ONCE: usize = 16;
 /// Shows what containers really use of their cards
 ///
 /// Asks each node's divvy-node at port 9402 through the API server, which takes the right to get pods/proxy where Divvy is
-/// installed. MEMORY is USED/SHARE: by the container's own books, which libdivvy keeps, else by the driver. COMPUTE is the
-/// part of the last two seconds in which the container's kernels ran, and its share. What isn't known is shown as -.
+/// installed. MEMORY is USED/SHARE: by the container's own books, which libdivvy keeps, with what contexts take beside them;
+/// else by the driver. COMPUTE is the part of the last two seconds in which the container's kernels ran, and its share.
+/// What isn't known is shown as -.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Nodes to show [default: all]
@@ -189,7 +190,8 @@ fn render(report: &Report, with_heads: bool) -> String {
 }
 
 fn memory(usage: &ContainerUsage) -> String {
-    let used = usage.books.map(|books| books.used_bytes).or(usage.driver_bytes);
+    let counted = usage.books.map(|books| books.used_bytes.saturating_add(usage.overhead_bytes));
+    let used = counted.or(usage.driver_bytes);
     format!("{}/{}", known(used.map(|bytes| Memory::from_bytes_floor(bytes).to_string())), usage.share.memory)
 }
 

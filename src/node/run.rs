@@ -134,7 +134,8 @@ async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desi
     let (shown_sender, shown) = watch::channel(Shown::new(&effective, &in_effect));
     let node = config.node_name.as_str();
     let cgroups = config.cgroup_root.to_path_buf();
-    let (watcher, usage) = Watcher::new(node, &config.run_dir, cgroups, Arc::clone(&allocator), inventory.clone());
+    let (books, seen) = (Arc::clone(&allocator), inventory.clone());
+    let (watcher, usage) = Watcher::new(node, &config.run_dir, cgroups, books, seen, config.probe_interval.get());
     let mut registry = Registry::default();
     let metrics = Arc::new(Metrics::register(&mut registry, &allocator, &standing, &shown, &usage));
 

@@ -7,6 +7,8 @@
 //!                                            /usage, /metrics, events, GpuNode ◀───┘
 //! ```
 //!
+//! What the driver charges a container beyond its books is told to its processes, who count it against its share.
+//!
 //! A region belongs to its tenant, who can write anything there and lies about its own share only. What the driver says
 //! is nobody's to change; the two are shown beside each other, and a difference that matters is a finding.
 
@@ -16,6 +18,7 @@ mod driver;
 mod fixture;
 mod judge;
 mod kept;
+mod overhead;
 mod processes;
 mod region;
 mod watcher;
@@ -35,10 +38,22 @@ struct Holder {
     nonce: Nonce,
     /// In the order of its limits file, by which its region numbers the cards.
     parts: Vec<(CardId, Share)>,
+    /// What the driver charges beyond its books, in bytes, of each part.
+    overheads: Vec<u64>,
     /// It has a region, so its processes should be in it.
     has_library: bool,
     /// All processes of its pod can be seen. Those of others can't by a daemon in a PID namespace of its own.
     is_visible: bool,
+}
+
+// === impl Holder ===
+
+impl Holder {
+    /// What the driver charges beyond its books on a card, in bytes.
+    fn overhead(&self, card: &CardId) -> u64 {
+        let mut parts = self.parts.iter().zip(&self.overheads);
+        parts.find(|((held, _), _)| held == card).map_or(0, |(_, overhead)| *overhead)
+    }
 }
 
 /// The processes that have a slot in a container's region.

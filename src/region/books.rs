@@ -86,7 +86,7 @@ impl<'a> Books<'a> {
         Some(Account { books: *self, own: self.uses.get(slot)? })
     }
 
-    /// Bytes that all processes hold, their overhead included, and nothing that is only tried for.
+    /// Bytes that all processes hold, and nothing that is only tried for.
     pub fn used(&self) -> u64 {
         self.sum(Use::held)
     }
@@ -120,7 +120,12 @@ impl Account<'_> {
     /// `pause` is called between tries, when others try for the same room: it should sleep for a random time of 1 to 64 µs.
     /// If that goes on for some 20 ms, the answer is `OutOfMemory` too. Before an application is told of it, the slots of
     /// dead processes are worth a look: [`Region::reap`].
+    ///
+    /// Nothing at all can always be had, even if the limit has come down below what is held.
     pub fn reserve(&self, bytes: u64, limit: u64, mut pause: impl FnMut()) -> Reservation {
+        if bytes == 0 {
+            return Reservation::Reserved;
+        }
         if bytes > limit {
             // Nor is it published: a few of them would wrap `tent` around.
             return Reservation::OutOfMemory { used: self.books.used() };
@@ -159,9 +164,15 @@ impl Account<'_> {
         self.own.committed.fetch_add(bytes, Ordering::Release);
     }
 
-    /// What contexts and modules of this process take beside its allocations, in bytes: an estimate, or what was measured.
-    pub fn set_overhead(&self, bytes: u64) {
-        self.own.overhead.store(bytes, Ordering::Release);
+    /// This process has opened so many bytes that another made and is charged with: they count towards no limit. But the
+    /// driver may charge both with them, and who compares must know.
+    pub fn import(&self, bytes: u64) {
+        self.own.imported.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// It has closed them.
+    pub fn close(&self, bytes: u64) {
+        subtract(&self.own.imported, bytes);
     }
 
     /// How many of the bytes held lie in host memory. They count towards the limit as all others do.
@@ -194,10 +205,9 @@ impl Account<'_> {
 // === impl Use ===
 
 impl Use {
-    /// Bytes of allocations and overhead.
+    /// Bytes of allocations.
     pub(crate) fn held(&self) -> u64 {
-        let committed = self.committed.load(Ordering::Acquire);
-        committed.saturating_add(self.overhead.load(Ordering::Relaxed))
+        self.committed.load(Ordering::Acquire)
     }
 
     fn held_or_tried(&self) -> u64 {
@@ -209,8 +219,8 @@ impl Use {
 
     /// Makes the line what it was when the region was new, for its next owner.
     pub(crate) fn clear(&self) {
-        let Self { tent, committed, overhead, spilled, in_flight_ns, busy_ns } = self;
-        for word in [tent, committed, overhead, spilled, in_flight_ns, busy_ns] {
+        let Self { tent, committed, imported, spilled, in_flight_ns, busy_ns } = self;
+        for word in [tent, committed, imported, spilled, in_flight_ns, busy_ns] {
             word.store(0, Ordering::Relaxed);
         }
     }

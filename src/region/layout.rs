@@ -16,7 +16,7 @@ use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 /// The first word of a region: `divvyreg`.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"divvyreg");
 /// This layout. Any change of it, or of a protocol on it, is another version.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Processes of one container that can use its cards at the same time.
 pub const SLOTS: usize = 1024;
 /// The same, as a header states it.
@@ -78,7 +78,7 @@ pub struct Slot {
 pub struct Use {
     pub(crate) tent: AtomicU64,
     pub(crate) committed: AtomicU64,
-    pub(crate) overhead: AtomicU64,
+    pub(crate) imported: AtomicU64,
     pub(crate) spilled: AtomicU64,
     pub(crate) in_flight_ns: AtomicU64,
     pub(crate) busy_ns: AtomicU64,
@@ -172,6 +172,9 @@ pub const fn use_bytes(cards: usize, card: usize, slots: usize) -> Range<usize> 
     let start = LINE * (1 + cards + SLOTS + card * SLOTS);
     start..start + LINE * slots
 }
+
+/// Where in a line of [`use_bytes`] the word stands that says what is in flight, for tests that write it themselves.
+pub const IN_FLIGHT: usize = core::mem::offset_of!(Use, in_flight_ns);
 
 fn cards_of(stated: u32) -> Result<usize, Unfit> {
     match stated as usize {

@@ -62,8 +62,8 @@ pub struct Usage {
     pub tent: u64,
     /// Bytes held by allocations.
     pub committed: u64,
-    /// Bytes held by contexts and modules.
-    pub overhead: u64,
+    /// Bytes that other processes made, and are charged with.
+    pub imported: u64,
     /// Bytes of `committed` that lie in host memory.
     pub spilled: u64,
     /// GPU time that launched work is estimated to take yet, ns.
@@ -170,16 +170,11 @@ pub fn in_flight_ns(uses: &[u8]) -> u64 {
 // === impl Usage ===
 
 impl Usage {
-    /// Bytes held, in all.
-    pub fn held(&self) -> u64 {
-        self.committed.saturating_add(self.overhead)
-    }
-
     fn plus(self, other: Self) -> Self {
         Self {
             tent: self.tent.saturating_add(other.tent),
             committed: self.committed.saturating_add(other.committed),
-            overhead: self.overhead.saturating_add(other.overhead),
+            imported: self.imported.saturating_add(other.imported),
             spilled: self.spilled.saturating_add(other.spilled),
             in_flight_ns: self.in_flight_ns.saturating_add(other.in_flight_ns),
             busy_ns: self.busy_ns.saturating_add(other.busy_ns),
@@ -222,7 +217,7 @@ impl<'a> Line<'a> {
         Usage {
             tent: self.u64(offset_of!(Use, tent)),
             committed: self.u64(offset_of!(Use, committed)),
-            overhead: self.u64(offset_of!(Use, overhead)),
+            imported: self.u64(offset_of!(Use, imported)),
             spilled: self.u64(offset_of!(Use, spilled)),
             in_flight_ns: self.u64(offset_of!(Use, in_flight_ns)),
             busy_ns: self.u64(offset_of!(Use, busy_ns)),

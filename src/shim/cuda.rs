@@ -7,6 +7,7 @@ pub(crate) type CUresult = c_int;
 pub(crate) type CUdevice = c_int;
 pub(crate) type CUdeviceptr = u64;
 pub(crate) type CUcontext = *mut c_void;
+pub(crate) type CUgreenCtx = *mut c_void;
 pub(crate) type CUstream = *mut c_void;
 pub(crate) type CUevent = *mut c_void;
 pub(crate) type CUfunction = *mut c_void;
@@ -93,7 +94,7 @@ pub struct CUmemLocation {
 }
 
 /// The beginning of it, which is also that of `CUmemPoolProps`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct CUmemAllocationProp {
     kind: c_uint,
@@ -132,6 +133,19 @@ pub struct CUDA_ARRAY3D_DESCRIPTOR {
     pub(crate) channels: c_uint,
     pub(crate) flags: c_uint,
 }
+
+/// All of it, and what later versions may add: where the driver writes one.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct CUmemAllocationPropWhole {
+    pub(crate) head: CUmemAllocationProp,
+    rest: [u64; 10],
+}
+
+/// What one process gives to another for it to open memory of the first.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CUipcMemHandle([u8; 64]);
 
 // === impl CUmemLocation ===
 

@@ -17,6 +17,8 @@ use core::str::from_utf8;
 use divvy_region::clock::{Compute, Rank};
 use divvy_region::layout::CARDS;
 
+pub(crate) mod overhead;
+
 /// What the container holds. Cards come in the order of the region's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {

@@ -10,13 +10,17 @@
 //! refuses is released at once; what isn't known here is the driver's to judge, and changes no figure.
 //!
 //! Not charged: host memory, addresses, and what other processes have made and this one only opens or imports, for it is
-//! charged to who made it.
+//! charged to who made it. What no function here asks for, such as contexts, graphics and what a binding to a multicast
+//! object alone keeps alive, the driver charges to the process: the daemon finds it there, and tells us
+//! ([`crate::limits::overhead`]).
 
 pub(crate) mod allocations;
 pub(crate) mod arrays;
 pub(crate) mod contexts;
 pub(crate) mod graphs;
+pub(crate) mod green;
 mod held;
+pub(crate) mod imports;
 pub(crate) mod physical;
 pub(crate) mod pools;
 mod room;
@@ -25,6 +29,7 @@ pub(crate) mod shown;
 /// This is a child that fork made: it holds nothing.
 pub(crate) fn forked() {
     held::HELD.forget();
+    imports::forget();
     graphs::forget();
     physical::forget();
     pools::forget();

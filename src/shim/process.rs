@@ -8,7 +8,7 @@ use divvy_region::layout::{CARDS, Region};
 use divvy_region::{Account, Share};
 
 use crate::cuda::{CUdevice, CUresult, CUuuid, ERROR_NOT_FOUND, ERROR_NOT_PERMITTED, SUCCESS};
-use crate::limits::{self, Id, Limits};
+use crate::limits::{self, Id, Limits, overhead};
 use crate::memory;
 use crate::once::Once;
 use crate::pace;
@@ -34,17 +34,20 @@ pub(crate) struct Process {
     positions: [AtomicU8; CARDS],
     /// When the limits file was looked at last, in nanoseconds.
     looked: AtomicU64,
-    /// Of the limits file that is in force.
-    version: AtomicU64,
+    /// Of the limits file that is in force, and of the file beside it that tells the overhead; 0: there is none.
+    limits_version: AtomicU64,
+    overhead_version: AtomicU64,
 }
 
-/// What the limits file says of one card, as it is now.
+/// What the daemon's files say of one card, as it is now.
 #[derive(Debug, Default)]
 struct CardShare {
     /// In bytes.
     memory: AtomicU64,
     /// Percent.
     cores: AtomicU32,
+    /// Bytes that the driver charges the container for what it never asked for, such as contexts and modules.
+    overhead: AtomicU64,
 }
 
 /// The limit of memory where shares aren't kept by this library.
@@ -130,15 +133,18 @@ impl Process {
         ids.iter_mut().zip(limits.cards()).for_each(|(id, card)| *id = Some(card.id));
         let process = Self {
             ids,
-            shares: [const { CardShare { memory: AtomicU64::new(0), cores: AtomicU32::new(0) } }; CARDS],
+            shares: [const { CardShare { memory: AtomicU64::new(0), cores: AtomicU32::new(0), overhead: AtomicU64::new(0) } };
+                CARDS],
             compute: AtomicU8::new(0),
             makes_way: AtomicBool::new(false),
             seat,
             positions: [const { AtomicU8::new(0) }; CARDS],
             looked: AtomicU64::new(time::now()),
-            version: AtomicU64::new(0),
+            limits_version: AtomicU64::new(0),
+            overhead_version: AtomicU64::new(0),
         };
         process.put_in_force(&limits);
+        process.follow_overhead();
         Some(process)
     }
 
@@ -156,7 +162,7 @@ impl Process {
         }
     }
 
-    /// Takes over limits that the daemon has changed; looks now and then.
+    /// Takes over what the daemon has changed; looks now and then.
     pub(crate) fn keep_up(&self, now_ns: u64) {
         let looked = self.looked.load(Ordering::Relaxed);
         let is_due = now_ns.saturating_sub(looked) >= LOOK_EVERY_NS;
@@ -164,15 +170,37 @@ impl Process {
         if !is_due || !is_ours() {
             return;
         }
+        self.follow_limits();
+        self.follow_overhead();
+    }
+
+    fn follow_limits(&self) {
         let Ok(version) = sys::identity(place::LIMITS).map(sys::Identity::folded) else { return };
-        if version == self.version.load(Ordering::Relaxed) {
+        if version == self.limits_version.load(Ordering::Relaxed) {
             return;
         }
         // One that is broken changes nothing: what was in force stays so.
         if let Ok(limits) = read_limits() {
             self.put_in_force(&limits);
-            self.version.store(version, Ordering::Relaxed);
+            self.limits_version.store(version, Ordering::Relaxed);
         }
+    }
+
+    /// Where nothing could be measured, there is no file.
+    fn follow_overhead(&self) {
+        let version = sys::identity(place::OVERHEAD).map_or(0, sys::Identity::folded);
+        if version == self.overhead_version.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut buffer = [0; limits::LONGEST];
+        let read = File::open(place::OVERHEAD).and_then(|file| file.read(&mut buffer)).unwrap_or(0);
+        // As above.
+        let Some(lines) = overhead::read(buffer.get(..read).unwrap_or_default()) else { return };
+        for (id, share) in self.ids.iter().zip(&self.shares) {
+            let told = lines.clone().find(|(told, _)| id.as_ref() == Some(told));
+            share.overhead.store(told.map_or(0, |(_, bytes)| bytes), Ordering::Relaxed);
+        }
+        self.overhead_version.store(version, Ordering::Relaxed);
     }
 
     /// The position of a card of ours.
@@ -223,6 +251,18 @@ impl Process {
         self.shares.get(card).map_or(0, |share| share.memory.load(Ordering::Relaxed))
     }
 
+    /// The part of that which is left for what the books count.
+    pub(crate) fn limit_of_books(&self, card: usize) -> u64 {
+        match self.limit(card) {
+            UNLIMITED => UNLIMITED,
+            limit => limit.saturating_sub(self.overhead(card)),
+        }
+    }
+
+    fn overhead(&self, card: usize) -> u64 {
+        self.shares.get(card).map_or(0, |share| share.overhead.load(Ordering::Relaxed))
+    }
+
     /// Its part of the card's time; nothing if none was promised.
     pub(crate) fn share(&self, card: usize) -> Share {
         Share::of(self.shares.get(card).map_or(0, |share| share.cores.load(Ordering::Relaxed)).saturating_mul(100))
@@ -235,9 +275,9 @@ impl Process {
         Promise { share: self.share(card), compute, rank }
     }
 
-    /// Bytes that all processes of the container hold of a card.
+    /// Bytes that all processes of the container take of a card: what they hold, and what the driver charges beyond that.
     pub(crate) fn used(&self, card: usize) -> u64 {
-        self.seat.region().books(card).map_or(0, |books| books.used())
+        self.seat.region().books(card).map_or(0, |books| books.used()).saturating_add(self.overhead(card))
     }
 
     /// Processes of the container with what each holds of a card, by their numbers in the container.

@@ -8,8 +8,9 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use crate::cuda::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUDA_LAUNCH_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUarray, CUcontext,
-    CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUlaunchConfig, CUmemAllocationProp,
-    CUmemGenericAllocationHandle, CUmemoryPool, CUmipmappedArray, CUstream, CUuuid, ERROR_NOT_FOUND,
+    CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUipcMemHandle,
+    CUlaunchConfig, CUmemAllocationProp, CUmemAllocationPropWhole, CUmemGenericAllocationHandle, CUmemoryPool,
+    CUmipmappedArray, CUstream, CUuuid, ERROR_NOT_FOUND,
 };
 use crate::linker::Library;
 use crate::nvml::memory::{nvmlMemory_t, nvmlMemory_v2_t};
@@ -18,6 +19,9 @@ use crate::nvml::{NVML_ERROR_FUNCTION_NOT_FOUND, nvmlDevice_t};
 use crate::pace::end;
 use crate::pace::launch::{self, PER_THREAD, SHARED};
 use crate::{memory, nvml, process, resolver};
+
+/// A function's name, and the bytes of each of its arguments as they are passed on here.
+pub type Signature = (&'static str, &'static [usize]);
 
 macro_rules! name {
     ($name:ident) => {
@@ -30,7 +34,7 @@ macro_rules! name {
 
 macro_rules! hooks {
     (
-        $library:ident: $count:ident, $enumeration:ident, needs $needs:ident, absent $absent:ident;
+        $library:ident: $count:ident, $enumeration:ident, $signatures:ident, needs $needs:ident, absent $absent:ident;
         $( $name:ident ( $($argument:ident : $type:ty),* ) = $body:path; )*
     ) => {
         /// What is hooked, by number.
@@ -40,6 +44,8 @@ macro_rules! hooks {
         pub(crate) enum $enumeration { $( $name ),* }
 
         const $count: usize = [ $( stringify!($name) ),* ].len();
+
+        const $signatures: &[Signature] = &[ $( (stringify!($name), &[ $( size_of::<$type>() ),* ]) ),* ];
 
         pub(crate) static $library: Library<$count, { $needs.len() }> = Library::new($needs, [
             $( (
@@ -72,10 +78,12 @@ macro_rules! hooks {
 macro_rules! needs {
     (
         $(#[$doc:meta])*
-        $module:ident: $library:ident, $count:ident, absent $absent:ident;
+        $module:ident: $library:ident, $count:ident, $signatures:ident, absent $absent:ident;
         $( $name:ident ( $($argument:ident : $type:ty),* ); )*
     ) => {
         const $count: &[&CStr] = &[ $( name!($name) ),* ];
+
+        const $signatures: &[Signature] = &[ $( (stringify!($name), &[ $( size_of::<$type>() ),* ]) ),* ];
 
         $(#[$doc])*
         pub(crate) mod $module {
@@ -105,7 +113,7 @@ macro_rules! needs {
 }
 
 hooks! {
-    CUDA: CUDA_HOOKS, Cuda, needs CUDA_NEEDS, absent ERROR_NOT_FOUND;
+    CUDA: CUDA_HOOKS, Cuda, CUDA_HOOKED, needs CUDA_NEEDS, absent ERROR_NOT_FOUND;
 
     // Entry
     cuInit(flags: c_uint) = process::init;
@@ -148,6 +156,11 @@ hooks! {
     cuDevicePrimaryCtxReset_v2(device: CUdevice) = memory::contexts::reset_primary;
     cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) = memory::contexts::retain_primary;
 
+    // Green contexts, of which each has its card's primary context
+    cuCtxFromGreenCtx(context: *mut CUcontext, green: CUgreenCtx) = memory::green::context;
+    cuGreenCtxCreate(green: *mut CUgreenCtx, resources: *mut c_void, device: CUdevice, flags: c_uint) = memory::green::create;
+    cuGreenCtxDestroy(green: CUgreenCtx) = memory::green::destroy;
+
     // Memory by address
     cuMemAlloc(address: *mut c_uint, bytes: c_uint) = memory::allocations::allocate_32;
     cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint) = memory::allocations::allocate_managed;
@@ -157,6 +170,11 @@ hooks! {
     cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) = memory::allocations::free_async::<false>;
     cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) = memory::allocations::free_async::<true>;
     cuMemFree_v2(address: CUdeviceptr) = memory::allocations::free;
+
+    // Memory of other processes
+    cuIpcCloseMemHandle(address: CUdeviceptr) = memory::imports::close_handle;
+    cuIpcOpenMemHandle(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) = memory::imports::open_handle;
+    cuIpcOpenMemHandle_v2(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) = memory::imports::open_handle;
 
     // Pools
     cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) = memory::pools::allocate::<false>;
@@ -199,7 +217,7 @@ hooks! {
 }
 
 hooks! {
-    NVML: NVML_HOOKS, Nvml, needs NVML_NEEDS, absent NVML_ERROR_FUNCTION_NOT_FOUND;
+    NVML: NVML_HOOKS, Nvml, NVML_HOOKED, needs NVML_NEEDS, absent NVML_ERROR_FUNCTION_NOT_FOUND;
 
     // Which cards there are
     nvmlDeviceGetCount(count: *mut c_uint) = nvml::devices::count;
@@ -275,14 +293,17 @@ hooks! {
 
 /// The names of all hooks.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    let cuda = CUDA.hooks.iter().map(|(name, _)| *name);
-    let nvml = NVML.hooks.iter().map(|(name, _)| *name);
-    cuda.chain(nvml).filter_map(|name| name.to_str().ok())
+    CUDA_HOOKED.iter().chain(NVML_HOOKED).map(|(name, _)| *name)
+}
+
+/// All functions that are hooked or called. Those whose arguments don't matter are written without any.
+pub fn signatures() -> impl Iterator<Item = Signature> {
+    [CUDA_HOOKED, CUDA_NEEDED, NVML_HOOKED, NVML_NEEDED].into_iter().flatten().copied()
 }
 
 needs! {
     /// Functions of CUDA that are called, and most of them not hooked.
-    cuda: CUDA, CUDA_NEEDS, absent ERROR_NOT_FOUND;
+    cuda: CUDA, CUDA_NEEDS, CUDA_NEEDED, absent ERROR_NOT_FOUND;
 
     cuCtxGetCurrent(context: *mut CUcontext);
     cuCtxGetDevice(device: *mut CUdevice);
@@ -308,6 +329,8 @@ needs! {
     cuGraphMemAllocNodeGetParams(node: CUgraphNode, parameters: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
     cuGraphNodeGetType(node: CUgraphNode, kind: *mut c_int);
     cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
+    cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr);
+    cuMemGetAllocationPropertiesFromHandle(properties: *mut CUmemAllocationPropWhole, handle: CUmemGenericAllocationHandle);
     cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
     cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize);
     cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
@@ -319,8 +342,11 @@ needs! {
 
 needs! {
     /// Functions of NVML that are called and not hooked.
-    nvml_of_driver: NVML, NVML_NEEDS, absent NVML_ERROR_FUNCTION_NOT_FOUND;
+    nvml_of_driver: NVML, NVML_NEEDS, NVML_NEEDED, absent NVML_ERROR_FUNCTION_NOT_FOUND;
 
     nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut nvmlDevice_t);
     nvmlDeviceGetUUID(device: nvmlDevice_t, uuid: *mut c_char, length: c_uint);
 }
+
+#[cfg(test)]
+mod tests;

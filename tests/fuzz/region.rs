@@ -34,7 +34,7 @@ fn read(bytes: &[u8]) -> bool {
         let uses = &bytes[layout::use_bytes(snapshot.cards(), card, snapshot.high())];
         assert_eq!(usage.in_flight_ns, in_flight_ns(uses), "both ways of reading agree");
         for (slot, _) in snapshot.owners() {
-            assert!(usage.held() >= snapshot.usage(card, slot).expect("one of its slots").held());
+            assert!(usage.committed >= snapshot.usage(card, slot).expect("one of its slots").committed);
             assert!(snapshot.erasure(slot).all(|range| bytes.get(range).is_some()));
         }
     }

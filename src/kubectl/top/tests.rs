@@ -22,6 +22,7 @@ fn usage(
         share: Share { memory: Memory::mib(memory), cores: Cores::new(cores), exclusive },
         books,
         driver_bytes: driver,
+        overhead_bytes: if books.is_some() { 512 << 20 } else { 0 },
     }
 }
 

@@ -86,7 +86,7 @@ impl Case {
         let region = File::options().write(true).open(run_dir.join(format!("containers/{nonce}/region/books")))?;
         region.write_all_at(&u32::try_from(self.processes)?.to_ne_bytes(), 28)?;
         if is_busy {
-            let at = layout::use_bytes(1, 0, self.processes).end - LINE + 32;
+            let at = layout::use_bytes(1, 0, self.processes).end - LINE + layout::IN_FLIGHT;
             region.write_all_at(&1_000_000_u64.to_ne_bytes(), at as u64)?;
         }
         Ok(Tenant { nonce, priority: None, cards: vec![(card.clone(), cores)] })

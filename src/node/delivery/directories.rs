@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use divvy_contract::container::REGION_FILE;
+use divvy_contract::container::{OVERHEAD_FILE, REGION_FILE};
 
 use super::{DeliveryError, Limits, files};
 use crate::ledger::Nonce;
@@ -27,11 +27,17 @@ pub struct Container {
 }
 
 const CONTAINERS: &str = "containers";
+const LIMITS: &str = "limits";
 const REGION: &str = "region";
 
 /// Where the region of the container with this nonce lies, if it has one.
 pub(crate) fn region_file(run_dir: &Path, nonce: Nonce) -> PathBuf {
     run_dir.join(CONTAINERS).join(nonce.to_string()).join(REGION).join(REGION_FILE)
+}
+
+/// Where the container with this nonce is told what the driver charges it beyond its books.
+pub(crate) fn overhead_file(run_dir: &Path, nonce: Nonce) -> PathBuf {
+    run_dir.join(CONTAINERS).join(nonce.to_string()).join(LIMITS).join(OVERHEAD_FILE)
 }
 
 // === impl Directories ===
@@ -88,7 +94,7 @@ impl Directories {
         let entries = fs::read_dir(&self.root).ok()?;
         let nonces = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut written = nonces.filter_map(|nonce| {
-            let path = self.root.join(&nonce).join("limits").join(LIMITS_FILE);
+            let path = self.root.join(&nonce).join(LIMITS).join(LIMITS_FILE);
             let limits = fs::read_to_string(path).ok()?.parse::<Limits>().ok()?;
             Some((nonce, limits))
         });
@@ -120,7 +126,7 @@ impl Container {
 
     /// What it reads.
     pub fn limits(&self) -> PathBuf {
-        self.root.join("limits")
+        self.root.join(LIMITS)
     }
 
     /// What it writes, and may leave anything in.

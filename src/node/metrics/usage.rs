@@ -25,9 +25,11 @@ const GAUGES: [PerContainer; 5] = [
     ("container_memory_used_bytes", "Memory of the card that the container uses, by its own books", |usage| {
         usage.books.map(|books| count(books.used_bytes))
     }),
-    ("container_memory_overhead_bytes", "What contexts and modules take of it, by its own books", |usage| {
-        usage.books.map(|books| count(books.overhead_bytes))
-    }),
+    (
+        "container_memory_overhead_bytes",
+        "Memory that contexts and modules of the container take beyond that",
+        |usage| usage.books.map(|_| count(usage.overhead_bytes)),
+    ),
     ("container_memory_driver_bytes", "Memory of the card that the container uses, by the driver", |usage| {
         usage.driver_bytes.map(count)
     }),

@@ -111,8 +111,8 @@ impl CardAccount {
 
     fn books(&self) -> OwnBooks {
         OwnBooks {
-            used_bytes: self.usage.held(),
-            overhead_bytes: self.usage.overhead,
+            used_bytes: self.usage.committed,
+            imported_bytes: self.usage.imported,
             busy_percent: self.busy_percent(),
             busy_ns: self.busy_ns,
             throttled_ns: self.throttled_ns.total,

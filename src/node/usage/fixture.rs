@@ -53,8 +53,8 @@ impl Books {
 
     pub(super) fn uses(&mut self, slot: usize, usage: Usage) {
         let at = layout::use_bytes(1, 0, slot + 1).end - LINE;
-        let Usage { tent, committed, overhead, spilled, in_flight_ns, busy_ns } = usage;
-        self.words(at, &[tent, committed, overhead, spilled, in_flight_ns, busy_ns]);
+        let Usage { tent, committed, imported, spilled, in_flight_ns, busy_ns } = usage;
+        self.words(at, &[tent, committed, imported, spilled, in_flight_ns, busy_ns]);
     }
 
     pub(super) fn words(&mut self, at: usize, words: &[u64]) {
@@ -81,5 +81,12 @@ pub(super) fn holder(pod: &str, has_library: bool) -> Holder {
         container: "main".to_owned(),
     };
     let share = Share { memory: Memory::mib(100), cores: Cores::new(30), exclusive: false };
-    Holder { of, nonce: Nonce::random(), parts: vec![(card(0), share)], has_library, is_visible: true }
+    Holder {
+        of,
+        nonce: Nonce::random(),
+        parts: vec![(card(0), share)],
+        overheads: vec![0],
+        has_library,
+        is_visible: true,
+    }
 }

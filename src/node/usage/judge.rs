@@ -27,6 +27,8 @@ struct Sight {
     pids: Vec<u32>,
     bytes: u64,
     share: Option<Share>,
+    /// What of the bytes no allocation asked for.
+    overhead: u64,
 }
 
 // === impl Judge ===
@@ -57,7 +59,7 @@ fn sights(holders: &[Holder], cards: &BTreeMap<CardId, Vec<OnCard>>) -> BTreeMap
     for (card, process) in cards.iter().flat_map(|(card, all)| all.iter().map(move |process| (card, process))) {
         let mut see = |kind, of: Option<&Holder>, share| {
             let sight = seen.entry((kind, card.clone(), of.map(|holder| holder.of.clone()))).or_default();
-            sight.share = share;
+            (sight.share, sight.overhead) = (share, of.map_or(0, |holder| holder.overhead(card)));
             sight.add(process);
         };
         let (holder, is_seated) = match process.whose {
@@ -74,11 +76,13 @@ fn sights(holders: &[Holder], cards: &BTreeMap<CardId, Vec<OnCard>>) -> BTreeMap
             Some(_) => {}
         }
     }
-    seen.retain(|_, sight| sight.share.is_none_or(|share| is_above(sight.bytes, share)));
+    seen.retain(|_, sight| {
+        sight.share.is_none_or(|share| is_above(sight.bytes, share) || sight.leaves_nothing_of(share))
+    });
     seen
 }
 
-/// By more than 5 %: contexts are estimates, and the driver rounds up.
+/// By more than 5 %: what contexts take is counted late, and the driver rounds up.
 fn is_above(bytes: u64, share: Share) -> bool {
     u128::from(bytes) * 100 > u128::from(share.memory.as_mib()) * (105 << 20)
 }
@@ -91,13 +95,27 @@ impl Sight {
         self.bytes = self.bytes.saturating_add(process.bytes.unwrap_or(0));
     }
 
+    /// Not a byte can be allocated.
+    fn leaves_nothing_of(&self, share: Share) -> bool {
+        u128::from(self.overhead) >= u128::from(share.memory.as_mib()) << 20
+    }
+
     fn finding(self, (kind, card, of): Key, lasted: Duration) -> Finding {
         let (used, who) = (Memory::from_bytes_floor(self.bytes), processes(&self.pids));
         let whose = of.as_ref().map(ToString::to_string).unwrap_or_default();
         let message = match (kind, &of) {
             (FindingKind::AboveShare, _) => {
-                let share = self.share.unwrap_or_default().memory;
-                format!("{whose} uses {used} of card {card} by the driver, and its share is {share} ({who})")
+                let share = self.share.unwrap_or_default();
+                let nothing_left = if self.leaves_nothing_of(share) {
+                    let overhead = Memory::from_bytes_floor(self.overhead);
+                    format!(": contexts and modules take {overhead}, so it can allocate nothing")
+                } else {
+                    String::new()
+                };
+                let share = share.memory;
+                format!(
+                    "{whose} uses {used} of card {card} by the driver, and its share is {share} ({who}){nothing_left}"
+                )
             }
             (FindingKind::WithoutLibrary, _) => {
                 format!("{whose} uses card {card} without libdivvy, so nothing keeps it to its share: {who}, {used}")

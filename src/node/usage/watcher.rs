@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use divvy_contract::usage::{ContainerRef, ContainerUsage, NodeUsage};
+use divvy_contract::{CardId, Share};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +16,7 @@ use super::accounts::Accounts;
 use super::driver::Driver;
 use super::judge::Judge;
 use super::kept::KeptRegion;
+use super::overhead::Overheads;
 use super::{Holder, Seats};
 use crate::delivery::region_file;
 use crate::inventory::Inventory;
@@ -38,6 +40,7 @@ pub struct Watcher {
     holders: Vec<Holder>,
     regions: HashMap<Nonce, KeptRegion>,
     accounts: Accounts,
+    overheads: Overheads,
     driver: Driver,
     judge: Judge,
     /// Bytes of the region that is read.
@@ -61,13 +64,15 @@ pub async fn watch(mut watcher: Watcher, stop: CancellationToken) -> io::Result<
 // === impl Watcher ===
 
 impl Watcher {
-    /// Directories below `run_dir`, cgroups below `cgroup_root`; and where to see what is found.
+    /// Directories below `run_dir`, cgroups below `cgroup_root`, cards that are probed each `probe_interval`; and where to see
+    /// what is found.
     pub fn new(
         node: &str,
         run_dir: &Path,
         cgroup_root: PathBuf,
         allocator: SharedAllocator,
         inventory: watch::Receiver<Arc<Inventory>>,
+        probe_interval: Duration,
     ) -> (Self, watch::Receiver<Arc<NodeUsage>>) {
         let nothing = NodeUsage { node: node.to_owned(), ..NodeUsage::default() };
         let (usage, receiver) = watch::channel(Arc::new(nothing));
@@ -82,6 +87,7 @@ impl Watcher {
             holders: Vec::new(),
             regions: HashMap::new(),
             accounts: Accounts::default(),
+            overheads: Overheads::over(2 * probe_interval.max(INTERVAL)),
             driver: Driver::default(),
             judge: Judge::default(),
             buffer: Vec::new(),
@@ -94,17 +100,24 @@ impl Watcher {
         let seats = self.read_regions(now);
         let inventory = Arc::clone(&self.inventory.borrow());
         let measured = self.driver.measure(&inventory, &mut self.holders, &seats, &self.cgroups, now);
-        let findings = self.judge.judge(&self.holders, &measured.cards, now);
         let mut containers = Vec::new();
-        for (at, (holder, seats)) in self.holders.iter().zip(&seats).enumerate() {
-            containers.extend(holder.parts.iter().enumerate().map(|(number, (card, share))| ContainerUsage {
+        for (at, (holder, seats)) in self.holders.iter_mut().zip(&seats).enumerate() {
+            let line = |(number, (card, share)): (usize, &(CardId, Share))| ContainerUsage {
                 of: holder.of.clone(),
                 card: card.clone(),
                 share: *share,
                 books: seats.as_ref().and_then(|_read| self.accounts.books(holder.nonce, number)),
                 driver_bytes: measured.bytes(at, holder, card),
-            }));
+                overhead_bytes: 0,
+            };
+            let mut lines: Vec<_> = holder.parts.iter().enumerate().map(line).collect();
+            if holder.has_library {
+                self.overheads.take(holder.nonce, &mut lines, &self.run_dir, now);
+                holder.overheads = lines.iter().map(|line| line.overhead_bytes).collect();
+            }
+            containers.extend(lines);
         }
+        let findings = self.judge.judge(&self.holders, &measured.cards, now);
         let usage = NodeUsage { node: self.node.clone(), containers, findings, unmeasured: measured.problem };
         self.usage.send_replace(Arc::new(usage));
     }
@@ -122,6 +135,7 @@ impl Watcher {
         let live: HashSet<Nonce> = self.holders.iter().map(|holder| holder.nonce).collect();
         self.regions.retain(|nonce, _| live.contains(nonce));
         self.accounts.retain(&live);
+        self.overheads.retain(&live);
     }
 
     /// Reads every holder's region and frees the slots of its dead: who has a seat in each, where it could be read.
@@ -153,6 +167,7 @@ fn holders(book: &Book) -> Vec<Holder> {
             },
             nonce: holding.nonce,
             parts: holding.parts.iter().map(|part| (part.card.clone(), part.share)).collect(),
+            overheads: vec![0; holding.parts.len()],
             has_library: false,
             is_visible: false,
         };

@@ -129,7 +129,7 @@ impl Program {
     }
 }
 
-/// The first slot's accesses to `tent` and `committed`; the overhead is none here.
+/// The first slot's accesses to `tent` and `committed`.
 fn steps(uses: &[Use], accesses: &[Access]) -> Vec<Step> {
     let find = |address: usize| {
         uses.iter().enumerate().find_map(|(slot, line)| {

@@ -22,14 +22,15 @@ fn memory_is_granted_to_the_byte_and_shared_by_all_slots() {
 }
 
 #[test]
-fn overhead_and_imports_count_but_are_never_refused() {
+fn what_the_driver_took_unasked_counts_and_is_never_refused() {
     let owned = Owned::with_high(1, 2, 2);
     let books = owned.region().books(0).expect("a card");
     let account = books.account(0).expect("a slot");
-    account.set_overhead(30);
-    account.charge(90);
+    account.charge(120);
+    account.import(1000);
     assert_eq!(books.used(), 120);
     assert_eq!(account.reserve(1, 100, nobody_waits), Reservation::OutOfMemory { used: 120 });
+    assert_eq!(account.reserve(0, 100, nobody_waits), Reservation::Reserved, "who wants nothing takes nothing");
     account.release(90);
     account.set_spilled(10);
     assert_eq!(account.reserve(70, 100, nobody_waits), Reservation::Reserved, "spilled bytes count once");
@@ -91,8 +92,8 @@ proptest! {
         let owned = Owned::with_high(1, 3, high);
         let books = owned.region().books(0).expect("a card");
         let lines = books.uses.iter().flat_map(|line| {
-            let Use { tent, committed, overhead, spilled, in_flight_ns, busy_ns } = line;
-            [tent, committed, overhead, spilled, in_flight_ns, busy_ns]
+            let Use { tent, committed, imported, spilled, in_flight_ns, busy_ns } = line;
+            [tent, committed, imported, spilled, in_flight_ns, busy_ns]
         });
         lines.zip(words).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
         let account = books.account(1).expect("a slot");
@@ -100,6 +101,8 @@ proptest! {
         account.release(bytes);
         account.settled(bytes, limit);
         account.charge(limit);
+        account.import(limit);
+        account.close(bytes);
         let _sums = (books.used(), books.in_flight_ns());
     }
 }

@@ -1,4 +1,4 @@
-//! What the library adds to an allocation and its free, beside what the stand-in driver takes for them: median and spread of
+//! What the library adds to an allocation and to a free, beside what the stand-in driver takes for them: median and spread of
 //! rounds that alternate between programs with the library and without. Of a round counts its fastest batch of calls, which
 //! nobody else on the machine has interrupted.
 //!
@@ -21,7 +21,8 @@ use cuda::{Cuda, SUCCESS};
 const ROUNDS: usize = 9;
 const BATCHES: u32 = 400;
 const BATCH: u32 = 50;
-const WHAT: [&str; 3] = ["cuMemAlloc and cuMemFree", "cuMemAllocAsync and cuMemFreeAsync", "cuMemGetInfo"];
+const WHAT: [&str; 6] =
+    ["cuMemAlloc", "cuMemFree", "cuMemAllocAsync", "cuMemFreeAsync", "cuMemAllocAsync in a stream", "cuMemGetInfo"];
 
 fn main() {
     match words().first() {
@@ -77,24 +78,31 @@ fn hold() {
 
 fn measure(what: usize) {
     let cuda = Cuda::start();
-    let call = || match what {
-        0 => {
-            let address = cuda.allocate(4096);
-            assert_eq!(cuda.cuMemFree_v2(address), SUCCESS);
-        }
-        1 => {
-            let address: u64 = cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, 4096, 0));
-            assert_eq!(cuda.cuMemFreeAsync(address, 0), SUCCESS);
-        }
-        _ => drop(cuda.info()),
+    let stream: usize = cuda.get(|cuda, to| cuda.cuStreamCreate(to, 1));
+    let stream = if what == 4 { stream } else { 0 };
+    let allocate = || match what {
+        0 | 1 => cuda.allocate(4096),
+        2..=4 => cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, 4096, stream)),
+        _ => cuda.info().0,
     };
+    let free = |address| match what {
+        0 | 1 => assert_eq!(cuda.cuMemFree_v2(address), SUCCESS),
+        2..=4 => assert_eq!(cuda.cuMemFreeAsync(address, stream), SUCCESS),
+        _ => {}
+    };
+    // A pool that has what is wanted, as it is most of the time.
+    let held = cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, 1 << 20, 0));
     say("ready");
     listen();
     let batches = (0..BATCHES).map(|_| {
         let start = Instant::now();
-        (0..BATCH).for_each(|_| call());
-        start.elapsed() / BATCH
+        let addresses = [(); BATCH as usize].map(|()| allocate());
+        let between = Instant::now();
+        addresses.into_iter().for_each(free);
+        let (allocated, freed) = (between - start, between.elapsed());
+        if matches!(what, 1 | 3) { freed } else { allocated }
     });
-    say(batches.min().unwrap_or_default().as_nanos());
+    say((batches.min().unwrap_or_default() / BATCH).as_nanos());
     listen();
+    assert_eq!(cuda.cuMemFreeAsync(held, 0), SUCCESS);
 }

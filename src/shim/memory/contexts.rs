@@ -3,8 +3,9 @@
 //! What a context itself costs isn't charged here, because a process can't know it. The driver tells how much of the card is
 //! free, but nobody may ask before the first context is there, and what is free after it may have changed by whatever the
 //! card's other tenants did meanwhile: a neighbour's allocation would be taken for our context's, for as long as we live.
-//! What is right is the driver's own figure for the process (`nvmlDeviceGetComputeRunningProcesses`) less what it is charged
-//! with. That is for the daemon to read, which sees processes by their host's numbers, and for the books' `overhead`.
+//! What is right is the driver's own figure for the processes (`nvmlDeviceGetComputeRunningProcesses`) less what they are
+//! charged with. The daemon sees it, as it sees processes by their host's numbers, and tells us in a file of its own
+//! ([`crate::limits::overhead`]).
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +18,7 @@ use crate::table::cuda::cuDevicePrimaryCtxGetState;
 
 use super::allocations::release;
 use super::held::{HELD, Kind};
-use super::{pools, room};
+use super::{green, imports, pools, room};
 
 /// The primary contexts, by the driver's ordinals; 0: none, or not seen.
 static PRIMARY: [AtomicUsize; CARDS] = [const { AtomicUsize::new(0) }; CARDS];
@@ -112,13 +113,20 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUcontext) -> CUresult, 
 pub(crate) unsafe fn release_primary(real: unsafe extern "C" fn(CUdevice) -> CUresult, device: CUdevice) -> CUresult {
     // SAFETY: the caller's argument as it came.
     let result = end::of_primary(device, || unsafe { real(device) });
+    if result == SUCCESS {
+        released_primary(device);
+    }
+    result
+}
+
+/// Somebody has released a card's primary context, who may have been the last.
+pub(super) fn released_primary(device: CUdevice) {
     let (mut flags, mut is_active): (c_uint, c_int) = (0, 1);
     // SAFETY: numbers are written to numbers.
     let told = unsafe { cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut is_active) };
-    if result == SUCCESS && told == SUCCESS && is_active == 0 {
+    if told == SUCCESS && is_active == 0 {
         forget_primary(device);
     }
-    result
 }
 
 /// `cuDevicePrimaryCtxReset` and `cuDevicePrimaryCtxReset_v2`: whoever still has it, what was in it is gone.
@@ -135,7 +143,7 @@ pub(crate) unsafe fn reset_primary(real: unsafe extern "C" fn(CUdevice) -> CUres
 }
 
 /// Has the driver make a context, if this process has a place in the books: without one nothing could be charged to it.
-fn begin(ask: impl FnOnce() -> CUresult) -> CUresult {
+pub(super) fn begin(ask: impl FnOnce() -> CUresult) -> CUresult {
     match room::take_place() {
         Ok(()) => ask(),
         Err(refused) => refused,
@@ -150,13 +158,15 @@ fn forget_primary(device: CUdevice) {
     if let Some(known) = primary(device) {
         forget(known.swap(0, Ordering::Relaxed));
     }
+    green::forget_all_of(device);
 }
 
 /// Releases all that ended with a context.
-fn forget(context: usize) {
+pub(super) fn forget(context: usize) {
     if context != 0 {
         let kinds = [Kind::Memory, Kind::Array, Kind::MipmappedArray];
         HELD.take_all(&kinds, |thing| thing.context == context, release);
+        HELD.take_all(&[Kind::Import], |thing| thing.context == context, imports::close);
         pools::synchronised();
     }
 }

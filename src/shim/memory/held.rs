@@ -27,6 +27,10 @@ pub(super) enum Kind {
     Mapping,
     /// Physical memory, by a number of ours; `of` counts what refers to it.
     Physical,
+    /// An address at which another process's memory is open; `of` says how often.
+    Import,
+    /// A green context; `of` is one more than its card's ordinal, `context` what it is as a context.
+    Green,
     /// An executable graph on the card of its number.
     Graph(u8),
 }
@@ -100,6 +104,8 @@ impl Kind {
             Self::Handle => 4,
             Self::Mapping => 5,
             Self::Physical => 6,
+            Self::Import => 7,
+            Self::Green => 8,
             Self::Graph(card) => 0x100 | u16::from(card),
         }
     }

@@ -1,20 +1,27 @@
 //! Physical memory that programs map themselves. It lives as long as something refers to it, a handle or a mapping, and is
 //! charged as long, where it lies and not where its maker happens to be.
 //!
-//! What is imported is another's, and what lies on the host is no card's: they are known here and charged with nothing.
+//! What is imported is another's, and what lies on the host is no card's: they are known here and charged with nothing. Of
+//! the one it is told in the books how much of it is mapped.
 
 use core::ffi::{c_int, c_ulonglong, c_void};
 
-use crate::cuda::{CUdeviceptr, CUmemAllocationProp, CUmemGenericAllocationHandle, CUresult, SUCCESS};
+use crate::cuda::{
+    CUdeviceptr, CUmemAllocationProp, CUmemAllocationPropWhole, CUmemGenericAllocationHandle, CUresult, SUCCESS,
+};
 use crate::lock::Lock;
+use crate::table::cuda::cuMemGetAllocationPropertiesFromHandle;
 
 use super::allocations::release;
 use super::held::{Full, HELD, Kind, Thing};
+use super::imports;
 use super::room::Room;
 
 /// Numbers for physical memory: the driver may give a handle out again while what it meant is still mapped. Holding the
 /// lock makes a step of what concerns more than one thing.
 static NUMBERS: Lock<u64> = Lock::new(0);
+/// In place of the context of physical memory, which ends with none: it was imported, and its bytes are those mapped.
+const IMPORTED: usize = 1;
 
 /// `cuMemCreate`.
 ///
@@ -75,7 +82,18 @@ pub(crate) unsafe fn import(
     let result = unsafe { real(handle, shared, kind) };
     if result == SUCCESS && !handle.is_null() {
         // SAFETY: the driver has just written there.
-        let _full = enter(unsafe { *handle }, Thing { bytes: 0, card: 0, context: 0, of: 1 });
+        let handle = unsafe { *handle };
+        let mut properties = CUmemAllocationPropWhole::default();
+        // SAFETY: properties are written to properties.
+        let told = unsafe { cuMemGetAllocationPropertiesFromHandle(&raw mut properties, handle) };
+        let room = properties
+            .head
+            .location
+            .device()
+            .filter(|_| told == SUCCESS)
+            .and_then(|device| Room::of_device(device).ok());
+        let context = if room.is_some() { IMPORTED } else { 0 };
+        let _full = enter(handle, Thing { bytes: 0, card: room.map_or(0, |room| room.card), context, of: 1 });
     }
     result
 }
@@ -143,6 +161,7 @@ pub(crate) unsafe fn map(
     let result = unsafe { real(address, bytes, offset, handle, flags) };
     if let Some(of) = of.filter(|_| result == SUCCESS) {
         refer_more(of);
+        grow_import(of, bytes as u64);
         let mapping = Thing { bytes: bytes as u64, of, ..Thing::default() };
         let _full = HELD.put(Kind::Mapping, address, mapping);
     }
@@ -208,10 +227,24 @@ fn refer_more(number: u64) {
     }
 }
 
+/// So much of it is mapped. The driver doesn't tell how large memory is that was imported.
+fn grow_import(number: u64, bytes: u64) {
+    let _step = NUMBERS.lock();
+    let Some(memory) = HELD.get(Kind::Physical, number) else { return };
+    if memory.context == IMPORTED
+        && bytes > memory.bytes
+        && let Ok(room) = Room::of_card(memory.card)
+    {
+        room.import(bytes - memory.bytes);
+        let _had_a_place = HELD.put(Kind::Physical, number, Thing { bytes, ..memory });
+    }
+}
+
 /// The last that referred to physical memory ends it.
 fn refer_less(number: u64) {
     let _step = NUMBERS.lock();
     match HELD.take(Kind::Physical, number) {
+        Some(memory) if memory.of <= 1 && memory.context == IMPORTED => imports::close(memory),
         Some(memory) if memory.of <= 1 => release(Thing { of: 0, ..memory }),
         Some(memory) => {
             let _had_a_place = HELD.put(Kind::Physical, number, Thing { of: memory.of - 1, ..memory });

@@ -3,8 +3,10 @@
 //! A pool keeps what was freed for the next who wants it, so what it costs the card isn't what is allocated from it but what
 //! it has reserved. That is what it is charged with, as the driver tells it, around everything that can change it.
 //!
-//! How much a pool will grow is the driver's secret. Reserved is what its growth comes to if it is by whole granules; if it
-//! then grew further than the limit allows, the allocation is given back. For that moment the container has had more.
+//! How much a pool will grow is the driver's secret. Mostly it doesn't: while what is allocated from it by our own count fits
+//! in what it has, it is only looked at afterwards. Otherwise the driver is asked what is in use, and reserved is what the
+//! growth comes to if it is by whole granules. If the pool then grew further than the limit allows, the allocation is given
+//! back. For that moment the container has had more; what the pool then has beyond the limit is used for nothing.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -39,8 +41,11 @@ struct Pool {
     life: Life,
     handle: usize,
     card: usize,
-    /// Bytes that it is charged with.
+    /// Bytes that it is charged with, and those of them that the limit had room for.
     charged: u64,
+    granted: u64,
+    /// Bytes that are allocated from it. By the driver's count it may be more, as it frees later than it is asked to.
+    held: u64,
     /// Bytes that are being allocated from it just now, and by how much it is expected to grow for them.
     wanted: u64,
     growing: u64,
@@ -64,13 +69,27 @@ struct Attempt {
     pool: usize,
     bytes: u64,
     growth: u64,
+    /// Whether the driver was asked what the pool has left.
+    is_sure: bool,
     reserved: Reserved,
+}
+
+/// What became of one.
+#[derive(PartialEq, Eq)]
+enum Ended {
+    /// It is charged.
+    Charged,
+    /// The driver is to take it back: the pool grew further than the limit allows.
+    TooMuch,
+    /// The same, and with less of a guess there may be room.
+    Misjudged,
 }
 
 // === impl Pool ===
 
 impl Pool {
-    const NONE: Self = Self { life: Life::None, handle: 0, card: 0, charged: 0, wanted: 0, growing: 0 };
+    const NONE: Self =
+        Self { life: Life::None, handle: 0, card: 0, charged: 0, granted: 0, held: 0, wanted: 0, growing: 0 };
 
     /// Whether it is the living one with this handle.
     fn is(&self, handle: usize) -> bool {
@@ -93,15 +112,24 @@ impl Pool {
             && let Ok(room) = Room::of_card(self.card)
         {
             let now = self.attribute(POOL_RESERVED);
-            room.change(self.charged, now);
+            if now != self.charged {
+                room.change(self.charged, now);
+            }
             self.charged = now;
+            self.granted = self.granted.min(now);
         }
+    }
+
+    /// Whether so many more bytes need nothing more of the card, by what is known without a question.
+    fn has(&self, bytes: u64) -> bool {
+        let used = self.held.saturating_add(self.wanted).saturating_add(bytes);
+        used <= self.granted.saturating_add(self.growing)
     }
 
     /// By how much it would grow if so many more bytes were allocated from it.
     fn growth(&self, bytes: u64) -> u64 {
         let used = self.attribute(POOL_USED).saturating_add(self.wanted).saturating_add(bytes);
-        let there = self.attribute(POOL_RESERVED).saturating_add(self.growing);
+        let there = self.attribute(POOL_RESERVED).min(self.granted).saturating_add(self.growing);
         if used <= there { 0 } else { used.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX).saturating_sub(there) }
     }
 
@@ -115,17 +143,18 @@ impl Pool {
 
 impl Attempt {
     /// Reserves what the pool will grow by.
-    fn begin(pool: usize, bytes: u64) -> Result<Self, CUresult> {
-        let (card, growth) = with(pool, |pool| {
-            let growth = pool.growth(bytes);
+    fn begin(pool: usize, bytes: u64, must_be_sure: bool) -> Result<Self, CUresult> {
+        let (card, is_sure, growth) = with(pool, |pool| {
+            let is_sure = must_be_sure || !pool.has(bytes);
+            let growth = if is_sure { pool.growth(bytes) } else { 0 };
             pool.wanted = pool.wanted.saturating_add(bytes);
             pool.growing = pool.growing.saturating_add(growth);
-            (pool.card, growth)
+            (pool.card, is_sure, growth)
         })
         .ok_or(ERROR_OUT_OF_MEMORY)?;
         let reserved = Room::of_card(card).and_then(|room| Ok((room, room.reserve(growth)?)));
         match reserved {
-            Ok((room, reserved)) => Ok(Self { room, pool, bytes, growth, reserved }),
+            Ok((room, reserved)) => Ok(Self { room, pool, bytes, growth, is_sure, reserved }),
             Err(refused) => {
                 with(pool, |pool| pool.is_no_longer_wanted(bytes, growth));
                 Err(refused)
@@ -133,26 +162,35 @@ impl Attempt {
         }
     }
 
-    /// The driver has allocated an address, or nothing. False if it is to take it back.
-    fn end(self, given: Option<CUdeviceptr>) -> bool {
-        let Self { room, pool: number, bytes, growth, reserved } = self;
-        let grown = with(number, |pool| {
+    /// The driver has allocated an address, or nothing.
+    fn end(self, given: Option<CUdeviceptr>) -> Ended {
+        let Self { room, pool: number, bytes, growth, is_sure, reserved } = self;
+        let ended = with(number, |pool| {
             pool.is_no_longer_wanted(bytes, growth);
             let before = pool.charged;
             pool.settle();
-            pool.charged.saturating_sub(before)
+            drop(reserved);
+            let grown = pool.charged.saturating_sub(before);
+            if grown > growth && room.is_overdrawn() {
+                return if is_sure { Ended::TooMuch } else { Ended::Misjudged };
+            }
+            if grown > 0 || (pool.granted < pool.charged && !room.is_overdrawn()) {
+                pool.granted = pool.charged;
+            }
+            if given.is_some() {
+                pool.held = pool.held.saturating_add(bytes);
+            }
+            Ended::Charged
         });
-        drop(reserved);
-        let Some(given) = given else { return true };
-        if grown.is_some_and(|grown| grown > growth) && room.is_overdrawn() {
-            return false;
+        let ended = ended.unwrap_or(Ended::TooMuch);
+        if let Some(given) = given.filter(|_| ended == Ended::Charged) {
+            let thing = Thing { bytes, card: room.card, context: 0, of: number as u64 + 1 };
+            if let Ok(Some(gone)) = HELD.put(Kind::Memory, given, thing) {
+                super::allocations::release(gone);
+            }
+            room.count();
         }
-        let thing = Thing { bytes, card: room.card, context: 0, of: number as u64 + 1 };
-        if let Ok(Some(gone)) = HELD.put(Kind::Memory, given, thing) {
-            super::allocations::release(gone);
-        }
-        room.count();
-        true
+        ended
     }
 }
 
@@ -213,29 +251,35 @@ unsafe fn allocate_from_pool(
     address: *mut CUdeviceptr,
     bytes: usize,
     stream: CUstream,
-    ask: impl FnOnce(*mut CUdeviceptr) -> CUresult,
+    ask: impl Fn(*mut CUdeviceptr) -> CUresult,
 ) -> CUresult {
-    let begun = match pool {
-        Ok(Some(pool)) => Attempt::begin(pool, bytes as u64),
+    let pool = match pool {
+        Ok(Some(pool)) => pool,
         Ok(None) => return ask(address), // of the host
-        Err(refused) => Err(refused),
-    };
-    let attempt = match begun {
-        Ok(attempt) => attempt,
         Err(refused) => return refused,
     };
-    let mut given = 0;
-    let result = ask(&raw mut given);
-    if !attempt.end((result == SUCCESS).then_some(given)) {
+    for must_be_sure in [false, true] {
+        let attempt = match Attempt::begin(pool, bytes as u64, must_be_sure) {
+            Ok(attempt) => attempt,
+            Err(refused) => return refused,
+        };
+        let mut given = 0;
+        let result = ask(&raw mut given);
+        let ended = attempt.end((result == SUCCESS).then_some(given));
+        if result == SUCCESS && ended == Ended::Charged {
+            // SAFETY: the caller's promise.
+            unsafe { *address = given };
+        }
+        if result != SUCCESS || ended == Ended::Charged {
+            return result;
+        }
         // SAFETY: it was allocated in this stream just now, and nobody knows of it.
         unsafe { cuMemFreeAsync(given, stream) };
-        return ERROR_OUT_OF_MEMORY;
+        if ended == Ended::TooMuch {
+            break;
+        }
     }
-    if result == SUCCESS {
-        // SAFETY: the caller's promise.
-        unsafe { *address = given };
-    }
-    result
+    ERROR_OUT_OF_MEMORY
 }
 
 /// `cuMemPoolCreate`.
@@ -328,7 +372,8 @@ pub(super) fn freed(thing: Thing) {
             }
             *pool = if left == 0 { Pool::NONE } else { Pool { charged: left, ..*pool } };
         }
-        _ => pool.settle(),
+        // What it no longer needs it gives back when somebody waits for the card.
+        _ => pool.held = pool.held.saturating_sub(thing.bytes),
     });
 }
 
@@ -360,9 +405,13 @@ pub(super) fn forget() {
 /// # Safety
 /// A stream, or one of the numbers that mean a default stream.
 pub(super) unsafe fn is_captured<const PER_THREAD: bool>(stream: CUstream) -> bool {
+    let stream = named::<PER_THREAD>(stream);
+    if matches!(stream.addr(), 0 | STREAM_LEGACY) {
+        return false; // the one stream that can't be
+    }
     let mut status: c_int = 0;
     // SAFETY: a status is written to a status. If it can't be told, the driver will refuse the work.
-    let result = unsafe { cuStreamIsCapturing(named::<PER_THREAD>(stream), &raw mut status) };
+    let result = unsafe { cuStreamIsCapturing(stream, &raw mut status) };
     result == SUCCESS && status != 0
 }
 
@@ -412,9 +461,10 @@ fn owner_of(pool: CUmemoryPool) -> Option<CUdevice> {
 /// The number of a pool; `None` if it is the host's. One that wasn't made by this program's own doing, such as a default
 /// one, is entered as of the card `device`.
 fn find(pool: CUmemoryPool, device: CUdevice) -> Result<Option<usize>, CUresult> {
-    if let Some(number) = known(pool) {
-        let life = with(number, |pool| pool.life);
-        return Ok(Some(number).filter(|_| life != Some(Life::Host)));
+    let place =
+        KNOWN.lock().iter().enumerate().find(|(_, known)| known.is(pool.addr())).map(|(at, known)| (at, known.life));
+    if let Some((number, life)) = place {
+        return Ok(Some(number).filter(|_| life != Life::Host));
     }
     let card = Room::of_device(device)?.card;
     enter(Pool { life: Life::Live, handle: pool.addr(), card, ..Pool::NONE }).map(Some)

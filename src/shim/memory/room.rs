@@ -51,7 +51,9 @@ impl Room {
 
     /// Reserves bytes for something that the driver is about to be asked for.
     pub(super) fn reserve(&self, bytes: u64) -> Result<Reserved, CUresult> {
-        self.process.keep_up(time::now());
+        if bytes > 0 {
+            self.process.keep_up(time::now());
+        }
         if self.try_reserve(bytes) || self.try_reserve_by_all_means(bytes) {
             return Ok(Reserved { room: *self, bytes });
         }
@@ -62,12 +64,12 @@ impl Room {
     }
 
     fn try_reserve(&self, bytes: u64) -> bool {
-        self.account.reserve(bytes, self.process.limit(self.card), pause) == Reservation::Reserved
+        self.account.reserve(bytes, self.process.limit_of_books(self.card), pause) == Reservation::Reserved
     }
 
     #[cold]
     fn try_reserve_by_all_means(&self, bytes: u64) -> bool {
-        if bytes > self.process.limit(self.card) {
+        if bytes > self.process.limit_of_books(self.card) {
             return false;
         }
         pools::give_back(self.card);
@@ -88,6 +90,16 @@ impl Room {
     /// Gives back bytes that were kept, after the driver has taken them.
     pub(super) fn release(&self, bytes: u64) {
         self.account.release(bytes);
+    }
+
+    /// Bytes that others made, and are charged with, are open here from now on.
+    pub(super) fn import(&self, bytes: u64) {
+        self.account.import(bytes);
+    }
+
+    /// They are no longer.
+    pub(super) fn close(&self, bytes: u64) {
+        self.account.close(bytes);
     }
 
     /// Whether the container holds more than it may, after the driver took more than was foreseen.

@@ -1,9 +1,10 @@
-//! A card's memory: the share, what the container holds of it, and what is left of that or of the card, if that is less.
+//! A card's memory: the share, what the container takes of it, and what is left of that or of the card, if that is less.
 
 use core::ffi::c_uint;
 
 use super::{NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, nvmlDevice_t, nvmlReturn_t, whose};
 use crate::process::UNLIMITED;
+use crate::time;
 
 /// Bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,6 +83,7 @@ unsafe fn changed(device: nvmlDevice_t, before: Shown, show: impl FnOnce(Shown))
     // SAFETY: the caller's promise.
     match unsafe { whose(device) } {
         Whose::Ours(process, card) => {
+            process.keep_up(time::now());
             let (limit, used) = (process.limit(card), process.used(card));
             let total = if limit == UNLIMITED { before.total } else { limit };
             show(Shown { total, free: before.free.min(total.saturating_sub(used)), used: used.min(total) });

@@ -47,7 +47,10 @@ functions! {
     cuArrayDestroy(array: usize);
     cuCtxCreate_v2(context: *mut usize, flags: c_uint, device: c_int);
     cuCtxDestroy_v2(context: usize);
+    cuCtxFromGreenCtx(context: *mut usize, green: usize);
     cuCtxSetCurrent(context: usize);
+    cuGreenCtxCreate(green: *mut usize, resources: usize, device: c_int, flags: c_uint);
+    cuGreenCtxDestroy(green: usize);
     cuCtxSynchronize();
     cuDeviceGetDefaultMemPool(pool: *mut usize, device: c_int);
     cuDeviceGetGraphMemAttribute(device: c_int, number: c_uint, value: *mut u64);

@@ -11,6 +11,8 @@ mod container;
 mod cuda;
 #[path = "memory/entry.rs"]
 mod entry;
+#[path = "memory/overhead.rs"]
+mod overhead;
 #[path = "memory/processes.rs"]
 mod processes;
 #[path = "memory/shell.rs"]

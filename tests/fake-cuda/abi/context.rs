@@ -22,7 +22,7 @@ unsafe fn create(me: Entry, context: *mut usize, flags: c_uint, device: c_int) -
 }
 
 /// Retains a card's primary context.
-fn retain(driver: &mut Driver, ordinal: c_int) -> Result<usize, Code> {
+pub(super) fn retain(driver: &mut Driver, ordinal: c_int) -> Result<usize, Code> {
     let primary = &driver.device(ordinal)?.primary;
     let (context, flags, users) = (primary.context, primary.flags, primary.users);
     let context = match context {
@@ -35,7 +35,7 @@ fn retain(driver: &mut Driver, ordinal: c_int) -> Result<usize, Code> {
 }
 
 /// Releases it; the last to do so ends it.
-fn release(driver: &mut Driver, ordinal: c_int, all: bool) -> Result<(), Code> {
+pub(super) fn release(driver: &mut Driver, ordinal: c_int, all: bool) -> Result<(), Code> {
     let primary = &mut driver.device_mut(ordinal)?.primary;
     if primary.users == 0 {
         return if all { Ok(()) } else { Err(Code::INVALID_CONTEXT) };

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+use super::context::{release, retain};
 use super::{functions, module, write};
 use crate::codes::Code;
 use crate::driver::context::current;
@@ -101,12 +102,24 @@ functions! {
         drop(me.driver()?);
         if state == LINKER { Ok(()) } else { Err(Code::INVALID_VALUE) }
     };
-    // A green context costs what a context costs, and its multiprocessors are all.
+    // A green context costs what a context costs, and its multiprocessors are all. It keeps the card's primary context alive,
+    // and what was allocated in it is left to that.
     [12040 cuGreenCtxCreate](context: *mut usize, _resources: usize, device: c_int, _flags: c_uint) = |me| {
-        let made = me.unsafe_driver()?.create_context(device, 0)?;
-        write::value(context, made)
+        let mut driver = me.unsafe_driver()?;
+        retain(&mut driver, device)?;
+        let made = driver.create_context(device, 0);
+        if made.is_err() {
+            release(&mut driver, device, false)?;
+        }
+        write::value(context, made?)
     };
-    [12040 cuGreenCtxDestroy](context: usize) = |me| me.unsafe_driver()?.destroy_context(context);
+    [12040 cuGreenCtxDestroy](context: usize) = |me| {
+        let mut driver = me.unsafe_driver()?;
+        let device = driver.contexts.get(context).map_err(|_unknown| Code::INVALID_CONTEXT)?.device;
+        let primary = driver.devices[device].primary.context.ok_or(Code::INVALID_CONTEXT)?;
+        driver.leave(context, primary)?;
+        release(&mut driver, c_int::try_from(device).map_err(|_large| Code::INVALID_DEVICE)?, false)
+    };
     [12040 cuCtxFromGreenCtx](context: *mut usize, green: usize) = |me| {
         me.driver()?.contexts.get(green)?;
         write::value(context, green)

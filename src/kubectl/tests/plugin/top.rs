@@ -54,9 +54,9 @@ fn usage(namespace: &str, pod: &str, busy: u32) -> Value {
         "node": "what it calls itself",
         "containers": [{
             "podUid": "u", "namespace": namespace, "pod": pod, "container": "main", "card": CARD,
-            "memoryMi": 8192, "cores": 30, "driverBytes": 4_u64 << 30,
+            "memoryMi": 8192, "cores": 30, "driverBytes": 4_u64 << 30, "overheadBytes": 1,
             "books": {
-                "usedBytes": 3_u64 << 30, "overheadBytes": 1, "busyPercent": busy, "busyNs": 1, "throttledNs": 1,
+                "usedBytes": 3_u64 << 30, "busyPercent": busy, "busyNs": 1, "throttledNs": 1,
                 "launches": 1, "outOfMemory": 0, "unhooked": 0, "processes": 2,
             },
         }],

@@ -41,7 +41,7 @@ fn card(number: usize) -> CardId {
 
 /// Where a field of a region's slot stands that says what is in flight on the card at this position.
 fn in_flight_at(cards: usize, position: usize, slot: usize) -> u64 {
-    (layout::use_bytes(cards, position, slot + 1).end - LINE + 32) as u64
+    (layout::use_bytes(cards, position, slot + 1).end - LINE + layout::IN_FLIGHT) as u64
 }
 
 // === impl Bench ===

@@ -156,10 +156,10 @@ fn memory_is_that_of_this_moment_and_others_are_forgotten() {
     let (mut world, mut accounts, nonce, at) = (World::new(), Accounts::default(), Nonce::random(), Instant::now());
     world.play(&Event::Work(0, 1));
     world.play(&Event::Work(2, 1));
-    world.books.uses(2, Usage { committed: 100, overhead: 30, ..Usage::default() });
+    world.books.uses(2, Usage { committed: 130, imported: 7, ..Usage::default() });
     accounts.take(nonce, 1, world.books.snapshot(), at);
     let books = accounts.books(nonce, 0).expect("looked at");
-    assert_eq!((books.used_bytes, books.overhead_bytes, books.processes), (140, 30, 2));
+    assert_eq!((books.used_bytes, books.imported_bytes, books.processes), (140, 7, 2));
     assert_eq!((accounts.books(nonce, 1), accounts.books(Nonce::random(), 0)), (None, None));
     accounts.retain(&HashSet::new());
     assert_eq!(accounts.books(nonce, 0), None);

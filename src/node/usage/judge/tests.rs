@@ -43,6 +43,16 @@ fn what_is_wrong_is_said_with_its_names() {
 }
 
 #[test]
+fn a_share_that_contexts_take_whole_is_told_apart() {
+    let mut starved = holder("a", true);
+    starved.overheads = vec![100 * MIB - 1];
+    assert_eq!(found(&[starved.clone()], 0, vec![on_card(10, 102, of(0, true))]), [], "a byte is left");
+    starved.overheads = vec![100 * MIB];
+    let findings = found(&[starved], 0, vec![on_card(10, 102, of(0, true))]);
+    insta::assert_snapshot!(messages(&findings), @"above-share: container main of pod team/a uses 102Mi of card GPU-0 by the driver, and its share is 100Mi (process 10 of the host): contexts and modules take 100Mi, so it can allocate nothing");
+}
+
+#[test]
 fn a_share_of_another_card_is_none_of_this_one() {
     let findings = found(&[holder("a", true)], 1, vec![on_card(10, 60, of(0, true))]);
     insta::assert_snapshot!(messages(&findings), @"foreign: container main of pod team/a uses card GPU-1, of which it holds no share: process 10 of the host, 60Mi");

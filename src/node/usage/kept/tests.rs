@@ -59,7 +59,7 @@ impl Bench {
         self.told.clear();
         self.kept.look(&path, &self.holder, &cgroups, &mut self.buffer, |file, snapshot| {
             let totals = snapshot.totals(0).expect("a card");
-            self.told.push((file, snapshot.generation(), totals.usage.held(), totals.usage.busy_ns));
+            self.told.push((file, snapshot.generation(), totals.usage.committed, totals.usage.busy_ns));
         })
     }
 
@@ -127,7 +127,7 @@ fn a_tenants_process() {
     let mut books = Books(vec![0; layout::size(1)]);
     file.read_exact_at(&mut books.0, 0).expect("all of it");
     books.seat(slot, Some(Owner { pid, started, nonce: 9, comm: [0; 16] }));
-    books.uses(slot, Usage { committed: 900, overhead: 100, busy_ns: 70, ..Usage::default() });
+    books.uses(slot, Usage { committed: 1000, busy_ns: 70, ..Usage::default() });
     file.write_all_at(&books.0, 0).expect("all of it");
     if std::env::var(KEEPS_LOCK).as_deref() == Ok("false") {
         lock(slot, libc::F_UNLCK);
@@ -279,7 +279,7 @@ fn a_tenant_that_claims_all_slots_for_nobody_gets_them_back() {
     let mut books = Books::new(0);
     for slot in 0..layout::SLOTS {
         books.seat(slot, Some(Owner { pid: 1, started: 1, nonce: 1, comm: [1; 16] }));
-        books.uses(slot, Usage { committed: u64::MAX, overhead: u64::MAX, busy_ns: u64::MAX, ..Usage::default() });
+        books.uses(slot, Usage { committed: u64::MAX, busy_ns: u64::MAX, ..Usage::default() });
     }
     books.0[28..32].copy_from_slice(&u32::MAX.to_ne_bytes());
     bench.replace(&books.0);

@@ -102,6 +102,29 @@ fn pools_of_ones_own_are_charged_and_stay_so_while_something_is_allocated_from_t
     container.holds(0);
 }
 
+/// A real pool grows by 32 MiB, which nobody says beforehand.
+#[test]
+fn what_a_pool_grew_beyond_the_limit_is_used_for_nothing() {
+    let machine = Machine { granularity: 32 * MIB, ..Machine::uniform(1, GIB) };
+    let container = Container::new(&machine, &[Share::of_memory(40)]);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["allocate-async a 1000000"]);
+    container.holds(32);
+    for _ in 0..2 {
+        tenant.does(&format!("allocate-async b {}", 33 * MIB), OUT_OF_MEMORY);
+        tenant.does(&format!("allocate-async b {}", 32 * MIB), OUT_OF_MEMORY);
+    }
+    tenant.succeeds_in(&[&format!("allocate-async b {}", 30 * MIB), "free-async b"]);
+    tenant.does(&format!("allocate b {}", 9 * MIB), OUT_OF_MEMORY);
+    tenant.succeeds_in(&[&format!("allocate b {}", 8 * MIB)]);
+    container.holds(40);
+    // With more room the same pool may have what it grew to.
+    container.limit(&[Share::of_memory(100)]);
+    crate::container::eventually("the new limit", || (tenant.answers("info") == "60 of 100").then_some(()));
+    tenant.succeeds_in(&[&format!("allocate-async c {}", 33 * MIB), &format!("allocate-async d {}", 20 * MIB)]);
+    container.holds(72);
+}
+
 #[test]
 fn memory_of_a_capture_is_charged_with_its_graph() {
     let container = Container::of_memory(10);
@@ -179,6 +202,34 @@ fn what_other_processes_made_is_charged_to_them_alone() {
 }
 
 #[test]
+fn how_much_of_others_is_open_is_told_and_charged_to_nobody() {
+    let container = Container::of_memory(10);
+    let imported = || container.totals(0).usage.imported;
+    let (mut maker, mut other) = (container.shell(), container.shell());
+    maker.succeeds_in(&["allocate a 6000000", "export file a"]);
+    other.succeeds_in(&["open a file"]);
+    assert_eq!(imported(), 6_000_000);
+    other.succeeds_in(&["context c", "open b file"]);
+    assert_eq!(imported(), 12_000_000);
+    other.succeeds_in(&["end-context c"]);
+    assert_eq!(imported(), 6_000_000, "it was open there alone");
+    other.succeeds_in(&["start", "close a"]);
+    other.does("close a", INVALID_VALUE);
+    assert_eq!(imported(), 0);
+    other.succeeds_in(&["create v 4194304 card", "share d v", "import i d", "reserve r 8388608"]);
+    assert_eq!(imported(), 0, "nothing tells how large it is");
+    other.succeeds_in(&["map r 0 4194304 i", "map r 4194304 4194304 i"]);
+    assert_eq!(imported(), 4 * MIB);
+    other.succeeds_in(&["unmap r 0 4194304", "release i"]);
+    assert_eq!(imported(), 4 * MIB);
+    other.succeeds_in(&["unmap r 4194304 4194304", "open a file"]);
+    assert_eq!(imported(), 6_000_000);
+    other.kill();
+    assert_eq!(maker.answers("info"), "4 of 10");
+    assert_eq!(imported(), 0, "the dead have nothing open");
+}
+
+#[test]
 fn what_was_in_a_context_is_forgotten_with_it() {
     let container = Container::of_memory(100);
     let mut tenant = container.shell();
@@ -193,6 +244,25 @@ fn what_was_in_a_context_is_forgotten_with_it() {
     tenant.succeeds_in(&["start", "allocate a 2000"]);
     container.holds_bytes(2000);
     tenant.succeeds_in(&["reset-primary"]);
+    container.holds(0);
+}
+
+#[test]
+fn what_was_in_a_green_context_is_forgotten_with_its_cards_primary_one() {
+    let container = Container::of_memory(100);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["allocate a 1000", "green g", "enter-green g", "allocate b 5000"]);
+    container.holds_bytes(6000);
+    tenant.succeeds_in(&["end-green g"]);
+    container.holds_bytes(6000);
+    tenant.succeeds_in(&["release-primary"]);
+    container.holds(0);
+    let mut other = container.idle_shell();
+    other.succeeds_in(&["initialise", "green g", "enter-green g"]);
+    assert_eq!(container.usages(0).len(), 2, "it has a place before it allocates");
+    other.succeeds_in(&["allocate a 1000", "green h", "end-green g"]);
+    container.holds_bytes(1000);
+    other.succeeds_in(&["end-green h"]);
     container.holds(0);
 }
 

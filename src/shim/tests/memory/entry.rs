@@ -87,7 +87,7 @@ fn books_that_are_missing_or_are_none_are_no_books() {
     let program = container.compile("routes", false);
     let books = fs::read(container.path("region/books")).expect("books");
     let mut newer = books.clone();
-    newer[8] = 2;
+    newer[8] = 3;
     for broken in [&[][..], &books[..4096], &newer] {
         fs::write(container.path("region/books"), broken).expect("room");
         drop(fs::remove_file(container.path("stderr")));

@@ -102,7 +102,7 @@ fn what_killed_processes_held_is_there_for_the_next() {
             let mut next = container.shell();
             next.succeeds_in(&[&format!("allocate all {}", 64 * MIB)]);
             container.holds(64);
-            let held = container.usages(0).into_iter().filter(|(_, usage)| usage.held() > 0);
+            let held = container.usages(0).into_iter().filter(|(_, usage)| usage.committed > 0);
             assert_eq!(held.count(), 1, "the dead hold nothing");
             next.kill();
         }

@@ -121,8 +121,18 @@ impl Shell {
                     (_, code) => code,
                 }
             }
+            ["initialise"] => cuda.cuInit(0),
             ["context", _] => cuda.cuCtxCreate_v2(&raw mut wide, 0, 0),
             ["end-context", name] => cuda.cuCtxDestroy_v2(handle(name)),
+            ["green", _] => cuda.cuGreenCtxCreate(&raw mut wide, 0, 0, 1),
+            ["enter-green", name] => {
+                let mut context = 0;
+                match cuda.cuCtxFromGreenCtx(&raw mut context, handle(name)) {
+                    SUCCESS => cuda.cuCtxSetCurrent(context),
+                    code => code,
+                }
+            }
+            ["end-green", name] => cuda.cuGreenCtxDestroy(handle(name)),
             ["release-primary"] => cuda.cuDevicePrimaryCtxRelease_v2(0),
             ["reset-primary"] => cuda.cuDevicePrimaryCtxReset_v2(0),
             ["allocate", _, bytes] => cuda.cuMemAlloc_v2(&raw mut made, size(bytes)),

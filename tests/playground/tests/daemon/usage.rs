@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
 
-use divvy_contract::container::REGION_MOUNT;
+use divvy_contract::container::{LIMITS_MOUNT, OVERHEAD_FILE, REGION_MOUNT};
 use divvy_contract::usage::{ContainerUsage, FindingKind, NodeUsage};
 use divvy_playground::kubelet::Workload;
 use divvy_playground::pods::GPU;
@@ -46,7 +46,7 @@ impl Drop for Tenant {
     }
 }
 
-/// The first slot whose lock is free, a context, an allocation, and some work.
+/// The first slot whose lock is free, an allocation, and some work.
 #[test]
 #[ignore = "a process that other tests start"]
 fn a_tenants_process() {
@@ -64,7 +64,7 @@ fn a_tenants_process() {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         file.write_all_at(&bytes, at as u64).unwrap();
     };
-    write(layout::use_bytes(1, 0, slot + 1).end - LINE, &[0, 60 * MIB, 4 * MIB, 0, 0, 1_500_000_000]);
+    write(layout::use_bytes(1, 0, slot + 1).end - LINE, &[0, 64 * MIB, 0, 0, 0, 1_500_000_000]);
     write(LINE + 16, &[10, 5, 250_000_000, 3, 1, 2]);
     write(layout::slot_bytes(1, slot).start, &[1 | u64::from(process::id()) << 32, started, 99]);
     file.write_all_at(&u32::try_from(slot + 1).unwrap().to_ne_bytes(), 28).unwrap();
@@ -108,6 +108,13 @@ impl Bench {
         path
     }
 
+    /// What a pod's processes are told of what the driver charges them beyond their books.
+    fn overhead(&self, uid: &str) -> Option<String> {
+        let given = self.kubelet.view().pods[uid].containers[0].given.clone().unwrap();
+        let mount = given.mounts.iter().find(|mount| mount.container_path == LIMITS_MOUNT).expect("limits");
+        fs::read_to_string(Path::new(&mount.host_path).join(OVERHEAD_FILE)).ok()
+    }
+
     /// What the kernel would say of a pod's cgroup.
     fn set_processes(&self, uid: &str, pids: &[u32]) {
         let lines: Vec<String> = pids.iter().map(ToString::to_string).collect();
@@ -146,10 +153,12 @@ async fn what_containers_use_is_told_and_what_a_killed_process_held_is_back_at_o
     bench.set_on_card(&card, &[(first.pid(), 70), (second.pid(), 80)]);
     bench.until_used(&uid, 2, 128).await;
     bench
-        .until_so("the driver's figure", async || {
-            (bench.usage_of(&uid).await.driver_bytes == Some(150 * MIB)).then_some(())
+        .until_so("the driver's figure, and what of it nobody asked for", async || {
+            let usage = bench.usage_of(&uid).await;
+            (usage.driver_bytes == Some(150 * MIB) && usage.overhead_bytes == 22 * MIB).then_some(())
         })
         .await;
+    assert_eq!(bench.overhead(&uid), Some(format!("{card} {}\n", 22 * MIB)));
     let mut usage = bench.usage().await;
     usage.containers[0].of.pod_uid = "<uid>".to_owned();
     usage.containers[0].card = "GPU-x".parse().unwrap();

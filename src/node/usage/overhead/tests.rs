@@ -1,0 +1,171 @@
+use std::os::unix::fs::MetadataExt as _;
+
+use divvy_contract::usage::OwnBooks;
+use divvy_contract::{CardId, Share};
+use proptest::prelude::*;
+
+use super::super::fixture::{card, holder};
+use super::*;
+
+const MIB: u64 = 1 << 20;
+/// Looks of a window, which come each half second.
+const WINDOW: u32 = 20;
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A container, its directory, and how late it is.
+struct Bench {
+    directory: tempfile::TempDir,
+    nonce: Nonce,
+    overheads: Overheads,
+    now: Instant,
+}
+
+fn seen(card: CardId, driver_bytes: Option<u64>, books: OwnBooks) -> ContainerUsage {
+    let of = holder("a", true).of;
+    ContainerUsage { of, card, share: Share::default(), books: Some(books), driver_bytes, overhead_bytes: 0 }
+}
+
+impl Bench {
+    fn new() -> Self {
+        let (directory, nonce) = (tempfile::tempdir().expect("a directory"), Nonce::random());
+        let file = overhead_file(directory.path(), nonce);
+        fs::create_dir_all(file.parent().expect("above it")).expect("a directory");
+        Self { directory, nonce, overheads: Overheads::over(WINDOW * LOOK), now: Instant::now() }
+    }
+
+    /// What is told after another look at these figures of card 0 and these of card 1.
+    fn looks(&mut self, first: (Option<u64>, u64), second: (Option<u64>, u64)) -> [u64; 2] {
+        self.now += LOOK;
+        let books = |used_bytes| OwnBooks { used_bytes, ..OwnBooks::default() };
+        let mut cards = [seen(card(0), first.0, books(first.1)), seen(card(1), second.0, books(second.1))];
+        self.overheads.take(self.nonce, &mut cards, self.directory.path(), self.now);
+        cards.map(|card| card.overhead_bytes)
+    }
+
+    /// The same with books of card 0 alone.
+    fn looks_at_books(&mut self, driver: Option<u64>, books: OwnBooks) -> u64 {
+        self.now += LOOK;
+        let mut cards = [seen(card(0), driver, books)];
+        self.overheads.take(self.nonce, &mut cards, self.directory.path(), self.now);
+        cards[0].overhead_bytes
+    }
+
+    /// The same of card 0 alone, so many times.
+    fn looks_at(&mut self, times: u32, driver: Option<u64>, books: u64) -> u64 {
+        (0..times).fold(0, |_, _| self.looks((driver, books), (Some(0), 0))[0])
+    }
+
+    fn file(&self) -> Option<String> {
+        fs::read_to_string(overhead_file(self.directory.path(), self.nonce)).ok()
+    }
+
+    fn inode(&self) -> u64 {
+        fs::metadata(overhead_file(self.directory.path(), self.nonce)).expect("a file").ino()
+    }
+}
+
+#[test]
+fn a_context_is_told_once_it_has_been_seen_for_the_whole_window() {
+    let mut bench = Bench::new();
+    assert_eq!((bench.looks_at(WINDOW, Some(700 * MIB), 200 * MIB), bench.file()), (0, None));
+    assert_eq!(bench.looks_at(1, Some(700 * MIB), 200 * MIB), 500 * MIB);
+    assert_eq!(bench.file().as_deref(), Some("GPU-0 524288000\nGPU-1 0\n"));
+    assert_eq!(bench.looks_at(WINDOW, Some(800 * MIB), 200 * MIB), 500 * MIB, "another context");
+    assert_eq!(bench.looks_at(1, Some(800 * MIB), 200 * MIB), 600 * MIB);
+    assert_eq!(bench.looks_at(1, Some(300 * MIB), 200 * MIB), 100 * MIB, "one that ended");
+    assert_eq!(
+        bench.looks((Some(300 * MIB), 200 * MIB), (Some(7 * MIB), 0)),
+        [100 * MIB, 0],
+        "cards are compared apart"
+    );
+}
+
+#[test]
+fn what_grows_and_shrinks_in_turn_is_nobodys_context() {
+    let mut bench = Bench::new();
+    bench.looks_at(WINDOW + 1, Some(0), 0);
+    for round in 0..100 {
+        let allocated = (round % 3) * 1000 * MIB;
+        // A probe tells what was there up to two looks ago.
+        let probed = (round.saturating_sub(2) % 3) * 1000 * MIB;
+        assert_eq!(bench.looks_at(1, Some(probed), allocated), 0);
+    }
+    assert_eq!(bench.file(), None);
+}
+
+#[test]
+fn what_is_shared_may_be_charged_to_each_who_has_it() {
+    let mut bench = Bench::new();
+    let mut told = 0;
+    for _ in 0..=WINDOW {
+        let books = OwnBooks { used_bytes: 100 * MIB, imported_bytes: 300 * MIB, ..OwnBooks::default() };
+        told = bench.looks_at_books(Some(450 * MIB), books);
+    }
+    assert_eq!(told, 50 * MIB);
+}
+
+#[test]
+fn small_changes_are_told_to_nobody() {
+    let mut bench = Bench::new();
+    bench.looks_at(WINDOW + 1, Some(10 * MIB), 0);
+    let told = bench.inode();
+    assert_eq!(bench.looks_at(WINDOW + 1, Some(11 * MIB - 1), 0), 10 * MIB);
+    assert_eq!(bench.inode(), told);
+    assert_eq!(bench.looks_at(WINDOW + 1, Some(11 * MIB), 0), 11 * MIB);
+    assert_ne!(bench.inode(), told);
+}
+
+#[test]
+fn what_is_no_longer_known_is_charged_to_nobody() {
+    let mut bench = Bench::new();
+    bench.looks_at(WINDOW + 1, Some(10 * MIB), 0);
+    assert_eq!(bench.looks_at(WINDOW, None, 0), 10 * MIB);
+    assert_eq!(bench.looks_at(1, None, 0), 0);
+    assert_eq!(bench.file().as_deref(), Some("GPU-0 0\nGPU-1 0\n"));
+}
+
+#[test]
+fn a_daemon_that_begins_again_leaves_what_was_told_until_it_knows_better() {
+    let mut bench = Bench::new();
+    bench.looks_at(WINDOW + 1, Some(500 * MIB), 0);
+    bench.overheads = Overheads::over(WINDOW * LOOK);
+    assert_eq!(bench.looks_at(WINDOW, Some(300 * MIB), 0), 500 * MIB);
+    assert_eq!(bench.looks_at(1, Some(300 * MIB), 0), 300 * MIB);
+    fs::write(overhead_file(bench.directory.path(), bench.nonce), "GPU-0\nGPU-1 -5\n\n").expect("room");
+    bench.overheads = Overheads::over(WINDOW * LOOK);
+    assert_eq!(bench.looks_at(1, Some(300 * MIB), 0), 0, "a file that isn't ours says nothing");
+}
+
+#[test]
+fn a_container_whose_directory_is_gone_is_told_nothing_and_all_goes_on() {
+    let mut bench = Bench::new();
+    fs::remove_dir_all(bench.directory.path().join("containers")).expect("a directory");
+    assert_eq!(bench.looks_at(WINDOW + 5, Some(500 * MIB), 0), 0);
+    bench.overheads.retain(&HashSet::new());
+    assert!(bench.overheads.of.is_empty());
+}
+
+proptest! {
+    /// Allocations come and go at any moment, and the driver's figure is as old as the last of its probes. Whatever it is
+    /// that it sees beyond the books, no more than that is told, and all of it once nothing moves any more.
+    #[test]
+    fn no_more_is_told_than_there_is(
+        context in 1..2000_u64,
+        held in prop::collection::vec(0..10_000_u64, 1..120),
+        probe in 1..=9_usize,
+        first in 0..9_usize,
+    ) {
+        let mut bench = Bench::new();
+        let mut probed = 0;
+        let last = *held.last().expect("one at least");
+        let still = std::iter::repeat_n(last, 2 * WINDOW as usize + 1);
+        for (number, held) in held.into_iter().chain(still).enumerate() {
+            if number % probe == first % probe {
+                probed = context + held;
+            }
+            let told = bench.looks_at(1, Some(probed * MIB), held * MIB);
+            prop_assert!(told <= context * MIB, "{} MiB", told / MIB);
+        }
+        prop_assert_eq!(bench.looks_at(1, Some((context + last) * MIB), last * MIB), context * MIB);
+    }
+}

@@ -1,0 +1,90 @@
+//! Green contexts: parts of a card's primary context, with some of its multiprocessors. What is allocated in one is the
+//! primary context's, and outlives it; each keeps the primary context alive.
+
+use core::ffi::{c_uint, c_void};
+use core::ptr;
+
+use crate::cuda::{CUcontext, CUdevice, CUgreenCtx, CUresult, SUCCESS};
+use crate::pace::end;
+
+use super::contexts;
+use super::held::{HELD, Kind, Thing};
+
+/// `cuGreenCtxCreate`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn create(
+    real: unsafe extern "C" fn(*mut CUgreenCtx, *mut c_void, CUdevice, c_uint) -> CUresult,
+    green: *mut CUgreenCtx,
+    resources: *mut c_void,
+    device: CUdevice,
+    flags: c_uint,
+) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    let result = contexts::begin(|| unsafe { real(green, resources, device, flags) });
+    if result == SUCCESS
+        && !green.is_null()
+        && let Ok(device) = u64::try_from(device)
+    {
+        // SAFETY: the driver has just written there.
+        let key = unsafe { *green }.addr() as u64;
+        let _full = HELD.put(Kind::Green, key, Thing { of: device + 1, ..Thing::default() });
+    }
+    result
+}
+
+/// `cuCtxFromGreenCtx`: what is allocated while it is current is known by this context.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn context(
+    real: unsafe extern "C" fn(*mut CUcontext, CUgreenCtx) -> CUresult,
+    context: *mut CUcontext,
+    green: CUgreenCtx,
+) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    let result = unsafe { real(context, green) };
+    let key = green.addr() as u64;
+    if result == SUCCESS
+        && !context.is_null()
+        && let Some(known) = HELD.get(Kind::Green, key)
+    {
+        // SAFETY: the driver has just written there.
+        let context = unsafe { *context }.expose_provenance();
+        let _had_a_place = HELD.put(Kind::Green, key, Thing { context, ..known });
+    }
+    result
+}
+
+/// `cuGreenCtxDestroy`: releases the primary context of its card.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUgreenCtx) -> CUresult, green: CUgreenCtx) -> CUresult {
+    // It stays known: what was allocated in it is there until the primary context ends.
+    let known = HELD.get(Kind::Green, green.addr() as u64).unwrap_or_default();
+    // SAFETY: the caller's argument as it came.
+    let ask = || unsafe { real(green) };
+    let result = match known.context {
+        0 => ask(), // nothing was launched in it
+        context => end::of_context(ptr::with_exposed_provenance_mut(context), ask),
+    };
+    if let Some(device) = device_of(&known).filter(|_| result == SUCCESS) {
+        contexts::released_primary(device);
+    }
+    result
+}
+
+/// A card's primary context has ended, and with it what was allocated in its green ones.
+pub(super) fn forget_all_of(device: CUdevice) {
+    let is_of_it = |thing: &Thing| device_of(thing) == Some(device);
+    while let Some(green) = HELD.search(Kind::Green, |_, thing| is_of_it(thing)) {
+        HELD.take_all(&[Kind::Green], |thing| *thing == green, |_| ());
+        contexts::forget(green.context);
+    }
+}
+
+fn device_of(green: &Thing) -> Option<CUdevice> {
+    CUdevice::try_from(green.of.checked_sub(1)?).ok()
+}

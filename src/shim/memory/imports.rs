@@ -1,0 +1,89 @@
+//! Memory that another process made and this one opens. It is charged to who made it. How much is open is told in the books
+//! all the same: the driver may charge all who have it, and the daemon must not take that for contexts.
+
+use core::ffi::c_uint;
+use core::ptr;
+
+use crate::cuda::{CUcontext, CUdeviceptr, CUipcMemHandle, CUresult, SUCCESS};
+use crate::lock::Lock;
+use crate::table::cuda::{cuCtxGetCurrent, cuMemGetAddressRange_v2};
+
+use super::held::{HELD, Kind, Thing};
+use super::room::Room;
+
+/// Held for a step that looks at what is open and changes it.
+static STEP: Lock<()> = Lock::new(());
+
+/// `cuIpcOpenMemHandle` and `cuIpcOpenMemHandle_v2`. One that is open already has the same address once more.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn open_handle(
+    real: unsafe extern "C" fn(*mut CUdeviceptr, CUipcMemHandle, c_uint) -> CUresult,
+    address: *mut CUdeviceptr,
+    handle: CUipcMemHandle,
+    flags: c_uint,
+) -> CUresult {
+    let _step = STEP.lock();
+    // SAFETY: the caller's arguments as they came.
+    let result = unsafe { real(address, handle, flags) };
+    if result == SUCCESS && !address.is_null() {
+        // SAFETY: the driver has just written there.
+        enter(unsafe { *address });
+    }
+    result
+}
+
+/// `cuIpcCloseMemHandle`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn close_handle(
+    real: unsafe extern "C" fn(CUdeviceptr) -> CUresult,
+    address: CUdeviceptr,
+) -> CUresult {
+    let _step = STEP.lock();
+    // SAFETY: the caller's argument as it came.
+    let result = unsafe { real(address) };
+    if result == SUCCESS {
+        match HELD.take(Kind::Import, address) {
+            Some(open) if open.of > 1 => {
+                let _had_a_place = HELD.put(Kind::Import, address, Thing { of: open.of - 1, ..open });
+            }
+            Some(open) => close(open),
+            None => {}
+        }
+    }
+    result
+}
+
+/// What isn't entered is taken for a context's, which is never too little.
+fn enter(address: CUdeviceptr) {
+    if let Some(open) = HELD.get(Kind::Import, address) {
+        let _had_a_place = HELD.put(Kind::Import, address, Thing { of: open.of + 1, ..open });
+        return;
+    }
+    let (mut bytes, mut context): (usize, CUcontext) = (0, ptr::null_mut());
+    // SAFETY: a size is written to a size, and a context to a context.
+    let found = unsafe {
+        cuCtxGetCurrent(&raw mut context);
+        cuMemGetAddressRange_v2(ptr::null_mut(), &raw mut bytes, address)
+    };
+    let Ok(room) = Room::of_current() else { return };
+    let open = Thing { of: 1, ..Thing::in_context(bytes as u64, room.card, context) };
+    if found == SUCCESS && HELD.put(Kind::Import, address, open).is_ok() {
+        room.import(open.bytes);
+    }
+}
+
+/// Nothing of it is open any more.
+pub(super) fn close(open: Thing) {
+    if let Ok(room) = Room::of_card(open.card) {
+        room.close(open.bytes);
+    }
+}
+
+/// In a child that fork made.
+pub(super) fn forget() {
+    drop(STEP.reset());
+}

@@ -1,0 +1,14 @@
+//! The table beside the stand-in driver's functions, which its own tests hold against cudarc's bindings.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+#[test]
+fn functions_are_passed_on_with_what_the_drivers_take() {
+    let theirs: BTreeMap<&str, &[usize]> = fake_cuda::signatures().collect();
+    let ours: Vec<_> = signatures().filter(|(name, _)| name.starts_with("cu")).collect();
+    let differing: Vec<_> = ours.iter().filter(|(name, sizes)| theirs.get(name) != Some(sizes)).collect();
+    assert!(differing.is_empty(), "beside the driver's: {differing:?}");
+    assert!(ours.len() > 100);
+}
