@@ -27,7 +27,7 @@ use crate::tiers::Enforcement;
 
 use directories::Directories;
 pub use directories::{Container, LIMITS_FILE};
-pub(crate) use directories::{region_file, state};
+pub(crate) use directories::{container_root, region_file, state};
 pub use limits::{Limits, LimitsError};
 pub use strategy::{Choice, Strategies, Strategy};
 

@@ -32,7 +32,7 @@ impl Host {
     }
 
     fn libraries(&self) -> Vec<String> {
-        let names = fs::read_dir(self.path("run/lib")).expect("a directory");
+        let names = fs::read_dir(self.path("run/state/lib")).expect("a directory");
         let mut names: Vec<String> =
             names.map(|entry| entry.expect("an entry").file_name().into_string().expect("text")).collect();
         names.sort();
@@ -60,12 +60,12 @@ fn the_library_and_its_name_in_the_container_are_mounted() {
     insta::assert_snapshot!(mounts.collect::<String>(), @r"
     /var/run/divvy/limits <- /host/run/containers/n-1/limits ro
     /var/run/divvy/region <- /host/run/containers/n-1/region rw
-    /usr/lib/divvy/libdivvy.so <- /host/run/containers/n-1/libdivvy.so ro
-    /etc/ld.so.preload <- /host/run/lib/ld.so.preload ro
+    /usr/lib/divvy/libdivvy.so <- /host/run/state/lib/n-1.so ro
+    /etc/ld.so.preload <- /host/run/state/lib/ld.so.preload ro
     ");
-    let preload = fs::read_to_string(host.path("run/lib/ld.so.preload")).expect("a file");
+    let preload = fs::read_to_string(host.path("run/state/lib/ld.so.preload")).expect("a file");
     assert_eq!(preload, "/usr/lib/divvy/libdivvy.so\n");
-    assert_eq!(fs::read(host.path("run/containers/n-1/libdivvy.so")).expect("a file"), b"1");
+    assert_eq!(fs::read(host.path("run/state/lib/n-1.so")).expect("a file"), b"1");
     let limits = host.limits("n-1");
     assert_eq!((limits.tier, limits.compute), (Tier::Shim, Compute::Burst));
 }
@@ -184,16 +184,18 @@ fn a_container_keeps_its_library_until_it_starts_again() {
     let host = Host::new();
     let shares = [share(A, 1)];
     host.shimmed("1").prepare(&shimmed("n-1", &shares)).expect("an answer");
-    let first = host.inode("run/containers/n-1/libdivvy.so");
-    let preload = host.inode("run/lib/ld.so.preload");
+    let first = host.inode("run/state/lib/n-1.so");
+    let preload = host.inode("run/state/lib/ld.so.preload");
     let second = host.shimmed("2");
-    assert_eq!(host.inode("run/containers/n-1/libdivvy.so"), first, "a new library doesn't touch it");
-    assert_eq!(host.inode("run/lib/ld.so.preload"), preload, "it is mounted");
-    assert_eq!(host.libraries().len(), 2, "the earlier one is gone: {:?}", host.libraries());
+    assert_eq!(host.inode("run/state/lib/n-1.so"), first, "a new library doesn't touch it");
+    assert_eq!(host.inode("run/state/lib/ld.so.preload"), preload, "it is mounted");
+    assert_eq!(host.libraries().len(), 3, "the earlier one is gone: {:?}", host.libraries());
     second.write_limits(&shimmed("n-1", &shares)).expect("written");
-    assert_eq!(fs::read(host.path("run/containers/n-1/libdivvy.so")).expect("a file"), b"2");
-    let installed = host.path(&format!("run/lib/{}", host.libraries()[1]));
-    assert_eq!(host.inode("run/containers/n-1/libdivvy.so"), fs::metadata(installed).expect("a file").ino());
+    assert_eq!(fs::read(host.path("run/state/lib/n-1.so")).expect("a file"), b"2");
+    let installed = format!("run/state/lib/{}", host.libraries()[1]);
+    assert_eq!(host.inode("run/state/lib/n-1.so"), host.inode(&installed));
+    second.remove("n-1").expect("removed");
+    assert_eq!(host.libraries().len(), 2, "its name of the library goes with it: {:?}", host.libraries());
 }
 
 #[test]
@@ -202,11 +204,11 @@ fn everything_comes_back_also_where_a_runtime_has_made_directories_of_missing_fi
     let shares = [share(A, 1)];
     host.shimmed("1").prepare(&shimmed("n-1", &shares)).expect("an answer");
     fs::remove_dir_all(host.path("run")).expect("gone");
-    for source in ["run/lib/ld.so.preload", "run/containers/n-1/libdivvy.so", "run/containers/n-1/limits"] {
+    for source in ["run/state/lib/ld.so.preload", "run/state/lib/n-1.so", "run/containers/n-1/limits"] {
         fs::create_dir_all(host.path(source)).expect("what a runtime does");
     }
     host.shimmed("1").write_limits(&shimmed("n-1", &shares)).expect("written");
-    for file in ["run/lib/ld.so.preload", "run/containers/n-1/libdivvy.so", "run/containers/n-1/region/books"] {
+    for file in ["run/state/lib/ld.so.preload", "run/state/lib/n-1.so", "run/containers/n-1/region/books"] {
         assert!(host.path(file).is_file(), "{file}");
     }
 }
