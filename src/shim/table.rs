@@ -30,7 +30,7 @@ macro_rules! name {
 
 macro_rules! hooks {
     (
-        $library:ident: $count:ident, $enumeration:ident, needs $needs:ident, absent $absent:ident;
+        $library:ident: $count:ident, $enumeration:ident, of $file:literal, needs $needs:ident, absent $absent:ident;
         $( $name:ident ( $($argument:ident : $type:ty),* ) = $body:path; )*
     ) => {
         /// What is hooked, by number.
@@ -41,7 +41,7 @@ macro_rules! hooks {
 
         const $count: usize = [ $( stringify!($name) ),* ].len();
 
-        pub(crate) static $library: Library<$count, { $needs.len() }> = Library::new($needs, [
+        pub(crate) static $library: Library<$count, { $needs.len() }> = Library::new($file, $needs, [
             $( (
                 name!($name),
                 || $name as *const () as usize,
@@ -105,7 +105,7 @@ macro_rules! needs {
 }
 
 hooks! {
-    CUDA: CUDA_HOOKS, Cuda, needs CUDA_NEEDS, absent ERROR_NOT_FOUND;
+    CUDA: CUDA_HOOKS, Cuda, of c"libcuda.so.1", needs CUDA_NEEDS, absent ERROR_NOT_FOUND;
 
     // Entry
     cuInit(flags: c_uint) = process::init;
@@ -198,7 +198,7 @@ hooks! {
 }
 
 hooks! {
-    NVML: NVML_HOOKS, Nvml, needs NVML_NEEDS, absent NVML_ERROR_FUNCTION_NOT_FOUND;
+    NVML: NVML_HOOKS, Nvml, of c"libnvidia-ml.so.1", needs NVML_NEEDS, absent NVML_ERROR_FUNCTION_NOT_FOUND;
 
     // Which cards there are
     nvmlDeviceGetCount(count: *mut c_uint) = nvml::devices::count;
