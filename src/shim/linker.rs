@@ -143,7 +143,9 @@ pub(crate) fn look_up(handle: *mut c_void, name: &CStr) -> usize {
     // SAFETY: the address is that of the linker's `dlsym`.
     let real: Dlsym = unsafe { mem::transmute(ptr::with_exposed_provenance::<()>(real)) };
     // SAFETY: the name ends with a zero byte; the handle is a program's own, or a constant.
-    unsafe { real(handle, name.as_ptr()) }.expose_provenance()
+    let found = unsafe { real(handle, name.as_ptr()) };
+    // The linker looks who calls it: that mustn't become a jump, which would show it the program.
+    core::hint::black_box(found).expose_provenance()
 }
 
 /// The address of a function of the C library; 0 if it has none of that name.

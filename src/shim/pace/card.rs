@@ -8,6 +8,7 @@ use divvy_region::{Account, Estimate, Gate, Share};
 
 use super::anchor::Anchor;
 use super::clock::Clock;
+use super::monitor;
 use super::paid::Paid;
 use super::work::{Batch, Work};
 use crate::cuda::CUevent;
@@ -157,7 +158,7 @@ impl Card {
 
     /// Holds a launch until the gate opens; for how long, in nanoseconds.
     #[cold]
-    pub(super) fn wait(&self, process: &Process, position: usize, account: Account<'_>, work: Work) -> u64 {
+    pub(super) fn wait(&self, process: &'static Process, position: usize, account: Account<'_>, work: Work) -> u64 {
         let Some(books) = process.region().card(position) else { return 0 };
         let began = time::now();
         let (mut now, mut doubted) = (began, began);
@@ -172,6 +173,7 @@ impl Card {
             }
             let pause = refill_ns(books, self.estimate(work), account.books().in_flight_ns(), share);
             sys::wait(&self.turn, turn, pause.clamp(NAP_NS, PATIENCE_NS));
+            monitor::stand_in(process);
             now = time::now();
             if now.saturating_sub(doubted) > DOUBT_NS {
                 process.reap();

@@ -69,12 +69,19 @@ fn begin(state: u32) {
         }
         // Without a thread, who launches looks.
         NEVER => {
-            let _looking = Relaxed::begin();
             if let Ok(process) = process::this() {
-                let _all = look(process);
+                stand_in(process);
             }
         }
         _ => {}
+    }
+}
+
+/// Who waits for work to be done looks, if there is no thread that does.
+pub(super) fn stand_in(process: &'static Process) {
+    if STATE.load(Ordering::Relaxed) == NEVER {
+        let _looking = Relaxed::begin();
+        let _all = look(process);
     }
 }
 

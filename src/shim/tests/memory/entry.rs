@@ -108,8 +108,16 @@ fn books_that_are_missing_or_are_none_are_no_books() {
         let told = container.complaints();
         assert!(told.starts_with("libdivvy: region/books: region ") && told.lines().count() == 1, "{told:?}");
     }
-    fs::remove_file(container.path("region/books")).expect("a file");
-    assert_eq!(printed(&container, &program, "dlsym"), "error 800");
+    let path = container.path("region/books");
+    for make in ["mkfifo books", "mkdir books", "ln -s /dev/zero books", "ln -s books books", "true"] {
+        drop(fs::remove_file(&path).or_else(|_| fs::remove_dir(&path)));
+        let made = Command::new("sh").args(["-c", make]).current_dir(container.path("region")).status();
+        assert!(made.expect("a shell").success(), "{make}");
+        drop(fs::remove_file(container.path("stderr")));
+        assert_eq!(printed(&container, &program, "dlsym"), "error 800", "{make}");
+        let told = container.complaints();
+        assert!(told.starts_with("libdivvy: region/books: ") && told.lines().count() == 1, "{make}: {told:?}");
+    }
 }
 
 #[test]
