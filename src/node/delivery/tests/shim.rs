@@ -232,3 +232,62 @@ fn a_clock_page_lives_as_long_as_a_container_has_it() {
     next.remove("n-3").expect("removed");
     assert_eq!(fs::read_dir(host.path("run/clocks")).expect("a directory").count(), 0);
 }
+
+const FULL: &str = "DIVVY_TEST_FULL";
+
+/// A file system of 512 KiB is mounted where the second argument says, and the rest is run there.
+const MOUNT_AND_RUN: &str = r#"mount -t tmpfs -o size=512k,nr_inodes=80 none "$0" && TMPDIR="$0" exec "$@""#;
+
+#[test]
+fn a_full_file_system_fails_a_container_cleanly_and_no_other() {
+    let (mount, own) = (tempfile::tempdir().expect("a directory"), std::env::current_exe().expect("a program"));
+    let in_namespace = |program: &Path| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", MOUNT_AND_RUN]).arg(mount.path()).arg(program);
+        command
+    };
+    if !in_namespace(Path::new("true")).status().is_ok_and(|status| status.success()) {
+        eprintln!("left out: this machine allows no mounts in a namespace");
+        return;
+    }
+    let mut test = in_namespace(&own);
+    test.args(["--ignored", "--exact", "delivery::tests::shim::on_a_full_file_system"]).env(FULL, "yes");
+    let output = test.output().expect("a program that runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+#[ignore = "run by another test, where there is little room"]
+fn on_a_full_file_system() {
+    if std::env::var_os(FULL).is_none() {
+        return;
+    }
+    let host = Host::new();
+    let (delivery, shares) = (host.shimmed("1"), [share(A, 1)]);
+    let prepare = |nonce: &str| delivery.prepare(&shimmed(nonce, &shares));
+    let names: Vec<String> = (0..).map(|number| format!("n-{number}")).take(20).collect();
+    let fits = names.iter().take_while(|nonce| prepare(nonce).is_ok()).count();
+    assert!((1..10).contains(&fits), "{fits}");
+    // Where there is room for nothing, and where there are no names of files to be had.
+    let inodes = (0..).map(|number| host.path(&format!("inode-{number}")));
+    let refused = |nonce: &str| prepare(nonce).expect_err("full").to_string();
+    let said = refused(&names[fits]);
+    assert!(said.contains("making region") && said.contains("No space left on device"), "{said}");
+    assert!(!host.region(&names[fits]).exists(), "half a region");
+    let half = host.path(&format!("run/containers/{}/.books", names[fits]));
+    assert!(!half.exists(), "half a region, under another name");
+    assert!(delivery.remove(&names[fits]).expect("removed"));
+    let taken: Vec<PathBuf> = inodes.take_while(|path| fs::File::create_new(path).is_ok()).collect();
+    let said = refused("n-next");
+    assert!(said.contains("making directory") && said.contains("No space left on device"), "{said}");
+    // What runs has all its room, and keeps its limits where no others can be written.
+    let (before, more) = (host.limits("n-0"), [share(A, 2)]);
+    delivery.write_limits(&shimmed("n-0", &more)).expect_err("full");
+    assert_eq!(host.limits("n-0"), before);
+    fs::write(host.region("n-0"), vec![1; layout::size(1)]).expect("room that was made for it");
+    taken.iter().for_each(|path| fs::remove_file(path).expect("removed"));
+    delivery.remove("n-0").expect("removed");
+    prepare("n-next").expect("there is room now");
+    assert_eq!(host.head("n-next").generation, 0);
+}
