@@ -74,7 +74,7 @@ divvy_settings::keys! {
     policy_seed: Within<0, { u32::MAX }> = Within::new(0),
     /// How shares are enforced: accounting (by nothing), shim (by libdivvy in the container) or auto (shim where the library is)
     tier: Served = Served::default(),
-    /// The library that is preloaded into containers, where the daemon sees it; it is copied to runDir
+    /// The library that is preloaded into containers, where the daemon sees it; it is copied to stateDir
     libdivvy_path: AbsolutePath = AbsolutePath::new(LIBRARY),
 
     /// How a container is given its cards: auto, or any of envvar, volume-mounts, cdi-annotations and cdi-cri
@@ -112,7 +112,7 @@ divvy_settings::keys! {
     /// Kubeconfig of the API server, unless the daemon runs as a pod of its cluster
     kubeconfig: AbsolutePath,
 
-    /// Directory of the ledger; survives a reboot
+    /// Directory of the ledger and of the library; survives a reboot; the same path on the host and for the daemon
     state_dir: AbsolutePath = AbsolutePath::new("/var/lib/divvy"),
     /// Directory of the containers' limits, best on a tmpfs; the same path on the host and for the daemon
     run_dir: AbsolutePath = AbsolutePath::new("/run/divvy"),

@@ -27,7 +27,7 @@ use crate::tiers::Enforcement;
 
 use directories::Directories;
 pub use directories::{Container, LIMITS_FILE};
-pub(crate) use directories::{overhead_file, region_file, state};
+pub(crate) use directories::{container_root, overhead_file, region_file, state};
 pub use limits::{Limits, LimitsError};
 pub use strategy::{Choice, Strategies, Strategy};
 

@@ -47,26 +47,25 @@ pub struct Choice {
 
 /// The strongest tier that the configuration allows and the node can serve; an error where it asks for more.
 pub fn choose(config: &Config) -> Result<Choice, ConfigError> {
-    let (path, accounting) =
-        (&*config.libdivvy_path, |reason| Choice { tier: Tier::Accounting, reason, library: None });
-    match (config.tier, Library::read(path)) {
+    let accounting = |reason| Choice { tier: Tier::Accounting, reason, library: None };
+    match (config.tier, Library::read(config)) {
         (Served::Accounting, _) => Ok(accounting("configured".to_owned())),
         (Served::Auto, Err(problem)) => Ok(accounting(format!("auto: {problem}"))),
         (Served::Shim, Err(problem)) => Err(ConfigError::Disagreement(format!(
-            "tier shim can't be served: libdivvyPath: {problem}: put the library there, or set tier to auto or accounting"
+            "tier shim can't be served: {problem}, or set tier to auto or accounting"
         ))),
         (served, Ok(library)) => {
             let reason = if served == Served::Auto { "auto: there is " } else { "configured, with " };
-            let reason = format!("{reason}{}", path.display());
+            let reason = format!("{reason}{}", config.libdivvy_path.display());
             Ok(Choice { tier: Tier::Shim, reason, library: Some(library) })
         }
     }
 }
 
 /// Removes what tiers keep on the node beside containers' directories, once no container is left, and says what that was.
-pub fn remove(run_dir: &Path) -> io::Result<Vec<PathBuf>> {
+pub fn remove(config: &Config) -> io::Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
-    for directory in [shim::LIBRARIES, shim::CLOCKS].map(|name| run_dir.join(name)) {
+    for directory in [config.state_dir.join(shim::LIBRARIES), config.run_dir.join(shim::CLOCKS)] {
         match fs::remove_dir_all(&directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             result => result.map(|()| removed.push(directory))?,

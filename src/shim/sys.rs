@@ -45,6 +45,7 @@ const SIG_SETMASK: usize = 2;
 const SECOND: u64 = 1_000_000_000;
 pub(crate) const CLOCK_MONOTONIC: i32 = 1;
 const ENOENT: i32 = 2;
+const ESRCH: i32 = 3;
 const EINTR: i32 = 4;
 
 /// `struct timespec` of 64-bit Linux.
@@ -114,6 +115,7 @@ impl core::fmt::Display for Errno {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self.0 {
             ENOENT => f.write_str("no such file or directory"),
+            12 => f.write_str("not enough memory or address space"),
             13 => f.write_str("permission denied"),
             23 | 24 => f.write_str("too many open files"),
             other => write!(f, "error {other}"),
@@ -239,6 +241,13 @@ pub(crate) unsafe fn unmap(memory: *mut u8, length: usize) {
 pub(crate) fn process_id() -> u32 {
     // SAFETY: no arguments.
     unsafe { call(Call::GetPid, [0; 6]) as u32 }
+}
+
+/// Whether there is no process of this number, not even one that may not be looked at.
+pub(crate) fn is_gone(process: u32) -> bool {
+    // SAFETY: numbers only; 0 is no signal.
+    let sent = unsafe { call(Call::Kill, [process as usize, 0, 0, 0, 0, 0]) };
+    checked(sent) == Err(Errno(ESRCH))
 }
 
 /// Random bits.

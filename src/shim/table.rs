@@ -34,7 +34,7 @@ macro_rules! name {
 
 macro_rules! hooks {
     (
-        $library:ident: $count:ident, $enumeration:ident, $signatures:ident, needs $needs:ident, absent $absent:ident;
+        $library:ident: $count:ident, $enumeration:ident, $signatures:ident, of $file:literal, needs $needs:ident, absent $absent:ident;
         $( $name:ident ( $($argument:ident : $type:ty),* ) = $body:path; )*
     ) => {
         /// What is hooked, by number.
@@ -47,7 +47,7 @@ macro_rules! hooks {
 
         const $signatures: &[Signature] = &[ $( (stringify!($name), &[ $( size_of::<$type>() ),* ]) ),* ];
 
-        pub(crate) static $library: Library<$count, { $needs.len() }> = Library::new($needs, [
+        pub(crate) static $library: Library<$count, { $needs.len() }> = Library::new($file, $needs, [
             $( (
                 name!($name),
                 || $name as *const () as usize,
@@ -113,7 +113,7 @@ macro_rules! needs {
 }
 
 hooks! {
-    CUDA: CUDA_HOOKS, Cuda, CUDA_HOOKED, needs CUDA_NEEDS, absent ERROR_NOT_FOUND;
+    CUDA: CUDA_HOOKS, Cuda, CUDA_HOOKED, of c"libcuda.so.1", needs CUDA_NEEDS, absent ERROR_NOT_FOUND;
 
     // Entry
     cuInit(flags: c_uint) = process::init;
@@ -217,7 +217,7 @@ hooks! {
 }
 
 hooks! {
-    NVML: NVML_HOOKS, Nvml, NVML_HOOKED, needs NVML_NEEDS, absent NVML_ERROR_FUNCTION_NOT_FOUND;
+    NVML: NVML_HOOKS, Nvml, NVML_HOOKED, of c"libnvidia-ml.so.1", needs NVML_NEEDS, absent NVML_ERROR_FUNCTION_NOT_FOUND;
 
     // Which cards there are
     nvmlDeviceGetCount(count: *mut c_uint) = nvml::devices::count;

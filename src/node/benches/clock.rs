@@ -100,6 +100,7 @@ fn delivery(root: &Path, run_dir: &Path) -> anyhow::Result<Delivery> {
         "NODE_NAME" => Some("n1".into()),
         "LIBDIVVY_PATH" => Some(library.clone().into_os_string()),
         "RUN_DIR" => Some(run_dir.into()),
+        "STATE_DIR" => Some(root.join("state").into_os_string()),
         "CDI_DIR" => Some(root.join("cdi").into_os_string()),
         _ => None,
     };

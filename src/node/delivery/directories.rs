@@ -1,6 +1,7 @@
 //! The directories of containers: `<runDir>/containers/<nonce>/{limits,region}`.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -30,9 +31,14 @@ const CONTAINERS: &str = "containers";
 const LIMITS: &str = "limits";
 const REGION: &str = "region";
 
+/// The directory around those of the container with this nonce.
+pub(crate) fn container_root(run_dir: &Path, nonce: &OsStr) -> PathBuf {
+    run_dir.join(CONTAINERS).join(nonce)
+}
+
 /// Where the region of the container with this nonce lies, if it has one.
 pub(crate) fn region_file(run_dir: &Path, nonce: Nonce) -> PathBuf {
-    run_dir.join(CONTAINERS).join(nonce.to_string()).join(REGION).join(REGION_FILE)
+    container_root(run_dir, nonce.to_string().as_ref()).join(REGION).join(REGION_FILE)
 }
 
 /// Where the container with this nonce is told what the driver charges it beyond its books.

@@ -38,8 +38,9 @@ impl ToldFindings {
 fn happening(finding: &Finding) -> Happening {
     let Finding { kind, card, of, message, .. } = finding;
     let remedy = match kind {
-        FindingKind::AboveShare | FindingKind::WithoutLibrary => {
-            "limits in the container are cooperative: see what it runs, or evict it"
+        FindingKind::AboveShare => "limits in the container are cooperative: see what it runs, or evict it",
+        FindingKind::WithoutLibrary => {
+            "programs that are linked statically or to musl load no library: see what it runs, or evict it"
         }
         FindingKind::Foreign => "its memory is missing to those that were promised it",
     };

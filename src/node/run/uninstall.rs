@@ -94,7 +94,7 @@ fn remove_files(config: &Config, pods: &[Arc<PodView>]) -> anyhow::Result<Vec<St
     if used.is_empty() {
         let removed = delivery.remove_specification()?;
         lines.extend(removed.then(|| format!("removed: CDI specification in {}", config.cdi_dir.display())));
-        let removed = tiers::remove(&config.run_dir).context("removing the library and clock pages")?;
+        let removed = tiers::remove(config).context("removing the library and clock pages")?;
         lines.extend(removed.into_iter().map(|directory| format!("removed: {}", directory.display())));
     } else {
         let pods = used.into_values().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");

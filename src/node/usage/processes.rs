@@ -91,9 +91,13 @@ impl PodProcesses {
 
 impl Living {
     /// Whether a slot's process is dead. In doubt it isn't. One that is dead stays so: its number may come again, its
-    /// start doesn't.
+    /// start doesn't. One that had no `/proc` to look into doesn't know its start, and says 0.
     pub(super) fn is_dead(&self, owner: &Owner) -> bool {
-        self.is_whole && !self.known.contains(&(owner.pid, owner.started))
+        let is_known = match owner.started {
+            0 => self.known.iter().any(|(pid, _)| *pid == owner.pid),
+            started => self.known.contains(&(owner.pid, started)),
+        };
+        self.is_whole && !is_known
     }
 }
 

@@ -1,10 +1,10 @@
 //! Functions of loaded libraries, found without the dynamic linker: it has no other way to its own `dlsym` for who stands
 //! before it.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int};
 use core::ptr::with_exposed_provenance;
-use core::slice;
 
+use super::entry;
 use tag::{GNU_HASH, STRTAB, SYMTAB};
 
 /// Tags of the dynamic section (`elf.h`).
@@ -15,29 +15,20 @@ mod tag {
     pub(super) const GNU_HASH: i64 = 0x6fff_fef5;
 }
 
-const PT_LOAD: u32 = 1;
-const PT_DYNAMIC: u32 = 2;
+/// `struct r_debug` (`link.h`), which the linker keeps for debuggers.
+#[repr(C)]
+struct Debug {
+    version: c_int,
+    first: *const Module,
+}
 
-/// `struct dl_phdr_info`, as far as all libraries have it.
+/// `struct link_map`, as far as debuggers of all C libraries know it.
 #[repr(C)]
 struct Module {
     base: usize,
     name: *const c_char,
-    headers: *const Header,
-    count: u16,
-}
-
-/// `Elf64_Phdr`.
-#[repr(C)]
-struct Header {
-    kind: u32,
-    flags: u32,
-    offset: u64,
-    address: u64,
-    physical: u64,
-    file_size: u64,
-    memory_size: u64,
-    align: u64,
+    dynamic: usize,
+    next: *const Self,
 }
 
 /// `Elf64_Dyn`.
@@ -58,48 +49,21 @@ struct Symbol {
     size: u64,
 }
 
-struct Search<'a> {
-    /// An address in the library after which to look.
-    own: usize,
-    name: &'a CStr,
-    is_behind: bool,
-    found: usize,
-}
-
-unsafe extern "C" {
-    /// `link.h`; glibc and musl have it.
-    fn dl_iterate_phdr(
-        callback: unsafe extern "C" fn(*const Module, usize, *mut c_void) -> c_int,
-        data: *mut c_void,
-    ) -> c_int;
-}
-
-/// The address of a function in the first library that has one of that name after the library with the address `own`; 0 if
-/// none has.
-pub(super) fn after(own: usize, name: &CStr) -> usize {
-    let mut search = Search { own, name, is_behind: false, found: 0 };
-    // SAFETY: `visit` is handed back what is handed over, while it lives.
-    unsafe { dl_iterate_phdr(visit, (&raw mut search).cast()) };
-    search.found
-}
-
-unsafe extern "C" fn visit(module: *const Module, _size: usize, search: *mut c_void) -> c_int {
-    // SAFETY: the linker shows a module; `after` has handed over a search.
-    let (module, search) = unsafe { (&*module, &mut *search.cast::<Search<'_>>()) };
-    // SAFETY: the linker says where the headers are, and how many.
-    let headers = unsafe { slice::from_raw_parts(module.headers, module.count.into()) };
-    if !search.is_behind {
-        let holds_own = |header: &Header| {
-            let start = module.base.wrapping_add(header.address as usize);
-            header.kind == PT_LOAD && (start..start.wrapping_add(header.memory_size as usize)).contains(&search.own)
-        };
-        search.is_behind = headers.iter().any(holds_own);
+/// The address of a function in the first library that has one of that name after this library; 0 if none has.
+///
+/// No function is called for it that a program may have put its own in place of: sanitizers and unwinders have their own
+/// `dl_iterate_phdr`, and look up the real one by `dlsym`.
+pub(super) fn after_own(name: &CStr) -> usize {
+    let (own, debug) = (entry::own_dynamic(), with_exposed_provenance::<Debug>(entry::debug()));
+    if debug.is_null() {
         return 0;
     }
-    let Some(dynamic) = headers.iter().find(|header| header.kind == PT_DYNAMIC) else { return 0 };
-    // SAFETY: a loaded library's dynamic section is where its header says.
-    search.found = unsafe { find(module.base, module.base.wrapping_add(dynamic.address as usize), search.name) };
-    c_int::from(search.found != 0)
+    // SAFETY: the linker keeps the list of what it has loaded there. What is between this library and the C library was
+    // loaded when the program was, and stays.
+    let modules = core::iter::successors(unsafe { (*debug).first.as_ref() }, |module| unsafe { module.next.as_ref() });
+    let behind = modules.skip_while(|module| module.dynamic != own).skip(1);
+    // SAFETY: these are libraries that are loaded.
+    behind.map(|module| unsafe { find(module.base, module.dynamic, name) }).find(|found| *found != 0).unwrap_or(0)
 }
 
 /// # Safety

@@ -1,12 +1,13 @@
-//! How programs of x86_64 enter `dlsym` and `dlvsym`.
+//! How programs of x86_64 enter `dlsym` and `dlvsym`, and what only an assembler can name.
 
-use core::arch::naked_asm;
+use core::arch::{asm, naked_asm};
 use core::ffi::{c_char, c_void};
+use core::ptr;
 
-use super::{REAL_DLSYM, REAL_DLVSYM, driver_dlsym, driver_dlvsym, find_dlsym, find_dlvsym};
+use super::{REAL_DLSYM, REAL_DLVSYM, driver_dlsym, driver_dlvsym, find_dlsym, find_dlvsym, is_hooked};
 
-/// What both do: a name of the driver's goes to `$driver`; all others to the real function, by a jump, so that it sees the
-/// caller's return address, which `RTLD_NEXT` depends on.
+/// What both do: a name that is hooked goes to `$driver`; all others to the real function, by a jump, so that it sees the
+/// caller's return address, which `RTLD_NEXT` and `RTLD_DEFAULT` depend on.
 macro_rules! entry {
     ($name:ident, $real:ident, $find:ident, $driver:ident, ($($argument:ident : $type:ty),*)) => {
         /// The dynamic linker's function of this name, as programs see it.
@@ -39,6 +40,16 @@ macro_rules! entry {
                 "cmp byte ptr [rsi + 3], 0x6c",
                 "jne 4f",
                 "3:",
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "mov rdi, rsi",
+                "call {is_hooked}",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "test al, al",
+                "jz 4f",
                 "jmp {driver}",
                 "4:",
                 "mov rax, qword ptr [rip + {real}]",
@@ -58,6 +69,7 @@ macro_rules! entry {
                 "jmp rax",
                 "6:",
                 "ret",
+                is_hooked = sym is_hooked,
                 driver = sym $driver,
                 real = sym $real,
                 find = sym $find,
@@ -68,3 +80,31 @@ macro_rules! entry {
 
 entry!(dlsym, REAL_DLSYM, find_dlsym, driver_dlsym, (handle: *mut c_void, name: *const c_char));
 entry!(dlvsym, REAL_DLVSYM, find_dlvsym, driver_dlvsym, (handle: *mut c_void, name: *const c_char, version: *const c_char));
+
+/// Where this library's dynamic section is.
+pub(super) fn own_dynamic() -> usize {
+    let address;
+    // SAFETY: the address of what the linker editor defines in every library.
+    unsafe { asm!("lea {}, [rip + _DYNAMIC]", out(reg) address, options(nostack, preserves_flags, nomem)) };
+    address
+}
+
+/// Where the dynamic linker keeps what debuggers need; 0 if nobody knows. glibc exports it, and musl a pointer to it.
+pub(super) fn debug() -> usize {
+    let (glibc, musl): (usize, usize);
+    // SAFETY: addresses out of this library's own table, 0 where a symbol isn't defined.
+    unsafe {
+        asm!(
+            ".weak _r_debug",
+            ".weak _dl_debug_addr",
+            "mov {glibc}, qword ptr [rip + _r_debug@GOTPCREL]",
+            "mov {musl}, qword ptr [rip + _dl_debug_addr@GOTPCREL]",
+            glibc = out(reg) glibc,
+            musl = out(reg) musl,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    // SAFETY: musl's is a pointer.
+    let of_musl = || unsafe { ptr::with_exposed_provenance::<usize>(musl).as_ref() }.copied();
+    if glibc == 0 { of_musl().unwrap_or(0) } else { glibc }
+}

@@ -98,9 +98,11 @@ impl Locks for Seat {
 
     fn is_alive(&self, pid: u32, started: u64) -> bool {
         match start_of(pid) {
-            Ok(found) => found == started,
-            // Gone; whatever else keeps us from looking is no proof of death.
-            Err(error) => error != Errno::NOT_FOUND,
+            // Who had no /proc to look into didn't know its own start.
+            Ok(found) => found == started || started == 0,
+            // Gone, hidden, or there is no /proc here; whatever else keeps us from looking is no proof of death.
+            Err(Errno::NOT_FOUND) => !sys::is_gone(pid),
+            Err(_) => true,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The library in real processes: what they can have of a card's memory, and what they are shown of it.
 
 #![allow(unsafe_code, reason = "calling C functions")]
-#![allow(clippy::cast_possible_truncation, reason = "64-bit Linux alone")]
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "64-bit Linux alone")]
 #![allow(clippy::panic, reason = "helpers of tests")]
 #![allow(dead_code, reason = "not every test program needs all of what they share")]
 
@@ -15,5 +15,7 @@ mod entry;
 mod overhead;
 #[path = "memory/processes.rs"]
 mod processes;
+#[path = "memory/scarce.rs"]
+mod scarce;
 #[path = "memory/shell.rs"]
 mod shell;

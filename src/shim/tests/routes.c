@@ -34,8 +34,13 @@ static void *resolved(const char *name, unsigned long flags, int itself, int sec
 /* The function by its name in cuda.h, and by that of its second form. */
 static void *find(const char *name, const char *exact)
 {
-    if (!strcmp(route, "dlsym") || !strcmp(route, "dlmopen"))
-        return dlsym(driver, exact);
+    if (!strcmp(route, "dlsym") || !strcmp(route, "dlmopen") || !strcmp(route, "early")) {
+        void *found = dlsym(driver, exact);
+        const char *error = dlerror();
+        if (error)
+            fprintf(stderr, "%s: %s\n", exact, error);
+        return found;
+    }
     if (!strcmp(route, "dlvsym"))
         return dlvsym(driver, exact, "DRIVER");
     if (!strcmp(route, "resolver"))
@@ -77,6 +82,10 @@ int main(int count, char **arguments)
 #else
     int apart = !strcmp(route, "dlmopen");
     const char *library = count > 2 ? arguments[2] : "libcuda.so.1";
+    if (!strcmp(route, "early") && dlsym(RTLD_DEFAULT, "cuInit")) {
+        fprintf(stderr, "a driver before there is one\n");
+        return 4;
+    }
     driver = apart ? dlmopen(LM_ID_NEWLM, library, RTLD_NOW) : dlopen(library, RTLD_NOW);
     if (!driver) {
         fprintf(stderr, "%s\n", dlerror());

@@ -32,7 +32,7 @@ impl Host {
     }
 
     fn libraries(&self) -> Vec<String> {
-        let names = fs::read_dir(self.path("run/lib")).expect("a directory");
+        let names = fs::read_dir(self.path("run/state/lib")).expect("a directory");
         let mut names: Vec<String> =
             names.map(|entry| entry.expect("an entry").file_name().into_string().expect("text")).collect();
         names.sort();
@@ -60,12 +60,12 @@ fn the_library_and_its_name_in_the_container_are_mounted() {
     insta::assert_snapshot!(mounts.collect::<String>(), @r"
     /var/run/divvy/limits <- /host/run/containers/n-1/limits ro
     /var/run/divvy/region <- /host/run/containers/n-1/region rw
-    /usr/lib/divvy/libdivvy.so <- /host/run/containers/n-1/libdivvy.so ro
-    /etc/ld.so.preload <- /host/run/lib/ld.so.preload ro
+    /usr/lib/divvy/libdivvy.so <- /host/run/state/lib/n-1.so ro
+    /etc/ld.so.preload <- /host/run/state/lib/ld.so.preload ro
     ");
-    let preload = fs::read_to_string(host.path("run/lib/ld.so.preload")).expect("a file");
+    let preload = fs::read_to_string(host.path("run/state/lib/ld.so.preload")).expect("a file");
     assert_eq!(preload, "/usr/lib/divvy/libdivvy.so\n");
-    assert_eq!(fs::read(host.path("run/containers/n-1/libdivvy.so")).expect("a file"), b"1");
+    assert_eq!(fs::read(host.path("run/state/lib/n-1.so")).expect("a file"), b"1");
     let limits = host.limits("n-1");
     assert_eq!((limits.tier, limits.compute), (Tier::Shim, Compute::Burst));
 }
@@ -184,16 +184,18 @@ fn a_container_keeps_its_library_until_it_starts_again() {
     let host = Host::new();
     let shares = [share(A, 1)];
     host.shimmed("1").prepare(&shimmed("n-1", &shares)).expect("an answer");
-    let first = host.inode("run/containers/n-1/libdivvy.so");
-    let preload = host.inode("run/lib/ld.so.preload");
+    let first = host.inode("run/state/lib/n-1.so");
+    let preload = host.inode("run/state/lib/ld.so.preload");
     let second = host.shimmed("2");
-    assert_eq!(host.inode("run/containers/n-1/libdivvy.so"), first, "a new library doesn't touch it");
-    assert_eq!(host.inode("run/lib/ld.so.preload"), preload, "it is mounted");
-    assert_eq!(host.libraries().len(), 2, "the earlier one is gone: {:?}", host.libraries());
+    assert_eq!(host.inode("run/state/lib/n-1.so"), first, "a new library doesn't touch it");
+    assert_eq!(host.inode("run/state/lib/ld.so.preload"), preload, "it is mounted");
+    assert_eq!(host.libraries().len(), 3, "the earlier one is gone: {:?}", host.libraries());
     second.write_limits(&shimmed("n-1", &shares)).expect("written");
-    assert_eq!(fs::read(host.path("run/containers/n-1/libdivvy.so")).expect("a file"), b"2");
-    let installed = host.path(&format!("run/lib/{}", host.libraries()[1]));
-    assert_eq!(host.inode("run/containers/n-1/libdivvy.so"), fs::metadata(installed).expect("a file").ino());
+    assert_eq!(fs::read(host.path("run/state/lib/n-1.so")).expect("a file"), b"2");
+    let installed = format!("run/state/lib/{}", host.libraries()[1]);
+    assert_eq!(host.inode("run/state/lib/n-1.so"), host.inode(&installed));
+    second.remove("n-1").expect("removed");
+    assert_eq!(host.libraries().len(), 2, "its name of the library goes with it: {:?}", host.libraries());
 }
 
 #[test]
@@ -202,11 +204,11 @@ fn everything_comes_back_also_where_a_runtime_has_made_directories_of_missing_fi
     let shares = [share(A, 1)];
     host.shimmed("1").prepare(&shimmed("n-1", &shares)).expect("an answer");
     fs::remove_dir_all(host.path("run")).expect("gone");
-    for source in ["run/lib/ld.so.preload", "run/containers/n-1/libdivvy.so", "run/containers/n-1/limits"] {
+    for source in ["run/state/lib/ld.so.preload", "run/state/lib/n-1.so", "run/containers/n-1/limits"] {
         fs::create_dir_all(host.path(source)).expect("what a runtime does");
     }
     host.shimmed("1").write_limits(&shimmed("n-1", &shares)).expect("written");
-    for file in ["run/lib/ld.so.preload", "run/containers/n-1/libdivvy.so", "run/containers/n-1/region/books"] {
+    for file in ["run/state/lib/ld.so.preload", "run/state/lib/n-1.so", "run/containers/n-1/region/books"] {
         assert!(host.path(file).is_file(), "{file}");
     }
 }
@@ -229,4 +231,63 @@ fn a_clock_page_lives_as_long_as_a_container_has_it() {
     assert_eq!(host.inode(&page), inode);
     next.remove("n-3").expect("removed");
     assert_eq!(fs::read_dir(host.path("run/clocks")).expect("a directory").count(), 0);
+}
+
+const FULL: &str = "DIVVY_TEST_FULL";
+
+/// A file system of 512 KiB is mounted where the second argument says, and the rest is run there.
+const MOUNT_AND_RUN: &str = r#"mount -t tmpfs -o size=512k,nr_inodes=80 none "$0" && TMPDIR="$0" exec "$@""#;
+
+#[test]
+fn a_full_file_system_fails_a_container_cleanly_and_no_other() {
+    let (mount, own) = (tempfile::tempdir().expect("a directory"), std::env::current_exe().expect("a program"));
+    let in_namespace = |program: &Path| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", MOUNT_AND_RUN]).arg(mount.path()).arg(program);
+        command
+    };
+    if !in_namespace(Path::new("true")).status().is_ok_and(|status| status.success()) {
+        eprintln!("left out: this machine allows no mounts in a namespace");
+        return;
+    }
+    let mut test = in_namespace(&own);
+    test.args(["--ignored", "--exact", "delivery::tests::shim::on_a_full_file_system"]).env(FULL, "yes");
+    let output = test.output().expect("a program that runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+#[ignore = "run by another test, where there is little room"]
+fn on_a_full_file_system() {
+    if std::env::var_os(FULL).is_none() {
+        return;
+    }
+    let host = Host::new();
+    let (delivery, shares) = (host.shimmed("1"), [share(A, 1)]);
+    let prepare = |nonce: &str| delivery.prepare(&shimmed(nonce, &shares));
+    let names: Vec<String> = (0..).map(|number| format!("n-{number}")).take(20).collect();
+    let fits = names.iter().take_while(|nonce| prepare(nonce).is_ok()).count();
+    assert!((1..10).contains(&fits), "{fits}");
+    // Where there is room for nothing, and where there are no names of files to be had.
+    let inodes = (0..).map(|number| host.path(&format!("inode-{number}")));
+    let refused = |nonce: &str| prepare(nonce).expect_err("full").to_string();
+    let said = refused(&names[fits]);
+    assert!(said.contains("making region") && said.contains("No space left on device"), "{said}");
+    assert!(!host.region(&names[fits]).exists(), "half a region");
+    let half = host.path(&format!("run/containers/{}/.books", names[fits]));
+    assert!(!half.exists(), "half a region, under another name");
+    assert!(delivery.remove(&names[fits]).expect("removed"));
+    let taken: Vec<PathBuf> = inodes.take_while(|path| fs::File::create_new(path).is_ok()).collect();
+    let said = refused("n-next");
+    assert!(said.contains("making directory") && said.contains("No space left on device"), "{said}");
+    // What runs has all its room, and keeps its limits where no others can be written.
+    let (before, more) = (host.limits("n-0"), [share(A, 2)]);
+    delivery.write_limits(&shimmed("n-0", &more)).expect_err("full");
+    assert_eq!(host.limits("n-0"), before);
+    fs::write(host.region("n-0"), vec![1; layout::size(1)]).expect("room that was made for it");
+    taken.iter().for_each(|path| fs::remove_file(path).expect("removed"));
+    delivery.remove("n-0").expect("removed");
+    prepare("n-next").expect("there is room now");
+    assert_eq!(host.head("n-next").generation, 0);
 }

@@ -28,7 +28,7 @@ impl Left {
         };
         let config = Keys::from_env(env).and_then(Keys::into_config).expect("valid");
         let files = ["plugins/divvy-gpu.sock", "plugins/other.sock", "cdi/divvy.dev-gpu.json", "cdi/other.json"];
-        for file in files.into_iter().chain(["run/lib/ld.so.preload", "run/clocks/GPU-a"]) {
+        for file in files.into_iter().chain(["state/lib/ld.so.preload", "run/clocks/GPU-a"]) {
             write(&directory.path().join(file));
         }
         let share = Share { memory: Memory::mib(1024), cores: Cores::new(10), exclusive: false };
@@ -81,7 +81,7 @@ async fn what_is_ours_is_removed_and_a_second_time_finds_nothing() {
     removed: limits and region a1
     removed: limits and region b2
     removed: CDI specification in DIR/cdi
-    removed: DIR/run/lib
+    removed: DIR/state/lib
     removed: DIR/run/clocks
     ");
     for file in ["plugins/other.sock", "cdi/other.json"] {
@@ -107,7 +107,7 @@ async fn what_running_pods_use_stays() {
     left: CDI specification, limits and regions, which these pods use: ns/train
     ");
     assert!(left.there("cdi/divvy.dev-gpu.json") && left.there("run/containers/a1/limits/limits"));
-    assert!(left.there("run/lib/ld.so.preload") && left.there("run/clocks/GPU-a"));
+    assert!(left.there("state/lib/ld.so.preload") && left.there("run/clocks/GPU-a"));
     assert!(!left.there("run/containers/b2"));
 }
 

@@ -48,6 +48,8 @@ fn a_process_lives_by_its_number_and_its_start() {
     assert!(!living.is_dead(&owner(pid, started)));
     assert!(living.is_dead(&owner(pid, started + 1)), "the number has come again");
     assert!(living.is_dead(&owner(pid + 1, started)));
+    assert!(!living.is_dead(&owner(pid, 0)), "it doesn't know its start");
+    assert!(living.is_dead(&owner(pid + 1, 0)));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use fake_cuda::Machine;
 
-use crate::container::{Container, GIB, Share};
+use crate::container::{Container, GIB, LINKED, Share};
 
 fn printed(container: &Container, program: &Path, route: &str) -> String {
     let output = container.command(program).arg(route).output().expect("a program that runs");
@@ -22,8 +22,21 @@ fn by_every_route_a_program_sees_its_share_as_if_it_were_the_card() {
         assert_eq!(printed(&container, &linked, route), "100 of 100", "{route}");
     }
     let loading = container.compile("routes", false);
-    for route in ["dlsym", "resolver", "resolver-v2", "resolver-itself", "resolver-per-thread", "dlmopen"] {
+    for route in ["dlsym", "resolver", "resolver-v2", "resolver-itself", "resolver-per-thread", "dlmopen", "early"] {
         assert_eq!(printed(&container, &loading, route), "100 of 100", "{route}");
+    }
+    assert_eq!(container.complaints(), "");
+}
+
+/// As extensions of Python are: what they are linked to stands in their own scope.
+#[test]
+fn so_does_a_plugin_that_is_linked_to_the_driver() {
+    let container = Container::of_memory(100);
+    let plugin = [&LINKED[..], &["-shared", "-fPIC"]].concat();
+    container.compile_with("cc", "routes", "plugin.so", &plugin).expect("a library");
+    let host = container.compile("host", false);
+    for route in ["linked", "default", "next"] {
+        assert_eq!(printed(&container, &host, route), "100 of 100", "{route}");
     }
     assert_eq!(container.complaints(), "");
 }
@@ -95,8 +108,16 @@ fn books_that_are_missing_or_are_none_are_no_books() {
         let told = container.complaints();
         assert!(told.starts_with("libdivvy: region/books: region ") && told.lines().count() == 1, "{told:?}");
     }
-    fs::remove_file(container.path("region/books")).expect("a file");
-    assert_eq!(printed(&container, &program, "dlsym"), "error 800");
+    let path = container.path("region/books");
+    for make in ["mkfifo books", "mkdir books", "ln -s /dev/zero books", "ln -s books books", "true"] {
+        drop(fs::remove_file(&path).or_else(|_| fs::remove_dir(&path)));
+        let made = Command::new("sh").args(["-c", make]).current_dir(container.path("region")).status();
+        assert!(made.expect("a shell").success(), "{make}");
+        drop(fs::remove_file(container.path("stderr")));
+        assert_eq!(printed(&container, &program, "dlsym"), "error 800", "{make}");
+        let told = container.complaints();
+        assert!(told.starts_with("libdivvy: region/books: ") && told.lines().count() == 1, "{make}: {told:?}");
+    }
 }
 
 #[test]

@@ -261,9 +261,19 @@ fn threaded() {
 
 #[test]
 fn the_one_process_too_many_is_refused_and_told() {
+    as_many_as_there_are_places_are_served_of(SLOTS + 76);
+}
+
+#[test]
+#[ignore = "12 s of processor time"]
+fn so_are_three_thousand_processes_too_many() {
+    as_many_as_there_are_places_are_served_of(4 * SLOTS);
+}
+
+#[track_caller]
+fn as_many_as_there_are_places_are_served_of(crowd: usize) {
     let container = Container::of_memory(64);
     let program = container.compile("crowd", false);
-    let crowd = SLOTS + 76;
     let output = container.command(program).arg(crowd.to_string()).output().expect("a program that runs");
     assert!(output.status.success(), "{}\n{}", output.status, container.complaints());
     let answered = String::from_utf8(output.stdout).expect("text");

@@ -95,7 +95,16 @@ fn tenant() {
             ["fork"] => fork(),
             ["exec"] => exec(),
             ["close-all"] => close_all(),
-            ["exhaust"] => exhaust(),
+            ["exhaust"] => limit(libc::RLIMIT_NOFILE, 3),
+            ["no-more-memory"] => limit(libc::RLIMIT_AS, 4096),
+            ["move-to", directory] => move_to(directory),
+            ["deny-calls"] => deny_calls(),
+            ["work", kernels] => {
+                let busy = shell.cuda.function(c"busy_ns");
+                let count = 0..kernels.parse().expect("a number");
+                let refused = count.map(|_: u32| shell.cuda.launch(busy, 1_000_000, 0)).find(|code| *code != SUCCESS);
+                say(refused.unwrap_or_else(|| shell.cuda.cuCtxSynchronize()));
+            }
             _ => say(shell.does(&words)),
         }
     }
@@ -114,6 +123,7 @@ impl Shell {
         let mut made = 0_u64;
         let mut wide = 0_usize;
         let code = match *words {
+            ["init"] => cuda.cuInit(0),
             ["start"] => {
                 let mut context = 0;
                 match (cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(&raw mut context, 0)) {
@@ -280,9 +290,35 @@ fn close_all() {
     say(SUCCESS);
 }
 
-/// No descriptor is to be had any more.
-fn exhaust() {
-    let none = libc::rlimit { rlim_cur: 3, rlim_max: 3 };
+/// There is no more of it to be had than there was before, or than this.
+fn limit(what: libc::__rlimit_resource_t, most: u64) {
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
     // SAFETY: a limit is read from a limit.
-    say(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) });
+    say(unsafe { libc::setrlimit(what, &raw const limit) });
+}
+
+/// From now on this directory is all that there is: not even `/proc`.
+fn move_to(directory: &str) {
+    let directory = std::ffi::CString::new(directory).expect("text");
+    // SAFETY: a path.
+    say(unsafe { libc::chroot(directory.as_ptr()) | libc::chdir(c"/".as_ptr()) });
+}
+
+/// The kernel refuses what some sandboxes do: threads, names of threads and random numbers.
+fn deny_calls() {
+    let denied = [libc::SYS_clone, libc::SYS_clone3, libc::SYS_prctl, libc::SYS_getrandom];
+    let step = |code: u32, on_true, on_false, k| libc::sock_filter { code: code as u16, jt: on_true, jf: on_false, k };
+    let mut filter = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
+    for (at, call) in denied.iter().enumerate() {
+        let rest = (denied.len() - at) as u8;
+        filter.push(step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, rest, 0, *call as u32));
+    }
+    filter.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
+    filter.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: a program of so many steps.
+    say(unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+    });
 }

@@ -8,8 +8,27 @@ use tokio::process::Command;
 
 use crate::bench::{Bench, Stderr, binaries, length, part};
 
-/// Mounts an empty file system that takes no file over the first argument, then runs the others.
-const MOUNT_AND_RUN: &str = r#"mount -t tmpfs -o ro none "$0" && exec "$@""#;
+/// Mounts an empty file system over a directory, with the options in `$OPTIONS`, then runs the other arguments.
+const MOUNT_AND_RUN: &str = r#"mount -t tmpfs -o "$OPTIONS" none "$0" && exec "$@""#;
+
+/// A daemon of this bench whose state directory is a file system of its own, with these options; `None` if this machine
+/// allows no mounts in a namespace.
+async fn mounted(bench: &Bench, options: &str) -> Option<Command> {
+    // Permission bits don't stop root: only a mount does, which needs namespaces that not every machine allows.
+    let in_namespace = |program: &Path| {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", MOUNT_AND_RUN]).arg(bench.path("state")).arg(program);
+        command.env("OPTIONS", options);
+        command
+    };
+    if !in_namespace(Path::new("true")).status().await.is_ok_and(|status| status.success()) {
+        eprintln!("left out: this machine allows no mounts in a namespace");
+        return None;
+    }
+    let mut daemon = in_namespace(&binaries().await.daemon);
+    daemon.arg("--config-file").arg(bench.path("config.yaml"));
+    Some(daemon)
+}
 
 #[tokio::test]
 async fn cdi_by_name_fails_where_its_directory_cannot_be_written_and_auto_does_without() {
@@ -109,22 +128,26 @@ async fn a_state_directory_that_cannot_be_written_at_start_ends_it_with_1_and_co
 async fn a_state_directory_on_a_read_only_file_system_ends_it_with_1() {
     let mut bench = Bench::new().await;
     bench.kill().await;
-    // Permission bits don't stop root: only a mount does, which needs namespaces that not every machine allows.
-    let in_namespace = |program: &Path| {
-        let mut command = Command::new("unshare");
-        command.args(["--map-root-user", "--mount", "sh", "-c", MOUNT_AND_RUN]).arg(bench.path("state")).arg(program);
-        command
-    };
-    if !in_namespace(Path::new("true")).status().await.is_ok_and(|status| status.success()) {
-        eprintln!("left out: this machine allows no mounts in a namespace");
-        return;
-    }
-    let daemon = &binaries().await.daemon;
-    let output = in_namespace(daemon).arg("--config-file").arg(bench.path("config.yaml")).output().await.unwrap();
+    let Some(mut daemon) = mounted(&bench, "ro").await else { return };
+    let output = daemon.output().await.unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     let journal = bench.path("state/journal.new");
     let said = [journal.to_str().unwrap(), "Read-only file system", "stateDir must be a directory"];
     assert!(output.status.code() == Some(1) && said.iter().all(|said| stderr.contains(said)), "{stderr}");
+}
+
+#[tokio::test]
+async fn a_library_that_containers_could_not_execute_is_not_given_to_them() {
+    let mut bench = Bench::new().await;
+    bench.kill().await;
+    fs::write(bench.path("libdivvy.so"), b"\x7fELF").unwrap();
+    bench.set_key("tier", "shim");
+    bench.write_keys();
+    let Some(mut daemon) = mounted(&bench, "noexec").await else { return };
+    let output = daemon.output().await.unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let said = format!("tier shim can't be served: stateDir: {}: mounted noexec", bench.path("state").display());
+    assert!(output.status.code() == Some(64) && stderr.contains(&said), "{stderr}");
 }
 
 #[tokio::test]

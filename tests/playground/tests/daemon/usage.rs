@@ -201,13 +201,27 @@ async fn hostile_books_are_said_and_change_nothing_for_others() {
     assert_eq!(bench.usage_of(&hostile).await.books, None);
 }
 
+/// A program that no linker loads a library into, where there is a C compiler that makes one.
+fn statically_linked(bench: &Bench) -> Command {
+    let (source, program) = (bench.path("wait.c"), bench.path("wait"));
+    fs::write(&source, "int pause(void); int main(void) { return pause(); }").unwrap();
+    let made = Command::new("cc").args(["-static", "-o"]).args([&program, &source]).status();
+    if made.is_ok_and(|made| made.success()) {
+        return Command::new(program);
+    }
+    eprintln!("not statically linked: there is no C compiler for it");
+    let mut sleep = Command::new("sleep");
+    sleep.arg("1000");
+    sleep
+}
+
 #[tokio::test]
 async fn what_no_promise_allows_is_found_and_told() {
     let mut bench = Bench::publishing().await;
     let uid = bench.run(named("greedy")).await;
     let (card, _) = bench.given(&uid)[0].clone();
     let tenant = Tenant::start(&bench.books(&uid));
-    let bypass = Command::new("sleep").arg("1000").spawn().map(Tenant).unwrap();
+    let bypass = statically_linked(&bench).spawn().map(Tenant).unwrap();
     bench.set_processes(&uid, &[tenant.pid(), bypass.pid()]);
     bench.set_on_card(&card, &[(tenant.pid(), 64), (bypass.pid(), 2000), (process::id(), 7)]);
     bench
@@ -229,6 +243,10 @@ async fn what_no_promise_allows_is_found_and_told() {
             (FindingKind::Foreign, vec![process::id()], 7),
         ]
     );
+    let said = findings[1].message.replace(&card, "GPU-x").replace(&bypass.pid().to_string(), "PID");
+    let expected = "container main of pod default/greedy uses card GPU-x without libdivvy, so nothing keeps it to its \
+                    share: process PID of the host, 2000Mi";
+    assert_eq!(said, expected);
     for (reason, about) in [("AboveShare", "greedy"), ("WithoutLibrary", "greedy"), ("ForeignProcess", "node")] {
         let notes =
             bench.until_shown(reason, |view| Some(events(view, reason)).filter(|events| !events.is_empty())).await;
