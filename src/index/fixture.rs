@@ -28,6 +28,7 @@ pub fn node(name: &str, cards: usize) -> GpuNode {
         numa: None,
         links: links(number),
         mig: None,
+        plain: false,
         utilization: None,
     };
     let status = GpuNodeStatus {

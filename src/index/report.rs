@@ -137,12 +137,13 @@ fn read_card(
     slots_per_card: u32,
     common: &mut Common,
 ) -> Result<Card, Unusable> {
-    let CardStatus { uuid, model, memory, mig, numa, .. } = card;
+    let CardStatus { uuid, model, memory, mig, plain, numa, .. } = card;
     if !(1..=MOST_MEMORY).contains(&memory.as_mib()) {
         return Err(Unusable::Memory { card: uuid.clone(), mib: memory.as_mib() });
     }
     let refused = |profile: &String| Unusable::Profile { card: uuid.clone(), profile: profile.clone() };
     let profile = mig.as_ref().map(|profile| profile.parse().map_err(|_bad| refused(profile))).transpose()?;
+    let profile = profile.filter(|_| !plain);
     Ok(Card {
         id: uuid.clone(),
         model: common.model(model),

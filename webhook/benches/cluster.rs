@@ -157,6 +157,7 @@ fn report(at: usize, name: &str, rng: &mut StdRng) -> GpuNode {
             .map(|other| LinkStatus { to: uuid(other), class: "NV18".into() })
             .collect(),
         mig: None,
+        plain: false,
         utilization: None,
     };
     let share = |number: usize, rng: &mut StdRng| ShareStatus {

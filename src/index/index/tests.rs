@@ -194,6 +194,22 @@ fn cordoned_cards_take_nothing_and_equal_nodes_share_one_table_of_links() {
 }
 
 #[test]
+fn instances_are_asked_for_by_their_profile_unless_their_node_says_that_they_are_cards_like_any_other() {
+    let mut n1 = node("n1", 2);
+    for (card, plain) in status(&mut n1).cards.iter_mut().zip([false, true]) {
+        (card.mig, card.plain) = (Some("1g.10gb".into()), plain);
+    }
+    let index = index(&[&n1]);
+    let planned = index.promise(&demand(&pod("a", 1, 1, 0)), "n1", Instant::now()).expect("the plain one");
+    assert_eq!(card_of(&planned), "GPU-n1-1");
+    let mut by_profile = pod("b", 1, 1, 0);
+    let count = by_profile.containers[0].limits.remove("nvidia.com/gpu").expect("a count");
+    by_profile.containers[0].limits.insert("nvidia.com/mig-1g.10gb".to_owned(), count);
+    let planned = index.promise(&demand(&by_profile), "n1", Instant::now()).expect("the other one");
+    assert_eq!(card_of(&planned), "GPU-n1-0");
+}
+
+#[test]
 fn the_outlook_says_where_pods_fit_now_or_ever_or_why_not() {
     let (mut n1, n2) = (node("n1", 2), node("n2", 1));
     status(&mut n1).shares = vec![share(&n1, "a", 0, 30, 0), share(&n1, "b", 1, 20, 0)];

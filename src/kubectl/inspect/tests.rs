@@ -290,6 +290,7 @@ fn all_that_todays_daemon_writes_is_read() {
             numa: Some(1),
             links: vec![LinkStatus { to: id(1), class: "NV18".to_owned() }],
             mig: Some("1g.5gb".to_owned()),
+            plain: false,
             utilization: Some(70),
         }],
         shares: vec![ShareStatus {

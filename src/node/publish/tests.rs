@@ -224,6 +224,18 @@ fn the_status_of_a_node() {
 }
 
 #[test]
+fn the_status_says_which_cards_are_instances_and_how_they_are_asked_for() {
+    let mut inventory = inventory(3);
+    for (card, by_profile) in inventory.cards[1..].iter_mut().zip([false, true]) {
+        let (profile, parent) = ("1g.10gb".parse().expect("a profile"), "GPU-0".parse().expect("a UUID"));
+        card.mig = Some(MigInstance { profile, parent, gi: 1, ci: 0, by_profile });
+    }
+    let status = status::status(&view(inventory, Book::default()), WHOLE, Tier::Shim, None, Timestamp::UNIX_EPOCH);
+    let said: Vec<_> = status.cards.iter().map(|card| (card.mig.as_deref(), card.plain)).collect();
+    assert_eq!(said, [(None, false), (Some("1g.10gb"), true), (Some("1g.10gb"), false)]);
+}
+
+#[test]
 fn shares_say_which_of_them_are_held_one_after_another() {
     let directory = tempfile::tempdir().expect("a directory");
     let (mut ledger, _) = Ledger::open(directory.path()).expect("an empty ledger");

@@ -181,6 +181,7 @@ fn report(name: &str, host: &Host, models: &[String]) -> GpuNode {
             numa: None,
             links: Vec::new(),
             mig: None,
+            plain: false,
             utilization: None,
         }
     };
