@@ -31,6 +31,8 @@ pub struct Card {
     pub free_slots: u32,
     /// Shares of other pods; the pod to be placed is left out.
     pub held: Held,
+    /// Given whole or not at all, as each card of its node is.
+    pub undivided: bool,
     /// Percent of its time in which it was seen at work beyond what is promised of it; 0 where that isn't known or isn't
     /// to count. Ranks cards, and keeps no pod from one.
     pub busy: u8,
@@ -64,6 +66,9 @@ pub enum Reason {
     /// `divvy.dev/card-uuid` or `avoid-card-uuid`.
     #[error("card not allowed by the pod")]
     Uuid,
+    /// `divvy.dev/tier: mig`, and the card is a GPU.
+    #[error("no MIG instance")]
+    NoInstance,
     /// Not enough memory left.
     #[error("{wanted} memory wanted, {free} free")]
     Memory {
@@ -164,7 +169,7 @@ impl Card {
 // === impl Lacking ===
 
 impl Lacking {
-    const WORDS: [&str; 13] = [
+    const WORDS: [&str; 14] = [
         "unhealthy cards",
         "cards of models that the pod doesn't allow",
         "cards of another kind",
@@ -178,6 +183,7 @@ impl Lacking {
         "cards needed by other containers of the pod",
         "cards on another NUMA node",
         "an init container's card reused",
+        "cards that are no MIG instances",
     ];
 
     /// Of these reasons.
@@ -201,6 +207,7 @@ impl Lacking {
             Reason::OwnPod => 10,
             Reason::Numa => 11,
             Reason::Reused => 12,
+            Reason::NoInstance => 13,
         };
         Self(self.0 | 1 << word)
     }

@@ -134,6 +134,7 @@ fn mix(kinds: u32) -> Mix {
                 cores: Cores::new(4 * number),
             },
             profile: None,
+            instances: false,
             models: Vec::new(),
             avoid_models: Vec::new(),
             cpu_milli: 1000 * (number % 8),

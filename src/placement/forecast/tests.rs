@@ -11,7 +11,7 @@ const GIB: u64 = 1 << 10;
 
 fn kind(cards: u32, gib: u64, cores: u32, cpu_milli: u32) -> Kind {
     let claim = Claim { cards, memory: MemoryAmount::Absolute(Memory::mib(gib * GIB)), cores: Cores::new(cores) };
-    Kind { claim, profile: None, models: Vec::new(), avoid_models: Vec::new(), cpu_milli }
+    Kind { claim, profile: None, instances: false, models: Vec::new(), avoid_models: Vec::new(), cpu_milli }
 }
 
 fn whole(cards: u32, cpu_milli: u32) -> Kind {
