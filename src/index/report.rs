@@ -114,6 +114,7 @@ impl Report {
             read_card(card, !ailments.contains_key(&at), *scales, reading.slots_per_card, common)
         };
         let mut cards = status.cards.iter().enumerate().map(card).collect::<Result<Vec<_>, _>>()?;
+        cards.iter_mut().for_each(|card| card.undivided = status.tier == Tier::Mig);
         let pods = pods(&status.shares, &cards)?;
         if reading.load_aware {
             let seen = cards.iter_mut().zip(&status.cards).enumerate();
@@ -155,6 +156,7 @@ fn read_card(
         numa: *numa,
         free_slots: slots_per_card,
         held: Held::default(),
+        undivided: false,
         busy: 0,
     })
 }

@@ -189,6 +189,7 @@ fn pods_go_where_they_spoil_least_and_not_where_cards_find_no_cpu() {
     let large = Kind {
         claim: Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(30 << 10)), cores: Cores::new(70) },
         profile: None,
+        instances: false,
         models: Vec::new(),
         avoid_models: Vec::new(),
         cpu_milli: 8000,

@@ -240,6 +240,7 @@ fn what_could_never_run_is_told_by_what_nodes_have_when_nobody_is_there() {
         told(16, 40, &[]),
         told(1, 41, &[]),
         told(1, 8, &[(TIER, "shim")]),
+        told(1, 8, &[(TIER, "mig")]),
         told(1, 8, &[(OVERSUBSCRIBE, "true")]),
         told(1, 8, &[(CARD_MODEL, "T4")]),
         told(1, 8, &[(CARD_UUID, "GPU-nobody-has")]),
