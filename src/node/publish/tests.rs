@@ -6,7 +6,7 @@ use serde_json::json;
 use super::events::between;
 use super::node::{NodeStatusView, NodeView};
 use super::*;
-use crate::inventory::{CardHealth, CardInfo, Driver};
+use crate::inventory::{CardHealth, CardInfo, Driver, MigInstance};
 use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
 
 const WHOLE: Scales = Scales::WHOLE;
