@@ -10,7 +10,7 @@ use divvy_placement::Policy;
 
 use super::*;
 use crate::Outlook;
-use crate::fixture::{AGES, condition, node, pod, share, status};
+use crate::fixture::{AGES, condition, cut, node, pod, share, status};
 
 fn index(nodes: &[&GpuNode]) -> Index {
     let index = Index::new(Reading::default(), Terms::default());
@@ -249,6 +249,24 @@ fn what_could_never_run_is_told_by_what_nodes_have_when_nobody_is_there() {
         told(1, 8, &[(AVOID_CARD_UUID, "GPU-full-0,GPU-full-1,GPU-sick-0,GPU-sick-1")]),
     ];
     insta::assert_snapshot!(told.join("\n"));
+}
+
+/// The two nodes differ in nothing else, so that one of them could stand for both.
+#[test]
+fn nodes_with_instances_are_of_another_kind_than_nodes_with_gpus() {
+    let [n1, mut n2] = ["n1", "n2"].map(|name| node(name, 1));
+    cut(&mut n2, &[40]);
+    status(&mut n2).shares = vec![share(&n2, "a", 0, 40, 100)];
+    let mut strict = pod("p", 1, 8, 0);
+    strict.annotations.insert(TIER.to_owned(), "mig".to_owned());
+    let demand = demand(&strict);
+    for nodes in [[&n1, &n2], [&n2, &n1]] {
+        let index = index(&nodes);
+        let policies = demand.policies(index.reading());
+        let outlook = index.outlook(&Question::new(&demand, &policies), AGES);
+        assert_eq!((outlook.now, outlook.ever), (Some(false), true), "{outlook}");
+    }
+    assert!(demand.kinds().all(|kind| kind.instances));
 }
 
 #[test]
