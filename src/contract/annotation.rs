@@ -292,6 +292,11 @@ impl Preferences {
             oversubscribe: input.word(key::OVERSUBSCRIBE, "true or false")?.unwrap_or(false),
         })
     }
+
+    /// Whether the hardware must hold the pod to its shares: then each of its cards is a MIG instance that it has to itself.
+    pub fn wants_instances(&self) -> bool {
+        self.tier == Some(Tier::Mig)
+    }
 }
 
 const POLICIES: &str = "binpack, spread, random, least-fragmentation or topology";

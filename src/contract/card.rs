@@ -53,6 +53,11 @@ impl CardId {
         &self.0
     }
 
+    /// Whether it is a MIG instance, which NVML names `MIG-…`, and not a GPU.
+    pub fn is_instance(&self) -> bool {
+        self.0.starts_with("MIG-")
+    }
+
     /// The slot with this number.
     pub fn slot(&self, number: u32) -> SlotId {
         SlotId { card: self.clone(), number }
@@ -204,6 +209,12 @@ mod tests {
             let slot: SlotId = text.parse().expect("valid");
             assert_eq!(slot.to_string(), text);
         }
+    }
+
+    #[test]
+    fn an_instance_is_told_from_a_gpu_by_its_name() {
+        let is_instance = |text: &str| text.parse::<CardId>().expect("valid").is_instance();
+        assert_eq!(["MIG-5f3a-9c", "MIG-GPU-5f3a/1/0", "GPU-5f3a-9c"].map(is_instance), [true, true, false]);
     }
 
     #[test]

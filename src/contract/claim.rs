@@ -372,6 +372,16 @@ impl Claim {
         Share { memory: self.memory.of(memory), cores: self.cores, exclusive: self.is_exclusive() }
     }
 
+    /// The same, or all of the card where cards are given `whole` or not at all.
+    pub fn share_of(&self, memory: Memory, whole: bool) -> Share {
+        if whole { Self::whole(self.cards).share_on(memory) } else { self.share_on(memory) }
+    }
+
+    /// Whether a card with `memory` has as much as is claimed of it.
+    pub fn is_within(&self, memory: Memory) -> bool {
+        self.memory.of(memory) <= memory
+    }
+
     /// The amounts that the webhook writes as limit and request.
     pub fn totals(&self) -> Totals {
         let count = u64::from(self.cards);

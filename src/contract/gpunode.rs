@@ -101,6 +101,9 @@ pub struct CardStatus {
     /// MIG profile, for an instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig: Option<String>,
+    /// It is an instance that pods ask for as for any card, not by its profile.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub plain: bool,
     /// Percent of the last minute or two in which a kernel ran on it, in steps of 10, where the daemon publishes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilization: Option<u32>,

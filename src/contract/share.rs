@@ -6,6 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::card::CardId;
 use crate::pod::PodSum;
 use crate::quantity::{Cores, Memory};
 
@@ -34,7 +35,7 @@ pub enum Tier {
     Shim,
     /// Limits of the MPS server, kept by the driver.
     Mps,
-    /// A hardware instance.
+    /// The hardware, because the container has a MIG instance to itself.
     Mig,
 }
 
@@ -81,6 +82,13 @@ impl Tier {
             Self::Mps => "mps",
             Self::Mig => "mig",
         }
+    }
+
+    /// How a share of this card is enforced, where others of its container are by `otherwise`: the hardware keeps whoever
+    /// has a MIG instance to itself within it.
+    #[must_use]
+    pub fn of_share(card: &CardId, share: &Share, otherwise: Self) -> Self {
+        if share.exclusive && card.is_instance() { Self::Mig } else { otherwise }
     }
 }
 

@@ -129,6 +129,7 @@ impl Demand {
         claims.enumerate().map(|(number, (container, claim))| Kind {
             claim,
             profile: container.profile.clone(),
+            instances: self.preferences.wants_instances(),
             models: self.preferences.models.clone(),
             avoid_models: self.preferences.avoid_models.clone(),
             cpu_milli: if number == 0 { self.cpu_milli } else { 0 },
@@ -146,16 +147,19 @@ impl Demand {
         Shape { claims: self.containers.iter().map(facts).collect(), preferences: self.preferences.clone() }
     }
 
-    /// The policies that its author chose, else those that are configured.
+    /// The policies that its author chose, else those that are configured; but of whole instances the one that fits best,
+    /// as nobody else gets what is left of it.
     pub fn policies(&self, configured: &Reading) -> Policies {
         let Reading { card_policy, node_policy, .. } = configured;
+        let (by_card, by_node) = if self.preferences.wants_instances() {
+            (PolicyName::LeastFragmentation, PolicyName::LeastFragmentation)
+        } else {
+            (self.preferences.card_policy.unwrap_or(card_policy.name), *node_policy)
+        };
         let mixed = |seed: u64, byte| (seed.rotate_left(5) ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         let seed = self.uid.bytes().fold(card_policy.seed, mixed);
         let named = |name| Policy { name, seed };
-        Policies {
-            cards: named(self.preferences.card_policy.unwrap_or(card_policy.name)),
-            nodes: named(self.preferences.node_policy.unwrap_or(*node_policy)),
-        }
+        Policies { cards: named(by_card), nodes: named(self.preferences.node_policy.unwrap_or(by_node)) }
     }
 }
 
@@ -170,7 +174,7 @@ impl Policies {
 
 #[cfg(test)]
 mod tests {
-    use divvy_contract::names::annotation::{CARD_POLICY, NODE_POLICY};
+    use divvy_contract::names::annotation::{CARD_POLICY, NODE_POLICY, TIER};
 
     use super::*;
     use crate::fixture::pod;
@@ -193,5 +197,8 @@ mod tests {
         assert_eq!(policies(&[]), (PolicyName::Binpack, PolicyName::Spread));
         assert_eq!(policies(&[(CARD_POLICY, "topology")]), (PolicyName::Topology, PolicyName::Spread));
         assert_eq!(policies(&[(NODE_POLICY, "random")]), (PolicyName::Binpack, PolicyName::Random));
+        let best_fit = PolicyName::LeastFragmentation;
+        assert_eq!(policies(&[(TIER, "mig")]), (best_fit, best_fit), "what is left of an instance is lost");
+        assert_eq!(policies(&[(TIER, "mig"), (NODE_POLICY, "spread")]), (best_fit, PolicyName::Spread));
     }
 }

@@ -283,7 +283,7 @@ impl Asks {
             cards: claim.cards,
             memory: claim.memory,
             cores: claim.cores,
-            exclusive: claim.is_exclusive(),
+            exclusive: claim.is_exclusive() || demand.preferences.wants_instances(),
         });
         let Totals { count, memory, percent, cores } =
             peak(claims().map(|(container, claim)| (container.kind, claim.totals())));

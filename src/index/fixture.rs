@@ -28,6 +28,7 @@ pub fn node(name: &str, cards: usize) -> GpuNode {
         numa: None,
         links: links(number),
         mig: None,
+        plain: false,
         utilization: None,
     };
     let status = GpuNodeStatus {
@@ -36,6 +37,15 @@ pub fn node(name: &str, cards: usize) -> GpuNode {
         ..GpuNodeStatus::default()
     };
     GpuNode { status: Some(status), ..GpuNode::new(name, GpuNodeSpec::default()) }
+}
+
+/// Makes the first cards of a node MIG instances of the plain count, `MIG-<node>-<number>`, with so many GiB each.
+pub fn cut(node: &mut GpuNode, gib: &[u64]) {
+    for (card, gib) in status(node).cards.iter_mut().zip(gib) {
+        let name = card.uuid.as_str().replacen("GPU", "MIG", 1);
+        (card.uuid, card.memory) = (name.parse().expect("a card's name"), Memory::mib(gib << 10));
+        (card.mig, card.plain) = (Some(format!("1g.{gib}gb")), true);
+    }
 }
 
 /// What a node reports.

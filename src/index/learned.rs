@@ -123,7 +123,14 @@ mod tests {
 
     fn request(gib: u64, weight: u32) -> Expected {
         let claim = Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::ZERO };
-        let kind = Kind { claim, profile: None, models: Vec::new(), avoid_models: Vec::new(), cpu_milli: 500 };
+        let kind = Kind {
+            claim,
+            profile: None,
+            instances: false,
+            models: Vec::new(),
+            avoid_models: Vec::new(),
+            cpu_milli: 500,
+        };
         Expected { kind, weight }
     }
 

@@ -95,8 +95,13 @@ impl Node {
 
     /// Why it will never serve the pod.
     pub(crate) fn never(&self, demand: &Demand) -> Option<Arc<str>> {
-        let tier = demand.preferences.tier.filter(|wanted| *wanted > self.tier);
-        let tier = tier.map(|wanted| format!("tier {wanted} wanted, the node enforces by {}", self.tier).into());
+        // Where there are instances, whoever wants one has the hardware's tier.
+        let has_it = |wanted| wanted <= self.tier || (wanted == Tier::Mig && self.has_instances());
+        let tier = demand.preferences.tier.filter(|wanted| !has_it(*wanted));
+        let tier = tier.map(|wanted| match wanted {
+            Tier::Mig => "tier mig wanted, the node has no MIG instances".into(),
+            _ => format!("tier {wanted} wanted, the node enforces by {}", self.tier).into(),
+        });
         let host_memory = || {
             let why = || format!("oversubscribe wanted, tier {} can't count host memory against the pod", self.tier);
             demand.preferences.oversubscribe.then(|| why().into())
@@ -133,7 +138,9 @@ impl Node {
 
     /// The same, whether the node serves the pod or not.
     fn place(&self, cards: &[Card], question: &Question<'_>) -> Result<Plan, WhyNot> {
-        if let Some(too_few) = question.demand.containers.iter().find_map(|container| self.too_few_for(container)) {
+        if let Some(too_few) =
+            question.demand.containers.iter().find_map(|container| self.too_few_for(container, question.demand))
+        {
             return Err(too_few);
         }
         plan(cards, &self.links, &question.demand.request(), &question.policies.cards).map_err(|none| match none {
@@ -145,12 +152,15 @@ impl Node {
     }
 
     /// Whether it has cards such as the container asks for, but fewer. What is free of them is no matter then.
-    fn too_few_for(&self, container: &ContainerClaim) -> Option<WhyNot> {
+    fn too_few_for(&self, container: &ContainerClaim, demand: &Demand) -> Option<WhyNot> {
         let ContainerClaim { name, profile, claim, .. } = container;
         let wanted = claim.as_ref()?.cards as usize;
-        let has = self.cards.iter().filter(|card| card.profile == *profile).count();
+        let by_hardware = demand.preferences.wants_instances();
+        let is_such = |card: &&Card| card.profile == *profile && (card.id.is_instance() || !by_hardware);
+        let has = self.cards.iter().filter(is_such).count();
         let reason = match profile {
             _ if has == 0 || has >= wanted => return None,
+            None if by_hardware => format!("{wanted} MIG instances wanted, the node has {has}"),
             None => format!("{wanted} cards wanted, the node has {has}"),
             Some(profile) => format!("{wanted} instances of {profile} wanted, the node has {has}"),
         };
@@ -165,6 +175,10 @@ impl Node {
             && question.fits(self, &self.cards_without(lower))
     }
 
+    fn has_instances(&self) -> bool {
+        self.cards.iter().any(|card| card.id.is_instance())
+    }
+
     /// Whether it doesn't say which cards it has: it may have any.
     pub(crate) fn is_silent(&self) -> bool {
         self.cards.is_empty() && self.closed.is_some()
@@ -173,9 +187,9 @@ impl Node {
     /// A number of its kind of hardware: what one could run when nobody is there, all could.
     pub(crate) fn kind(&self) -> u64 {
         let mut state = FixedState::default().build_hasher();
-        for Card { model, profile, memory_capacity, cores_capacity, numa, .. } in &self.cards {
-            (model, profile.as_ref().map(MigProfile::as_str), memory_capacity.as_mib(), cores_capacity.units(), numa)
-                .hash(&mut state);
+        for Card { id, model, profile, memory, memory_capacity, cores_capacity, numa, .. } in &self.cards {
+            (model, profile.as_ref().map(MigProfile::as_str), id.is_instance(), numa).hash(&mut state);
+            (memory.as_mib(), memory_capacity.as_mib(), cores_capacity.units()).hash(&mut state);
         }
         (Arc::as_ptr(&self.links).addr(), self.tier, self.is_silent()).hash(&mut state);
         state.finish()

@@ -114,6 +114,7 @@ impl Report {
             read_card(card, !ailments.contains_key(&at), *scales, reading.slots_per_card, common)
         };
         let mut cards = status.cards.iter().enumerate().map(card).collect::<Result<Vec<_>, _>>()?;
+        cards.iter_mut().for_each(|card| card.undivided = status.tier == Tier::Mig);
         let pods = pods(&status.shares, &cards)?;
         if reading.load_aware {
             let seen = cards.iter_mut().zip(&status.cards).enumerate();
@@ -137,12 +138,13 @@ fn read_card(
     slots_per_card: u32,
     common: &mut Common,
 ) -> Result<Card, Unusable> {
-    let CardStatus { uuid, model, memory, mig, numa, .. } = card;
+    let CardStatus { uuid, model, memory, mig, plain, numa, .. } = card;
     if !(1..=MOST_MEMORY).contains(&memory.as_mib()) {
         return Err(Unusable::Memory { card: uuid.clone(), mib: memory.as_mib() });
     }
     let refused = |profile: &String| Unusable::Profile { card: uuid.clone(), profile: profile.clone() };
     let profile = mig.as_ref().map(|profile| profile.parse().map_err(|_bad| refused(profile))).transpose()?;
+    let profile = profile.filter(|_| !plain);
     Ok(Card {
         id: uuid.clone(),
         model: common.model(model),
@@ -154,6 +156,7 @@ fn read_card(
         numa: *numa,
         free_slots: slots_per_card,
         held: Held::default(),
+        undivided: false,
         busy: 0,
     })
 }

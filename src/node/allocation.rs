@@ -13,6 +13,7 @@ mod units;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use divvy_contract::annotation::Preferences;
 use divvy_contract::claim::Defaults;
 use divvy_contract::{ContainerClaim, ContainerKind, Cores, ResourceName, ResourceNames, SlotId, Tier};
 use divvy_placement::{Card, Policy};
@@ -219,6 +220,16 @@ impl Allocator {
         self.delivery.tier()
     }
 
+    /// Whether cards are given whole or not at all: the hardware enforces nothing less.
+    fn gives_whole(&self) -> bool {
+        self.tier() == Tier::Mig
+    }
+
+    /// Whether a pod with these wishes takes whole cards.
+    fn takes_whole(&self, preferences: &Preferences) -> bool {
+        self.gives_whole() || preferences.wants_instances()
+    }
+
     /// Whether the kubelet has lost its record of a container's devices, given what it has on record for the pod. It never
     /// shows ordinary init containers: those it has lost if it has lost all others.
     pub fn is_forgotten(&self, subject: &Subject<'_>, known: &[Assigned]) -> bool {
@@ -279,7 +290,8 @@ impl Allocator {
         for entry in self.ledger.book().pods() {
             for (container, holding) in entry.holdings() {
                 if slots.iter().any(|slot| holding.parts.iter().any(|part| part.concerns(slot))) {
-                    self.delivery.write_limits(&Given::new(&entry.pod, container, holding).handout(self.tier()))?;
+                    let given = Given::new(&entry.pod, container, holding, self.tier());
+                    self.delivery.write_limits(&given.handout())?;
                     written += 1;
                 }
             }
@@ -292,8 +304,8 @@ impl Allocator {
     pub fn renew(&self) {
         for entry in self.ledger.book().pods() {
             for (container, holding) in entry.holdings() {
-                let given = Given::new(&entry.pod, container, holding);
-                if let Err(error) = self.delivery.renew(&given.handout(self.tier())) {
+                let given = Given::new(&entry.pod, container, holding, self.tier());
+                if let Err(error) = self.delivery.renew(&given.handout()) {
                     warn!(%error, pod = %entry.pod, container, "its limits stay as they were");
                 }
             }
@@ -306,7 +318,7 @@ impl Allocator {
         let holdings = self.ledger.book().pods().flat_map(PodEntry::holdings).map(|(_, holding)| holding);
         let shimmed = |holding: &&Holding| {
             let shared = holding.parts.iter().any(|part| !part.share.exclusive);
-            shared && holding.terms.under(self.tier()).tier == Tier::Shim
+            shared && holding.terms_under(self.tier()).tier == Tier::Shim
         };
         let tenant = |holding: &Holding| clock::Tenant {
             nonce: holding.nonce,
@@ -334,7 +346,7 @@ impl Allocator {
         if self.admission.as_ref().is_some_and(|admission| admission.pod.uid == pod.uid) {
             return Ok(());
         }
-        let admission = Admission::read(pod, &self.settings, self.tier());
+        let admission = Admission::read(pod, &self.settings, self.tier(), &self.inventory);
         self.admission = Some(self.remember_refusal(&pod.uid, admission)?);
         Ok(())
     }
@@ -353,6 +365,7 @@ impl Allocator {
             numa: card.numa,
             free_slots: u32::try_from(free_slots(card)).unwrap_or(u32::MAX),
             held: self.ledger.book().held(&card.id, Some(uid)),
+            undivided: self.gives_whole(),
             busy: 0,
         };
         self.inventory.cards.iter().map(card).collect()

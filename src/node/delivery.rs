@@ -58,7 +58,7 @@ pub struct Handout<'a> {
     pub nonce: &'a str,
     /// At least one card, each once.
     pub shares: &'a [(CardId, Share)],
-    /// How the shares are enforced: by the delivery's tier, or by a weaker one that the container was made for.
+    /// How the shares are enforced: by the delivery's tier, by a weaker one that the container was made for, or by the hardware.
     pub terms: Terms,
 }
 

@@ -149,6 +149,25 @@ impl CardInfo {
     }
 }
 
+// === impl Inventory ===
+
+impl Inventory {
+    /// With GPUs unhealthy, as on a node where the hardware must keep every pod within its shares.
+    #[must_use]
+    pub fn of_instances(self: Arc<Self>) -> Arc<Self> {
+        let is_gpu = |card: &CardInfo| card.mig.is_none() && card.health.is_healthy();
+        if !self.cards.iter().any(is_gpu) {
+            return self;
+        }
+        let mut inventory = Self::clone(&self);
+        for card in inventory.cards.iter_mut().filter(|card| is_gpu(card)) {
+            let reason = "no MIG instance, which tier mig demands: cut the GPU, or set tier to auto".to_owned();
+            card.health = CardHealth::Unhealthy { reason };
+        }
+        Arc::new(inventory)
+    }
+}
+
 // === impl InventoryOptions ===
 
 impl Default for InventoryOptions {

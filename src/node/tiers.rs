@@ -3,9 +3,12 @@
 //! A container keeps the tier that it was made for as long as the node serves that or a stronger one: what a tier mounts is
 //! part of the answer, which the kubelet caches. On a node that serves a weaker one its limits say so, and nobody enforces
 //! them any more.
+//!
+//! The hardware keeps to its shares whoever has whole MIG instances, on every node and without anything being done for it.
 
 mod accounting;
 pub mod clock;
+mod hardware;
 mod shim;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +18,7 @@ use divvy_contract::{CardId, Share, Tier};
 use divvy_proto::deviceplugin::Mount;
 
 pub use self::accounting::Accounting;
+pub use self::hardware::Hardware;
 use self::shim::Library;
 pub use self::shim::Shim;
 use crate::config::{Config, ConfigError, Served};
@@ -49,6 +53,10 @@ pub struct Choice {
 pub fn choose(config: &Config) -> Result<Choice, ConfigError> {
     let accounting = |reason| Choice { tier: Tier::Accounting, reason, library: None };
     match (config.tier, Library::read(config)) {
+        (Served::Mig, _) => {
+            hardware::check(config)?;
+            Ok(Choice { tier: Tier::Mig, reason: "configured".to_owned(), library: None })
+        }
         (Served::Accounting, _) => Ok(accounting("configured".to_owned())),
         (Served::Auto, Err(problem)) => Ok(accounting(format!("auto: {problem}"))),
         (Served::Shim, Err(problem)) => Err(ConfigError::Disagreement(format!(
@@ -80,6 +88,7 @@ impl Choice {
     /// Makes the node ready to serve it.
     pub fn install(self, run_dir: &Path) -> Result<Box<dyn Enforcement>, DeliveryError> {
         match self.library {
+            _ if self.tier == Tier::Mig => Ok(Box::new(Hardware)),
             Some(library) => Ok(Box::new(Shim::install(&library, run_dir)?)),
             None => Ok(Box::new(Accounting)),
         }

@@ -31,6 +31,8 @@ pub struct Card {
     pub free_slots: u32,
     /// Shares of other pods; the pod to be placed is left out.
     pub held: Held,
+    /// Given whole or not at all, as each card of its node is.
+    pub undivided: bool,
     /// Percent of its time in which it was seen at work beyond what is promised of it; 0 where that isn't known or isn't
     /// to count. Ranks cards, and keeps no pod from one.
     pub busy: u8,
@@ -64,6 +66,9 @@ pub enum Reason {
     /// `divvy.dev/card-uuid` or `avoid-card-uuid`.
     #[error("card not allowed by the pod")]
     Uuid,
+    /// `divvy.dev/tier: mig`, and the card is a GPU.
+    #[error("no MIG instance")]
+    NoInstance,
     /// Not enough memory left.
     #[error("{wanted} memory wanted, {free} free")]
     Memory {
@@ -112,7 +117,7 @@ pub enum Reason {
 }
 
 /// Reasons of all cards in a line: equal ones together, the most frequent first, and only the best of those that differ
-/// in what is free. `None` is a card that alone would do.
+/// in what there is. `None` is a card that alone would do.
 pub fn summary(reasons: &[Option<Reason>]) -> String {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for reason in reasons.iter().flatten() {
@@ -164,7 +169,7 @@ impl Card {
 // === impl Lacking ===
 
 impl Lacking {
-    const WORDS: [&str; 13] = [
+    const WORDS: [&str; 14] = [
         "unhealthy cards",
         "cards of models that the pod doesn't allow",
         "cards of another kind",
@@ -178,6 +183,7 @@ impl Lacking {
         "cards needed by other containers of the pod",
         "cards on another NUMA node",
         "an init container's card reused",
+        "cards that are no MIG instances",
     ];
 
     /// Of these reasons.
@@ -201,6 +207,7 @@ impl Lacking {
             Reason::OwnPod => 10,
             Reason::Numa => 11,
             Reason::Reused => 12,
+            Reason::NoInstance => 13,
         };
         Self(self.0 | 1 << word)
     }
@@ -232,6 +239,9 @@ impl fmt::Display for Group<'_> {
         write!(f, "{} card{}: ", self.cards, if self.cards == 1 { "" } else { "s" })?;
         match self.best {
             Reason::Memory { wanted, free } if self.differ => write!(f, "{wanted} memory wanted, at most {free} free"),
+            Reason::TooSmall { wanted, capacity } if self.differ => {
+                write!(f, "{wanted} memory wanted, the largest has {capacity}")
+            }
             Reason::Cores { wanted, free } if self.differ => write!(f, "{wanted} cores wanted, at most {free} free"),
             reason => reason.fmt(f),
         }
@@ -241,19 +251,21 @@ impl fmt::Display for Group<'_> {
 // === impl Reason ===
 
 impl Reason {
-    /// Equal, or differing only in how much is free.
+    /// Equal, or differing only in how much there is.
     fn alike(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Memory { wanted: one, .. }, Self::Memory { wanted: two, .. }) => one == two,
+            (Self::Memory { wanted: one, .. }, Self::Memory { wanted: two, .. })
+            | (Self::TooSmall { wanted: one, .. }, Self::TooSmall { wanted: two, .. }) => one == two,
             (Self::Cores { wanted: one, .. }, Self::Cores { wanted: two, .. }) => one == two,
             (one, two) => one == two,
         }
     }
 
-    /// How much of what is short is free.
+    /// How much there is of what is short.
     fn left(&self) -> u64 {
         match self {
             Self::Memory { free, .. } => free.as_mib(),
+            Self::TooSmall { capacity, .. } => capacity.as_mib(),
             Self::Cores { free, .. } => free.units().into(),
             _ => 0,
         }
@@ -282,6 +294,12 @@ mod tests {
         assert_eq!(
             summary(&[memory(3), memory(12), memory(5), None]),
             "3 cards: 40Gi memory wanted, at most 12Gi free; 1 card would do, which is too few"
+        );
+        let too_small =
+            |gib: u64| Some(Reason::TooSmall { wanted: Memory::mib(40 << 10), capacity: Memory::mib(gib << 10) });
+        assert_eq!(
+            summary(&[too_small(5), too_small(20), too_small(10)]),
+            "3 cards: 40Gi memory wanted, the largest has 20Gi"
         );
         assert_eq!(summary(&[None, None]), "2 cards would do, which is too few");
         assert_eq!(summary(&[Some(Reason::Shared { pods: 1 })]), "1 card: wanted alone, shared by 1 other pod");

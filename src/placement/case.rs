@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use divvy_contract::Share;
-use divvy_contract::annotation::Numa;
+use divvy_contract::annotation::{Numa, Preferences};
 use divvy_contract::pod::ContainerKind;
 
 use crate::card::{Card, Reason};
@@ -20,6 +20,8 @@ pub(crate) struct Case<'a> {
     lent: Vec<BTreeSet<usize>>,
     /// By card.
     sites: Vec<Site>,
+    /// Cards are given whole or not at all.
+    pub(crate) whole: bool,
 }
 
 /// What is certain about one card.
@@ -31,19 +33,26 @@ struct Site {
     barred: Option<Reason>,
 }
 
+/// Whether a pod takes whole cards, whatever part it asks for: because the hardware must hold it to them, or because a node
+/// with these cards gives no parts.
+pub fn takes_whole(cards: &[Card], preferences: &Preferences) -> bool {
+    preferences.wants_instances() || cards.iter().any(|card| card.undivided)
+}
+
 // === impl Case ===
 
 impl<'a> Case<'a> {
     pub(crate) fn new(cards: &'a [Card], pod: &PodRequest<'a>) -> Self {
         let mut sites: Vec<Site> =
             cards.iter().map(|card| Site { barred: barred(card, pod.preferences), ..Site::default() }).collect();
+        let whole = takes_whole(cards, pod.preferences);
         for (container, claim, held) in reuse::settled(pod) {
             for card in held.into_iter().filter(|card| *card < cards.len()) {
-                sites[card].settled.settle(&cards[card], container.kind, claim.share_on(cards[card].memory));
+                sites[card].settled.settle(&cards[card], container.kind, claim.share_of(cards[card].memory, whole));
             }
         }
         let Admission { steps, lent } = Admission::new(pod);
-        Self { cards, pod: *pod, steps, lent, sites }
+        Self { cards, pod: *pod, steps, lent, sites, whole }
     }
 
     /// The pod's share of a card if these steps choose it, or what breaks in the worst draw.
@@ -68,10 +77,25 @@ impl<'a> Case<'a> {
                 Step { drains: true, .. } => Slot::Drained,
                 Step { .. } => Slot::Drawn,
             };
-            let share = step.claim.share_on(self.cards[card].memory);
-            load.admit(&self.cards[card], step.kind, share, slot).map_err(|reason| (index, reason))?;
+            let admitted =
+                self.share(card, index).and_then(|share| load.admit(&self.cards[card], step.kind, share, slot));
+            admitted.map_err(|reason| (index, reason))?;
         }
         Ok(load)
+    }
+
+    /// What a step takes of a card; an error if it would have all of the card, and that is less than it asks for.
+    fn share(&self, card: usize, step: usize) -> Result<Share, Reason> {
+        let (claim, memory) = (&self.steps[step].claim, self.cards[card].memory);
+        if self.whole && !claim.is_within(memory) {
+            return Err(Reason::TooSmall { wanted: claim.memory.of(memory), capacity: memory });
+        }
+        Ok(claim.share_of(memory, self.whole))
+    }
+
+    /// Whether a step's cards are held by nobody else.
+    pub(crate) fn is_exclusive(&self, step: usize) -> bool {
+        self.whole || self.steps[step].claim.is_exclusive()
     }
 
     /// The steps that choose each card in a plan. Positions that don't exist are passed over.
@@ -98,15 +122,17 @@ impl<'a> Case<'a> {
 
     /// Whether a card can take a step's claim by itself.
     pub(crate) fn takes(&self, card: usize, step: usize) -> bool {
-        self.barred(card).is_none()
-            && self.is_of_kind(card, step)
-            && alone(&self.cards[card], &self.steps[step].claim).is_ok()
+        self.barred(card).is_none() && self.is_of_kind(card, step) && self.alone(card, step).is_ok()
+    }
+
+    fn alone(&self, card: usize, step: usize) -> Result<(), Reason> {
+        alone(&self.cards[card], self.share(card, step)?)
     }
 
     /// Why it can't.
     pub(crate) fn refusal(&self, card: usize, step: usize) -> Option<Reason> {
         let other_kind = (!self.is_of_kind(card, step)).then_some(Reason::Kind);
-        self.barred(card).cloned().or(other_kind).or_else(|| alone(&self.cards[card], &self.steps[step].claim).err())
+        self.barred(card).cloned().or(other_kind).or_else(|| self.alone(card, step).err())
     }
 
     /// Cards that the kubelet may draw from at a step, given which steps chose each card.

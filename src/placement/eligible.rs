@@ -10,6 +10,9 @@ pub(crate) fn barred(card: &Card, preferences: &Preferences) -> Option<Reason> {
     if (!cards.is_empty() && !cards.contains(&card.id)) || avoid_cards.contains(&card.id) {
         return Some(Reason::Uuid);
     }
+    if preferences.wants_instances() && !card.id.is_instance() {
+        return Some(Reason::NoInstance);
+    }
     if !is_allowed(&card.model, models, avoid_models) {
         return Some(Reason::Model(card.model.to_string()));
     }

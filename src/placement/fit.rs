@@ -4,7 +4,7 @@
 //! a card it is enough to follow two cases side by side, its pooled slot still in the pool or taken, each at its most.
 
 use divvy_contract::pod::{ContainerKind, PodSum};
-use divvy_contract::{Claim, Cores, Memory, Share};
+use divvy_contract::{Cores, Memory, Share};
 
 use crate::card::{Card, Reason};
 
@@ -41,9 +41,9 @@ pub(crate) enum Slot {
     Drawn,
 }
 
-/// Whether a card would take a claim if nothing else were placed.
-pub(crate) fn alone(card: &Card, claim: &Claim) -> Result<(), Reason> {
-    Load::default().admit(card, ContainerKind::App, claim.share_on(card.memory), Slot::New)
+/// Whether a card would take a share if nothing else were placed.
+pub(crate) fn alone(card: &Card, share: Share) -> Result<(), Reason> {
+    Load::default().admit(card, ContainerKind::App, share, Slot::New)
 }
 
 // === impl Load ===

@@ -291,9 +291,11 @@ impl Suited {
 impl Need {
     /// `None`: the hardware won't do.
     fn of(kind: &Kind, hardware: &Hardware) -> Option<Self> {
-        let Share { memory, cores, exclusive } = kind.claim.share_on(hardware.memory);
-        let is_of_kind = kind.profile == hardware.profile;
-        if !is_of_kind || !is_allowed(&hardware.model, &kind.models, &kind.avoid_models) {
+        let whole = kind.instances || hardware.undivided;
+        let Share { memory, cores, exclusive } = kind.claim.share_of(hardware.memory, whole);
+        let is_of_kind = kind.profile == hardware.profile && (hardware.is_instance || !kind.instances);
+        let is_too_small = whole && !kind.claim.is_within(hardware.memory);
+        if !is_of_kind || is_too_small || !is_allowed(&hardware.model, &kind.models, &kind.avoid_models) {
             return None;
         }
         let memory = u32::try_from(memory.as_mib()).ok()?;
@@ -305,6 +307,7 @@ impl Need {
 /// Cards that a kind asks for. What is asked for in MiB counts as a card where compute doesn't tell how much of one it is.
 fn demand(kind: &Kind) -> f64 {
     let of_each = match (kind.claim.cores.units(), kind.claim.memory) {
+        _ if kind.instances => 100,
         (0, MemoryAmount::Percent(percent)) => percent,
         (0, MemoryAmount::Absolute(_)) => 100,
         (cores, _) => cores,

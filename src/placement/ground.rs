@@ -43,6 +43,8 @@ struct Site {
     end: usize,
     /// How full its cards are together, in thousandths of one.
     load: u64,
+    /// Its cards are given whole or not at all.
+    undivided: bool,
     /// The least physical memory of its cards, and no less than is free of any.
     bounds: (Memory, Free),
 }
@@ -122,7 +124,8 @@ impl Grounds {
         let (free, spots) = policy::spots(cards, links);
         let least = spots.iter().map(|spot| spot.memory).min().unwrap_or_default();
         let bounds = (least, free.iter().copied().fold(Free::default(), Free::or));
-        Self { sites: vec![Site { end: cards.len(), load: policy::load(cards), bounds }], free, spots }
+        let undivided = cards.iter().any(|card| card.undivided);
+        Self { sites: vec![Site { end: cards.len(), load: policy::load(cards), undivided, bounds }], free, spots }
     }
 
     /// The node at this position.
@@ -173,17 +176,19 @@ impl<'g> Ground<'g> {
         if !free.fits(&claim.share_on(memory)) {
             return None;
         }
-        let by_one = pod.cards.name == pod.nodes.name;
+        let whole = self.is_whole(preferences);
+        let by = if whole { &Policy::OF_WHOLE } else { pod.cards };
+        let by_one = by.name == pod.nodes.name;
         let second_to_fourth = |cost: &Cost| [cost[1], cost[2], cost[3]];
         let mut most = least.filter(|_| by_one).map_or([u64::MAX; 3], |score| second_to_fourth(&score.plan.0));
         let mut best = None::<(Cost, usize, Share)>;
         let wishes = is_picky.then_some(preferences);
-        for (at, share) in self.taking(&claim, profile) {
+        for (at, share) in self.taking(&claim, profile, whole) {
             let lot = self.lot(at);
-            if !lot.may_cost(pod.cards, &share, most) {
+            if !lot.may_cost(by, &share, most) {
                 continue;
             }
-            let cost = lot.cost(pod.cards, &share, || &cards()[at]);
+            let cost = lot.cost(by, &share, || &cards()[at]);
             let is_better = second_to_fourth(&cost) <= most && best.is_none_or(|(least, ..)| cost < least);
             if is_better && is_open(&cards, at, profile, wishes) {
                 best = Some((cost, at, share));
@@ -202,7 +207,8 @@ impl<'g> Ground<'g> {
     pub fn tightest<'c>(self, cards: impl Fn() -> &'c [Card], pod: &Claimant<'_>) -> Option<Takes> {
         let Claimant { claim, profile, preferences, is_picky } = *pod;
         let wishes = is_picky.then_some(preferences);
-        let taking = self.taking(&claim, profile).filter(|(at, _)| is_open(&cards, *at, profile, wishes));
+        let taking = self.taking(&claim, profile, self.is_whole(preferences));
+        let taking = taking.filter(|(at, _)| is_open(&cards, *at, profile, wishes));
         let order = |(at, _): &(usize, Share)| (self.free[*at].busy, self.free[*at].leftover());
         if claim.cards == 1 {
             return Some(Takes::from_buf([taking.min_by_key(order)?]));
@@ -220,7 +226,7 @@ impl<'g> Ground<'g> {
     /// What the cards lack for a pod that none of them has room for; `None` where that takes a look at more than numbers.
     pub fn lacking(self, pod: &Single<'_>) -> Option<Lacking> {
         let Claimant { claim, profile, is_picky, .. } = pod.claimant;
-        if is_picky || profile.is_some() || self.free.is_empty() {
+        if is_picky || profile.is_some() || self.site.undivided || self.free.is_empty() {
             return None;
         }
         self.free.iter().zip(self.spots).try_fold(Lacking::default(), |lacking, (free, spot)| {
@@ -239,7 +245,8 @@ impl<'g> Ground<'g> {
         let mut lots: Vec<(Lot<'_>, Share)> = Vec::with_capacity(self.free.len());
         for (container, claim) in claiming(pod) {
             let (profile, wanted) = (container.profile.as_ref(), claim.cards as usize);
-            let taking = self.taking(&claim, profile).filter(|(at, _)| is_open(&cards, *at, profile, wishes));
+            let taking = self.taking(&claim, profile, self.is_whole(pod.preferences));
+            let taking = taking.filter(|(at, _)| is_open(&cards, *at, profile, wishes));
             lots.clear();
             lots.extend(taking.map(|(at, share)| (self.lot(at), share)));
             if lots.len() < wanted {
@@ -252,14 +259,30 @@ impl<'g> Ground<'g> {
         Some(self.score(least, nodes))
     }
 
-    /// The cards with room for a claim alone, and its share of each.
+    /// As [`takes_whole`](crate::takes_whole) says it of these cards.
     #[inline]
-    fn taking(self, claim: &Claim, profile: Option<&MigProfile>) -> impl Iterator<Item = (usize, Share)> + use<'g> {
+    fn is_whole(self, preferences: &Preferences) -> bool {
+        self.site.undivided || preferences.wants_instances()
+    }
+
+    /// The cards with room for a claim alone, or for which it fits on `whole` cards, and its share of each.
+    #[inline]
+    fn taking(
+        self,
+        claim: &Claim,
+        profile: Option<&MigProfile>,
+        whole: bool,
+    ) -> impl Iterator<Item = (usize, Share)> + use<'g> {
         let (claim, is_plain) = (*claim, profile.is_none());
         // An amount is the same on all cards, so that it needn't be known what they have.
-        let fixed = matches!(claim.memory, MemoryAmount::Absolute(_)).then(|| claim.share_on(Memory::default()));
+        let is_fixed = !whole && matches!(claim.memory, MemoryAmount::Absolute(_));
+        let fixed = is_fixed.then(|| claim.share_on(Memory::default()));
         self.free.iter().enumerate().filter_map(move |(at, free)| {
-            let share = fixed.unwrap_or_else(|| claim.share_on(self.spots[at].memory));
+            let memory = || self.spots[at].memory;
+            let share = fixed.unwrap_or_else(|| claim.share_of(memory(), whole));
+            if whole && !claim.is_within(memory()) {
+                return None;
+            }
             (free.fits(&share) && free.is_plain == is_plain).then_some((at, share))
         })
     }
@@ -275,7 +298,8 @@ impl<'g> Ground<'g> {
 }
 
 fn is_picky(wishes: &Preferences) -> bool {
-    [&wishes.models, &wishes.avoid_models].iter().any(|models| !models.is_empty())
+    wishes.wants_instances()
+        || [&wishes.models, &wishes.avoid_models].iter().any(|models| !models.is_empty())
         || [&wishes.cards, &wishes.avoid_cards].iter().any(|cards| !cards.is_empty())
 }
 

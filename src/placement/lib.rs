@@ -30,6 +30,7 @@ pub mod taken;
 pub mod verify;
 
 pub use card::{Card, Held, Lacking, Reason, summary};
+pub use case::takes_whole;
 pub use forecast::{Forecast, Prices};
 pub use ground::{Claimant, Ground, Grounds, Several, Single, Takes};
 pub use links::{Link, Links};

@@ -29,6 +29,9 @@ pub struct Kind {
     /// The MIG profile whose instances these are; `None`: cards of the plain count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<MigProfile>,
+    /// Each of them must be a MIG instance, and is taken whole.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub instances: bool,
     /// Models that will do, as in `divvy.dev/card-model`; none named: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,

@@ -68,6 +68,7 @@ pub enum NoPlan {
 /// one and the steps suffice.
 pub fn plan(cards: &[Card], links: &Links, pod: &PodRequest<'_>, policy: &Policy) -> Result<Plan, NoPlan> {
     let case = Case::new(cards, pod);
+    let policy = if case.whole { &Policy::OF_WHOLE } else { policy };
     let chosen_by = Search::new(&case, links, policy)?.run()?;
     Ok(written_out(&case, &chosen_by))
 }

@@ -71,6 +71,10 @@ pub(crate) struct Judge<'a> {
 // === impl Policy ===
 
 impl Policy {
+    /// How cards are chosen that are given whole: nobody else gets what a pod leaves of one, so it should be little, whatever
+    /// the order of parts.
+    pub(crate) const OF_WHOLE: Self = Self { name: PolicyName::LeastFragmentation, seed: 0 };
+
     /// Whether no plan is better than another.
     pub(crate) fn takes_the_first(&self) -> bool {
         self.name == PolicyName::Random

@@ -13,7 +13,9 @@ pub(crate) fn no_cards(case: &Case<'_>, step: usize, chosen_by: &[Vec<usize>]) -
         keep_one_node(case, &pool, &mut reasons);
     }
     let container = &case.pod.containers[case.steps[step].container];
-    NoPlan::Nothing { container: container.name.clone(), wanted: case.steps[step].claim.to_string(), reasons }
+    let whole = if case.whole { " (whole MIG instances)" } else { "" };
+    let wanted = format!("{}{whole}", case.steps[step].claim);
+    NoPlan::Nothing { container: container.name.clone(), wanted, reasons }
 }
 
 fn reason(case: &Case<'_>, step: usize, card: usize, chosen_by: &[usize], pool: &[usize]) -> Option<Reason> {

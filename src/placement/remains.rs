@@ -16,6 +16,10 @@ pub struct Hardware {
     pub profile: Option<MigProfile>,
     /// Physical memory, which percentages are of.
     pub memory: Memory,
+    /// It is a MIG instance.
+    pub is_instance: bool,
+    /// Given whole or not at all.
+    pub undivided: bool,
 }
 
 /// A node's free capacity.
@@ -46,7 +50,13 @@ pub(crate) struct Left {
 impl Hardware {
     /// Of this card.
     pub fn of(card: &Card) -> Self {
-        Self { model: Arc::clone(&card.model), profile: card.profile.clone(), memory: card.memory }
+        Self {
+            model: Arc::clone(&card.model),
+            profile: card.profile.clone(),
+            memory: card.memory,
+            is_instance: card.id.is_instance(),
+            undivided: card.undivided,
+        }
     }
 }
 

@@ -17,7 +17,8 @@ pub struct Taken {
     pub slots: u32,
 }
 
-/// What a pod with this plan takes of each card that it may touch; `None` if its containers get in each other's way.
+/// What a pod with this plan takes of each card that it may touch; `None` if its containers get in each other's way, or are to
+/// have cards whole that are too small for them.
 ///
 /// Whether other pods leave so much is not asked: a promise counts in full even where the node can't keep it.
 pub fn taken(cards: &[Card], pod: &PodRequest<'_>, plan: &Plan) -> Option<Vec<Taken>> {

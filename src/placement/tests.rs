@@ -2,6 +2,7 @@
 
 pub(crate) mod build;
 mod choices;
+mod instances;
 mod linked;
 mod oracle;
 pub(crate) mod properties;

@@ -134,6 +134,7 @@ fn mix(kinds: u32) -> Mix {
                 cores: Cores::new(4 * number),
             },
             profile: None,
+            instances: false,
             models: Vec::new(),
             avoid_models: Vec::new(),
             cpu_milli: 1000 * (number % 8),
@@ -157,6 +158,7 @@ fn report(at: usize, name: &str, rng: &mut StdRng) -> GpuNode {
             .map(|other| LinkStatus { to: uuid(other), class: "NV18".into() })
             .collect(),
         mig: None,
+        plain: false,
         utilization: None,
     };
     let share = |number: usize, rng: &mut StdRng| ShareStatus {

@@ -2,12 +2,14 @@ mod random;
 
 use std::time::Instant;
 
+use divvy_contract::Tier;
 use divvy_contract::gpunode::GpuNode;
+use divvy_contract::names::annotation::TIER;
 use serde_json::{Value, json};
 
 use super::*;
 use divvy_index::demand::Reading;
-use divvy_index::fixture::{node, pod, share, status};
+use divvy_index::fixture::{cut, node, pod, share, status};
 use divvy_index::pod::PodView;
 use divvy_index::{Outcome, Terms};
 
@@ -114,6 +116,30 @@ fn where_no_node_is_left_each_says_why_and_whether_evictions_would_help() {
     let meek = pod("c", 1, 41, 0);
     let answers = [large, two_large, meek].map(|pod| filter(&extender, &named(&pod, &names[1..])));
     insta::assert_json_snapshot!(answers);
+}
+
+#[test]
+fn a_pod_that_the_hardware_must_hold_goes_where_the_least_of_an_instance_is_left() {
+    let mut nodes = ["gpus", "large", "full", "small", "least"].map(|name| node(name, 2));
+    for (at, gib) in [(1, [40, 20]), (2, [10, 10]), (3, [5, 5]), (4, [20, 10])] {
+        cut(&mut nodes[at], &gib);
+    }
+    let held = [share(&nodes[2], "alone", 0, 10, 100), share(&nodes[2], "part", 1, 2, 20)];
+    status(&mut nodes[2]).shares = held.to_vec();
+    status(&mut nodes[0]).tier = Tier::Shim;
+    let extender = extender(&nodes, 16);
+    let by_hardware = |gib| {
+        let mut pod = pod("a", 1, gib, 30);
+        pod.annotations.insert(TIER.to_owned(), "mig".to_owned());
+        pod
+    };
+    let names = ["gpus", "large", "full", "small", "least"];
+    assert_eq!(filter(&extender, &named(&by_hardware(8), &names))["NodeNames"], json!(["least"]));
+    let call = json!({"PodName": "a", "PodNamespace": "default", "PodUID": "a", "Node": "least"});
+    let bound = extender.bind(call.to_string().as_bytes(), Instant::now()).expect("arguments");
+    let Bind::Post(Binding { planned, .. }) = bound else { panic!("it fits") };
+    assert!(planned.contains("MIG-least-1"), "{planned}");
+    insta::assert_json_snapshot!(filter(&extender, &named(&by_hardware(39), &["gpus", "full", "small", "least"])));
 }
 
 #[test]

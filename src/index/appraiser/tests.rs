@@ -54,7 +54,8 @@ fn mix() -> impl Strategy<Value = Mix> {
     let request = (1u64..40, 0u32..60, 0u32..8000, 1u32..5).prop_map(|(gib, cores, cpu_milli, weight)| {
         let claim =
             Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::new(cores) };
-        let kind = Kind { claim, profile: None, models: Vec::new(), avoid_models: Vec::new(), cpu_milli };
+        let kind =
+            Kind { claim, profile: None, instances: false, models: Vec::new(), avoid_models: Vec::new(), cpu_milli };
         Expected { kind, weight }
     });
     prop::collection::vec(request, 1..6).prop_map(|requests| Mix { requests })
@@ -69,7 +70,8 @@ fn index(mix: &Mix) -> Index {
 /// Requests for so many GiB of one card.
 fn expected(gib: u64) -> Expected {
     let claim = Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::ZERO };
-    let kind = Kind { claim, profile: None, models: Vec::new(), avoid_models: Vec::new(), cpu_milli: 0 };
+    let kind =
+        Kind { claim, profile: None, instances: false, models: Vec::new(), avoid_models: Vec::new(), cpu_milli: 0 };
     Expected { kind, weight: 1 }
 }
 
@@ -187,6 +189,7 @@ fn pods_go_where_they_spoil_least_and_not_where_cards_find_no_cpu() {
     let large = Kind {
         claim: Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(30 << 10)), cores: Cores::new(70) },
         profile: None,
+        instances: false,
         models: Vec::new(),
         avoid_models: Vec::new(),
         cpu_milli: 8000,

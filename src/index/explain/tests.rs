@@ -4,7 +4,7 @@ use divvy_contract::{Memory, Share, Tier};
 
 use super::*;
 use crate::demand::Reading;
-use crate::fixture::{AGES, condition, container, node, pod, share, status};
+use crate::fixture::{AGES, condition, container, cut, node, pod, share, status};
 use crate::index::Terms;
 
 fn index(nodes: &[GpuNode]) -> Index {
@@ -54,6 +54,23 @@ fn every_node_and_every_card_says_why() {
     let picky =
         PodView { annotations: [("divvy.dev/card-model".to_owned(), "T4".to_owned())].into(), ..pod("p", 1, 8, 0) };
     insta::assert_snapshot!("picky", lines(&index.explain(&picky, AGES)));
+}
+
+#[test]
+fn instances_that_are_too_small_in_use_or_not_there_are_told_apart() {
+    let mut nodes = ["gpus", "busy", "small", "two"].map(|name| node(name, 2));
+    for (at, gib) in [(1, [10, 10]), (2, [5, 5]), (3, [20, 10])] {
+        cut(&mut nodes[at], &gib);
+    }
+    let held = [share(&nodes[1], "alone", 0, 10, 100), share(&nodes[1], "part", 1, 2, 20)];
+    status(&mut nodes[1]).shares = held.to_vec();
+    status(&mut nodes[0]).tier = Tier::Shim;
+    let index = index(&nodes);
+    let ask = |cards, gib| {
+        let annotations = [("divvy.dev/tier".to_owned(), "mig".to_owned())].into();
+        lines(&index.explain(&PodView { annotations, ..pod("p", cards, gib, 30) }, AGES))
+    };
+    insta::assert_snapshot!("instances", [ask(1, 8), ask(3, 8)].join("\n"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use divvy_placement::Policy;
 
 use super::*;
 use crate::Outlook;
-use crate::fixture::{AGES, condition, node, pod, share, status};
+use crate::fixture::{AGES, condition, cut, node, pod, share, status};
 
 fn index(nodes: &[&GpuNode]) -> Index {
     let index = Index::new(Reading::default(), Terms::default());
@@ -194,6 +194,22 @@ fn cordoned_cards_take_nothing_and_equal_nodes_share_one_table_of_links() {
 }
 
 #[test]
+fn instances_are_asked_for_by_their_profile_unless_their_node_says_that_they_are_cards_like_any_other() {
+    let mut n1 = node("n1", 2);
+    for (card, plain) in status(&mut n1).cards.iter_mut().zip([false, true]) {
+        (card.mig, card.plain) = (Some("1g.10gb".into()), plain);
+    }
+    let index = index(&[&n1]);
+    let planned = index.promise(&demand(&pod("a", 1, 1, 0)), "n1", Instant::now()).expect("the plain one");
+    assert_eq!(card_of(&planned), "GPU-n1-1");
+    let mut by_profile = pod("b", 1, 1, 0);
+    let count = by_profile.containers[0].limits.remove("nvidia.com/gpu").expect("a count");
+    by_profile.containers[0].limits.insert("nvidia.com/mig-1g.10gb".to_owned(), count);
+    let planned = index.promise(&demand(&by_profile), "n1", Instant::now()).expect("the other one");
+    assert_eq!(card_of(&planned), "GPU-n1-0");
+}
+
+#[test]
 fn the_outlook_says_where_pods_fit_now_or_ever_or_why_not() {
     let (mut n1, n2) = (node("n1", 2), node("n2", 1));
     status(&mut n1).shares = vec![share(&n1, "a", 0, 30, 0), share(&n1, "b", 1, 20, 0)];
@@ -224,6 +240,7 @@ fn what_could_never_run_is_told_by_what_nodes_have_when_nobody_is_there() {
         told(16, 40, &[]),
         told(1, 41, &[]),
         told(1, 8, &[(TIER, "shim")]),
+        told(1, 8, &[(TIER, "mig")]),
         told(1, 8, &[(OVERSUBSCRIBE, "true")]),
         told(1, 8, &[(CARD_MODEL, "T4")]),
         told(1, 8, &[(CARD_UUID, "GPU-nobody-has")]),
@@ -232,6 +249,24 @@ fn what_could_never_run_is_told_by_what_nodes_have_when_nobody_is_there() {
         told(1, 8, &[(AVOID_CARD_UUID, "GPU-full-0,GPU-full-1,GPU-sick-0,GPU-sick-1")]),
     ];
     insta::assert_snapshot!(told.join("\n"));
+}
+
+/// The two nodes differ in nothing else, so that one of them could stand for both.
+#[test]
+fn nodes_with_instances_are_of_another_kind_than_nodes_with_gpus() {
+    let [n1, mut n2] = ["n1", "n2"].map(|name| node(name, 1));
+    cut(&mut n2, &[40]);
+    status(&mut n2).shares = vec![share(&n2, "a", 0, 40, 100)];
+    let mut strict = pod("p", 1, 8, 0);
+    strict.annotations.insert(TIER.to_owned(), "mig".to_owned());
+    let demand = demand(&strict);
+    for nodes in [[&n1, &n2], [&n2, &n1]] {
+        let index = index(&nodes);
+        let policies = demand.policies(index.reading());
+        let outlook = index.outlook(&Question::new(&demand, &policies), AGES);
+        assert_eq!((outlook.now, outlook.ever), (Some(false), true), "{outlook}");
+    }
+    assert!(demand.kinds().all(|kind| kind.instances));
 }
 
 #[test]

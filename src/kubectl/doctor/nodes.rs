@@ -163,9 +163,13 @@ fn tiers(reports: &[NodeReport]) -> Option<Check> {
         "mig" => "hardware",
         _ => "unknown to this plugin",
     };
-    let lines: Vec<String> = nodes
-        .iter()
-        .map(|(tier, nodes)| format!("{tier} on {nodes} node{}: {}", if *nodes == 1 { "" } else { "s" }, meaning(tier)))
-        .collect();
+    let plural = |number: usize| if number == 1 { "" } else { "s" };
+    let line = |(tier, nodes): (&&str, &usize)| format!("{tier} on {nodes} node{}: {}", plural(*nodes), meaning(tier));
+    let mut lines: Vec<String> = nodes.iter().map(line).collect();
+    let shares = reports.iter().flat_map(|report| &report.cards).flat_map(|card| &card.shares);
+    let whole = shares.filter(|share| share.by_hardware).count();
+    if whole > 0 {
+        lines.push(format!("mig for {whole} whole instance{}, on whatever node: {}", plural(whole), meaning("mig")));
+    }
     (!lines.is_empty()).then(|| Check::ok("enforcement", lines.join("; ")))
 }

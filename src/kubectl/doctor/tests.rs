@@ -169,6 +169,25 @@ fn every_link_of_the_cluster_may_break() {
 }
 
 #[test]
+fn how_shares_are_enforced_is_said_of_nodes_and_of_whole_instances() {
+    let mut facts = sound();
+    let share = |pod: &str, exclusive: bool| {
+        json!({
+            "podUid": pod, "namespace": "ns", "pod": pod, "container": "main", "card": "MIG-a", "memoryMi": 1024,
+            "cores": 100, "exclusive": exclusive,
+        })
+    };
+    status(&mut facts, 0)["shares"] = json!([share("a", true), share("b", false)]);
+    status(&mut facts, 1)["tier"] = "mig".into();
+    let found = all(&facts).into_iter().find(|check| check.link == "enforcement").expect("it is said").found;
+    assert_eq!(
+        found,
+        "accounting on 1 node: shares are booked, and nothing is enforced; mig on 1 node: hardware; mig for 1 whole \
+         instance, on whatever node: hardware"
+    );
+}
+
+#[test]
 fn every_node_in_trouble_is_named() {
     let breaks = [
         wrong(|facts| facts.gpu_nodes.as_mut().expect("some").truncate(1)),

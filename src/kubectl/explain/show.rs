@@ -66,13 +66,16 @@ fn container_row(asks: &ContainerAsks) -> Row {
 
 /// A kind of request that nodes are ranked by.
 fn expected_row(ExpectedPart { percent, kind }: &ExpectedPart) -> Row {
-    let Kind { claim, profile, models, avoid_models, cpu_milli } = kind;
+    let Kind { claim, profile, instances, models, avoid_models, cpu_milli } = kind;
     let models: Vec<String> =
         models.iter().cloned().chain(avoid_models.iter().map(|model| format!("not {model}"))).collect();
     vec![
         ("EXPECTED", format!("{percent:.1}%")),
         ("CARDS", claim.cards.to_string()),
-        ("MIG", profile.as_ref().map(ToString::to_string).unwrap_or_default()),
+        (
+            "MIG",
+            profile.as_ref().map(ToString::to_string).or(instances.then(|| "whole".to_owned())).unwrap_or_default(),
+        ),
         ("MEMORY", claim.memory.to_string()),
         ("CORES", claim.cores.to_string()),
         ("CPU", format!("{cpu_milli}m")),

@@ -1,7 +1,7 @@
 //! A `GpuNode` read field by field: one of a newer or older divvy-node shows what can be read, and what can't is said.
 
 use divvy_contract::gpunode::{LinkStatus, Scales};
-use divvy_contract::{ContainerKind, Cores, Memory, Share as Part};
+use divvy_contract::{CardId, ContainerKind, Cores, Memory, Share as Part, Tier};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -55,6 +55,9 @@ pub struct Share {
     /// `memoryMi`, `cores`, and `exclusive` where it is true.
     #[serde(flatten)]
     pub part: Part,
+    /// The hardware keeps the container to it, whatever the node's tier, as it is all of a MIG instance.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub by_hardware: bool,
 }
 
 /// One object on the way to its fields.
@@ -134,18 +137,22 @@ impl Card {
 
 impl Share {
     fn of(mut fields: Fields<'_>) -> Self {
+        let card: String = fields.required("card");
+        let part = Part {
+            memory: fields.required("memoryMi"),
+            cores: fields.required::<Cores>("cores"),
+            exclusive: fields.optional("exclusive").unwrap_or_default(),
+        };
+        let tier = |card: CardId| Tier::of_share(&card, &part, Tier::default());
         Self {
             pod_uid: fields.required("podUid"),
             namespace: fields.required("namespace"),
             pod: fields.required("pod"),
             container: fields.required("container"),
             kind: fields.optional("kind").unwrap_or_default(),
-            card: fields.required("card"),
-            part: Part {
-                memory: fields.required("memoryMi"),
-                cores: fields.required::<Cores>("cores"),
-                exclusive: fields.optional("exclusive").unwrap_or_default(),
-            },
+            by_hardware: card.parse().is_ok_and(|card| tier(card) == Tier::Mig),
+            card,
+            part,
         }
     }
 }

@@ -86,7 +86,7 @@ fn share_row(share: &Share, uuid: String, wide: bool) -> Vec<(&'static str, Stri
         ("KIND", kind.to_owned()),
         ("MEMORY", share.part.memory.to_string()),
         ("CORES", share.part.cores.to_string()),
-        ("EXCLUSIVE", share.part.exclusive.to_string()),
+        ("EXCLUSIVE", if share.by_hardware { "by hardware".to_owned() } else { share.part.exclusive.to_string() }),
     ];
     if wide {
         row.push(("POD UID", share.pod_uid.clone()));

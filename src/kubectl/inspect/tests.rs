@@ -110,6 +110,20 @@ fn the_wide_form_names_all_of_a_card() {
 }
 
 #[test]
+fn whole_instances_are_held_by_hardware() {
+    let data = changed(|node| {
+        let (card, status) = (CARDS[1].replacen("GPU", "MIG", 1), &mut node["status"]);
+        (status["cards"][1]["uuid"], status["cards"][1]["mig"]) = (card.clone().into(), "3g.20gb".into());
+        status["shares"][0]["card"] = card.clone().into();
+        status["shares"][4]["card"] = card.into();
+    });
+    let report = report(&[found("node-1", data, host("True", "64"))]);
+    let by_hardware: Vec<bool> = report.nodes[0].cards[1].shares.iter().map(|share| share.by_hardware).collect();
+    assert_eq!(by_hardware, [true, false], "whoever has a part isn't");
+    insta::assert_snapshot!(table::render(&report, false, true));
+}
+
+#[test]
 fn programs_get_the_same_amounts() {
     let report = report(&[found("node-1", node(), host("True", "64"))]);
     insta::assert_json_snapshot!(report);
@@ -290,6 +304,7 @@ fn all_that_todays_daemon_writes_is_read() {
             numa: Some(1),
             links: vec![LinkStatus { to: id(1), class: "NV18".to_owned() }],
             mig: Some("1g.5gb".to_owned()),
+            plain: false,
             utilization: Some(70),
         }],
         shares: vec![ShareStatus {

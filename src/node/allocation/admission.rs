@@ -30,12 +30,20 @@ pub(super) struct Admission {
 
 impl Admission {
     /// What the pod asks for; refused if that contradicts itself, or if this node can't give it.
-    pub(super) fn read(pod: &PodView, settings: &AllocationSettings, served: Tier) -> Result<Self, Refusal> {
+    pub(super) fn read(
+        pod: &PodView,
+        settings: &AllocationSettings,
+        served: Tier,
+        inventory: &Inventory,
+    ) -> Result<Self, Refusal> {
         let text = |key: &str| pod.annotations.get(key);
         let request: Option<Request> = text(REQUEST).map(|text| annotation::decode(text)).transpose()?;
         let claims = pod_claims(&settings.names, settings.defaults, request.as_ref(), &pod.containers)?;
         let preferences = Preferences::from_annotations(&pod.annotations)?;
-        if let Some(wanted) = preferences.tier.filter(|tier| *tier > served) {
+        // Where there are instances, whoever wants one has the hardware's tier.
+        let has_instances = || inventory.cards.iter().any(|card| card.id.is_instance());
+        let has_it = |wanted| wanted <= served || (wanted == Tier::Mig && has_instances());
+        if let Some(wanted) = preferences.tier.filter(|wanted| !has_it(*wanted)) {
             return Err(Refusal::Tier { wanted, offered: served });
         }
         if preferences.oversubscribe {

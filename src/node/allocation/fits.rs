@@ -8,7 +8,7 @@ use std::slice;
 
 use divvy_contract::annotation::Preferences;
 use divvy_contract::{ContainerClaim, ContainerKind};
-use divvy_placement::{Card, ContainerPlan, Held, Misfit, Plan, PodRequest, verify};
+use divvy_placement::{Card, ContainerPlan, Held, Misfit, Plan, PodRequest, takes_whole, verify};
 
 /// A pod and the cards of its containers, by position; of those that it doesn't hold yet, none.
 #[derive(Clone, Copy)]
@@ -50,12 +50,12 @@ impl Holder<'_> {
 
     /// The cards as they are with these containers of the pod on them.
     fn with(&self, cards: &[Card], containers: impl Iterator<Item = usize>) -> Vec<Card> {
-        let mut cards = cards.to_vec();
+        let (mut cards, whole) = (cards.to_vec(), takes_whole(cards, self.preferences));
         for container in containers {
             let (claim, held) = (self.claims[container].claim, self.held.get(container).into_iter().flatten());
             for (claim, position) in claim.into_iter().flat_map(|claim| held.clone().map(move |at| (claim, *at))) {
                 let Card { memory, held, .. } = &mut cards[position];
-                let share = claim.share_on(*memory);
+                let share = claim.share_of(*memory, whole);
                 *held = Held {
                     memory: held.memory.saturating_add(share.memory),
                     cores: held.cores.saturating_add(share.cores),

@@ -42,7 +42,7 @@ impl Allocator {
         let Some(admission) = &self.admission else { return Err(Refusal::Stale) };
         let Admission { pod, claims, preferences, .. } = admission;
         let Some(claim) = claims[asked.container].claim else { return Err(Refusal::Stale) };
-        let parts = self.parts(claim, asked.slots)?;
+        let parts = self.parts(claim, self.takes_whole(preferences), asked.slots)?;
         if !asked.planned {
             self.judge(admission, asked)?;
         }
@@ -52,7 +52,7 @@ impl Allocator {
         let terms = Terms { tier: self.tier(), compute, priority };
         let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated, terms };
         let replaced = self.ledger.book().pod(&pod.uid).and_then(|entry| Some(entry.holding(name)?.nonce));
-        let answer = self.delivery.prepare(&Given::new(pod, name, &holding).handout(self.tier()))?;
+        let answer = self.delivery.prepare(&Given::new(pod, name, &holding, self.tier()).handout())?;
         let nonce = holding.nonce;
         if let Err(error) = self.ledger.allocate(pod, claims, name, holding) {
             // Nobody will ever mount it.
@@ -65,8 +65,8 @@ impl Allocator {
         Ok(answer)
     }
 
-    /// The container's part of each slot's card. The cards have to be known and distinct.
-    fn parts(&self, claim: Claim, slots: &[SlotId]) -> Result<Vec<Part>, Refusal> {
+    /// The container's part of each slot's card, or all of it. The cards have to be known and distinct.
+    fn parts(&self, claim: Claim, whole: bool, slots: &[SlotId]) -> Result<Vec<Part>, Refusal> {
         let memory = |slot: &SlotId| -> Option<Memory> {
             let card = self.inventory.cards.iter().find(|card| card.id == slot.card);
             card.filter(|_| slot.number < self.settings.slots_per_card).map(|card| card.memory)
@@ -81,7 +81,7 @@ impl Allocator {
                 card: slot.card.clone(),
                 slot: Some(slot.number),
                 lost: None,
-                share: claim.share_on(memory),
+                share: claim.share_of(memory, whole),
             });
         }
         Ok(parts)
@@ -109,15 +109,15 @@ impl Allocator {
 // === impl Given ===
 
 impl<'a> Given<'a> {
-    pub(super) fn new(pod: &'a PodRef, container: &'a str, holding: &Holding) -> Self {
+    /// As it is on a node that serves this tier.
+    pub(super) fn new(pod: &'a PodRef, container: &'a str, holding: &Holding, served: Tier) -> Self {
         let pod = delivery::PodRef { uid: &pod.uid, namespace: &pod.namespace, name: &pod.name };
         let shares = holding.parts.iter().map(|part| (part.card.clone(), part.share)).collect();
-        Self { pod, container, nonce: holding.nonce.to_string(), shares, terms: holding.terms }
+        Self { pod, container, nonce: holding.nonce.to_string(), shares, terms: holding.terms_under(served) }
     }
 
-    /// In the form of a node that serves this tier.
-    pub(super) fn handout(&self, served: Tier) -> Handout<'_> {
+    pub(super) fn handout(&self) -> Handout<'_> {
         let Self { pod, container, nonce, shares, terms } = self;
-        Handout { pod: *pod, container, nonce, shares, terms: terms.under(served) }
+        Handout { pod: *pod, container, nonce, shares, terms: *terms }
     }
 }

@@ -143,6 +143,7 @@ impl Allocator {
             names: &self.settings.names,
             defaults: self.settings.defaults,
             memory: &|card| self.inventory.cards.iter().find(|known| known.id == *card).map(|known| known.memory),
+            gives_whole: self.gives_whole(),
             found: &|pod, container| {
                 let found = self.delivery.find(&pod.uid, container).and_then(|(nonce, limits)| {
                     let Limits { tier, compute, priority, .. } = limits;

@@ -59,7 +59,10 @@ pub enum Refusal {
     #[error(transparent)]
     Annotation(#[from] AnnotationError),
     /// The node can't enforce what the pod demands.
-    #[error("annotation divvy.dev/tier: {wanted} is demanded, this node has {offered}")]
+    #[error(
+        "annotation divvy.dev/tier: {wanted} is demanded, this node has {offered}{}",
+        if *.wanted == Tier::Mig { " and no MIG instances" } else { "" }
+    )]
     Tier {
         /// What the pod demands.
         wanted: Tier,

@@ -1,4 +1,5 @@
 mod fixture;
+mod hardware;
 mod lists;
 mod tiers;
 
@@ -8,6 +9,7 @@ use divvy_proto::deviceplugin::ContainerAllocateResponse;
 
 use self::fixture::{NODE, Node, annotated, cards, part, pod, slot};
 use super::*;
+use crate::kubelet::client::PodList;
 use crate::kubelet::pods::{ContainerState, Phase};
 
 fn kind<T>(result: Result<T, Refusal>) -> &'static str {

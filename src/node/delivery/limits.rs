@@ -80,11 +80,11 @@ pub(super) fn is_field(text: &str) -> bool {
 /// What the tier means to whoever opens the file.
 fn meaning(tier: Tier, cards: &[(CardId, Share)]) -> &'static str {
     match tier {
+        Tier::Mig => "kept by the hardware: whole MIG instances, which nobody else is given",
         _ if cards.iter().all(|(_, share)| share.exclusive) => "whole cards, which nobody else is given",
         Tier::Accounting => "a promise in the books, enforced by nothing",
         Tier::Shim => "kept by libdivvy.so inside the container, which can detect more than it can prevent",
         Tier::Mps => "kept by the driver's MPS server",
-        Tier::Mig => "kept by the hardware",
     }
 }
 

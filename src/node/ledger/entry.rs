@@ -146,13 +146,25 @@ impl PodEntry {
     }
 }
 
+// === impl Holding ===
+
+impl Holding {
+    /// How it is enforced on a node that serves this tier: by the hardware where it is nothing but whole MIG instances,
+    /// whatever the node serves, and else as the container was made for, as far as the node still serves that.
+    pub fn terms_under(&self, served: Tier) -> Terms {
+        let made_for = self.terms.under(served);
+        let tiers = self.parts.iter().map(|part| Tier::of_share(&part.card, &part.share, made_for.tier));
+        Terms { tier: tiers.min().unwrap_or(made_for.tier), ..made_for }
+    }
+}
+
 // === impl Terms ===
 
 impl Terms {
-    /// What can be had of them on a node that serves this tier.
-    #[must_use]
-    pub fn under(self, served: Tier) -> Self {
-        Self { tier: self.tier.min(served), ..self }
+    /// What can be had of them for parts of cards on a node that serves this tier. The hardware enforces no parts.
+    fn under(self, served: Tier) -> Self {
+        let is_of_whole = self.tier == Tier::Mig || served == Tier::Mig;
+        Self { tier: if is_of_whole { Tier::Accounting } else { self.tier.min(served) }, ..self }
     }
 
     /// Those of a holding of which nothing is known.

@@ -60,6 +60,8 @@ pub struct Reading<'a> {
     pub defaults: Defaults,
     /// Memory of a card, while the inventory knows the card.
     pub memory: &'a dyn Fn(&CardId) -> Option<Memory>,
+    /// Cards are given whole or not at all.
+    pub gives_whole: bool,
     /// The nonce whose directories a container was started with, and how it is enforced, if that can still be found out,
     /// else a new one.
     pub found: &'a dyn Fn(&PodRef, &str) -> (Nonce, Terms),

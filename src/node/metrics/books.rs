@@ -122,15 +122,19 @@ fn share_gauges(allocator: &Allocator) -> Vec<Gauges> {
     let mut memory = Gauges { name: "share_memory_bytes", help: "Memory promised to a container", values: vec![] };
     let help = "Compute promised to a container, percent of the card";
     let mut cores = Gauges { name: "share_cores", help, values: vec![] };
+    let help = "How what a container holds is enforced";
+    let mut tiers = Gauges { name: "share_tier_info", help, values: vec![] };
     for entry in allocator.ledger().book().pods() {
         for (container, holding) in entry.holdings() {
+            let tier = holding.terms_under(allocator.tier()).tier;
+            tiers.values.push((labels(&entry.pod, container, ("tier", tier.to_string())), 1.0));
             for (labels, share) in parts(&entry.pod, container, holding) {
                 memory.values.push((labels.clone(), bytes(share.memory)));
                 cores.values.push((labels, f64::from(share.cores.units())));
             }
         }
     }
-    vec![memory, cores]
+    vec![memory, cores, tiers]
 }
 
 fn parts<'a>(
@@ -138,11 +142,12 @@ fn parts<'a>(
     container: &'a str,
     holding: &'a Holding,
 ) -> impl Iterator<Item = (Labels, divvy_contract::Share)> + 'a {
-    holding.parts.iter().map(move |part| {
-        let labels = [("namespace", &pod.namespace), ("pod", &pod.name)].map(|(name, text)| (name, text.clone()));
-        let labels = labels.into_iter().chain([("container", container.to_owned()), ("uuid", part.card.to_string())]);
-        (labels.collect(), part.share)
-    })
+    holding.parts.iter().map(move |part| (labels(pod, container, ("uuid", part.card.to_string())), part.share))
+}
+
+fn labels(pod: &PodRef, container: &str, last: (&'static str, String)) -> Labels {
+    let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
+    vec![("namespace", namespace), ("pod", name), ("container", container.to_owned()), last]
 }
 
 fn bytes(memory: Memory) -> f64 {

@@ -7,7 +7,7 @@ use super::View;
 use crate::ledger::{Holding, PodRef};
 
 /// A pod and the text of its annotation. The text changes with the pod's own entry, not with every entry; and with the tier
-/// that the node serves, which is the strongest that any pod has.
+/// that the node serves, which is the strongest that any pod has but for those with whole MIG instances.
 pub(super) fn annotations(view: &View, served: Tier) -> impl Iterator<Item = (&PodRef, String)> {
     view.book.pods().map(move |entry| {
         let shares = |holding: &Holding| {
@@ -15,7 +15,7 @@ pub(super) fn annotations(view: &View, served: Tier) -> impl Iterator<Item = (&P
             holding.parts.iter().map(share).collect()
         };
         let containers = entry.holdings().map(|(name, holding)| (name.to_owned(), shares(holding))).collect();
-        let tiers = entry.holdings().map(|(_, holding)| holding.terms.under(served).tier);
+        let tiers = entry.holdings().map(|(_, holding)| holding.terms_under(served).tier);
         let tier = tiers.min().unwrap_or(served);
         let ledger_revision = view.book.changed_at(&entry.pod.uid).unwrap_or(view.revision);
         (&entry.pod, annotation::encode(&Cards { ledger_revision, tier, containers }))

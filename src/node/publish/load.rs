@@ -70,6 +70,7 @@ mod tests {
             numa: None,
             links: Vec::new(),
             mig: None,
+            plain: false,
             utilization,
         };
         GpuNodeStatus { cards: loads.into_iter().enumerate().map(card).collect(), ..GpuNodeStatus::default() }

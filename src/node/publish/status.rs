@@ -55,6 +55,7 @@ fn card_status(inventory: &Inventory, at: usize, card: &CardInfo) -> CardStatus 
         numa: card.numa,
         links: others.map(link).collect(),
         mig: card.mig.as_ref().map(|mig| mig.profile.to_string()),
+        plain: card.mig.is_some() && card.asked_by().is_none(),
         utilization: None,
     }
 }

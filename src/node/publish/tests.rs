@@ -1,3 +1,4 @@
+use divvy_contract::annotation::{self, Cards};
 use divvy_contract::{CardId, Claim, ContainerClaim, ContainerKind, Cores, Memory, MemoryAmount, Totals};
 use divvy_placement::{Link, Links};
 use proptest::prelude::*;
@@ -6,7 +7,7 @@ use serde_json::json;
 use super::events::between;
 use super::node::{NodeStatusView, NodeView};
 use super::*;
-use crate::inventory::{CardHealth, CardInfo, Driver};
+use crate::inventory::{CardHealth, CardInfo, Driver, MigInstance};
 use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
 
 const WHOLE: Scales = Scales::WHOLE;
@@ -95,6 +96,13 @@ fn whole_cards_offer_nothing_and_sick_ones_what_they_hold() {
     let book = held(&[(0, whole, plain), (1, part, part.totals())]);
     let offered = Amounts::of(&view(sick(&inventory(3), 1), book), WHOLE);
     assert_eq!(offered, Amounts { memory: 88_000, percent: 100, cores: 110 });
+}
+
+#[test]
+fn who_was_given_all_of_a_card_for_a_part_offers_what_he_asked_for_and_takes_the_rest_away() {
+    let asked = claim(mib(20_000), 30).totals();
+    let offered = Amounts::of(&view(inventory(2), held(&[(0, Claim::whole(1), asked)])), WHOLE);
+    assert_eq!(offered, Amounts { memory: 20_000 + 80_000, percent: 100, cores: 30 + 100 });
 }
 
 #[test]
@@ -224,6 +232,18 @@ fn the_status_of_a_node() {
 }
 
 #[test]
+fn the_status_says_which_cards_are_instances_and_how_they_are_asked_for() {
+    let mut inventory = inventory(3);
+    for (card, by_profile) in inventory.cards[1..].iter_mut().zip([false, true]) {
+        let (profile, parent) = ("1g.10gb".parse().expect("a profile"), "GPU-0".parse().expect("a UUID"));
+        card.mig = Some(MigInstance { profile, parent, gi: 1, ci: 0, by_profile });
+    }
+    let status = status::status(&view(inventory, Book::default()), WHOLE, Tier::Shim, None, Timestamp::UNIX_EPOCH);
+    let said: Vec<_> = status.cards.iter().map(|card| (card.mig.as_deref(), card.plain)).collect();
+    assert_eq!(said, [(None, false), (Some("1g.10gb"), true), (Some("1g.10gb"), false)]);
+}
+
+#[test]
 fn shares_say_which_of_them_are_held_one_after_another() {
     let directory = tempfile::tempdir().expect("a directory");
     let (mut ledger, _) = Ledger::open(directory.path()).expect("an empty ledger");
@@ -303,6 +323,33 @@ fn a_pods_annotation_changes_with_its_own_entry_alone() {
         (held(&[(0, part, part.totals())]), held(&[(0, part, part.totals()), (1, part, part.totals())]));
     assert_eq!(text(&alone)[0], text(&joined)[0]);
     insta::assert_snapshot!(text(&alone)[0], @r#"{"version":"v1","ledgerRevision":1000001,"tier":"accounting","containers":{"main":[{"uuid":"GPU-0","memoryMi":8192,"cores":10}]}}"#);
+}
+
+#[test]
+fn an_annotation_says_how_the_weakest_of_a_pods_containers_is_enforced() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut ledger, _) = Ledger::open(directory.path()).expect("an empty ledger");
+    let pod = PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "p".to_owned() };
+    let claims = [("whole", Claim::whole(1)), ("part", claim(mib(10_000), 30))].map(|(name, claim)| ContainerClaim {
+        name: name.to_owned(),
+        kind: ContainerKind::App,
+        profile: None,
+        claim: Some(claim),
+        counted: claim.totals(),
+    });
+    let mut given = |at: usize, instance: &str| {
+        let ContainerClaim { name, claim, .. } = &claims[at];
+        let share = claim.expect("claimed").share_on(CARD);
+        let part = Part { card: instance.parse().expect("a UUID"), slot: Some(0), lost: None, share };
+        let terms = Terms { tier: Tier::Shim, ..Terms::default() };
+        let holding = Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated, terms };
+        ledger.allocate(&pod, &claims, name, holding).expect("booked");
+        let view = view(inventory(1), ledger.book().clone());
+        let text = cards::annotations(&view, Tier::Shim).next().expect("a pod").1;
+        annotation::decode::<Cards>(&text).expect("it is ours").tier
+    };
+    assert_eq!(given(0, "MIG-0"), Tier::Mig);
+    assert_eq!(given(1, "MIG-1"), Tier::Shim);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use divvy_contract::Tier;
 use divvy_settings::logging::Once;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +31,7 @@ pub(super) async fn follow(
     let (mut known, mut said) = (None, Once::default());
     loop {
         let seen = desired.borrow_and_update().cordon(&inventory.borrow_and_update());
+        let seen = if delivery.tier() == Tier::Mig { seen.of_instances() } else { seen };
         lock(&advertiser.allocator).set_inventory(Arc::clone(&seen));
         // Looks for the driver's files: too much to do with the allocator locked.
         let published = delivery.publish_cards(&delivered(&seen));

@@ -42,3 +42,31 @@ fn the_strongest_tier_is_served_that_is_allowed_and_possible() {
     assert_eq!(of("auto", directory.path()), wrong("DIR: Is a directory (os error 21)"));
     assert_eq!(of("shim", &missing), format!("tier shim can't be served: {lacks}, or set tier to auto or accounting"));
 }
+
+#[test]
+fn whole_instances_are_served_where_instances_are_cards_and_nothing_is_promised_twice() {
+    let of = |keys: &[(&str, &str)]| {
+        let env = |name: &str| match name {
+            "NODE_NAME" => Some("n1".into()),
+            "TIER" => Some("mig".into()),
+            _ => keys.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into()),
+        };
+        let config = Keys::from_env(env).and_then(Keys::into_config).expect("valid");
+        choose(&config).map_or_else(|refused| refused.to_string(), |choice| choice.to_string())
+    };
+    for strategy in ["single", "mixed"] {
+        assert_eq!(of(&[("MIG_STRATEGY", strategy)]), "mig (configured)");
+        for scale in ["MEMORY_SCALE", "CORES_SCALE"] {
+            assert_eq!(
+                of(&[("MIG_STRATEGY", strategy), (scale, "1.5")]),
+                "tier mig can't be served: an instance can't be promised more or less than once: set memoryScale and \
+                 coresScale to 1"
+            );
+        }
+    }
+    assert_eq!(
+        of(&[]),
+        "tier mig can't be served: migStrategy none makes no card of an instance: set it to single or mixed, or set tier \
+         to auto"
+    );
+}

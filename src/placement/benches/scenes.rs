@@ -82,6 +82,7 @@ fn partly_filled(number: usize, rng: &mut StdRng) -> Card {
         numa: Some(u32::from(number >= 8)),
         free_slots: 32 - u32::from(!empty),
         held: Held { memory: Memory::mib(memory), cores: Cores::new(cores), exclusive: false, pods: u32::from(!empty) },
+        undivided: false,
         busy: 0,
     }
 }

@@ -5,13 +5,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Card;
-use crate::tests::build::cards;
+use crate::tests::build::{cards, instances};
 
 const GIB: u64 = 1 << 10;
 
 fn kind(cards: u32, gib: u64, cores: u32, cpu_milli: u32) -> Kind {
     let claim = Claim { cards, memory: MemoryAmount::Absolute(Memory::mib(gib * GIB)), cores: Cores::new(cores) };
-    Kind { claim, profile: None, models: Vec::new(), avoid_models: Vec::new(), cpu_milli }
+    Kind { claim, profile: None, instances: false, models: Vec::new(), avoid_models: Vec::new(), cpu_milli }
 }
 
 fn whole(cards: u32, cpu_milli: u32) -> Kind {
@@ -72,6 +72,26 @@ fn a_request_for_models_finds_only_those() {
     let not = Kind { avoid_models: vec![model], ..a100 };
     assert!(close(usable(&forecast(&[(only, 1)]), &node(0, &[(0, 0)])), 1000.0));
     assert!(close(usable(&forecast(&[(not, 1)]), &node(0, &[(0, 0)])), 0.0));
+}
+
+#[test]
+fn whole_instances_are_of_use_to_those_that_they_hold_and_nothing_else_is() {
+    let empty = |card: &Card, kind: &Kind| {
+        let forecast = Forecast::new(&mix(&[(kind.clone(), 1)]), &[Hardware::of(card)]);
+        let node = Remains::new(None, std::slice::from_ref(card), &[0]);
+        (usable(&forecast, &node), forecast.sellable(&node))
+    };
+    let size = |free: f64, sold: f64| move |found: (f64, f64)| close(found.0, free) && close(found.1, sold);
+    let instance = &instances(&[40])[0];
+    let (part, too_much) = (kind(1, 20, 0, 0), kind(1, 41, 0, 0));
+    let strict = |kind: &Kind| Kind { instances: true, ..kind.clone() };
+    assert!(size(750.0, 250.0)(empty(instance, &part)), "two parts fit, and need no compute");
+    assert!(size(750.0, 750.0)(empty(instance, &strict(&part))), "it takes all of it");
+    assert!(size(0.0, 0.0)(empty(instance, &strict(&too_much))));
+    assert!(size(0.0, 0.0)(empty(&cards(1)[0], &strict(&part))), "a GPU");
+    let undivided = &Card { undivided: true, memory_capacity: Memory::mib(80 * GIB), ..instance.clone() };
+    assert!(empty(undivided, &part).1 > 700.0, "nor does its node give it in parts");
+    assert!(size(0.0, 0.0)(empty(undivided, &too_much)), "whatever is promised of it");
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl Bonds {
         if case.numa_strict(step) {
             others &= set_of((0..case.cards.len()).filter(|card| case.on_one_node(&[set[0], *card])));
         }
-        if facts.claim.is_exclusive() {
+        if case.is_exclusive(step) {
             let beside = (0..case.steps.len()).filter(|other| *other != step && case.run_together(step, *other));
             others &= !set_of(beside.flat_map(|other| outcome.sets[other].iter().copied()));
         }

@@ -2,7 +2,7 @@
 
 use divvy_contract::annotation::Preferences;
 use divvy_contract::pod::ContainerKind;
-use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount, Totals};
+use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount, Tier, Totals};
 
 use crate::{Card, Held, PodRequest};
 
@@ -19,6 +19,7 @@ pub(crate) fn card(number: usize, mib: u64) -> Card {
         numa: None,
         free_slots: 32,
         held: Held::default(),
+        undivided: false,
         busy: 0,
     }
 }
@@ -26,6 +27,20 @@ pub(crate) fn card(number: usize, mib: u64) -> Card {
 /// Empty cards with 80 GiB each.
 pub(crate) fn cards(count: usize) -> Vec<Card> {
     (0..count).map(|number| card(number, 80 << 10)).collect()
+}
+
+/// Empty MIG instances with so many GiB each.
+pub(crate) fn instances(gib: &[u64]) -> Vec<Card> {
+    let instance = |(number, gib): (usize, &u64)| Card {
+        id: format!("MIG-{number}").parse().expect("a card's name"),
+        ..card(number, gib << 10)
+    };
+    gib.iter().enumerate().map(instance).collect()
+}
+
+/// What the author of a pod says that the hardware must hold to its shares.
+pub(crate) fn by_hardware() -> Preferences {
+    Preferences { tier: Some(Tier::Mig), ..Preferences::default() }
 }
 
 /// What one other pod holds.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_contract::annotation::Numa;
 use divvy_contract::pod::ContainerKind;
-use divvy_contract::{ContainerClaim, Cores, Memory, MigProfile, Share};
+use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MigProfile, Share, Tier};
 
 use crate::{Card, PodRequest};
 
@@ -156,7 +156,9 @@ impl Play {
 
 fn is_allowed(card: &Card, pod: &PodRequest<'_>) -> bool {
     let wishes = pod.preferences;
+    let is_instance = card.id.as_str().starts_with("MIG-");
     card.healthy
+        && (wishes.tier != Some(Tier::Mig) || is_instance)
         && !wishes.avoid_cards.contains(&card.id)
         && (wishes.cards.is_empty() || wishes.cards.contains(&card.id))
 }
@@ -178,7 +180,13 @@ fn is_near(cards: &[Card], pod: &PodRequest<'_>, play: &Play, at: usize) -> bool
 }
 
 fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) -> bool {
-    let share = |container: &ContainerClaim| container.claim.expect("holds a card").share_on(card.memory);
+    let whole = card.undivided || pod.preferences.tier == Some(Tier::Mig);
+    let asked = |container: &ContainerClaim| container.claim.expect("holds a card").share_on(card.memory);
+    let share =
+        |container: &ContainerClaim| if whole { Claim::whole(1).share_on(card.memory) } else { asked(container) };
+    let is_too_small = |(at, container): (usize, &ContainerClaim)| {
+        whole && at >= pod.settled.len() && asked(container).memory > card.memory
+    };
     let slots: BTreeSet<Slot> = play.got.iter().flatten().copied().filter(|slot| slot.0 == position).collect();
     let alone = play.holders(pod, position).any(|(_, container)| share(container).exclusive);
     let holders: Vec<(usize, &ContainerClaim)> = play.holders(pod, position).collect();
@@ -196,7 +204,8 @@ fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) ->
         let facts = alive.iter().all(|(at, _)| *at < pod.settled.len());
         amounts_fit(card, &shares) && (facts || are_compatible(&shares))
     };
-    slots.len() <= card.free_slots as usize
+    !play.holders(pod, position).any(is_too_small)
+        && slots.len() <= card.free_slots as usize
         && !card.held.exclusive
         && !(alone && card.held.pods > 0)
         && phases.iter().all(phase_fits)

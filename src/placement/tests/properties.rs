@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use divvy_contract::annotation::{Numa, PolicyName, Preferences};
 use divvy_contract::pod::ContainerKind;
-use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount, MigProfile, Totals};
+use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount, MigProfile, Tier, Totals};
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
@@ -76,12 +76,18 @@ fn cards() -> impl Strategy<Value = Vec<Card>> {
     let different = prop::collection::vec(card.clone(), 0..=5);
     let few_kinds = (prop::collection::vec(card, 2), prop::collection::vec(0..3usize, 2..=5))
         .prop_map(|(kinds, cards)| cards.into_iter().map(|kind| kinds[kind / 2].clone()).collect());
-    prop_oneof![different, few_kinds].prop_map(|mut cards: Vec<Card>| {
-        for (number, card) in cards.iter_mut().enumerate() {
-            card.id = format!("GPU-{number}").parse().expect("a card's name");
-        }
-        cards
-    })
+    let are_instances = prop::collection::vec(prop::bool::weighted(0.4), 5);
+    let undivided = prop::bool::weighted(0.15);
+    (prop_oneof![different, few_kinds], are_instances, undivided).prop_map(
+        |(mut cards, are_instances, undivided): (Vec<Card>, _, _)| {
+            for (number, (card, is_instance)) in cards.iter_mut().zip(are_instances).enumerate() {
+                let kind = if is_instance { "MIG" } else { "GPU" };
+                card.id = format!("{kind}-{number}").parse().expect("a card's name");
+                card.undivided = undivided;
+            }
+            cards
+        },
+    )
 }
 
 fn profile() -> impl Strategy<Value = Option<MigProfile>> + Clone {
@@ -156,9 +162,12 @@ pub(crate) fn policies() -> impl Strategy<Value = Policy> {
 
 fn preferences() -> impl Strategy<Value = Preferences> {
     let numa = prop::option::weighted(0.4, select(vec![Numa::Strict, Numa::Prefer]));
-    (numa, subsequence((0..5).collect::<Vec<_>>(), 0..2)).prop_map(|(numa, avoid)| Preferences {
+    let tier = prop::option::weighted(0.3, select(vec![Tier::Shim, Tier::Mig, Tier::Mig]));
+    let names = |card: usize| ["GPU", "MIG"].map(|kind| format!("{kind}-{card}").parse().expect("a card's name"));
+    (numa, tier, subsequence((0..5).collect::<Vec<_>>(), 0..2)).prop_map(move |(numa, tier, avoid)| Preferences {
         numa,
-        avoid_cards: avoid.into_iter().map(|card| format!("GPU-{card}").parse().expect("a card's name")).collect(),
+        tier,
+        avoid_cards: avoid.into_iter().flat_map(names).collect(),
         ..Preferences::default()
     })
 }

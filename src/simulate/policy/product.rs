@@ -181,6 +181,7 @@ fn report(name: &str, host: &Host, models: &[String]) -> GpuNode {
             numa: None,
             links: Vec::new(),
             mig: None,
+            plain: false,
             utilization: None,
         }
     };
@@ -249,6 +250,7 @@ fn mix(target: &Target, models: &[String]) -> Mix {
         kind: MixKind {
             claim: claim(request.cards, request.part),
             profile: None,
+            instances: false,
             models: named(request.models, models),
             avoid_models: Vec::new(),
             cpu_milli: request.cpu,

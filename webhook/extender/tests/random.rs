@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use divvy_contract::Tier;
 use divvy_contract::annotation::PolicyName;
 use divvy_contract::names::annotation::{
     AVOID_CARD_MODEL, AVOID_CARD_UUID, CARD_MODEL, CARD_POLICY, CARD_UUID, NODE_POLICY, NUMA, TIER,
 };
 use divvy_index::demand::{Demand, Policies};
-use divvy_index::fixture::AGES;
+use divvy_index::fixture::{AGES, cut};
 use divvy_index::{Bar, Node, Question};
 use divvy_placement::{NodeScore, Policy, plan, score};
 use proptest::prelude::*;
@@ -61,6 +62,7 @@ fn steps() -> impl Strategy<Value = Step> {
         (CARD_UUID, "GPU-n2-1"),
         (AVOID_CARD_UUID, "GPU-n1-0,GPU-n1-1"),
         (TIER, "shim"),
+        (TIER, "mig"),
         (NUMA, "prefer"),
     ];
     // Few, so that they come again after nodes have changed.
@@ -161,6 +163,10 @@ proptest! {
             match step {
                 Step::Report { node: at, shares, is_ready } => {
                     let mut report = node(NAMES[at], CARDS);
+                    if at >= 4 {
+                        cut(&mut report, &[5, 40, 10]);
+                        status(&mut report).tier = if at == 5 { Tier::Mig } else { Tier::Shim };
+                    }
                     let shares = shares.iter().enumerate().map(|(number, (card, gib, cores))| {
                         share(&report, &format!("held-{number}"), *card, *gib, *cores)
                     });

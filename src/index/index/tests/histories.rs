@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, HashSet};
 
 use divvy_contract::pod::peak;
-use divvy_contract::{CardId, ContainerKind, Share};
+use divvy_contract::{CardId, ContainerKind, Share, Tier};
 use divvy_placement::{Card, ContainerPlan, Held, Links, Plan, PodRequest, Policy, plan, verify};
 use proptest::prelude::*;
 use proptest::sample::Index as Pick;
 
 use super::*;
-use crate::fixture::container;
+use crate::fixture::{container, cut};
 
 const NODES: [&str; 2] = ["n1", "n2"];
 
@@ -46,11 +46,28 @@ enum Event {
     Expire,
 }
 
+/// The first node has a GPU and two instances, which are shared; the second has instances alone, and gives them whole.
+fn machine(name: &str) -> GpuNode {
+    let mut machine = node(name, 4);
+    if name == NODES[0] {
+        cut(&mut machine, &[10, 20]);
+    } else {
+        cut(&mut machine, &[10, 20, 20, 40]);
+        status(&mut machine).tier = Tier::Mig;
+    }
+    machine
+}
+
 // === impl Life ===
 
 impl Life {
     fn request<'a>(&'a self, settled: &'a [Vec<usize>]) -> PodRequest<'a> {
         PodRequest { settled, ..self.demand.request() }
+    }
+
+    /// The second node serves nothing else.
+    fn takes_whole(&self) -> bool {
+        self.demand.preferences.wants_instances() || self.pod.node.as_deref() == Some(NODES[1])
     }
 
     fn is_admitted(&self) -> bool {
@@ -60,7 +77,9 @@ impl Life {
     /// What it holds of a card at its peak.
     fn share(&self, card: usize, memory: divvy_contract::Memory) -> Option<Share> {
         let shares = self.demand.containers.iter().zip(&self.settled).filter(|(_, cards)| cards.contains(&card));
-        let shares = shares.filter_map(|(container, _)| Some((container.kind, container.claim?.share_on(memory))));
+        let whole = self.takes_whole();
+        let shares =
+            shares.filter_map(|(container, _)| Some((container.kind, container.claim?.share_of(memory, whole))));
         let shares: Vec<_> = shares.collect();
         (!shares.is_empty()).then(|| peak(shares))
     }
@@ -100,7 +119,7 @@ impl Life {
 
 impl Truth {
     fn new(luck: u64) -> Self {
-        let reports: BTreeMap<_, _> = NODES.into_iter().map(|name| (name, node(name, 3))).collect();
+        let reports: BTreeMap<_, _> = NODES.into_iter().map(|name| (name, machine(name))).collect();
         let index = index(&reports.values().collect::<Vec<_>>());
         Self { pods: BTreeMap::new(), reports, index, now: Instant::now(), luck }
     }
@@ -111,7 +130,7 @@ impl Truth {
 
     /// The node's cards with what every other pod holds.
     fn cards(pods: &BTreeMap<String, Life>, node: &str, except: &str) -> Vec<Card> {
-        let empty = index(&[&crate::fixture::node(node, 3)]).node(node).expect("it is known").cards.clone();
+        let empty = index(&[&machine(node)]).node(node).expect("it is known").cards.clone();
         let held = |at: usize, card: &Card| {
             let others = Self::on(pods, node).filter(|life| life.pod.uid != except);
             others.filter_map(|life| life.share(at, card.memory)).fold(Held::default(), |held, share| Held {
@@ -153,14 +172,15 @@ impl Truth {
     }
 
     fn report(&mut self, name: &'static str) {
-        let mut report = node(name, 3);
+        let mut report = machine(name);
         for life in Self::on(&self.pods, name) {
+            let whole = life.takes_whole();
             for (container, cards) in life.demand.containers.iter().zip(&life.settled) {
                 for card in cards {
                     let known = share(&report, &life.pod.uid, *card, 0, 0);
                     let memory = status(&mut report).cards[*card].memory;
                     let Some(claim) = container.claim else { continue };
-                    let (name, kind, part) = (container.name.clone(), container.kind, claim.share_on(memory));
+                    let (name, kind, part) = (container.name.clone(), container.kind, claim.share_of(memory, whole));
                     let known = divvy_contract::gpunode::ShareStatus { container: name, kind, share: part, ..known };
                     status(&mut report).shares.push(known);
                 }
@@ -268,12 +288,14 @@ fn pods() -> impl Strategy<Value = PodView> {
     let kinds = prop::sample::select(vec![ContainerKind::Init, ContainerKind::Sidecar, ContainerKind::App]);
     let cores = prop::sample::select(vec![0u32, 0, 30, 60, 100]);
     let containers = prop::collection::vec((kinds, 1u32..=2, 1u64..24, cores), 1..=3);
-    (0..40u32, containers).prop_map(|(name, mut containers)| {
+    (0..40u32, containers, prop::bool::weighted(0.3)).prop_map(|(name, mut containers, by_hardware)| {
         containers.sort_by_key(|(kind, ..)| *kind == ContainerKind::App);
         let of = |(at, (kind, cards, gib, cores)): (usize, (ContainerKind, u32, u64, u32))| {
             container(&format!("c{at}"), kind, cards, gib, cores)
         };
+        let wish = by_hardware.then(|| (TIER.to_owned(), "mig".to_owned()));
         PodView {
+            annotations: wish.into_iter().collect(),
             containers: containers.into_iter().enumerate().map(of).collect(),
             ..pod(&format!("p{name}"), 1, 1, 0)
         }

@@ -12,12 +12,12 @@ use divvy_proto::deviceplugin::ContainerAllocateResponse;
 
 use crate::allocation::{AllocationSettings, Allocator, Choice, Refusal};
 use crate::delivery::{self, Delivery, DeliveryOptions, LIMITS_FILE, Limits, Strategy};
-use crate::inventory::{CardHealth, CardInfo, Inventory};
+use crate::inventory::{CardHealth, CardInfo, Inventory, MigInstance};
 use crate::kubelet::client::PodList;
 use crate::kubelet::pods::{ContainerState, Phase, PodView};
 use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
 use crate::tiers::tests::shim;
-use crate::tiers::{Accounting, Enforcement};
+use crate::tiers::{Accounting, Enforcement, Hardware};
 
 /// MiB of each card.
 const MEMORY: u64 = 1000;
@@ -135,6 +135,18 @@ impl Node {
         node
     }
 
+    /// Its GPUs are instances of the plain count with so many MiB each, `MIG-0` and on, as long as there are amounts.
+    pub(super) fn cut(&mut self, mib: &[u64]) {
+        for (number, (card, mib)) in self.cards.iter_mut().zip(mib).enumerate() {
+            let (profile, parent) = ("1g.10gb".parse().expect("a profile"), card.id.clone());
+            card.mig = Some(MigInstance { profile, parent, gi: 1, ci: 0, by_profile: false });
+            card.id = format!("MIG-{number}").parse().expect("a UUID");
+            card.memory = Memory::mib(*mib);
+        }
+        self.forget();
+        self.show_cards();
+    }
+
     fn show_cards(&mut self) {
         let links = Links::new(self.cards.len(), |_, _| Link::System);
         let inventory = Inventory { cards: self.cards.clone(), links, ..Inventory::default() };
@@ -154,25 +166,32 @@ impl Node {
 
     /// The next daemon, which serves this tier.
     pub(super) fn restart(&mut self, tier: Tier) {
-        let root = self.directory.path().to_owned();
         // Only one can have the books open.
         self.lose_journal();
-        let enforcement = if tier == Tier::Shim {
-            shim(&root.join("run"), "library")
-        } else {
-            Box::new(Accounting) as Box<dyn Enforcement>
-        };
-        let (ledger, _) = Ledger::open(&root.join("state")).expect("the books");
-        self.allocator = Allocator::new(settings(PolicyName::Binpack), ledger, delivery(&root, enforcement));
+        self.start("state", tier);
         self.allocator.renew();
-        self.show_cards();
     }
 
     /// A daemon that finds no journal; the directories are still there.
     pub(super) fn lose_journal(&mut self) {
-        let root = self.directory.path();
-        let (ledger, _) = Ledger::open(&root.join("another-state")).expect("an empty ledger");
-        self.allocator = Allocator::new(settings(PolicyName::Binpack), ledger, delivery(root, Box::new(Accounting)));
+        self.lose_journal_and_serve(Tier::Accounting);
+    }
+
+    /// The same; it serves this tier.
+    pub(super) fn lose_journal_and_serve(&mut self, tier: Tier) {
+        self.start("another-state", tier);
+    }
+
+    /// A daemon with these books, of this tier.
+    fn start(&mut self, state: &str, tier: Tier) {
+        let root = self.directory.path().to_owned();
+        let enforcement: Box<dyn Enforcement> = match tier {
+            Tier::Shim => shim(&root.join("run"), "library"),
+            Tier::Mig => Box::new(Hardware),
+            _ => Box::new(Accounting),
+        };
+        let (ledger, _) = Ledger::open(&root.join(state)).expect("the books");
+        self.allocator = Allocator::new(settings(PolicyName::Binpack), ledger, delivery(&root, enforcement));
         self.show_cards();
     }
 

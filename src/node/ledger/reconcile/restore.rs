@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use divvy_contract::annotation::{self, Request};
+use divvy_contract::annotation::{self, Preferences, Request};
 use divvy_contract::card::CardIdError;
 use divvy_contract::claim::{asks_for_cards, counted, pod_claims, profile};
 use divvy_contract::names::annotation::REQUEST;
-use divvy_contract::{CardId, Claim, ContainerClaim, ContainerKind, ContainerSpec, SlotId};
+use divvy_contract::{CardId, Claim, ContainerClaim, ContainerKind, ContainerSpec, SlotId, Tier};
 
 use super::Reading;
 use crate::kubelet::pods::PodView;
-use crate::ledger::entry::{ContainerEntry, Holding, Origin, Part, PodEntry, PodRef};
+use crate::ledger::entry::{ContainerEntry, Holding, Origin, Part, PodEntry, PodRef, Terms};
 
 /// A device ID of the kubelet's records.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,16 +100,25 @@ impl Restore<'_> {
         let foreign = holding.is_none() && (claim.is_none() || devices.iter().any(|device| device.slot.is_none()));
         let given = claim.filter(|_| !foreign).unwrap_or(whole);
         let booked = holding.as_ref().map_or(&[][..], |holding| &holding.parts);
-        let parts = self.parts(pod, given, booked, devices);
+        let known = holding.as_ref().map(|holding| (holding.nonce, holding.terms));
+        let (nonce, terms) = known.unwrap_or_else(|| (self.reading.found)(pod, name));
+        let parts = self.parts(pod, self.taken(given, terms), booked, devices);
         if parts.is_empty() {
             return;
         }
         *claim = Some(given);
-        let known = holding.as_ref().map(|holding| (holding.nonce, holding.terms));
-        let (nonce, terms) = known.unwrap_or_else(|| (self.reading.found)(pod, name));
         let found = if foreign { Origin::Adopted } else { Origin::Restored };
         let origin = holding.as_ref().map_or(found, |holding| holding.origin);
         *holding = Some(Holding { nonce, parts, origin, terms });
+    }
+
+    /// What a claim took of cards: all of them, where the pod wants nothing else, the node gives nothing else, or the limits
+    /// that the container found said that it had.
+    fn taken(&self, claim: Claim, terms: Terms) -> Claim {
+        let wishes = Preferences::from_annotations(&self.pod.annotations);
+        let is_wanted = wishes.is_ok_and(|wishes| wishes.wants_instances());
+        let is_whole = is_wanted || self.reading.gives_whole || (terms.tier == Tier::Mig && !claim.is_exclusive());
+        if is_whole { Claim::whole(claim.cards) } else { claim }
     }
 
     fn parts(&mut self, pod: &PodRef, claim: Claim, booked: &[Part], devices: &[Device]) -> Vec<Part> {
@@ -149,12 +158,14 @@ impl Restore<'_> {
         if container.holding.is_some() || !self.asks_kubelet(name) {
             return;
         }
+        let (nonce, terms) = (self.reading.found)(&entry.pod, name);
+        let taken = self.taken(*claim, terms);
         let mut parts: Vec<Part> = Vec::new();
         let alike = later.iter().filter(|later| later.claim.profile == *profile);
         for part in alike.filter_map(|later| later.holding.as_ref()).flat_map(|holding| &holding.parts) {
             if parts.len() < claim.cards as usize && parts.iter().all(|known| known.card != part.card) {
                 let memory = (self.reading.memory)(&part.card);
-                parts.extend(memory.map(|memory| Part { share: claim.share_on(memory), ..part.clone() }));
+                parts.extend(memory.map(|memory| Part { share: taken.share_on(memory), ..part.clone() }));
             }
         }
         if parts.is_empty() {
@@ -167,7 +178,6 @@ impl Restore<'_> {
                 entry.pod
             ));
         }
-        let (nonce, terms) = (self.reading.found)(&entry.pod, name);
         container.holding = Some(Holding { nonce, parts, origin: Origin::Restored, terms });
     }
 }

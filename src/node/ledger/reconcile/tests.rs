@@ -64,7 +64,8 @@ fn heard(book: &Book, as_of: u64, pods: &[Arc<PodView>], assigned: Option<&[Assi
         let digits = format!("{:032x}", u128::from(crc32fast::hash(format!("{pod}{container}").as_bytes())));
         (digits.parse().expect("digits"), Terms::default())
     };
-    let reading = Reading { names: &names, defaults: Defaults::default(), memory: &memory, found: &found };
+    let reading =
+        Reading { names: &names, defaults: Defaults::default(), memory: &memory, gives_whole: false, found: &found };
     reconcile(book, &Heard { as_of, pods, settled: true, seen: None, traces: &HashMap::new(), assigned }, &reading)
 }
 
@@ -144,7 +145,8 @@ fn a_list_that_may_lack_pods_ends_nothing() {
     assert_eq!(heard(&book, 0, &pods[..1], None).changes, [], "b was booked while the list was under way");
     let names = ResourceNames::default();
     let found = |_: &PodRef, _: &str| (Nonce::random(), Terms::default());
-    let reading = Reading { names: &names, defaults: Defaults::default(), memory: &memory, found: &found };
+    let reading =
+        Reading { names: &names, defaults: Defaults::default(), memory: &memory, gives_whole: false, found: &found };
     let seen = HashSet::new();
     let starting = Heard {
         as_of: u64::MAX,

@@ -112,7 +112,13 @@ impl Node {
         let names = ResourceNames::default();
         let memory = |_: &CardId| Some(MEMORY);
         let found = |_: &PodRef, _: &str| (Nonce::random(), Terms::default());
-        let reading = Reading { names: &names, defaults: Defaults::default(), memory: &memory, found: &found };
+        let reading = Reading {
+            names: &names,
+            defaults: Defaults::default(),
+            memory: &memory,
+            gives_whole: false,
+            found: &found,
+        };
         let assigned = slots.then(|| self.records.clone());
         let ledger = self.ledger();
         let seen = HashSet::new();

@@ -101,6 +101,20 @@ async fn instances_are_cards_beside_gpus_that_are_whole() {
 }
 
 #[tokio::test]
+async fn where_the_hardware_must_enforce_gpus_give_nothing() {
+    let mut machine = start(MigStrategy::Single, cut());
+    let alone = until_all_well(&mut machine).await.of_instances();
+    let instances = [0, 1, 2].map(|at| health(&alone, &uuid(&machine, at)));
+    assert_eq!(instances, ["healthy"; 3]);
+    let demanded = "unhealthy: no MIG instance, which tier mig demands: cut the GPU, or set tier to auto";
+    assert_eq!(health(&alone, &Scenario::uuid(1)), demanded);
+    machine.change(|scenario| scenario.cards[1].state = CardState::Lost);
+    let lost = machine.until("the GPU's loss", |inventory| health(inventory, &Scenario::uuid(1)) != "healthy").await;
+    let ailment = health(&lost, &Scenario::uuid(1));
+    assert_eq!(health(&lost.of_instances(), &Scenario::uuid(1)), ailment, "what ails it besides is said first");
+}
+
+#[tokio::test]
 async fn without_a_strategy_a_gpu_in_mig_mode_is_not_given_out() {
     let mut machine = start(MigStrategy::None, cut());
     let reason = "unhealthy: in MIG mode: set migStrategy to single or mixed, or take the card out of MIG mode";

@@ -37,6 +37,7 @@ fn card(at: u32, is_free: bool) -> Card {
         numa: None,
         free_slots: 1,
         held: if is_free { Held::default() } else { alone },
+        undivided: false,
         busy: 0,
     }
 }

@@ -39,11 +39,12 @@ async fn a_second_sigterm_aborts() {
 async fn bad_flags_and_bad_files_end_it_with_64_and_a_reason() {
     let daemon = &binaries().await.daemon;
     let shim = ["--node-name=n", "--tier=shim", "--libdivvy-path=/nowhere/libdivvy.so"];
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 6] = [
         (&["--slots-per-card", "0", "--node-name", "n"], "1 to 256"),
         (&["--no-such-flag"], "unexpected argument '--no-such-flag'"),
         (&[], "nodeName is missing"),
         (&["--config-file", "/nowhere"], "reading configuration file /nowhere"),
+        (&["--node-name=n", "--tier=mig"], "tier mig can't be served: migStrategy none makes no card of an instance"),
         (&shim, "tier shim can't be served: libdivvyPath: /nowhere/libdivvy.so: No such file or directory"),
     ];
     for (flags, said) in cases {

@@ -1,0 +1,47 @@
+//! Tier `mig`: each container has whole MIG instances, and the hardware keeps it within them.
+//!
+//! On any node that is true of whoever holds nothing else. On a node of this tier nothing else is given out.
+
+use divvy_contract::{CardId, Share, Tier};
+use divvy_proto::deviceplugin::Mount;
+
+use super::Enforcement;
+use crate::config::{Config, ConfigError, Scale};
+use crate::delivery::{Container, DeliveryError};
+use crate::inventory::MigStrategy;
+
+/// Serves it. What it needs of the node is done before the daemon starts: GPUs are cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Hardware;
+
+/// Whether the configuration leaves anything to be given out.
+pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
+    let refused = |problem: &str| Err(ConfigError::Disagreement(format!("tier mig can't be served: {problem}")));
+    if config.mig_strategy == MigStrategy::None {
+        return refused(
+            "migStrategy none makes no card of an instance: set it to single or mixed, or set tier to auto",
+        );
+    }
+    if config.memory_scale != Scale::ONE || config.cores_scale != Scale::ONE {
+        return refused("an instance can't be promised more or less than once: set memoryScale and coresScale to 1");
+    }
+    Ok(())
+}
+
+// === impl Hardware ===
+
+impl Enforcement for Hardware {
+    fn tier(&self) -> Tier {
+        Tier::Mig
+    }
+
+    fn furnish(&self, _: &Container, _: &[(CardId, Share)]) -> Result<(), DeliveryError> {
+        Ok(())
+    }
+
+    fn mounts(&self, _: &Container, _: &[(CardId, Share)]) -> Vec<Mount> {
+        Vec::new()
+    }
+
+    fn clear(&self) {}
+}

@@ -1,0 +1,159 @@
+//! Pods that the hardware must hold to their shares, and nodes that serve nothing else.
+
+use divvy_contract::annotation::{PolicyName, Preferences};
+use divvy_contract::pod::ContainerKind::{App, Init};
+use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount, Share, Tier};
+use proptest::prelude::*;
+
+use super::build::{by_hardware, card, container, held, instances, no_wishes, request};
+use super::properties::policies;
+use crate::{Card, ContainerPlan, Held, Links, Plan, Policy, Reason, Taken, plan, taken, verify};
+
+fn app(cards: u32, gib: u64) -> ContainerClaim {
+    container(App, cards, gib << 10, 0)
+}
+
+/// Cards of each container, or why there are none.
+fn chosen(cards: &[Card], containers: &[ContainerClaim], wishes: &Preferences) -> Result<Vec<Vec<usize>>, String> {
+    let plan = plan(cards, &Links::default(), &request(containers, &[], wishes), &Policy::default());
+    plan.map(|plan| plan.containers.into_iter().map(|container| container.chosen).collect())
+        .map_err(|none| none.to_string())
+}
+
+/// The cards as they are on a node that serves nothing but whole instances.
+fn undivided(cards: &[Card]) -> Vec<Card> {
+    cards.iter().map(|card| Card { undivided: true, ..card.clone() }).collect()
+}
+
+#[test]
+fn each_claim_takes_the_smallest_instance_that_holds_it_and_all_of_that() {
+    let cards = instances(&[40, 5, 20, 10, 20]);
+    let containers = [app(1, 8), app(2, 12)];
+    let wishes = by_hardware();
+    assert_eq!(chosen(&cards, &containers, &wishes), Ok(vec![vec![3], vec![2, 4]]));
+    assert_eq!(chosen(&undivided(&cards), &containers, no_wishes()), Ok(vec![vec![3], vec![2, 4]]));
+
+    let pod = request(&containers[..1], &[], &wishes);
+    let planned = plan(&cards, &Links::default(), &pod, &Policy::default()).expect("fits");
+    let all = Share { memory: Memory::mib(10 << 10), cores: Cores::FULL, exclusive: true };
+    assert_eq!(taken(&cards, &pod, &planned), Some(vec![Taken { card: 3, share: all, slots: 1 }]));
+}
+
+#[test]
+fn percentages_are_of_the_instance_and_so_any_will_do() {
+    let cards = instances(&[40, 5, 20]);
+    let half = Claim { cards: 1, memory: MemoryAmount::Percent(50), cores: Cores::new(50) };
+    for claim in [half, Claim::whole(1)] {
+        let containers = [ContainerClaim { claim: Some(claim), ..app(1, 1) }];
+        assert_eq!(chosen(&cards, &containers, &by_hardware()), Ok(vec![vec![1]]));
+    }
+}
+
+#[test]
+fn without_the_wish_an_instance_is_shared_as_ever() {
+    let mut cards = instances(&[10, 10]);
+    cards[1].held = held(2 << 10, 20);
+    assert_eq!(chosen(&cards, &[app(1, 8)], no_wishes()), Ok(vec![vec![1]]));
+    let shim = Preferences { tier: Some(Tier::Shim), ..Preferences::default() };
+    assert_eq!(chosen(&cards, &[app(1, 8)], &shim), Ok(vec![vec![1]]));
+    assert_eq!(chosen(&cards, &[app(1, 8)], &by_hardware()), Ok(vec![vec![0]]));
+}
+
+#[test]
+fn why_there_is_no_instance_is_said_card_by_card() {
+    let mut cards = [instances(&[5, 10, 20]), vec![card(3, 80 << 10)]].concat();
+    cards[1].held = held(2 << 10, 20);
+    cards[2].held = Held { exclusive: true, ..held(20 << 10, 100) };
+    assert_eq!(
+        chosen(&cards, &[app(1, 8)], &by_hardware()).expect_err("no instance"),
+        "container \"main\" wants 1 card with 8Gi memory and 0 cores each (whole MIG instances): 1 card: 8Gi memory wanted, \
+         the card has 5Gi; 1 card: wanted alone, shared by 1 other pod; 1 card: held exclusively by another pod; \
+         1 card: no MIG instance"
+    );
+}
+
+#[test]
+fn an_instance_holds_no_more_than_it_has_whatever_is_promised_of_it() {
+    let mut cards = instances(&[5]);
+    cards[0].memory_capacity = Memory::mib(10 << 10);
+    assert_eq!(chosen(&cards, &[app(1, 8)], no_wishes()), Ok(vec![vec![0]]), "promised twice");
+    let refused = chosen(&cards, &[app(1, 8)], &by_hardware()).expect_err("too small");
+    assert!(refused.ends_with("1 card: 8Gi memory wanted, the card has 5Gi"), "{refused}");
+    let plan = Plan { containers: vec![ContainerPlan { chosen: vec![0], ..ContainerPlan::default() }] };
+    assert!(verify(&cards, &request(&[app(1, 8)], &[], &by_hardware()), &plan).is_err());
+}
+
+#[test]
+fn what_an_init_container_leaves_must_do_for_the_containers_that_are_fed_from_it() {
+    let containers = [container(Init, 1, 4 << 10, 0), app(1, 15)];
+    assert_eq!(chosen(&instances(&[20, 5]), &containers, &by_hardware()), Ok(vec![vec![0], vec![]]));
+    assert!(chosen(&instances(&[5, 10]), &containers, &by_hardware()).is_err());
+}
+
+#[test]
+fn a_plan_with_a_gpu_in_it_is_not_followed() {
+    let cards = [instances(&[10]), vec![card(1, 10 << 10)]].concat();
+    let verified = |at: usize| {
+        let plan = Plan { containers: vec![ContainerPlan { chosen: vec![at], ..ContainerPlan::default() }] };
+        verify(&cards, &request(&[app(1, 8)], &[], &by_hardware()), &plan)
+    };
+    assert_eq!(verified(0), Ok(()));
+    assert_eq!(verified(1).map_err(|misfit| misfit.to_string()), Err(format!("card GPU-1: {}", Reason::NoInstance)));
+}
+
+/// Of the instances that nobody holds, the smallest so many that hold the claim; `None`: there are too few.
+fn least(cards: &[Card], wanted: usize, asked: Memory) -> Option<u64> {
+    let would_do = cards.iter().filter(|card| card.id.is_instance() && card.held.pods == 0 && card.memory >= asked);
+    let mut sizes: Vec<u64> = would_do.map(|card| card.memory.as_mib()).collect();
+    sizes.sort_unstable();
+    (sizes.len() >= wanted).then(|| sizes[..wanted].iter().sum())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_the_policy_no_instance_is_larger_than_it_has_to_be(
+        facts in prop::collection::vec((prop::sample::select(vec![5u64, 10, 20, 40]), 0..3u32, prop::bool::weighted(0.8)), 0..8),
+        wanted in 1u32..4,
+        gib in 1u64..45,
+        policy in policies(),
+        is_wish in any::<bool>(),
+    ) {
+        let mut cards: Vec<Card> = instances(&facts.iter().map(|(gib, ..)| *gib).collect::<Vec<_>>());
+        for (number, (card, (_, held_by, is_instance))) in cards.iter_mut().zip(facts).enumerate() {
+            if !is_instance {
+                card.id = format!("GPU-{number}").parse().expect("a card's name");
+                card.healthy = is_wish; // elsewhere a GPU isn't offered
+            }
+            card.held = if held_by == 0 { held(1, 1) } else { Held::default() };
+            card.undivided = !is_wish;
+        }
+        let (none, wish) = (Preferences::default(), by_hardware());
+        let containers = [app(wanted, gib)];
+        let pod = request(&containers, &[], if is_wish { &wish } else { &none });
+        let planned = plan(&cards, &Links::default(), &pod, &policy).ok();
+        let sizes = planned.map(|plan| plan.containers[0].chosen.iter().map(|at| cards[*at].memory.as_mib()).sum::<u64>());
+        prop_assert_eq!(sizes, least(&cards, wanted as usize, Memory::mib(gib << 10)));
+    }
+
+    #[test]
+    fn containers_of_one_pod_never_meet_on_an_instance(
+        sizes in prop::collection::vec(prop::sample::select(vec![5u64, 10, 20]), 1..6),
+        asked in prop::collection::vec((1u32..3, 1u64..20), 1..4),
+    ) {
+        let cards = instances(&sizes);
+        let containers: Vec<ContainerClaim> = asked.iter().map(|(cards, gib)| app(*cards, *gib)).collect();
+        let (wishes, policy) = (by_hardware(), Policy { name: PolicyName::Binpack, ..Policy::default() });
+        let pod = request(&containers, &[], &wishes);
+        let Ok(planned) = plan(&cards, &Links::default(), &pod, &policy) else { return Ok(()) };
+        let mut all: Vec<usize> = planned.containers.iter().flat_map(|container| container.chosen.clone()).collect();
+        let holdings = all.len();
+        all.sort_unstable();
+        all.dedup();
+        prop_assert_eq!(all.len(), holdings);
+        for Taken { card, share, .. } in taken(&cards, &pod, &planned).expect("a plan") {
+            prop_assert_eq!(share, Share { memory: cards[card].memory, cores: Cores::FULL, exclusive: true });
+        }
+    }
+}
