@@ -48,7 +48,12 @@ impl Allocator {
         }
 
         let name = &claims[asked.container].name;
-        let terms = Terms { tier: self.tier(), compute: preferences.compute.unwrap_or_default() };
+        let shares: Vec<_> = parts.iter().map(|part| (part.card.clone(), part.share)).collect();
+        let tier = self.delivery.tier_on(&shares);
+        if let Some(wanted) = preferences.tier.filter(|wanted| *wanted > tier) {
+            return Err(Refusal::Tier { wanted, offered: tier });
+        }
+        let terms = Terms { tier, compute: preferences.compute.unwrap_or_default() };
         let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated, terms };
         let replaced = self.ledger.book().pod(&pod.uid).and_then(|entry| Some(entry.holding(name)?.nonce));
         let answer = self.delivery.prepare(&Given::new(pod, name, &holding).handout(self.tier()))?;

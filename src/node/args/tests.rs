@@ -168,7 +168,7 @@ fn wrong_flags_and_variables_are_refused_by_name() {
 
     For more information, try '--help'.
     "#);
-    insta::assert_snapshot!(refused(&[], &[("TIER", "mps")], ""), @r#"environment variable TIER="mps": "mps" can't be served by this build: expected auto, accounting or shim"#);
+    insta::assert_snapshot!(refused(&[], &[("TIER", "mig")], ""), @r#"environment variable TIER="mig": "mig" can't be served by this build: expected auto, accounting, shim or mps"#);
     insta::assert_snapshot!(refused(&[], &[("CARD_POLICY", "tight")], ""), @r#"environment variable CARD_POLICY="tight": unknown variant `tight`, expected one of `binpack`, `spread`, `random`, `least-fragmentation`, `topology`"#);
     assert_eq!(load(&["--tier=mig"], &[], "").expect_err("not served").report(), EX_USAGE);
 }

@@ -33,7 +33,7 @@ fn texts_that_are_no_value() {
         "https:n1",
     ]);
     refused::<AnnotationPrefix>(&["", "/", "cdi.k8s.io", "cdi.k8s.io/a/", "CDI/"]);
-    refused::<Served>(&["", "Shim", "mps", "mig", "none"]);
+    refused::<Served>(&["", "Shim", "MPS", "mig", "none"]);
     refused::<Choice>(&["", ",", "auto,envvar", "cdi", "envvar,x"]);
 }
 

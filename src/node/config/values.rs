@@ -19,6 +19,8 @@ pub enum Served {
     Accounting,
     /// [`Tier::Shim`], or no start.
     Shim,
+    /// [`Tier::Mps`], or no start.
+    Mps,
 }
 
 // === impl Scale ===
@@ -62,8 +64,11 @@ impl TryFrom<String> for Served {
             _ if text == "auto" => Ok(Self::Auto),
             Ok(Tier::Accounting) => Ok(Self::Accounting),
             Ok(Tier::Shim) => Ok(Self::Shim),
-            Ok(tier) => Err(format!("\"{tier}\" can't be served by this build: expected auto, accounting or shim")),
-            Err(_unknown) => Err(format!("\"{text}\" is not a tier: expected auto, accounting or shim")),
+            Ok(Tier::Mps) => Ok(Self::Mps),
+            Ok(tier) => {
+                Err(format!("\"{tier}\" can't be served by this build: expected auto, accounting, shim or mps"))
+            }
+            Err(_unknown) => Err(format!("\"{text}\" is not a tier: expected auto, accounting, shim or mps")),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::kubelet::client::PodList;
 use crate::kubelet::pods::{ContainerState, Phase, PodView};
 use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
-use crate::tiers::tests::shim;
+use crate::tiers::tests::{mps, shim};
 use crate::tiers::{Accounting, Enforcement};
 
 /// MiB of each card.
@@ -34,7 +34,7 @@ pub(super) struct Node {
     /// Slots that the kubelet has on record for nobody.
     free: BTreeSet<SlotId>,
     cards: Vec<CardInfo>,
-    directory: tempfile::TempDir,
+    pub(super) directory: tempfile::TempDir,
 }
 
 /// A pod that has just come, with app containers `c0`, `c1` and so on, and their limits without `nvidia.com/`.
@@ -157,10 +157,11 @@ impl Node {
         let root = self.directory.path().to_owned();
         // Only one can have the books open.
         self.lose_journal();
-        let enforcement = if tier == Tier::Shim {
-            shim(&root.join("run"), "library")
-        } else {
-            Box::new(Accounting) as Box<dyn Enforcement>
+        let run = root.join("run");
+        let enforcement: Box<dyn Enforcement> = match tier {
+            Tier::Accounting => Box::new(Accounting),
+            Tier::Shim => shim(&run, "library"),
+            Tier::Mps | Tier::Mig => mps(&run, "library"),
         };
         let (ledger, _) = Ledger::open(&root.join("state")).expect("the books");
         self.allocator = Allocator::new(settings(PolicyName::Binpack), ledger, delivery(&root, enforcement));
