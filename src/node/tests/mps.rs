@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -153,6 +155,76 @@ impl Drop for Supervisor {
         drop(self.0.kill());
         drop(self.0.wait());
     }
+}
+
+impl Node {
+    /// The daemon beside the supervisor, with nobody to talk to, and where it serves its pages.
+    fn daemon(&self, tier: &str) -> (Command, SocketAddr) {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        fs::write(self.path("libdivvy.so"), b"\x7fELF and so on").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_divvy-node"));
+        command.args(["--node-name=n1", "--drain-timeout=2s", "--tier", tier]);
+        let paths = [
+            ("--run-dir", "run"),
+            ("--state-dir", "state"),
+            ("--cdi-dir", "cdi"),
+            ("--device-plugin-dir", "plugins"),
+            ("--libdivvy-path", "libdivvy.so"),
+            ("--nvml-library", "libnvidia-ml.so.1"),
+            // Made by nobody.
+            ("--kubelet-certificate", "kubelet.crt"),
+            ("--kubelet-ca", "ca.crt"),
+        ];
+        command.args(paths.iter().flat_map(|(flag, path)| [(*flag).into(), self.path(path).into_os_string()]));
+        command.arg(format!("--listen-address={address}")).env_clear();
+        command.stderr(fs::File::options().create(true).append(true).open(self.path("daemon")).unwrap());
+        (command, address)
+    }
+}
+
+/// Whether the daemon's metrics have this line.
+fn shows(address: SocketAddr, line: &str) -> bool {
+    let Ok(mut stream) = TcpStream::connect(address) else { return false };
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: n1\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap_or_default();
+    text.lines().any(|found| found == line)
+}
+
+#[test]
+fn the_daemon_serves_the_tier_as_long_as_the_service_is_up() {
+    let node = Node::with_cards(1);
+    let (mut command, address) = node.daemon("mps");
+    let refused = command.stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(64), "{said}");
+    assert!(said.starts_with("error: tier mps can't be served: CUDA's multi-process service is not up"), "{said}");
+    let mut supervisor = node.start();
+    node.until("it is up", Node::is_up);
+    let log = fs::File::create(node.path("daemon")).unwrap();
+    let _daemon = Supervisor(command.stderr(log).spawn().unwrap());
+    node.until("the tier is told", |_| shows(address, "divvy_tier_info{tier=\"mps\"} 1.0"));
+    assert!(shows(address, "divvy_tier_served 1.0"));
+    supervisor.kill();
+    node.until("it is missed", |_| shows(address, "divvy_tier_served 0.0"));
+    node.until("and said", |node| {
+        fs::read_to_string(node.path("daemon"))
+            .unwrap()
+            .contains("containers are refused: CUDA's multi-process service")
+    });
+    assert!(shows(address, "divvy_tier_info{tier=\"mps\"} 1.0"), "it isn't given up for something weaker");
+    let _supervisor = node.start();
+    node.until("it is there again", |_| shows(address, "divvy_tier_served 1.0"));
+}
+
+#[test]
+fn a_daemon_that_chooses_for_itself_takes_the_service_when_it_comes() {
+    let node = Node::with_cards(1);
+    let (mut command, address) = node.daemon("auto");
+    let _daemon = Supervisor(command.spawn().unwrap());
+    node.until("what it has", |_| shows(address, "divvy_tier_info{tier=\"shim\"} 1.0"));
+    let _supervisor = node.start();
+    node.until("more", |_| shows(address, "divvy_tier_info{tier=\"mps\"} 1.0"));
 }
 
 fn mode_of(path: &Path) -> u32 {
