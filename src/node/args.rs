@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::{Command, CommandFactory, FromArgMatches, Parser};
+use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use divvy_settings::FileFlag;
 pub use divvy_settings::{EX_USAGE, Stop};
 
@@ -13,7 +13,10 @@ use crate::config::{Config, ConfigError, Keys};
 /// Shares the GPUs of this node among the pods that the kubelet admits
 #[derive(Debug, Parser)]
 #[command(name = "divvy-node", version, max_term_width = 120)]
+#[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 struct CommandLine {
+    #[command(subcommand)]
+    other: Option<Other>,
     #[command(flatten)]
     file: FileFlag,
     /// Take everything of ours off this node that no pod uses, and end; the daemon must not run
@@ -23,12 +26,45 @@ struct CommandLine {
     keys: Keys,
 }
 
+/// What the program can do beside being the daemon.
+#[derive(Debug, Subcommand)]
+enum Other {
+    Mps(Box<Mps>),
+}
+
+/// Keep CUDA's multi-process service up on this node, for tier mps
+///
+/// Runs the driver's nvidia-cuda-mps-control for all cards that aren't in MIG mode, starts it again when it ends, and tells
+/// the daemon beside it whether it is up. The cards are in compute mode EXCLUSIVE_PROCESS meanwhile and get theirs back
+/// after SIGTERM. It waits as long as processes use the cards that are no clients of the service.
+///
+/// All that runs on the cards ends with this program, so it has a DaemonSet of its own. It takes the daemon's keys and its
+/// file; those that matter to it are runDir, driverRootCtrPath, nvmlLibrary, drainTimeout, logLevel and logFormat.
+#[derive(Debug, Args)]
+struct Mps {
+    #[command(flatten)]
+    file: FileFlag,
+    #[command(flatten)]
+    keys: Keys,
+}
+
+/// What the program is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Job {
+    /// Share the cards.
+    Serve,
+    /// `--uninstall`.
+    Uninstall,
+    /// `mps`.
+    Mps,
+}
+
 /// Where this node's configuration comes from. The file may change while the daemon runs.
 #[derive(Clone, Debug)]
 pub struct Sources {
     keys: divvy_settings::Sources<Keys>,
-    /// `--uninstall`.
-    pub uninstall: bool,
+    /// What they are for.
+    pub job: Job,
 }
 
 /// What the sources make together on one node.
@@ -47,12 +83,17 @@ pub fn parse(
     args: impl IntoIterator<Item = OsString>,
     env: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Sources, Stop> {
-    let CommandLine { file, uninstall, keys } = CommandLine::from_arg_matches(&command().try_get_matches_from(args)?)?;
-    Ok(Sources { keys: divvy_settings::Sources::new(file, keys, env)?, uninstall })
+    let line = CommandLine::from_arg_matches(&command().try_get_matches_from(args)?)?;
+    let (job, file, keys) = match line {
+        CommandLine { other: Some(Other::Mps(mps)), .. } => (Job::Mps, mps.file, mps.keys),
+        CommandLine { uninstall: true, file, keys, .. } => (Job::Uninstall, file, keys),
+        CommandLine { file, keys, .. } => (Job::Serve, file, keys),
+    };
+    Ok(Sources { keys: divvy_settings::Sources::new(file, keys, env)?, job })
 }
 
 fn command() -> Command {
-    divvy_settings::described::<Keys>(CommandLine::command())
+    divvy_settings::described::<Keys>(CommandLine::command()).mut_subcommand("mps", divvy_settings::described::<Keys>)
 }
 
 // === impl Sources ===

@@ -72,7 +72,7 @@ divvy_settings::keys! {
     card_policy: PolicyName = PolicyName::default(),
     /// Seed of the policy random
     policy_seed: Within<0, { u32::MAX }> = Within::new(0),
-    /// How shares are enforced: accounting (by nothing), shim (by libdivvy in the container), mig (by the hardware: each pod gets whole MIG instances) or auto (shim where the library is)
+    /// How shares are enforced: accounting (by nothing), shim (by libdivvy in the container), mps (by CUDA's multi-process service too), mig (by the hardware: each pod gets whole MIG instances) or auto (the strongest of the first three that the node has)
     tier: Served = Served::default(),
     /// The library that is preloaded into containers, where the daemon sees it; it is copied to stateDir
     libdivvy_path: AbsolutePath = AbsolutePath::new(LIBRARY),

@@ -11,7 +11,7 @@ pub(crate) mod files;
 pub mod limits;
 mod strategy;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -129,6 +129,14 @@ pub enum DeliveryError {
     /// The reader would refuse them.
     #[error(transparent)]
     Limits(#[from] LimitsError),
+    /// What enforces shares on this node has gone.
+    #[error("tier {tier} can't be served now: {problem}; containers that run are not touched")]
+    Enforcement {
+        /// The one that the container is given.
+        tier: Tier,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
     /// Nothing to deliver.
     #[error("container \"{0}\" has no card to be given")]
     NoCards(String),
@@ -187,44 +195,66 @@ impl Delivery {
         self.enforcement.tier()
     }
 
+    /// How all of these are.
+    pub fn tier_on(&self, shares: &[(CardId, Share)]) -> Tier {
+        shares.iter().map(|(card, _)| self.enforcement.tier_on(card)).min().unwrap_or_default()
+    }
+
+    /// Why no container can be started just now that this node's tier is for.
+    pub fn problem(&self) -> Option<String> {
+        self.enforcement.problem()
+    }
+
     /// Makes the container's directories, writes its limits and answers its `Allocate`. Can be repeated.
     pub fn prepare(&self, handout: &Handout<'_>) -> Result<ContainerAllocateResponse, DeliveryError> {
         let cards: Vec<&CardId> = handout.shares.iter().map(|(card, _)| card).collect();
         let strategies = self.strategies_for(&cards)?;
+        self.check(handout)?;
         let container = self.write(handout)?;
         let region = Mount { read_only: false, ..mount(REGION_MOUNT, &container.region()) };
         let mut mounts = vec![mount(LIMITS_MOUNT, &container.limits()), region];
-        if self.enforces(handout) {
-            mounts.extend(self.enforcement.mounts(&container, handout.shares));
+        let mut envs = HashMap::new();
+        if let Some(enforcement) = self.enforcement_of(handout) {
+            mounts.extend(enforcement.mounts(&container, handout.shares));
+            envs.extend(
+                enforcement.variables(handout.shares).into_iter().map(|(name, value)| (name.to_owned(), value)),
+            );
         }
-        let mut answer = ContainerAllocateResponse { mounts, ..ContainerAllocateResponse::default() };
+        let mut answer = ContainerAllocateResponse { mounts, envs, ..ContainerAllocateResponse::default() };
         strategy::deliver(&strategies, &cards, &self.options.cdi_annotation_prefix, handout.nonce, &mut answer);
         Ok(answer)
     }
 
-    /// Writes the container's limits, and what else it was given where that is gone.
+    /// Writes the limits of a container that is about to start, and what else it was given where that is gone.
     pub fn write_limits(&self, handout: &Handout<'_>) -> Result<(), DeliveryError> {
+        self.check(handout)?;
         self.write(handout).map(drop)
     }
 
-    /// The same for a container that has its directories: of others nothing is mounted.
+    /// The same for one that may be running, if it has its directories: of others nothing is mounted.
     pub fn renew(&self, handout: &Handout<'_>) -> Result<(), DeliveryError> {
-        if self.directories.exist(handout.nonce) { self.write_limits(handout) } else { Ok(()) }
+        if self.directories.exist(handout.nonce) { self.write(handout).map(drop) } else { Ok(()) }
+    }
+
+    /// Refuses a container that nothing would keep to its shares as it is promised.
+    fn check(&self, handout: &Handout<'_>) -> Result<(), DeliveryError> {
+        let problem = self.enforcement_of(handout).and_then(Enforcement::problem);
+        problem.map_or(Ok(()), |problem| Err(DeliveryError::Enforcement { tier: handout.terms.tier, problem }))
     }
 
     /// Limits come last: a container without any has none to use.
     fn write(&self, handout: &Handout<'_>) -> Result<Container, DeliveryError> {
         let limits = Limits::try_from(handout)?;
         let container = self.directories.make(handout.nonce)?;
-        if self.enforces(handout) {
-            self.enforcement.furnish(&container, handout.shares)?;
+        if let Some(enforcement) = self.enforcement_of(handout) {
+            enforcement.furnish(&container, handout.shares)?;
         }
         container.write(&limits)?;
         Ok(container)
     }
 
-    fn enforces(&self, handout: &Handout<'_>) -> bool {
-        handout.terms.tier == self.enforcement.tier()
+    fn enforcement_of(&self, handout: &Handout<'_>) -> Option<&dyn Enforcement> {
+        self.enforcement.of(handout.terms.tier)
     }
 
     /// Removes the directories of a container that has ended; `false` if there were none.

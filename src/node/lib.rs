@@ -22,6 +22,7 @@ pub mod inventory;
 pub mod kubelet;
 pub mod ledger;
 pub mod metrics;
+pub mod mps;
 pub mod observer;
 pub mod publish;
 pub mod run;

@@ -69,6 +69,8 @@ pub struct View {
     pub registered: bool,
     /// Another device plugin serves our cards.
     pub rival: Option<String>,
+    /// Why the node's tier can't be served now.
+    pub tier_problem: Option<String>,
     /// Cordoned cards that this node doesn't have.
     pub unknown_cards: Vec<String>,
     /// What containers really use.
@@ -262,6 +264,7 @@ impl Publisher {
         let allocator = lock(&self.allocator);
         let (ledger, inventory) = (allocator.ledger(), Arc::clone(allocator.inventory()));
         let unasked = allocator.unasked().to_vec();
+        let tier_problem = allocator.delivery().problem();
         // Before all cards are known, any may be among those to come.
         let is_whole = inventory.problem.is_none();
         let unknown_cards = if is_whole { self.desired.borrow().unknown_cards(&inventory) } else { Vec::new() };
@@ -269,7 +272,7 @@ impl Publisher {
         let unchanged = revision == self.last.revision;
         let book = if unchanged { Arc::clone(&self.last.book) } else { Arc::new(ledger.book().clone()) };
         let usage = Arc::clone(&self.usage.borrow());
-        View { revision, book, inventory, unasked, registered, rival, unknown_cards, usage, draining }
+        View { revision, book, inventory, unasked, registered, rival, tier_problem, unknown_cards, usage, draining }
     }
 
     fn node_patch(&self, view: &View, node: &NodeView) -> Option<Value> {

@@ -28,7 +28,7 @@ use self::driver::DriverSignals;
 pub use self::reload::Shown;
 use self::tasks::{Next, until_over};
 use crate::allocation::Allocator;
-use crate::args::{Effective, Sources, Stop};
+use crate::args::{Effective, Job, Sources, Stop};
 use crate::bound::BoundPods;
 use crate::config::{Advertise, Switch};
 use crate::delivery::Delivery;
@@ -45,7 +45,7 @@ use crate::metrics::Metrics;
 use crate::publish::Publisher;
 use crate::tiers::clock;
 use crate::usage::{self, Watcher};
-use crate::{args, observer, tiers};
+use crate::{args, mps, observer, tiers};
 
 /// Another plugin of our cards is believed after this long, and is gone after it has been away as long: NVIDIA's needs a
 /// few seconds to register anew with a kubelet that has restarted.
@@ -71,14 +71,18 @@ fn launch() -> Result<ExitCode, Stop> {
     };
     let (effective, desired) = runtime.block_on(reload::configure(&sources))?;
     divvy_settings::logging::init(&effective.config.log_level, effective.config.log_format);
-    if sources.uninstall {
+    if sources.job == Job::Uninstall {
         // A reader that has gone away must not stop it half-way.
         let say = |line: String| drop(writeln!(std::io::stdout(), "{line}"));
         let left = runtime.block_on(uninstall::uninstall(&effective.config, say));
         return Ok(if left.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let tier = tiers::choose(&effective.config)?;
-    let result = runtime.block_on(run(sources, effective, tier, desired));
+    let result = if sources.job == Job::Mps {
+        runtime.block_on(mps::run(&effective.config)).map(|()| Next::Exit)
+    } else {
+        let tier = tiers::choose(&effective.config)?;
+        runtime.block_on(run(sources, effective, tier, desired))
+    };
     // Threads that hang in a driver call can't be joined.
     runtime.shutdown_timeout(Duration::from_millis(100));
     let result = result.and_then(|next| match next {
@@ -170,7 +174,8 @@ async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desi
     let advertiser =
         Advertiser { allocator: Arc::clone(&allocator), listing: settings::listing(&config), offers: offers_sender };
 
-    if tier == Tier::Shim {
+    // Where the driver divides the cards there may still be containers that were made for the shim.
+    if matches!(tier, Tier::Shim | Tier::Mps) {
         let books = Arc::clone(&allocator);
         let view = move |known| lock(&books).tenants(known);
         clock::start(config.run_dir.to_path_buf(), view, stop.clone()).context("starting the clock")?;
@@ -185,6 +190,9 @@ async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desi
     tasks.spawn("registration", cards::register(registrar, inventory, advertiser, stop.clone()));
     tasks.spawn("observer", observer::watch(parts.clone(), config.release_interval.get(), stop.clone()));
     tasks.spawn("usage", usage::watch(watcher, stop.clone()));
+    if tier == Tier::Mps {
+        tasks.spawn("tier", tiers::watch(Arc::clone(&allocator), stop.clone()));
+    }
     tasks.spawn("http", http::serve(listener, pages, stop.clone()));
     let mut announcement = None;
     if let Some(client) = client {
@@ -195,7 +203,11 @@ async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desi
     } else {
         info!("neither in a cluster nor given a kubeconfig: nothing is published");
     }
-    let reconfigured = Box::pin(reload::changed(sources, effective, in_effect, desired, shown_sender));
+    let changed = Box::pin(reload::changed(sources, effective, in_effect, desired, shown_sender));
+    let outgrown = Box::pin(tiers::outgrown(&config, tier));
+    let reconfigured = async {
+        tokio::select! { () = changed => {}, () = outgrown => {} }
+    };
     let drained = drain::drain(&parts, announcement);
     let result = until_over(tasks, signals, reconfigured, drained, &stop, config.drain_timeout.get()).await;
     inventory_threads.stop();

@@ -9,31 +9,57 @@
 mod accounting;
 pub mod clock;
 mod hardware;
+mod mps;
 mod shim;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{fmt, fs, io};
 
 use divvy_contract::{CardId, Share, Tier};
 use divvy_proto::deviceplugin::Mount;
+use divvy_settings::logging::Once;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
 
 pub use self::accounting::Accounting;
 pub use self::hardware::Hardware;
+use self::mps::Mps;
 use self::shim::Library;
 pub use self::shim::Shim;
 use crate::config::{Config, ConfigError, Served};
 use crate::delivery::{Container, DeliveryError};
+use crate::kubelet::plugin::{SharedAllocator, lock};
+use crate::mps::Place;
 
 /// A tier, as this node serves it.
 pub trait Enforcement: fmt::Debug + Send + Sync {
     /// Which one.
     fn tier(&self) -> Tier;
 
+    /// The strongest that it can enforce on this card.
+    fn tier_on(&self, _: &CardId) -> Tier {
+        self.tier()
+    }
+
+    /// Who serves a container that was made for `tier`, which this node may have served before; `None`: nobody, here.
+    fn of(&self, tier: Tier) -> Option<&dyn Enforcement>;
+
+    /// Why no container can be given what it needs just now, though the node had the means when the daemon started.
+    fn problem(&self) -> Option<String> {
+        None
+    }
+
     /// Puts what the container needs into its directories, and leaves what is there and sound. The container may run.
     fn furnish(&self, container: &Container, shares: &[(CardId, Share)]) -> Result<(), DeliveryError>;
 
     /// What the container needs mounted beside its directories.
     fn mounts(&self, container: &Container, shares: &[(CardId, Share)]) -> Vec<Mount>;
+
+    /// What it needs in its environment.
+    fn variables(&self, _: &[(CardId, Share)]) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 
     /// Removes what no container needs any more, after some have gone.
     fn clear(&self);
@@ -49,24 +75,62 @@ pub struct Choice {
     library: Option<Library>,
 }
 
+/// Between two looks at what the node has the means for.
+const LOOK: Duration = Duration::from_secs(5);
+
 /// The strongest tier that the configuration allows and the node can serve; an error where it asks for more.
 pub fn choose(config: &Config) -> Result<Choice, ConfigError> {
     let accounting = |reason| Choice { tier: Tier::Accounting, reason, library: None };
-    match (config.tier, Library::read(config)) {
-        (Served::Mig, _) => {
+    let refused = |tier: Tier, why: String| ConfigError::Disagreement(format!("tier {tier} can't be served: {why}"));
+    let (library, service) = (Library::read(config), Place::new(&config.run_dir).supervisor());
+    let (tier, reason, library) = match (config.tier, library, service) {
+        (Served::Accounting, ..) => return Ok(accounting("configured".to_owned())),
+        (Served::Mig, ..) => {
             hardware::check(config)?;
-            Ok(Choice { tier: Tier::Mig, reason: "configured".to_owned(), library: None })
+            return Ok(Choice { tier: Tier::Mig, reason: "configured".to_owned(), library: None });
         }
-        (Served::Accounting, _) => Ok(accounting("configured".to_owned())),
-        (Served::Auto, Err(problem)) => Ok(accounting(format!("auto: {problem}"))),
-        (Served::Shim, Err(problem)) => Err(ConfigError::Disagreement(format!(
-            "tier shim can't be served: {problem}, or set tier to auto or accounting"
-        ))),
-        (served, Ok(library)) => {
-            let reason = if served == Served::Auto { "auto: there is " } else { "configured, with " };
-            let reason = format!("{reason}{}", config.libdivvy_path.display());
-            Ok(Choice { tier: Tier::Shim, reason, library: Some(library) })
+        (Served::Auto, Err(problem), _) => return Ok(accounting(format!("auto: {problem}"))),
+        (Served::Auto, Ok(library), Ok(_)) => (Tier::Mps, "auto: there are the service and", library),
+        (Served::Auto, Ok(library), Err(_)) => (Tier::Shim, "auto: there is", library),
+        (Served::Shim, Ok(library), _) => (Tier::Shim, "configured, with", library),
+        (Served::Mps, Ok(library), Ok(_)) => (Tier::Mps, "configured, with the service and", library),
+        (served @ (Served::Shim | Served::Mps), Err(problem), _) => {
+            let tier = if served == Served::Shim { Tier::Shim } else { Tier::Mps };
+            return Err(refused(tier, format!("{problem}, or set tier to auto or accounting")));
         }
+        (Served::Mps, Ok(_), Err(problem)) => {
+            return Err(refused(Tier::Mps, format!("{problem}; or set tier to auto, shim or accounting")));
+        }
+    };
+    let reason = format!("{reason} {}", config.libdivvy_path.display());
+    Ok(Choice { tier, reason, library: Some(library) })
+}
+
+/// Ends when a node that chooses for itself could serve more than `tier`: the service may start after the daemon.
+pub async fn outgrown(config: &Config, tier: Tier) {
+    if config.tier != Served::Auto {
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let is_up = Place::new(&config.run_dir).supervisor().is_ok();
+        let better = is_up.then(|| choose(config).ok()).flatten().filter(|choice| choice.tier > tier);
+        if let Some(choice) = better {
+            return info!("more can be served now: tier {choice}: starting anew");
+        }
+    }
+}
+
+/// Says when the node's tier can't be served any more, and when it can again.
+pub async fn watch(allocator: SharedAllocator, stop: CancellationToken) {
+    let mut said = Once::default();
+    while !stop.is_cancelled() {
+        let problem = lock(&allocator).delivery().problem();
+        match problem {
+            Some(problem) => said.warn(format!("containers are refused: {problem}")),
+            None => said.over(),
+        }
+        tokio::select! { () = tokio::time::sleep(LOOK) => {}, () = stop.cancelled() => {} }
     }
 }
 
@@ -87,11 +151,12 @@ pub fn remove(config: &Config) -> io::Result<Vec<PathBuf>> {
 impl Choice {
     /// Makes the node ready to serve it.
     pub fn install(self, run_dir: &Path) -> Result<Box<dyn Enforcement>, DeliveryError> {
-        match self.library {
-            _ if self.tier == Tier::Mig => Ok(Box::new(Hardware)),
-            Some(library) => Ok(Box::new(Shim::install(&library, run_dir)?)),
-            None => Ok(Box::new(Accounting)),
+        if self.tier == Tier::Mig {
+            return Ok(Box::new(Hardware));
         }
+        let Some(library) = self.library else { return Ok(Box::new(Accounting)) };
+        let shim = Shim::install(&library, run_dir)?;
+        Ok(if self.tier == Tier::Mps { Box::new(Mps::new(shim, Place::new(run_dir))) } else { Box::new(shim) })
     }
 }
 

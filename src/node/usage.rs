@@ -84,6 +84,8 @@ enum Whose {
     Pod(String),
     /// Not known: there are pods whose processes can't all be seen.
     Unknown,
+    /// A server of CUDA's multi-process service, which has what its clients share.
+    Service,
     /// No holder's.
     Nobody,
 }

@@ -22,14 +22,25 @@ pub(crate) mod overhead;
 /// What the container holds. Cards come in the order of the region's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Whether they are kept here. A node that has changed its mind leaves the library where it is.
-    pub(crate) is_ours_to_keep: bool,
+    /// Who keeps them.
+    pub(crate) tier: Tier,
     /// Whether idle time of others may be used.
     pub(crate) compute: Compute,
     /// Who goes first where there isn't enough of that.
     pub(crate) rank: Rank,
     cards: [Card; CARDS],
     count: usize,
+}
+
+/// How shares are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tier {
+    /// By this library.
+    Shim,
+    /// Compute by the driver's multi-process service, memory here too: the service knows processes, no containers.
+    Mps,
+    /// Not here. A node that has changed its mind leaves the library where it is.
+    Other,
 }
 
 /// One card's share.
@@ -83,7 +94,11 @@ impl Limits {
         let (header, malformed) = next("divvy-limits v1");
         (header == malformed.expected).then_some(()).ok_or(malformed)?;
         let (tier, malformed) = next("tier <tier>");
-        let is_ours_to_keep = tier.strip_prefix("tier ").ok_or(malformed)? == "shim";
+        let tier = match tier.strip_prefix("tier ").ok_or(malformed)? {
+            "shim" => Tier::Shim,
+            "mps" => Tier::Mps,
+            _ => Tier::Other,
+        };
         let (compute, malformed) = next("compute <cap|burst> [high|low]");
         let mut words = compute.strip_prefix("compute ").ok_or(malformed)?.split(' ');
         let compute = match words.next() {
@@ -101,7 +116,7 @@ impl Limits {
         pod.strip_prefix("pod ").ok_or(malformed)?;
         let (container, malformed) = next("container <name>");
         container.strip_prefix("container ").ok_or(malformed)?;
-        let mut limits = Self { is_ours_to_keep, compute, rank, cards: [NOBODY; CARDS], count: 0 };
+        let mut limits = Self { tier, compute, rank, cards: [NOBODY; CARDS], count: 0 };
         loop {
             let (line, malformed) = next("card <uuid> memory-mib <n> cores <n> exclusive <0|1>");
             if malformed.line == 0 && limits.count > 0 {

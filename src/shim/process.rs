@@ -8,7 +8,7 @@ use divvy_region::layout::{CARDS, Region};
 use divvy_region::{Account, Share};
 
 use crate::cuda::{CUdevice, CUresult, CUuuid, ERROR_NOT_FOUND, ERROR_NOT_PERMITTED, SUCCESS};
-use crate::limits::{self, Id, Limits, overhead};
+use crate::limits::{self, Id, Limits, Tier, overhead};
 use crate::memory;
 use crate::once::Once;
 use crate::pace;
@@ -19,6 +19,7 @@ use crate::time;
 
 pub(crate) mod place;
 mod seat;
+mod service;
 
 use seat::Seat;
 
@@ -64,16 +65,19 @@ pub(crate) fn this() -> Result<&'static Process, CUresult> {
     THIS.get_or_make(Process::begin).as_ref().ok_or(ERROR_NOT_PERMITTED)
 }
 
-/// `cuInit`: refused without limits.
+/// `cuInit`: refused without limits, and with the limits of a client where there is the service.
 ///
 /// # Safety
 /// As the driver's.
 pub(crate) unsafe fn init(real: unsafe extern "C" fn(c_uint) -> CUresult, flags: c_uint) -> CUresult {
-    match this() {
-        // SAFETY: the caller's arguments as they came.
-        Ok(_) => unsafe { real(flags) },
-        Err(refused) => refused,
+    if let Err(refused) = this() {
+        return refused;
     }
+    if let Ok(limits) = read_limits() {
+        service::put_right(&limits);
+    }
+    // SAFETY: the caller's arguments as they came.
+    unsafe { real(flags) }
 }
 
 /// The card of the calling thread's context.
@@ -153,10 +157,10 @@ impl Process {
         self.makes_way.store(limits.rank == Rank::Last, Ordering::Relaxed);
         for card in limits.cards() {
             if let Some(share) = self.find(&card.id).and_then(|at| self.shares.get(at)) {
-                let is_kept = limits.is_ours_to_keep;
-                share.memory.store(if is_kept { card.memory } else { UNLIMITED }, Ordering::Relaxed);
-                // A card that nobody else uses is all theirs, whatever was promised.
-                let cores = if is_kept && !card.exclusive { card.cores } else { 100 };
+                let memory = if limits.tier == Tier::Other { UNLIMITED } else { card.memory };
+                share.memory.store(memory, Ordering::Relaxed);
+                // A card that nobody else uses is all theirs, whatever was promised; what the driver divides needs no care.
+                let cores = if limits.tier == Tier::Shim && !card.exclusive { card.cores } else { 100 };
                 share.cores.store(cores, Ordering::Relaxed);
             }
         }

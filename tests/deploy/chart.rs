@@ -77,13 +77,13 @@ fn plain(value: Value) -> Value {
 #[test]
 fn the_chart_yields_the_objects_of_the_manifests() {
     let Some(helm) = helm() else { return };
-    let mut wanted =
-        [objects::all("deploy/manifests"), objects::read("deploy/scheduler/divvy-scheduler.yaml")].concat();
+    let mut wanted = ["deploy/scheduler/divvy-scheduler.yaml", "deploy/mps/divvy-mps.yaml"].map(objects::read).concat();
+    wanted.extend(objects::all("deploy/manifests"));
     // Helm makes the namespace, before it has a release to put anything into.
     wanted.retain(|object| object["kind"] != "Namespace");
     let second = objects::find(&wanted, "Deployment divvy-system/divvy-scheduler");
     let image = &second["spec"]["template"]["spec"]["containers"][0]["image"];
-    let values = json!({ "scheduler": { "enabled": true, "image": image } });
+    let values = json!({ "scheduler": { "enabled": true, "image": image }, "mps": { "enabled": true } });
     let (rendered, wanted) = (comparable(render(&helm, "divvy-system", &values)), comparable(wanted));
     assert_eq!(rendered.keys().collect::<Vec<_>>(), wanted.keys().collect::<Vec<_>>());
     for (name, object) in wanted {
@@ -100,6 +100,7 @@ fn names_are_the_same_everywhere() {
             "advertise": "devices", "memoryUnit": 512,
         },
         "scheduler": { "enabled": true, "image": "kube-scheduler:v1" },
+        "mps": { "enabled": true },
         "extraLabels": { "team": "ml" },
     });
     let objects = render(&helm, "gpus", &values);
@@ -176,6 +177,36 @@ fn directories_are_mounted_where_the_configuration_says() {
         assert_eq!(of(&pod["volumes"])["hostPath"]["path"], path);
         assert_eq!(of(&pod["containers"][0]["volumeMounts"])["mountPath"], path);
     }
+}
+
+#[test]
+fn the_service_is_where_the_configuration_has_the_driver() {
+    let Some(helm) = helm() else { return };
+    let values = json!({
+        "images": { "node": "registry/node:2" },
+        "node": { "runDir": "/run/cards", "driverRootCtrPath": "/host/run/nvidia/driver" },
+        "mps": { "enabled": true, "nodeSelector": { "pool": "shared" } },
+    });
+    let objects = render(&helm, "divvy-system", &values);
+    let pod = &objects::find(&objects, "DaemonSet divvy-system/divvy-mps")["spec"]["template"]["spec"];
+    assert_eq!(pod["nodeSelector"], json!({ "pool": "shared" }));
+    for (name, path, mounted) in [
+        ("run", "/run/cards", "/run/cards"),
+        ("mps", "/run/cards/mps", "/host/run/nvidia/driver/run/cards/mps"),
+        ("shm", "/run/cards/mps/shm", "/host/run/nvidia/driver/dev/shm"),
+    ] {
+        let of = |list: &Value| list.as_array().unwrap().iter().find(|entry| entry["name"] == name).unwrap().clone();
+        assert_eq!(of(&pod["volumes"])["hostPath"]["path"], path);
+        assert_eq!(of(&pod["containers"][0]["volumeMounts"])["mountPath"], mounted);
+    }
+    let first = &pod["initContainers"][0];
+    assert_eq!(
+        (&first["image"], &pod["containers"][0]["image"]),
+        (&json!("registry/node:2"), &json!("registry/node:2"))
+    );
+    assert!(!first["args"].to_string().contains("/run/divvy") && first["volumeMounts"][0]["mountPath"] == "/run/cards");
+    let without = render(&helm, "divvy-system", &json!({}));
+    assert!(without.iter().all(|object| object["metadata"]["name"] != "divvy-mps"), "off unless asked for");
 }
 
 #[test]

@@ -107,3 +107,35 @@ fn pods_live_long_enough_to_drain() {
         grace("Deployment divvy-system/divvy-webhook") > webhook.shutdown_delay.get() + webhook.drain_timeout.get()
     );
 }
+
+#[test]
+fn the_service_is_the_same_program_with_the_same_configuration() {
+    let objects = [objects::all("deploy/manifests"), objects::read("deploy/mps/divvy-mps.yaml")].concat();
+    let spec = |name: &str| &objects::find(&objects, name)["spec"];
+    let (of_daemon, of_service) = (spec("DaemonSet divvy-system/divvy-node"), spec("DaemonSet divvy-system/divvy-mps"));
+    assert_eq!(of_service["updateStrategy"]["type"], "OnDelete", "its clients end with it");
+    let pod = |spec: &Value| spec["template"]["spec"].clone();
+    let (daemon, service) = (pod(of_daemon), pod(of_service));
+    let container = &service["containers"][0];
+    for image in [&container["image"], &service["initContainers"][0]["image"]] {
+        assert_eq!(*image, daemon["containers"][0]["image"]);
+    }
+    let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap().into());
+    let args = std::iter::once("divvy-node".into()).chain(args);
+    let sources = divvy_node::args::parse(args, of_the_pod(container)).expect("valid");
+    assert_eq!(sources.job, divvy_node::args::Job::Mps);
+    assert_eq!(service["volumes"][0], daemon["volumes"][0]);
+    let config = node();
+    assert!(service["terminationGracePeriodSeconds"].as_u64().unwrap() > config.drain_timeout.get().as_secs());
+    let mounted = |name: &str| {
+        let mounts = container["volumeMounts"].as_array().unwrap();
+        mounts.iter().find(|mount| mount["name"] == name).unwrap()["mountPath"].as_str().unwrap().to_owned()
+    };
+    let root = config.driver_root_ctr_path.display();
+    let place = divvy_node::mps::Place::new(&config.run_dir);
+    assert_eq!(mounted("run"), config.run_dir.display().to_string());
+    assert_eq!(format!("{}/pipe", mounted("mps")), format!("{root}{}", place.pipe().display()));
+    assert_eq!(mounted("shm"), format!("{root}/dev/shm"));
+    let source = service["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == "shm").unwrap();
+    assert_eq!(source["hostPath"]["path"], place.shared_memory().display().to_string());
+}

@@ -49,6 +49,9 @@ pub(crate) struct Slot {
     pub(crate) pid: AtomicU32,
     /// Whether the process is on the card.
     pub(crate) present: AtomicU32,
+    /// Whether it takes no turns.
+    pub(crate) client: AtomicU32,
+    spare: AtomicU32,
     /// Bytes.
     pub(crate) memory: AtomicU64,
     /// Bytes, the most so far.

@@ -9,6 +9,8 @@
 //! turn is served until its slice ends or its work runs out, then the next process with work. Nothing can be submitted
 //! without that, so the past is settled when it is written and never depends on when a thread woke up.
 //!
+//! Clients of the multi-process service take no turns: each has the card beside all others.
+//!
 //! A process's work is one line of nanoseconds: `demanded` is how much it ever submitted, and a [`Span`] says from when on
 //! which part of it ran. So the others need to know nothing of its kernels.
 //!
@@ -18,6 +20,7 @@
 
 mod layout;
 mod library;
+mod mode;
 mod mutex;
 #[cfg(test)]
 mod tests;
@@ -36,6 +39,7 @@ use std::time::Duration;
 
 use layout::{Layout, MAGIC};
 pub use library::own_path;
+pub use mode::{EXCLUSIVE_PROCESS, compute_mode, set_compute_mode};
 pub use turn::{Member, Span};
 pub use usage::Usage;
 

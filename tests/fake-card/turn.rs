@@ -56,6 +56,7 @@ impl Card {
         let counters = [&claimed.memory, &claimed.memory_peak, &claimed.demanded, &claimed.kernels, &claimed.launches];
         counters.into_iter().chain([&claimed.head, &claimed.tail]).for_each(|counter| counter.store(0, Relaxed));
         claimed.pid.store(process::id(), Relaxed);
+        claimed.client.store(0, Relaxed);
         claimed.present.store(1, Relaxed);
         layout.claimed.fetch_max(u32::try_from(slot + 1).unwrap_or(NOBODY), Relaxed);
         Some(Member { card: *self, slot })
@@ -65,6 +66,18 @@ impl Card {
 // === impl Member ===
 
 impl Member {
+    /// Makes this process a client of the multi-process service, before it has any work.
+    pub fn become_client(&self) {
+        let (layout, slot) = self.parts();
+        let _locked = layout.lock();
+        slot.client.store(1, Relaxed);
+    }
+
+    /// Bytes that this process holds.
+    pub fn memory(&self) -> u64 {
+        self.parts().1.memory.load(Relaxed)
+    }
+
     /// Nanoseconds of work that were ever submitted, after adding `work` of them in `kernels` kernels by `launches`
     /// launches.
     pub fn submit(&self, work: u64, kernels: u64, launches: u64) -> u64 {
@@ -97,6 +110,7 @@ impl Member {
         let (at, until) = (layout.at.load(Relaxed), layout.until.load(Relaxed));
         let holder = layout.holder.load(Relaxed) as usize;
         match layout.slots.get(holder) {
+            _ if slot.is_client() => at.saturating_add(offset.saturating_sub(slot.served())),
             Some(_) if holder == self.slot => at.saturating_add(offset.saturating_sub(slot.served())).min(until),
             Some(other) => at.saturating_add(other.backlog()).min(until),
             None => at,
@@ -141,6 +155,9 @@ impl Layout {
     /// Plays the card's time forward. Only for the holder of the lock.
     pub(crate) fn advance(&self, now: u64) {
         let mut at = self.at.load(Relaxed);
+        for client in self.claimed().iter().filter(|slot| slot.is_client() && slot.has_work(at) && slot.is_alive()) {
+            client.serve(at, client.backlog().min(now.saturating_sub(at)));
+        }
         while at < now {
             let Some(slot) = self.holder_at(at) else {
                 self.holder.store(NOBODY, Relaxed);
@@ -184,7 +201,15 @@ impl Slot {
         self.demanded.load(Relaxed).saturating_sub(self.served())
     }
 
+    pub(crate) fn is_client(&self) -> bool {
+        self.client.load(Relaxed) == 1
+    }
+
     fn can_run(&self, at: u64) -> bool {
+        !self.is_client() && self.has_work(at)
+    }
+
+    fn has_work(&self, at: u64) -> bool {
         let unread = self.head.load(Relaxed).saturating_sub(self.tail.load(Relaxed));
         self.backlog() > 0 && (unread < SPANS as u64 || self.last_span().is_some_and(|span| span.end() == at))
     }

@@ -11,6 +11,8 @@ pub struct Usage {
     pub pid: u32,
     /// Whether it lives. The counters of a dead one stay until its slot is needed.
     pub alive: bool,
+    /// Whether it is a client of the multi-process service.
+    pub is_client: bool,
     /// Bytes, with its contexts.
     pub memory: u64,
     /// The most of it so far.
@@ -36,6 +38,7 @@ impl Card {
         let usage = |slot: &crate::layout::Slot| Usage {
             alive: slot.is_alive(),
             pid: slot.pid.load(Relaxed),
+            is_client: slot.is_client(),
             memory: slot.memory.load(Relaxed),
             memory_peak: slot.memory_peak.load(Relaxed),
             busy: slot.served(),

@@ -7,6 +7,7 @@ pub(crate) mod graph;
 pub(crate) mod ipc;
 pub(crate) mod memory;
 pub(crate) mod pool;
+mod service;
 mod start;
 mod sync;
 mod table;
@@ -58,6 +59,7 @@ pub(crate) struct Driver {
 pub(crate) struct Device {
     pub(crate) card: &'static CardDescription,
     pub(crate) engine: Engine,
+    service: service::OnCard,
     pub(crate) primary: Primary,
     pub(crate) default_pool: usize,
     pub(crate) pool: usize,
@@ -134,10 +136,13 @@ impl Device {
 
     /// Bytes that are free now.
     pub(crate) fn free(&self) -> u64 {
-        self.capacity().saturating_sub(self.engine.member.card().memory_used())
+        self.capacity().saturating_sub(self.engine.member.card().memory_used()).min(self.service.room(self))
     }
 
     pub(crate) fn charge(&self, bytes: u64) -> Result<(), Code> {
+        if bytes > self.service.room(self) {
+            return Err(Code::OUT_OF_MEMORY);
+        }
         self.engine.member.charge(bytes, self.capacity()).map_err(|_full| Code::OUT_OF_MEMORY)
     }
 

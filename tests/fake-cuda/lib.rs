@@ -25,6 +25,10 @@
 //! }
 //! ```
 //!
+//! A process whose `CUDA_MPS_PIPE_DIRECTORY` names a live control daemon, such as that of `tests/fake-mps`, is a client of
+//! CUDA's multi-process service: it takes no turns, has its limit of memory, and its kernels take as much longer as its part
+//! of the card is smaller. Others get no context on a card whose compute mode is EXCLUSIVE_PROCESS.
+//!
 //! A test reads the truth about memory and time with [`fake_card::Card::open`] and [`fake_card::Card::usage`].
 #![allow(unsafe_code, reason = "a C interface, and addresses that it gives out")]
 #![allow(clippy::cast_possible_truncation, reason = "sizes and addresses are 64 bits wide wherever CUDA is")]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::scenario::{Call, CardScenario, CardState, InstanceScenario, NvmlReturn, Scenario};
 use events::EventSet;
 use source::Source;
+pub(crate) use source::path as scenario_path;
 
 /// How often a blocked call looks whether it still should block, and a waiting one whether there is an event.
 const POLL: Duration = Duration::from_millis(50);

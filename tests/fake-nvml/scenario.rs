@@ -77,6 +77,9 @@ pub struct CardScenario {
     /// Compute processes.
     #[serde(default)]
     pub processes: Vec<Process>,
+    /// Those that are clients of the multi-process service.
+    #[serde(default)]
+    pub clients: Vec<Process>,
     /// Whether it is there.
     #[serde(default)]
     pub state: CardState,

@@ -35,8 +35,15 @@ pub(crate) struct Seen {
     pub(crate) utilization: u32,
     /// Those of the scenario and of fake-cuda.
     pub(crate) processes: Vec<Process>,
+    /// Those that are clients of the multi-process service, which aren't among the others.
+    pub(crate) clients: Vec<Process>,
     /// Microseconds: when the processes' percents were measured.
     pub(crate) sampled_at: u64,
+}
+
+/// Where the cards' compute modes are kept: with their state, or with the scenario.
+pub(crate) fn modes() -> Option<PathBuf> {
+    STATE.clone().or_else(|| Some(crate::driver::scenario_path()?.parent()?.to_owned()))
 }
 
 /// A card as its scenario says, with what goes on there.
@@ -46,6 +53,7 @@ pub(crate) fn look(card: &CardScenario) -> Seen {
         memory_used: card.memory_used,
         utilization: card.utilization,
         processes: card.processes.clone(),
+        clients: card.clients.clone(),
         sampled_at: clock() / 1000,
     };
     if !samples.contains_key(&card.uuid) {
@@ -57,16 +65,19 @@ pub(crate) fn look(card: &CardScenario) -> Seen {
     let Some(sample) = samples.get_mut(&card.uuid) else { return scenario };
     let usage = sample.card.usage();
     sample.renew(&usage);
-    let present = usage.iter().filter(|usage| usage.alive && (usage.memory > 0 || usage.launches > 0));
-    let processes = present.map(|usage| Process {
+    let present = |usage: &&Usage| usage.alive && (usage.memory > 0 || usage.launches > 0);
+    let process = |usage: &Usage| Process {
         pid: usage.pid,
         memory_used: usage.memory,
         utilization: sample.percent.get(&usage.pid).copied().unwrap_or(0),
-    });
+    };
+    let of_kind =
+        |client: bool| usage.iter().filter(move |usage| usage.is_client == client).filter(present).map(process);
     Seen {
         memory_used: usage.iter().fold(card.memory_used, |sum, usage| sum.saturating_add(usage.memory)),
         utilization: iter::once(&card.utilization).chain(sample.percent.values()).sum::<u32>().min(100),
-        processes: scenario.processes.into_iter().chain(processes).collect(),
+        processes: scenario.processes.into_iter().chain(of_kind(false)).collect(),
+        clients: scenario.clients.into_iter().chain(of_kind(true)).collect(),
         sampled_at: sample.at / 1000,
     }
 }

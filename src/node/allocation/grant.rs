@@ -49,8 +49,13 @@ impl Allocator {
 
         let name = &claims[asked.container].name;
         let (compute, priority) = (preferences.compute.unwrap_or_default(), preferences.priority);
-        let terms = Terms { tier: self.tier(), compute, priority };
+        let shares: Vec<_> = parts.iter().map(|part| (part.card.clone(), part.share)).collect();
+        let terms = Terms { tier: self.delivery.tier_on(&shares), compute, priority };
         let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated, terms };
+        let offered = holding.terms_under(self.tier()).tier;
+        if let Some(wanted) = preferences.tier.filter(|wanted| *wanted > offered) {
+            return Err(Refusal::Tier { wanted, offered });
+        }
         let replaced = self.ledger.book().pod(&pod.uid).and_then(|entry| Some(entry.holding(name)?.nonce));
         let answer = self.delivery.prepare(&Given::new(pod, name, &holding, self.tier()).handout())?;
         let nonce = holding.nonce;

@@ -33,7 +33,7 @@ fn texts_that_are_no_value() {
         "https:n1",
     ]);
     refused::<AnnotationPrefix>(&["", "/", "cdi.k8s.io", "cdi.k8s.io/a/", "CDI/"]);
-    refused::<Served>(&["", "Shim", "mps", "MIG", "none"]);
+    refused::<Served>(&["", "Shim", "MPS", "Mig", "none"]);
     refused::<Choice>(&["", ",", "auto,envvar", "cdi", "envvar,x"]);
 }
 

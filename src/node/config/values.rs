@@ -21,6 +21,8 @@ pub enum Served {
     Shim,
     /// [`Tier::Mig`], and nothing else.
     Mig,
+    /// [`Tier::Mps`], or no start.
+    Mps,
 }
 
 // === impl Scale ===
@@ -64,11 +66,9 @@ impl TryFrom<String> for Served {
             _ if text == "auto" => Ok(Self::Auto),
             Ok(Tier::Accounting) => Ok(Self::Accounting),
             Ok(Tier::Shim) => Ok(Self::Shim),
+            Ok(Tier::Mps) => Ok(Self::Mps),
             Ok(Tier::Mig) => Ok(Self::Mig),
-            Ok(tier) => {
-                Err(format!("\"{tier}\" can't be served by this build: expected auto, accounting, shim or mig"))
-            }
-            Err(_unknown) => Err(format!("\"{text}\" is not a tier: expected auto, accounting, shim or mig")),
+            Err(_unknown) => Err(format!("\"{text}\" is not a tier: expected auto, accounting, shim, mps or mig")),
         }
     }
 }

@@ -14,10 +14,10 @@
 //! Fields are parted by one space, lines of `#` are for people, and a file without `end` was cut. There is one way to
 //! write each file, so a reader may refuse every other.
 //!
-//! Libdivvy keeps the container to its shares where the tier is `shim`, and does nothing where it is another: the file is
-//! replaced when the node's tier changes. `compute` is `cap` for a container that never gets more than its share, `burst`
-//! for one that may use time that others leave idle; `high` or `low` follows for one that goes first or last where there is
-//! not enough of that.
+//! Libdivvy keeps the container to its shares where the tier is `shim`, to those of memory where it is `mps`, and does
+//! nothing where it is another: the file is replaced when the node's tier changes. `compute` is `cap` for a container that
+//! never gets more than its share, `burst` for one that may use time that others leave idle; `high` or `low` follows for one
+//! that goes first or last where there is not enough of that.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -84,7 +84,7 @@ fn meaning(tier: Tier, cards: &[(CardId, Share)]) -> &'static str {
         _ if cards.iter().all(|(_, share)| share.exclusive) => "whole cards, which nobody else is given",
         Tier::Accounting => "a promise in the books, enforced by nothing",
         Tier::Shim => "kept by libdivvy.so inside the container, which can detect more than it can prevent",
-        Tier::Mps => "kept by the driver's MPS server",
+        Tier::Mps => "memory and a cap on compute kept by CUDA's multi-process service, and memory by libdivvy.so too",
     }
 }
 

@@ -9,6 +9,7 @@ use super::*;
 use crate::tiers::Accounting;
 
 mod mig;
+mod mps;
 mod shim;
 
 const A: &str = "GPU-5c3f2a10-0000-4000-8000-00000000000a";

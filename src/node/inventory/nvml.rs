@@ -135,7 +135,8 @@ pub(super) fn probe(nvml: &Nvml, card: &CardId, sysfs: &Path, mig: MigStrategy) 
     })
 }
 
-/// The processes that compute on a card or an instance, in the order of their numbers.
+/// The processes that compute on a card or an instance, in the order of their numbers: those that have it for themselves and
+/// clients of the multi-process service, which older drivers don't tell.
 fn processes(device: &Device<'_>) -> Result<Vec<CardProcess>, NvmlError> {
     let process = |info: ProcessInfo| CardProcess {
         pid: info.pid,
@@ -144,8 +145,13 @@ fn processes(device: &Device<'_>) -> Result<Vec<CardProcess>, NvmlError> {
             UsedGpuMemory::Unavailable => None,
         },
     };
-    let mut processes: Vec<_> = device.running_compute_processes()?.into_iter().map(process).collect();
+    let clients = match device.mps_running_compute_processes() {
+        Err(error) if is_about_the_gpu(&error) => return Err(error),
+        clients => clients.unwrap_or_default(),
+    };
+    let mut processes: Vec<_> = device.running_compute_processes()?.into_iter().chain(clients).map(process).collect();
     processes.sort_unstable();
+    processes.dedup_by_key(|process| process.pid);
     Ok(processes)
 }
 

@@ -71,6 +71,12 @@ impl Books {
                 is(self.config.borrow().problem.is_some()),
             ),
             one("ledger_revision", "Grows with every change of a share", vec![], count(allocator.ledger().revision())),
+            one(
+                "tier_served",
+                "1 while containers can be given the node's tier; 0: they are refused",
+                vec![],
+                is(allocator.delivery().problem().is_none()),
+            ),
             one("tier_info", "How shares are enforced", vec![("tier", allocator.tier().to_string())], 1.0),
             strategy_gauge(&allocator.delivery().strategies()),
         ];

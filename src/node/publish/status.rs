@@ -104,6 +104,8 @@ fn conditions(view: &View, seen: &[Condition], now: Timestamp) -> Vec<Condition>
         (false, "NotRegistered", "the kubelet has not registered the device plugin")
     } else if !known {
         (false, reason, message)
+    } else if let Some(problem) = &view.tier_problem {
+        (false, "TierNotServed", problem.as_str())
     } else {
         (true, "Registered", "the kubelet asks this daemon for devices")
     };

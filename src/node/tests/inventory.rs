@@ -490,6 +490,16 @@ async fn processes_of_a_card_are_told_and_a_driver_that_cannot_tell_them_is_as_w
         })
         .await;
     assert_eq!(find(&inventory, 0).unwrap().processes, Some(Vec::new()));
+    // Clients of the multi-process service are listed apart; one process can be on both lists.
+    machine.change(|scenario| scenario.cards[1].clients = vec![process(9, GIB), process(8, GIB)]);
+    let of = |inventory: &Inventory| {
+        let processes = find(inventory, 1).and_then(|card| card.processes.clone()).unwrap_or_default();
+        processes.iter().map(|process| process.pid).collect::<Vec<_>>()
+    };
+    machine.until("clients too", |inventory| of(inventory) == [7, 8, 9]).await;
+    let call = Call::any("nvmlDeviceGetMPSComputeRunningProcesses_v3");
+    machine.change(|scenario| scenario.errors.extend([(call, NvmlReturn::NotSupported)]));
+    machine.until("a driver that knows none", |inventory| of(inventory) == [7, 9]).await;
     let call = Call::any("nvmlDeviceGetComputeRunningProcesses_v3");
     machine.change(|scenario| scenario.errors.extend([(call, NvmlReturn::NotSupported)]));
     let inventory = machine

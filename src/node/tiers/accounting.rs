@@ -17,6 +17,10 @@ impl Enforcement for Accounting {
         Tier::Accounting
     }
 
+    fn of(&self, tier: Tier) -> Option<&dyn Enforcement> {
+        (tier == Tier::Accounting).then_some(self)
+    }
+
     fn furnish(&self, _: &Container, _: &[(CardId, Share)]) -> Result<(), DeliveryError> {
         Ok(())
     }

@@ -35,6 +35,10 @@ impl Enforcement for Hardware {
         Tier::Mig
     }
 
+    fn of(&self, tier: Tier) -> Option<&dyn Enforcement> {
+        (tier == Tier::Mig).then_some(self)
+    }
+
     fn furnish(&self, _: &Container, _: &[(CardId, Share)]) -> Result<(), DeliveryError> {
         Ok(())
     }

@@ -64,7 +64,7 @@ pub struct Shim {
 }
 
 /// Whether shares leave anything to enforce.
-fn is_needed(shares: &[(CardId, Share)]) -> bool {
+pub(super) fn is_needed(shares: &[(CardId, Share)]) -> bool {
     shares.iter().any(|(_, share)| !share.exclusive)
 }
 
@@ -141,6 +141,10 @@ impl Shim {
 impl Enforcement for Shim {
     fn tier(&self) -> Tier {
         Tier::Shim
+    }
+
+    fn of(&self, tier: Tier) -> Option<&dyn Enforcement> {
+        (tier == Tier::Shim).then_some(self)
     }
 
     fn furnish(&self, container: &Container, shares: &[(CardId, Share)]) -> Result<(), DeliveryError> {

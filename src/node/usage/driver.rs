@@ -39,10 +39,11 @@ pub(super) struct Measured {
 
 impl Driver {
     /// What NVML shows of healthy cards: what it showed of a sick one may be long ago. Says of each holder whether all
-    /// processes of its pod are seen.
+    /// processes of its pod are seen. `supervisor`: of the multi-process service, while that is up.
     pub(super) fn measure(
         &mut self,
         inventory: &Arc<Inventory>,
+        supervisor: Option<u32>,
         holders: &mut [Holder],
         seats: &[Option<Seats>],
         cgroups: &Path,
@@ -62,7 +63,7 @@ impl Driver {
         let is_unseen = |pod: &PodProcesses| pod.is_there && !pod.is_whole;
         let is_blind =
             self.pods.values().any(is_unseen) || (!self.pods.is_empty() && self.pods.values().all(|pod| !pod.is_there));
-        let crowd = Crowd { holders, seats, pods: &self.pods, is_blind };
+        let crowd = Crowd { holders, seats, pods: &self.pods, supervisor, is_blind };
         let identity = |pid| processes::identity(pid).ok().flatten();
         let on_card = |card: &CardId, process: &crate::inventory::CardProcess| OnCard {
             pid: process.pid,
@@ -103,6 +104,7 @@ struct Crowd<'a> {
     holders: &'a [Holder],
     seats: &'a [Option<Seats>],
     pods: &'a HashMap<String, PodProcesses>,
+    supervisor: Option<u32>,
     /// Not all of their processes are seen.
     is_blind: bool,
 }
@@ -119,7 +121,11 @@ impl Crowd<'_> {
             return Whose::Holder { at, is_seated: true };
         }
         let Some((uid, pod)) = self.pods.iter().find(|(_, pod)| pod.pids.contains_key(&pid)) else {
-            return if self.is_blind { Whose::Unknown } else { Whose::Nobody };
+            return match self.supervisor {
+                Some(supervisor) if processes::descends(pid, supervisor) => Whose::Service,
+                _ if self.is_blind => Whose::Unknown,
+                _ => Whose::Nobody,
+            };
         };
         let own: Vec<usize> = all.filter(|at| self.holders[*at].of.pod_uid == *uid).collect();
         let of_identity = identity(pid).and_then(|identity| {

@@ -64,7 +64,7 @@ fn sights(holders: &[Holder], cards: &BTreeMap<CardId, Vec<OnCard>>) -> BTreeMap
         };
         let (holder, is_seated) = match process.whose {
             Whose::Holder { at, is_seated } => (holders.get(at), is_seated),
-            Whose::Pod(_) | Whose::Unknown => continue,
+            Whose::Pod(_) | Whose::Service | Whose::Unknown => continue,
             Whose::Nobody => (None, false),
         };
         if holder.is_some_and(|holder| holder.has_library && !is_seated) {

@@ -114,6 +114,20 @@ fn inner_pid(status: &str) -> Option<u32> {
     numbers.split_whitespace().next_back()?.parse().ok()
 }
 
+/// Whether a process was started by another, or by one that was: what a process's name says anybody can write, and its
+/// parent nobody.
+pub(super) fn descends(pid: u32, ancestor: u32) -> bool {
+    /// The service's servers are two below their supervisor.
+    const FAR: usize = 8;
+    let parent = |pid: &u32| parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?);
+    std::iter::successors(parent(&pid), parent).take(FAR).any(|parent| parent == ancestor)
+}
+
+/// Field 4. The second is the name, as below.
+fn parent(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Field 22, in ticks since boot. The second field is the name in parentheses, which may have any in it.
 fn start(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()

@@ -22,6 +22,7 @@ use crate::delivery::region_file;
 use crate::inventory::Inventory;
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::ledger::{Book, Nonce, PodEntry};
+use crate::mps::Place;
 
 /// Between two looks: what a process held is free within a second of its death.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -99,7 +100,8 @@ impl Watcher {
         self.follow_books();
         let seats = self.read_regions(now);
         let inventory = Arc::clone(&self.inventory.borrow());
-        let measured = self.driver.measure(&inventory, &mut self.holders, &seats, &self.cgroups, now);
+        let supervisor = Place::new(&self.run_dir).supervisor().ok();
+        let measured = self.driver.measure(&inventory, supervisor, &mut self.holders, &seats, &self.cgroups, now);
         let mut containers = Vec::new();
         for (at, (holder, seats)) in self.holders.iter_mut().zip(&seats).enumerate() {
             let line = |(number, (card, share)): (usize, &(CardId, Share))| ContainerUsage {

@@ -26,6 +26,9 @@ pub(crate) const OVERHEAD: &CStr = path(root!("limits/overhead"));
 pub(crate) const REGION: &CStr = path(root!("region/books"));
 const CLOCK: &CStr = path(root!("limits/clock-"));
 
+/// Where the control daemon of the multi-process service is reached, as the driver is told.
+pub(crate) const SERVICE: &CStr = path(root!("mps"));
+
 /// The clock page of a card.
 pub(crate) fn clock(card: &str) -> Text<160> {
     Text::of(format_args!("{}{card}", CLOCK.to_str().unwrap_or_default()))

@@ -111,13 +111,18 @@ impl Container {
 
     /// Writes the limits file and puts it in place, as the daemon does.
     pub(crate) fn limit(&self, shares: &[Share]) {
+        self.limit_by("shim", shares);
+    }
+
+    /// The same, on a node of another tier.
+    pub(crate) fn limit_by(&self, tier: &str, shares: &[Share]) {
         let compute = shares.first().map_or("cap", |share| share.compute);
         let card = |(number, share): (u32, &Share)| {
             let Share { memory, cores, .. } = share;
             format!("card {} memory-mib {memory} cores {cores} exclusive 0\n", Machine::uuid(number))
         };
         let cards: String = (0..).zip(shares).map(card).collect();
-        let text = format!("divvy-limits v1\ntier shim\ncompute {compute}\npod u ns p\ncontainer c\n{cards}end\n");
+        let text = format!("divvy-limits v1\ntier {tier}\ncompute {compute}\npod u ns p\ncontainer c\n{cards}end\n");
         fs::write(self.path("limits/next"), text).expect("room");
         fs::rename(self.path("limits/next"), self.path("limits/limits")).expect("a directory");
     }

@@ -97,6 +97,7 @@ impl Driver {
 
     pub(crate) fn create_context(&mut self, ordinal: i32, flags: u32) -> Result<usize, Code> {
         let device = self.device(ordinal)?;
+        device.service.open()?;
         device.charge(device.card.context_bytes)?;
         let device = usize::try_from(ordinal).map_err(|_negative| Code::INVALID_DEVICE)?;
         let id = self.id();

@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use fake_card::Member;
 
+use super::service::Client;
+
 /// Launches that may wait before the next one blocks.
 pub(super) const DEPTH: usize = 1024;
 
@@ -19,6 +21,7 @@ const MARKER: u64 = 1;
 
 pub(crate) struct Engine {
     pub(crate) member: Member,
+    client: Option<Arc<Client>>,
     /// Submitted to the card and not known to be done.
     queue: VecDeque<Item>,
     /// Waits for something other than the card, with all that came after it.
@@ -87,8 +90,8 @@ pub(crate) enum Gate {
 // === impl Engine ===
 
 impl Engine {
-    pub(crate) fn new(member: Member) -> Self {
-        Self { member, queue: VecDeque::new(), gated: VecDeque::new(), submitted: 0, completed: 0 }
+    pub(super) fn new(member: Member, client: Option<Arc<Client>>) -> Self {
+        Self { member, client, queue: VecDeque::new(), gated: VecDeque::new(), submitted: 0, completed: 0 }
     }
 
     /// Queues work; its ticket is done when it is.
@@ -181,7 +184,8 @@ impl Engine {
             Work::Host(_) | Work::Wait { .. } => return,
         };
         // Nothing is done without having had the card.
-        let end = self.member.submit(run.lasts.max(MARKER), run.kernels, run.launches);
+        let lasts = self.client.as_ref().map_or(run.lasts, |client| client.stretched(run.lasts));
+        let end = self.member.submit(lasts.max(MARKER), run.kernels, run.launches);
         self.queue.push_back(Item { ticket, end, mark });
     }
 }

@@ -5,16 +5,17 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use std::{env, fs};
 
-use fake_card::{Card, own_path};
+use fake_card::{Card, Member, own_path};
 
 use super::engine::Engine;
 use super::graph::GraphMemory;
 use super::memory::Memory;
 use super::pool::Pool;
+use super::service::{Client, OnCard};
 use super::table::Table;
 use super::vmm::Virtual;
 use super::{DRIVER, Device, Driver, FORKED, Primary, ticker};
@@ -112,12 +113,17 @@ impl Driver {
         let cards = cards.map_err(complain("opening the state of a card"))?;
         let members = ticker::start(cards).map_err(complain("starting the thread"))?;
         let members = members.into_iter().collect::<Option<Vec<_>>>().ok_or(Code::SYSTEM_NOT_READY)?;
+        let client = Client::connect().map(Arc::new);
+        if client.is_some() {
+            members.iter().for_each(Member::become_client);
+        }
         let mut pools = Table::new(9);
         let devices = visible.into_iter().zip(members).enumerate().map(|(index, (card, member))| {
             let default_pool = pools.add(Pool::new(index));
             Device {
                 card,
-                engine: Engine::new(member),
+                service: OnCard::new(client.as_deref(), index, &state, &card.uuid),
+                engine: Engine::new(member, client.clone()),
                 primary: Primary::default(),
                 default_pool,
                 pool: default_pool,

@@ -19,6 +19,8 @@ mod lookup;
 mod memory;
 #[path = "cuda/program.rs"]
 mod program;
+#[path = "cuda/service.rs"]
+mod service;
 #[path = "cuda/signatures.rs"]
 mod signatures;
 #[path = "cuda/time.rs"]

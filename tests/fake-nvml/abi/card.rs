@@ -4,10 +4,12 @@ use std::ffi::{c_int, c_uint, c_ulonglong};
 
 use nvml_wrapper_sys::bindings as sys;
 use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t, nvmlEccCounterType_t, nvmlEnableState_t, nvmlEventSet_t, nvmlEventTypeXidCriticalError,
-    nvmlGpuTopologyLevel_t, nvmlIntNvLinkDeviceType_t, nvmlMemoryErrorType_t, nvmlPciInfo_t, nvmlProcessInfo_t,
-    nvmlProcessUtilizationSample_t, nvmlReturn_t, nvmlUtilization_t,
+    nvmlComputeMode_t, nvmlDevice_t, nvmlEccCounterType_t, nvmlEnableState_t, nvmlEventSet_t,
+    nvmlEventTypeXidCriticalError, nvmlGpuTopologyLevel_t, nvmlIntNvLinkDeviceType_t, nvmlMemoryErrorType_t,
+    nvmlPciInfo_t, nvmlProcessInfo_t, nvmlProcessUtilizationSample_t, nvmlReturn_t, nvmlUtilization_t,
 };
+
+use fake_card::{compute_mode, set_compute_mode};
 
 use super::{code, write};
 use crate::driver::{self, events};
@@ -20,7 +22,9 @@ const PCI_DEVICE_ID: c_uint = 0x2330_10de;
 /// Defines C functions whose first argument is a card's handle, and not that of an instance.
 macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),*) = |$driver:pat_param, $card:pat_param| $body:expr;)*) => {
-        pub(super) const FUNCTIONS: &[&str] = &["nvmlDeviceRegisterEvents", $(stringify!($name)),*];
+        pub(super) const FUNCTIONS: &[&str] = &[
+            "nvmlDeviceRegisterEvents", "nvmlDeviceSetComputeMode", $(stringify!($name)),*
+        ];
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name(device: nvmlDevice_t, $($argument: $type),*) -> nvmlReturn_t {
@@ -63,6 +67,12 @@ functions! {
         }).collect();
         // NVML has no empty list here.
         if found.is_empty() { Err(NvmlReturn::NotFound) } else { write::list(samples, count, &found) }
+    };
+    nvmlDeviceGetMPSComputeRunningProcesses_v3(count: *mut c_uint, infos: *mut nvmlProcessInfo_t) = |_, card| {
+        write::list(infos, count, &infos_of(&shared::look(card).clients))
+    };
+    nvmlDeviceGetComputeMode(mode: *mut nvmlComputeMode_t) = |_, card| {
+        write::value(mode, compute_mode(&shared::modes().ok_or(NvmlReturn::Unknown)?, &card.uuid))
     };
     nvmlDeviceGetGraphicsRunningProcesses_v3(count: *mut c_uint, infos: *mut nvmlProcessInfo_t) = |_, _| {
         write::list(infos, count, &[])
@@ -107,6 +117,14 @@ unsafe extern "C" fn nvmlDeviceRegisterEvents(
     code(events::register("nvmlDeviceRegisterEvents", device.addr(), types, set.addr()))
 }
 
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceSetComputeMode(device: nvmlDevice_t, mode: nvmlComputeMode_t) -> nvmlReturn_t {
+    code(driver::about_handle("nvmlDeviceSetComputeMode", device.addr(), |_, card| {
+        let modes = shared::modes().ok_or(NvmlReturn::Unknown)?;
+        set_compute_mode(&modes, &card.uuid, mode).map_err(|_error| NvmlReturn::NoPermission)
+    }))
+}
+
 /// The far end of an NVLink.
 enum Remote<'s> {
     Card(&'s str),
@@ -144,13 +162,17 @@ fn pci_info(bus_id: &str) -> Result<nvmlPciInfo_t, NvmlReturn> {
 }
 
 pub(super) fn processes(card: &CardScenario) -> Vec<nvmlProcessInfo_t> {
+    infos_of(&shared::look(card).processes)
+}
+
+fn infos_of(processes: &[Process]) -> Vec<nvmlProcessInfo_t> {
     let info = |process: &Process| nvmlProcessInfo_t {
         pid: process.pid,
         usedGpuMemory: process.memory_used,
         gpuInstanceId: c_uint::MAX,
         computeInstanceId: c_uint::MAX,
     };
-    shared::look(card).processes.iter().map(info).collect()
+    processes.iter().map(info).collect()
 }
 
 fn common_ancestor(scenario: &Scenario, a: &str, b: &str) -> nvmlGpuTopologyLevel_t {

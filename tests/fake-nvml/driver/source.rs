@@ -25,9 +25,7 @@ type Stamp = (u64, u64, i64, i64);
 
 impl Source {
     pub(super) fn new() -> Self {
-        let beside = || Some(own_path()?.with_file_name("scenario.json"));
-        let path = env::var_os("FAKE_NVML_SCENARIO").map(PathBuf::from).or_else(beside);
-        Self { path, stamp: None, scenario: None }
+        Self { path: path(), stamp: None, scenario: None }
     }
 
     /// Reads the file if it has changed. A bad one is complained about once, and the last good one stays.
@@ -43,6 +41,12 @@ impl Source {
             Err(error) => complain(&format!("fake-nvml: {}: {error}\n", path.display())),
         }
     }
+}
+
+/// Where the scenario is.
+pub(crate) fn path() -> Option<PathBuf> {
+    let beside = || Some(own_path()?.with_file_name("scenario.json"));
+    env::var_os("FAKE_NVML_SCENARIO").map(PathBuf::from).or_else(beside)
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {

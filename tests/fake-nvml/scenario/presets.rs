@@ -83,6 +83,7 @@ fn card(number: u32, count: u32, model: &str, memory_total: u64) -> CardScenario
         ecc_uncorrected: Some(0),
         mig: None,
         processes: Vec::new(),
+        clients: Vec::new(),
         state: CardState::Present,
     }
 }

@@ -16,7 +16,7 @@ use crate::inventory::{CardHealth, CardInfo, Inventory, MigInstance};
 use crate::kubelet::client::PodList;
 use crate::kubelet::pods::{ContainerState, Phase, PodView};
 use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
-use crate::tiers::tests::shim;
+use crate::tiers::tests::{mps, shim};
 use crate::tiers::{Accounting, Enforcement, Hardware};
 
 /// MiB of each card.
@@ -34,7 +34,7 @@ pub(super) struct Node {
     /// Slots that the kubelet has on record for nobody.
     free: BTreeSet<SlotId>,
     cards: Vec<CardInfo>,
-    directory: tempfile::TempDir,
+    pub(super) directory: tempfile::TempDir,
 }
 
 /// A pod that has just come, with app containers `c0`, `c1` and so on, and their limits without `nvidia.com/`.
@@ -186,9 +186,10 @@ impl Node {
     fn start(&mut self, state: &str, tier: Tier) {
         let root = self.directory.path().to_owned();
         let enforcement: Box<dyn Enforcement> = match tier {
+            Tier::Accounting => Box::new(Accounting),
             Tier::Shim => shim(&root.join("run"), "library"),
+            Tier::Mps => mps(&root.join("run"), "library"),
             Tier::Mig => Box::new(Hardware),
-            _ => Box::new(Accounting),
         };
         let (ledger, _) = Ledger::open(&root.join(state)).expect("the books");
         self.allocator = Allocator::new(settings(PolicyName::Binpack), ledger, delivery(&root, enforcement));

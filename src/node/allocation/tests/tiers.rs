@@ -6,6 +6,7 @@ use divvy_contract::{CardId, Tier};
 
 use super::fixture::{Node, annotated, part, pod, slot};
 use super::kind;
+use crate::mps::Place;
 
 /// A node that serves the shim, with one pod of each kind.
 fn shimmed() -> Node {
@@ -29,7 +30,7 @@ fn terms(node: &Node, pod: &str) -> (Tier, Compute) {
 /// Pods, by name, that the clock is told of, with their cards and cores.
 fn tenants(node: &Node) -> Vec<(&'static str, Vec<(CardId, u32)>)> {
     let named = |nonce| {
-        let pods = ["burst", "cap", "whole", "old"];
+        let pods = ["burst", "cap", "whole", "old", "client"];
         let held = |pod: &&str| node.holding(pod, "c0").is_some_and(|holding| holding.nonce == nonce);
         pods.into_iter().find(held).expect("one of ours")
     };
@@ -101,4 +102,25 @@ fn limits_tell_the_terms_of_a_pod_that_the_journal_has_lost() {
     assert!(limits.to_str().expect("text").contains(&found.0));
     assert_eq!((found.1.tier, found.1.compute), (Tier::Shim, Compute::Burst));
     assert_eq!(found.1.priority, Some(Priority::Low));
+}
+
+#[test]
+fn a_node_with_the_service_serves_it_and_leaves_older_containers_what_they_are() {
+    let mut node = shimmed();
+    let place = Place::new(&node.directory.path().join("run"));
+    place.make().expect("directories");
+    let up = place.announce().expect("a lock");
+    node.restart(Tier::Mps);
+    assert_eq!(terms(&node, "burst"), (Tier::Shim, Compute::Burst));
+    node.pods.push(annotated(part("client", "300"), key::TIER, "mps"));
+    let slots = node.propose(1).expect("fits");
+    node.allocate(&slots).expect("fits");
+    assert_eq!(terms(&node, "client"), (Tier::Mps, Compute::Cap));
+    assert_eq!(tenants(&node).len(), 2, "the driver needs no clock");
+    drop(up);
+    node.pods.push(part("late", "300"));
+    assert_eq!(kind(node.serve(1)), "delivery");
+    assert!(node.allocator.pre_start(&slots).is_err());
+    node.restart(Tier::Shim);
+    assert_eq!(terms(&node, "client").0, Tier::Shim, "a node that serves less says so");
 }

@@ -1,3 +1,6 @@
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
 use super::super::fixture::{card, holder};
 use super::*;
 use crate::inventory::{CardHealth, CardInfo, CardProcess};
@@ -7,6 +10,7 @@ struct Town {
     holders: Vec<Holder>,
     seats: Vec<Option<Seats>>,
     pods: HashMap<String, PodProcesses>,
+    supervisor: Option<u32>,
     is_blind: bool,
 }
 
@@ -27,12 +31,14 @@ impl Town {
             holders: vec![holder("a", true), side, holder("b", false)],
             seats: vec![Some(seats), None, None],
             pods: [("uid-a".to_owned(), a), ("uid-b".to_owned(), pod(&[(20, 1)]))].into(),
+            supervisor: None,
             is_blind: false,
         }
     }
 
     fn whose(&self, number: u8, pid: u32) -> Whose {
-        let crowd = Crowd { holders: &self.holders, seats: &self.seats, pods: &self.pods, is_blind: self.is_blind };
+        let Self { holders, seats, pods, supervisor, is_blind } = self;
+        let crowd = Crowd { holders, seats, pods, supervisor: *supervisor, is_blind: *is_blind };
         crowd.whose(&card(number), pid, |pid| (pid == 12).then_some((2, 200)))
     }
 }
@@ -54,6 +60,27 @@ fn a_process_is_told_by_its_lock_its_slot_its_neighbours_or_as_the_only_one() {
     assert_eq!(town.whose(0, 99), Whose::Unknown);
     town.holders[1].parts[0].0 = card(0);
     assert_eq!(town.whose(0, 13), Whose::Pod("uid-a".to_owned()), "either");
+}
+
+#[test]
+fn a_server_of_the_service_is_told_by_who_started_it() {
+    // A control daemon and its server, which anybody could name so.
+    let mut control = Command::new("sh").args(["-c", "sleep 1000 & echo $!; wait"]).stdout(Stdio::piped()).spawn();
+    let control = control.as_mut().expect("a shell");
+    let mut line = String::new();
+    BufReader::new(control.stdout.take().expect("it is piped")).read_line(&mut line).expect("a number");
+    let server = line.trim().parse().expect("a number");
+    let mut town = Town::new();
+    assert_eq!(town.whose(0, server), Whose::Nobody);
+    town.supervisor = Some(std::process::id());
+    assert_eq!(town.whose(0, server), Whose::Service);
+    assert_eq!(town.whose(0, control.id()), Whose::Service);
+    assert_eq!(town.whose(0, 10), of(0, true), "a client is its container's");
+    town.supervisor = Some(server);
+    assert_eq!(town.whose(0, server), Whose::Nobody, "another's");
+    let server = rustix::process::Pid::from_raw(server.cast_signed()).expect("a number");
+    rustix::process::kill_process(server, rustix::process::Signal::KILL).expect("ours");
+    control.wait().expect("its end");
 }
 
 fn inventory(processes: Option<Vec<CardProcess>>, health: CardHealth) -> Arc<Inventory> {
@@ -80,7 +107,7 @@ fn measured(procs: &str, inventory: &Arc<Inventory>) -> (Option<u64>, Option<Str
     std::fs::create_dir_all(&cgroup).expect("a directory");
     std::fs::write(cgroup.join("cgroup.procs"), procs).expect("a file");
     let mut holders = [holder("a", false)];
-    let measured = Driver::default().measure(inventory, &mut holders, &[None], root.path(), Instant::now());
+    let measured = Driver::default().measure(inventory, None, &mut holders, &[None], root.path(), Instant::now());
     (measured.bytes(0, &holders[0], &card(0)), measured.problem)
 }
 
@@ -114,7 +141,7 @@ fn pods_are_looked_through_when_something_has_changed_or_after_a_while() {
     let mut look = |pids: &str, inventory: &Arc<Inventory>, seconds| {
         std::fs::write(&procs, pids).expect("a file");
         let measured =
-            driver.measure(inventory, &mut holders, &[None], root.path(), start + Duration::from_secs(seconds));
+            driver.measure(inventory, None, &mut holders, &[None], root.path(), start + Duration::from_secs(seconds));
         measured.cards[&card(0)][0].whose == of(0, false)
     };
     assert!(!look("", &first, 0));

@@ -34,6 +34,7 @@ fn what_is_wrong_is_said_with_its_names() {
         on_card(30, 1, Whose::Nobody),
         on_card(31, 2, Whose::Nobody),
         on_card(40, 500, Whose::Pod("uid-c".to_owned())),
+        on_card(50, 30, Whose::Service),
     ];
     insta::assert_snapshot!(messages(&found(&holders, 0, seen)), @r"
     above-share: container main of pod team/a uses 106Mi of card GPU-0 by the driver, and its share is 100Mi (processes 10, 11 of the host)

@@ -58,6 +58,11 @@ impl Site {
         Card::open(&self.directory.path().join("state"), &Machine::uuid(number)).unwrap()
     }
 
+    /// Where the state of the cards is.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.directory.path().join("state")
+    }
+
     /// The state of card 0, once some process has made it.
     pub(crate) fn opened(&self) -> Option<Card> {
         Card::open(&self.directory.path().join("state"), &Machine::uuid(0)).ok()
@@ -216,8 +221,13 @@ calls! {
 }
 
 impl Program {
+    /// Without a context, and not initialised.
+    pub(crate) fn bare(library: Library) -> Self {
+        Self { library, context: 0 }
+    }
+
     pub(crate) fn on(library: Library, device: c_int) -> Self {
-        let mut program = Self { library, context: 0 };
+        let mut program = Self::bare(library);
         assert_eq!(program.cuInit(0), SUCCESS);
         let mut context = 0;
         assert_eq!(program.cuDevicePrimaryCtxRetain(&raw mut context, device), SUCCESS);

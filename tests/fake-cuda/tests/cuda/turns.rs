@@ -118,6 +118,9 @@ fn worker() {
     if verb == "bindings" {
         return crate::signatures::use_bindings(argument.parse().unwrap());
     }
+    if verb == "refused" {
+        return crate::service::refused();
+    }
     // SAFETY: the library has no constructors.
     let cuda = Program::on(unsafe { Library::new(env::var("FAKE_CUDA_LIBRARY").unwrap()) }.unwrap(), 0);
     match verb {
@@ -133,6 +136,7 @@ fn worker() {
                 thread::park();
             }
         }
+        "limited" => crate::service::limited(&cuda, argument),
         "resolve" => assert_eq!(cuda.look_up("cuMemAlloc", 13_000, 0).1, cuda.address(argument)),
         "import" => process::exit(i32::from(!import(&cuda, argument))),
         "churn" => {
