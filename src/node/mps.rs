@@ -151,16 +151,16 @@ impl Supervisor {
                 () = sleep(LOOK) => {}
             }
             // It isn't killed: its clients may still be at work.
-            match self.control.is_up().await {
-                Ok(()) if announced.is_none() => {
+            match (self.control.is_up().await, announced.is_some()) {
+                (Ok(()), false) => {
                     announced = Some(self.place.announce().context("saying that the service is up")?);
                     info!("the control daemon answers again");
                 }
-                Ok(()) => {}
-                Err(problem) if announced.take().is_some() => {
+                (Err(problem), true) => {
+                    announced = None;
                     warn!("the control daemon doesn't answer, so that no container can start: {problem}");
                 }
-                Err(_) => {}
+                _ => {}
             }
         }
     }

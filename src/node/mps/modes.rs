@@ -74,7 +74,7 @@ impl Modes {
             if mode == ComputeMode::ExclusiveProcess {
                 continue;
             }
-            known.entry(id.clone()).or_insert_with(|| word(&mode).to_owned());
+            known.entry(id.clone()).or_insert_with(|| word(mode).to_owned());
             self.remember(&known)?;
             let set = device.set_compute_mode(ComputeMode::ExclusiveProcess);
             set.with_context(|| format!("card {id}: nvmlDeviceSetComputeMode EXCLUSIVE_PROCESS"))?;
@@ -90,7 +90,7 @@ impl Modes {
         }
         let nvml = self.open()?;
         for (id, word) in known.clone() {
-            let mode = WORDS.iter().find(|(_, known)| *known == word).map(|(mode, _)| mode.clone());
+            let mode = WORDS.iter().find(|(_, known)| *known == word).map(|(mode, _)| *mode);
             match (nvml.device_by_uuid(id.as_str()), mode) {
                 (Ok(mut device), Some(mode)) => {
                     let now = device.compute_mode().with_context(|| format!("card {id}: nvmlDeviceGetComputeMode"))?;
@@ -138,6 +138,6 @@ fn is_cut(device: &Device<'_>) -> Result<bool, NvmlError> {
     }
 }
 
-fn word(mode: &ComputeMode) -> &'static str {
-    WORDS.iter().find(|(known, _)| known == mode).map_or("DEFAULT", |(_, word)| word)
+fn word(mode: ComputeMode) -> &'static str {
+    WORDS.iter().find(|(known, _)| *known == mode).map_or("DEFAULT", |(_, word)| word)
 }

@@ -125,7 +125,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         // Of a supervisor that was killed.
         if let Some(control) = self.control() {
-            kill_process(control, Signal::KILL).ok();
+            let _it_may_have_ended = kill_process(control, Signal::KILL);
         }
     }
 }
