@@ -3,6 +3,7 @@
 use std::hint::black_box;
 
 use divan::Bencher;
+use divvy_region::books::Others;
 use divvy_region::layout::{self, LINE};
 use divvy_region::{Gate, Locks, Owner, Region, Share};
 
@@ -64,15 +65,23 @@ fn launch_through_an_open_gate(bencher: Bencher<'_, '_>, processes: u32) {
     let region = region(processes);
     let (card, books) = region.card(0).zip(region.books(0)).expect("a card");
     let account = books.account(0).expect("a slot");
-    let share = Share::of(2500);
+    let (share, others) = (Share::of(2500), Others::new());
     bencher.bench_local(|| {
         card.refill(black_box(NOW), share);
-        let gate = card.gate(Gate::Open, black_box(10_000), books.in_flight_ns(), share);
+        let in_flight_ns = others.in_flight_ns(account, black_box(NOW), black_box(10_000));
+        let gate = card.gate(Gate::Open, black_box(10_000), in_flight_ns, share);
         account.launched(black_box(10_000));
         card.launches.add(1);
         account.settled(black_box(10_000), black_box(10_000));
         gate
     });
+}
+
+/// What each launch would cost without being remembered, and costs one in fifty, or the first in 50 µs.
+#[divan::bench(args = PROCESSES)]
+fn what_all_have_in_flight(bencher: Bencher<'_, '_>, processes: u32) {
+    let books = region(processes).books(0).expect("a card");
+    bencher.bench_local(|| black_box(books).in_flight_ns());
 }
 
 #[divan::bench]
