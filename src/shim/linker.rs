@@ -1,6 +1,7 @@
 //! Between programs and the dynamic linker: whoever looks up a function of the driver that is hooked gets the hook.
 
-#[path = "linker/x86_64.rs"]
+#[cfg_attr(target_arch = "aarch64", path = "linker/aarch64.rs")]
+#[cfg_attr(target_arch = "x86_64", path = "linker/x86_64.rs")]
 mod entry;
 mod modules;
 

@@ -1,10 +1,11 @@
 //! Calls of the kernel, as few as are needed, made directly: the C library's own would change `errno`, and naming them would
 //! tie the library to one version of it.
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("libdivvy.so is written for x86_64 alone: others need a file beside sys/x86_64.rs and linker/x86_64.rs");
+#[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
+compile_error!("libdivvy.so is written for aarch64 and x86_64: others need a file in sys and one in linker");
 
-#[path = "sys/x86_64.rs"]
+#[cfg_attr(target_arch = "aarch64", path = "sys/aarch64.rs")]
+#[cfg_attr(target_arch = "x86_64", path = "sys/x86_64.rs")]
 mod arch;
 
 use core::ffi::CStr;
