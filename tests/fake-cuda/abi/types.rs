@@ -1,6 +1,6 @@
 //! Structures of CUDA's that we read. Enumerations are numbers, handles too.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 /// `CUmemLocation`.
 #[repr(C)]
@@ -226,7 +226,7 @@ pub(super) struct Copy3d {
 /// `CUipcMemHandle`, passed by value.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct IpcHandle(pub(super) [c_char; 64]);
+pub(super) struct IpcHandle(pub(super) [u8; 64]);
 
 // === impl IpcHandle ===
 
@@ -234,7 +234,7 @@ impl IpcHandle {
     pub(super) fn from_words(words: [u64; 8]) -> Self {
         let mut bytes = [0; 64];
         for (byte, value) in bytes.iter_mut().zip(words.into_iter().flat_map(u64::to_le_bytes)) {
-            *byte = value.cast_signed();
+            *byte = value;
         }
         Self(bytes)
     }
@@ -242,7 +242,7 @@ impl IpcHandle {
     pub(super) fn words(&self) -> [u64; 8] {
         let mut words = [0; 8];
         for (word, bytes) in words.iter_mut().zip(self.0.chunks_exact(8)) {
-            *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(byte.cast_unsigned()));
+            *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
         }
         words
     }
