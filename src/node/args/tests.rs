@@ -168,7 +168,7 @@ fn wrong_flags_and_variables_are_refused_by_name() {
 
     For more information, try '--help'.
     "#);
-    insta::assert_snapshot!(refused(&[], &[("TIER", "none")], ""), @"");
+    insta::assert_snapshot!(refused(&[], &[("TIER", "none")], ""), @r#"environment variable TIER="none": "none" is not a tier: expected auto, accounting, shim, mps or mig"#);
     insta::assert_snapshot!(refused(&[], &[("CARD_POLICY", "tight")], ""), @r#"environment variable CARD_POLICY="tight": unknown variant `tight`, expected one of `binpack`, `spread`, `random`, `least-fragmentation`, `topology`"#);
     assert_eq!(load(&["--tier=none"], &[], "").expect_err("no tier").report(), EX_USAGE);
 }

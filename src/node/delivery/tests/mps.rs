@@ -47,8 +47,8 @@ fn a_client_gets_what_the_shim_needs_and_the_way_to_the_service() {
     insta::assert_snapshot!(host.brings(&answer), @r"
     /var/run/divvy/limits <- /host/run/containers/n-1/limits ro
     /var/run/divvy/region <- /host/run/containers/n-1/region rw
-    /usr/lib/divvy/libdivvy.so <- /host/run/containers/n-1/libdivvy.so ro
-    /etc/ld.so.preload <- /host/run/lib/ld.so.preload ro
+    /usr/lib/divvy/libdivvy.so <- /host/run/state/lib/n-1.so ro
+    /etc/ld.so.preload <- /host/run/state/lib/ld.so.preload ro
     /var/run/divvy/mps <- /host/run/mps/pipe rw
     /dev/shm <- /host/run/mps/shm rw
     CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30
