@@ -177,7 +177,7 @@ pub async fn restore(parts: &PluginParts) -> Result<(), Refusal> {
     look(parts).await.map(drop)
 }
 
-/// Brings the books in line as `reconcile` does, says what that changed, and removes what is over with it.
+/// Brings the books in line as `reconcile` does, says what that changed, and has removed what is over with it.
 pub(crate) fn settle(
     parts: &PluginParts,
     reconcile: impl FnOnce(&mut Allocator) -> Result<Vec<String>, Refusal>,
@@ -193,6 +193,9 @@ pub(crate) fn settle(
     for note in notes {
         info!("books: {note}");
     }
-    delivery.remove_all(&over);
+    if !over.is_empty() {
+        // A tenant may have left millions of files, and others wait for their Allocate.
+        tokio::task::spawn_blocking(move || delivery.remove_all(&over));
+    }
     Ok(())
 }

@@ -100,8 +100,10 @@ impl<const HOOKS: usize, const NEEDS: usize> Library<HOOKS, NEEDS> {
             return;
         }
         let is_in = |handle: &*mut c_void| self.hooks.iter().any(|(name, ours)| real_of(*handle, name, ours()) != 0);
-        // What a plugin of the program is linked to stands in the plugin's own scope alone.
-        let Some(handle) = Some(handle).filter(is_in).or_else(|| loaded(self.file).filter(is_in)) else { return };
+        // What a plugin is linked to stands in the plugin's own scope alone; and what comes next may be a tracer's, which asks
+        // us for what comes after it.
+        let driver = if handle == RTLD_NEXT { loaded(self.file) } else { None };
+        let Some(handle) = driver.into_iter().chain([handle]).find(is_in) else { return };
         for (hook, (name, ours)) in self.hooks.iter().enumerate() {
             let found = Some(real_of(handle, name, ours())).filter(|found| *found != 0);
             self.addresses.learn(hook, found.unwrap_or_else(|| real_of(RTLD_NEXT, name, ours())));

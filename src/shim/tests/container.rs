@@ -154,11 +154,11 @@ impl Container {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name).with_extension("c");
         let mut command = Command::new(compiler);
         command.args(["-O1", "-Wall", "-Werror", "-pthread", "-o"]).arg(&program).arg(source);
-        let compiled = command.args(flags).arg("-ldl").current_dir(self.directory.path()).output().ok()?;
-        if !compiled.status.success() {
-            eprintln!("{compiler} {flags:?}: {}", String::from_utf8_lossy(&compiled.stderr));
+        let made = command.args(flags).arg("-ldl").current_dir(self.directory.path()).output().ok()?;
+        if !made.status.success() {
+            eprintln!("{compiler} {flags:?}: {}", String::from_utf8_lossy(&made.stderr));
         }
-        compiled.status.success().then_some(program)
+        made.status.success().then_some(program)
     }
 
     /// This very program again, as the tenant that is the ignored test of this name. It is given words: [`words`].

@@ -286,7 +286,9 @@ fn on_a_full_file_system() {
     delivery.write_limits(&shimmed("n-0", &more)).expect_err("full");
     assert_eq!(host.limits("n-0"), before);
     fs::write(host.region("n-0"), vec![1; layout::size(1)]).expect("room that was made for it");
-    taken.iter().for_each(|path| fs::remove_file(path).expect("removed"));
+    for path in taken {
+        fs::remove_file(path).expect("removed");
+    }
     delivery.remove("n-0").expect("removed");
     prepare("n-next").expect("there is room now");
     assert_eq!(host.head("n-next").generation, 0);

@@ -78,14 +78,16 @@ fn programs_without_glibc_or_without_a_linker_run_as_ever() {
 #[test]
 fn it_stands_in_both_orders_beside_what_else_is_preloaded() {
     let container = Container::of_memory(100);
-    container.compile_with("cc", "wrap", "wrap.so", &["-shared", "-fPIC"]).expect("a C compiler called cc");
+    for (name, to) in [("wrap", "wrap.so"), ("trace", "trace.so")] {
+        container.compile_with("cc", name, to, &["-shared", "-fPIC"]).expect("a C compiler called cc");
+    }
     let plain = container.compile("plain", false);
     let [linked, loading] = [("linked", true), ("dlsym", false)].map(|(route, is_linked)| {
         let to = format!("routes-{route}");
         let flags: &[&str] = if is_linked { &LINKED } else { &[] };
         (container.compile_with("cc", "routes", &to, flags).expect("a C compiler called cc"), route)
     });
-    for other in ["./wrap.so", "libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libprofiler.so.0"] {
+    for other in ["./wrap.so", "./trace.so", "libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libprofiler.so.0"] {
         if !is_loadable(&container, other) {
             eprintln!("left out: there is no {other}");
             continue;
