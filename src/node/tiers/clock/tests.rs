@@ -1,5 +1,4 @@
 use std::fs;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +6,6 @@ use std::time::Instant;
 
 use divvy_contract::{Memory, Share, Tier};
 use divvy_region::layout::{self, LINE};
-use divvy_region::map::{AT_ONCE, TenantRegion};
 use tempfile::TempDir;
 
 use super::*;
@@ -56,7 +54,7 @@ impl Bench {
         };
         let config = Keys::from_env(env).and_then(Keys::into_config).expect("valid");
         let delivery = Delivery::new(config.delivery(), shim(&config.run_dir, "library"));
-        Self { clock: Clock::new(path("run")).expect("a file"), directory, delivery, tenants: Vec::new() }
+        Self { clock: Clock::new(path("run")), directory, delivery, tenants: Vec::new() }
     }
 
     /// A container with so many cores of each of these cards.
@@ -215,6 +213,19 @@ fn it_looks_often_where_there_is_something_to_tell() {
 }
 
 #[test]
+fn many_are_looked_at_half_as_often() {
+    let mut bench = Bench::new();
+    let tenants: Vec<_> = (0..MANY).map(|number| bench.come(&[(number % 2, 5)])).collect();
+    bench.work(tenants[0], 0, 1);
+    bench.follow(1000);
+    assert!((307..=311).contains(&bench.pass(1000, 2000)));
+    bench.come(&[(0, 5)]);
+    bench.follow(2000);
+    // Of the other card, too, which comes at the same times.
+    assert!((153..=156).contains(&bench.pass(2000, 3000)));
+}
+
+#[test]
 fn cards_are_told_apart_also_within_one_container() {
     let mut bench = Bench::new();
     let both = bench.come(&[(1, 40), (0, 10)]);
@@ -303,26 +314,6 @@ fn those_that_cut_their_regions_short_hide_nobody_beside_them() {
     bench.clock.refresh(1100 * MS);
     bench.pass(1100, 1103);
     assert_eq!(bench.busy(0), [4, 4000, 0]);
-}
-
-#[test]
-fn more_parts_than_the_system_takes_at_once_are_copied_all() {
-    let file = tempfile::tempfile().expect("a file");
-    file.write_all_at(&[7; 100], 0).expect("written");
-    let region = TenantRegion::map(file.as_raw_fd(), 3 * 4096).expect("mapped");
-    let mut parts = vec![region.part(90..100); 2 * AT_ONCE + 1];
-    parts[AT_ONCE + 1] = region.part(2 * 4096..2 * 4096 + 1);
-    parts[AT_ONCE + 2] = region.part(4000..4097);
-    let mut copies = Copies::new().expect("a file");
-    for _ in 0..2 {
-        copies.take(&parts);
-        let copied: Vec<_> = copies.iter().collect();
-        assert_eq!(copied.len(), parts.len());
-        assert_eq!(copied.iter().filter(|part| **part == Some(&[7; 10])).count(), 2 * AT_ONCE - 1);
-        assert_eq!(copied[AT_ONCE..AT_ONCE + 4], [Some([7; 10].as_slice()), None, None, Some(&[7; 10])]);
-    }
-    copies.take(&[]);
-    assert_eq!(copies.iter().count(), 0);
 }
 
 #[test]
