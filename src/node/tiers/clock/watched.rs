@@ -12,6 +12,8 @@ use crate::delivery::region_file;
 use crate::ledger::Nonce;
 use crate::tiers::shim::region;
 
+/// How long the number of slots in use is taken to be what it was. A process has a slot long before it has work.
+const HEAD: u64 = 4 * SELDOM;
 /// Slots that are looked at at once, a page of memory. In a container with more processes the next ones are looked at next
 /// time, until one is found that is busy: no tenant can have the daemon read more than that.
 const CHUNK: usize = 64;
@@ -68,8 +70,7 @@ impl Open {
     fn new(path: &Path, cards: usize) -> Option<Self> {
         let opened = region::open(path).ok().filter(|opened| opened.head.cards == cards)?;
         let inode = opened.file.metadata().ok()?.ino();
-        let (file, high) = (opened.file, opened.head.high);
-        Some(Self { file, inode, high, head_due_ns: 0, first: vec![0; cards] })
+        Some(Self { file: opened.file, inode, high: 0, head_due_ns: 0, first: vec![0; cards] })
     }
 
     fn is_busy(&mut self, position: usize, now_ns: u64) -> Option<bool> {
@@ -77,7 +78,7 @@ impl Open {
         if now_ns >= self.head_due_ns {
             // Its length may have changed; what isn't there can't be read below.
             let head = region::read_head(&self.file, layout::size(cards)).ok().filter(|head| head.cards == cards)?;
-            (self.high, self.head_due_ns) = (head.high, next(now_ns, SELDOM));
+            (self.high, self.head_due_ns) = (head.high, next(now_ns, HEAD));
         }
         let first = self.first.get_mut(position)?;
         let slots = self.high.saturating_sub(*first).min(CHUNK);
