@@ -4,11 +4,11 @@
 //! time from a to b but for V(b) − V(a), where V, the virtual time, is the integral of dt/n over the time, n the number of
 //! busy tenants. Containers map the page read-only; the daemon looks each [`LOOK_NS`], and writes it.
 //!
-//! Who begins to work is seen some time later, and until then pays for its time as if it weren't there; who stops saves
-//! others something that it would never get back. With looks each millisecond that made small shares of a card smaller by a
-//! twentieth. So [`Writer::publish`] takes changes to have been half-way between two looks. Then rarer looks do, as long as
-//! they don't depend on what they see: looked at seldom while one is busy and often while two are, time seems to be one's
-//! that was two's.
+//! A container that begins to work is seen at the next look, and until then pays as if it weren't there; when it stops, it is
+//! others who gain by that. Small shares begin and stop all the time: with a look each millisecond they paid up to a twentieth
+//! too much. So [`Writer::publish`] takes whoever has come or gone to have done so half-way between two looks. That is right in
+//! the mean, and rarer looks do. When they come must not depend on what is seen: looked at seldom while one is busy and often
+//! while two are, the time of two seems to have been one's.
 //!
 //! A reader that cannot get a consistent page in a few tries, and one whose daemon has been silent for 100 ms, counts time
 //! in full: that is never too little.
@@ -27,8 +27,8 @@ pub use history::History;
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"divvyclk");
 /// This layout.
 pub const VERSION: u32 = 2;
-/// How often it is looked who is busy on a card, ns. Programs wait for whole milliseconds: with a part of one beside, those
-/// that come in turn are seen at every moment of their turn, and not always at the same one.
+/// How often it is looked who is busy on a card, ns. No multiple of a millisecond, which programs wait for: what comes
+/// in turn is to be seen at every moment of its turn.
 pub const LOOK_NS: u64 = 3_236_068;
 /// How long a page is believed without a new heartbeat.
 pub const SILENCE_NS: u64 = 100_000_000;

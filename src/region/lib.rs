@@ -17,7 +17,7 @@
 //! - [`slots`]: which process owns which lines, and what becomes of them when it dies.
 //! - [`bucket`]: GPU time: refill, debit, gate.
 //! - [`clock`]: the daemon's page of one card: how many compete, and how time counts meanwhile.
-//! - [`map`]: that page in the daemon's memory, and regions as far as they can be there.
+//! - [`map`]: that page in the daemon's memory.
 //! - [`snapshot`]: a region as the daemon reads it.
 //!
 //! It knows neither CUDA nor, but for [`map`], files. Locks and liveness come in through [`slots::Locks`], time as nanoseconds of

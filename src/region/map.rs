@@ -1,4 +1,4 @@
-//! What of tenants' and its own pages the daemon has in its memory: clock pages, and here tenants' regions.
+//! A clock page in the daemon's memory.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -6,11 +6,8 @@ use core::ptr;
 use crate::clock::{Busy, Page, Writer};
 use crate::layout::LINE;
 
-mod tenants;
 #[cfg(test)]
 mod tests;
-
-pub use tenants::{AT_ONCE, Part, TenantRegion, copy};
 
 /// Bytes of a clock page's file: a page of memory on every machine that has smaller ones than this.
 pub const PAGE: usize = 4096;

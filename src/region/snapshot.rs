@@ -1,8 +1,8 @@
 //! A region as the daemon reads it: bytes of a file that a tenant can write anything into.
 //!
-//! The daemon looks into no mapped region, for a tenant that cuts its file short would end it by SIGBUS. It reads the file,
-//! or has the parts copied that it needs (`map`). Values come out as they are; each was true at some moment of the reading,
-//! together they need not be. Sums stop at the largest number.
+//! The daemon maps no region, for a tenant that cuts its file short would end it by SIGBUS. It reads the file, or the parts
+//! that it needs. Values come out as they are; each was true at some moment of the reading, together they need not be.
+//! Sums stop at the largest number.
 //!
 //! To free the slot of a dead process, the daemon writes zeros to the bytes that [`Snapshot::erasure`] names, one after the
 //! other, while it holds the slot's lock.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use divvy_contract::annotation::Priority;
 use divvy_contract::{CardId, Cores};
 use divvy_region::Share;
-use divvy_region::clock::{Busy, LOOK_NS, Rank};
+use divvy_region::clock::{Busy, Rank};
 use divvy_region::map::ClockPage;
 use divvy_settings::logging::Once;
 
@@ -38,12 +38,12 @@ struct Mapped {
 }
 
 /// A tenant's part of the card.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Seat {
+#[derive(Debug)]
+struct Seat {
     /// Which tenant.
-    pub(super) tenant: usize,
+    tenant: usize,
     /// Which of its cards.
-    pub(super) position: usize,
+    position: usize,
     /// What it was promised.
     promise: Share,
     rank: Rank,
@@ -104,20 +104,17 @@ impl Card {
         };
     }
 
-    pub(super) fn seats(&self) -> impl Iterator<Item = Seat> {
-        self.seats.iter().copied()
+    /// How many containers share it.
+    pub(super) fn seats(&self) -> usize {
+        self.seats.len()
     }
 
-    pub(super) fn is_due(&self, now_ns: u64) -> bool {
-        now_ns >= self.due_ns
-    }
-
-    /// Writes the page, if that is due, and says when it is next.
-    pub(super) fn tick(&mut self, now_ns: u64, watched: &[Watched]) -> u64 {
-        if !self.is_due(now_ns) {
+    /// Looks at the tenants and writes the page, if that is due, and says when it is next.
+    pub(super) fn tick(&mut self, now_ns: u64, watched: &mut [Watched], often_ns: u64) -> u64 {
+        if now_ns < self.due_ns {
             return self.due_ns;
         }
-        let busy = self.busy(watched);
+        let busy = self.busy(now_ns, watched);
         if let Some(Mapped { page, .. }) = &mut self.page {
             page.publish(now_ns, busy);
         }
@@ -126,15 +123,15 @@ impl Card {
         }
         let is_at_work = self.busy_at_ns.is_some_and(|at| now_ns.saturating_sub(at) < LATE);
         // Time counts in full for one that has the card for itself, whatever it does.
-        self.due_ns = next(now_ns, if is_at_work && self.seats.len() > 1 { LOOK_NS } else { SELDOM });
+        self.due_ns = next(now_ns, if is_at_work && self.seats.len() > 1 { often_ns } else { SELDOM });
         self.due_ns
     }
 
-    fn busy(&self, watched: &[Watched]) -> Busy {
+    fn busy(&self, now_ns: u64, watched: &mut [Watched]) -> Busy {
         let mut busy = Busy::default();
-        for Seat { tenant, position, promise, rank } in self.seats() {
-            if watched.get(tenant).is_some_and(|watched| watched.is_busy(position)) {
-                busy.add(promise, rank);
+        for Seat { tenant, position, promise, rank } in &self.seats {
+            if watched.get_mut(*tenant).is_some_and(|watched| watched.is_busy(*position, now_ns)) {
+                busy.add(*promise, *rank);
             }
         }
         busy

@@ -1,5 +1,4 @@
 use std::fs;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +6,6 @@ use std::time::Instant;
 
 use divvy_contract::{Memory, Share, Tier};
 use divvy_region::layout::{self, LINE};
-use divvy_region::map::{AT_ONCE, TenantRegion};
 use tempfile::TempDir;
 
 use super::*;
@@ -58,7 +56,7 @@ impl Bench {
         };
         let config = Keys::from_env(env).and_then(Keys::into_config).expect("valid");
         let delivery = Delivery::new(config.delivery(), shim(&config.run_dir, "library"));
-        Self { clock: Clock::new(path("run")).expect("a file"), directory, delivery, tenants: Vec::new() }
+        Self { clock: Clock::new(path("run")), directory, delivery, tenants: Vec::new() }
     }
 
     /// A container with so many cores of each of these cards.
@@ -162,10 +160,10 @@ fn the_busy_are_counted_with_what_they_were_promised() {
     bench.work(tenants[2], 1023, u64::MAX);
     bench.work(tenants[1], 4, 1);
     bench.work(tenants[1], 5, 1);
-    bench.pass(1060, 1110);
+    bench.pass(1060, 1230);
     assert_eq!(bench.busy(0), [3, 5000, 1], "a container counts once, whatever processes it has");
     bench.work(tenants[2], 1023, 0);
-    bench.pass(1110, 1114);
+    bench.pass(1230, 1234);
     assert_eq!(bench.busy(0), [2, 5000, 0]);
 }
 
@@ -188,7 +186,7 @@ fn a_container_with_many_processes_is_looked_through_until_one_is_found() {
     assert_eq!(bench.busy(0), [2, 5000, 0], "begun anew");
     // What the tenant says of their number hides those that it has beyond.
     bench.write(tenants[1], 28, &2_u32.to_ne_bytes());
-    bench.pass(1053, 1090);
+    bench.pass(1053, 1170);
     assert_eq!(bench.busy(0), [1, 3000, 0]);
 }
 
@@ -235,6 +233,19 @@ fn it_looks_often_where_there_is_something_to_tell() {
     bench.tenants.clear();
     bench.follow(7070);
     assert_eq!(bench.clock.tick(7070 * MS), u64::MAX, "nothing is due for cards that nobody shares");
+}
+
+#[test]
+fn many_are_looked_at_half_as_often() {
+    let mut bench = Bench::new();
+    let tenants: Vec<_> = (0..MANY).map(|number| bench.come(&[(number % 2, 5)])).collect();
+    bench.work(tenants[0], 0, 1);
+    bench.follow(1000);
+    assert!((307..=311).contains(&bench.pass(1000, 2000)));
+    bench.come(&[(0, 5)]);
+    bench.follow(2000);
+    // Of the other card, too, which comes at the same times.
+    assert!((153..=156).contains(&bench.pass(2000, 3000)));
 }
 
 #[test]
@@ -326,26 +337,6 @@ fn those_that_cut_their_regions_short_hide_nobody_beside_them() {
     bench.clock.refresh(1100 * MS);
     bench.pass(1100, 1103);
     assert_eq!(bench.busy(0), [4, 4000, 0]);
-}
-
-#[test]
-fn more_parts_than_the_system_takes_at_once_are_copied_all() {
-    let file = tempfile::tempfile().expect("a file");
-    file.write_all_at(&[7; 100], 0).expect("written");
-    let region = TenantRegion::map(file.as_raw_fd(), 3 * 4096).expect("mapped");
-    let mut parts = vec![region.part(90..100); 2 * AT_ONCE + 1];
-    parts[AT_ONCE + 1] = region.part(2 * 4096..2 * 4096 + 1);
-    parts[AT_ONCE + 2] = region.part(4000..4097);
-    let mut copies = Copies::new().expect("a file");
-    for _ in 0..2 {
-        copies.take(&parts);
-        let copied: Vec<_> = copies.iter().collect();
-        assert_eq!(copied.len(), parts.len());
-        assert_eq!(copied.iter().filter(|part| **part == Some(&[7; 10])).count(), 2 * AT_ONCE - 1);
-        assert_eq!(copied[AT_ONCE..AT_ONCE + 4], [Some([7; 10].as_slice()), None, None, Some(&[7; 10])]);
-    }
-    copies.take(&[]);
-    assert_eq!(copies.iter().count(), 0);
 }
 
 #[test]

@@ -1,19 +1,19 @@
 //! What a container's processes have in flight.
 
-use std::fs;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use divvy_region::layout::{self, LINE};
-use divvy_region::map::{Part, TenantRegion};
-use divvy_region::snapshot::{Head, in_flight_ns};
+use divvy_region::snapshot::in_flight_ns;
 
 use super::{SELDOM, Tenant, next};
 use crate::delivery::region_file;
 use crate::ledger::Nonce;
 use crate::tiers::shim::region;
 
+/// How long the number of slots in use is taken to be what it was. A process has a slot long before it has work.
+const HEAD: u64 = 4 * SELDOM;
 /// Slots that are looked at at once, a page of memory. In a container with more processes the next ones are looked at next
 /// time, until one is found that is busy: no tenant can have the daemon read more than that.
 const CHUNK: usize = 64;
@@ -29,21 +29,13 @@ pub(super) struct Watched {
 
 #[derive(Debug)]
 struct Open {
-    region: TenantRegion,
+    file: File,
     inode: u64,
     /// How many slots may be in use, when its header was looked at last.
     high: usize,
     head_due_ns: u64,
-    /// For each card.
-    seen: Vec<Seen>,
-}
-
-/// What was seen of a card last.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    is_busy: bool,
-    /// The first slot to look at next.
-    first: usize,
+    /// For each card, the first slot to look at next.
+    first: Vec<usize>,
 }
 
 // === impl Watched ===
@@ -54,7 +46,7 @@ impl Watched {
         Self { nonce: tenant.nonce, path, cards: tenant.cards.len(), open: None }
     }
 
-    /// Maps the region, unless that very file is mapped.
+    /// Opens the region, unless that very file is open.
     pub(super) fn refresh(&mut self) {
         let inode = fs::symlink_metadata(&self.path).ok().map(|found| found.ino());
         if inode.is_none() || self.open.as_ref().map(|open| open.inode) != inode {
@@ -62,22 +54,13 @@ impl Watched {
         }
     }
 
-    /// What to look at to see whether the card at this position is busy: the region's header, if that is due, and some slots'
-    /// use.
-    pub(super) fn parts(&self, position: usize, now_ns: u64) -> Option<[Part<'_>; 2]> {
-        self.open.as_ref()?.parts(position, now_ns)
-    }
-
-    /// Takes in what stood there. A region that can't be read any more is closed.
-    pub(super) fn see(&mut self, position: usize, parts: [Option<&[u8]>; 2], now_ns: u64) {
-        if self.open.as_mut().and_then(|open| open.see(position, parts, now_ns)).is_none() {
+    /// Whether work is in flight on the card at this position. A region that can't be read any more is closed.
+    pub(super) fn is_busy(&mut self, position: usize, now_ns: u64) -> bool {
+        let is_busy = self.open.as_mut().and_then(|open| open.is_busy(position, now_ns));
+        if is_busy.is_none() {
             self.open = None;
         }
-    }
-
-    /// Whether work was in flight on the card at this position when it was looked at last.
-    pub(super) fn is_busy(&self, position: usize) -> bool {
-        self.open.as_ref().and_then(|open| open.seen.get(position)).is_some_and(|seen| seen.is_busy)
+        is_busy.unwrap_or(false)
     }
 }
 
@@ -87,30 +70,25 @@ impl Open {
     fn new(path: &Path, cards: usize) -> Option<Self> {
         let opened = region::open(path).ok().filter(|opened| opened.head.cards == cards)?;
         let inode = opened.file.metadata().ok()?.ino();
-        let region = TenantRegion::map(opened.file.as_raw_fd(), layout::size(cards)).ok()?;
-        Some(Self { region, inode, high: opened.head.high, head_due_ns: 0, seen: vec![Seen::default(); cards] })
+        Some(Self { file: opened.file, inode, high: 0, head_due_ns: 0, first: vec![0; cards] })
     }
 
-    fn parts(&self, position: usize, now_ns: u64) -> Option<[Part<'_>; 2]> {
-        let first = self.seen.get(position)?.first;
-        let head = 0..if now_ns < self.head_due_ns { 0 } else { LINE };
-        let end_of = |slots| layout::use_bytes(self.seen.len(), position, slots).end;
-        let uses = end_of(first)..end_of(self.high.clamp(first, first + CHUNK));
-        Some([self.region.part(head), self.region.part(uses)])
-    }
-
-    fn see(&mut self, position: usize, [head, uses]: [Option<&[u8]>; 2], now_ns: u64) -> Option<()> {
-        let (head, cards) = (head?, self.seen.len());
-        if !head.is_empty() {
-            let head = Head::read(head, layout::size(cards)).ok().filter(|head| head.cards == cards)?;
-            (self.high, self.head_due_ns) = (head.high, next(now_ns, SELDOM));
+    fn is_busy(&mut self, position: usize, now_ns: u64) -> Option<bool> {
+        let cards = self.first.len();
+        if now_ns >= self.head_due_ns {
+            // Its length may have changed; what isn't there can't be read below.
+            let head = region::read_head(&self.file, layout::size(cards)).ok().filter(|head| head.cards == cards)?;
+            (self.high, self.head_due_ns) = (head.high, next(now_ns, HEAD));
         }
-        let seen = self.seen.get_mut(position)?;
-        seen.is_busy = in_flight_ns(uses?) > 0;
-        if !seen.is_busy {
-            let next = seen.first + CHUNK;
-            seen.first = if next < self.high { next } else { 0 };
+        let first = self.first.get_mut(position)?;
+        let slots = self.high.saturating_sub(*first).min(CHUNK);
+        let mut lines = [0; LINE * CHUNK];
+        let uses = lines.get_mut(..LINE * slots)?;
+        self.file.read_exact_at(uses, layout::use_bytes(cards, position, *first).end as u64).ok()?;
+        let is_busy = in_flight_ns(uses) > 0;
+        if !is_busy {
+            *first = if *first + CHUNK < self.high { *first + CHUNK } else { 0 };
         }
-        Some(())
+        Some(is_busy)
     }
 }

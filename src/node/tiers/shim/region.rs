@@ -36,7 +36,7 @@ pub(in crate::tiers) fn open(path: &Path) -> io::Result<Opened> {
 }
 
 /// What the region says of itself now. `length`: of its file.
-fn read_head(file: &File, length: usize) -> io::Result<Head> {
+pub(in crate::tiers) fn read_head(file: &File, length: usize) -> io::Result<Head> {
     let mut line = [0; LINE];
     file.read_exact_at(&mut line, 0)?;
     Head::read(&line, length).map_err(Error::other)
