@@ -74,7 +74,7 @@ pub(crate) unsafe fn event_wait(real: unsafe extern "C" fn(CUevent) -> CUresult,
         && !tracks::are_none()
         && let Ok(process) = process::this()
     {
-        monitor::attend(process, time::now());
+        monitor::pass_by(process);
     }
     result
 }

@@ -100,7 +100,7 @@ pub(super) fn waits_no_more() {
 
 /// Looks in a thread of the program's, unless another one does.
 #[cold]
-fn pass_by(process: &'static Process) {
+pub(super) fn pass_by(process: &'static Process) {
     if let Some(_looking) = LOOK.try_lock() {
         let _relaxed = Relaxed::begin();
         let _driver_that_ended = look(process);
