@@ -104,7 +104,7 @@ fn gate(books: &layout::Card, before: Gate, estimate: Estimate, in_flight_ns: u6
 /// pays for it wakes us.
 fn refill_ns(books: &layout::Card, estimate: Estimate, in_flight_ns: u64, share: Share) -> u64 {
     let batch = share.batch_ns();
-    let wanted = if estimate.ns() >= batch.cast_unsigned() { 1 } else { batch };
+    let wanted = if in_flight_ns == 0 && estimate.ns() >= batch.cast_unsigned() { 1 } else { batch };
     let room = books.balance_ns().saturating_sub_unsigned(in_flight_ns);
     let missing = wanted.saturating_sub(room).max(0).cast_unsigned();
     let by_share = missing.saturating_mul(10_000).checked_div(share.parts().into());

@@ -63,9 +63,11 @@ fn a_process_that_forks_while_it_is_watched_goes_on_and_so_does_what_it_starts()
     let started: [u32; 3] = [(); 3].map(|()| parent.heard().and_then(|id| id.parse().ok()).expect("a process"));
     thread::sleep(SETTLING);
     let processes: Vec<_> = started.iter().chain([&parent.id()]).map(|process| (*process, 0)).collect();
-    assert_near(&[12.5, 12.5, 12.5, 12.5, 50.0], 4.0, || {
-        let each = node.shares_of(&processes, MEASURED);
-        each.iter().copied().chain([each.iter().sum()]).collect()
+    // Whoever waits longest passes first: each has its part in any short time, not only in the mean.
+    assert_near(&[12.5, 12.5, 50.0], 2.5, || {
+        let windows: Vec<_> = (0..3).map(|_| node.shares_of(&processes, MEASURED)).collect();
+        let all = || windows.iter().flatten().copied();
+        vec![all().fold(100.0, f64::min), all().fold(0.0, f64::max), all().sum::<f64>() / 3.0]
     });
     assert_eq!(node.containers[0].complaints(), "");
 }
