@@ -187,12 +187,19 @@ impl Estimate {
         if self.is_unknown() { Self::GUESS_NS } else { self.ns }
     }
 
-    /// Takes into account, to three tenths, that `launches` took `busy_ns` together. Work that turns out to take longer than
-    /// was guessed is believed at once: what follows it may be as long, and much of that must not be let through.
+    /// Takes into account that `launches` took `busy_ns` together: to three tenths, and to a half if it had been estimated
+    /// at more than twice of that. Work that turns out to take longer than was guessed is believed at once: what follows it
+    /// may be as long, and much of that must not be let through.
     pub fn observe(&mut self, busy_ns: u64, launches: u64) {
         let Some(each) = busy_ns.checked_div(launches) else { return };
         let each = each.min(Self::MOST_NS);
-        let mean = (7 * self.ns() + 3 * each) / 10;
+        let before = self.ns();
+        let mean = if each < before / 2 { u64::midpoint(before, each) } else { (7 * before + 3 * each) / 10 };
         self.ns = if self.is_unknown() { mean.max(each) } else { mean.max(1) };
+    }
+
+    /// Whether it was so wrong before it became this one that it will go on falling.
+    pub const fn falls_from(self, before: Self) -> bool {
+        3 * self.ns() < 2 * before.ns()
     }
 }

@@ -7,9 +7,15 @@ use super::dial::Dial;
 use crate::cuda::{CUevent, SUCCESS};
 use crate::table::cuda::cuEventElapsedTime;
 
-/// An event that was reached, from which on the card's clock is read. Contexts other than its own tell time by when they
-/// were looked at, which is a millisecond coarser.
-pub(super) struct Anchor {
+/// Contexts of a process on one card that tell time by the card's clock. More of them tell it by when they were looked at,
+/// which is some milliseconds coarser.
+const CONTEXTS: usize = 4;
+
+/// What a card's clock is read from.
+pub(super) struct Anchors([Anchor; CONTEXTS]);
+
+/// An event of a context that was reached, from which on the card's clock is read.
+struct Anchor {
     context: usize,
     event: CUevent,
     /// What the card's clock showed; it began with the first anchor.
@@ -26,27 +32,15 @@ unsafe impl Send for Anchor {}
 // === impl Anchor ===
 
 impl Anchor {
-    pub(super) const fn new() -> Self {
+    const fn new() -> Self {
         Self { context: 0, event: ptr::null_mut(), card_ns: 0, dial: Dial::new() }
     }
 
-    /// When an event was reached that has been: not before the one moment, not after the other. It may become the anchor;
-    /// the caller then has another event for it, or none.
-    pub(super) fn date(&mut self, context: usize, event: &mut CUevent, not_before: u64, not_after: u64) -> u64 {
-        if self.context == 0 {
-            *self = Self { context, event: mem::replace(event, ptr::null_mut()), card_ns: 0, dial: Dial::new() };
-            // Nothing is known but this, and the first of a program's work mostly finds the card waiting for it.
-            self.dial.reached(0, not_before, not_after);
-            return not_before;
-        }
-        let coarse = u64::midpoint(not_before, not_after.max(not_before));
-        if self.context != context {
-            return coarse;
-        }
+    fn date(&mut self, event: &mut CUevent, not_before: u64, not_after: u64) -> u64 {
         let mut milliseconds = 0_f32;
         // SAFETY: two events of one context that were reached; a number is written to a number.
         if unsafe { cuEventElapsedTime(&raw mut milliseconds, self.event, *event) } != SUCCESS {
-            return coarse;
+            return u64::midpoint(not_before, not_after);
         }
         // A number that isn't one becomes zero.
         let since_ns = (f64::from(milliseconds) * 1e6) as i64;
@@ -57,11 +51,33 @@ impl Anchor {
         }
         self.dial.reached(card_ns, not_before, not_after)
     }
+}
+
+// === impl Anchors ===
+
+impl Anchors {
+    pub(super) const fn new() -> Self {
+        Self([const { Anchor::new() }; CONTEXTS])
+    }
+
+    /// When an event was reached that has been: not before the one moment, not after the other. It may become an anchor;
+    /// the caller then has another event for it, or none.
+    pub(super) fn date(&mut self, context: usize, event: &mut CUevent, not_before: u64, not_after: u64) -> u64 {
+        let not_after = not_after.max(not_before);
+        if let Some(anchor) = self.0.iter_mut().find(|anchor| anchor.context == context) {
+            return anchor.date(event, not_before, not_after);
+        }
+        let Some(free) = self.0.iter_mut().find(|anchor| anchor.context == 0) else {
+            return u64::midpoint(not_before, not_after);
+        };
+        *free = Anchor { context, event: mem::replace(event, ptr::null_mut()), ..Anchor::new() };
+        // Nothing is known but this, and the first of a context's work mostly finds the card waiting for it.
+        free.dial.reached(0, not_before, not_after);
+        not_before
+    }
 
     /// The context has ended, and took its events along.
     pub(super) fn forget(&mut self, context: usize) {
-        if self.context == context {
-            *self = Self::new();
-        }
+        self.0.iter_mut().filter(|anchor| anchor.context == context).for_each(|anchor| *anchor = Anchor::new());
     }
 }

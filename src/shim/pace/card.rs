@@ -7,7 +7,7 @@ use divvy_region::clock::{History, Reading};
 use divvy_region::layout::{self, CARDS};
 use divvy_region::{Account, Estimate, Gate, Share};
 
-use super::anchor::Anchor;
+use super::anchor::Anchors;
 use super::clock::Clock;
 use super::monitor;
 use super::paid::Paid;
@@ -41,12 +41,14 @@ const TURN_NS: u64 = 2_000_000;
 
 pub(super) struct Card {
     meter: Lock<Meter>,
-    anchor: Lock<Anchor>,
+    anchors: Lock<Anchors>,
     clock: Clock,
     /// What a kernel takes: [`Estimate::kept`].
     kernel: AtomicU64,
     /// Work whose like was never measured is in flight: it goes alone, as it may take a second.
     has_first: AtomicBool,
+    /// Estimates are found to be much too high: what is in flight is done sooner than they say.
+    is_rough: AtomicBool,
     others: Others,
     /// What the last launch was told.
     gate: AtomicU8,
@@ -104,7 +106,7 @@ fn gate(books: &layout::Card, before: Gate, estimate: Estimate, in_flight_ns: u6
 /// pays for it wakes us.
 fn refill_ns(books: &layout::Card, estimate: Estimate, in_flight_ns: u64, share: Share) -> u64 {
     let batch = share.batch_ns();
-    let wanted = if estimate.ns() >= batch.cast_unsigned() { 1 } else { batch };
+    let wanted = if in_flight_ns == 0 && estimate.ns() >= batch.cast_unsigned() { 1 } else { batch };
     let room = books.balance_ns().saturating_sub_unsigned(in_flight_ns);
     let missing = wanted.saturating_sub(room).max(0).cast_unsigned();
     let by_share = missing.saturating_mul(10_000).checked_div(share.parts().into());
@@ -123,10 +125,11 @@ impl Card {
     const fn new() -> Self {
         Self {
             meter: Lock::new(Meter { history: History::new(), looked_ns: 0, paid: Paid::new() }),
-            anchor: Lock::new(Anchor::new()),
+            anchors: Lock::new(Anchors::new()),
             clock: Clock::new(),
             kernel: AtomicU64::new(0),
             has_first: AtomicBool::new(false),
+            is_rough: AtomicBool::new(false),
             others: Others::new(),
             gate: AtomicU8::new(Gate::Open as u8),
             waiting: AtomicU32::new(0),
@@ -143,7 +146,7 @@ impl Card {
     pub(super) fn forget_all() {
         for card in &OURS {
             *card.meter.reset() = Meter { history: History::new(), looked_ns: 0, paid: Paid::new() };
-            *card.anchor.reset() = Anchor::new();
+            *card.anchors.reset() = Anchors::new();
             card.waiting.store(0, Ordering::Relaxed);
             card.has_first.store(false, Ordering::Relaxed);
             card.others.forget();
@@ -238,7 +241,8 @@ impl Card {
                 0 => u64::MAX,
                 left_ns => left_ns.max(expected_ns).max(GLANCE_NS),
             };
-            let pause = pause.min(done_ns);
+            let is_rough = self.is_rough.load(Ordering::Relaxed);
+            let pause = pause.min(if is_rough { GLANCE_NS.max(waited / 2) } else { done_ns });
             monitor::waits_until(now.saturating_add(pause.min(DOUBT_NS)));
             sys::wait(&self.turn, turn, pause.clamp(NAP_NS, PATIENCE_NS));
             now = time::now();
@@ -292,13 +296,13 @@ impl Card {
 
     /// When an event of a context was reached that has been.
     pub(super) fn date(&self, context: usize, event: &mut CUevent, not_before: u64, not_after: u64) -> u64 {
-        self.anchor.lock().date(context, event, not_before, not_after)
+        self.anchors.lock().date(context, event, not_before, not_after)
     }
 
     /// A context has ended, and took its events along.
     pub(super) fn forget(context: usize) {
         for card in &OURS {
-            card.anchor.lock().forget(context);
+            card.anchors.lock().forget(context);
         }
     }
 
@@ -335,7 +339,7 @@ impl Card {
     pub(super) fn observe(&self, batch: &Batch) {
         let _meter = self.meter.lock();
         let mut kernel = self.kernel();
-        batch.observe(&mut kernel);
+        self.is_rough.store(batch.observe(&mut kernel), Ordering::Relaxed);
         self.kernel.store(kernel.kept(), Ordering::Relaxed);
         if batch.has_first() {
             self.has_first.store(false, Ordering::Relaxed);

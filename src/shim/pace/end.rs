@@ -5,7 +5,7 @@ use core::ptr;
 
 use super::card::Card;
 use super::stream::{Relaxed, Stream};
-use super::track::Track;
+use super::track::{Ended, Track};
 use super::{monitor, tracks};
 use crate::cuda::{CUcontext, CUdevice, CUevent, CUresult, CUstream, SUCCESS};
 use crate::memory::pools;
@@ -14,6 +14,9 @@ use crate::table::cuda::{
     cuCtxGetCurrent, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain,
 };
 use crate::time;
+
+/// One who waited for so long waited for work; else it was done before.
+const WAITED_NS: u64 = 50_000;
 
 fn current_context() -> CUcontext {
     let mut context: CUcontext = ptr::null_mut();
@@ -29,7 +32,7 @@ fn settle(track: &mut Track, stream: &Stream, launches: u64) {
     let Ok(process) = process::this() else { return };
     let _asking = Relaxed::begin();
     let now = time::now();
-    if track.watch(process, stream, now).is_ok() && track.launches() == launches {
+    if track.watch(process, stream, now, Ended::Now).is_ok() && track.launches() == launches {
         track.finish(process, now);
     }
     if let Some(card) = Card::of(track.card) {
@@ -67,6 +70,7 @@ pub(crate) unsafe fn stream_wait<const IS_PER_THREAD: bool>(
 /// # Safety
 /// As the driver's.
 pub(crate) unsafe fn event_wait(real: unsafe extern "C" fn(CUevent) -> CUresult, event: CUevent) -> CUresult {
+    let began = if tracks::are_none() { 0 } else { time::now() };
     // SAFETY: the caller's arguments as they came.
     let result = unsafe { real(event) };
     pools::synchronised();
@@ -74,7 +78,8 @@ pub(crate) unsafe fn event_wait(real: unsafe extern "C" fn(CUevent) -> CUresult,
         && !tracks::are_none()
         && let Ok(process) = process::this()
     {
-        monitor::attend(process, time::now());
+        let has_waited = time::now().saturating_sub(began) >= WAITED_NS;
+        monitor::pass_by(process, if has_waited { Ended::Now } else { Ended::Sometime });
     }
     result
 }

@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use super::card::Card;
 use super::stream::Relaxed;
+use super::track::Ended;
 use super::tracks::{self, Place};
 use crate::cuda::CUresult;
 use crate::linker;
@@ -76,14 +77,14 @@ pub(super) fn call(process: &'static Process, now_ns: u64) {
         begin(state);
     }
     if now_ns.abs_diff(LOOKED.load(Ordering::Relaxed)) >= OFTEN_NS {
-        pass_by(process);
+        pass_by(process, Ended::Sometime);
     }
 }
 
 /// Who waits looks what is done; how many nanoseconds from now what was in flight then should be.
 pub(super) fn attend(process: &'static Process, now_ns: u64) -> u64 {
     if now_ns.abs_diff(LOOKED.load(Ordering::Relaxed)) >= SOON_NS {
-        pass_by(process);
+        pass_by(process, Ended::Sometime);
     }
     EXPECTED.load(Ordering::Relaxed).saturating_sub(now_ns)
 }
@@ -100,10 +101,10 @@ pub(super) fn waits_no_more() {
 
 /// Looks in a thread of the program's, unless another one does.
 #[cold]
-fn pass_by(process: &'static Process) {
+pub(super) fn pass_by(process: &'static Process, ended: Ended) {
     if let Some(_looking) = LOOK.try_lock() {
         let _relaxed = Relaxed::begin();
-        let _driver_that_ended = look(process);
+        let _driver_that_ended = look(process, ended);
     }
 }
 
@@ -134,13 +135,13 @@ pub(super) fn quietly<T>(act: impl FnOnce() -> T) -> T {
 }
 
 /// Looks at all streams that have work, for a thread that holds [`LOOK`]; whether there are any.
-fn look(process: &'static Process) -> Result<bool, CUresult> {
+fn look(process: &'static Process, ended: Ended) -> Result<bool, CUresult> {
     let (mut busy, mut cost_ns, mut is_unmarked, mut is_waited_for) = (0_u64, 0, false, true);
     for place in tracks::all().filter(|place| !place.is_idle()) {
         busy |= 1 << (place.card() & 63);
         let Some(mut held) = place.try_hold() else { continue };
         held.act(|track, stream| {
-            let watched = track.watch(process, stream, time::now());
+            let watched = track.watch(process, stream, time::now(), ended);
             cost_ns = cost_ns.max(track.cost_ns());
             is_unmarked |= track.is_unmarked();
             is_waited_for &= track.is_waited_for();
@@ -192,7 +193,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             continue;
         }
         let looking = LOOK.lock();
-        let looked = look(process);
+        let looked = look(process, Ended::Sometime);
         drop(looking);
         (pause_ns, own_ns) = (OFTEN_NS, LOOKED.load(Ordering::Relaxed));
         match looked {

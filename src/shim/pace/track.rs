@@ -51,6 +51,15 @@ struct Mark {
     is_first: bool,
 }
 
+/// When work ended that is found to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// Somebody has waited for it.
+    Now,
+    /// Nobody saw it.
+    Sometime,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
@@ -198,7 +207,14 @@ impl Track {
     }
 
     /// Looks what is done, pays for it, and for what is being done; an error of the driver's if it is of no use any more.
-    pub(super) fn watch(&mut self, process: &'static Process, stream: &Stream, now_ns: u64) -> Result<(), CUresult> {
+    /// What nobody had seen done `ended` now, or at some time since it was looked at.
+    pub(super) fn watch(
+        &mut self,
+        process: &'static Process,
+        stream: &Stream,
+        now_ns: u64,
+        ended: Ended,
+    ) -> Result<(), CUresult> {
         while self.ahead > 0 {
             let Some(mark) = self.marks.get(self.head).copied() else { break };
             // SAFETY: an event of ours, of a context that lives.
@@ -224,6 +240,7 @@ impl Track {
                     self.pending_ns = now_ns;
                     self.pay(process, now_ns);
                 }
+                Some(true) | None if ended == Ended::Now => self.finish(process, now_ns),
                 Some(true) | None => self.finish(process, self.expected_end(now_ns)),
             }
         }

@@ -143,20 +143,26 @@ impl Batch {
         self.left_ns = 0;
     }
 
-    /// What each kind of it took, as far as that can be told: their parts are as the estimates were.
-    pub(super) fn observe(&self, kernel: &mut Estimate) {
+    /// What each kind of it took, as far as that can be told: their parts are as the estimates were. Whether it was much less
+    /// than was estimated.
+    pub(super) fn observe(&self, kernel: &mut Estimate) -> bool {
         let all = u128::from(self.kernels.estimate_ns) + u128::from(self.graphs.estimate_ns);
         let part = |tally: Tally| {
             let part = (u128::from(self.cost_ns) * u128::from(tally.estimate_ns)).checked_div(all).unwrap_or_default();
             u64::try_from(part).unwrap_or(u64::MAX)
         };
+        let before = *kernel;
         kernel.observe(part(self.kernels), self.kernels.launches);
+        let mut falls = kernel.falls_from(before);
         if let Some(known) = Known::of(self.graph).filter(|_| self.graph != 0) {
-            let mut estimate = Work::Graph(self.graph).estimate(*kernel);
+            let before = Work::Graph(self.graph).estimate(*kernel);
+            let mut estimate = before;
             estimate.observe(part(self.graphs), self.graphs.launches);
+            falls |= estimate.falls_from(before);
             known.graph.store(self.graph, Ordering::Relaxed);
             known.kept.store(estimate.kept(), Ordering::Relaxed);
         }
+        falls
     }
 }
 
@@ -203,7 +209,7 @@ mod tests {
             let mut batch = Batch::default();
             batch.add(work, Estimate::UNKNOWN);
             batch.observe(&mut kernel);
-            assert_eq!(work.estimate(kernel).ns(), 700_000);
+            assert_eq!(work.estimate(kernel).ns(), 500_000);
         }
         assert_eq!(Work::Graph(first).estimate(kernel), Estimate::UNKNOWN);
     }

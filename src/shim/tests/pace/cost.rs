@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::container::Container;
 use crate::node::{Node, share};
@@ -53,6 +53,35 @@ fn the_thread_that_watches() {
             [0, 1, 2, 3].map(|number| (after[number] - before[number]) as f64 / 4.0);
         let (own, others) = (own / 1e7, others / 1e7);
         println!("{words} at {cores} %: {own:.2} %, {wakes:.0} wakes/s; others {others:.2} %, {other_wakes:.0}");
+    }
+}
+
+/// How long after its end work that nobody waits for is seen to be done by others, in microseconds: the median, nine tenths,
+/// and the most.
+#[test]
+#[ignore = "figures"]
+fn how_late_an_end_is_seen() {
+    for words in ["paused 3000000 20", "paused 3000000 50", "paused 100000 5", "paused 8000000 30"] {
+        let node = Node::new(&[share(60, "cap")]);
+        let tenant = node.tenant(0, words);
+        thread::sleep(Duration::from_secs(1));
+        let card = node.card();
+        let (mut ended, mut late) = (None, Vec::new());
+        let until = Instant::now() + Duration::from_secs(4);
+        while Instant::now() < until {
+            let is_done = card.usage_of(tenant.id()).is_some_and(|usage| usage.waiting == 0);
+            let is_seen = node.containers[0].totals(0).usage.in_flight_ns == 0;
+            ended = if is_done { ended.or_else(|| Some(Instant::now())) } else { None };
+            if let Some(ended) = ended.filter(|_| is_seen) {
+                late.push((ended, Instant::now()));
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+        late.dedup_by_key(|(ended, _)| *ended);
+        let mut late: Vec<u128> = late.iter().map(|(ended, seen)| (*seen - *ended).as_micros()).collect();
+        late.sort_unstable();
+        let at = |tenths: usize| late.get((late.len() * tenths / 10).min(late.len() - 1)).copied().unwrap_or_default();
+        println!("{words}: {} {} {} of {}", at(5), at(9), at(10), late.len());
     }
 }
 

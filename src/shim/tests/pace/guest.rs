@@ -20,6 +20,20 @@ fn what_nobody_waits_for_is_seen_to_be_done() {
 }
 
 #[test]
+fn who_has_waited_for_an_event_is_seen_to_be_idle_at_once() {
+    let node = Node::new(&[share(50, "cap")]);
+    let mut tenant = node.tenant(0, "waits 20");
+    let mut seen = 0;
+    for _ in 0..20 {
+        tenant.says("done");
+        seen += u32::from(node.containers[0].totals(0).usage.in_flight_ns == 0);
+        tenant.tell("go on");
+    }
+    // The library's thread may just have looked, and then looks again a millisecond later.
+    assert!(seen >= 18, "{seen} of 20 times");
+}
+
+#[test]
 fn captures_are_not_disturbed_and_not_counted() {
     let node = Node::new(&[share(50, "cap")]);
     let _tenant = node.tenant(0, "captures 40");

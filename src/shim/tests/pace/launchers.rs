@@ -91,6 +91,10 @@ fn any() {
                 check(cuda.cuEventRecord(event, stream));
                 check(cuda.cuEventSynchronize(event));
             }
+            "steps" => {
+                (0..3).for_each(|_| check(cuda.launch(busy, WIDTH, stream)));
+                check(cuda.cuStreamSynchronize(stream));
+            }
             _ => thread::sleep(Duration::from_millis(1)),
         }
     };

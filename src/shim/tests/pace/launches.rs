@@ -26,19 +26,24 @@ fn every_way_to_launch_is_held_to_the_share() {
         "cooperative",
         "cooperative, own default",
         "cooperative, many",
-        "single",
         "grid",
         "grid, stream",
         "graphs",
         "graph, own default",
         "contexts",
         "events",
+        "steps",
+        // Short kernels last: what they take is learned at once, and that others take longer isn't.
+        "single",
     ] {
-        println!("{way}");
         tenant.tell(way);
         tenant.says("begun");
         thread::sleep(SETTLING);
-        assert_near(&[50.0], 4.0, || node.shares(&[&tenant], MEASURED));
+        assert_near(&[50.0], 4.0, || {
+            let shares = node.shares(&[&tenant], MEASURED);
+            println!("{way}: {shares:.1?}");
+            shares
+        });
     }
     tenant.tell("end");
     tenant.says("begun");
@@ -63,9 +68,11 @@ fn a_process_that_forks_while_it_is_watched_goes_on_and_so_does_what_it_starts()
     let started: [u32; 3] = [(); 3].map(|()| parent.heard().and_then(|id| id.parse().ok()).expect("a process"));
     thread::sleep(SETTLING);
     let processes: Vec<_> = started.iter().chain([&parent.id()]).map(|process| (*process, 0)).collect();
-    assert_near(&[12.5, 12.5, 12.5, 12.5, 50.0], 4.0, || {
-        let each = node.shares_of(&processes, MEASURED);
-        each.iter().copied().chain([each.iter().sum()]).collect()
+    // Whoever waits longest passes first: each has its part in any short time, not only in the mean.
+    assert_near(&[12.5, 12.5, 50.0], 2.5, || {
+        let windows: Vec<_> = (0..3).map(|_| node.shares_of(&processes, MEASURED)).collect();
+        let all = || windows.iter().flatten().copied();
+        vec![all().fold(100.0, f64::min), all().fold(0.0, f64::max), all().sum::<f64>() / 3.0]
     });
     assert_eq!(node.containers[0].complaints(), "");
 }

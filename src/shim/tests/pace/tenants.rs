@@ -32,6 +32,7 @@ fn tenant() {
         ("paused", [width, pause]) => program.paused(*width, *pause),
         ("called", [width]) => program.called(*width),
         ("once", [width, kernels]) => program.once(*width, *kernels),
+        ("waits", [count]) => program.waits(*count),
         ("captures", [count]) => program.captures(*count),
         ("ends", [count]) => program.ends(*count),
         _ => panic!("{words:?}"),
@@ -137,6 +138,20 @@ impl Program {
         }
         say("ready");
         listen();
+    }
+
+    /// Waits for an event behind kernels of any length, and says so each time.
+    fn waits(&self, count: c_uint) {
+        let stream = self.stream();
+        let event: usize = self.cuda.get(|cuda, to| cuda.cuEventCreate(to, 0));
+        say("ready");
+        for number in 0..count {
+            self.launch(1_000_000 + number * 7 % 5 * 1_000_000, stream);
+            assert_eq!(self.cuda.cuEventRecord(event, stream), SUCCESS);
+            assert_eq!(self.cuda.cuEventSynchronize(event), SUCCESS);
+            say("done");
+            listen();
+        }
     }
 
     /// Captures in the strictest mode while another stream works, which the library watches meanwhile.
