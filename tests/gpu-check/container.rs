@@ -166,7 +166,7 @@ impl Container<'_> {
 
     /// Bytes that all its processes hold, by its books.
     pub(crate) fn held(&self) -> Result<u64> {
-        Ok(self.totals()?.usage.held())
+        Ok(self.totals()?.usage.committed)
     }
 
     /// Bytes that one of its processes holds.
@@ -174,7 +174,7 @@ impl Container<'_> {
         let bytes = self.read_books()?;
         let books = Snapshot::new(&bytes)?;
         let slots = books.owners().filter(|(_, owner)| owner.pid == pid);
-        Ok(slots.filter_map(|(slot, _)| books.usage(0, slot)).map(|usage| usage.held()).sum())
+        Ok(slots.filter_map(|(slot, _)| books.usage(0, slot)).map(|usage| usage.committed).sum())
     }
 
     /// The file of its books.

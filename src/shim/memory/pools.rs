@@ -174,7 +174,7 @@ impl Attempt {
             if grown > growth && room.is_overdrawn() {
                 return if is_sure { Ended::TooMuch } else { Ended::Misjudged };
             }
-            if grown > 0 || (pool.granted < pool.charged && !room.is_overdrawn()) {
+            if grown > 0 {
                 pool.granted = pool.charged;
             }
             if given.is_some() {
