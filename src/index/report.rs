@@ -111,10 +111,10 @@ impl Report {
         let ailments: BTreeMap<usize, Arc<str>> =
             status.cards.iter().enumerate().filter_map(|(at, card)| Some((at, ailment(card)?.into()))).collect();
         let card = |(at, card): (usize, &CardStatus)| {
-            read_card(card, !ailments.contains_key(&at), *scales, reading.slots_per_card, common)
+            let card = read_card(card, !ailments.contains_key(&at), *scales, reading.slots_per_card, common)?;
+            Ok(Card { undivided: status.tier == Tier::Mig, ..card })
         };
         let mut cards = status.cards.iter().enumerate().map(card).collect::<Result<Vec<_>, _>>()?;
-        cards.iter_mut().for_each(|card| card.undivided = status.tier == Tier::Mig);
         let pods = pods(&status.shares, &cards)?;
         if reading.load_aware {
             let seen = cards.iter_mut().zip(&status.cards).enumerate();

@@ -141,6 +141,7 @@ mod tests {
             numa: None,
             free_slots: 32,
             held: Held::default(),
+            undivided: false,
             busy: 0,
         };
         Scene { name: name.to_owned(), cards: vec![card(0), card(1)] }
