@@ -29,6 +29,7 @@ struct CommandLine {
 /// What the program can do beside being the daemon.
 #[derive(Debug, Subcommand)]
 enum Other {
+    #[command(max_term_width = 120)]
     Mps(Box<Mps>),
 }
 

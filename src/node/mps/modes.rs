@@ -40,19 +40,18 @@ impl Modes {
         Self { library, file }
     }
 
-    /// Puts all cards into EXCLUSIVE_PROCESS that aren't in MIG mode, and says which; an error if there is none, or if
-    /// anybody uses one.
+    /// Puts all cards into EXCLUSIVE_PROCESS that answer and aren't in MIG mode, and says which; an error if there is none,
+    /// or if anybody uses one.
     pub(super) fn take(&self) -> anyhow::Result<Vec<CardId>> {
         let nvml = self.open()?;
-        let mut cards = Vec::new();
+        let (mut cards, mut sick) = (Vec::new(), Vec::new());
         for index in 0..nvml.device_count().context("nvmlDeviceGetCount")? {
-            let device = nvml.device_by_index(index).context("nvmlDeviceGetHandleByIndex")?;
-            let id: CardId = device.uuid().context("nvmlDeviceGetUUID")?.parse()?;
-            if !is_cut(&device).with_context(|| format!("card {id}: nvmlDeviceGetMigMode"))? {
-                cards.push((id, device));
+            match uncut(&nvml, index) {
+                Ok(card) => cards.extend(card),
+                Err(problem) => sick.push(format!("the card at index {index} is left out: {problem:#}")),
             }
         }
-        ensure!(!cards.is_empty(), "there is no card that isn't in MIG mode");
+        ensure!(!cards.is_empty(), "there is no card that isn't in MIG mode; {}", sick.join("; "));
         for (id, device) in &cards {
             let used = || format!("card {id}: nvmlDeviceGetComputeRunningProcesses");
             let pids: Vec<String> = device
@@ -79,6 +78,7 @@ impl Modes {
             let set = device.set_compute_mode(ComputeMode::ExclusiveProcess);
             set.with_context(|| format!("card {id}: nvmlDeviceSetComputeMode EXCLUSIVE_PROCESS"))?;
         }
+        sick.iter().for_each(|problem| warn!("{problem}"));
         Ok(cards.into_iter().map(|(id, _)| id).collect())
     }
 
@@ -128,6 +128,13 @@ impl Modes {
         let text = serde_json::to_vec(known)?;
         files::replace(&self.file, text).with_context(|| format!("writing {}", self.file.display()))
     }
+}
+
+/// The card at an index, unless it is in MIG mode.
+fn uncut(nvml: &Nvml, index: u32) -> anyhow::Result<Option<(CardId, Device<'_>)>> {
+    let device = nvml.device_by_index(index).context("nvmlDeviceGetHandleByIndex")?;
+    let id: CardId = device.uuid().context("nvmlDeviceGetUUID")?.parse()?;
+    Ok(if is_cut(&device).context("nvmlDeviceGetMigMode")? { None } else { Some((id, device)) })
 }
 
 fn is_cut(device: &Device<'_>) -> Result<bool, NvmlError> {

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use divvy_node::mps::Place;
-use fake_nvml::{Call, MigScenario, NvmlReturn, Process, Scenario};
+use fake_nvml::{Call, CardState, MigScenario, NvmlReturn, Process, Scenario};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
@@ -337,12 +337,14 @@ fn nobody_loses_a_card_that_is_in_use() {
 }
 
 #[test]
-fn cards_in_mig_mode_are_left_out() {
-    let mut node = Node::with_cards(2);
+fn cards_in_mig_mode_and_cards_that_are_lost_are_left_out() {
+    let mut node = Node::with_cards(3);
+    node.scenario.cards[2].state = CardState::Lost;
     node.scenario.cards[0].mig = Some(MigScenario { enabled: true, ..MigScenario::default() });
     node.write();
     let supervisor = node.start();
     node.until("it is up", Node::is_up);
+    assert!(node.said().contains("the card at index 2 is left out: "), "{}", node.said());
     assert!(node.noted()[0].ends_with(&format!("CUDA_VISIBLE_DEVICES={}", Scenario::uuid(1))), "{:?}", node.noted());
     drop(supervisor);
 }

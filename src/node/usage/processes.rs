@@ -124,7 +124,7 @@ pub(super) fn descends(pid: u32, ancestor: u32) -> bool {
 }
 
 /// Field 4. The second is the name, as below.
-fn parent(stat: &str) -> Option<u32> {
+pub(super) fn parent(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
