@@ -7,6 +7,7 @@ mod books;
 mod calls;
 mod cards;
 mod disk;
+mod mps;
 mod pages;
 mod pod_list;
 mod process;
