@@ -77,8 +77,7 @@ fn plain(value: Value) -> Value {
 #[test]
 fn the_chart_yields_the_objects_of_the_manifests() {
     let Some(helm) = helm() else { return };
-    let mut wanted =
-        ["deploy/scheduler/divvy-scheduler.yaml", "deploy/mps/divvy-mps.yaml"].map(objects::read).concat();
+    let mut wanted = ["deploy/scheduler/divvy-scheduler.yaml", "deploy/mps/divvy-mps.yaml"].map(objects::read).concat();
     wanted.extend(objects::all("deploy/manifests"));
     // Helm makes the namespace, before it has a release to put anything into.
     wanted.retain(|object| object["kind"] != "Namespace");
@@ -201,7 +200,10 @@ fn the_service_is_where_the_configuration_has_the_driver() {
         assert_eq!(of(&pod["containers"][0]["volumeMounts"])["mountPath"], mounted);
     }
     let first = &pod["initContainers"][0];
-    assert_eq!((&first["image"], &pod["containers"][0]["image"]), (&json!("registry/node:2"), &json!("registry/node:2")));
+    assert_eq!(
+        (&first["image"], &pod["containers"][0]["image"]),
+        (&json!("registry/node:2"), &json!("registry/node:2"))
+    );
     assert!(!first["args"].to_string().contains("/run/divvy") && first["volumeMounts"][0]["mountPath"] == "/run/cards");
     let without = render(&helm, "divvy-system", &json!({}));
     assert!(without.iter().all(|object| object["metadata"]["name"] != "divvy-mps"), "off unless asked for");
