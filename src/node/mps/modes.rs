@@ -78,7 +78,9 @@ impl Modes {
             let set = device.set_compute_mode(ComputeMode::ExclusiveProcess);
             set.with_context(|| format!("card {id}: nvmlDeviceSetComputeMode EXCLUSIVE_PROCESS"))?;
         }
-        sick.iter().for_each(|problem| warn!("{problem}"));
+        for problem in sick {
+            warn!("{problem}");
+        }
         Ok(cards.into_iter().map(|(id, _)| id).collect())
     }
 

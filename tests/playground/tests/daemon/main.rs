@@ -8,6 +8,7 @@ mod calls;
 mod cards;
 mod disk;
 mod instances;
+mod mps;
 mod pages;
 mod pod_list;
 mod process;
