@@ -373,6 +373,7 @@ impl Claim {
     }
 
     /// The same, or all of the card where cards are given `whole` or not at all.
+    #[inline]
     pub fn share_of(&self, memory: Memory, whole: bool) -> Share {
         if whole { Self::whole(self.cards).share_on(memory) } else { self.share_on(memory) }
     }

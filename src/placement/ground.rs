@@ -171,19 +171,32 @@ impl<'g> Ground<'g> {
         pod: &Single<'_>,
         least: Option<&NodeScore>,
     ) -> Option<(usize, NodeScore)> {
+        if self.is_whole(pod.claimant.preferences) {
+            self.best_of::<true>(cards, pod, least)
+        } else {
+            self.best_of::<false>(cards, pod, least)
+        }
+    }
+
+    /// Of cards that are given `WHOLE`, or of others: which it is decides once, and not at each card.
+    fn best_of<'c, const WHOLE: bool>(
+        self,
+        cards: impl Fn() -> &'c [Card],
+        pod: &Single<'_>,
+        least: Option<&NodeScore>,
+    ) -> Option<(usize, NodeScore)> {
         let Single { claimant: Claimant { claim, profile, preferences, is_picky }, .. } = *pod;
         let (memory, free) = self.site.bounds;
         if !free.fits(&claim.share_on(memory)) {
             return None;
         }
-        let whole = self.is_whole(preferences);
-        let by = if whole { &Policy::OF_WHOLE } else { pod.cards };
+        let by = if WHOLE { &Policy::OF_WHOLE } else { pod.cards };
         let by_one = by.name == pod.nodes.name;
         let second_to_fourth = |cost: &Cost| [cost[1], cost[2], cost[3]];
         let mut most = least.filter(|_| by_one).map_or([u64::MAX; 3], |score| second_to_fourth(&score.plan.0));
         let mut best = None::<(Cost, usize, Share)>;
         let wishes = is_picky.then_some(preferences);
-        for (at, share) in self.taking(&claim, profile, whole) {
+        for (at, share) in self.taking::<WHOLE>(&claim, profile) {
             let lot = self.lot(at);
             if !lot.may_cost(by, &share, most) {
                 continue;
@@ -205,9 +218,17 @@ impl<'g> Ground<'g> {
     /// fit. Cards that are busier than promised come last. A plan of least fragmentation takes these, or others with as
     /// little left that are linked better.
     pub fn tightest<'c>(self, cards: impl Fn() -> &'c [Card], pod: &Claimant<'_>) -> Option<Takes> {
+        if self.is_whole(pod.preferences) {
+            self.tightest_of::<true>(cards, pod)
+        } else {
+            self.tightest_of::<false>(cards, pod)
+        }
+    }
+
+    fn tightest_of<'c, const WHOLE: bool>(self, cards: impl Fn() -> &'c [Card], pod: &Claimant<'_>) -> Option<Takes> {
         let Claimant { claim, profile, preferences, is_picky } = *pod;
         let wishes = is_picky.then_some(preferences);
-        let taking = self.taking(&claim, profile, self.is_whole(preferences));
+        let taking = self.taking::<WHOLE>(&claim, profile);
         let taking = taking.filter(|(at, _)| is_open(&cards, *at, profile, wishes));
         let order = |(at, _): &(usize, Share)| (self.free[*at].busy, self.free[*at].leftover());
         if claim.cards == 1 {
@@ -239,13 +260,25 @@ impl<'g> Ground<'g> {
     /// What no plan for the pod exceeds; `None`: there is no plan, as one of its containers finds too few cards even if
     /// it is placed alone.
     pub fn at_best<'c>(self, cards: impl Fn() -> &'c [Card], several: &Several<'_>) -> Option<NodeScore> {
+        if self.is_whole(several.pod.preferences) {
+            self.at_best_of::<true>(cards, several)
+        } else {
+            self.at_best_of::<false>(cards, several)
+        }
+    }
+
+    fn at_best_of<'c, const WHOLE: bool>(
+        self,
+        cards: impl Fn() -> &'c [Card],
+        several: &Several<'_>,
+    ) -> Option<NodeScore> {
         let Several { pod, is_picky, nodes } = several;
         let wishes = is_picky.then_some(pod.preferences);
         let mut least = Cost::default();
         let mut lots: Vec<(Lot<'_>, Share)> = Vec::with_capacity(self.free.len());
         for (container, claim) in claiming(pod) {
             let (profile, wanted) = (container.profile.as_ref(), claim.cards as usize);
-            let taking = self.taking(&claim, profile, self.is_whole(pod.preferences));
+            let taking = self.taking::<WHOLE>(&claim, profile);
             let taking = taking.filter(|(at, _)| is_open(&cards, *at, profile, wishes));
             lots.clear();
             lots.extend(taking.map(|(at, share)| (self.lot(at), share)));
@@ -265,25 +298,21 @@ impl<'g> Ground<'g> {
         self.site.undivided || preferences.wants_instances()
     }
 
-    /// The cards with room for a claim alone, or for which it fits on `whole` cards, and its share of each.
+    /// The cards with room for a claim alone, and its share of each; of cards that are given `WHOLE`, all of them.
     #[inline]
-    fn taking(
+    fn taking<const WHOLE: bool>(
         self,
         claim: &Claim,
         profile: Option<&MigProfile>,
-        whole: bool,
-    ) -> impl Iterator<Item = (usize, Share)> + use<'g> {
+    ) -> impl Iterator<Item = (usize, Share)> + use<'g, WHOLE> {
         let (claim, is_plain) = (*claim, profile.is_none());
         // An amount is the same on all cards, so that it needn't be known what they have.
-        let is_fixed = !whole && matches!(claim.memory, MemoryAmount::Absolute(_));
+        let is_fixed = !WHOLE && matches!(claim.memory, MemoryAmount::Absolute(_));
         let fixed = is_fixed.then(|| claim.share_on(Memory::default()));
         self.free.iter().enumerate().filter_map(move |(at, free)| {
-            let memory = || self.spots[at].memory;
-            let share = fixed.unwrap_or_else(|| claim.share_of(memory(), whole));
-            if whole && !claim.is_within(memory()) {
-                return None;
-            }
-            (free.fits(&share) && free.is_plain == is_plain).then_some((at, share))
+            let share = fixed.unwrap_or_else(|| claim.share_of(self.spots[at].memory, WHOLE));
+            let is_enough = !WHOLE || claim.is_within(self.spots[at].memory);
+            (is_enough && free.fits(&share) && free.is_plain == is_plain).then_some((at, share))
         })
     }
 

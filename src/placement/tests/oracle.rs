@@ -184,8 +184,8 @@ fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) ->
     let asked = |container: &ContainerClaim| container.claim.expect("holds a card").share_on(card.memory);
     let share =
         |container: &ContainerClaim| if whole { Claim::whole(1).share_on(card.memory) } else { asked(container) };
-    let is_too_small = |(at, container): (usize, &ContainerClaim)| {
-        whole && at >= pod.settled.len() && asked(container).memory > card.memory
+    let is_enough = |(at, container): (usize, &ContainerClaim)| {
+        !whole || at < pod.settled.len() || asked(container).memory <= card.memory
     };
     let slots: BTreeSet<Slot> = play.got.iter().flatten().copied().filter(|slot| slot.0 == position).collect();
     let alone = play.holders(pod, position).any(|(_, container)| share(container).exclusive);
@@ -204,7 +204,7 @@ fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) ->
         let facts = alive.iter().all(|(at, _)| *at < pod.settled.len());
         amounts_fit(card, &shares) && (facts || are_compatible(&shares))
     };
-    !play.holders(pod, position).any(is_too_small)
+    play.holders(pod, position).all(is_enough)
         && slots.len() <= card.free_slots as usize
         && !card.held.exclusive
         && !(alone && card.held.pods > 0)
