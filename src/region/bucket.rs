@@ -50,6 +50,8 @@ pub enum Gate {
 pub struct Estimate {
     /// 0: nothing was measured.
     ns: u64,
+    /// Something took about as long as was estimated.
+    is_settled: bool,
 }
 
 // === impl Share ===
@@ -161,20 +163,22 @@ impl Card {
 
 impl Estimate {
     /// Before anything was measured. It may take a thousandth of a millisecond or minutes.
-    pub const UNKNOWN: Self = Self { ns: 0 };
+    pub const UNKNOWN: Self = Self { ns: 0, is_settled: false };
     /// What it counts as meanwhile.
     const GUESS_NS: u64 = 1_000_000;
     /// Nothing is estimated to take longer, 13 days; it keeps the sums small.
     const MOST_NS: u64 = 1 << 50;
+    const SETTLED: u64 = 1 << 63;
 
-    /// So many nanoseconds: an estimate that was kept as [`Estimate::kept`].
+    /// The estimate that was [kept](Estimate::kept) as a number, or so many nanoseconds.
     pub const fn of(kept: u64) -> Self {
-        Self { ns: if kept > Self::MOST_NS { Self::MOST_NS } else { kept } }
+        let ns = kept & !Self::SETTLED;
+        Self { ns: if ns > Self::MOST_NS { Self::MOST_NS } else { ns }, is_settled: kept & Self::SETTLED != 0 }
     }
 
     /// The estimate as a number; 0 if nothing was measured.
     pub const fn kept(self) -> u64 {
-        self.ns
+        if self.is_settled { self.ns | Self::SETTLED } else { self.ns }
     }
 
     /// Whether nothing was measured.
@@ -187,19 +191,20 @@ impl Estimate {
         if self.is_unknown() { Self::GUESS_NS } else { self.ns }
     }
 
-    /// Takes into account that `launches` took `busy_ns` together: to three tenths, and to a half if it had been estimated
-    /// at more than twice of that. Work that turns out to take longer than was guessed is believed at once: what follows it
+    /// Whether all that was measured took less than half of what was estimated: what is in flight is done sooner than it says.
+    pub const fn is_rough(self) -> bool {
+        !self.is_unknown() && !self.is_settled
+    }
+
+    /// Takes into account that `launches` took `busy_ns` together: to three tenths, and to a half as long as it is
+    /// [rough](Estimate::is_rough). Work that turns out to take longer than was guessed is believed at once: what follows it
     /// may be as long, and much of that must not be let through.
     pub fn observe(&mut self, busy_ns: u64, launches: u64) {
         let Some(each) = busy_ns.checked_div(launches) else { return };
         let each = each.min(Self::MOST_NS);
         let before = self.ns();
-        let mean = if each < before / 2 { u64::midpoint(before, each) } else { (7 * before + 3 * each) / 10 };
+        self.is_settled |= each >= before / 2;
+        let mean = if self.is_settled { (7 * before + 3 * each) / 10 } else { u64::midpoint(before, each) };
         self.ns = if self.is_unknown() { mean.max(each) } else { mean.max(1) };
-    }
-
-    /// Whether it was so wrong before it became this one that it will go on falling.
-    pub const fn falls_from(self, before: Self) -> bool {
-        3 * self.ns() < 2 * before.ns()
     }
 }

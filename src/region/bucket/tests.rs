@@ -83,9 +83,13 @@ fn an_estimate_follows_what_was_measured() {
     let mut estimate = Estimate::UNKNOWN;
     estimate.observe(100_000, 10);
     assert_eq!(estimate.ns(), 505_000);
-    assert!(estimate.falls_from(Estimate::UNKNOWN) && !estimate.falls_from(Estimate::of(700_000)));
+    assert!(estimate.is_rough() && Estimate::of(estimate.kept()).is_rough());
     (0..60).for_each(|_| estimate.observe(100_000, 10));
     assert!((10_000..10_010).contains(&estimate.ns()), "{estimate:?}");
+    assert!(!estimate.is_rough());
+    let settled = estimate.ns();
+    estimate.observe(0, 10);
+    assert_eq!(estimate.ns(), settled * 7 / 10, "one batch that seems to take nothing doesn't halve it");
     estimate.observe(5, 0);
     estimate.observe(u64::MAX, 1);
     assert!(estimate.ns() < u64::MAX / 2);

@@ -47,8 +47,6 @@ pub(super) struct Card {
     kernel: AtomicU64,
     /// Work whose like was never measured is in flight: it goes alone, as it may take a second.
     has_first: AtomicBool,
-    /// Estimates are found to be much too high: what is in flight is done sooner than they say.
-    is_rough: AtomicBool,
     others: Others,
     /// What the last launch was told.
     gate: AtomicU8,
@@ -129,7 +127,6 @@ impl Card {
             clock: Clock::new(),
             kernel: AtomicU64::new(0),
             has_first: AtomicBool::new(false),
-            is_rough: AtomicBool::new(false),
             others: Others::new(),
             gate: AtomicU8::new(Gate::Open as u8),
             waiting: AtomicU32::new(0),
@@ -241,8 +238,7 @@ impl Card {
                 0 => u64::MAX,
                 left_ns => left_ns.max(expected_ns).max(GLANCE_NS),
             };
-            let is_rough = self.is_rough.load(Ordering::Relaxed);
-            let pause = pause.min(if is_rough { GLANCE_NS.max(waited / 2) } else { done_ns });
+            let pause = pause.min(if estimate.is_rough() { GLANCE_NS.max(waited / 2) } else { done_ns });
             monitor::waits_until(now.saturating_add(pause.min(DOUBT_NS)));
             sys::wait(&self.turn, turn, pause.clamp(NAP_NS, PATIENCE_NS));
             now = time::now();
@@ -339,7 +335,7 @@ impl Card {
     pub(super) fn observe(&self, batch: &Batch) {
         let _meter = self.meter.lock();
         let mut kernel = self.kernel();
-        self.is_rough.store(batch.observe(&mut kernel), Ordering::Relaxed);
+        batch.observe(&mut kernel);
         self.kernel.store(kernel.kept(), Ordering::Relaxed);
         if batch.has_first() {
             self.has_first.store(false, Ordering::Relaxed);

@@ -143,26 +143,20 @@ impl Batch {
         self.left_ns = 0;
     }
 
-    /// What each kind of it took, as far as that can be told: their parts are as the estimates were. Whether it was much less
-    /// than was estimated.
-    pub(super) fn observe(&self, kernel: &mut Estimate) -> bool {
+    /// What each kind of it took, as far as that can be told: their parts are as the estimates were.
+    pub(super) fn observe(&self, kernel: &mut Estimate) {
         let all = u128::from(self.kernels.estimate_ns) + u128::from(self.graphs.estimate_ns);
         let part = |tally: Tally| {
             let part = (u128::from(self.cost_ns) * u128::from(tally.estimate_ns)).checked_div(all).unwrap_or_default();
             u64::try_from(part).unwrap_or(u64::MAX)
         };
-        let before = *kernel;
         kernel.observe(part(self.kernels), self.kernels.launches);
-        let mut falls = kernel.falls_from(before);
         if let Some(known) = Known::of(self.graph).filter(|_| self.graph != 0) {
-            let before = Work::Graph(self.graph).estimate(*kernel);
-            let mut estimate = before;
+            let mut estimate = Work::Graph(self.graph).estimate(*kernel);
             estimate.observe(part(self.graphs), self.graphs.launches);
-            falls |= estimate.falls_from(before);
             known.graph.store(self.graph, Ordering::Relaxed);
             known.kept.store(estimate.kept(), Ordering::Relaxed);
         }
-        falls
     }
 }
 
