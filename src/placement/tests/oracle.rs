@@ -207,7 +207,7 @@ fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) ->
     play.holders(pod, position).all(is_enough)
         && slots.len() <= card.free_slots as usize
         && !card.held.exclusive
-        && !(alone && card.held.pods > 0)
+        && (!alone || card.held.pods == 0)
         && phases.iter().all(phase_fits)
 }
 

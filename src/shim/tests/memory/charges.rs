@@ -258,7 +258,7 @@ fn what_was_in_a_green_context_is_forgotten_with_its_cards_primary_one() {
     tenant.succeeds_in(&["release-primary"]);
     container.holds(0);
     let mut other = container.idle_shell();
-    other.succeeds_in(&["initialise", "green g", "enter-green g"]);
+    other.succeeds_in(&["init", "green g", "enter-green g"]);
     assert_eq!(container.usages(0).len(), 2, "it has a place before it allocates");
     other.succeeds_in(&["allocate a 1000", "green h", "end-green g"]);
     container.holds_bytes(1000);

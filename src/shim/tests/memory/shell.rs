@@ -131,7 +131,6 @@ impl Shell {
                     (_, code) => code,
                 }
             }
-            ["initialise"] => cuda.cuInit(0),
             ["context", _] => cuda.cuCtxCreate_v2(&raw mut wide, 0, 0),
             ["end-context", name] => cuda.cuCtxDestroy_v2(handle(name)),
             ["green", _] => cuda.cuGreenCtxCreate(&raw mut wide, 0, 0, 1),
@@ -311,7 +310,12 @@ fn deny_calls() {
     let mut filter = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
     for (at, call) in denied.iter().enumerate() {
         let rest = (denied.len() - at) as u8;
-        filter.push(step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, rest, 0, *call as u32));
+        filter.push(step(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            rest,
+            0,
+            u32::try_from(*call).expect("a small number"),
+        ));
     }
     filter.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
     filter.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
