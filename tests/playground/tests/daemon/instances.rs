@@ -66,7 +66,7 @@ async fn who_wants_the_hardware_has_the_smallest_instance_and_it_is_said_everywh
     bench.until_offered([3000 + LARGE + (16 << 10), 200, 200]).await;
 
     let refused = bench.refused(by_hardware(part("9000"))).await;
-    assert!(refused.contains("no MIG instance") && refused.contains("the card has 8Gi"), "{refused}");
+    assert!(refused.contains("no MIG instance") && refused.contains("the largest has 8Gi"), "{refused}");
     let other = bench.run(part("3000")).await;
     assert_ne!(bench.given(&other)[0].0, given[0].0, "nobody shares it");
     assert_eq!(limits(&bench, &other).tier, Tier::Accounting);
