@@ -25,6 +25,7 @@ pub(crate) mod physical;
 pub(crate) mod pools;
 mod room;
 pub(crate) mod shown;
+mod streams;
 
 /// This is a child that fork made: it holds nothing.
 pub(crate) fn forked() {

@@ -7,8 +7,8 @@ use crate::cuda::{CUcontext, CUdeviceptr, CUresult, CUstream, SUCCESS};
 use crate::table::cuda::cuCtxGetCurrent;
 
 use super::held::{HELD, Kind, Thing};
-use super::pools;
 use super::room::Room;
+use super::{pools, streams};
 
 /// Rows of pitched memory begin at multiples of this or of less, on all cards so far.
 const PITCH: u64 = 512;
@@ -122,7 +122,7 @@ pub(crate) unsafe fn free_async<const PER_THREAD: bool>(
     // SAFETY: the caller's arguments as they came.
     let ask = || unsafe { real(address, stream) };
     // SAFETY: the caller's stream.
-    if unsafe { pools::is_captured::<PER_THREAD>(stream) } { ask() } else { give_back(Kind::Memory, address, ask) }
+    if unsafe { streams::is_captured::<PER_THREAD>(stream) } { ask() } else { give_back(Kind::Memory, address, ask) }
 }
 
 /// Has the driver allocate so many bytes of the current context's card, if they are to be had.

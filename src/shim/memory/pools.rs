@@ -8,60 +8,24 @@
 //! growth comes to if it is by whole granules. If the pool then grew further than the limit allows, the allocation is given
 //! back. For that moment the container has had more; what the pool then has beyond the limit is used for nothing.
 
+mod pool;
+
 use core::ffi::c_int;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cuda::{
-    CUcontext, CUdevice, CUdeviceptr, CUmemAllocationProp, CUmemoryPool, CUresult, CUstream, ERROR_NOT_FOUND,
-    ERROR_OUT_OF_MEMORY, POOL_RESERVED, POOL_USED, STREAM_LEGACY, STREAM_PER_THREAD, SUCCESS,
+    CUdevice, CUdeviceptr, CUmemAllocationProp, CUmemoryPool, CUresult, CUstream, ERROR_OUT_OF_MEMORY, POOL_USED,
+    SUCCESS,
 };
-use crate::lock::Lock;
 use crate::table::cuda::{
-    cuCtxGetCurrent, cuCtxGetDevice, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuDeviceGetCount,
-    cuDeviceGetDefaultMemPool, cuDeviceGetMemPool, cuMemFreeAsync, cuMemPoolGetAttribute, cuMemPoolTrimTo,
-    cuStreamGetCtx, cuStreamGetDevice, cuStreamIsCapturing,
+    cuDeviceGetCount, cuDeviceGetDefaultMemPool, cuDeviceGetMemPool, cuMemFreeAsync, cuMemPoolTrimTo,
 };
 
+pub(super) use self::pool::forget_all as forget;
+use self::pool::{Life, Pool, enter, find, handle, known, with};
 use super::held::{HELD, Kind, Thing};
 use super::room::{Reserved, Room};
-
-/// Pools of this process that are charged, and how many more there can be: a program that makes more is refused.
-const POOLS: usize = 256;
-/// What pools grow by.
-const GRANULE: u64 = 2 << 20;
-
-static KNOWN: Lock<[Pool; POOLS]> = Lock::new([Pool::NONE; POOLS]);
-/// Whether there is any, for those who would otherwise look for nothing.
-static ANY: AtomicBool = AtomicBool::new(false);
-
-/// A pool, and what of the books is its.
-#[derive(Clone, Copy)]
-struct Pool {
-    life: Life,
-    handle: usize,
-    card: usize,
-    /// Bytes that it is charged with, and those of them that the limit had room for.
-    charged: u64,
-    granted: u64,
-    /// Bytes that are allocated from it. By the driver's count it may be more, as it frees later than it is asked to.
-    held: u64,
-    /// Bytes that are being allocated from it just now, and by how much it is expected to grow for them.
-    wanted: u64,
-    growing: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Life {
-    None,
-    /// It is being made or ended, and the driver isn't to be asked about it.
-    Unsure,
-    Live,
-    /// Of host memory, which costs the card nothing.
-    Host,
-    /// Gone but for what is still allocated from it, which is what it is charged with.
-    Gone,
-}
+use super::streams::{device_of, is_captured};
 
 /// An allocation from a pool, while the driver is at it.
 struct Attempt {
@@ -83,60 +47,6 @@ enum Ended {
     TooMuch,
     /// The same, and with less of a guess there may be room.
     Misjudged,
-}
-
-// === impl Pool ===
-
-impl Pool {
-    const NONE: Self =
-        Self { life: Life::None, handle: 0, card: 0, charged: 0, granted: 0, held: 0, wanted: 0, growing: 0 };
-
-    /// Whether it is the living one with this handle.
-    fn is(&self, handle: usize) -> bool {
-        matches!(self.life, Life::Live | Life::Host) && self.handle == handle
-    }
-
-    /// What the driver says of it; 0 if it says nothing.
-    fn attribute(&self, attribute: c_int) -> u64 {
-        let mut value = 0_u64;
-        if self.life == Life::Live {
-            // SAFETY: it is the handle of a pool that lives; these attributes have 64 bits.
-            unsafe { cuMemPoolGetAttribute(handle(self.handle), attribute, (&raw mut value).cast()) };
-        }
-        value
-    }
-
-    /// Charges it with what it has reserved now.
-    fn settle(&mut self) {
-        if self.life == Life::Live
-            && let Ok(room) = Room::of_card(self.card)
-        {
-            let now = self.attribute(POOL_RESERVED);
-            if now != self.charged {
-                room.change(self.charged, now);
-            }
-            self.charged = now;
-            self.granted = self.granted.min(now);
-        }
-    }
-
-    /// Whether so many more bytes need nothing more of the card, by what is known without a question.
-    fn has(&self, bytes: u64) -> bool {
-        let used = self.held.saturating_add(self.wanted).saturating_add(bytes);
-        used <= self.granted.saturating_add(self.growing)
-    }
-
-    /// By how much it would grow if so many more bytes were allocated from it.
-    fn growth(&self, bytes: u64) -> u64 {
-        let used = self.attribute(POOL_USED).saturating_add(self.wanted).saturating_add(bytes);
-        let there = self.attribute(POOL_RESERVED).min(self.granted).saturating_add(self.growing);
-        if used <= there { 0 } else { used.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX).saturating_sub(there) }
-    }
-
-    fn is_no_longer_wanted(&mut self, bytes: u64, growth: u64) {
-        self.wanted = self.wanted.saturating_sub(bytes);
-        self.growing = self.growing.saturating_sub(growth);
-    }
 }
 
 // === impl Attempt ===
@@ -379,73 +289,19 @@ pub(super) fn freed(thing: Thing) {
 
 /// The program has waited for the card: pools may have given back what lay idle in them.
 pub(crate) fn synchronised() {
-    if ANY.load(Ordering::Relaxed) {
-        KNOWN.lock().iter_mut().for_each(Pool::settle);
+    if let Some(mut pools) = pool::all() {
+        pools.iter_mut().for_each(Pool::settle);
     }
 }
 
 /// Gives back what lies idle in the pools of a card.
 pub(super) fn give_back(card: usize) {
-    for pool in KNOWN.lock().iter_mut().filter(|pool| pool.life == Life::Live && pool.card == card) {
+    let Some(mut pools) = pool::all() else { return };
+    for pool in pools.iter_mut().filter(|pool| pool.life == Life::Live && pool.card == card) {
         let keep = pool.attribute(POOL_USED).saturating_add(pool.wanted);
         // SAFETY: it is the handle of a pool that lives.
         unsafe { cuMemPoolTrimTo(handle(pool.handle), keep as usize) };
         pool.settle();
-    }
-}
-
-/// In a child that fork made.
-pub(super) fn forget() {
-    *KNOWN.reset() = [Pool::NONE; POOLS];
-    ANY.store(false, Ordering::Relaxed);
-}
-
-/// Whether work in a stream is recorded instead of done.
-///
-/// # Safety
-/// A stream, or one of the numbers that mean a default stream.
-pub(super) unsafe fn is_captured<const PER_THREAD: bool>(stream: CUstream) -> bool {
-    let stream = named::<PER_THREAD>(stream);
-    if matches!(stream.addr(), 0 | STREAM_LEGACY) {
-        return false; // the one stream that can't be
-    }
-    let mut status: c_int = 0;
-    // SAFETY: a status is written to a status. If it can't be told, the driver will refuse the work.
-    let result = unsafe { cuStreamIsCapturing(stream, &raw mut status) };
-    result == SUCCESS && status != 0
-}
-
-/// Null means another stream to functions of the per-thread kind than to those that are asked about it.
-fn named<const PER_THREAD: bool>(stream: CUstream) -> CUstream {
-    if PER_THREAD && stream.is_null() { ptr::without_provenance_mut(STREAM_PER_THREAD) } else { stream }
-}
-
-/// The card of a stream.
-///
-/// # Safety
-/// As [`is_captured`].
-unsafe fn device_of<const PER_THREAD: bool>(stream: CUstream) -> Result<CUdevice, CUresult> {
-    let mut device: CUdevice = 0;
-    let checked = |result, device| if result == SUCCESS { Ok(device) } else { Err(result) };
-    // SAFETY: devices and contexts are written to devices and contexts; the context is pushed and popped again.
-    unsafe {
-        if matches!(stream.addr(), 0 | STREAM_LEGACY | STREAM_PER_THREAD) {
-            return checked(cuCtxGetDevice(&raw mut device), device);
-        }
-        match cuStreamGetDevice(stream, &raw mut device) {
-            ERROR_NOT_FOUND => {} // before CUDA 12.8
-            result => return checked(result, device),
-        }
-        let (mut context, mut current): (CUcontext, CUcontext) = (ptr::null_mut(), ptr::null_mut());
-        checked(cuStreamGetCtx(named::<PER_THREAD>(stream), &raw mut context), 0)?;
-        cuCtxGetCurrent(&raw mut current);
-        if context == current {
-            return checked(cuCtxGetDevice(&raw mut device), device);
-        }
-        checked(cuCtxPushCurrent_v2(context), 0)?;
-        let result = cuCtxGetDevice(&raw mut device);
-        cuCtxPopCurrent_v2(&raw mut current);
-        checked(result, device)
     }
 }
 
@@ -456,41 +312,4 @@ fn owner_of(pool: CUmemoryPool) -> Option<CUdevice> {
     unsafe { cuDeviceGetCount(&raw mut count) };
     // SAFETY: a pool is written to a pool.
     (0..count).find(|device| unsafe { cuDeviceGetDefaultMemPool(&raw mut found, *device) } == SUCCESS && found == pool)
-}
-
-/// The number of a pool; `None` if it is the host's. One that wasn't made by this program's own doing, such as a default
-/// one, is entered as of the card `device`.
-fn find(pool: CUmemoryPool, device: CUdevice) -> Result<Option<usize>, CUresult> {
-    let place =
-        KNOWN.lock().iter().enumerate().find(|(_, known)| known.is(pool.addr())).map(|(at, known)| (at, known.life));
-    if let Some((number, life)) = place {
-        return Ok(Some(number).filter(|_| life != Life::Host));
-    }
-    let card = Room::of_device(device)?.card;
-    enter(Pool { life: Life::Live, handle: pool.addr(), card, ..Pool::NONE }).map(Some)
-}
-
-/// The number of a pool that is known.
-fn known(pool: CUmemoryPool) -> Option<usize> {
-    KNOWN.lock().iter().position(|known| known.is(pool.addr()))
-}
-
-/// Gives a pool a number: that which it has, if another thread was faster.
-fn enter(pool: Pool) -> Result<usize, CUresult> {
-    let mut all = KNOWN.lock();
-    ANY.store(true, Ordering::Relaxed);
-    let there = all.iter().position(|known| known.is(pool.handle));
-    let number = there.or_else(|| all.iter().position(|free| free.life == Life::None)).ok_or(ERROR_OUT_OF_MEMORY)?;
-    if let Some(place) = all.get_mut(number).filter(|_| there.is_none()) {
-        *place = pool;
-    }
-    Ok(number)
-}
-
-fn with<T>(number: usize, act: impl FnOnce(&mut Pool) -> T) -> Option<T> {
-    KNOWN.lock().get_mut(number).map(act)
-}
-
-fn handle(address: usize) -> CUmemoryPool {
-    ptr::with_exposed_provenance_mut(address)
 }

@@ -1,0 +1,61 @@
+//! Streams, as far as memory that is allocated in their order depends on them.
+
+use core::ffi::c_int;
+use core::ptr;
+
+use crate::cuda::{
+    CUcontext, CUdevice, CUresult, CUstream, ERROR_NOT_FOUND, STREAM_LEGACY, STREAM_PER_THREAD, SUCCESS,
+};
+use crate::table::cuda::{
+    cuCtxGetCurrent, cuCtxGetDevice, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuStreamGetCtx, cuStreamGetDevice,
+    cuStreamIsCapturing,
+};
+
+/// Whether work in a stream is recorded instead of done.
+///
+/// # Safety
+/// A stream, or one of the numbers that mean a default stream.
+pub(super) unsafe fn is_captured<const PER_THREAD: bool>(stream: CUstream) -> bool {
+    let stream = named::<PER_THREAD>(stream);
+    if matches!(stream.addr(), 0 | STREAM_LEGACY) {
+        return false; // the one stream that can't be
+    }
+    let mut status: c_int = 0;
+    // SAFETY: a status is written to a status. If it can't be told, the driver will refuse the work.
+    let result = unsafe { cuStreamIsCapturing(stream, &raw mut status) };
+    result == SUCCESS && status != 0
+}
+
+/// Null means another stream to functions of the per-thread kind than to those that are asked about it.
+fn named<const PER_THREAD: bool>(stream: CUstream) -> CUstream {
+    if PER_THREAD && stream.is_null() { ptr::without_provenance_mut(STREAM_PER_THREAD) } else { stream }
+}
+
+/// The card of a stream.
+///
+/// # Safety
+/// As [`is_captured`].
+pub(super) unsafe fn device_of<const PER_THREAD: bool>(stream: CUstream) -> Result<CUdevice, CUresult> {
+    let mut device: CUdevice = 0;
+    let checked = |result, device| if result == SUCCESS { Ok(device) } else { Err(result) };
+    // SAFETY: devices and contexts are written to devices and contexts; the context is pushed and popped again.
+    unsafe {
+        if matches!(stream.addr(), 0 | STREAM_LEGACY | STREAM_PER_THREAD) {
+            return checked(cuCtxGetDevice(&raw mut device), device);
+        }
+        match cuStreamGetDevice(stream, &raw mut device) {
+            ERROR_NOT_FOUND => {} // before CUDA 12.8
+            result => return checked(result, device),
+        }
+        let (mut context, mut current): (CUcontext, CUcontext) = (ptr::null_mut(), ptr::null_mut());
+        checked(cuStreamGetCtx(named::<PER_THREAD>(stream), &raw mut context), 0)?;
+        cuCtxGetCurrent(&raw mut current);
+        if context == current {
+            return checked(cuCtxGetDevice(&raw mut device), device);
+        }
+        checked(cuCtxPushCurrent_v2(context), 0)?;
+        let result = cuCtxGetDevice(&raw mut device);
+        cuCtxPopCurrent_v2(&raw mut current);
+        checked(result, device)
+    }
+}
