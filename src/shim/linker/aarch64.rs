@@ -1,12 +1,12 @@
-//! How programs of aarch64 enter `dlsym` and `dlvsym`.
+//! How programs of aarch64 enter `dlsym` and `dlvsym`, and what only an assembler can name.
 
-use core::arch::naked_asm;
+use core::arch::{asm, naked_asm};
 use core::ffi::{c_char, c_void};
 
-use super::{REAL_DLSYM, REAL_DLVSYM, driver_dlsym, driver_dlvsym, find_dlsym, find_dlvsym};
+use super::{REAL_DLSYM, REAL_DLVSYM, driver_dlsym, driver_dlvsym, find_dlsym, find_dlvsym, is_hooked};
 
-/// What both do: a name of the driver's goes to `$driver`; all others to the real function, by a branch without a link, so
-/// that it sees the caller's return address, which `RTLD_NEXT` depends on.
+/// What both do: a name that is hooked goes to `$driver`; all others to the real function, by a branch without a link, so
+/// that it sees the caller's return address, which `RTLD_NEXT` and `RTLD_DEFAULT` depend on.
 macro_rules! entry {
     ($name:ident, $real:ident, $find:ident, $driver:ident, ($($argument:ident : $type:ty),*)) => {
         /// The dynamic linker's function of this name, as programs see it.
@@ -43,6 +43,17 @@ macro_rules! entry {
                 "cmp w9, 0x6c",
                 "b.ne 4f",
                 "3:",
+                "stp x29, x30, [sp, -48]!",
+                "mov x29, sp",
+                "stp x0, x1, [sp, 16]",
+                "str x2, [sp, 32]",
+                "mov x0, x1",
+                "bl {is_hooked}",
+                "mov w9, w0",
+                "ldp x0, x1, [sp, 16]",
+                "ldr x2, [sp, 32]",
+                "ldp x29, x30, [sp], 48",
+                "tbz w9, 0, 4f",
                 "b {driver}",
                 "4:",
                 "adrp x16, {real}",
@@ -64,6 +75,7 @@ macro_rules! entry {
                 "6:",
                 "mov x0, xzr",
                 "ret",
+                is_hooked = sym is_hooked,
                 driver = sym $driver,
                 real = sym $real,
                 find = sym $find,
@@ -74,3 +86,38 @@ macro_rules! entry {
 
 entry!(dlsym, REAL_DLSYM, find_dlsym, driver_dlsym, (handle: *mut c_void, name: *const c_char));
 entry!(dlvsym, REAL_DLVSYM, find_dlvsym, driver_dlvsym, (handle: *mut c_void, name: *const c_char, version: *const c_char));
+
+/// Where this library's dynamic section is.
+pub(super) fn own_dynamic() -> usize {
+    let address;
+    // SAFETY: the address of what the linker editor defines in every library.
+    unsafe {
+        asm!(
+            "adrp {address}, _DYNAMIC",
+            "add {address}, {address}, :lo12:_DYNAMIC",
+            address = out(reg) address,
+            options(nostack, preserves_flags, nomem)
+        );
+    }
+    address
+}
+
+/// The addresses of `_r_debug` and `_dl_debug_addr`, 0 where a symbol isn't defined.
+pub(super) fn debug_symbols() -> [usize; 2] {
+    let (glibc, musl): (usize, usize);
+    // SAFETY: addresses out of this library's own table.
+    unsafe {
+        asm!(
+            ".weak _r_debug",
+            ".weak _dl_debug_addr",
+            "adrp {glibc}, :got:_r_debug",
+            "ldr {glibc}, [{glibc}, :got_lo12:_r_debug]",
+            "adrp {musl}, :got:_dl_debug_addr",
+            "ldr {musl}, [{musl}, :got_lo12:_dl_debug_addr]",
+            glibc = out(reg) glibc,
+            musl = out(reg) musl,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    [glibc, musl]
+}

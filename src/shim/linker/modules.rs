@@ -54,7 +54,7 @@ struct Symbol {
 /// No function is called for it that a program may have put its own in place of: sanitizers and unwinders have their own
 /// `dl_iterate_phdr`, and look up the real one by `dlsym`.
 pub(super) fn after_own(name: &CStr) -> usize {
-    let (own, debug) = (entry::own_dynamic(), with_exposed_provenance::<Debug>(entry::debug()));
+    let (own, debug) = (entry::own_dynamic(), with_exposed_provenance::<Debug>(debug()));
     if debug.is_null() {
         return 0;
     }
@@ -64,6 +64,14 @@ pub(super) fn after_own(name: &CStr) -> usize {
     let behind = modules.skip_while(|module| module.dynamic != own).skip(1);
     // SAFETY: these are libraries that are loaded.
     behind.map(|module| unsafe { find(module.base, module.dynamic, name) }).find(|found| *found != 0).unwrap_or(0)
+}
+
+/// Where the dynamic linker keeps what debuggers need; 0 if nobody knows. glibc exports it, and musl a pointer to it.
+fn debug() -> usize {
+    let [glibc, musl] = entry::debug_symbols();
+    // SAFETY: musl's is a pointer.
+    let of_musl = || unsafe { with_exposed_provenance::<usize>(musl).as_ref() }.copied();
+    if glibc == 0 { of_musl().unwrap_or(0) } else { glibc }
 }
 
 /// # Safety

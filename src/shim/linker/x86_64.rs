@@ -2,7 +2,6 @@
 
 use core::arch::{asm, naked_asm};
 use core::ffi::{c_char, c_void};
-use core::ptr;
 
 use super::{REAL_DLSYM, REAL_DLVSYM, driver_dlsym, driver_dlvsym, find_dlsym, find_dlvsym, is_hooked};
 
@@ -89,10 +88,10 @@ pub(super) fn own_dynamic() -> usize {
     address
 }
 
-/// Where the dynamic linker keeps what debuggers need; 0 if nobody knows. glibc exports it, and musl a pointer to it.
-pub(super) fn debug() -> usize {
+/// The addresses of `_r_debug` and `_dl_debug_addr`, 0 where a symbol isn't defined.
+pub(super) fn debug_symbols() -> [usize; 2] {
     let (glibc, musl): (usize, usize);
-    // SAFETY: addresses out of this library's own table, 0 where a symbol isn't defined.
+    // SAFETY: addresses out of this library's own table.
     unsafe {
         asm!(
             ".weak _r_debug",
@@ -104,7 +103,5 @@ pub(super) fn debug() -> usize {
             options(nostack, preserves_flags, readonly)
         );
     }
-    // SAFETY: musl's is a pointer.
-    let of_musl = || unsafe { ptr::with_exposed_provenance::<usize>(musl).as_ref() }.copied();
-    if glibc == 0 { of_musl().unwrap_or(0) } else { glibc }
+    [glibc, musl]
 }
