@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Output;
+use std::time::Duration;
 
 use serde_json::json;
 use tokio::process::Command;
+use tokio::time::timeout;
 
 use crate::bench::{Bench, Stderr, binaries, length, part};
 
@@ -26,8 +29,13 @@ async fn mounted(bench: &Bench, options: &str) -> Option<Command> {
         return None;
     }
     let mut daemon = in_namespace(&binaries().await.daemon);
-    daemon.arg("--config-file").arg(bench.path("config.yaml"));
+    daemon.arg("--config-file").arg(bench.path("config.yaml")).kill_on_drop(true);
     Some(daemon)
+}
+
+/// What a daemon says that ends by itself.
+async fn said_at_its_end(mut daemon: Command) -> Output {
+    timeout(Duration::from_secs(30), daemon.output()).await.expect("it ends by itself").unwrap()
 }
 
 #[tokio::test]
@@ -128,8 +136,8 @@ async fn a_state_directory_that_cannot_be_written_at_start_ends_it_with_1_and_co
 async fn a_state_directory_on_a_read_only_file_system_ends_it_with_1() {
     let mut bench = Bench::new().await;
     bench.kill().await;
-    let Some(mut daemon) = mounted(&bench, "ro").await else { return };
-    let output = daemon.output().await.unwrap();
+    let Some(daemon) = mounted(&bench, "ro").await else { return };
+    let output = said_at_its_end(daemon).await;
     let stderr = String::from_utf8_lossy(&output.stderr);
     let journal = bench.path("state/journal.new");
     let said = [journal.to_str().unwrap(), "Read-only file system", "stateDir must be a directory"];
@@ -143,8 +151,8 @@ async fn a_library_that_containers_could_not_execute_is_not_given_to_them() {
     fs::write(bench.path("libdivvy.so"), b"\x7fELF").unwrap();
     bench.set_key("tier", "shim");
     bench.write_keys();
-    let Some(mut daemon) = mounted(&bench, "noexec").await else { return };
-    let output = daemon.output().await.unwrap();
+    let Some(daemon) = mounted(&bench, "noexec").await else { return };
+    let output = said_at_its_end(daemon).await;
     let stderr = String::from_utf8_lossy(&output.stderr);
     let said = format!("tier shim can't be served: stateDir: {}: mounted noexec", bench.path("state").display());
     assert!(output.status.code() == Some(64) && stderr.contains(&said), "{stderr}");
