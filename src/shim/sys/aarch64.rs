@@ -2,8 +2,6 @@
 
 use core::arch::asm;
 
-use super::{Errno, checked};
-
 /// Calls by their numbers (`include/uapi/asm-generic/unistd.h`).
 #[derive(Clone, Copy)]
 #[repr(usize)]
@@ -26,14 +24,6 @@ pub(super) enum Call {
     GetRandom = 278,
 }
 
-/// What is wanted of `struct stat`.
-pub(super) struct Stat {
-    pub(super) device: u64,
-    pub(super) inode: u64,
-    pub(super) size: u64,
-    pub(super) changed: [u64; 2],
-}
-
 /// # Safety
 /// As the call demands of its arguments.
 pub(super) unsafe fn call(number: Call, arguments: [usize; 6]) -> isize {
@@ -53,13 +43,4 @@ pub(super) fn thread() -> usize {
     // SAFETY: every thread may read the register, in which the C library keeps it.
     unsafe { asm!("mrs {}, tpidr_el0", out(reg) address, options(nostack, preserves_flags, nomem)) };
     address
-}
-
-pub(super) fn stat(descriptor: i32) -> Result<Stat, Errno> {
-    let mut stat = [0_u64; 16];
-    // SAFETY: `struct stat` has 128 bytes (`include/uapi/asm-generic/stat.h`).
-    let done = unsafe { call(Call::Fstat, [descriptor as usize, stat.as_mut_ptr().addr(), 0, 0, 0, 0]) };
-    checked(done)?;
-    // Device, inode, mode and links, user and group, device number, padding, size, block size, blocks, three times.
-    Ok(Stat { device: stat[0], inode: stat[1], size: stat[6], changed: [stat[13], stat[14]] })
 }

@@ -2,8 +2,6 @@
 
 use core::arch::asm;
 
-use super::{Errno, checked};
-
 /// Calls by their numbers (`arch/x86/entry/syscalls/syscall_64.tbl`).
 #[derive(Clone, Copy)]
 #[repr(usize)]
@@ -26,14 +24,6 @@ pub(super) enum Call {
     GetRandom = 318,
 }
 
-/// What is wanted of `struct stat`.
-pub(super) struct Stat {
-    pub(super) device: u64,
-    pub(super) inode: u64,
-    pub(super) size: u64,
-    pub(super) changed: [u64; 2],
-}
-
 /// # Safety
 /// As the call demands of its arguments.
 pub(super) unsafe fn call(number: Call, arguments: [usize; 6]) -> isize {
@@ -54,13 +44,4 @@ pub(super) fn thread() -> usize {
     // SAFETY: the psABI has it so for every thread.
     unsafe { asm!("mov {}, fs:0", out(reg) address, options(nostack, preserves_flags, readonly)) };
     address
-}
-
-pub(super) fn stat(descriptor: i32) -> Result<Stat, Errno> {
-    let mut stat = [0_u64; 18];
-    // SAFETY: `struct stat` has 144 bytes.
-    let done = unsafe { call(Call::Fstat, [descriptor as usize, stat.as_mut_ptr().addr(), 0, 0, 0, 0]) };
-    checked(done)?;
-    // Device, inode, links, mode and user, group, device number, size, block size, blocks, three times.
-    Ok(Stat { device: stat[0], inode: stat[1], size: stat[6], changed: [stat[13], stat[14]] })
 }
