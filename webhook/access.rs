@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
-use divvy_cluster::within_deadline;
-use divvy_cluster::words::causes;
+use divvy_runtime::api_server::errors::describe;
+use divvy_runtime::api_server::within_deadline;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus, UserInfo};
@@ -79,7 +79,7 @@ impl Access {
         let review = TokenReview { spec, ..TokenReview::default() };
         let reviews = Api::all(self.client.clone());
         let review = within_deadline(reviews.create(&PostParams::default(), &review)).await;
-        let review = review.map_err(|error| Verdict::Unavailable(format!("TokenReview: {}", causes(&error))))?;
+        let review = review.map_err(|error| Verdict::Unavailable(format!("TokenReview: {}", describe(&error))))?;
         match review.status.unwrap_or_default() {
             TokenReviewStatus { authenticated: Some(true), user: Some(user), .. } => {
                 self.keep(key, user.clone(), Instant::now());
@@ -94,7 +94,7 @@ impl Access {
 
     async fn ask(&self, user: UserInfo, wish: ResourceAttributes) -> Verdict {
         let name = user.username.unwrap_or_default();
-        let what = describe(&wish);
+        let what = in_words(&wish);
         let spec = SubjectAccessReviewSpec {
             user: Some(name.clone()),
             groups: user.groups,
@@ -107,7 +107,7 @@ impl Access {
         let reviews = Api::all(self.client.clone());
         let status = match within_deadline(reviews.create(&PostParams::default(), &review)).await {
             Ok(review) => review.status.unwrap_or_default(),
-            Err(error) => return Verdict::Unavailable(format!("SubjectAccessReview: {}", causes(&error))),
+            Err(error) => return Verdict::Unavailable(format!("SubjectAccessReview: {}", describe(&error))),
         };
         if status.allowed {
             return Verdict::Allowed(name);
@@ -142,7 +142,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// As kubectl says it: `get pods in namespace a`.
-fn describe(wish: &ResourceAttributes) -> String {
+fn in_words(wish: &ResourceAttributes) -> String {
     let text = |part: &Option<String>| part.clone().filter(|part| !part.is_empty());
     let resource = [text(&wish.resource), text(&wish.group)].into_iter().flatten().collect::<Vec<_>>().join(".");
     let place = text(&wish.namespace).map(|namespace| format!("in namespace {namespace}"));

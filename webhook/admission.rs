@@ -1,7 +1,7 @@
 //! Admission: a review in, a review out. No network, no clock, no state.
 //!
 //! ```text
-//! body ──review──▶ Request ──pod──▶ Pod ──examine──▶ claims, standings, preferences ──mutate──▶ patch, warnings
+//! body ──review──▶ Request ──pod──▶ Pod ──examine──▶ requests, standings, preferences ──mutate──▶ patch, warnings
 //!                                      │                        │             └────validate──▶ yes or no
 //!                                      └── anything wrong ──▶ refusals, all at once
 //! ```
@@ -9,7 +9,6 @@
 //! The pod is read through a narrow view, in one pass, and answered with a patch of exactly what changes: unknown fields
 //! survive.
 
-mod claims;
 pub mod conditions;
 mod examine;
 mod hints;
@@ -17,6 +16,7 @@ mod mutate;
 mod patch;
 mod pod;
 mod refusal;
+mod requests;
 mod review;
 mod rules;
 mod templates;
@@ -24,8 +24,8 @@ mod validate;
 
 use std::collections::BTreeSet;
 
-use divvy_contract::ResourceNames;
-use divvy_contract::claim::Defaults;
+use divvy_api::ResourceNames;
+use divvy_api::request::Defaults;
 
 pub use hints::{Fit, PodDemand};
 use pod::Pod;
@@ -36,7 +36,7 @@ use templates::Workload;
 /// Configuration of admission.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// What claims are written in.
+    /// What requests are written in.
     pub names: ResourceNames,
     /// What stands for amounts that are left out.
     pub defaults: Defaults,

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Command, CommandFactory, FromArgMatches, Parser};
-use divvy_settings::{FileFlag, Sources, Stop};
+use divvy_runtime::settings::{FileFlag, Sources, Stop};
 
 use crate::config::{Config, Keys};
 
@@ -21,12 +21,12 @@ struct CommandLine {
 pub fn parse(args: impl IntoIterator<Item = OsString>, env: impl Fn(&str) -> Option<OsString>) -> Result<Config, Stop> {
     let CommandLine { file, keys } = CommandLine::from_arg_matches(&command().try_get_matches_from(args)?)?;
     let sources = Sources::new(file, keys, env)?;
-    let file = sources.file().map_or_else(|| Ok(Keys::default()), divvy_settings::read)?;
+    let file = sources.file().map_or_else(|| Ok(Keys::default()), divvy_runtime::settings::read)?;
     Ok(sources.over(file).into_config()?)
 }
 
 fn command() -> Command {
-    divvy_settings::described::<Keys>(CommandLine::command())
+    divvy_runtime::settings::described::<Keys>(CommandLine::command())
 }
 
 #[cfg(test)]

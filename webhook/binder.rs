@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_cluster::words::causes;
-use divvy_contract::names::annotation::PLANNED;
+use divvy_api::names::annotation::PLANNED;
+use divvy_runtime::api_server::errors::describe;
 use http::{Request, header};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::Status;
@@ -72,7 +72,7 @@ impl Binder {
             Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) => {
                 return Posted::Refused(status.message);
             }
-            Ok(Err(error)) => causes(&error),
+            Ok(Err(error)) => describe(&error),
             Err(_elapsed) => format!("the API server didn't answer within {patience:?}"),
         };
         self.look(binding, why).await

@@ -1,4 +1,4 @@
-//! The configuration of divvy-webhook: every key once, and what the keys must agree on. `divvy_settings` says how they
+//! The configuration of divvy-webhook: every key once, and what the keys must agree on. `divvy_runtime::settings` says how they
 //! are written and which source wins.
 //!
 //! From resourceCount to policySeed they mean what they mean to divvy-node. What is promised here is what nodes do, so
@@ -6,17 +6,17 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use divvy_contract::ResourceNames;
-use divvy_contract::annotation::PolicyName;
-use divvy_contract::claim::Defaults;
-use divvy_contract::names::ResourceName;
-use divvy_contract::quantity::{Cores, Memory};
-use divvy_settings::{
+use divvy_api::ResourceNames;
+use divvy_api::annotation::PolicyName;
+use divvy_api::names::ResourceName;
+use divvy_api::quantity::{Cores, Memory};
+use divvy_api::request::Defaults;
+use divvy_runtime::settings::{
     AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet as _, List, LogFilter, LogFormat, ObjectName, Period,
     Switch, Within,
 };
 
-divvy_settings::keys! {
+divvy_runtime::keys! {
     required {
         /// Name of this pod, by which it holds the lease; in a pod from metadata.name
         pod_name: ObjectName,
@@ -40,9 +40,9 @@ divvy_settings::keys! {
     memory_unit: Within<16, 16384> = Within::new(256),
     /// Most containers that can share a card: 1 to 256
     slots_per_card: Within<1, 256> = Within::new(32),
-    /// Memory of a claim that names cores alone: same-as-cores, a percentage such as 25%, or an amount such as 4Gi
+    /// Memory of a request that names cores alone: same-as-cores, a percentage such as 25%, or an amount such as 4Gi
     default_memory: DefaultMemory = DefaultMemory::SameAsCores,
-    /// Cores of a claim that names memory alone: 0 to 99
+    /// Cores of a request that names memory alone: 0 to 99
     default_cores: Within<0, 99> = Within::new(0),
     /// Which cards a pod gets: binpack, spread, random, least-fragmentation or topology
     card_policy: PolicyName = PolicyName::default(),
@@ -108,7 +108,7 @@ impl Keys {
     /// The configuration that the keys make: absent ones take their defaults, and what must agree is compared.
     pub fn into_config(self) -> Result<Config, ConfigError> {
         let config = self.resolve()?;
-        config.claim_names()?;
+        config.request_names()?;
         config.check_certificate().and_then(|()| config.check_lease()).map_err(ConfigError::Disagreement)?;
         Ok(config)
     }
@@ -140,12 +140,12 @@ impl Config {
         Ok(())
     }
 
-    /// The resources that claims are written in.
+    /// The resources that requests are written in.
     pub fn resource_names(&self) -> ResourceNames {
-        self.claim_names().expect("into_config has tried")
+        self.request_names().expect("into_config has tried")
     }
 
-    fn claim_names(&self) -> Result<ResourceNames, ConfigError> {
+    fn request_names(&self) -> Result<ResourceNames, ConfigError> {
         let amounts = ResourceNames {
             count: self.resource_count.clone(),
             memory: self.resource_memory.clone(),
@@ -153,11 +153,11 @@ impl Config {
             cores: self.resource_cores.clone(),
             ..ResourceNames::default()
         };
-        self.advertise.claim_names(amounts, Memory::mib(self.memory_unit.get().into()))
+        self.advertise.request_names(amounts, Memory::mib(self.memory_unit.get().into()))
     }
 
-    /// What stands for amounts that a claim leaves out.
-    pub fn claim_defaults(&self) -> Defaults {
+    /// What stands for amounts that a request leaves out.
+    pub fn request_defaults(&self) -> Defaults {
         Defaults { memory: self.default_memory.amount(), cores: Cores::new(self.default_cores.get()) }
     }
 }

@@ -11,11 +11,11 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Instant;
 
-use divvy_cluster::Pauses;
-use divvy_cluster::words::why;
-use divvy_contract::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNode;
 use divvy_index::Index;
-use divvy_settings::logging::Once;
+use divvy_runtime::api_server::backoff;
+use divvy_runtime::api_server::errors::describe_watch;
+use divvy_runtime::logging::WarnOnce;
 use futures::{StreamExt as _, TryStreamExt as _, future};
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt as _;
@@ -164,13 +164,13 @@ impl Feed {
         let news = watcher(Api::<E>::all(self.client.clone()), config)
             .map_ok(|event| self.take(event, &mut listing))
             .try_filter(|news| future::ready(*news != News::Begins))
-            .backoff(Pauses::default());
+            .backoff(backoff());
         let mut news = std::pin::pin!(news);
-        let mut said = Once::default();
+        let mut warning = WarnOnce::default();
         while let Some(news) = news.next().await {
             match news {
                 Ok(news) => {
-                    said.over();
+                    warning.clear();
                     self.note(E::KIND, |followed| {
                         followed.listed |= news == News::AllListed;
                         followed.problem = None;
@@ -179,8 +179,8 @@ impl Feed {
                 // The API server has forgotten where we were, as it does every few minutes: all are listed anew.
                 Err(watcher::Error::WatchError(status)) if status.code == 410 => {}
                 Err(error) => {
-                    let problem = why(&error);
-                    said.warn(format!("{} aren't followed for now: {problem}", E::KIND.as_str()));
+                    let problem = describe_watch(&error);
+                    warning.warn(format!("{} aren't followed for now: {problem}", E::KIND.as_str()));
                     self.note(E::KIND, |followed| followed.problem = Some(problem));
                 }
             }

@@ -26,13 +26,13 @@ pub fn fit(index: &Index, demand: &Demand) -> Fit {
 /// A pod that is about to be created: it has no UID yet, and its priority and CPU are nobody's concern before it is
 /// scheduled.
 impl From<&PodDemand> for Demand {
-    fn from(PodDemand { namespace, name, claims, preferences }: &PodDemand) -> Self {
+    fn from(PodDemand { namespace, name, requests, preferences }: &PodDemand) -> Self {
         Self {
             uid: name.as_str().into(), // the policy random draws by it
             namespace: namespace.clone(),
             name: name.clone(),
             priority: 0,
-            containers: claims.clone(),
+            containers: requests.clone(),
             preferences: preferences.clone(),
             cpu_milli: 0,
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use divvy_cluster::words::chain;
+use divvy_runtime::api_server::errors::chain;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Full};

@@ -13,8 +13,8 @@ mod election;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use divvy_cluster::words::causes;
-use divvy_settings::logging::Once;
+use divvy_runtime::api_server::errors::describe;
+use divvy_runtime::logging::WarnOnce;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -25,7 +25,7 @@ use tokio::time::{sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::election::{Claim, Election};
+use self::election::{Acquire, Election};
 
 /// Annotation of the Lease: where the holder listens, `IP:PORT`.
 pub const ADDRESS: &str = "divvy.dev/address";
@@ -112,7 +112,7 @@ pub async fn stand(
     let leases = Api::namespaced(client, namespace);
     let Timing { renew_deadline, retry_period, .. } = us.timing;
     let mut driver = Driver { leases, name: name.to_owned(), election: Election::new(us.clone()), us, leader };
-    let (mut said, mut next) = (Once::default(), Instant::now());
+    let (mut said, mut next) = (WarnOnce::default(), Instant::now());
     loop {
         let wake = driver.election.changes_at(Instant::now()).map_or(next, |change| change.min(next));
         if stop.run_until_cancelled(sleep_until(wake.into())).await.is_none() {
@@ -126,8 +126,8 @@ pub async fn stand(
             let end = driver.election.changes_at(now).map_or(limit, |change| change.min(limit));
             match stop.run_until_cancelled(timeout_at(end.into(), driver.round())).await {
                 None => break,
-                Some(Ok(Ok(()))) => said.over(),
-                Some(Ok(Err(error))) => said.warn(format!("Lease {name}: not kept for now: {}", causes(&error))),
+                Some(Ok(Ok(()))) => said.clear(),
+                Some(Ok(Err(error))) => said.warn(format!("Lease {name}: not kept for now: {}", describe(&error))),
                 Some(Err(_)) => said.warn(format!("Lease {name}: not kept for now: the API server doesn't answer")),
             }
         }
@@ -141,7 +141,7 @@ pub async fn stand(
     }
     match timeout(renew_deadline, driver.give_up()).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!("Lease {name}: not given up: {}", causes(&error)),
+        Ok(Err(error)) => tracing::warn!("Lease {name}: not given up: {}", describe(&error)),
         Err(_) => tracing::warn!("Lease {name}: not given up: the API server doesn't answer"),
     }
     Onlooker(driver)
@@ -156,7 +156,7 @@ impl Onlooker {
         let Timing { renew_deadline, retry_period, .. } = driver.us.timing;
         loop {
             if let Ok(Ok(lease)) = timeout(renew_deadline, driver.leases.get_opt(&driver.name)).await {
-                driver.election.observe(lease.as_ref().map(Claim::from), Instant::now());
+                driver.election.observe(lease.as_ref().map(Acquire::from), Instant::now());
             }
             driver.tell();
             sleep(retry_period).await;
@@ -167,17 +167,17 @@ impl Onlooker {
 // === impl Driver ===
 
 impl Driver {
-    /// Looks at the Lease, and claims or renews it if that is for us to do.
+    /// Looks at the Lease, and acquires or renews it if that is for us to do.
     async fn round(&mut self) -> kube::Result<()> {
         let lease = self.leases.get_opt(&self.name).await?;
-        self.election.observe(lease.as_ref().map(Claim::from), Instant::now());
-        if !self.election.may_claim(Instant::now()) {
+        self.election.observe(lease.as_ref().map(Acquire::from), Instant::now());
+        if !self.election.may_acquire(Instant::now()) {
             return Ok(());
         }
         let (sent, params) = (Instant::now(), PostParams::default());
         let written = match lease {
-            None => self.leases.create(&params, &self.claimed(Lease::default())).await,
-            Some(lease) => self.leases.replace(&self.name, &params, &self.claimed(lease)).await,
+            None => self.leases.create(&params, &self.acquired(Lease::default())).await,
+            Some(lease) => self.leases.replace(&self.name, &params, &self.acquired(lease)).await,
         };
         match written {
             Ok(lease) => self.election.accepted((&lease).into(), sent, Instant::now()),
@@ -188,9 +188,9 @@ impl Driver {
         Ok(())
     }
 
-    /// The Lease with our claim in it; what else it holds stays.
-    fn claimed(&self, mut lease: Lease) -> Lease {
-        let ours = Claim::from(&lease).is_of(&self.us);
+    /// The Lease with our acquire in it; what else it holds stays.
+    fn acquired(&self, mut lease: Lease) -> Lease {
+        let ours = Acquire::from(&lease).is_of(&self.us);
         let now = MicroTime(Timestamp::now());
         lease.metadata.name = Some(self.name.clone());
         lease.metadata.annotations.get_or_insert_default().insert(ADDRESS.to_owned(), self.us.address.to_string());
@@ -209,7 +209,7 @@ impl Driver {
     /// Takes our name out of the Lease, if it is there. A renewal may still be under way: then it is looked at again.
     async fn give_up(&self) -> kube::Result<()> {
         while let Some(mut lease) = self.leases.get_opt(&self.name).await? {
-            if !Claim::from(&lease).is_of(&self.us) {
+            if !Acquire::from(&lease).is_of(&self.us) {
                 break;
             }
             lease.metadata.annotations.get_or_insert_default().remove(ADDRESS);
@@ -242,9 +242,9 @@ impl Driver {
     }
 }
 
-// === impl Claim ===
+// === impl Acquire ===
 
-impl From<&Lease> for Claim {
+impl From<&Lease> for Acquire {
     fn from(lease: &Lease) -> Self {
         let spec = lease.spec.clone().unwrap_or_default();
         let address = lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(ADDRESS));

@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use divvy_cluster::within_deadline;
-use divvy_cluster::words::causes;
 use divvy_index::learned::{CONFIG_MAP, KEY};
 use divvy_index::{Index, Learned};
-use divvy_settings::logging::Once;
+use divvy_runtime::api_server::errors::describe;
+use divvy_runtime::api_server::within_deadline;
+use divvy_runtime::logging::WarnOnce;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -28,7 +28,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 pub struct Mix {
     maps: Api<ConfigMap>,
     index: Arc<Index>,
-    said: Once,
+    warning: WarnOnce,
 }
 
 /// What to do about a mix that is kept.
@@ -62,7 +62,7 @@ enum Problem {
 impl Mix {
     /// Will keep what this index learns in the ConfigMap of this namespace.
     pub fn new(client: Client, namespace: &str, index: Arc<Index>) -> Self {
-        Self { maps: Api::namespaced(client, namespace), index, said: Once::default() }
+        Self { maps: Api::namespaced(client, namespace), index, warning: WarnOnce::default() }
     }
 
     /// Keeps it, for ever: from the time when all pods are listed, which would be counted twice otherwise, and at once
@@ -84,8 +84,8 @@ impl Mix {
                 Ok(()) = informed.changed() => {}
             }
             match self.round(&leads).await {
-                Ok(()) => self.said.over(),
-                Err(problem) => self.said.warn(format!("ConfigMap {CONFIG_MAP}: {problem}")),
+                Ok(()) => self.warning.clear(),
+                Err(problem) => self.warning.warn(format!("ConfigMap {CONFIG_MAP}: {problem}")),
             }
         }
     }
@@ -93,7 +93,7 @@ impl Mix {
     /// Looks at the ConfigMap, and does what is to be done about it.
     async fn round(&self, leads: impl Fn() -> bool) -> Result<(), Problem> {
         let map = within_deadline(self.maps.get_opt(CONFIG_MAP)).await;
-        let map = map.map_err(|error| Problem::Unread(causes(&error)))?.ok_or(Problem::Absent)?;
+        let map = map.map_err(|error| Problem::Unread(describe(&error)))?.ok_or(Problem::Absent)?;
         let text = map.data.as_ref().and_then(|data| data.get(KEY));
         let (kept, problem) = match text.map(|text| Learned::decode(text)).transpose() {
             Ok(kept) => (kept, Ok(())),
@@ -120,7 +120,7 @@ impl Mix {
             Ok(_) => self.index.kept(learned.revision),
             // Somebody was first, and the next round shows what it wrote.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            Err(error) => return Err(Problem::Unwritten(causes(&error))),
+            Err(error) => return Err(Problem::Unwritten(describe(&error))),
         }
         Ok(())
     }

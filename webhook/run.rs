@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use axum::Router;
 use divvy_index::Index;
-use divvy_process::Signals;
-use divvy_settings::{Stop, logging};
+use divvy_runtime::Signals;
+use divvy_runtime::logging;
+use divvy_runtime::settings::Stop;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -97,7 +98,7 @@ fn launch() -> Result<ExitCode, Stop> {
 /// Runs until SIGTERM or SIGINT, or until a part fails.
 async fn run(config: Config) -> anyhow::Result<()> {
     info!(version = env!("CARGO_PKG_VERSION"), pod = &*config.pod_name, "divvy-webhook starts");
-    let text: Arc<str> = divvy_settings::to_yaml(&config).into();
+    let text: Arc<str> = divvy_runtime::settings::to_yaml(&config).into();
     text.lines().for_each(|line| info!("config: {line}"));
     let signals = Signals::new().context("listening for signals")?;
     let door = listen(config.listen_address).await?;

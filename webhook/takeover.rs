@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use divvy_cluster::words::causes;
-use divvy_settings::logging::Once;
+use divvy_runtime::api_server::errors::describe;
+use divvy_runtime::logging::WarnOnce;
 use tokio::sync::watch;
 use tracing::info;
 
@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// Prepares for every term of ours, and tells `informed` its number, for ever.
 pub async fn take_over(feed: Feed, mut leader: watch::Receiver<Leader>, informed: watch::Sender<u64>) {
-    let (mut standing, mut said) = (feed.standing(), Once::default());
+    let (mut standing, mut warning) = (feed.standing(), WarnOnce::default());
     // What is left to be read for a term.
     let mut unread = None::<(u64, Promises)>;
     loop {
@@ -28,12 +28,12 @@ pub async fn take_over(feed: Feed, mut leader: watch::Receiver<Leader>, informed
             match promises.read().await {
                 Ok(()) => {
                     unread = None;
-                    said.over();
+                    warning.clear();
                     info!(term, "this replica leads: what was promised before is known");
                     informed.send_replace(term);
                 }
                 Err(error) => {
-                    said.warn(format!("what the last leader promised can't be read: {}", causes(&error)));
+                    warning.warn(format!("what the last leader promised can't be read: {}", describe(&error)));
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }

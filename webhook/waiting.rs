@@ -137,7 +137,7 @@ fn shortened(mut note: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use divvy_contract::gpunode::GpuNode;
+    use divvy_api::gpunode::GpuNode;
     use divvy_index::demand::Reading;
     use divvy_index::fixture::{node, pod, share, status};
     use divvy_index::{Index, Terms};

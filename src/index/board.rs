@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use divvy_contract::annotation::PolicyName;
+use divvy_api::annotation::PolicyName;
 use divvy_placement::NodeScore;
 
 use crate::demand::{Policies, Shape};

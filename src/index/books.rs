@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use divvy_contract::Tier;
-use divvy_contract::annotation::{self, Planned};
-use divvy_contract::gpunode::GpuNode;
-use divvy_contract::names::annotation::PLANNED;
-use divvy_contract::pod::PodSum;
+use divvy_api::Tier;
+use divvy_api::annotation::{self, Planned};
+use divvy_api::gpunode::GpuNode;
+use divvy_api::names::annotation::PLANNED;
+use divvy_api::pod::PodSum;
 use divvy_placement::{Hardware, Links, Mix, Taken};
 
 use crate::common::Common;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use divvy_contract::annotation::{self, AnnotationError, PolicyName, Preferences, Request};
-use divvy_contract::claim::{ClaimError, Defaults, pod_claims};
-use divvy_contract::names::annotation::REQUEST;
-use divvy_contract::pod::ContainerKind;
-use divvy_contract::{Claim, ContainerClaim, MigProfile, ResourceNames};
+use divvy_api::annotation::{self, AnnotationError, PolicyName, Preferences, RequestAnnotation};
+use divvy_api::names::annotation::REQUEST;
+use divvy_api::pod::ContainerKind;
+use divvy_api::request::{Defaults, RequestError, pod_requests};
+use divvy_api::{ContainerRequest, GpuRequest, MigProfile, ResourceNames};
 use divvy_placement::{Kind, PodRequest, Policy};
 
 use crate::pod::PodView;
@@ -28,7 +28,7 @@ pub struct Reading {
     pub load_aware: bool,
 }
 
-/// A pod's claims and wishes.
+/// A pod's requests and wishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// The pod.
@@ -40,7 +40,7 @@ pub struct Demand {
     /// Whom it may displace.
     pub priority: i32,
     /// In admission order, one a container.
-    pub containers: Vec<ContainerClaim>,
+    pub containers: Vec<ContainerRequest>,
     /// What its author asks for beside amounts.
     pub preferences: Preferences,
     /// Thousandths of a CPU core that it requests.
@@ -52,7 +52,7 @@ pub struct Demand {
 pub enum BadDemand {
     /// Its limits.
     #[error(transparent)]
-    Claim(#[from] ClaimError),
+    GpuRequest(#[from] RequestError),
     /// Its annotations.
     #[error(transparent)]
     Annotation(#[from] AnnotationError),
@@ -61,7 +61,7 @@ pub enum BadDemand {
 /// All of a demand that decides which nodes are good for it. Pods of one shape have one answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
-    claims: Vec<(ContainerKind, Option<MigProfile>, Option<Claim>)>,
+    requests: Vec<(ContainerKind, Option<MigProfile>, Option<GpuRequest>)>,
     preferences: Preferences,
 }
 
@@ -89,9 +89,10 @@ impl Default for Reading {
 impl Demand {
     /// What the pod asks for; `None` if that isn't cards.
     pub fn of(pod: &PodView, reading: &Reading) -> Result<Option<Self>, BadDemand> {
-        let request = pod.annotations.get(REQUEST).map(|text| annotation::decode::<Request>(text)).transpose()?;
-        let containers = pod_claims(&reading.names, reading.defaults, request.as_ref(), &pod.containers)?;
-        if containers.iter().all(|container| container.claim.is_none()) {
+        let request =
+            pod.annotations.get(REQUEST).map(|text| annotation::decode::<RequestAnnotation>(text)).transpose()?;
+        let containers = pod_requests(&reading.names, reading.defaults, request.as_ref(), &pod.containers)?;
+        if containers.iter().all(|container| container.request.is_none()) {
             return Ok(None);
         }
         let preferences = Preferences::from_annotations(&pod.annotations)?;
@@ -118,16 +119,16 @@ impl Demand {
         PodRequest { containers: &self.containers, settled: &[], preferences: &self.preferences }
     }
 
-    /// Containers with a claim.
+    /// Containers with a request.
     pub fn claiming(&self) -> usize {
-        self.containers.iter().filter(|container| container.claim.is_some()).count()
+        self.containers.iter().filter(|container| container.request.is_some()).count()
     }
 
-    /// The kinds of requests that it consists of, one a claim. The first of them requests the CPU of all.
+    /// The kinds of requests that it consists of, one a request. The first of them requests the CPU of all.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind> {
-        let claims = self.containers.iter().filter_map(|container| Some((container, container.claim?)));
-        claims.enumerate().map(|(number, (container, claim))| Kind {
-            claim,
+        let requests = self.containers.iter().filter_map(|container| Some((container, container.request?)));
+        requests.enumerate().map(|(number, (container, request))| Kind {
+            request,
             profile: container.profile.clone(),
             instances: self.preferences.wants_instances(),
             models: self.preferences.models.clone(),
@@ -143,8 +144,9 @@ impl Demand {
 
     /// What it has in common with pods that have the same answer.
     pub fn shape(&self) -> Shape {
-        let facts = |ContainerClaim { kind, profile, claim, .. }: &ContainerClaim| (*kind, profile.clone(), *claim);
-        Shape { claims: self.containers.iter().map(facts).collect(), preferences: self.preferences.clone() }
+        let facts =
+            |ContainerRequest { kind, profile, request, .. }: &ContainerRequest| (*kind, profile.clone(), *request);
+        Shape { requests: self.containers.iter().map(facts).collect(), preferences: self.preferences.clone() }
     }
 
     /// The policies that its author chose, else those that are configured; but of whole instances the one that fits best,
@@ -174,7 +176,7 @@ impl Policies {
 
 #[cfg(test)]
 mod tests {
-    use divvy_contract::names::annotation::{CARD_POLICY, NODE_POLICY, TIER};
+    use divvy_api::names::annotation::{CARD_POLICY, NODE_POLICY, TIER};
 
     use super::*;
     use crate::fixture::pod;
@@ -190,7 +192,7 @@ mod tests {
             let mut pod = pod("p", 1, 8, 0);
             pod.annotations.extend(wishes.iter().map(|(key, name)| ((*key).to_owned(), (*name).to_owned())));
             let Policies { cards, nodes } =
-                Demand::of(&pod, &reading).expect("a claim").expect("cards").policies(&reading);
+                Demand::of(&pod, &reading).expect("a request").expect("cards").policies(&reading);
             assert_eq!(cards.seed, nodes.seed);
             (cards.name, nodes.name)
         };

@@ -12,11 +12,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_contract::annotation::{self, Cards, Planned};
-use divvy_contract::claim::Totals;
-use divvy_contract::names::annotation::{CARDS, INPUTS, PLANNED};
-use divvy_contract::pod::peak;
-use divvy_contract::{ContainerClaim, ContainerKind, Cores, MemoryAmount, MigProfile};
+use divvy_api::annotation::{self, Cards, Planned};
+use divvy_api::names::annotation::{CARDS, INPUTS, PLANNED};
+use divvy_api::pod::peak;
+use divvy_api::request::Totals;
+use divvy_api::{ContainerKind, ContainerRequest, Cores, MemoryAmount, MigProfile};
 use divvy_placement::NodeScore;
 use serde::Serialize;
 
@@ -68,7 +68,7 @@ pub struct Explanation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Asks {
-    /// Containers with a claim, in admission order.
+    /// Containers with a request, in admission order.
     pub containers: Vec<ContainerAsks>,
     /// Over all its cards, at its peak: what scheduler and kubelet count.
     pub peak: Peak,
@@ -77,7 +77,7 @@ pub struct Asks {
     pub wishes: BTreeMap<String, String>,
 }
 
-/// A container's claim, with what stands for amounts that were left out.
+/// A container's request, with what stands for amounts that were left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerAsks {
@@ -104,9 +104,9 @@ pub struct ContainerAsks {
 pub struct Peak {
     /// Number of cards.
     pub cards: u64,
-    /// Of claims that name an amount.
+    /// Of requests that name an amount.
     pub memory_mi: u64,
-    /// Of claims that name a percentage.
+    /// Of requests that name a percentage.
     pub memory_percent: u64,
     /// In percent of a card.
     pub cores: u64,
@@ -163,7 +163,7 @@ const MOST_EXPECTED: usize = 10;
 
 impl Index {
     /// All that can be said of a pod. Every node is asked, so this takes milliseconds in a cluster of thousands, and many
-    /// more for a pod of several claims: after `patience` no further node is.
+    /// more for a pod of several requests: after `patience` no further node is.
     pub fn explain(&self, pod: &PodView, patience: Duration) -> Explanation {
         let demand = Demand::of(pod, self.reading());
         let state = State::of(pod, &demand);
@@ -275,18 +275,18 @@ fn outlook(nodes: &[NodeAnswer]) -> Outlook {
 
 impl Asks {
     fn of(pod: &PodView, demand: &Demand) -> Self {
-        let claims = || demand.containers.iter().filter_map(|container| Some((container, container.claim?)));
-        let containers = claims().map(|(ContainerClaim { name, kind, profile, .. }, claim)| ContainerAsks {
+        let requests = || demand.containers.iter().filter_map(|container| Some((container, container.request?)));
+        let containers = requests().map(|(ContainerRequest { name, kind, profile, .. }, request)| ContainerAsks {
             name: name.clone(),
             kind: *kind,
             profile: profile.clone(),
-            cards: claim.cards,
-            memory: claim.memory,
-            cores: claim.cores,
-            exclusive: claim.is_exclusive() || demand.preferences.wants_instances(),
+            cards: request.cards,
+            memory: request.memory,
+            cores: request.cores,
+            exclusive: request.is_exclusive() || demand.preferences.wants_instances(),
         });
         let Totals { count, memory, percent, cores } =
-            peak(claims().map(|(container, claim)| (container.kind, claim.totals())));
+            peak(requests().map(|(container, request)| (container.kind, request.totals())));
         let peak = Peak { cards: count, memory_mi: memory, memory_percent: percent, cores };
         let wish = |key: &&str| Some(((*key).to_owned(), pod.annotations.get(*key)?.clone()));
         Self { containers: containers.collect(), peak, wishes: INPUTS.iter().filter_map(wish).collect() }

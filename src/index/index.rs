@@ -12,8 +12,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, LockResult, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use divvy_contract::annotation::Planned;
-use divvy_contract::gpunode::GpuNode;
+use divvy_api::annotation::Planned;
+use divvy_api::gpunode::GpuNode;
 use divvy_placement::{Grounds, Mix, NoPlan, NodeScore, plan};
 
 use crate::appraiser::Appraiser;

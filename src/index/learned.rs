@@ -79,7 +79,7 @@ impl Learned {
         }
         let mut seen = HashSet::new();
         for (at, Expected { kind, .. }) in requests.iter().enumerate() {
-            kind.claim.check().map_err(|why| format!("requests[{at}]: {why}"))?;
+            kind.request.check().map_err(|why| format!("requests[{at}]: {why}"))?;
             if !seen.insert(kind) {
                 return Err(format!("requests[{at}]: this kind comes twice"));
             }
@@ -113,7 +113,7 @@ fn json(value: &impl Serialize) -> String {
 mod tests {
     use std::time::Instant;
 
-    use divvy_contract::{Claim, Cores, Memory, MemoryAmount};
+    use divvy_api::{Cores, GpuRequest, Memory, MemoryAmount};
     use proptest::prelude::*;
 
     use super::*;
@@ -122,9 +122,10 @@ mod tests {
     use crate::{Index, Terms};
 
     fn request(gib: u64, weight: u32) -> Expected {
-        let claim = Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::ZERO };
+        let request =
+            GpuRequest { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::ZERO };
         let kind = Kind {
-            claim,
+            request,
             profile: None,
             instances: false,
             models: Vec::new(),
@@ -148,7 +149,7 @@ mod tests {
             weight: 250_000,
         });
         let text = whole.encode();
-        insta::assert_snapshot!(text, @r#"{"version":"v1","revision":7,"pods":60,"requests":[{"claim":{"cards":1,"memory":"8Gi","cores":0},"models":["L4"],"cpuMilli":500,"weight":750000},{"claim":{"cards":1,"memory":"9Gi","cores":0},"profile":"1g.10gb","cpuMilli":500,"weight":250000}]}"#);
+        insta::assert_snapshot!(text, @r#"{"version":"v1","revision":7,"pods":60,"requests":[{"request":{"cards":1,"memory":"8Gi","cores":0},"models":["L4"],"cpuMilli":500,"weight":750000},{"request":{"cards":1,"memory":"9Gi","cores":0},"profile":"1g.10gb","cpuMilli":500,"weight":250000}]}"#);
         assert_eq!(Learned::decode(&text), Ok(whole));
     }
 
@@ -168,8 +169,8 @@ mod tests {
             refused(&|bad| bad["pods"] = 49.into()),
             refused(&|bad| bad["pods"] = u64::MAX.into()),
             refused(&|bad| bad["more"] = 1.into()),
-            refused(&|bad| bad["requests"][1]["claim"]["cards"] = 0.into()),
-            refused(&|bad| bad["requests"][1]["claim"]["cores"] = 101.into()),
+            refused(&|bad| bad["requests"][1]["request"]["cards"] = 0.into()),
+            refused(&|bad| bad["requests"][1]["request"]["cores"] = 101.into()),
             refused(&|bad| bad["requests"][1] = bad["requests"][0].clone()),
             refused(&|bad| bad["requests"] = (0..257).map(|_| bad["requests"][0].clone()).collect()),
             refused(&|bad| bad["requests"][0]["models"] = "x".repeat(LARGEST).into()),
@@ -230,8 +231,8 @@ mod tests {
             ),
         ) {
             let requests = requests.into_iter().map(|(cards, mib, cores, weight, cpu_milli)| {
-                let claim = Claim { cards, memory: MemoryAmount::Absolute(Memory::mib(mib)), cores: Cores::new(cores) };
-                Expected { kind: Kind { claim, cpu_milli, ..request(1, 1).kind }, weight }
+                let asked = GpuRequest { cards, memory: MemoryAmount::Absolute(Memory::mib(mib)), cores: Cores::new(cores) };
+                Expected { kind: Kind { request: asked, cpu_milli, ..request(1, 1).kind }, weight }
             });
             let learned = Learned { revision, pods, requests: requests.collect() };
             let Ok(learned) = Learned::decode(&learned.encode()) else { return Ok(()) };

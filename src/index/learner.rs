@@ -92,7 +92,7 @@ mod tests {
         let (mut learner, mut told) = (Learner::default(), 0);
         for number in 0..pods {
             let gib = [8, 8, 8, 20][(number % 4) as usize];
-            let demand = Demand::of(&pod("p", 1, gib, 0), &Reading::default()).expect("a claim").expect("cards");
+            let demand = Demand::of(&pod("p", 1, gib, 0), &Reading::default()).expect("a request").expect("cards");
             told += u32::from(learner.learn(&demand).is_some());
         }
         (learner, told)
@@ -118,7 +118,7 @@ mod tests {
         let mut other = Learner::default();
         other.restore(&one.learned().expect("many pods"));
         assert_eq!(other.learned(), one.learned());
-        let demand = Demand::of(&pod("p", 2, 8, 0), &Reading::default()).expect("a claim").expect("cards");
+        let demand = Demand::of(&pod("p", 2, 8, 0), &Reading::default()).expect("a request").expect("cards");
         for learner in [&mut one, &mut other] {
             (0..200).for_each(|_| drop(learner.learn(&demand)));
         }

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use divvy_contract::{ContainerClaim, MigProfile, Tier};
+use divvy_api::{ContainerRequest, MigProfile, Tier};
 use divvy_placement::{Card, Held, Links, NoPlan, Plan, Reason, Remains, Taken, plan, summary};
 use foldhash::fast::FixedState;
 
@@ -152,9 +152,9 @@ impl Node {
     }
 
     /// Whether it has cards such as the container asks for, but fewer. What is free of them is no matter then.
-    fn too_few_for(&self, container: &ContainerClaim, demand: &Demand) -> Option<WhyNot> {
-        let ContainerClaim { name, profile, claim, .. } = container;
-        let wanted = claim.as_ref()?.cards as usize;
+    fn too_few_for(&self, container: &ContainerRequest, demand: &Demand) -> Option<WhyNot> {
+        let ContainerRequest { name, profile, request, .. } = container;
+        let wanted = request.as_ref()?.cards as usize;
         let by_hardware = demand.preferences.wants_instances();
         let is_such = |card: &&Card| card.profile == *profile && (card.id.is_instance() || !by_hardware);
         let has = self.cards.iter().filter(is_such).count();

@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_contract::CardId;
-use divvy_contract::annotation::Preferences;
+use divvy_api::CardId;
+use divvy_api::annotation::Preferences;
 use divvy_placement::NodeScore;
 
 use crate::board::{Asked, Until};

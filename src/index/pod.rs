@@ -4,7 +4,7 @@ mod wire;
 
 use std::collections::BTreeMap;
 
-use divvy_contract::ContainerSpec;
+use divvy_api::ContainerSpec;
 
 /// The few fields of `v1.Pod` that are read here. Decoded from the API's JSON; whatever may be absent or null may be so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use divvy_contract::CardId;
-use divvy_contract::annotation::{Planned, PlannedCards};
+use divvy_api::CardId;
+use divvy_api::annotation::{Planned, PlannedCards};
 use divvy_placement::{Card, ContainerPlan, Plan, Taken, taken};
 
 use crate::demand::Demand;
@@ -47,7 +47,7 @@ impl Promise {
     ) -> Self {
         let ids = |positions: &[usize]| positions.iter().map(|at| cards[*at].id.clone()).collect::<Vec<CardId>>();
         let claiming =
-            demand.containers.iter().zip(&plan.containers).filter(|(container, _)| container.claim.is_some());
+            demand.containers.iter().zip(&plan.containers).filter(|(container, _)| container.request.is_some());
         let of_container = claiming.map(|(container, cards)| {
             (container.name.clone(), PlannedCards { chosen: ids(&cards.chosen), reused: ids(&cards.reused) })
         });

@@ -1,6 +1,6 @@
 //! One pod, put to one node after another.
 
-use divvy_contract::annotation::PolicyName;
+use divvy_api::annotation::PolicyName;
 use divvy_placement::{
     Card, Claimant, Ground, Grounds, Lacking, Mix, NodeScore, Several, Single, Taken, Takes, plan, score, taken,
 };
@@ -17,7 +17,7 @@ pub struct Question<'a> {
     /// How answers compare.
     pub policies: &'a Policies,
     kind: Kind<'a>,
-    /// One claim, for which the tightest cards will do.
+    /// One request, for which the tightest cards will do.
     claimant: Option<Claimant<'a>>,
 }
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use divvy_contract::gpunode::{CORDONED, CardStatus, GpuNode, GpuNodeStatus, Health, Scales, ShareStatus};
-use divvy_contract::pod::{ContainerKind, peak};
-use divvy_contract::{CardId, Cores, Tier};
+use divvy_api::gpunode::{CORDONED, CardStatus, GpuNode, GpuNodeStatus, Health, Scales, ShareStatus};
+use divvy_api::pod::{ContainerKind, peak};
+use divvy_api::{CardId, Cores, Tier};
 use divvy_placement::{Card, Held, Link, Links, Taken};
 
 use crate::common::Common;

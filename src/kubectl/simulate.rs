@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
-use divvy_contract::annotation::PolicyName;
+use divvy_api::annotation::PolicyName;
 use divvy_simulate::Watch;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::Report;

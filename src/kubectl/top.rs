@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
-use divvy_contract::Memory;
-use divvy_contract::usage::{ContainerUsage, NodeUsage};
+use divvy_api::Memory;
+use divvy_api::usage::{ContainerUsage, NodeUsage};
 use divvy_index::pod::PodView;
 use futures::StreamExt as _;
 use kube::api::ListParams;
@@ -55,7 +55,7 @@ pub struct Args {
 /// The form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// For programs: fields as documented at divvy_contract::usage
+    /// For programs: fields as documented at divvy_api::usage
     Json,
     /// The same as YAML
     Yaml,

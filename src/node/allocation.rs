@@ -13,9 +13,9 @@ mod units;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use divvy_contract::annotation::Preferences;
-use divvy_contract::claim::Defaults;
-use divvy_contract::{ContainerClaim, ContainerKind, Cores, ResourceName, ResourceNames, SlotId, Tier};
+use divvy_api::annotation::Preferences;
+use divvy_api::request::Defaults;
+use divvy_api::{ContainerKind, ContainerRequest, Cores, ResourceName, ResourceNames, SlotId, Tier};
 use divvy_placement::{Card, Policy};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use tracing::warn;
@@ -237,7 +237,7 @@ impl Allocator {
         if pod.containers[container].kind != ContainerKind::Init {
             return known.iter().all(|assigned| assigned.container != subject.name());
         }
-        let shown = |other: &ContainerEntry| other.claim.kind != ContainerKind::Init && other.holding.is_some();
+        let shown = |other: &ContainerEntry| other.request.kind != ContainerKind::Init && other.holding.is_some();
         let holds = |entry: &PodEntry| entry.containers.iter().any(shown);
         known.is_empty() && self.ledger.book().pod(&pod.uid).is_some_and(holds)
     }
@@ -381,13 +381,13 @@ impl Allocator {
     fn settled(&self, uid: &str, count: usize) -> Vec<Vec<usize>> {
         let entry = self.ledger.book().pod(uid);
         let Some(admission) = &self.admission else { return Vec::new() };
-        let held_by = |claim: &ContainerClaim| {
-            let holding = entry.and_then(|entry| entry.holding(&claim.name));
+        let held_by = |request: &ContainerRequest| {
+            let holding = entry.and_then(|entry| entry.holding(&request.name));
             let parts = holding.map_or(&[][..], |holding| &holding.parts);
             let position = |part: &Part| self.inventory.cards.iter().position(|card| card.id == part.card);
             parts.iter().filter_map(position).collect()
         };
-        admission.claims[..count].iter().map(held_by).collect()
+        admission.requests[..count].iter().map(held_by).collect()
     }
 
     fn remember_refusal<T>(&mut self, uid: &str, result: Result<T, Refusal>) -> Result<T, Refusal> {

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
-use divvy_settings::FileFlag;
-pub use divvy_settings::{EX_USAGE, Stop};
+use divvy_runtime::settings::FileFlag;
+pub use divvy_runtime::settings::{EX_USAGE, Stop};
 
 use crate::config::{Config, ConfigError, Keys};
 
@@ -63,7 +63,7 @@ pub enum Job {
 /// Where this node's configuration comes from. The file may change while the daemon runs.
 #[derive(Clone, Debug)]
 pub struct Sources {
-    keys: divvy_settings::Sources<Keys>,
+    keys: divvy_runtime::settings::Sources<Keys>,
     /// What they are for.
     pub job: Job,
 }
@@ -90,11 +90,12 @@ pub fn parse(
         CommandLine { uninstall: true, file, keys, .. } => (Job::Uninstall, file, keys),
         CommandLine { file, keys, .. } => (Job::Serve, file, keys),
     };
-    Ok(Sources { keys: divvy_settings::Sources::new(file, keys, env)?, job })
+    Ok(Sources { keys: divvy_runtime::settings::Sources::new(file, keys, env)?, job })
 }
 
 fn command() -> Command {
-    divvy_settings::described::<Keys>(CommandLine::command()).mut_subcommand("mps", divvy_settings::described::<Keys>)
+    divvy_runtime::settings::described::<Keys>(CommandLine::command())
+        .mut_subcommand("mps", divvy_runtime::settings::described::<Keys>)
 }
 
 // === impl Sources ===

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use divvy_cluster::words::causes;
+use divvy_runtime::api_server::errors::describe;
 use kube::Client;
 use kube::api::ListParams;
 use kube::core::Request;
@@ -21,7 +21,7 @@ pub struct BoundPods {
 #[derive(Debug, thiserror::Error)]
 pub enum BoundPodsError {
     /// It refuses, or can't be reached.
-    #[error("pods of node {node}: {}{}", causes(.source), hint(.source))]
+    #[error("pods of node {node}: {}{}", describe(.source), hint(.source))]
     Refused {
         /// Whose pods.
         node: String,

@@ -1,6 +1,6 @@
 //! The daemon's configuration: every key once, and what the keys must agree on.
 //!
-//! `divvy_settings` says how they are written and which source wins. Names are those of NVIDIA's plugin where it has the
+//! `divvy_runtime::settings` says how they are written and which source wins. Names are those of NVIDIA's plugin where it has the
 //! same key.
 //!
 //! The file may have `overrides`: lists of keys for nodes whose labels a selector matches. Of two that match the later
@@ -14,13 +14,13 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use divvy_contract::ResourceNames;
-use divvy_contract::annotation::PolicyName;
-use divvy_contract::claim::Defaults;
-use divvy_contract::container::LIBRARY;
-use divvy_contract::names::ResourceName;
-use divvy_contract::quantity::{Cores, Memory};
-pub use divvy_settings::{
+use divvy_api::ResourceNames;
+use divvy_api::annotation::PolicyName;
+use divvy_api::container::LIBRARY;
+use divvy_api::names::ResourceName;
+use divvy_api::quantity::{Cores, Memory};
+use divvy_api::request::Defaults;
+pub use divvy_runtime::settings::{
     AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet, List, LogFilter, LogFormat, Period, Switch, Within,
 };
 
@@ -30,7 +30,7 @@ use overrides::Selector;
 pub use places::{AnnotationPrefix, KubeletUrl, NodeName};
 pub use values::{Scale, Served};
 
-divvy_settings::keys! {
+divvy_runtime::keys! {
     file {
         /// Of an entry of `overrides`, and only there.
         selector: Option<Selector>,
@@ -64,9 +64,9 @@ divvy_settings::keys! {
     memory_scale: Scale = Scale::ONE,
     /// Promised compute as a multiple of a card's: 0.1 to 10
     cores_scale: Scale = Scale::ONE,
-    /// Memory of a claim that names cores alone: same-as-cores, a percentage such as 25%, or an amount such as 4Gi
+    /// Memory of a request that names cores alone: same-as-cores, a percentage such as 25%, or an amount such as 4Gi
     default_memory: DefaultMemory = DefaultMemory::SameAsCores,
-    /// Cores of a claim that names memory alone: 0 to 99
+    /// Cores of a request that names memory alone: 0 to 99
     default_cores: Within<0, 99> = Within::new(0),
     /// Which cards a pod gets: binpack, spread, random, least-fragmentation or topology
     card_policy: PolicyName = PolicyName::default(),
@@ -153,7 +153,7 @@ divvy_settings::keys! {
 impl Keys {
     /// Reads the file at `path`.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let keys: Self = divvy_settings::read(path)?;
+        let keys: Self = divvy_runtime::settings::read(path)?;
         keys.check_file().map_err(|problem| ConfigError::File { file: path.to_owned(), problem })?;
         Ok(keys)
     }
@@ -209,7 +209,7 @@ impl Keys {
     /// The configuration that the keys make: absent ones take their defaults, and what must agree is compared.
     pub fn into_config(self) -> Result<Config, ConfigError> {
         let config = self.resolve()?;
-        config.claim_names()?;
+        config.request_names()?;
         Ok(config)
     }
 }
@@ -217,13 +217,13 @@ impl Keys {
 // === impl Config ===
 
 impl Config {
-    /// The resources that claims are written in.
+    /// The resources that requests are written in.
     pub fn resource_names(&self) -> ResourceNames {
-        self.claim_names().expect("into_config has tried")
+        self.request_names().expect("into_config has tried")
     }
 
-    fn claim_names(&self) -> Result<ResourceNames, ConfigError> {
-        self.advertise.claim_names(self.amount_names(), Memory::mib(self.memory_unit.get().into()))
+    fn request_names(&self) -> Result<ResourceNames, ConfigError> {
+        self.advertise.request_names(self.amount_names(), Memory::mib(self.memory_unit.get().into()))
     }
 
     /// The resources as amounts in the Node's status, whether or not they are.
@@ -237,8 +237,8 @@ impl Config {
         }
     }
 
-    /// What stands for amounts that a claim leaves out.
-    pub fn claim_defaults(&self) -> Defaults {
+    /// What stands for amounts that a request leaves out.
+    pub fn request_defaults(&self) -> Defaults {
         Defaults { memory: self.default_memory.amount(), cores: Cores::new(self.default_cores.get()) }
     }
 

@@ -17,8 +17,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use divvy_contract::container::{LIMITS_MOUNT, REGION_MOUNT};
-use divvy_contract::{CardId, Share, Tier};
+pub use divvy_api::container::{LIMITS_MOUNT, REGION_MOUNT};
+use divvy_api::{CardId, Share, Tier};
 use divvy_proto::deviceplugin::{ContainerAllocateResponse, Mount};
 use tracing::warn;
 

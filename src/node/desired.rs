@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use divvy_contract::gpunode::{CORDONED, GpuNodeSpec};
+use divvy_api::gpunode::{CORDONED, GpuNodeSpec};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 use tracing::warn;
@@ -113,7 +113,7 @@ fn means(uuid: &str, card: &CardInfo) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use divvy_contract::Memory;
+    use divvy_api::Memory;
 
     use super::*;
     use crate::inventory::MigInstance;

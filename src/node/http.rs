@@ -7,9 +7,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use divvy_contract::usage::NodeUsage;
-use divvy_process::metrics;
-use divvy_settings::logging::Once;
+use divvy_api::usage::NodeUsage;
+use divvy_runtime::logging::WarnOnce;
+use divvy_runtime::metrics;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -29,7 +29,7 @@ pub struct Pages {
     /// For `/readyz`.
     pub standing: watch::Receiver<Standing>,
     /// For `/readyz`: why the kubelet doesn't list its pods, if that is so.
-    pub unlisted: Arc<Mutex<Once>>,
+    pub unlisted: Arc<Mutex<WarnOnce>>,
     /// For `/usage`.
     pub usage: watch::Receiver<Arc<NodeUsage>>,
     /// For `/config`.
@@ -60,7 +60,7 @@ async fn ready(State(pages): State<Arc<Pages>>) -> Response {
     missing.extend(lock(&pages.allocator).inventory().problem.clone());
     if missing.is_empty() {
         let unlisted = pages.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
-        let lines: Vec<&str> = ["ok"].into_iter().chain(unlisted.lasting()).collect();
+        let lines: Vec<&str> = ["ok"].into_iter().chain(unlisted.current()).collect();
         return (lines.join("\n") + "\n").into_response();
     }
     (StatusCode::SERVICE_UNAVAILABLE, missing.join("\n") + "\n").into_response()

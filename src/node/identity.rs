@@ -10,9 +10,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_contract::claim::asks_for_cards;
-use divvy_contract::quantity::parse_count;
-use divvy_contract::{ContainerKind, ContainerSpec, ResourceName, ResourceNames, SlotId};
+use divvy_api::quantity::parse_count;
+use divvy_api::request::asks_for_cards;
+use divvy_api::{ContainerKind, ContainerSpec, ResourceName, ResourceNames, SlotId};
 
 use crate::kubelet::client::PodList;
 use crate::kubelet::pods::{ContainerState, Phase, PodView};

@@ -28,7 +28,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use divvy_contract::{CardId, Memory, MigProfile};
+use divvy_api::{CardId, Memory, MigProfile};
 use divvy_placement::Links;
 use tokio::sync::watch;
 

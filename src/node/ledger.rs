@@ -13,7 +13,7 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use divvy_contract::ContainerClaim;
+use divvy_api::ContainerRequest;
 
 pub use book::{Book, Change, Violation};
 pub use entry::{BadNonce, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, PodRef, Terms};
@@ -68,7 +68,7 @@ pub enum LedgerError {
     NoContainer {
         /// The pod.
         pod: PodRef,
-        /// The name that isn't among its claims.
+        /// The name that isn't among its requests.
         container: String,
     },
 }
@@ -115,23 +115,25 @@ impl Ledger {
     }
 
     /// Books what a container was given, in place of what it may have held: the kubelet asks again when it has lost its
-    /// checkpoint. `claims` are those of all the pod's containers, in admission order; what the others hold stays.
+    /// checkpoint. `requests` are those of all the pod's containers, in admission order; what the others hold stays.
     ///
     /// A slot that another pod holds is this pod's from now on, and the other keeps its share without it. Whether the
     /// shares fit is decided before, by placement.
     pub fn allocate(
         &mut self,
         pod: &PodRef,
-        claims: &[ContainerClaim],
+        requests: &[ContainerRequest],
         container: &str,
         holding: Holding,
     ) -> Result<u64, LedgerError> {
         let held = self.book.pod(&pod.uid);
         let holding_of = |name: &str| held.and_then(|entry| entry.container(name)?.holding.clone());
-        let entry_of =
-            |claim: &ContainerClaim| ContainerEntry { claim: claim.clone(), holding: holding_of(&claim.name) };
-        let mut containers: Vec<ContainerEntry> = claims.iter().map(entry_of).collect();
-        let Some(given) = containers.iter_mut().find(|entry| entry.claim.name == container) else {
+        let entry_of = |request: &ContainerRequest| ContainerEntry {
+            request: request.clone(),
+            holding: holding_of(&request.name),
+        };
+        let mut containers: Vec<ContainerEntry> = requests.iter().map(entry_of).collect();
+        let Some(given) = containers.iter_mut().find(|entry| entry.request.name == container) else {
             return Err(LedgerError::NoContainer { pod: pod.clone(), container: container.to_owned() });
         };
         given.holding = Some(holding);

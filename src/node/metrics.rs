@@ -8,7 +8,7 @@ mod usage;
 use std::sync::Arc;
 use std::time::Instant;
 
-use divvy_contract::usage::NodeUsage;
+use divvy_api::usage::NodeUsage;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

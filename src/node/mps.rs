@@ -18,9 +18,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use divvy_contract::CardId;
-use divvy_process::Signals;
-use divvy_settings::logging::Once;
+use divvy_api::CardId;
+use divvy_runtime::Signals;
+use divvy_runtime::logging::WarnOnce;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -70,7 +70,7 @@ pub async fn run(config: &Config) -> anyhow::Result<()> {
 async fn keep_up(config: &Config, stop: CancellationToken) -> anyhow::Result<()> {
     let place = Place::new(&config.run_dir);
     place.make().with_context(|| format!("making directories in runDir {}", config.run_dir.display()))?;
-    let alone = place.claim().context("making sure that nobody else does this")?;
+    let alone = place.request().context("making sure that nobody else does this")?;
     let _alone = alone.context("another `divvy-node mps` runs on this node")?;
     let control = Control::find(&config.driver_root_ctr_path, &place)?;
     let library = config.nvml_library.clone().unwrap_or_else(|| "libnvidia-ml.so.1".into());
@@ -86,12 +86,12 @@ async fn keep_up(config: &Config, stop: CancellationToken) -> anyhow::Result<()>
 
 /// Waits until nobody uses the cards, who would lose them, and takes those that the service can have; `None`: told to stop.
 async fn take_cards(modes: &Modes, stop: &CancellationToken) -> anyhow::Result<Option<Vec<CardId>>> {
-    let mut said = Once::default();
+    let mut warning = WarnOnce::default();
     loop {
         let modes = modes.clone();
         match tokio::task::spawn_blocking(move || modes.take()).await? {
             Ok(cards) => return Ok(Some(cards)),
-            Err(problem) => said.warn(format!("waiting for the cards: {problem:#}")),
+            Err(problem) => warning.warn(format!("waiting for the cards: {problem:#}")),
         }
         tokio::select! { () = sleep(LOOK) => {}, () = stop.cancelled() => return Ok(None) }
     }

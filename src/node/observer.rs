@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use divvy_settings::logging::Once;
+use divvy_runtime::logging::WarnOnce;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -39,7 +39,7 @@ const LONGEST_START: u32 = 30;
 /// the books know pods: their containers can't start without us. The first look that succeeds repairs the books, and
 /// nothing is promised without one.
 pub async fn recover(parts: &PluginParts, stop: &CancellationToken) {
-    let mut said = Once::default();
+    let mut warning = WarnOnce::default();
     while !stop.is_cancelled() {
         let problem = match try_recover(parts).await {
             Ok(()) => {
@@ -60,7 +60,7 @@ pub async fn recover(parts: &PluginParts, stop: &CancellationToken) {
             }
             Err(Unrecovered::Else(problem)) => problem,
         };
-        said.warn(format!("not registering yet: {problem}"));
+        warning.warn(format!("not registering yet: {problem}"));
         tokio::select! { () = tokio::time::sleep(RETRY) => {}, () = stop.cancelled() => {} }
     }
 }
@@ -96,7 +96,7 @@ async fn try_recover(parts: &PluginParts) -> Result<(), Unrecovered> {
 pub async fn watch(parts: PluginParts, interval: Duration, stop: CancellationToken) {
     let (mut last, mut swept) = (Instant::now(), Instant::now());
     let mut elsewhere = None::<Instant>;
-    let mut said = Once::default();
+    let mut warning = WarnOnce::default();
     loop {
         tokio::select! { () = tokio::time::sleep(interval) => {}, () = stop.cancelled() => return }
         if swept.elapsed() >= SWEEP {
@@ -120,19 +120,19 @@ pub async fn watch(parts: PluginParts, interval: Duration, stop: CancellationTok
             looked => looked.map(drop),
         };
         match looked {
-            Ok(()) => said.over(),
-            Err(refusal) => said.warn(format!("ended pods keep their shares for now: {refusal}")),
+            Ok(()) => warning.clear(),
+            Err(refusal) => warning.warn(format!("ended pods keep their shares for now: {refusal}")),
         }
     }
 }
 
 /// Says once that the kubelet doesn't list its pods, and once that it does so again.
 fn say(parts: &PluginParts, problem: Option<&PodListError>) {
-    let mut said = parts.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut warning = parts.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(problem) = problem.filter(|_| parts.bound.is_some()) {
-        said.warn(format!("pods are told by the API server and the kubelet's PodResources: {problem}"));
-    } else if problem.is_none() && said.lasting().is_some() {
-        said.over();
+        warning.warn(format!("pods are told by the API server and the kubelet's PodResources: {problem}"));
+    } else if problem.is_none() && warning.current().is_some() {
+        warning.clear();
         info!("the kubelet lists its pods again");
     }
 }

@@ -21,11 +21,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use divvy_cluster::within_deadline;
-use divvy_cluster::words::causes;
-use divvy_contract::gpunode::{GpuNode, GpuNodeSpec, Scales};
-use divvy_contract::usage::NodeUsage;
-use divvy_contract::{ResourceNames, Tier};
+use divvy_api::gpunode::{GpuNode, GpuNodeSpec, Scales};
+use divvy_api::usage::NodeUsage;
+use divvy_api::{ResourceNames, Tier};
+use divvy_runtime::api_server::errors::describe;
+use divvy_runtime::api_server::within_deadline;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
@@ -353,7 +353,7 @@ impl Publisher {
                 Ok(()) => self.attempts.of("events").succeeded(),
                 // It won't go better next time; the others may.
                 Err(error) if concerns_one_object(&error) => {
-                    self.attempts.of("events").problem("events", &causes(&error));
+                    self.attempts.of("events").problem("events", &describe(&error));
                 }
                 Err(error) => return self.attempts.of("events").failed("events", &error),
             }

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use divvy_contract::Tier;
-use divvy_process::{Signals, Tasks};
+use divvy_api::Tier;
+use divvy_runtime::{Signals, Tasks};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
@@ -70,7 +70,7 @@ fn launch() -> Result<ExitCode, Stop> {
         }
     };
     let (effective, desired) = runtime.block_on(reload::configure(&sources))?;
-    divvy_settings::logging::init(&effective.config.log_level, effective.config.log_format);
+    divvy_runtime::logging::init(&effective.config.log_level, effective.config.log_format);
     if sources.job == Job::Uninstall {
         // A reader that has gone away must not stop it half-way.
         let say = |line: String| drop(writeln!(std::io::stdout(), "{line}"));

@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs, io};
 
-use divvy_contract::{CardId, Share, Tier};
+use divvy_api::{CardId, Share, Tier};
 use divvy_proto::deviceplugin::Mount;
-use divvy_settings::logging::Once;
+use divvy_runtime::logging::WarnOnce;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -123,12 +123,12 @@ pub async fn outgrown(config: &Config, tier: Tier) {
 
 /// Says when the node's tier can't be served any more, and when it can again.
 pub async fn watch(allocator: SharedAllocator, stop: CancellationToken) {
-    let mut said = Once::default();
+    let mut warning = WarnOnce::default();
     while !stop.is_cancelled() {
         let problem = lock(&allocator).delivery().problem();
         match problem {
-            Some(problem) => said.warn(format!("containers are refused: {problem}")),
-            None => said.over(),
+            Some(problem) => warning.warn(format!("containers are refused: {problem}")),
+            None => warning.clear(),
         }
         tokio::select! { () = tokio::time::sleep(LOOK) => {}, () = stop.cancelled() => {} }
     }

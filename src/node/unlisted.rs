@@ -34,7 +34,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use divvy_contract::ResourceName;
+use divvy_api::ResourceName;
 
 use crate::allocation::Refusal;
 use crate::bound::{BoundPods, BoundPodsError};

@@ -25,8 +25,8 @@ mod watcher;
 
 use std::collections::HashSet;
 
-use divvy_contract::usage::ContainerRef;
-use divvy_contract::{CardId, Share};
+use divvy_api::usage::ContainerRef;
+use divvy_api::{CardId, Share};
 
 use crate::ledger::Nonce;
 pub use watcher::{Watcher, watch};

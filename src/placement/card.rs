@@ -1,10 +1,10 @@
-//! A card as placement sees it, and why a claim doesn't fit on it.
+//! A card as placement sees it, and why a request doesn't fit on it.
 
 use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 
-use divvy_contract::{CardId, Cores, Memory, MigProfile};
+use divvy_api::{CardId, Cores, Memory, MigProfile};
 
 use crate::free::size;
 
@@ -51,7 +51,7 @@ pub struct Held {
     pub pods: u32,
 }
 
-/// Why a card can't take a claim.
+/// Why a card can't take a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// Sick.
@@ -72,7 +72,7 @@ pub enum Reason {
     /// Not enough memory left.
     #[error("{wanted} memory wanted, {free} free")]
     Memory {
-        /// What the claim needs on this card.
+        /// What the request needs on this card.
         wanted: Memory,
         /// What is left.
         free: Memory,
@@ -80,7 +80,7 @@ pub enum Reason {
     /// The card is too small, even empty.
     #[error("{wanted} memory wanted, the card has {capacity}")]
     TooSmall {
-        /// What the claim needs on this card.
+        /// What the request needs on this card.
         wanted: Memory,
         /// What the card has.
         capacity: Memory,
@@ -88,12 +88,12 @@ pub enum Reason {
     /// Not enough compute left.
     #[error("{wanted} cores wanted, {free} free")]
     Cores {
-        /// What the claim needs.
+        /// What the request needs.
         wanted: Cores,
         /// What is left.
         free: Cores,
     },
-    /// The claim is exclusive and others hold shares.
+    /// The request is exclusive and others hold shares.
     #[error("wanted alone, shared by {pods} other pod{}", if *.pods == 1 { "" } else { "s" })]
     Shared {
         /// Pods that hold a share.
@@ -140,7 +140,7 @@ pub fn summary(reasons: &[Option<Reason>]) -> String {
 /// In percent.
 const BUSY_STEP: u8 = 25;
 
-/// What keeps a claim from the cards of a node, without amounts: many nodes have one answer.
+/// What keeps a request from the cards of a node, without amounts: many nodes have one answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lacking(u16);
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use divvy_contract::Share;
-use divvy_contract::annotation::{Numa, Preferences};
-use divvy_contract::pod::ContainerKind;
+use divvy_api::Share;
+use divvy_api::annotation::{Numa, Preferences};
+use divvy_api::pod::ContainerKind;
 
 use crate::card::{Card, Reason};
 use crate::eligible::barred;
@@ -46,9 +46,9 @@ impl<'a> Case<'a> {
         let mut sites: Vec<Site> =
             cards.iter().map(|card| Site { barred: barred(card, pod.preferences), ..Site::default() }).collect();
         let whole = takes_whole(cards, pod.preferences);
-        for (container, claim, held) in reuse::settled(pod) {
+        for (container, request, held) in reuse::settled(pod) {
             for card in held.into_iter().filter(|card| *card < cards.len()) {
-                sites[card].settled.settle(&cards[card], container.kind, claim.share_of(cards[card].memory, whole));
+                sites[card].settled.settle(&cards[card], container.kind, request.share_of(cards[card].memory, whole));
             }
         }
         let Admission { steps, lent } = Admission::new(pod);
@@ -86,16 +86,16 @@ impl<'a> Case<'a> {
 
     /// What a step takes of a card; an error if it would have all of the card, and that is less than it asks for.
     fn share(&self, card: usize, step: usize) -> Result<Share, Reason> {
-        let (claim, memory) = (&self.steps[step].claim, self.cards[card].memory);
-        if self.whole && !claim.is_within(memory) {
-            return Err(Reason::TooSmall { wanted: claim.memory.of(memory), capacity: memory });
+        let (request, memory) = (&self.steps[step].request, self.cards[card].memory);
+        if self.whole && !request.is_within(memory) {
+            return Err(Reason::TooSmall { wanted: request.memory.of(memory), capacity: memory });
         }
-        Ok(claim.share_of(memory, self.whole))
+        Ok(request.share_of(memory, self.whole))
     }
 
     /// Whether a step's cards are held by nobody else.
     pub(crate) fn is_exclusive(&self, step: usize) -> bool {
-        self.whole || self.steps[step].claim.is_exclusive()
+        self.whole || self.steps[step].request.is_exclusive()
     }
 
     /// The steps that choose each card in a plan. Positions that don't exist are passed over.
@@ -120,7 +120,7 @@ impl<'a> Case<'a> {
         self.cards[card].profile == self.pod.containers[self.steps[step].container].profile
     }
 
-    /// Whether a card can take a step's claim by itself.
+    /// Whether a card can take a step's request by itself.
     pub(crate) fn takes(&self, card: usize, step: usize) -> bool {
         self.barred(card).is_none() && self.is_of_kind(card, step) && self.alone(card, step).is_ok()
     }
@@ -183,7 +183,7 @@ impl<'a> Case<'a> {
 
     /// Whether a step's cards must stand on one NUMA node.
     pub(crate) fn numa_strict(&self, step: usize) -> bool {
-        self.steps[step].claim.cards > 1 && self.pod.preferences.numa == Some(Numa::Strict)
+        self.steps[step].request.cards > 1 && self.pod.preferences.numa == Some(Numa::Strict)
     }
 
     /// Whether the containers of two steps are surely alive at the same time.
@@ -202,7 +202,7 @@ impl<'a> Case<'a> {
         cards.is_empty() || (first.is_some() && cards.iter().all(|card| self.numa(*card) == first))
     }
 
-    /// Cards that come to a step from settled init containers' slots at most; the rest of its claim's are chosen by
+    /// Cards that come to a step from settled init containers' slots at most; the rest of its request's are chosen by
     /// open steps.
     pub(crate) fn lent(&self, step: usize) -> usize {
         self.lent[self.steps[step].pool].len()

@@ -1,6 +1,6 @@
 //! Cards that the pod's author, or their health, rules out whatever is free on them.
 
-use divvy_contract::annotation::Preferences;
+use divvy_api::annotation::Preferences;
 
 use crate::card::{Card, Reason};
 

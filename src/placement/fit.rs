@@ -3,8 +3,8 @@
 //! Draws are random subsets, so what happens to one card doesn't bind another: a plan fits if each card fits alone. For
 //! a card it is enough to follow two cases side by side, its pooled slot still in the pool or taken, each at its most.
 
-use divvy_contract::pod::{ContainerKind, PodSum};
-use divvy_contract::{Cores, Memory, Share};
+use divvy_api::pod::{ContainerKind, PodSum};
+use divvy_api::{Cores, Memory, Share};
 
 use crate::card::{Card, Reason};
 

@@ -13,7 +13,7 @@
 mod classes;
 mod stand;
 
-use divvy_contract::{MemoryAmount, Share};
+use divvy_api::{MemoryAmount, Share};
 
 use crate::eligible::is_allowed;
 use crate::mix::{Expected, Kind, Mix};
@@ -116,7 +116,7 @@ impl Forecast {
         let demand = |request: &Expected| demand(&request.kind) * f64::from(request.weight);
         let all_demand: f64 = requests.iter().copied().map(demand).sum();
         let common = common(&requests);
-        let mut several: Vec<&Expected> = requests.iter().copied().filter(|it| it.kind.claim.cards > 1).collect();
+        let mut several: Vec<&Expected> = requests.iter().copied().filter(|it| it.kind.request.cards > 1).collect();
         several.sort_by(|one, other| demand(other).total_cmp(&demand(one)));
         several.truncate(MOST_SEVERAL);
 
@@ -139,7 +139,7 @@ impl Forecast {
             several,
             by_cpu: Steps::new(kinds.iter().map(|kind| Some(kind.cpu_milli))),
             hardware: hardware.iter().map(|hardware| Suited::to(&kinds, hardware)).collect(),
-            classes: kinds.iter().map(|kind| Class { cards: kind.claim.cards, cpu_milli: kind.cpu_milli }).collect(),
+            classes: kinds.iter().map(|kind| Class { cards: kind.request.cards, cpu_milli: kind.cpu_milli }).collect(),
         }
     }
 
@@ -292,9 +292,9 @@ impl Need {
     /// `None`: the hardware won't do.
     fn of(kind: &Kind, hardware: &Hardware) -> Option<Self> {
         let whole = kind.instances || hardware.undivided;
-        let Share { memory, cores, exclusive } = kind.claim.share_of(hardware.memory, whole);
+        let Share { memory, cores, exclusive } = kind.request.share_of(hardware.memory, whole);
         let is_of_kind = kind.profile == hardware.profile && (hardware.is_instance || !kind.instances);
-        let is_too_small = whole && !kind.claim.is_within(hardware.memory);
+        let is_too_small = whole && !kind.request.is_within(hardware.memory);
         if !is_of_kind || is_too_small || !is_allowed(&hardware.model, &kind.models, &kind.avoid_models) {
             return None;
         }
@@ -306,13 +306,13 @@ impl Need {
 
 /// Cards that a kind asks for. What is asked for in MiB counts as a card where compute doesn't tell how much of one it is.
 fn demand(kind: &Kind) -> f64 {
-    let of_each = match (kind.claim.cores.units(), kind.claim.memory) {
+    let of_each = match (kind.request.cores.units(), kind.request.memory) {
         _ if kind.instances => 100,
         (0, MemoryAmount::Percent(percent)) => percent,
         (0, MemoryAmount::Absolute(_)) => 100,
         (cores, _) => cores,
     };
-    f64::from(kind.claim.cards) * f64::from(of_each) / 100.0
+    f64::from(kind.request.cards) * f64::from(of_each) / 100.0
 }
 
 /// How many of these, the most frequent first, cover most of them.

@@ -1,6 +1,6 @@
 //! What is free of a card.
 
-use divvy_contract::{Cores, Memory, Share};
+use divvy_api::{Cores, Memory, Share};
 
 use crate::card::{Card, Reason};
 

@@ -1,15 +1,15 @@
 //! Nodes as whoever compares thousands of them keeps them: what doesn't depend on the pod is worked out once, and lies
 //! side by side, as a question to all nodes costs what it takes to read them.
 //!
-//! Most pods have one claim of one card. For them the best card and its score follow from a few numbers a card, without a
+//! Most pods have one request of one card. For them the best card and its score follow from a few numbers a card, without a
 //! search, and are the same that [`plan`](crate::plan()) and [`score`](crate::score()) give. For all others there is a
 //! bound that tells which nodes are worth a search.
 
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use divvy_contract::annotation::{Numa, Preferences};
-use divvy_contract::{Claim, ContainerClaim, Memory, MemoryAmount, MigProfile, Share};
+use divvy_api::annotation::{Numa, Preferences};
+use divvy_api::{ContainerRequest, GpuRequest, Memory, MemoryAmount, MigProfile, Share};
 use smallvec::SmallVec;
 
 use crate::card::{Card, Lacking};
@@ -52,16 +52,16 @@ struct Site {
 /// The share of each card that a pod takes, by position: nearly always of one.
 pub type Takes = SmallVec<[(usize, Share); 1]>;
 
-/// A pod with one claim.
+/// A pod with one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Claimant<'a> {
-    claim: Claim,
+    request: GpuRequest,
     profile: Option<&'a MigProfile>,
     preferences: &'a Preferences,
     is_picky: bool,
 }
 
-/// A pod with one claim of one card.
+/// A pod with one request of one card.
 #[derive(Clone, Debug)]
 pub struct Single<'a> {
     claimant: Claimant<'a>,
@@ -84,11 +84,11 @@ impl<'a> Claimant<'a> {
     pub fn of(pod: &PodRequest<'a>) -> Option<Self> {
         let PodRequest { preferences, settled, .. } = *pod;
         let mut claiming = claiming(pod);
-        let (container, claim) = claiming.next()?;
+        let (container, request) = claiming.next()?;
         let is_alone = claiming.next().is_none() && settled.is_empty();
-        let is_free = claim.cards == 1 || preferences.numa != Some(Numa::Strict);
+        let is_free = request.cards == 1 || preferences.numa != Some(Numa::Strict);
         (is_alone && is_free).then(|| Self {
-            claim,
+            request,
             profile: container.profile.as_ref(),
             preferences,
             is_picky: is_picky(preferences),
@@ -102,7 +102,7 @@ impl<'a> Single<'a> {
     /// The pod, if it is of this kind and none of its containers is settled. `cards` decides between the cards of a node,
     /// `nodes` between nodes.
     pub fn of(pod: &PodRequest<'a>, cards: &'a Policy, nodes: &'a Policy) -> Option<Self> {
-        let claimant = Claimant::of(pod).filter(|claimant| claimant.claim.cards == 1)?;
+        let claimant = Claimant::of(pod).filter(|claimant| claimant.request.cards == 1)?;
         Some(Self { claimant, cards, nodes })
     }
 }
@@ -185,9 +185,9 @@ impl<'g> Ground<'g> {
         pod: &Single<'_>,
         least: Option<&NodeScore>,
     ) -> Option<(usize, NodeScore)> {
-        let Single { claimant: Claimant { claim, profile, preferences, is_picky }, .. } = *pod;
+        let Single { claimant: Claimant { request, profile, preferences, is_picky }, .. } = *pod;
         let (memory, free) = self.site.bounds;
-        if !free.fits(&claim.share_on(memory)) {
+        if !free.fits(&request.share_on(memory)) {
             return None;
         }
         let by = if WHOLE { &Policy::OF_WHOLE } else { pod.cards };
@@ -196,7 +196,7 @@ impl<'g> Ground<'g> {
         let mut most = least.filter(|_| by_one).map_or([u64::MAX; 3], |score| second_to_fourth(&score.plan.0));
         let mut best = None::<(Cost, usize, Share)>;
         let wishes = is_picky.then_some(preferences);
-        for (at, share) in self.taking::<WHOLE>(&claim, profile) {
+        for (at, share) in self.taking::<WHOLE>(&request, profile) {
             let lot = self.lot(at);
             if !lot.may_cost(by, &share, most) {
                 continue;
@@ -226,16 +226,16 @@ impl<'g> Ground<'g> {
     }
 
     fn tightest_of<'c, const WHOLE: bool>(self, cards: impl Fn() -> &'c [Card], pod: &Claimant<'_>) -> Option<Takes> {
-        let Claimant { claim, profile, preferences, is_picky } = *pod;
+        let Claimant { request, profile, preferences, is_picky } = *pod;
         let wishes = is_picky.then_some(preferences);
-        let taking = self.taking::<WHOLE>(&claim, profile);
+        let taking = self.taking::<WHOLE>(&request, profile);
         let taking = taking.filter(|(at, _)| is_open(&cards, *at, profile, wishes));
         let order = |(at, _): &(usize, Share)| (self.free[*at].busy, self.free[*at].leftover());
-        if claim.cards == 1 {
+        if request.cards == 1 {
             return Some(Takes::from_buf([taking.min_by_key(order)?]));
         }
         let mut taking: Takes = taking.collect();
-        let wanted = claim.cards as usize;
+        let wanted = request.cards as usize;
         if taking.len() < wanted {
             return None;
         }
@@ -246,12 +246,12 @@ impl<'g> Ground<'g> {
 
     /// What the cards lack for a pod that none of them has room for; `None` where that takes a look at more than numbers.
     pub fn lacking(self, pod: &Single<'_>) -> Option<Lacking> {
-        let Claimant { claim, profile, is_picky, .. } = pod.claimant;
+        let Claimant { request, profile, is_picky, .. } = pod.claimant;
         if is_picky || profile.is_some() || self.site.undivided || self.free.is_empty() {
             return None;
         }
         self.free.iter().zip(self.spots).try_fold(Lacking::default(), |lacking, (free, spot)| {
-            let share = claim.share_on(spot.memory);
+            let share = request.share_on(spot.memory);
             let reason = free.lacks(&share, spot.memory_capacity).filter(|_| free.is_plain)?;
             Some(lacking.with(&reason))
         })
@@ -276,9 +276,9 @@ impl<'g> Ground<'g> {
         let wishes = is_picky.then_some(pod.preferences);
         let mut least = Cost::default();
         let mut lots: Vec<(Lot<'_>, Share)> = Vec::with_capacity(self.free.len());
-        for (container, claim) in claiming(pod) {
-            let (profile, wanted) = (container.profile.as_ref(), claim.cards as usize);
-            let taking = self.taking::<WHOLE>(&claim, profile);
+        for (container, request) in claiming(pod) {
+            let (profile, wanted) = (container.profile.as_ref(), request.cards as usize);
+            let taking = self.taking::<WHOLE>(&request, profile);
             let taking = taking.filter(|(at, _)| is_open(&cards, *at, profile, wishes));
             lots.clear();
             lots.extend(taking.map(|(at, share)| (self.lot(at), share)));
@@ -298,20 +298,20 @@ impl<'g> Ground<'g> {
         self.site.undivided || preferences.wants_instances()
     }
 
-    /// The cards with room for a claim alone, and its share of each; of cards that are given `WHOLE`, all of them.
+    /// The cards with room for a request alone, and its share of each; of cards that are given `WHOLE`, all of them.
     #[inline]
     fn taking<const WHOLE: bool>(
         self,
-        claim: &Claim,
+        request: &GpuRequest,
         profile: Option<&MigProfile>,
     ) -> impl Iterator<Item = (usize, Share)> + use<'g, WHOLE> {
-        let (claim, is_plain) = (*claim, profile.is_none());
+        let (request, is_plain) = (*request, profile.is_none());
         // An amount is the same on all cards, so that it needn't be known what they have.
-        let is_fixed = !WHOLE && matches!(claim.memory, MemoryAmount::Absolute(_));
-        let fixed = is_fixed.then(|| claim.share_on(Memory::default()));
+        let is_fixed = !WHOLE && matches!(request.memory, MemoryAmount::Absolute(_));
+        let fixed = is_fixed.then(|| request.share_on(Memory::default()));
         self.free.iter().enumerate().filter_map(move |(at, free)| {
-            let share = fixed.unwrap_or_else(|| claim.share_of(self.spots[at].memory, WHOLE));
-            let is_enough = !WHOLE || claim.is_within(self.spots[at].memory);
+            let share = fixed.unwrap_or_else(|| request.share_of(self.spots[at].memory, WHOLE));
+            let is_enough = !WHOLE || request.is_within(self.spots[at].memory);
             (is_enough && free.fits(&share) && free.is_plain == is_plain).then_some((at, share))
         })
     }
@@ -343,9 +343,9 @@ fn is_open<'c>(
         && wishes.is_none_or(|wishes| barred(&cards()[at], wishes).is_none())
 }
 
-fn claiming<'a>(pod: &PodRequest<'a>) -> impl Iterator<Item = (&'a ContainerClaim, Claim)> + use<'a> {
-    let claims = pod.containers.iter().filter_map(|container| Some((container, container.claim?)));
-    claims.filter(|(_, claim)| claim.cards > 0)
+fn claiming<'a>(pod: &PodRequest<'a>) -> impl Iterator<Item = (&'a ContainerRequest, GpuRequest)> + use<'a> {
+    let requests = pod.containers.iter().filter_map(|container| Some((container, container.request?)));
+    requests.filter(|(_, request)| request.cards > 0)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Pure placement: cards, claims and a policy in; a plan for the whole pod, or a reason per card, out.
+//! Pure placement: cards, requests and a policy in; a plan for the whole pod, or a reason per card, out.
 //!
 //! No I/O, no clock, no hidden randomness: the daemon, the extender and the simulator get the same answer to the same question.
 //!

@@ -1,6 +1,6 @@
 //! The requests that are expected, from what came before.
 
-use divvy_contract::{Claim, MigProfile};
+use divvy_api::{GpuRequest, MigProfile};
 use serde::{Deserialize, Serialize};
 
 /// What `least-fragmentation` keeps room for. Empty: nothing is known, and it best-fits.
@@ -25,7 +25,7 @@ pub struct Expected {
 #[serde(rename_all = "camelCase")]
 pub struct Kind {
     /// Cards.
-    pub claim: Claim,
+    pub request: GpuRequest,
     /// The MIG profile whose instances these are; `None`: cards of the plain count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<MigProfile>,

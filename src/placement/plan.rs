@@ -5,8 +5,8 @@
 //! and at the pod's peak each card's memory, cores, slots and exclusive holders are within what other pods leave.
 //! Settled containers are facts: never moved, and judged only on cards where another container joins them.
 
-use divvy_contract::ContainerClaim;
-use divvy_contract::annotation::Preferences;
+use divvy_api::ContainerRequest;
+use divvy_api::annotation::Preferences;
 
 use crate::card::{Card, Reason, summary};
 use crate::case::Case;
@@ -17,9 +17,9 @@ use crate::search::Search;
 /// A pod to be placed on one node.
 #[derive(Clone, Copy, Debug)]
 pub struct PodRequest<'a> {
-    /// Claims in admission order (init containers as listed, then app containers).
-    pub containers: &'a [ContainerClaim],
-    /// Positions of the cards that the first `settled.len()` containers already hold; empty for one without a claim.
+    /// Requests in admission order (init containers as listed, then app containers).
+    pub containers: &'a [ContainerRequest],
+    /// Positions of the cards that the first `settled.len()` containers already hold; empty for one without a request.
     pub settled: &'a [Vec<usize>],
     /// What the pod's author asks for.
     pub preferences: &'a Preferences,
@@ -28,7 +28,7 @@ pub struct PodRequest<'a> {
 /// Cards for every container, in the request's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// One entry a container; empty for one without a claim.
+    /// One entry a container; empty for one without a request.
     pub containers: Vec<ContainerPlan>,
 }
 
@@ -51,7 +51,7 @@ pub enum NoPlan {
     Nothing {
         /// The container that finds no cards.
         container: String,
-        /// Its claim in words.
+        /// Its request in words.
         wanted: String,
         /// One reason a card, by position; `None`: this card alone would do.
         reasons: Vec<Option<Reason>>,

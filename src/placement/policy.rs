@@ -10,8 +10,8 @@ mod random;
 mod spread;
 mod topology;
 
-use divvy_contract::Share;
-use divvy_contract::annotation::{Numa, PolicyName};
+use divvy_api::Share;
+use divvy_api::annotation::{Numa, PolicyName};
 
 use crate::card::Card;
 use crate::case::Case;
@@ -158,7 +158,7 @@ impl<'a> Judge<'a> {
             }
             Criterion::Chance => random::chance(&self.tickets, outcome),
             Criterion::WorstLink => {
-                let linked = (0..self.case.steps.len()).filter(|step| self.case.steps[*step].claim.cards > 1);
+                let linked = (0..self.case.steps.len()).filter(|step| self.case.steps[*step].request.cards > 1);
                 linked.map(|step| self.bonds.worst_link(self.case, self.links, step, outcome)).sum()
             }
             Criterion::LinksLost => {
@@ -180,7 +180,7 @@ impl<'a> Judge<'a> {
 
     /// Sets of cards that work together.
     fn linked_sets<'o>(&self, outcome: &'o Outcome) -> impl Iterator<Item = &'o Vec<usize>> {
-        outcome.sets.iter().zip(&self.case.steps).filter(|(_, step)| step.claim.cards > 1).map(|(set, _)| set)
+        outcome.sets.iter().zip(&self.case.steps).filter(|(_, step)| step.request.cards > 1).map(|(set, _)| set)
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) fn no_cards(case: &Case<'_>, step: usize, chosen_by: &[Vec<usize>]) -
     }
     let container = &case.pod.containers[case.steps[step].container];
     let whole = if case.whole { " (whole MIG instances)" } else { "" };
-    let wanted = format!("{}{whole}", case.steps[step].claim);
+    let wanted = format!("{}{whole}", case.steps[step].request);
     NoPlan::Nothing { container: container.name.clone(), wanted, reasons }
 }
 

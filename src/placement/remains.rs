@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use divvy_contract::{Cores, Memory, MigProfile, Share};
+use divvy_api::{Cores, Memory, MigProfile, Share};
 
 use crate::card::Card;
 use crate::free::{Free, size};

@@ -7,15 +7,15 @@
 
 use std::collections::BTreeSet;
 
-use divvy_contract::pod::ContainerKind;
-use divvy_contract::{Claim, ContainerClaim, MigProfile};
+use divvy_api::pod::ContainerKind;
+use divvy_api::{ContainerRequest, GpuRequest, MigProfile};
 
 use crate::plan::PodRequest;
 
 /// A pod's containers from here on.
 #[derive(Clone, Debug)]
 pub(crate) struct Admission {
-    /// Containers with a claim that aren't settled, in order.
+    /// Containers with a request that aren't settled, in order.
     pub(crate) steps: Vec<Step>,
     /// For each pool the cards whose slots settled init containers have left in it.
     pub(crate) lent: Vec<BTreeSet<usize>>,
@@ -36,7 +36,7 @@ pub(crate) struct Step {
     /// Position in the request.
     pub(crate) container: usize,
     pub(crate) kind: ContainerKind,
-    pub(crate) claim: Claim,
+    pub(crate) request: GpuRequest,
     /// Which pool it is fed from.
     pub(crate) pool: usize,
     /// Cards that we choose.
@@ -57,11 +57,11 @@ impl Admission {
     pub(crate) fn new(pod: &PodRequest<'_>) -> Self {
         let mut pools = pools(pod);
         let mut steps = Vec::new();
-        for (container, ContainerClaim { kind, profile, claim, .. }) in
+        for (container, ContainerRequest { kind, profile, request, .. }) in
             pod.containers.iter().enumerate().skip(pod.settled.len())
         {
-            let Some(claim) = claim.filter(|claim| claim.cards > 0) else { continue };
-            let wanted = claim.cards as usize;
+            let Some(request) = request.filter(|request| request.cards > 0) else { continue };
+            let wanted = request.cards as usize;
             let at = pool_of(&mut pools, profile.as_ref());
             let pool = &mut pools[at];
             let drawn = wanted.min(pool.size);
@@ -69,7 +69,7 @@ impl Admission {
             steps.push(Step {
                 container,
                 kind: *kind,
-                claim,
+                request,
                 pool: at,
                 chosen: wanted - drawn,
                 drawn,
@@ -90,12 +90,12 @@ impl Admission {
     }
 }
 
-/// The settled containers with a claim, and their cards.
+/// The settled containers with a request, and their cards.
 pub(crate) fn settled<'a>(
     pod: &PodRequest<'a>,
-) -> impl Iterator<Item = (&'a ContainerClaim, Claim, BTreeSet<usize>)> + use<'a> {
+) -> impl Iterator<Item = (&'a ContainerRequest, GpuRequest, BTreeSet<usize>)> + use<'a> {
     let containers = pod.containers.iter().zip(pod.settled);
-    containers.filter_map(|(container, cards)| Some((container, container.claim?, cards.iter().copied().collect())))
+    containers.filter_map(|(container, cards)| Some((container, container.request?, cards.iter().copied().collect())))
 }
 
 /// As the settled containers have left them.
@@ -123,14 +123,14 @@ fn pool_of<'a>(pools: &mut Vec<Pool<'a>>, profile: Option<&'a MigProfile>) -> us
 
 #[cfg(test)]
 mod tests {
-    use divvy_contract::pod::ContainerKind::{App, Init, Sidecar};
+    use divvy_api::pod::ContainerKind::{App, Init, Sidecar};
 
     use super::*;
-    use crate::tests::build::{container, no_wishes, request};
+    use crate::tests::build::{container, no_wishes, pod_request};
 
     fn steps(settled: &[Vec<usize>], kinds: &[(ContainerKind, u32)]) -> Vec<(usize, usize, bool)> {
         let containers: Vec<_> = kinds.iter().map(|(kind, cards)| container(*kind, *cards, 1024, 0)).collect();
-        let admission = Admission::new(&request(&containers, settled, no_wishes()));
+        let admission = Admission::new(&pod_request(&containers, settled, no_wishes()));
         admission.steps.iter().map(|step| (step.chosen, step.drawn, step.drains)).collect()
     }
 
@@ -150,12 +150,12 @@ mod tests {
 
     #[test]
     fn slots_of_one_resource_feed_no_other() {
-        let of = |profile: Option<&str>, kind| ContainerClaim {
+        let of = |profile: Option<&str>, kind| ContainerRequest {
             profile: profile.map(|profile| profile.parse().expect("a profile")),
             ..container(kind, 1, 1024, 0)
         };
         let containers = [of(None, Init), of(Some("1g.10gb"), App), of(None, App)];
-        let admission = Admission::new(&request(&containers, &[], no_wishes()));
+        let admission = Admission::new(&pod_request(&containers, &[], no_wishes()));
         let steps: Vec<_> = admission.steps.iter().map(|step| (step.chosen, step.drawn)).collect();
         assert_eq!(steps, [(1, 0), (1, 0), (0, 1)]);
     }

@@ -5,8 +5,8 @@
 
 use std::mem::replace;
 
-use divvy_contract::Share;
-use divvy_contract::pod::ContainerKind;
+use divvy_api::Share;
+use divvy_api::pod::ContainerKind;
 
 use crate::case::Case;
 use crate::links::Links;
@@ -162,8 +162,8 @@ impl<'a> Search<'a> {
     /// the two containers' cards exchanged.
     fn known_from_equals(&self, at: usize) -> Vec<usize> {
         let facts = |step: usize| {
-            let Step { kind, claim, pool, drawn, .. } = self.case.steps[self.order[step]];
-            (kind == ContainerKind::App && drawn == 0).then_some((claim, pool))
+            let Step { kind, request, pool, drawn, .. } = self.case.steps[self.order[step]];
+            (kind == ContainerKind::App && drawn == 0).then_some((request, pool))
         };
         let equal = (0..at).rev().find(|before| facts(at).is_some() && facts(*before) == facts(at));
         equal.map_or_else(Vec::new, |before| self.done_with[before].clone())
@@ -238,7 +238,7 @@ fn order(case: &Case<'_>) -> Result<Vec<usize>, NoPlan> {
     let mut order: Vec<(bool, usize, usize)> = Vec::new();
     for (index, step) in case.steps.iter().enumerate() {
         let wide = (0..case.cards.len()).filter(|card| case.takes(*card, index)).count();
-        if wide < (step.claim.cards as usize).saturating_sub(case.lent(index)) {
+        if wide < (step.request.cards as usize).saturating_sub(case.lent(index)) {
             return hopeless(index);
         }
         let lender = lenders_first && step.kind == ContainerKind::Init;

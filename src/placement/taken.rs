@@ -1,6 +1,6 @@
 //! What a plan promises of each card.
 
-use divvy_contract::{Cores, Memory, Share};
+use divvy_api::{Cores, Memory, Share};
 
 use crate::card::{Card, Held};
 use crate::case::Case;

@@ -1,6 +1,6 @@
 //! Whether a plan that somebody else wrote, or that was made a while ago, is still good.
 
-use divvy_contract::CardId;
+use divvy_api::CardId;
 
 use crate::card::{Card, Reason};
 use crate::case::Case;
@@ -24,7 +24,7 @@ pub enum Misfit {
         container: String,
         /// Cards in the plan.
         planned: usize,
-        /// Cards of its claim that don't come from earlier init containers.
+        /// Cards of its request that don't come from earlier init containers.
         wanted: usize,
     },
     /// No such card.

@@ -12,7 +12,7 @@ mod random;
 
 use std::sync::Arc;
 
-use divvy_contract::annotation::PolicyName;
+use divvy_api::annotation::PolicyName;
 use rand::RngExt as _;
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use divvy_contract::annotation::PolicyName;
+use divvy_api::annotation::PolicyName;
 use rand::SeedableRng as _;
 use rayon::prelude::*;
 

@@ -1,17 +1,17 @@
-//! How well cards are linked that claims of whole cards get on one machine, as they come and go: the product's policies
+//! How well cards are linked that requests of whole cards get on one machine, as they come and go: the product's policies
 //! beside published rules.
 //!
 //! ```text
-//! machine, seed ──▶ claims ──▶ trial ◀── rule: which of the free cards
+//! machine, seed ──▶ requests ──▶ trial ◀── rule: which of the free cards
 //!                                └─▶ tally ◀── optimum: what there was to get
 //! ```
 //!
-//! Whether a claim finds enough cards doesn't depend on which ones others got, so all rules see the same claims at the same
+//! Whether a request finds enough cards doesn't depend on which ones others got, so all rules see the same requests at the same
 //! moments with as many free cards, and what differs is the rules' doing.
 
-mod claims;
 mod machine;
 mod optimum;
+mod requests;
 mod rule;
 mod tally;
 
@@ -19,9 +19,9 @@ use rand::SeedableRng as _;
 use rayon::prelude::*;
 
 use crate::Rng;
-use claims::Claim;
 pub use machine::Machine;
 use optimum::Optimum;
+use requests::GpuRequest;
 pub use rule::Name;
 use rule::Rule;
 pub use tally::Tally;
@@ -29,10 +29,10 @@ pub use tally::Tally;
 /// Positions of cards, one bit each.
 pub type CardSet = u32;
 
-/// How many claims come in one sequence.
+/// How many requests come in one sequence.
 pub const CLAIMS: usize = 200;
 
-/// What comes of one sequence of claims for each of these seeds.
+/// What comes of one sequence of requests for each of these seeds.
 pub fn study(machine: &Machine, name: Name, seeds: &[u64]) -> Tally {
     // Rules and optima remember what they found out, so sequences go to few workers.
     let trials = |seeds: &[u64]| {
@@ -64,14 +64,14 @@ impl<'m> Trial<'m> {
     /// From an empty machine on.
     fn run(&mut self, seed: u64) {
         let mut draws = Rng::seed_from_u64(seed);
-        let claims = claims::claims(self.machine.cards(), CLAIMS, &mut draws);
+        let requests = requests::requests(self.machine.cards(), CLAIMS, &mut draws);
         let (mut free, mut held) = (self.machine.all(), Vec::<(u64, CardSet)>::new());
-        for (now, claim) in (0..).zip(claims) {
+        for (now, request) in (0..).zip(requests) {
             held.retain(|(until, set)| {
                 free |= if *until <= now { *set } else { 0 };
                 *until > now
             });
-            let Claim { cards, until } = claim;
+            let GpuRequest { cards, until } = request;
             if free.count_ones() < cards {
                 self.tally.refused += 1;
                 continue;

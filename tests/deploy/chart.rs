@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
-use divvy_contract::ResourceNames;
+use divvy_api::ResourceNames;
 use serde_json::{Value, json};
 
 use crate::{objects, scheduler, webhooks};

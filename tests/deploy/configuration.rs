@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use divvy_settings::KeySet;
+use divvy_runtime::settings::KeySet;
 use serde_json::Value;
 
 use crate::objects;
@@ -41,7 +41,7 @@ fn keys<K: KeySet>(workload: &str, program: &str) -> K {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(&file);
     std::fs::write(&path, config["data"][&file].as_str().unwrap()).unwrap();
-    let file: K = divvy_settings::read(&path).unwrap_or_else(|refused| panic!("{refused}"));
+    let file: K = divvy_runtime::settings::read(&path).unwrap_or_else(|refused| panic!("{refused}"));
     K::from_env(of_the_pod(container)).unwrap_or_else(|refused| panic!("{refused}")).or(file)
 }
 

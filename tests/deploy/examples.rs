@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use divvy_contract::names::annotation;
+use divvy_api::names::annotation;
 use divvy_webhook::admission::{Endpoint, Fit, Settings, review};
 use serde_json::{Value, json};
 
@@ -67,8 +67,8 @@ fn admitted(pod: Value) -> Value {
 }
 
 #[test]
-fn every_example_is_admitted_with_the_claim_that_it_speaks_of() {
-    let mut claims = String::new();
+fn every_example_is_admitted_with_the_request_that_it_speaks_of() {
+    let mut requests = String::new();
     for object in objects::all("deploy/examples") {
         let Some(pod) = pod_of(&object) else { continue };
         if object["kind"] != "Pod" {
@@ -76,7 +76,7 @@ fn every_example_is_admitted_with_the_claim_that_it_speaks_of() {
         }
         let pod = admitted(pod);
         writeln!(
-            claims,
+            requests,
             "{}: {}",
             objects::called(&object),
             pod["metadata"]["annotations"][annotation::REQUEST].as_str().unwrap()
@@ -84,19 +84,19 @@ fn every_example_is_admitted_with_the_claim_that_it_speaks_of() {
         .unwrap();
         for list in ["initContainers", "containers"] {
             for container in pod["spec"][list].as_array().into_iter().flatten() {
-                writeln!(claims, "  {} {}", container["name"].as_str().unwrap(), container["resources"]["requests"])
+                writeln!(requests, "  {} {}", container["name"].as_str().unwrap(), container["resources"]["requests"])
                     .unwrap();
             }
         }
     }
-    insta::assert_snapshot!(claims);
+    insta::assert_snapshot!(requests);
 }
 
 /// Whoever knows one of the resources that a quota leaves out gets round it.
 #[test]
 fn the_quota_names_every_form() {
     let quota = objects::read("deploy/examples/quota.yaml");
-    let names = divvy_contract::ResourceNames::default();
+    let names = divvy_api::ResourceNames::default();
     for name in [names.count, names.memory, names.memory_percentage, names.cores] {
         assert!(quota[0]["spec"]["hard"].get(format!("requests.{name}")).is_some(), "{name}");
     }

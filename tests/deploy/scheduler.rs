@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use divvy_contract::ResourceNames;
-use divvy_contract::claim::claim_resources;
+use divvy_api::ResourceNames;
+use divvy_api::request::request_resources;
 use serde_json::{Value, json};
 
 use crate::objects;
@@ -33,7 +33,7 @@ fn both_schedulers_ask_the_same_of_the_same_pods() {
     let asked: Vec<_> =
         stock["managedResources"].as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap()).collect();
     let names = ResourceNames::default();
-    assert_eq!(asked, claim_resources(&names).map(divvy_contract::ResourceName::as_str));
+    assert_eq!(asked, request_resources(&names).map(divvy_api::ResourceName::as_str));
     let service = crate::configuration::webhook();
     let name = format!("{}.{}.svc", &*service.service_name, &*service.namespace);
     assert_eq!(stock["tlsConfig"]["serverName"], name);

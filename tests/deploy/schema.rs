@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use divvy_settings::KeySet;
+use divvy_runtime::settings::KeySet;
 use serde_json::{Map, Value};
 
 use crate::{configuration, objects};

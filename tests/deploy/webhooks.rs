@@ -1,6 +1,6 @@
 //! The two webhook configurations: whom they call, and for what.
 
-use divvy_contract::ResourceNames;
+use divvy_api::ResourceNames;
 use divvy_webhook::admission::conditions::{MatchCondition, for_changes, for_pods, for_templates};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use divvy_contract::ResourceNames;
+use divvy_api::ResourceNames;
 use divvy_playground::outside::Given;
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use k8s_openapi::ByteString;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use divvy_contract::ContainerKind;
-use divvy_contract::annotation::{self, Cards, Document as _};
-use divvy_contract::gpunode::{GpuNodeStatus, ShareStatus};
+use divvy_api::ContainerKind;
+use divvy_api::annotation::{self, Cards, Document as _};
+use divvy_api::gpunode::{GpuNodeStatus, ShareStatus};
 use divvy_node::ledger::reconcile::Assigned;
 use divvy_playground::books::{self, Books};
 use divvy_playground::checks::Tally;

@@ -244,7 +244,7 @@ impl Cluster {
     pub async fn allocatable(&self, resource: &str) -> anyhow::Result<u64> {
         let node = self.api.get(NODE_PATH).await?;
         let amount = node["status"]["allocatable"][resource].as_str().unwrap_or("0");
-        Ok(divvy_contract::quantity::parse_count(amount)?)
+        Ok(divvy_api::quantity::parse_count(amount)?)
     }
 
     /// Changes what NVML answers.

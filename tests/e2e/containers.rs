@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
-use divvy_contract::CardId;
+use divvy_api::CardId;
 use divvy_node::delivery::{LIMITS_FILE, LIMITS_MOUNT, REGION_MOUNT};
 use divvy_playground::outside::Given;
 

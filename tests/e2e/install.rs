@@ -1,6 +1,6 @@
 //! The manifests, applied as an administrator would.
 
-use divvy_contract::ContainerKind;
+use divvy_api::ContainerKind;
 use divvy_playground::pods::PodShape;
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! Pods as users, and the webhook, would write them, for a real API server.
 
-use divvy_contract::ContainerKind::{self, App, Init, Sidecar};
-use divvy_contract::ContainerSpec;
+use divvy_api::ContainerKind::{self, App, Init, Sidecar};
+use divvy_api::ContainerSpec;
 use divvy_playground::pods::PodShape;
 use serde_json::{Value, json};
 
@@ -17,10 +17,10 @@ const BRIEF: &str = "/bin/busybox sleep 0.2";
 /// Doesn't.
 const LASTING: &str = "exec /bin/busybox sleep 1000000";
 
-/// The pod as the webhook would let it through: totals over a container's cards, and the claims beside them.
+/// The pod as the webhook would let it through: totals over a container's cards, and the requests beside them.
 pub fn object(mut shape: PodShape) -> anyhow::Result<Value> {
-    let claims = shape.claims()?;
-    shape.normalise(&claims);
+    let requests = shape.requests()?;
+    shape.normalise(&requests);
     Ok(plain(&shape))
 }
 
@@ -36,8 +36,8 @@ pub fn plain(shape: &PodShape) -> Value {
 
 /// A Job of one pod as the webhook would let it through, which ends by itself.
 pub fn job(mut shape: PodShape) -> anyhow::Result<Value> {
-    let claims = shape.claims()?;
-    shape.normalise(&claims);
+    let requests = shape.requests()?;
+    shape.normalise(&requests);
     let spec = spec(&shape.containers, BRIEF, "Never");
     let template = json!({"metadata": {"annotations": shape.annotations}, "spec": spec});
     Ok(json!({

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
-use divvy_contract::annotation::{self, Document as _, Request};
-use divvy_contract::claim::{Defaults, pod_claims};
-use divvy_contract::{CardId, ContainerClaim, ContainerKind, ContainerSpec, Memory, ResourceNames};
+use divvy_api::annotation::{self, Document as _, RequestAnnotation};
+use divvy_api::request::{Defaults, pod_requests};
+use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, Memory, ResourceNames};
 use divvy_playground::outside::{CardView, ContainerView, NodeView, PodView};
 use fake_nvml::{CardScenario, CardState, Scenario};
 use serde_json::Value;
@@ -97,27 +97,27 @@ fn pod_view(
     running: &BTreeMap<ContainerKey, Running>,
     records: &BTreeMap<ContainerKey, Record>,
 ) -> anyhow::Result<PodView> {
-    let claims = claims(pod).with_context(|| format!("reading pod {}", name(pod)))?;
-    let container = |ContainerClaim { name, kind, claim, .. }| {
+    let requests = requests(pod).with_context(|| format!("reading pod {}", name(pod)))?;
+    let container = |ContainerRequest { name, kind, request, .. }| {
         let key = (uid(pod).to_owned(), name);
         let (running, record) = (running.get(&key), records.get(&key));
         let slots = record.map(|record| record.slots.clone()).unwrap_or_default();
         let given = running.map(|running| &running.given).or(record.map(|record| &record.given)).cloned();
-        ContainerView { name: key.1, kind, claim, running: running.is_some(), slots, given }
+        ContainerView { name: key.1, kind, request, running: running.is_some(), slots, given }
     };
-    let containers = claims.into_iter().map(container).collect();
+    let containers = requests.into_iter().map(container).collect();
     Ok(PodView { uid: uid(pod).to_owned(), name: format!("default/{}", name(pod)), containers })
 }
 
 /// What its containers ask for.
-pub fn claims(pod: &Value) -> anyhow::Result<Vec<ContainerClaim>> {
-    let request = pod["metadata"]["annotations"][Request::KEY].as_str();
-    let request: Option<Request> = request.map(annotation::decode).transpose()?;
+pub fn requests(pod: &Value) -> anyhow::Result<Vec<ContainerRequest>> {
+    let request = pod["metadata"]["annotations"][RequestAnnotation::KEY].as_str();
+    let request: Option<RequestAnnotation> = request.map(annotation::decode).transpose()?;
     let (specs, mut names) = (specs(pod), ResourceNames::default());
     if specs.iter().any(|spec| spec.limits.contains_key(MEMORY_UNITS)) {
         names = names.in_units(MEMORY_UNIT)?;
     }
-    Ok(pod_claims(&names, Defaults::default(), request.as_ref(), &specs)?)
+    Ok(pod_requests(&names, Defaults::default(), request.as_ref(), &specs)?)
 }
 
 fn specs(pod: &Value) -> Vec<ContainerSpec> {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use divvy_contract::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNode;
 use divvy_index::demand::Reading;
 use divvy_index::fixture::{AGES, node, pod as asking, share, status};
 use divvy_index::pod::PodView;

@@ -15,10 +15,10 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-use divvy_contract::annotation::{self, Cards, Document, Planned, Preferences, Request};
-use divvy_contract::claim::{Defaults, pod_claims};
-use divvy_contract::names::{ResourceName, annotation as key};
-use divvy_contract::{
+use divvy_api::annotation::{self, Cards, Document, Planned, Preferences, RequestAnnotation};
+use divvy_api::request::{Defaults, pod_requests};
+use divvy_api::names::{ResourceName, annotation as key};
+use divvy_api::{
     CardId, ContainerKind, ContainerSpec, Cores, Memory, MemoryAmount, ResourceNames, SlotId, Tier, quantity,
 };
 use divvy_node::config::Keys;
@@ -88,7 +88,7 @@ pub fn quantities(bytes: &[u8]) {
 
 /// Every annotation that is read: documents by their decoders, each line `key value` as an input annotation.
 pub fn annotations(bytes: &[u8]) {
-    document::<Request>(bytes);
+    document::<RequestAnnotation>(bytes);
     document::<Planned>(bytes);
     document::<Cards>(bytes);
     let _refused_or_not = Preferences::from_annotations(&pairs(text(bytes), key::CARD_MODEL));
@@ -101,18 +101,18 @@ fn document<D: Document + Debug + PartialEq>(bytes: &[u8]) {
 }
 
 /// Limits, each line `name value`; the rest after an empty line is the webhook's annotation.
-pub fn claims(bytes: &[u8]) {
+pub fn requests(bytes: &[u8]) {
     let (limits, request) = text(bytes).split_once("\n\n").unwrap_or((text(bytes), ""));
-    let request = annotation::decode::<Request>(request).ok();
+    let request = annotation::decode::<RequestAnnotation>(request).ok();
     let limits = pairs(limits, "nvidia.com/gpu");
     let container = ContainerSpec { name: "main".to_owned(), kind: ContainerKind::App, index: 0, limits };
     let names = ResourceNames::default();
-    let Ok(claims) = pod_claims(&names, Defaults::default(), request.as_ref(), &[container]) else { return };
-    for claim in claims.into_iter().filter_map(|container| container.claim) {
-        assert!((1..=1024).contains(&claim.cards) && claim.cores <= Cores::FULL, "{claim:?}");
-        let share = claim.share_on(Memory::mib(81_920));
-        assert!(share.memory > Memory::ZERO, "{claim:?}");
-        assert_eq!(share.exclusive, claim.is_exclusive());
+    let Ok(requests) = pod_requests(&names, Defaults::default(), request.as_ref(), &[container]) else { return };
+    for request in requests.into_iter().filter_map(|container| container.request) {
+        assert!((1..=1024).contains(&request.cards) && request.cores <= Cores::FULL, "{request:?}");
+        let share = request.share_on(Memory::mib(81_920));
+        assert!(share.memory > Memory::ZERO, "{request:?}");
+        assert_eq!(share.exclusive, request.is_exclusive());
     }
 }
 
@@ -223,8 +223,8 @@ mod tests {
         smoke(annotations, include_str!("seeds/annotations/planned"));
         smoke(annotations, include_str!("seeds/annotations/cards"));
         smoke(annotations, include_str!("seeds/annotations/preferences"));
-        smoke(claims, include_str!("seeds/claims/limits"));
-        smoke(claims, include_str!("seeds/claims/annotated"));
+        smoke(requests, include_str!("seeds/requests/limits"));
+        smoke(requests, include_str!("seeds/requests/annotated"));
         smoke(pod_list, include_str!("seeds/pod_list/two-pods"));
         smoke(limits, include_str!("seeds/limits/two-cards"));
         smoke(region, include_str!("seeds/region/two-slots"));
@@ -251,7 +251,7 @@ mod tests {
     fn seeds_are_accepted() {
         let seed = journal::replay(include_bytes!("seeds/journal/two-pods")).expect("our version");
         assert_eq!((seed.recovery.records, seed.recovery.damaged), (3, vec![]));
-        assert!(annotation::decode::<Request>(include_str!("seeds/annotations/request")).is_ok());
+        assert!(annotation::decode::<RequestAnnotation>(include_str!("seeds/annotations/request")).is_ok());
         assert!(annotation::decode::<Planned>(include_str!("seeds/annotations/planned")).is_ok());
         assert!(annotation::decode::<Cards>(include_str!("seeds/annotations/cards")).is_ok());
         let preferences = pairs(include_str!("seeds/annotations/preferences"), "");

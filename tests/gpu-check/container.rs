@@ -106,7 +106,7 @@ impl Site {
 }
 
 /// The stand-ins for the driver's two libraries, which lie beside each other, with a card of 24 GiB. Of what their files can
-/// say see tests/fake-cuda and tests/fake-nvml.
+/// say see tests/fake-gpu/cuda and tests/fake-gpu/nvml.
 fn install(built: &Path, directory: &Path) -> Result<PathBuf> {
     let to = directory.join("driver");
     fs::create_dir(&to)?;

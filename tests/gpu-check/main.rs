@@ -56,7 +56,7 @@ struct Arguments {
     /// Measure less: under 2 minutes instead of under 10
     #[arg(long)]
     quick: bool,
-    /// Run against tests/fake-cuda and tests/fake-nvml, which need no card
+    /// Run against tests/fake-gpu/cuda and tests/fake-gpu/nvml, which need no card
     #[arg(long)]
     stand_in: bool,
     /// The parts to run, all unless said

@@ -1,7 +1,7 @@
 //! Which pod comes when, and for how long, in scaled time: a lifetime is 1 on average.
 
-use divvy_contract::names::annotation as key;
-use divvy_contract::{ContainerKind, Memory};
+use divvy_api::names::annotation as key;
+use divvy_api::{ContainerKind, Memory};
 use divvy_simulate::trace::TracePod;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;

@@ -32,10 +32,10 @@ pub fn expected(node: &NodeView) -> Books {
     let mut books = Books::new();
     for pod in &node.pods {
         for container in &pod.containers {
-            let Some(claim) = container.claim else { continue };
+            let Some(request) = container.request else { continue };
             let held = container.cards();
             for card in node.cards.iter().filter(|card| held.contains(card.id.as_str())) {
-                let bytes = claim.share_on(card.memory).memory.as_mib() << 20;
+                let bytes = request.share_on(card.memory).memory.as_mib() << 20;
                 books.insert((pod.name.clone(), container.name.clone(), card.id.to_string()), bytes);
             }
         }

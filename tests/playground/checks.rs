@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use divvy_contract::{CardId, Claim, Cores, Share};
+use divvy_api::{CardId, Cores, GpuRequest, Share};
 use serde::Serialize;
 
 use crate::outside::{CardView, ContainerView, Given, NodeView, PodView};
@@ -14,7 +14,7 @@ pub enum Invariant {
     /// Shares of a card fit on it, and an exclusive one is alone.
     I1,
     /// Cards in a container's environment, behind its slots, in its limits file and in the daemon's books are the same,
-    /// as many as it claims, with the amounts that it claims; so are those of `GpuNode` and annotation, once they carry
+    /// as many as it requests, with the amounts that it requests; so are those of `GpuNode` and annotation, once they carry
     /// the ledger's revision.
     I2,
     /// An ID that was ever listed stays listed.
@@ -108,15 +108,15 @@ impl Check<'_> {
 
     fn container(&mut self, pod: &PodView, container: &ContainerView) {
         let problem = |found: String| format!("{} container {}: {found}", pod.name, container.name);
-        let found = match (&container.claim, &container.given) {
+        let found = match (&container.request, &container.given) {
             // Until a plugin registers, a kubelet without its checkpoint doesn't know the resource and asks nobody.
             (Some(_), Some(given)) if self.node.forgot && given.is_nothing() => Ok(()),
             // A kubelet without its checkpoint asks again for containers that have ended, and doesn't start them again.
-            (Some(claim), Some(given)) if container.running || !self.node.forgot => {
-                as_claimed(container, claim, given, &self.node.cards)
+            (Some(request), Some(given)) if container.running || !self.node.forgot => {
+                as_requested(container, request, given, &self.node.cards)
             }
-            (Some(claim), _) => count(claim, &container.slot_cards()),
-            (None, Some(given)) if !given.named.is_empty() => Err(format!("given {:?} without a claim", given.named)),
+            (Some(request), _) => count(request, &container.slot_cards()),
+            (None, Some(given)) if !given.named.is_empty() => Err(format!("given {:?} without a request", given.named)),
             (None, _) => Ok(()),
         };
         self.note(Invariant::I2, found.map_err(problem));
@@ -134,10 +134,15 @@ impl Check<'_> {
     }
 }
 
-fn as_claimed(container: &ContainerView, claim: &Claim, given: &Given, cards: &[CardView]) -> Result<(), String> {
+fn as_requested(
+    container: &ContainerView,
+    request: &GpuRequest,
+    given: &Given,
+    cards: &[CardView],
+) -> Result<(), String> {
     let Some((place, named)) = given.named.first_key_value() else { return Err("was started without a card".into()) };
     let named: BTreeSet<&str> = named.iter().map(String::as_str).collect();
-    count(claim, &named).map_err(|problem| format!("{place}: {problem}"))?;
+    count(request, &named).map_err(|problem| format!("{place}: {problem}"))?;
     let agree = |other: &str, found: &BTreeSet<&str>| {
         let problem = || format!("cards differ: {place} {}, {other} {}", list(&named), list(found));
         if *found == named { Ok(()) } else { Err(problem()) }
@@ -150,25 +155,25 @@ fn as_claimed(container: &ContainerView, claim: &Claim, given: &Given, cards: &[
     }
     let limits = given.limits.as_ref().ok_or("no limits directory is mounted")?.as_ref().map_err(String::clone)?;
     agree("limits file", &limits.cards.iter().map(|(card, _)| card.as_str()).collect())?;
-    limits.cards.iter().try_for_each(|(card, share)| amounts(claim, card, *share, cards))
+    limits.cards.iter().try_for_each(|(card, share)| amounts(request, card, *share, cards))
 }
 
-fn count(claim: &Claim, cards: &BTreeSet<&str>) -> Result<(), String> {
+fn count(request: &GpuRequest, cards: &BTreeSet<&str>) -> Result<(), String> {
     // Before its Allocate, and after the kubelet lost its records, nothing is set aside.
-    if cards.is_empty() || cards.len() == claim.cards as usize {
+    if cards.is_empty() || cards.len() == request.cards as usize {
         return Ok(());
     }
-    Err(format!("{} claimed, {} distinct: {}", claim, cards.len(), list(cards)))
+    Err(format!("{} requested, {} distinct: {}", request, cards.len(), list(cards)))
 }
 
-fn amounts(claim: &Claim, card: &CardId, share: Share, cards: &[CardView]) -> Result<(), String> {
+fn amounts(request: &GpuRequest, card: &CardId, share: Share, cards: &[CardView]) -> Result<(), String> {
     let known =
         cards.iter().find(|known| known.id == *card).ok_or_else(|| format!("card {card} isn't on this node"))?;
-    let claimed = claim.share_on(known.memory);
-    if share == claimed {
+    let requested = request.share_on(known.memory);
+    if share == requested {
         return Ok(());
     }
-    Err(format!("limits file: {share} of card {card}, claimed {claimed}"))
+    Err(format!("limits file: {share} of card {card}, requested {requested}"))
 }
 
 fn list(cards: &BTreeSet<&str>) -> String {

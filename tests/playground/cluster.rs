@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use divvy_contract::Memory;
+use divvy_api::Memory;
 use divvy_placement::{Link, Links};
 use divvy_simulate::trace::TraceNode;
 use fake_nvml::{PciLevel, Scenario};
@@ -18,7 +18,7 @@ use crate::binaries::Binaries;
 use crate::control_plane::ControlPlane;
 use crate::daemon::{self, NodeFiles};
 use crate::kubelet::{Kubelet, KubeletOptions, KubeletView, Membership, Workload};
-use crate::outside::{CardView, Claims, NodeView, SLOTS_PER_CARD};
+use crate::outside::{CardView, NodeView, Requests, SLOTS_PER_CARD};
 use crate::pods::GPU;
 use crate::process::{Process, own_address};
 
@@ -235,8 +235,8 @@ impl Node {
     }
 
     /// Looks at it.
-    pub fn look(&mut self, claims: &Claims) -> &NodeView {
-        self.view.look(&self.kubelet.view(), claims);
+    pub fn look(&mut self, requests: &Requests) -> &NodeView {
+        self.view.look(&self.kubelet.view(), requests);
         &self.view
     }
 

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use divvy_contract::{CardId, Claim, Share};
+use divvy_api::{CardId, GpuRequest, Share};
 
 use crate::text::{clip, wrap};
 
@@ -70,10 +70,10 @@ impl Console {
 }
 
 /// `GPU-1f3a22c0…` and the part of it that a container has.
-pub fn share(cards: &[(CardId, Share)], claim: &Claim) -> String {
+pub fn share(cards: &[(CardId, Share)], request: &GpuRequest) -> String {
     let names: Vec<String> = cards.iter().map(|(card, _)| short(card.as_str())).collect();
     let part = match cards.first() {
-        _ if *claim == Claim::whole(claim.cards) => "whole".to_owned(),
+        _ if *request == GpuRequest::whole(request.cards) => "whole".to_owned(),
         Some((_, share)) => share.to_string(),
         None => "nothing".to_owned(),
     };

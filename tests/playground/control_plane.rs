@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use divvy_contract::annotation::{self, Document as _, Planned};
+use divvy_api::annotation::{self, Document as _, Planned};
 use serde_json::{Value, json};
 
 use crate::apiserver::{ApiServer, User};

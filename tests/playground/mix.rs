@@ -1,7 +1,7 @@
 //! The playground's own pods: every way to ask for cards, and the mistakes that people make.
 
-use divvy_contract::ContainerKind::{App, Init, Sidecar};
-use divvy_contract::names::annotation as key;
+use divvy_api::ContainerKind::{App, Init, Sidecar};
+use divvy_api::names::annotation as key;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, RngExt as _};
 
@@ -155,7 +155,7 @@ mod tests {
         let all = "bench etl infer mesh notebook pair probe ring serve stack train web";
         assert_eq!(kinds.into_iter().collect::<Vec<_>>().join(" "), all);
         for pod in pods {
-            pod.claims().unwrap_or_else(|error| panic!("{}: {error}", pod.name));
+            pod.requests().unwrap_or_else(|error| panic!("{}: {error}", pod.name));
         }
     }
 }

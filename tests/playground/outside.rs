@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use divvy_contract::pod::peak;
-use divvy_contract::{CardId, Claim, ContainerClaim, ContainerKind, Memory, Share};
+use divvy_api::pod::peak;
+use divvy_api::{CardId, ContainerKind, ContainerRequest, GpuRequest, Memory, Share};
 use divvy_node::delivery::{LIMITS_FILE, LIMITS_MOUNT, Limits};
 use divvy_placement::{Card, Held};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
@@ -66,7 +66,7 @@ pub struct ContainerView {
     /// What it is to its pod.
     pub kind: ContainerKind,
     /// What it asked for.
-    pub claim: Option<Claim>,
+    pub request: Option<GpuRequest>,
     /// Whether its process exists.
     pub running: bool,
     /// IDs that the kubelet has on record for it; it may have lost them.
@@ -85,15 +85,15 @@ pub struct Given {
 }
 
 /// What every container of a pod asks for, by the pod's UID.
-pub type Claims = HashMap<String, Vec<ContainerClaim>>;
+pub type Requests = HashMap<String, Vec<ContainerRequest>>;
 
 // === impl NodeView ===
 
 impl NodeView {
     /// Takes over what the kubelet has and what containers were given.
-    pub fn look(&mut self, kubelet: &KubeletView, claims: &Claims) {
+    pub fn look(&mut self, kubelet: &KubeletView, requests: &Requests) {
         let live = kubelet.pods.iter().filter(|(_, pod)| is_live(pod));
-        self.pods = live.map(|(uid, pod)| PodView::of(uid, pod, claims.get(uid))).collect();
+        self.pods = live.map(|(uid, pod)| PodView::of(uid, pod, requests.get(uid))).collect();
         self.listed = kubelet.listed.get(GPU).filter(|listed| !listed.is_empty()).cloned();
         self.once_listed.extend(self.listed.iter().flatten().cloned());
         let healthy: BTreeSet<&str> =
@@ -128,7 +128,7 @@ impl NodeView {
             profile: None,
             memory: card.memory,
             memory_capacity: card.memory,
-            cores_capacity: divvy_contract::Cores::FULL,
+            cores_capacity: divvy_api::Cores::FULL,
             healthy: card.healthy,
             numa: card.numa,
             free_slots: SLOTS_PER_CARD.saturating_sub(u32::try_from(taken(card)).unwrap_or(u32::MAX)),
@@ -157,12 +157,12 @@ fn is_live(pod: &kubelet::PodView) -> bool {
 // === impl PodView ===
 
 impl PodView {
-    fn of(uid: &str, pod: &kubelet::PodView, claims: Option<&Vec<ContainerClaim>>) -> Self {
-        let claim = |name: &str| claims?.iter().find(|container| container.name == name)?.claim;
+    fn of(uid: &str, pod: &kubelet::PodView, requests: Option<&Vec<ContainerRequest>>) -> Self {
+        let request = |name: &str| requests?.iter().find(|container| container.name == name)?.request;
         let containers = pod.containers.iter().map(|container| ContainerView {
             name: container.name.clone(),
             kind: container.kind,
-            claim: claim(&container.name),
+            request: request(&container.name),
             running: container.state.is_running(),
             slots: container.devices.get(GPU).cloned().unwrap_or_default(),
             given: container.given.as_ref().map(Given::read),
@@ -174,7 +174,7 @@ impl PodView {
     pub fn share_of(&self, card: &CardView) -> Share {
         let share = |container: &ContainerView| {
             let holds = container.cards().contains(card.id.as_str());
-            container.claim.filter(|_| holds).map(|claim| claim.share_on(card.memory)).unwrap_or_default()
+            container.request.filter(|_| holds).map(|request| request.share_on(card.memory)).unwrap_or_default()
         };
         peak(self.containers.iter().map(|container| (container.kind, share(container))))
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use divvy_contract::claim::Defaults;
-use divvy_contract::{CardId, Cores, Memory, ResourceNames, SlotId};
+use divvy_api::request::Defaults;
+use divvy_api::{CardId, Cores, Memory, ResourceNames, SlotId};
 use divvy_node::allocation::{AllocationSettings, Allocator, Choice};
 use divvy_node::delivery::{Delivery, DeliveryOptions, Strategy};
 use divvy_node::inventory::{CardHealth, CardInfo, Inventory};

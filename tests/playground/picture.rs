@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use divvy_contract::Share;
+use divvy_api::Share;
 
 use crate::console::short;
 use crate::outside::{CardView, NodeView, PodView};
@@ -87,16 +87,16 @@ fn legend(letters: &[(&str, char)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use divvy_contract::{Claim, ContainerKind, Cores, Memory, MemoryAmount};
+    use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount};
 
     use super::*;
     use crate::outside::ContainerView;
 
-    fn pod(name: &str, claim: Claim, card: &str) -> PodView {
+    fn pod(name: &str, request: GpuRequest, card: &str) -> PodView {
         let container = ContainerView {
             name: "main".to_owned(),
             kind: ContainerKind::App,
-            claim: Some(claim),
+            request: Some(request),
             running: false,
             slots: [format!("{card}::0")].into(),
             given: None,
@@ -112,7 +112,7 @@ mod tests {
             numa: None,
             healthy,
         };
-        let part = |gib: u64, cores| Claim {
+        let part = |gib: u64, cores| GpuRequest {
             cards: 1,
             memory: MemoryAmount::Absolute(Memory::mib(gib << 10)),
             cores: Cores::new(cores),
@@ -123,7 +123,7 @@ mod tests {
             pod("infer-1", part(40, 50), first),
             pod("notebook-2", part(1, 0), first),
             pod("infer-3", part(8, 20), first),
-            pod("train-4", Claim::whole(1), second),
+            pod("train-4", GpuRequest::whole(1), second),
             pod("web-5", part(1, 0), "GPU-elsewhere"),
         ];
         NodeView { name: "node-0".to_owned(), cards, pods, ..NodeView::default() }

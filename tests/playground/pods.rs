@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use divvy_contract::annotation::{self, Document as _, Request};
-use divvy_contract::claim::{self, ClaimError, Defaults};
-use divvy_contract::pod::{PodSum, peak};
-use divvy_contract::{Claim, ContainerClaim, ContainerKind, ContainerSpec, Memory, ResourceName, ResourceNames};
+use divvy_api::annotation::{self, Document as _, RequestAnnotation};
+use divvy_api::pod::{PodSum, peak};
+use divvy_api::request::{self, Defaults, RequestError};
+use divvy_api::{ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, Memory, ResourceName, ResourceNames};
 use k8s_openapi::api::core::v1;
 
 use crate::kubelet::Workload;
@@ -67,9 +67,9 @@ impl PodShape {
         self
     }
 
-    /// What its containers claim, as the webhook would read it.
-    pub fn claims(&self) -> Result<Vec<ContainerClaim>, ClaimError> {
-        claim::pod_claims(&ResourceNames::default(), Defaults::default(), None, &self.containers)
+    /// What its containers request, as the webhook would read it.
+    pub fn requests(&self) -> Result<Vec<ContainerRequest>, RequestError> {
+        request::pod_requests(&ResourceNames::default(), Defaults::default(), None, &self.containers)
     }
 
     /// How many cards' worth it holds at its peak, on cards with `memory`.
@@ -77,23 +77,23 @@ impl PodShape {
         if self.fate != Fate::Runs {
             return 0.0;
         }
-        let claims = self.claims().unwrap_or_default();
-        peak(claims.iter().map(|container| (container.kind, Demand::of(container.claim, memory)))).0
+        let requests = self.requests().unwrap_or_default();
+        peak(requests.iter().map(|container| (container.kind, Demand::of(container.request, memory)))).0
     }
 
-    /// Writes limits and annotation as the webhook would: totals over a container's cards, and the claims beside them.
+    /// Writes limits and annotation as the webhook would: totals over a container's cards, and the requests beside them.
     /// Whole cards get no extra resource.
-    pub fn normalise(&mut self, claims: &[ContainerClaim]) {
-        let by_name = claims.iter().filter_map(|container| Some((container.name.clone(), container.claim?)));
-        let request = Request { containers: by_name.collect() };
+    pub fn normalise(&mut self, requests: &[ContainerRequest]) {
+        let by_name = requests.iter().filter_map(|container| Some((container.name.clone(), container.request?)));
+        let request = RequestAnnotation { containers: by_name.collect() };
         for container in &mut self.containers {
-            let claimed = claims.iter().find(|claimed| claimed.name == container.name);
-            if let Some((claimed, claim)) = claimed.and_then(|claimed| Some((claimed, claimed.claim?))) {
-                let counting = ResourceNames::default().counting(claimed.profile.as_ref());
-                container.limits = totals(&counting, claim);
+            let requested = requests.iter().find(|requested| requested.name == container.name);
+            if let Some((requested, request)) = requested.and_then(|requested| Some((requested, requested.request?))) {
+                let counting = ResourceNames::default().counting(requested.profile.as_ref());
+                container.limits = totals(&counting, request);
             }
         }
-        self.annotations.insert(Request::KEY.to_owned(), annotation::encode(&request));
+        self.annotations.insert(RequestAnnotation::KEY.to_owned(), annotation::encode(&request));
     }
 
     /// The object as a user would create it.
@@ -129,9 +129,9 @@ fn resource(short: &str) -> String {
 }
 
 /// `counting` counts the cards.
-fn totals(counting: &ResourceName, claim: Claim) -> BTreeMap<String, String> {
-    let totals = claim.totals();
-    let whole = claim == Claim::whole(claim.cards);
+fn totals(counting: &ResourceName, request: GpuRequest) -> BTreeMap<String, String> {
+    let totals = request.totals();
+    let whole = request == GpuRequest::whole(request.cards);
     let amounts = [("gpumem", totals.memory), ("gpumem-percentage", totals.percent), ("gpucores", totals.cores)];
     let amounts = amounts.into_iter().filter(|(_, amount)| *amount > 0 && !whole);
     let amounts = amounts.map(|(name, amount)| (resource(name), amount.to_string()));
@@ -141,12 +141,12 @@ fn totals(counting: &ResourceName, claim: Claim) -> BTreeMap<String, String> {
 // === impl Demand ===
 
 impl Demand {
-    fn of(claim: Option<Claim>, memory: Memory) -> Self {
-        let Some(claim) = claim else { return Self::default() };
-        let cores = f64::from(claim.cores.units()) / 100.0;
+    fn of(request: Option<GpuRequest>, memory: Memory) -> Self {
+        let Some(request) = request else { return Self::default() };
+        let cores = f64::from(request.cores.units()) / 100.0;
         let part = |mib: u64| f64::from(u32::try_from(mib).unwrap_or(u32::MAX));
-        let memory = part(claim.memory.of(memory).as_mib()) / part(memory.as_mib());
-        Self(f64::from(claim.cards) * cores.max(memory))
+        let memory = part(request.memory.of(memory).as_mib()) / part(memory.as_mib());
+        Self(f64::from(request.cards) * cores.max(memory))
     }
 }
 
@@ -162,7 +162,7 @@ impl PodSum for Demand {
 
 #[cfg(test)]
 mod tests {
-    use divvy_contract::ContainerKind::{App, Init, Sidecar};
+    use divvy_api::ContainerKind::{App, Init, Sidecar};
 
     use super::*;
 
@@ -172,18 +172,20 @@ mod tests {
             .with(Init, "fetch", &[("gpu", "1")])
             .with(App, "main", &[("gpu", "2"), ("gpumem", "8Gi"), ("gpucores", "30")])
             .with(App, "log", &[]);
-        let claims = shape.claims().expect("valid");
-        shape.normalise(&claims);
+        let requests = shape.requests().expect("valid");
+        shape.normalise(&requests);
         let limits = |at: usize| shape.containers[at].limits.clone().into_iter().collect::<Vec<_>>();
         let pair = |name: &str, amount: &str| (resource(name), amount.to_owned());
         assert_eq!(limits(0), [pair("gpu", "1")]);
         assert_eq!(limits(1), [pair("gpu", "2"), pair("gpucores", "60"), pair("gpumem", "16384")]);
-        let request: Request = annotation::decode(&shape.annotations[Request::KEY]).expect("our own");
+        let request: RequestAnnotation =
+            annotation::decode(&shape.annotations[RequestAnnotation::KEY]).expect("our own");
         let again =
-            claim::pod_claims(&ResourceNames::default(), Defaults::default(), Some(&request), &shape.containers);
+            request::pod_requests(&ResourceNames::default(), Defaults::default(), Some(&request), &shape.containers);
         // What is counted has changed: totals stand where amounts of each card stood.
-        let claimed = |claims: Vec<ContainerClaim>| claims.into_iter().map(|claim| claim.claim).collect::<Vec<_>>();
-        assert_eq!(again.map(claimed), Ok(claimed(claims)));
+        let requested =
+            |requests: Vec<ContainerRequest>| requests.into_iter().map(|request| request.request).collect::<Vec<_>>();
+        assert_eq!(again.map(requested), Ok(requested(requests)));
     }
 
     #[test]

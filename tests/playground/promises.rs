@@ -2,19 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use divvy_contract::annotation::{self, Document as _, Planned, PlannedCards};
-use divvy_contract::pod::peak;
-use divvy_contract::{ContainerClaim, Cores, Share};
+use divvy_api::annotation::{self, Document as _, Planned, PlannedCards};
+use divvy_api::pod::peak;
+use divvy_api::{ContainerRequest, Cores, Share};
 use divvy_placement::Held;
 use serde_json::Value;
 
 use crate::apiserver::{ApiServer, View};
-use crate::outside::{CardView, Claims, NodeView, PodView};
+use crate::outside::{CardView, NodeView, PodView, Requests};
 
 /// A pod that is bound to a node and was promised cards of it.
 struct Promised<'a> {
     name: String,
-    claims: &'a [ContainerClaim],
+    requests: &'a [ContainerRequest],
     planned: Planned,
     /// As its node's kubelet has it; `None` before it has come there.
     there: Option<&'a PodView>,
@@ -28,7 +28,7 @@ pub fn of(pod: &Value) -> Option<Planned> {
 
 /// Whether a pod's containers hold no cards but those that were promised to them; and which they hold, if it isn't so.
 pub fn kept(planned: &Planned, pod: &PodView) -> Result<(), String> {
-    for container in pod.containers.iter().filter(|container| container.claim.is_some()) {
+    for container in pod.containers.iter().filter(|container| container.request.is_some()) {
         let promised = planned.containers.get(&container.name).map(cards).unwrap_or_default();
         let held = container.cards();
         if !held.is_subset(&promised) {
@@ -41,8 +41,13 @@ pub fn kept(planned: &Planned, pod: &PodView) -> Result<(), String> {
 /// Whether all that was promised to the node's pods fits on its cards (I5), as far as it isn't over: a pod that holds its
 /// cards counts with these, one that is yet to come with all that it may be given. One that the node gave others, since it
 /// knew better, is the node's affair (I1). `known`: the pods, by UID, that have come to the node's kubelet.
-pub fn fit(server: &ApiServer, node: &NodeView, claims: &Claims, known: impl Fn(&str) -> bool) -> Result<(), String> {
-    let promised = server.read(|view| promised(view, node, claims, known));
+pub fn fit(
+    server: &ApiServer,
+    node: &NodeView,
+    requests: &Requests,
+    known: impl Fn(&str) -> bool,
+) -> Result<(), String> {
+    let promised = server.read(|view| promised(view, node, requests, known));
     let is_kept = |own: &&Promised<'_>| own.there.is_none_or(|pod| kept(&own.planned, pod).is_ok());
     let counted: Vec<_> = promised.iter().filter(is_kept).collect();
     for card in &node.cards {
@@ -65,7 +70,7 @@ pub fn fit(server: &ApiServer, node: &NodeView, claims: &Claims, known: impl Fn(
 fn promised<'a>(
     view: &View<'_>,
     node: &'a NodeView,
-    claims: &'a Claims,
+    requests: &'a Requests,
     known: impl Fn(&str) -> bool,
 ) -> Vec<Promised<'a>> {
     let read = |pod: &Value| {
@@ -77,14 +82,14 @@ fn promised<'a>(
             || (known(uid) && there.is_none());
         let planned = of(pod).filter(|_| !over)?;
         let name = metadata["name"].as_str().unwrap_or_default().to_owned();
-        Some(Promised { name, claims: claims.get(uid)?, planned, there })
+        Some(Promised { name, requests: requests.get(uid)?, planned, there })
     };
     let pods = view.all_kept("Pod");
     pods.iter().filter(|pod| pod["spec"]["nodeName"] == *node.name).filter_map(|pod| read(pod)).collect()
 }
 
 fn cards(planned: &PlannedCards) -> BTreeSet<&str> {
-    planned.chosen.iter().chain(&planned.reused).map(divvy_contract::CardId::as_str).collect()
+    planned.chosen.iter().chain(&planned.reused).map(divvy_api::CardId::as_str).collect()
 }
 
 // === impl Promised ===
@@ -92,12 +97,14 @@ fn cards(planned: &PlannedCards) -> BTreeSet<&str> {
 impl Promised<'_> {
     /// What it takes of a card at its peak.
     fn share_of(&self, card: &CardView) -> Share {
-        peak(self.claims.iter().map(|container| {
+        peak(self.requests.iter().map(|container| {
             let held = self.there.iter().flat_map(|pod| &pod.containers).find(|own| own.name == container.name);
             let held = held.map(|own| own.cards()).filter(|held| !held.is_empty());
             let on = held.or_else(|| self.planned.containers.get(&container.name).map(cards)).unwrap_or_default();
-            let share =
-                container.claim.filter(|_| on.contains(card.id.as_str())).map(|claim| claim.share_on(card.memory));
+            let share = container
+                .request
+                .filter(|_| on.contains(card.id.as_str()))
+                .map(|request| request.share_on(card.memory));
             (container.kind, share.unwrap_or_default())
         }))
     }
@@ -105,7 +112,7 @@ impl Promised<'_> {
 
 #[cfg(test)]
 mod tests {
-    use divvy_contract::{Claim, ContainerKind, Memory};
+    use divvy_api::{ContainerKind, GpuRequest, Memory};
     use serde_json::json;
 
     use super::*;
@@ -124,15 +131,15 @@ mod tests {
         NodeView { name: "n".to_owned(), cards: CARDS.map(card).into(), ..NodeView::default() }
     }
 
-    /// These pods claim a whole card each.
-    fn claims(uids: &[&str]) -> Claims {
-        let claim = Claim::whole(1);
-        let container = ContainerClaim {
+    /// These pods request a whole card each.
+    fn requests(uids: &[&str]) -> Requests {
+        let request = GpuRequest::whole(1);
+        let container = ContainerRequest {
             name: "main".to_owned(),
             kind: ContainerKind::App,
-            claim: Some(claim),
+            request: Some(request),
             profile: None,
-            counted: claim.totals(),
+            counted: request.totals(),
         };
         uids.iter().map(|uid| ((*uid).to_owned(), vec![container.clone()])).collect()
     }
@@ -142,7 +149,7 @@ mod tests {
         let container = ContainerView {
             name: "main".to_owned(),
             kind: ContainerKind::App,
-            claim: Some(Claim::whole(1)),
+            request: Some(GpuRequest::whole(1)),
             running: false,
             slots: [format!("{card}::0")].into(),
             given: None,
@@ -163,7 +170,7 @@ mod tests {
     async fn a_card_that_is_promised_twice_is_found_before_anybody_holds_it() {
         let server = ApiServer::start(&[]).await.expect("an API server");
         let (mut node, one) = (node(), promise(&server, "one", "GPU-a"));
-        let fit = |node: &NodeView, uids: &[&str]| fit(&server, node, &claims(uids), |_| false);
+        let fit = |node: &NodeView, uids: &[&str]| fit(&server, node, &requests(uids), |_| false);
         assert_eq!(fit(&node, &[&one]), Ok(()));
         let other = promise(&server, "other", "GPU-a");
         let both = [&*one, &*other];

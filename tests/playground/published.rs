@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use divvy_contract::Share;
-use divvy_contract::annotation::{self, Cards, Document as _};
-use divvy_contract::gpunode::GpuNodeStatus;
+use divvy_api::Share;
+use divvy_api::annotation::{self, Cards, Document as _};
+use divvy_api::gpunode::GpuNodeStatus;
 use serde::Deserialize as _;
 
 use crate::apiserver::{ApiServer, View};
@@ -110,16 +110,16 @@ fn annotation(view: &View<'_>, pod: &PodView) -> Result<Shares, String> {
 /// What the containers of a pod hold, ended init containers included.
 fn held<'a>(node: &'a NodeView, pod: &'a PodView) -> impl Iterator<Item = (&'a str, BTreeMap<String, Share>)> {
     pod.containers.iter().filter_map(|container| {
-        let (claim, held) = (container.claim?, container.cards());
+        let (request, held) = (container.request?, container.cards());
         let cards = node.cards.iter().filter(|card| held.contains(card.id.as_str()));
-        let cards: BTreeMap<_, _> = cards.map(|card| (card.id.to_string(), claim.share_on(card.memory))).collect();
+        let cards: BTreeMap<_, _> = cards.map(|card| (card.id.to_string(), request.share_on(card.memory))).collect();
         (!cards.is_empty()).then_some((container.name.as_str(), cards))
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use divvy_contract::{Claim, ContainerKind, Cores, Memory, MemoryAmount};
+    use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount};
 
     use super::*;
     use crate::outside::{CardView, ContainerView};
@@ -128,11 +128,11 @@ mod tests {
 
     /// A container that runs with a part of the first card.
     fn node() -> NodeView {
-        let claim = Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(100)), cores: Cores::new(10) };
+        let request = GpuRequest { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(100)), cores: Cores::new(10) };
         let container = ContainerView {
             name: "main".to_owned(),
             kind: ContainerKind::App,
-            claim: Some(claim),
+            request: Some(request),
             running: true,
             slots: ["GPU-a::0".to_owned()].into(),
             given: Some(crate::outside::Given {

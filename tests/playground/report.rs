@@ -26,7 +26,7 @@ pub struct Report {
     pub admitted: u64,
     /// Those of them that use no card.
     pub admitted_without_cards: u64,
-    /// Those that claim a card and got none, because a kubelet without its checkpoint overlooked the claim.
+    /// Those that request a card and got none, because a kubelet without its checkpoint overlooked the request.
     pub overlooked: u64,
     /// Pods that nobody took, by the kind of reason.
     pub refused: BTreeMap<String, Refusals>,
@@ -247,8 +247,8 @@ mod tests {
 
     #[test]
     fn reasons_are_taken_out_of_what_the_kubelet_wraps_them_in() {
-        let wrapped = "Allocate failed due to rpc error: code = InvalidArgument desc = divvy: claim: spec.containers[0]: \"8G\" is ambiguous, which is unexpected";
-        let unwrapped = ("claim".to_owned(), "spec.containers[0]: \"8G\" is ambiguous".to_owned());
+        let wrapped = "Allocate failed due to rpc error: code = InvalidArgument desc = divvy: request: spec.containers[0]: \"8G\" is ambiguous, which is unexpected";
+        let unwrapped = ("request".to_owned(), "spec.containers[0]: \"8G\" is ambiguous".to_owned());
         assert_eq!(reason("UnexpectedAdmissionError", wrapped), unwrapped);
         let kind = |message| reason("UnexpectedAdmissionError", message).0;
         assert_eq!(

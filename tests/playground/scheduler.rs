@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 
-use divvy_contract::annotation::{Planned, PlannedCards, Preferences};
-use divvy_contract::pod::peak;
-use divvy_contract::{ContainerClaim, Share};
+use divvy_api::annotation::{Planned, PlannedCards, Preferences};
+use divvy_api::pod::peak;
+use divvy_api::{ContainerRequest, Share};
 use divvy_placement::{Card, ContainerPlan, Links, NodeScore, Plan, PodRequest, Policy, plan, score};
 
 mod amounts;
@@ -47,11 +47,11 @@ pub struct Past {
 pub fn choose(
     scenes: &[Scene],
     links: &[&Links],
-    claims: &[ContainerClaim],
+    requests: &[ContainerRequest],
     preferences: &Preferences,
     seed: u64,
 ) -> Result<Choice, String> {
-    let pod = PodRequest { containers: claims, settled: &[], preferences };
+    let pod = PodRequest { containers: requests, settled: &[], preferences };
     let policy = |name: Option<_>| Policy { name: name.unwrap_or_default(), seed };
     let (cards, nodes) = (policy(preferences.card_policy), policy(preferences.node_policy));
     let mut best: Option<(NodeScore, usize, Plan)> = None;
@@ -71,13 +71,13 @@ pub fn choose(
     }
     let nowhere = || format!("0 of {} nodes fit, {}", scenes.len(), refusal.unwrap_or_default());
     let (_, node, plan) = best.ok_or_else(nowhere)?;
-    Ok(Choice { node, planned: written_out(&scenes[node], claims, &plan), plan })
+    Ok(Choice { node, planned: written_out(&scenes[node], requests, &plan), plan })
 }
 
-fn written_out(scene: &Scene, claims: &[ContainerClaim], plan: &Plan) -> Planned {
+fn written_out(scene: &Scene, requests: &[ContainerRequest], plan: &Plan) -> Planned {
     let ids = |positions: &[usize]| positions.iter().map(|at| scene.cards[*at].id.clone()).collect();
     let cards = |plan: &ContainerPlan| PlannedCards { chosen: ids(&plan.chosen), reused: ids(&plan.reused) };
-    let containers = claims.iter().zip(&plan.containers).filter(|(container, _)| container.claim.is_some());
+    let containers = requests.iter().zip(&plan.containers).filter(|(container, _)| container.request.is_some());
     let containers = containers.map(|(container, plan)| (container.name.clone(), cards(plan))).collect();
     Planned { node: scene.name.clone(), containers }
 }
@@ -86,11 +86,11 @@ fn written_out(scene: &Scene, claims: &[ContainerClaim], plan: &Plan) -> Planned
 
 impl Choice {
     /// Books the plan in the view that it was made from, so that the next pod is chosen beside it.
-    pub fn reserve(&self, scenes: &mut [Scene], claims: &[ContainerClaim]) {
+    pub fn reserve(&self, scenes: &mut [Scene], requests: &[ContainerRequest]) {
         for (position, card) in scenes[self.node].cards.iter_mut().enumerate() {
-            let containers = claims.iter().zip(&self.plan.containers).map(|(container, plan)| {
+            let containers = requests.iter().zip(&self.plan.containers).map(|(container, plan)| {
                 let holds = plan.chosen.contains(&position) || plan.reused.contains(&position);
-                let share = container.claim.filter(|_| holds).map(|claim| claim.share_on(card.memory));
+                let share = container.request.filter(|_| holds).map(|request| request.share_on(card.memory));
                 (container.kind, share.unwrap_or_default())
             });
             let share = peak(containers);
@@ -124,7 +124,7 @@ impl Past {
 
 #[cfg(test)]
 mod tests {
-    use divvy_contract::{Claim, ContainerKind, Cores, Memory, MemoryAmount};
+    use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount};
     use divvy_placement::Held;
 
     use super::*;
@@ -147,14 +147,14 @@ mod tests {
         Scene { name: name.to_owned(), cards: vec![card(0), card(1)] }
     }
 
-    fn claims(cards: u32, cores: u32) -> Vec<ContainerClaim> {
-        let claim = Claim { cards, memory: MemoryAmount::Percent(cores), cores: Cores::new(cores) };
-        vec![ContainerClaim {
+    fn requests(cards: u32, cores: u32) -> Vec<ContainerRequest> {
+        let request = GpuRequest { cards, memory: MemoryAmount::Percent(cores), cores: Cores::new(cores) };
+        vec![ContainerRequest {
             name: "main".into(),
             kind: ContainerKind::App,
-            claim: Some(claim),
+            request: Some(request),
             profile: None,
-            counted: claim.totals(),
+            counted: request.totals(),
         }]
     }
 
@@ -164,9 +164,9 @@ mod tests {
         let links = [&Links::default(), &Links::default()];
         let mut nodes = Vec::new();
         let refusal = loop {
-            match choose(&scenes, &links, &claims(2, 60), &Preferences::default(), 1) {
+            match choose(&scenes, &links, &requests(2, 60), &Preferences::default(), 1) {
                 Ok(choice) => {
-                    choice.reserve(&mut scenes, &claims(2, 60));
+                    choice.reserve(&mut scenes, &requests(2, 60));
                     assert_eq!(choice.planned.node, scenes[choice.node].name);
                     assert_eq!(choice.planned.containers["main"].chosen.len(), 2);
                     nodes.push(choice.node);

@@ -9,8 +9,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use divvy_contract::ContainerClaim;
-use divvy_contract::annotation::Planned;
+use divvy_api::ContainerRequest;
+use divvy_api::annotation::Planned;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -23,7 +23,7 @@ use crate::console::{self, Console};
 use crate::control_plane::ControlPlane;
 use crate::front::Front;
 use crate::kubelet::{Admission, Kubelet, Refusal};
-use crate::outside::Claims;
+use crate::outside::Requests;
 use crate::pods::{Fate, NAMESPACE, PodShape};
 use crate::promises;
 use crate::published::Published;
@@ -47,7 +47,7 @@ pub struct Session {
     stays: bool,
     rng: StdRng,
     /// What pods ask for, also of those that have ended.
-    claims: Claims,
+    requests: Requests,
     past: Past,
     endings: Vec<Ending>,
     /// Pods that the scheduler found no node for yet.
@@ -85,7 +85,7 @@ enum How {
 struct Placed {
     node: usize,
     shape: PodShape,
-    claims: Vec<ContainerClaim>,
+    requests: Vec<ContainerRequest>,
     /// What its Binding says of its cards.
     planned: Option<Planned>,
     at: f64,
@@ -123,7 +123,7 @@ impl Session {
             verbose: args.verbose,
             stays: args.stay,
             rng: StdRng::seed_from_u64(args.seed),
-            claims: Claims::new(),
+            requests: Requests::new(),
             past: Past::default(),
             endings: Vec::new(),
             waiting: Vec::new(),
@@ -229,7 +229,7 @@ impl Session {
         for at in std::mem::take(&mut self.changed) {
             let node = &mut self.nodes[at];
             let seen = node.kubelet.view();
-            node.view.look(&seen, &self.claims);
+            node.view.look(&seen, &self.requests);
             self.report.checks.check(&node.view);
             if node.view.cards.iter().any(|card| !card.healthy) {
                 self.troubled.insert(at);
@@ -238,7 +238,7 @@ impl Session {
             let found = told.and_then(|told| told.contradicts(&node.view));
             self.report.checks.note(Invariant::I2, &node.name, found);
             if self.front.is_some() {
-                let found = promises::fit(&self.control_plane.server, &node.view, &self.claims, |uid| {
+                let found = promises::fit(&self.control_plane.server, &node.view, &self.requests, |uid| {
                     seen.pods.contains_key(uid)
                 });
                 self.report.checks.note(Invariant::I5, &node.name, found);
@@ -328,12 +328,12 @@ impl Session {
         let Node { name: node, view, .. } = &self.nodes[node];
         let containers = view.pods.iter().filter(|pod| pod.uid == uid).flat_map(|pod| &pod.containers);
         let claiming: Vec<_> =
-            containers.filter_map(|container| Some((container, container.claim.as_ref()?))).collect();
-        for (container, claim) in &claiming {
+            containers.filter_map(|container| Some((container, container.request.as_ref()?))).collect();
+        for (container, request) in &claiming {
             let held = container.cards();
             let cards = view.cards.iter().filter(|card| held.contains(card.id.as_str()));
-            let shares: Vec<_> = cards.map(|card| (card.id.clone(), claim.share_on(card.memory))).collect();
-            self.console.pod(node, name, &container.name, &console::share(&shares, claim));
+            let shares: Vec<_> = cards.map(|card| (card.id.clone(), request.share_on(card.memory))).collect();
+            self.console.pod(node, name, &container.name, &console::share(&shares, request));
         }
         if claiming.is_empty() {
             self.report.admitted_without_cards += 1;

@@ -5,8 +5,8 @@
 //! call. No engine runs these here; the same question in Rust is `Pod::is_ours`, and a real API server is asked in
 //! `tests/e2e`.
 
-use divvy_contract::ResourceNames;
-use divvy_contract::names::PREFIX;
+use divvy_api::ResourceNames;
+use divvy_api::names::PREFIX;
 
 /// An entry of `webhooks[].matchConditions` (`admissionregistration.k8s.io/v1`). All of a webhook's must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]

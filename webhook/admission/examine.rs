@@ -1,39 +1,39 @@
 //! All that is found out about a pod before anything is changed or answered.
 
-use divvy_contract::annotation::Preferences;
+use divvy_api::annotation::Preferences;
 
 use super::Settings;
-use super::claims::{self, Claims};
 use super::pod::Pod;
 use super::refusal::Refusal;
+use super::requests::{self, Requests};
 use super::rules::{self, Standing};
 
 /// A pod that can be served.
 #[derive(Debug)]
 pub(super) struct Examined {
-    pub(super) claims: Claims,
+    pub(super) requests: Requests,
     /// Of every init and app container, in admission order.
     pub(super) standings: Vec<Standing>,
     pub(super) preferences: Preferences,
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads a new pod of `namespace`. All that is wrong with its claims and annotations is said at once; then, because it
-/// depends on the claims, all that is wrong with its variables and mounts.
+/// Reads a new pod of `namespace`. All that is wrong with its requests and annotations is said at once; then, because it
+/// depends on the requests, all that is wrong with its variables and mounts.
 pub(super) fn examine(pod: &Pod, namespace: &str, settings: &Settings) -> Result<Examined, Vec<Refusal>> {
     let mut refusals: Vec<Refusal> =
-        pod.ephemeral_containers().filter_map(|place| claims::no_claim(&place, &settings.names)).collect();
+        pod.ephemeral_containers().filter_map(|place| requests::no_request(&place, &settings.names)).collect();
     refusals.extend(rules::annotations(pod));
     let preferences = rules::preferences(pod, namespace, settings).map_err(|found| refusals.extend(found));
-    let claims = Claims::read(pod, settings).map_err(|found| refusals.extend(found));
-    let (Ok(preferences), Ok(claims)) = (preferences, claims) else { return Err(refusals) };
-    let places = || pod.containers().zip(&claims.0);
+    let requests = Requests::read(pod, settings).map_err(|found| refusals.extend(found));
+    let (Ok(preferences), Ok(requests)) = (preferences, requests) else { return Err(refusals) };
+    let places = || pod.containers().zip(&requests.0);
     let standings: Vec<_> =
-        places().map(|(place, container)| Standing::of(&place, container.claim, settings)).collect();
+        places().map(|(place, container)| Standing::of(&place, container.request, settings)).collect();
     refusals.extend(places().zip(&standings).flat_map(|((place, _), standing)| rules::container(&place, *standing)));
     if !refusals.is_empty() {
         return Err(refusals);
     }
     let warnings = rules::warnings(pod, &standings);
-    Ok(Examined { claims, standings, preferences, warnings })
+    Ok(Examined { requests, standings, preferences, warnings })
 }

@@ -1,8 +1,8 @@
 //! What the webhook says about nodes: a prediction at the moment of creation. The scheduler asks again, and the node
 //! decides.
 
-use divvy_contract::ContainerClaim;
-use divvy_contract::annotation::{NodeFit, Preferences};
+use divvy_api::ContainerRequest;
+use divvy_api::annotation::{NodeFit, Preferences};
 use serde_json::{Value, json};
 
 use super::patch::Patch;
@@ -16,7 +16,7 @@ pub struct PodDemand {
     /// Its name, or the beginning of it where the API server makes one up; empty for the pods of a template.
     pub name: String,
     /// In admission order, one for each init and app container.
-    pub claims: Vec<ContainerClaim>,
+    pub requests: Vec<ContainerRequest>,
     /// What its annotations ask for.
     pub preferences: Preferences,
 }

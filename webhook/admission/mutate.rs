@@ -1,8 +1,8 @@
-//! What is changed in a new pod: amounts become totals, the claims are written beside them, and containers without a
-//! claim are shown no card. A pod that comes again, after other webhooks, is changed only where they have.
+//! What is changed in a new pod: amounts become totals, the requests are written beside them, and containers without a
+//! request are shown no card. A pod that comes again, after other webhooks, is changed only where they have.
 
-use divvy_contract::annotation::{self, Document};
-use divvy_contract::container::VISIBLE_DEVICES;
+use divvy_api::annotation::{self, Document};
+use divvy_api::container::VISIBLE_DEVICES;
 use serde_json::json;
 
 use super::Settings;
@@ -21,16 +21,16 @@ pub(super) fn mutate(
     settings: &Settings,
     fits: &dyn Fn(&PodDemand) -> Fit,
 ) -> Result<Answer, Vec<Refusal>> {
-    let Examined { claims, standings, preferences, mut warnings } = examine(pod, namespace, settings)?;
+    let Examined { requests, standings, preferences, mut warnings } = examine(pod, namespace, settings)?;
     let mut patch = Patch::default();
-    claims.write(pod, &settings.names, &mut patch);
+    requests.write(pod, &settings.names, &mut patch);
     hide_cards(pod, &standings, &mut patch);
-    let request = claims.request();
-    let fit = if claims.is_empty() {
+    let request = requests.request();
+    let fit = if requests.is_empty() {
         Fit::Unknown
     } else {
         let (namespace, name) = (namespace.to_owned(), pod.name().to_owned());
-        fits(&PodDemand { namespace, name, claims: claims.0, preferences })
+        fits(&PodDemand { namespace, name, requests: requests.0, preferences })
     };
     let mut annotations = Changes::new();
     annotate(pod, request.as_ref(), &mut annotations);
@@ -43,12 +43,12 @@ pub(super) fn mutate(
     Ok(Answer { patch, warnings, ..Answer::default() })
 }
 
-/// What is still to be changed of a pod's claims.
+/// What is still to be changed of a pod's requests.
 pub(super) fn unsettled(pod: &Pod, examined: &Examined, settings: &Settings) -> Patch {
     let mut patch = Patch::default();
-    examined.claims.write(pod, &settings.names, &mut patch);
+    examined.requests.write(pod, &settings.names, &mut patch);
     let mut annotations = Changes::new();
-    annotate(pod, examined.claims.request().as_ref(), &mut annotations);
+    annotate(pod, examined.requests.request().as_ref(), &mut annotations);
     patch.change("/metadata/annotations", pod.annotations().is_some(), annotations);
     patch
 }

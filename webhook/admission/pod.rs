@@ -4,8 +4,8 @@ mod container;
 
 use std::collections::BTreeMap;
 
-use divvy_contract::names::PREFIX;
-use divvy_contract::{ContainerKind, ResourceNames};
+use divvy_api::names::PREFIX;
+use divvy_api::{ContainerKind, ResourceNames};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -77,7 +77,7 @@ impl Pod {
         places.chain(self.places("spec.containers", |spec| &spec.containers, |_| ContainerKind::App))
     }
 
-    /// What `kubectl debug` adds to a pod. They run beside its app containers, and claim nothing.
+    /// What `kubectl debug` adds to a pod. They run beside its app containers, and request nothing.
     pub(super) fn ephemeral_containers(&self) -> impl Iterator<Item = Place<'_>> {
         self.places("spec.ephemeralContainers", |spec| &spec.ephemeral_containers, |_| ContainerKind::App)
     }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use divvy_contract::annotation::AnnotationError;
-use divvy_contract::claim::ClaimError;
+use divvy_api::annotation::AnnotationError;
+use divvy_api::request::RequestError;
 
 /// Why a request is refused. Every variant names the field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,16 +12,16 @@ pub(super) enum Refusal {
     #[error("{field}: {problem}")]
     Malformed { field: String, problem: String },
     #[error(transparent)]
-    Claim(#[from] ClaimError),
+    GpuRequest(#[from] RequestError),
     #[error(transparent)]
     Annotation(#[from] AnnotationError),
     #[error("{field}: {value} without a limit: set the limit, and the request follows it")]
     RequestAlone { field: String, value: String },
     #[error("{field}: {value} is not the limit, which is {limit}: leave the request out, and it follows the limit")]
     RequestDiffers { field: String, value: String, limit: String },
-    #[error("{field}: an ephemeral container can't claim cards: claim them in spec.containers")]
+    #[error("{field}: an ephemeral container can't request cards: request them in spec.containers")]
     Ephemeral { field: String },
-    #[error("{field}: \"{name}\" is the name of another container too, and claims are kept by name")]
+    #[error("{field}: \"{name}\" is the name of another container too, and requests are kept by name")]
     SameName { field: String, name: String },
     #[error(
         "{field}: {value} chooses cards, but a container sees those that its limits give it: remove the variable; \
@@ -30,7 +30,7 @@ pub(super) enum Refusal {
     NamesCards { field: String, value: String },
     #[error(
         "{field}: {name} loads code ahead of what keeps the container to its part of a card: remove the variable, or \
-         claim whole cards"
+         request whole cards"
     )]
     Preloads { field: String, name: String },
     #[error("{field}: {path} is taken by what Divvy mounts: choose another path")]
@@ -65,7 +65,7 @@ impl Refusal {
     pub(super) fn status(&self) -> (u16, &'static str) {
         match self {
             Self::Malformed { .. } => (400, "BadRequest"),
-            Self::Claim(_)
+            Self::GpuRequest(_)
             | Self::Annotation(_)
             | Self::RequestAlone { .. }
             | Self::RequestDiffers { .. }

@@ -3,12 +3,10 @@
 //! None of this makes a limit a wall (the container's own command can still set a variable), but what is said in the
 //! spec is meant, or is a mistake; either is better answered here than found out on the card.
 
-use divvy_contract::Claim;
-use divvy_contract::annotation::Preferences;
-use divvy_contract::container::{
-    DEVICES_AS_MOUNTS, LIBRARY, LIMITS_MOUNT, PRELOAD_FILE, REGION_MOUNT, VISIBLE_DEVICES,
-};
-use divvy_contract::names::annotation::{CARDS, COMPUTE, INPUTS, OUTPUTS, OVERSUBSCRIBE, PLANNED, PRIORITY};
+use divvy_api::GpuRequest;
+use divvy_api::annotation::Preferences;
+use divvy_api::container::{DEVICES_AS_MOUNTS, LIBRARY, LIMITS_MOUNT, PRELOAD_FILE, REGION_MOUNT, VISIBLE_DEVICES};
+use divvy_api::names::annotation::{CARDS, COMPUTE, INPUTS, OUTPUTS, OVERSUBSCRIBE, PLANNED, PRIORITY};
 
 use super::Settings;
 use super::pod::{EnvVar, Place, Pod};
@@ -23,8 +21,8 @@ const PRELOADS: [&str; 2] = ["LD_PRELOAD", "LD_AUDIT"];
 /// What a container may say about cards beside its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It sees the cards of its claim.
-    Claims(Claim),
+    /// It sees the cards of its request.
+    Requests(GpuRequest),
     /// It sees no card.
     Without,
     /// None of our business: a privileged container can open every card of the node itself, so hiding them would only
@@ -36,12 +34,12 @@ pub(super) enum Standing {
 // === impl Standing ===
 
 impl Standing {
-    pub(super) fn of(place: &Place<'_>, claim: Option<Claim>, settings: &Settings) -> Self {
+    pub(super) fn of(place: &Place<'_>, request: Option<GpuRequest>, settings: &Settings) -> Self {
         let domain = settings.names.count.domain();
         let foreign =
             |name: &str| name.split_once('/').is_some_and(|(of, _)| of == domain) && !settings.names.is_ours(name);
-        match claim {
-            Some(claim) => Self::Claims(claim),
+        match request {
+            Some(request) => Self::Requests(request),
             None if place.is_privileged() || place.resources().any(foreign) => Self::Exempt,
             None => Self::Without,
         }
@@ -49,7 +47,7 @@ impl Standing {
 
     /// Whether the container has part of a card, which something must keep it to.
     fn is_part(self) -> bool {
-        matches!(self, Self::Claims(claim) if claim != Claim::whole(claim.cards))
+        matches!(self, Self::Requests(request) if request != GpuRequest::whole(request.cards))
     }
 }
 
@@ -124,17 +122,17 @@ pub(super) fn preferences(pod: &Pod, namespace: &str, settings: &Settings) -> Re
 
 /// What is allowed and probably not meant.
 pub(super) fn warnings(pod: &Pod, standings: &[Standing]) -> Vec<String> {
-    let claims = |standing: &Standing| matches!(standing, Standing::Claims(_));
+    let requests = |standing: &Standing| matches!(standing, Standing::Requests(_));
     let unknown = pod.our_annotations().filter(|(key, _)| !INPUTS.contains(key) && !OUTPUTS.contains(key));
     let unknown = unknown.map(|(key, _)| format!("annotation {key}: nothing of Divvy reads it"));
     let mut warnings: Vec<String> = unknown.collect();
-    if !standings.iter().any(claims) {
+    if !standings.iter().any(requests) {
         let idle = pod.our_annotations().filter(|(key, _)| INPUTS.contains(key));
         warnings.extend(idle.map(|(key, _)| format!("annotation {key}: has no effect: no container asks for a card")));
         return warnings;
     }
     let privileged =
-        pod.containers().zip(standings).filter(|(place, standing)| claims(standing) && place.is_privileged());
+        pod.containers().zip(standings).filter(|(place, standing)| requests(standing) && place.is_privileged());
     warnings.extend(privileged.map(|(place, _)| {
         let field = place.field();
         format!("{field}.securityContext.privileged: it can open every card of its node, whatever its limits say")

@@ -1,13 +1,13 @@
 //! What is refused after all webhooks have changed a pod, and later when somebody changes it again.
 
-use divvy_contract::names::annotation::{INPUTS, OUTPUTS};
+use divvy_api::names::annotation::{INPUTS, OUTPUTS};
 
 use super::Settings;
-use super::claims::no_claim;
 use super::examine::examine;
 use super::mutate::unsettled;
 use super::pod::Pod;
 use super::refusal::Refusal;
+use super::requests::no_request;
 use super::rules::{self, Standing};
 
 /// A new pod must be as [`mutate`](super::mutate::mutate) leaves it.
@@ -43,7 +43,7 @@ pub(super) fn debugged(old: &Pod, new: &Pod, settings: &Settings) -> Result<(), 
     let refusals: Vec<_> = added
         .flat_map(|place| {
             let standing = Standing::of(&place, None, settings);
-            no_claim(&place, &settings.names).into_iter().chain(rules::container(&place, standing))
+            no_request(&place, &settings.names).into_iter().chain(rules::container(&place, standing))
         })
         .collect();
     if refusals.is_empty() { Ok(()) } else { Err(refusals) }

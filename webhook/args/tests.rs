@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use divvy_settings::EX_USAGE;
+use divvy_runtime::settings::EX_USAGE;
 
 use super::*;
 

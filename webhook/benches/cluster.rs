@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use divvy_contract::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health, LinkStatus, ShareStatus};
-use divvy_contract::{Claim, ContainerKind, Cores, Memory, MemoryAmount, Share};
+use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health, LinkStatus, ShareStatus};
+use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount, Share};
 use divvy_index::demand::Reading;
 use divvy_index::{Index, Terms};
 use divvy_placement::{Expected, Kind, Mix};
@@ -128,7 +128,7 @@ pub(crate) fn times<C>(calls: usize, new: impl Fn() -> C, time: impl Fn(&mut C, 
 fn mix(kinds: u32) -> Mix {
     let kind = |number: u32| Expected {
         kind: Kind {
-            claim: Claim {
+            request: GpuRequest {
                 cards: 1 << (number % 3),
                 memory: MemoryAmount::Absolute(Memory::mib(u64::from(3 + 3 * number) << 10)),
                 cores: Cores::new(4 * number),
@@ -197,13 +197,13 @@ pub(crate) fn pod(call: usize, pods: Pods) -> Value {
     // Small and large ones in turn, as 7919 is a prime.
     let memory = 1024 + 7919 * kind % if matches!(pods, Pods::Several) { 30_000 } else { 75_000 };
     let memory = memory + if matches!(pods, Pods::NewNowhere) { 82_000 } else { 0 };
-    let claim = |cards: usize| {
+    let request = |cards: usize| {
         json!({
             "cpu": "4", "memory": "16Gi", "nvidia.com/gpu": cards.to_string(),
             "nvidia.com/gpumem": memory.to_string(), "nvidia.com/gpucores": (5 + kind % 40).to_string(),
         })
     };
-    let container = |name: &str, cards| json!({"name": name, "image": "example.com/train:1", "env": filler, "resources": {"limits": claim(cards)}});
+    let container = |name: &str, cards| json!({"name": name, "image": "example.com/train:1", "env": filler, "resources": {"limits": request(cards)}});
     let mut spec = json!({"schedulerName": "default-scheduler"});
     spec["containers"] = match pods {
         Pods::Known | Pods::New | Pods::Picky | Pods::NewNowhere => json!([container("main", 1)]),

@@ -1,4 +1,4 @@
-use divvy_contract::MemoryAmount;
+use divvy_api::MemoryAmount;
 
 use super::*;
 
@@ -55,9 +55,9 @@ fn nodes_are_chosen_as_cards_are_unless_it_is_said() {
 }
 
 #[test]
-fn claims_are_read_as_on_nodes() {
+fn requests_are_read_as_on_nodes() {
     let default = config(&[]).expect("valid");
-    assert_eq!((default.resource_names(), default.claim_defaults()), (ResourceNames::default(), Defaults::default()));
+    assert_eq!((default.resource_names(), default.request_defaults()), (ResourceNames::default(), Defaults::default()));
     let changed = config(&[
         ("ADVERTISE", "devices"),
         ("MEMORY_UNIT", "512"),
@@ -69,6 +69,6 @@ fn claims_are_read_as_on_nodes() {
     let names = changed.resource_names();
     assert_eq!((names.count.as_str(), names.memory.as_str()), ("example.com/gpu", "nvidia.com/gpumem-512mi"));
     assert_eq!(names.memory_unit, Memory::mib(512));
-    let defaults = changed.claim_defaults();
+    let defaults = changed.request_defaults();
     assert_eq!((defaults.memory, defaults.cores), (Some(MemoryAmount::Percent(25)), Cores::new(10)));
 }

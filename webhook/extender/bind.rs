@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use divvy_contract::annotation;
-use divvy_contract::names::annotation::PLANNED;
+use divvy_api::annotation;
+use divvy_api::names::annotation::PLANNED;
 use serde::Serialize;
 
 use super::Extender;

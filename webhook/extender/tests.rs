@@ -2,9 +2,9 @@ mod random;
 
 use std::time::Instant;
 
-use divvy_contract::Tier;
-use divvy_contract::gpunode::GpuNode;
-use divvy_contract::names::annotation::TIER;
+use divvy_api::Tier;
+use divvy_api::gpunode::GpuNode;
+use divvy_api::names::annotation::TIER;
 use serde_json::{Value, json};
 
 use super::*;

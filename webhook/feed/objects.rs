@@ -1,6 +1,6 @@
 //! What of pods and nodes is decoded: most of their text is read over.
 
-use divvy_contract::quantity::parse_cpu;
+use divvy_api::quantity::parse_cpu;
 use divvy_index::Bar;
 use divvy_index::pod::{ListedPod, PodView};
 use k8s_openapi::api::core::v1::{Node, Pod};

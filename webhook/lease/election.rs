@@ -12,7 +12,7 @@ use super::{Candidate, Leader};
 
 /// What a Lease says, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Claim {
+pub(super) struct Acquire {
     /// Empty: nobody.
     pub(super) holder: String,
     pub(super) address: Option<SocketAddr>,
@@ -35,7 +35,7 @@ pub(super) struct Election {
 /// What the Lease said last; `None`: there was none.
 #[derive(Debug)]
 struct Seen {
-    claim: Option<Claim>,
+    acquire: Option<Acquire>,
     /// Since when it has said so, as far as we know.
     since: Instant,
     /// Nobody was ever seen to hold it.
@@ -48,9 +48,9 @@ struct Held {
     term: u64,
 }
 
-// === impl Claim ===
+// === impl Acquire ===
 
-impl Claim {
+impl Acquire {
     /// A holder that gives up takes its address along. A name that was deleted by hand leaves the address behind, and the
     /// holder, who doesn't know of it, may go on for a while.
     fn is_given_up(&self) -> bool {
@@ -71,35 +71,35 @@ impl Election {
     }
 
     /// Takes in what the Lease says, in an answer that has arrived by `now`.
-    pub(super) fn observe(&mut self, claim: Option<Claim>, now: Instant) {
-        if let Some(claim) = &claim
-            && !claim.holder.is_empty()
-            && !claim.is_of(&self.us)
+    pub(super) fn observe(&mut self, acquire: Option<Acquire>, now: Instant) {
+        if let Some(acquire) = &acquire
+            && !acquire.holder.is_empty()
+            && !acquire.is_of(&self.us)
         {
             self.held = None;
         }
         match &self.seen {
-            Some(seen) if seen.claim == claim => {}
+            Some(seen) if seen.acquire == acquire => {}
             before => {
-                let fresh = claim.is_none() && before.as_ref().is_none_or(|before| before.fresh);
-                self.seen = Some(Seen { claim, since: now, fresh });
+                let fresh = acquire.is_none() && before.as_ref().is_none_or(|before| before.fresh);
+                self.seen = Some(Seen { acquire, since: now, fresh });
             }
         }
     }
 
-    /// Whether the Lease may be claimed, or is to be renewed.
-    pub(super) fn may_claim(&self, now: Instant) -> bool {
+    /// Whether the Lease may be acquired, or is to be renewed.
+    pub(super) fn may_acquire(&self, now: Instant) -> bool {
         let Some(seen) = &self.seen else { return false };
-        let at_once = match &seen.claim {
+        let at_once = match &seen.acquire {
             None => seen.fresh || self.leads(now),
-            Some(claim) => claim.is_given_up() || claim.is_of(&self.us) || self.leads(now),
+            Some(acquire) => acquire.is_given_up() || acquire.is_of(&self.us) || self.leads(now),
         };
         at_once || self.expires(seen) <= now
     }
 
-    /// A claim of ours, sent at `sent`, was accepted.
-    pub(super) fn accepted(&mut self, claim: Claim, sent: Instant, now: Instant) {
-        self.seen = Some(Seen { claim: Some(claim), since: now, fresh: false });
+    /// A acquire of ours, sent at `sent`, was accepted.
+    pub(super) fn accepted(&mut self, acquire: Acquire, sent: Instant, now: Instant) {
+        self.seen = Some(Seen { acquire: Some(acquire), since: now, fresh: false });
         let until = sent + self.us.timing.renew_deadline;
         if until <= now {
             self.held = None;
@@ -127,8 +127,8 @@ impl Election {
         {
             return Leader::Us { term, until };
         }
-        match self.seen.as_ref().map(|seen| (seen, &seen.claim)) {
-            Some((seen, Some(Claim { holder, address: Some(address), .. })))
+        match self.seen.as_ref().map(|seen| (seen, &seen.acquire)) {
+            Some((seen, Some(Acquire { holder, address: Some(address), .. })))
                 if now < self.expires(seen) && !holder.is_empty() && *address != self.us.address =>
             {
                 Leader::Other { identity: holder.clone(), address: *address }
@@ -150,10 +150,10 @@ impl Election {
         self.held.is_some_and(|held| now < held.until)
     }
 
-    /// When a claim that isn't renewed is over: the holder's promise counts, but ours too, and none that is absurd.
+    /// When a acquire that isn't renewed is over: the holder's promise counts, but ours too, and none that is absurd.
     fn expires(&self, seen: &Seen) -> Instant {
         let ours = self.us.timing.duration;
-        seen.since + seen.claim.as_ref().map_or(ours, |claim| claim.duration.clamp(ours, ours * 10))
+        seen.since + seen.acquire.as_ref().map_or(ours, |acquire| acquire.duration.clamp(ours, ours * 10))
     }
 }
 

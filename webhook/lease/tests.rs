@@ -172,7 +172,7 @@ async fn a_lease_that_is_deleted_or_edited_by_hand_is_mended() {
     server.delete("Lease", NAMESPACE, NAME, None).unwrap();
     timeout(LONG, server.wait_for(holder)).await.expect("made again by the leader");
     server.edit("Lease", NAMESPACE, NAME, |lease| lease["spec"]["holderIdentity"] = "".into()).unwrap();
-    timeout(LONG, server.wait_for(holder)).await.expect("claimed again by the leader");
+    timeout(LONG, server.wait_for(holder)).await.expect("acquired again by the leader");
     assert_eq!(first.leads().await.0, 1, "still the first term");
     server.edit("Lease", NAMESPACE, NAME, |lease| lease["spec"]["holderIdentity"] = "ann".into()).unwrap();
     first.sees("its term end", |leader| matches!(leader, Leader::Other { .. } | Leader::Nobody)).await;

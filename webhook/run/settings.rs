@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use divvy_index::Terms;
 use divvy_index::demand::Reading;
 use divvy_placement::Policy;
-use divvy_settings::Switch;
+use divvy_runtime::settings::Switch;
 use kube::Client;
 
 use crate::admission::Settings;
@@ -17,7 +17,7 @@ use crate::tls::{Files, Service};
 
 /// The way to the API server.
 pub(super) async fn client(config: &Config) -> anyhow::Result<Client> {
-    let client = divvy_cluster::client(config.kubeconfig.as_deref()).await?;
+    let client = divvy_runtime::api_server::client(config.kubeconfig.as_deref()).await?;
     client.context(
         "no kubeconfig is set, and this is not a pod of a cluster: set --kubeconfig, the environment variable KUBECONFIG \
          or kubeconfig in the file",
@@ -28,7 +28,7 @@ pub(super) async fn client(config: &Config) -> anyhow::Result<Client> {
 pub(super) fn reading(config: &Config) -> Reading {
     Reading {
         names: config.resource_names(),
-        defaults: config.claim_defaults(),
+        defaults: config.request_defaults(),
         slots_per_card: config.slots_per_card.get(),
         card_policy: Policy { name: config.card_policy, seed: config.policy_seed.get().into() },
         node_policy: config.node_policy,
@@ -46,7 +46,7 @@ pub(super) fn admission(config: &Config) -> Settings {
     let favoured: BTreeSet<String> = config.favoured_namespaces.0.iter().map(|name| name.to_string()).collect();
     Settings {
         names: config.resource_names(),
-        defaults: config.claim_defaults(),
+        defaults: config.request_defaults(),
         favoured_namespaces: Some(favoured).filter(|names| !names.is_empty()),
         prefer_hinted_nodes: config.extender == Switch::Off,
     }
@@ -78,8 +78,8 @@ pub(super) fn candidate(config: &Config) -> Candidate {
 
 #[cfg(test)]
 mod tests {
-    use divvy_contract::annotation::PolicyName;
-    use divvy_settings::KeySet as _;
+    use divvy_api::annotation::PolicyName;
+    use divvy_runtime::settings::KeySet as _;
 
     use super::*;
     use crate::config::Keys;

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use divvy_process::Signals;
+use divvy_runtime::Signals;
 use tracing::{info, warn};
 
 /// The webhook's tasks.
 #[derive(Default)]
 pub(super) struct Tasks {
     /// Dropped at the end.
-    endless: divvy_process::Tasks,
+    endless: divvy_runtime::Tasks,
     /// They end when they are told to, and are waited for.
-    last: divvy_process::Tasks,
+    last: divvy_runtime::Tasks,
 }
 
 // === impl Tasks ===

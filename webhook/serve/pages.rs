@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use divvy_process::metrics;
+use divvy_runtime::metrics;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 

@@ -9,10 +9,10 @@ use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use divvy_cluster::words::causes;
 use divvy_index::Index;
 use divvy_index::pod::PodView;
-use divvy_settings::ObjectName;
+use divvy_runtime::api_server::errors::describe;
+use divvy_runtime::settings::ObjectName;
 use http::Request;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::Client;
@@ -100,7 +100,7 @@ impl People {
             Request::get(path).body(Vec::new()).map_err(|_bad| Refusal::Name(format!("{namespace}/{name}")))?;
         self.client.request::<PodView>(request).await.map_err(|error| match error {
             kube::Error::Api(status) if status.code == 404 => Refusal::NotFound(status.message),
-            other => Refusal::Unavailable(causes(&other)),
+            other => Refusal::Unavailable(describe(&other)),
         })
     }
 }

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use divvy_cluster::words::causes;
-use divvy_cluster::{follow, within_deadline};
-use divvy_settings::logging::Once;
+use divvy_runtime::api_server::errors::describe;
+use divvy_runtime::api_server::{watch_object, within_deadline};
+use divvy_runtime::logging::WarnOnce;
 use futures::StreamExt as _;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, TestOperation};
@@ -40,14 +40,14 @@ pub async fn keep_bundle(client: Client, name: String, identity: Identity, stop:
 
 async fn keep_one(api: Api<DynamicObject>, kind: &'static str, name: &str, identity: &Identity) {
     let mut credentials = identity.subscribe();
-    let mut changes = std::pin::pin!(follow(api.clone(), kind, name));
-    let (mut seen, mut said): (Option<DynamicObject>, _) = (None, Once::default());
+    let mut changes = std::pin::pin!(watch_object(api.clone(), kind, name));
+    let (mut seen, mut warning): (Option<DynamicObject>, _) = (None, WarnOnce::default());
     let mut again = None;
     loop {
         tokio::select! {
             Some(now) = changes.next() => {
                 if now.is_none() {
-                    said.warn(format!("{kind} {name} doesn't exist: no pod is reviewed; apply the manifests"));
+                    warning.warn(format!("{kind} {name} doesn't exist: no pod is reviewed; apply the manifests"));
                 }
                 seen = now;
             }
@@ -58,14 +58,14 @@ async fn keep_one(api: Api<DynamicObject>, kind: &'static str, name: &str, ident
         let bundle = credentials.borrow_and_update().as_ref().map(|credentials| credentials.bundle());
         let (Some(object), Some(bundle)) = (&seen, bundle) else { continue };
         let Some(patch) = mend(&object.data["webhooks"], &bundle) else {
-            said.over();
+            warning.clear();
             continue;
         };
         let patch = api::Patch::Json::<()>(patch);
         match within_deadline(api.patch(name, &PatchParams::default(), &patch)).await {
             Ok(_) => tracing::info!("{kind} {name}: caBundle filled in"),
             Err(error) => {
-                said.warn(format!("{kind} {name}: caBundle can't be filled in: {}", causes(&error)));
+                warning.warn(format!("{kind} {name}: caBundle can't be filled in: {}", describe(&error)));
                 again = Some(Instant::now() + PAUSE);
             }
         }

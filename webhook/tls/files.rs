@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use divvy_settings::logging::Once;
+use divvy_runtime::logging::WarnOnce;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
@@ -77,19 +77,19 @@ async fn poll<T, const N: usize>(
     take: impl Fn(T),
 ) {
     let (mut taken, mut bad) = (None, None);
-    let mut said = Once::default();
+    let mut warning = WarnOnce::default();
     loop {
         let seen = Some(paths.clone().map(Content::read));
         if seen == taken {
-            said.over();
+            warning.clear();
         } else if let Some(contents) = &seen {
             match load(contents) {
                 Ok(loaded) => {
                     take(loaded);
-                    said.over();
+                    warning.clear();
                     taken = seen;
                 }
-                Err(why) if seen == bad => said.warn(format!("{why}; what was read before stays in effect")),
+                Err(why) if seen == bad => warning.warn(format!("{why}; what was read before stays in effect")),
                 Err(_) => bad = seen,
             }
         }

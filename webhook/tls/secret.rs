@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use divvy_cluster::words::causes;
-use divvy_cluster::{follow, within_deadline};
-use divvy_settings::logging::Once;
+use divvy_runtime::api_server::errors::describe;
+use divvy_runtime::api_server::{watch_object, within_deadline};
+use divvy_runtime::logging::WarnOnce;
 use futures::StreamExt as _;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -32,14 +32,15 @@ struct Keeper {
     identity: Identity,
     /// No write before: two replicas whose clocks are months apart would otherwise renew each other's work without end.
     not_before: Instant,
-    said: Once,
+    warning: WarnOnce,
 }
 
 /// Keeps the Secret of this name in the Service's namespace, and shows what it holds, until `stop`.
 pub async fn keep_secret(client: Client, name: String, service: Service, identity: Identity, stop: CancellationToken) {
     let secrets: Api<Secret> = Api::namespaced(client, &service.namespace);
-    let mut changes = std::pin::pin!(follow(secrets.clone(), "Secret", &name));
-    let mut keeper = Keeper { secrets, name, service, identity, not_before: Instant::now(), said: Once::default() };
+    let mut changes = std::pin::pin!(watch_object(secrets.clone(), "Secret", &name));
+    let mut keeper =
+        Keeper { secrets, name, service, identity, not_before: Instant::now(), warning: WarnOnce::default() };
     let mut seen: Option<Option<Secret>> = None;
     let mut check = Instant::now() + CHECK;
     loop {
@@ -61,14 +62,14 @@ impl Keeper {
         let data = secret.map(|secret| secret.data.clone().unwrap_or_default());
         let settled = match settle(data.as_ref(), &self.service, SystemTime::now()) {
             Ok(settled) => settled,
-            Err(error) => return self.said.warn(format!("no certificate can be made: {error}")),
+            Err(error) => return self.warning.warn(format!("no certificate can be made: {error}")),
         };
         let Settled { usable, wanted } = settled;
         if let Some(usable) = usable {
             self.identity.show(usable);
         }
         match wanted {
-            None => self.said.over(),
+            None => self.warning.clear(),
             Some((wanted, why)) if self.not_before <= Instant::now() => self.write(secret, wanted, &why).await,
             Some(_) => {}
         }
@@ -91,8 +92,8 @@ impl Keeper {
             // The other replica was first, and the watch will show what it wrote.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => {
-                let error = causes(&error);
-                self.said.warn(format!("Secret {name}: certificates can't be issued ({why}): {error}"));
+                let error = describe(&error);
+                self.warning.warn(format!("Secret {name}: certificates can't be issued ({why}): {error}"));
             }
         }
     }

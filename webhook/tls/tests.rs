@@ -101,7 +101,7 @@ impl Asker {
     /// Port and what was shown.
     async fn ask(&self, address: SocketAddr) -> Result<(String, String), String> {
         let answer = self.0.get(format!("https://{address}/").parse().unwrap()).await;
-        let answer = answer.map_err(|error| divvy_cluster::words::chain(&error))?;
+        let answer = answer.map_err(|error| divvy_runtime::api_server::errors::chain(&error))?;
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         let (port, shown) = std::str::from_utf8(&body).unwrap().split_once(' ').unwrap();
         Ok((port.to_owned(), shown.to_owned()))

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::time::Instant;
 
-use divvy_contract::gpunode::GpuNode;
-use divvy_contract::{Claim, Cores, Memory, MemoryAmount};
+use divvy_api::gpunode::GpuNode;
+use divvy_api::{Cores, GpuRequest, Memory, MemoryAmount};
 use divvy_placement::{Expected, Kind};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -52,10 +52,10 @@ fn steps() -> impl Strategy<Value = Step> {
 /// Without requests for several cards, as their prices are set only now and then.
 fn mix() -> impl Strategy<Value = Mix> {
     let request = (1u64..40, 0u32..60, 0u32..8000, 1u32..5).prop_map(|(gib, cores, cpu_milli, weight)| {
-        let claim =
-            Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::new(cores) };
+        let request =
+            GpuRequest { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::new(cores) };
         let kind =
-            Kind { claim, profile: None, instances: false, models: Vec::new(), avoid_models: Vec::new(), cpu_milli };
+            Kind { request, profile: None, instances: false, models: Vec::new(), avoid_models: Vec::new(), cpu_milli };
         Expected { kind, weight }
     });
     prop::collection::vec(request, 1..6).prop_map(|requests| Mix { requests })
@@ -69,9 +69,9 @@ fn index(mix: &Mix) -> Index {
 
 /// Requests for so many GiB of one card.
 fn expected(gib: u64) -> Expected {
-    let claim = Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::ZERO };
+    let request = GpuRequest { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::ZERO };
     let kind =
-        Kind { claim, profile: None, instances: false, models: Vec::new(), avoid_models: Vec::new(), cpu_milli: 0 };
+        Kind { request, profile: None, instances: false, models: Vec::new(), avoid_models: Vec::new(), cpu_milli: 0 };
     Expected { kind, weight: 1 }
 }
 
@@ -82,7 +82,7 @@ fn without_cards(pod: usize, node: usize, cpu_milli: u32) -> PodView {
 
 /// Nodes with what they are worth, in the order of the names.
 fn ranked(index: &Index, asked: &PodView) -> Vec<(usize, NodeScore)> {
-    let demand = Demand::of(asked, index.reading()).expect("a claim").unwrap_or_else(|| Demand::without_cards(asked));
+    let demand = Demand::of(asked, index.reading()).expect("a request").unwrap_or_else(|| Demand::without_cards(asked));
     let policies = demand.policies(index.reading());
     let ranking = index.rank(&Question::new(&demand, &policies), &NAMES, true);
     let mut found: Vec<(usize, NodeScore)> =
@@ -159,11 +159,11 @@ proptest! {
                 Step::Promised { cards, gib } => {
                     let pod = PodView { cpu_milli: 500, ..pod(&format!("p{number}"), cards, gib, 10) };
                     let Some((at, _)) = ranked(&index, &pod).into_iter().max_by_key(|(_, score)| *score) else { continue };
-                    let demand = Demand::of(&pod, index.reading()).expect("a claim").expect("cards");
+                    let demand = Demand::of(&pod, index.reading()).expect("a request").expect("cards");
                     let Ok(planned) = index.promise(&Arc::new(demand), NAMES[at], Instant::now()) else { continue };
                     let mut bound = PodView { node: Some(planned.node.clone()), ..pod };
-                    let planned = divvy_contract::annotation::encode(&planned);
-                    bound.annotations.insert(divvy_contract::names::annotation::PLANNED.to_owned(), planned);
+                    let planned = divvy_api::annotation::encode(&planned);
+                    bound.annotations.insert(divvy_api::names::annotation::PLANNED.to_owned(), planned);
                     cluster.pods.insert(bound.uid.clone(), bound);
                 }
                 Step::Asked { cards, gib, cores, cpu } => {
@@ -187,7 +187,7 @@ proptest! {
 #[test]
 fn pods_go_where_they_spoil_least_and_not_where_cards_find_no_cpu() {
     let large = Kind {
-        claim: Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(30 << 10)), cores: Cores::new(70) },
+        request: GpuRequest { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(30 << 10)), cores: Cores::new(70) },
         profile: None,
         instances: false,
         models: Vec::new(),
@@ -249,7 +249,7 @@ fn nodes_of_a_pod_that_has_a_promise_are_rated_without_it() {
     }
     let asked = PodView { cpu_milli: 4000, ..pod("a", 1, 30, 0) };
     let before = ranked(&index, &asked);
-    let demand = Demand::of(&asked, index.reading()).expect("a claim").expect("cards");
+    let demand = Demand::of(&asked, index.reading()).expect("a request").expect("cards");
     index.promise(&Arc::new(demand), "n0", Instant::now()).expect("room");
     assert_eq!(ranked(&index, &asked), before);
 }
@@ -272,7 +272,7 @@ fn a_question_asks_so_many_new_nodes_and_none_that_was_asked_in_advance() {
     index.apply_node(best, &full(best));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let answer = |gib, names: &[&str]| {
-        let demand = Demand::of(&pod("a", 1, gib, 0), index.reading()).expect("a claim").expect("cards");
+        let demand = Demand::of(&pod("a", 1, gib, 0), index.reading()).expect("a request").expect("cards");
         let ranking = index.rank(&Question::new(&demand, &demand.policies(index.reading())), names, false);
         ranking.fitting.into_iter().max_by_key(|(_, score)| *score).map(|(asked, _)| asked.name)
     };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use divvy_contract::{CardId, MigProfile, Tier};
+use divvy_api::{CardId, MigProfile, Tier};
 use divvy_placement::{Card, NodeScore, Plan, Reason, score};
 use serde::Serialize;
 

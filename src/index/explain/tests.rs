@@ -1,6 +1,6 @@
-use divvy_contract::annotation::{CardShare, PlannedCards};
-use divvy_contract::gpunode::{CORDONED, GpuNode, Health};
-use divvy_contract::{Memory, Share, Tier};
+use divvy_api::annotation::{CardShare, PlannedCards};
+use divvy_api::gpunode::{CORDONED, GpuNode, Health};
+use divvy_api::{Memory, Share, Tier};
 
 use super::*;
 use crate::demand::Reading;
@@ -99,7 +99,7 @@ fn a_pod_is_explained_by_how_far_it_has_come() {
         (verdict, state, nodes.len())
     };
     let (here, p) = (Some("n1".to_owned()), pod("p", 1, 20, 0));
-    let card: divvy_contract::CardId = "GPU-n1-0".parse().expect("a card");
+    let card: divvy_api::CardId = "GPU-n1-0".parse().expect("a card");
     let part = Share { memory: Memory::mib(20 << 10), cores: Cores::ZERO, exclusive: false };
     let shares = [("main".to_owned(), vec![CardShare { uuid: card.clone(), share: part }])].into();
     let cards = Cards { ledger_revision: 7, tier: Tier::Accounting, containers: shares };
@@ -130,7 +130,7 @@ fn a_pod_is_explained_by_how_far_it_has_come() {
 fn what_a_pod_was_promised_counts_as_free_for_itself_alone() {
     let index = index(&[node("n1", 1)]);
     let p = pod("p", 1, 30, 0);
-    let demand = Arc::new(Demand::of(&p, index.reading()).expect("a claim").expect("cards"));
+    let demand = Arc::new(Demand::of(&p, index.reading()).expect("a request").expect("cards"));
     index.promise(&demand, "n1", Instant::now()).expect("an empty card");
     assert!(index.explain(&p, AGES).nodes[0].fits == Fits::Now);
     assert!(index.explain(&pod("q", 1, 30, 0), AGES).nodes[0].fits == Fits::Later);
@@ -167,7 +167,7 @@ fn nodes_to_which_no_scheduler_sends_pods_are_no_answer() {
     let nowhere = "no node can run this now: 2 nodes: has room, but its Node is gone; 1 node: has room, but is cordoned; \
                    1 node: has room, but its Node isn't ready";
     assert_eq!(index.explain(&p, AGES).verdict, nowhere);
-    let demand = Demand::of(&p, index.reading()).expect("a claim").expect("cards");
+    let demand = Demand::of(&p, index.reading()).expect("a request").expect("cards");
     let policies = demand.policies(index.reading());
     assert_eq!(index.outlook(&Question::new(&demand, &policies), AGES).to_string(), nowhere);
     index.apply_node("gone", &node("gone", 1));
@@ -223,7 +223,7 @@ fn nodes_rank_by_what_is_expected_as_the_scheduler_is_told() {
     index.kept(4);
     let after = index.explain(&asked, AGES);
     assert_eq!(order(&after)[0].0, "wide", "another 20 GiB still fit there");
-    let demand = Demand::of(&asked, index.reading()).expect("a claim").expect("cards");
+    let demand = Demand::of(&asked, index.reading()).expect("a request").expect("cards");
     let policies = demand.policies(index.reading());
     let names = ["tight", "wide"];
     let mut told = index.rank(&Question::new(&demand, &policies), &names, true).fitting;
@@ -237,7 +237,7 @@ fn nodes_rank_by_what_is_expected_as_the_scheduler_is_told() {
       "requests": [
         {
           "percent": 66.0,
-          "claim": {
+          "request": {
             "cards": 1,
             "memory": "20Gi",
             "cores": 0
@@ -246,7 +246,7 @@ fn nodes_rank_by_what_is_expected_as_the_scheduler_is_told() {
         },
         {
           "percent": 34.0,
-          "claim": {
+          "request": {
             "cards": 1,
             "memory": "8Gi",
             "cores": 0

@@ -3,9 +3,9 @@ mod histories;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use divvy_contract::annotation::{self, Planned, PolicyName};
-use divvy_contract::gpunode::Health;
-use divvy_contract::names::annotation::{AVOID_CARD_UUID, CARD_MODEL, CARD_UUID, OVERSUBSCRIBE, PLANNED, TIER};
+use divvy_api::annotation::{self, Planned, PolicyName};
+use divvy_api::gpunode::Health;
+use divvy_api::names::annotation::{AVOID_CARD_UUID, CARD_MODEL, CARD_UUID, OVERSUBSCRIBE, PLANNED, TIER};
 use divvy_placement::Policy;
 
 use super::*;
@@ -21,7 +21,7 @@ fn index(nodes: &[&GpuNode]) -> Index {
 }
 
 fn demand(pod: &PodView) -> Arc<Demand> {
-    Arc::new(Demand::of(pod, &Reading::default()).expect("a claim").expect("cards"))
+    Arc::new(Demand::of(pod, &Reading::default()).expect("a request").expect("cards"))
 }
 
 /// What is held of each card, in GiB.
@@ -105,7 +105,7 @@ fn a_pod_that_the_ledger_shows_in_part_keeps_its_promise() {
     let (mut n1, now) = (node("n1", 2), Instant::now());
     let index = index(&[&n1]);
     let mut two = pod("a", 1, 30, 0);
-    two.containers.push(crate::fixture::container("second", divvy_contract::ContainerKind::App, 1, 20, 0));
+    two.containers.push(crate::fixture::container("second", divvy_api::ContainerKind::App, 1, 20, 0));
     index.promise(&demand(&two), "n1", now).expect("empty cards");
     status(&mut n1).shares = vec![share(&n1, "a", 0, 30, 0)];
     index.apply_node("n1", &n1);
@@ -161,7 +161,7 @@ fn a_node_that_lies_is_passed_over_and_says_so() {
     let lies = [
         lie(|node| node.status = None),
         lie(|node| status(node).cards[1].uuid = "GPU-n1-0".parse().expect("a card's name")),
-        lie(|node| status(node).cards[0].memory = divvy_contract::Memory::mib(u64::MAX)),
+        lie(|node| status(node).cards[0].memory = divvy_api::Memory::mib(u64::MAX)),
         lie(|node| status(node).cards[0].mig = Some("half".into())),
         lie(|node| status(node).scales.cores = 0),
         lie(|node| status(node).shares = vec![share(node, "", 0, 1, 0)]),

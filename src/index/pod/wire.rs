@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use divvy_contract::names::PREFIX;
-use divvy_contract::pod::wire::{Container, Kept, Reads, Requests, containers, requested_cpu};
+use divvy_api::names::PREFIX;
+use divvy_api::pod::wire::{Container, Kept, Reads, Requests, containers, requested_cpu};
 use serde::{Deserialize, Deserializer};
 
 use super::{ListedPod, PodView};

@@ -1,6 +1,6 @@
 //! What the cluster must have for nodes to be served: the API server, the definition of `GpuNode`, the daemons, policies.
 
-use divvy_contract::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNode;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding as Binding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionVersion;
 use k8s_openapi::apimachinery::pkg::version::Info;

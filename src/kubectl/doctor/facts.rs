@@ -2,7 +2,7 @@
 
 use std::ops::Add as _;
 
-use divvy_contract::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNode;
 use divvy_index::pod::PodView;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};

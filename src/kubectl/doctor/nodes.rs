@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use divvy_contract::ResourceNames;
-use divvy_contract::quantity::parse_memory_total;
+use divvy_api::ResourceNames;
+use divvy_api::quantity::parse_memory_total;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 

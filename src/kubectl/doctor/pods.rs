@@ -1,6 +1,6 @@
 //! What pods show: whether the scheduler calls the extender, and who waits.
 
-use divvy_contract::names::annotation::PLANNED;
+use divvy_api::names::annotation::PLANNED;
 use divvy_index::demand::{Demand, Reading};
 use divvy_index::pod::PodView;
 

@@ -1,6 +1,6 @@
 use std::sync::LazyLock;
 
-use divvy_contract::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNode;
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::CustomResourceExt as _;

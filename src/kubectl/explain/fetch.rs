@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use divvy_contract::annotation::PolicyName;
-use divvy_contract::gpunode::GpuNode;
+use divvy_api::annotation::PolicyName;
+use divvy_api::gpunode::GpuNode;
 use divvy_index::demand::Reading;
 use divvy_index::explain::{Explanation, State};
 use divvy_index::learned::{CONFIG_MAP, KEY};

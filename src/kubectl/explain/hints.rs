@@ -1,6 +1,6 @@
 //! What to do about a pod that doesn't run.
 
-use divvy_contract::gpunode::CORDONED;
+use divvy_api::gpunode::CORDONED;
 use divvy_index::Bar;
 use divvy_index::explain::{Explanation, Fits, NodeAnswer, State};
 

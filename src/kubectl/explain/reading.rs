@@ -2,10 +2,10 @@
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use divvy_contract::annotation::PolicyName;
-use divvy_contract::claim::{Defaults, claim_resources};
-use divvy_contract::names::ResourceName;
-use divvy_contract::{Cores, Memory, MemoryAmount, ResourceNames};
+use divvy_api::annotation::PolicyName;
+use divvy_api::names::ResourceName;
+use divvy_api::request::{Defaults, request_resources};
+use divvy_api::{Cores, Memory, MemoryAmount, ResourceNames};
 use divvy_index::demand::Reading;
 use divvy_placement::Policy;
 
@@ -31,10 +31,10 @@ pub(super) struct ReadingArgs {
     /// Most containers that can share a card
     #[arg(long, value_name = "NUMBER", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=256))]
     slots_per_card: u32,
-    /// Memory of a claim that names cores alone: same-as-cores, a percentage or an amount such as 4Gi
+    /// Memory of a request that names cores alone: same-as-cores, a percentage or an amount such as 4Gi
     #[arg(long, value_name = "AMOUNT", default_value = SAME_AS_CORES)]
     default_memory: String,
-    /// Cores of a claim that names memory alone
+    /// Cores of a request that names memory alone
     #[arg(long, value_name = "CORES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=99))]
     default_cores: u32,
     /// Which cards a pod gets that doesn't say: binpack, spread, random, least-fragmentation or topology
@@ -66,9 +66,12 @@ impl ReadingArgs {
             cores: self.resource_cores,
             ..ResourceNames::default()
         };
-        let of_claims = claim_resources(&names);
-        if let Some(twice) = (1..of_claims.len()).find(|at| of_claims[..*at].contains(&of_claims[*at])) {
-            bail!("error: resource {} stands for two amounts: the four --resource flags must differ", of_claims[twice]);
+        let of_requests = request_resources(&names);
+        if let Some(twice) = (1..of_requests.len()).find(|at| of_requests[..*at].contains(&of_requests[*at])) {
+            bail!(
+                "error: resource {} stands for two amounts: the four --resource flags must differ",
+                of_requests[twice]
+            );
         }
         let unit = self.memory_unit.map(Memory::mib);
         let refused = |error| anyhow!("error: --resource-memory with --memory-unit in its name: {error}");

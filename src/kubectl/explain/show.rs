@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use divvy_contract::annotation::{Cards, Planned};
-use divvy_contract::{ContainerKind, Memory};
+use divvy_api::annotation::{Cards, Planned};
+use divvy_api::{ContainerKind, Memory};
 use divvy_index::explain::{CardAnswer, ContainerAsks, Explanation, Fits, NodeAnswer, State};
 use divvy_index::learned::CONFIG_MAP;
 use divvy_index::{Bar, Expectation, ExpectedPart};
@@ -66,18 +66,18 @@ fn container_row(asks: &ContainerAsks) -> Row {
 
 /// A kind of request that nodes are ranked by.
 fn expected_row(ExpectedPart { percent, kind }: &ExpectedPart) -> Row {
-    let Kind { claim, profile, instances, models, avoid_models, cpu_milli } = kind;
+    let Kind { request, profile, instances, models, avoid_models, cpu_milli } = kind;
     let models: Vec<String> =
         models.iter().cloned().chain(avoid_models.iter().map(|model| format!("not {model}"))).collect();
     vec![
         ("EXPECTED", format!("{percent:.1}%")),
-        ("CARDS", claim.cards.to_string()),
+        ("CARDS", request.cards.to_string()),
         (
             "MIG",
             profile.as_ref().map(ToString::to_string).or(instances.then(|| "whole".to_owned())).unwrap_or_default(),
         ),
-        ("MEMORY", claim.memory.to_string()),
-        ("CORES", claim.cores.to_string()),
+        ("MEMORY", request.memory.to_string()),
+        ("CORES", request.cores.to_string()),
         ("CPU", format!("{cpu_milli}m")),
         ("MODELS", models.join(", ")),
     ]
@@ -90,8 +90,8 @@ fn settled_rows(state: &State) -> Vec<Row> {
     };
     match state {
         State::Bound { node, planned: Some(Planned { containers, .. }) } => {
-            let of_container = |(container, cards): (&String, &divvy_contract::annotation::PlannedCards)| {
-                let row = |card: &divvy_contract::CardId, how: &str| {
+            let of_container = |(container, cards): (&String, &divvy_api::annotation::PlannedCards)| {
+                let row = |card: &divvy_api::CardId, how: &str| {
                     let mut row = start(node, container, card.as_str());
                     row.push(("PLANNED", how.to_owned()));
                     row
@@ -104,7 +104,7 @@ fn settled_rows(state: &State) -> Vec<Row> {
         State::Given { node, cards: Cards { tier, containers, .. } } => {
             let shares =
                 containers.iter().flat_map(|(container, shares)| shares.iter().map(move |share| (container, share)));
-            let row = |(container, card): (&String, &divvy_contract::annotation::CardShare)| {
+            let row = |(container, card): (&String, &divvy_api::annotation::CardShare)| {
                 let mut row = start(node, container, card.uuid.as_str());
                 row.extend([
                     ("MEMORY", card.share.memory.to_string()),

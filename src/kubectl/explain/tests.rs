@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use divvy_contract::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNode;
 use divvy_index::demand::Reading;
 use divvy_index::fixture::{AGES, condition, node, pod, share, status};
 use divvy_index::pod::PodView;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use anyhow::bail;
-use divvy_contract::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNode;
 use kube::Api;
 use kube::ResourceExt as _;
 use kube::api::{ApiResource, DynamicObject};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use divvy_contract::ResourceNames;
-use divvy_contract::quantity::parse_cpu;
+use divvy_api::ResourceNames;
+use divvy_api::quantity::parse_cpu;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;

@@ -1,7 +1,7 @@
 //! A `GpuNode` read field by field: one of a newer or older divvy-node shows what can be read, and what can't is said.
 
-use divvy_contract::gpunode::{LinkStatus, Scales};
-use divvy_contract::{CardId, ContainerKind, Cores, Memory, Share as Part, Tier};
+use divvy_api::gpunode::{LinkStatus, Scales};
+use divvy_api::{CardId, ContainerKind, Cores, Memory, Share as Part, Tier};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

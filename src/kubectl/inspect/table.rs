@@ -1,6 +1,6 @@
 //! The report for people: of each node a line, what ails it, its cards, and who holds them.
 
-use divvy_contract::{ContainerKind, Memory};
+use divvy_api::{ContainerKind, Memory};
 
 use super::read::Share;
 use super::report::{Amount, CardReport, NodeReport, Report, Totals};

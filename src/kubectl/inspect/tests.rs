@@ -1,5 +1,5 @@
-use divvy_contract::gpunode::{CardStatus, GpuNode, GpuNodeStatus, Health, LinkStatus, Scales, ShareStatus};
-use divvy_contract::{CardId, ContainerKind, Cores, Memory, Share, Tier};
+use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeStatus, Health, LinkStatus, Scales, ShareStatus};
+use divvy_api::{CardId, ContainerKind, Cores, Memory, Share, Tier};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ApiResource, DynamicObject};
 use serde_json::{Value, json};

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_contract::annotation::PolicyName;
-use divvy_contract::gpunode::GpuNode;
-use divvy_contract::names::annotation::PLANNED;
+use divvy_api::annotation::PolicyName;
+use divvy_api::gpunode::GpuNode;
+use divvy_api::names::annotation::PLANNED;
 use divvy_index::demand::{Demand, Reading};
 use divvy_index::pod::PodView;
 use divvy_index::{Index, Question, Terms, shortlist};

@@ -1,5 +1,5 @@
-use divvy_contract::usage::{ContainerRef, Finding, FindingKind, OwnBooks};
-use divvy_contract::{Cores, Share};
+use divvy_api::usage::{ContainerRef, Finding, FindingKind, OwnBooks};
+use divvy_api::{Cores, Share};
 
 use super::*;
 

@@ -1,9 +1,9 @@
 //! The pod under admission, and what was decided for it at its first call.
 
-use divvy_contract::annotation::{self, Planned, Preferences, Request};
-use divvy_contract::claim::pod_claims;
-use divvy_contract::names::annotation::{PLANNED, REQUEST};
-use divvy_contract::{CardId, ContainerClaim, Tier};
+use divvy_api::annotation::{self, Planned, Preferences, RequestAnnotation};
+use divvy_api::names::annotation::{PLANNED, REQUEST};
+use divvy_api::request::pod_requests;
+use divvy_api::{CardId, ContainerRequest, Tier};
 use divvy_placement::{Card, ContainerPlan, Misfit, Plan, PodRequest, Policy, plan, verify};
 use tracing::{info, warn};
 
@@ -18,7 +18,7 @@ use crate::ledger::PodRef;
 pub(super) struct Admission {
     pub(super) pod: PodRef,
     /// In admission order, one a container.
-    pub(super) claims: Vec<ContainerClaim>,
+    pub(super) requests: Vec<ContainerRequest>,
     pub(super) preferences: Preferences,
     /// The cards that are to be chosen for each container, by UUID: positions change with the inventory. Empty before
     /// there is a plan.
@@ -37,8 +37,8 @@ impl Admission {
         inventory: &Inventory,
     ) -> Result<Self, Refusal> {
         let text = |key: &str| pod.annotations.get(key);
-        let request: Option<Request> = text(REQUEST).map(|text| annotation::decode(text)).transpose()?;
-        let claims = pod_claims(&settings.names, settings.defaults, request.as_ref(), &pod.containers)?;
+        let request: Option<RequestAnnotation> = text(REQUEST).map(|text| annotation::decode(text)).transpose()?;
+        let requests = pod_requests(&settings.names, settings.defaults, request.as_ref(), &pod.containers)?;
         let preferences = Preferences::from_annotations(&pod.annotations)?;
         // Where there are instances, whoever wants one has the hardware's tier.
         let has_instances = || inventory.cards.iter().any(|card| card.id.is_instance());
@@ -49,8 +49,8 @@ impl Admission {
         if preferences.oversubscribe {
             return Err(Refusal::Oversubscribe { tier: served });
         }
-        let chosen = text(PLANNED).and_then(|text| planned(text, pod, &claims, settings)).unwrap_or_default();
-        Ok(Self { pod: pod.reference(), claims, preferences, chosen, proposed: None })
+        let chosen = text(PLANNED).and_then(|text| planned(text, pod, &requests, settings)).unwrap_or_default();
+        Ok(Self { pod: pod.reference(), requests, preferences, chosen, proposed: None })
     }
 
     /// The plan that was made before if it still fits, else a new one. `settled`: cards that the first containers hold.
@@ -61,7 +61,7 @@ impl Admission {
         inventory: &Inventory,
         settings: &AllocationSettings,
     ) -> Result<Plan, Refusal> {
-        let request = PodRequest { containers: &self.claims, settled, preferences: &self.preferences };
+        let request = PodRequest { containers: &self.requests, settled, preferences: &self.preferences };
         let anew =
             |misfit: &Misfit| info!(pod = %self.pod, %misfit, "cards planned for it don't fit now: planned again");
         let fits = |made: &Plan| verify(cards, &request, made).inspect_err(anew).is_ok();
@@ -100,10 +100,11 @@ impl Admission {
 fn planned(
     text: &str,
     pod: &PodView,
-    claims: &[ContainerClaim],
+    requests: &[ContainerRequest],
     settings: &AllocationSettings,
 ) -> Option<Vec<Vec<CardId>>> {
     let planned: Planned = annotation::decode(text).inspect_err(|error| warn!(%pod, %error, "planned again")).ok()?;
-    let chosen = |claim: &ContainerClaim| planned.containers.get(&claim.name).map(|cards| cards.chosen.clone());
-    (planned.node == settings.node_name).then(|| claims.iter().map(|claim| chosen(claim).unwrap_or_default()).collect())
+    let chosen = |request: &ContainerRequest| planned.containers.get(&request.name).map(|cards| cards.chosen.clone());
+    (planned.node == settings.node_name)
+        .then(|| requests.iter().map(|request| chosen(request).unwrap_or_default()).collect())
 }

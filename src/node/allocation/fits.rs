@@ -6,14 +6,14 @@
 
 use std::slice;
 
-use divvy_contract::annotation::Preferences;
-use divvy_contract::{ContainerClaim, ContainerKind};
+use divvy_api::annotation::Preferences;
+use divvy_api::{ContainerKind, ContainerRequest};
 use divvy_placement::{Card, ContainerPlan, Held, Misfit, Plan, PodRequest, takes_whole, verify};
 
 /// A pod and the cards of its containers, by position; of those that it doesn't hold yet, none.
 #[derive(Clone, Copy)]
 pub(super) struct Holder<'a> {
-    pub(super) claims: &'a [ContainerClaim],
+    pub(super) requests: &'a [ContainerRequest],
     pub(super) held: &'a [Vec<usize>],
     pub(super) preferences: &'a Preferences,
 }
@@ -30,21 +30,21 @@ impl Holder<'_> {
     }
 
     fn fits_on(&self, container: usize, cards: &[Card]) -> Result<(), Misfit> {
-        let claim = ContainerClaim { kind: ContainerKind::App, ..self.claims[container].clone() };
-        let request = PodRequest { containers: slice::from_ref(&claim), settled: &[], preferences: self.preferences };
+        let request = ContainerRequest { kind: ContainerKind::App, ..self.requests[container].clone() };
+        let request = PodRequest { containers: slice::from_ref(&request), settled: &[], preferences: self.preferences };
         let chosen = ContainerPlan { chosen: self.held[container].clone(), ..ContainerPlan::default() };
         verify(cards, &request, &Plan { containers: vec![chosen] })
     }
 
     /// Containers that run at the same time: each init container with the sidecars before it, then all others.
     fn phases(&self) -> impl Iterator<Item = Vec<usize>> {
-        let kind = |at: usize| self.claims[at].kind;
-        let init = (0..self.claims.len()).filter(move |at| kind(*at) == ContainerKind::Init);
+        let kind = |at: usize| self.requests[at].kind;
+        let init = (0..self.requests.len()).filter(move |at| kind(*at) == ContainerKind::Init);
         let with_sidecars = move |at: usize| {
             let sidecars = (0..at).filter(|earlier| kind(*earlier) == ContainerKind::Sidecar);
             sidecars.chain([at]).collect()
         };
-        let rest = (0..self.claims.len()).filter(move |at| kind(*at) != ContainerKind::Init).collect();
+        let rest = (0..self.requests.len()).filter(move |at| kind(*at) != ContainerKind::Init).collect();
         init.map(with_sidecars).chain([rest])
     }
 
@@ -52,10 +52,12 @@ impl Holder<'_> {
     fn with(&self, cards: &[Card], containers: impl Iterator<Item = usize>) -> Vec<Card> {
         let (mut cards, whole) = (cards.to_vec(), takes_whole(cards, self.preferences));
         for container in containers {
-            let (claim, held) = (self.claims[container].claim, self.held.get(container).into_iter().flatten());
-            for (claim, position) in claim.into_iter().flat_map(|claim| held.clone().map(move |at| (claim, *at))) {
+            let (request, held) = (self.requests[container].request, self.held.get(container).into_iter().flatten());
+            for (request, position) in
+                request.into_iter().flat_map(|request| held.clone().map(move |at| (request, *at)))
+            {
                 let Card { memory, held, .. } = &mut cards[position];
-                let share = claim.share_of(*memory, whole);
+                let share = request.share_of(*memory, whole);
                 *held = Held {
                     memory: held.memory.saturating_add(share.memory),
                     cores: held.cores.saturating_add(share.cores),

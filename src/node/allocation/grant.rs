@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use divvy_contract::{CardId, Claim, Memory, Share, SlotId, Tier};
+use divvy_api::{CardId, GpuRequest, Memory, Share, SlotId, Tier};
 use divvy_placement::Card;
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use tracing::info;
@@ -40,14 +40,14 @@ impl Allocator {
     /// Books the slots for the container and makes its answer.
     pub(super) fn grant(&mut self, asked: &Asked<'_>) -> Result<ContainerAllocateResponse, Refusal> {
         let Some(admission) = &self.admission else { return Err(Refusal::Stale) };
-        let Admission { pod, claims, preferences, .. } = admission;
-        let Some(claim) = claims[asked.container].claim else { return Err(Refusal::Stale) };
-        let parts = self.parts(claim, self.takes_whole(preferences), asked.slots)?;
+        let Admission { pod, requests, preferences, .. } = admission;
+        let Some(request) = requests[asked.container].request else { return Err(Refusal::Stale) };
+        let parts = self.parts(request, self.takes_whole(preferences), asked.slots)?;
         if !asked.planned {
             self.judge(admission, asked)?;
         }
 
-        let name = &claims[asked.container].name;
+        let name = &requests[asked.container].name;
         let (compute, priority) = (preferences.compute.unwrap_or_default(), preferences.priority);
         let shares: Vec<_> = parts.iter().map(|part| (part.card.clone(), part.share)).collect();
         let terms = Terms { tier: self.delivery.tier_on(&shares), compute, priority };
@@ -59,19 +59,19 @@ impl Allocator {
         let replaced = self.ledger.book().pod(&pod.uid).and_then(|entry| Some(entry.holding(name)?.nonce));
         let answer = self.delivery.prepare(&Given::new(pod, name, &holding, self.tier()).handout())?;
         let nonce = holding.nonce;
-        if let Err(error) = self.ledger.allocate(pod, claims, name, holding) {
+        if let Err(error) = self.ledger.allocate(pod, requests, name, holding) {
             // Nobody will ever mount it.
             self.over.push(nonce);
             return Err(error.into());
         }
-        info!(%pod, container = %name, slots = %refusal::list(asked.slots), %claim, "allocated");
+        info!(%pod, container = %name, slots = %refusal::list(asked.slots), %request, "allocated");
         self.session.served(&pod.uid, name);
         self.over.extend(replaced);
         Ok(answer)
     }
 
     /// The container's part of each slot's card, or all of it. The cards have to be known and distinct.
-    fn parts(&self, claim: Claim, whole: bool, slots: &[SlotId]) -> Result<Vec<Part>, Refusal> {
+    fn parts(&self, request: GpuRequest, whole: bool, slots: &[SlotId]) -> Result<Vec<Part>, Refusal> {
         let memory = |slot: &SlotId| -> Option<Memory> {
             let card = self.inventory.cards.iter().find(|card| card.id == slot.card);
             card.filter(|_| slot.number < self.settings.slots_per_card).map(|card| card.memory)
@@ -86,7 +86,7 @@ impl Allocator {
                 card: slot.card.clone(),
                 slot: Some(slot.number),
                 lost: None,
-                share: claim.share_of(memory, whole),
+                share: request.share_of(memory, whole),
             });
         }
         Ok(parts)
@@ -95,7 +95,7 @@ impl Allocator {
     /// Whether the container fits on these slots' cards, and the rest of its pod beside it.
     fn judge(&self, admission: &Admission, asked: &Asked<'_>) -> Result<(), Refusal> {
         let Asked { container, slots, again, .. } = *asked;
-        let Admission { pod, claims, preferences, .. } = admission;
+        let Admission { pod, requests, preferences, .. } = admission;
         let book = self.ledger.book();
         let cards = self.cards(&pod.uid, |card| {
             let mut held: BTreeSet<u32> = book.slots_held(&card.id, Some(&pod.uid));
@@ -103,9 +103,9 @@ impl Allocator {
             (self.settings.slots_per_card as usize).saturating_sub(held.len())
         });
         let position = |slot: &SlotId| cards.iter().position(|card: &Card| card.id == slot.card);
-        let mut settled = self.settled(&pod.uid, if again { claims.len() } else { container + 1 });
+        let mut settled = self.settled(&pod.uid, if again { requests.len() } else { container + 1 });
         settled[container] = slots.iter().filter_map(position).collect();
-        Holder { claims, held: &settled, preferences }.fits(container, &cards)?;
+        Holder { requests, held: &settled, preferences }.fits(container, &cards)?;
         admission.plan(&cards, &settled, &self.inventory, &self.settings)?;
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_contract::claim::asks_for_cards;
+use divvy_api::request::asks_for_cards;
 use tracing::warn;
 
 use super::{Allocator, Refusal};

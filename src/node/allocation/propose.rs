@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use divvy_contract::{CardId, SlotId};
+use divvy_api::{CardId, SlotId};
 
 use super::{Allocator, Choice, Refusal};
 use crate::identity::Subject;
@@ -62,7 +62,7 @@ impl Allocator {
         }
         // The kubelet offers slots of the kind that it asks for; those of other kinds are told by the books.
         let Some(admission) = &self.admission else { return Err(Refusal::Stale) };
-        let asked = admission.claims[subject.container].profile.as_ref();
+        let asked = admission.requests[subject.container].profile.as_ref();
         let cards = self.cards(&subject.pod.uid, |card| {
             let is_offered = card.asked_by() == asked;
             if is_offered { free.get(&card.id).map_or(0, Vec::len) } else { self.unheld(card, &subject.pod.uid) }

@@ -1,8 +1,8 @@
 //! Why a container gets nothing. The text reaches the pod's status and its events.
 
-use divvy_contract::annotation::AnnotationError;
-use divvy_contract::claim::ClaimError;
-use divvy_contract::{CardId, ResourceName, SlotId, Tier};
+use divvy_api::annotation::AnnotationError;
+use divvy_api::request::RequestError;
+use divvy_api::{CardId, ResourceName, SlotId, Tier};
 use divvy_placement::{Misfit, NoPlan};
 use tonic::{Code, Status};
 
@@ -54,7 +54,7 @@ pub enum Refusal {
     },
     /// The limits contradict one another.
     #[error(transparent)]
-    Claim(#[from] ClaimError),
+    GpuRequest(#[from] RequestError),
     /// An annotation can't be read.
     #[error(transparent)]
     Annotation(#[from] AnnotationError),
@@ -124,7 +124,7 @@ impl Refusal {
                 Unresolved::Ambiguous { .. } => "identity-ambiguous",
             },
             Self::PodList(_) | Self::Unlisted { .. } => "pod-list",
-            Self::Claim(_) => "claim",
+            Self::GpuRequest(_) => "request",
             Self::Annotation(_) => "annotation",
             Self::Tier { .. } => "tier",
             Self::Oversubscribe { .. } => "oversubscribe",
@@ -142,7 +142,7 @@ impl Refusal {
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
         let code = match &refusal {
-            Refusal::Call(_) | Refusal::Claim(_) | Refusal::Annotation(_) | Refusal::UnitsAlone { .. } => {
+            Refusal::Call(_) | Refusal::GpuRequest(_) | Refusal::Annotation(_) | Refusal::UnitsAlone { .. } => {
                 Code::InvalidArgument
             }
             Refusal::NoPlan(_) | Refusal::Misfit(_) | Refusal::SameCard { .. } => Code::ResourceExhausted,

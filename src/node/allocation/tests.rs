@@ -3,8 +3,8 @@ mod hardware;
 mod lists;
 mod tiers;
 
-use divvy_contract::annotation::{self, Planned, PlannedCards, PolicyName};
-use divvy_contract::names::annotation as key;
+use divvy_api::annotation::{self, Planned, PlannedCards, PolicyName};
+use divvy_api::names::annotation as key;
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 
 use self::fixture::{NODE, Node, annotated, cards, part, pod, slot};
@@ -173,7 +173,7 @@ fn a_pod_that_was_refused_is_passed_over() {
         (bad(key::TIER, "shim"), "tier"),
         (bad(key::OVERSUBSCRIBE, "true"), "oversubscribe"),
         (bad(key::CARD_POLICY, "tight"), "annotation"),
-        (contradiction, "claim"),
+        (contradiction, "request"),
         (part("bad", "1001"), "no-fit"),
     ];
     for (pod, reason) in refused {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::mem;
 use std::sync::Arc;
 
-use divvy_contract::claim::asks_for_cards;
-use divvy_contract::{ContainerSpec, ResourceName};
+use divvy_api::request::asks_for_cards;
+use divvy_api::{ContainerSpec, ResourceName};
 
 use super::{Allocator, Refusal};
 use crate::identity;

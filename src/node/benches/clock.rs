@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use divvy_contract::{CardId, Cores, Memory, Share, Tier};
+use divvy_api::{CardId, Cores, Memory, Share, Tier};
 use divvy_node::config::{KeySet as _, Keys};
 use divvy_node::delivery::{Delivery, Handout, PodRef};
 use divvy_node::ledger::{Nonce, Terms};
@@ -37,7 +37,7 @@ fn main() -> anyhow::Result<()> {
         case("1 card, 4 busy containers", 1, 4, 2, 4),
         case("8 cards, 32 busy containers", 8, 4, 2, 4),
         case("8 cards, 32 busy containers of 64 processes", 8, 4, 64, 4),
-        case("8 cards, 32 busy containers that claim all slots", 8, 4, SLOTS, 4),
+        case("8 cards, 32 busy containers that request all slots", 8, 4, SLOTS, 4),
     ];
     for case in cases {
         println!("{:<50} {:>6.2} % of a core", case.name, case.measure()? * 100.0);

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use divvy_settings::is_subdomain;
+use divvy_runtime::settings::is_subdomain;
 use hyper::Uri;
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-use divvy_contract::MemoryAmount;
-use divvy_settings::from_text;
+use divvy_api::MemoryAmount;
+use divvy_runtime::settings::from_text;
 use proptest::prelude::*;
 use serde::de::DeserializeOwned;
 
@@ -55,10 +55,10 @@ fn a_default_may_follow_another_key() {
 }
 
 #[test]
-fn claims_are_completed_from_the_configuration() {
-    let defaults = config(&[]).claim_defaults();
+fn requests_are_completed_from_the_configuration() {
+    let defaults = config(&[]).request_defaults();
     assert_eq!(defaults, Defaults::default());
-    let defaults = config(&[("DEFAULT_MEMORY", "25%"), ("DEFAULT_CORES", "10")]).claim_defaults();
+    let defaults = config(&[("DEFAULT_MEMORY", "25%"), ("DEFAULT_CORES", "10")]).request_defaults();
     assert_eq!((defaults.memory, defaults.cores), (Some(MemoryAmount::Percent(25)), Cores::new(10)));
     assert_eq!(config(&[]).resource_names(), ResourceNames::default());
 }

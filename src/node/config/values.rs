@@ -1,6 +1,6 @@
-//! Amounts and choices that nodes alone have. They are read from text, as those of `divvy_settings` are.
+//! Amounts and choices that nodes alone have. They are read from text, as those of `divvy_runtime::settings` are.
 
-use divvy_contract::Tier;
+use divvy_api::Tier;
 use serde::{Deserialize, Serialize};
 
 /// A multiple of what a card has, in percent: 10 to 1000.

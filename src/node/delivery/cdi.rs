@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use divvy_contract::CardId;
+use divvy_api::CardId;
 use serde::Serialize;
 
 use super::capabilities::MigMinors;

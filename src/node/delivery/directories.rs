@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use divvy_contract::container::{OVERHEAD_FILE, REGION_FILE};
+use divvy_api::container::{OVERHEAD_FILE, REGION_FILE};
 
 use super::{DeliveryError, Limits, files};
 use crate::ledger::Nonce;

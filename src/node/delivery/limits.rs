@@ -23,8 +23,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
-use divvy_contract::annotation::{Compute, Priority};
-use divvy_contract::{CardId, Cores, Memory, Share, Tier};
+use divvy_api::annotation::{Compute, Priority};
+use divvy_api::{CardId, Cores, Memory, Share, Tier};
 
 const HEADER: &str = "divvy-limits v1";
 

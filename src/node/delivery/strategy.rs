@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use divvy_contract::CardId;
-use divvy_contract::container::{DEVICES_AS_MOUNTS, VISIBLE_DEVICES};
+use divvy_api::CardId;
+use divvy_api::container::{DEVICES_AS_MOUNTS, VISIBLE_DEVICES};
 use divvy_proto::deviceplugin::{CdiDevice, ContainerAllocateResponse, Mount};
 use serde::{Deserialize, Serialize};
 

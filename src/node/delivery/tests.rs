@@ -2,7 +2,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use divvy_contract::{Cores, Memory};
+use divvy_api::{Cores, Memory};
 use tempfile::TempDir;
 
 use super::*;

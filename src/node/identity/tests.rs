@@ -1,4 +1,4 @@
-use divvy_contract::{Claim, ContainerClaim, ContainerKind, Memory, ResourceNames, Totals};
+use divvy_api::{ContainerKind, ContainerRequest, GpuRequest, Memory, ResourceNames, Totals};
 
 use super::*;
 use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
@@ -36,19 +36,19 @@ impl Fixture {
     }
 
     fn book(&mut self, pod: &PodView, container: &str, slot: u32) {
-        let claim = |spec: &ContainerSpec| ContainerClaim {
+        let request = |spec: &ContainerSpec| ContainerRequest {
             name: spec.name.clone(),
             kind: spec.kind,
-            claim: Some(Claim::whole(1)),
+            request: Some(GpuRequest::whole(1)),
             profile: None,
             counted: Totals::default(),
         };
-        let claims: Vec<_> = pod.containers.iter().map(claim).collect();
-        let share = Claim::whole(1).share_on(Memory::mib(1000));
+        let requests: Vec<_> = pod.containers.iter().map(request).collect();
+        let share = GpuRequest::whole(1).share_on(Memory::mib(1000));
         let part = Part { card: "GPU-a".parse().expect("uuid"), slot: Some(slot), lost: None, share };
         let holding =
             Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated, terms: Terms::default() };
-        self.ledger.allocate(&pod.reference(), &claims, container, holding).expect("booked");
+        self.ledger.allocate(&pod.reference(), &requests, container, holding).expect("booked");
     }
 
     fn resolve(&self, pods: &[Arc<PodView>], wanted: usize) -> Result<(String, usize), Unresolved> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use divvy_contract::CardId;
+use divvy_api::CardId;
 use nvml_wrapper::Nvml;
 use tokio::sync::watch;
 use tracing::{info, warn};

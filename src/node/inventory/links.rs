@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use divvy_contract::CardId;
+use divvy_api::CardId;
 use divvy_placement::{Link, Links};
 use nvml_wrapper::{Device, Nvml};
 

@@ -1,6 +1,6 @@
 //! What of a GPU is a card: all of it, or each of its MIG instances.
 
-use divvy_contract::{CardId, MigProfile};
+use divvy_api::{CardId, MigProfile};
 use serde::{Deserialize, Serialize};
 
 /// `migStrategy`, by the names of NVIDIA's plugin. GPUs out of MIG mode are cards in any case.

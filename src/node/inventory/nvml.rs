@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-use divvy_contract::{CardId, Memory};
+use divvy_api::{CardId, Memory};
 use divvy_placement::Link;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TopologyLevel};
@@ -55,10 +55,10 @@ pub(super) enum FindError {
     Call(#[from] CallError),
     /// It tells something that can't be a slot's name.
     #[error(transparent)]
-    Uuid(#[from] divvy_contract::card::CardIdError),
+    Uuid(#[from] divvy_api::card::CardIdError),
     /// Or what can't be part of a resource's name.
     #[error(transparent)]
-    Profile(#[from] divvy_contract::card::BadMigProfile),
+    Profile(#[from] divvy_api::card::BadMigProfile),
 }
 
 /// What a probe learns; `None`: NVML doesn't say.

@@ -7,7 +7,7 @@ mod load;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use divvy_contract::CardId;
+use divvy_api::CardId;
 
 use super::links::LinkTable;
 use super::nvml::{ProbeError, Sample, Slice};

@@ -7,8 +7,8 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use divvy_contract::CardId;
-use divvy_settings::logging::Once;
+use divvy_api::CardId;
+use divvy_runtime::logging::WarnOnce;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{EventSet, Nvml};
 use tracing::{debug, info, warn};
@@ -132,15 +132,15 @@ impl DriverWatch {
 impl CardWatch {
     pub(super) fn run(self) {
         let mut listener = Listener { nvml: &self.nvml, card: &self.card, set: None, trouble: None };
-        let mut said = Once::default();
+        let mut warning = WarnOnce::default();
         loop {
             // Before the probe: once a card is known to be well, its XIDs are heard.
             listener.subscribe();
             let probed = nvml::probe(&self.nvml, &self.card, &self.sysfs, self.mig);
             if let Ok(sample) = &probed {
                 match sample.partition.as_ref().and_then(|partition| partition.trouble.as_ref()) {
-                    Some(trouble) => said.warn(format!("card {}: {trouble}", self.card)),
-                    None => said.over(),
+                    Some(trouble) => warning.warn(format!("card {}: {trouble}", self.card)),
+                    None => warning.clear(),
                 }
             }
             self.mail.send(CardReport::Probed(self.card.clone(), probed));

@@ -4,8 +4,8 @@ mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use divvy_contract::gpunode::Scales;
-use divvy_contract::{MigProfile, ResourceName, ResourceNames, SlotId};
+use divvy_api::gpunode::Scales;
+use divvy_api::{MigProfile, ResourceName, ResourceNames, SlotId};
 use divvy_proto::deviceplugin as api;
 
 use crate::inventory::{CardHealth, CardInfo, Inventory};
@@ -33,7 +33,7 @@ pub struct Listing {
     /// Seen on 1.36.3 with `single-numa-node`, scope `container`, on a machine of one node: parts of cards, several cards
     /// and whole ones are all admitted, also once more after the kubelet's restart. It asks for a preference as it does
     /// without topology: what isn't asked for (a tenth to a sixth of the Allocates) are containers that take over all
-    /// slots of an init container. It counts slots, not cards: a claim of two cards where one has room finds slots
+    /// slots of an init container. It counts slots, not cards: a request of two cards where one has room finds slots
     /// enough on one node, and we are the ones who refuse it.
     pub numa_topology: bool,
     /// How much of the cards is promised.
@@ -92,7 +92,7 @@ impl Listing {
         })
     }
 
-    /// Whether no claim whatever fits on the card.
+    /// Whether no request whatever fits on the card.
     fn is_full(&self, card: &CardInfo, book: &Book) -> bool {
         let held = book.held(&card.id, None);
         held.exclusive || held.memory >= card.memory.percent(self.scales.memory)

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use divvy_settings::logging::Once;
+use divvy_runtime::logging::WarnOnce;
 
 /// Under these names the kubelet keeps the cgroups of pods, with the driver `cgroupfs` and with `systemd`
 /// (`cm.NewCgroupName`, `cm.ToSystemd`).
@@ -23,7 +23,7 @@ pub struct PodCgroups {
     root: PathBuf,
     /// Pods, by UID, whose cgroup was there since this process was started.
     found: HashSet<String>,
-    said: Once,
+    warning: WarnOnce,
 }
 
 /// What its cgroup tells of a pod.
@@ -40,7 +40,7 @@ pub enum Trace {
 impl PodCgroups {
     /// Cgroups below `root`, where the host's are mounted: one hierarchy, or one for each controller.
     pub fn new(root: PathBuf) -> Self {
-        Self { root, found: HashSet::new(), said: Once::default() }
+        Self { root, found: HashSet::new(), warning: WarnOnce::default() }
     }
 
     /// Looks for the cgroups of these pods while they are listed, and forgets all other pods.
@@ -59,7 +59,7 @@ impl PodCgroups {
         }
         let classes = classes(&self.root);
         if classes.is_empty() {
-            self.said.warn(format!(
+            self.warning.warn(format!(
                 "cgroupRoot {}: no kubepods there, so the share of a pod that is deleted by force ends before its processes do",
                 self.root.display()
             ));

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use divvy_contract::{ResourceName, SlotId};
+use divvy_api::{ResourceName, SlotId};
 use divvy_proto::deviceplugin as api;
 use divvy_proto::deviceplugin::device_plugin_server::DevicePlugin;
-use divvy_settings::logging::Once;
+use divvy_runtime::logging::WarnOnce;
 use tokio::sync::{Notify, watch};
 use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt};
@@ -47,7 +47,7 @@ pub struct PluginParts {
     /// Asked while the kubelet doesn't list its pods; `None` without an API server.
     pub bound: Option<BoundPods>,
     /// Why the kubelet doesn't list its pods, if that is so.
-    pub unlisted: Arc<Mutex<Once>>,
+    pub unlisted: Arc<Mutex<WarnOnce>>,
     /// Made anew at every start of the kubelet, so its age is the kubelet's.
     pub kubelet_socket: PathBuf,
     /// A list of a kubelet older than that is whole if no pod has come onto it for so long.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use divvy_contract::ResourceNames;
+use divvy_api::ResourceNames;
 use divvy_proto::podresources as api;
 use divvy_proto::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use tonic::transport::{Channel, Endpoint};

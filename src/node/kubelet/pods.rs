@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use divvy_contract::{ContainerSpec, ResourceName, ResourceNames};
+use divvy_api::{ContainerSpec, ResourceName, ResourceNames};
 
 pub use self::known::Known;
 use crate::ledger::PodRef;
@@ -132,7 +132,7 @@ pub enum DecodeError {
 
 #[cfg(test)]
 mod tests {
-    use divvy_contract::ContainerKind;
+    use divvy_api::ContainerKind;
 
     use super::*;
 

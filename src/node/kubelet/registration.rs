@@ -6,12 +6,12 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use divvy_contract::ResourceName;
+use divvy_api::ResourceName;
 use divvy_proto::deviceplugin as api;
 use divvy_proto::deviceplugin::device_plugin_client::DevicePluginClient;
 use divvy_proto::deviceplugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use divvy_proto::deviceplugin::registration_client::RegistrationClient;
-use divvy_settings::logging::Once;
+use divvy_runtime::logging::WarnOnce;
 use futures::future::try_join_all;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
@@ -148,7 +148,7 @@ impl Registrar {
                     info!(stopping = stop.is_cancelled(), "session with the kubelet is over");
                 }
                 Err(error) => {
-                    pause.said.warn(error.to_string());
+                    pause.warning.warn(error.to_string());
                     tokio::select! { () = tokio::time::sleep(pause.next()) => {}, () = watch.changed() => {}, () = stop.cancelled() => {} }
                 }
             }
@@ -357,7 +357,7 @@ impl Session {
 struct Pause {
     kubelet: Option<SocketFile>,
     tries: u32,
-    said: Once,
+    warning: WarnOnce,
 }
 
 impl Pause {

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use divvy_contract::ResourceName;
+use divvy_api::ResourceName;
 use divvy_proto::deviceplugin as api;
 use divvy_proto::deviceplugin::device_plugin_server::DevicePlugin;
 use tokio_util::sync::CancellationToken;

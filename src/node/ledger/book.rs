@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use divvy_contract::pod::{PodSum, peak};
-use divvy_contract::{CardId, Cores, Memory, MigProfile, Share, SlotId};
+use divvy_api::pod::{PodSum, peak};
+use divvy_api::{CardId, Cores, Memory, MigProfile, Share, SlotId};
 use divvy_placement::Held;
 use serde::{Deserialize, Serialize};
 
@@ -171,7 +171,7 @@ impl Book {
         self.pods().flat_map(|entry| &entry.containers).flat_map(|container| {
             let parts = container.holding.iter().flat_map(|holding| &holding.parts);
             let on_record = |part: &Part| part.slot.or(part.lost).map(|number| part.card.slot(number));
-            parts.filter_map(on_record).map(|slot| (slot, container.claim.profile.as_ref()))
+            parts.filter_map(on_record).map(|slot| (slot, container.request.profile.as_ref()))
         })
     }
 
@@ -257,7 +257,7 @@ fn on_cards(entry: &PodEntry) -> BTreeMap<CardId, OnCard> {
         steps[at] = steps[at].plus(part.share);
         slots.entry(&part.card).or_default().extend(part.slot);
     }
-    let kinds = || entry.containers.iter().map(|container| container.claim.kind);
+    let kinds = || entry.containers.iter().map(|container| container.request.kind);
     shares
         .into_iter()
         .map(|(card, steps)| {

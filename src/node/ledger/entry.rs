@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use divvy_contract::annotation::{Compute, Priority};
-use divvy_contract::{CardId, ContainerClaim, Share, SlotId, Tier};
+use divvy_api::annotation::{Compute, Priority};
+use divvy_api::{CardId, ContainerRequest, Share, SlotId, Tier};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -31,9 +31,10 @@ pub struct PodEntry {
 /// A container with what it asks for and holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerEntry {
-    /// Name, kind and claim.
-    pub claim: ContainerClaim,
-    /// What it was given; `None` before its Allocate, and for good where nothing is claimed.
+    /// Name, kind and request.
+    #[serde(rename = "claim")] // the journal keeps its keys: a rollback reads it
+    pub request: ContainerRequest,
+    /// What it was given; `None` before its Allocate, and for good where nothing is requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holding: Option<Holding>,
 }
@@ -88,9 +89,9 @@ pub struct Part {
 pub enum Origin {
     /// Our own Allocate.
     Allocated,
-    /// The kubelet's records and the pod's claims, after our own record was lost.
+    /// The kubelet's records and the pod's requests, after our own record was lost.
     Restored,
-    /// The kubelet's records alone: another plugin's pod, or one whose claims can't be read. It holds its cards alone.
+    /// The kubelet's records alone: another plugin's pod, or one whose requests can't be read. It holds its cards alone.
     Adopted,
 }
 
@@ -125,12 +126,12 @@ impl PodEntry {
     pub fn holdings(&self) -> impl Iterator<Item = (&str, &Holding)> {
         self.containers
             .iter()
-            .filter_map(|container| Some((container.claim.name.as_str(), container.holding.as_ref()?)))
+            .filter_map(|container| Some((container.request.name.as_str(), container.holding.as_ref()?)))
     }
 
     /// The container of that name.
     pub fn container(&self, name: &str) -> Option<&ContainerEntry> {
-        self.containers.iter().find(|container| container.claim.name == name)
+        self.containers.iter().find(|container| container.request.name == name)
     }
 
     /// Parts of all containers, with the containers' positions.

@@ -1,7 +1,7 @@
 //! What the books and the kubelet disagree about, and what follows: pure, and the caller applies it.
 //!
 //! The kubelet is right about which pods there are and who has which slot; the books are right about shares. A pod
-//! whose record was lost gets its shares back from the kubelet's device records and its own claims. It is left alone
+//! whose record was lost gets its shares back from the kubelet's device records and its own requests. It is left alone
 //! by every placement from then on, even where that means that a card is full twice.
 
 mod restore;
@@ -9,8 +9,8 @@ mod restore;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use divvy_contract::claim::Defaults;
-use divvy_contract::{CardId, Memory, ResourceNames, SlotId};
+use divvy_api::request::Defaults;
+use divvy_api::{CardId, Memory, ResourceNames, SlotId};
 
 use super::book::{Book, Change};
 use super::entry::{Nonce, PodEntry, PodRef, Terms};
@@ -51,12 +51,12 @@ pub struct Assigned {
     pub devices: Vec<String>,
 }
 
-/// What claims are read with.
+/// What requests are read with.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
-    /// Resources that claims are written in.
+    /// Resources that requests are written in.
     pub names: &'a ResourceNames,
-    /// Amounts that a claim may leave out.
+    /// Amounts that a request may leave out.
     pub defaults: Defaults,
     /// Memory of a card, while the inventory knows the card.
     pub memory: &'a dyn Fn(&CardId) -> Option<Memory>,

@@ -2,7 +2,7 @@ mod damage;
 mod histories;
 pub(crate) mod model;
 
-use divvy_contract::{Claim, ContainerKind, Cores, Memory, Share};
+use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, Share};
 
 use super::*;
 
@@ -25,14 +25,14 @@ fn pod(uid: &str) -> PodRef {
     PodRef { uid: uid.to_owned(), namespace: "default".to_owned(), name: format!("pod-{uid}") }
 }
 
-fn app(name: &str) -> ContainerClaim {
-    let claim = Claim { cards: 1, memory: "1Gi".parse().expect("amount"), cores: Cores::new(10) };
-    ContainerClaim {
+fn app(name: &str) -> ContainerRequest {
+    let request = GpuRequest { cards: 1, memory: "1Gi".parse().expect("amount"), cores: Cores::new(10) };
+    ContainerRequest {
         name: name.to_owned(),
         kind: ContainerKind::App,
         profile: None,
-        claim: Some(claim),
-        counted: claim.totals(),
+        request: Some(request),
+        counted: request.totals(),
     }
 }
 

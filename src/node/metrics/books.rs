@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use divvy_contract::Memory;
+use divvy_api::Memory;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -147,7 +147,7 @@ fn parts<'a>(
     pod: &'a PodRef,
     container: &'a str,
     holding: &'a Holding,
-) -> impl Iterator<Item = (Labels, divvy_contract::Share)> + 'a {
+) -> impl Iterator<Item = (Labels, divvy_api::Share)> + 'a {
     holding.parts.iter().map(move |part| (labels(pod, container, ("uuid", part.card.to_string())), part.share))
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use divvy_contract::usage::{ContainerUsage, FindingKind, NodeUsage};
+use divvy_api::usage::{ContainerUsage, FindingKind, NodeUsage};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;

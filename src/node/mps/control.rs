@@ -7,8 +7,8 @@ use std::time::Duration;
 use std::{env, fmt, fs, io};
 
 use anyhow::Context as _;
-use divvy_contract::CardId;
-use divvy_contract::container::MPS_PIPE_DIRECTORY;
+use divvy_api::CardId;
+use divvy_api::container::MPS_PIPE_DIRECTORY;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};

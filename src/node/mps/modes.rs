@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::{fs, io};
 
 use anyhow::{Context as _, bail, ensure};
-use divvy_contract::CardId;
+use divvy_api::CardId;
 use nvml_wrapper::enum_wrappers::device::ComputeMode;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};

@@ -59,7 +59,7 @@ impl Place {
     }
 
     /// Makes the caller the only supervisor of the node; `None`: another one is.
-    pub(super) fn claim(&self) -> io::Result<Option<Lock>> {
+    pub(super) fn request(&self) -> io::Result<Option<Lock>> {
         Lock::try_take(&self.0.join("supervisor"))
     }
 

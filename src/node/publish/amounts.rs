@@ -1,10 +1,10 @@
 //! The amounts of memory and compute that the node offers, which scheduler and kubelet count (design §3.2).
 
-use divvy_contract::ResourceNames;
-use divvy_contract::claim::Totals;
-use divvy_contract::gpunode::Scales;
-use divvy_contract::pod::peak;
-use divvy_contract::{Cores, Memory};
+use divvy_api::ResourceNames;
+use divvy_api::gpunode::Scales;
+use divvy_api::pod::peak;
+use divvy_api::request::Totals;
+use divvy_api::{Cores, Memory};
 
 use super::View;
 use crate::inventory::{CardHealth, CardInfo};
@@ -31,7 +31,7 @@ impl Amounts {
     /// running pods against these amounts once more.
     pub fn of(view: &View, scales: Scales) -> Self {
         let held = view.book.pods().map(|entry| {
-            peak(entry.containers.iter().map(|container| (container.claim.kind, container.claim.counted)))
+            peak(entry.containers.iter().map(|container| (container.request.kind, container.request.counted)))
         });
         let healthy = view.inventory.cards.iter().filter(|card| card.health == CardHealth::Healthy);
         let free = healthy.map(|card| free(&view.book, card, scales));

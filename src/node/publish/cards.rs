@@ -1,7 +1,7 @@
 //! The `divvy.dev/cards` annotation: what each container of a pod got.
 
-use divvy_contract::Tier;
-use divvy_contract::annotation::{self, CardShare, Cards};
+use divvy_api::Tier;
+use divvy_api::annotation::{self, CardShare, Cards};
 
 use super::View;
 use crate::ledger::{Holding, PodRef};

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 
 use anyhow::Context as _;
-use divvy_cluster::words::{causes, why};
-use divvy_cluster::{Pauses, within_deadline};
-use divvy_contract::gpunode::{GpuNode, GpuNodeSpec, GpuNodeStatus};
-use divvy_contract::names::annotation::CARDS;
-use divvy_settings::logging::Once;
+use divvy_api::gpunode::{GpuNode, GpuNodeSpec, GpuNodeStatus};
+use divvy_api::names::annotation::CARDS;
+use divvy_runtime::api_server::errors::{describe, describe_watch};
+use divvy_runtime::api_server::{backoff, within_deadline};
+use divvy_runtime::logging::WarnOnce;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -16,7 +16,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::runtime::watcher::{self, watch_object};
+use kube::runtime::watcher::{self, ExponentialBackoff, watch_object};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -63,11 +63,10 @@ struct PodView {
 pub(super) struct Attempts(HashMap<&'static str, Attempt>);
 
 /// Attempts at one thing: after a failure the next one waits, and the same problem is said once.
-#[derive(Default)]
 pub(super) struct Attempt {
-    pauses: Pauses,
+    delays: ExponentialBackoff,
     not_before: Option<Instant>,
-    said: Once,
+    warning: WarnOnce,
 }
 
 /// Follows one object until `stop`.
@@ -77,22 +76,22 @@ where
     K::DynamicType: Default,
 {
     let (sender, receiver) = tokio::sync::watch::channel(Seen::Unknown);
-    let objects = watch_object(api, name).backoff(Pauses::default());
+    let objects = watch_object(api, name).backoff(backoff());
     let kind = K::kind(&K::DynamicType::default()).into_owned();
-    let (stop, mut said) = (stop.clone(), Once::default());
+    let (stop, mut warning) = (stop.clone(), WarnOnce::default());
     tokio::spawn(async move {
         let mut objects = std::pin::pin!(objects.take_until(stop.cancelled_owned()));
         while let Some(seen) = objects.next().await {
             match seen {
                 Ok(object) => {
-                    said.over();
+                    warning.clear();
                     sender.send_replace(object.map_or(Seen::Gone, |object| Seen::There(Box::new(object))));
                 }
                 // The API server has forgotten where we were, as it does every few minutes: the object is listed anew.
                 Err(watcher::Error::WatchError(status)) if status.code == 410 => {}
                 Err(error) => {
-                    let problem = why(&error);
-                    said.warn(format!("{kind}: not followed for now: {problem}{}", hint(&kind, &problem)));
+                    let problem = describe_watch(&error);
+                    warning.warn(format!("{kind}: not followed for now: {problem}{}", hint(&kind, &problem)));
                 }
             }
         }
@@ -252,6 +251,12 @@ impl Attempts {
 
 // === impl Attempt ===
 
+impl Default for Attempt {
+    fn default() -> Self {
+        Self { delays: backoff(), not_before: None, warning: WarnOnce::default() }
+    }
+}
+
 impl Attempt {
     /// Whether no earlier one failed a moment ago.
     pub(super) fn is_due(&self) -> bool {
@@ -263,13 +268,13 @@ impl Attempt {
     }
 
     pub(super) fn failed(&mut self, what: &str, error: &kube::Error) {
-        self.not_before = self.pauses.next().map(|pause| Instant::now() + pause);
-        self.problem(what, &causes(error));
+        self.not_before = self.delays.next().map(|pause| Instant::now() + pause);
+        self.problem(what, &describe(error));
     }
 
     /// A reason not to try, or not to try again.
     pub(super) fn problem(&mut self, what: &str, problem: &str) {
-        self.said.warn(format!("{what}: not published for now: {problem}"));
+        self.warning.warn(format!("{what}: not published for now: {problem}"));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Events on the Node and on pods: what happened that somebody should act on.
 
-use divvy_contract::CardId;
+use divvy_api::CardId;
 
 use crate::inventory::{CardHealth, CardInfo};
 use crate::ledger::PodRef;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use divvy_contract::CardId;
-use divvy_contract::usage::{ContainerRef, Finding, FindingKind};
+use divvy_api::CardId;
+use divvy_api::usage::{ContainerRef, Finding, FindingKind};
 use tokio::time::Instant;
 
 use super::events::Happening;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use divvy_contract::gpunode::{GpuNodeStatus, Health};
+use divvy_api::gpunode::{GpuNodeStatus, Health};
 use tokio::time::Instant;
 
 use crate::inventory::Inventory;
@@ -55,8 +55,8 @@ impl LoadWrites {
 
 #[cfg(test)]
 mod tests {
-    use divvy_contract::Memory;
-    use divvy_contract::gpunode::CardStatus;
+    use divvy_api::Memory;
+    use divvy_api::gpunode::CardStatus;
 
     use super::*;
 

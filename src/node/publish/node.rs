@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use divvy_contract::names::annotation::{GENERATION, LABELS};
-use divvy_contract::quantity::parse_count;
+use divvy_api::names::annotation::{GENERATION, LABELS};
+use divvy_api::quantity::parse_count;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;

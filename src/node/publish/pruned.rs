@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use divvy_contract::gpunode::GpuNodeStatus;
-use divvy_settings::logging::Once;
+use divvy_api::gpunode::GpuNodeStatus;
+use divvy_runtime::logging::WarnOnce;
 use serde_json::Value;
 
 /// The definition may have been replaced: so often it is seen.
@@ -14,7 +14,7 @@ const TRIED_AGAIN: Duration = Duration::from_secs(60);
 pub(super) struct Pruned {
     /// As written, as kept, and when.
     last: Option<(GpuNodeStatus, GpuNodeStatus, Instant)>,
-    said: Once,
+    warning: WarnOnce,
 }
 
 // === impl Pruned ===
@@ -33,9 +33,9 @@ impl Pruned {
         let [whole, rest] = [&written, &kept].map(|status| serde_json::to_value(status).unwrap_or_default());
         let Some(field) = missing(&whole, &rest) else {
             self.last = None;
-            return self.said.over();
+            return self.warning.clear();
         };
-        self.said.warn(format!(
+        self.warning.warn(format!(
             "gpunode: the API server doesn't keep status{field}: the CustomResourceDefinition gpunodes.divvy.dev is of \
              another version than this daemon: apply that of its release"
         ));

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use divvy_contract::names::annotation::{GENERATION, LABELS};
-use divvy_contract::{ResourceName, ResourceNames};
+use divvy_api::names::annotation::{GENERATION, LABELS};
+use divvy_api::{ResourceName, ResourceNames};
 use kube::Client;
 use serde_json::{Map, Value, json};
 

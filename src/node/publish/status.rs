@@ -1,8 +1,8 @@
 //! `GpuNode.status`: every card, and who holds which share of it.
 
-use divvy_contract::gpunode::{CardStatus, GpuNodeStatus, Health, LinkStatus, Scales, ShareStatus, Summary};
-use divvy_contract::usage::{Finding, FindingKind, NodeUsage};
-use divvy_contract::{Cores, Memory, Tier};
+use divvy_api::gpunode::{CardStatus, GpuNodeStatus, Health, LinkStatus, Scales, ShareStatus, Summary};
+use divvy_api::usage::{Finding, FindingKind, NodeUsage};
+use divvy_api::{Cores, Memory, Tier};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
@@ -63,13 +63,13 @@ fn card_status(inventory: &Inventory, at: usize, card: &CardInfo) -> CardStatus 
 fn shares(view: &View) -> Vec<ShareStatus> {
     let of_pod = |entry: &PodEntry| {
         let pod = entry.pod.clone();
-        let of_container = |ContainerEntry { claim, holding }: &ContainerEntry| {
+        let of_container = |ContainerEntry { request, holding }: &ContainerEntry| {
             let share = |part: &Part| ShareStatus {
                 pod_uid: pod.uid.clone(),
                 namespace: pod.namespace.clone(),
                 pod: pod.name.clone(),
-                container: claim.name.clone(),
-                kind: claim.kind,
+                container: request.name.clone(),
+                kind: request.kind,
                 card: part.card.clone(),
                 share: part.share,
             };

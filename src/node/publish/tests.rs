@@ -1,5 +1,5 @@
-use divvy_contract::annotation::{self, Cards};
-use divvy_contract::{CardId, Claim, ContainerClaim, ContainerKind, Cores, Memory, MemoryAmount, Totals};
+use divvy_api::annotation::{self, Cards};
+use divvy_api::{CardId, ContainerKind, ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, Totals};
 use divvy_placement::{Link, Links};
 use proptest::prelude::*;
 use serde_json::json;
@@ -45,22 +45,22 @@ fn sick(inventory: &Inventory, number: usize) -> Inventory {
     inventory
 }
 
-/// Books in which each claim is held by a pod of its own, on the card of its number.
-fn held(claims: &[(usize, Claim, Totals)]) -> Book {
+/// Books in which each request is held by a pod of its own, on the card of its number.
+fn held(requests: &[(usize, GpuRequest, Totals)]) -> Book {
     let directory = tempfile::tempdir().expect("a directory");
     let (mut ledger, _) = Ledger::open(directory.path()).expect("an empty ledger");
-    for (at, (number, claim, counted)) in claims.iter().enumerate() {
+    for (at, (number, request, counted)) in requests.iter().enumerate() {
         let name = format!("p{at}");
         let pod = PodRef { uid: format!("u{at}"), namespace: "ns".to_owned(), name };
-        let container = ContainerClaim {
+        let container = ContainerRequest {
             name: "main".to_owned(),
             kind: ContainerKind::App,
-            claim: Some(*claim),
+            request: Some(*request),
             profile: None,
             counted: *counted,
         };
         let slot = u32::try_from(at).expect("few");
-        let part = Part { card: card(*number), slot: Some(slot), lost: None, share: claim.share_on(CARD) };
+        let part = Part { card: card(*number), slot: Some(slot), lost: None, share: request.share_on(CARD) };
         let nonce: Nonce = format!("{at:032x}").parse().expect("a nonce");
         let holding = Holding { nonce, parts: vec![part], origin: Origin::Allocated, terms: Terms::default() };
         ledger.allocate(&pod, &[container], "main", holding).expect("booked");
@@ -72,8 +72,8 @@ fn view(inventory: Inventory, book: Book) -> View {
     View { revision: 7, book: Arc::new(book), inventory: Arc::new(inventory), registered: true, ..View::default() }
 }
 
-fn claim(memory: MemoryAmount, cores: u32) -> Claim {
-    Claim { cards: 1, memory, cores: Cores::new(cores) }
+fn request(memory: MemoryAmount, cores: u32) -> GpuRequest {
+    GpuRequest { cards: 1, memory, cores: Cores::new(cores) }
 }
 
 fn mib(amount: u64) -> MemoryAmount {
@@ -82,7 +82,7 @@ fn mib(amount: u64) -> MemoryAmount {
 
 #[test]
 fn a_share_in_one_form_comes_out_of_what_is_free_in_the_others() {
-    let (absolute, percent) = (claim(mib(20_000), 0), claim(MemoryAmount::Percent(50), 30));
+    let (absolute, percent) = (request(mib(20_000), 0), request(MemoryAmount::Percent(50), 30));
     let book = held(&[(0, absolute, absolute.totals()), (0, percent, percent.totals())]);
     let offered = Amounts::of(&view(inventory(1), book), WHOLE);
     // 20 000 and 40 000 MiB are held, so 20 000 MiB, which are 25 %, are free.
@@ -91,7 +91,7 @@ fn a_share_in_one_form_comes_out_of_what_is_free_in_the_others() {
 
 #[test]
 fn whole_cards_offer_nothing_and_sick_ones_what_they_hold() {
-    let (whole, part) = (Claim::whole(1), claim(mib(8000), 10));
+    let (whole, part) = (GpuRequest::whole(1), request(mib(8000), 10));
     let plain = Totals { count: 1, ..Totals::default() };
     let book = held(&[(0, whole, plain), (1, part, part.totals())]);
     let offered = Amounts::of(&view(sick(&inventory(3), 1), book), WHOLE);
@@ -100,8 +100,8 @@ fn whole_cards_offer_nothing_and_sick_ones_what_they_hold() {
 
 #[test]
 fn who_was_given_all_of_a_card_for_a_part_offers_what_he_asked_for_and_takes_the_rest_away() {
-    let asked = claim(mib(20_000), 30).totals();
-    let offered = Amounts::of(&view(inventory(2), held(&[(0, Claim::whole(1), asked)])), WHOLE);
+    let asked = request(mib(20_000), 30).totals();
+    let offered = Amounts::of(&view(inventory(2), held(&[(0, GpuRequest::whole(1), asked)])), WHOLE);
     assert_eq!(offered, Amounts { memory: 20_000 + 80_000, percent: 100, cores: 30 + 100 });
 }
 
@@ -115,15 +115,15 @@ proptest! {
     /// Whatever scheduler and kubelet may still take in one form, beyond what they count already, a card has.
     #[test]
     fn no_form_offers_more_than_is_free(
-        claims in prop::collection::vec((0..3usize, 1..40_000u64, 1..60u32, 0..50u32, any::<bool>()), 0..6),
+        requests in prop::collection::vec((0..3usize, 1..40_000u64, 1..60u32, 0..50u32, any::<bool>()), 0..6),
     ) {
-        let claims: Vec<(usize, Claim, Totals)> = claims.into_iter().map(|(card, memory, percent, cores, form)| {
-            let claim = claim(if form { mib(memory) } else { MemoryAmount::Percent(percent) }, cores);
-            (card, claim, claim.totals())
+        let requests: Vec<(usize, GpuRequest, Totals)> = requests.into_iter().map(|(card, memory, percent, cores, form)| {
+            let request = request(if form { mib(memory) } else { MemoryAmount::Percent(percent) }, cores);
+            (card, request, request.totals())
         }).collect();
-        let view = view(inventory(3), held(&claims));
+        let view = view(inventory(3), held(&requests));
         let offered = Amounts::of(&view, WHOLE);
-        let counted = |of: fn(&Totals) -> u64| claims.iter().map(|(_, _, counted)| of(counted)).sum::<u64>();
+        let counted = |of: fn(&Totals) -> u64| requests.iter().map(|(_, _, counted)| of(counted)).sum::<u64>();
         let left = |number| {
             let held = view.book.held(&card(number), None);
             (CARD.saturating_sub(held.memory).as_mib(), u64::from(Cores::FULL.saturating_sub(held.cores).units()))
@@ -213,7 +213,7 @@ fn a_node_is_labelled_by_what_is_true_of_all_its_cards() {
 
 #[test]
 fn the_status_of_a_node() {
-    let part = claim(mib(8192), 10);
+    let part = request(mib(8192), 10);
     let view = view(sick(&inventory(2), 1), held(&[(0, part, part.totals())]));
     let then = Timestamp::from_second(1_790_000_000).expect("a time");
     let first = status::status(&view, WHOLE, Tier::Accounting, None, then);
@@ -249,17 +249,17 @@ fn shares_say_which_of_them_are_held_one_after_another() {
     let (mut ledger, _) = Ledger::open(directory.path()).expect("an empty ledger");
     let pod = PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "p".to_owned() };
     let kinds = [("prep", ContainerKind::Init), ("log", ContainerKind::Sidecar), ("main", ContainerKind::App)];
-    let claim = claim(mib(8192), 10);
-    let counted = claim.totals();
-    let containers = kinds.map(|(name, kind)| ContainerClaim {
+    let request = request(mib(8192), 10);
+    let counted = request.totals();
+    let containers = kinds.map(|(name, kind)| ContainerRequest {
         name: name.to_owned(),
         kind,
-        claim: Some(claim),
+        request: Some(request),
         profile: None,
         counted,
     });
     for (slot, container) in (0..).zip(&containers) {
-        let part = Part { card: card(0), slot: Some(slot), lost: None, share: claim.share_on(CARD) };
+        let part = Part { card: card(0), slot: Some(slot), lost: None, share: request.share_on(CARD) };
         let holding =
             Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated, terms: Terms::default() };
         ledger.allocate(&pod, &containers, &container.name, holding).expect("booked");
@@ -297,7 +297,7 @@ fn a_cordon_of_a_card_that_is_not_there_is_a_condition() {
 
 #[test]
 fn events_tell_what_has_changed_once() {
-    let (well, part) = (inventory(2), claim(mib(8192), 10));
+    let (well, part) = (inventory(2), request(mib(8192), 10));
     let book = held(&[(1, part, part.totals())]);
     let before = view(well.clone(), book.clone());
     let after = view(sick(&well, 1), book.clone());
@@ -313,7 +313,7 @@ fn events_tell_what_has_changed_once() {
 
 #[test]
 fn a_pods_annotation_changes_with_its_own_entry_alone() {
-    let part = claim(mib(8192), 10);
+    let part = request(mib(8192), 10);
     let text = |book: &Book| {
         let view = view(inventory(2), book.clone());
         let texts: Vec<String> = cards::annotations(&view, Tier::Shim).map(|(_, text)| text).collect();
@@ -330,20 +330,21 @@ fn an_annotation_says_how_the_weakest_of_a_pods_containers_is_enforced() {
     let directory = tempfile::tempdir().expect("a directory");
     let (mut ledger, _) = Ledger::open(directory.path()).expect("an empty ledger");
     let pod = PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "p".to_owned() };
-    let claims = [("whole", Claim::whole(1)), ("part", claim(mib(10_000), 30))].map(|(name, claim)| ContainerClaim {
-        name: name.to_owned(),
-        kind: ContainerKind::App,
-        profile: None,
-        claim: Some(claim),
-        counted: claim.totals(),
-    });
+    let requests =
+        [("whole", GpuRequest::whole(1)), ("part", request(mib(10_000), 30))].map(|(name, request)| ContainerRequest {
+            name: name.to_owned(),
+            kind: ContainerKind::App,
+            profile: None,
+            request: Some(request),
+            counted: request.totals(),
+        });
     let mut given = |at: usize, instance: &str| {
-        let ContainerClaim { name, claim, .. } = &claims[at];
-        let share = claim.expect("claimed").share_on(CARD);
+        let ContainerRequest { name, request, .. } = &requests[at];
+        let share = request.expect("requested").share_on(CARD);
         let part = Part { card: instance.parse().expect("a UUID"), slot: Some(0), lost: None, share };
         let terms = Terms { tier: Tier::Shim, ..Terms::default() };
         let holding = Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated, terms };
-        ledger.allocate(&pod, &claims, name, holding).expect("booked");
+        ledger.allocate(&pod, &requests, name, holding).expect("booked");
         let view = view(inventory(1), ledger.book().clone());
         let text = cards::annotations(&view, Tier::Shim).next().expect("a pod").1;
         annotation::decode::<Cards>(&text).expect("it is ours").tier
@@ -387,7 +388,7 @@ fn a_removal_takes_off_what_is_ours_and_nothing_else() {
 
 #[test]
 fn a_finding_is_a_condition_until_it_is_over() {
-    use divvy_contract::usage::{Finding, FindingKind, NodeUsage};
+    use divvy_api::usage::{Finding, FindingKind, NodeUsage};
     let mut view = view(inventory(1), Book::default());
     let held = |view: &View| {
         let status = status::status(view, WHOLE, Tier::Shim, None, Timestamp::UNIX_EPOCH);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use divvy_contract::Tier;
-use divvy_settings::logging::Once;
+use divvy_api::Tier;
+use divvy_runtime::logging::WarnOnce;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -28,7 +28,7 @@ pub(super) async fn follow(
     stop: CancellationToken,
 ) {
     let delivery = Arc::clone(lock(&advertiser.allocator).delivery());
-    let (mut known, mut said) = (None, Once::default());
+    let (mut known, mut warning) = (None, WarnOnce::default());
     loop {
         let seen = desired.borrow_and_update().cordon(&inventory.borrow_and_update());
         let seen = if delivery.tier() == Tier::Mig { seen.of_instances() } else { seen };
@@ -37,8 +37,8 @@ pub(super) async fn follow(
         let published = delivery.publish_cards(&delivered(&seen));
         let again = published.is_err();
         match published {
-            Ok(()) => said.over(),
-            Err(error) => said.warn(error.to_string()),
+            Ok(()) => warning.clear(),
+            Err(error) => warning.warn(error.to_string()),
         }
         let strategies = delivery.strategies();
         if known.as_ref() != Some(&strategies) {

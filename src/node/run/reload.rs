@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use divvy_settings::logging::Once;
+use divvy_runtime::logging::WarnOnce;
 use tokio::sync::watch;
 use tracing::info;
 
@@ -72,7 +72,7 @@ pub(super) async fn changed(
 ) {
     let Some(file) = sources.file() else { return std::future::pending().await };
     let mut watch = DirectoryWatch::new(file.parent().unwrap_or(Path::new("/")));
-    let (mut said, mut known) = (Once::default(), None);
+    let (mut warning, mut known) = (WarnOnce::default(), None);
     loop {
         let seen = (written(file).await, desired.borrow_and_update().labels.clone());
         if known.as_ref() != Some(&seen) {
@@ -80,13 +80,13 @@ pub(super) async fn changed(
             match read.and_then(|new| tiers::choose(&new.config).map(|_choice| new)) {
                 Ok(new) if new.config != effective.config => return say(&effective.config, &new.config),
                 Ok(new) => {
-                    said.over();
+                    warning.clear();
                     effective = new;
                     shown.send_replace(Shown::new(&effective, &tier));
                 }
                 Err(error) => {
                     let problem = format!("{error}; what was read before stays in effect");
-                    said.warn(problem.clone());
+                    warning.warn(problem.clone());
                     shown.send_modify(|shown| shown.problem = Some(problem));
                 }
             }

@@ -1,7 +1,7 @@
 //! What each part is told of the configuration.
 
-use divvy_contract::Tier;
-use divvy_contract::gpunode::Scales;
+use divvy_api::Tier;
+use divvy_api::gpunode::Scales;
 use divvy_placement::Policy;
 
 use crate::allocation::AllocationSettings;
@@ -17,7 +17,7 @@ pub(super) fn allocation(config: &Config) -> AllocationSettings {
     AllocationSettings {
         node_name: config.node_name.as_str().to_owned(),
         names: config.resource_names(),
-        defaults: config.claim_defaults(),
+        defaults: config.request_defaults(),
         slots_per_card: config.slots_per_card.get(),
         memory_scale: config.memory_scale.percent(),
         cores_scale: config.cores_scale.percent(),
@@ -79,5 +79,5 @@ pub(super) fn publish(config: &Config, tier: Tier) -> PublishSettings {
 
 /// The API server, where there is one.
 pub(super) async fn client(config: &Config) -> anyhow::Result<Option<kube::Client>> {
-    divvy_cluster::client(config.kubeconfig.as_deref()).await
+    divvy_runtime::api_server::client(config.kubeconfig.as_deref()).await
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use divvy_process::{Signals, Tasks};
+use divvy_runtime::{Signals, Tasks};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 

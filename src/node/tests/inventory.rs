@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use divvy_contract::Memory;
+use divvy_api::Memory;
 use divvy_node::inventory::{
     CardHealth, CardInfo, CardProcess, HealthOptions, Inventory, InventoryHandle, InventoryOptions, MigStrategy, watch,
 };

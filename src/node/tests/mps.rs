@@ -16,7 +16,7 @@ use fake_nvml::{Call, CardState, MigScenario, NvmlReturn, Process, Scenario};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
-const CONTROL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fake-mps/nvidia-cuda-mps-control");
+const CONTROL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fake-gpu/mps/nvidia-cuda-mps-control");
 const DEFAULT: u32 = 0;
 const PROHIBITED: u32 = 2;
 const EXCLUSIVE_PROCESS: u32 = 3;

@@ -117,7 +117,7 @@ fn registrar(directory: &TempDir) -> (Registrar, watch::Sender<Arc<Vec<Offer>>>,
     let settings = AllocationSettings {
         node_name: "n1".to_owned(),
         names: config.resource_names(),
-        defaults: config.claim_defaults(),
+        defaults: config.request_defaults(),
         slots_per_card: 1,
         memory_scale: 100,
         cores_scale: 100,

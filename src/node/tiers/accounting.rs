@@ -1,6 +1,6 @@
 //! Tier `accounting`: shares are booked and written down, and nothing enforces them.
 
-use divvy_contract::{CardId, Share, Tier};
+use divvy_api::{CardId, Share, Tier};
 use divvy_proto::deviceplugin::Mount;
 
 use super::Enforcement;

@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use divvy_contract::annotation::Priority;
-use divvy_contract::{CardId, Cores};
+use divvy_api::annotation::Priority;
+use divvy_api::{CardId, Cores};
 use divvy_region::clock::LOOK_NS;
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};

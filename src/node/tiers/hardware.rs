@@ -2,7 +2,7 @@
 //!
 //! On any node that is true of whoever holds nothing else. On a node of this tier nothing else is given out.
 
-use divvy_contract::{CardId, Share, Tier};
+use divvy_api::{CardId, Share, Tier};
 use divvy_proto::deviceplugin::Mount;
 
 use super::Enforcement;

@@ -13,10 +13,10 @@
 use std::iter;
 use std::path::PathBuf;
 
-use divvy_contract::container::{
+use divvy_api::container::{
     MPS_MEMORY_LIMIT, MPS_PIPE_DIRECTORY, MPS_PIPE_MOUNT, MPS_THREAD_PERCENTAGE, SHARED_MEMORY_MOUNT,
 };
-use divvy_contract::{CardId, Cores, Share, Tier};
+use divvy_api::{CardId, Cores, Share, Tier};
 use divvy_proto::deviceplugin::Mount;
 
 use super::Enforcement;
@@ -34,7 +34,7 @@ pub(super) struct Mps {
 /// What one client may have of each of its cards, as CUDA counts them from 0.
 ///
 /// All ordinals get the largest memory: the driver's order of the cards isn't known here, and which share is on which card
-/// is the library's to keep. A claim asks the same of all its cards, so they differ only where it is a percentage of cards
+/// is the library's to keep. A request asks the same of all its cards, so they differ only where it is a percentage of cards
 /// that differ. The part of the cards' compute can be but one, the smallest; none where none was promised.
 fn limits(shares: &[(CardId, Share)]) -> impl Iterator<Item = (&'static str, String)> {
     let memory = shares.iter().map(|(_, share)| share.memory).max().unwrap_or_default().as_mib();

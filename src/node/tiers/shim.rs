@@ -26,8 +26,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use divvy_contract::container::{LIBRARY, PRELOAD_FILE};
-use divvy_contract::{CardId, Share, Tier};
+use divvy_api::container::{LIBRARY, PRELOAD_FILE};
+use divvy_api::{CardId, Share, Tier};
 use divvy_proto::deviceplugin::Mount;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use tracing::warn;

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use divvy_contract::usage::OwnBooks;
+use divvy_api::usage::OwnBooks;
 use divvy_region::Owner;
 use divvy_region::snapshot::{Snapshot, Usage};
 

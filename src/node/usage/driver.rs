@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_contract::CardId;
+use divvy_api::CardId;
 
 use super::processes::{self, Identity, PodProcesses};
 use super::{Holder, OnCard, Seats, Whose};

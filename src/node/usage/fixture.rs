@@ -1,7 +1,7 @@
 //! Containers, and the bytes of their regions, written as `libdivvy` would have or as nobody honest would.
 
-use divvy_contract::usage::ContainerRef;
-use divvy_contract::{CardId, Cores, Memory, Share};
+use divvy_api::usage::ContainerRef;
+use divvy_api::{CardId, Cores, Memory, Share};
 use divvy_region::Owner;
 use divvy_region::layout::{self, LINE};
 use divvy_region::snapshot::{Snapshot, Usage};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use divvy_contract::usage::{ContainerRef, Finding, FindingKind};
-use divvy_contract::{CardId, Memory, Share};
+use divvy_api::usage::{ContainerRef, Finding, FindingKind};
+use divvy_api::{CardId, Memory, Share};
 
 use super::{Holder, OnCard, Whose};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use divvy_region::Owner;
 use divvy_region::snapshot::Snapshot;
-use divvy_settings::logging::Once;
+use divvy_runtime::logging::WarnOnce;
 use tracing::debug;
 
 use super::processes::PodProcesses;
@@ -20,7 +20,7 @@ pub(super) struct KeptRegion {
     /// The last one that could be read. A tenant that removes or replaces it by nonsense leaves us that one, and its
     /// processes their maps of it.
     file: Option<RegionFile>,
-    said: Once,
+    warning: WarnOnce,
 }
 
 // === impl KeptRegion ===
@@ -44,8 +44,8 @@ impl KeptRegion {
         let renewed = self.renew(path, holder.parts.len(), buffer);
         let looked = self.file.as_ref().map(|file| look(file, holder, cgroups, buffer, &mut tell)).transpose();
         match renewed.and(looked.as_ref().map(drop).map_err(ToString::to_string)) {
-            Ok(()) => self.said.over(),
-            Err(problem) => self.said.warn(format!("{}: its region: {problem}", holder.of)),
+            Ok(()) => self.warning.clear(),
+            Err(problem) => self.warning.warn(format!("{}: its region: {problem}", holder.of)),
         }
         looked.ok().flatten()
     }

@@ -13,8 +13,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use divvy_contract::usage::ContainerUsage;
-use divvy_settings::logging::Once;
+use divvy_api::usage::ContainerUsage;
+use divvy_runtime::logging::WarnOnce;
 
 use crate::delivery::{files, overhead_file};
 use crate::ledger::Nonce;
@@ -38,7 +38,7 @@ struct Overhead {
     since: Instant,
     /// The looks of the last window, and bytes that its processes were told, by card.
     cards: Vec<(VecDeque<Look>, u64)>,
-    said: Once,
+    warning: WarnOnce,
 }
 
 /// Bytes of a card at one moment.
@@ -84,7 +84,7 @@ impl Overhead {
         let told: HashMap<&str, &str> = text.lines().filter_map(|line| line.split_once(' ')).collect();
         let bytes = |card: &ContainerUsage| told.get(card.card.as_str()).and_then(|bytes| bytes.parse().ok());
         let cards = cards.iter().map(|card| (VecDeque::new(), bytes(card).unwrap_or(0))).collect();
-        Self { since: now, cards, said: Once::default() }
+        Self { since: now, cards, warning: WarnOnce::default() }
     }
 
     fn look(&mut self, cards: &[ContainerUsage], now: Instant, window: Duration) {
@@ -111,11 +111,11 @@ impl Overhead {
         match files::replace(path, lines.collect::<String>()) {
             Ok(()) => {
                 self.cards.iter_mut().zip(measured).for_each(|((_, told), measured)| *told = measured);
-                self.said.over();
+                self.warning.clear();
             }
             Err(error) => {
                 let of = cards.first().map(|card| card.of.to_string()).unwrap_or_default();
-                self.said.warn(format!("{of}: can't tell it what its contexts take: {}: {error}", path.display()));
+                self.warning.warn(format!("{of}: can't tell it what its contexts take: {}: {error}", path.display()));
             }
         }
     }

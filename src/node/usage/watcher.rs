@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_contract::usage::{ContainerRef, ContainerUsage, NodeUsage};
-use divvy_contract::{CardId, Share};
+use divvy_api::usage::{ContainerRef, ContainerUsage, NodeUsage};
+use divvy_api::{CardId, Share};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;

@@ -3,7 +3,7 @@
 mod scenes;
 
 use divan::{Bencher, black_box};
-use divvy_contract::annotation::PolicyName;
+use divvy_api::annotation::PolicyName;
 use scenes::{POLICIES, Scene};
 
 fn main() {

@@ -1,8 +1,8 @@
 //! Nodes and pods to be timed.
 
-use divvy_contract::annotation::{PolicyName, Preferences};
-use divvy_contract::pod::ContainerKind::{self, App, Init, Sidecar};
-use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount, Totals};
+use divvy_api::annotation::{PolicyName, Preferences};
+use divvy_api::pod::ContainerKind::{self, App, Init, Sidecar};
+use divvy_api::{ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, Totals};
 use divvy_placement::{Card, Held, Links, NoPlan, Plan, PodRequest, Policy, plan};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -14,7 +14,7 @@ pub(crate) const POLICIES: [PolicyName; 5] =
 pub(crate) struct Scene {
     pub(crate) cards: Vec<Card>,
     pub(crate) links: Links,
-    pub(crate) containers: Vec<ContainerClaim>,
+    pub(crate) containers: Vec<ContainerRequest>,
     pub(crate) policy: Policy,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn half_the_node(name: PolicyName) -> Scene {
 pub(crate) fn eight_whole_cards(name: PolicyName) -> Scene {
     let half = half_the_node(name);
     let cards = half.cards.into_iter().map(|card| Card { held: Held::default(), free_slots: 32, ..card }).collect();
-    let whole = ContainerClaim { claim: Some(Claim::whole(8)), ..container(App, 8, 1, 0) };
+    let whole = ContainerRequest { request: Some(GpuRequest::whole(8)), ..container(App, 8, 1, 0) };
     Scene { cards, containers: vec![whole], ..half }
 }
 
@@ -87,18 +87,18 @@ fn partly_filled(number: usize, rng: &mut StdRng) -> Card {
     }
 }
 
-fn container(kind: ContainerKind, cards: u32, memory: u64, cores: u32) -> ContainerClaim {
-    ContainerClaim {
+fn container(kind: ContainerKind, cards: u32, memory: u64, cores: u32) -> ContainerRequest {
+    ContainerRequest {
         name: "main".to_owned(),
         kind,
-        claim: Some(claim(cards, memory, cores)),
+        request: Some(request(cards, memory, cores)),
         profile: None,
         counted: Totals::default(),
     }
 }
 
-fn claim(cards: u32, memory: u64, cores: u32) -> Claim {
-    Claim { cards, memory: MemoryAmount::Absolute(gib(memory)), cores: Cores::new(cores) }
+fn request(cards: u32, memory: u64, cores: u32) -> GpuRequest {
+    GpuRequest { cards, memory: MemoryAmount::Absolute(gib(memory)), cores: Cores::new(cores) }
 }
 
 fn gib(gib: u64) -> Memory {

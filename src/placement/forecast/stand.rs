@@ -1,6 +1,6 @@
 //! A node as a forecast sees it. What a pod spoils there is found by a look at the cards that it takes.
 
-use divvy_contract::Share;
+use divvy_api::Share;
 use smallvec::SmallVec;
 
 use super::classes::{Classes, each, has};

@@ -1,6 +1,6 @@
 //! What is measured, on nodes small enough to work it out by hand; and what must hold for any.
 
-use divvy_contract::{Claim, Cores, Memory};
+use divvy_api::{Cores, GpuRequest, Memory};
 use proptest::prelude::*;
 
 use super::*;
@@ -10,12 +10,13 @@ use crate::tests::build::{cards, instances};
 const GIB: u64 = 1 << 10;
 
 fn kind(cards: u32, gib: u64, cores: u32, cpu_milli: u32) -> Kind {
-    let claim = Claim { cards, memory: MemoryAmount::Absolute(Memory::mib(gib * GIB)), cores: Cores::new(cores) };
-    Kind { claim, profile: None, instances: false, models: Vec::new(), avoid_models: Vec::new(), cpu_milli }
+    let request =
+        GpuRequest { cards, memory: MemoryAmount::Absolute(Memory::mib(gib * GIB)), cores: Cores::new(cores) };
+    Kind { request, profile: None, instances: false, models: Vec::new(), avoid_models: Vec::new(), cpu_milli }
 }
 
 fn whole(cards: u32, cpu_milli: u32) -> Kind {
-    Kind { claim: Claim::whole(cards), ..kind(cards, 1, 1, cpu_milli) }
+    Kind { request: GpuRequest::whole(cards), ..kind(cards, 1, 1, cpu_milli) }
 }
 
 fn mix(kinds: &[(Kind, u32)]) -> Mix {

@@ -1,6 +1,6 @@
 //! The short way against the long one.
 
-use divvy_contract::Memory;
+use divvy_api::Memory;
 use proptest::prelude::*;
 
 use super::*;
@@ -18,18 +18,18 @@ fn large(mut scene: Scene) -> Scene {
         (card.memory, card.memory_capacity) = (times(card.memory), times(card.memory_capacity));
         card.held.memory = times(card.held.memory);
     }
-    for claim in scene.containers.iter_mut().filter_map(|container| container.claim.as_mut()) {
-        claim.memory = amount(claim.memory);
+    for request in scene.containers.iter_mut().filter_map(|container| container.request.as_mut()) {
+        request.memory = amount(request.memory);
     }
     scene
 }
 
-/// The scene with all claims but one left out, and that one for a single card.
+/// The scene with all requests but one left out, and that one for a single card.
 fn alone(mut scene: Scene, which: usize) -> Scene {
     scene.settled.clear();
     let which = which % scene.containers.len();
     for (at, container) in scene.containers.iter_mut().enumerate() {
-        container.claim = container.claim.filter(|_| at == which).map(|claim| Claim { cards: 1, ..claim });
+        container.request = container.request.filter(|_| at == which).map(|request| GpuRequest { cards: 1, ..request });
     }
     scene
 }
@@ -41,7 +41,7 @@ fn grounds(scene: &Scene) -> Grounds {
 /// The short way.
 fn best(scene: &Scene, nodes: &Policy, least: Option<&NodeScore>) -> Option<(usize, NodeScore)> {
     let (pod, grounds) = (scene.pod(), grounds(scene));
-    let single = Single::of(&pod, &scene.policy, nodes).expect("one claim, one card");
+    let single = Single::of(&pod, &scene.policy, nodes).expect("one request, one card");
     grounds.at(0).expect("one node").best(|| &scene.cards, &single, least)
 }
 
@@ -49,7 +49,7 @@ fn best(scene: &Scene, nodes: &Policy, least: Option<&NodeScore>) -> Option<(usi
 fn planned(scene: &Scene, nodes: &Policy) -> Option<(usize, NodeScore)> {
     let plan = scene.plan().ok()?;
     let card = plan.containers.iter().find_map(|container| container.chosen.first().copied());
-    Some((card.expect("one claim, one card"), score(&scene.cards, &scene.links, &scene.pod(), &plan, nodes)))
+    Some((card.expect("one request, one card"), score(&scene.cards, &scene.links, &scene.pod(), &plan, nodes)))
 }
 
 proptest! {
@@ -60,7 +60,7 @@ proptest! {
         let scene = alone(large(scene), which);
         prop_assume!(claiming(&scene.pod()).next().is_some());
         let (pod, grounds) = (scene.pod(), grounds(&scene));
-        let single = Single::of(&pod, &scene.policy, &scene.policy).expect("one claim, one card");
+        let single = Single::of(&pod, &scene.policy, &scene.policy).expect("one request, one card");
         if let Some(lacking) = grounds.at(0).expect("one node").lacking(&single) {
             let Err(NoPlan::Nothing { reasons, .. }) = scene.plan() else { panic!("there is a plan") };
             prop_assert_eq!(lacking, Lacking::of(&reasons));

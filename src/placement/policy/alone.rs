@@ -1,7 +1,7 @@
-//! What a plan costs that puts one claim on one card, and what every plan costs at least.
+//! What a plan costs that puts one request on one card, and what every plan costs at least.
 
-use divvy_contract::annotation::PolicyName;
-use divvy_contract::{Cores, Memory, Share};
+use divvy_api::annotation::PolicyName;
+use divvy_api::{Cores, Memory, Share};
 
 use super::topology::FreeSets;
 use super::{Cost, Criterion, Policy, binpack, random, spread};

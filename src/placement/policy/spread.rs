@@ -1,6 +1,6 @@
 //! Spread: the emptiest cards first, and no two containers on one card where another is free.
 
-use divvy_contract::{Cores, Memory, Share};
+use divvy_api::{Cores, Memory, Share};
 
 use super::alone::Spot;
 use super::permille;
@@ -12,7 +12,7 @@ pub(super) fn load(card: &Card) -> u64 {
     load_with(card, &Share::default())
 }
 
-/// Grows with the square of the load, so that one more claim costs least where there is least.
+/// Grows with the square of the load, so that one more request costs least where there is least.
 pub(super) fn crowding(card: &Card, share: &Share) -> u64 {
     risen(load(card), load_with(card, share))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use divvy_contract::Share;
+use divvy_api::Share;
 
 use super::Outcome;
 use crate::card::{Card, Held};
@@ -63,7 +63,7 @@ impl Bonds {
     /// where that can't be told.
     fn best(&mut self, case: &Case<'_>, links: &Links, step: usize, outcome: &Outcome) -> Option<u64> {
         let (set, facts) = (&outcome.sets[step], &case.steps[step]);
-        let missing = facts.claim.cards.checked_sub(u32::try_from(set.len()).ok()?).filter(|missing| *missing > 0)?;
+        let missing = facts.request.cards.checked_sub(u32::try_from(set.len()).ok()?).filter(|missing| *missing > 0)?;
         if facts.drawn > 0 || self.open[step] == 0 {
             return None;
         }

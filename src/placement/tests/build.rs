@@ -1,8 +1,8 @@
 //! Cards, containers and pods in few words.
 
-use divvy_contract::annotation::Preferences;
-use divvy_contract::pod::ContainerKind;
-use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount, Tier, Totals};
+use divvy_api::annotation::Preferences;
+use divvy_api::pod::ContainerKind;
+use divvy_api::{ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, Tier, Totals};
 
 use crate::{Card, Held, PodRequest};
 
@@ -48,13 +48,13 @@ pub(crate) fn held(mib: u64, cores: u32) -> Held {
     Held { memory: Memory::mib(mib), cores: Cores::new(cores), exclusive: cores == 100, pods: 1 }
 }
 
-pub(crate) fn claim(cards: u32, mib: u64, cores: u32) -> Claim {
-    Claim { cards, memory: MemoryAmount::Absolute(Memory::mib(mib)), cores: Cores::new(cores) }
+pub(crate) fn request(cards: u32, mib: u64, cores: u32) -> GpuRequest {
+    GpuRequest { cards, memory: MemoryAmount::Absolute(Memory::mib(mib)), cores: Cores::new(cores) }
 }
 
-pub(crate) fn container(kind: ContainerKind, cards: u32, mib: u64, cores: u32) -> ContainerClaim {
-    let (name, claim, counted) = ("main".to_owned(), Some(claim(cards, mib, cores)), Totals::default());
-    ContainerClaim { name, kind, profile: None, claim, counted }
+pub(crate) fn container(kind: ContainerKind, cards: u32, mib: u64, cores: u32) -> ContainerRequest {
+    let (name, request, counted) = ("main".to_owned(), Some(request(cards, mib, cores)), Totals::default());
+    ContainerRequest { name, kind, profile: None, request, counted }
 }
 
 pub(crate) fn no_wishes() -> &'static Preferences {
@@ -62,8 +62,8 @@ pub(crate) fn no_wishes() -> &'static Preferences {
     &NONE
 }
 
-pub(crate) fn request<'a>(
-    containers: &'a [ContainerClaim],
+pub(crate) fn pod_request<'a>(
+    containers: &'a [ContainerRequest],
     settled: &'a [Vec<usize>],
     preferences: &'a Preferences,
 ) -> PodRequest<'a> {

@@ -2,11 +2,11 @@
 
 use std::cmp::Ordering::{Greater, Less};
 
-use divvy_contract::annotation::{Numa, PolicyName, Preferences};
-use divvy_contract::pod::ContainerKind::{App, Init};
-use divvy_contract::{Claim, ContainerClaim, Cores};
+use divvy_api::annotation::{Numa, PolicyName, Preferences};
+use divvy_api::pod::ContainerKind::{App, Init};
+use divvy_api::{ContainerRequest, Cores, GpuRequest};
 
-use super::build::{card, cards, container, held, no_wishes, request};
+use super::build::{card, cards, container, held, no_wishes, pod_request};
 use crate::{Card, Links, NodeScore, Policy, plan, score};
 
 const ALL: [PolicyName; 5] =
@@ -16,23 +16,23 @@ fn by(name: PolicyName) -> Policy {
     Policy { name, ..Policy::default() }
 }
 
-fn chosen(cards: &[Card], links: &Links, containers: &[ContainerClaim], policy: &Policy) -> Vec<Vec<usize>> {
+fn chosen(cards: &[Card], links: &Links, containers: &[ContainerRequest], policy: &Policy) -> Vec<Vec<usize>> {
     wished(cards, links, containers, policy, no_wishes())
 }
 
 fn wished(
     cards: &[Card],
     links: &Links,
-    containers: &[ContainerClaim],
+    containers: &[ContainerRequest],
     policy: &Policy,
     preferences: &Preferences,
 ) -> Vec<Vec<usize>> {
-    let plan = plan(cards, links, &request(containers, &[], preferences), policy).expect("a plan");
+    let plan = plan(cards, links, &pod_request(containers, &[], preferences), policy).expect("a plan");
     plan.containers.into_iter().map(|container| container.chosen).collect()
 }
 
-fn rated(cards: &[Card], links: &Links, containers: &[ContainerClaim], policy: &Policy) -> NodeScore {
-    let pod = request(containers, &[], no_wishes());
+fn rated(cards: &[Card], links: &Links, containers: &[ContainerRequest], policy: &Policy) -> NodeScore {
+    let pod = pod_request(containers, &[], no_wishes());
     let plan = plan(cards, links, &pod, policy).expect("a plan");
     score(cards, links, &pod, &plan, policy)
 }
@@ -46,12 +46,12 @@ fn filled(held_each: &[(u64, u32)]) -> Vec<Card> {
     cards
 }
 
-fn app(cards: u32, gib: u64, cores: u32) -> ContainerClaim {
+fn app(cards: u32, gib: u64, cores: u32) -> ContainerRequest {
     container(App, cards, gib << 10, cores)
 }
 
-fn whole(cards: u32) -> ContainerClaim {
-    ContainerClaim { claim: Some(Claim::whole(cards)), ..app(1, 1, 0) }
+fn whole(cards: u32) -> ContainerRequest {
+    ContainerRequest { request: Some(GpuRequest::whole(cards)), ..app(1, 1, 0) }
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_node_with_a_busy_card_is_worth_less_only_if_the_pod_would_go_there() {
     busy[0].busy = 100;
     for policy in ALL.into_iter().filter(|name| *name != PolicyName::Random).map(by) {
         let compare =
-            |pod: &[ContainerClaim]| rated(&busy, &none, pod, &policy).cmp(&rated(&idle, &none, pod, &policy));
+            |pod: &[ContainerRequest]| rated(&busy, &none, pod, &policy).cmp(&rated(&idle, &none, pod, &policy));
         assert_eq!(compare(&[app(2, 10, 10)]), Less, "{policy:?}");
         assert!(compare(&[app(1, 50, 10)]).is_eq(), "{policy:?}: it fits on the other card alone");
     }
@@ -178,7 +178,7 @@ fn numa_is_a_demand_or_a_wish() {
     let three = [app(3, 10, 10)];
     assert_eq!(wished(&cards, &none, &three, &binpack, &wish(Some(Numa::Prefer))), [[0, 1, 2]]);
     let strict = wish(Some(Numa::Strict));
-    assert!(plan(&cards, &none, &request(&three, &[], &strict), &binpack).is_err());
+    assert!(plan(&cards, &none, &pod_request(&three, &[], &strict), &binpack).is_err());
 }
 
 #[test]
@@ -202,8 +202,8 @@ fn wished_models_and_cards_are_taken() {
 fn an_init_containers_card_suits_those_that_draw_from_it() {
     let cards = filled(&[(70, 0), (30, 0), (0, 0)]);
     let pod = [container(Init, 1, 1 << 10, 0), app(1, 40, 0)];
-    let plan =
-        plan(&cards, &Links::default(), &request(&pod, &[], no_wishes()), &by(PolicyName::Binpack)).expect("a plan");
+    let plan = plan(&cards, &Links::default(), &pod_request(&pod, &[], no_wishes()), &by(PolicyName::Binpack))
+        .expect("a plan");
     let [init, app] = &plan.containers[..] else { panic!("two containers") };
     assert_eq!((&init.chosen[..], &app.chosen[..], &app.reused[..], app.drawn), (&[1][..], &[][..], &[1][..], 1));
 }
@@ -211,7 +211,7 @@ fn an_init_containers_card_suits_those_that_draw_from_it() {
 #[test]
 fn nodes_are_ranked_as_cards_are() {
     let (empty, half, none) = (filled(&[(0, 0), (0, 0)]), filled(&[(0, 0), (40, 40)]), Links::default());
-    let better = |policy: PolicyName, pod: &[ContainerClaim]| {
+    let better = |policy: PolicyName, pod: &[ContainerRequest]| {
         rated(&half, &none, pod, &by(policy)).cmp(&rated(&empty, &none, pod, &by(policy)))
     };
     assert_eq!(better(PolicyName::Binpack, &[app(1, 10, 10)]), Greater);
@@ -244,7 +244,7 @@ fn cards_are_alike_only_until_one_is_used() {
     let together = chosen(&cards(2), &Links::default(), &pod, &by(PolicyName::Binpack));
     assert_eq!(together, [[0], [1], [1], [0]]);
     let settled = [vec![0]];
-    let request = request(&pod, &settled, no_wishes());
+    let request = pod_request(&pod, &settled, no_wishes());
     let beside_facts = plan(&cards(2), &Links::default(), &request, &by(PolicyName::Binpack));
     assert!(beside_facts.is_ok(), "{beside_facts:?}");
 }

@@ -1,21 +1,21 @@
 //! Pods that the hardware must hold to their shares, and nodes that serve nothing else.
 
-use divvy_contract::annotation::{PolicyName, Preferences};
-use divvy_contract::pod::ContainerKind::{App, Init};
-use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount, Share, Tier};
+use divvy_api::annotation::{PolicyName, Preferences};
+use divvy_api::pod::ContainerKind::{App, Init};
+use divvy_api::{ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, Share, Tier};
 use proptest::prelude::*;
 
-use super::build::{by_hardware, card, container, held, instances, no_wishes, request};
+use super::build::{by_hardware, card, container, held, instances, no_wishes, pod_request};
 use super::properties::policies;
 use crate::{Card, ContainerPlan, Held, Links, Plan, Policy, Reason, Taken, plan, taken, verify};
 
-fn app(cards: u32, gib: u64) -> ContainerClaim {
+fn app(cards: u32, gib: u64) -> ContainerRequest {
     container(App, cards, gib << 10, 0)
 }
 
 /// Cards of each container, or why there are none.
-fn chosen(cards: &[Card], containers: &[ContainerClaim], wishes: &Preferences) -> Result<Vec<Vec<usize>>, String> {
-    let plan = plan(cards, &Links::default(), &request(containers, &[], wishes), &Policy::default());
+fn chosen(cards: &[Card], containers: &[ContainerRequest], wishes: &Preferences) -> Result<Vec<Vec<usize>>, String> {
+    let plan = plan(cards, &Links::default(), &pod_request(containers, &[], wishes), &Policy::default());
     plan.map(|plan| plan.containers.into_iter().map(|container| container.chosen).collect())
         .map_err(|none| none.to_string())
 }
@@ -26,14 +26,14 @@ fn undivided(cards: &[Card]) -> Vec<Card> {
 }
 
 #[test]
-fn each_claim_takes_the_smallest_instance_that_holds_it_and_all_of_that() {
+fn each_request_takes_the_smallest_instance_that_holds_it_and_all_of_that() {
     let cards = instances(&[40, 5, 20, 10, 20]);
     let containers = [app(1, 8), app(2, 12)];
     let wishes = by_hardware();
     assert_eq!(chosen(&cards, &containers, &wishes), Ok(vec![vec![3], vec![2, 4]]));
     assert_eq!(chosen(&undivided(&cards), &containers, no_wishes()), Ok(vec![vec![3], vec![2, 4]]));
 
-    let pod = request(&containers[..1], &[], &wishes);
+    let pod = pod_request(&containers[..1], &[], &wishes);
     let planned = plan(&cards, &Links::default(), &pod, &Policy::default()).expect("fits");
     let all = Share { memory: Memory::mib(10 << 10), cores: Cores::FULL, exclusive: true };
     assert_eq!(taken(&cards, &pod, &planned), Some(vec![Taken { card: 3, share: all, slots: 1 }]));
@@ -42,9 +42,9 @@ fn each_claim_takes_the_smallest_instance_that_holds_it_and_all_of_that() {
 #[test]
 fn percentages_are_of_the_instance_and_so_any_will_do() {
     let cards = instances(&[40, 5, 20]);
-    let half = Claim { cards: 1, memory: MemoryAmount::Percent(50), cores: Cores::new(50) };
-    for claim in [half, Claim::whole(1)] {
-        let containers = [ContainerClaim { claim: Some(claim), ..app(1, 1) }];
+    let half = GpuRequest { cards: 1, memory: MemoryAmount::Percent(50), cores: Cores::new(50) };
+    for request in [half, GpuRequest::whole(1)] {
+        let containers = [ContainerRequest { request: Some(request), ..app(1, 1) }];
         assert_eq!(chosen(&cards, &containers, &by_hardware()), Ok(vec![vec![1]]));
     }
 }
@@ -80,7 +80,7 @@ fn an_instance_holds_no_more_than_it_has_whatever_is_promised_of_it() {
     let refused = chosen(&cards, &[app(1, 8)], &by_hardware()).expect_err("too small");
     assert!(refused.ends_with("1 card: 8Gi memory wanted, the card has 5Gi"), "{refused}");
     let plan = Plan { containers: vec![ContainerPlan { chosen: vec![0], ..ContainerPlan::default() }] };
-    assert!(verify(&cards, &request(&[app(1, 8)], &[], &by_hardware()), &plan).is_err());
+    assert!(verify(&cards, &pod_request(&[app(1, 8)], &[], &by_hardware()), &plan).is_err());
 }
 
 #[test]
@@ -95,13 +95,13 @@ fn a_plan_with_a_gpu_in_it_is_not_followed() {
     let cards = [instances(&[10]), vec![card(1, 10 << 10)]].concat();
     let verified = |at: usize| {
         let plan = Plan { containers: vec![ContainerPlan { chosen: vec![at], ..ContainerPlan::default() }] };
-        verify(&cards, &request(&[app(1, 8)], &[], &by_hardware()), &plan)
+        verify(&cards, &pod_request(&[app(1, 8)], &[], &by_hardware()), &plan)
     };
     assert_eq!(verified(0), Ok(()));
     assert_eq!(verified(1).map_err(|misfit| misfit.to_string()), Err(format!("card GPU-1: {}", Reason::NoInstance)));
 }
 
-/// Of the instances that nobody holds, the smallest so many that hold the claim; `None`: there are too few.
+/// Of the instances that nobody holds, the smallest so many that hold the request; `None`: there are too few.
 fn least(cards: &[Card], wanted: usize, asked: Memory) -> Option<u64> {
     let would_do = cards.iter().filter(|card| card.id.is_instance() && card.held.pods == 0 && card.memory >= asked);
     let mut sizes: Vec<u64> = would_do.map(|card| card.memory.as_mib()).collect();
@@ -131,7 +131,7 @@ proptest! {
         }
         let (none, wish) = (Preferences::default(), by_hardware());
         let containers = [app(wanted, gib)];
-        let pod = request(&containers, &[], if is_wish { &wish } else { &none });
+        let pod = pod_request(&containers, &[], if is_wish { &wish } else { &none });
         let planned = plan(&cards, &Links::default(), &pod, &policy).ok();
         let sizes = planned.map(|plan| plan.containers[0].chosen.iter().map(|at| cards[*at].memory.as_mib()).sum::<u64>());
         prop_assert_eq!(sizes, least(&cards, wanted as usize, Memory::mib(gib << 10)));
@@ -143,9 +143,9 @@ proptest! {
         asked in prop::collection::vec((1u32..3, 1u64..20), 1..4),
     ) {
         let cards = instances(&sizes);
-        let containers: Vec<ContainerClaim> = asked.iter().map(|(cards, gib)| app(*cards, *gib)).collect();
+        let containers: Vec<ContainerRequest> = asked.iter().map(|(cards, gib)| app(*cards, *gib)).collect();
         let (wishes, policy) = (by_hardware(), Policy { name: PolicyName::Binpack, ..Policy::default() });
-        let pod = request(&containers, &[], &wishes);
+        let pod = pod_request(&containers, &[], &wishes);
         let Ok(planned) = plan(&cards, &Links::default(), &pod, &policy) else { return Ok(()) };
         let mut all: Vec<usize> = planned.containers.iter().flat_map(|container| container.chosen.clone()).collect();
         let holdings = all.len();

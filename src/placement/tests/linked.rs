@@ -1,14 +1,14 @@
-//! How well the cards of a claim are linked, against all sets that it could have.
+//! How well the cards of a request are linked, against all sets that it could have.
 
 use std::collections::BTreeSet;
 
-use divvy_contract::annotation::PolicyName;
-use divvy_contract::pod::ContainerKind::App;
-use divvy_contract::{Claim, ContainerClaim};
+use divvy_api::annotation::PolicyName;
+use divvy_api::pod::ContainerKind::App;
+use divvy_api::{ContainerRequest, GpuRequest};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::build::{cards, container, held, no_wishes, request};
+use super::build::{cards, container, held, no_wishes, pod_request};
 use super::oracle::subsets;
 use crate::{Card, ContainerPlan, Link, Links, NodeScore, Plan, Policy, plan, score};
 
@@ -33,13 +33,13 @@ impl Scene {
         Self { links, cards, wanted }
     }
 
-    fn pod(&self) -> [ContainerClaim; 1] {
-        [ContainerClaim { claim: Some(Claim::whole(self.wanted)), ..container(App, 1, 1, 0) }]
+    fn pod(&self) -> [ContainerRequest; 1] {
+        [ContainerRequest { request: Some(GpuRequest::whole(self.wanted)), ..container(App, 1, 1, 0) }]
     }
 
     fn chosen(&self, policy: &Policy) -> Option<Vec<usize>> {
         let pod = self.pod();
-        let plan = plan(&self.cards, &self.links, &request(&pod, &[], no_wishes()), policy).ok()?;
+        let plan = plan(&self.cards, &self.links, &pod_request(&pod, &[], no_wishes()), policy).ok()?;
         plan.containers.into_iter().map(|container| container.chosen).next()
     }
 
@@ -51,7 +51,7 @@ impl Scene {
 
     fn worth(&self, set: Vec<usize>, policy: &Policy) -> NodeScore {
         let plan = Plan { containers: vec![ContainerPlan { chosen: set, ..ContainerPlan::default() }] };
-        score(&self.cards, &self.links, &request(&self.pod(), &[], no_wishes()), &plan, policy)
+        score(&self.cards, &self.links, &pod_request(&self.pod(), &[], no_wishes()), &plan, policy)
     }
 }
 
@@ -116,7 +116,8 @@ fn containers_don_t_count_on_the_same_cards() {
     let scene = Scene::new(Links::quads(16, 2), &free, 2);
     let [pair] = scene.pod();
     let pods = [pair.clone(), pair.clone(), pair];
-    let plan = plan(&scene.cards, &scene.links, &request(&pods, &[], no_wishes()), &by(PolicyName::Topology)).unwrap();
+    let plan =
+        plan(&scene.cards, &scene.links, &pod_request(&pods, &[], no_wishes()), &by(PolicyName::Topology)).unwrap();
     let mut links = plan.containers.iter().map(|container| scene.links.bottleneck(&container.chosen));
     assert!(links.all(|link| link == Some(Link::NvLink(2))), "{plan:?}");
 }
@@ -138,7 +139,7 @@ fn one_card_is_that_with_the_least_to_lose() {
         let mut full = Scene::new(Links::pcie(8), &but_the_first, 1);
         full.cards[0].held = held(80 << 10, 100);
         let share = [container(App, 1, 1 << 10, 10)];
-        let plan = plan(&full.cards, &full.links, &request(&share, &[], no_wishes()), &policy).unwrap();
+        let plan = plan(&full.cards, &full.links, &pod_request(&share, &[], no_wishes()), &policy).unwrap();
         assert_eq!(plan.containers[0].chosen, [1], "a share opens the mate of the card that is full");
     }
 }

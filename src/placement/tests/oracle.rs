@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use divvy_contract::annotation::Numa;
-use divvy_contract::pod::ContainerKind;
-use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MigProfile, Share, Tier};
+use divvy_api::annotation::Numa;
+use divvy_api::pod::ContainerKind;
+use divvy_api::{ContainerRequest, Cores, GpuRequest, Memory, MigProfile, Share, Tier};
 
 use crate::{Card, PodRequest};
 
@@ -77,8 +77,8 @@ fn missing(pod: &PodRequest<'_>, at: usize) -> usize {
     wanted(&pod.containers[at]).saturating_sub(play.pool(&pod.containers[at]).len())
 }
 
-fn wanted(container: &ContainerClaim) -> usize {
-    container.claim.map_or(0, |claim| claim.cards as usize)
+fn wanted(container: &ContainerRequest) -> usize {
+    container.request.map_or(0, |request| request.cards as usize)
 }
 
 pub(crate) fn subsets<T: Ord + Copy>(of: &BTreeSet<T>, size: usize) -> Vec<BTreeSet<T>> {
@@ -96,7 +96,7 @@ pub(crate) fn subsets<T: Ord + Copy>(of: &BTreeSet<T>, size: usize) -> Vec<BTree
 // === impl Play ===
 
 impl Play {
-    fn pool(&self, container: &ContainerClaim) -> BTreeSet<Slot> {
+    fn pool(&self, container: &ContainerRequest) -> BTreeSet<Slot> {
         self.reuse.get(&container.profile).cloned().unwrap_or_default()
     }
 
@@ -104,12 +104,12 @@ impl Play {
         &self,
         pod: &PodRequest<'_>,
         at: usize,
-        container: &ContainerClaim,
+        container: &ContainerRequest,
         chosen: &[Vec<usize>],
     ) -> Option<Vec<Self>> {
         let (wanted, pool) = (wanted(container), self.pool(container));
         if let Some(facts) = pod.settled.get(at) {
-            let cards: BTreeSet<usize> = facts.iter().copied().filter(|_| container.claim.is_some()).collect();
+            let cards: BTreeSet<usize> = facts.iter().copied().filter(|_| container.request.is_some()).collect();
             let mut after = self.clone();
             let slots = cards
                 .into_iter()
@@ -127,7 +127,7 @@ impl Play {
         Some(draws.map(|drawn| after.clone().with(container, drawn.into_iter().chain(new.clone()).collect())).collect())
     }
 
-    fn with(mut self, container: &ContainerClaim, slots: BTreeSet<Slot>) -> Self {
+    fn with(mut self, container: &ContainerRequest, slots: BTreeSet<Slot>) -> Self {
         let pool = self.reuse.entry(container.profile.clone()).or_default();
         if container.kind == ContainerKind::Init {
             pool.extend(&slots);
@@ -148,7 +148,7 @@ impl Play {
         &'a self,
         pod: &'a PodRequest<'_>,
         card: usize,
-    ) -> impl Iterator<Item = (usize, &'a ContainerClaim)> {
+    ) -> impl Iterator<Item = (usize, &'a ContainerRequest)> {
         let holds = move |at: usize| self.got[at].iter().any(|slot| slot.0 == card);
         pod.containers.iter().enumerate().filter(move |(at, _)| holds(*at))
     }
@@ -181,25 +181,26 @@ fn is_near(cards: &[Card], pod: &PodRequest<'_>, play: &Play, at: usize) -> bool
 
 fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) -> bool {
     let whole = card.undivided || pod.preferences.tier == Some(Tier::Mig);
-    let asked = |container: &ContainerClaim| container.claim.expect("holds a card").share_on(card.memory);
-    let share =
-        |container: &ContainerClaim| if whole { Claim::whole(1).share_on(card.memory) } else { asked(container) };
-    let is_enough = |(at, container): (usize, &ContainerClaim)| {
+    let asked = |container: &ContainerRequest| container.request.expect("holds a card").share_on(card.memory);
+    let share = |container: &ContainerRequest| {
+        if whole { GpuRequest::whole(1).share_on(card.memory) } else { asked(container) }
+    };
+    let is_enough = |(at, container): (usize, &ContainerRequest)| {
         !whole || at < pod.settled.len() || asked(container).memory <= card.memory
     };
     let slots: BTreeSet<Slot> = play.got.iter().flatten().copied().filter(|slot| slot.0 == position).collect();
     let alone = play.holders(pod, position).any(|(_, container)| share(container).exclusive);
-    let holders: Vec<(usize, &ContainerClaim)> = play.holders(pod, position).collect();
+    let holders: Vec<(usize, &ContainerRequest)> = play.holders(pod, position).collect();
     let beside = |init: usize| {
         let sidecar =
-            |(at, container): &&(usize, &ContainerClaim)| *at < init && container.kind == ContainerKind::Sidecar;
+            |(at, container): &&(usize, &ContainerRequest)| *at < init && container.kind == ContainerKind::Sidecar;
         holders.iter().filter(sidecar).chain(holders.iter().filter(move |(at, _)| *at == init)).copied().collect()
     };
-    let is_init = |(_, container): &&(usize, &ContainerClaim)| container.kind == ContainerKind::Init;
-    let mut phases: Vec<Vec<(usize, &ContainerClaim)>> =
+    let is_init = |(_, container): &&(usize, &ContainerRequest)| container.kind == ContainerKind::Init;
+    let mut phases: Vec<Vec<(usize, &ContainerRequest)>> =
         holders.iter().filter(is_init).map(|(at, _)| beside(*at)).collect();
     phases.push(holders.iter().filter(|holder| !is_init(holder)).copied().collect());
-    let phase_fits = |alive: &Vec<(usize, &ContainerClaim)>| {
+    let phase_fits = |alive: &Vec<(usize, &ContainerRequest)>| {
         let shares: Vec<Share> = alive.iter().map(|(_, container)| share(container)).collect();
         let facts = alive.iter().all(|(at, _)| *at < pod.settled.len());
         amounts_fit(card, &shares) && (facts || are_compatible(&shares))

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use divvy_contract::annotation::{Numa, PolicyName, Preferences};
-use divvy_contract::pod::ContainerKind;
-use divvy_contract::{Claim, ContainerClaim, Cores, Memory, MemoryAmount, MigProfile, Tier, Totals};
+use divvy_api::annotation::{Numa, PolicyName, Preferences};
+use divvy_api::pod::ContainerKind;
+use divvy_api::{ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, MigProfile, Tier, Totals};
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
@@ -15,7 +15,7 @@ use crate::{Card, ContainerPlan, Held, Link, Links, NoPlan, Plan, PodRequest, Po
 pub(crate) struct Scene {
     pub(crate) cards: Vec<Card>,
     pub(crate) links: Links,
-    pub(crate) containers: Vec<ContainerClaim>,
+    pub(crate) containers: Vec<ContainerRequest>,
     pub(crate) settled: Vec<Vec<usize>>,
     preferences: Preferences,
     pub(crate) policy: Policy,
@@ -94,19 +94,19 @@ fn profile() -> impl Strategy<Value = Option<MigProfile>> + Clone {
     prop::option::weighted(0.3, Just("1g.10gb".parse().expect("a profile")))
 }
 
-pub(crate) fn claim() -> impl Strategy<Value = Claim> {
+pub(crate) fn request() -> impl Strategy<Value = GpuRequest> {
     let memory = prop_oneof![
         (1u64..24).prop_map(|mib| MemoryAmount::Absolute(Memory::mib(mib))),
         (10u32..100).prop_map(MemoryAmount::Percent),
     ];
-    (1u32..=3, memory, select(vec![0, 0, 30, 60, 100])).prop_map(|(cards, memory, cores)| Claim {
+    (1u32..=3, memory, select(vec![0, 0, 30, 60, 100])).prop_map(|(cards, memory, cores)| GpuRequest {
         cards,
         memory,
         cores: Cores::new(cores),
     })
 }
 
-fn containers() -> impl Strategy<Value = Vec<ContainerClaim>> {
+fn containers() -> impl Strategy<Value = Vec<ContainerRequest>> {
     let kind = select(vec![
         ContainerKind::Init,
         ContainerKind::Init,
@@ -114,24 +114,24 @@ fn containers() -> impl Strategy<Value = Vec<ContainerClaim>> {
         ContainerKind::App,
         ContainerKind::App,
     ]);
-    let claims = prop_oneof![
-        prop::collection::vec(prop::option::weighted(0.9, claim()), 1..=4),
-        (claim(), claim(), prop::collection::vec(0..3u32, 1..=5)).prop_map(|(one, two, which)| which
+    let requests = prop_oneof![
+        prop::collection::vec(prop::option::weighted(0.9, request()), 1..=4),
+        (request(), request(), prop::collection::vec(0..3u32, 1..=5)).prop_map(|(one, two, which)| which
             .into_iter()
             .map(|which| Some(if which > 0 { one } else { two }))
             .collect()),
     ];
     let profiles = prop::collection::vec(profile(), 5);
-    (claims, prop::collection::vec(kind, 5), profiles).prop_map(|(claims, mut kinds, profiles)| {
-        kinds.truncate(claims.len());
+    (requests, prop::collection::vec(kind, 5), profiles).prop_map(|(requests, mut kinds, profiles)| {
+        kinds.truncate(requests.len());
         kinds.sort_by_key(|kind| *kind == ContainerKind::App);
-        let containers = kinds.into_iter().zip(claims).zip(profiles).enumerate();
+        let containers = kinds.into_iter().zip(requests).zip(profiles).enumerate();
         containers
-            .map(|(at, ((kind, claim), profile))| ContainerClaim {
+            .map(|(at, ((kind, request), profile))| ContainerRequest {
                 name: format!("c{at}"),
                 kind,
                 profile,
-                claim,
+                request,
                 counted: Totals::default(),
             })
             .collect()
@@ -265,8 +265,8 @@ proptest! {
     ) {
         let mut scene = Scene { settled, ..scene };
         if huge {
-            let all = Claim { cards: u32::MAX, memory: MemoryAmount::Absolute(Memory::mib(u64::MAX)), cores: Cores::new(u32::MAX) };
-            scene.containers.iter_mut().for_each(|container| container.claim = Some(all));
+            let all = GpuRequest { cards: u32::MAX, memory: MemoryAmount::Absolute(Memory::mib(u64::MAX)), cores: Cores::new(u32::MAX) };
+            scene.containers.iter_mut().for_each(|container| container.request = Some(all));
         }
         scene.containers.reverse();
         let containers = planned.into_iter().map(|chosen| ContainerPlan { reused: chosen.clone(), chosen, drawn: 9 }).collect();

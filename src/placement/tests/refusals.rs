@@ -1,14 +1,19 @@
 //! Why there is no plan, as users read it.
 
-use divvy_contract::annotation::{Numa, Preferences};
-use divvy_contract::pod::ContainerKind::{App, Init};
-use divvy_contract::{Claim, ContainerClaim, Memory};
+use divvy_api::annotation::{Numa, Preferences};
+use divvy_api::pod::ContainerKind::{App, Init};
+use divvy_api::{ContainerRequest, GpuRequest, Memory};
 
-use super::build::{cards, container, held, no_wishes, request};
+use super::build::{cards, container, held, no_wishes, pod_request};
 use crate::{Card, ContainerPlan, Held, Links, NoPlan, Plan, Policy, plan, verify};
 
-fn refusal(cards: &[Card], containers: &[ContainerClaim], settled: &[Vec<usize>], preferences: &Preferences) -> String {
-    let request = request(containers, settled, preferences);
+fn refusal(
+    cards: &[Card],
+    containers: &[ContainerRequest],
+    settled: &[Vec<usize>],
+    preferences: &Preferences,
+) -> String {
+    let request = pod_request(containers, settled, preferences);
     plan(cards, &Links::default(), &request, &Policy::default()).expect_err("no plan").to_string()
 }
 
@@ -36,7 +41,7 @@ fn every_card_has_its_reason() {
 fn too_few_cards_and_shared_cards() {
     let mut cards = cards(3);
     cards[1].held = Held { pods: 2, ..held(1 << 10, 0) };
-    let whole = ContainerClaim { claim: Some(Claim::whole(3)), ..container(App, 1, 1, 0) };
+    let whole = ContainerRequest { request: Some(GpuRequest::whole(3)), ..container(App, 1, 1, 0) };
     assert_eq!(
         refusal(&cards, &[whole], &[], no_wishes()),
         "container \"main\" wants 3 whole cards: 1 card: wanted alone, shared by 2 other pods; 2 cards would do, which is too few"
@@ -49,8 +54,9 @@ fn too_few_cards_and_shared_cards() {
 
 #[test]
 fn containers_of_one_pod_that_exclude_one_another() {
-    let whole = ContainerClaim { name: "second".into(), claim: Some(Claim::whole(1)), ..container(App, 1, 1, 0) };
-    let pod = [container(App, 1, 1024, 0), ContainerClaim { name: "first".into(), ..whole.clone() }, whole];
+    let whole =
+        ContainerRequest { name: "second".into(), request: Some(GpuRequest::whole(1)), ..container(App, 1, 1, 0) };
+    let pod = [container(App, 1, 1024, 0), ContainerRequest { name: "first".into(), ..whole.clone() }, whole];
     assert!(refusal(&cards(2), &pod, &[], no_wishes()).ends_with("2 cards: needed by other containers of the pod"));
 }
 
@@ -84,7 +90,7 @@ fn plans_of_others_are_refused_by_name() {
     let refused = |containers: Vec<Vec<usize>>| {
         let containers = containers.into_iter().map(|chosen| ContainerPlan { chosen, ..ContainerPlan::default() });
         let plan = Plan { containers: containers.collect() };
-        verify(&cards, &request(&pod, &[], no_wishes()), &plan).expect_err("a misfit").to_string()
+        verify(&cards, &pod_request(&pod, &[], no_wishes()), &plan).expect_err("a misfit").to_string()
     };
     assert_eq!(refused(vec![]), "planned for 0 containers, the pod has 1");
     assert_eq!(refused(vec![vec![0]]), "container \"main\": 1 cards planned, 2 to be chosen");
@@ -93,14 +99,14 @@ fn plans_of_others_are_refused_by_name() {
     let mut sick = cards.clone();
     sick[0].healthy = false;
     let plan = Plan { containers: vec![ContainerPlan { chosen: vec![0, 1], ..ContainerPlan::default() }] };
-    let error = verify(&sick, &request(&pod, &[], no_wishes()), &plan).expect_err("a misfit");
+    let error = verify(&sick, &pod_request(&pod, &[], no_wishes()), &plan).expect_err("a misfit");
     assert_eq!(error.to_string(), "card GPU-0: unhealthy");
 }
 
 #[test]
 fn a_pod_with_absurdly_many_containers_is_given_up() {
     let pod = vec![container(App, 1, 1, 0); 600];
-    let request = request(&pod, &[], no_wishes());
+    let request = pod_request(&pod, &[], no_wishes());
     let answer = plan(&cards(64), &Links::default(), &request, &Policy::default());
     assert_eq!(answer, Err(NoPlan::GaveUp { steps: 0 }));
 }

@@ -1,13 +1,13 @@
-//! How well claims of several cards are linked, by machine and rule: the table of docs/placement.md.
+//! How well requests of several cards are linked, by machine and rule: the table of docs/placement.md.
 
 use divvy_simulate::topology::{CLAIMS, Machine, Name, study};
 
-/// How many sequences of claims, with these seeds from 1 on.
+/// How many sequences of requests, with these seeds from 1 on.
 const SEEDS: u64 = 200;
 
 fn main() {
     let seeds: Vec<u64> = (1..=SEEDS).collect();
-    println!("{SEEDS} sequences of {CLAIMS} claims each, seeds 1 to {SEEDS}\n");
+    println!("{SEEDS} sequences of {CLAIMS} requests each, seeds 1 to {SEEDS}\n");
     println!(
         "| machine | rule | best of the free, % | best of all, % | regret, % | shortfall, % | 2s left | 4s left |"
     );

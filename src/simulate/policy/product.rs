@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use divvy_contract::annotation::PolicyName;
-use divvy_contract::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health};
-use divvy_contract::names::annotation::CARD_MODEL;
-use divvy_contract::{CardId, Claim, ContainerKind, ContainerSpec, Cores, Memory, MemoryAmount, ResourceNames};
+use divvy_api::annotation::PolicyName;
+use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health};
+use divvy_api::names::annotation::CARD_MODEL;
+use divvy_api::{CardId, ContainerKind, ContainerSpec, Cores, GpuRequest, Memory, MemoryAmount, ResourceNames};
 use divvy_index::demand::{Demand, Reading};
 use divvy_index::pod::PodView;
 use divvy_index::{Asked, Index, Question, Terms, ranked};
@@ -216,11 +216,11 @@ fn uid(serial: u64) -> String {
 
 /// The pod as the API server has it.
 fn view(serial: u64, kind: &Kind, models: &[String]) -> PodView {
-    let (names, claim) = (ResourceNames::default(), claim(kind.cards, kind.part));
-    let mut limits = BTreeMap::from([(names.count.to_string(), claim.cards.to_string())]);
-    if let (false, MemoryAmount::Percent(percent)) = (claim.is_exclusive(), claim.memory) {
+    let (names, request) = (ResourceNames::default(), gpu_request(kind.cards, kind.part));
+    let mut limits = BTreeMap::from([(names.count.to_string(), request.cards.to_string())]);
+    if let (false, MemoryAmount::Percent(percent)) = (request.is_exclusive(), request.memory) {
         limits.insert(names.memory_percentage.to_string(), percent.to_string());
-        limits.insert(names.cores.to_string(), claim.cores.units().to_string());
+        limits.insert(names.cores.to_string(), request.cores.units().to_string());
     }
     let wanted = named(kind.models, models);
     let wishes = (!wanted.is_empty()).then(|| (CARD_MODEL.to_owned(), wanted.join(",")));
@@ -236,10 +236,10 @@ fn view(serial: u64, kind: &Kind, models: &[String]) -> PodView {
 }
 
 /// Shares are whole percents, so that what was asked for may grow by less than one; up to all compute it is a whole card.
-fn claim(cards: u32, part: Part) -> Claim {
+fn gpu_request(cards: u32, part: Part) -> GpuRequest {
     let [cores, memory] = [part.cores, part.memory].map(|thousandths| thousandths.div_ceil(10));
-    let share = Claim { cards, memory: MemoryAmount::Percent(memory), cores: Cores::new(cores) };
-    if share.is_exclusive() { Claim::whole(cards) } else { share }
+    let share = GpuRequest { cards, memory: MemoryAmount::Percent(memory), cores: Cores::new(cores) };
+    if share.is_exclusive() { GpuRequest::whole(cards) } else { share }
 }
 
 /// The target as least fragmentation is told it: without pods that ask for no cards.
@@ -248,7 +248,7 @@ fn mix(target: &Target, models: &[String]) -> Mix {
     let with_cards = target.all.iter().filter(|(request, _)| request.cards > 0);
     let expected = |(request, weight): &(Request, f64)| Expected {
         kind: MixKind {
-            claim: claim(request.cards, request.part),
+            request: gpu_request(request.cards, request.part),
             profile: None,
             instances: false,
             models: named(request.models, models),

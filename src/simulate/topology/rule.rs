@@ -1,4 +1,4 @@
-//! Rules: which of the free cards a claim gets.
+//! Rules: which of the free cards a request gets.
 
 mod best_effort;
 mod hami;
@@ -6,7 +6,7 @@ mod product;
 
 use std::collections::HashMap;
 
-use divvy_contract::annotation::PolicyName;
+use divvy_api::annotation::PolicyName;
 use divvy_placement::Link;
 use rand::seq::IteratorRandom as _;
 

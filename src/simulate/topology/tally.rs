@@ -4,10 +4,10 @@ use super::machine::bandwidth;
 use super::optimum::Optimum;
 use super::{CardSet, Machine};
 
-/// Of claims that were placed, if nothing else is said.
+/// Of requests that were placed, if nothing else is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// Claims that found too few cards free.
+    /// Requests that found too few cards free.
     pub refused: u64,
     /// All.
     placed: u64,
@@ -21,7 +21,7 @@ pub struct Tally {
     regret: f64,
     /// The same below that of the best set of all cards.
     shortfall: f64,
-    /// Sets of two and of four cards, as good as the empty machine's best, that later claims could get at once; summed up
+    /// Sets of two and of four cards, as good as the empty machine's best, that later requests could get at once; summed up
     /// over the moments after each placement.
     left: [u64; 2],
 }
@@ -59,17 +59,17 @@ impl Tally {
         }
     }
 
-    /// Claims of several cards that got a set whose worst link is as good as that of any set of the free cards, in percent.
+    /// Requests of several cards that got a set whose worst link is as good as that of any set of the free cards, in percent.
     pub fn best_now_pct(&self) -> f64 {
         100.0 * self.of_several(self.best_now as f64)
     }
 
-    /// Claims of several cards that got a set whose worst link is as good as that of any set of all cards, in percent.
+    /// Requests of several cards that got a set whose worst link is as good as that of any set of all cards, in percent.
     pub fn best_ever_pct(&self) -> f64 {
         100.0 * self.of_several(self.best_ever as f64)
     }
 
-    /// How much slower the worst link is than that of the best set of the free cards, in percent, on average over claims of
+    /// How much slower the worst link is than that of the best set of the free cards, in percent, on average over requests of
     /// several cards.
     pub fn regret_pct(&self) -> f64 {
         100.0 * self.of_several(self.regret)
@@ -80,13 +80,13 @@ impl Tally {
         100.0 * self.of_several(self.shortfall)
     }
 
-    /// How many claims of two and of four cards could get sets, after a placement and at once, that are as good as the best
+    /// How many requests of two and of four cards could get sets, after a placement and at once, that are as good as the best
     /// of all cards; on average.
     pub fn left(&self) -> [f64; 2] {
         self.left.map(|left| left as f64 / self.placed.max(1) as f64)
     }
 
-    /// Of all claims, in percent.
+    /// Of all requests, in percent.
     pub fn refused_pct(&self) -> f64 {
         100.0 * self.refused as f64 / (self.refused + self.placed).max(1) as f64
     }

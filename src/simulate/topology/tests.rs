@@ -1,6 +1,6 @@
 //! The published rules by hand, and what ours are held to.
 
-use divvy_contract::annotation::PolicyName;
+use divvy_api::annotation::PolicyName;
 use divvy_placement::{Link, Links};
 
 use super::rule::{BestEffort, hami, product};
@@ -106,15 +106,15 @@ fn optimum_counts_sets_that_don_t_overlap() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_claims() {
-    let draw = |seed| claims::claims(8, 100, &mut Rng::seed_from_u64(seed));
+fn the_same_seed_gives_the_same_requests() {
+    let draw = |seed| requests::requests(8, 100, &mut Rng::seed_from_u64(seed));
     assert_eq!(draw(7), draw(7));
     assert_ne!(draw(7), draw(8));
-    assert!(draw(7).iter().zip(0..).all(|(claim, now)| [1, 2, 4, 8].contains(&claim.cards) && claim.until > now));
+    assert!(draw(7).iter().zip(0..).all(|(request, now)| [1, 2, 4, 8].contains(&request.cards) && request.until > now));
 }
 
 #[test]
-fn all_rules_place_the_same_claims() {
+fn all_rules_place_the_same_requests() {
     let machine = Machine::new("pcie", Links::pcie(8));
     let refused = Name::ALL.map(|name| study(&machine, name, &[1, 2, 3]).refused);
     assert!(refused[0] > 0 && refused == [refused[0]; 5], "{refused:?}");

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail, ensure};
-use divvy_contract::ResourceNames;
-use divvy_contract::gpunode::GpuNode;
+use divvy_api::ResourceNames;
+use divvy_api::gpunode::GpuNode;
 use divvy_node::kubelet::pod_resources::PodResources;
 use divvy_playground::books;
 use divvy_playground::outside::NodeView;

@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| divvy_fuzz::claims(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| divvy_fuzz::requests(bytes));

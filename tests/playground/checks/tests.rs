@@ -1,6 +1,6 @@
-use divvy_contract::ContainerKind::{App, Init};
-use divvy_contract::annotation::Compute;
-use divvy_contract::{Memory, MemoryAmount, Tier};
+use divvy_api::ContainerKind::{App, Init};
+use divvy_api::annotation::Compute;
+use divvy_api::{Memory, MemoryAmount, Tier};
 use divvy_node::delivery::Limits;
 
 use super::*;
@@ -8,8 +8,8 @@ use super::*;
 const CARD: &str = "GPU-a";
 const OTHER: &str = "GPU-b";
 
-fn claim(gib: u64, cores: u32) -> Claim {
-    Claim { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::new(cores) }
+fn request(gib: u64, cores: u32) -> GpuRequest {
+    GpuRequest { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::new(cores) }
 }
 
 fn node(pods: Vec<PodView>) -> NodeView {
@@ -28,8 +28,8 @@ fn pod(name: &str, containers: Vec<ContainerView>) -> PodView {
 }
 
 /// A container that runs with one card, and everything about it agrees.
-fn container(claim: Claim, card: &str, slot: u32) -> ContainerView {
-    let share = claim.share_on(Memory::mib(80 << 10));
+fn container(request: GpuRequest, card: &str, slot: u32) -> ContainerView {
+    let share = request.share_on(Memory::mib(80 << 10));
     let limits = Limits {
         tier: Tier::Accounting,
         compute: Compute::Cap,
@@ -44,7 +44,7 @@ fn container(claim: Claim, card: &str, slot: u32) -> ContainerView {
     ContainerView {
         name: "main".to_owned(),
         kind: App,
-        claim: Some(claim),
+        request: Some(request),
         running: true,
         slots: [format!("{card}::{slot}")].into(),
         given: Some(Given { named, limits: Some(Ok(limits)) }),
@@ -60,7 +60,7 @@ fn broken(node: &NodeView) -> Vec<String> {
 
 /// What is found after `change` was made to a sound container.
 fn broken_by(change: impl FnOnce(&mut ContainerView)) -> String {
-    let mut container = container(claim(8, 30), CARD, 0);
+    let mut container = container(request(8, 30), CARD, 0);
     change(&mut container);
     let found = broken(&node(vec![pod("p", vec![container])]));
     assert_eq!(found.len(), 1, "{found:?}");
@@ -74,9 +74,9 @@ fn limits(container: &mut ContainerView) -> &mut Limits {
 #[test]
 fn a_sound_node_passes_every_check() {
     let pods = vec![
-        pod("p", vec![container(claim(40, 50), CARD, 0)]),
-        pod("q", vec![container(claim(40, 50), CARD, 1)]),
-        pod("r", vec![container(Claim::whole(1), OTHER, 0)]),
+        pod("p", vec![container(request(40, 50), CARD, 0)]),
+        pod("q", vec![container(request(40, 50), CARD, 1)]),
+        pod("r", vec![container(GpuRequest::whole(1), OTHER, 0)]),
     ];
     let ids = [format!("{CARD}::0")];
     let node = NodeView { listed: Some(ids.clone().into()), once_listed: ids.into(), ..node(pods) };
@@ -89,28 +89,29 @@ fn a_sound_node_passes_every_check() {
 #[test]
 fn memory_beyond_the_card_is_found() {
     let pods =
-        vec![pod("p", vec![container(claim(50, 10), CARD, 0)]), pod("q", vec![container(claim(31, 10), CARD, 1)])];
+        vec![pod("p", vec![container(request(50, 10), CARD, 0)]), pod("q", vec![container(request(31, 10), CARD, 1)])];
     let expected = "I1 broken on node-0: card GPU-a: 81Gi of 80Gi memory held: default/p 50Gi memory, 10 cores; default/q 31Gi memory, 10 cores";
     assert_eq!(broken(&node(pods)), [expected]);
 }
 
 #[test]
 fn cores_beyond_the_card_are_found() {
-    let pods = vec![pod("p", vec![container(claim(1, 60), CARD, 0)]), pod("q", vec![container(claim(1, 41), CARD, 1)])];
+    let pods =
+        vec![pod("p", vec![container(request(1, 60), CARD, 0)]), pod("q", vec![container(request(1, 41), CARD, 1)])];
     assert!(broken(&node(pods))[0].contains("101 of 100 cores held"));
 }
 
 #[test]
 fn company_of_an_exclusive_share_is_found() {
-    let whole = Claim { cores: Cores::FULL, ..claim(8, 100) };
-    let pods = vec![pod("p", vec![container(whole, CARD, 0)]), pod("q", vec![container(claim(1, 0), CARD, 1)])];
+    let whole = GpuRequest { cores: Cores::FULL, ..request(8, 100) };
+    let pods = vec![pod("p", vec![container(whole, CARD, 0)]), pod("q", vec![container(request(1, 0), CARD, 1)])];
     assert!(broken(&node(pods))[0].contains("held exclusively and by others"));
 }
 
 #[test]
 fn init_containers_count_by_the_peak() {
-    let init = |gib| ContainerView { kind: Init, name: "init".into(), ..container(claim(gib, 0), CARD, 0) };
-    let with_init = |gib| node(vec![pod("p", vec![init(gib), container(claim(40, 0), CARD, 0)])]);
+    let init = |gib| ContainerView { kind: Init, name: "init".into(), ..container(request(gib, 0), CARD, 0) };
+    let with_init = |gib| node(vec![pod("p", vec![init(gib), container(request(40, 0), CARD, 0)])]);
     assert_eq!(broken(&with_init(80)), [] as [String; 0], "one after another");
     assert!(broken(&with_init(81))[0].contains("81Gi of 80Gi"));
 }
@@ -130,7 +131,7 @@ fn cards_that_differ_are_found_wherever_they_are_named() {
 #[test]
 fn wrong_amounts_and_missing_files_are_found() {
     let amounts = broken_by(|c| limits(c).cards[0].1.memory = Memory::mib(8193));
-    assert_eq!(amounts, "limits file: 8193Mi memory, 30 cores of card GPU-a, claimed 8Gi memory, 30 cores");
+    assert_eq!(amounts, "limits file: 8193Mi memory, 30 cores of card GPU-a, requested 8Gi memory, 30 cores");
     let mount = broken_by(|c| c.given.as_mut().expect("given").limits = None);
     assert_eq!(mount, "no limits directory is mounted");
     let file = broken_by(|c| c.given.as_mut().expect("given").limits = Some(Err("x/limits: gone".into())));
@@ -140,18 +141,19 @@ fn wrong_amounts_and_missing_files_are_found() {
 
 #[test]
 fn too_few_cards_are_found_before_and_after_the_start() {
-    let two = Claim { cards: 2, ..claim(8, 30) };
+    let two = GpuRequest { cards: 2, ..request(8, 30) };
     assert!(
-        broken_by(|c| c.claim = Some(two)).contains("2 cards with 8Gi memory and 30 cores each claimed, 1 distinct")
+        broken_by(|c| c.request = Some(two))
+            .contains("2 cards with 8Gi memory and 30 cores each requested, 1 distinct")
     );
-    let before = broken_by(|c| (c.claim, c.given, c.running) = (Some(two), None, false));
+    let before = broken_by(|c| (c.request, c.given, c.running) = (Some(two), None, false));
     assert!(before.ends_with("1 distinct: GPU-a"), "{before}");
-    assert!(broken_by(|c| c.claim = None).contains("without a claim"));
+    assert!(broken_by(|c| c.request = None).contains("without a request"));
 }
 
 #[test]
 fn only_a_forgetful_kubelet_excuses_an_ended_container() {
-    let mut ended = container(claim(8, 30), CARD, 0);
+    let mut ended = container(request(8, 30), CARD, 0);
     (ended.running, ended.slots) = (false, [format!("{OTHER}::3")].into());
     let node = node(vec![pod("p", vec![ended])]);
     assert_eq!(broken(&node).len(), 1);
@@ -159,8 +161,8 @@ fn only_a_forgetful_kubelet_excuses_an_ended_container() {
 }
 
 #[test]
-fn only_a_forgetful_kubelet_may_overlook_a_claim() {
-    let mut overlooked = container(claim(8, 30), CARD, 0);
+fn only_a_forgetful_kubelet_may_overlook_a_request() {
+    let mut overlooked = container(request(8, 30), CARD, 0);
     (overlooked.given, overlooked.slots) = (Some(Given::default()), BTreeSet::new());
     let node = node(vec![pod("p", vec![overlooked])]);
     assert_eq!(broken(&node).len(), 1);

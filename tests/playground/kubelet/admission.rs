@@ -1,6 +1,6 @@
 //! The sync loop: one pod after another, with no deadline on what a plugin is asked.
 
-use divvy_contract::{ContainerKind, ContainerSpec};
+use divvy_api::{ContainerKind, ContainerSpec};
 use divvy_proto::deviceplugin as dp;
 use rand::RngExt as _;
 

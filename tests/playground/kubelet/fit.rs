@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use divvy_contract::pod::{PodSum, peak};
-use divvy_contract::quantity::{parse_count, parse_memory};
+use divvy_api::pod::{PodSum, peak};
+use divvy_api::quantity::{parse_count, parse_memory};
 
 use super::core::State;
 use super::pods::{Pod, Refusal};

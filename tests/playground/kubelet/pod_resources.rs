@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Instant;
 
-use divvy_contract::ContainerKind;
+use divvy_api::ContainerKind;
 use divvy_proto::podresources as pr;
 use divvy_proto::podresources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
 use tonic::service::Routes;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use divvy_contract::{ContainerKind, ContainerSpec};
+use divvy_api::{ContainerKind, ContainerSpec};
 use divvy_proto::deviceplugin as dp;
 use k8s_openapi::api::core::v1;
 use k8s_openapi::jiff::Timestamp;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use divvy_contract::names::ResourceName;
+use divvy_api::names::ResourceName;
 use divvy_proto::deviceplugin as dp;
 use divvy_proto::deviceplugin::registration_server::{Registration, RegistrationServer};
 use tokio::sync::oneshot;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use divvy_contract::quantity::parse_count;
-use divvy_contract::{ContainerKind, ContainerSpec};
+use divvy_api::quantity::parse_count;
+use divvy_api::{ContainerKind, ContainerSpec};
 use k8s_openapi::api::core::v1;
 
 /// A pod that this kubelet can't run.

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-use divvy_contract::ContainerKind;
+use divvy_api::ContainerKind;
 
 use super::pods::{Container, ContainerState, Phase, Pod};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use divvy_contract::ContainerKind;
+use divvy_api::ContainerKind;
 use divvy_proto::deviceplugin as dp;
 
 use super::core::State;

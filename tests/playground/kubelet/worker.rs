@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use divvy_contract::ContainerSpec;
+use divvy_api::ContainerSpec;
 use divvy_proto::deviceplugin as dp;
 
 use super::admission;

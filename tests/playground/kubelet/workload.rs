@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use divvy_contract::ContainerKind;
+use divvy_api::ContainerKind;
 use k8s_openapi::api::core::v1;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta, OwnerReference, Time};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use divvy_contract::ContainerKind;
-use divvy_contract::pod::{PodSum, peak};
+use divvy_api::ContainerKind;
+use divvy_api::pod::{PodSum, peak};
 use serde_json::Value;
 
 use crate::apiserver::object::{items, text};

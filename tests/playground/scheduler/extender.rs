@@ -120,7 +120,7 @@ impl Client {
         let kept: Vec<String> = field::<Option<_>>(&mut answer, "nodenames")?.unwrap_or_default();
         if let Some(stranger) = kept.iter().find(|kept| !nodes.contains(kept)) {
             bail!(
-                "extender {:?} claims a filtered node {stranger:?} which is not found in the input node list",
+                "extender {:?} requests a filtered node {stranger:?} which is not found in the input node list",
                 self.config.url_prefix
             );
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use divvy_contract::annotation::Preferences;
+use divvy_api::annotation::Preferences;
 use divvy_placement::Links;
 use rand::RngExt as _;
 
@@ -32,26 +32,26 @@ impl Session {
         let Offer { at, end, mut shape } = offer;
         let anywhere = self.rng.random_range(0..self.nodes.len());
         let preferences = Preferences::from_annotations(&shape.annotations);
-        let (Ok(claims), Ok(preferences)) = (shape.claims(), preferences) else {
-            return Some(Placed { node: anywhere, shape, claims: Vec::new(), planned: None, at, end });
+        let (Ok(requests), Ok(preferences)) = (shape.requests(), preferences) else {
+            return Some(Placed { node: anywhere, shape, requests: Vec::new(), planned: None, at, end });
         };
         let stale = self.past.stale().filter(|_| self.rng.random_bool(0.05));
         let links: Vec<&Links> = self.nodes.iter().map(|node| &node.links).collect();
         let seed = self.rng.random();
-        match scheduler::choose(stale.map_or(&*scenes, |stale| stale), &links, &claims, &preferences, seed) {
+        match scheduler::choose(stale.map_or(&*scenes, |stale| stale), &links, &requests, &preferences, seed) {
             Ok(choice) => {
                 let is_fresh = stale.is_none();
                 if shape.fate == Fate::Runs && self.rng.random_bool(0.75) {
-                    shape.normalise(&claims);
+                    shape.normalise(&requests);
                 }
                 let planned = (shape.fate == Fate::Runs && self.rng.random_bool(0.5)).then(|| choice.planned.clone());
                 if is_fresh {
-                    choice.reserve(scenes, &claims);
+                    choice.reserve(scenes, &requests);
                 }
-                Some(Placed { node: choice.node, shape, claims, planned, at, end })
+                Some(Placed { node: choice.node, shape, requests, planned, at, end })
             }
             Err(_) if shape.fate != Fate::Runs => {
-                Some(Placed { node: anywhere, shape, claims: Vec::new(), planned: None, at, end })
+                Some(Placed { node: anywhere, shape, requests: Vec::new(), planned: None, at, end })
             }
             Err(text) => {
                 self.refuse("-", &format!("{NAMESPACE}/{}", shape.name), Reason::unschedulable(text));
@@ -65,7 +65,7 @@ impl Session {
         let Node { name, kubelet, .. } = &self.nodes[placed.node];
         let uid = self.control_plane.submit(&placed.shape, name, placed.planned.as_ref())?;
         let kubelet = Arc::clone(kubelet);
-        self.claims.insert(uid.clone(), placed.claims.clone());
+        self.requests.insert(uid.clone(), placed.requests.clone());
         Ok(Submitted { placed, uid, kubelet })
     }
 }

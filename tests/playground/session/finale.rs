@@ -81,7 +81,7 @@ impl Session {
         let start = Instant::now();
         loop {
             let node = &mut self.nodes[node];
-            node.view.look(&node.kubelet.view(), &self.claims);
+            node.view.look(&node.kubelet.view(), &self.requests);
             let expected = books::expected(&node.view);
             let found = match books::read_with_revision(node.daemon.pages()).await {
                 Ok((found, revision)) => books::difference(&expected, &found).and_then(|()| match told {
@@ -123,8 +123,7 @@ impl Session {
         for node in &self.nodes {
             for card in &node.view.cards {
                 let held = node.view.held(card);
-                let mib =
-                    |memory: divvy_contract::Memory| f64::from(u32::try_from(memory.as_mib()).unwrap_or(u32::MAX));
+                let mib = |memory: divvy_api::Memory| f64::from(u32::try_from(memory.as_mib()).unwrap_or(u32::MAX));
                 parts.push((mib(held.memory) / mib(card.memory)).max(f64::from(held.cores.units()) / 100.0));
             }
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use divvy_contract::annotation::{Planned, Preferences};
+use divvy_api::annotation::{Planned, Preferences};
 use rand::RngExt as _;
 
 use super::{Placed, Session, Submitted};
@@ -93,7 +93,7 @@ impl Session {
     /// It stays until there is room; somebody asks why there is none.
     async fn wait(&mut self, webhook: &Webhook, waiting: Waiting, why: &Reason) {
         let Waiting { offer, uid } = &waiting;
-        self.claims.insert(uid.clone(), offer.shape.claims().unwrap_or_default());
+        self.requests.insert(uid.clone(), offer.shape.requests().unwrap_or_default());
         let name = format!("{NAMESPACE}/{}", offer.shape.name);
         // A replica may be killed while it answers; the scheduler has said something in any case.
         let explained = webhook.explain(&offer.shape.name).await.ok().flatten();
@@ -185,10 +185,10 @@ impl Session {
         let pod = self.control_plane.server.get("Pod", NAMESPACE, &shape.name)?;
         let node = self.nodes.iter().position(|own| pod["spec"]["nodeName"] == *own.name)?;
         let valid = Preferences::from_annotations(&shape.annotations).is_ok();
-        let claims = shape.claims().ok().filter(|_| valid).unwrap_or_default();
-        self.claims.insert(uid.clone(), claims.clone());
+        let requests = shape.requests().ok().filter(|_| valid).unwrap_or_default();
+        self.requests.insert(uid.clone(), requests.clone());
         let kubelet = Arc::clone(&self.nodes[node].kubelet);
-        Some(Submitted { placed: Placed { node, shape, claims, planned: promises::of(&pod), at, end }, uid, kubelet })
+        Some(Submitted { placed: Placed { node, shape, requests, planned: promises::of(&pod), at, end }, uid, kubelet })
     }
 }
 

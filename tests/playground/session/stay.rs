@@ -1,6 +1,6 @@
 //! The cluster after the run, for whoever has a kubectl: pods that are created now are scheduled too.
 
-use divvy_contract::annotation::Preferences;
+use divvy_api::annotation::Preferences;
 use divvy_placement::Links;
 use k8s_openapi::api::core::v1;
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ impl Session {
     /// Binds a pod to the best node, and waits until it is admitted there; or says in its status why none fits.
     async fn schedule(&mut self, pod: v1::Pod) {
         for node in &mut self.nodes {
-            node.look(&self.claims);
+            node.look(&self.requests);
         }
         let (metadata, containers) = (&pod.metadata, spec::containers(&pod));
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
@@ -57,21 +57,21 @@ impl Session {
         let annotations = metadata.annotations.clone().unwrap_or_default();
         let preferences = Preferences::from_annotations(&annotations);
         let shape = PodShape { name: name.clone(), containers, annotations, fate: Fate::Runs };
-        let chosen = match (shape.claims(), preferences) {
-            (Ok(claims), Ok(preferences)) => {
+        let chosen = match (shape.requests(), preferences) {
+            (Ok(requests), Ok(preferences)) => {
                 let links: Vec<&Links> = self.nodes.iter().map(|node| &node.links).collect();
-                let choice = scheduler::choose(&self.scenes(), &links, &claims, &preferences, 0);
-                choice.map(|choice| (choice.node, claims, Some(choice.planned)))
+                let choice = scheduler::choose(&self.scenes(), &links, &requests, &preferences, 0);
+                choice.map(|choice| (choice.node, requests, Some(choice.planned)))
             }
             // Any node can say what is wrong with it.
             _ => Ok((0, Vec::new(), None)),
         };
         match chosen {
-            Ok((at, claims, planned)) => {
+            Ok((at, requests, planned)) => {
                 let Node { name: node, kubelet, .. } = &self.nodes[at];
                 // Somebody may have been faster, or have deleted it.
                 if self.control_plane.bind(&namespace, &name, node, planned.as_ref()).is_ok() {
-                    self.claims.insert(uid.clone(), claims);
+                    self.requests.insert(uid.clone(), requests);
                     admission(kubelet, &uid).await;
                 }
             }

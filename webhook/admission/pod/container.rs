@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use divvy_contract::{ContainerKind, ContainerSpec, ResourceNames};
+use divvy_api::{ContainerKind, ContainerSpec, ResourceNames};
 use serde::de::{IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -113,7 +113,7 @@ impl<'p> Place<'p> {
         })
     }
 
-    /// What a claim is read from.
+    /// What a request is read from.
     pub(crate) fn spec(&self, names: &ResourceNames) -> ContainerSpec {
         let ours = self.limits().into_iter().flatten().filter(|(name, _)| names.is_ours(name));
         let limits = ours.map(|(name, amount)| (name.clone(), amount.0.clone())).collect();

@@ -1,6 +1,6 @@
 use std::cell::RefCell;
 
-use divvy_contract::{Claim, ContainerKind};
+use divvy_api::{ContainerKind, GpuRequest};
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn nowhere() -> Fit {
 }
 
 #[test]
-fn the_index_is_asked_once_for_what_the_pod_claims() {
+fn the_index_is_asked_once_for_what_the_pod_requests() {
     let asked = RefCell::new(Vec::new());
     let fits = |demand: &PodDemand| {
         asked.borrow_mut().push(demand.clone());
@@ -34,8 +34,8 @@ fn the_index_is_asked_once_for_what_the_pod_claims() {
     let [demand] = asked.as_slice() else { panic!("asked {} times", asked.len()) };
     assert_eq!((demand.namespace.as_str(), demand.name.as_str()), ("ml", "train"));
     assert_eq!(demand.preferences.models, ["H200"]);
-    let main = &demand.claims[0];
-    assert_eq!((main.kind, main.claim, main.counted.count), (ContainerKind::App, Some(Claim::whole(1)), 1));
+    let main = &demand.requests[0];
+    assert_eq!((main.kind, main.request, main.counted.count), (ContainerKind::App, Some(GpuRequest::whole(1)), 1));
     assert_eq!(main.counted.cores, 0, "scheduler and kubelet count whole cards alone");
 }
 

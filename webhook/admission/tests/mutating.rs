@@ -1,9 +1,9 @@
-use divvy_contract::{Cores, Memory};
+use divvy_api::{Cores, Memory};
 
 use super::*;
 
 #[test]
-fn amounts_become_totals_and_the_claim_is_written_beside_them() {
+fn amounts_become_totals_and_the_request_is_written_beside_them() {
     let reply = mutate_new(&pod(json!([container(
         "main",
         json!({ "cpu": "4", "nvidia.com/gpu": "2", "nvidia.com/gpumem": "8Gi", "nvidia.com/gpucores": "30" })
@@ -43,7 +43,7 @@ fn whole_cards_get_no_other_resource() {
 }
 
 #[test]
-fn every_kind_of_container_is_read_and_those_without_a_claim_see_no_card() {
+fn every_kind_of_container_is_read_and_those_without_a_request_see_no_card() {
     let reply = mutate_new(&json!({
         "metadata": { "generateName": "train-", "annotations": { "team": "a" } },
         "spec": {
@@ -141,13 +141,13 @@ fn a_pod_that_comes_again_is_changed_only_where_others_have_added_to_it() {
 }
 
 #[test]
-fn a_copied_pod_must_agree_with_the_claims_that_came_with_it() {
+fn a_copied_pod_must_agree_with_the_requests_that_came_with_it() {
     let first = pod(json!([container("main", json!({ "nvidia.com/gpumem": "8Gi" }))]));
     let mut copy = apply(&first, &mutate_new(&first).patch);
     copy["metadata"]["annotations"]["divvy.dev/node-fit"] = "whatever".into();
     insta::assert_snapshot!(mutate_new(&copy).operations(), @"remove /metadata/annotations/divvy.dev~1node-fit");
     copy["spec"]["containers"][0] = container("main", json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem": "4Gi" }));
-    insta::assert_snapshot!(mutate_new(&copy).refusal(), @"422 Invalid: spec.containers[0].resources.limits[nvidia.com/gpumem]: 4Gi disagrees with annotation divvy.dev/request, which claims 8192: remove the annotation");
+    insta::assert_snapshot!(mutate_new(&copy).refusal(), @"422 Invalid: spec.containers[0].resources.limits[nvidia.com/gpumem]: 4Gi disagrees with annotation divvy.dev/request, which requests 8192: remove the annotation");
     copy["metadata"]["annotations"]["divvy.dev/request"] = "{}".into();
     insta::assert_snapshot!(mutate_new(&copy).refusal(), @r#"422 Invalid: annotation divvy.dev/request: field "version" is missing"#);
 }

@@ -1,6 +1,6 @@
-use divvy_contract::annotation::{self, Request};
-use divvy_contract::claim::pod_claims;
-use divvy_contract::names::annotation::REQUEST;
+use divvy_api::annotation::{self, RequestAnnotation};
+use divvy_api::names::annotation::REQUEST;
+use divvy_api::request::pod_requests;
 use proptest::prelude::*;
 
 use super::*;
@@ -117,30 +117,30 @@ proptest! {
             read.containers().map(|place| place.spec(&names)).collect::<Vec<_>>()
         };
         let request = patched["metadata"]["annotations"].get(REQUEST).and_then(Value::as_str);
-        let request: Option<Request> = request.map(|text| annotation::decode(text).expect("our own"));
-        let before = pod_claims(&names, Defaults::default(), None, &specs(&pod)).expect("it was allowed");
-        let after = pod_claims(&names, Defaults::default(), request.as_ref(), &specs(&patched)).expect("it agrees");
+        let request: Option<RequestAnnotation> = request.map(|text| annotation::decode(text).expect("our own"));
+        let before = pod_requests(&names, Defaults::default(), None, &specs(&pod)).expect("it was allowed");
+        let after = pod_requests(&names, Defaults::default(), request.as_ref(), &specs(&patched)).expect("it agrees");
         for (before, after) in before.iter().zip(&after) {
-            prop_assert_eq!(before.claim, after.claim);
-            prop_assert!(after.claim.is_none() || before.profile == after.profile);
-            let totals = after.claim.map(|claim| claim.totals()).unwrap_or_default();
+            prop_assert_eq!(before.request, after.request);
+            prop_assert!(after.request.is_none() || before.profile == after.profile);
+            let totals = after.request.map(|request| request.totals()).unwrap_or_default();
             prop_assert_eq!(after.counted.count, totals.count);
             prop_assert!(after.counted.memory == totals.memory);
         }
         for (spec, read) in specs(&patched).iter().zip(&after) {
             let texts = spec.limits.values().all(|text| text.parse::<u64>().is_ok_and(|n| n > 0) || text == "80k" || text == "3k");
             prop_assert!(texts, "{:?}", spec.limits);
-            prop_assert_eq!(spec.limits.is_empty(), read.claim.is_none());
+            prop_assert_eq!(spec.limits.is_empty(), read.request.is_none());
         }
     }
 
     #[test]
-    fn a_container_that_others_add_changes_nothing_of_the_rest(pod in pods(), claims: bool, at in 0usize..4) {
+    fn a_container_that_others_add_changes_nothing_of_the_rest(pod in pods(), requests: bool, at in 0usize..4) {
         let first = mutate_new(&pod);
         prop_assume!(first.allowed && !first.patch.is_empty());
         let alone = apply(&pod, &first.patch);
         let mut joined = alone.clone();
-        let limits = if claims { json!({ "nvidia.com/gpu": "2", "nvidia.com/gpumem": "8Gi" }) } else { json!({}) };
+        let limits = if requests { json!({ "nvidia.com/gpu": "2", "nvidia.com/gpumem": "8Gi" }) } else { json!({}) };
         let list = joined["spec"]["containers"].as_array_mut().expect("a list");
         let at = at.min(list.len());
         list.insert(at, container("added", limits));

@@ -64,11 +64,11 @@ fn all_that_is_wrong_is_said_at_once() {
     pod["metadata"]["annotations"] = json!({ "divvy.dev/numa": "maybe", "divvy.dev/cards": "{}" });
     pod["spec"]["ephemeralContainers"] = json!([container("debug", json!({ "nvidia.com/gpu": "1" }))]);
     insta::assert_snapshot!(mutate_new(&pod).refusal().replace("; ", "\n"), @r#"
-    422 Invalid: spec.ephemeralContainers[0].resources[nvidia.com/gpu]: an ephemeral container can't claim cards: claim them in spec.containers
+    422 Invalid: spec.ephemeralContainers[0].resources[nvidia.com/gpu]: an ephemeral container can't request cards: request them in spec.containers
     annotation divvy.dev/cards: only Divvy writes it: remove it from the pod, and from the template that it is made from
     annotation divvy.dev/numa: "maybe" is not allowed: expected strict or prefer
     spec.containers[0].resources.limits[nvidia.com/gpucores]: 101 is out of range: allowed are 1 to 100 percent of each card
-    spec.containers[1].name: "a" is the name of another container too, and claims are kept by name
+    spec.containers[1].name: "a" is the name of another container too, and requests are kept by name
     spec.containers[1].resources.limits[nvidia.com/gpu]: "-1" is out of range
     "#);
 }
@@ -109,8 +109,8 @@ fn nothing_is_loaded_or_mounted_ahead_of_what_keeps_a_container_to_its_part() {
         refusal(json!({ "nvidia.com/gpu": "1" }), mount("/run//divvy/./a/../region/slots")),
     ];
     insta::assert_snapshot!(cases.join("\n"), @r#"
-    403 Forbidden: spec.containers[0].env[0]: LD_PRELOAD loads code ahead of what keeps the container to its part of a card: remove the variable, or claim whole cards
-    403 Forbidden: spec.containers[0].env[0]: LD_AUDIT loads code ahead of what keeps the container to its part of a card: remove the variable, or claim whole cards
+    403 Forbidden: spec.containers[0].env[0]: LD_PRELOAD loads code ahead of what keeps the container to its part of a card: remove the variable, or request whole cards
+    403 Forbidden: spec.containers[0].env[0]: LD_AUDIT loads code ahead of what keeps the container to its part of a card: remove the variable, or request whole cards
     403 Forbidden: spec.containers[0].volumeMounts[1].mountPath: /etc/ld.so.preload is taken by what Divvy mounts: choose another path
     403 Forbidden: spec.containers[0].volumeMounts[1].mountPath: /var/run/divvy/limits is taken by what Divvy mounts: choose another path
     403 Forbidden: spec.containers[0].volumeMounts[1].mountPath: /run//divvy/./a/../region/slots is taken by what Divvy mounts: choose another path

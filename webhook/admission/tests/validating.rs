@@ -19,7 +19,7 @@ fn a_pod_is_as_mutation_leaves_it() {
     tampered["spec"]["containers"].as_array_mut().expect("a list").push(injected);
     insta::assert_snapshot!(validate_new(&tampered).refusal(), @"422 Invalid: /metadata/annotations/divvy.dev~1request: Divvy's mutating webhook would change this: either it wasn't called, or another webhook came after it and it wasn't called again, which its reinvocationPolicy IfNeeded asks for");
     tampered["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"] = "4096".into();
-    insta::assert_snapshot!(validate_new(&tampered).refusal(), @"422 Invalid: spec.containers[0].resources.requests[nvidia.com/gpumem]: 8192 is not the limit, which is 4096: leave the request out, and it follows the limit; spec.containers[0].resources.limits[nvidia.com/gpumem]: 4096 disagrees with annotation divvy.dev/request, which claims 8192: remove the annotation");
+    insta::assert_snapshot!(validate_new(&tampered).refusal(), @"422 Invalid: spec.containers[0].resources.requests[nvidia.com/gpumem]: 8192 is not the limit, which is 4096: leave the request out, and it follows the limit; spec.containers[0].resources.limits[nvidia.com/gpumem]: 4096 disagrees with annotation divvy.dev/request, which requests 8192: remove the annotation");
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_pod_from_before_is_not_held_to_rules_of_today() {
 }
 
 #[test]
-fn ephemeral_containers_claim_nothing_and_choose_nothing() {
+fn ephemeral_containers_request_nothing_and_choose_nothing() {
     let old = mutated(&claiming());
     let debugged = |debugger: Value| {
         let mut new = old.clone();
@@ -86,7 +86,7 @@ fn ephemeral_containers_claim_nothing_and_choose_nothing() {
     ];
     let refusals: Vec<_> = refusals.iter().map(Reply::refusal).collect();
     insta::assert_snapshot!(refusals.join("\n"), @r#"
-    422 Invalid: spec.ephemeralContainers[0].resources[nvidia.com/gpu]: an ephemeral container can't claim cards: claim them in spec.containers
+    422 Invalid: spec.ephemeralContainers[0].resources[nvidia.com/gpu]: an ephemeral container can't request cards: request them in spec.containers
     403 Forbidden: spec.ephemeralContainers[0].env[0]: "all" chooses cards, but a container sees those that its limits give it: remove the variable; CUDA_VISIBLE_DEVICES can choose among them
     "#);
 }

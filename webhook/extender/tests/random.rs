@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use divvy_contract::Tier;
-use divvy_contract::annotation::PolicyName;
-use divvy_contract::names::annotation::{
+use divvy_api::Tier;
+use divvy_api::annotation::PolicyName;
+use divvy_api::names::annotation::{
     AVOID_CARD_MODEL, AVOID_CARD_UUID, CARD_MODEL, CARD_POLICY, CARD_UUID, NODE_POLICY, NUMA, TIER,
 };
 use divvy_index::demand::{Demand, Policies};
@@ -102,7 +102,7 @@ impl Machines {
 
 /// What is said of a pod must be what plans say.
 fn ask(extender: &Extender, pod: &PodView, machines: &Machines) -> Result<(), TestCaseError> {
-    let demand = Demand::of(pod, extender.index.reading()).expect("a claim").expect("cards");
+    let demand = Demand::of(pod, extender.index.reading()).expect("a request").expect("cards");
     let rated = by_hand(extender, &demand);
     let best = rated.iter().map(|(_, score)| *score).max();
     let as_good = rated.iter().filter(|(_, score)| best.is_some_and(|best| score.is_as_good_as(&best)));
@@ -133,7 +133,7 @@ fn ask(extender: &Extender, pod: &PodView, machines: &Machines) -> Result<(), Te
     let open = rated.iter().filter(|(name, _)| machines.bar(name).is_none());
     let mut scores: Vec<NodeScore> = open.map(|(_, score)| *score).collect();
     scores.sort_unstable_by(|one, other| other.cmp(one));
-    let is_slow = demand.containers[0].claim.is_some_and(|claim| claim.cards > 1);
+    let is_slow = demand.containers[0].request.is_some_and(|request| request.cards > 1);
     let hinted: Vec<NodeScore> = outlook.best.iter().filter_map(|name| rank(name)).collect();
     // Where it takes a search, nodes that can't be as good as the best aren't searched.
     let certain = if is_slow { 1 } else { 5 };

@@ -14,8 +14,8 @@ fn candidate(number: u8) -> Candidate {
     Candidate { identity: format!("divvy-webhook-{number}"), address, timing: TIMING }
 }
 
-fn claim(of: &Candidate, version: u64) -> Claim {
-    Claim {
+fn acquire(of: &Candidate, version: u64) -> Acquire {
+    Acquire {
         holder: of.identity.clone(),
         address: Some(of.address),
         duration: of.timing.duration,
@@ -31,21 +31,21 @@ fn after(start: Instant, seconds: u64) -> Instant {
 fn leading(start: Instant) -> Election {
     let mut election = Election::new(candidate(1));
     election.observe(None, start);
-    assert!(election.may_claim(start));
-    election.accepted(claim(&candidate(1), 0), start, start);
+    assert!(election.may_acquire(start));
+    election.accepted(acquire(&candidate(1), 0), start, start);
     election
 }
 
 /// An election that saw another lead at `start`.
 fn following(start: Instant) -> Election {
     let mut election = Election::new(candidate(2));
-    election.observe(Some(claim(&candidate(1), 0)), start);
+    election.observe(Some(acquire(&candidate(1), 0)), start);
     election
 }
 
 #[test]
 fn nothing_is_claimed_before_the_lease_was_seen() {
-    assert!(!Election::new(candidate(1)).may_claim(Instant::now()));
+    assert!(!Election::new(candidate(1)).may_acquire(Instant::now()));
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_term_lasts_from_before_the_renewal_was_sent_and_goes_on_with_it() {
     let start = Instant::now();
     let mut election = leading(start);
     assert_eq!(election.leader(after(start, 9)), Leader::Us { term: 1, until: after(start, 10) });
-    election.accepted(claim(&candidate(1), 9), after(start, 5), after(start, 9));
+    election.accepted(acquire(&candidate(1), 9), after(start, 5), after(start, 9));
     assert_eq!(election.leader(after(start, 14)), Leader::Us { term: 1, until: after(start, 15) });
     assert_eq!(election.leader(after(start, 15)), Leader::Nobody);
 }
@@ -62,9 +62,9 @@ fn a_term_lasts_from_before_the_renewal_was_sent_and_goes_on_with_it() {
 fn a_renewal_that_took_too_long_begins_a_new_term_or_none() {
     let start = Instant::now();
     let mut election = leading(start);
-    election.accepted(claim(&candidate(1), 1), after(start, 8), after(start, 12));
+    election.accepted(acquire(&candidate(1), 1), after(start, 8), after(start, 12));
     assert_eq!(election.leader(after(start, 12)), Leader::Us { term: 2, until: after(start, 18) });
-    election.accepted(claim(&candidate(1), 2), after(start, 20), after(start, 31));
+    election.accepted(acquire(&candidate(1), 2), after(start, 20), after(start, 31));
     assert_eq!(election.leader(after(start, 31)), Leader::Nobody);
 }
 
@@ -72,15 +72,15 @@ fn a_renewal_that_took_too_long_begins_a_new_term_or_none() {
 fn a_follower_knows_the_leader_until_it_has_been_silent_for_the_duration() {
     let start = Instant::now();
     let mut election = following(start);
-    election.observe(Some(claim(&candidate(1), 0)), after(start, 14));
+    election.observe(Some(acquire(&candidate(1), 0)), after(start, 14));
     let other = Leader::Other { identity: "divvy-webhook-1".to_owned(), address: candidate(1).address };
     assert_eq!(election.leader(after(start, 14)), other);
-    assert!(!election.may_claim(after(start, 14)));
+    assert!(!election.may_acquire(after(start, 14)));
     assert_eq!(election.leader(after(start, 15)), Leader::Nobody);
-    assert!(election.may_claim(after(start, 15)));
-    election.observe(Some(claim(&candidate(1), 1)), after(start, 15));
+    assert!(election.may_acquire(after(start, 15)));
+    election.observe(Some(acquire(&candidate(1), 1)), after(start, 15));
     assert_eq!(election.leader(after(start, 15)), other);
-    assert!(!election.may_claim(after(start, 15)));
+    assert!(!election.may_acquire(after(start, 15)));
 }
 
 #[test]
@@ -88,35 +88,35 @@ fn the_longer_promise_counts_but_not_an_absurd_one() {
     let start = Instant::now();
     for (seconds, wait) in [(0, 15), (60, 60), (1_000_000, 150)] {
         let mut election = Election::new(candidate(2));
-        let promise = Claim { duration: Duration::from_secs(seconds), ..claim(&candidate(1), 0) };
+        let promise = Acquire { duration: Duration::from_secs(seconds), ..acquire(&candidate(1), 0) };
         election.observe(Some(promise), start);
-        assert!(!election.may_claim(after(start, wait - 1)), "{seconds}");
-        assert!(election.may_claim(after(start, wait)), "{seconds}");
+        assert!(!election.may_acquire(after(start, wait - 1)), "{seconds}");
+        assert!(election.may_acquire(after(start, wait)), "{seconds}");
     }
 }
 
 #[test]
 fn a_lease_that_was_given_up_is_claimed_at_once_and_one_without_a_name_or_none_is_not() {
     let start = Instant::now();
-    let given_up = Claim { holder: String::new(), address: None, ..claim(&candidate(1), 1) };
-    let edited = Claim { holder: String::new(), ..claim(&candidate(1), 0) };
+    let given_up = Acquire { holder: String::new(), address: None, ..acquire(&candidate(1), 1) };
+    let edited = Acquire { holder: String::new(), ..acquire(&candidate(1), 0) };
     for (seen, wait) in [(Some(given_up), 0), (Some(edited), 15), (None, 15)] {
         let mut election = following(start);
         election.observe(seen.clone(), start);
-        assert!(election.may_claim(after(start, wait)), "{seen:?}");
-        assert!(wait == 0 || !election.may_claim(after(start, wait - 1)), "{seen:?}");
+        assert!(election.may_acquire(after(start, wait)), "{seen:?}");
+        assert!(wait == 0 || !election.may_acquire(after(start, wait - 1)), "{seen:?}");
     }
 }
 
 #[test]
 fn a_leader_mends_a_lease_that_was_deleted_or_emptied_within_its_term() {
     let start = Instant::now();
-    let emptied = Claim { holder: String::new(), ..claim(&candidate(1), 0) };
+    let emptied = Acquire { holder: String::new(), ..acquire(&candidate(1), 0) };
     for seen in [None, Some(emptied)] {
         let mut election = leading(start);
         election.observe(seen, after(start, 2));
-        assert!(election.may_claim(after(start, 2)));
-        election.accepted(claim(&candidate(1), 2), after(start, 2), after(start, 3));
+        assert!(election.may_acquire(after(start, 2)));
+        election.accepted(acquire(&candidate(1), 2), after(start, 2), after(start, 3));
         assert_eq!(election.leader(after(start, 3)).term(after(start, 3)), Some(1));
     }
 }
@@ -124,14 +124,14 @@ fn a_leader_mends_a_lease_that_was_deleted_or_emptied_within_its_term() {
 #[test]
 fn a_name_written_by_hand_ends_the_term_and_makes_nobody_a_leader() {
     let start = Instant::now();
-    let written = Claim { holder: "divvy-webhook-2".to_owned(), ..claim(&candidate(1), 0) };
+    let written = Acquire { holder: "divvy-webhook-2".to_owned(), ..acquire(&candidate(1), 0) };
     let (mut leader, mut follower) = (leading(start), following(start));
     leader.observe(Some(written.clone()), after(start, 1));
     follower.observe(Some(written), after(start, 1));
     for election in [leader, follower] {
         assert_eq!(election.leader(after(start, 1)).term(after(start, 1)), None);
-        assert!(!election.may_claim(after(start, 15)));
-        assert!(election.may_claim(after(start, 16)));
+        assert!(!election.may_acquire(after(start, 15)));
+        assert!(election.may_acquire(after(start, 16)));
     }
 }
 
@@ -164,11 +164,11 @@ enum Happening {
 #[derive(Clone, Debug)]
 enum Request {
     Get,
-    Put { claim: Claim, version: u64 },
+    Put { acquire: Acquire, version: u64 },
 }
 
 /// An answer: the Lease and its version, or a conflict.
-type Answer = Option<(Option<Claim>, u64)>;
+type Answer = Option<(Option<Acquire>, u64)>;
 
 #[derive(Debug)]
 struct Process {
@@ -182,7 +182,7 @@ struct Process {
 
 struct World {
     now: Instant,
-    lease: Option<Claim>,
+    lease: Option<Acquire>,
     version: u64,
     processes: Vec<Process>,
     late: Vec<Request>,
@@ -232,9 +232,9 @@ impl World {
             Happening::GiveUp(of) => {
                 self.processes[of].election.give_up();
                 self.happen(&Happening::Abandon(of));
-                if let Some(mut claim) = self.lease.clone().filter(|claim| claim.is_of(&candidate(number(of)))) {
-                    (claim.holder, claim.address) = (String::new(), None);
-                    self.processes[of].next = Some(Request::Put { claim, version: self.version });
+                if let Some(mut acquire) = self.lease.clone().filter(|acquire| acquire.is_of(&candidate(number(of)))) {
+                    (acquire.holder, acquire.address) = (String::new(), None);
+                    self.processes[of].next = Some(Request::Put { acquire, version: self.version });
                 }
             }
             Happening::Restart(of) => {
@@ -245,12 +245,12 @@ impl World {
     }
 
     fn serve(&mut self, request: Request) -> Answer {
-        if let Request::Put { claim, version } = request {
+        if let Request::Put { acquire, version } = request {
             if version != self.version {
                 return None;
             }
             self.version += 1;
-            self.lease = Some(Claim { version: self.version.to_string(), ..claim });
+            self.lease = Some(Acquire { version: self.version.to_string(), ..acquire });
         }
         Some((self.lease.clone(), self.version))
     }
@@ -261,14 +261,14 @@ impl World {
         let Some((sent, put, answer)) = process.answer.take() else { return };
         match answer {
             // What was given up is nobody's.
-            Some((Some(claim), _)) if put && claim.is_of(&candidate(number(of))) => {
-                process.election.accepted(claim, sent, now);
+            Some((Some(acquire), _)) if put && acquire.is_of(&candidate(number(of))) => {
+                process.election.accepted(acquire, sent, now);
             }
             Some((lease, version)) if !put => {
                 process.election.observe(lease, now);
-                if process.election.may_claim(now) {
-                    let claim = claim(&candidate(number(of)), version);
-                    process.next = Some(Request::Put { claim, version });
+                if process.election.may_acquire(now) {
+                    let acquire = acquire(&candidate(number(of)), version);
+                    process.next = Some(Request::Put { acquire, version });
                 }
             }
             _ => {}

@@ -2,9 +2,9 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use divvy_contract::annotation::{self, Planned};
-use divvy_contract::gpunode::GpuNode;
-use divvy_contract::names::annotation::PLANNED;
+use divvy_api::annotation::{self, Planned};
+use divvy_api::gpunode::GpuNode;
+use divvy_api::names::annotation::PLANNED;
 use divvy_index::fixture;
 use divvy_playground::apiserver::{ApiServer, User};
 use http::{Method, Request};

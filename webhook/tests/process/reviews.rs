@@ -1,7 +1,7 @@
 //! Pods and workloads on their way into the API server, over its socket.
 
-use divvy_contract::annotation::{self, Request};
-use divvy_contract::names::annotation::{NODE_FIT, OVERSUBSCRIBE, REQUEST, TIER};
+use divvy_api::annotation::{self, RequestAnnotation};
+use divvy_api::names::annotation::{NODE_FIT, OVERSUBSCRIBE, REQUEST, TIER};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, pod};
@@ -23,7 +23,7 @@ async fn a_gpu_pod_comes_out_completed_and_no_other_pod_ever_comes_here() {
     two["spec"]["containers"].as_array_mut().unwrap().push(json!({ "name": "none", "image": "x" }));
     let made = bench.pod(&two).await;
     let text = |key: &str| made["metadata"]["annotations"][key].as_str().unwrap().to_owned();
-    let request: Request = annotation::decode(&text(REQUEST)).unwrap();
+    let request: RequestAnnotation = annotation::decode(&text(REQUEST)).unwrap();
     assert_eq!(request.containers.len(), 1, "{request:?}");
     let resources = &made["spec"]["containers"][0]["resources"];
     assert_eq!(resources["limits"], resources["requests"]);

@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use divvy_contract::pod::peak;
-use divvy_contract::{CardId, ContainerKind, Share, Tier};
+use divvy_api::pod::peak;
+use divvy_api::{CardId, ContainerKind, Share, Tier};
 use divvy_placement::{Card, ContainerPlan, Held, Links, Plan, PodRequest, Policy, plan, verify};
 use proptest::prelude::*;
 use proptest::sample::Index as Pick;
@@ -75,11 +75,11 @@ impl Life {
     }
 
     /// What it holds of a card at its peak.
-    fn share(&self, card: usize, memory: divvy_contract::Memory) -> Option<Share> {
+    fn share(&self, card: usize, memory: divvy_api::Memory) -> Option<Share> {
         let shares = self.demand.containers.iter().zip(&self.settled).filter(|(_, cards)| cards.contains(&card));
         let whole = self.takes_whole();
         let shares =
-            shares.filter_map(|(container, _)| Some((container.kind, container.claim?.share_of(memory, whole))));
+            shares.filter_map(|(container, _)| Some((container.kind, container.request?.share_of(memory, whole))));
         let shares: Vec<_> = shares.collect();
         (!shares.is_empty()).then(|| peak(shares))
     }
@@ -179,9 +179,9 @@ impl Truth {
                 for card in cards {
                     let known = share(&report, &life.pod.uid, *card, 0, 0);
                     let memory = status(&mut report).cards[*card].memory;
-                    let Some(claim) = container.claim else { continue };
-                    let (name, kind, part) = (container.name.clone(), container.kind, claim.share_of(memory, whole));
-                    let known = divvy_contract::gpunode::ShareStatus { container: name, kind, share: part, ..known };
+                    let Some(request) = container.request else { continue };
+                    let (name, kind, part) = (container.name.clone(), container.kind, request.share_of(memory, whole));
+                    let known = divvy_api::gpunode::ShareStatus { container: name, kind, share: part, ..known };
                     status(&mut report).shares.push(known);
                 }
             }

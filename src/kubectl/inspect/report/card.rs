@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use divvy_contract::gpunode::{CORDONED, LinkStatus, Scales};
-use divvy_contract::pod::peak;
-use divvy_contract::{ContainerKind, Cores, Share as Part};
+use divvy_api::gpunode::{CORDONED, LinkStatus, Scales};
+use divvy_api::pod::peak;
+use divvy_api::{ContainerKind, Cores, Share as Part};
 use serde::Serialize;
 
 use crate::inspect::read::{Card, MISSING, Share};

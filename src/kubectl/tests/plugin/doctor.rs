@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use divvy_contract::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNode;
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 

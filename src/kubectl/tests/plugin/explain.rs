@@ -2,9 +2,9 @@
 
 use std::process::Stdio;
 
-use divvy_contract::annotation::{CardShare, Cards, Planned, PlannedCards, encode};
-use divvy_contract::gpunode::GpuNode;
-use divvy_contract::{Cores, Memory, Share, Tier};
+use divvy_api::annotation::{CardShare, Cards, Planned, PlannedCards, encode};
+use divvy_api::gpunode::GpuNode;
+use divvy_api::{Cores, Memory, Share, Tier};
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -162,7 +162,7 @@ async fn nodes_rank_by_what_the_webhook_has_learned() {
     assert_eq!(best().await, "node-1", "nothing is kept: it fits best");
     let kind = |memory: &str, models: &[&str], weight: u32| {
         json!({
-            "claim": { "cards": 1, "memory": memory, "cores": 0 }, "models": models, "cpuMilli": 500, "weight": weight,
+            "request": { "cards": 1, "memory": memory, "cores": 0 }, "models": models, "cpuMilli": 500, "weight": weight,
         })
     };
     let requests = json!([kind("14Gi", &[], 900_000), kind("30%", &["NVIDIA L4"], 100_000)]);

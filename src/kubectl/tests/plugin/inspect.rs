@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use divvy_contract::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNode;
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 

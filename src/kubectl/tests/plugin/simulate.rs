@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use divvy_contract::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNode;
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;

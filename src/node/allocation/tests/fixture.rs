@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use divvy_contract::annotation::PolicyName;
-use divvy_contract::claim::Defaults;
-use divvy_contract::{Claim, ContainerClaim, ContainerKind, ContainerSpec, Memory, ResourceNames, Share, SlotId, Tier};
+use divvy_api::annotation::PolicyName;
+use divvy_api::request::Defaults;
+use divvy_api::{
+    ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, Memory, ResourceNames, Share, SlotId, Tier,
+};
 use divvy_placement::{Link, Links, Policy};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 
@@ -235,19 +237,19 @@ impl Node {
     /// A share of another pod, which runs and was never admitted here.
     pub(super) fn book(&mut self, name: &str, slot: &SlotId, mib: u64) {
         let pod = pod(name, &[&[]]);
-        let claim = Claim::whole(1);
-        let claim = ContainerClaim {
+        let request = GpuRequest::whole(1);
+        let request = ContainerRequest {
             name: "c0".to_owned(),
             kind: ContainerKind::App,
-            claim: Some(claim),
+            request: Some(request),
             profile: None,
-            counted: claim.totals(),
+            counted: request.totals(),
         };
         let share = Share { memory: Memory::mib(mib), ..Share::default() };
         let part = Part { card: slot.card.clone(), slot: Some(slot.number), lost: None, share };
         let holding =
             Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Restored, terms: Terms::default() };
-        self.allocator.ledger.allocate(&pod.reference(), &[claim], "c0", holding).expect("written");
+        self.allocator.ledger.allocate(&pod.reference(), &[request], "c0", holding).expect("written");
         self.free.remove(slot);
         let states = [("c0".to_owned(), ContainerState::Running)].into();
         self.pods.push(Arc::new(PodView { phase: Phase::Running, states, ..(*pod).clone() }));

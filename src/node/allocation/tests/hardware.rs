@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use divvy_contract::annotation::PolicyName;
-use divvy_contract::names::annotation as key;
-use divvy_contract::{SlotId, Tier};
+use divvy_api::annotation::PolicyName;
+use divvy_api::names::annotation as key;
+use divvy_api::{SlotId, Tier};
 
 use super::fixture::{Node, annotated, cards, part, pod, slot};
 use super::{PodList, kind, of};

@@ -1,8 +1,8 @@
 //! Containers keep the tier that they were made for, as far as the node serves it.
 
-use divvy_contract::annotation::{Compute, PolicyName, Priority};
-use divvy_contract::names::annotation as key;
-use divvy_contract::{CardId, Tier};
+use divvy_api::annotation::{Compute, PolicyName, Priority};
+use divvy_api::names::annotation as key;
+use divvy_api::{CardId, Tier};
 
 use super::fixture::{Node, annotated, part, pod, slot};
 use super::kind;
@@ -35,7 +35,7 @@ fn tenants(node: &Node) -> Vec<(&'static str, Vec<(CardId, u32)>)> {
         pods.into_iter().find(held).expect("one of ours")
     };
     let view = node.allocator.tenants(0).expect("books that are new");
-    let cores = |(card, cores): &(CardId, divvy_contract::Cores)| (card.clone(), cores.units());
+    let cores = |(card, cores): &(CardId, divvy_api::Cores)| (card.clone(), cores.units());
     let mut tenants: Vec<_> =
         view.tenants.iter().map(|tenant| (named(tenant.nonce), tenant.cards.iter().map(cores).collect())).collect();
     tenants.sort();

@@ -1,6 +1,6 @@
 //! Containers whose processes are clients of CUDA's multi-process service.
 
-use divvy_contract::annotation::Compute;
+use divvy_api::annotation::Compute;
 
 use super::*;
 use crate::mps::Place;

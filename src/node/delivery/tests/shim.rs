@@ -1,6 +1,6 @@
 //! Containers that libdivvy holds to their shares.
 
-use divvy_contract::annotation::Compute;
+use divvy_api::annotation::Compute;
 use divvy_region::layout;
 use divvy_region::map::PAGE;
 use divvy_region::snapshot::Head;

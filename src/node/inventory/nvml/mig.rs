@@ -1,7 +1,7 @@
 //! A GPU's MIG mode, and its instances.
 
-use divvy_contract::card::BadMigProfile;
-use divvy_contract::{CardId, Memory, MigProfile};
+use divvy_api::card::BadMigProfile;
+use divvy_api::{CardId, Memory, MigProfile};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings as sys;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use divvy_contract::{CardId, Memory};
+use divvy_api::{CardId, Memory};
 
 use super::Call;
 use super::load::Load;

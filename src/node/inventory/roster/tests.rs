@@ -1,4 +1,4 @@
-use divvy_contract::Memory;
+use divvy_api::Memory;
 use proptest::prelude::*;
 
 use super::*;

@@ -1,4 +1,4 @@
-use divvy_contract::{Claim, ContainerClaim, ContainerKind, Cores, Memory, Share, Totals};
+use divvy_api::{ContainerKind, ContainerRequest, Cores, GpuRequest, Memory, Share, Totals};
 
 use super::*;
 use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, PodRef, Terms};
@@ -36,14 +36,14 @@ fn book(held: &[(&str, u64)]) -> Book {
     let (mut ledger, _) = Ledger::open(directory.path()).expect("an empty ledger");
     for (slot, mib) in held {
         let pod = PodRef { uid: (*slot).to_owned(), namespace: "ns".to_owned(), name: (*slot).to_owned() };
-        let (claim, counted) = (Some(Claim::whole(1)), Totals::default());
+        let (request, counted) = (Some(GpuRequest::whole(1)), Totals::default());
         let kind = ContainerKind::App;
-        let claim = ContainerClaim { name: "main".to_owned(), kind, profile: None, claim, counted };
+        let request = ContainerRequest { name: "main".to_owned(), kind, profile: None, request, counted };
         let SlotId { card, number } = slot.parse().expect("a slot");
         let share = Share { memory: Memory::mib(*mib), cores: Cores::ZERO, exclusive: false };
         let parts = vec![Part { card, slot: Some(number), lost: None, share }];
         let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated, terms: Terms::default() };
-        ledger.allocate(&pod, &[claim], "main", holding).expect("booked");
+        ledger.allocate(&pod, &[request], "main", holding).expect("booked");
     }
     ledger.book().clone()
 }

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeSet;
 
-use divvy_contract::pod::peak;
-use divvy_contract::{Cores, Memory, ResourceName};
+use divvy_api::pod::peak;
+use divvy_api::{Cores, Memory, ResourceName};
 use divvy_proto::deviceplugin as api;
 
 use super::{Listing, Offer};
@@ -46,13 +46,13 @@ fn held(book: &Book, card: &CardInfo) -> (Memory, Cores) {
     let of_container = |container: &ContainerEntry| {
         let parts = container.holding.iter().flat_map(|holding| &holding.parts);
         let mut share = parts.filter(|part| part.card == card.id).map(|part| part.share).next().unwrap_or_default();
-        if container.claim.counted.memory == 0 {
+        if container.request.counted.memory == 0 {
             share.memory = Memory::ZERO;
         }
-        if container.claim.counted.cores == 0 {
+        if container.request.counted.cores == 0 {
             share.cores = Cores::ZERO;
         }
-        (container.claim.kind, share)
+        (container.request.kind, share)
     };
     let of_pod = |entry: &PodEntry| peak(entry.containers.iter().map(of_container));
     let shares = book.pods().map(of_pod);

@@ -4,8 +4,8 @@
 
 use std::borrow::Cow;
 
-use divvy_contract::names::PREFIX;
-use divvy_contract::pod::wire::{Container, Kept, Reads, containers};
+use divvy_api::names::PREFIX;
+use divvy_api::pod::wire::{Container, Kept, Reads, containers};
 use serde::{Deserialize, Deserializer};
 
 use super::{ContainerState, DecodeError, Phase, PodView, SOURCE};

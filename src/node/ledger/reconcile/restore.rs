@@ -1,13 +1,13 @@
-//! One pod's entry, completed from the kubelet's device records and the pod's own claims.
+//! One pod's entry, completed from the kubelet's device records and the pod's own requests.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use divvy_contract::annotation::{self, Preferences, Request};
-use divvy_contract::card::CardIdError;
-use divvy_contract::claim::{asks_for_cards, counted, pod_claims, profile};
-use divvy_contract::names::annotation::REQUEST;
-use divvy_contract::{CardId, Claim, ContainerClaim, ContainerKind, ContainerSpec, SlotId, Tier};
+use divvy_api::annotation::{self, Preferences, RequestAnnotation};
+use divvy_api::card::CardIdError;
+use divvy_api::names::annotation::REQUEST;
+use divvy_api::request::{asks_for_cards, counted, pod_requests, profile};
+use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, SlotId, Tier};
 
 use super::Reading;
 use crate::kubelet::pods::PodView;
@@ -50,11 +50,11 @@ impl FromStr for Device {
 // === impl Restore ===
 
 impl Restore<'_> {
-    /// The pod's entry: as booked, or else from its claims, with what the records give to its containers.
+    /// The pod's entry: as booked, or else from its requests, with what the records give to its containers.
     pub(super) fn entry(&mut self, booked: Option<&PodEntry>, devices: &BTreeMap<&str, Vec<Device>>) -> PodEntry {
         let mut entry = booked.cloned().unwrap_or_else(|| self.unbooked());
         for container in &mut entry.containers {
-            if let Some(devices) = devices.get(container.claim.name.as_str()) {
+            if let Some(devices) = devices.get(container.request.name.as_str()) {
                 self.give(&entry.pod, container, devices);
             }
         }
@@ -68,37 +68,41 @@ impl Restore<'_> {
     fn unbooked(&mut self) -> PodEntry {
         let PodView { uid, namespace, name, containers, .. } = self.pod;
         let pod = PodRef { uid: uid.clone(), namespace: namespace.clone(), name: name.clone() };
-        let claims = match self.claims() {
-            Ok(claims) => claims,
+        let requests = match self.requests() {
+            Ok(requests) => requests,
             Err(problem) => {
-                self.notes.push(format!("pod {pod}: its claims can't be read, so it holds its cards alone: {problem}"));
-                let bare = |spec: &ContainerSpec| ContainerClaim {
+                self.notes
+                    .push(format!("pod {pod}: its requests can't be read, so it holds its cards alone: {problem}"));
+                let bare = |spec: &ContainerSpec| ContainerRequest {
                     name: spec.name.clone(),
                     kind: spec.kind,
                     profile: profile(self.reading.names, spec),
-                    claim: None,
+                    request: None,
                     counted: counted(self.reading.names, spec),
                 };
                 containers.iter().map(bare).collect()
             }
         };
-        PodEntry { pod, containers: claims.into_iter().map(|claim| ContainerEntry { claim, holding: None }).collect() }
+        PodEntry {
+            pod,
+            containers: requests.into_iter().map(|request| ContainerEntry { request, holding: None }).collect(),
+        }
     }
 
-    fn claims(&self) -> Result<Vec<ContainerClaim>, String> {
+    fn requests(&self) -> Result<Vec<ContainerRequest>, String> {
         let Reading { names, defaults, .. } = *self.reading;
-        let request = self.pod.annotations.get(REQUEST).map(|text| annotation::decode::<Request>(text));
+        let request = self.pod.annotations.get(REQUEST).map(|text| annotation::decode::<RequestAnnotation>(text));
         let request = request.transpose().map_err(|error| error.to_string())?;
-        pod_claims(names, defaults, request.as_ref(), &self.pod.containers).map_err(|error| error.to_string())
+        pod_requests(names, defaults, request.as_ref(), &self.pod.containers).map_err(|error| error.to_string())
     }
 
     /// Books these devices for a container. What is booked already keeps its share, its nonce and its order.
     fn give(&mut self, pod: &PodRef, container: &mut ContainerEntry, devices: &[Device]) {
-        let ContainerEntry { claim: ContainerClaim { name, claim, .. }, holding } = container;
-        let whole = Claim::whole(u32::try_from(devices.len()).unwrap_or(u32::MAX));
+        let ContainerEntry { request: ContainerRequest { name, request, .. }, holding } = container;
+        let whole = GpuRequest::whole(u32::try_from(devices.len()).unwrap_or(u32::MAX));
         // Whatever the pod asked another plugin for, it was given the cards whole.
-        let foreign = holding.is_none() && (claim.is_none() || devices.iter().any(|device| device.slot.is_none()));
-        let given = claim.filter(|_| !foreign).unwrap_or(whole);
+        let foreign = holding.is_none() && (request.is_none() || devices.iter().any(|device| device.slot.is_none()));
+        let given = request.filter(|_| !foreign).unwrap_or(whole);
         let booked = holding.as_ref().map_or(&[][..], |holding| &holding.parts);
         let known = holding.as_ref().map(|holding| (holding.nonce, holding.terms));
         let (nonce, terms) = known.unwrap_or_else(|| (self.reading.found)(pod, name));
@@ -106,22 +110,22 @@ impl Restore<'_> {
         if parts.is_empty() {
             return;
         }
-        *claim = Some(given);
+        *request = Some(given);
         let found = if foreign { Origin::Adopted } else { Origin::Restored };
         let origin = holding.as_ref().map_or(found, |holding| holding.origin);
         *holding = Some(Holding { nonce, parts, origin, terms });
     }
 
-    /// What a claim took of cards: all of them, where the pod wants nothing else, the node gives nothing else, or the limits
+    /// What a request took of cards: all of them, where the pod wants nothing else, the node gives nothing else, or the limits
     /// that the container found said that it had.
-    fn taken(&self, claim: Claim, terms: Terms) -> Claim {
+    fn taken(&self, request: GpuRequest, terms: Terms) -> GpuRequest {
         let wishes = Preferences::from_annotations(&self.pod.annotations);
         let is_wanted = wishes.is_ok_and(|wishes| wishes.wants_instances());
-        let is_whole = is_wanted || self.reading.gives_whole || (terms.tier == Tier::Mig && !claim.is_exclusive());
-        if is_whole { Claim::whole(claim.cards) } else { claim }
+        let is_whole = is_wanted || self.reading.gives_whole || (terms.tier == Tier::Mig && !request.is_exclusive());
+        if is_whole { GpuRequest::whole(request.cards) } else { request }
     }
 
-    fn parts(&mut self, pod: &PodRef, claim: Claim, booked: &[Part], devices: &[Device]) -> Vec<Part> {
+    fn parts(&mut self, pod: &PodRef, request: GpuRequest, booked: &[Part], devices: &[Device]) -> Vec<Part> {
         let position = |device: &Device| booked.iter().position(|part| part.card == device.card);
         let mut devices: Vec<(Option<usize>, &Device)> =
             devices.iter().map(|device| (position(device), device)).collect();
@@ -130,7 +134,7 @@ impl Restore<'_> {
             let Device { card, slot } = device.clone();
             let share = match at {
                 Some(at) => Some(booked[at].share),
-                None => (self.reading.memory)(&card).map(|memory| claim.share_on(memory)),
+                None => (self.reading.memory)(&card).map(|memory| request.share_on(memory)),
             };
             if share.is_none() {
                 self.notes.push(format!("pod {pod}: holds card {card}, which isn't known yet"));
@@ -151,7 +155,8 @@ impl Restore<'_> {
     /// had beyond that stays with the pod too, but nothing says which cards it was.
     fn charge_init(&mut self, entry: &mut PodEntry, at: usize) {
         let [container, later @ ..] = &mut entry.containers[at..] else { return };
-        let ContainerClaim { name, kind: ContainerKind::Init, profile, claim: Some(claim), .. } = &container.claim
+        let ContainerRequest { name, kind: ContainerKind::Init, profile, request: Some(request), .. } =
+            &container.request
         else {
             return;
         };
@@ -159,11 +164,11 @@ impl Restore<'_> {
             return;
         }
         let (nonce, terms) = (self.reading.found)(&entry.pod, name);
-        let taken = self.taken(*claim, terms);
+        let taken = self.taken(*request, terms);
         let mut parts: Vec<Part> = Vec::new();
-        let alike = later.iter().filter(|later| later.claim.profile == *profile);
+        let alike = later.iter().filter(|later| later.request.profile == *profile);
         for part in alike.filter_map(|later| later.holding.as_ref()).flat_map(|holding| &holding.parts) {
-            if parts.len() < claim.cards as usize && parts.iter().all(|known| known.card != part.card) {
+            if parts.len() < request.cards as usize && parts.iter().all(|known| known.card != part.card) {
                 let memory = (self.reading.memory)(&part.card);
                 parts.extend(memory.map(|memory| Part { share: taken.share_on(memory), ..part.clone() }));
             }
@@ -171,10 +176,10 @@ impl Restore<'_> {
         if parts.is_empty() {
             return;
         }
-        if parts.len() < claim.cards as usize {
+        if parts.len() < request.cards as usize {
             let known = parts.len();
             self.notes.push(format!(
-                "pod {}: init container \"{name}\" claims {claim}, of which {known} can be told",
+                "pod {}: init container \"{name}\" requests {request}, of which {known} can be told",
                 entry.pod
             ));
         }

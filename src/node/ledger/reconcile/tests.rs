@@ -2,8 +2,8 @@ mod random;
 
 use std::collections::{HashMap, HashSet};
 
-use divvy_contract::annotation::{Request, encode};
-use divvy_contract::{Claim, ContainerKind, ContainerSpec, Cores, Share};
+use divvy_api::annotation::{RequestAnnotation, encode};
+use divvy_api::{ContainerKind, ContainerSpec, Cores, GpuRequest, Share};
 use divvy_placement::Held;
 
 use super::*;
@@ -34,7 +34,7 @@ fn pod(uid: &str, containers: &[Spec<'_>]) -> Arc<PodView> {
     })
 }
 
-/// A pod with one container that claims 300 MiB and 30 cores.
+/// A pod with one container that requests 300 MiB and 30 cores.
 fn simple(uid: &str) -> Arc<PodView> {
     pod(uid, &[("main", ContainerKind::App, &[("gpumem", "300"), ("gpucores", "30")])])
 }
@@ -172,10 +172,10 @@ fn a_list_that_may_lack_pods_ends_nothing() {
 }
 
 #[test]
-fn a_lost_record_is_restored_from_the_pods_own_claims() {
+fn a_lost_record_is_restored_from_the_pods_own_requests() {
     let mut annotated = pod("b", &[("main", ContainerKind::App, &[("gpu", "2"), ("gpumem-percentage", "40")])]);
-    let claim = Claim { cards: 2, memory: "20%".parse().expect("amount"), cores: Cores::ZERO };
-    let request = Request { containers: [("main".to_owned(), claim)].into() };
+    let request = GpuRequest { cards: 2, memory: "20%".parse().expect("amount"), cores: Cores::ZERO };
+    let request = RequestAnnotation { containers: [("main".to_owned(), request)].into() };
     Arc::make_mut(&mut annotated).annotations.insert("divvy.dev/request".to_owned(), encode(&request));
     let pods = [simple("a"), annotated, simple("without a record")];
     let records = [assigned("a", "main", &["GPU-1::3"]), assigned("b", "main", &["GPU-2::0", "GPU-1::0"])];
@@ -213,7 +213,7 @@ fn init_containers_are_charged_to_the_cards_of_those_after_them() {
     assert_eq!(
         notes,
         [
-            "pod default/pod-a (a): init container \"init\" claims 2 cards with 700Mi memory and 0 cores each, of which 1 can be told"
+            "pod default/pod-a (a): init container \"init\" requests 2 cards with 700Mi memory and 0 cores each, of which 1 can be told"
         ]
     );
     assert_eq!(book.held(&card("GPU-2"), None).memory, Memory::mib(700), "the init step is the peak");
@@ -239,7 +239,7 @@ fn pods_of_another_plugin_hold_their_cards_alone() {
     ];
     let (book, notes) = settled(&Book::default(), &pods, &records);
     assert_eq!(notes.len(), 1);
-    assert!(notes[0].starts_with("pod default/pod-b (b): its claims can't be read, so it holds its cards alone: "));
+    assert!(notes[0].starts_with("pod default/pod-b (b): its requests can't be read, so it holds its cards alone: "));
     let alone = Held { memory: MEMORY, cores: Cores::FULL, exclusive: true, pods: 1 };
     let origins = ["a", "b", "c", "d"].map(|uid| holding(&book, uid, "main").origin);
     assert_eq!(origins, [Origin::Adopted, Origin::Adopted, Origin::Adopted, Origin::Restored]);

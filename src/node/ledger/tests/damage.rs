@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use divvy_contract::ContainerClaim;
+use divvy_api::ContainerRequest;
 use proptest::prelude::*;
 
 use super::model::{Model, pod_shape};
@@ -26,19 +26,19 @@ struct Line {
     nonce: Option<Nonce>,
 }
 
-fn write(shapes: &[Vec<ContainerClaim>], picks: &[(usize, usize)]) -> Written {
+fn write(shapes: &[Vec<ContainerRequest>], picks: &[(usize, usize)]) -> Written {
     let dir = tempfile::tempdir().expect("dir");
     let (mut ledger, _) = reopen(dir.path());
     let (mut model, mut records) = (Model::default(), Vec::new());
     let len = || usize::try_from(std::fs::metadata(file(dir.path())).expect("journal").len()).expect("small");
     for (pod, pick) in picks {
-        let (uid, claims, begin) = (pod.to_string(), &shapes[*pod], len());
+        let (uid, requests, begin) = (pod.to_string(), &shapes[*pod], len());
         let held = |at: &usize| model.pods.get(&uid).is_some_and(|entry| entry.containers[*at].holding.is_some());
-        let at = (0..claims.len()).find(|at| claims[*at].claim.is_some() && !held(at));
-        let nonce = match at.and_then(|at| Some((at, model.plan(&uid, claims, at, *pick)?))) {
+        let at = (0..requests.len()).find(|at| requests[*at].request.is_some() && !held(at));
+        let nonce = match at.and_then(|at| Some((at, model.plan(&uid, requests, at, *pick)?))) {
             Some((at, (entry, holding))) => {
                 let nonce = holding.nonce;
-                ledger.allocate(&entry.pod, claims, &claims[at].name, holding).expect("writes");
+                ledger.allocate(&entry.pod, requests, &requests[at].name, holding).expect("writes");
                 model.hold(entry);
                 Some(nonce)
             }

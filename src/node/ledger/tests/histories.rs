@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::sync::Arc;
 
-use divvy_contract::claim::Defaults;
-use divvy_contract::{CardId, ContainerClaim, ContainerKind, ResourceNames, SlotId};
+use divvy_api::request::Defaults;
+use divvy_api::{CardId, ContainerKind, ContainerRequest, ResourceNames, SlotId};
 use proptest::prelude::*;
 
 use super::model::{MEMORY, Model, pod_ref, pod_shape, view};
@@ -61,7 +61,7 @@ struct Node {
     dir: tempfile::TempDir,
     ledger: Option<Ledger>,
     model: Model,
-    shapes: Vec<Vec<ContainerClaim>>,
+    shapes: Vec<Vec<ContainerRequest>>,
     born: Vec<u32>,
     /// The kubelet's device records.
     records: Vec<Assigned>,
@@ -81,20 +81,20 @@ impl Node {
     }
 
     fn allocate(&mut self, pod: usize, pick: usize, again: bool) -> Result<(), TestCaseError> {
-        let (uid, claims) = (self.uid(pod), self.shapes[pod].clone());
+        let (uid, requests) = (self.uid(pod), self.shapes[pod].clone());
         let held = |at: usize| self.model.pods.get(&uid).is_some_and(|entry| entry.containers[at].holding.is_some());
-        let Some(at) = (0..claims.len()).find(|at| claims[*at].claim.is_some() && held(*at) == again) else {
+        let Some(at) = (0..requests.len()).find(|at| requests[*at].request.is_some() && held(*at) == again) else {
             return Ok(());
         };
-        let Some((entry, holding)) = self.model.plan(&uid, &claims, at, pick) else { return Ok(()) };
+        let Some((entry, holding)) = self.model.plan(&uid, &requests, at, pick) else { return Ok(()) };
         let slots: Vec<SlotId> = holding.parts.iter().filter_map(Part::slot_id).collect();
         let before = self.ledger().revision();
-        let booked = self.ledger().allocate(&entry.pod, &claims, &claims[at].name, holding);
+        let booked = self.ledger().allocate(&entry.pod, &requests, &requests[at].name, holding);
         prop_assert!(booked.expect("writes") > before);
         let (namespace, pod, container) =
-            (entry.pod.namespace.clone(), entry.pod.name.clone(), claims[at].name.clone());
+            (entry.pod.namespace.clone(), entry.pod.name.clone(), requests[at].name.clone());
         self.records.retain(|record| record.pod != pod || record.container != container);
-        if claims[at].kind != ContainerKind::Init {
+        if requests[at].kind != ContainerKind::Init {
             let devices = slots.iter().map(ToString::to_string).collect();
             self.records.push(Assigned { namespace, pod, container, devices });
         }
@@ -150,15 +150,16 @@ impl Node {
     }
 
     fn refused(&mut self, pod: usize, pick: usize) {
-        let (uid, claims) = (self.uid(pod), self.shapes[pod].clone());
-        let planned = claims.iter().position(|claim| claim.claim.is_some());
-        let Some((at, (entry, holding))) = planned.and_then(|at| Some((at, self.model.plan(&uid, &claims, at, pick)?)))
+        let (uid, requests) = (self.uid(pod), self.shapes[pod].clone());
+        let planned = requests.iter().position(|request| request.request.is_some());
+        let Some((at, (entry, holding))) =
+            planned.and_then(|at| Some((at, self.model.plan(&uid, &requests, at, pick)?)))
         else {
             return;
         };
         let ledger = self.ledger();
         let file = ledger.break_writes();
-        ledger.allocate(&entry.pod, &claims, &claims[at].name, holding).expect_err("full");
+        ledger.allocate(&entry.pod, &requests, &requests[at].name, holding).expect_err("full");
         ledger.mend_writes(file);
     }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use divvy_contract::pod::{PodSum, peak};
-use divvy_contract::{CardId, Claim, ContainerClaim, ContainerKind, ContainerSpec, Cores, Memory, Share, SlotId};
+use divvy_api::pod::{PodSum, peak};
+use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, Cores, GpuRequest, Memory, Share, SlotId};
 use divvy_placement::Held;
 use proptest::prelude::*;
 
@@ -27,35 +27,35 @@ pub(crate) fn pod_ref(uid: &str) -> PodRef {
     PodRef { uid: uid.to_owned(), namespace: "default".to_owned(), name: format!("pod-{uid}") }
 }
 
-fn claim() -> impl Strategy<Value = Option<Claim>> {
+fn request() -> impl Strategy<Value = Option<GpuRequest>> {
     let part = (1..=2u32, 1..=60u64, 0..=50u32).prop_map(|(cards, percent, cores)| {
         let memory = format!("{}Mi", percent * 10).parse().expect("amount");
-        Claim { cards, memory, cores: Cores::new(cores) }
+        GpuRequest { cards, memory, cores: Cores::new(cores) }
     });
-    prop_oneof![6 => part.prop_map(Some), 1 => Just(Some(Claim::whole(1))), 1 => Just(None)]
+    prop_oneof![6 => part.prop_map(Some), 1 => Just(Some(GpuRequest::whole(1))), 1 => Just(None)]
 }
 
-/// Claims of a pod's containers in admission order, named by position.
-pub(crate) fn pod_shape() -> impl Strategy<Value = Vec<ContainerClaim>> {
-    let init = (prop_oneof![Just(ContainerKind::Init), Just(ContainerKind::Sidecar)], claim());
-    let app = claim().prop_map(|claim| (ContainerKind::App, claim));
+/// Requests of a pod's containers in admission order, named by position.
+pub(crate) fn pod_shape() -> impl Strategy<Value = Vec<ContainerRequest>> {
+    let init = (prop_oneof![Just(ContainerKind::Init), Just(ContainerKind::Sidecar)], request());
+    let app = request().prop_map(|request| (ContainerKind::App, request));
     (prop::collection::vec(init, 0..3), prop::collection::vec(app, 1..3)).prop_map(|(init, app)| {
-        let named = |(at, (kind, claim)): (usize, _)| ContainerClaim {
+        let named = |(at, (kind, request)): (usize, _)| ContainerRequest {
             name: format!("c{at}"),
             kind,
-            claim,
+            request,
             profile: None,
-            counted: claim.map(|claim| claim.totals()).unwrap_or_default(),
+            counted: request.map(|request| request.totals()).unwrap_or_default(),
         };
         init.into_iter().chain(app).enumerate().map(named).collect()
     })
 }
 
-fn limits(claim: Option<Claim>) -> BTreeMap<String, String> {
-    let Some(claim) = claim else { return BTreeMap::new() };
-    let count = ("nvidia.com/gpu".to_owned(), claim.cards.to_string());
-    let whole = claim == Claim::whole(claim.cards);
-    let amounts = [("gpumem", claim.memory.to_string()), ("gpucores", claim.cores.to_string())];
+fn limits(request: Option<GpuRequest>) -> BTreeMap<String, String> {
+    let Some(request) = request else { return BTreeMap::new() };
+    let count = ("nvidia.com/gpu".to_owned(), request.cards.to_string());
+    let whole = request == GpuRequest::whole(request.cards);
+    let amounts = [("gpumem", request.memory.to_string()), ("gpucores", request.cores.to_string())];
     let amounts = amounts.into_iter().filter(|(_, text)| !whole && text != "0");
     amounts.map(|(name, text)| (format!("nvidia.com/{name}"), text)).chain([count]).collect()
 }
@@ -63,10 +63,10 @@ fn limits(claim: Option<Claim>) -> BTreeMap<String, String> {
 /// The running pod of a booked entry, as a kubelet would list it.
 pub(crate) fn view(entry: &PodEntry) -> Arc<PodView> {
     let spec = |(index, container): (usize, &ContainerEntry)| ContainerSpec {
-        name: container.claim.name.clone(),
-        kind: container.claim.kind,
+        name: container.request.name.clone(),
+        kind: container.request.kind,
         index,
-        limits: limits(container.claim.claim),
+        limits: limits(container.request.request),
     };
     let PodRef { uid, namespace, name } = entry.pod.clone();
     let containers = entry.containers.iter().enumerate().map(spec).collect();
@@ -111,19 +111,22 @@ impl Model {
     pub(crate) fn plan(
         &self,
         uid: &str,
-        claims: &[ContainerClaim],
+        requests: &[ContainerRequest],
         at: usize,
         pick: usize,
     ) -> Option<(PodEntry, Holding)> {
-        let claim = claims[at].claim?;
-        let cards = (0..claim.cards as usize).map(|nth| card((pick + nth) % CARDS));
+        let request = requests[at].request?;
+        let cards = (0..request.cards as usize).map(|nth| card((pick + nth) % CARDS));
         let slot = u32::try_from(pick / CARDS).expect("small") % SLOTS;
         let parts: Vec<Part> =
-            cards.map(|card| Part { card, slot: Some(slot), lost: None, share: claim.share_on(MEMORY) }).collect();
+            cards.map(|card| Part { card, slot: Some(slot), lost: None, share: request.share_on(MEMORY) }).collect();
         let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated, terms: Terms::default() };
         let mut entry = self.pods.get(uid).cloned().unwrap_or_else(|| PodEntry {
             pod: pod_ref(uid),
-            containers: claims.iter().map(|claim| ContainerEntry { claim: claim.clone(), holding: None }).collect(),
+            containers: requests
+                .iter()
+                .map(|request| ContainerEntry { request: request.clone(), holding: None })
+                .collect(),
         });
         entry.containers[at].holding = Some(holding.clone());
         let fits = |card: &CardId| {
@@ -164,7 +167,7 @@ fn peak_on(entry: &PodEntry, card: &CardId) -> Option<Share> {
         let parts = container.holding.iter().flat_map(|holding| &holding.parts);
         parts.filter(|part| part.card == *card).map(|part| part.share).reduce(PodSum::plus)
     };
-    let steps: Vec<_> = entry.containers.iter().map(|container| (container.claim.kind, of(container))).collect();
+    let steps: Vec<_> = entry.containers.iter().map(|container| (container.request.kind, of(container))).collect();
     let holds = steps.iter().any(|(_, share)| share.is_some());
     holds.then(|| peak(steps.into_iter().map(|(kind, share)| (kind, share.unwrap_or_default()))))
 }

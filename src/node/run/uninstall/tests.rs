@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use divvy_contract::{Cores, Memory, Share};
+use divvy_api::{Cores, Memory, Share};
 
 use super::*;
 use crate::config::{KeySet as _, Keys};

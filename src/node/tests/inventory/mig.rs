@@ -1,6 +1,6 @@
 //! GPUs that are cut into MIG instances.
 
-use divvy_contract::MigProfile;
+use divvy_api::MigProfile;
 use fake_nvml::{InstanceScenario, MigScenario};
 
 use super::*;

@@ -4,12 +4,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use divvy_contract::annotation::Priority;
-use divvy_contract::{CardId, Cores};
+use divvy_api::annotation::Priority;
+use divvy_api::{CardId, Cores};
 use divvy_region::Share;
 use divvy_region::clock::{Busy, Rank};
 use divvy_region::map::ClockPage;
-use divvy_settings::logging::Once;
+use divvy_runtime::logging::WarnOnce;
 
 use super::watched::Watched;
 use super::{MS, SELDOM, next};
@@ -28,7 +28,7 @@ pub(super) struct Card {
     /// When somebody was last seen busy.
     busy_at_ns: Option<u64>,
     due_ns: u64,
-    said: Once,
+    warning: WarnOnce,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Card {
             seats: Vec::new(),
             busy_at_ns: None,
             due_ns: 0,
-            said: Once::default(),
+            warning: WarnOnce::default(),
         }
     }
 
@@ -91,11 +91,11 @@ impl Card {
         // What was mapped has no name any more, or another file has it: nobody new reads it.
         self.page = match clocks::map(&self.path, now_ns) {
             Ok((page, inode)) => {
-                self.said.over();
+                self.warning.clear();
                 Some(Mapped { page, inode })
             }
             Err(error) => {
-                self.said.warn(format!(
+                self.warning.warn(format!(
                     "clock page {}: {error}: whoever shares the card is debited as if it were alone",
                     self.path.display()
                 ));

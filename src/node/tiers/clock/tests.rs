@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use divvy_contract::{Memory, Share, Tier};
+use divvy_api::{Memory, Share, Tier};
 use divvy_region::layout::{self, LINE};
 use tempfile::TempDir;
 
@@ -98,7 +98,7 @@ impl Bench {
         file.write_all_at(bytes, at).expect("written");
     }
 
-    /// A process of the container has claimed this slot, and has work on its first card for so long.
+    /// A process of the container has requested this slot, and has work on its first card for so long.
     fn work(&self, nonce: Nonce, slot: u32, ns: u64) {
         self.write(nonce, 28, &(slot + 1).to_ne_bytes());
         let cards = self.tenants.iter().find(|tenant| tenant.nonce == nonce).map_or(1, |tenant| tenant.cards.len());

@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use divvy_contract::CardId;
-use divvy_contract::container::clock_file;
+use divvy_api::CardId;
+use divvy_api::container::clock_file;
 use divvy_region::map::{ClockPage, PAGE};
 
 use super::{CLOCKS, not_there};

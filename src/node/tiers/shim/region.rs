@@ -5,7 +5,7 @@ use std::io::{self, Error};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use divvy_contract::container::REGION_FILE;
+use divvy_api::container::REGION_FILE;
 use divvy_region::layout::{self, LINE};
 use divvy_region::snapshot::Head;
 use rustix::fs::{FallocateFlags, fallocate};

@@ -80,7 +80,7 @@ fn inventory(processes: Option<Vec<CardProcess>>, health: CardHealth) -> Arc<Inv
     let card = CardInfo {
         id: card(0),
         model: String::new(),
-        memory: divvy_contract::Memory::mib(1000),
+        memory: divvy_api::Memory::mib(1000),
         pci_bus_id: String::new(),
         minor: None,
         numa: None,

@@ -81,7 +81,7 @@ impl Bench {
         command.env(REGION, self.path()).env(KEEPS_LOCK, keeps_lock.to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process");
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        assert!(lines.map_while(Result::ok).any(|line| line.contains("seated")), "it has claimed a slot");
+        assert!(lines.map_while(Result::ok).any(|line| line.contains("seated")), "it has requested a slot");
         Tenant(child)
     }
 }
@@ -274,7 +274,7 @@ fn a_region_that_vanishes_or_breaks_is_read_on_and_another_sound_one_takes_its_p
 }
 
 #[test]
-fn a_tenant_that_claims_all_slots_for_nobody_gets_them_back() {
+fn a_tenant_that_requests_all_slots_for_nobody_gets_them_back() {
     let mut bench = Bench::new();
     let mut books = Books::new(0);
     for slot in 0..layout::SLOTS {

@@ -1,7 +1,7 @@
 use std::os::unix::fs::MetadataExt as _;
 
-use divvy_contract::usage::OwnBooks;
-use divvy_contract::{CardId, Share};
+use divvy_api::usage::OwnBooks;
+use divvy_api::{CardId, Share};
 use proptest::prelude::*;
 
 use super::super::fixture::{card, holder};

@@ -26,7 +26,7 @@ impl<'m> BestEffort<'m> {
         Self { machine, sums: HashMap::new() }
     }
 
-    /// The cards that a claim gets of these.
+    /// The cards that a request gets of these.
     pub(in crate::topology) fn choose(&mut self, free: CardSet, wanted: u32) -> CardSet {
         if wanted == 1 {
             return free & free.wrapping_neg();

@@ -10,7 +10,7 @@ use super::{pair_score, set_score};
 use crate::topology::machine::{positions, subsets};
 use crate::topology::{CardSet, Machine};
 
-/// The cards that a claim gets of these.
+/// The cards that a request gets of these.
 pub(in crate::topology) fn hami(machine: &Machine, free: CardSet, wanted: u32) -> CardSet {
     if wanted == 1 {
         let score = |card: &usize| -> u64 {

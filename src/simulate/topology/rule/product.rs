@@ -1,20 +1,20 @@
 //! The product's own policies, by the product's own code.
 
-use divvy_contract::annotation::{PolicyName, Preferences};
-use divvy_contract::{Claim, ContainerClaim, ContainerKind, Cores, Memory, Totals};
+use divvy_api::annotation::{PolicyName, Preferences};
+use divvy_api::{ContainerKind, ContainerRequest, Cores, GpuRequest, Memory, Totals};
 use divvy_placement::{Card, Held, PodRequest, Policy, plan};
 
 use crate::topology::{CardSet, Machine};
 
 const CARD_MEMORY: Memory = Memory::mib(80 << 10);
 
-/// The cards that a claim gets of these, while all others are held by somebody alone.
+/// The cards that a request gets of these, while all others are held by somebody alone.
 pub(in crate::topology) fn product(machine: &Machine, name: PolicyName, free: CardSet, wanted: u32) -> CardSet {
     let cards: Vec<Card> = (0..machine.cards()).map(|at| card(at, free >> at & 1 == 1)).collect();
-    let container = ContainerClaim {
+    let container = ContainerRequest {
         name: "main".to_owned(),
         kind: ContainerKind::App,
-        claim: Some(Claim::whole(wanted)),
+        request: Some(GpuRequest::whole(wanted)),
         profile: None,
         counted: Totals::default(),
     };

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use divvy_contract::ContainerKind::App;
+use divvy_api::ContainerKind::App;
 use divvy_e2e::api::Part;
 use divvy_e2e::cluster::{Cluster, NODE_PATH, PATIENCE};
 use divvy_e2e::node::{CARDS, whole};

@@ -23,11 +23,12 @@ pub(crate) async fn a_hundred_pods(cluster: &mut Cluster) -> anyhow::Result<()> 
     let look = cluster.agree().await?;
     let calls = cluster.calls().await?;
     say(&calls);
-    let claims = look.node.pods.iter().flat_map(|pod| &pod.containers).filter(|container| container.claim.is_some());
-    let claims = u64::try_from(claims.count())?;
+    let requests =
+        look.node.pods.iter().flat_map(|pod| &pod.containers).filter(|container| container.request.is_some());
+    let requests = u64::try_from(requests.count())?;
     ensure!(refused(&calls) == 0, "calls were refused: {calls:?}");
     let answered = answered(&calls, "Allocate");
-    ensure!(answered == claims, "{claims} containers claim cards, {answered} were answered");
+    ensure!(answered == requests, "{requests} containers request cards, {answered} were answered");
     cluster.clear().await
 }
 

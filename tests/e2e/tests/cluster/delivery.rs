@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::ensure;
-use divvy_contract::ContainerKind::App;
+use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::namespace::execute;
 use divvy_playground::pods::PodShape;

@@ -1,8 +1,8 @@
 //! Containers of a real kubelet and containerd, held to their shares.
 
 use anyhow::{Context as _, bail, ensure};
-use divvy_contract::container::{LIBRARY, PRELOAD_FILE};
-use divvy_contract::usage::{ContainerUsage, NodeUsage};
+use divvy_api::container::{LIBRARY, PRELOAD_FILE};
+use divvy_api::usage::{ContainerUsage, NodeUsage};
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::pages::page;
 use serde_json::json;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use divvy_contract::CardId;
-use divvy_contract::ContainerKind::App;
+use divvy_api::CardId;
+use divvy_api::ContainerKind::App;
 use divvy_e2e::api::Part;
 use divvy_e2e::cluster::{Cluster, NODE_PATH};
 use divvy_e2e::node::whole;

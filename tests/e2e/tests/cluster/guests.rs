@@ -5,8 +5,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use divvy_contract::ContainerKind::App;
-use divvy_contract::names::annotation as key;
+use divvy_api::ContainerKind::App;
+use divvy_api::names::annotation as key;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::daemon::CARDS_IN_USE;
 use divvy_e2e::files::Programs;

@@ -1,7 +1,7 @@
 //! MIG instances, asked for by their profile.
 
 use anyhow::ensure;
-use divvy_contract::ContainerKind::{App, Init};
+use divvy_api::ContainerKind::{App, Init};
 use divvy_e2e::cluster::{Cluster, Look};
 use divvy_e2e::node::CARDS;
 use divvy_e2e::{containers, view};

@@ -1,6 +1,6 @@
 //! Pods that take over a name.
 
-use divvy_contract::ContainerKind::App;
+use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::pods::PODS;
 use divvy_playground::pods::PodShape;

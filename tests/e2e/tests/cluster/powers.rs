@@ -1,7 +1,7 @@
 //! That the daemon's account, with which all else succeeds, may do no more than that.
 
 use anyhow::ensure;
-use divvy_contract::ContainerKind::App;
+use divvy_api::ContainerKind::App;
 use divvy_e2e::audit;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::node::NODE;

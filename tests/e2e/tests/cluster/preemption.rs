@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, ensure};
-use divvy_contract::CardId;
-use divvy_contract::ContainerKind::App;
-use divvy_contract::annotation::{self, Cards};
-use divvy_contract::names::annotation::{self as keys, CARD_UUID};
+use divvy_api::CardId;
+use divvy_api::ContainerKind::App;
+use divvy_api::annotation::{self, Cards};
+use divvy_api::names::annotation::{self as keys, CARD_UUID};
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::node::CARDS;
 use divvy_e2e::pods::{self, PODS};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use divvy_contract::ContainerKind::App;
+use divvy_api::ContainerKind::App;
 use divvy_e2e::api::Part;
 use divvy_e2e::audit::Bindings;
 use divvy_e2e::cluster::{Cluster, NODE_PATH};

@@ -1,7 +1,7 @@
 //! Slots that tell their card's NUMA node, below a kubelet that keeps a container's devices on one.
 
 use anyhow::ensure;
-use divvy_contract::ContainerKind::{App, Init};
+use divvy_api::ContainerKind::{App, Init};
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::node::CARDS;
 use divvy_e2e::{node, pods, view};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::ensure;
-use divvy_contract::ContainerKind::{App, Init, Sidecar};
+use divvy_api::ContainerKind::{App, Init, Sidecar};
 use divvy_e2e::cluster::{Cluster, NODE_PATH, PATIENCE};
 use divvy_e2e::containers::{self, ContainerKey};
 use divvy_e2e::node::{CARD_MEMORY, CARDS};

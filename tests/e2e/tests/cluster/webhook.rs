@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use divvy_contract::ContainerKind::App;
-use divvy_contract::annotation::{self, Cards, Planned};
-use divvy_contract::names::annotation::{self as keys, GENERATION, NODE_FIT, PLANNED, REQUEST};
+use divvy_api::ContainerKind::App;
+use divvy_api::annotation::{self, Cards, Planned};
+use divvy_api::names::annotation::{self as keys, GENERATION, NODE_FIT, PLANNED, REQUEST};
 use divvy_e2e::api::Part;
 use divvy_e2e::cluster::{Cluster, NODE_PATH, PATIENCE};
 use divvy_e2e::node::CARDS;
@@ -224,8 +224,9 @@ async fn say_outcomes(cluster: &Cluster) {
 /// Every pod was bound by us, and has the cards that it was promised.
 pub(crate) async fn as_planned(cluster: &mut Cluster) -> anyhow::Result<()> {
     let pods = cluster.list().await?;
-    let claiming =
-        |pod: &&Value| view::claims(pod).is_ok_and(|claims| claims.iter().any(|claim| claim.claim.is_some()));
+    let claiming = |pod: &&Value| {
+        view::requests(pod).is_ok_and(|requests| requests.iter().any(|request| request.request.is_some()))
+    };
     let (mut kept, mut moved) = (0, BTreeMap::new());
     for pod in pods.iter().filter(claiming) {
         let text = |key: &str| pod["metadata"]["annotations"][key].as_str();

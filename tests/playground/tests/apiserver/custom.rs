@@ -1,6 +1,6 @@
 //! Custom resources, and kinds that are shown in two versions.
 
-use divvy_contract::gpunode::{GpuNode, GpuNodeSpec, GpuNodeStatus};
+use divvy_api::gpunode::{GpuNode, GpuNodeSpec, GpuNodeStatus};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::conditions::is_crd_established;

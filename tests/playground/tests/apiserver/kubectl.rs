@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use divvy_contract::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNode;
 use kube::CustomResourceExt as _;
 use serde_json::json;
 use tokio::io::AsyncBufReadExt as _;

@@ -60,7 +60,7 @@ async fn an_allocate_that_makes_no_sense_says_why() {
     bench.run(part("100")).await;
 }
 
-/// What is answered to an Allocate of these IDs, while the kubelet admits a pod whose container claims two cards.
+/// What is answered to an Allocate of these IDs, while the kubelet admits a pod whose container requests two cards.
 async fn allocate_for_two_cards(ids: &[&str]) -> tonic::Status {
     let mut bench = Bench::with(json!({ "kubeletTimeout": "10m" })).await;
     let mut plugin = plugin(&bench).await;

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use divvy_contract::Tier;
-use divvy_contract::gpunode::{GpuNodeStatus, Health};
+use divvy_api::Tier;
+use divvy_api::gpunode::{GpuNodeStatus, Health};
 use divvy_node::delivery::Limits;
 use divvy_playground::kubelet::{RestartOptions, Workload};
 use divvy_playground::pods::GPU;

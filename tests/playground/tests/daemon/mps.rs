@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 use std::process;
 
-use divvy_contract::Tier;
-use divvy_contract::gpunode::GpuNodeStatus;
+use divvy_api::Tier;
+use divvy_api::gpunode::GpuNodeStatus;
 use divvy_node::mps::Place;
 
 use crate::bench::{Bench, part};

@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
 
-use divvy_contract::container::{LIMITS_MOUNT, OVERHEAD_FILE, REGION_MOUNT};
-use divvy_contract::usage::{ContainerUsage, FindingKind, NodeUsage};
+use divvy_api::container::{LIMITS_MOUNT, OVERHEAD_FILE, REGION_MOUNT};
+use divvy_api::usage::{ContainerUsage, FindingKind, NodeUsage};
 use divvy_playground::kubelet::Workload;
 use divvy_playground::pods::GPU;
 use divvy_region::layout::{self, LINE};
@@ -30,7 +30,7 @@ impl Tenant {
         command.args(["--exact", "--ignored", "--nocapture", "usage::a_tenants_process"]).env(BOOKS, books);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert!(lines.map_while(Result::ok).any(|line| line.contains("seated")), "it has claimed a slot");
+        assert!(lines.map_while(Result::ok).any(|line| line.contains("seated")), "it has requested a slot");
         Self(child)
     }
 

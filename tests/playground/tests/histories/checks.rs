@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use divvy_contract::pod::peak;
-use divvy_contract::{CardId, ContainerKind, Share};
+use divvy_api::pod::peak;
+use divvy_api::{CardId, ContainerKind, Share};
 use divvy_node::delivery::{LIMITS_FILE, LIMITS_MOUNT, Limits};
 use divvy_playground::kubelet::devices::Ids;
 use divvy_playground::outside::Given;
@@ -43,7 +43,7 @@ impl Node {
             let live = self.pods.iter().filter(|pod| !pod.view.has_ended());
             let held: Vec<(&str, Share)> = live.map(|pod| (&*pod.view.name, pod.peak_on(&card.id))).collect();
             let held: Vec<_> = held.into_iter().filter(|(_, share)| *share != Share::default()).collect();
-            let memory = held.iter().map(|(_, share)| share.memory).sum::<divvy_contract::Memory>();
+            let memory = held.iter().map(|(_, share)| share.memory).sum::<divvy_api::Memory>();
             let cores: u32 = held.iter().map(|(_, share)| share.cores.units()).sum();
             let alone = held.len() < 2 || held.iter().all(|(_, share)| !share.exclusive);
             let fits = memory <= card.memory.percent(self.disk.memory_scale) && cores <= 100 && alone;

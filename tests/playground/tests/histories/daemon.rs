@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use divvy_contract::claim::Defaults;
-use divvy_contract::{Memory, ResourceName, ResourceNames, SlotId};
+use divvy_api::request::Defaults;
+use divvy_api::{Memory, ResourceName, ResourceNames, SlotId};
 use divvy_node::allocation::{AllocationSettings, Allocator, Choice, Moment, Refusal};
 use divvy_node::delivery::{self, Delivery, DeliveryOptions, Strategy};
 use divvy_node::identity::{Subject, Unresolved};

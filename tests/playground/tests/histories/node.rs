@@ -5,7 +5,7 @@ mod deaths;
 mod kubelet;
 mod pods;
 
-use divvy_contract::SlotId;
+use divvy_api::SlotId;
 use divvy_node::allocation::{Moment, Refusal};
 use divvy_node::inventory::{CardHealth, CardInfo};
 use divvy_playground::kubelet::devices::{Devices, Ids};

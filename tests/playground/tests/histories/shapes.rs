@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use divvy_contract::annotation::{self, Planned, PlannedCards};
-use divvy_contract::names::annotation as key;
-use divvy_contract::{CardId, ContainerKind, ContainerSpec};
+use divvy_api::annotation::{self, Planned, PlannedCards};
+use divvy_api::names::annotation as key;
+use divvy_api::{CardId, ContainerKind, ContainerSpec};
 use divvy_playground::pods::GPU;
 use proptest::prelude::*;
 

@@ -105,7 +105,7 @@ async fn an_extender_that_fails_is_asked_again_a_little_later() {
     assert_eq!(bench.bound("p").await, "a");
     let events = bench.events("p", 3).await.join("\n");
     assert!(
-        events.contains("claims a filtered node \"elsewhere\" which is not found in the input node list"),
+        events.contains("requests a filtered node \"elsewhere\" which is not found in the input node list"),
         "{events}"
     );
 }

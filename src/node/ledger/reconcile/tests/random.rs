@@ -30,12 +30,12 @@ fn listed() -> impl Strategy<Value = Listed> {
 
 /// What a kubelet has on record for a booked entry.
 fn records(entry: &PodEntry) -> Vec<Assigned> {
-    let listed = |container: &&crate::ledger::ContainerEntry| container.claim.kind != ContainerKind::Init;
+    let listed = |container: &&crate::ledger::ContainerEntry| container.request.kind != ContainerKind::Init;
     let record = |container: &crate::ledger::ContainerEntry| {
         let parts = container.holding.iter().flat_map(|holding| &holding.parts);
         let devices: Vec<String> = parts.rev().filter_map(Part::slot_id).map(|slot| slot.to_string()).collect();
         let devices: Vec<&str> = devices.iter().map(String::as_str).collect();
-        assigned(&entry.pod.uid, &container.claim.name, &devices)
+        assigned(&entry.pod.uid, &container.request.name, &devices)
     };
     entry.containers.iter().filter(listed).map(record).collect()
 }
@@ -45,9 +45,9 @@ fn books() -> impl Strategy<Value = (Book, Model)> {
     let pods = prop::collection::vec((pod_shape(), prop::collection::vec(0..48usize, 4)), 1..5);
     pods.prop_map(|pods| {
         let (mut book, mut model) = (Book::default(), Model::default());
-        for (uid, (claims, picks)) in pods.into_iter().enumerate() {
-            for (at, pick) in (0..claims.len()).zip(picks) {
-                if let Some((entry, _)) = model.plan(&uid.to_string(), &claims, at, pick) {
+        for (uid, (requests, picks)) in pods.into_iter().enumerate() {
+            for (at, pick) in (0..requests.len()).zip(picks) {
+                if let Some((entry, _)) = model.plan(&uid.to_string(), &requests, at, pick) {
                     book.apply(Change::Hold { entry: entry.clone(), why: String::new() }, 1);
                     model.hold(entry);
                 }
@@ -89,9 +89,9 @@ proptest! {
             let lives = pods.is_empty() || listed.is_some_and(|pod| !pod.has_ended());
             prop_assert_eq!(after.pod(&entry.pod.uid).is_some(), lives);
             let on_record = |name: &str| records.iter().any(|record| record.pod == entry.pod.name && record.container == name);
-            for container in entry.containers.iter().filter(|container| lives && !on_record(&container.claim.name)) {
+            for container in entry.containers.iter().filter(|container| lives && !on_record(&container.request.name)) {
                 let shares = |entry: &PodEntry| {
-                    let held = entry.container(&container.claim.name).and_then(|container| container.holding.clone());
+                    let held = entry.container(&container.request.name).and_then(|container| container.holding.clone());
                     held.map(|held| held.parts.iter().map(|part| (part.card.clone(), part.share)).collect::<Vec<_>>())
                 };
                 let kept = shares(after.pod(&entry.pod.uid).expect("lives"));
@@ -107,16 +107,16 @@ proptest! {
         let (restored, _) = settled(&Book::default(), &pods, &records);
         for container in book.pods().flat_map(|entry| entry.containers.iter().map(move |container| (entry, container))) {
             let (entry, container) = container;
-            let listed = container.claim.kind != ContainerKind::Init;
+            let listed = container.request.kind != ContainerKind::Init;
             let Some(held) = container.holding.as_ref().filter(|_| listed) else { continue };
             let mut expected: Vec<&Part> = held.parts.iter().filter(|part| part.slot.is_some()).collect();
             if !expected.is_empty() {
                 expected.sort_by_key(|part| &part.card);
-                let found = holding(&restored, &entry.pod.uid, &container.claim.name);
+                let found = holding(&restored, &entry.pod.uid, &container.request.name);
                 prop_assert_eq!(found.parts.iter().collect::<Vec<_>>(), expected);
             }
         }
-        if book.pods().all(|entry| entry.containers.iter().all(|container| container.claim.kind != ContainerKind::Init)) {
+        if book.pods().all(|entry| entry.containers.iter().all(|container| container.request.kind != ContainerKind::Init)) {
             prop_assert_eq!(restored.check(&capacities()), vec![]);
         }
     }

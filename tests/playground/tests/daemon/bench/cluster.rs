@@ -4,8 +4,8 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use divvy_contract::gpunode::{GpuNode, GpuNodeStatus};
-use divvy_contract::quantity::parse_count;
+use divvy_api::gpunode::{GpuNode, GpuNodeStatus};
+use divvy_api::quantity::parse_count;
 use divvy_playground::apiserver::{ApiServer, View};
 use divvy_playground::kubelet::{Membership, Workload};
 use kube::CustomResourceExt as _;

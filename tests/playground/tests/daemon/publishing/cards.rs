@@ -1,6 +1,6 @@
 //! Cards that fall ill, as the cluster hears of it.
 
-use divvy_contract::gpunode::Health;
+use divvy_api::gpunode::Health;
 use fake_nvml::CardState;
 
 use crate::bench::cluster::events;

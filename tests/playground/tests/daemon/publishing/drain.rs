@@ -1,6 +1,6 @@
 //! The end of a daemon, announced.
 
-use divvy_contract::gpunode::GpuNodeStatus;
+use divvy_api::gpunode::GpuNodeStatus;
 
 use crate::bench::cluster::status;
 use crate::bench::{Bench, Stderr, part};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use divvy_contract::gpunode::{GpuNode, GpuNodeStatus};
-use divvy_contract::{ContainerKind, Cores, Memory, Tier};
+use divvy_api::gpunode::{GpuNode, GpuNodeStatus};
+use divvy_api::{ContainerKind, Cores, Memory, Tier};
 use divvy_playground::kubelet::Workload;
 use divvy_playground::pods::GPU;
 use kube::CustomResourceExt as _;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use divvy_contract::gpunode::GpuNodeStatus;
+use divvy_api::gpunode::GpuNodeStatus;
 use divvy_playground::apiserver::View;
 use fake_nvml::{Call, CardState, NvmlReturn};
 

@@ -1,6 +1,6 @@
 //! One pod's admission: the kubelet's two calls for each container, and who dies between them.
 
-use divvy_contract::{ContainerKind, ContainerSpec};
+use divvy_api::{ContainerKind, ContainerSpec};
 use divvy_node::allocation::{Choice, Refusal};
 use divvy_playground::kubelet::devices::{Demand, Grant, Ids, Question, Step};
 use proptest::prelude::*;

@@ -1,7 +1,7 @@
 //! Who dies and when, and the daemon's starts.
 
-use divvy_contract::ResourceNames;
-use divvy_contract::gpunode::Scales;
+use divvy_api::ResourceNames;
+use divvy_api::gpunode::Scales;
 use divvy_node::inventory::CardInfo;
 use divvy_node::kubelet::advertise::{self, Listing, Offer};
 use proptest::prelude::*;

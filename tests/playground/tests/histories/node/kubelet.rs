@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use divvy_contract::ContainerKind;
+use divvy_api::ContainerKind;
 use divvy_node::kubelet::client::PodList;
 use divvy_node::kubelet::pods::{Phase, PodView};
 use divvy_node::ledger::reconcile::Assigned;

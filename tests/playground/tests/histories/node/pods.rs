@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use divvy_contract::{ContainerKind, ContainerSpec};
+use divvy_api::{ContainerKind, ContainerSpec};
 use divvy_node::kubelet::pods::{ContainerState, Phase, PodView};
 use divvy_playground::pods::GPU;
 use divvy_proto::deviceplugin::ContainerAllocateResponse;

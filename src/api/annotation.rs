@@ -1,0 +1,417 @@
+//! The annotations of a pod: what users may write, and what the parts of Divvy write for one another.
+//!
+//! Outputs are JSON with a `version`; everything read back is validated like user input.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::card::CardId;
+use crate::names::annotation as key;
+use crate::request::GpuRequest;
+use crate::share::{Share, Tier};
+
+/// The version that this build writes and reads.
+pub const VERSION: &str = "v1";
+
+/// `divvy.dev/request`: the normalised request of every container that has one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequestAnnotation {
+    /// By container name.
+    pub containers: BTreeMap<String, GpuRequest>,
+}
+
+/// `divvy.dev/node-fit`: which nodes could take the pod when it was created, by what the webhook knew then.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeFit {
+    /// The best few, best first.
+    pub nodes: Vec<String>,
+    /// Why there are none, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// `divvy.dev/planned`: the extender's cards for every container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Planned {
+    /// The node the plan was made for; on any other it means nothing.
+    pub node: String,
+    /// By container name.
+    pub containers: BTreeMap<String, PlannedCards>,
+}
+
+/// Cards of one container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedCards {
+    /// Cards whose slots the node proposes to the kubelet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chosen: Vec<CardId>,
+    /// Cards of earlier init containers; the kubelet draws the container's remaining slots from these, in random order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reused: Vec<CardId>,
+}
+
+/// `divvy.dev/cards`: what each container got.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Cards {
+    /// The ledger's revision that this was written from.
+    pub ledger_revision: u64,
+    /// How the shares are enforced.
+    pub tier: Tier,
+    /// By container name.
+    pub containers: BTreeMap<String, Vec<CardShare>>,
+}
+
+/// One card of one container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardShare {
+    /// The card.
+    pub uuid: CardId,
+    /// The part of it.
+    #[serde(flatten)]
+    pub share: Share,
+}
+
+/// What a pod's author may ask for beside amounts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Preferences {
+    /// Models that will do; empty: any.
+    pub models: Vec<String>,
+    /// Models that won't do.
+    pub avoid_models: Vec<String>,
+    /// Cards that will do; empty: any.
+    pub cards: Vec<CardId>,
+    /// Cards that won't do.
+    pub avoid_cards: Vec<CardId>,
+    /// Policy for the choice of the node; `None`: as configured.
+    pub node_policy: Option<PolicyName>,
+    /// Policy for the choice of cards; `None`: as configured.
+    pub card_policy: Option<PolicyName>,
+    /// Whether the cards of one container must, or should, stand on one NUMA node.
+    pub numa: Option<Numa>,
+    /// At least this tier.
+    pub tier: Option<Tier>,
+    /// What happens with idle compute.
+    pub compute: Option<Compute>,
+    /// Who goes first on a shared card.
+    pub priority: Option<Priority>,
+    /// Memory beyond the card's.
+    pub oversubscribe: bool,
+}
+
+/// Placement policies by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyName {
+    /// Fullest cards first.
+    Binpack,
+    /// Emptiest cards first.
+    Spread,
+    /// Any card, from a seed.
+    Random,
+    /// What leaves most for the requests to come.
+    #[default]
+    LeastFragmentation,
+    /// Best links first, and best links left.
+    Topology,
+}
+
+/// NUMA wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Numa {
+    /// One NUMA node or nothing.
+    Strict,
+    /// One NUMA node where possible.
+    Prefer,
+}
+
+/// Use of idle compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compute {
+    /// Never above the share.
+    #[default]
+    Cap,
+    /// May use idle time.
+    Burst,
+}
+
+/// Who has time of a shared card that was promised to nobody, or isn't used. A promise is kept to whoever has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Priority {
+    /// Goes first: while it is at work, those that go last have what they were promised and no more.
+    High,
+    /// Goes last.
+    Low,
+}
+
+/// An annotation that can't be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnnotationError {
+    /// Not one of the allowed words.
+    #[error("annotation {key}: \"{value}\" is not allowed: expected {allowed}")]
+    Value {
+        /// The annotation.
+        key: &'static str,
+        /// What it says.
+        value: String,
+        /// What it may say.
+        allowed: &'static str,
+    },
+    /// Not the JSON it should be.
+    #[error("annotation {key}: {problem}")]
+    Json {
+        /// The annotation.
+        key: &'static str,
+        /// What the decoder says, with line and column.
+        problem: String,
+    },
+    /// Written by another version.
+    #[error("annotation {key}: version \"{version}\" is unknown: this build reads {VERSION}")]
+    Version {
+        /// The annotation.
+        key: &'static str,
+        /// Its version.
+        version: String,
+    },
+}
+
+/// A value that stands in an annotation as versioned JSON.
+pub trait Document: Serialize + DeserializeOwned {
+    /// The annotation's key.
+    const KEY: &'static str;
+
+    /// Refuses what the types allow and the meaning doesn't.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// The document as the annotation's text.
+pub fn encode<D: Document>(document: &D) -> String {
+    let versioned = Versioned { version: VERSION.to_owned(), document };
+    serde_json::to_string(&versioned).expect("maps with string keys and plain values always serialise")
+}
+
+/// The document of an annotation's text.
+pub fn decode<D: Document>(text: &str) -> Result<D, AnnotationError> {
+    let json = |problem: String| AnnotationError::Json { key: D::KEY, problem };
+    let mut fields: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(text).map_err(|error| json(error.to_string()))?;
+    match fields.remove("version") {
+        Some(serde_json::Value::String(version)) if version == VERSION => {}
+        Some(serde_json::Value::String(version)) => return Err(AnnotationError::Version { key: D::KEY, version }),
+        _ => return Err(json("field \"version\" is missing".to_owned())),
+    }
+    let document: D = serde_json::from_value(fields.into()).map_err(|error| json(error.to_string()))?;
+    document.check().map_err(json)?;
+    Ok(document)
+}
+
+#[derive(Serialize)]
+struct Versioned<'a, D> {
+    version: String,
+    #[serde(flatten)]
+    document: &'a D,
+}
+
+// === impl Document ===
+
+impl Document for RequestAnnotation {
+    const KEY: &'static str = key::REQUEST;
+
+    fn check(&self) -> Result<(), String> {
+        for (container, request) in &self.containers {
+            request.check().map_err(|why| format!("container \"{container}\": {why}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Document for NodeFit {
+    const KEY: &'static str = key::NODE_FIT;
+}
+
+impl Document for Planned {
+    const KEY: &'static str = key::PLANNED;
+}
+
+impl Document for Cards {
+    const KEY: &'static str = key::CARDS;
+}
+
+// === impl Compute ===
+
+impl Compute {
+    /// The word that the annotation and limits files use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cap => "cap",
+            Self::Burst => "burst",
+        }
+    }
+}
+
+// === impl Priority ===
+
+impl Priority {
+    /// As users write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::High => "high",
+            Self::Low => "low",
+        }
+    }
+}
+
+// === impl Preferences ===
+
+impl Preferences {
+    /// Reads the input annotations; absent ones are absent wishes.
+    pub fn from_annotations(annotations: &BTreeMap<String, String>) -> Result<Self, AnnotationError> {
+        let input = Input(annotations);
+        Ok(Self {
+            models: input.list(key::CARD_MODEL),
+            avoid_models: input.list(key::AVOID_CARD_MODEL),
+            cards: input.cards(key::CARD_UUID)?,
+            avoid_cards: input.cards(key::AVOID_CARD_UUID)?,
+            node_policy: input.word(key::NODE_POLICY, POLICIES)?,
+            card_policy: input.word(key::CARD_POLICY, POLICIES)?,
+            numa: input.word(key::NUMA, "strict or prefer")?,
+            tier: input.word(key::TIER, "accounting, shim, mps or mig")?,
+            compute: input.word(key::COMPUTE, "cap or burst")?,
+            priority: input.word(key::PRIORITY, "high or low")?,
+            oversubscribe: input.word(key::OVERSUBSCRIBE, "true or false")?.unwrap_or(false),
+        })
+    }
+
+    /// Whether the hardware must hold the pod to its shares: then each of its cards is a MIG instance that it has to itself.
+    pub fn wants_instances(&self) -> bool {
+        self.tier == Some(Tier::Mig)
+    }
+}
+
+const POLICIES: &str = "binpack, spread, random, least-fragmentation or topology";
+
+struct Input<'a>(&'a BTreeMap<String, String>);
+
+impl Input<'_> {
+    fn list(&self, key: &str) -> Vec<String> {
+        let text = self.0.get(key).map_or("", String::as_str);
+        text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+    }
+
+    fn cards(&self, key: &'static str) -> Result<Vec<CardId>, AnnotationError> {
+        let allowed = "card UUIDs such as GPU-8f6d…, separated by commas";
+        let parse = |item: String| item.parse().map_err(|_uuid| AnnotationError::Value { key, value: item, allowed });
+        self.list(key).into_iter().map(parse).collect()
+    }
+
+    /// One of an enum's serde names.
+    fn word<T: DeserializeOwned>(
+        &self,
+        key: &'static str,
+        allowed: &'static str,
+    ) -> Result<Option<T>, AnnotationError> {
+        let Some(text) = self.0.get(key) else { return Ok(None) };
+        let word = match text.as_str() {
+            "true" => true.into(),
+            "false" => false.into(),
+            text => serde_json::Value::from(text),
+        };
+        let refused = |_serde| AnnotationError::Value { key, value: text.clone(), allowed };
+        serde_json::from_value(word).map(Some).map_err(refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::quantity::{Cores, Memory};
+
+    fn annotations(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn documents_are_versioned_json() {
+        let request = GpuRequest { cards: 2, memory: "8Gi".parse().expect("amount"), cores: Cores::new(30) };
+        let request = RequestAnnotation { containers: [("main".to_owned(), request)].into() };
+        let text = encode(&request);
+        insta::assert_snapshot!(text, @r#"{"version":"v1","containers":{"main":{"cards":2,"memory":"8Gi","cores":30}}}"#);
+        assert_eq!(decode(&text), Ok(request));
+
+        let share = Share { memory: Memory::mib(8192), cores: Cores::new(30), exclusive: false };
+        let uuid: CardId = "GPU-a".parse().expect("uuid");
+        let containers = [("main".to_owned(), vec![CardShare { uuid: uuid.clone(), share }])].into();
+        let cards = Cards { ledger_revision: 7, tier: Tier::Accounting, containers };
+        let text = encode(&cards);
+        insta::assert_snapshot!(text, @r#"{"version":"v1","ledgerRevision":7,"tier":"accounting","containers":{"main":[{"uuid":"GPU-a","memoryMi":8192,"cores":30}]}}"#);
+        assert_eq!(decode(&text), Ok(cards));
+
+        let cards = PlannedCards { chosen: vec![uuid], reused: vec![] };
+        let planned = Planned { node: "n1".into(), containers: [("main".to_owned(), cards)].into() };
+        let text = encode(&planned);
+        insta::assert_snapshot!(text, @r#"{"version":"v1","node":"n1","containers":{"main":{"chosen":["GPU-a"]}}}"#);
+        assert_eq!(decode(&text), Ok(planned));
+    }
+
+    #[test]
+    fn documents_of_others_are_refused_with_the_reason() {
+        let refused = |text: &str| decode::<RequestAnnotation>(text).expect_err("refused").to_string();
+        assert!(refused("{").starts_with("annotation divvy.dev/request: EOF while parsing"));
+        assert_eq!(
+            refused(r#"{"version":"v9","containers":{}}"#),
+            "annotation divvy.dev/request: version \"v9\" is unknown: this build reads v1"
+        );
+        assert!(refused(r#"{"containers":{}}"#).ends_with("field \"version\" is missing"));
+        assert!(refused(r#"{"version":"v1","containers":{},"x":1}"#).contains("unknown field `x`"));
+        let zero = r#"{"version":"v1","containers":{"a":{"cards":0,"memory":"1Gi","cores":0}}}"#;
+        assert!(refused(zero).ends_with("container \"a\": 0 cards, allowed are 1 to 1024"));
+        let percent = r#"{"version":"v1","containers":{"a":{"cards":1,"memory":"101%","cores":0}}}"#;
+        assert!(refused(percent).contains("\"101%\" is not an amount of memory"));
+    }
+
+    #[test]
+    fn preferences_are_read_or_refused_by_name() {
+        let read = Preferences::from_annotations(&annotations(&[
+            (key::CARD_MODEL, "A100, H100 ,"),
+            (key::AVOID_CARD_UUID, "GPU-1"),
+            (key::CARD_POLICY, "least-fragmentation"),
+            (key::NUMA, "strict"),
+            (key::OVERSUBSCRIBE, "true"),
+            ("other.io/x", "whatever"),
+        ]))
+        .expect("valid");
+        assert_eq!(read.models, ["A100", "H100"]);
+        assert_eq!((read.card_policy, read.numa), (Some(PolicyName::LeastFragmentation), Some(Numa::Strict)));
+        assert!(read.oversubscribe);
+        let refused =
+            |key, value| Preferences::from_annotations(&annotations(&[(key, value)])).expect_err("refused").to_string();
+        assert_eq!(
+            refused(key::CARD_POLICY, "tight"),
+            "annotation divvy.dev/card-policy: \"tight\" is not allowed: expected binpack, spread, random, least-fragmentation or topology"
+        );
+        assert!(refused(key::CARD_UUID, "0").contains("expected card UUIDs"));
+        assert!(refused(key::OVERSUBSCRIBE, "yes").contains("expected true or false"));
+        assert!(refused(key::NUMA, "true").contains("expected strict or prefer"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC{0,80}") {
+            let read = (decode::<RequestAnnotation>(&text).is_ok(), decode::<Planned>(&text).is_ok(), decode::<Cards>(&text).is_ok());
+            prop_assert_eq!(read, (false, false, false));
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! `GpuNode`: what a node reports of its cards and who holds them. Written by that node's daemon alone.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::card::CardId;
+use crate::pod::ContainerKind;
+use crate::quantity::{Cores, Memory};
+use crate::share::{Share, Tier};
+
+/// What whoever runs the cluster wants of a node's cards.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "divvy.dev",
+    version = "v1alpha1",
+    kind = "GpuNode",
+    plural = "gpunodes",
+    shortname = "gn",
+    category = "divvy",
+    status = "GpuNodeStatus",
+    derive = "Default",
+    doc = "The cards of one node, and who holds which share of them",
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"Cards","type":"string","description":"healthy of all","jsonPath":".status.summary.cards"}"#,
+    printcolumn = r#"{"name":"Memory","type":"string","description":"held of all","jsonPath":".status.summary.memory"}"#,
+    printcolumn = r#"{"name":"Cores","type":"string","description":"held of all","jsonPath":".status.summary.cores"}"#,
+    printcolumn = r#"{"name":"Pods","type":"integer","description":"pods that hold a share","jsonPath":".status.summary.pods"}"#,
+    printcolumn = r#"{"name":"Tier","type":"string","description":"how shares are enforced","jsonPath":".status.tier"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct GpuNodeSpec {
+    /// UUIDs of cards that take no new pods; those that run keep their shares. As `spec.unschedulable` of a Node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unschedulable_cards: Vec<String>,
+    /// The daemon closes NVML, so that the driver can be unloaded and replaced; until then no card takes new pods.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub release_driver: bool,
+}
+
+/// What the daemon observed and booked.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GpuNodeStatus {
+    /// Every card of the node.
+    #[serde(default)]
+    pub cards: Vec<CardStatus>,
+    /// Every share held.
+    #[serde(default)]
+    pub shares: Vec<ShareStatus>,
+    /// How shares are enforced on this node, at least.
+    #[serde(default)]
+    pub tier: Tier,
+    /// How much of each card may be promised, in percent of what it has.
+    #[serde(default)]
+    pub scales: Scales,
+    /// Revision of the ledger that this status shows; grows with every change of a share.
+    #[serde(default)]
+    pub ledger_revision: u64,
+    /// `Ready`, `InventoryKnown`, `SpecApplied`, `SharesHeld`, `Draining`.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+    /// The printer columns' texts.
+    #[serde(default)]
+    pub summary: Summary,
+}
+
+/// How much of a card may be promised, in percent of what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Scales {
+    /// Of its memory.
+    pub memory: u32,
+    /// Of its compute.
+    pub cores: u32,
+}
+
+/// One card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CardStatus {
+    /// The card's UUID.
+    pub uuid: CardId,
+    /// Product name as NVML gives it.
+    pub model: String,
+    /// Total memory in MiB.
+    #[serde(rename = "memoryMi")]
+    pub memory: Memory,
+    /// `Healthy` or `Unhealthy`.
+    pub health: Health,
+    /// Why it is unhealthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// NUMA node, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa: Option<u32>,
+    /// Links to other cards of the node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkStatus>,
+    /// MIG profile, for an instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mig: Option<String>,
+    /// It is an instance that pods ask for as for any card, not by its profile.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub plain: bool,
+    /// Percent of the last minute or two in which a kernel ran on it, in steps of 10, where the daemon publishes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilization: Option<u32>,
+}
+
+/// The best link between two cards.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkStatus {
+    /// The other card.
+    pub to: CardId,
+    /// Class of the link, as `nvidia-smi topo -m` writes it: `NV18`, `PIX`, `PXB`, `PHB`, `NODE` or `SYS`.
+    pub class: String,
+}
+
+/// How the reason of a card begins that takes no new pods because [`GpuNodeSpec::unschedulable_cards`] names it; what
+/// else ails it follows after "; ".
+pub const CORDONED: &str = "cordoned";
+
+/// Whether new shares are given from a card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Health {
+    /// Serves.
+    #[default]
+    Healthy,
+    /// Gives no new share; held ones stay.
+    Unhealthy,
+}
+
+/// One share of one container. A pod's shares stand in admission order and don't simply add up: its init containers
+/// hold theirs one after another, before the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ShareStatus {
+    /// UID of the pod.
+    pub pod_uid: String,
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Name of the pod.
+    pub pod: String,
+    /// Name of the container.
+    pub container: String,
+    /// What the container is to its pod: `init`, `sidecar` or `app`.
+    #[serde(default)]
+    pub kind: ContainerKind,
+    /// The card.
+    pub card: CardId,
+    /// The part of it.
+    #[serde(flatten)]
+    pub share: Share,
+}
+
+/// Texts for `kubectl get gpunodes`, whose JSONPath can't add up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Summary {
+    /// `7/8`: healthy of all.
+    #[serde(default)]
+    pub cards: String,
+    /// `120Gi/640Gi`: held of all.
+    #[serde(default)]
+    pub memory: String,
+    /// `340/800`: held of all.
+    #[serde(default)]
+    pub cores: String,
+    /// Pods that hold a share.
+    #[serde(default)]
+    pub pods: u32,
+}
+
+// === impl Scales ===
+
+impl Scales {
+    /// All of a card, and nothing twice.
+    pub const WHOLE: Self = Self { memory: 100, cores: 100 };
+}
+
+impl Default for Scales {
+    fn default() -> Self {
+        Self::WHOLE
+    }
+}
+
+// === impl Summary ===
+
+impl Summary {
+    /// The texts for these amounts; `cards` and the pairs are (part, whole).
+    pub fn new(cards: (usize, usize), memory: (Memory, Memory), cores: (Cores, Cores), pods: u32) -> Self {
+        Self {
+            cards: format!("{}/{}", cards.0, cards.1),
+            memory: format!("{}/{}", memory.0, memory.1),
+            cores: format!("{}/{}", cores.0, cores.1),
+            pods,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::CustomResourceExt;
+
+    use super::*;
+
+    /// Above the definition, which `UPDATE_CRD=1` writes anew.
+    const HEADER: &str = "# GpuNode::crd() of src/api/gpunode.rs, which a test compares. After a change there:\n\
+        # UPDATE_CRD=1 cargo test -p divvy-api\n";
+
+    #[test]
+    fn a_cluster_is_given_this_definition() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/manifests/crd.yaml");
+        let definition = serde_saphyr::to_string(&GpuNode::crd()).expect("a definition is plain data");
+        let text = format!("{HEADER}{definition}");
+        if std::env::var_os("UPDATE_CRD").is_some() {
+            std::fs::write(path, &text).expect("the manifests lie in the same tree");
+        }
+        let given = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            given == text,
+            "deploy/manifests/crd.yaml is not GpuNode::crd(): run UPDATE_CRD=1 cargo test -p divvy-api and review the change"
+        );
+    }
+
+    #[test]
+    fn a_spec_that_asks_for_nothing_says_nothing() {
+        let spec: GpuNodeSpec = serde_json::from_str("{}").expect("every field has a default");
+        assert_eq!(serde_json::to_string(&spec).expect("JSON"), "{}");
+    }
+
+    #[test]
+    fn a_status_of_a_newer_daemon_is_read() {
+        let text = r#"{"cards":[{"uuid":"GPU-a","model":"H200","memoryMi":143771,"health":"Healthy","newField":1}],"later":{}}"#;
+        let status: GpuNodeStatus = serde_json::from_str(text).expect("unknown fields are passed over");
+        assert_eq!(status.cards[0].memory, Memory::mib(143_771));
+    }
+}

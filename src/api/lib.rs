@@ -1,0 +1,25 @@
+//! What all parts of Divvy agree on, and nothing that does I/O.
+//!
+//! ```text
+//! limits ──request──▶ GpuRequest ──share_on(card)──▶ Share      quantity: how people write amounts
+//! annotations ─────▶ Preferences, RequestAnnotation, Planned, Cards   gpunode: what a node reports
+//!                                                           usage: what containers really use
+//! ```
+
+pub mod annotation;
+pub mod card;
+pub mod container;
+pub mod gpunode;
+pub mod names;
+pub mod pod;
+pub mod quantity;
+pub mod request;
+pub mod share;
+pub mod usage;
+
+pub use card::{CardId, MigProfile, SlotId};
+pub use names::{ResourceName, ResourceNames};
+pub use pod::{ContainerKind, ContainerRequest, ContainerSpec};
+pub use quantity::{Cores, Memory};
+pub use request::{GpuRequest, MemoryAmount, Totals};
+pub use share::{Share, Tier};

@@ -1,0 +1,23 @@
+//! divvy-runtime: what every long-running program of Divvy needs besides its work.
+//!
+//! ```text
+//! settings     flags, environment and file become one checked configuration
+//! logging      where log lines go, and how a lasting problem is logged once
+//! api_server   client of the API server, watches with back-off, errors in words
+//! tasks        the program's tasks; one that ends early ends the program
+//! signals      SIGTERM and SIGINT
+//! metrics      the page that Prometheus scrapes
+//! ```
+//!
+//! Nothing here knows a key, a task or an object of any one program.
+
+pub mod api_server;
+pub mod logging;
+mod metrics;
+pub mod settings;
+mod signals;
+mod tasks;
+
+pub use metrics::metrics;
+pub use signals::Signals;
+pub use tasks::{Outcome, Tasks};

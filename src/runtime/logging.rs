@@ -1,0 +1,109 @@
+//! Where a program's own words go.
+
+use std::io::IsTerminal as _;
+
+use serde::{Deserialize, Serialize};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer as _, Registry, fmt};
+
+/// What is logged, in the syntax of `tracing_subscriber::filter::Targets`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct LogFilter {
+    text: String,
+    targets: Targets,
+}
+
+/// How it is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Plain,
+    /// One object a line.
+    Json,
+}
+
+/// A problem that lasts is said once.
+#[derive(Debug, Default)]
+pub struct WarnOnce(String);
+
+/// Logs to stderr from now on.
+pub fn init(filter: &LogFilter, format: LogFormat) {
+    // By default a line that can't be written is complained about with `eprintln!`, which panics where stderr is broken.
+    let layer = fmt::layer::<Registry>()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .log_internal_errors(false);
+    let layer = match format {
+        LogFormat::Plain => layer.with_target(false).boxed(),
+        LogFormat::Json => layer.json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry().with(layer.with_filter(filter.targets())).init();
+}
+
+// === impl LogFilter ===
+
+impl LogFilter {
+    /// The filter itself. kube's watcher repeats a refusal at every try, and what isn't followed is said once by us: of its
+    /// words errors alone are shown, unless it is named or more than usual is asked for.
+    pub fn targets(&self) -> Targets {
+        let is_asked_for = self.targets.default_level() > Some(LevelFilter::INFO)
+            || self.targets.iter().any(|(target, _)| target.starts_with("kube_runtime"));
+        let targets = self.targets.clone();
+        if is_asked_for { targets } else { targets.with_target("kube_runtime::watcher", LevelFilter::ERROR) }
+    }
+}
+
+impl Default for LogFilter {
+    fn default() -> Self {
+        Self { text: "info".to_owned(), targets: Targets::new().with_default(LevelFilter::INFO) }
+    }
+}
+
+impl From<LogFilter> for String {
+    fn from(filter: LogFilter) -> Self {
+        filter.text
+    }
+}
+
+impl TryFrom<String> for LogFilter {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        const ALLOWED: &str =
+            "expected levels (off, error, warn, info, debug, trace) by target, such as info,divvy=debug";
+        let targets: Targets = text.parse().map_err(|error| format!("\"{text}\": {error}: {ALLOWED}"))?;
+        // A lone word is a target to the parser: "inof" would silence everything else.
+        let word = |part: &str| part.chars().all(char::is_alphanumeric);
+        match text.split(',').find(|part| word(part) && part.parse::<LevelFilter>().is_err()) {
+            Some(part) => Err(format!("\"{part}\" is not a level: {ALLOWED}")),
+            None => Ok(Self { text, targets }),
+        }
+    }
+}
+
+// === impl WarnOnce ===
+
+impl WarnOnce {
+    /// Warns, unless these were the last words.
+    pub fn warn(&mut self, text: String) {
+        if text != self.0 {
+            tracing::warn!("{text}");
+            self.0 = text;
+        }
+    }
+
+    /// The problem that lasts.
+    pub fn current(&self) -> Option<&str> {
+        Some(self.0.as_str()).filter(|text| !text.is_empty())
+    }
+
+    /// The problem is over; the same one will be said again.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}

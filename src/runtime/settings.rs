@@ -1,0 +1,37 @@
+//! How Divvy's long-running programs are configured.
+//!
+//! ```text
+//! flags ─────────┐
+//! environment ───┼─▶ Keys, one of each source ──or──▶ Keys ──resolve──▶ Config
+//! file ──read────┘
+//! ```
+//!
+//! A program lists its keys once, with [`keys!`]. A key is written in camel case in the file (`slotsPerCard`), as a flag
+//! (`--slots-per-card`) and as an environment variable (`SLOTS_PER_CARD`). A flag wins over the environment, the
+//! environment over the file, the file over the default.
+//!
+//! Which keys there are, and what they must agree on, is the program's to say; nothing here knows one of them.
+
+mod args;
+mod error;
+mod file;
+pub mod keys;
+mod list;
+mod names;
+mod path;
+mod request;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+pub use crate::logging::{LogFilter, LogFormat};
+pub use args::{EX_USAGE, FileFlag, Sources, Stop, described};
+pub use error::ConfigError;
+pub use file::{Version, read, to_yaml};
+pub use keys::{KeySet, from_text};
+pub use list::List;
+pub use names::{ObjectName, is_subdomain};
+pub use path::AbsolutePath;
+pub use request::{Advertise, DefaultMemory};
+pub use values::{Period, Switch, Within};
