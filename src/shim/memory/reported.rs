@@ -1,4 +1,4 @@
-//! What programs are told of a card's memory: their share, as if it were the card.
+//! The card memory that programs are told: their share, as if it were the card.
 
 use core::ffi::c_uint;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +8,8 @@ use crate::process::{self, UNLIMITED};
 use crate::time;
 
 /// When the dead were looked for last; with many processes it takes too long to do so each time.
-static BURIED_NS: AtomicU64 = AtomicU64::new(0);
-const BURY_EVERY_NS: u64 = 100_000_000;
+static REAPED_NS: AtomicU64 = AtomicU64::new(0);
+const REAP_INTERVAL_NS: u64 = 100_000_000;
 
 /// A number of bytes as some generation of the driver's functions has it.
 pub(crate) trait Bytes: Copy + Default + Ord {
@@ -23,7 +23,7 @@ impl Bytes for usize {
     }
 }
 
-/// Of programs with 32-bit sizes.
+/// Sizes of programs with 32-bit addresses.
 impl Bytes for c_uint {
     fn of(bytes: u64) -> Self {
         Self::try_from(bytes).unwrap_or(Self::MAX)
@@ -86,10 +86,10 @@ pub(crate) unsafe fn total<B: Bytes>(
 fn share() -> Result<(u64, u64), CUresult> {
     let (process, card) = process::current_card()?;
     let now = time::now();
-    process.keep_up(now);
-    let buried = BURIED_NS.load(Ordering::Relaxed);
-    if buried == 0 || now.saturating_sub(buried) >= BURY_EVERY_NS {
-        BURIED_NS.store(now, Ordering::Relaxed);
+    process.refresh(now);
+    let reaped = REAPED_NS.load(Ordering::Relaxed);
+    if reaped == 0 || now.saturating_sub(reaped) >= REAP_INTERVAL_NS {
+        REAPED_NS.store(now, Ordering::Relaxed);
         process.reap();
     }
     let limit = process.limit(card);
@@ -108,7 +108,7 @@ fn if_wanted<T>(asked: *mut T, place: *mut T) -> *mut T {
 /// # Safety
 /// `to` is null or valid for a write.
 unsafe fn write<T>(to: *mut T, value: T) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's guarantee.
     if let Some(to) = unsafe { to.as_mut() } {
         *to = value;
     }

@@ -1,18 +1,18 @@
-//! What the driver has given this process: addresses and handles, and what they are charged with.
+//! Resources that the driver has given this process, addresses and handles, and what they are charged with.
 //!
 //! A table without a heap. It is cut into shards by the hash of the key, each with a lock and with memory of its own, which
-//! is asked for when the first thing comes and costs nothing until it is touched. A shard never grows or moves; a thing
-//! that finds its shard full can't be held, and whoever brought it has to give it back to the driver.
+//! is asked for when the first resource comes and costs nothing until it is touched. A shard never grows or moves; a resource
+//! that finds its shard full can't be held, and the caller has to give it back to the driver.
 
 use core::ptr;
 use core::slice;
 
 use crate::cuda::CUcontext;
-use crate::lock::{Held as Locked, Lock};
+use crate::lock::{Held, Lock};
 use crate::sys;
 
 /// What this process holds.
-pub(super) static HELD: Held = Held::new();
+pub(super) static RESOURCES: Resources = Resources::new();
 
 /// What a key is, as equal numbers may be addresses and handles of several kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) enum Kind {
     Handle,
     /// An address at which physical memory is mapped; `of` says which, `bytes` how much of it.
     Mapping,
-    /// Physical memory, by a number of ours; `of` counts what refers to it.
+    /// Physical memory, by a number that this library gives it; `of` counts what refers to it.
     Physical,
     /// An address at which another process's memory is open; `of` says how often.
     Import,
@@ -37,7 +37,7 @@ pub(super) enum Kind {
 
 /// Something that the driver gave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Thing {
+pub(super) struct Resource {
     /// Charged, or of a pool that is.
     pub(super) bytes: u64,
     /// By its position.
@@ -48,12 +48,12 @@ pub(super) struct Thing {
     pub(super) of: u64,
 }
 
-/// There is no place for a thing.
+/// There is no place for a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
 /// The table.
-pub(super) struct Held {
+pub(super) struct Resources {
     shards: [Lock<Shard>; SHARDS],
 }
 
@@ -77,7 +77,7 @@ struct Entry {
 
 const SHARDS: usize = 64;
 const PLACES: usize = 1 << 14;
-/// Of a shard's places; some must stay free for a search to end, and more for it to end soon.
+/// The most entries of a shard; some must stay free for a search to end, and more for it to end soon.
 const MOST: usize = PLACES / 8 * 7;
 
 /// Addresses differ in their middle bits; a product brings all of them to the top.
@@ -111,44 +111,44 @@ impl Kind {
     }
 }
 
-// === impl Thing ===
+// === impl Resource ===
 
-impl Thing {
+impl Resource {
     /// That ends with a context.
     pub(super) fn in_context(bytes: u64, card: usize, context: CUcontext) -> Self {
         Self { bytes, card, context: context.addr(), of: 0 }
     }
 }
 
-// === impl Held ===
+// === impl Resources ===
 
-impl Held {
+impl Resources {
     const fn new() -> Self {
         Self { shards: [const { Lock::new(Shard { entries: ptr::null_mut(), used: 0 }) }; SHARDS] }
     }
 
-    /// Holds a thing. If the driver gave one with this key before, that one is gone, and is the answer.
-    pub(super) fn put(&self, kind: Kind, key: u64, thing: Thing) -> Result<Option<Thing>, Full> {
+    /// Holds a resource. If the driver gave one with this key before, that one is gone, and is the answer.
+    pub(super) fn put(&self, kind: Kind, key: u64, resource: Resource) -> Result<Option<Resource>, Full> {
         let (mut shard, start) = self.find(kind, key);
-        shard.put(start, Entry::new(kind, key, thing))
+        shard.put(start, Entry::new(kind, key, resource))
     }
 
     /// Holds it no longer.
-    pub(super) fn take(&self, kind: Kind, key: u64) -> Option<Thing> {
+    pub(super) fn take(&self, kind: Kind, key: u64) -> Option<Resource> {
         let (mut shard, start) = self.find(kind, key);
         let at = shard.position(start, kind.number(), key)?;
         Some(shard.remove(at))
     }
 
     /// What is held with this key.
-    pub(super) fn get(&self, kind: Kind, key: u64) -> Option<Thing> {
+    pub(super) fn get(&self, kind: Kind, key: u64) -> Option<Resource> {
         let (shard, start) = self.find(kind, key);
         let at = shard.position(start, kind.number(), key)?;
-        shard.entries().get(at).map(Entry::thing)
+        shard.entries().get(at).map(Entry::resource)
     }
 
     /// Takes all of a kind that are meant; `each` must not come back to the table.
-    pub(super) fn take_all(&self, kinds: &[Kind], is_meant: impl Fn(&Thing) -> bool, mut each: impl FnMut(Thing)) {
+    pub(super) fn take_all(&self, kinds: &[Kind], matches: impl Fn(&Resource) -> bool, mut each: impl FnMut(Resource)) {
         for shard in &self.shards {
             let mut shard = shard.lock();
             let mut at = 0;
@@ -156,7 +156,7 @@ impl Held {
             while shard.used > 0 && at < PLACES {
                 let entry = shard.entries().get(at).copied().unwrap_or_default();
                 let is_of_kind = kinds.iter().any(|kind| kind.number() == entry.kind);
-                if is_of_kind && is_meant(&entry.thing()) {
+                if is_of_kind && matches(&entry.resource()) {
                     each(shard.remove(at));
                 } else {
                     at += 1;
@@ -166,12 +166,12 @@ impl Held {
     }
 
     /// The first of a kind that is looked for, by its key.
-    pub(super) fn search(&self, kind: Kind, is_meant: impl Fn(u64, &Thing) -> bool) -> Option<Thing> {
-        let is_it = |entry: &&Entry| entry.kind == kind.number() && is_meant(entry.key, &entry.thing());
-        self.shards.iter().find_map(|shard| shard.lock().entries().iter().find(is_it).map(Entry::thing))
+    pub(super) fn search(&self, kind: Kind, matches: impl Fn(u64, &Resource) -> bool) -> Option<Resource> {
+        let is_it = |entry: &&Entry| entry.kind == kind.number() && matches(entry.key, &entry.resource());
+        self.shards.iter().find_map(|shard| shard.lock().entries().iter().find(is_it).map(Entry::resource))
     }
 
-    /// In a child that fork made: nothing of it is held, and whoever had a lock is not here.
+    /// In a child that fork made: nothing of it is held, and a thread that had a lock is not here.
     pub(super) fn forget(&self) {
         for shard in &self.shards {
             *shard.reset() = Shard { entries: ptr::null_mut(), used: 0 };
@@ -180,7 +180,7 @@ impl Held {
 
     /// The shard of a key, and the place from which to look for it.
     #[inline]
-    fn find(&self, kind: Kind, key: u64) -> (Locked<'_, Shard>, usize) {
+    fn find(&self, kind: Kind, key: u64) -> (Held<'_, Shard>, usize) {
         let hash = hash(kind.number(), key);
         (self.shards[hash as usize % SHARDS].lock(), start(hash))
     }
@@ -220,13 +220,13 @@ impl Shard {
         None
     }
 
-    fn put(&mut self, start: usize, new: Entry) -> Result<Option<Thing>, Full> {
+    fn put(&mut self, start: usize, new: Entry) -> Result<Option<Resource>, Full> {
         if self.entries.is_null() {
             self.entries = sys::memory(PLACES * size_of::<Entry>()).ok_or(Full)?.cast();
         }
         if let Some(at) = self.position(start, new.kind, new.key) {
             let known = self.entries_mut().get_mut(at).ok_or(Full)?;
-            return Ok(Some(core::mem::replace(known, new).thing()));
+            return Ok(Some(core::mem::replace(known, new).resource()));
         }
         if self.used >= MOST {
             return Err(Full);
@@ -240,9 +240,9 @@ impl Shard {
     }
 
     /// Takes an entry out, and moves those after it up that were pushed away by it, so that searches still find them.
-    fn remove(&mut self, at: usize) -> Thing {
+    fn remove(&mut self, at: usize) -> Resource {
         let entries = self.entries_mut();
-        let removed = entries.get(at).map(Entry::thing).unwrap_or_default();
+        let removed = entries.get(at).map(Entry::resource).unwrap_or_default();
         let mut hole = at;
         let mut next = at;
         loop {
@@ -272,7 +272,7 @@ impl Shard {
 // === impl Entry ===
 
 impl Entry {
-    fn new(kind: Kind, key: u64, Thing { bytes, card, context, of }: Thing) -> Self {
+    fn new(kind: Kind, key: u64, Resource { bytes, card, context, of }: Resource) -> Self {
         Self { key, bytes, context, of, kind: kind.number(), card: card as u8 }
     }
 
@@ -280,8 +280,8 @@ impl Entry {
         self.kind == 0
     }
 
-    fn thing(&self) -> Thing {
-        Thing { bytes: self.bytes, card: self.card.into(), context: self.context, of: self.of }
+    fn resource(&self) -> Resource {
+        Resource { bytes: self.bytes, card: self.card.into(), context: self.context, of: self.of }
     }
 }
 

@@ -10,7 +10,7 @@ use core::ptr;
 
 use divvy_region::limits::{Cards, Limits};
 
-use super::place;
+use super::paths;
 use crate::limits::Tier;
 use crate::linker;
 use crate::text::Text;
@@ -26,16 +26,16 @@ type Setenv = unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int
 
 /// Sets the variables that don't say what they should. The environment of a process that leaves them alone isn't touched:
 /// other threads may be reading it.
-pub(super) fn put_right(limits: &Limits<'_, Cards<'_>>) {
+pub(super) fn restore_environment(limits: &Limits<'_, Cards<'_>>) {
     if Tier::of(limits) != Tier::Mps {
         return;
     }
-    set(PIPE_DIRECTORY, place::SERVICE);
+    set(PIPE_DIRECTORY, paths::SERVICE);
     if limits.cards.clone().all(|card| card.exclusive) {
         return;
     }
     set(MEMORY_LIMIT, memory(limits).as_c());
-    // Without a promise there is no cap, and a tenant may have one of its own.
+    // Without a guaranteed share there is no cap, and a tenant may have one of its own.
     let cores = limits.cards.clone().map(|card| card.cores).min().unwrap_or(0);
     if cores > 0 {
         set(THREAD_PERCENTAGE, Text::<16>::of(format_args!("{cores}")).as_c());

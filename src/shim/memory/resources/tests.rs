@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn thing(bytes: u64) -> Thing {
-    Thing { bytes, card: (bytes % 64) as usize, context: (bytes % 3) as usize, of: bytes / 2 }
+fn resource(bytes: u64) -> Resource {
+    Resource { bytes, card: (bytes % 64) as usize, context: (bytes % 3) as usize, of: bytes / 2 }
 }
 
 #[derive(Clone, Debug)]
@@ -41,31 +41,31 @@ proptest! {
 
     #[test]
     fn it_holds_what_a_map_holds(steps in steps()) {
-        let held = Box::new(Held::new());
+        let held = Box::new(Resources::new());
         let mut map = BTreeMap::new();
         for step in steps {
             match step {
                 Step::Put(is_array, key, bytes) => {
-                    let before = map.insert((is_array, key), thing(bytes));
-                    prop_assert_eq!(held.put(kind(is_array), key, thing(bytes)), Ok(before));
+                    let before = map.insert((is_array, key), resource(bytes));
+                    prop_assert_eq!(held.put(kind(is_array), key, resource(bytes)), Ok(before));
                 }
                 Step::Take(is_array, key) => {
                     prop_assert_eq!(held.take(kind(is_array), key), map.remove(&(is_array, key)));
                 }
                 Step::TakeAll(context) => {
                     let mut taken = Vec::new();
-                    let is_meant = |thing: &Thing| thing.context == context;
-                    held.take_all(&[Kind::Array], is_meant, |thing| taken.push(thing.bytes));
+                    let matches = |resource: &Resource| resource.context == context;
+                    held.take_all(&[Kind::Array], matches, |resource| taken.push(resource.bytes));
                     let mut expected: Vec<_> =
-                        map.extract_if(.., |(is_array, _), thing| *is_array && is_meant(thing)).map(|(_, thing)| thing.bytes).collect();
+                        map.extract_if(.., |(is_array, _), resource| *is_array && matches(resource)).map(|(_, resource)| resource.bytes).collect();
                     taken.sort_unstable();
                     expected.sort_unstable();
                     prop_assert_eq!(taken, expected);
                 }
             }
         }
-        for ((is_array, key), thing) in &map {
-            prop_assert_eq!(held.get(kind(*is_array), *key), Some(*thing));
+        for ((is_array, key), resource) in &map {
+            prop_assert_eq!(held.get(kind(*is_array), *key), Some(*resource));
         }
     }
 }
@@ -75,13 +75,14 @@ proptest! {
 fn a_crowd_at_the_end_of_a_shard_goes_round() {
     let mut shard = Shard { entries: ptr::null_mut(), used: 0 };
     let crowd: Vec<u64> = (0_u64..).filter(|key| (PLACES - 3..).contains(&start(hash(1, *key)))).take(40).collect();
-    let put = |shard: &mut Shard, key: u64| shard.put(start(hash(1, key)), Entry::new(Kind::Memory, key, thing(key)));
+    let put =
+        |shard: &mut Shard, key: u64| shard.put(start(hash(1, key)), Entry::new(Kind::Memory, key, resource(key)));
     for key in &crowd {
         assert_eq!(put(&mut shard, *key), Ok(None));
     }
     for (gone, key) in crowd.iter().enumerate().step_by(2) {
         let at = shard.position(start(hash(1, *key)), 1, *key).expect("it is held");
-        assert_eq!(shard.remove(at), thing(*key), "{gone}");
+        assert_eq!(shard.remove(at), resource(*key), "{gone}");
         let left = crowd.iter().enumerate().filter(|(other, _)| *other > gone || other % 2 == 1);
         for (_, other) in left {
             assert!(shard.position(start(hash(1, *other)), 1, *other).is_some());
@@ -92,11 +93,11 @@ fn a_crowd_at_the_end_of_a_shard_goes_round() {
 
 #[test]
 fn a_full_table_says_so_and_holds_what_it_has() {
-    let held = Box::new(Held::new());
+    let held = Box::new(Resources::new());
     let refused =
-        (1_u64..1 << 21).find(|key| held.put(Kind::Memory, key << 9, thing(*key)) == Err(Full)).expect("an end");
+        (1_u64..1 << 21).find(|key| held.put(Kind::Memory, key << 9, resource(*key)) == Err(Full)).expect("an end");
     assert!(refused > 700_000, "{refused}");
-    assert!((1..refused).all(|key| held.get(Kind::Memory, key << 9) == Some(thing(key))));
-    assert_eq!(held.put(Kind::Memory, 512, thing(7)), Ok(Some(thing(1))), "what is held can be replaced");
+    assert!((1..refused).all(|key| held.get(Kind::Memory, key << 9) == Some(resource(key))));
+    assert_eq!(held.put(Kind::Memory, 512, resource(7)), Ok(Some(resource(1))), "what is held can be replaced");
     assert_eq!(held.take(Kind::Memory, refused << 9), None);
 }

@@ -1,4 +1,4 @@
-//! What people are told, on standard error: little, and nothing twice.
+//! Log lines on standard error: few, and none twice.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -6,24 +6,24 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use crate::sys;
 use crate::text::Text;
 
-/// Something that is said once by a process.
-pub(crate) struct Once(AtomicBool);
+/// A line that a process logs only the first time.
+pub(crate) struct LogOnce(AtomicBool);
 
-// === impl Once ===
+// === impl LogOnce ===
 
-impl Once {
+impl LogOnce {
     pub(crate) const fn new() -> Self {
         Self(AtomicBool::new(false))
     }
 
-    pub(crate) fn say(&self, arguments: fmt::Arguments<'_>) {
+    pub(crate) fn log(&self, arguments: fmt::Arguments<'_>) {
         if !self.0.swap(true, Ordering::Relaxed) {
-            say(arguments);
+            line(arguments);
         }
     }
 }
 
-/// One line.
-pub(crate) fn say(arguments: fmt::Arguments<'_>) {
+/// Logs one line.
+pub(crate) fn line(arguments: fmt::Arguments<'_>) {
     sys::write_error(Text::<512>::of(format_args!("libdivvy: {arguments}\n")).as_bytes());
 }

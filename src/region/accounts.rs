@@ -1,13 +1,13 @@
-//! Memory, to the byte: who may have how much of a card, agreed among processes that may die at any instruction.
+//! Memory accounting, to the byte, among processes that may die at any instruction.
 //!
 //! Nothing is locked and no total is stored. Each process counts in its own line what it holds (`committed`) and what it
-//! is trying to get (`tent`); who wants memory adds up all lines. What a dead process held is gone when its line is zeroed.
+//! is trying to get (`tentative`); who wants memory adds up all lines. What a dead process held is gone when its line is zeroed.
 //!
-//! **Why the limit holds.** Three orders make it so, and each is necessary; `books/explorer.rs` tries all the others.
-//! 1. A reservation publishes its bytes in `tent`, passes a fence, and only then adds up. So of all reservations that
+//! **Why the limit holds.** Three orders make it so, and each is necessary; `accounts/explorer.rs` tries all the others.
+//! 1. A reservation publishes its bytes in `tentative`, passes a fence, and only then adds up. So of all reservations that
 //!    hold memory at some moment, the one that passed its fence last has seen all others.
-//! 2. When it is granted, `committed` grows before `tent` shrinks: its bytes are in one of them at every moment.
-//! 3. Who adds up reads `tent` before `committed`. If it no longer finds the bytes in the one, it finds them in the other.
+//! 2. When it is granted, `committed` grows before `tentative` shrinks: its bytes are in one of them at every moment.
+//! 3. Who adds up reads `tentative` before `committed`. If it no longer finds the bytes in the one, it finds them in the other.
 //!    Bytes on their way may be counted twice, never not at all.
 //!
 //! A refusal is final only if what others *hold* leaves no room. If they were only trying, all step back and try again.
@@ -21,12 +21,12 @@ use crate::sync::{AtomicU64, Ordering, fence, spin_loop};
 #[cfg(all(test, not(loom)))]
 mod explorer;
 #[cfg(not(loom))]
-mod others;
+mod other_processes;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 #[cfg(not(loom))]
-pub use others::Others;
+pub use other_processes::OtherProcesses;
 
 /// Tries that only spin before those that pause: another's try lasts some hundred nanoseconds.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 16 };
@@ -35,7 +35,7 @@ const TRIES: u32 = if cfg!(loom) { 2 } else { 400 };
 
 /// All processes' use of one card. Free to copy.
 #[derive(Clone, Copy, Debug)]
-pub struct Books<'a> {
+pub struct Accounts<'a> {
     header: &'a Header,
     uses: &'a [Use],
 }
@@ -44,7 +44,7 @@ pub struct Books<'a> {
 /// threads.
 #[derive(Clone, Copy, Debug)]
 pub struct Account<'a> {
-    books: Books<'a>,
+    accounts: Accounts<'a>,
     own: &'a Use,
 }
 
@@ -65,8 +65,8 @@ pub enum Reservation {
 
 impl<'a> Region<'a> {
     /// All processes' use of a card.
-    pub fn books(&self, card: usize) -> Option<Books<'a>> {
-        Some(Books { header: self.header, uses: self.uses(card)? })
+    pub fn accounts(&self, card: usize) -> Option<Accounts<'a>> {
+        Some(Accounts { header: self.header, uses: self.uses(card)? })
     }
 
     /// Processes that own slots, by their numbers in the container, each with the bytes that it holds of a card.
@@ -78,12 +78,12 @@ impl<'a> Region<'a> {
     }
 }
 
-// === impl Books ===
+// === impl Accounts ===
 
-impl<'a> Books<'a> {
+impl<'a> Accounts<'a> {
     /// The account of the slot that this process claimed.
     pub fn account(&self, slot: usize) -> Option<Account<'a>> {
-        Some(Account { books: *self, own: self.uses.get(slot)? })
+        Some(Account { accounts: *self, own: self.uses.get(slot)? })
     }
 
     /// Bytes that all processes hold, and nothing that is only tried for.
@@ -97,7 +97,7 @@ impl<'a> Books<'a> {
     }
 
     /// Whether there are other processes, or were.
-    pub fn has_company(&self) -> bool {
+    pub fn has_other_processes(&self) -> bool {
         self.header.high.load(Ordering::Relaxed) > 1
     }
 
@@ -127,31 +127,31 @@ impl Account<'_> {
             return Reservation::Reserved;
         }
         if bytes > limit {
-            // Nor is it published: a few of them would wrap `tent` around.
-            return Reservation::OutOfMemory { used: self.books.used() };
+            // Nor is it published: a few of them would wrap `tentative` around.
+            return Reservation::OutOfMemory { used: self.accounts.used() };
         }
-        let room = limit - bytes;
+        let most_held = limit - bytes;
         for attempt in 0..TRIES {
             match attempt {
                 0 => {}
                 1..=SPINS => spin_loop(),
                 _ => pause(),
             }
-            self.own.tent.fetch_add(bytes, Ordering::Relaxed);
+            self.own.tentative.fetch_add(bytes, Ordering::Relaxed);
             // Before the sum, and that is before `high` is read: whoever claims a slot raises it before it reserves.
             fence(Ordering::SeqCst);
-            if self.books.sum(Use::held_or_tried) <= limit {
+            if self.accounts.sum(Use::held_or_tentative) <= limit {
                 self.own.committed.fetch_add(bytes, Ordering::Relaxed);
-                subtract(&self.own.tent, bytes);
+                subtract(&self.own.tentative, bytes);
                 return Reservation::Reserved;
             }
-            subtract(&self.own.tent, bytes);
-            let used = self.books.used();
-            if used > room {
+            subtract(&self.own.tentative, bytes);
+            let used = self.accounts.used();
+            if used > most_held {
                 return Reservation::OutOfMemory { used };
             }
         }
-        Reservation::OutOfMemory { used: self.books.used() }
+        Reservation::OutOfMemory { used: self.accounts.used() }
     }
 
     /// Gives back bytes that were reserved or charged, after the driver has freed them.
@@ -164,13 +164,13 @@ impl Account<'_> {
         self.own.committed.fetch_add(bytes, Ordering::Release);
     }
 
-    /// This process has opened so many bytes that another made and is charged with: they count towards no limit. But the
+    /// Counts bytes that this process has opened and another made and is charged with: they count towards no limit. But the
     /// driver may charge both with them, and who compares must know.
     pub fn import(&self, bytes: u64) {
         self.own.imported.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// It has closed them.
+    /// Uncounts imported bytes that this process has closed.
     pub fn close(&self, bytes: u64) {
         subtract(&self.own.imported, bytes);
     }
@@ -186,7 +186,7 @@ impl Account<'_> {
     }
 
     /// Work that was estimated to take `estimate_ns` is done, and took `busy_ns`. The bucket is debited separately.
-    pub fn settled(&self, estimate_ns: u64, busy_ns: u64) {
+    pub fn completed(&self, estimate_ns: u64, busy_ns: u64) {
         subtract(&self.own.in_flight_ns, estimate_ns);
         self.own.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
     }
@@ -197,8 +197,8 @@ impl Account<'_> {
     }
 
     /// All processes' use of the card.
-    pub fn books(&self) -> Books<'_> {
-        self.books
+    pub fn accounts(&self) -> Accounts<'_> {
+        self.accounts
     }
 }
 
@@ -210,17 +210,17 @@ impl Use {
         self.committed.load(Ordering::Acquire)
     }
 
-    fn held_or_tried(&self) -> u64 {
-        // Order 3 above. Acquire pairs with the release in `subtract`: a `tent` that has shrunk shows a `committed` that
+    fn held_or_tentative(&self) -> u64 {
+        // Order 3 above. Acquire pairs with the release in `subtract`: a `tentative` that has shrunk shows a `committed` that
         // has grown.
-        let tent = self.tent.load(Ordering::Acquire);
-        tent.saturating_add(self.held())
+        let tentative = self.tentative.load(Ordering::Acquire);
+        tentative.saturating_add(self.held())
     }
 
     /// Makes the line what it was when the region was new, for its next owner.
     pub(crate) fn clear(&self) {
-        let Self { tent, committed, imported, spilled, in_flight_ns, busy_ns } = self;
-        for word in [tent, committed, imported, spilled, in_flight_ns, busy_ns] {
+        let Self { tentative, committed, imported, spilled, in_flight_ns, busy_ns } = self;
+        for word in [tentative, committed, imported, spilled, in_flight_ns, busy_ns] {
             word.store(0, Ordering::Relaxed);
         }
     }

@@ -1,55 +1,55 @@
-//! The container's books in this process's memory, and this process's slot in them.
+//! The container's accounting region in this process's memory, and this process's slot in it.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use divvy_region::layout::{self, Region, Unfit};
+use divvy_region::layout::{self, InvalidRegion, Region};
 use divvy_region::{Account, Locks, Owner};
 
-use super::place;
+use super::paths;
 use crate::linker;
 use crate::lock::Lock;
 use crate::sys::{self, Errno, File};
 use crate::text::Text;
 
-/// What a process has of the region.
-pub(super) struct Seat {
+/// A process's slot of the region.
+pub(super) struct RegionSlot {
     region: Region<'static>,
     /// Whose locks say that this process lives. It is opened once: closing any descriptor of a file lifts all of them.
     descriptor: AtomicI32,
     /// One more than the slot; 0: none is claimed.
     slot: AtomicU32,
-    /// Threads that claim or reap stand in line here: locks are a process's.
-    turn: Lock<()>,
+    /// Threads that claim or reap take turns here: locks are a process's.
+    claiming: Lock<()>,
 }
 
-/// Why there are no books.
+/// Why the accounting region can't be used.
 #[derive(Debug)]
-pub(super) enum Unopened {
+pub(super) enum OpenError {
     Io(Errno),
-    Unfit(Unfit),
-    /// They are for another number of cards than the limits.
+    InvalidRegion(InvalidRegion),
+    /// A region for another number of cards than the limits.
     Cards,
 }
 
-// === impl Seat ===
+// === impl RegionSlot ===
 
-impl Seat {
-    pub(super) fn open(cards: usize) -> Result<Self, Unopened> {
-        let file = File::open_to_write(place::REGION).map_err(Unopened::Io)?;
-        let length = usize::try_from(file.length().map_err(Unopened::Io)?).unwrap_or(usize::MAX);
+impl RegionSlot {
+    pub(super) fn open(cards: usize) -> Result<Self, OpenError> {
+        let file = File::open_to_write(paths::REGION).map_err(OpenError::Io)?;
+        let length = usize::try_from(file.length().map_err(OpenError::Io)?).unwrap_or(usize::MAX);
         let length = length.min(layout::size(layout::CARDS));
         if length == 0 {
-            return Err(Unopened::Unfit(Unfit::Short { length, needed: layout::LINE })); // it can't be mapped
+            return Err(OpenError::InvalidRegion(InvalidRegion::Short { length, needed: layout::LINE })); // it can't be mapped
         }
         let file = file.moved_up();
-        let base = file.map(length, true).map_err(Unopened::Io)?;
+        let base = file.map(length, true).map_err(OpenError::Io)?;
         // SAFETY: so many bytes are mapped, for ever. Who cuts the file short is in this container, and ends its own.
-        let region = unsafe { Region::new(base, length) }.map_err(Unopened::Unfit)?;
+        let region = unsafe { Region::new(base, length) }.map_err(OpenError::InvalidRegion)?;
         if region.cards() != cards {
-            return Err(Unopened::Cards);
+            return Err(OpenError::Cards);
         }
         forget_in_children();
-        Ok(Self { region, descriptor: AtomicI32::new(file.kept()), slot: AtomicU32::new(0), turn: Lock::new(()) })
+        Ok(Self { region, descriptor: AtomicI32::new(file.kept()), slot: AtomicU32::new(0), claiming: Lock::new(()) })
     }
 
     pub(super) fn region(&self) -> Region<'static> {
@@ -61,11 +61,11 @@ impl Seat {
             0 => self.claim()?,
             slot => slot as usize - 1,
         };
-        self.region.books(card)?.account(slot)
+        self.region.accounts(card)?.account(slot)
     }
 
     fn claim(&self) -> Option<usize> {
-        let _turn = self.turn.lock();
+        let _claiming = self.claiming.lock();
         if let Some(slot) = self.slot.load(Ordering::Acquire).checked_sub(1) {
             return Some(slot as usize);
         }
@@ -75,7 +75,7 @@ impl Seat {
     }
 
     pub(super) fn reap(&self) -> usize {
-        let _turn = self.turn.lock();
+        let _claiming = self.claiming.lock();
         let own = self.slot.load(Ordering::Acquire).checked_sub(1);
         self.region.reap(self, own.map(|slot| slot as usize))
     }
@@ -83,11 +83,11 @@ impl Seat {
     /// In a child that fork made: nothing here is its own.
     pub(super) fn forget(&self) {
         self.slot.store(0, Ordering::Release);
-        drop(self.turn.reset());
+        drop(self.claiming.reset());
     }
 }
 
-impl Locks for Seat {
+impl Locks for RegionSlot {
     fn try_lock(&self, slot: usize) -> bool {
         sys::lock_byte(self.descriptor.load(Ordering::Relaxed), slot, true)
     }
@@ -148,11 +148,11 @@ unsafe extern "C" fn in_child() {
     super::forked();
 }
 
-impl core::fmt::Display for Unopened {
+impl core::fmt::Display for OpenError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Io(error) => write!(f, "{error}"),
-            Self::Unfit(unfit) => write!(f, "{unfit}"),
+            Self::InvalidRegion(unfit) => write!(f, "{unfit}"),
             Self::Cards => f.write_str("for another number of cards than the limits"),
         }
     }

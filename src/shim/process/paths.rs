@@ -20,9 +20,9 @@ macro_rules! root {
 
 /// The limits file.
 pub(crate) const LIMITS: &CStr = path(root!("limits/limits"));
-/// What the driver charges the container beyond its books, in the daemon's measure.
+/// The overhead file: what the driver charges the container beyond its accounting region.
 pub(crate) const OVERHEAD: &CStr = path(root!("limits/overhead"));
-/// The books that the container's processes share.
+/// The accounting region that the container's processes share.
 pub(crate) const REGION: &CStr = path(root!("region/books"));
 const CLOCK: &CStr = path(root!("limits/clock-"));
 

@@ -10,14 +10,15 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::Account;
 
-/// How long a sum is good for, ns.
+/// How long a cached sum is used, ns.
 const AGE_NS: u64 = 50_000;
-/// And for how much work of our own, by estimate, ns: a tenth of a batch.
+/// How much estimated work this process may launch on one cached sum, ns: a tenth of what reopens a gate.
 const ALLOWED_NS: u64 = 500_000;
 
-/// Of one process, for one card. Its threads may race: then one of them adds up once more, or is allowed a launch more.
+/// A process's cache of the sum, for one card. Threads may race: then one of them adds up once more, or is allowed a launch
+/// more.
 #[derive(Debug, Default)]
-pub struct Others {
+pub struct OtherProcesses {
     /// What they had in flight, ns.
     sum: AtomicU64,
     /// When that was.
@@ -26,9 +27,9 @@ pub struct Others {
     allowed: AtomicU64,
 }
 
-// === impl Others ===
+// === impl OtherProcesses ===
 
-impl Others {
+impl OtherProcesses {
     /// Nothing is known yet.
     pub const fn new() -> Self {
         Self { sum: AtomicU64::new(0), at_ns: AtomicU64::new(0), allowed: AtomicU64::new(0) }
@@ -44,7 +45,7 @@ impl Others {
             self.allowed.store(allowed - estimate_ns, Ordering::Relaxed);
             return own.saturating_add(self.sum.load(Ordering::Relaxed));
         }
-        let all = account.books().in_flight_ns();
+        let all = account.accounts().in_flight_ns();
         self.sum.store(all.saturating_sub(own), Ordering::Relaxed);
         self.at_ns.store(now_ns, Ordering::Relaxed);
         self.allowed.store(ALLOWED_NS.saturating_sub(estimate_ns), Ordering::Relaxed);
@@ -66,18 +67,18 @@ mod tests {
     const NOW: u64 = 1_000_000_000;
 
     #[test]
-    fn others_are_added_up_again_after_a_moment_and_after_a_tenth_of_a_batch() {
+    fn cached_sum_expires_by_age_and_by_launched_work() {
         let owned = Owned::with_high(1, 2, 2);
-        let books = owned.region().books(0).expect("a card");
-        let (own, other) = (books.account(0).expect("a slot"), books.account(1).expect("a slot"));
-        let others = Others::new();
+        let accounts = owned.region().accounts(0).expect("a card");
+        let (own, other) = (accounts.account(0).expect("a slot"), accounts.account(1).expect("a slot"));
+        let others = OtherProcesses::new();
         assert_eq!(others.in_flight_ns(own, NOW, 200_000), 0);
         own.launched(200_000);
         other.launched(7_000_000);
         assert_eq!(others.in_flight_ns(own, NOW + 1000, 200_000), 200_000, "of a moment ago");
         own.launched(200_000);
         assert_eq!(others.in_flight_ns(own, NOW + 2000, 200_000), 7_400_000, "that would be 0.6 ms since the sum");
-        other.settled(7_000_000, 7_000_000);
+        other.completed(7_000_000, 7_000_000);
         assert_eq!(others.in_flight_ns(own, NOW + 3000, 10_000), 7_400_000);
         assert_eq!(others.in_flight_ns(own, NOW + 2000 + AGE_NS, 10_000), 7_400_000);
         assert_eq!(others.in_flight_ns(own, NOW + 2001 + AGE_NS, 10_000), 400_000, "it is too old");
@@ -88,14 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_launch_at_once_overdraw_by_what_each_may_launch_without_a_sum() {
+    fn overdraft_of_simultaneous_launches_is_bounded() {
         const PROCESSES: usize = 8;
         const ROOM_NS: u64 = 5_000_000;
         for estimate_ns in [10_000, 300_000, 1_000_000] {
             let owned = Owned::with_high(1, PROCESSES, 8);
-            let books = owned.region().books(0).expect("a card");
-            let accounts: [_; PROCESSES] = core::array::from_fn(|slot| books.account(slot).expect("a slot"));
-            let others = [const { Others::new() }; PROCESSES];
+            let card = owned.region().accounts(0).expect("a card");
+            let accounts: [_; PROCESSES] = core::array::from_fn(|slot| card.account(slot).expect("a slot"));
+            let others = [const { OtherProcesses::new() }; PROCESSES];
             // All within one moment, in turns: nobody sees the others but by a sum.
             let mut launched = true;
             while launched {
@@ -107,7 +108,7 @@ mod tests {
                     }
                 }
             }
-            let over = books.in_flight_ns() - ROOM_NS;
+            let over = card.in_flight_ns() - ROOM_NS;
             let most = PROCESSES as u64 * ALLOWED_NS.max(estimate_ns);
             assert!(over <= most, "{over} of {most} ns");
         }

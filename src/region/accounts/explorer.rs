@@ -51,7 +51,7 @@ struct Actor {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Line {
-    tent: u8,
+    tentative: u8,
     committed: u8,
     dead: bool,
 }
@@ -100,9 +100,9 @@ impl Program {
     /// What `reserve` and `release` do where `slots` are in use.
     fn of_the_code(slots: usize) -> Self {
         let owned = Owned::with_high(1, slots, u32::try_from(slots).expect("few"));
-        let books = owned.region().books(0).expect("it has a card");
-        let account = books.account(0).expect("it has a slot");
-        let steps = |act: &dyn Fn()| -> Vec<Step> { steps(books.uses, &record(act)) };
+        let accounts = owned.region().accounts(0).expect("it has a card");
+        let account = accounts.account(0).expect("it has a slot");
+        let steps = |act: &dyn Fn()| -> Vec<Step> { steps(accounts.uses, &record(act)) };
         let granted = steps(&|| assert_eq!(account.reserve(1, 1, || ()), Reservation::Reserved));
         let refused = steps(&|| assert_eq!(account.reserve(1, 1, || ()), Reservation::OutOfMemory { used: 1 }));
         let release = steps(&|| account.release(1));
@@ -116,7 +116,7 @@ impl Program {
         }
     }
 
-    /// With `committed` read before `tent`, the tent dropped before `committed` grows, or both.
+    /// With `committed` read before `tentative`, the tentative dropped before `committed` grows, or both.
     fn reordered(slots: usize, reads: bool, settles: bool) -> Self {
         let mut program = Self::of_the_code(slots);
         if reads {
@@ -129,19 +129,19 @@ impl Program {
     }
 }
 
-/// The first slot's accesses to `tent` and `committed`.
+/// The first slot's accesses to `tentative` and `committed`.
 fn steps(uses: &[Use], accesses: &[Access]) -> Vec<Step> {
     let find = |address: usize| {
         uses.iter().enumerate().find_map(|(slot, line)| {
-            let words = [(&line.tent, true), (&line.committed, false)];
-            words.into_iter().find(|(word, _)| word.address() == address).map(|(_, tent)| (slot, tent))
+            let words = [(&line.tentative, true), (&line.committed, false)];
+            words.into_iter().find(|(word, _)| word.address() == address).map(|(_, tentative)| (slot, tentative))
         })
     };
     let step = |access: &Access| match *access {
         Access::Read(word) => {
-            find(word).map(|(slot, tent)| if tent { Step::ReadTent(slot) } else { Step::ReadCommitted(slot) })
+            find(word).map(|(slot, tentative)| if tentative { Step::ReadTent(slot) } else { Step::ReadCommitted(slot) })
         }
-        Access::Changed(word, by) => find(word).map(|(slot, tent)| match (slot, tent, by) {
+        Access::Changed(word, by) => find(word).map(|(slot, tentative)| match (slot, tentative, by) {
             (0, true, 1) => Step::AddTent,
             (0, true, -1) => Step::SubTent,
             (0, false, 1) => Step::AddCommitted,
@@ -196,7 +196,7 @@ impl State {
         let mut state = self.clone();
         match &mut state.lines[slot] {
             Line { dead: false, .. } => return None,
-            Line { tent: tent @ 1.., .. } => *tent = 0,
+            Line { tentative: tentative @ 1.., .. } => *tentative = 0,
             Line { committed: committed @ 1.., .. } => *committed = 0,
             line => {
                 line.dead = false;
@@ -224,11 +224,11 @@ impl State {
         };
         let line = &mut self.lines[actor.slot];
         match steps[actor.at] {
-            Step::AddTent => line.tent += 1,
-            Step::SubTent => line.tent -= 1,
+            Step::AddTent => line.tentative += 1,
+            Step::SubTent => line.tentative -= 1,
             Step::AddCommitted => line.committed += 1,
             Step::SubCommitted => line.committed -= 1,
-            Step::ReadTent(slot) => actor.sum += self.lines[slot].tent,
+            Step::ReadTent(slot) => actor.sum += self.lines[slot].tentative,
             Step::ReadCommitted(slot) => actor.sum += self.lines[slot].committed,
         }
         actor.at += 1;
@@ -258,7 +258,7 @@ impl State {
 
     fn books_are_right(&self) -> bool {
         let committed: u8 = self.lines.iter().map(|line| line.committed).sum();
-        committed == self.held() && self.lines.iter().all(|line| line.tent == 0)
+        committed == self.held() && self.lines.iter().all(|line| line.tentative == 0)
     }
 }
 
@@ -296,8 +296,8 @@ fn every_other_order_of_them_does() {
 #[test]
 fn a_fence_stands_between_publishing_and_adding_up() {
     let owned = Owned::with_high(1, 2, 2);
-    let account = owned.region().books(0).expect("a card").account(0).expect("a slot");
+    let account = owned.region().accounts(0).expect("a card").account(0).expect("a slot");
     let accesses = record(|| assert_eq!(account.reserve(1, 1, || ()), Reservation::Reserved));
-    assert_eq!(accesses[0], Access::Changed(account.own.tent.address(), 1));
+    assert_eq!(accesses[0], Access::Changed(account.own.tentative.address(), 1));
     assert_eq!(accesses[1], Access::Fence(Ordering::SeqCst));
 }

@@ -1,4 +1,4 @@
-//! The card's clock by ours.
+//! The offset of a card's clock from `CLOCK_MONOTONIC`.
 //!
 //! The driver says how long it was between two events, not when they were. Of each we know two moments of our clock between
 //! which it was reached, and all of them together tell by how much the clocks differ: of all streams of a card, for what
@@ -6,7 +6,7 @@
 
 /// How far a card's clock is from ours.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Dial {
+pub(super) struct ClockOffset {
     /// What the card's clock showed when it was read last, ns.
     last_ns: i64,
     /// By how much ours is ahead of it at least, and at most, ns.
@@ -14,11 +14,11 @@ pub(super) struct Dial {
 }
 
 /// A clock runs faster than another by so many nanoseconds each 2¹³ at most.
-const DRIFT: u64 = 1 << 13;
+const DRIFT_DIVISOR: u64 = 1 << 13;
 
-// === impl Dial ===
+// === impl ClockOffset ===
 
-impl Dial {
+impl ClockOffset {
     pub(super) const fn new() -> Self {
         Self { last_ns: 0, ahead: None }
     }
@@ -28,7 +28,7 @@ impl Dial {
         let not_after = not_after.max(not_before);
         let ahead_at = |ours: u64| i64::try_from(i128::from(ours) - i128::from(card_ns)).unwrap_or(0);
         let seen = (ahead_at(not_before), ahead_at(not_after));
-        let slack = i64::try_from(card_ns.abs_diff(self.last_ns) / DRIFT).unwrap_or(i64::MAX);
+        let slack = i64::try_from(card_ns.abs_diff(self.last_ns) / DRIFT_DIVISOR).unwrap_or(i64::MAX);
         let (least, most) = self.ahead.map_or(seen, |(least, most)| {
             (least.saturating_sub(slack).max(seen.0), most.saturating_add(slack).min(seen.1))
         });
@@ -49,33 +49,33 @@ mod tests {
 
     #[test]
     fn many_late_looks_tell_the_moment_well() {
-        let mut dial = Dial::new();
+        let mut offset = ClockOffset::new();
         let mut off = 0;
         for number in 0..200_u64 {
             let card = 3 * MS * number;
             let at = 5_000 * MS + card;
             // Seen up to a millisecond late; submitted up to half a millisecond early.
             let (early, late) = (number * 7919 % 500_000, number * 104_729 % MS);
-            off = dial.reached(card.cast_signed(), at - early, at + late).abs_diff(at);
+            off = offset.reached(card.cast_signed(), at - early, at + late).abs_diff(at);
         }
         assert!(off < 5_000, "{off} ns");
     }
 
     #[test]
     fn a_clock_that_was_set_is_read_anew() {
-        let mut dial = Dial::new();
-        dial.reached(0, 10 * MS, 11 * MS);
-        assert_eq!(dial.reached(500 * MS.cast_signed(), 12 * MS, 13 * MS), 12 * MS + MS / 2);
-        assert_eq!(dial.reached(i64::MAX, 14 * MS, 14 * MS), 14 * MS);
-        assert_eq!(dial.reached(i64::MIN, 14 * MS, 14 * MS), 14 * MS);
+        let mut offset = ClockOffset::new();
+        offset.reached(0, 10 * MS, 11 * MS);
+        assert_eq!(offset.reached(500 * MS.cast_signed(), 12 * MS, 13 * MS), 12 * MS + MS / 2);
+        assert_eq!(offset.reached(i64::MAX, 14 * MS, 14 * MS), 14 * MS);
+        assert_eq!(offset.reached(i64::MIN, 14 * MS, 14 * MS), 14 * MS);
     }
 
     proptest! {
         #[test]
         fn it_never_says_what_cannot_be(looks in prop::collection::vec(any::<(i64, u64, u64)>(), 1..20)) {
-            let mut dial = Dial::new();
+            let mut offset = ClockOffset::new();
             for (card, one, other) in looks {
-                let told = dial.reached(card, one.min(other), one.max(other));
+                let told = offset.reached(card, one.min(other), one.max(other));
                 prop_assert!((one.min(other)..=one.max(other)).contains(&told));
             }
         }

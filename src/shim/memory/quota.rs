@@ -1,19 +1,19 @@
-//! Room on a card: what is left of the container's limit, for this process to reserve.
+//! A card's memory quota: what is left of the container's limit, for this process to reserve.
 
 use divvy_region::layout::SLOTS;
 use divvy_region::{Account, Reservation};
 
 use crate::cuda::{CUdevice, CUresult, ERROR_NOT_PERMITTED, ERROR_OUT_OF_MEMORY};
+use crate::log;
 use crate::process::{self, Process};
-use crate::report;
 use crate::sys;
 use crate::time;
 
 use super::{graphs, pools};
 
-/// One card's.
+/// The quota of one card.
 #[derive(Clone, Copy)]
-pub(super) struct Room {
+pub(super) struct Quota {
     process: &'static Process,
     pub(super) card: usize,
     account: Account<'static>,
@@ -21,26 +21,26 @@ pub(super) struct Room {
 
 /// Bytes that are reserved, and released at the end unless they were [kept](Reserved::keep).
 pub(super) struct Reserved {
-    room: Room,
+    quota: Quota,
     bytes: u64,
 }
 
-// === impl Room ===
+// === impl Quota ===
 
-impl Room {
-    /// Of the calling thread's context.
+impl Quota {
+    /// The quota of the card of the calling thread's context.
     pub(super) fn of_current() -> Result<Self, CUresult> {
         let (process, card) = process::current_card()?;
         Self::of(process, card)
     }
 
-    /// Of the card that the driver numbers so.
+    /// The quota of the card that the driver numbers so.
     pub(super) fn of_device(device: CUdevice) -> Result<Self, CUresult> {
         let process = process::this()?;
         Self::of(process, process.card_of(device).ok_or(ERROR_NOT_PERMITTED)?)
     }
 
-    /// Of a card by its position.
+    /// The quota of a card by its position in the limits file.
     pub(super) fn of_card(card: usize) -> Result<Self, CUresult> {
         Self::of(process::this()?, card)
     }
@@ -52,10 +52,10 @@ impl Room {
     /// Reserves bytes for something that the driver is about to be asked for.
     pub(super) fn reserve(&self, bytes: u64) -> Result<Reserved, CUresult> {
         if bytes > 0 {
-            self.process.keep_up(time::now());
+            self.process.refresh(time::now());
         }
-        if self.try_reserve(bytes) || self.try_reserve_by_all_means(bytes) {
-            return Ok(Reserved { room: *self, bytes });
+        if self.try_reserve(bytes) || self.reclaim_and_reserve(bytes) {
+            return Ok(Reserved { quota: *self, bytes });
         }
         if let Some(card) = self.process.region().card(self.card) {
             card.ooms.add(1);
@@ -64,12 +64,12 @@ impl Room {
     }
 
     fn try_reserve(&self, bytes: u64) -> bool {
-        self.account.reserve(bytes, self.process.limit_of_books(self.card), pause) == Reservation::Reserved
+        self.account.reserve(bytes, self.process.allocatable(self.card), pause) == Reservation::Reserved
     }
 
     #[cold]
-    fn try_reserve_by_all_means(&self, bytes: u64) -> bool {
-        if bytes > self.process.limit_of_books(self.card) {
+    fn reclaim_and_reserve(&self, bytes: u64) -> bool {
+        if bytes > self.process.allocatable(self.card) {
             return false;
         }
         pools::give_back(self.card);
@@ -97,7 +97,7 @@ impl Room {
         self.account.import(bytes);
     }
 
-    /// They are no longer.
+    /// Imported bytes that are closed.
     pub(super) fn close(&self, bytes: u64) {
         self.account.close(bytes);
     }
@@ -118,33 +118,33 @@ impl Room {
 // === impl Reserved ===
 
 impl Reserved {
-    /// The driver has given what they were for: they stay charged until they are [released](Room::release).
+    /// The driver has given what they were for: they stay charged until they are [released](Quota::release).
     pub(super) fn keep(mut self) {
-        self.room.count();
+        self.quota.count();
         self.bytes = 0;
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.room.release(self.bytes);
+        self.quota.release(self.bytes);
     }
 }
 
-/// Takes this process's place in the books, if it has none yet.
-pub(super) fn take_place() -> Result<(), CUresult> {
+/// Claims this process's slot in the accounting region, if it has none yet.
+pub(super) fn claim_slot() -> Result<(), CUresult> {
     process::this()?.account(0).map(drop).ok_or_else(refused)
 }
 
 fn refused() -> CUresult {
-    static FULL: report::Once = report::Once::new();
-    FULL.say(format_args!(
+    static FULL: log::LogOnce = log::LogOnce::new();
+    FULL.log(format_args!(
         "{SLOTS} processes of this container use cards already: this one gets nothing until one ends"
     ));
     ERROR_NOT_PERMITTED
 }
 
-/// Between tries for room that others try for too: 1 to 64 µs.
+/// Sleeps between tries for memory that others try for too: 1 to 64 µs.
 fn pause() {
     sys::sleep(1_000 + (sys::random() & 0xffff) * 63 / 65);
 }
