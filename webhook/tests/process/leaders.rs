@@ -1,6 +1,6 @@
 //! The leader dies at the worst moment, and the other replica takes over.
 
-use divvy_playground::apiserver::Request;
+use fake_apiserver::Request;
 use http::StatusCode;
 use serde_json::{Value, json};
 

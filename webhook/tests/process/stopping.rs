@@ -1,6 +1,6 @@
 //! From SIGTERM to the end.
 
-use divvy_playground::apiserver::Request;
+use fake_apiserver::Request;
 use serde_json::json;
 
 use crate::bench::{Bench, about, patient, pod, to};

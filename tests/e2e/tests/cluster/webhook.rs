@@ -13,7 +13,7 @@ use divvy_e2e::node::CARDS;
 use divvy_e2e::pods::{self, PODS};
 use divvy_e2e::view;
 use divvy_e2e::webhook::Webhook;
-use divvy_playground::pods::PodShape;
+use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 
 use crate::bursts::say_pods;
