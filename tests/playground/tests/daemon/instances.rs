@@ -4,7 +4,7 @@ use std::fs;
 
 use divvy_api::Tier;
 use divvy_api::gpunode::{GpuNodeStatus, Health};
-use divvy_node::delivery::Limits;
+use divvy_node::container::Limits;
 use divvy_playground::kubelet::{RestartOptions, Workload};
 use divvy_playground::pods::GPU;
 use fake_nvml::MigScenario;
