@@ -5,7 +5,7 @@ use std::path::Path;
 
 use divvy_api::pod::peak;
 use divvy_api::{CardId, ContainerKind, ContainerRequest, GpuRequest, Memory, Share};
-use divvy_node::delivery::{LIMITS_FILE, LIMITS_MOUNT, Limits};
+use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT, Limits};
 use divvy_placement::{Card, Held};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 

@@ -9,12 +9,13 @@ use anyhow::Context as _;
 use divvy_api::request::Defaults;
 use divvy_api::{CardId, Cores, Memory, ResourceNames, SlotId};
 use divvy_node::allocation::{AllocationSettings, Allocator, Choice};
-use divvy_node::delivery::{Delivery, DeliveryOptions, Strategy};
+use divvy_node::config::{DeviceListStrategy, Strategy};
+use divvy_node::container::isolation::Accounting;
+use divvy_node::container::{ContainerOptions, Containers};
 use divvy_node::inventory::{CardHealth, CardInfo, Inventory};
 use divvy_node::kubelet::client::{PodList, PodListClient};
 use divvy_node::kubelet::pods::PodView;
 use divvy_node::ledger::Ledger;
-use divvy_node::tiers::Accounting;
 use divvy_placement::Policy;
 
 const CARDS: usize = 8;
@@ -60,11 +61,11 @@ impl OwnPart {
         };
         let cards = (0..CARDS).map(card).collect::<anyhow::Result<Vec<_>>>()?;
         let ids: Vec<CardId> = cards.iter().map(|card| card.id.clone()).collect();
-        let delivery = Delivery::new(
-            DeliveryOptions {
+        let delivery = Containers::new(
+            ContainerOptions {
                 // As the default, /run, is.
                 run_dir: tmpfs.path().to_owned(),
-                device_list_strategy: divvy_node::delivery::Choice::These([Strategy::VolumeMounts].into()),
+                device_list_strategy: DeviceListStrategy::These([Strategy::VolumeMounts].into()),
                 cdi_dir: directory.join("cdi"),
                 cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
                 nvidia_cdi_hook_path: "/nonexistent".into(),

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use divvy_api::usage::ContainerUsage;
 use divvy_runtime::logging::WarnOnce;
 
-use crate::delivery::{files, overhead_file};
+use crate::container::{files, overhead_file};
 use crate::ledger::Nonce;
 
 #[cfg(test)]

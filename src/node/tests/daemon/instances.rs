@@ -4,7 +4,7 @@ use std::fs;
 
 use divvy_api::Tier;
 use divvy_api::gpunode::{GpuNodeStatus, Health};
-use divvy_node::delivery::Limits;
+use divvy_node::container::Limits;
 use divvy_testkit::pods::GPU;
 use fake_kubelet::{RestartOptions, Workload};
 use fake_nvml::MigScenario;

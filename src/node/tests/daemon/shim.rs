@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 
-use divvy_node::delivery::Limits;
+use divvy_node::container::Limits;
 use divvy_region::layout;
 use divvy_region::snapshot::Snapshot;
 use divvy_testkit::pods::GPU;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use divvy_api::pod::peak;
 use divvy_api::{CardId, ContainerKind, Share};
-use divvy_node::delivery::{LIMITS_FILE, LIMITS_MOUNT, Limits};
+use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT, Limits};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use divvy_testkit::outside::Given;
 use fake_kubelet::devices::Ids;

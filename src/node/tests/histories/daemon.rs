@@ -8,14 +8,15 @@ use std::sync::Arc;
 use divvy_api::request::Defaults;
 use divvy_api::{Memory, ResourceName, ResourceNames, SlotId};
 use divvy_node::allocation::{AllocationSettings, Allocator, Choice, Moment, Refusal};
-use divvy_node::delivery::{self, Delivery, DeliveryOptions, Strategy};
+use divvy_node::config::{DeviceListStrategy, Strategy};
+use divvy_node::container::isolation::Accounting;
+use divvy_node::container::{ContainerOptions, Containers};
 use divvy_node::identity::{Subject, Unresolved};
 use divvy_node::inventory::{CardHealth, CardInfo, Inventory, MigInstance};
 use divvy_node::kubelet::client::PodList;
 use divvy_node::kubelet::pods::PodView;
 use divvy_node::ledger::Ledger;
 use divvy_node::ledger::reconcile::Assigned;
-use divvy_node::tiers::Accounting;
 use divvy_placement::{Link, Links, Policy};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use proptest::sample::Index;
@@ -108,15 +109,15 @@ impl Disk {
             cores_scale: 100,
             policy: Policy::default(),
         };
-        Daemon(Allocator::new(settings, ledger, Delivery::new(self.options(), Box::new(Accounting))))
+        Daemon(Allocator::new(settings, ledger, Containers::new(self.options(), Box::new(Accounting))))
     }
 
-    fn options(&self) -> DeliveryOptions {
+    fn options(&self) -> ContainerOptions {
         let path = |name: &str| self.directory.path().join(name);
         let strategy = if self.volume_mounts { Strategy::VolumeMounts } else { Strategy::Envvar };
-        DeliveryOptions {
+        ContainerOptions {
             run_dir: path("run"),
-            device_list_strategy: delivery::Choice::These([strategy].into()),
+            device_list_strategy: DeviceListStrategy::These([strategy].into()),
             cdi_dir: path("cdi"),
             cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
             nvidia_cdi_hook_path: path("hook"),
