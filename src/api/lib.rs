@@ -3,11 +3,12 @@
 //! ```text
 //! limits ──request──▶ GpuRequest ──share_on(card)──▶ Share      quantity: how people write amounts
 //! annotations ─────▶ Preferences, RequestAnnotation, Planned, Cards   gpunode: what a node reports
-//!                                                           usage: what containers really use
+//! config: keys that all parts share                         usage: what containers really use
 //! ```
 
 pub mod annotation;
 pub mod card;
+pub mod config;
 pub mod container;
 pub mod gpunode;
 pub mod names;
