@@ -1,4 +1,4 @@
-//! What all parts of Divvy agree on, and nothing that does I/O.
+//! divvy-api: what all parts of Divvy agree on. No I/O.
 //!
 //! ```text
 //! limits ──request──▶ GpuRequest ──share_on(card)──▶ Share      quantity: how people write amounts
