@@ -214,7 +214,7 @@ async fn reviewed(cluster: &Cluster) -> u64 {
 }
 
 async fn say_outcomes(cluster: &Cluster) {
-    for metric in ["divvy_prediction_total", "divvy_extender_calls_total", "divvy_extender_forwarded_total"] {
+    for metric in ["divvy_prediction_total", "divvy_extender_calls_total"] {
         for (labels, count) in cluster.webhook.metric(metric).await {
             println!("  {metric}{labels} {count}");
         }
