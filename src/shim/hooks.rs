@@ -1,40 +1,34 @@
-//! What is hooked: the one list of it.
+//! The hooks: the one list of the driver's functions that this library replaces.
 //!
 //! A line is the driver's function by its exact name, its arguments (`cuda.h`, `nvml.h`), and the function of ours that is
 //! called with the driver's own and the same arguments. Revisions and variants of a function have lines of their own, as
 //! they have functions of their own.
 
-use core::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+#[cfg_attr(target_arch = "aarch64", path = "hooks/entry/aarch64.rs")]
+#[cfg_attr(target_arch = "x86_64", path = "hooks/entry/x86_64.rs")]
+mod entry;
+mod library;
+mod resolver;
+mod waits;
+
+use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use crate::cuda::{
-    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUDA_LAUNCH_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUarray, CUcontext,
-    CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUipcMemHandle,
-    CUlaunchConfig, CUmemAllocationProp, CUmemAllocationPropWhole, CUmemGenericAllocationHandle, CUmemoryPool,
-    CUmipmappedArray, CUstream, CUuuid, ERROR_NOT_FOUND,
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUDA_LAUNCH_PARAMS, CUarray, CUcontext, CUdevice, CUdeviceptr,
+    CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUipcMemHandle, CUlaunchConfig,
+    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemoryPool, CUmipmappedArray, CUstream, ERROR_NOT_FOUND,
 };
-use crate::linker::Library;
+use crate::driver::{self, NVML_ERROR_FUNCTION_NOT_FOUND, Signature, name, nvmlDevice_t};
 use crate::nvml::memory::{nvmlMemory_t, nvmlMemory_v2_t};
 use crate::nvml::processes::{nvmlProcessInfo_t, nvmlProcessInfo_v1_t};
-use crate::nvml::{NVML_ERROR_FUNCTION_NOT_FOUND, nvmlDevice_t};
 use crate::pace::end;
 use crate::pace::launch::{self, PER_THREAD, SHARED};
-use crate::{memory, nvml, process, resolver};
-
-/// A function's name, and the bytes of each of its arguments as they are passed on here.
-pub type Signature = (&'static str, &'static [usize]);
-
-macro_rules! name {
-    ($name:ident) => {
-        match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-            Ok(name) => name,
-            Err(_) => panic!("a name of C"), // when this is compiled
-        }
-    };
-}
+use crate::{memory, nvml, process};
+use library::Library;
 
 macro_rules! hooks {
     (
-        $library:ident: $count:ident, $enumeration:ident, $signatures:ident, of $file:literal, needs $needs:ident, absent $absent:ident;
+        $library:ident: $count:ident, $enumeration:ident, $signatures:ident, of $file:literal, calls $called:ident, absent $absent:ident;
         $( $name:ident ( $($argument:ident : $type:ty),* ) = $body:path; )*
     ) => {
         /// What is hooked, by number.
@@ -47,7 +41,7 @@ macro_rules! hooks {
 
         const $signatures: &[Signature] = &[ $( (stringify!($name), &[ $( size_of::<$type>() ),* ]) ),* ];
 
-        pub(crate) static $library: Library<$count, { $needs.len() }> = Library::new($file, $needs, [
+        static $library: Library<$count, { driver::$called::COUNT }> = Library::new($file, &driver::$called::CALLED, [
             $( (
                 name!($name),
                 || $name as *const () as usize,
@@ -75,45 +69,8 @@ macro_rules! hooks {
     };
 }
 
-macro_rules! needs {
-    (
-        $(#[$doc:meta])*
-        $module:ident: $library:ident, $count:ident, $signatures:ident, absent $absent:ident;
-        $( $name:ident ( $($argument:ident : $type:ty),* ); )*
-    ) => {
-        const $count: &[&CStr] = &[ $( name!($name) ),* ];
-
-        const $signatures: &[Signature] = &[ $( (stringify!($name), &[ $( size_of::<$type>() ),* ]) ),* ];
-
-        $(#[$doc])*
-        pub(crate) mod $module {
-            use super::*;
-
-            #[allow(non_camel_case_types, reason = "the driver's names")]
-            #[repr(usize)]
-            enum Needed { $( $name ),* }
-
-            $(
-                /// # Safety
-                /// As the driver's.
-                pub(crate) unsafe fn $name($($argument: $type),*) -> c_int {
-                    let Some(real) = $library.needed(Needed::$name as usize) else { return $absent };
-                    // SAFETY: it is the address of the driver's function of this name, which has these arguments.
-                    let real = unsafe {
-                        core::mem::transmute::<*const (), unsafe extern "C" fn($($type),*) -> c_int>(
-                            core::ptr::with_exposed_provenance(real),
-                        )
-                    };
-                    // SAFETY: the caller's promise.
-                    unsafe { real($($argument),*) }
-                }
-            )*
-        }
-    };
-}
-
 hooks! {
-    CUDA: CUDA_HOOKS, Cuda, CUDA_HOOKED, of c"libcuda.so.1", needs CUDA_NEEDS, absent ERROR_NOT_FOUND;
+    CUDA: CUDA_HOOKS, Cuda, CUDA_HOOKED, of c"libcuda.so.1", calls cuda, absent ERROR_NOT_FOUND;
 
     // Entry
     cuInit(flags: c_uint) = process::init;
@@ -135,11 +92,11 @@ hooks! {
     cuLaunchGridAsync(f: CUfunction, width: c_int, height: c_int, stream: CUstream) = launch::grid_async::<SHARED>;
 
     // Where launched work ends
-    cuStreamSynchronize(stream: CUstream) = end::stream_wait::<SHARED>;
-    cuStreamSynchronize_ptsz(stream: CUstream) = end::stream_wait::<PER_THREAD>;
-    cuEventSynchronize(event: CUevent) = end::event_wait;
-    cuCtxSynchronize() = end::context_wait;
-    cuCtxSynchronize_v2(context: CUcontext) = end::context_wait_v2;
+    cuStreamSynchronize(stream: CUstream) = waits::stream::<SHARED>;
+    cuStreamSynchronize_ptsz(stream: CUstream) = waits::stream::<PER_THREAD>;
+    cuEventSynchronize(event: CUevent) = waits::event;
+    cuCtxSynchronize() = waits::context;
+    cuCtxSynchronize_v2(context: CUcontext) = waits::context_v2;
     cuStreamDestroy(stream: CUstream) = end::stream;
     cuStreamDestroy_v2(stream: CUstream) = end::stream;
 
@@ -217,7 +174,7 @@ hooks! {
 }
 
 hooks! {
-    NVML: NVML_HOOKS, Nvml, NVML_HOOKED, of c"libnvidia-ml.so.1", needs NVML_NEEDS, absent NVML_ERROR_FUNCTION_NOT_FOUND;
+    NVML: NVML_HOOKS, Nvml, NVML_HOOKED, of c"libnvidia-ml.so.1", calls nvml, absent NVML_ERROR_FUNCTION_NOT_FOUND;
 
     // Which cards there are
     nvmlDeviceGetCount(count: *mut c_uint) = nvml::devices::count;
@@ -298,54 +255,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// All functions that are hooked or called. Those whose arguments don't matter are written without any.
 pub fn signatures() -> impl Iterator<Item = Signature> {
-    [CUDA_HOOKED, CUDA_NEEDED, NVML_HOOKED, NVML_NEEDED].into_iter().flatten().copied()
-}
-
-needs! {
-    /// Functions of CUDA that are called, and most of them not hooked.
-    cuda: CUDA, CUDA_NEEDS, CUDA_NEEDED, absent ERROR_NOT_FOUND;
-
-    cuCtxGetCurrent(context: *mut CUcontext);
-    cuCtxGetDevice(device: *mut CUdevice);
-    cuCtxPopCurrent_v2(context: *mut CUcontext);
-    cuCtxPushCurrent_v2(context: CUcontext);
-    cuDeviceGetCount(count: *mut c_int);
-    cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
-    cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: c_int, value: *mut c_void);
-    cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice);
-    cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice);
-    cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice);
-    cuDeviceGraphMemTrim(device: CUdevice);
-    cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, is_active: *mut c_int);
-    cuDevicePrimaryCtxRelease_v2(device: CUdevice);
-    cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
-    cuEventCreate(event: *mut CUevent, flags: c_uint);
-    cuEventDestroy_v2(event: CUevent);
-    cuEventElapsedTime(milliseconds: *mut f32, from: CUevent, to: CUevent);
-    cuEventQuery(event: CUevent);
-    cuEventRecord(event: CUevent, stream: CUstream);
-    cuGraphChildGraphNodeGetGraph(node: CUgraphNode, graph: *mut CUgraph);
-    cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);
-    cuGraphMemAllocNodeGetParams(node: CUgraphNode, parameters: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
-    cuGraphNodeGetType(node: CUgraphNode, kind: *mut c_int);
-    cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
-    cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr);
-    cuMemGetAllocationPropertiesFromHandle(properties: *mut CUmemAllocationPropWhole, handle: CUmemGenericAllocationHandle);
-    cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
-    cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize);
-    cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
-    cuStreamGetDevice(stream: CUstream, device: *mut CUdevice);
-    cuStreamIsCapturing(stream: CUstream, status: *mut c_int);
-    cuStreamQuery(stream: CUstream);
-    cuThreadExchangeStreamCaptureMode(mode: *mut c_uint);
-}
-
-needs! {
-    /// Functions of NVML that are called and not hooked.
-    nvml_of_driver: NVML, NVML_NEEDS, NVML_NEEDED, absent NVML_ERROR_FUNCTION_NOT_FOUND;
-
-    nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut nvmlDevice_t);
-    nvmlDeviceGetUUID(device: nvmlDevice_t, uuid: *mut c_char, length: c_uint);
+    [CUDA_HOOKED, driver::CUDA_CALLED, NVML_HOOKED, driver::NVML_CALLED].into_iter().flatten().copied()
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use core::ptr;
 
 use crate::cuda::{CUresult, SUCCESS};
 use crate::process;
-use crate::table::CUDA;
+
+use super::CUDA;
 
 type Resolve = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> CUresult;
 type ResolveV2 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> CUresult;
