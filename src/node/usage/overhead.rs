@@ -18,7 +18,7 @@ use divvy_api::usage::ContainerUsage;
 use divvy_region::overhead;
 use divvy_runtime::logging::WarnOnce;
 
-use crate::delivery::{files, overhead_file};
+use crate::container::{files, overhead_file};
 use crate::ledger::Nonce;
 
 #[cfg(test)]
