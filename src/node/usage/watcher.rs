@@ -18,7 +18,7 @@ use super::judge::Judge;
 use super::kept::KeptRegion;
 use super::overhead::Overheads;
 use super::{Holder, Seats};
-use crate::delivery::region_file;
+use crate::container::region_file;
 use crate::inventory::Inventory;
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::ledger::{Book, Nonce, PodEntry};
