@@ -6,12 +6,12 @@
 
 use std::cmp::Reverse;
 
+use super::super::machine::{positions, subsets};
+use super::super::{CardSet, Machine};
 use super::{pair_score, set_score};
-use crate::topology::machine::{positions, subsets};
-use crate::topology::{CardSet, Machine};
 
 /// The cards that a request gets of these.
-pub(in crate::topology) fn hami(machine: &Machine, free: CardSet, wanted: u32) -> CardSet {
+pub(crate) fn hami(machine: &Machine, free: CardSet, wanted: u32) -> CardSet {
     if wanted == 1 {
         let score = |card: &usize| -> u64 {
             positions(free).filter(|other| other != card).map(|other| pair_score(machine, true, *card, other)).sum()

@@ -3,14 +3,14 @@
 use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
 
-use crate::Rng;
+use divvy_simulate::Rng;
 
 /// A request of whole cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct GpuRequest {
-    pub(super) cards: u32,
+pub(crate) struct GpuRequest {
+    pub(crate) cards: u32,
     /// It goes before the request of this number comes, counted from 0.
-    pub(super) until: u64,
+    pub(crate) until: u64,
 }
 
 /// How many of a hundred requests ask for so many cards.
@@ -19,7 +19,7 @@ const SIZES: [(u32, u32); 4] = [(1, 40), (2, 30), (4, 20), (8, 10)];
 const LOAD: f64 = 0.9;
 
 /// Requests of one sequence. Lifetimes are drawn from an exponential distribution.
-pub(super) fn requests(cards: u32, count: usize, rng: &mut Rng) -> Vec<GpuRequest> {
+pub(crate) fn requests(cards: u32, count: usize, rng: &mut Rng) -> Vec<GpuRequest> {
     let mean_demand: f64 = SIZES.iter().map(|(size, percent)| f64::from(size * percent) / 100.0).sum();
     let mean_lifetime = LOAD * f64::from(cards) / mean_demand;
     let request = |now: u64| {

@@ -4,12 +4,12 @@ use divvy_api::annotation::{PolicyName, Preferences};
 use divvy_api::{ContainerKind, ContainerRequest, Cores, GpuRequest, Memory, Totals};
 use divvy_placement::{Card, Held, PodRequest, Policy, plan};
 
-use crate::topology::{CardSet, Machine};
+use super::super::{CardSet, Machine};
 
 const CARD_MEMORY: Memory = Memory::mib(80 << 10);
 
 /// The cards that a request gets of these, while all others are held by somebody alone.
-pub(in crate::topology) fn product(machine: &Machine, name: PolicyName, free: CardSet, wanted: u32) -> CardSet {
+pub(crate) fn product(machine: &Machine, name: PolicyName, free: CardSet, wanted: u32) -> CardSet {
     let cards: Vec<Card> = (0..machine.cards()).map(|at| card(at, free >> at & 1 == 1)).collect();
     let container = ContainerRequest {
         name: "main".to_owned(),

@@ -9,31 +9,39 @@
 //! Whether a request finds enough cards doesn't depend on which ones others got, so all rules see the same requests at the same
 //! moments with as many free cards, and what differs is the rules' doing.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "counts of a few cards and requests: far below 2^53"
+)]
+
 mod machine;
-mod optimum;
+pub(crate) mod optimum;
 mod requests;
-mod rule;
+pub(crate) mod rule;
 mod tally;
 
 use rand::SeedableRng as _;
 use rayon::prelude::*;
 
-use crate::Rng;
-pub use machine::Machine;
+use divvy_simulate::Rng;
+pub(crate) use machine::Machine;
 use optimum::Optimum;
 use requests::GpuRequest;
-pub use rule::Name;
+pub(crate) use rule::Name;
 use rule::Rule;
-pub use tally::Tally;
+pub(crate) use tally::Tally;
 
 /// Positions of cards, one bit each.
-pub type CardSet = u32;
+pub(crate) type CardSet = u32;
 
 /// How many requests come in one sequence.
-pub const CLAIMS: usize = 200;
+pub(crate) const CLAIMS: usize = 200;
 
 /// What comes of one sequence of requests for each of these seeds.
-pub fn study(machine: &Machine, name: Name, seeds: &[u64]) -> Tally {
+pub(crate) fn study(machine: &Machine, name: Name, seeds: &[u64]) -> Tally {
     // Rules and optima remember what they found out, so sequences go to few workers.
     let trials = |seeds: &[u64]| {
         let mut trial = Trial::new(machine, name);
@@ -84,6 +92,3 @@ impl<'m> Trial<'m> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -6,9 +6,9 @@ use super::{CardSet, Machine};
 
 /// Of requests that were placed, if nothing else is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// Requests that found too few cards free.
-    pub refused: u64,
+    pub(crate) refused: u64,
     /// All.
     placed: u64,
     /// Those of several cards; what follows is of these.
@@ -29,7 +29,7 @@ pub struct Tally {
 // === impl Tally ===
 
 impl Tally {
-    pub(super) fn count(&mut self, machine: &Machine, optimum: &mut Optimum<'_>, free: CardSet, set: CardSet) {
+    pub(crate) fn count(&mut self, machine: &Machine, optimum: &mut Optimum<'_>, free: CardSet, set: CardSet) {
         self.placed += 1;
         for (left, size) in self.left.iter_mut().zip([2, 4]) {
             *left += u64::from(optimum.apart(free & !set, size));
@@ -46,7 +46,7 @@ impl Tally {
         self.shortfall += 1.0 - bandwidth(got) / bandwidth(ever);
     }
 
-    pub(super) fn and(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: Self) -> Self {
         Self {
             refused: self.refused + other.refused,
             placed: self.placed + other.placed,
@@ -60,35 +60,30 @@ impl Tally {
     }
 
     /// Requests of several cards that got a set whose worst link is as good as that of any set of the free cards, in percent.
-    pub fn best_now_pct(&self) -> f64 {
+    pub(crate) fn best_now_pct(&self) -> f64 {
         100.0 * self.of_several(self.best_now as f64)
     }
 
     /// Requests of several cards that got a set whose worst link is as good as that of any set of all cards, in percent.
-    pub fn best_ever_pct(&self) -> f64 {
+    pub(crate) fn best_ever_pct(&self) -> f64 {
         100.0 * self.of_several(self.best_ever as f64)
     }
 
     /// How much slower the worst link is than that of the best set of the free cards, in percent, on average over requests of
     /// several cards.
-    pub fn regret_pct(&self) -> f64 {
+    pub(crate) fn regret_pct(&self) -> f64 {
         100.0 * self.of_several(self.regret)
     }
 
     /// The same against the best set of all cards: what earlier choices cost, and what couldn't be helped.
-    pub fn shortfall_pct(&self) -> f64 {
+    pub(crate) fn shortfall_pct(&self) -> f64 {
         100.0 * self.of_several(self.shortfall)
     }
 
     /// How many requests of two and of four cards could get sets, after a placement and at once, that are as good as the best
     /// of all cards; on average.
-    pub fn left(&self) -> [f64; 2] {
+    pub(crate) fn left(&self) -> [f64; 2] {
         self.left.map(|left| left as f64 / self.placed.max(1) as f64)
-    }
-
-    /// Of all requests, in percent.
-    pub fn refused_pct(&self) -> f64 {
-        100.0 * self.refused as f64 / (self.refused + self.placed).max(1) as f64
     }
 
     fn of_several(&self, sum: f64) -> f64 {

@@ -3,8 +3,13 @@
 use divvy_api::annotation::PolicyName;
 use divvy_placement::{Link, Links};
 
-use super::rule::{BestEffort, hami, product};
-use super::*;
+use study::optimum::Optimum;
+use study::rule::{BestEffort, Name, hami, product};
+use study::{CardSet, Machine, study};
+
+#[path = "../benches/topology/study/mod.rs"]
+#[expect(dead_code, reason = "the bench uses the rest")]
+mod study;
 
 /// Four cards in a row with two, three and two NVLinks from one to the next. A pair has 10, 30 or 50 points by PCIe, which
 /// never decide here.

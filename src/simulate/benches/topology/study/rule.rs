@@ -12,20 +12,20 @@ use rand::seq::IteratorRandom as _;
 
 use super::machine::positions;
 use super::{CardSet, Machine};
-use crate::Rng;
-pub(super) use best_effort::BestEffort;
-pub(super) use hami::hami;
-pub(super) use product::product;
+pub(crate) use best_effort::BestEffort;
+use divvy_simulate::Rng;
+pub(crate) use hami::hami;
+pub(crate) use product::product;
 
 /// Chooses cards.
-pub(super) trait Rule {
+pub(crate) trait Rule {
     /// So many of these, which are enough.
     fn choose(&mut self, free: CardSet, wanted: u32, rng: &mut Rng) -> CardSet;
 }
 
 /// A rule by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
+pub(crate) enum Name {
     /// One of the product's policies, with nothing expected.
     Product(PolicyName),
     /// The best-effort policy of NVIDIA's go-gpuallocator.
@@ -48,7 +48,7 @@ struct Random;
 
 impl Name {
     /// The rules that are measured.
-    pub const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 5] = [
         Self::Product(PolicyName::Topology),
         Self::Product(PolicyName::LeastFragmentation),
         Self::BestEffort,
@@ -57,16 +57,16 @@ impl Name {
     ];
 
     /// As people call it.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Self::Product(policy) => crate::policy::Name::Product(policy).as_str(),
+            Self::Product(policy) => divvy_simulate::policy::Name::Product(policy).as_str(),
             Self::BestEffort => "go-gpuallocator",
             Self::Hami => "HAMi",
             Self::Random => "any cards",
         }
     }
 
-    pub(super) fn rule(self, machine: &Machine) -> Box<dyn Rule + '_> {
+    pub(crate) fn rule(self, machine: &Machine) -> Box<dyn Rule + '_> {
         let mut best_effort = BestEffort::new(machine);
         match self {
             Self::Product(policy) => steady(move |free, wanted| product(machine, policy, free, wanted)),

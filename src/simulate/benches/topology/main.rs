@@ -1,6 +1,8 @@
 //! How well requests of several cards are linked, by machine and rule: the table of docs/placement.md.
 
-use divvy_simulate::topology::{CLAIMS, Machine, Name, study};
+mod study;
+
+use study::{CLAIMS, Machine, Name, study};
 
 /// How many sequences of requests, with these seeds from 1 on.
 const SEEDS: u64 = 200;

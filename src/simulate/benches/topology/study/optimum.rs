@@ -8,7 +8,7 @@ use super::machine::subsets;
 use super::{CardSet, Machine};
 
 /// The best of one machine's sets; what was found out is remembered.
-pub(super) struct Optimum<'m> {
+pub(crate) struct Optimum<'m> {
     machine: &'m Machine,
     /// By the free cards and the size.
     best: HashMap<(CardSet, u32), Link>,
@@ -21,19 +21,19 @@ pub(super) struct Optimum<'m> {
 // === impl Optimum ===
 
 impl<'m> Optimum<'m> {
-    pub(super) fn new(machine: &'m Machine) -> Self {
+    pub(crate) fn new(machine: &'m Machine) -> Self {
         Self { machine, best: HashMap::new(), perfect: HashMap::new(), apart: HashMap::new() }
     }
 
     /// The best worst link of all sets of these cards.
-    pub(super) fn best(&mut self, free: CardSet, size: u32) -> Link {
+    pub(crate) fn best(&mut self, free: CardSet, size: u32) -> Link {
         let machine = self.machine;
         let best = || subsets(free, size).into_iter().map(|set| machine.worst_link(set)).max();
         *self.best.entry((free, size)).or_insert_with(|| best().unwrap_or_default())
     }
 
     /// How many sets of this size there are at once among these cards, all as good as the empty machine's best.
-    pub(super) fn apart(&mut self, free: CardSet, size: u32) -> u32 {
+    pub(crate) fn apart(&mut self, free: CardSet, size: u32) -> u32 {
         if free.count_ones() < size {
             return 0;
         }

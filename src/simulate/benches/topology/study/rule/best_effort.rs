@@ -8,12 +8,12 @@
 
 use std::collections::HashMap;
 
+use super::super::machine::subsets;
+use super::super::{CardSet, Machine};
 use super::set_score;
-use crate::topology::machine::subsets;
-use crate::topology::{CardSet, Machine};
 
 /// The policy on one machine; what was found out is remembered.
-pub(in crate::topology) struct BestEffort<'m> {
+pub(crate) struct BestEffort<'m> {
     machine: &'m Machine,
     /// The highest sum for cards that are left to be split into sets of a size.
     sums: HashMap<(CardSet, u32), u64>,
@@ -22,12 +22,12 @@ pub(in crate::topology) struct BestEffort<'m> {
 // === impl BestEffort ===
 
 impl<'m> BestEffort<'m> {
-    pub(in crate::topology) fn new(machine: &'m Machine) -> Self {
+    pub(crate) fn new(machine: &'m Machine) -> Self {
         Self { machine, sums: HashMap::new() }
     }
 
     /// The cards that a request gets of these.
-    pub(in crate::topology) fn choose(&mut self, free: CardSet, wanted: u32) -> CardSet {
+    pub(crate) fn choose(&mut self, free: CardSet, wanted: u32) -> CardSet {
         if wanted == 1 {
             return free & free.wrapping_neg();
         }
