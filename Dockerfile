@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# The images of both programs:
+# The images: divvy-node, with divvy-mps in it, and divvy-webhook:
 #   docker build --target divvy-node -t divvy-node:0.1.0 .
 #   docker build --target divvy-webhook -t divvy-webhook:0.1.0 .
 # All stages are of one Debian release, so that the programs find the glibc they were linked against.
@@ -12,8 +12,8 @@ COPY . .
 # The caches belong to the builder and not to a layer, so the programs are copied out of them.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --locked --release --package divvy-node --package divvy-webhook --bins && \
-    cp target/release/divvy-node target/release/divvy-webhook / && \
+    cargo build --locked --release --package divvy-node --package divvy-mps --package divvy-webhook --bins && \
+    cp target/release/divvy-node target/release/divvy-mps target/release/divvy-webhook / && \
     cp "$(hack/libdivvy)" /libdivvy.so
 
 FROM gcr.io/distroless/${DISTROLESS}:nonroot AS divvy-webhook
@@ -23,7 +23,7 @@ USER 65532:65532
 ENTRYPOINT ["/usr/bin/divvy-webhook"]
 
 FROM debian:${DEBIAN}-slim AS divvy-node
-COPY --from=build /divvy-node /usr/bin/divvy-node
+COPY --from=build /divvy-node /divvy-mps /usr/bin/
 # Where the daemon looks for it, to copy it to runDir: containers get it from there.
 COPY --from=build /libdivvy.so /usr/lib/divvy/libdivvy.so
 
