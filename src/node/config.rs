@@ -223,7 +223,7 @@ impl Config {
     }
 
     fn request_names(&self) -> Result<ResourceNames, ConfigError> {
-        self.advertise.request_names(self.amount_names(), Memory::mib(self.memory_unit.get().into()))
+        Ok(self.advertise.request_names(self.amount_names(), Memory::mib(self.memory_unit.get().into()))?)
     }
 
     /// The resources as amounts in the Node's status, whether or not they are.

@@ -1,23 +1,4 @@
-//! The limits file: what a container holds, in lines that a reader without heap or standard library can parse.
-//!
-//! ```text
-//! divvy-limits v1
-//! # accounting: a promise in the books, enforced by nothing
-//! tier accounting
-//! compute cap
-//! pod 5d8e01f4-… default trainer-0
-//! container main
-//! card GPU-8f6d… memory-mib 8192 cores 30 exclusive 0
-//! end
-//! ```
-//!
-//! Fields are parted by one space, lines of `#` are for people, and a file without `end` was cut. There is one way to
-//! write each file, so a reader may refuse every other.
-//!
-//! Libdivvy keeps the container to its shares where the tier is `shim`, to those of memory where it is `mps`, and does
-//! nothing where it is another: the file is replaced when the node's tier changes. `compute` is `cap` for a container that
-//! never gets more than its share, `burst` for one that may use time that others leave idle; `high` or `low` follows for one
-//! that goes first or last where there is not enough of that.
+//! The limits file as the daemon has it: the words of [`divvy_region::limits`] as values of the API.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -25,8 +6,9 @@ use std::str::FromStr;
 
 use divvy_api::annotation::{Compute, Priority};
 use divvy_api::{CardId, Cores, Memory, Share, Tier};
+use divvy_region::{clock, limits};
 
-const HEADER: &str = "divvy-limits v1";
+pub(super) use divvy_region::limits::is_field;
 
 /// What one container holds, and how that is enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,32 +31,23 @@ pub struct Limits {
     pub cards: Vec<(CardId, Share)>,
 }
 
-/// A text that is no limits file; whoever reads it must give the container nothing.
+/// A text that is not a limits file; whoever reads it must give the container nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitsError {
-    /// Written by another version.
-    #[error("line 1 is {0:?}: this build reads \"{HEADER}\"")]
-    Version(String),
-    /// Written in part.
-    #[error("the last line is not \"end\": the file was cut")]
-    Cut,
-    /// A line that isn't what must follow the line before.
-    #[error("{found:?} stands where {expected} should")]
-    Line {
-        /// The line, empty where the file ends.
-        found: String,
-        /// Its form.
-        expected: &'static str,
+    /// Not in the form of [`divvy_region::limits`].
+    #[error("{0}")]
+    Malformed(String),
+    /// A word that has no meaning to this build.
+    #[error("{field} {value:?} is not known to this build")]
+    Unknown {
+        /// What the word stands for.
+        field: &'static str,
+        /// The word.
+        value: String,
     },
     /// One card with two shares.
     #[error("card {0} is listed twice")]
     Twice(CardId),
-}
-
-/// Whether `text` can stand as one field: a UID, or a name as Kubernetes allows them.
-pub(super) fn is_field(text: &str) -> bool {
-    let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    (1..=253).contains(&text.len()) && text.chars().all(legal)
 }
 
 /// What the tier means to whoever opens the file.
@@ -93,15 +66,25 @@ fn meaning(tier: Tier, cards: &[(CardId, Share)]) -> &'static str {
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tier, compute, priority, pod_uid, namespace, pod, container, cards } = self;
-        writeln!(f, "{HEADER}\n# {tier}: {}\ntier {tier}", meaning(*tier, cards))?;
-        let priority = priority.map(|priority| format!(" {}", priority.as_str())).unwrap_or_default();
-        writeln!(f, "compute {}{priority}", compute.as_str())?;
-        writeln!(f, "pod {pod_uid} {namespace} {pod}\ncontainer {container}")?;
-        for (card, share) in cards {
-            let (memory, cores, exclusive) = (share.memory.as_mib(), share.cores.units(), u8::from(share.exclusive));
-            writeln!(f, "card {card} memory-mib {memory} cores {cores} exclusive {exclusive}")?;
-        }
-        writeln!(f, "end")
+        let compute = match compute {
+            Compute::Cap => clock::Compute::Cap,
+            Compute::Burst => clock::Compute::Burst,
+        };
+        let rank = match priority {
+            Some(Priority::High) => clock::Rank::First,
+            None => clock::Rank::Usual,
+            Some(Priority::Low) => clock::Rank::Last,
+        };
+        let tier_name = tier.to_string();
+        let file_cards = cards.iter().map(|(card, share)| limits::Card {
+            uuid: card.as_str(),
+            memory_mib: share.memory.as_mib(),
+            cores: share.cores.units(),
+            exclusive: share.exclusive,
+        });
+        let file =
+            limits::Limits { tier: &tier_name, compute, rank, pod_uid, namespace, pod, container, cards: file_cards };
+        file.write(f, meaning(*tier, cards))
     }
 }
 
@@ -109,31 +92,36 @@ impl FromStr for Limits {
     type Err = LimitsError;
 
     fn from_str(text: &str) -> Result<Self, LimitsError> {
-        let (header, body) = text.split_once('\n').unwrap_or((text, ""));
-        if header != HEADER {
-            return Err(LimitsError::Version(header.to_owned()));
-        }
-        let body = body.strip_suffix("\nend\n").ok_or(LimitsError::Cut)?;
-        let mut lines = body.split('\n').filter(|line| !line.starts_with('#'));
-        let tier = read(lines.next(), "tier <tier>", |line| line.strip_prefix("tier ")?.parse().ok())?;
-        let (compute, priority) = read(lines.next(), "compute <cap|burst> [high|low]", compute)?;
-        let [pod_uid, namespace, pod] = read(lines.next(), "pod <uid> <namespace> <name>", pod)?;
-        let container = read(lines.next(), "container <name>", |line| field(line.strip_prefix("container ")?))?;
-        let mut cards = vec![read(lines.next(), CARD, card)?];
-        for line in lines {
-            cards.push(read(Some(line), CARD, card)?);
-        }
-        check_unique(&cards)?;
-        Ok(Self { tier, compute, priority, pod_uid, namespace, pod, container, cards })
+        let file = limits::Limits::read(text).map_err(|malformed| LimitsError::Malformed(malformed.to_string()))?;
+        let compute = match file.compute {
+            clock::Compute::Cap => Compute::Cap,
+            clock::Compute::Burst => Compute::Burst,
+        };
+        let priority = match file.rank {
+            clock::Rank::First => Some(Priority::High),
+            clock::Rank::Usual => None,
+            clock::Rank::Last => Some(Priority::Low),
+        };
+        Ok(Self {
+            tier: known("tier", file.tier)?,
+            compute,
+            priority,
+            pod_uid: file.pod_uid.to_owned(),
+            namespace: file.namespace.to_owned(),
+            pod: file.pod.to_owned(),
+            container: file.container.to_owned(),
+            cards: file.cards.map(share).collect::<Result<_, _>>()?,
+        })
     }
 }
 
-const CARD: &str = "card <uuid> memory-mib <n> cores <n> exclusive <0|1>";
+fn share(card: limits::Card<'_>) -> Result<(CardId, Share), LimitsError> {
+    let (memory, cores) = (Memory::mib(card.memory_mib), Cores::new(card.cores));
+    Ok((known("card", card.uuid)?, Share { memory, cores, exclusive: card.exclusive }))
+}
 
-/// A line that must be of this form.
-fn read<T>(line: Option<&str>, expected: &'static str, parse: impl Fn(&str) -> Option<T>) -> Result<T, LimitsError> {
-    let line = line.unwrap_or_default();
-    parse(line).ok_or_else(|| LimitsError::Line { found: line.to_owned(), expected })
+fn known<T: FromStr>(field: &'static str, value: &str) -> Result<T, LimitsError> {
+    value.parse().map_err(|_| LimitsError::Unknown { field, value: value.to_owned() })
 }
 
 /// Refuses two shares of one card.
@@ -145,40 +133,6 @@ pub(super) fn check_unique(cards: &[(CardId, Share)]) -> Result<(), LimitsError>
     }
 }
 
-fn field(text: &str) -> Option<String> {
-    is_field(text).then(|| text.to_owned())
-}
-
-fn compute(line: &str) -> Option<(Compute, Option<Priority>)> {
-    let words = line.strip_prefix("compute ")?;
-    let (compute, priority) =
-        words.split_once(' ').map_or((words, None), |(compute, priority)| (compute, Some(priority)));
-    let compute = [Compute::Cap, Compute::Burst].into_iter().find(|known| known.as_str() == compute)?;
-    let known = |word| [Priority::High, Priority::Low].into_iter().find(|known| known.as_str() == word);
-    Some((compute, priority.map(|word| known(word).ok_or(())).transpose().ok()?))
-}
-
-fn pod(line: &str) -> Option<[String; 3]> {
-    let mut fields = line.strip_prefix("pod ")?.splitn(3, ' ').map(field);
-    Some([fields.next()??, fields.next()??, fields.next()??])
-}
-
-fn card(line: &str) -> Option<(CardId, Share)> {
-    let fields: Vec<&str> = line.split(' ').collect();
-    let ["card", id, "memory-mib", memory, "cores", cores, "exclusive", exclusive @ ("0" | "1")] = fields[..] else {
-        return None;
-    };
-    let memory = Memory::mib(number(memory)?);
-    let cores = Cores::new(number(cores)?.try_into().ok()?);
-    Some((id.parse().ok()?, Share { memory, cores, exclusive: exclusive == "1" }))
-}
-
-/// Digits alone, without zeros in front: `u64::from_str` takes "+1" and "007" too.
-fn number(text: &str) -> Option<u64> {
-    let canonical = text == "0" || !text.starts_with(['0', '+']);
-    text.parse().ok().filter(|_| canonical)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -186,7 +140,8 @@ mod tests {
     use super::*;
 
     fn any_limits() -> impl Strategy<Value = Limits> {
-        let share = (any::<u64>(), any::<u32>(), any::<bool>()).prop_map(|(memory, cores, exclusive)| Share {
+        // As many MiB as have bytes of 64 bits.
+        let share = (0..=u64::MAX >> 20, any::<u32>(), any::<bool>()).prop_map(|(memory, cores, exclusive)| Share {
             memory: Memory::mib(memory),
             cores: Cores::new(cores),
             exclusive,
@@ -236,6 +191,7 @@ mod tests {
             ("container c", "container  c"),
             ("container c", "container"),
             ("GPU-a", "0"),
+            ("memory-mib 1", "memory-mib 17592186044416"),
             ("memory-mib 1", "memory-mib 01"),
             ("memory-mib 1", "memory-mib +1"),
             ("memory-mib 1", "memory-mib -1"),
@@ -254,11 +210,14 @@ mod tests {
         }
         let card = "card GPU-a memory-mib 1 cores 0 exclusive 0\n";
         let twice = SMALL.replace(card, &[card, card].concat()).parse::<Limits>().expect_err("two shares of one card");
-        assert_eq!(twice.to_string(), "card GPU-a is listed twice");
+        assert_eq!(
+            twice.to_string(),
+            "line 7 is \"card GPU-a memory-mib 1 cores 0 exclusive 0\", expected \"another card\""
+        );
         let missing = SMALL.replace("container c\n", "").parse::<Limits>().expect_err("no container");
         assert_eq!(
             missing.to_string(),
-            "\"card GPU-a memory-mib 1 cores 0 exclusive 0\" stands where container <name> should"
+            "line 5 is \"card GPU-a memory-mib 1 cores 0 exclusive 0\", expected \"container <name>\""
         );
     }
 

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use divvy_api::names::PREFIX;
-use divvy_api::pod::wire::{Container, Kept, Reads, containers};
+use divvy_api::pod::wire::{Container, FilteredMap, KeyFilter, containers};
 use serde::{Deserialize, Deserializer};
 
 use super::{ContainerState, DecodeError, Phase, PodView, SOURCE};
@@ -39,7 +39,7 @@ struct Metadata<'a> {
     namespace: Option<Cow<'a, str>>,
     #[serde(borrow)]
     name: Option<Cow<'a, str>>,
-    annotations: Option<Kept<Annotations>>,
+    annotations: Option<FilteredMap<Annotations>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -87,8 +87,8 @@ struct Annotations;
 
 // === impl Annotations ===
 
-impl Reads for Annotations {
-    fn reads(key: &str) -> bool {
+impl KeyFilter for Annotations {
+    fn wants(key: &str) -> bool {
         key.starts_with(PREFIX) || key == SOURCE
     }
 }
@@ -108,7 +108,7 @@ impl TryFrom<Pod<'_>> for PodView {
             uid: uid.into_owned(),
             namespace,
             name,
-            annotations: metadata.annotations.map(Kept::entries).unwrap_or_default(),
+            annotations: metadata.annotations.map(FilteredMap::entries).unwrap_or_default(),
             containers: containers(spec.init_containers, spec.containers),
             phase: Phase::from(status.phase.as_deref().unwrap_or_default()),
             states: statuses.map(|status| (status.name.to_string(), ContainerState::from(&status))).collect(),
