@@ -1,5 +1,5 @@
-//! The control daemon, which starts the service's servers and shows clients the way to them: NVIDIA's program, and how it
-//! is talked to (its manual page, and NVIDIA's MPS documentation).
+//! The MPS control daemon, NVIDIA's program that starts MPS servers and connects clients to them, and the commands it takes
+//! (its manual page, and NVIDIA's MPS documentation).
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -15,43 +15,43 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::{Place, list};
+use crate::directory::MpsDirectory;
 
-/// The daemon, and also the program that passes commands to it.
+/// The daemon, and also the client that sends it commands.
 const NAME: &str = "nvidia-cuda-mps-control";
-/// One server for all users; without it the processes of one user wait until those of another have ended. Newer drivers
-/// have it, and name it in their help.
+/// One server for all users; without it the processes of one user wait until those of another have exited. Newer drivers
+/// have the flag, and name it in their help.
 const MULTI_USER: &str = "--multiuser-server";
 /// Longest wait for an answer.
-const ANSWER: Duration = Duration::from_secs(5);
-/// Cards that the service shall have, by UUID.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Environment variable for the GPUs that MPS serves, by UUID.
 const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
-/// Where it writes what it does.
+/// Environment variable for the directory of its logs.
 const LOG_DIRECTORY: &str = "CUDA_MPS_LOG_DIRECTORY";
 
-/// How it is started, and talked to.
+/// Starts the control daemon and sends it commands.
 #[derive(Debug)]
 pub(super) struct Control {
-    /// The driver's, which is made its root: it looks for the server's program there.
+    /// Root of the driver's installation, which becomes the daemon's root: it looks for the server's program there.
     root: PathBuf,
-    /// As it stands below that.
+    /// Path of the program below that root.
     program: PathBuf,
     has_multi_user: bool,
     environment: Vec<(&'static str, String)>,
 }
 
-/// Why it doesn't answer.
+/// Why the control daemon didn't take a command.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum AskError {
+pub(super) enum CommandError {
     #[error("running {NAME}: {0}")]
     Run(#[from] io::Error),
-    #[error("no answer within {ANSWER:?}")]
-    Late,
+    #[error("no answer within {ANSWER_TIMEOUT:?}")]
+    Timeout,
     #[error("{0}")]
     Refused(String),
 }
 
-/// The program in the directories of `PATH` below the root, and where that is from here.
+/// Finds the program in the directories of `PATH` below the root: its path there, and its path from here.
 fn find(root: &Path) -> Option<(PathBuf, PathBuf)> {
     let path = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     let mut programs = env::split_paths(&path).map(|directory| directory.join(NAME));
@@ -61,32 +61,37 @@ fn find(root: &Path) -> Option<(PathBuf, PathBuf)> {
     })
 }
 
+/// UUIDs, separated by commas.
+pub(crate) fn list(gpus: &[CardId]) -> String {
+    gpus.iter().map(CardId::as_str).collect::<Vec<_>>().join(",")
+}
+
 // === impl Control ===
 
 impl Control {
-    /// The one that the driver below `root` brings.
-    pub(super) fn find(root: &Path, place: &Place) -> anyhow::Result<Self> {
+    /// Finds the program of the driver whose installation is at `root`.
+    pub(super) fn find(root: &Path, directory: &MpsDirectory) -> anyhow::Result<Self> {
         let (program, seen) = find(root).with_context(|| {
             format!(
-                "there is no {NAME} in any directory of PATH below driverRootCtrPath {}: it comes with the driver",
+                "{NAME} not found in any directory of PATH below driver-root-ctr-path {}: it comes with the driver",
                 root.display()
             )
         })?;
         let text = fs::read(&seen).with_context(|| format!("reading {}", seen.display()))?;
         let has_multi_user = text.windows(MULTI_USER.len()).any(|part| part == MULTI_USER.as_bytes());
         if !has_multi_user {
-            warn!("{} has no {MULTI_USER}: containers of different users wait for each other", seen.display());
+            warn!("{} lacks {MULTI_USER}: containers of different users wait for each other", seen.display());
         }
         let environment = vec![
-            (MPS_PIPE_DIRECTORY, place.pipe().display().to_string()),
-            (LOG_DIRECTORY, place.log().display().to_string()),
+            (MPS_PIPE_DIRECTORY, directory.pipe().display().to_string()),
+            (LOG_DIRECTORY, directory.log().display().to_string()),
         ];
         Ok(Self { root: root.to_owned(), program, has_multi_user, environment })
     }
 
-    /// For these cards alone.
-    pub(super) fn with_cards(mut self, cards: &[CardId]) -> Self {
-        self.environment.push((VISIBLE_DEVICES, list(cards)));
+    /// Restricts MPS to these GPUs.
+    pub(super) fn with_gpus(mut self, gpus: &[CardId]) -> Self {
+        self.environment.push((VISIBLE_DEVICES, list(gpus)));
         self
     }
 
@@ -104,25 +109,25 @@ impl Control {
         command
     }
 
-    /// Starts the daemon, which stays a child of ours; its servers are in its process group.
+    /// Starts the daemon in the foreground, as a child; its servers are in its process group.
     pub(super) fn start(&self) -> io::Result<Child> {
         let switches = [Some("-f"), self.has_multi_user.then_some(MULTI_USER)];
         self.command().args(switches.into_iter().flatten()).stdin(Stdio::null()).process_group(0).spawn()
     }
 
-    /// Whether it answers.
-    pub(super) async fn is_up(&self) -> Result<(), AskError> {
-        self.ask("get_server_list").await
+    /// Succeeds if the daemon answers.
+    pub(super) async fn check(&self) -> Result<(), CommandError> {
+        self.send("get_server_list").await
     }
 
-    /// Tells it to end, with its servers. That it has ended is for the caller to see.
-    pub(super) async fn tell_to_end(&self) {
-        if let Err(problem) = self.ask("quit").await {
-            warn!("telling the control daemon to end: {problem}");
+    /// Asks the daemon to exit, with its servers. The caller waits for the exit.
+    pub(super) async fn quit(&self) {
+        if let Err(problem) = self.send("quit").await {
+            warn!("sending quit to the control daemon: {problem}");
         }
     }
 
-    /// Ends it and what it has started.
+    /// Kills the daemon and its servers.
     pub(super) async fn kill(&self, child: &mut Child) {
         let group = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
         if let Some(Err(error)) = group.map(|group| kill_process_group(group, Signal::KILL)) {
@@ -131,8 +136,8 @@ impl Control {
         drop(child.wait().await);
     }
 
-    async fn ask(&self, command: &str) -> Result<(), AskError> {
-        let asked = async {
+    async fn send(&self, command: &str) -> Result<(), CommandError> {
+        let answered = async {
             let mut program =
                 self.command().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
             let mut input = program.stdin.take().ok_or_else(|| io::Error::other("no standard input"))?;
@@ -140,12 +145,12 @@ impl Control {
             drop(input);
             program.wait_with_output().await
         };
-        let output = timeout(ANSWER, asked).await.map_err(|_elapsed| AskError::Late)??;
+        let output = timeout(ANSWER_TIMEOUT, answered).await.map_err(|_elapsed| CommandError::Timeout)??;
         if output.status.success() {
             return Ok(());
         }
-        let said = [output.stdout, output.stderr].concat();
-        Err(AskError::Refused(format!("{}: {}", output.status, String::from_utf8_lossy(&said).trim())))
+        let text = [output.stdout, output.stderr].concat();
+        Err(CommandError::Refused(format!("{}: {}", output.status, String::from_utf8_lossy(&text).trim())))
     }
 }
 
