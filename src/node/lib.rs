@@ -22,7 +22,6 @@ pub mod identity;
 pub mod inventory;
 pub mod kubelet;
 pub mod ledger;
-pub mod mps;
 pub mod nvml;
 pub mod observer;
 pub mod run;

@@ -42,7 +42,7 @@ use crate::kubelet::pod_resources::PodResources;
 use crate::kubelet::registration::{Registrar, Standing};
 use crate::ledger::Ledger;
 use crate::usage::{self, Watcher};
-use crate::{args, mps, nvml, observer};
+use crate::{args, nvml, observer};
 
 /// Another plugin of our cards is believed after this long, and is gone after it has been away as long: NVIDIA's needs a
 /// few seconds to register anew with a kubelet that has restarted.
@@ -74,12 +74,8 @@ fn launch() -> Result<ExitCode, Stop> {
         let left = runtime.block_on(uninstall::uninstall(&effective.config, say));
         return Ok(if left.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let result = if sources.job == Job::Mps {
-        runtime.block_on(mps::run(&effective.config)).map(|()| Next::Exit)
-    } else {
-        let tier = isolation::select(&effective.config)?;
-        runtime.block_on(run(sources, effective, tier, desired))
-    };
+    let tier = isolation::select(&effective.config)?;
+    let result = runtime.block_on(run(sources, effective, tier, desired));
     // Threads that hang in a driver call can't be joined.
     runtime.shutdown_timeout(Duration::from_millis(100));
     let result = result.and_then(|next| match next {
