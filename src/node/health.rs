@@ -5,20 +5,9 @@
 //! one card can touch another.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Whether a card may take new shares.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CardHealth {
-    /// It may.
-    Healthy,
-    /// It may not; those who hold shares keep them.
-    Unhealthy {
-        /// What happened, for people.
-        reason: String,
-    },
-}
+pub use divvy_node_core::inventory::CardHealth;
 
 /// What counts as a failure, and when it is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,24 +54,6 @@ enum State {
         /// The first of the good answers since the last failure.
         well_since: Option<Instant>,
     },
-}
-
-// === impl CardHealth ===
-
-impl CardHealth {
-    /// Whether the card may take new shares.
-    pub fn is_healthy(&self) -> bool {
-        *self == Self::Healthy
-    }
-}
-
-impl fmt::Display for CardHealth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Healthy => f.write_str("healthy"),
-            Self::Unhealthy { reason } => write!(f, "unhealthy: {reason}"),
-        }
-    }
 }
 
 // === impl HealthOptions ===

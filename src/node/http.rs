@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use divvy_api::usage::NodeUsage;
+use divvy_node_core::allocator::{SharedAllocator, lock};
 use divvy_runtime::logging::WarnOnce;
 use divvy_runtime::metrics;
 use prometheus_client::registry::Registry;
@@ -15,7 +16,6 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Standing;
 use crate::run::Shown;
 

@@ -1,31 +1,32 @@
 //! divvy-node: the daemon that owns the cards of one node.
 //!
 //! ```text
-//! NVML ──▶ inventory ──▶ ┌───────────┐ ◀── identity ◀── kubelet's pod list (or unlisted)
-//!          health        │ allocation│
-//! kubelet ──▶ plugin ──▶ │  (+ placement)  ──▶ ledger (journal)
-//!                        └───────────┘ ──▶ delivery (limits, CDI) ──▶ kubelet's answer
+//! nvml ──────────▶ run/cards ──▶ ┌────────────────┐ ◀── pod_source ◀── the kubelet's pods and records, the API server's pods
+//!                                │ divvy_node_core│
+//! kubelet/plugin ── calls ─────▶ │                │ ──▶ container_setup ──▶ delivery, tiers: directories, limits, CDI
+//! kubelet/reconcile ── timer ──▶ └────────────────┘
+//!                                  └ ledger ──▶ publish, metrics, http, usage
 //! ```
 //!
-//! `allocation` decides and is plain and synchronous; everything async is at the edges: `kubelet`, `observer`, `http`.
+//! Whose call it is, which cards it gets and what is written down is decided in [`divvy_node_core`]. Here is everything around
+//! it that speaks with the world; [`run`] puts the parts together.
 
-pub mod allocation;
 pub mod args;
 pub mod bound;
 pub mod config;
+pub mod container_setup;
 pub mod delivery;
 pub mod desired;
 pub mod health;
 pub mod http;
-pub mod identity;
 pub mod inventory;
 pub mod kubelet;
-pub mod ledger;
 pub mod metrics;
 pub mod mps;
-pub mod observer;
+pub mod pod_source;
 pub mod publish;
 pub mod run;
 pub mod tiers;
-pub mod unlisted;
 pub mod usage;
+
+pub use divvy_node_core::ledger;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use divvy_api::usage::NodeUsage;
+use divvy_node_core::allocator::{Refusal, SharedAllocator};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -18,8 +19,7 @@ use tokio::sync::watch;
 
 use self::books::Books;
 use self::usage::Usage;
-use crate::allocation::Refusal;
-use crate::kubelet::plugin::SharedAllocator;
+use crate::delivery::Delivery;
 use crate::kubelet::registration::Standing;
 use crate::run::Shown;
 
@@ -67,6 +67,7 @@ impl Metrics {
     pub fn register(
         registry: &mut Registry,
         allocator: &SharedAllocator,
+        delivery: &Arc<Delivery>,
         standing: &watch::Receiver<Standing>,
         config: &watch::Receiver<Shown>,
         usage: &watch::Receiver<Arc<NodeUsage>>,
@@ -85,8 +86,12 @@ impl Metrics {
         registry.register("kubelet_pod_list_duration_seconds", help, metrics.pod_lists.clone());
         let help = "Containers told from all others, by whose list of pods";
         registry.register("identified_containers", help, metrics.identified.clone());
-        let books =
-            Books { allocator: SharedAllocator::clone(allocator), standing: standing.clone(), config: config.clone() };
+        let books = Books {
+            allocator: SharedAllocator::clone(allocator),
+            delivery: Arc::clone(delivery),
+            standing: standing.clone(),
+            config: config.clone(),
+        };
         registry.register_collector(Box::new(books));
         registry.register_collector(Box::new(Usage(usage.clone())));
         metrics

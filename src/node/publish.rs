@@ -24,6 +24,7 @@ use std::time::Duration;
 use divvy_api::gpunode::{GpuNode, GpuNodeSpec, Scales};
 use divvy_api::usage::NodeUsage;
 use divvy_api::{ResourceNames, Tier};
+use divvy_node_core::allocator::{SharedAllocator, lock};
 use divvy_runtime::api_server::errors::describe;
 use divvy_runtime::api_server::within_deadline;
 use k8s_openapi::jiff::Timestamp;
@@ -45,7 +46,6 @@ use self::removal::Removal;
 pub use self::removal::remove;
 use crate::desired::Desired;
 use crate::inventory::Inventory;
-use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Standing;
 use crate::ledger::{Book, PodRef};
 
@@ -264,7 +264,7 @@ impl Publisher {
         let allocator = lock(&self.allocator);
         let (ledger, inventory) = (allocator.ledger(), Arc::clone(allocator.inventory()));
         let unasked = allocator.unasked().to_vec();
-        let tier_problem = allocator.delivery().problem();
+        let tier_problem = allocator.containers().problem();
         // Before all cards are known, any may be among those to come.
         let is_whole = inventory.problem.is_none();
         let unknown_cards = if is_whole { self.desired.borrow().unknown_cards(&inventory) } else { Vec::new() };

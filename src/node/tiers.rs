@@ -17,6 +17,7 @@ use std::time::Duration;
 use std::{fmt, fs, io};
 
 use divvy_api::{CardId, Share, Tier};
+use divvy_node_core::allocator::{SharedAllocator, lock};
 use divvy_proto::deviceplugin::Mount;
 use divvy_runtime::logging::WarnOnce;
 use tokio_util::sync::CancellationToken;
@@ -29,7 +30,6 @@ use self::shim::Library;
 pub use self::shim::Shim;
 use crate::config::{Config, ConfigError, Served};
 use crate::delivery::{Container, DeliveryError};
-use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::mps::Place;
 
 /// A tier, as this node serves it.
@@ -125,7 +125,7 @@ pub async fn outgrown(config: &Config, tier: Tier) {
 pub async fn watch(allocator: SharedAllocator, stop: CancellationToken) {
     let mut warning = WarnOnce::default();
     while !stop.is_cancelled() {
-        let problem = lock(&allocator).delivery().problem();
+        let problem = lock(&allocator).containers().problem();
         match problem {
             Some(problem) => warning.warn(format!("containers are refused: {problem}")),
             None => warning.clear(),

@@ -24,7 +24,7 @@ use divvy_api::{
 use divvy_node::config::Keys;
 use divvy_node::delivery::Limits;
 use divvy_node::kubelet::pods;
-use divvy_node::ledger::{Nonce, journal};
+use divvy_node_core::ledger::{Nonce, journal};
 use divvy_simulate::trace;
 use fake_nvml::Scenario;
 

@@ -1,6 +1,5 @@
 //! What of a GPU is a card: all of it, or each of its MIG instances.
 
-use divvy_api::{CardId, MigProfile};
 use serde::{Deserialize, Serialize};
 
 /// `migStrategy`, by the names of NVIDIA's plugin. GPUs out of MIG mode are cards in any case.
@@ -14,21 +13,6 @@ pub enum MigStrategy {
     Single,
     /// Instances are cards of a resource of their profile.
     Mixed,
-}
-
-/// Which instance of which GPU a card is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MigInstance {
-    /// What it is of its GPU.
-    pub profile: MigProfile,
-    /// Its GPU.
-    pub parent: CardId,
-    /// ID of its GPU instance on the GPU.
-    pub gi: u32,
-    /// ID of its compute instance in the GPU instance.
-    pub ci: u32,
-    /// Whether it is asked for by its profile, and not as one of the plain count.
-    pub by_profile: bool,
 }
 
 // === impl MigStrategy ===

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use divvy_api::usage::{ContainerRef, ContainerUsage, NodeUsage};
 use divvy_api::{CardId, Share};
+use divvy_node_core::allocator::{SharedAllocator, lock};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,6 @@ use super::overhead::Overheads;
 use super::{Holder, Seats};
 use crate::delivery::region_file;
 use crate::inventory::Inventory;
-use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::ledger::{Book, Nonce, PodEntry};
 use crate::mps::Place;
 

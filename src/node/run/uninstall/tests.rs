@@ -44,7 +44,7 @@ impl Left {
         Self { directory, config }
     }
 
-    async fn remove(&self, pods: anyhow::Result<Vec<Arc<PodView>>>) -> (bool, String) {
+    async fn remove(&self, pods: anyhow::Result<Vec<Arc<Pod>>>) -> (bool, String) {
         let mut lines = Vec::new();
         let result = remove(&self.config, pods, |line| lines.push(line)).await;
         (result.is_ok(), self.said(&lines))
@@ -64,7 +64,7 @@ fn write(path: &Path) {
     fs::write(path, "").expect("written");
 }
 
-fn running() -> Vec<Arc<PodView>> {
+fn running() -> Vec<Arc<Pod>> {
     let list = r#"{"kind":"PodList","items":[{"metadata":{"uid":"u","namespace":"ns","name":"train"},
         "spec":{"containers":[{"name":"main"}]},"status":{"phase":"Running"}}]}"#;
     pods::decode(list.as_bytes()).expect("a list")
