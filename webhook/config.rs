@@ -153,7 +153,7 @@ impl Config {
             cores: self.resource_cores.clone(),
             ..ResourceNames::default()
         };
-        self.advertise.request_names(amounts, Memory::mib(self.memory_unit.get().into()))
+        Ok(self.advertise.request_names(amounts, Memory::mib(self.memory_unit.get().into()))?)
     }
 
     /// What stands for amounts that a request leaves out.

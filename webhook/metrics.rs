@@ -21,7 +21,6 @@ pub struct Metrics {
     review_durations: Family<Endpoint, Histogram, fn() -> Histogram>,
     calls: Family<Call, Counter>,
     call_durations: Family<Verb, Histogram, fn() -> Histogram>,
-    forwarded: Counter,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -72,7 +71,6 @@ impl Metrics {
             review_durations: Family::new_with_constructor(durations),
             calls: Family::default(),
             call_durations: Family::new_with_constructor(durations),
-            forwarded: Counter::default(),
         };
         let registry = registry.sub_registry_with_prefix("divvy");
         registry.register("admission_reviews", "Reviews of the API server, by verdict", metrics.reviews.clone());
@@ -81,8 +79,6 @@ impl Metrics {
         registry.register("extender_calls", "Calls of the scheduler, by HTTP status", metrics.calls.clone());
         let help = "Time from a scheduler's call to its answer; bind waits for the API server";
         registry.register("extender_call_duration_seconds", help, metrics.call_durations.clone());
-        let help = "Calls of the scheduler that were passed on to the replica that leads";
-        registry.register("extender_forwarded", help, metrics.forwarded.clone());
         registry.register_collector(Box::new(State { index: Arc::clone(index), leads: Box::new(leads) }));
         metrics
     }
@@ -95,10 +91,6 @@ impl Metrics {
     pub(crate) fn called(&self, verb: &'static str, started: Instant, code: u16) {
         self.calls.get_or_create(&Call { verb, code }).inc();
         self.call_durations.get_or_create(&Verb { verb }).observe(started.elapsed().as_secs_f64());
-    }
-
-    pub(crate) fn forwarded(&self) {
-        self.forwarded.inc();
     }
 }
 

@@ -26,18 +26,18 @@ use crate::access::Access;
 use crate::args;
 use crate::binder::Binder;
 use crate::config::Config;
+use crate::endpoint_slice::ExtenderEndpoint;
 use crate::extender::Extender;
 use crate::feed::{Feed, Standing};
-use crate::forward::Forwarder;
+use crate::leadership::Leadership;
 use crate::lease::{self, Leader};
 use crate::metrics::Metrics;
 use crate::mix::Mix;
-use crate::serve::connections::serve;
+use crate::serve::connections::{Connections, serve};
 use crate::serve::pages::Pages;
 use crate::serve::people::People;
 use crate::serve::reviews::Reviews;
 use crate::serve::scheduling::Scheduling;
-use crate::takeover::take_over;
 use crate::tls::{Identity, SchedulerAuthority, TlsListener, keep_bundle, keep_files, keep_secret};
 use crate::waiting::Waiting;
 
@@ -60,8 +60,8 @@ struct Parts {
     standing: watch::Receiver<Standing>,
     identity: Identity,
     leader: watch::Receiver<Leader>,
-    informed: watch::Receiver<u64>,
-    acts: TaskTracker,
+    serving: watch::Receiver<u64>,
+    calls: TaskTracker,
     metrics: Metrics,
     stop: CancellationToken,
 }
@@ -101,44 +101,48 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let text: Arc<str> = divvy_runtime::settings::to_yaml(&config).into();
     text.lines().for_each(|line| info!("config: {line}"));
     let signals = Signals::new().context("listening for signals")?;
-    let door = listen(config.listen_address).await?;
-    let back_door = listen(config.metrics_address).await?;
+    let tls_listener = listen(config.listen_address).await?;
+    let metrics_listener = listen(config.metrics_address).await?;
     let client = settings::client(&config).await?;
 
     let index = Arc::new(Index::new(settings::reading(&config), settings::terms(&config)));
     let feed = Feed::new(client.clone(), Arc::clone(&index));
     let (leads, leader) = watch::channel(Leader::Nobody);
-    let (informs, informed) = watch::channel(0);
+    let (serves, serving) = watch::channel(0);
     let (stops, stopping) = watch::channel(false);
     let (standing, identity, stop) = (feed.standing(), Identity::unknown(), CancellationToken::new());
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry, &index, leading(&leader));
-    let acts = TaskTracker::new();
-    let parts = Parts { config, client, index, standing, identity, leader, informed, acts, metrics, stop };
+    let calls = TaskTracker::new();
+    let parts = Parts { config, client, index, standing, identity, leader, serving, calls, metrics, stop };
     let (config, stop) = (&parts.config, &parts.stop);
 
     let mut tasks = Tasks::default();
     tasks.spawn("feed", feed.clone().run());
-    tasks.spawn("takeover", take_over(feed, parts.leader.clone(), informs));
+    let connections = Connections::until(stop.clone());
+    let endpoint = ExtenderEndpoint::new(parts.client.clone(), &config.namespace, settings::address(config));
+    let leader = parts.leader.clone();
+    let leadership = Leadership { feed, leader, serving: serves, endpoint, connections: connections.clone() };
+    tasks.spawn("leadership", leadership.run());
     tasks.spawn("expiry", expire(Arc::clone(&parts.index)));
     tasks.spawn("questions in advance", ask_in_advance(Arc::clone(&parts.index)));
     let waiting = Waiting::new(parts.client.clone(), Arc::clone(&parts.index), &config.pod_name);
     tasks.spawn("waiting", waiting.run(leading(&parts.leader)));
     let mix = Mix::new(parts.client.clone(), &config.namespace, Arc::clone(&parts.index));
-    tasks.spawn("mix", mix.run(parts.standing.clone(), parts.informed.clone(), leading(&parts.leader)));
+    tasks.spawn("mix", mix.run(parts.standing.clone(), parts.serving.clone(), leading(&parts.leader)));
     parts.keep_certificate(&mut tasks);
     let retired = CancellationToken::new();
-    tasks.spawn_last("lease", parts.stand(leads, retired.clone()));
-    let router = parts.router()?;
-    let listener = TlsListener::new(door, parts.identity.clone(), parts.scheduler_authority()).context("TLS")?;
-    tasks.spawn_last("reviews", serve(listener, CALLERS, router, stop.clone()));
+    tasks.spawn_last("lease", parts.elect(leads, retired.clone()));
+    let router = parts.router();
+    let listener =
+        TlsListener::new(tls_listener, parts.identity.clone(), parts.scheduler_authority()).context("TLS")?;
+    tasks.spawn_last("reviews", serve(listener, CALLERS, router, connections));
     let identity = parts.identity.clone();
     let pages = Pages { registry: registry.into(), standing: parts.standing.clone(), identity, stopping, config: text };
-    tasks.spawn_last("pages", serve(back_door, VIEWERS, pages.router(), stop.clone()));
+    tasks.spawn_last("pages", serve(metrics_listener, VIEWERS, pages.router(), Connections::until(stop.clone())));
 
     let delay = config.shutdown_delay.get();
     let retire = async {
-        // The other replica leads from now on, and calls that still come here are passed on to it.
         stops.send_replace(true);
         retired.cancel();
         tokio::time::sleep(delay).await;
@@ -185,7 +189,7 @@ impl Parts {
     fn keep_certificate(&self, tasks: &mut Tasks) {
         let (service, identity, stop) = (settings::service(&self.config), self.identity.clone(), self.stop.clone());
         if let Some(files) = settings::certificate_files(&self.config) {
-            tasks.spawn_last("certificate", keep_files(files, service, identity, stop));
+            tasks.spawn_last("certificate", keep_files(files, identity, stop));
             return;
         }
         let (secret, webhook) =
@@ -197,14 +201,12 @@ impl Parts {
         tasks.spawn_last("authority", keep_bundle(self.client.clone(), webhook, identity, stop));
     }
 
-    fn stand(&self, leads: watch::Sender<Leader>, retired: CancellationToken) -> impl Future<Output = ()> + use<> {
+    /// Takes part in the leader election until `retired`.
+    fn elect(&self, leads: watch::Sender<Leader>, retired: CancellationToken) -> impl Future<Output = ()> + use<> {
         let (client, candidate) = (self.client.clone(), settings::candidate(&self.config));
         let (namespace, name) = (self.config.namespace.to_string(), self.config.lease_name.to_string());
-        let (acts, stop) = (self.acts.clone(), self.stop.clone());
-        async move {
-            let onlooker = lease::stand(client, &namespace, &name, candidate, leads, &acts, retired).await;
-            stop.run_until_cancelled(onlooker.look_on()).await;
-        }
+        let calls = self.calls.clone();
+        async move { lease::run(client, &namespace, &name, candidate, leads, &calls, retired).await }
     }
 
     fn scheduler_authority(&self) -> Option<SchedulerAuthority> {
@@ -212,7 +214,7 @@ impl Parts {
         Some(SchedulerAuthority::follow(file.to_path_buf(), self.stop.clone()))
     }
 
-    fn router(&self) -> anyhow::Result<Router> {
+    fn router(&self) -> Router {
         let (index, standing, metrics) = (&self.index, &self.standing, &self.metrics);
         let reviews = Reviews {
             settings: settings::admission(&self.config).into(),
@@ -222,14 +224,12 @@ impl Parts {
         };
         let most = usize::from(u16::try_from(self.config.shortlist.get()).unwrap_or(u16::MAX));
         let extender = Arc::new(Extender::new(Arc::clone(index), most));
-        let service = settings::service(&self.config);
         let scheduling = Scheduling {
             binder: Binder::new(self.client.clone(), Arc::clone(&extender)),
             extender,
             leader: self.leader.clone(),
-            informed: self.informed.clone(),
-            acts: self.acts.clone(),
-            forwarder: Forwarder::new(&self.config.pod_name, &service, self.identity.clone())?,
+            serving: self.serving.clone(),
+            calls: self.calls.clone(),
             is_guarded: self.config.scheduler_client_ca.is_some(),
             metrics: metrics.clone(),
         };
@@ -239,6 +239,6 @@ impl Parts {
             access: Arc::new(Access::new(self.client.clone())),
             client: self.client.clone(),
         };
-        Ok(reviews.router().merge(scheduling.router()).merge(people.router()))
+        reviews.router().merge(scheduling.router()).merge(people.router())
     }
 }

@@ -1,4 +1,4 @@
-//! `GpuNode`: what a node reports of its cards and who holds them. Written by that node's daemon alone.
+//! `GpuNode`: a node's cards and who holds them. Its status is written by that node's daemon alone.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
@@ -10,7 +10,7 @@ use crate::pod::ContainerKind;
 use crate::quantity::{Cores, Memory};
 use crate::share::{Share, Tier};
 
-/// What whoever runs the cluster wants of a node's cards.
+/// Administrator's wishes for a node's cards.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "divvy.dev",
@@ -40,7 +40,7 @@ pub struct GpuNodeSpec {
     pub release_driver: bool,
 }
 
-/// What the daemon observed and booked.
+/// Cards and shares as the daemon reports them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GpuNodeStatus {
@@ -118,7 +118,7 @@ pub struct LinkStatus {
     pub class: String,
 }
 
-/// How the reason of a card begins that takes no new pods because [`GpuNodeSpec::unschedulable_cards`] names it; what
+/// Prefix of the reason of a card that takes no new pods because [`GpuNodeSpec::unschedulable_cards`] names it; what
 /// else ails it follows after "; ".
 pub const CORDONED: &str = "cordoned";
 

@@ -1,13 +1,14 @@
-//! What all parts of Divvy agree on, and nothing that does I/O.
+//! divvy-api: what all parts of Divvy agree on. No I/O.
 //!
 //! ```text
 //! limits ──request──▶ GpuRequest ──share_on(card)──▶ Share      quantity: how people write amounts
 //! annotations ─────▶ Preferences, RequestAnnotation, Planned, Cards   gpunode: what a node reports
-//!                                                           usage: what containers really use
+//! config: keys that all parts share                         usage: what containers really use
 //! ```
 
 pub mod annotation;
 pub mod card;
+pub mod config;
 pub mod container;
 pub mod gpunode;
 pub mod names;

@@ -46,7 +46,7 @@ pub struct ContainerRequest {
     /// The MIG profile whose instances it asks for; `None`: cards of the plain count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<MigProfile>,
-    /// Its request; containers without one take part in the order but hold nothing.
+    /// GPUs it asks for; containers without a request take part in the order but hold nothing.
     #[serde(rename = "claim")] // the journal keeps its keys: a rollback reads it
     pub request: Option<GpuRequest>,
     /// What scheduler and kubelet count for it, whatever it requests beyond that: its limits.
@@ -54,12 +54,12 @@ pub struct ContainerRequest {
     pub counted: Totals,
 }
 
-/// An amount that a pod's containers need one after another or side by side.
+/// Amount that adds up over a pod's containers.
 pub trait PodSum: Copy + Default {
-    /// Both at once.
+    /// Sum of amounts needed side by side.
     #[must_use]
     fn plus(self, other: Self) -> Self;
-    /// Either, whichever needs more of each part.
+    /// Larger of amounts needed one after another, part by part.
     #[must_use]
     fn max(self, other: Self) -> Self;
 }

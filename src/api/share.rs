@@ -1,4 +1,4 @@
-//! What one container holds on one card, and how it is enforced.
+//! Shares: what one container holds on one card, and the tiers that enforce it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,9 +17,9 @@ pub struct Share {
     /// Memory of the card, in MiB on the wire.
     #[serde(rename = "memoryMi")]
     pub memory: Memory,
-    /// Promised compute; 0 competes for time that nobody was promised or nobody uses.
+    /// Guaranteed compute; 0 competes for time that is guaranteed to nobody or unused.
     pub cores: Cores,
-    /// Nobody else may hold a share of this card.
+    /// Whether no other container may hold a share of this card.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
 }
@@ -28,7 +28,7 @@ pub struct Share {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
-    /// A promise only: booked and written to the limits file, enforced by nothing.
+    /// Bookkeeping alone: recorded in the ledger and the limits file, enforced by nothing.
     #[default]
     Accounting,
     /// `libdivvy.so` inside the container.
@@ -84,8 +84,7 @@ impl Tier {
         }
     }
 
-    /// How a share of this card is enforced, where others of its container are by `otherwise`: the hardware keeps whoever
-    /// has a MIG instance to itself within it.
+    /// Tier of a share of this card in a container of tier `otherwise`: a MIG instance held alone is enforced by hardware.
     #[must_use]
     pub fn of_share(card: &CardId, share: &Share, otherwise: Self) -> Self {
         if share.exclusive && card.is_instance() { Self::Mig } else { otherwise }

@@ -1,4 +1,4 @@
-//! What containers really use of their cards: what a daemon answers at `/usage`, and `kubectl divvy top` reads.
+//! Measured use of cards by containers: the daemon's `/usage` page, which `kubectl divvy top` reads.
 
 use std::fmt;
 
@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 use crate::card::CardId;
 use crate::share::Share;
 
-/// What the containers of one node use, and what is wrong with that.
+/// Measured use on one node, and violations of shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeUsage {
     /// The node.
     pub node: String,
-    /// A line for each card of each container that holds a share.
+    /// Entries, one for each card of each container that holds a share.
     #[serde(default)]
     pub containers: Vec<ContainerUsage>,
-    /// What stands now.
+    /// Active violations.
     #[serde(default)]
     pub findings: Vec<Finding>,
-    /// Why it isn't known what processes use by the driver, if so: then nothing can be found.
+    /// Why the driver's per-process figures are missing, if they are: violations can't be detected then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unmeasured: Option<String>,
 }
 
-/// What one container uses of one card.
+/// Measured use of one card by one container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerUsage {
@@ -33,22 +33,22 @@ pub struct ContainerUsage {
     pub of: ContainerRef,
     /// The card.
     pub card: CardId,
-    /// What it may use.
+    /// The container's share of the card.
     #[serde(flatten)]
     pub share: Share,
-    /// By its own books; `None` where there is no library to keep them.
+    /// Use recorded in the container's accounting region; `None` without libdivvy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub books: Option<OwnBooks>,
-    /// Memory by the driver, in bytes; `None` where it isn't known.
+    /// Memory reported by NVML, in bytes; `None` where it isn't known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_bytes: Option<u64>,
-    /// What of that no allocation asked for, such as contexts and modules, in bytes. It counts against the share beside what
-    /// the books say.
+    /// Memory in bytes that no allocation asked for, such as contexts and modules. It counts against the share, in addition
+    /// to the accounting region.
     #[serde(default)]
     pub overhead_bytes: u64,
 }
 
-/// A container, as people know it.
+/// Container by namespace, pod and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerRef {
@@ -58,26 +58,26 @@ pub struct ContainerRef {
     pub namespace: String,
     /// Name of its pod.
     pub pod: String,
-    /// Its name.
+    /// Name of the container.
     pub container: String,
 }
 
-/// What the processes of a container have written into the books that they share. A tenant can write anything there, and
-/// lies about its own share only. What is counted is counted since the daemon started, or since the books were made.
+/// Counters of a container's accounting region, since the daemon started or the region was made. A tenant can write
+/// anything there, and lies about its own share only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnBooks {
     /// Memory held by allocations, in bytes.
     pub used_bytes: u64,
-    /// Memory that they have opened and others made, in bytes: it is charged to those.
+    /// Memory imported from other containers, in bytes: it is charged to the exporter.
     #[serde(default)]
     pub imported_bytes: u64,
-    /// GPU time of the last two seconds, in percent of that time, at most 100. `None` at the first look.
+    /// GPU time of the last two seconds, in percent of that time, at most 100. `None` before the second sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_percent: Option<u32>,
     /// GPU time used, in ns.
     pub busy_ns: u64,
-    /// Time that launches were held back, in ns.
+    /// Time for which launches were throttled, in ns.
     pub throttled_ns: u64,
     /// Launches of kernels and graphs.
     pub launches: u64,
@@ -85,36 +85,36 @@ pub struct OwnBooks {
     pub out_of_memory: u64,
     /// Functions of the driver that should be hooked, in a revision that the library doesn't know.
     pub unhooked: u64,
-    /// Processes that have a place in the books.
+    /// Processes registered in the accounting region.
     pub processes: u32,
 }
 
-/// Something that a promise doesn't allow.
+/// Use of a card that exceeds or bypasses a share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// What it is.
+    /// Kind of the violation.
     pub kind: FindingKind,
-    /// On which card.
+    /// The card.
     pub card: CardId,
-    /// Whose doing it is, where that is known.
+    /// The container responsible, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<ContainerRef>,
-    /// The processes, by the host's numbers.
+    /// PIDs of the processes, in the host's PID namespace.
     pub pids: Vec<u32>,
-    /// What they use of the card by the driver, in bytes.
+    /// Memory of these processes on the card reported by NVML, in bytes.
     pub bytes: u64,
-    /// For how many seconds it has been seen.
+    /// Seconds since the violation was first observed.
     pub seconds: u64,
-    /// The same for people.
+    /// Description for people.
     pub message: String,
 }
 
-/// Kinds of findings.
+/// Kinds of violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingKind {
-    /// A container uses more memory than its share, by the driver.
+    /// A container uses more memory than its share, by NVML's figures.
     AboveShare,
     /// A process of a container that has the library uses a card without it.
     WithoutLibrary,
@@ -125,10 +125,10 @@ pub enum FindingKind {
 // === impl FindingKind ===
 
 impl FindingKind {
-    /// All of them.
+    /// Every kind.
     pub const ALL: [Self; 3] = [Self::AboveShare, Self::WithoutLibrary, Self::Foreign];
 
-    /// As metrics and JSON name it.
+    /// Name in metrics and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AboveShare => "above-share",
@@ -137,7 +137,7 @@ impl FindingKind {
         }
     }
 
-    /// One word in camel case: a reason of events and conditions.
+    /// Reason of events and conditions, in camel case.
     pub fn reason(self) -> &'static str {
         match self {
             Self::AboveShare => "AboveShare",
@@ -168,7 +168,7 @@ mod tests {
     use crate::quantity::{Cores, Memory};
 
     #[test]
-    fn a_node_s_usage_is_read_as_it_was_written() {
+    fn node_usage_roundtrip_skips_unknown_fields() {
         let of = ContainerRef {
             pod_uid: "u".to_owned(),
             namespace: "team".to_owned(),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_have_one_name() {
+    fn violation_kinds_serialise_as_their_name() {
         for kind in FindingKind::ALL {
             assert_eq!(serde_json::to_value(kind).expect("JSON"), kind.as_str());
         }

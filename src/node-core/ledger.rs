@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use divvy_api::ContainerRequest;
 
-pub use crate::pod::PodRef;
+use crate::pod::PodRef;
 pub use book::{Book, Change, Violation};
 pub use entry::{BadNonce, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, Terms};
 pub use journal::{Damage, Recovery};

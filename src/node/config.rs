@@ -8,6 +8,7 @@
 
 mod overrides;
 mod places;
+mod strategy;
 mod values;
 
 use std::collections::BTreeMap;
@@ -24,11 +25,10 @@ pub use divvy_runtime::settings::{
     AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet, List, LogFilter, LogFormat, Period, Switch, Within,
 };
 
-use crate::delivery::{Choice, DeliveryOptions};
-use crate::inventory::MigStrategy;
 use overrides::Selector;
 pub use places::{AnnotationPrefix, KubeletUrl, NodeName};
-pub use values::{Scale, Served};
+pub use strategy::{DeviceListStrategy, Strategy};
+pub use values::{MigStrategy, Scale, Served};
 
 divvy_runtime::keys! {
     file {
@@ -78,7 +78,7 @@ divvy_runtime::keys! {
     libdivvy_path: AbsolutePath = AbsolutePath::new(LIBRARY),
 
     /// How a container is given its cards: auto, or any of envvar, volume-mounts, cdi-annotations and cdi-cri
-    device_list_strategy: Choice = Choice::Auto,
+    device_list_strategy: DeviceListStrategy = DeviceListStrategy::Auto,
     /// Directory of the CDI specification
     cdi_dir: AbsolutePath = AbsolutePath::new("/var/run/cdi"),
     /// Prefix of the annotation of cdi-annotations
@@ -223,7 +223,7 @@ impl Config {
     }
 
     fn request_names(&self) -> Result<ResourceNames, ConfigError> {
-        self.advertise.request_names(self.amount_names(), Memory::mib(self.memory_unit.get().into()))
+        Ok(self.advertise.request_names(self.amount_names(), Memory::mib(self.memory_unit.get().into()))?)
     }
 
     /// The resources as amounts in the Node's status, whether or not they are.
@@ -240,21 +240,6 @@ impl Config {
     /// What stands for amounts that a request leaves out.
     pub fn request_defaults(&self) -> Defaults {
         Defaults { memory: self.default_memory.amount(), cores: Cores::new(self.default_cores.get()) }
-    }
-
-    /// How containers are given their cards.
-    pub fn delivery(&self) -> DeliveryOptions {
-        DeliveryOptions {
-            run_dir: self.run_dir.to_path_buf(),
-            device_list_strategy: self.device_list_strategy.clone(),
-            cdi_dir: self.cdi_dir.to_path_buf(),
-            cdi_annotation_prefix: self.cdi_annotation_prefix.as_str().to_owned(),
-            nvidia_cdi_hook_path: self.nvidia_cdi_hook_path.to_path_buf(),
-            driver_root: self.driver_root.to_path_buf(),
-            driver_root_ctr_path: self.driver_root_ctr_path.to_path_buf(),
-            dev_root: self.dev_root.to_path_buf(),
-            procfs: "/proc".into(),
-        }
     }
 }
 

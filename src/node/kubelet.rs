@@ -4,6 +4,7 @@ pub mod advertise;
 pub mod cgroups;
 pub mod client;
 mod device_list;
+pub mod metrics;
 pub mod plugin;
 pub mod pod_resources;
 pub mod pods;

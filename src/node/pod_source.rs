@@ -13,9 +13,9 @@ use tracing::info;
 use crate::bound::BoundPods;
 use crate::kubelet::cgroups::PodCgroups;
 use crate::kubelet::client::{PodListClient, PodListError};
+use crate::kubelet::metrics::Metrics;
 use crate::kubelet::pod_resources::{PodResources, PodResourcesError};
 use crate::kubelet::socket::SocketFile;
-use crate::metrics::Metrics;
 
 /// Asks kubelet and API server.
 #[derive(Debug)]

@@ -28,29 +28,26 @@ use tracing::{error, info, warn};
 
 use self::cards::Advertiser;
 use self::driver::DriverSignals;
-pub use self::reload::Shown;
 use self::tasks::{Next, until_over};
+use crate::apiserver::Publisher;
+use crate::apiserver::desired::Desired;
 use crate::args::{Effective, Job, Sources, Stop};
 use crate::bound::BoundPods;
 use crate::config::{Advertise, Switch};
-use crate::container_setup::DeliverySetup;
-use crate::delivery::Delivery;
-use crate::desired::Desired;
+use crate::container::setup::Setup;
+use crate::container::{Containers, clock, isolation};
 use crate::http::{self, Pages};
-use crate::inventory;
 use crate::kubelet::cgroups::PodCgroups;
 use crate::kubelet::client::PodListClient;
+use crate::kubelet::metrics::Metrics;
 use crate::kubelet::plugin::Calls;
 use crate::kubelet::pod_resources::PodResources;
 use crate::kubelet::reconcile;
 use crate::kubelet::registration::{Registrar, Standing};
-use crate::ledger::Ledger;
-use crate::metrics::Metrics;
 use crate::pod_source::NodePods;
-use crate::publish::Publisher;
-use crate::tiers::clock;
 use crate::usage::{self, Watcher};
-use crate::{args, mps, tiers};
+use crate::{args, mps, nvml};
+use divvy_node_core::ledger::Ledger;
 
 /// Another plugin of our cards is believed after this long, and is gone after it has been away as long: NVIDIA's needs a
 /// few seconds to register anew with a kubelet that has restarted.
@@ -85,7 +82,7 @@ fn launch() -> Result<ExitCode, Stop> {
     let result = if sources.job == Job::Mps {
         runtime.block_on(mps::run(&effective.config)).map(|()| Next::Exit)
     } else {
-        let tier = tiers::choose(&effective.config)?;
+        let tier = isolation::select(&effective.config)?;
         runtime.block_on(run(sources, effective, tier, desired))
     };
     // Threads that hang in a driver call can't be joined.
@@ -113,11 +110,16 @@ fn start_anew() -> std::io::Error {
 }
 
 /// Runs until SIGTERM or SIGINT, until the configuration has changed, or until a part fails.
-async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desired: Desired) -> anyhow::Result<Next> {
+async fn run(
+    sources: Sources,
+    effective: Effective,
+    selection: isolation::Selection,
+    desired: Desired,
+) -> anyhow::Result<Next> {
     let config = effective.config.clone();
     info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name.as_str(), "divvy-node starts");
     effective.to_yaml().lines().for_each(|line| info!("config: {line}"));
-    let (tier, in_effect) = (choice.tier, choice.to_string());
+    let (tier, in_effect) = (selection.tier, selection.to_string());
     info!("shares are enforced by tier {in_effect}");
     let signals = Signals::new().context("listening for signals")?;
     let driver_signals = DriverSignals::new().context("listening for signals")?;
@@ -127,9 +129,9 @@ async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desi
     recovery.to_string().lines().for_each(|note| warn!("journal: {note}"));
     // Labels may be fresh from the API server, which may be away at the next start.
     desired.remember(&config.state_dir);
-    let delivery = Arc::new(Delivery::new(config.delivery(), choice.install(&config.run_dir)?));
-    let containers = Arc::new(DeliverySetup(Arc::clone(&delivery)));
-    let allocator = Allocator::new(settings::allocation(&config), ledger, containers);
+    let containers = Arc::new(Containers::new((&config).into(), selection.install(&config.run_dir)?));
+    let setup = Arc::new(Setup(Arc::clone(&containers)));
+    let allocator = Allocator::new(settings::allocation(&config), ledger, setup);
     allocator.renew_limits();
     let allocator = Arc::new(Mutex::new(allocator));
     let pods = PodListClient::new(settings::kubelet(&config)).context("reaching the kubelet")?;
@@ -137,17 +139,20 @@ async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desi
         PodResources { socket: config.pod_resources_socket.to_path_buf(), names: config.resource_names() };
     let listener = TcpListener::bind(config.listen_address).await;
     let listener = listener.with_context(|| format!("listenAddress {}", config.listen_address))?;
-    let (inventory, inventory_threads) = inventory::watch(settings::inventory(&config, &desired));
+    let (inventory, inventory_threads) = nvml::watch(settings::inventory(&config, &desired));
     let (desired_sender, desired) = watch::channel(desired);
     let (offers_sender, offers) = watch::channel(Arc::new(Vec::new()));
     let (standing_sender, standing) = watch::channel(Standing::default());
-    let (shown_sender, shown) = watch::channel(Shown::new(&effective, &in_effect));
+    let (shown_sender, shown) = watch::channel(reload::shown(&effective, &in_effect));
     let node = config.node_name.as_str();
     let cgroups = config.cgroup_root.to_path_buf();
     let (books, seen) = (Arc::clone(&allocator), inventory.clone());
     let (watcher, usage) = Watcher::new(node, &config.run_dir, cgroups, books, seen, config.probe_interval.get());
     let mut registry = Registry::default();
-    let metrics = Arc::new(Metrics::register(&mut registry, &allocator, &delivery, &standing, &shown, &usage));
+    let divvy = registry.sub_registry_with_prefix("divvy");
+    let metrics = Arc::new(Metrics::register(divvy));
+    let gauges = Arc::clone(&containers);
+    http::metrics::register(divvy, Arc::clone(&allocator), gauges, standing.clone(), shown.clone(), usage.clone());
 
     let client = settings::client(&config).await.context("reaching the API server")?;
     let unlisted = Arc::default();
@@ -193,7 +198,7 @@ async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desi
     tasks.spawn("driver", driver::follow(desired.clone(), driver_signals, driver, stop.clone()));
     tasks.spawn(
         "inventory",
-        cards::follow(inventory.clone(), desired.clone(), Arc::clone(&delivery), advertiser.clone(), stop.clone()),
+        cards::follow(inventory.clone(), desired.clone(), Arc::clone(&containers), advertiser.clone(), stop.clone()),
     );
     if config.numa_topology == Switch::On || config.advertise == Advertise::Devices {
         tasks.spawn("listing", cards::relist(advertiser.clone(), Arc::clone(&ledger_changed), stop.clone()));
@@ -203,7 +208,8 @@ async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desi
     tasks.spawn("reconcile", reconcile::watch(Arc::clone(&daemon), ledger_changed, interval, stop.clone()));
     tasks.spawn("usage", usage::watch(watcher, stop.clone()));
     if tier == Tier::Mps {
-        tasks.spawn("tier", tiers::watch(Arc::clone(&allocator), stop.clone()));
+        let problem = move || containers.problem();
+        tasks.spawn("tier", isolation::watch(problem, stop.clone()));
     }
     tasks.spawn("http", http::serve(listener, pages, stop.clone()));
     let mut announcement = None;
@@ -216,7 +222,7 @@ async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desi
         info!("neither in a cluster nor given a kubeconfig: nothing is published");
     }
     let changed = Box::pin(reload::changed(sources, effective, in_effect, desired, shown_sender));
-    let outgrown = Box::pin(tiers::outgrown(&config, tier));
+    let outgrown = Box::pin(isolation::outgrown(&config, tier));
     let reconfigured = async {
         tokio::select! { () = changed => {}, () = outgrown => {} }
     };

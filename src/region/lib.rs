@@ -19,6 +19,7 @@
 //! - [`clock`]: the daemon's page of one card: how many compete, and how time counts meanwhile.
 //! - [`map`]: that page in the daemon's memory.
 //! - [`snapshot`]: a region as the daemon reads it.
+//! - [`limits`] and [`overhead`]: the daemon's files for a container, written and read.
 //!
 //! It knows neither CUDA nor, but for [`map`], files. Locks and liveness come in through [`slots::Locks`], time as nanoseconds of
 //! `CLOCK_MONOTONIC`.
@@ -30,8 +31,12 @@ pub mod books;
 pub mod bucket;
 pub mod clock;
 pub mod layout;
+#[cfg(not(loom))] // models read no files
+pub mod limits;
 #[cfg(all(feature = "map", not(loom)))] // models map no memory
 pub mod map;
+#[cfg(not(loom))]
+pub mod overhead;
 #[cfg(any(test, loom))]
 pub mod owned;
 pub mod slots;

@@ -19,7 +19,6 @@ pub mod keys;
 mod list;
 mod names;
 mod path;
-mod request;
 mod values;
 
 #[cfg(test)]
@@ -27,11 +26,11 @@ mod tests;
 
 pub use crate::logging::{LogFilter, LogFormat};
 pub use args::{EX_USAGE, FileFlag, Sources, Stop, described};
+pub use divvy_api::config::{Advertise, DefaultMemory, Switch, Version, Within};
 pub use error::ConfigError;
-pub use file::{Version, read, to_yaml};
+pub use file::{read, to_yaml};
 pub use keys::{KeySet, from_text};
 pub use list::List;
 pub use names::{ObjectName, is_subdomain};
 pub use path::AbsolutePath;
-pub use request::{Advertise, DefaultMemory};
-pub use values::{Period, Switch, Within};
+pub use values::Period;

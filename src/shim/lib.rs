@@ -2,7 +2,7 @@
 //! card, and shows them that share as if it were the card.
 //!
 //! ```text
-//!  program ── dlsym, dlvsym, cuGetProcAddress ──▶ linker, resolver: the driver's answer, or our hook in its place
+//!  program ── dlsym, dlvsym, cuGetProcAddress ──▶ hooks::library, resolver: the driver's answer, or our hook in its place
 //!     │
 //!     └────── cuMemAlloc, cuLaunchKernel, … ────▶ hook ──▶ what it is about: memory, launches, what is shown
 //!                                                   │         │ limits, read-only, by the daemon
@@ -15,7 +15,7 @@
 //! heap, no constructor, no thread-local, no signal handler, no environment variable, and no thread before a launch had to
 //! wait. It calls the kernel directly, so `errno` stays as it was. What it doesn't know it passes through, and counts.
 //!
-//! [`table`] is the single list of what is hooked. A hook that finds no limits, or none that it can read, refuses: a
+//! [`hooks`] is the single list of what is hooked. A hook that finds no limits, or none that it can read, refuses: a
 //! container with this library and without limits gets nothing of a card.
 
 #![cfg_attr(not(test), no_std)]
@@ -30,8 +30,9 @@
 )]
 #![allow(non_snake_case, non_camel_case_types, reason = "the driver's names")]
 
-mod address;
 mod cuda;
+mod driver;
+pub mod hooks;
 mod limits;
 mod linker;
 mod lock;
@@ -41,9 +42,7 @@ mod once;
 mod pace;
 mod process;
 mod report;
-mod resolver;
 mod sys;
-pub mod table;
 mod text;
 mod time;
 

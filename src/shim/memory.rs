@@ -12,7 +12,7 @@
 //! Not charged: host memory, addresses, and what other processes have made and this one only opens or imports, for it is
 //! charged to who made it. What no function here asks for, such as contexts, graphics and what a binding to a multicast
 //! object alone keeps alive, the driver charges to the process: the daemon finds it there, and tells us
-//! ([`crate::limits::overhead`]).
+//! ([`divvy_region::overhead`]).
 
 pub(crate) mod allocations;
 pub(crate) mod arrays;
@@ -27,8 +27,8 @@ mod room;
 pub(crate) mod shown;
 mod streams;
 
-/// This is a child that fork made: it holds nothing.
-pub(crate) fn forked() {
+/// In a child that fork made: it holds nothing.
+pub(crate) fn forget() {
     held::HELD.forget();
     imports::forget();
     graphs::forget();

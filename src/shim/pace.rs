@@ -30,8 +30,8 @@ use stream::Stream;
 use work::Work;
 
 use crate::cuda::{CUcontext, CUdevice, CUresult, CUstream, ERROR_NOT_PERMITTED, SUCCESS};
+use crate::driver::cuda::{cuCtxGetCurrent, cuCtxGetDevice};
 use crate::process::{self, Process};
-use crate::table::cuda::{cuCtxGetCurrent, cuCtxGetDevice};
 use crate::time;
 
 mod anchor;

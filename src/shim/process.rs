@@ -5,16 +5,15 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use divvy_region::clock::{Compute, Promise, Rank};
 use divvy_region::layout::{CARDS, Region};
-use divvy_region::{Account, Share};
+use divvy_region::limits::{Cards, Limits};
+use divvy_region::{Account, Share, overhead};
 
 use crate::cuda::{CUdevice, CUresult, CUuuid, ERROR_NOT_FOUND, ERROR_NOT_PERMITTED, SUCCESS};
-use crate::limits::{self, Id, Limits, Tier, overhead};
-use crate::memory;
+use crate::driver::cuda::{cuCtxGetDevice, cuDeviceGetUuid, cuDeviceGetUuid_v2};
+use crate::limits::{CardId, Contents, Tier, Unread};
 use crate::once::Once;
-use crate::pace;
 use crate::report;
-use crate::sys::{self, File};
-use crate::table::cuda::{cuCtxGetDevice, cuDeviceGetUuid, cuDeviceGetUuid_v2};
+use crate::sys;
 use crate::time;
 
 pub(crate) mod place;
@@ -26,7 +25,7 @@ use seat::Seat;
 /// A process that may use cards.
 pub(crate) struct Process {
     /// In the order of the limits file, which never changes for a container; only amounts do.
-    ids: [Option<Id>; CARDS],
+    ids: [Option<CardId>; CARDS],
     shares: [CardShare; CARDS],
     compute: AtomicU8,
     makes_way: AtomicBool,
@@ -58,6 +57,7 @@ const NONE_OF_OURS: u8 = 255;
 const LOOK_EVERY_NS: u64 = 100_000_000;
 
 static THIS: Once<Option<Process>> = Once::new();
+static AFTER_FORK: Once<fn()> = Once::new();
 
 /// This process; an error of CUDA's if its container has no limits that can be read.
 #[inline]
@@ -73,7 +73,9 @@ pub(crate) unsafe fn init(real: unsafe extern "C" fn(c_uint) -> CUresult, flags:
     if let Err(refused) = this() {
         return refused;
     }
-    if let Ok(limits) = read_limits() {
+    if let Ok(file) = Contents::of(place::LIMITS)
+        && let Ok(limits) = file.limits()
+    {
         service::put_right(&limits);
     }
     // SAFETY: the caller's arguments as they came.
@@ -91,13 +93,19 @@ pub(crate) fn current_card() -> Result<(&'static Process, usize), CUresult> {
     }
 }
 
+/// Has children that fork makes run this too, once they have forgotten their parent's slot.
+pub(crate) fn after_fork(run: fn()) {
+    AFTER_FORK.get_or_make(|| run);
+}
+
 /// This is a child that fork made: it holds nothing.
 fn forked() {
     if let Some(Some(process)) = THIS.get() {
         process.seat.forget();
-        pace::forget();
     }
-    memory::forked();
+    if let Some(run) = AFTER_FORK.get() {
+        run();
+    }
 }
 
 /// The driver has a revision of a hooked function that isn't known here.
@@ -119,14 +127,15 @@ impl Process {
                 "{why}: this process gets nothing of any card; ask whoever runs the node (divvy-node)"
             ));
         };
-        let limits = match read_limits() {
+        let file = Contents::of(place::LIMITS);
+        let limits = match file.as_ref().map_err(|error| Unread::Io(*error)).and_then(Contents::limits) {
             Ok(limits) => limits,
             Err(why) => {
                 refused(format_args!("{}: {why}", place::LIMITS.to_str().unwrap_or_default()));
                 return None;
             }
         };
-        let seat = match Seat::open(limits.cards().len()) {
+        let seat = match Seat::open(limits.cards.clone().count()) {
             Ok(seat) => seat,
             Err(why) => {
                 refused(format_args!("{}: {why}", place::REGION.to_str().unwrap_or_default()));
@@ -134,7 +143,7 @@ impl Process {
             }
         };
         let mut ids = [None; CARDS];
-        ids.iter_mut().zip(limits.cards()).for_each(|(id, card)| *id = Some(card.id));
+        ids.iter_mut().zip(limits.cards.clone()).for_each(|(id, card)| *id = Some(CardId::new(card.uuid)));
         let process = Self {
             ids,
             shares: [const { CardShare { memory: AtomicU64::new(0), cores: AtomicU32::new(0), overhead: AtomicU64::new(0) } };
@@ -152,15 +161,16 @@ impl Process {
         Some(process)
     }
 
-    fn put_in_force(&self, limits: &Limits) {
+    fn put_in_force(&self, limits: &Limits<'_, Cards<'_>>) {
+        let tier = Tier::of(limits);
         self.compute.store(u8::from(limits.compute == Compute::Burst), Ordering::Relaxed);
         self.makes_way.store(limits.rank == Rank::Last, Ordering::Relaxed);
-        for card in limits.cards() {
-            if let Some(share) = self.find(&card.id).and_then(|at| self.shares.get(at)) {
-                let memory = if limits.tier == Tier::Other { UNLIMITED } else { card.memory };
+        for card in limits.cards.clone() {
+            if let Some(share) = self.find(&CardId::new(card.uuid)).and_then(|at| self.shares.get(at)) {
+                let memory = if tier == Tier::Other { UNLIMITED } else { card.memory_bytes() };
                 share.memory.store(memory, Ordering::Relaxed);
                 // A card that nobody else uses is all theirs, whatever was promised; what the driver divides needs no care.
-                let cores = if limits.tier == Tier::Shim && !card.exclusive { card.cores } else { 100 };
+                let cores = if tier == Tier::Shim && !card.exclusive { card.cores } else { 100 };
                 share.cores.store(cores, Ordering::Relaxed);
             }
         }
@@ -179,12 +189,13 @@ impl Process {
     }
 
     fn follow_limits(&self) {
-        let Ok(version) = sys::identity(place::LIMITS).map(sys::Identity::folded) else { return };
+        let Ok(version) = sys::version(place::LIMITS) else { return };
         if version == self.limits_version.load(Ordering::Relaxed) {
             return;
         }
         // One that is broken changes nothing: what was in force stays so.
-        if let Ok(limits) = read_limits() {
+        let Ok(file) = Contents::of(place::LIMITS) else { return };
+        if let Ok(limits) = file.limits() {
             self.put_in_force(&limits);
             self.limits_version.store(version, Ordering::Relaxed);
         }
@@ -192,23 +203,23 @@ impl Process {
 
     /// Where nothing could be measured, there is no file.
     fn follow_overhead(&self) {
-        let version = sys::identity(place::OVERHEAD).map_or(0, sys::Identity::folded);
+        let version = sys::version(place::OVERHEAD).unwrap_or(0);
         if version == self.overhead_version.load(Ordering::Relaxed) {
             return;
         }
-        let mut buffer = [0; limits::LONGEST];
-        let read = File::open(place::OVERHEAD).and_then(|file| file.read(&mut buffer)).unwrap_or(0);
+        let file = Contents::of(place::OVERHEAD);
+        let text = file.as_ref().map_or(Some(""), Contents::text);
         // As above.
-        let Some(lines) = overhead::read(buffer.get(..read).unwrap_or_default()) else { return };
+        let Some(lines) = text.and_then(overhead::read) else { return };
         for (id, share) in self.ids.iter().zip(&self.shares) {
-            let told = lines.clone().find(|(told, _)| id.as_ref() == Some(told));
+            let told = lines.clone().find(|(told, _)| id.as_ref().is_some_and(|id| id.as_str() == *told));
             share.overhead.store(told.map_or(0, |(_, bytes)| bytes), Ordering::Relaxed);
         }
         self.overhead_version.store(version, Ordering::Relaxed);
     }
 
     /// The position of a card of ours.
-    pub(crate) fn find(&self, id: &Id) -> Option<usize> {
+    pub(crate) fn find(&self, id: &CardId) -> Option<usize> {
         self.ids.iter().position(|known| known.as_ref() == Some(id))
     }
 
@@ -235,12 +246,12 @@ impl Process {
                 result => result,
             }
         };
-        let spelled = |kind| Id::of_uuid(kind, uuid.0).and_then(|id| self.find(&id));
+        let spelled = |prefix| self.find(&CardId::of_bytes(prefix, uuid.0));
         (result == SUCCESS).then(|| spelled("GPU-").or_else(|| spelled("MIG-")))?
     }
 
     /// The name of a card of ours.
-    pub(crate) fn id(&self, card: usize) -> Option<Id> {
+    pub(crate) fn id(&self, card: usize) -> Option<CardId> {
         self.ids.get(card).copied().flatten()
     }
 
@@ -302,27 +313,5 @@ impl Process {
     /// Frees what dead processes of the container held.
     pub(crate) fn reap(&self) -> usize {
         self.seat.reap()
-    }
-}
-
-fn read_limits() -> Result<Limits, Unread> {
-    let mut buffer = [0; limits::LONGEST];
-    let file = File::open(place::LIMITS).map_err(Unread::Io)?;
-    let length = file.read(&mut buffer).map_err(Unread::Io)?;
-    Limits::read(&buffer[..length.min(limits::LONGEST)]).map_err(Unread::Malformed)
-}
-
-/// Why limits aren't known.
-enum Unread {
-    Io(sys::Errno),
-    Malformed(limits::Malformed),
-}
-
-impl core::fmt::Display for Unread {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Io(error) => write!(f, "{error}"),
-            Self::Malformed(limits::Malformed { line, expected }) => write!(f, "line {line}: expected {expected:?}"),
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 use core::ffi::CStr;
 use core::fmt::{self, Write};
+use core::str::from_utf8;
 
 /// At most `N` bytes, with a zero byte after them; what goes beyond is left out.
 #[derive(Clone, Copy)]
@@ -26,6 +27,10 @@ impl<const N: usize> Text<N> {
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length.min(N)]
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        from_utf8(self.as_bytes()).unwrap_or_default()
     }
 
     /// As C has it.

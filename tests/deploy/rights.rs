@@ -33,7 +33,7 @@ const MUTATING: &str = "mutatingwebhookconfigurations";
 const VALIDATING: &str = "validatingwebhookconfigurations";
 
 /// By module.
-const CALLS: [Call; 27] = [
+const CALLS: [Call; 29] = [
     // feed
     call("list", "", "pods", "", CLUSTER),
     call("watch", "", "pods", "", CLUSTER),
@@ -69,10 +69,13 @@ const CALLS: [Call; 27] = [
     call("create", "coordination.k8s.io", "leases", "", OWN),
     call("get", "coordination.k8s.io", "leases", "divvy-webhook", OWN),
     call("update", "coordination.k8s.io", "leases", "divvy-webhook", OWN),
+    // endpoint_slice: server-side apply, which creates what isn't there
+    call("create", "discovery.k8s.io", "endpointslices", "divvy-extender", OWN),
+    call("patch", "discovery.k8s.io", "endpointslices", "divvy-extender", OWN),
 ];
 
 /// What nobody who takes over the webhook should be able to do.
-const FORBIDDEN: [Call; 10] = [
+const FORBIDDEN: [Call; 11] = [
     call("list", "", "secrets", "", OWN),
     call("get", "", "secrets", "divvy-webhook-tls", ANY),
     call("update", "", "configmaps", "divvy-webhook", OWN),
@@ -83,6 +86,7 @@ const FORBIDDEN: [Call; 10] = [
     call("patch", ADMISSION, MUTATING, "another", CLUSTER),
     call("patch", "divvy.dev", "gpunodes/status", "node-1", CLUSTER),
     call("update", "coordination.k8s.io", "leases", "kube-scheduler", "kube-system"),
+    call("patch", "discovery.k8s.io", "endpointslices", "divvy-webhook", OWN),
 ];
 
 /// A rule of a role that is bound to the account, and where it counts; nowhere in particular: everywhere.

@@ -63,6 +63,9 @@ fn the_webhook_is_reached_where_it_listens() {
         let ports = container["ports"].as_array().unwrap();
         ports.iter().find(|port| port["name"] == *name).expect("a port of that name")["containerPort"].clone()
     };
+    let extender = objects::find(&objects, "Service divvy-system/divvy-extender");
+    assert_eq!(extender["spec"].get("selector"), None, "the leader writes its EndpointSlice");
+    assert_eq!(extender["spec"]["ports"][0]["name"], "https", "as in the EndpointSlice");
     let config = crate::configuration::webhook();
     assert_eq!(port(&service["spec"]["ports"][0]["targetPort"]), config.listen_address.port());
     for probe in ["livenessProbe", "readinessProbe"] {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use divvy_playground::binaries::Binaries;
+use divvy_testkit::binaries::Binaries;
 
 use crate::cluster::Cluster;
 use crate::files::{Files, Programs};

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use divvy_playground::binaries::Binaries;
+use divvy_testkit::binaries::Binaries;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
+use crate::api::Api;
 use crate::certs::Pki;
 use crate::cluster::{Cluster, PATIENCE};
 use crate::control_plane::configure_scheduler;
@@ -27,8 +28,8 @@ pub struct Webhook {
     /// Either may lead.
     pub replicas: [Replica; 2],
     token: PathBuf,
-    service: Option<AbortHandle>,
-    /// That came to the Service until now.
+    services: Vec<AbortHandle>,
+    /// That came to the extender's Service until now.
     connections: Arc<AtomicUsize>,
 }
 
@@ -43,6 +44,8 @@ pub struct Replica {
 }
 
 const SERVICE: &str = "/api/v1/namespaces/divvy-system/services/divvy-webhook";
+const EXTENDER: &str = "/api/v1/namespaces/divvy-system/services/divvy-extender";
+const SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/divvy-system/endpointslices/divvy-extender";
 const SECRET: &str = "/api/v1/namespaces/divvy-system/secrets/divvy-webhook-tls";
 /// What it takes of a scheduler's configuration.
 const SCHEDULER: &str = include_str!("../../deploy/scheduler/kube-scheduler.yaml");
@@ -78,7 +81,7 @@ impl Webhook {
         };
         let [one, other] = ports.webhook;
         let replicas = [replica("divvy-webhook-a", one)?, replica("divvy-webhook-b", other)?];
-        Ok(Self { replicas, token, service: None, connections: Arc::default() })
+        Ok(Self { replicas, token, services: Vec::new(), connections: Arc::default() })
     }
 
     /// Its processes.
@@ -86,17 +89,23 @@ impl Webhook {
         self.replicas.iter_mut().map(|replica| &mut replica.program)
     }
 
-    /// Starts both, serves them at the Service's ClusterIP, and waits until the API server asks them.
+    /// Starts both, serves them at their Services' ClusterIPs, and waits until the API server asks them.
     pub async fn start(cluster: &mut Cluster) -> anyhow::Result<()> {
         let args = ["create", "token", "divvy-webhook", "--namespace=divvy-system", "--duration=24h"];
         let token = cluster.kubectl.run(&args).await?;
         std::fs::write(&cluster.webhook.token, token).context("writing the webhook's token")?;
         cluster.webhook.programs().try_for_each(Program::start_if_down)?;
-        let listener =
-            TcpListener::bind((cluster_ip(cluster).await?, 443)).await.context("listening at a ClusterIP")?;
         let replicas = cluster.webhook.replicas.each_ref().map(|replica| replica.address);
         let connections = Arc::clone(&cluster.webhook.connections);
-        cluster.webhook.service = Some(tokio::spawn(serve(listener, replicas, connections)).abort_handle());
+        let reviews =
+            serve(listen(cluster, SERVICE).await?, Arc::default(), move || std::future::ready(replicas.to_vec()));
+        let api = cluster.api.clone();
+        let leader = move || {
+            let api = api.clone();
+            async move { leader(&api).await.into_iter().collect() }
+        };
+        let extender = serve(listen(cluster, EXTENDER).await?, connections, leader);
+        cluster.webhook.services = vec![tokio::spawn(reviews).abort_handle(), tokio::spawn(extender).abort_handle()];
         Self::ready(cluster).await?;
         install::apply(cluster, &["webhook-configurations"]).await?;
         Self::asked(cluster).await
@@ -156,7 +165,7 @@ impl Webhook {
         for program in cluster.webhook.programs() {
             program.kill().await?;
         }
-        cluster.webhook.service.take().inspect(AbortHandle::abort);
+        cluster.webhook.services.drain(..).for_each(|service| service.abort());
         Self::schedule(cluster, false).await
     }
 
@@ -185,7 +194,7 @@ impl Webhook {
         sums
     }
 
-    /// How many connections have come to the Service until now.
+    /// How many connections have come to the extender's Service until now.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
@@ -202,8 +211,19 @@ impl Webhook {
     }
 }
 
-async fn cluster_ip(cluster: &Cluster) -> anyhow::Result<IpAddr> {
-    let service = cluster.api.get(SERVICE).await?;
+async fn listen(cluster: &Cluster, service: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind((cluster_ip(cluster, service).await?, 443)).await.context("listening at a ClusterIP")
+}
+
+/// Where the extender's Service leads to.
+async fn leader(api: &Api) -> Option<SocketAddr> {
+    let slice = api.get(SLICE).await.ok()?;
+    let ip = slice["endpoints"][0]["addresses"][0].as_str()?;
+    format!("{ip}:{}", slice["ports"][0]["port"]).parse().ok()
+}
+
+async fn cluster_ip(cluster: &Cluster, service: &str) -> anyhow::Result<IpAddr> {
+    let service = cluster.api.get(service).await?;
     let address = service["spec"]["clusterIP"].as_str().context("the Service has no ClusterIP")?;
     Ok(address.parse()?)
 }
@@ -215,18 +235,22 @@ async fn extender(cluster: &Cluster) -> anyhow::Result<Value> {
     let authority = cluster.files.write("webhook-ca.crt", BASE64_STANDARD.decode(authority)?)?;
     let config: Value = serde_saphyr::from_str(SCHEDULER).context("deploy/scheduler/kube-scheduler.yaml")?;
     let mut extender = config["extenders"][0].clone();
-    extender["urlPrefix"] = json!(format!("https://{}", cluster_ip(cluster).await?));
+    extender["urlPrefix"] = json!(format!("https://{}", cluster_ip(cluster, EXTENDER).await?));
     extender["tlsConfig"]["caFile"] = json!(authority);
     Ok(extender)
 }
 
-/// Passes each connection on to a replica that takes it, in turns.
-async fn serve(listener: TcpListener, replicas: [SocketAddr; 2], connections: Arc<AtomicUsize>) {
+/// Passes each connection on to one of the endpoints, in turns.
+async fn serve<F>(listener: TcpListener, connections: Arc<AtomicUsize>, endpoints: impl Fn() -> F)
+where
+    F: Future<Output = Vec<SocketAddr>>,
+{
     while let Ok((mut client, _)) = listener.accept().await {
         let first = connections.fetch_add(1, Ordering::Relaxed);
+        let endpoints = endpoints().await;
         tokio::spawn(async move {
-            for at in 0..replicas.len() {
-                if let Ok(mut replica) = TcpStream::connect(replicas[(first + at) % replicas.len()]).await {
+            for at in 0..endpoints.len() {
+                if let Ok(mut replica) = TcpStream::connect(endpoints[(first + at) % endpoints.len()]).await {
                     // A Service copies nothing, and so holds nothing back.
                     let _unset = (client.set_nodelay(true), replica.set_nodelay(true));
                     let _ended = tokio::io::copy_bidirectional(&mut client, &mut replica).await;

@@ -22,7 +22,7 @@ use divvy_api::{
     CardId, ContainerKind, ContainerSpec, Cores, Memory, MemoryAmount, ResourceNames, SlotId, Tier, quantity,
 };
 use divvy_node::config::Keys;
-use divvy_node::delivery::Limits;
+use divvy_node::container::Limits;
 use divvy_node::kubelet::pods;
 use divvy_node_core::ledger::{Nonce, journal};
 use divvy_simulate::trace;

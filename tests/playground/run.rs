@@ -11,13 +11,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{Args, EX_USAGE};
 use crate::arrivals::{Arrivals, Capacity, Source};
-use crate::binaries::Binaries;
 use crate::cluster::{self, Machine, Node};
 use crate::console::Console;
 use crate::control_plane::ControlPlane;
 use crate::front::Front;
 use crate::session::Session;
 use crate::webhook::Webhook;
+use divvy_testkit::binaries::Binaries;
 
 /// Nodes of the playground's own cluster.
 const OWN_NODES: u32 = 4;

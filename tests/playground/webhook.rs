@@ -2,17 +2,16 @@
 //! and to the scheduler as its extender.
 //!
 //! ```text
-//!              ┌─reviews─ API server ◀──watches, Lease, Bindings─┐
-//!              ▼                                                 │
-//! Service ──TLS──▶ divvy-webhook-a  ◀──calls passed on──▶ divvy-webhook-b
-//!              ▲
-//!              └─filter, prioritize, bind─ scheduler
+//! API server ──reviews─▶ Service divvy-webhook ──▶ divvy-webhook-a, divvy-webhook-b
+//! scheduler ──filter, prioritize, bind─▶ Service divvy-extender ──▶ the leader, by its EndpointSlice
+//! API server ◀──watches, Lease, EndpointSlice, Bindings── both replicas
 //! ```
 
 mod replica;
 mod service;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,22 +22,24 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
 use self::replica::Replica;
-use self::service::Service;
-use crate::apiserver::{ApiServer, View};
-use crate::binaries::Binaries;
+use self::service::{Endpoints, Service};
 use crate::cluster::{PATIENCE, SYSTEM};
 use crate::control_plane::{ADMIN_TOKEN, ControlPlane};
-use crate::https::{Https, Trust};
 use crate::install::WEBHOOK_CONFIGURATIONS;
-use crate::pages::page;
-use crate::pods::{GPU, NAMESPACE};
-use crate::scheduler::extender::Extender;
+use divvy_testkit::binaries::Binaries;
+use divvy_testkit::pages::page;
+use divvy_testkit::pods::{GPU, NAMESPACE};
+use fake_apiserver::https::{Https, Trust};
+use fake_apiserver::{ApiServer, View};
+use fake_scheduler::extender::Extender;
 
 /// Both replicas, and the way to them.
 pub struct Webhook {
     server: Arc<ApiServer>,
     replicas: [Replica; 2],
     service: Service,
+    extender: Service,
+    endpoints: Endpoints,
     trust: Trust,
     /// What replicas counted that were killed since.
     before: Predictions,
@@ -73,11 +74,16 @@ impl Webhook {
     pub async fn start(binaries: &Binaries, control_plane: &ControlPlane, directory: &Path) -> anyhow::Result<Self> {
         let server = Arc::clone(&control_plane.server);
         WEBHOOK_CONFIGURATIONS.install(&server)?;
-        let service = Service::start().await?;
+        let endpoints = Endpoints::default();
+        let ready = endpoints.clone();
+        let service = Service::start(move || ready.now()).await?;
+        let slices = Arc::clone(&server);
+        let extender = Service::start(move || slices.read(leader).into_iter().collect()).await?;
         server.resolve(SYSTEM, NAME, &[service.address]);
         let start = |name| Replica::start(name, binaries, control_plane, directory);
         let replicas = [start("divvy-webhook-a")?, start("divvy-webhook-b")?];
-        Ok(Self { server, replicas, service, trust: Trust::default(), before: Predictions::new() })
+        let (trust, before) = (Trust::default(), Predictions::new());
+        Ok(Self { server, replicas, service, extender, endpoints, trust, before })
     }
 
     /// Waits until both replicas answer API server and scheduler, and know these nodes.
@@ -88,11 +94,16 @@ impl Webhook {
         let https = Https::new(&self.trust)?;
         for replica in &mut self.replicas {
             let (start, name) = (Instant::now(), replica.name);
-            while let Err(why) = ready(replica, &https, nodes).await {
-                ensure!(start.elapsed() < PATIENCE, "{name} isn't ready: {why:#}");
+            while let Err(why) = replica.ready().await {
+                ensure!(start.elapsed() < PATIENCE, "{name} isn't ready: {why}");
                 tokio::time::sleep(PAUSE).await;
             }
-            self.service.add(replica.address);
+            self.endpoints.add(replica.address);
+        }
+        let start = Instant::now();
+        while let Err(why) = ready(self.extender.address, &https, nodes).await {
+            ensure!(start.elapsed() < PATIENCE, "no replica answers the scheduler: {why:#}");
+            tokio::time::sleep(PAUSE).await;
         }
         Ok(())
     }
@@ -101,7 +112,7 @@ impl Webhook {
     pub fn extender(&self) -> anyhow::Result<Extender> {
         let mut config: Value = serde_saphyr::from_str(SCHEDULER).context("reading kube-scheduler.yaml")?;
         let mut extender: Extender = serde_json::from_value(config["extenders"][0].take())?;
-        extender.url_prefix = format!("https://{}", self.service.address);
+        extender.url_prefix = format!("https://{}", self.extender.address);
         extender.trust = self.trust.clone();
         Ok(extender)
     }
@@ -147,7 +158,7 @@ impl Webhook {
         tokio::time::sleep(after).await;
         add(&mut self.before, &predictions(&page(replica.process.pages(), "metrics").await?));
         replica.process.kill().await?;
-        self.service.remove(replica.address);
+        self.endpoints.remove(replica.address);
         if kill == Kill::LeaderForLong {
             let succeeded = self.server.wait_for(|view| holder(view).filter(|holder| holder != replica.name));
             tokio::time::timeout(PATIENCE, succeeded).await.context("no other replica leads")?;
@@ -158,7 +169,7 @@ impl Webhook {
             ensure!(start.elapsed() < PATIENCE, "{} doesn't come back: {why}", replica.name);
             tokio::time::sleep(PAUSE).await;
         }
-        self.service.add(replica.address);
+        self.endpoints.add(replica.address);
         Ok(())
     }
 
@@ -207,15 +218,21 @@ fn authority(view: &View<'_>) -> Option<String> {
     String::from_utf8(mutating.first()?.0.clone()).ok().filter(|authority| !authority.is_empty())
 }
 
-/// Asks as the scheduler does: only who leads answers, or knows who does, and only once the cluster is known.
-async fn ready(replica: &mut Replica, https: &Https, nodes: &[&str]) -> anyhow::Result<()> {
-    replica.ready().await.map_err(anyhow::Error::msg)?;
+/// Where the Service of the extender leads to.
+fn leader(view: &View<'_>) -> Option<SocketAddr> {
+    let slice = view.kept("EndpointSlice", SYSTEM, "divvy-extender")?;
+    let ip = slice["endpoints"][0]["addresses"][0].as_str()?;
+    format!("{ip}:{}", slice["ports"][0]["port"]).parse().ok()
+}
+
+/// Asks as the scheduler does: only the leader answers, once it knows the cluster.
+async fn ready(extender: SocketAddr, https: &Https, nodes: &[&str]) -> anyhow::Result<()> {
     let container = json!({ "name": "main", "resources": { "limits": { GPU: "1" } } });
     let pod = json!({
         "metadata": { "name": "nobody", "namespace": NAMESPACE, "uid": "nobody" }, "spec": { "containers": [container] },
     });
     let question = json!({ "Pod": pod, "Nodes": null, "NodeNames": nodes });
-    let url = format!("https://{}/filter", replica.address);
+    let url = format!("https://{extender}/filter");
     let (code, body) = https.post(&url, None, question.to_string().into_bytes(), TIMEOUT).await?;
     let text = String::from_utf8_lossy(&body);
     ensure!(code == StatusCode::OK, "{url} answers {code}: {}", text.trim_end());

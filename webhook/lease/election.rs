@@ -1,21 +1,19 @@
-//! Who leads, as one candidate sees it. Pure: told what the Lease says and what the clock of this machine says.
+//! Leader election as one candidate sees it. Pure: input are the Lease and this machine's clock.
 //!
 //! Why two candidates never lead at one time: a leader counts from the moment *before* it sent the renewal that was accepted,
 //! and leads for `renew_deadline`. A follower counts from the moment *after* it first saw that renewal, and waits for
 //! `duration`, which is longer. Each uses its own clock for one stretch of time, so clocks may differ, but must run at
 //! about the same pace: by the defaults one may run half as fast again as the other.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::{Candidate, Leader};
+use super::{Candidate, Leader, RELEASED_SECONDS};
 
 /// What a Lease says, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Acquire {
     /// Empty: nobody.
     pub(super) holder: String,
-    pub(super) address: Option<SocketAddr>,
     /// How long others must wait.
     pub(super) duration: Duration,
     /// `resourceVersion`: every write is a sign of life, and no clock but our own is ever looked at.
@@ -28,8 +26,11 @@ pub(super) struct Election {
     us: Candidate,
     seen: Option<Seen>,
     held: Option<Held>,
-    /// Times that we came to lead.
+    /// Terms of this candidate so far.
     terms: u64,
+    /// Whether this candidate may have written its name into the Lease itself: a container that was restarted finds that of
+    /// its predecessor. Once another holder was seen, a name that this candidate didn't try to write was put there by hand.
+    has_applied: bool,
 }
 
 /// What the Lease said last; `None`: there was none.
@@ -51,15 +52,15 @@ struct Held {
 // === impl Acquire ===
 
 impl Acquire {
-    /// A holder that gives up takes its address along. A name that was deleted by hand leaves the address behind, and the
-    /// holder, who doesn't know of it, may go on for a while.
-    fn is_given_up(&self) -> bool {
-        self.holder.is_empty() && self.address.is_none()
+    /// Whether its holder released it, which shortens the duration. A name that was deleted by hand leaves that as it was,
+    /// and the holder, who doesn't know of it, may go on for a while.
+    fn is_released(&self) -> bool {
+        self.holder.is_empty() && self.duration <= Duration::from_secs(RELEASED_SECONDS.unsigned_abs().into())
     }
 
-    /// A name that was written by hand stands beside an address that isn't this candidate's.
-    pub(super) fn is_of(&self, candidate: &Candidate) -> bool {
-        self.holder == candidate.identity && self.address == Some(candidate.address)
+    /// Whether this candidate's name stands in it.
+    pub(super) fn is_of(&self, identity: &str) -> bool {
+        self.holder == identity
     }
 }
 
@@ -67,16 +68,17 @@ impl Acquire {
 
 impl Election {
     pub(super) fn new(us: Candidate) -> Self {
-        Self { us, seen: None, held: None, terms: 0 }
+        Self { us, seen: None, held: None, terms: 0, has_applied: true }
     }
 
     /// Takes in what the Lease says, in an answer that has arrived by `now`.
     pub(super) fn observe(&mut self, acquire: Option<Acquire>, now: Instant) {
         if let Some(acquire) = &acquire
             && !acquire.holder.is_empty()
-            && !acquire.is_of(&self.us)
+            && !acquire.is_of(&self.us.identity)
         {
             self.held = None;
+            self.has_applied = false;
         }
         match &self.seen {
             Some(seen) if seen.acquire == acquire => {}
@@ -88,16 +90,18 @@ impl Election {
     }
 
     /// Whether the Lease may be acquired, or is to be renewed.
-    pub(super) fn may_acquire(&self, now: Instant) -> bool {
+    pub(super) fn may_acquire(&mut self, now: Instant) -> bool {
         let Some(seen) = &self.seen else { return false };
         let at_once = match &seen.acquire {
             None => seen.fresh || self.leads(now),
-            Some(acquire) => acquire.is_given_up() || acquire.is_of(&self.us) || self.leads(now),
+            Some(acquire) => acquire.is_released() || self.is_ours(acquire) || self.leads(now),
         };
-        at_once || self.expires(seen) <= now
+        let may = at_once || self.expires(seen) <= now;
+        self.has_applied |= may;
+        may
     }
 
-    /// A acquire of ours, sent at `sent`, was accepted.
+    /// Takes in that this candidate's write, sent at `sent`, was accepted.
     pub(super) fn accepted(&mut self, acquire: Acquire, sent: Instant, now: Instant) {
         self.seen = Some(Seen { acquire: Some(acquire), since: now, fresh: false });
         let until = sent + self.us.timing.renew_deadline;
@@ -115,12 +119,12 @@ impl Election {
         self.held = Some(Held { until, term });
     }
 
-    /// We stop leading, and forget what we saw: it is ours no longer.
-    pub(super) fn give_up(&mut self) {
+    /// Ends the term and forgets the Lease.
+    pub(super) fn release(&mut self) {
         (self.held, self.seen) = (None, None);
     }
 
-    /// Who leads.
+    /// The current leader.
     pub(super) fn leader(&self, now: Instant) -> Leader {
         if let Some(Held { until, term }) = self.held
             && now < until
@@ -128,16 +132,16 @@ impl Election {
             return Leader::Us { term, until };
         }
         match self.seen.as_ref().map(|seen| (seen, &seen.acquire)) {
-            Some((seen, Some(Acquire { holder, address: Some(address), .. })))
-                if now < self.expires(seen) && !holder.is_empty() && *address != self.us.address =>
+            Some((seen, Some(Acquire { holder, .. })))
+                if now < self.expires(seen) && !holder.is_empty() && *holder != self.us.identity =>
             {
-                Leader::Other { identity: holder.clone(), address: *address }
+                Leader::Other { identity: holder.clone() }
             }
             _ => Leader::Nobody,
         }
     }
 
-    /// When the answer of `leader` changes although nothing is heard.
+    /// When the answer of `leader` changes unless the Lease does.
     pub(super) fn changes_at(&self, now: Instant) -> Option<Instant> {
         match self.leader(now) {
             Leader::Us { until, .. } => Some(until),
@@ -146,11 +150,15 @@ impl Election {
         }
     }
 
+    fn is_ours(&self, acquire: &Acquire) -> bool {
+        acquire.is_of(&self.us.identity) && self.has_applied
+    }
+
     fn leads(&self, now: Instant) -> bool {
         self.held.is_some_and(|held| now < held.until)
     }
 
-    /// When a acquire that isn't renewed is over: the holder's promise counts, but ours too, and none that is absurd.
+    /// When a Lease that isn't renewed expires: after the holder's duration, but not before our own and not absurdly late.
     fn expires(&self, seen: &Seen) -> Instant {
         let ours = self.us.timing.duration;
         seen.since + seen.acquire.as_ref().map_or(ours, |acquire| acquire.duration.clamp(ours, ours * 10))

@@ -1,6 +1,6 @@
 //! Several replicas at one API server.
 
-use divvy_playground::apiserver::{ApiServer, View};
+use fake_apiserver::{ApiServer, View};
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::task::JoinHandle;
@@ -39,12 +39,12 @@ impl Replica {
         let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig(&identity)).unwrap();
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
         let client = Client::try_from(config).unwrap();
-        let us = Candidate { identity, address: SocketAddr::from(([10, 0, 0, number], 8443)), timing };
+        let us = Candidate { identity, timing };
         let (sender, leader) = watch::channel(Leader::Nobody);
         let (stop, candidate) = (CancellationToken::new(), us.clone());
         let task = tokio::spawn({
             let stop = stop.clone();
-            async move { drop(stand(client, NAMESPACE, NAME, candidate, sender, &TaskTracker::new(), stop).await) }
+            async move { run(client, NAMESPACE, NAME, candidate, sender, &TaskTracker::new(), stop).await }
         });
         Self { leader, stop, task, us }
     }
@@ -62,7 +62,7 @@ impl Replica {
     }
 
     async fn follows(&mut self, other: &Self) {
-        let leader = Leader::Other { identity: other.us.identity.clone(), address: other.us.address };
+        let leader = Leader::Other { identity: other.us.identity.clone() };
         self.sees(&format!("{leader:?}"), |seen| *seen == leader).await;
     }
 }
@@ -79,7 +79,7 @@ fn spec(server: &ApiServer) -> LeaseSpec {
 }
 
 #[tokio::test]
-async fn one_of_many_leads_and_the_others_know_where_it_is() {
+async fn one_of_many_leads_and_the_others_know_which() {
     let server = server().await;
     let mut replicas = Vec::new();
     for number in 1..=4 {
@@ -139,7 +139,7 @@ async fn a_replica_that_stops_gives_the_lease_up_and_one_that_is_killed_does_not
     third
         .sees(
             "the one that was killed",
-            |leader| matches!(leader, Leader::Other { identity, .. } if identity == "divvy-webhook-2"),
+            |leader| matches!(leader, Leader::Other { identity } if identity == "divvy-webhook-2"),
         )
         .await;
     // The pod's container starts again, under the pod's name: nobody waits.

@@ -63,11 +63,15 @@ pub(super) fn certificate_files(config: &Config) -> Option<Files> {
     Some(Files { certificate: certificate.to_path_buf(), key: key.to_path_buf() })
 }
 
-/// This replica, as it stands for election.
+/// Where the Service of the extender reaches this replica.
+pub(super) fn address(config: &Config) -> SocketAddr {
+    SocketAddr::new(config.pod_ip, config.listen_address.port())
+}
+
+/// This replica in the leader election.
 pub(super) fn candidate(config: &Config) -> Candidate {
     Candidate {
         identity: config.pod_name.to_string(),
-        address: SocketAddr::new(config.pod_ip, config.listen_address.port()),
         timing: Timing {
             duration: config.lease_duration.get(),
             renew_deadline: config.renew_deadline.get(),

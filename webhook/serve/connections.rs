@@ -3,8 +3,8 @@
 //! HTTP/2 is for kube-scheduler: over HTTP/1.1 its client keeps two connections, and makes a new one for every further
 //! binding that is under way.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::extract::{ConnectInfo, Request};
 use axum::http::StatusCode;
@@ -30,8 +30,6 @@ const HEAD: Duration = Duration::from_secs(120);
 /// Longest time from a call's head to its answer, the body included. The API server waits for webhooks at most as long
 /// (`timeoutSeconds` of a webhook).
 const CALL: Duration = Duration::from_secs(30);
-/// Handlers end no connection that is younger: a handshake costs both sides some milliseconds together.
-const YOUNG: Duration = Duration::from_millis(100);
 
 /// What two ends have agreed to speak.
 pub trait Spoken {
@@ -41,14 +39,19 @@ pub trait Spoken {
 
 /// A call's connection, for handlers: an [`Extension`].
 #[derive(Clone, Debug)]
-pub struct Connection {
-    since: Instant,
-    end: CancellationToken,
+pub struct Connection(CancellationToken);
+
+/// The connections of a server. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Connections {
+    stop: CancellationToken,
+    /// Cancelled when those that are open now are to close.
+    open: Arc<Mutex<CancellationToken>>,
 }
 
-/// Serves until `stop`, then ends when the calls under way are answered. At most so many connections are open at a time;
-/// others wait in the kernel until one ends. Handlers learn who calls by `ConnectInfo<L::Addr>`.
-pub async fn serve<L: Listener<Io: Spoken>>(mut listener: L, most: usize, router: Router, stop: CancellationToken)
+/// Serves until `connections` are stopped, then ends when the calls under way are answered. At most so many connections are
+/// open at a time; others wait in the kernel until one ends. Handlers learn who calls by `ConnectInfo<L::Addr>`.
+pub async fn serve<L: Listener<Io: Spoken>>(mut listener: L, most: usize, router: Router, connections: Connections)
 where
     L::Addr: Clone + Sync + 'static,
 {
@@ -56,21 +59,20 @@ where
     let mut http = Builder::new(TokioExecutor::new());
     http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
     let (http1, http2) = (http.clone().http1_only(), http.http2_only());
-    let (connections, places) = (TaskTracker::new(), Arc::new(Semaphore::new(most)));
+    let (running, places) = (TaskTracker::new(), Arc::new(Semaphore::new(most)));
     let mut next = async || {
         let place = Arc::clone(&places).acquire_owned().await.expect("nobody closes it");
         (listener.accept().await, place)
     };
-    while let Some(((stream, caller), place)) = stop.run_until_cancelled(next()).await {
+    while let Some(((stream, caller), place)) = connections.stop.run_until_cancelled(next()).await {
         let http = if stream.is_http2() { &http2 } else { &http1 };
-        let end = stop.child_token();
-        let connection = Connection { since: Instant::now(), end: end.clone() };
-        let router = router.clone().layer(Extension(ConnectInfo(caller))).layer(Extension(connection));
+        let end = connections.open();
+        let router = router.clone().layer(Extension(ConnectInfo(caller))).layer(Extension(Connection(end.clone())));
         let mut stream = TimeoutStream::new(stream);
         stream.set_read_timeout(Some(HEAD));
         let stream = TokioIo::new(Box::pin(stream));
         let connection = http.serve_connection(stream, TowerToHyperService::new(router)).into_owned();
-        connections.spawn(async move {
+        running.spawn(async move {
             let mut connection = std::pin::pin!(connection);
             let ended = tokio::select! {
                 ended = &mut connection => ended,
@@ -86,8 +88,8 @@ where
         });
     }
     drop(listener);
-    connections.close();
-    connections.wait().await;
+    running.close();
+    running.wait().await;
 }
 
 async fn in_time(request: Request, next: Next) -> Response {
@@ -98,12 +100,29 @@ async fn in_time(request: Request, next: Next) -> Response {
 // === impl Connection ===
 
 impl Connection {
-    /// Takes no further calls, so that the caller makes a new connection, maybe to another replica; those under way are
-    /// answered. One that is this young stays: where all come to us, calls don't pay for a handshake each.
-    pub fn end(&self) {
-        if self.since.elapsed() >= YOUNG {
-            self.end.cancel();
-        }
+    /// Closes it once the calls under way are answered, so that the client opens another one.
+    pub fn close(&self) {
+        self.0.cancel();
+    }
+}
+
+// === impl Connections ===
+
+impl Connections {
+    /// Connections that are closed at `stop`, with their server.
+    pub fn until(stop: CancellationToken) -> Self {
+        Self { open: Arc::new(Mutex::new(stop.child_token())), stop }
+    }
+
+    /// Closes those that are open, each once the calls under way are answered.
+    pub fn close(&self) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *open, self.stop.child_token()).cancel();
+    }
+
+    /// The end of a connection that begins now.
+    fn open(&self) -> CancellationToken {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).child_token()
     }
 }
 
@@ -141,7 +160,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
         let router = Router::new().route("/", post(async |body: Bytes| body.len().to_string()));
-        tokio::spawn(serve(listener, most, router, stop.clone()));
+        tokio::spawn(serve(listener, most, router, Connections::until(stop.clone())));
         (address, stop.drop_guard())
     }
 

@@ -1,13 +1,12 @@
-//! kube-scheduler's calls: answered by the replica that leads, so that one memory sees every promise.
+//! kube-scheduler's calls: answered by the leader alone, so that one memory sees every reservation.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest as _, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use tokio::sync::watch;
@@ -17,10 +16,9 @@ use super::connections::Connection;
 use super::json;
 use crate::binder::Binder;
 use crate::extender::{Extender, Malformed};
-use crate::forward::{FORWARDED, Forwarder};
 use crate::lease::Leader;
 use crate::metrics::Metrics;
-use crate::tls::{Caller, Shown};
+use crate::tls::Caller;
 
 /// Answers the scheduler.
 #[derive(Clone)]
@@ -29,17 +27,15 @@ pub struct Scheduling {
     pub extender: Arc<Extender>,
     /// Posts what it plans.
     pub binder: Binder,
-    /// Who answers.
+    /// The replica that answers.
     pub leader: watch::Receiver<Leader>,
-    /// The term for which the promises of those who led before are known.
-    pub informed: watch::Receiver<u64>,
-    /// Calls under way: the lease is kept until they are over.
-    pub acts: TaskTracker,
-    /// Reaches the replica that does.
-    pub forwarder: Forwarder,
-    /// Only callers with a certificate of the scheduler's authority, or of the other replica, are answered.
+    /// The term for which the last leader's reservations are known.
+    pub serving: watch::Receiver<u64>,
+    /// Calls under way: the Lease is kept until they are over.
+    pub calls: TaskTracker,
+    /// Whether clients need a certificate of the scheduler's authority.
     pub is_guarded: bool,
-    /// Counts.
+    /// Counters.
     pub metrics: Metrics,
 }
 
@@ -51,15 +47,6 @@ enum Verb {
     Preempt,
 }
 
-/// Where the systems that Divvy replaces had their verbs, so that a scheduler's configuration needs another host only.
-const PREFIXES: [&str; 4] = ["", "/scheduler", "/gpushare-scheduler", "/apis/metrics.nvidia.com/v1alpha1/schedule"];
-const VERBS: [(&str, Verb); 5] = [
-    ("filter", Verb::Filter),
-    ("prioritize", Verb::Prioritize),
-    ("priorities", Verb::Prioritize),
-    ("bind", Verb::Bind),
-    ("preempt", Verb::Preempt),
-];
 /// 5 000 whole nodes of 20 KB, from a scheduler that doesn't send names.
 const LARGEST: usize = 128 << 20;
 
@@ -75,10 +62,7 @@ impl Scheduling {
                             request: Request| { service.answer(verb, &caller, request).await },
             )
         };
-        let paths = PREFIXES
-            .iter()
-            .flat_map(|prefix| VERBS.iter().map(move |(name, verb)| (format!("{prefix}/{name}"), *verb)));
-        let router = paths.fold(Router::new(), |router, (path, verb)| router.route(&path, route(verb)));
+        let router = Verb::ALL.iter().fold(Router::new(), |router, verb| router.route(verb.path(), route(*verb)));
         router.layer(DefaultBodyLimit::max(LARGEST)).with_state(Arc::new(self))
     }
 
@@ -90,32 +74,35 @@ impl Scheduling {
     }
 
     async fn response(&self, verb: Verb, caller: &Caller, request: Request) -> Response {
-        if self.is_guarded && caller.shown == Shown::Nothing {
-            let why =
-                "a client certificate of the scheduler's authority is asked for: tlsConfig of the extender names it\n";
+        if self.is_guarded && !caller.is_scheduler {
+            let why = "a client certificate of the scheduler's authority is required: set certFile and keyFile in \
+                       tlsConfig of the extender\n";
             return (StatusCode::UNAUTHORIZED, why).into_response();
         }
-        let is_forwarded = request.headers().contains_key(FORWARDED);
         let connection = request.extensions().get::<Connection>().cloned();
         let body = match Bytes::from_request(request, &()).await {
             Ok(body) => body,
             Err(refused) => return refused.into_response(),
         };
-        let _act = self.acts.token();
+        let _call = self.calls.token();
         let leader = self.leader.borrow().clone();
         match leader {
-            Leader::Us { term, until } if Instant::now() < until && *self.informed.borrow() == term => {
+            Leader::Us { term, until } if Instant::now() < until && *self.serving.borrow() == term => {
                 self.own(verb, &body, until).await
             }
             Leader::Us { .. } => {
-                unavailable("this replica has just come to lead, and reads what was promised: try again")
+                unavailable("this replica has just become the leader and reads reservations: try again")
             }
-            Leader::Other { address, .. } if !is_forwarded => {
-                // A scheduler keeps its connection for ever: the next one may be to the leader.
-                connection.inspect(Connection::end);
-                self.forward(verb, address, body).await
+            // The scheduler keeps its connection for ever: the Service routes its next one to the leader.
+            not_us => {
+                connection.inspect(Connection::close);
+                match not_us {
+                    Leader::Other { identity } => {
+                        unavailable(&format!("not the leader, which is {identity}: try again"))
+                    }
+                    _ => unavailable("no leader at the moment: try again"),
+                }
             }
-            Leader::Other { .. } | Leader::Nobody => unavailable("no replica leads at the moment: try again"),
         }
     }
 
@@ -134,18 +121,6 @@ impl Scheduling {
             |body| json(StatusCode::OK, body),
         )
     }
-
-    async fn forward(&self, verb: Verb, to: SocketAddr, body: Bytes) -> Response {
-        self.metrics.forwarded();
-        match self.forwarder.send(to, verb.path(), body).await {
-            Ok(answer) => {
-                let kind = answer.headers().get(header::CONTENT_TYPE).cloned();
-                let kind = kind.map(|kind| [(header::CONTENT_TYPE, kind)]);
-                (answer.status(), kind, answer.into_body()).into_response()
-            }
-            Err(error) => unavailable(&error.to_string()),
-        }
-    }
 }
 
 /// Ends a call that the scheduler repeats after a while.
@@ -156,6 +131,8 @@ fn unavailable(why: &str) -> Response {
 // === impl Verb ===
 
 impl Verb {
+    const ALL: [Self; 4] = [Self::Filter, Self::Prioritize, Self::Bind, Self::Preempt];
+
     fn path(self) -> &'static str {
         match self {
             Self::Filter => "/filter",

@@ -1,4 +1,4 @@
-//! A certificate with its key, and the authorities that speak for it: one generation of what we show.
+//! The serving certificate with its key, and the authorities that clients trust it by.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -6,92 +6,58 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pem::{EncodeConfig, LineEnding, Pem};
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::{ParsedCertificate, VerifierBuilderError};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, client};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::Service;
-
-/// One generation of what we show, and whom we believe meanwhile.
+/// A certificate chain with its key, and the authorities that clients are to trust meanwhile.
 #[derive(Debug)]
 pub struct Credentials {
-    shown: Arc<CertifiedKey>,
-    /// They signed what we show, or will sign what comes next.
+    served: Arc<CertifiedKey>,
+    /// Those that signed the certificate, or will sign the next one.
     authorities: Vec<CertificateDer<'static>>,
-    judge: Arc<WebPkiServerVerifier>,
-    name: ServerName<'static>,
 }
 
-/// Why a certificate can't be shown.
+/// Why a certificate can't be served.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
-    /// The Service's name makes no DNS name.
-    #[error("{name:?} is not a DNS name: {source}")]
-    Name {
-        /// What was tried.
-        name: String,
-        /// Why it isn't one.
-        source: InvalidDnsNameError,
-    },
     /// Certificate and key aren't a pair, or one of them can't be read.
     #[error("certificate and key: {0}")]
     Pair(rustls::Error),
     /// An authority's certificate can't be read.
     #[error("the authority's certificate: {0}")]
     Authority(rustls::Error),
-    /// There is no authority.
-    #[error("the authority's certificate: {0}")]
-    Authorities(#[from] VerifierBuilderError),
 }
 
 // === impl Credentials ===
 
 impl Credentials {
-    /// What is shown under the names of `service`: the certificate first, then those between it and the authorities.
+    /// Pairs a chain, the server's own certificate first, with its key.
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
         authorities: Vec<CertificateDer<'static>>,
-        service: &Service,
     ) -> Result<Self, Unusable> {
-        let provider = provider();
-        let shown = CertifiedKey::from_der(chain, key, &provider).map_err(Unusable::Pair)?;
-        let judge = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(&authorities)?), provider).build()?;
-        Ok(Self { shown: Arc::new(shown), authorities, judge, name: service.server_name()? })
+        let served = CertifiedKey::from_der(chain, key, &provider()).map_err(Unusable::Pair)?;
+        roots(&authorities)?;
+        Ok(Self { served: Arc::new(served), authorities })
     }
 
-    pub(super) fn shown(&self) -> &Arc<CertifiedKey> {
-        &self.shown
+    pub(super) fn served(&self) -> &Arc<CertifiedKey> {
+        &self.served
     }
 
-    pub(super) fn says_the_same(&self, other: &Self) -> bool {
-        (&self.shown.cert, &self.authorities) == (&other.shown.cert, &other.authorities)
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        (&self.served.cert, &self.authorities) == (&other.served.cert, &other.authorities)
     }
 
-    /// Whether a certificate makes its owner one of us: it is the one that we show, or one of the authorities signed it for
-    /// our Service. Who owns such a certificate could answer the API server in our place, so nothing more is asked.
-    pub fn vouch(
-        &self,
-        certificate: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<(), rustls::Error> {
-        if self.shown.cert.first() == Some(certificate) {
-            return Ok(());
-        }
-        self.judge.verify_server_cert(certificate, intermediates, &self.name, &[], now).map(drop)
-    }
-
-    /// Whether clients will believe what we show, at this time and by all of these names.
-    pub(super) fn stand(&self, names: &[String], now: SystemTime) -> Result<(), rustls::Error> {
-        let (certificate, intermediates) =
-            self.shown.cert.split_first().ok_or(rustls::Error::NoCertificatesPresented)?;
-        self.judge.verify_server_cert(certificate, intermediates, &self.name, &[], unix(now))?;
+    /// Whether clients that trust the authorities accept the certificate at this time, under all of these names.
+    pub(super) fn check(&self, names: &[String], now: SystemTime) -> Result<(), rustls::Error> {
+        let certificate = self.served.cert.first().ok_or(rustls::Error::NoCertificatesPresented)?;
+        self.verify(certificate, now)?;
         let certificate = ParsedCertificate::try_from(certificate)?;
         names.iter().try_for_each(|name| {
             let name =
@@ -100,14 +66,22 @@ impl Credentials {
         })
     }
 
-    /// What `caBundle` of a webhook configuration says if it believes the same authorities: base64 of PEM.
+    /// Whether one of the authorities signed a server's certificate that is valid at this time.
+    pub(super) fn verify(&self, certificate: &CertificateDer<'_>, now: SystemTime) -> Result<(), rustls::Error> {
+        let roots = roots(&self.authorities).map_err(|error| rustls::Error::General(error.to_string()))?;
+        let certificate = ParsedCertificate::try_from(certificate)?;
+        let algorithms = provider().signature_verification_algorithms.all;
+        client::verify_server_cert_signed_by_trust_anchor(&certificate, &roots, &[], unix(now), algorithms)
+    }
+
+    /// The value of `caBundle` in a webhook configuration: the authorities in PEM, as base64.
     pub fn bundle(&self) -> String {
         STANDARD.encode(pem(&self.authorities))
     }
 
-    /// The end of what we show, for metrics; `None` if the certificate can't be read.
+    /// When the certificate expires, for metrics; `None` if it can't be read.
     pub fn until(&self) -> Option<SystemTime> {
-        Some(dates(self.shown.cert.first()?)?.1)
+        Some(dates(self.served.cert.first()?)?.1)
     }
 }
 

@@ -15,14 +15,13 @@ use rustls::server::danger::ClientCertVerifier;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::Identity;
 use super::credentials::{Credentials, provider, roots};
-use super::{Identity, Service};
 
 /// Files are read so often.
 const POLL: Duration = Duration::from_secs(2);
 
-/// Where the certificate comes from. `ca.crt` beside it, if there is one, holds the authorities that sign the other replica's;
-/// without it both replicas must show the same certificate, as they do when they mount the same Secret.
+/// Where the certificate comes from. Whoever keeps the files keeps `caBundle` too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     /// The certificate, then those between it and the authority, PEM.
@@ -31,11 +30,11 @@ pub struct Files {
     pub key: PathBuf,
 }
 
-/// Whoever signs the scheduler's certificate, as of now. Clones are the same one.
+/// The authority that signs the scheduler's client certificate. Clones share it.
 #[derive(Clone, Debug)]
 pub struct SchedulerAuthority(watch::Receiver<Option<Arc<dyn ClientCertVerifier>>>);
 
-/// Why a file is of no use.
+/// Why a file is unusable.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", .path.display())]
 struct Bad {
@@ -50,23 +49,16 @@ struct Content {
     bytes: Result<Vec<u8>, String>,
 }
 
-/// Shows what the files hold, and what they hold next, until `stop`. What can't be used changes nothing.
-pub async fn keep_files(files: Files, service: Service, identity: Identity, stop: CancellationToken) {
-    let authorities = files.certificate.with_file_name("ca.crt");
-    let load = |contents: &[Content; 3]| credentials(contents, &service);
-    let kept = poll([files.certificate, files.key, authorities], load, |credentials| identity.show(credentials));
+/// Serves the certificate in the files, and rotates it when they change, until `stop`. Unusable files change nothing.
+pub async fn keep_files(files: Files, identity: Identity, stop: CancellationToken) {
+    let kept = poll([files.certificate, files.key], credentials, |credentials| identity.set(credentials));
     stop.run_until_cancelled_owned(kept).await;
 }
 
-fn credentials([certificate, key, authorities]: &[Content; 3], service: &Service) -> Result<Credentials, Bad> {
+fn credentials([certificate, key]: &[Content; 2]) -> Result<Credentials, Bad> {
     let chain = certificate.certificates()?;
     let pair = key.bytes().and_then(|bytes| PrivateKeyDer::from_pem_slice(bytes).map_err(|error| key.bad(&error)))?;
-    // cert-manager leaves `ca.crt` empty if it doesn't know the authority.
-    let authorities = match &authorities.bytes {
-        Ok(bytes) if !bytes.is_empty() => authorities.certificates()?,
-        _ => chain.clone(),
-    };
-    Credentials::new(chain, pair, authorities, service).map_err(|error| certificate.bad(&error))
+    Credentials::new(chain, pair, Vec::new()).map_err(|error| certificate.bad(&error))
 }
 
 /// Reads the files whenever their bytes have changed. A pair that is being replaced may be seen in halves: a problem is said
@@ -127,28 +119,24 @@ impl Content {
 // === impl SchedulerAuthority ===
 
 impl SchedulerAuthority {
-    /// Reads a file of certificates, PEM, again and again until `stop`. Nobody is believed before it was read once.
+    /// Reads a file of certificates, PEM, again and again until `stop`. Nobody is authenticated before it was read once.
     pub fn follow(file: PathBuf, stop: CancellationToken) -> Self {
         let (sender, receiver) = watch::channel(None);
         let load = |[file]: &[Content; 1]| {
             let roots = roots(&file.certificates()?).map_err(|error| file.bad(&error))?;
-            let judge = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build();
-            judge.map_err(|error| file.bad(&error))
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build();
+            verifier.map_err(|error| file.bad(&error))
         };
         tokio::spawn(async move {
-            stop.run_until_cancelled(poll([file], load, |judge| drop(sender.send_replace(Some(judge))))).await
+            stop.run_until_cancelled(poll([file], load, |verifier| drop(sender.send_replace(Some(verifier))))).await
         });
         Self(receiver)
     }
 
-    /// Whether it signed a client's certificate.
-    pub(super) fn vouch(
-        &self,
-        certificate: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> bool {
-        let judge = self.0.borrow().clone();
-        judge.is_some_and(|judge| judge.verify_client_cert(certificate, intermediates, now).is_ok())
+    /// Whether it signed this chain of a client, whose own certificate comes first.
+    pub(super) fn has_signed(&self, chain: &[CertificateDer<'_>]) -> bool {
+        let verifier = self.0.borrow().clone();
+        let Some((verifier, (certificate, intermediates))) = verifier.zip(chain.split_first()) else { return false };
+        verifier.verify_client_cert(certificate, intermediates, UnixTime::now()).is_ok()
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! The authority's key lies in the same Secret as the certificate that it signed. One object is written in one piece: nobody
 //! ever sees a certificate without the authority that speaks for it. Who can read the Secret can answer as our Service
-//! anyway, and the authority is believed by nobody but our own webhook configurations and ourselves.
+//! anyway, and nothing but our own webhook configurations and the scheduler trust the authority.
 //!
 //! A new authority is announced before it signs: it joins the bundle at once, and signs from the next certificate on. The old
 //! one leaves the bundle when nothing that it signed can be valid any more.
@@ -48,7 +48,7 @@ pub(super) struct Issued {
     authority_key: String,
 }
 
-/// What the Secret should hold, and what of it can be shown now.
+/// What the Secret should hold, and what of it can be served now.
 pub(super) struct Settled {
     /// What the Secret holds, if it is of use.
     pub(super) usable: Option<Credentials>,
@@ -99,7 +99,7 @@ pub(super) fn settle(
     if now < signs.0 || signs.1 <= now {
         return anew("its authority isn't valid at this time".to_owned());
     }
-    let usable = match issued.credentials(service) {
+    let usable = match issued.credentials() {
         Ok(usable) => usable,
         Err(why) => return anew(why.to_string()),
     };
@@ -109,7 +109,7 @@ pub(super) fn settle(
         Some(Due::Certificate(why)) => {
             let renewed = issued.with_new_certificate(signs.0, service, now)?;
             // An authority that somebody else made may sign what nobody believes.
-            match renewed.credentials(service).map(|renewed| renewed.stand(&service.names(), now)) {
+            match renewed.credentials().map(|renewed| renewed.check(&service.names(), now)) {
                 Ok(Ok(())) => Some((renewed.write(), why)),
                 _ => return anew(why),
             }
@@ -119,13 +119,13 @@ pub(super) fn settle(
 }
 
 fn due(
-    shown: &Credentials,
+    served: &Credentials,
     issued: &Issued,
     authority: (SystemTime, SystemTime),
     service: &Service,
     now: SystemTime,
 ) -> Option<Due> {
-    if let Err(error) = shown.stand(&service.names(), now) {
+    if let Err(error) = served.check(&service.names(), now) {
         return Some(Due::Certificate(format!("the certificate doesn't hold: {error}")));
     }
     if is_old(authority, now) {
@@ -188,10 +188,10 @@ impl Issued {
         texts.into_iter().map(|(name, text)| (name.to_owned(), ByteString(text.into_bytes()))).collect()
     }
 
-    fn credentials(&self, service: &Service) -> Result<Credentials, Unreadable> {
+    fn credentials(&self) -> Result<Credentials, Unreadable> {
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes());
         let key = key.map_err(|error| Unreadable::Garbled(KEY, error.to_string()))?;
-        Ok(Credentials::new(vec![self.certificate.clone()], key, self.authorities.clone(), service)?)
+        Ok(Credentials::new(vec![self.certificate.clone()], key, self.authorities.clone())?)
     }
 
     /// The certificate stays: what is shown must not change before all bundles know the new authority.
@@ -225,7 +225,7 @@ fn new_authority(now: SystemTime) -> Result<(CertificateDer<'static>, String), r
     Ok((params.self_signed(&key)?.into(), key.serialize_pem()))
 }
 
-/// The certificate and the key, PEM. It serves for both ends of a connection: one replica calls the other.
+/// A serving certificate and its key, PEM.
 fn new_certificate(
     authority: &CertificateDer<'_>,
     authority_key: &str,
@@ -236,7 +236,7 @@ fn new_certificate(
     let mut params = params(&service.name, now, CERTIFICATE_LIFE);
     params.subject_alt_names = CertificateParams::new(service.names())?.subject_alt_names;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
     let key = KeyPair::generate()?;
     Ok((params.signed_by(&key, &issuer)?.into(), key.serialize_pem()))

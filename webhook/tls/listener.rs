@@ -1,10 +1,10 @@
-//! The door: TLS, with who it is that calls.
+//! The TLS listener, which authenticates clients.
 //!
 //! Every handshake is a task of its own with a deadline, so one that stalls holds up nobody. When too many are under way the
 //! oldest is given up: an honest one takes milliseconds.
 //!
-//! A client may show a certificate and need not; the API server has none. Any is accepted whose key the client can prove to
-//! own, and what it is worth is asked afterwards: a certificate of some other authority must not cost a review.
+//! A client may present a certificate and need not; the API server has none. Any is accepted whose key the client can prove to
+//! own, and who signed it is checked afterwards: a certificate of some other authority must not cost a review.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,29 +28,18 @@ use super::{Identity, SchedulerAuthority};
 
 /// Longest time for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// As ALPN names it.
+/// HTTP/2, as ALPN names it.
 pub const HTTP2: &[u8] = b"h2";
 /// Handshakes under way at one time.
 const PENDING: usize = 256;
 
-/// Who calls, for handlers: `ConnectInfo<Caller>`.
+/// The client of a connection, for handlers: `ConnectInfo<Caller>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// Where the connection comes from.
     pub address: SocketAddr,
-    /// What it showed of itself.
-    pub shown: Shown,
-}
-
-/// What a client's certificate is worth. It was looked at when the connection began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
-    /// Nothing, or a certificate for which nobody here vouches.
-    Nothing,
-    /// A certificate of the scheduler's authority.
-    Scheduler,
-    /// A certificate of our own Service: the other replica.
-    Replica,
+    /// Whether its client certificate was signed by the scheduler's authority when the connection began.
+    pub is_scheduler: bool,
 }
 
 /// Accepts TLS connections, for HTTP/2 from clients that speak it, and for HTTP/1.1 from others.
@@ -67,18 +56,17 @@ pub struct TlsListener {
 #[derive(Clone)]
 struct Acceptor {
     tls: TlsAcceptor,
-    identity: Identity,
     scheduler: Option<SchedulerAuthority>,
 }
 
-/// Takes any certificate whose key its owner has.
+/// Accepts any client certificate whose key the client has.
 #[derive(Debug)]
 struct Ask(Arc<CryptoProvider>);
 
 // === impl TlsListener ===
 
 impl TlsListener {
-    /// Serves on a port that is bound. Callers whom `scheduler` vouches for are told from others.
+    /// Serves on a bound port, and authenticates clients whose certificate `scheduler` signed.
     pub fn new(
         tcp: TcpListener,
         identity: Identity,
@@ -88,9 +76,9 @@ impl TlsListener {
         let config =
             ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
         let config = config.with_client_cert_verifier(Arc::new(Ask(provider)));
-        let mut config = config.with_cert_resolver(Arc::new(identity.clone()));
+        let mut config = config.with_cert_resolver(Arc::new(identity));
         config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
-        let acceptor = Acceptor { tls: TlsAcceptor::from(Arc::new(config)), identity, scheduler };
+        let acceptor = Acceptor { tls: TlsAcceptor::from(Arc::new(config)), scheduler };
         Ok(Self { tcp, acceptor, handshakes: JoinSet::new(), pending: VecDeque::new() })
     }
 
@@ -137,7 +125,7 @@ impl Listener for TlsListener {
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
-        Ok(Caller { address: self.tcp.local_addr()?, shown: Shown::Nothing })
+        Ok(Caller { address: self.tcp.local_addr()?, is_scheduler: false })
     }
 }
 
@@ -147,21 +135,9 @@ impl Acceptor {
     async fn accept(self, stream: TcpStream, address: SocketAddr) -> io::Result<(TlsStream<TcpStream>, Caller)> {
         stream.set_nodelay(true)?;
         let stream = self.tls.accept(stream).await?;
-        let shown = stream.get_ref().1.peer_certificates().map_or(Shown::Nothing, |chain| self.worth(chain));
-        Ok((stream, Caller { address, shown }))
-    }
-
-    fn worth(&self, chain: &[CertificateDer<'_>]) -> Shown {
-        let (Some((certificate, intermediates)), now) = (chain.split_first(), UnixTime::now()) else {
-            return Shown::Nothing;
-        };
-        if self.identity.now().is_some_and(|own| own.vouch(certificate, intermediates, now).is_ok()) {
-            Shown::Replica
-        } else if self.scheduler.as_ref().is_some_and(|scheduler| scheduler.vouch(certificate, intermediates, now)) {
-            Shown::Scheduler
-        } else {
-            Shown::Nothing
-        }
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let is_scheduler = self.scheduler.is_some_and(|scheduler| scheduler.has_signed(chain));
+        Ok((stream, Caller { address, is_scheduler }))
     }
 }
 
@@ -178,7 +154,7 @@ impl ClientCertVerifier for Ask {
         false
     }
 
-    /// None: a client that has a certificate shows it.
+    /// None: a client that has a certificate presents it.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -66,7 +66,7 @@ impl Keeper {
         };
         let Settled { usable, wanted } = settled;
         if let Some(usable) = usable {
-            self.identity.show(usable);
+            self.identity.set(usable);
         }
         match wanted {
             None => self.warning.clear(),

@@ -17,13 +17,14 @@ use k8s_openapi::ByteString;
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
 use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ConfigBuilder};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::credentials::{provider, roots};
 use super::*;
+use crate::serve::connections::{Connections, serve as serve_connections};
 
 mod cluster;
 mod connections;
@@ -54,7 +55,7 @@ pub(crate) fn issue() -> Credentials {
 
 pub(crate) fn known(credentials: Credentials) -> Identity {
     let identity = Identity::unknown();
-    identity.show(credentials);
+    identity.set(credentials);
     identity
 }
 
@@ -68,18 +69,21 @@ pub(crate) async fn serve(
     let address = tcp.local_addr().unwrap();
     let listener = TlsListener::new(tcp, identity, scheduler).unwrap();
     let stop = CancellationToken::new();
-    tokio::spawn(crate::serve::connections::serve(listener, 64, router, stop.clone()));
+    tokio::spawn(serve_connections(listener, 64, router, Connections::until(stop.clone())));
     (address, stop.drop_guard())
 }
 
-/// Answers with who called: `PORT SHOWN`. The port tells connections apart.
+/// Answers with who called: `PORT IS_SCHEDULER`. The port tells connections apart.
 fn who() -> Router {
-    Router::new().route(
-        "/",
-        get(async |ConnectInfo(Caller { address, shown }): ConnectInfo<Caller>| {
-            format!("{} {shown:?}", address.port())
-        }),
-    )
+    let answer = async |ConnectInfo(Caller { address, is_scheduler }): ConnectInfo<Caller>| {
+        format!("{} {is_scheduler}", address.port())
+    };
+    Router::new().route("/", get(answer))
+}
+
+/// The name by which the API server calls the webhook.
+fn server_name() -> ServerName<'static> {
+    service().names()[2].clone().try_into().unwrap()
 }
 
 /// A client with an authority that it believes, and perhaps a certificate of its own.
@@ -92,19 +96,19 @@ impl Asker {
             None => config.with_no_client_auth(),
             Some((certificate, key)) => config.with_client_auth_cert(vec![certificate], key).unwrap(),
         };
-        let name = FixedServerNameResolver::new(service().server_name().unwrap());
+        let name = FixedServerNameResolver::new(server_name());
         let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only();
         let connector = connector.with_server_name_resolver(name).enable_http1().build();
         Self(HttpClient::builder(TokioExecutor::new()).build(connector))
     }
 
-    /// Port and what was shown.
-    async fn ask(&self, address: SocketAddr) -> Result<(String, String), String> {
+    /// The port, and whether the scheduler was authenticated.
+    async fn ask(&self, address: SocketAddr) -> Result<(String, bool), String> {
         let answer = self.0.get(format!("https://{address}/").parse().unwrap()).await;
         let answer = answer.map_err(|error| divvy_runtime::api_server::errors::chain(&error))?;
         let body = answer.into_body().collect().await.unwrap().to_bytes();
-        let (port, shown) = std::str::from_utf8(&body).unwrap().split_once(' ').unwrap();
-        Ok((port.to_owned(), shown.to_owned()))
+        let (port, is_scheduler) = std::str::from_utf8(&body).unwrap().split_once(' ').unwrap();
+        Ok((port.to_owned(), is_scheduler == "true"))
     }
 }
 
@@ -131,5 +135,5 @@ fn authority(name: &str) -> (String, CertificateDer<'static>, PrivateKeyDer<'sta
 }
 
 fn leaf(credentials: &Credentials) -> CertificateDer<'static> {
-    credentials.shown().cert[0].clone()
+    credentials.served().cert[0].clone()
 }

@@ -1,4 +1,4 @@
-//! What of `v1.Pod`'s JSON is read wherever pods are decoded: containers with their limits, and annotations.
+//! Decoder of the fields of `v1.Pod` that Divvy uses: containers with their limits, and annotations.
 //!
 //! Whole lists of pods are decoded before an answer, so nothing is copied that isn't kept.
 
@@ -27,12 +27,12 @@ pub struct Container<'a> {
 
 #[derive(Deserialize)]
 struct Resources<'a> {
-    limits: Option<Kept<ExtendedResources>>,
+    limits: Option<FilteredMap<ExtendedResources>>,
     #[serde(borrow)]
     requests: Option<Requests<'a>>,
 }
 
-/// Of `resources.requests` and `spec.overhead`, what is read.
+/// `resources.requests` and `spec.overhead`, reduced to CPU.
 #[derive(Deserialize)]
 pub struct Requests<'a> {
     #[serde(borrow)]
@@ -43,13 +43,13 @@ pub struct Requests<'a> {
 #[derive(Clone, Copy, Default)]
 struct Milli(u32);
 
-/// A map of texts without the entries that nobody reads: a pod's last applied configuration is as long as the pod.
-pub struct Kept<R>(BTreeMap<String, String>, PhantomData<R>);
+/// String map that drops the keys its filter doesn't want: a pod's last applied configuration is as long as the pod.
+pub struct FilteredMap<F>(BTreeMap<String, String>, PhantomData<F>);
 
-/// Which entries of a map are read.
-pub trait Reads {
-    /// Whether the one with this key is.
-    fn reads(key: &str) -> bool;
+/// Filter on the keys of a map.
+pub trait KeyFilter {
+    /// Whether the entry with this key is decoded.
+    fn wants(key: &str) -> bool;
 }
 
 struct ExtendedResources;
@@ -67,7 +67,7 @@ enum Text<'a> {
 #[serde(transparent)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// A pod's containers in admission order, from its two lists. Of their limits, extended resources alone.
+/// A pod's containers in admission order, from its two lists, with extended resources alone among their limits.
 pub fn containers(init: Option<Vec<Container<'_>>>, apps: Option<Vec<Container<'_>>>) -> Vec<ContainerSpec> {
     let init = init.unwrap_or_default().into_iter().enumerate().map(|(index, container)| {
         let kind = container.kind_of_init();
@@ -105,7 +105,8 @@ impl Container<'_> {
     }
 
     fn spec(self, kind: ContainerKind, index: usize) -> ContainerSpec {
-        let limits = self.resources.and_then(|resources| resources.limits).map(Kept::entries).unwrap_or_default();
+        let limits =
+            self.resources.and_then(|resources| resources.limits).map(FilteredMap::entries).unwrap_or_default();
         ContainerSpec { name: self.name.into_owned(), kind, index, limits }
     }
 }
@@ -135,47 +136,47 @@ impl PodSum for Milli {
     }
 }
 
-// === impl Kept ===
+// === impl FilteredMap ===
 
-impl Reads for ExtendedResources {
+impl KeyFilter for ExtendedResources {
     /// Extended resources have a domain; `cpu`, `memory` and their like have none.
-    fn reads(key: &str) -> bool {
+    fn wants(key: &str) -> bool {
         key.contains('/')
     }
 }
 
-impl<R> Kept<R> {
-    /// What was read.
+impl<F> FilteredMap<F> {
+    /// Decoded entries.
     pub fn entries(self) -> BTreeMap<String, String> {
         self.0
     }
 }
 
-impl<'de, R: Reads> Deserialize<'de> for Kept<R> {
+impl<'de, F: KeyFilter> Deserialize<'de> for FilteredMap<F> {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        struct Entries<R>(PhantomData<R>);
+        struct Entries<F>(PhantomData<F>);
 
-        impl<'de, R: Reads> Visitor<'de> for Entries<R> {
-            type Value = Kept<R>;
+        impl<'de, F: KeyFilter> Visitor<'de> for Entries<F> {
+            type Value = FilteredMap<F>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a map of texts")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Kept<R>, A::Error> {
-                let mut kept = BTreeMap::new();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FilteredMap<F>, A::Error> {
+                let mut entries = BTreeMap::new();
                 while let Some(Key(key)) = map.next_key()? {
-                    if R::reads(&key) {
+                    if F::wants(&key) {
                         let value = match map.next_value()? {
                             Text::Text(text) => text.into_owned(),
                             Text::Number(number) => number.to_string(),
                         };
-                        kept.insert(key.into_owned(), value);
+                        entries.insert(key.into_owned(), value);
                     } else {
                         map.next_value::<IgnoredAny>()?;
                     }
                 }
-                Ok(Kept(kept, PhantomData))
+                Ok(FilteredMap(entries, PhantomData))
             }
         }
 

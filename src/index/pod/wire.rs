@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use divvy_api::names::PREFIX;
-use divvy_api::pod::wire::{Container, Kept, Reads, Requests, containers, requested_cpu};
+use divvy_api::pod::wire::{Container, FilteredMap, KeyFilter, Requests, containers, requested_cpu};
 use serde::{Deserialize, Deserializer};
 
 use super::{ListedPod, PodView};
@@ -29,7 +29,7 @@ struct Metadata<'a> {
     name: Option<Cow<'a, str>>,
     #[serde(borrow)]
     resource_version: Option<Cow<'a, str>>,
-    annotations: Option<Kept<Annotations>>,
+    annotations: Option<FilteredMap<Annotations>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -95,7 +95,7 @@ impl From<Pod<'_>> for PodView {
                 spec.containers.as_deref(),
                 spec.overhead.as_ref(),
             ),
-            annotations: metadata.annotations.map(Kept::entries).unwrap_or_default(),
+            annotations: metadata.annotations.map(FilteredMap::entries).unwrap_or_default(),
             containers: containers(spec.init_containers, spec.containers),
         }
     }
@@ -103,8 +103,8 @@ impl From<Pod<'_>> for PodView {
 
 // === impl Annotations ===
 
-impl Reads for Annotations {
-    fn reads(key: &str) -> bool {
+impl KeyFilter for Annotations {
+    fn wants(key: &str) -> bool {
         key.starts_with(PREFIX)
     }
 }

@@ -34,7 +34,7 @@ fn texts_that_are_no_value() {
     ]);
     refused::<AnnotationPrefix>(&["", "/", "cdi.k8s.io", "cdi.k8s.io/a/", "CDI/"]);
     refused::<Served>(&["", "Shim", "MPS", "Mig", "none"]);
-    refused::<Choice>(&["", ",", "auto,envvar", "cdi", "envvar,x"]);
+    refused::<DeviceListStrategy>(&["", ",", "auto,envvar", "cdi", "envvar,x"]);
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn texts_that_are_a_value() {
     assert_eq!(from_text::<Scale>("0.1").map(Scale::percent), Ok(10));
     assert_eq!(from_text::<Scale>("10").map(Scale::percent), Ok(1000));
     assert_eq!(from_text::<KubeletUrl>("https://[fe80::1]:1/").expect("valid").as_str(), "https://[fe80::1]:1");
-    let sorted = from_text("cdi-cri, envvar,envvar").map(|choice: Choice| String::from(choice));
+    let sorted = from_text("cdi-cri, envvar,envvar").map(|choice: DeviceListStrategy| String::from(choice));
     assert_eq!(sorted.as_deref(), Ok("envvar,cdi-cri"));
 }
 

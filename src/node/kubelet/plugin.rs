@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 use tonic::{Request, Response, Status};
 
 use super::device_list::{DeviceList, Devices};
+use super::metrics::Metrics;
 use super::response::{response, status};
-use crate::metrics::Metrics;
 
 /// The service of one resource for one session.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings as sys;
 use tracing::{info, warn};
 
-use crate::delivery::files;
+use crate::container::files;
 
 /// How they are read and changed.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::delivery::files;
+use crate::container::files;
 
 /// `<runDir>/mps`.
 #[derive(Clone, Debug)]

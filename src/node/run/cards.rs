@@ -11,12 +11,12 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::delivery::{DeliveredCard, Delivery};
-use crate::desired::Desired;
-use crate::inventory::{CardInfo, Inventory};
+use crate::apiserver::desired::Desired;
+use crate::container::{CdiCard, Containers};
 use crate::kubelet::advertise::{self, Listing, Offer};
 use crate::kubelet::reconcile;
 use crate::kubelet::registration::Registrar;
+use divvy_node_core::inventory::{CardInfo, Inventory};
 
 /// How soon cards that can't be delivered are looked at again: a missing directory or device node may come.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -25,23 +25,23 @@ const AGAIN: Duration = Duration::from_secs(5);
 pub(super) async fn follow(
     mut inventory: watch::Receiver<Arc<Inventory>>,
     mut desired: watch::Receiver<Desired>,
-    delivery: Arc<Delivery>,
+    containers: Arc<Containers>,
     advertiser: Advertiser,
     stop: CancellationToken,
 ) {
     let (mut known, mut warning) = (None, WarnOnce::default());
     loop {
         let seen = desired.borrow_and_update().cordon(&inventory.borrow_and_update());
-        let seen = if delivery.tier() == Tier::Mig { seen.of_instances() } else { seen };
+        let seen = if containers.tier() == Tier::Mig { seen.of_instances() } else { seen };
         lock(&advertiser.allocator).set_inventory(Arc::clone(&seen));
         // Looks for the driver's files: too much to do with the allocator locked.
-        let published = delivery.publish_cards(&delivered(&seen));
+        let published = containers.publish_cards(&delivered(&seen));
         let again = published.is_err();
         match published {
             Ok(()) => warning.clear(),
             Err(error) => warning.warn(error.to_string()),
         }
-        let strategies = delivery.strategies();
+        let strategies = containers.strategies();
         if known.as_ref() != Some(&strategies) {
             info!(active = ?strategies.active, bypassable = strategies.bypassable, "cards are delivered: {}", strategies.reason);
             known = Some(strategies);
@@ -69,8 +69,8 @@ pub(super) async fn relist(advertiser: Advertiser, changed: Arc<Notify>, stop: C
     }
 }
 
-fn delivered(inventory: &Inventory) -> Vec<DeliveredCard> {
-    let card = |card: &CardInfo| DeliveredCard {
+fn delivered(inventory: &Inventory) -> Vec<CdiCard> {
+    let card = |card: &CardInfo| CdiCard {
         id: card.id.clone(),
         minor: card.minor,
         instance: card.mig.as_ref().map(|mig| (mig.gi, mig.ci)),

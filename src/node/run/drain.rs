@@ -6,7 +6,7 @@ use divvy_node_core::Daemon;
 use divvy_node_core::ports::PodSource;
 use tracing::{info, warn};
 
-use crate::publish::Announcement;
+use crate::apiserver::Announcement;
 
 /// Longest wait for the API server to take the news. While it is away nobody schedules pods here.
 const ANNOUNCING: Duration = Duration::from_secs(5);

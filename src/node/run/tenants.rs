@@ -4,7 +4,7 @@ use divvy_api::Tier;
 use divvy_node_core::allocator::Allocator;
 use divvy_node_core::ledger::{Holding, PodEntry};
 
-use crate::tiers::clock::{Tenant, View};
+use crate::container::clock::{Tenant, View};
 
 /// Containers that the shim holds to their shares, unless they are those of this revision of the ledger.
 pub(super) fn tenants(allocator: &Allocator, known: u64) -> Option<View> {

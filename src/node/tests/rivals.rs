@@ -7,19 +7,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use divvy_node::config::{KeySet as _, Keys};
-use divvy_node::container_setup::DeliverySetup;
-use divvy_node::delivery::Delivery;
+use divvy_node::container::Containers;
+use divvy_node::container::isolation::Accounting;
+use divvy_node::container::setup::Setup;
 use divvy_node::kubelet::advertise::Offer;
 use divvy_node::kubelet::cgroups::PodCgroups;
 use divvy_node::kubelet::client::{KubeletEndpoint, PodListClient};
+use divvy_node::kubelet::metrics::Metrics;
 use divvy_node::kubelet::plugin::Calls;
 use divvy_node::kubelet::pod_resources::PodResources;
 use divvy_node::kubelet::registration::{Registrar, Standing};
 use divvy_node::kubelet::tls::Trust;
-use divvy_node::metrics::Metrics;
 use divvy_node::pod_source::NodePods;
-use divvy_node::run::Shown;
-use divvy_node::tiers::Accounting;
 use divvy_node_core::Daemon;
 use divvy_node_core::allocator::{AllocationSettings, Allocator};
 use divvy_node_core::ledger::Ledger;
@@ -127,8 +126,7 @@ fn registrar(directory: &TempDir) -> (Registrar<NodePods>, watch::Sender<Arc<Vec
         policy: Policy::default(),
     };
     let (ledger, _) = Ledger::open(&path("state")).unwrap();
-    let delivery = Arc::new(Delivery::new(config.delivery(), Box::new(Accounting)));
-    let containers = Arc::new(DeliverySetup(Arc::clone(&delivery)));
+    let containers = Arc::new(Setup(Arc::new(Containers::new((&config).into(), Box::new(Accounting)))));
     let allocator = Arc::new(Mutex::new(Allocator::new(settings, ledger, containers)));
     let (standing, standings) = watch::channel(Standing::default());
     let slot = dp::Device { id: OURS.to_owned(), health: dp::HEALTHY.to_owned(), topology: None };
@@ -140,14 +138,7 @@ fn registrar(directory: &TempDir) -> (Registrar<NodePods>, watch::Sender<Arc<Vec
         trust: Trust { authorities: path("ca"), certificate: path("certificate") },
         timeout: Duration::from_secs(1),
     };
-    let metrics = Arc::new(Metrics::register(
-        &mut Registry::default(),
-        &allocator,
-        &delivery,
-        &standings,
-        &watch::channel(Shown::default()).1,
-        &watch::channel(Arc::default()).1,
-    ));
+    let metrics = Arc::new(Metrics::register(&mut Registry::default()));
     let pod_resources = PodResources { socket: path("pod-resources.sock"), names: config.resource_names() };
     let source = NodePods {
         kubelet: PodListClient::new(endpoint).unwrap(),

@@ -13,7 +13,7 @@ use divvy_region::layout::{self, LINE, Unfit};
 use divvy_region::snapshot::Snapshot;
 use nix::fcntl::{FcntlArg, fcntl};
 
-use crate::delivery::files;
+use crate::container::files;
 
 /// An open region.
 #[derive(Debug)]

@@ -19,10 +19,10 @@ use super::judge::Judge;
 use super::kept::KeptRegion;
 use super::overhead::Overheads;
 use super::{Holder, Seats};
-use crate::delivery::region_file;
-use crate::inventory::Inventory;
-use crate::ledger::{Book, Nonce, PodEntry};
+use crate::container::region_file;
 use crate::mps::Place;
+use divvy_node_core::inventory::Inventory;
+use divvy_node_core::ledger::{Book, Nonce, PodEntry};
 
 /// Between two looks: what a process held is free within a second of its death.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -160,7 +160,7 @@ impl Watcher {
 fn holders(book: &Book) -> Vec<Holder> {
     let of_pod = |entry: &PodEntry| {
         let pod = entry.pod.clone();
-        let holder = |(container, holding): (&str, &crate::ledger::Holding)| Holder {
+        let holder = |(container, holding): (&str, &divvy_node_core::ledger::Holding)| Holder {
             of: ContainerRef {
                 pod_uid: pod.uid.clone(),
                 namespace: pod.namespace.clone(),

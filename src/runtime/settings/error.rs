@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use divvy_api::names::{BadResourceName, ResourceName};
+use divvy_api::config::ClusterConfigError;
 
 /// A configuration that is refused.
 #[derive(Debug, thiserror::Error)]
@@ -43,14 +43,9 @@ pub enum ConfigError {
         /// In snake case.
         key: &'static str,
     },
-    /// The four resources are told apart by their names.
-    #[error(
-        "resource {0} stands for two amounts: resourceCount, resourceMemory, resourceMemoryPercentage and resourceCores must differ"
-    )]
-    SameResource(ResourceName),
-    /// The name that says how large a unit is.
-    #[error("resourceMemory with memoryUnit in its name: {0}")]
-    UnitName(BadResourceName),
+    /// Names of resources that don't go together.
+    #[error(transparent)]
+    Resources(#[from] ClusterConfigError),
     /// Values that are legal each, and wrong together: which keys, their values and what is allowed.
     #[error("{0}")]
     Disagreement(String),

@@ -2,17 +2,9 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::settings::{ConfigError, KeySet};
-
-/// Format of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub enum Version {
-    /// The only one so far.
-    #[serde(rename = "v1")]
-    V1,
-}
 
 /// Reads the file at `path`.
 pub fn read<K: KeySet>(path: &Path) -> Result<K, ConfigError> {

@@ -1,58 +1,17 @@
-//! Numbers, times and switches as keys have them. Each is read from text, so that file, flag and variable follow the same
-//! rules.
+//! Time spans as keys have them. Read from text, so that file, flag and variable follow the same rules.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A whole number from `LOW` to `HIGH`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Within<const LOW: u32, const HIGH: u32>(u32);
-
 /// A time span from 1 ms to a day, written with units: `250ms`, `1m 30s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Period(Duration);
 
-/// Something that is done or left.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Switch {
-    /// Left.
-    #[default]
-    Off,
-    /// Done.
-    On,
-}
-
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-
-// === impl Within ===
-
-impl<const LOW: u32, const HIGH: u32> Within<LOW, HIGH> {
-    /// A default. It must be in its own range.
-    pub const fn new(value: u32) -> Self {
-        assert!(LOW <= value && value <= HIGH, "a default is in its own range");
-        Self(value)
-    }
-
-    /// The number.
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-}
-
-impl<const LOW: u32, const HIGH: u32> TryFrom<String> for Within<LOW, HIGH> {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let value = text.parse().ok().filter(|value| (LOW..=HIGH).contains(value));
-        value.map(Self).ok_or_else(|| format!("\"{text}\" is not a whole number from {LOW} to {HIGH}"))
-    }
-}
 
 // === impl Period ===
 

@@ -4,7 +4,7 @@ use core::ffi::c_uint;
 use core::ptr;
 
 use crate::cuda::{CUcontext, CUdeviceptr, CUresult, CUstream, SUCCESS};
-use crate::table::cuda::cuCtxGetCurrent;
+use crate::driver::cuda::cuCtxGetCurrent;
 
 use super::held::{HELD, Kind, Thing};
 use super::room::Room;

@@ -5,7 +5,7 @@
 //! card's other tenants did meanwhile: a neighbour's allocation would be taken for our context's, for as long as we live.
 //! What is right is the driver's own figure for the processes (`nvmlDeviceGetComputeRunningProcesses`) less what they are
 //! charged with. The daemon sees it, as it sees processes by their host's numbers, and tells us in a file of its own
-//! ([`crate::limits::overhead`]).
+//! ([`divvy_region::overhead`]).
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +13,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use divvy_region::layout::CARDS;
 
 use crate::cuda::{CUcontext, CUdevice, CUresult, SUCCESS};
+use crate::driver::cuda::cuDevicePrimaryCtxGetState;
 use crate::pace::end;
-use crate::table::cuda::cuDevicePrimaryCtxGetState;
 
 use super::allocations::release;
 use super::held::{HELD, Kind};

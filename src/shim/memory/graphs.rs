@@ -14,13 +14,13 @@ use crate::cuda::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUgraph, CUgraphExec, CUgraphNode, CUresult, ERROR_OUT_OF_MEMORY,
     GRAPH_RESERVED, NODE_ALLOCATION, NODE_GRAPH, SUCCESS,
 };
-use crate::lock::Lock;
-use crate::process;
-use crate::sys;
-use crate::table::cuda::{
+use crate::driver::cuda::{
     cuDeviceGetGraphMemAttribute, cuDeviceGraphMemTrim, cuGraphChildGraphNodeGetGraph, cuGraphGetNodes,
     cuGraphMemAllocNodeGetParams, cuGraphNodeGetType,
 };
+use crate::lock::Lock;
+use crate::process;
+use crate::sys;
 
 use super::held::{HELD, Kind, Thing};
 use super::room::Room;

@@ -5,8 +5,8 @@ use core::ffi::c_uint;
 use core::ptr;
 
 use crate::cuda::{CUcontext, CUdeviceptr, CUipcMemHandle, CUresult, SUCCESS};
+use crate::driver::cuda::{cuCtxGetCurrent, cuMemGetAddressRange_v2};
 use crate::lock::Lock;
-use crate::table::cuda::{cuCtxGetCurrent, cuMemGetAddressRange_v2};
 
 use super::held::{HELD, Kind, Thing};
 use super::room::Room;

@@ -9,8 +9,8 @@ use core::ffi::{c_int, c_ulonglong, c_void};
 use crate::cuda::{
     CUdeviceptr, CUmemAllocationProp, CUmemAllocationPropWhole, CUmemGenericAllocationHandle, CUresult, SUCCESS,
 };
+use crate::driver::cuda::cuMemGetAllocationPropertiesFromHandle;
 use crate::lock::Lock;
-use crate::table::cuda::cuMemGetAllocationPropertiesFromHandle;
 
 use super::allocations::release;
 use super::held::{Full, HELD, Kind, Thing};

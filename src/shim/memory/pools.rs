@@ -17,7 +17,7 @@ use crate::cuda::{
     CUdevice, CUdeviceptr, CUmemAllocationProp, CUmemoryPool, CUresult, CUstream, ERROR_OUT_OF_MEMORY, POOL_USED,
     SUCCESS,
 };
-use crate::table::cuda::{
+use crate::driver::cuda::{
     cuDeviceGetCount, cuDeviceGetDefaultMemPool, cuDeviceGetMemPool, cuMemFreeAsync, cuMemPoolTrimTo,
 };
 

@@ -4,10 +4,10 @@
 use core::ffi::c_uint;
 use core::ptr;
 
-use super::{
-    NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, nvmlDevice_t, nvmlReturn_t, whose,
-};
-use crate::table::nvml_of_driver::nvmlDeviceGetHandleByIndex_v2;
+use crate::driver::{nvmlDevice_t, nvmlReturn_t};
+
+use super::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, whose};
+use crate::driver::nvml::nvmlDeviceGetHandleByIndex_v2;
 
 /// `nvmlDeviceGetCount` and `_v2`.
 ///

@@ -2,7 +2,9 @@
 
 use core::ffi::c_uint;
 
-use super::{NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, nvmlDevice_t, nvmlReturn_t, whose};
+use crate::driver::{nvmlDevice_t, nvmlReturn_t};
+
+use super::{NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, whose};
 use crate::process::UNLIMITED;
 use crate::time;
 

@@ -3,9 +3,10 @@
 
 use core::ffi::c_uint;
 
+use crate::driver::{nvmlDevice_t, nvmlReturn_t};
+
 use super::{
-    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose,
-    nvmlDevice_t, nvmlReturn_t, whose,
+    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, whose,
 };
 
 /// As the first version of the call has it.

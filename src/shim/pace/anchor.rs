@@ -5,7 +5,7 @@ use core::ptr;
 
 use super::dial::Dial;
 use crate::cuda::{CUevent, SUCCESS};
-use crate::table::cuda::cuEventElapsedTime;
+use crate::driver::cuda::cuEventElapsedTime;
 
 /// Contexts of a process on one card that tell time by the card's clock. More of them tell it by when they were looked at,
 /// which is some milliseconds coarser.

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use divvy_region::clock::{Page, Reading};
 use divvy_region::layout::LINE;
 
-use crate::limits::Id;
+use crate::limits::CardId;
 use crate::process::place;
 use crate::sys::File;
 
@@ -28,7 +28,7 @@ impl Clock {
 
     /// What the daemon says of the card now. `None`: there is no daemon that says anything.
     #[inline]
-    pub(super) fn read(&self, id: Option<Id>, now_ns: u64) -> Option<Reading> {
+    pub(super) fn read(&self, id: Option<CardId>, now_ns: u64) -> Option<Reading> {
         let page = match self.page.load(Ordering::Acquire) {
             page if page.is_null() => self.map(id, now_ns)?,
             page => page,
@@ -38,7 +38,7 @@ impl Clock {
     }
 
     #[cold]
-    fn map(&self, id: Option<Id>, now_ns: u64) -> Option<*mut u8> {
+    fn map(&self, id: Option<CardId>, now_ns: u64) -> Option<*mut u8> {
         let looked = self.looked_ns.load(Ordering::Relaxed);
         let is_due = looked == 0 || now_ns.saturating_sub(looked) >= LOOK_EVERY_NS;
         if !is_due || self.looked_ns.compare_exchange(looked, now_ns, Ordering::Relaxed, Ordering::Relaxed).is_err() {

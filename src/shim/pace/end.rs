@@ -7,12 +7,11 @@ use super::card::Card;
 use super::stream::{Relaxed, Stream};
 use super::track::{Ended, Track};
 use super::{monitor, tracks};
-use crate::cuda::{CUcontext, CUdevice, CUevent, CUresult, CUstream, SUCCESS};
-use crate::memory::pools;
-use crate::process;
-use crate::table::cuda::{
+use crate::cuda::{CUcontext, CUdevice, CUresult, CUstream, SUCCESS};
+use crate::driver::cuda::{
     cuCtxGetCurrent, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain,
 };
+use crate::process;
 use crate::time;
 
 /// One who waited for so long waited for work; else it was done before.
@@ -40,22 +39,14 @@ fn settle(track: &mut Track, stream: &Stream, launches: u64) {
     }
 }
 
-/// `cuStreamSynchronize`.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn stream_wait<const IS_PER_THREAD: bool>(
-    real: unsafe extern "C" fn(CUstream) -> CUresult,
-    stream: CUstream,
-) -> CUresult {
+/// Waits for a stream.
+pub(crate) fn stream_wait(stream: CUstream, is_per_thread: bool, wait: impl FnOnce() -> CUresult) -> CUresult {
     let launches = (!tracks::are_none()).then(|| {
-        let stream = Stream::of(current_context(), stream, IS_PER_THREAD);
+        let stream = Stream::of(current_context(), stream, is_per_thread);
         tracks::known(&stream).filter(|place| !place.is_idle())?;
         Some((stream, tracks::held(&stream)?.act(|track, _| track.wait_for())))
     });
-    // SAFETY: the caller's arguments as they came.
-    let result = unsafe { real(stream) };
-    pools::synchronised();
+    let result = wait();
     if result == SUCCESS
         && let Some((stream, launches)) = launches.flatten()
         && let Some(mut held) = tracks::held(&stream)
@@ -65,15 +56,10 @@ pub(crate) unsafe fn stream_wait<const IS_PER_THREAD: bool>(
     result
 }
 
-/// `cuEventSynchronize`: what was launched before the event is done, and one who waits like this may wait for nothing else.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn event_wait(real: unsafe extern "C" fn(CUevent) -> CUresult, event: CUevent) -> CUresult {
+/// Waits for an event: what was launched before it is done, and one who waits like this may wait for nothing else.
+pub(crate) fn event_wait(wait: impl FnOnce() -> CUresult) -> CUresult {
     let began = if tracks::are_none() { 0 } else { time::now() };
-    // SAFETY: the caller's arguments as they came.
-    let result = unsafe { real(event) };
-    pools::synchronised();
+    let result = wait();
     if result == SUCCESS
         && !tracks::are_none()
         && let Ok(process) = process::this()
@@ -84,41 +70,12 @@ pub(crate) unsafe fn event_wait(real: unsafe extern "C" fn(CUevent) -> CUresult,
     result
 }
 
-/// `cuCtxSynchronize`.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn context_wait(real: unsafe extern "C" fn() -> CUresult) -> CUresult {
-    waited(current_context, || {
-        // SAFETY: the caller's arguments as they came.
-        let result = unsafe { real() };
-        pools::synchronised();
-        result
-    })
-}
-
-/// `cuCtxSynchronize_v2`.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn context_wait_v2(
-    real: unsafe extern "C" fn(CUcontext) -> CUresult,
-    context: CUcontext,
-) -> CUresult {
-    let context_waited = || if context.is_null() { current_context() } else { context };
-    waited(context_waited, || {
-        // SAFETY: the caller's arguments as they came.
-        let result = unsafe { real(context) };
-        pools::synchronised();
-        result
-    })
-}
-
-fn waited(context: impl FnOnce() -> CUcontext, wait: impl FnOnce() -> CUresult) -> CUresult {
+/// Waits for a context; none, or null, means the current one.
+pub(crate) fn context_wait(context: Option<CUcontext>, wait: impl FnOnce() -> CUresult) -> CUresult {
     if tracks::are_none() {
         return wait();
     }
-    let context = context().expose_provenance();
+    let context = context.filter(|context| !context.is_null()).unwrap_or_else(current_context).expose_provenance();
     let began = time::now();
     for mut held in tracks::of_context(context) {
         held.act(|track, _| track.wait_for());

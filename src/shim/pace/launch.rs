@@ -10,7 +10,7 @@ use super::{AT_ONCE, Passed, is_free, pass};
 use crate::cuda::{
     CUDA_LAUNCH_PARAMS, CUcontext, CUfunction, CUgraphExec, CUlaunchConfig, CUresult, CUstream, SUCCESS,
 };
-use crate::table::cuda::{cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuStreamGetCtx};
+use crate::driver::cuda::{cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuStreamGetCtx};
 
 /// Each thread has a default stream of its own.
 pub(crate) const PER_THREAD: bool = true;

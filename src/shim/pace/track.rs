@@ -11,8 +11,8 @@ use super::card::Card;
 use super::stream::{Relaxed, Stream};
 use super::work::{Batch, Work};
 use crate::cuda::{CUevent, CUresult, ERROR_DEINITIALIZED, ERROR_NOT_READY, EVENT_DEFAULT, SUCCESS};
+use crate::driver::cuda::{cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord};
 use crate::process::Process;
-use crate::table::cuda::{cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord};
 
 /// Marks of one stream at a time. When all are on their way, the newest moves on.
 const MARKS: usize = 6;

@@ -8,8 +8,10 @@ use core::fmt::Write as _;
 use core::mem;
 use core::ptr;
 
+use divvy_region::limits::{Cards, Limits};
+
 use super::place;
-use crate::limits::{Limits, Tier};
+use crate::limits::Tier;
 use crate::linker;
 use crate::text::Text;
 
@@ -24,27 +26,27 @@ type Setenv = unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int
 
 /// Sets the variables that don't say what they should. The environment of a process that leaves them alone isn't touched:
 /// other threads may be reading it.
-pub(super) fn put_right(limits: &Limits) {
-    if limits.tier != Tier::Mps {
+pub(super) fn put_right(limits: &Limits<'_, Cards<'_>>) {
+    if Tier::of(limits) != Tier::Mps {
         return;
     }
     set(PIPE_DIRECTORY, place::SERVICE);
-    if limits.cards().iter().all(|card| card.exclusive) {
+    if limits.cards.clone().all(|card| card.exclusive) {
         return;
     }
     set(MEMORY_LIMIT, memory(limits).as_c());
     // Without a promise there is no cap, and a tenant may have one of its own.
-    let cores = limits.cards().iter().map(|card| card.cores).min().unwrap_or(0);
+    let cores = limits.cards.clone().map(|card| card.cores).min().unwrap_or(0);
     if cores > 0 {
         set(THREAD_PERCENTAGE, Text::<16>::of(format_args!("{cores}")).as_c());
     }
 }
 
 /// The largest share for each of the driver's ordinals: which card it gives which isn't known before it has started.
-fn memory(limits: &Limits) -> Text<LONGEST> {
-    let most = limits.cards().iter().map(|card| card.memory >> 20).max().unwrap_or(0);
+fn memory(limits: &Limits<'_, Cards<'_>>) -> Text<LONGEST> {
+    let most = limits.cards.clone().map(|card| card.memory_mib).max().unwrap_or(0);
     let mut text = Text::new();
-    for ordinal in 0..limits.cards().len() {
+    for ordinal in 0..limits.cards.clone().count() {
         let comma = if ordinal == 0 { "" } else { "," };
         let _always_fits = write!(text, "{comma}{ordinal}={most}M");
     }
@@ -81,8 +83,8 @@ mod tests {
     #[test]
     fn every_ordinal_has_the_largest_share() {
         let of = |cards: &str| {
-            let text = ["divvy-limits v1\ntier mps\ncompute cap\npod u ns p\ncontainer c\n", cards, "end\n"].concat();
-            let text = memory(&Limits::read(text.as_bytes()).expect("sound"));
+            let file = ["divvy-limits v1\ntier mps\ncompute cap\npod u ns p\ncontainer c\n", cards, "end\n"].concat();
+            let text = memory(&Limits::read(&file).expect("sound"));
             text.as_c().to_str().expect("text").to_owned()
         };
         let card = |number: usize, memory: u64| format!("card GPU-{number} memory-mib {memory} cores 0 exclusive 0\n");

@@ -10,11 +10,11 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use divvy_playground::args::Args;
-use divvy_playground::binaries::Binaries;
 use divvy_playground::checks::Invariant;
 use divvy_playground::console::Console;
 use divvy_playground::report::Report;
 use divvy_playground::run::{Inputs, run};
+use divvy_testkit::binaries::Binaries;
 
 /// The program itself.
 const PLAYGROUND: &str = env!("CARGO_BIN_EXE_divvy-playground");

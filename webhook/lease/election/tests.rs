@@ -9,18 +9,15 @@ const TIMING: Timing = Timing {
     retry_period: Duration::from_secs(2),
 };
 
+/// As a holder leaves it that releases the Lease.
+const RELEASED: Duration = Duration::from_secs(1);
+
 fn candidate(number: u8) -> Candidate {
-    let address = SocketAddr::from(([10, 0, 0, number], 8443));
-    Candidate { identity: format!("divvy-webhook-{number}"), address, timing: TIMING }
+    Candidate { identity: format!("divvy-webhook-{number}"), timing: TIMING }
 }
 
 fn acquire(of: &Candidate, version: u64) -> Acquire {
-    Acquire {
-        holder: of.identity.clone(),
-        address: Some(of.address),
-        duration: of.timing.duration,
-        version: version.to_string(),
-    }
+    Acquire { holder: of.identity.clone(), duration: of.timing.duration, version: version.to_string() }
 }
 
 fn after(start: Instant, seconds: u64) -> Instant {
@@ -73,7 +70,7 @@ fn a_follower_knows_the_leader_until_it_has_been_silent_for_the_duration() {
     let start = Instant::now();
     let mut election = following(start);
     election.observe(Some(acquire(&candidate(1), 0)), after(start, 14));
-    let other = Leader::Other { identity: "divvy-webhook-1".to_owned(), address: candidate(1).address };
+    let other = Leader::Other { identity: "divvy-webhook-1".to_owned() };
     assert_eq!(election.leader(after(start, 14)), other);
     assert!(!election.may_acquire(after(start, 14)));
     assert_eq!(election.leader(after(start, 15)), Leader::Nobody);
@@ -98,7 +95,7 @@ fn the_longer_promise_counts_but_not_an_absurd_one() {
 #[test]
 fn a_lease_that_was_given_up_is_claimed_at_once_and_one_without_a_name_or_none_is_not() {
     let start = Instant::now();
-    let given_up = Acquire { holder: String::new(), address: None, ..acquire(&candidate(1), 1) };
+    let given_up = Acquire { holder: String::new(), duration: RELEASED, ..acquire(&candidate(1), 1) };
     let edited = Acquire { holder: String::new(), ..acquire(&candidate(1), 0) };
     for (seen, wait) in [(Some(given_up), 0), (Some(edited), 15), (None, 15)] {
         let mut election = following(start);
@@ -128,7 +125,7 @@ fn a_name_written_by_hand_ends_the_term_and_makes_nobody_a_leader() {
     let (mut leader, mut follower) = (leading(start), following(start));
     leader.observe(Some(written.clone()), after(start, 1));
     follower.observe(Some(written), after(start, 1));
-    for election in [leader, follower] {
+    for mut election in [leader, follower] {
         assert_eq!(election.leader(after(start, 1)).term(after(start, 1)), None);
         assert!(!election.may_acquire(after(start, 15)));
         assert!(election.may_acquire(after(start, 16)));
@@ -230,10 +227,12 @@ impl World {
                 }
             }
             Happening::GiveUp(of) => {
-                self.processes[of].election.give_up();
+                self.processes[of].election.release();
                 self.happen(&Happening::Abandon(of));
-                if let Some(mut acquire) = self.lease.clone().filter(|acquire| acquire.is_of(&candidate(number(of)))) {
-                    (acquire.holder, acquire.address) = (String::new(), None);
+                if let Some(mut acquire) =
+                    self.lease.clone().filter(|acquire| acquire.is_of(&candidate(number(of)).identity))
+                {
+                    (acquire.holder, acquire.duration) = (String::new(), RELEASED);
                     self.processes[of].next = Some(Request::Put { acquire, version: self.version });
                 }
             }
@@ -261,7 +260,7 @@ impl World {
         let Some((sent, put, answer)) = process.answer.take() else { return };
         match answer {
             // What was given up is nobody's.
-            Some((Some(acquire), _)) if put && acquire.is_of(&candidate(number(of))) => {
+            Some((Some(acquire), _)) if put && acquire.is_of(&candidate(number(of)).identity) => {
                 process.election.accepted(acquire, sent, now);
             }
             Some((lease, version)) if !put => {

@@ -1,12 +1,14 @@
 //! A cluster: its API server, nodes and pods, and replicas of the webhook.
 
+use std::net::SocketAddr;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use divvy_api::annotation::{self, Planned};
 use divvy_api::gpunode::GpuNode;
 use divvy_api::names::annotation::PLANNED;
 use divvy_index::fixture;
-use divvy_playground::apiserver::{ApiServer, User};
+use fake_apiserver::{ApiServer, User, View};
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -109,7 +111,7 @@ impl Bench {
         let follower = self.start("divvy-webhook-b", keys);
         leader.ready().await;
         follower.ready().await;
-        follower.says("another replica leads").await;
+        follower.says("following divvy-webhook-a").await;
         self.called(&[&leader, &follower]).await;
         [leader, follower]
     }
@@ -193,6 +195,14 @@ impl Bench {
         };
         until(&format!("an answer of {path}"), call).await
     }
+}
+
+/// Where kube-proxy sends connections to the Service of the extender.
+pub(crate) fn route(view: &View<'_>) -> Option<SocketAddr> {
+    let slice = view.get("EndpointSlice", "divvy-system", "divvy-extender")?;
+    assert_eq!(slice["metadata"]["labels"]["kubernetes.io/service-name"], "divvy-extender");
+    let ip = slice["endpoints"][0]["addresses"][0].as_str()?;
+    Some(format!("{ip}:{}", slice["ports"][0]["port"]).parse().unwrap())
 }
 
 /// The objects of the manifests.

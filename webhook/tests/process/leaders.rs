@@ -1,10 +1,12 @@
 //! The leader dies at the worst moment, and the other replica takes over.
 
-use divvy_playground::apiserver::Request;
+use std::time::Instant;
+
+use fake_apiserver::{Request, View};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, about, pod, to};
+use crate::bench::{Bench, about, pod, route, to};
 use crate::https::Https;
 use crate::replica::Replica;
 use crate::{until, within};
@@ -104,10 +106,10 @@ async fn a_leader_answers_nobody_before_it_has_read_what_the_last_one_promised()
     scene.bench.server.fail("list", "/api/v1/pods", 3, StatusCode::INTERNAL_SERVER_ERROR);
     scene.leader.signal("KILL").await;
     scene.leader.ended().await;
-    scene.follower.says("what the last leader promised can't be read").await;
+    scene.follower.says("reading the last leader's reservations").await;
     let answer = scene.https.post(scene.follower.address, "/filter", about(&made, &["n1"]).to_string()).await;
     assert_eq!(answer.code, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(answer.text().contains("has just come to lead"), "{}", answer.text());
+    assert!(answer.text().contains("has just become the leader"), "{}", answer.text());
     assert_eq!(scene.bind(&made).await, "");
     let order = scene.bench.server.requests();
     let order = order
@@ -115,6 +117,33 @@ async fn a_leader_answers_nobody_before_it_has_read_what_the_last_one_promised()
         .filter(|request| request.verb == "list" && request.resource == "pods" || request.subresource == "binding");
     let codes: Vec<u16> = order.map(|request| request.code).collect();
     assert!(codes.ends_with(&[500, 500, 500, 200, 201]), "{codes:?}");
+}
+
+/// Prints how long the scheduler finds no leader behind the Service `divvy-extender`.
+#[tokio::test]
+async fn service_leads_to_the_next_leader_after_a_kill() {
+    let mut scene = Scene::new().await;
+    let made = scene.bench.pod(&pod("a", 8, 0)).await;
+    let behind = |address| move |view: &View<'_>| route(view).filter(|to| *to == address);
+    within("a route to the leader", scene.bench.server.wait_for(behind(scene.leader.address))).await;
+    scene.leader.signal("KILL").await;
+    let killed = Instant::now();
+    scene.leader.ended().await;
+    within("a route to the follower", scene.bench.server.wait_for(behind(scene.follower.address))).await;
+    // Who is behind the Service answers: no call is lost after that.
+    let answer = scene.https.post(scene.follower.address, "/bind", to(&made, "n1").to_string()).await;
+    println!("bound {:?} after the leader was killed", killed.elapsed());
+    assert_eq!(answer.json()["Error"], "");
+    assert!(scene.bench.planned("a").is_some());
+}
+
+#[tokio::test]
+async fn route_that_somebody_removes_is_restored() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let replica = bench.alone(&json!({})).await;
+    within("a route", bench.server.wait_for(route)).await;
+    bench.server.delete("EndpointSlice", "divvy-system", "divvy-extender", None).unwrap();
+    assert_eq!(within("a route again", bench.server.wait_for(route)).await, replica.address);
 }
 
 #[tokio::test]

@@ -89,9 +89,9 @@ impl Replica {
         until(&what, async || (self.metric(name, labels).await >= wanted).then_some(())).await;
     }
 
-    /// Leads, and knows what was promised before.
+    /// Leads, and knows the reservations of the last leader.
     pub(crate) async fn leads(&self) {
-        self.says("this replica leads").await;
+        self.says("serving the scheduler").await;
     }
 
     pub(crate) async fn says(&self, text: &str) {

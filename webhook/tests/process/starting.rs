@@ -5,7 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 use tokio::process::Command;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, route};
 use crate::replica::PROGRAM;
 use crate::{until, within};
 
@@ -45,7 +45,7 @@ async fn it_is_ready_when_the_cluster_was_listed_and_there_is_a_certificate() {
     replica.leads().await;
     let lease = bench.server.get("Lease", "divvy-system", "divvy-webhook").unwrap();
     assert_eq!(lease["spec"]["holderIdentity"], "divvy-webhook-a");
-    assert_eq!(lease["metadata"]["annotations"]["divvy.dev/address"], json!(replica.address));
+    assert_eq!(within("a route to the leader", bench.server.wait_for(route)).await, replica.address);
     let bundle = BASE64_STANDARD.encode(bench.authority());
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
         let filled = bench.server.wait_for(|view| {

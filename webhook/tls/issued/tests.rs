@@ -1,5 +1,4 @@
 use super::*;
-use crate::tls::credentials::unix;
 
 fn service(name: &str) -> Service {
     Service { name: name.to_owned(), namespace: "divvy-system".to_owned() }
@@ -32,7 +31,7 @@ fn settled(data: &Data, service: &Service, now: SystemTime) -> (Option<Credentia
 }
 
 fn shown(credentials: &Credentials) -> CertificateDer<'static> {
-    credentials.shown().cert[0].clone()
+    credentials.served().cert[0].clone()
 }
 
 #[test]
@@ -44,9 +43,9 @@ fn what_is_made_holds_by_every_name_of_the_service_and_wants_nothing_more() {
     let names = ["", ".divvy-system", ".divvy-system.svc", ".divvy-system.svc.cluster.local"];
     let names = names.map(|rest| format!("divvy-webhook{rest}"));
     for (now, holds) in [(day(0) - BEHIND * 2, false), (day(0) - BEHIND, true), (day(29), true), (day(30), false)] {
-        assert_eq!(usable.stand(&names, now).is_ok(), holds);
+        assert_eq!(usable.check(&names, now).is_ok(), holds);
     }
-    usable.stand(&service("other").names(), day(0)).unwrap_err();
+    usable.check(&service("other").names(), day(0)).unwrap_err();
     assert_eq!(usable.until(), Some(day(30) - BEHIND));
     assert_eq!(data.keys().collect::<Vec<_>>(), ["ca.crt", "ca.key", "tls.crt", "tls.key"]);
 }
@@ -63,7 +62,7 @@ fn a_certificate_is_renewed_with_a_third_of_its_life_left_and_shown_meanwhile() 
     assert!(wanted.is_none());
     let (usable, next) = (usable.unwrap(), next.unwrap());
     assert_ne!(shown(&usable), shown(&next));
-    usable.vouch(&shown(&next), &[], unix(day(20))).unwrap();
+    usable.verify(&shown(&next), day(20)).unwrap();
 }
 
 #[test]
@@ -178,8 +177,8 @@ fn over_sixteen_years_whoever_knows_the_bundle_of_an_hour_ago_believes_what_is_s
         now += [DAY * 5, ANNOUNCED, DAY * 2, ANNOUNCED][step % 4];
         let (usable, wanted) = settled(&data, &divvy(), now);
         let usable = usable.expect("never anew");
-        known.vouch(&shown(&usable), &[], unix(now)).unwrap();
-        usable.stand(&divvy().names(), now).unwrap();
+        known.verify(&shown(&usable), now).unwrap();
+        usable.check(&divvy().names(), now).unwrap();
         longest = longest.max(usable.bundle().len());
         known = usable;
         if let Some((replacement, _)) = wanted {

@@ -1,6 +1,6 @@
 use axum::Json;
 use axum::routing::post;
-use divvy_playground::apiserver::{ApiServer, View};
+use fake_apiserver::{ApiServer, View};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::*;
-use crate::lease::{Candidate, Leader, Timing, stand};
+use crate::lease::{self, Candidate, Leader, Timing};
 
 const SECRET: &str = "divvy-webhook-tls";
 const CONFIGURATION: &str = "divvy-webhook";
@@ -185,7 +185,7 @@ async fn bundles_are_filled_in_when_they_are_emptied_and_when_the_authority_chan
         bench.filled_in(kind, &bundles[0]).await;
     }
     bench.server.fail("patch", "webhookconfigurations", 2, http::StatusCode::CONFLICT);
-    identity.show(second);
+    identity.set(second);
     for kind in KINDS {
         bench.filled_in(kind, &bundles[1]).await;
     }
@@ -243,12 +243,12 @@ async fn these_rights_are_enough() {
         renew_deadline: Duration::from_secs(10),
         retry_period: Duration::from_millis(50),
     };
-    let us = Candidate { identity: "divvy-webhook-a".to_owned(), address: ([10, 0, 0, 1], 8443).into(), timing };
+    let us = Candidate { identity: "divvy-webhook-a".to_owned(), timing };
     let (sender, mut leader) = watch::channel(Leader::Nobody);
     let (client, stop) = (bench.client().await, bench.stop.clone());
-    tokio::spawn(
-        async move { stand(client, "divvy-system", "divvy-webhook", us, sender, &TaskTracker::new(), stop).await },
-    );
+    tokio::spawn(async move {
+        lease::run(client, "divvy-system", "divvy-webhook", us, sender, &TaskTracker::new(), stop).await
+    });
     let mut until = None;
     for _ in 0..2 {
         let renewed = leader.wait_for(|leader| matches!(leader, Leader::Us { until: now, .. } if Some(*now) != until));
@@ -267,7 +267,7 @@ async fn the_api_server_believes_what_is_shown_before_and_after_the_authority_ch
     let bench = Bench::new().await;
     let identity = bench.replica().await;
     let review = async |ConnectInfo(caller): ConnectInfo<Caller>, Json(review): Json<Value>| {
-        assert_eq!(caller.shown, Shown::Nothing);
+        assert_eq!(caller.is_scheduler, false);
         let response = json!({ "uid": review["request"]["uid"], "allowed": true });
         Json(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response }))
     };

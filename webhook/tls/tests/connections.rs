@@ -11,9 +11,9 @@ async fn a_connection_goes_on_while_the_certificate_and_its_authority_change() {
     let identity = known(old);
     let (address, _stop) = serve(who(), identity.clone(), None).await;
     let first = before.ask(address).await.unwrap();
-    assert_eq!(first.1, "Nothing");
+    assert!(!first.1);
     after.ask(address).await.unwrap_err();
-    identity.show(new);
+    identity.set(new);
     assert_eq!(before.ask(address).await.unwrap(), first, "the same connection");
     after.ask(address).await.unwrap();
 }
@@ -24,12 +24,12 @@ async fn nobody_is_answered_before_there_is_a_certificate_and_everybody_after() 
     let (asker, identity) = (Asker::new(&credentials, None), Identity::unknown());
     let (address, _stop) = serve(who(), identity.clone(), None).await;
     asker.ask(address).await.unwrap_err();
-    identity.show(credentials);
+    identity.set(credentials);
     asker.ask(address).await.unwrap();
 }
 
 #[tokio::test]
-async fn handlers_know_what_a_caller_has_shown() {
+async fn scheduler_is_authenticated_by_its_authority() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("scheduler-ca.crt");
     let (pem, certificate, key) = authority("system:kube-scheduler");
@@ -43,14 +43,14 @@ async fn handlers_know_what_a_caller_has_shown() {
     let own_key = PrivateKeyDer::from_pem_slice(&data["tls.key"].0).unwrap();
     let (_, strange, strange_key) = authority("divvy-webhook.divvy-system.svc");
     let askers = [
-        (Asker::new(&own, None), "Nothing"),
-        (Asker::new(&own, Some((leaf(&own), own_key))), "Replica"),
-        (Asker::new(&own, Some((strange, strange_key))), "Nothing"),
-        (Asker::new(&own, Some((certificate, key))), "Scheduler"),
+        (Asker::new(&own, None), false),
+        (Asker::new(&own, Some((leaf(&own), own_key))), false),
+        (Asker::new(&own, Some((strange, strange_key))), false),
+        (Asker::new(&own, Some((certificate, key))), true),
     ];
     let (address, _stop) = serve(who(), known(own), Some(scheduler)).await;
-    for (asker, shown) in &askers {
-        assert_eq!(asker.ask(address).await.unwrap().1, *shown);
+    for (asker, is_scheduler) in &askers {
+        assert_eq!(asker.ask(address).await.unwrap().1, *is_scheduler);
     }
 }
 
@@ -71,7 +71,7 @@ async fn a_client_that_agrees_on_http2_and_says_nothing_more_is_left() {
     let credentials = issue();
     let connector = TlsConnector::from(Arc::new(believing(&credentials).with_no_client_auth()));
     let (address, _stop) = serve(who(), known(credentials), None).await;
-    let (stream, name) = (TcpStream::connect(address).await.unwrap(), service().server_name().unwrap());
+    let (stream, name) = (TcpStream::connect(address).await.unwrap(), server_name());
     let mut silent = connector.with_alpn(vec![HTTP2.to_vec()]).connect(name, stream).await.unwrap();
     assert_eq!(silent.get_ref().1.alpn_protocol(), Some(HTTP2));
     // Time that is paused runs on whenever nobody has anything to do.

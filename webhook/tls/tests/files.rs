@@ -1,10 +1,7 @@
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use rustls::pki_types::UnixTime;
-
 use super::*;
-use crate::tls::credentials::unix;
 
 /// A volume of a Secret as the kubelet lays it out: links through one that is swapped.
 struct Volume(tempfile::TempDir);
@@ -50,7 +47,7 @@ fn shown(identity: &Identity) -> Option<CertificateDer<'static>> {
 async fn files_that_are_swapped_are_shown_and_broken_ones_change_nothing() {
     let (volume, identity, stop) = (Volume::new(), Identity::unknown(), CancellationToken::new());
     let _end = stop.clone().drop_guard();
-    tokio::spawn(keep_files(volume.files(), service(), identity.clone(), stop));
+    tokio::spawn(keep_files(volume.files(), identity.clone(), stop));
     later().await;
     assert_eq!(shown(&identity), None, "no files yet");
     let (first, second) = (secret(), secret());
@@ -71,27 +68,6 @@ async fn files_that_are_swapped_are_shown_and_broken_ones_change_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_authority_beside_the_certificate_speaks_for_the_other_replica_and_without_it_the_same_certificate_does() {
-    let first = secret();
-    // Another certificate by the same authority.
-    let in_three_weeks = SystemTime::now() + Duration::from_secs(21 * 86_400);
-    let (mut second, _) = issued::settle(Some(&first), &service(), in_three_weeks).unwrap().wanted.unwrap();
-    let now = unix(in_three_weeks);
-    for authority in [first["ca.crt"].0.clone(), Vec::new()] {
-        let (volume, identity, stop) = (Volume::new(), Identity::unknown(), CancellationToken::new());
-        let _end = stop.clone().drop_guard();
-        second.insert("ca.crt".to_owned(), ByteString(authority.clone()));
-        volume.swap("..1", &second);
-        tokio::spawn(keep_files(volume.files(), service(), identity.clone(), stop));
-        later().await;
-        let own = identity.now().unwrap();
-        own.vouch(&leaf(&own), &[], now).unwrap();
-        assert_eq!(own.vouch(&leaf(&understood(&first)), &[], now).is_ok(), !authority.is_empty());
-        own.vouch(&leaf(&issue()), &[], now).unwrap_err();
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_schedulers_authority_is_read_again_and_nobody_is_believed_without_it() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("ca.crt");
@@ -99,7 +75,8 @@ async fn the_schedulers_authority_is_read_again_and_nobody_is_believed_without_i
     let scheduler = SchedulerAuthority::follow(file.clone(), stop.clone());
     let _end = stop.drop_guard();
     let ((first, of_first, _), (second, of_second, _)) = (authority("s"), authority("s"));
-    let believed = || [&of_first, &of_second].map(|certificate| scheduler.vouch(certificate, &[], UnixTime::now()));
+    let believed =
+        || [&of_first, &of_second].map(|certificate| scheduler.has_signed(std::slice::from_ref(certificate)));
     later().await;
     assert_eq!(believed(), [false, false]);
     for (text, expected) in

@@ -12,8 +12,8 @@ use super::model::{MEMORY, Model, pod_ref, pod_shape, view};
 use super::{file, reopen};
 use crate::ledger::Terms;
 use crate::ledger::reconcile::{Observed, Reconciled, RestoreContext, reconcile};
-use crate::ledger::{Ledger, Nonce, Part, PodEntry, PodRef};
-use crate::pod::{DeviceRecord, Pod};
+use crate::ledger::{Ledger, Nonce, Part, PodEntry};
+use crate::pod::{DeviceRecord, Pod, PodRef};
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -8,8 +8,8 @@ use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, Cores, G
 use divvy_placement::Held;
 use proptest::prelude::*;
 
-use crate::ledger::{Book, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, PodRef, Terms};
-use crate::pod::{Phase, Pod};
+use crate::ledger::{Book, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, Terms};
+use crate::pod::{Phase, Pod, PodRef};
 
 pub(crate) const CARDS: usize = 3;
 pub(crate) const SLOTS: u32 = 4;

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use divvy_api::names::PREFIX;
-use divvy_api::pod::wire::{Container, Kept, Reads, containers};
+use divvy_api::pod::wire::{Container, FilteredMap, KeyFilter, containers};
 use divvy_node_core::pod::{self, CONFIG_SOURCE, ContainerState, Phase};
 use serde::{Deserialize, Deserializer};
 
@@ -40,7 +40,7 @@ struct Metadata<'a> {
     namespace: Option<Cow<'a, str>>,
     #[serde(borrow)]
     name: Option<Cow<'a, str>>,
-    annotations: Option<Kept<Annotations>>,
+    annotations: Option<FilteredMap<Annotations>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -88,8 +88,8 @@ struct Annotations;
 
 // === impl Annotations ===
 
-impl Reads for Annotations {
-    fn reads(key: &str) -> bool {
+impl KeyFilter for Annotations {
+    fn wants(key: &str) -> bool {
         key.starts_with(PREFIX) || key == CONFIG_SOURCE
     }
 }
@@ -109,7 +109,7 @@ impl TryFrom<Pod<'_>> for pod::Pod {
             uid: uid.into_owned(),
             namespace,
             name,
-            annotations: metadata.annotations.map(Kept::entries).unwrap_or_default(),
+            annotations: metadata.annotations.map(FilteredMap::entries).unwrap_or_default(),
             containers: containers(spec.init_containers, spec.containers),
             phase: phase(status.phase.as_deref().unwrap_or_default()),
             states: statuses.map(|status| (status.name.to_string(), ContainerState::from(&status))).collect(),

@@ -16,16 +16,16 @@ use divvy_placement::{Link, Links, Policy};
 
 use super::*;
 use crate::config::{Config, KeySet as _, Keys};
-use crate::container_setup::DeliverySetup;
-use crate::delivery::{Delivery, LIMITS_FILE, Limits};
+use crate::container::isolation::tests::{mps, shim};
+use crate::container::isolation::{Accounting, Isolation, Mig};
+use crate::container::setup::Setup;
+use crate::container::{Containers, LIMITS_FILE, Limits};
 use crate::mps::Place;
-use crate::tiers::tests::{mps, shim};
-use crate::tiers::{Accounting, Enforcement, Hardware};
 
 /// A node without processes, over real directories.
 struct Node {
     allocator: Allocator,
-    delivery: Arc<Delivery>,
+    containers: Arc<Containers>,
     pods: Vec<Arc<Pod>>,
     cards: Vec<CardInfo>,
     directory: tempfile::TempDir,
@@ -38,8 +38,8 @@ impl Node {
     fn new(cards: u32) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let cards = (0..cards).map(card).collect();
-        let (allocator, delivery) = start(&directory, "state", Tier::Accounting);
-        let mut node = Self { allocator, delivery, pods: Vec::new(), cards, directory };
+        let (allocator, containers) = start(&directory, "state", Tier::Accounting);
+        let mut node = Self { allocator, containers, pods: Vec::new(), cards, directory };
         node.show_cards();
         node
     }
@@ -53,14 +53,14 @@ impl Node {
     fn restart(&mut self, tier: Tier) {
         // Only one can have the ledger open.
         self.lose_journal();
-        (self.allocator, self.delivery) = start(&self.directory, "state", tier);
+        (self.allocator, self.containers) = start(&self.directory, "state", tier);
         self.show_cards();
         self.allocator.renew_limits();
     }
 
     /// A daemon that finds no journal; the directories are still there.
     fn lose_journal(&mut self) {
-        (self.allocator, self.delivery) = start(&self.directory, "another-state", Tier::Accounting);
+        (self.allocator, self.containers) = start(&self.directory, "another-state", Tier::Accounting);
         self.show_cards();
     }
 
@@ -97,13 +97,13 @@ impl Node {
     }
 }
 
-fn start(directory: &tempfile::TempDir, state: &str, tier: Tier) -> (Allocator, Arc<Delivery>) {
+fn start(directory: &tempfile::TempDir, state: &str, tier: Tier) -> (Allocator, Arc<Containers>) {
     let run = directory.path().join("run");
-    let enforcement: Box<dyn Enforcement> = match tier {
+    let enforcement: Box<dyn Isolation> = match tier {
         Tier::Accounting => Box::new(Accounting),
         Tier::Shim => shim(&run, "library"),
         Tier::Mps => mps(&run, "library"),
-        Tier::Mig => Box::new(Hardware),
+        Tier::Mig => Box::new(Mig),
     };
     let settings = AllocationSettings {
         node_name: "node".to_owned(),
@@ -115,8 +115,8 @@ fn start(directory: &tempfile::TempDir, state: &str, tier: Tier) -> (Allocator, 
         policy: Policy { name: PolicyName::Binpack, ..Policy::default() },
     };
     let (ledger, _) = Ledger::open(&directory.path().join(state)).expect("the ledger");
-    let delivery = Arc::new(Delivery::new(config(&run).delivery(), enforcement));
-    (Allocator::new(settings, ledger, Arc::new(DeliverySetup(Arc::clone(&delivery)))), delivery)
+    let containers = Arc::new(Containers::new((&config(&run)).into(), enforcement));
+    (Allocator::new(settings, ledger, Arc::new(Setup(Arc::clone(&containers)))), containers)
 }
 
 fn config(run: &std::path::Path) -> Config {
@@ -267,7 +267,7 @@ fn limits_tell_the_terms_of_a_pod_that_the_journal_has_lost() {
     let mut node = shimmed();
     let limits = node.limits("burst", "c0");
     node.lose_journal();
-    let found = node.delivery.find("uid-burst", "c0").expect("its directories");
+    let found = node.containers.find("uid-burst", "c0").expect("its directories");
     assert!(limits.to_str().expect("text").contains(&found.0));
     assert_eq!((found.1.tier, found.1.compute), (Tier::Shim, Compute::Burst));
     assert_eq!(found.1.priority, Some(Priority::Low));
@@ -288,7 +288,7 @@ fn a_node_with_the_service_serves_it_and_leaves_older_containers_what_they_are()
     assert_eq!(paced(&node).len(), 2, "the driver needs no clock");
     drop(up);
     node.pods.push(part("late", "300"));
-    assert_eq!(kind(node.serve(1)), "delivery");
+    assert_eq!(kind(node.serve(1)), "containers");
     assert!(node.allocator.pre_start(&slots).is_err());
     node.restart(Tier::Shim);
     assert_eq!(terms(&node, "client").0, Tier::Shim, "a node that serves less says so");

@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::room::Room;
 use crate::cuda::{CUdevice, CUmemoryPool, CUresult, ERROR_OUT_OF_MEMORY, POOL_RESERVED, POOL_USED};
+use crate::driver::cuda::cuMemPoolGetAttribute;
 use crate::lock::{Held, Lock};
-use crate::table::cuda::cuMemPoolGetAttribute;
 
 /// Pools of this process that are charged, and how many more there can be: a program that makes more is refused.
 const POOLS: usize = 256;

@@ -12,7 +12,7 @@ use divvy_e2e::install;
 use divvy_e2e::pods::PODS;
 use divvy_e2e::program::processor_time;
 use divvy_e2e::webhook::Webhook;
-use divvy_playground::pods::PodShape;
+use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -34,8 +34,6 @@ struct Measured {
     spent: BTreeMap<&'static str, f64>,
     /// Made by the scheduler.
     connections: f64,
-    /// Calls that came to the replica that doesn't lead.
-    forwarded: f64,
 }
 
 /// Interleaved runs of a scheduler alone, with a shortlist of one node, and with one of sixteen.
@@ -84,8 +82,7 @@ fn sum_up(runs: &BTreeMap<Option<u32>, Vec<Measured>>) {
         let programs: Vec<_> = programs.map(|(program, spent)| format!("{program} {spent:.2}")).collect();
         println!("    {}: {all:.2} = {}", name(*shortlist), programs.join(" + "));
         let count = |of: fn(&Measured) -> f64| median(runs.iter().map(of));
-        let (connections, forwarded) = (count(|run| run.connections), count(|run| run.forwarded));
-        println!("      {connections} connections of the scheduler, {forwarded} of its calls forwarded");
+        println!("      {} connections of the scheduler", count(|run| run.connections));
     }
     for (shortlist, budget) in [(1, 1.1), (16, 0.9)] {
         let ratios = runs[&Some(shortlist)].iter().zip(&runs[&None]).map(|(with, without)| with.rate / without.rate);
@@ -118,7 +115,7 @@ async fn run(cluster: &mut Cluster, shortlist: Option<u32>) -> anyhow::Result<Me
     let mut bindings = Bindings::from_now_on(&cluster.files)?;
     let mut times = Vec::new();
     let before = spent(cluster);
-    let (connections, forwarded) = (cluster.webhook.connections(), forwarded(cluster).await);
+    let connections = cluster.webhook.connections();
     Webhook::schedule(cluster, shortlist.is_some()).await?;
     cluster
         .until("pods that all have a node", RUN, async |_| {
@@ -131,13 +128,12 @@ async fn run(cluster: &mut Cluster, shortlist: Option<u32>) -> anyhow::Result<Me
         .map(|(program, spent)| (program, spent - before.get(program).unwrap_or(&0.0)))
         .collect();
     let connections = u32::try_from(cluster.webhook.connections() - connections)?.into();
-    let forwarded = self::forwarded(cluster).await - forwarded;
     times.sort_by(f64::total_cmp);
     cluster.api.delete(PODS).await?;
     cluster.until("end of the pods", RUN, async |this| Ok(this.list().await?.is_empty().then_some(()))).await?;
     let (first, last) = (MANY / 10, MANY * 95 / 100);
     let time = times[usize::try_from(last)?] - times[usize::try_from(first)?];
-    Ok(Measured { rate: f64::from(last - first) / time, spent, connections, forwarded })
+    Ok(Measured { rate: f64::from(last - first) / time, spent, connections })
 }
 
 /// Seconds of processors by program, until now.
@@ -154,11 +150,6 @@ fn spent(cluster: &Cluster) -> BTreeMap<&'static str, f64> {
     let own = ("the Service", processor_time(std::process::id()));
     let known = spent.into_iter().chain([own]);
     known.map(|(name, spent)| (name, spent.unwrap_or_default().as_secs_f64())).collect()
-}
-
-async fn forwarded(cluster: &Cluster) -> f64 {
-    let counts = cluster.webhook.metric("divvy_extender_forwarded_total").await;
-    counts.into_iter().map(|(_, count)| f64::from(u32::try_from(count).unwrap_or(u32::MAX))).sum()
 }
 
 fn pod(number: u32) -> PodShape {

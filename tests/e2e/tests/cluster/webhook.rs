@@ -13,7 +13,7 @@ use divvy_e2e::node::CARDS;
 use divvy_e2e::pods::{self, PODS};
 use divvy_e2e::view;
 use divvy_e2e::webhook::Webhook;
-use divvy_playground::pods::PodShape;
+use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 
 use crate::bursts::say_pods;
@@ -214,7 +214,7 @@ async fn reviewed(cluster: &Cluster) -> u64 {
 }
 
 async fn say_outcomes(cluster: &Cluster) {
-    for metric in ["divvy_prediction_total", "divvy_extender_calls_total", "divvy_extender_forwarded_total"] {
+    for metric in ["divvy_prediction_total", "divvy_extender_calls_total"] {
         for (labels, count) in cluster.webhook.metric(metric).await {
             println!("  {metric}{labels} {count}");
         }

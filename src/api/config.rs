@@ -1,0 +1,280 @@
+//! Configuration that daemon, webhook and kubectl-divvy share: the ConfigMap `divvy-config`.
+//!
+//! Keys decide how a request is read and where it fits. Parts that differed in one of them would count pods differently.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::annotation::PolicyName;
+use crate::names::BadResourceName;
+use crate::request::{Defaults, request_resources};
+use crate::{Cores, Memory, MemoryAmount, ResourceName, ResourceNames};
+
+/// Name of the ConfigMap, in the namespace that Divvy is installed in.
+pub const CONFIG_MAP: &str = "divvy-config";
+/// Key of the ConfigMap whose value is a [`ClusterConfig`] in YAML.
+pub const KEY: &str = "config.yaml";
+
+/// Keys that all parts of a cluster read; absent keys have their defaults.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ClusterConfig {
+    /// Format of the text; [`check`](Self::check) refuses a text without one.
+    #[serde(default)]
+    pub version: Option<Version>,
+    /// Extended resource that counts GPUs.
+    pub resource_count: ResourceName,
+    /// Extended resource for memory of each GPU, in MiB.
+    pub resource_memory: ResourceName,
+    /// Extended resource for memory of each GPU, in percent.
+    pub resource_memory_percentage: ResourceName,
+    /// Extended resource for compute of each GPU, in percent.
+    pub resource_cores: ResourceName,
+    /// How memory and compute reach the scheduler.
+    pub advertise: Advertise,
+    /// Unit of memory in MiB, with [`Advertise::Devices`]; part of the resource's name.
+    pub memory_unit: Within<16, 16384>,
+    /// Most containers that can share a GPU.
+    pub slots_per_card: Within<1, 256>,
+    /// Memory of a request that names cores alone.
+    pub default_memory: DefaultMemory,
+    /// Cores of a request that names memory alone.
+    pub default_cores: Within<0, 99>,
+    /// Policy by which a pod gets its GPUs, unless it names one.
+    pub card_policy: PolicyName,
+    /// Seed of the policy `random`.
+    pub policy_seed: Within<0, { u32::MAX }>,
+    /// Policy by which a pod gets its node, unless it names one; absent: [`card_policy`](Self::card_policy).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_policy: Option<PolicyName>,
+    /// Whether GPUs that are busier than their shares come after others.
+    pub load_aware: Switch,
+}
+
+/// Format of a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Version {
+    /// The only one so far.
+    #[serde(rename = "v1")]
+    V1,
+}
+
+/// Why a configuration that can be parsed is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClusterConfigError {
+    /// No [`Version`].
+    #[error("version is missing: the first line should be \"version: v1\"")]
+    NoVersion,
+    /// Two of the four resources have one name.
+    #[error(
+        "resource {0} stands for two amounts: resourceCount, resourceMemory, resourceMemoryPercentage and resourceCores must differ"
+    )]
+    SameResource(ResourceName),
+    /// The name that contains the unit is too long.
+    #[error("resourceMemory with memoryUnit in its name: {0}")]
+    UnitName(BadResourceName),
+}
+
+/// How memory and compute reach scheduler and kubelet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Advertise {
+    /// As amounts in the Node's status.
+    #[default]
+    Amounts,
+    /// In coarse units, each a device of the device-plugin API. A kubelet takes a resource that had a plugin for one of
+    /// devices until five minutes after the plugin's end (`endpointStopGracePeriod`), and refuses pods that name it:
+    /// whoever changes back to amounts has to wait that long before pods ask for cores.
+    Devices,
+}
+
+/// Memory of a request that names cores alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum DefaultMemory {
+    /// The same percentage as its cores.
+    #[default]
+    SameAsCores,
+    /// This, of each GPU.
+    Amount(MemoryAmount),
+}
+
+/// A whole number from `LOW` to `HIGH`. Read from text, so that file, flag and variable follow the same rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Within<const LOW: u32, const HIGH: u32>(u32);
+
+/// Something that is done or left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Switch {
+    /// Left.
+    #[default]
+    Off,
+    /// Done.
+    On,
+}
+
+const SAME_AS_CORES: &str = "same-as-cores";
+
+// === impl ClusterConfig ===
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        let names = ResourceNames::default();
+        Self {
+            version: Some(Version::V1),
+            resource_count: names.count,
+            resource_memory: names.memory,
+            resource_memory_percentage: names.memory_percentage,
+            resource_cores: names.cores,
+            advertise: Advertise::default(),
+            memory_unit: Within::new(256),
+            slots_per_card: Within::new(32),
+            default_memory: DefaultMemory::default(),
+            default_cores: Within::new(0),
+            card_policy: PolicyName::default(),
+            policy_seed: Within::new(0),
+            node_policy: None,
+            load_aware: Switch::Off,
+        }
+    }
+}
+
+impl ClusterConfig {
+    /// Refuses a text without a version, and names that don't go together.
+    pub fn check(&self) -> Result<(), ClusterConfigError> {
+        self.version.ok_or(ClusterConfigError::NoVersion)?;
+        self.resource_names().map(drop)
+    }
+
+    /// Resources that requests are written in.
+    pub fn resource_names(&self) -> Result<ResourceNames, ClusterConfigError> {
+        let amounts = ResourceNames {
+            count: self.resource_count.clone(),
+            memory: self.resource_memory.clone(),
+            memory_percentage: self.resource_memory_percentage.clone(),
+            cores: self.resource_cores.clone(),
+            ..ResourceNames::default()
+        };
+        self.advertise.request_names(amounts, Memory::mib(self.memory_unit.get().into()))
+    }
+
+    /// Amounts that complete a request.
+    pub fn request_defaults(&self) -> Defaults {
+        Defaults { memory: self.default_memory.amount(), cores: Cores::new(self.default_cores.get()) }
+    }
+}
+
+// === impl Advertise ===
+
+impl Advertise {
+    /// Resources that requests are written in, of those for amounts; `unit` is a device's memory. Refused if two names
+    /// are the same, or the unit makes one too long.
+    pub fn request_names(self, amounts: ResourceNames, unit: Memory) -> Result<ResourceNames, ClusterConfigError> {
+        let mut seen = HashSet::new();
+        if let Some(twice) = request_resources(&amounts).into_iter().find(|name| !seen.insert(name.as_str())) {
+            return Err(ClusterConfigError::SameResource(twice.clone()));
+        }
+        match self {
+            Self::Amounts => Ok(amounts),
+            Self::Devices => amounts.in_units(unit).map_err(ClusterConfigError::UnitName),
+        }
+    }
+}
+
+// === impl DefaultMemory ===
+
+impl DefaultMemory {
+    /// The amount; `None`: the same percentage as the request's cores.
+    pub fn amount(self) -> Option<MemoryAmount> {
+        match self {
+            Self::SameAsCores => None,
+            Self::Amount(amount) => Some(amount),
+        }
+    }
+}
+
+impl TryFrom<String> for DefaultMemory {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            SAME_AS_CORES => Ok(Self::SameAsCores),
+            amount => amount.parse().map(Self::Amount).map_err(|error| format!("{error}, or {SAME_AS_CORES}")),
+        }
+    }
+}
+
+impl From<DefaultMemory> for String {
+    fn from(memory: DefaultMemory) -> Self {
+        memory.amount().map_or_else(|| SAME_AS_CORES.to_owned(), Self::from)
+    }
+}
+
+// === impl Within ===
+
+impl<const LOW: u32, const HIGH: u32> Within<LOW, HIGH> {
+    /// A default. It must be in its own range.
+    pub const fn new(value: u32) -> Self {
+        assert!(LOW <= value && value <= HIGH, "a default is in its own range");
+        Self(value)
+    }
+
+    /// The number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl<const LOW: u32, const HIGH: u32> TryFrom<String> for Within<LOW, HIGH> {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let value = text.parse().ok().filter(|value| (LOW..=HIGH).contains(value));
+        value.map(Self).ok_or_else(|| format!("\"{text}\" is not a whole number from {LOW} to {HIGH}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<ClusterConfig, String> {
+        let config: ClusterConfig = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+        config.check().map(|()| config).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn absent_keys_have_their_defaults() {
+        assert_eq!(read("version: v1"), Ok(ClusterConfig::default()));
+        let config = read("version: v1\nadvertise: devices\ndefaultMemory: 25%\ndefaultCores: 10").expect("valid");
+        let names = config.resource_names().expect("valid");
+        assert_eq!(names.memory.as_str(), "nvidia.com/gpumem-256mi");
+        assert_eq!(config.request_defaults().memory, Some(MemoryAmount::Percent(25)));
+        assert_eq!(config.request_defaults().cores, Cores::new(10));
+    }
+
+    #[test]
+    fn unknown_keys_and_bad_values_are_refused() {
+        for (text, problem) in [
+            ("slotsPerCard: 4", "version is missing"),
+            ("version: v2", "v2"),
+            ("version: v1\nslots: 4", "slots"),
+            ("version: v1\nslotsPerCard: 0", "from 1 to 256"),
+            ("version: v1\nresourceCores: nvidia.com/gpu", "stands for two amounts"),
+            ("version: v1\nnodePolicy: best", "best"),
+        ] {
+            let refused = read(text).expect_err(text);
+            assert!(refused.contains(problem), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn config_written_is_read_as_the_same() {
+        let config = ClusterConfig { node_policy: Some(PolicyName::Spread), ..ClusterConfig::default() };
+        let text = serde_saphyr::to_string(&config).expect("a flat struct");
+        assert_eq!(read(&text), Ok(config));
+    }
+}

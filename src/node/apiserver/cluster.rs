@@ -1,0 +1,284 @@
+//! The API server: what it shows of our objects, and how they are written.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
+
+use anyhow::Context as _;
+use divvy_api::gpunode::{GpuNode, GpuNodeSpec, GpuNodeStatus};
+use divvy_api::names::annotation::CARDS;
+use divvy_runtime::api_server::errors::{describe, describe_watch};
+use divvy_runtime::api_server::{backoff, within_deadline};
+use divvy_runtime::logging::WarnOnce;
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::core::Status;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::watcher::{self, ExponentialBackoff, watch_object};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::events::Happening;
+use super::node::NodeView;
+use divvy_node_core::pod::PodRef;
+
+/// Who writes, in `managedFields` and events.
+const MANAGER: &str = "divvy-node";
+
+/// An object as the API server last showed it.
+#[derive(Clone, Debug)]
+pub(super) enum Seen<K> {
+    /// It hasn't shown anything yet.
+    Unknown,
+    /// There is none of that name.
+    Gone,
+    /// As it stands.
+    There(Box<K>),
+}
+
+/// The objects of one node.
+pub(super) struct Cluster {
+    pub(super) nodes: Api<NodeView>,
+    pub(super) gpu_nodes: Api<GpuNode>,
+    name: String,
+    client: Client,
+    recorder: Recorder,
+}
+
+/// A Pod, of which nothing else is read: code to decode all of it would be a megabyte.
+#[derive(Clone, Debug, Serialize, Deserialize, Resource)]
+#[resource(inherit = Pod)]
+struct PodView {
+    metadata: ObjectMeta,
+}
+
+/// Attempts to write, by what is written.
+#[derive(Default)]
+pub(super) struct Attempts(HashMap<&'static str, Attempt>);
+
+/// Attempts at one thing: after a failure the next one waits, and the same problem is said once.
+pub(super) struct Attempt {
+    delays: ExponentialBackoff,
+    not_before: Option<Instant>,
+    warning: WarnOnce,
+}
+
+/// Follows one object until `stop`.
+pub(super) fn watch<K>(api: Api<K>, name: &str, stop: &CancellationToken) -> tokio::sync::watch::Receiver<Seen<K>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K::DynamicType: Default,
+{
+    let (sender, receiver) = tokio::sync::watch::channel(Seen::Unknown);
+    let objects = watch_object(api, name).backoff(backoff());
+    let kind = K::kind(&K::DynamicType::default()).into_owned();
+    let (stop, mut warning) = (stop.clone(), WarnOnce::default());
+    tokio::spawn(async move {
+        let mut objects = std::pin::pin!(objects.take_until(stop.cancelled_owned()));
+        while let Some(seen) = objects.next().await {
+            match seen {
+                Ok(object) => {
+                    warning.clear();
+                    sender.send_replace(object.map_or(Seen::Gone, |object| Seen::There(Box::new(object))));
+                }
+                // The API server has forgotten where we were, as it does every few minutes: the object is listed anew.
+                Err(watcher::Error::WatchError(status)) if status.code == 410 => {}
+                Err(error) => {
+                    let problem = describe_watch(&error);
+                    warning.warn(format!("{kind}: not followed for now: {problem}{}", hint(&kind, &problem)));
+                }
+            }
+        }
+    });
+    receiver
+}
+
+/// The labels of a node.
+pub async fn node_labels(client: Client, name: &str) -> anyhow::Result<BTreeMap<String, String>> {
+    let node = find_node(client, name).await?.with_context(|| format!("Node {name} doesn't exist"))?;
+    Ok(node.metadata.labels.unwrap_or_default())
+}
+
+/// A node as it stands. Listed, because the right to follow a Node doesn't include the right to get it.
+pub(super) async fn find_node(client: Client, name: &str) -> kube::Result<Option<NodeView>> {
+    let only = ListParams::default().fields(&format!("metadata.name={name}"));
+    Ok(Api::all(client).list(&only).await?.items.pop())
+}
+
+/// What to do about the most likely mistake of an installation.
+fn hint(kind: &str, error: &str) -> &'static str {
+    if kind == "GpuNode" && error.contains("404") {
+        ": apply the CustomResourceDefinition gpunodes.divvy.dev"
+    } else {
+        ""
+    }
+}
+
+/// There is an object of that name, but another one: a UID in a patch is a precondition (`storage.Preconditions`), and
+/// 1.36.3 says that it can't be changed.
+fn is_another(status: &Status) -> bool {
+    let immutable = status.code == 422 && status.message.contains("metadata.uid");
+    immutable || (status.is_conflict() && status.message.contains("UID in precondition"))
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    pub(super) fn new(client: Client, name: &str) -> Self {
+        let reporter = Reporter { controller: "divvy.dev/node".to_owned(), instance: Some(name.to_owned()) };
+        Self {
+            nodes: Api::all(client.clone()),
+            gpu_nodes: Api::all(client.clone()),
+            name: name.to_owned(),
+            recorder: Recorder::new(client.clone(), reporter),
+            client,
+        }
+    }
+
+    /// Amounts, labels and annotations, all through the status.
+    pub(super) async fn patch_node(&self, patch: &Value) -> kube::Result<()> {
+        self.nodes.patch_status(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+
+    /// The object that the status is written to. It goes with its Node.
+    pub(super) async fn create_gpu_node(&self, node: &NodeView) -> kube::Result<()> {
+        let mut object = GpuNode::new(&self.name, GpuNodeSpec::default());
+        object.metadata.owner_references = Some(vec![OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Node".to_owned(),
+            name: self.name.clone(),
+            uid: node.uid().unwrap_or_default(),
+            ..OwnerReference::default()
+        }]);
+        match self.gpu_nodes.create(&PostParams::default(), &object).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            made => made.map(drop),
+        }
+    }
+
+    /// What the API server has made of the status; `None` if the object is gone.
+    pub(super) async fn write_gpu_node(&self, status: &GpuNodeStatus) -> kube::Result<Option<GpuNodeStatus>> {
+        let body = json!({ "apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode", "status": status });
+        let params = PatchParams::apply(MANAGER).force();
+        match self.gpu_nodes.patch_status(&self.name, &params, &Patch::Apply(body)).await {
+            // Deleted a moment ago: the watch will say so, and then it is made again.
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            written => Ok(written?.status),
+        }
+    }
+
+    /// A pod that is gone, or has given its name to another, needs no annotation.
+    pub(super) async fn annotate(&self, pod: &PodRef, text: &str) -> kube::Result<()> {
+        let pods: Api<PodView> = Api::namespaced(self.client.clone(), &pod.namespace);
+        let patch = json!({ "metadata": { "uid": pod.uid, "annotations": { CARDS: text } } });
+        match pods.patch_status(&pod.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() || is_another(&status) => Ok(()),
+            written => written.map(drop),
+        }
+    }
+
+    pub(super) async fn tell(&self, happening: &Happening, node: &NodeView) -> kube::Result<()> {
+        let Happening { pod, card, warning, reason, note } = happening;
+        let reference = match pod {
+            // Events of a Node are found by its name: the kubelet's own carry it as UID too.
+            None => ObjectReference {
+                kind: Some("Node".to_owned()),
+                name: Some(node.name_any()),
+                uid: Some(node.name_any()),
+                ..ObjectReference::default()
+            },
+            Some(PodRef { uid, namespace, name }) => ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                namespace: Some(namespace.clone()),
+                name: Some(name.clone()),
+                uid: Some(uid.clone()),
+                ..ObjectReference::default()
+            },
+        };
+        let type_ = if *warning { EventType::Warning } else { EventType::Normal };
+        let event = Event {
+            type_,
+            reason: (*reason).to_owned(),
+            note: Some(note.chars().take(1000).collect()),
+            action: (*reason).to_owned(),
+            // Events that differ in their notes alone are taken for one that happened again.
+            secondary: card.as_ref().map(|card| ObjectReference {
+                kind: Some("Card".to_owned()),
+                name: Some(card.to_string()),
+                ..ObjectReference::default()
+            }),
+        };
+        self.recorder.publish(&event, &reference).await
+    }
+}
+
+// === impl Attempts ===
+
+impl Attempts {
+    pub(super) fn of(&mut self, what: &'static str) -> &mut Attempt {
+        self.0.entry(what).or_default()
+    }
+
+    /// Makes a write unless an earlier one of its kind failed a moment ago; its answer, if it was made and went well.
+    pub(super) async fn make<T>(
+        &mut self,
+        what: &'static str,
+        write: impl Future<Output = kube::Result<T>>,
+    ) -> Option<T> {
+        let attempt = self.of(what);
+        if !attempt.is_due() {
+            return None;
+        }
+        match within_deadline(write).await {
+            Ok(answer) => {
+                attempt.succeeded();
+                Some(answer)
+            }
+            Err(error) => {
+                attempt.failed(what, &error);
+                None
+            }
+        }
+    }
+}
+
+// === impl Attempt ===
+
+impl Default for Attempt {
+    fn default() -> Self {
+        Self { delays: backoff(), not_before: None, warning: WarnOnce::default() }
+    }
+}
+
+impl Attempt {
+    /// Whether no earlier one failed a moment ago.
+    pub(super) fn is_due(&self) -> bool {
+        self.not_before.is_none_or(|time| time <= Instant::now())
+    }
+
+    pub(super) fn succeeded(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn failed(&mut self, what: &str, error: &kube::Error) {
+        self.not_before = self.delays.next().map(|pause| Instant::now() + pause);
+        self.problem(what, &describe(error));
+    }
+
+    /// A reason not to try, or not to try again.
+    pub(super) fn problem(&mut self, what: &str, problem: &str) {
+        self.warning.warn(format!("{what}: not published for now: {problem}"));
+    }
+}
+
+/// Whether the API server has answered, and said no to this object alone as far as we know.
+pub(super) fn concerns_one_object(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 403 | 404 | 409 | 422))
+}

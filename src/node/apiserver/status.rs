@@ -1,0 +1,174 @@
+//! `GpuNode.status`: every card, and who holds which share of it.
+
+use divvy_api::gpunode::{CardStatus, GpuNodeStatus, Health, LinkStatus, Scales, ShareStatus, Summary};
+use divvy_api::usage::{Finding, FindingKind, NodeUsage};
+use divvy_api::{Cores, Memory, Tier};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+use super::View;
+use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
+use divvy_node_core::ledger::{ContainerEntry, Part, PodEntry};
+
+/// The status that says what `view` shows. `seen`: the one that stands in the cluster, whose times are kept where a
+/// condition hasn't changed.
+pub(super) fn status(
+    view: &View,
+    scales: Scales,
+    tier: Tier,
+    seen: Option<&GpuNodeStatus>,
+    now: Timestamp,
+) -> GpuNodeStatus {
+    GpuNodeStatus {
+        cards: view
+            .inventory
+            .cards
+            .iter()
+            .enumerate()
+            .map(|(at, card)| card_status(&view.inventory, at, card))
+            .collect(),
+        shares: shares(view),
+        tier,
+        scales,
+        ledger_revision: view.revision,
+        conditions: conditions(view, seen.map_or(&[], |seen| &seen.conditions), now),
+        summary: summary(view, scales),
+    }
+}
+
+fn card_status(inventory: &Inventory, at: usize, card: &CardInfo) -> CardStatus {
+    let (health, reason) = match &card.health {
+        CardHealth::Healthy => (Health::Healthy, None),
+        CardHealth::Unhealthy { reason } => (Health::Unhealthy, Some(reason.clone())),
+    };
+    let link = |(other, info): (usize, &CardInfo)| LinkStatus {
+        to: info.id.clone(),
+        class: inventory.links.get(at, other).to_string(),
+    };
+    let others = inventory.cards.iter().enumerate().filter(|(other, _)| *other != at);
+    CardStatus {
+        uuid: card.id.clone(),
+        model: card.model.clone(),
+        memory: card.memory,
+        health,
+        reason,
+        numa: card.numa,
+        links: others.map(link).collect(),
+        mig: card.mig.as_ref().map(|mig| mig.profile.to_string()),
+        plain: card.mig.is_some() && card.asked_by().is_none(),
+        utilization: None,
+    }
+}
+
+fn shares(view: &View) -> Vec<ShareStatus> {
+    let of_pod = |entry: &PodEntry| {
+        let pod = entry.pod.clone();
+        let of_container = |ContainerEntry { request, holding }: &ContainerEntry| {
+            let share = |part: &Part| ShareStatus {
+                pod_uid: pod.uid.clone(),
+                namespace: pod.namespace.clone(),
+                pod: pod.name.clone(),
+                container: request.name.clone(),
+                kind: request.kind,
+                card: part.card.clone(),
+                share: part.share,
+            };
+            holding.iter().flat_map(|holding| &holding.parts).map(share).collect::<Vec<_>>()
+        };
+        entry.containers.iter().flat_map(of_container).collect::<Vec<_>>()
+    };
+    view.book.pods().flat_map(of_pod).collect()
+}
+
+fn summary(view: &View, scales: Scales) -> Summary {
+    let cards = &view.inventory.cards;
+    let healthy = cards.iter().filter(|card| card.health == CardHealth::Healthy).count();
+    let held: Vec<_> = cards.iter().map(|card| view.book.held(&card.id, None)).collect();
+    let memory: (Memory, Memory) =
+        (held.iter().map(|held| held.memory).sum(), cards.iter().map(|card| card.memory.percent(scales.memory)).sum());
+    let cores: (Cores, Cores) =
+        (held.iter().map(|held| held.cores).sum(), cards.iter().map(|_| Cores::new(scales.cores)).sum());
+    let pods = u32::try_from(view.book.pods().count()).unwrap_or(u32::MAX);
+    Summary::new((healthy, cards.len()), memory, cores, pods)
+}
+
+fn conditions(view: &View, seen: &[Condition], now: Timestamp) -> Vec<Condition> {
+    let problem = view.inventory.problem.as_deref();
+    let (known, reason, message) = match problem {
+        None => (true, "CardsKnown", "NVML answers"),
+        Some(problem) => (false, "NvmlProblem", problem),
+    };
+    let ready = if let Some(rival) = &view.rival {
+        (false, "AnotherPlugin", rival.as_str())
+    } else if !view.registered {
+        (false, "NotRegistered", "the kubelet has not registered the device plugin")
+    } else if !known {
+        (false, reason, message)
+    } else if let Some(problem) = &view.tier_problem {
+        (false, "TierNotServed", problem.as_str())
+    } else {
+        (true, "Registered", "the kubelet asks this daemon for devices")
+    };
+    let unknown = view.unknown_cards.join(", ");
+    let unknown = format!("spec.unschedulableCards names cards that this node doesn't have: {unknown}");
+    let applied = if view.unknown_cards.is_empty() {
+        (true, "Applied", "the spec is in effect")
+    } else {
+        (false, "UnknownCard", unknown.as_str())
+    };
+    let shares = shares_held(view);
+    let draining = if view.draining {
+        (true, "Stopping", "the daemon is about to stop and takes no new pods")
+    } else {
+        (false, "Serving", "the daemon takes new pods")
+    };
+    let states = [
+        ("Ready", ready),
+        ("InventoryKnown", (known, reason, message)),
+        ("SpecApplied", applied),
+        ("SharesHeld", (shares.0, shares.1, &shares.2)),
+        ("Draining", draining),
+    ];
+    states.map(|(kind, state)| condition(kind, state, seen, now)).into()
+}
+
+/// Whether nobody was found to use more of the cards than was promised: the first finding, and how many more there are.
+fn shares_held(view: &View) -> (bool, &'static str, String) {
+    let NodeUsage { findings, unmeasured, .. } = &*view.usage;
+    match (findings.first(), unmeasured) {
+        (Some(first), _) => {
+            let more =
+                if findings.len() > 1 { format!("; {} more at /usage", findings.len() - 1) } else { String::new() };
+            (false, first.kind.reason(), format!("{}{more}", what(first)))
+        }
+        (None, Some(problem)) => (true, "NotMeasured", format!("nothing can be found: {problem}")),
+        (None, None) => {
+            (true, "NothingFound", "no process was seen to use more of a card than its container's share".to_owned())
+        }
+    }
+}
+
+/// A finding without the figures that change from one look to the next: each would be a write.
+fn what(finding: &Finding) -> String {
+    let of = finding.of.as_ref().map_or_else(|| "what is no container with a share".to_owned(), ToString::to_string);
+    let card = &finding.card;
+    match finding.kind {
+        FindingKind::AboveShare => format!("{of} uses more of card {card} than its share"),
+        FindingKind::WithoutLibrary => format!("{of} uses card {card} without libdivvy"),
+        FindingKind::Foreign => format!("{of} uses card {card}"),
+    }
+}
+
+fn condition(kind: &str, state: (bool, &str, &str), seen: &[Condition], now: Timestamp) -> Condition {
+    let (holds, reason, message) = state;
+    let status = if holds { "True" } else { "False" };
+    let known = seen.iter().find(|known| known.type_ == kind && known.status == status);
+    Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        observed_generation: None,
+        last_transition_time: known.map_or(Time(now), |known| known.last_transition_time.clone()),
+    }
+}

@@ -1,0 +1,68 @@
+//! The EndpointSlice of the Service `divvy-extender`. That Service has no selector: its one endpoint is the leader, which
+//! writes its own address here, and kube-proxy routes the scheduler's calls to it.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use divvy_runtime::api_server::within_deadline;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+
+/// The Service, and its EndpointSlice.
+const NAME: &str = "divvy-extender";
+/// Writer of the EndpointSlice, as its label and its field manager.
+const MANAGER: &str = "divvy-webhook";
+/// Name of the Service's port.
+const PORT: &str = "https";
+
+/// This replica as the endpoint of the extender's Service.
+pub struct ExtenderEndpoint {
+    slices: Api<EndpointSlice>,
+    slice: EndpointSlice,
+}
+
+// === impl ExtenderEndpoint ===
+
+impl ExtenderEndpoint {
+    /// Describes a replica that serves the extender at this address.
+    pub fn new(client: Client, namespace: &str, address: SocketAddr) -> Self {
+        let labels = [("kubernetes.io/service-name", NAME), ("endpointslice.kubernetes.io/managed-by", MANAGER)];
+        let metadata = ObjectMeta {
+            name: Some(NAME.to_owned()),
+            labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+            ..ObjectMeta::default()
+        };
+        let endpoint = Endpoint {
+            addresses: vec![address.ip().to_string()],
+            conditions: Some(EndpointConditions { ready: Some(true), ..EndpointConditions::default() }),
+            ..Endpoint::default()
+        };
+        let port = EndpointPort {
+            name: Some(PORT.to_owned()),
+            port: Some(address.port().into()),
+            protocol: Some("TCP".to_owned()),
+            ..EndpointPort::default()
+        };
+        let slice = EndpointSlice {
+            metadata,
+            address_type: if address.is_ipv4() { "IPv4" } else { "IPv6" }.to_owned(),
+            endpoints: vec![endpoint],
+            ports: Some(vec![port]),
+        };
+        Self { slices: Api::namespaced(client, namespace), slice }
+    }
+
+    /// Routes the Service here.
+    pub async fn publish(&self) -> kube::Result<()> {
+        let params = PatchParams::apply(MANAGER).force();
+        within_deadline(self.slices.patch(NAME, &params, &Patch::Apply(&self.slice))).await.map(drop)
+    }
+}
+
+impl fmt::Display for ExtenderEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EndpointSlice {NAME}")
+    }
+}

@@ -1,0 +1,107 @@
+//! The beginning and the end of a term as the leader.
+//!
+//! When a term begins, the reservations of the last leader are read first, so that no card is reserved twice. Then calls are
+//! answered, and the Service `divvy-extender` is routed here. When it ends, connections are closed: the scheduler keeps its own
+//! for ever, and only a new one is routed to the next leader.
+
+use std::time::{Duration, Instant};
+
+use divvy_runtime::api_server::errors::describe;
+use divvy_runtime::logging::WarnOnce;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout_at};
+use tracing::info;
+
+use crate::endpoint_slice::ExtenderEndpoint;
+use crate::feed::{Feed, Promises, Standing};
+use crate::lease::Leader;
+use crate::serve::connections::Connections;
+
+/// Wait after a failed request.
+const PAUSE: Duration = Duration::from_millis(500);
+/// The EndpointSlice is written again so often, in case somebody has changed it.
+const REWRITE: Duration = Duration::from_secs(10);
+
+/// Begins and ends terms.
+pub struct Leadership {
+    /// Where reservations are read from.
+    pub feed: Feed,
+    /// The current leader.
+    pub leader: watch::Receiver<Leader>,
+    /// The term in which this replica answers the scheduler.
+    pub serving: watch::Sender<u64>,
+    /// The route to this replica.
+    pub endpoint: ExtenderEndpoint,
+    /// Connections of the scheduler and others.
+    pub connections: Connections,
+}
+
+/// A term of this replica, and what is still to be done for it.
+struct Term {
+    number: u64,
+    /// Reservations that are still to be read.
+    unread: Option<Promises>,
+    /// When the EndpointSlice was written last.
+    routed: Option<Instant>,
+}
+
+// === impl Leadership ===
+
+impl Leadership {
+    /// Begins and ends every term of this replica, for ever.
+    pub async fn run(mut self) {
+        let mut standing = self.feed.standing();
+        if standing.wait_for(Standing::is_complete).await.is_err() {
+            return;
+        }
+        let (mut warning, mut current) = (WarnOnce::default(), None::<Term>);
+        loop {
+            let leader = self.leader.borrow_and_update().clone();
+            let now = leader.term(Instant::now());
+            if current.as_ref().is_some_and(|term| Some(term.number) != now) {
+                current = None;
+                self.connections.close();
+            }
+            let mut failed = false;
+            if let (Some(number), Leader::Us { until, .. }) = (now, leader) {
+                let term = current.get_or_insert_with(|| Term::new(number, self.feed.promises()));
+                let step = timeout_at(until.into(), term.advance(&self.serving, &self.endpoint)).await;
+                match step.unwrap_or_else(|_elapsed| Err("the API server doesn't answer".to_owned())) {
+                    Ok(()) => warning.clear(),
+                    Err(problem) => {
+                        warning.warn(problem);
+                        failed = true;
+                    }
+                }
+            }
+            tokio::select! {
+                changed = self.leader.changed() => if changed.is_err() { return },
+                () = sleep(PAUSE), if failed => {}
+            }
+        }
+    }
+}
+
+// === impl Term ===
+
+impl Term {
+    fn new(number: u64, unread: Promises) -> Self {
+        Self { number, unread: Some(unread), routed: None }
+    }
+
+    /// Does what is due: at every renewal of the Lease, and again after a failure.
+    async fn advance(&mut self, serving: &watch::Sender<u64>, endpoint: &ExtenderEndpoint) -> Result<(), String> {
+        if let Some(unread) = &mut self.unread {
+            let read = unread.read().await;
+            read.map_err(|error| format!("reading the last leader's reservations: {}", describe(&error)))?;
+            self.unread = None;
+            info!(term = self.number, "serving the scheduler: reservations of the last leader are known");
+            serving.send_replace(self.number);
+        }
+        if self.routed.is_none_or(|at| at.elapsed() >= REWRITE) {
+            endpoint.publish().await.map_err(|error| format!("writing {}: {}", endpoint, describe(&error)))?;
+            self.routed = Some(Instant::now());
+        }
+        Ok(())
+    }
+}
