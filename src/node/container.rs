@@ -224,7 +224,7 @@ impl Containers {
     pub fn remove_all(&self, ended: &[Nonce]) {
         for nonce in ended {
             if let Err(error) = self.remove(&nonce.to_string()) {
-                warn!(%error, "an ended container's directory stays");
+                warn!(%error, "failed to remove the directory of a terminated container");
             }
         }
     }

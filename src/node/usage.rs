@@ -17,7 +17,6 @@ mod driver;
 #[cfg(test)]
 mod fixture;
 mod judge;
-mod kept;
 mod overhead;
 mod processes;
 mod region;

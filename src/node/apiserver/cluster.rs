@@ -91,7 +91,7 @@ where
                 Err(watcher::Error::WatchError(status)) if status.code == 410 => {}
                 Err(error) => {
                     let problem = describe_watch(&error);
-                    warning.warn(format!("{kind}: not followed for now: {problem}{}", hint(&kind, &problem)));
+                    warning.warn(format!("{kind}: watch failed, retrying: {problem}{}", hint(&kind, &problem)));
                 }
             }
         }
@@ -274,7 +274,7 @@ impl Attempt {
 
     /// A reason not to try, or not to try again.
     pub(super) fn problem(&mut self, what: &str, problem: &str) {
-        self.warning.warn(format!("{what}: not published for now: {problem}"));
+        self.warning.warn(format!("{what}: publishing failed, retrying: {problem}"));
     }
 }
 

@@ -45,7 +45,7 @@ impl Desired {
         let read = fs::read_to_string(&path).and_then(|text| Ok(serde_json::from_str(&text)?));
         read.unwrap_or_else(|error| {
             if error.kind() != io::ErrorKind::NotFound {
-                warn!(path = %path.display(), %error, "what the cluster wanted of this node is not known");
+                warn!(path = %path.display(), %error, "reading the remembered GpuNode spec and labels failed");
             }
             Self::default()
         })
@@ -55,7 +55,7 @@ impl Desired {
     pub fn remember(&self, state_dir: &Path) {
         if let Err(error) = self.save(state_dir) {
             let path = state_dir.display();
-            warn!(%path, %error, "what the cluster wants of this node is not remembered");
+            warn!(%path, %error, "saving the GpuNode spec and labels failed");
         }
     }
 

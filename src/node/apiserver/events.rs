@@ -26,7 +26,7 @@ pub(super) struct Happening {
 pub(super) fn between(before: &View, after: &View) -> Vec<Happening> {
     let mut out: Vec<Happening> = after.inventory.cards.iter().filter_map(|card| health(before, after, card)).collect();
     if let Some(problem) = after.inventory.problem.as_ref().filter(|_| before.inventory.problem.is_none()) {
-        out.push(on_node(None, true, "NvmlProblem", format!("{problem}; running pods keep their shares")));
+        out.push(on_node(None, true, "NvmlProblem", format!("{problem}; running pods keep their GPUs")));
     }
     let news = after.unasked.iter().filter(|pod| !before.unasked.contains(pod));
     out.extend(news.map(|pod| {
@@ -35,10 +35,9 @@ pub(super) fn between(before: &View, after: &View) -> Vec<Happening> {
             card: None,
             warning: true,
             reason: "NoCardAsked",
-            note:
-                "its limits name card memory or cores but no nvidia.com/gpu, so the kubelet gave it no card: install \
+            note: "limits name GPU memory or cores but not nvidia.com/gpu, so the kubelet allocated no GPU: install \
                divvy-webhook, or set nvidia.com/gpu as well"
-                    .to_owned(),
+                .to_owned(),
         }
     }));
     out
@@ -49,11 +48,11 @@ fn health(before: &View, after: &View, card: &CardInfo) -> Option<Happening> {
     match (was, &card.health) {
         (None | Some(CardHealth::Healthy), CardHealth::Unhealthy { reason }) => {
             let pods = after.book.held(&card.id, None).pods;
-            let note = format!("card {} takes no new pods: {reason}; pods that hold shares of it: {pods}", card.id);
+            let note = format!("GPU {} accepts no new pods: {reason}; pods with a share of it: {pods}", card.id);
             Some(on_node(Some(&card.id), true, "CardUnhealthy", note))
         }
         (Some(CardHealth::Unhealthy { .. }), CardHealth::Healthy) => {
-            Some(on_node(Some(&card.id), false, "CardHealthy", format!("card {} takes pods again", card.id)))
+            Some(on_node(Some(&card.id), false, "CardHealthy", format!("GPU {} accepts pods again", card.id)))
         }
         _ => None,
     }

@@ -38,11 +38,11 @@ impl ToldFindings {
 fn happening(finding: &Finding) -> Happening {
     let Finding { kind, card, of, message, .. } = finding;
     let remedy = match kind {
-        FindingKind::AboveShare => "limits in the container are cooperative: see what it runs, or evict it",
+        FindingKind::AboveShare => "libdivvy is a cooperative limit: check what the container runs, or evict the pod",
         FindingKind::WithoutLibrary => {
-            "programs that are linked statically or to musl load no library: see what it runs, or evict it"
+            "statically linked and musl programs don't load libdivvy: check what the container runs, or evict the pod"
         }
-        FindingKind::Foreign => "its memory is missing to those that were promised it",
+        FindingKind::Foreign => "this memory is missing to the containers it was allocated to",
     };
     Happening {
         pod: of.as_ref().map(|of| PodRef {

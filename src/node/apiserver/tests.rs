@@ -296,7 +296,7 @@ fn a_cordon_of_a_card_that_is_not_there_is_a_condition() {
     let status = status::status(&view, WHOLE, Tier::Accounting, None, Timestamp::UNIX_EPOCH);
     let condition = status.conditions.iter().find(|condition| condition.type_ == "SpecApplied").expect("a condition");
     let said = format!("{} {}: {}", condition.status, condition.reason, condition.message);
-    insta::assert_snapshot!(said, @"False UnknownCard: spec.unschedulableCards names cards that this node doesn't have: GPU-x");
+    insta::assert_snapshot!(said, @"False UnknownCard: spec.unschedulableCards lists GPUs that this node doesn't have: GPU-x");
 }
 
 #[test]

@@ -119,7 +119,9 @@ impl Directories {
         let mut dead: Vec<String> = nonces.filter(|nonce| is_nonce(nonce) && !live.contains(nonce)).collect();
         dead.sort();
         dead.retain(|nonce| {
-            self.remove(nonce).inspect_err(|error| tracing::warn!(%error, "a dead container's directory stays")).is_ok()
+            self.remove(nonce)
+                .inspect_err(|error| tracing::warn!(%error, "failed to remove the directory of a terminated container"))
+                .is_ok()
         });
         Ok(dead)
     }

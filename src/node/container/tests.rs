@@ -257,7 +257,7 @@ fn cdi_that_was_asked_for_fails_the_allocation_where_it_cannot_work() {
     let delivery = Containers::new(host.options("cdi-cri"), Box::new(Accounting));
     let published = delivery.publish_cards(&cards()).expect_err("a file is no directory").to_string();
     let error = delivery.prepare(&handout("n-1", &[share(A, 1)])).expect_err("no specification").to_string();
-    assert_eq!(error, format!("card {A} can't be given by CDI, which deviceListStrategy demands: {published}"));
+    assert_eq!(error, format!("GPU {A} has no CDI device, which deviceListStrategy requires: {published}"));
     assert!(!host.path("run").exists(), "nothing is made for a container that is refused");
 }
 

@@ -104,7 +104,7 @@ pub(super) fn start(
     match threads::spawn("inventory", move || keeper.run(&inbox)) {
         Ok(thread) => Some(thread),
         Err(error) => {
-            warn!(%error, "can't start the inventory");
+            warn!(%error, "starting the NVML monitor failed");
             None
         }
     }
@@ -118,18 +118,18 @@ fn no_thread(error: &io::Error) -> String {
 fn log_changes(last: &Inventory, next: &Inventory) {
     if last.problem != next.problem {
         if let Some(problem) = &next.problem {
-            warn!(problem, "not all cards can be listed");
+            warn!(problem, "GPU inventory is incomplete");
         } else {
-            info!(cards = next.cards.len(), driver = ?next.driver, "all cards are listed");
+            info!(cards = next.cards.len(), driver = ?next.driver, "GPU inventory is complete");
         }
     }
     for card in &next.cards {
         let before = last.cards.iter().find(|before| before.id == card.id).map(|before| &before.health);
         match (before, card.health.is_healthy()) {
             (Some(before), _) if *before == card.health => {}
-            (None, true) => info!(card = %card.id, model = card.model, memory = %card.memory, "a new card"),
-            (Some(_), true) => info!(card = %card.id, "the card is healthy again"),
-            (_, false) => warn!(card = %card.id, health = %card.health, "the card takes no new shares"),
+            (None, true) => info!(card = %card.id, model = card.model, memory = %card.memory, "GPU added"),
+            (Some(_), true) => info!(card = %card.id, "GPU is healthy again"),
+            (_, false) => warn!(card = %card.id, health = %card.health, "GPU is unhealthy and accepts no new pods"),
         }
     }
 }
@@ -171,11 +171,11 @@ impl Keeper {
             return;
         }
         if let Some(reason) = &reason {
-            info!(reason, "letting go of NVML");
+            info!(reason, "closing NVML");
             self.driver_watch = None;
             self.disown(now, format!("driver upgrade ({reason}): NVML is being closed"));
         } else {
-            info!("opening NVML again");
+            info!("reopening NVML");
             self.start_driver_watch();
         }
         self.released = reason;

@@ -199,7 +199,7 @@ impl Listener<'_> {
             // The set is for this card alone, and a card that has just fallen off the bus can't say its name any more.
             Err(NvmlError::GpuLost | NvmlError::ResetRequired) => true,
             other => {
-                debug!(card = %self.card, ?other, "an event of another card, or of none");
+                debug!(card = %self.card, ?other, "ignoring an event of another GPU");
                 false
             }
         }
@@ -210,14 +210,14 @@ impl Listener<'_> {
         self.set = None;
         let error = error.to_string();
         if self.trouble.as_ref() != Some(&error) {
-            warn!(card = %self.card, error, "XIDs of the card are not heard");
+            warn!(card = %self.card, error, "XID event subscription failed");
             self.trouble = Some(error);
         }
     }
 
     fn work_again(&mut self) {
         if self.trouble.take().is_some() {
-            info!(card = %self.card, "XIDs of the card are heard again");
+            info!(card = %self.card, "XID event subscription restored");
         }
     }
 }

@@ -76,9 +76,9 @@ impl Driver {
         let cards: BTreeMap<CardId, Vec<OnCard>> = cards.collect();
         let is_unknown = cards.is_empty() && !inventory.cards.is_empty();
         let problem = if is_unknown {
-            Some("NVML doesn't tell the processes of any card")
+            Some("NVML doesn't report the processes of any GPU")
         } else if self.pods.values().any(|pod| pod.has_strangers) {
-            Some("processes of pods have no number in the daemon's PID namespace, which needs hostPID")
+            Some("processes of pods are outside the daemon's PID namespace; set hostPID")
         } else {
             None
         };

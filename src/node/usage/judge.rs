@@ -108,23 +108,23 @@ impl Sight {
                 let share = self.share.unwrap_or_default();
                 let nothing_left = if self.leaves_nothing_of(share) {
                     let overhead = Memory::from_bytes_floor(self.overhead);
-                    format!(": contexts and modules take {overhead}, so it can allocate nothing")
+                    format!(": contexts and modules take {overhead}, so it can't allocate memory")
                 } else {
                     String::new()
                 };
                 let share = share.memory;
                 format!(
-                    "{whose} uses {used} of card {card} by the driver, and its share is {share} ({who}){nothing_left}"
+                    "{whose} uses {used} of GPU {card} according to the driver; its share is {share} ({who}){nothing_left}"
                 )
             }
             (FindingKind::WithoutLibrary, _) => {
-                format!("{whose} uses card {card} without libdivvy, so nothing keeps it to its share: {who}, {used}")
+                format!("{whose} uses GPU {card} without libdivvy, so its share is not enforced: {who}, {used}")
             }
             (FindingKind::Foreign, Some(_)) => {
-                format!("{whose} uses card {card}, of which it holds no share: {who}, {used}")
+                format!("{whose} uses GPU {card} without a share of it: {who}, {used}")
             }
             (FindingKind::Foreign, None) => {
-                format!("card {card} is used by what is no container with a share of it: {who}, {used}")
+                format!("GPU {card} is used by a process without a share: {who}, {used}")
             }
         };
         Finding { kind, card, of, pids: self.pids, bytes: self.bytes, seconds: lasted.as_secs(), message }

@@ -118,7 +118,10 @@ impl Overhead {
             }
             Err(error) => {
                 let of = cards.first().map(|card| card.of.to_string()).unwrap_or_default();
-                self.warning.warn(format!("{of}: can't tell it what its contexts take: {}: {error}", path.display()));
+                self.warning.warn(format!(
+                    "{of}: writing the memory overhead of its contexts failed: {}: {error}",
+                    path.display()
+                ));
             }
         }
     }

@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::accounts::Accounts;
 use super::driver::Driver;
 use super::judge::Judge;
-use super::kept::KeptRegion;
 use super::overhead::Overheads;
+use super::region::ContainerRegion;
 use super::{Holder, Seats};
 use crate::container::region_file;
 use crate::inventory::Inventory;
@@ -39,7 +39,7 @@ pub struct Watcher {
     /// Of the ledger, when `holders` was made.
     revision: Option<u64>,
     holders: Vec<Holder>,
-    regions: HashMap<Nonce, KeptRegion>,
+    regions: HashMap<Nonce, ContainerRegion>,
     accounts: Accounts,
     overheads: Overheads,
     driver: Driver,

@@ -103,7 +103,7 @@ fn without_the_service_nobody_new_starts_and_who_runs_keeps_what_it_has() {
     assert_eq!(delivery.problem(), None);
     drop(up);
     let refused = delivery.prepare(&client("n-2", &shares)).expect_err("nobody would keep it to its share");
-    insta::assert_snapshot!(host.steady(&refused.to_string()), @"tier mps can't be served now: CUDA's MPS is not up on this node: DaemonSet divvy-mps runs it on nodes with label divvy.dev/mps=true; see the log of its pod (/host/run/mps/ready is not locked); containers that run are not touched");
+    insta::assert_snapshot!(host.steady(&refused.to_string()), @"tier mps can't be served now: CUDA's MPS is not up on this node: DaemonSet divvy-mps runs it on nodes with label divvy.dev/mps=true; see the log of its pod (/host/run/mps/ready is not locked); running containers are not affected");
     assert!(!host.path("run/containers/n-2").exists());
     delivery.write_limits(&client("n-1", &shares)).expect_err("nor if it starts again");
     delivery.renew(&client("n-1", &shares)).expect("but it may be running");

@@ -106,7 +106,7 @@ async fn where_the_hardware_must_enforce_gpus_give_nothing() {
     let alone = until_all_well(&mut machine).await.of_instances();
     let instances = [0, 1, 2].map(|at| health(&alone, &uuid(&machine, at)));
     assert_eq!(instances, ["healthy"; 3]);
-    let demanded = "unhealthy: no MIG instance, which tier mig demands: cut the GPU, or set tier to auto";
+    let demanded = "unhealthy: not a MIG instance, which tier mig requires: partition the GPU, or set tier to auto";
     assert_eq!(health(&alone, &Scenario::uuid(1)), demanded);
     machine.change(|scenario| scenario.cards[1].state = CardState::Lost);
     let lost = machine.until("the GPU's loss", |inventory| health(inventory, &Scenario::uuid(1)) != "healthy").await;
@@ -166,7 +166,7 @@ async fn a_gpu_that_was_a_card_stays_listed_in_mig_mode_and_serves_again_after_i
     machine.change(|scenario| *scenario = cut());
     let gpu = Scenario::uuid(0);
     until_all_well(&mut machine).await;
-    until_health(&mut machine, &[(&gpu, "unhealthy: in MIG mode: its instances are cards")]).await;
+    until_health(&mut machine, &[(&gpu, "unhealthy: in MIG mode: its instances are advertised instead")]).await;
     let first = uuid(&machine, 0);
     machine.change(|scenario| scenario.cards[0].mig.as_mut().unwrap().enabled = false);
     until_health(&mut machine, &[(&gpu, "healthy"), (&first, "unhealthy: NVML no longer finds the MIG instance")])

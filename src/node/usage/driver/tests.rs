@@ -113,10 +113,10 @@ fn what_is_not_wholly_known_is_not_said() {
     assert_eq!(measured("10\n11\n", &known(Some(7))), (Some(12), None));
     assert_eq!(measured("10\n", &known(Some(7))), (Some(5), None));
     assert_eq!(measured("10\n11\n", &known(None)), (None, None), "NVML doesn't say how much");
-    let hidden = "processes of pods have no number in the daemon's PID namespace, which needs hostPID";
+    let hidden = "processes of pods are outside the daemon's PID namespace; set hostPID";
     assert_eq!(measured("10\n0\n", &known(Some(7))), (None, Some(hidden.to_owned())));
     assert_eq!(measured("", &inventory(Some(vec![]), CardHealth::Healthy)), (Some(0), None));
-    let problem = Some("NVML doesn't tell the processes of any card".to_owned());
+    let problem = Some("NVML doesn't report the processes of any GPU".to_owned());
     assert_eq!(measured("10\n", &inventory(None, CardHealth::Healthy)), (None, problem.clone()));
     let sick = CardHealth::Unhealthy { reason: "XID 79".to_owned() };
     assert_eq!(measured("10\n", &inventory(Some(vec![process(10, Some(5))]), sick)), (None, problem));

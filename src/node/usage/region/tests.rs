@@ -19,7 +19,7 @@ const KEEPS_LOCK: &str = "DIVVY_TEST_KEEPS_LOCK";
 struct Bench {
     directory: tempfile::TempDir,
     holder: Holder,
-    kept: KeptRegion,
+    kept: ContainerRegion,
     buffer: Vec<u8>,
     /// At each telling: the file, its generation, bytes held, GPU time.
     told: Vec<(u64, u64, u64, u64)>,
@@ -38,7 +38,7 @@ impl Bench {
         let cgroup = directory.path().join("cgroup/kubepods/poduid-a");
         fs::create_dir_all(&cgroup).expect("a directory");
         fs::create_dir(directory.path().join("region")).expect("a directory");
-        let bench = Self { directory, holder, kept: KeptRegion::default(), buffer: Vec::new(), told: Vec::new() };
+        let bench = Self { directory, holder, kept: ContainerRegion::default(), buffer: Vec::new(), told: Vec::new() };
         fs::write(bench.path(), Books::new(0).0).expect("a file");
         bench.processes(&[]);
         bench
@@ -77,7 +77,7 @@ impl Bench {
 
     fn start(&self, keeps_lock: bool) -> Tenant {
         let mut command = Command::new(std::env::current_exe().expect("this test"));
-        command.args(["--exact", "--ignored", "--nocapture", "usage::kept::tests::a_tenants_process"]);
+        command.args(["--exact", "--ignored", "--nocapture", "usage::region::tests::a_tenants_process"]);
         command.env(REGION, self.path()).env(KEEPS_LOCK, keeps_lock.to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process");
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
@@ -133,7 +133,7 @@ fn a_tenants_process() {
         lock(slot, libc::F_UNLCK);
     }
     println!("\nseated");
-    std::io::stdin().lines().for_each(drop);
+    io::stdin().lines().for_each(drop);
 }
 
 #[test]
@@ -237,15 +237,7 @@ fn what_is_no_region_is_not_read_and_does_not_hang() {
     ];
     for (problem, make) in hostile {
         remake(make);
-        let (region, cards) = (RegionFile::open(&path, None), bench.holder.parts.len());
-        let found = match region {
-            Err(error) => error.to_string(),
-            Ok(region) => region
-                .expect("there")
-                .read(cards, &mut bench.buffer)
-                .map_err(|problem| problem.to_string())
-                .expect_err("broken"),
-        };
+        let found = RegionReader::open(&path, bench.holder.parts.len(), None).expect_err("broken").to_string();
         assert!(found.contains(problem), "{found}");
         assert_eq!(bench.look(), None, "{found}");
     }
