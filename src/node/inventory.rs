@@ -67,9 +67,9 @@ pub struct CardProcess {
 /// Whether a card may take new shares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CardHealth {
-    /// It may.
+    /// Accepts new shares.
     Healthy,
-    /// It may not; those who hold shares keep them.
+    /// Accepts no new shares; existing ones stay.
     Unhealthy {
         /// What happened, for people.
         reason: String,

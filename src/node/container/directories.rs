@@ -16,14 +16,14 @@ use crate::ledger::Nonce;
 /// Name of the file in the limits directory.
 pub const LIMITS_FILE: &str = "limits";
 
-/// All of them.
+/// The directories of all containers.
 #[derive(Debug)]
 pub(super) struct Directories {
     /// One tenant's are not another's: only the daemon and the runtime get through here.
     root: PathBuf,
 }
 
-/// One container's.
+/// The directories of one container.
 #[derive(Debug)]
 pub struct Container {
     root: PathBuf,

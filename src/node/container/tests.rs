@@ -251,7 +251,7 @@ fn auto_falls_back_to_mounts_and_says_why() {
 }
 
 #[test]
-fn cdi_that_was_asked_for_fails_the_allocation_where_it_cannot_work() {
+fn configured_cdi_without_devices_refuses_allocation() {
     let host = Host::new();
     host.file("cdi");
     let delivery = Containers::new(host.options("cdi-cri"), Box::new(Accounting));

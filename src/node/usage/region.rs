@@ -9,7 +9,7 @@ use divvy_runtime::logging::WarnOnce;
 use tracing::debug;
 
 use super::processes::PodProcesses;
-use super::{Holder, Seats};
+use super::{Holder, Slots};
 use crate::container::region::{Lock, RegionError, RegionReader};
 
 #[cfg(test)]
@@ -41,7 +41,7 @@ impl ContainerRegion {
         cgroups: &Path,
         buffer: &mut Vec<u8>,
         mut tell: impl FnMut(u64, Snapshot<'_>),
-    ) -> Option<Seats> {
+    ) -> Option<Slots> {
         let renewed = self.renew(path, holder.parts.len());
         let looked = self.file.as_ref().map(|file| look(file, holder, cgroups, buffer, &mut tell)).transpose();
         match renewed.and(looked.as_ref().map(drop).map_err(ToString::to_string)) {
@@ -73,23 +73,23 @@ fn look(
     cgroups: &Path,
     buffer: &mut Vec<u8>,
     tell: &mut impl FnMut(u64, Snapshot<'_>),
-) -> Result<Seats, RegionError> {
+) -> Result<Slots, RegionError> {
     file.read(buffer)?;
     let snapshot = Snapshot::new(buffer)?;
     tell(file.inode(), snapshot);
-    let (mut seats, mut suspects) = (Seats::default(), Vec::new());
+    let (mut slots, mut suspects) = (Slots::default(), Vec::new());
     for (slot, owner) in snapshot.owners() {
         match file.lock_of(slot)? {
-            Lock::Held(pid) => seats.pids.extend(pid),
+            Lock::Held(pid) => slots.pids.extend(pid),
             Lock::Free => suspects.push((slot, owner)),
         }
-        seats.owners.insert((owner.pid, owner.started));
+        slots.owners.insert((owner.pid, owner.started));
     }
-    if reap(file, holder, cgroups, buffer, &suspects, &mut seats)? {
+    if reap(file, holder, cgroups, buffer, &suspects, &mut slots)? {
         file.read(buffer)?;
         tell(file.inode(), Snapshot::new(buffer)?);
     }
-    Ok(seats)
+    Ok(slots)
 }
 
 /// Frees those slots whose processes are dead, of those whose locks are free; whether there were any.
@@ -99,18 +99,18 @@ fn reap(
     cgroups: &Path,
     region: &[u8],
     suspects: &[(usize, Owner)],
-    seats: &mut Seats,
+    slots: &mut Slots,
 ) -> Result<bool, RegionError> {
     if suspects.is_empty() {
         return Ok(false);
     }
     // After the region was read: who isn't there now is none of those who have come since.
-    let living = PodProcesses::of(cgroups, &holder.of.pod_uid).living();
+    let live_processes = PodProcesses::of(cgroups, &holder.of.pod_uid).live_processes();
     let mut any = false;
-    for (slot, owner) in suspects.iter().filter(|(_, owner)| living.is_dead(owner)) {
+    for (slot, owner) in suspects.iter().filter(|(_, owner)| live_processes.is_dead(owner)) {
         if file.free(region, *slot)? {
             debug!(container = %holder.of, pid = owner.pid, slot, "freed the slot of a dead process");
-            seats.owners.remove(&(owner.pid, owner.started));
+            slots.owners.remove(&(owner.pid, owner.started));
             any = true;
         }
     }

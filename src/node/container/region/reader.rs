@@ -37,10 +37,10 @@ pub(crate) enum Lock {
 /// Why a region can't be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RegionError {
-    /// It can't be opened or read.
+    /// Opening or reading the file failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is something else, or was overwritten.
+    /// The file is not a region, or was overwritten.
     #[error(transparent)]
     Unfit(#[from] Unfit),
     /// A region of another container.

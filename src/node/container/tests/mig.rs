@@ -33,7 +33,7 @@ fn outcome(host: &Host, strategies: &str, gi: u32, ci: u32) -> Result<ContainerA
 }
 
 #[test]
-fn an_instance_comes_with_its_card_s_node_and_its_two_capabilities() {
+fn mig_instance_gets_gpu_node_and_two_capabilities() {
     let host = host();
     let answer = outcome(&host, "cdi-cri", 11, 2).expect("an answer");
     assert_eq!(answer.cdi_devices[0].name, format!("divvy.dev/gpu={INSTANCE}"));
@@ -44,7 +44,7 @@ fn an_instance_comes_with_its_card_s_node_and_its_two_capabilities() {
 }
 
 #[test]
-fn an_instance_is_named_by_its_uuid_where_nvidias_runtime_delivers() {
+fn mig_instance_is_named_by_uuid_for_nvidia_runtime() {
     let host = host();
     let answer = outcome(&host, "envvar,volume-mounts", 1, 0).expect("its runtime makes the nodes");
     assert!(answer.mounts.iter().any(|mount| mount.container_path.ends_with(INSTANCE)), "{:?}", answer.mounts);

@@ -40,7 +40,7 @@ fn of(card: &str, memory: u64, cores: u32) -> (CardId, Share) {
 }
 
 #[test]
-fn a_client_gets_what_the_shim_needs_and_the_way_to_the_service() {
+fn mps_container_gets_libdivvy_and_pipe_directory() {
     let host = Host::new();
     let (delivery, _up) = (host.with_service(), host.service().mark_ready().expect("a lock"));
     let answer = delivery.prepare(&client("n-1", &[share(A, 8192)])).expect("an answer");
@@ -62,7 +62,7 @@ fn a_client_gets_what_the_shim_needs_and_the_way_to_the_service() {
 }
 
 #[test]
-fn several_cards_are_limited_by_number_and_to_one_part_of_their_compute() {
+fn mps_limits_for_several_gpus() {
     let host = Host::new();
     let (delivery, _up) = (host.with_service(), host.service().mark_ready().expect("a lock"));
     let limits = |shares: &[(CardId, Share)]| {
@@ -95,7 +95,7 @@ fn a_whole_card_is_opened_through_the_service_too() {
 }
 
 #[test]
-fn without_the_service_nobody_new_starts_and_who_runs_keeps_what_it_has() {
+fn new_containers_are_refused_while_mps_is_down() {
     let host = Host::new();
     let (delivery, place, shares) = (host.with_service(), host.service(), [share(A, 300)]);
     let up = place.mark_ready().expect("a lock");
