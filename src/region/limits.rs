@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! divvy-limits v1
-//! # accounting: a promise in the ledger, enforced by nothing
+//! # accounting: reserved in the ledger, enforced by nothing
 //! tier accounting
 //! compute cap
 //! pod 5d8e01f4-… default trainer-0
@@ -22,7 +22,7 @@
 
 use core::fmt::{self, Display, Write};
 
-use crate::clock::{Compute, Rank};
+use crate::clock::{Compute, Priority};
 use crate::layout::CARDS;
 
 #[cfg(test)]
@@ -47,7 +47,7 @@ pub struct Limits<'a, C> {
     /// Whether idle time of others may be used.
     pub compute: Compute,
     /// Who goes first where there is not enough idle time for all.
-    pub rank: Rank,
+    pub priority: Priority,
     /// `metadata.uid` of the pod.
     pub pod_uid: &'a str,
     /// The pod's namespace.
@@ -67,7 +67,7 @@ pub struct Card<'a> {
     pub uuid: &'a str,
     /// Memory, in MiB; its bytes fit into 64 bits.
     pub memory_mib: u64,
-    /// Percent of the card's compute; 0: no promise.
+    /// Percent of the card's compute; 0: no guarantee.
     pub cores: u32,
     /// Whether no other container is given the card.
     pub exclusive: bool,
@@ -128,7 +128,7 @@ impl<'a> Limits<'a, Cards<'a>> {
             line.unwrap_or(Malformed { expected, ..end })
         };
         let tier = next("tier <tier>").parse(|line| line.strip_prefix("tier ").filter(|tier| is_field(tier)))?;
-        let (compute, rank) = next(COMPUTE).parse(compute)?;
+        let (compute, priority) = next(COMPUTE).parse(compute)?;
         let [pod_uid, namespace, pod] = next(POD).parse(|line| fields(line.strip_prefix("pod ")?))?;
         let [container] = next(CONTAINER).parse(|line| fields(line.strip_prefix("container ")?))?;
         let cards = Cards(body);
@@ -142,25 +142,25 @@ impl<'a> Limits<'a, Cards<'a>> {
             read += 1;
         }
         end.parse(|_| (read > 0).then_some(()))?;
-        Ok(Self { tier, compute, rank, pod_uid, namespace, pod, container, cards })
+        Ok(Self { tier, compute, priority, pod_uid, namespace, pod, container, cards })
     }
 }
 
 impl<'a, C: Iterator<Item = Card<'a>>> Limits<'_, C> {
-    /// Writes the file, with a comment on the tier for whoever opens it.
+    /// Writes the file, with a comment on the tier for people who open it.
     ///
     /// # Errors
     /// What `out` answers.
     pub fn write(self, out: &mut impl Write, comment: &str) -> fmt::Result {
-        let Self { tier, compute, rank, pod_uid, namespace, pod, container, cards } = self;
+        let Self { tier, compute, priority, pod_uid, namespace, pod, container, cards } = self;
         let compute = match compute {
             Compute::Cap => "cap",
             Compute::Burst => "burst",
         };
-        let priority = match rank {
-            Rank::First => " high",
-            Rank::Usual => "",
-            Rank::Last => " low",
+        let priority = match priority {
+            Priority::High => " high",
+            Priority::Normal => "",
+            Priority::Low => " low",
         };
         write!(out, "{HEADER}\n# {tier}: {comment}\ntier {tier}\ncompute {compute}{priority}\n")?;
         write!(out, "pod {pod_uid} {namespace} {pod}\ncontainer {container}\n")?;
@@ -172,7 +172,7 @@ impl<'a, C: Iterator<Item = Card<'a>>> Limits<'_, C> {
     }
 }
 
-fn compute(line: &str) -> Option<(Compute, Rank)> {
+fn compute(line: &str) -> Option<(Compute, Priority)> {
     let words = line.strip_prefix("compute ")?;
     let (compute, priority) = words.split_once(' ').map_or((words, None), |(compute, rest)| (compute, Some(rest)));
     let compute = match compute {
@@ -180,13 +180,13 @@ fn compute(line: &str) -> Option<(Compute, Rank)> {
         "burst" => Compute::Burst,
         _ => return None,
     };
-    let rank = match priority {
-        None => Rank::Usual,
-        Some("high") => Rank::First,
-        Some("low") => Rank::Last,
+    let priority = match priority {
+        None => Priority::Normal,
+        Some("high") => Priority::High,
+        Some("low") => Priority::Low,
         Some(_) => return None,
     };
-    Some((compute, rank))
+    Some((compute, priority))
 }
 
 fn fields<const N: usize>(text: &str) -> Option<[&str; N]> {

@@ -84,7 +84,7 @@ macro_rules! called {
                             core::ptr::with_exposed_provenance(real),
                         )
                     };
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller's guarantee.
                     unsafe { real($($argument),*) }
                 }
             )*

@@ -1,6 +1,6 @@
 //! The hooks: the one list of the driver's functions that this library replaces.
 //!
-//! A line is the driver's function by its exact name, its arguments (`cuda.h`, `nvml.h`), and the function of ours that is
+//! A line is the driver's function by its exact name, its arguments (`cuda.h`, `nvml.h`), and the function of this library that is
 //! called with the driver's own and the same arguments. Revisions and variants of a function have lines of their own, as
 //! they have functions of their own.
 
@@ -62,7 +62,7 @@ macro_rules! hooks {
                         core::ptr::with_exposed_provenance(real),
                     )
                 };
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller's guarantee.
                 unsafe { $body(real, $($argument),*) }
             }
         )*
@@ -167,10 +167,10 @@ hooks! {
     cuGraphInstantiate_v2(exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char, length: usize) = memory::graphs::instantiate_with_log;
 
     // What is shown
-    cuDeviceTotalMem(bytes: *mut c_uint, device: CUdevice) = memory::shown::total;
-    cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) = memory::shown::total;
-    cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) = memory::shown::info;
-    cuMemGetInfo_v2(free: *mut usize, total: *mut usize) = memory::shown::info;
+    cuDeviceTotalMem(bytes: *mut c_uint, device: CUdevice) = memory::reported::total;
+    cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) = memory::reported::total;
+    cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) = memory::reported::info;
+    cuMemGetInfo_v2(free: *mut usize, total: *mut usize) = memory::reported::info;
 }
 
 hooks! {

@@ -36,12 +36,12 @@ pub mod hooks;
 mod limits;
 mod linker;
 mod lock;
+mod log;
 mod memory;
 mod nvml;
 mod once;
 mod pace;
 mod process;
-mod report;
 mod sys;
 mod text;
 mod time;
@@ -49,6 +49,6 @@ mod time;
 #[cfg(all(not(test), panic = "abort"))]
 #[panic_handler]
 fn panicked(_: &core::panic::PanicInfo<'_>) -> ! {
-    report::say(format_args!("a fault of libdivvy.so: this process ends"));
+    log::line(format_args!("a fault of libdivvy.so: this process ends"));
     sys::abort()
 }

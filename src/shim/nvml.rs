@@ -45,7 +45,7 @@ enum Whose {
     /// The container's, at this position.
     Ours(&'static Process, usize),
     /// Somebody else's, or not told.
-    Others,
+    OtherProcesses,
     /// Nothing is ours, as there are no limits.
     Refused,
 }
@@ -55,10 +55,10 @@ enum Whose {
 unsafe fn whose(device: nvmlDevice_t) -> Whose {
     match process::this() {
         Err(_) => Whose::Refused,
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         Ok(process) => match (unsafe { id_of(device) }).and_then(|id| process.find(&id)) {
             Some(card) => Whose::Ours(process, card),
-            None => Whose::Others,
+            None => Whose::OtherProcesses,
         },
     }
 }

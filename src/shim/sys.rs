@@ -183,7 +183,7 @@ pub(crate) fn memory(length: usize) -> Option<*mut u8> {
 /// # Safety
 /// It is [`memory`] of this length that nobody uses any more.
 pub(crate) unsafe fn unmap(memory: *mut u8, length: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's guarantee.
     let _unmapped = unsafe { mm::munmap(memory.cast(), length) };
 }
 

@@ -306,9 +306,9 @@ fn events_tell_what_has_changed_once() {
     let before = view(well.clone(), book.clone());
     let after = view(sick(&well, 1), book.clone());
     let notes = |before: &View, after: &View| between(before, after).into_iter().map(|h| h.note).collect::<Vec<_>>();
-    assert_eq!(notes(&before, &after), ["card GPU-1 takes no new pods: XID 79; pods that hold shares of it: 1"]);
+    assert_eq!(notes(&before, &after), ["GPU GPU-1 accepts no new pods: XID 79; pods with a share of it: 1"]);
     assert_eq!(notes(&after, &after), Vec::<String>::new());
-    assert_eq!(notes(&after, &before), ["card GPU-1 takes pods again"]);
+    assert_eq!(notes(&after, &before), ["GPU GPU-1 accepts pods again"]);
     let pod = PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "half".to_owned() };
     let unasked = View { unasked: vec![pod.clone()], ..before.clone() };
     let event = between(&before, &unasked);

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use divvy_api::annotation::Priority;
 use divvy_api::{CardId, Cores};
-use divvy_region::clock::LOOK_NS;
+use divvy_region::clock::SAMPLE_PERIOD_NS;
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use tokio_util::sync::CancellationToken;
@@ -32,9 +32,9 @@ use crate::ledger::Nonce;
 
 const MS: u64 = 1_000_000;
 /// Between two looks at cards where there is nothing to tell apart: 26 ms, so that a page isn't stale when some come late.
-const SELDOM: u64 = 8 * LOOK_NS;
+const SELDOM: u64 = 8 * SAMPLE_PERIOD_NS;
 /// Between two looks at the books. All are multiples of the shortest, so that they fall together.
-const BOOKS: u64 = 16 * LOOK_NS;
+const BOOKS: u64 = 16 * SAMPLE_PERIOD_NS;
 /// More containers than that, counted on each of their cards, are looked at half as often: each costs a call of the system.
 const MANY: usize = 16;
 /// Between two looks whether files are still those that are open.
@@ -107,7 +107,7 @@ fn sleep_until(at_ns: u64) {
 impl Clock {
     /// No pages yet.
     pub fn new(run_dir: PathBuf) -> Self {
-        Self { run_dir, watched: Vec::new(), cards: Vec::new(), often_ns: LOOK_NS }
+        Self { run_dir, watched: Vec::new(), cards: Vec::new(), often_ns: SAMPLE_PERIOD_NS }
     }
 
     fn run(mut self, mut view: impl FnMut(u64) -> Option<View>, stop: &CancellationToken) {
@@ -147,7 +147,7 @@ impl Clock {
         }
         self.cards = cards.into_values().filter(|card| !card.is_deserted()).collect();
         let seats: usize = self.cards.iter().map(Card::seats).sum();
-        self.often_ns = if seats > MANY { 2 * LOOK_NS } else { LOOK_NS };
+        self.often_ns = if seats > MANY { 2 * SAMPLE_PERIOD_NS } else { SAMPLE_PERIOD_NS };
     }
 
     /// Opens what isn't open, or has been replaced since.

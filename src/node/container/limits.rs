@@ -71,9 +71,9 @@ impl fmt::Display for Limits {
             Compute::Burst => clock::Compute::Burst,
         };
         let rank = match priority {
-            Some(Priority::High) => clock::Rank::First,
-            None => clock::Rank::Usual,
-            Some(Priority::Low) => clock::Rank::Last,
+            Some(Priority::High) => clock::Priority::High,
+            None => clock::Priority::Normal,
+            Some(Priority::Low) => clock::Priority::Low,
         };
         let tier_name = tier.to_string();
         let file_cards = cards.iter().map(|(card, share)| limits::Card {
@@ -82,8 +82,16 @@ impl fmt::Display for Limits {
             cores: share.cores.units(),
             exclusive: share.exclusive,
         });
-        let file =
-            limits::Limits { tier: &tier_name, compute, rank, pod_uid, namespace, pod, container, cards: file_cards };
+        let file = limits::Limits {
+            tier: &tier_name,
+            compute,
+            priority: rank,
+            pod_uid,
+            namespace,
+            pod,
+            container,
+            cards: file_cards,
+        };
         file.write(f, meaning(*tier, cards))
     }
 }
@@ -97,10 +105,10 @@ impl FromStr for Limits {
             clock::Compute::Cap => Compute::Cap,
             clock::Compute::Burst => Compute::Burst,
         };
-        let priority = match file.rank {
-            clock::Rank::First => Some(Priority::High),
-            clock::Rank::Usual => None,
-            clock::Rank::Last => Some(Priority::Low),
+        let priority = match file.priority {
+            clock::Priority::High => Some(Priority::High),
+            clock::Priority::Normal => None,
+            clock::Priority::Low => Some(Priority::Low),
         };
         Ok(Self {
             tier: known("tier", file.tier)?,

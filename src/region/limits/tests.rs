@@ -15,7 +15,7 @@ fn cards() -> [Card<'static>; 2] {
 #[test]
 fn limits_file_is_read() {
     let limits = Limits::read(SMALL).expect("a sound file");
-    assert_eq!((limits.tier, limits.compute, limits.rank), ("shim", Compute::Burst, Rank::Usual));
+    assert_eq!((limits.tier, limits.compute, limits.priority), ("shim", Compute::Burst, Priority::Normal));
     assert_eq!([limits.pod_uid, limits.namespace, limits.pod, limits.container], ["u", "ns", "p", "c"]);
     assert!(limits.cards.eq(cards()));
 }
@@ -26,7 +26,7 @@ fn limits_file_is_written_byte_for_byte() {
     let limits = Limits {
         tier: "shim",
         compute: Compute::Burst,
-        rank: Rank::Usual,
+        priority: Priority::Normal,
         pod_uid: "u",
         namespace: "ns",
         pod: "p",
@@ -39,9 +39,9 @@ fn limits_file_is_written_byte_for_byte() {
         text
     };
     assert_eq!(written(limits.clone()), SMALL);
-    let low = written(Limits { compute: Compute::Cap, rank: Rank::Last, ..limits.clone() });
+    let low = written(Limits { compute: Compute::Cap, priority: Priority::Low, ..limits.clone() });
     assert_eq!(low, SMALL.replace("burst", "cap low"));
-    let high = written(Limits { rank: Rank::First, ..limits });
+    let high = written(Limits { priority: Priority::High, ..limits });
     assert_eq!(high, SMALL.replace("burst", "burst high"));
 }
 
@@ -54,7 +54,7 @@ fn longest_limits_file_fits() {
     let limits = Limits {
         tier: "accounting",
         compute: Compute::Burst,
-        rank: Rank::First,
+        priority: Priority::High,
         pod_uid: &name,
         namespace: &name,
         pod: &name,

@@ -12,7 +12,7 @@ use crate::{memory, pace, process};
 
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
-/// A name, and the address of the function of ours that stands before the driver's.
+/// A name, and the address of the hook before the driver's function of that name.
 pub(crate) type Hooked = (&'static CStr, fn() -> usize);
 
 /// A library of the driver's: its functions that are hooked, and those that the hooks call.
@@ -111,7 +111,7 @@ fn real_of(handle: *mut c_void, name: &CStr, ours: usize) -> usize {
 /// # Safety
 /// It ends with a zero byte.
 pub(super) unsafe extern "C" fn is_hooked(name: *const c_char) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's guarantee.
     let name = unsafe { CStr::from_ptr(name) };
     CUDA.position(name).or_else(|| NVML.position(name)).is_some()
 }
@@ -119,7 +119,7 @@ pub(super) unsafe extern "C" fn is_hooked(name: *const c_char) -> bool {
 /// # Safety
 /// As `dlsym`, with a name.
 pub(super) unsafe extern "C" fn driver_dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's guarantee.
     let name = unsafe { CStr::from_ptr(name) };
     answer(handle, name, ptr::with_exposed_provenance_mut(look_up(handle, name)))
 }
@@ -140,7 +140,7 @@ pub(super) unsafe extern "C" fn driver_dlvsym(
         let real: Dlvsym = mem::transmute(ptr::with_exposed_provenance::<()>(real));
         real(handle, name, version)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's guarantee.
     answer(handle, unsafe { CStr::from_ptr(name) }, found)
 }
 

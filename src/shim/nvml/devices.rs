@@ -88,6 +88,6 @@ unsafe fn by_index(index: c_uint) -> Option<nvmlDevice_t> {
 /// # Safety
 /// A device of NVML's.
 unsafe fn is_ours(device: nvmlDevice_t) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's guarantee.
     matches!(unsafe { whose(device) }, Whose::Ours(..))
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use divvy_api::annotation::Priority;
 use divvy_api::{CardId, Cores};
 use divvy_region::Share;
-use divvy_region::clock::{Busy, Rank};
+use divvy_region::clock::{self, Busy};
 use divvy_region::map::ClockPage;
 use divvy_runtime::logging::WarnOnce;
 
@@ -46,7 +46,7 @@ struct Seat {
     position: usize,
     /// What it was promised.
     promise: Share,
-    rank: Rank,
+    rank: clock::Priority,
 }
 
 // === impl Card ===
@@ -75,9 +75,9 @@ impl Card {
 
     pub(super) fn add(&mut self, tenant: usize, position: usize, cores: Cores, priority: Option<Priority>) {
         let rank = match priority {
-            Some(Priority::High) => Rank::First,
-            None => Rank::Usual,
-            Some(Priority::Low) => Rank::Last,
+            Some(Priority::High) => clock::Priority::High,
+            None => clock::Priority::Normal,
+            Some(Priority::Low) => clock::Priority::Low,
         };
         self.seats.push(Seat { tenant, position, promise: Share::of(cores.units().saturating_mul(100)), rank });
     }

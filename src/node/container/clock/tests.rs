@@ -111,8 +111,8 @@ impl Bench {
         let short = |at: usize| u16::from_ne_bytes(*bytes[at..].first_chunk().expect("long enough")).into();
         let word = |at: usize| u32::from_ne_bytes(*bytes[at..].first_chunk().expect("long enough"));
         assert_eq!(&bytes[..8], b"divvyclk");
-        let [tenants, unpromised, first, last_unpromised] = [32, 34, 36, 38].map(short);
-        let (busy, ranks) = ([tenants, word(40), unpromised], [first, word(44), last_unpromised]);
+        let [tenants, unguaranteed, first, last_unpromised] = [32, 34, 36, 38].map(short);
+        let (busy, ranks) = ([tenants, word(40), unguaranteed], [first, word(44), last_unpromised]);
         Page { heartbeat_ns: long(16), virtual_ns: long(24), busy, ranks }
     }
 
@@ -202,7 +202,7 @@ fn virtual_time_goes_on_by_the_number_of_the_busy() {
     bench.pass(1100, 1201);
     let end = bench.page(0);
     let passed_ns = end.heartbeat_ns - start.heartbeat_ns;
-    assert!(passed_ns.is_multiple_of(LOOK_NS) && passed_ns > 90 * MS, "{passed_ns}");
+    assert!(passed_ns.is_multiple_of(SAMPLE_PERIOD_NS) && passed_ns > 90 * MS, "{passed_ns}");
     assert_eq!(end.virtual_ns - start.virtual_ns, passed_ns / 2);
 }
 

@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
-use divvy_region::layout::{self, LINE, Unfit};
+use divvy_region::layout::{self, InvalidRegion, LINE};
 use divvy_region::snapshot::{Head, Snapshot};
 use nix::fcntl::{FcntlArg, fcntl};
 
@@ -42,7 +42,7 @@ pub(crate) enum RegionError {
     Io(#[from] io::Error),
     /// The file is not a region, or was overwritten.
     #[error(transparent)]
-    Unfit(#[from] Unfit),
+    Invalid(#[from] InvalidRegion),
     /// A region of another container.
     #[error("it is for another number of cards than the {0} that the container holds")]
     Cards(usize),
@@ -76,8 +76,8 @@ impl RegionReader {
         match Head::read(&line, layout::size(self.cards)) {
             Ok(head) if head.cards == self.cards => Ok(head),
             // The file is long enough for these cards, so it is the header that wants more.
-            Ok(_) | Err(Unfit::Short { .. }) => Err(RegionError::Cards(self.cards)),
-            Err(unfit) => Err(unfit.into()),
+            Ok(_) | Err(InvalidRegion::Short { .. }) => Err(RegionError::Cards(self.cards)),
+            Err(invalid) => Err(invalid.into()),
         }
     }
 
@@ -111,7 +111,7 @@ impl RegionReader {
         let length = self.file.metadata()?.len();
         let needed = layout::size(self.cards);
         if length < needed as u64 {
-            return Err(Unfit::Short { length: usize::try_from(length).unwrap_or(usize::MAX), needed }.into());
+            return Err(InvalidRegion::Short { length: usize::try_from(length).unwrap_or(usize::MAX), needed }.into());
         }
         Ok(())
     }

@@ -59,7 +59,7 @@ fn an_instance_without_its_capabilities_is_refused_by_name() {
         assert_eq!(
             outcome(&host, strategies, 1, 0).expect_err("no such node"),
             format!(
-                "MIG instance {INSTANCE} can't be given to a container: /host/dev/nvidia-caps/nvidia-cap1012 is no device node: \
+                "MIG instance {INSTANCE} can't be allocated: /host/dev/nvidia-caps/nvidia-cap1012 is no device node: \
                 make it with nvidia-modprobe -f /proc/driver/nvidia/capabilities/gpu1/mig/gi1/access"
             )
         );
@@ -67,7 +67,7 @@ fn an_instance_without_its_capabilities_is_refused_by_name() {
     assert_eq!(
         outcome(&host, "auto", 11, 1).expect_err("not listed"),
         format!(
-            "MIG instance {INSTANCE} can't be given to a container: \
+            "MIG instance {INSTANCE} can't be allocated: \
             /host/proc/driver/nvidia-caps/mig-minors has no gpu1/gi11/ci1/access"
         )
     );
@@ -75,7 +75,7 @@ fn an_instance_without_its_capabilities_is_refused_by_name() {
     assert_eq!(
         outcome(&host, "auto", 11, 2).expect_err("no list"),
         format!(
-            "MIG instance {INSTANCE} can't be given to a container: \
+            "MIG instance {INSTANCE} can't be allocated: \
             reading /host/proc/driver/nvidia-caps/mig-minors: No such file or directory (os error 2)"
         )
     );

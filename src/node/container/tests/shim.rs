@@ -251,7 +251,7 @@ fn full_filesystem_fails_only_new_containers() {
         return;
     }
     let mut test = in_namespace(&own);
-    test.args(["--ignored", "--exact", "container::tests::shim::on_a_full_file_system"]).env(FULL, "yes");
+    test.args(["--ignored", "--exact", "container::tests::shim::on_a_full_filesystem"]).env(FULL, "yes");
     let output = test.output().expect("a program that runs");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("1 passed"), "{said}");

@@ -38,9 +38,9 @@ fn what_is_wrong_is_said_with_its_names() {
         on_card(50, 30, ProcessOwner::Service),
     ];
     insta::assert_snapshot!(messages(&found(&holders, 0, seen)), @r"
-    above-share: container main of pod team/a uses 106Mi of card GPU-0 by the driver, and its share is 100Mi (processes 10, 11 of the host)
-    without-library: container main of pod team/a uses card GPU-0 without libdivvy, so nothing keeps it to its share: process 11 of the host, 46Mi
-    foreign: card GPU-0 is used by what is no container with a share of it: processes 30, 31 of the host, 3Mi
+    above-share: container main of pod team/a uses 106Mi of GPU GPU-0 according to the driver; its share is 100Mi (processes 10, 11 of the host)
+    without-library: container main of pod team/a uses GPU GPU-0 without libdivvy, so its share is not enforced: process 11 of the host, 46Mi
+    foreign: GPU GPU-0 is used by a process without a share: processes 30, 31 of the host, 3Mi
     ");
 }
 
@@ -51,13 +51,13 @@ fn a_share_that_contexts_take_whole_is_told_apart() {
     assert_eq!(found(&[starved.clone()], 0, vec![on_card(10, 102, of(0, true))]), [], "a byte is left");
     starved.overheads = vec![100 * MIB];
     let findings = found(&[starved], 0, vec![on_card(10, 102, of(0, true))]);
-    insta::assert_snapshot!(messages(&findings), @"above-share: container main of pod team/a uses 102Mi of card GPU-0 by the driver, and its share is 100Mi (process 10 of the host): contexts and modules take 100Mi, so it can allocate nothing");
+    insta::assert_snapshot!(messages(&findings), @"above-share: container main of pod team/a uses 102Mi of GPU GPU-0 according to the driver; its share is 100Mi (process 10 of the host): contexts and modules take 100Mi, so it can't allocate memory");
 }
 
 #[test]
 fn a_share_of_another_card_is_none_of_this_one() {
     let findings = found(&[holder("a", true)], 1, vec![on_card(10, 60, of(0, true))]);
-    insta::assert_snapshot!(messages(&findings), @"foreign: container main of pod team/a uses card GPU-1, of which it holds no share: process 10 of the host, 60Mi");
+    insta::assert_snapshot!(messages(&findings), @"foreign: container main of pod team/a uses GPU GPU-1 without a share of it: process 10 of the host, 60Mi");
 }
 
 #[test]
