@@ -130,7 +130,8 @@ impl Inventory {
         }
         let mut inventory = Self::clone(&self);
         for card in inventory.cards.iter_mut().filter(|card| is_gpu(card)) {
-            let reason = "no MIG instance, which tier mig demands: cut the GPU, or set tier to auto".to_owned();
+            let reason =
+                "not a MIG instance, which tier mig requires: partition the GPU, or set tier to auto".to_owned();
             card.health = CardHealth::Unhealthy { reason };
         }
         Arc::new(inventory)

@@ -1,6 +1,6 @@
-//! What the cluster is told of this node: amounts on its Node, its `GpuNode`, the `cards` annotation of its pods, events.
+//! Publishes this node's state: amounts on its Node, its `GpuNode`, the `cards` annotation of its pods, events.
 //!
-//! Follows the books, never leads them: a node whose API server is away serves its pods as before, and what was missed is
+//! Publishing follows the ledger, never leads it: a node whose API server is away serves its pods as before, and what was missed is
 //! made up for when it is back. Only the daemon's own objects are written, and of those only what differs from what the
 //! API server last showed, so that a change by hand heals and a quiet node writes nothing.
 
@@ -35,11 +35,11 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 pub use self::cluster::node_labels;
-use self::cluster::{Attempt, Attempts, Cluster, Seen, concerns_one_object};
+use self::cluster::{Attempt, Attempts, Cached, Cluster, concerns_one_object};
 use self::desired::Desired;
-use self::events::Happening;
-use self::findings::ToldFindings;
-use self::load::LoadWrites;
+use self::events::PendingEvent;
+use self::findings::ReportedViolations;
+use self::load::UtilizationWrites;
 use self::node::{NodeFacts, NodeView};
 use self::pruned::Pruned;
 use self::removal::Removal;
@@ -122,10 +122,10 @@ pub struct Publisher {
     /// The last round's.
     last: View,
     /// Events that haven't been written yet.
-    pending: VecDeque<Happening>,
-    findings: ToldFindings,
+    pending: VecDeque<PendingEvent>,
+    findings: ReportedViolations,
     pruned: Pruned,
-    load_writes: LoadWrites,
+    utilization_writes: UtilizationWrites,
     /// By pod UID.
     annotated: HashMap<String, Annotated>,
     /// What the annotation `generation` should be at least: the ledger's revision at the last release, or more.
@@ -180,9 +180,9 @@ impl Publisher {
             announced,
             last: View::default(),
             pending: VecDeque::new(),
-            findings: ToldFindings::default(),
+            findings: ReportedViolations::default(),
             pruned: Pruned::default(),
-            load_writes: LoadWrites::default(),
+            utilization_writes: UtilizationWrites::default(),
             annotated: HashMap::new(),
             generation: 0,
             released: false,
@@ -215,11 +215,11 @@ impl Publisher {
         }
     }
 
-    async fn round(&mut self, node: &Seen<NodeView>, gpu_node: &Seen<GpuNode>) {
-        self.hear(node, gpu_node);
+    async fn round(&mut self, node: &Cached<NodeView>, gpu_node: &Cached<GpuNode>) {
+        self.follow_desired(node, gpu_node);
         let view = self.view();
-        let Seen::There(node) = node else {
-            if matches!(node, Seen::Gone) {
+        let Cached::Present(node) = node else {
+            if matches!(node, Cached::Gone) {
                 let missing = format!("Node {} doesn't exist yet", self.settings.node_name);
                 self.attempts.of("node").problem("node", &missing);
             }
@@ -242,11 +242,11 @@ impl Publisher {
         self.pending.extend(events::between(&self.last, &view));
         self.pending.extend(self.findings.news(&view.usage.findings, Instant::now()));
         self.last = view;
-        self.tell(node).await;
+        self.record(node).await;
     }
 
     /// Passes on what the cluster wants, and remembers it.
-    fn hear(&self, node: &Seen<NodeView>, gpu_node: &Seen<GpuNode>) {
+    fn follow_desired(&self, node: &Cached<NodeView>, gpu_node: &Cached<GpuNode>) {
         let wants = wants(&self.desired.borrow(), node, gpu_node);
         if *self.desired.borrow() == wants {
             return;
@@ -294,9 +294,9 @@ impl Publisher {
     }
 
     /// Whether the `GpuNode` shows what is to be seen.
-    async fn write_gpu_node(&mut self, view: &View, node: &NodeView, gpu_node: &Seen<GpuNode>) -> bool {
-        let Seen::There(there) = gpu_node else {
-            if matches!(gpu_node, Seen::Gone) {
+    async fn write_gpu_node(&mut self, view: &View, node: &NodeView, gpu_node: &Cached<GpuNode>) -> bool {
+        let Cached::Present(there) = gpu_node else {
+            if matches!(gpu_node, Cached::Gone) {
                 let made = self.cluster.create_gpu_node(node);
                 self.attempts.make("gpunode", made).await;
             }
@@ -309,7 +309,7 @@ impl Publisher {
             load::show(&mut status, &view.inventory);
         }
         let differs = shown != Some(&status) && !self.pruned.explains(&status, shown);
-        if differs && self.load_writes.are_due(&status, shown, Instant::now()) {
+        if differs && self.utilization_writes.are_due(&status, shown, Instant::now()) {
             let written = self.cluster.write_gpu_node(&status);
             match self.attempts.make("gpunode", written).await {
                 Some(Some(kept)) => self.pruned.compare(status, kept),
@@ -347,10 +347,10 @@ impl Publisher {
     }
 
     /// Writes the events that are pending, in order.
-    async fn tell(&mut self, node: &NodeView) {
+    async fn record(&mut self, node: &NodeView) {
         self.pending.drain(..self.pending.len().saturating_sub(PENDING));
-        while let Some(happening) = self.pending.front().filter(|_| self.attempts.of("events").is_due()) {
-            match within_deadline(self.cluster.tell(happening, node)).await {
+        while let Some(event) = self.pending.front().filter(|_| self.attempts.of("events").is_due()) {
+            match within_deadline(self.cluster.record(event, node)).await {
                 Ok(()) => self.attempts.of("events").succeeded(),
                 // It won't go better next time; the others may.
                 Err(error) if concerns_one_object(&error) => {
@@ -364,15 +364,15 @@ impl Publisher {
 }
 
 /// What the cluster wants, given what it wanted `before`: what the API server doesn't show stays as it was.
-fn wants(before: &Desired, node: &Seen<NodeView>, gpu_node: &Seen<GpuNode>) -> Desired {
+fn wants(before: &Desired, node: &Cached<NodeView>, gpu_node: &Cached<GpuNode>) -> Desired {
     let mut wants = before.clone();
-    if let Seen::There(node) = node {
+    if let Cached::Present(node) = node {
         wants.labels = node.metadata.labels.clone().unwrap_or_default();
     }
     match gpu_node {
-        Seen::There(gpu_node) => wants.take_spec(&gpu_node.spec),
-        Seen::Gone => wants.take_spec(&GpuNodeSpec::default()),
-        Seen::Unknown => {}
+        Cached::Present(gpu_node) => wants.take_spec(&gpu_node.spec),
+        Cached::Gone => wants.take_spec(&GpuNodeSpec::default()),
+        Cached::Unknown => {}
     }
     wants
 }

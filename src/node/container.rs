@@ -111,9 +111,9 @@ struct Published {
 /// What has become of the CDI specification.
 #[derive(Debug)]
 enum Specification {
-    /// It names these cards.
+    /// Names these cards.
     Written(BTreeSet<CardId>),
-    /// It isn't there, or is of no use.
+    /// Missing or unusable, and why.
     Missing(String),
 }
 
@@ -187,7 +187,7 @@ impl Containers {
         self.write(handout).map(drop)
     }
 
-    /// The same for one that may be running, if it has its directories: of others nothing is mounted.
+    /// Rewrites the limits of a container that may be running, if it has directories: others have nothing mounted.
     pub fn renew(&self, handout: &Allocation<'_>) -> Result<(), ContainerError> {
         if self.directories.exist(handout.nonce) { self.write(handout).map(drop) } else { Ok(()) }
     }
@@ -225,7 +225,7 @@ impl Containers {
     pub fn remove_all(&self, ended: &[Nonce]) {
         for nonce in ended {
             if let Err(error) = self.remove(&nonce.to_string()) {
-                warn!(%error, "an ended container's directory stays");
+                warn!(%error, "failed to remove the directory of a terminated container");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What cards there are, and how they are.
+//! GPUs and MIG instances of the node and their health, observed through NVML.
 //!
 //! ```text
 //! driver thread: open NVML, count cards, again and again ──┐
@@ -17,8 +17,8 @@
 mod calls;
 mod card_list;
 mod health;
-mod keeper;
 mod links;
+mod monitor;
 mod stop;
 mod threads;
 
@@ -33,7 +33,7 @@ use tokio::sync::watch;
 use crate::config::MigStrategy;
 use divvy_node_core::inventory::Inventory;
 pub use health::HealthOptions;
-use keeper::Message;
+use monitor::Message;
 
 /// As good as never.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -60,7 +60,7 @@ pub struct InventoryOptions {
 /// Owns the threads behind an inventory; they end with it.
 #[derive(Debug)]
 pub struct InventoryHandle {
-    keeper: Option<JoinHandle<()>>,
+    monitor: Option<JoinHandle<()>>,
     messages: mpsc::Sender<Message>,
 }
 
@@ -77,8 +77,8 @@ pub fn watch(mut options: InventoryOptions) -> (watch::Receiver<Arc<Inventory>>,
     let problem = Some("NVML has not answered yet".to_owned());
     let (inventories, receiver) = watch::channel(Arc::new(Inventory { problem, ..Inventory::default() }));
     let (messages, inbox) = mpsc::channel();
-    let keeper = keeper::start(options, inventories, messages.clone(), inbox);
-    (receiver, InventoryHandle { keeper, messages })
+    let monitor = monitor::start(options, inventories, messages.clone(), inbox);
+    (receiver, InventoryHandle { monitor, messages })
 }
 
 // === impl InventoryOptions ===
@@ -110,9 +110,9 @@ impl InventoryHandle {
     /// a call that hangs: NVML can't be interrupted.
     pub fn stop(mut self) {
         self.tell_to_stop();
-        if let Some(keeper) = self.keeper.take() {
+        if let Some(monitor) = self.monitor.take() {
             // An error would be a panic, which the thread has reported itself.
-            drop(keeper.join());
+            drop(monitor.join());
         }
     }
 

@@ -1,4 +1,4 @@
-//! What containers really use of the cards: by the books that their own processes keep, and by the driver.
+//! Measured GPU use of containers: by the accounting regions of their own processes, and by the driver.
 //!
 //! ```text
 //! regions ──pread──▶ accounts: what was counted, whatever becomes of a region ─┐
@@ -16,11 +16,10 @@ mod accounts;
 mod driver;
 #[cfg(test)]
 mod fixture;
-mod judge;
-mod kept;
 mod overhead;
 mod processes;
 mod region;
+mod violations;
 mod watcher;
 
 use std::collections::HashSet;
@@ -40,7 +39,7 @@ struct Holder {
     parts: Vec<(CardId, Share)>,
     /// What the driver charges beyond its books, in bytes, of each part.
     overheads: Vec<u64>,
-    /// It has a region, so its processes should be in it.
+    /// Whether it has a region, so that its processes should have slots.
     has_library: bool,
     /// All processes of its pod can be seen. Those of others can't by a daemon in a PID namespace of its own.
     is_visible: bool,
@@ -58,8 +57,8 @@ impl Holder {
 
 /// The processes that have a slot in a container's region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Seats {
-    /// Those that hold their slot's lock, by the host's numbers.
+struct Slots {
+    /// PIDs on the host of processes that hold their slot's lock.
     pids: HashSet<u32>,
     /// All, as the slots name them: the container's number, and the start.
     owners: HashSet<processes::Identity>,
@@ -67,25 +66,25 @@ struct Seats {
 
 /// A process on a card, as the driver shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct OnCard {
+struct GpuProcess {
     /// By the host's number.
     pid: u32,
     /// Memory, if the driver tells.
     bytes: Option<u64>,
-    whose: Whose,
+    owner: ProcessOwner,
 }
 
 /// Whose process it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Whose {
+enum ProcessOwner {
     /// That of the holder at this position; it has a slot in its region or not.
-    Holder { at: usize, is_seated: bool },
+    Holder { at: usize, has_slot: bool },
     /// One of several holders in this pod: nobody can say which.
     Pod(String),
     /// Not known: there are pods whose processes can't all be seen.
     Unknown,
     /// A server of CUDA's multi-process service, which has what its clients share.
     Service,
-    /// No holder's.
+    /// Outside every pod with a share.
     Nobody,
 }

@@ -71,10 +71,10 @@ fn node() -> Value {
         "tier": "accounting",
         "ledgerRevision": 17,
         "conditions": [
-            condition("Ready", "True", "Registered", "the kubelet asks this daemon for devices"),
+            condition("Ready", "True", "Registered", "device plugin is registered with the kubelet"),
             condition("InventoryKnown", "True", "CardsKnown", "NVML answers"),
             condition("SpecApplied", "True", "Applied", "the spec is in effect"),
-            condition("Draining", "False", "Serving", "the daemon takes new pods"),
+            condition("Draining", "False", "Serving", "the node accepts new pods"),
         ],
     }})
 }
@@ -159,7 +159,7 @@ fn sick_and_cordoned_cards_give_nothing_and_say_why() {
 fn what_keeps_pods_away_is_said_and_nothing_is_free() {
     let with = |at: usize, condition: Value| changed(|node| node["status"]["conditions"][at] = condition);
     let draining =
-        with(3, condition("Draining", "True", "Stopping", "the daemon is about to stop and takes no new pods"));
+        with(3, condition("Draining", "True", "Stopping", "divvy-node is shutting down; the node accepts no new pods"));
     let silent = changed(|node| {
         let problem =
             |kind| condition(kind, "False", "NvmlProblem", "libnvidia-ml.so.1: cannot open shared object file");

@@ -44,7 +44,7 @@ pub struct Holding {
     pub terms: Terms,
 }
 
-/// How what a container holds is enforced: settled at Allocate, because the answer, which the kubelet caches, brings what
+/// Isolation tier of a container: settled at Allocate, because the answer, which the kubelet caches, brings what
 /// the tier needs into the container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::events::Happening;
+use super::events::PendingEvent;
 use super::node::NodeView;
 use divvy_node_core::pod::PodRef;
 
@@ -33,13 +33,13 @@ const MANAGER: &str = "divvy-node";
 
 /// An object as the API server last showed it.
 #[derive(Clone, Debug)]
-pub(super) enum Seen<K> {
-    /// It hasn't shown anything yet.
+pub(super) enum Cached<K> {
+    /// Not received yet.
     Unknown,
-    /// There is none of that name.
+    /// No object of that name exists.
     Gone,
-    /// As it stands.
-    There(Box<K>),
+    /// The object.
+    Present(Box<K>),
 }
 
 /// The objects of one node.
@@ -70,12 +70,12 @@ pub(super) struct Attempt {
 }
 
 /// Follows one object until `stop`.
-pub(super) fn watch<K>(api: Api<K>, name: &str, stop: &CancellationToken) -> tokio::sync::watch::Receiver<Seen<K>>
+pub(super) fn watch<K>(api: Api<K>, name: &str, stop: &CancellationToken) -> tokio::sync::watch::Receiver<Cached<K>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     K::DynamicType: Default,
 {
-    let (sender, receiver) = tokio::sync::watch::channel(Seen::Unknown);
+    let (sender, receiver) = tokio::sync::watch::channel(Cached::Unknown);
     let objects = watch_object(api, name).backoff(backoff());
     let kind = K::kind(&K::DynamicType::default()).into_owned();
     let (stop, mut warning) = (stop.clone(), WarnOnce::default());
@@ -85,13 +85,13 @@ where
             match seen {
                 Ok(object) => {
                     warning.clear();
-                    sender.send_replace(object.map_or(Seen::Gone, |object| Seen::There(Box::new(object))));
+                    sender.send_replace(object.map_or(Cached::Gone, |object| Cached::Present(Box::new(object))));
                 }
                 // The API server has forgotten where we were, as it does every few minutes: the object is listed anew.
                 Err(watcher::Error::WatchError(status)) if status.code == 410 => {}
                 Err(error) => {
                     let problem = describe_watch(&error);
-                    warning.warn(format!("{kind}: not followed for now: {problem}{}", hint(&kind, &problem)));
+                    warning.warn(format!("{kind}: watch failed, retrying: {problem}{}", hint(&kind, &problem)));
                 }
             }
         }
@@ -183,8 +183,8 @@ impl Cluster {
         }
     }
 
-    pub(super) async fn tell(&self, happening: &Happening, node: &NodeView) -> kube::Result<()> {
-        let Happening { pod, card, warning, reason, note } = happening;
+    pub(super) async fn record(&self, event: &PendingEvent, node: &NodeView) -> kube::Result<()> {
+        let PendingEvent { pod, card, warning, reason, note } = event;
         let reference = match pod {
             // Events of a Node are found by its name: the kubelet's own carry it as UID too.
             None => ObjectReference {
@@ -274,7 +274,7 @@ impl Attempt {
 
     /// A reason not to try, or not to try again.
     pub(super) fn problem(&mut self, what: &str, problem: &str) {
-        self.warning.warn(format!("{what}: not published for now: {problem}"));
+        self.warning.warn(format!("{what}: publishing failed, retrying: {problem}"));
     }
 }
 

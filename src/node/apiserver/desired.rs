@@ -1,6 +1,6 @@
-//! What the cluster wants of this node, as the API server last said it.
+//! Desired state of this node from the API server: labels and the GpuNode's spec.
 //!
-//! It is remembered on disk, so that it holds while the API server is away: a daemon that restarts then doesn't give out
+//! The last state is kept on disk, so that it holds while the API server is away: a daemon that restarts then doesn't give out
 //! a card that was cordoned.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use tracing::warn;
 
 use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
 
-/// Wishes of whoever runs the cluster.
+/// Labels of the Node and spec of the GpuNode, as last received.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Desired {
@@ -45,7 +45,7 @@ impl Desired {
         let read = fs::read_to_string(&path).and_then(|text| Ok(serde_json::from_str(&text)?));
         read.unwrap_or_else(|error| {
             if error.kind() != io::ErrorKind::NotFound {
-                warn!(path = %path.display(), %error, "what the cluster wanted of this node is not known");
+                warn!(path = %path.display(), %error, "reading the remembered GpuNode spec and labels failed");
             }
             Self::default()
         })
@@ -55,7 +55,7 @@ impl Desired {
     pub fn remember(&self, state_dir: &Path) {
         if let Err(error) = self.save(state_dir) {
             let path = state_dir.display();
-            warn!(%path, %error, "what the cluster wants of this node is not remembered");
+            warn!(%path, %error, "saving the GpuNode spec and labels failed");
         }
     }
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn cordoned_cards_are_unhealthy_and_others_are_as_they_were() {
+    fn cordon_makes_only_listed_gpus_unhealthy() {
         let health = |desired: &Desired| {
             let inventory = desired.cordon(&inventory());
             inventory.cards.iter().map(|card| card.health.to_string()).collect::<Vec<_>>()
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_driver_is_let_go_of_for_the_spec_and_for_nvidias_driver_manager() {
+    fn driver_is_released_by_spec_or_driver_manager_label() {
         let labelled = |key: &str, value: &str| {
             let labels = [(key.to_owned(), value.to_owned())].into();
             Desired { labels, ..Desired::default() }.driver_release()

@@ -9,7 +9,7 @@ use super::View;
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Happening {
+pub(super) struct PendingEvent {
     /// The pod it is about; `None`: the Node.
     pub(super) pod: Option<PodRef>,
     /// A card that it is about, too.
@@ -23,42 +23,42 @@ pub(super) struct Happening {
 }
 
 /// What happened between two moments.
-pub(super) fn between(before: &View, after: &View) -> Vec<Happening> {
-    let mut out: Vec<Happening> = after.inventory.cards.iter().filter_map(|card| health(before, after, card)).collect();
+pub(super) fn between(before: &View, after: &View) -> Vec<PendingEvent> {
+    let mut out: Vec<PendingEvent> =
+        after.inventory.cards.iter().filter_map(|card| health(before, after, card)).collect();
     if let Some(problem) = after.inventory.problem.as_ref().filter(|_| before.inventory.problem.is_none()) {
-        out.push(on_node(None, true, "NvmlProblem", format!("{problem}; running pods keep their shares")));
+        out.push(on_node(None, true, "NvmlProblem", format!("{problem}; running pods keep their GPUs")));
     }
     let news = after.unasked.iter().filter(|pod| !before.unasked.contains(pod));
     out.extend(news.map(|pod| {
-        Happening {
+        PendingEvent {
             pod: Some(pod.clone()),
             card: None,
             warning: true,
             reason: "NoCardAsked",
-            note:
-                "its limits name card memory or cores but no nvidia.com/gpu, so the kubelet gave it no card: install \
+            note: "limits name GPU memory or cores but not nvidia.com/gpu, so the kubelet allocated no GPU: install \
                divvy-webhook, or set nvidia.com/gpu as well"
-                    .to_owned(),
+                .to_owned(),
         }
     }));
     out
 }
 
-fn health(before: &View, after: &View, card: &CardInfo) -> Option<Happening> {
+fn health(before: &View, after: &View, card: &CardInfo) -> Option<PendingEvent> {
     let was = before.inventory.cards.iter().find(|known| known.id == card.id).map(|known| &known.health);
     match (was, &card.health) {
         (None | Some(CardHealth::Healthy), CardHealth::Unhealthy { reason }) => {
             let pods = after.book.held(&card.id, None).pods;
-            let note = format!("card {} takes no new pods: {reason}; pods that hold shares of it: {pods}", card.id);
+            let note = format!("GPU {} accepts no new pods: {reason}; pods with a share of it: {pods}", card.id);
             Some(on_node(Some(&card.id), true, "CardUnhealthy", note))
         }
         (Some(CardHealth::Unhealthy { .. }), CardHealth::Healthy) => {
-            Some(on_node(Some(&card.id), false, "CardHealthy", format!("card {} takes pods again", card.id)))
+            Some(on_node(Some(&card.id), false, "CardHealthy", format!("GPU {} accepts pods again", card.id)))
         }
         _ => None,
     }
 }
 
-fn on_node(card: Option<&CardId>, warning: bool, reason: &'static str, note: String) -> Happening {
-    Happening { pod: None, card: card.cloned(), warning, reason, note }
+fn on_node(card: Option<&CardId>, warning: bool, reason: &'static str, note: String) -> PendingEvent {
+    PendingEvent { pod: None, card: card.cloned(), warning, reason, note }
 }

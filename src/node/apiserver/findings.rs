@@ -7,7 +7,7 @@ use divvy_api::CardId;
 use divvy_api::usage::{ContainerRef, Finding, FindingKind};
 use tokio::time::Instant;
 
-use super::events::Happening;
+use super::events::PendingEvent;
 use divvy_node_core::pod::PodRef;
 
 /// What stands for so long, or comes again after so long, is told again.
@@ -15,19 +15,19 @@ const AGAIN: Duration = Duration::from_secs(3600);
 
 /// When each finding was told. One that ends is remembered too: it may come and go every few seconds.
 #[derive(Debug, Default)]
-pub(super) struct ToldFindings(HashMap<(FindingKind, CardId, Option<ContainerRef>), Instant>);
+pub(super) struct ReportedViolations(HashMap<(FindingKind, CardId, Option<ContainerRef>), Instant>);
 
 // === impl ToldFindings ===
 
-impl ToldFindings {
+impl ReportedViolations {
     /// What is to be told of the findings that stand now.
-    pub(super) fn news(&mut self, findings: &[Finding], now: Instant) -> Vec<Happening> {
-        self.0.retain(|_, told| now.saturating_duration_since(*told) < AGAIN);
+    pub(super) fn news(&mut self, findings: &[Finding], now: Instant) -> Vec<PendingEvent> {
+        self.0.retain(|_, reported| now.saturating_duration_since(*reported) < AGAIN);
         let mut news = Vec::new();
         for finding in findings {
             let key = (finding.kind, finding.card.clone(), finding.of.clone());
             self.0.entry(key).or_insert_with(|| {
-                news.push(happening(finding));
+                news.push(event(finding));
                 now
             });
         }
@@ -35,16 +35,16 @@ impl ToldFindings {
     }
 }
 
-fn happening(finding: &Finding) -> Happening {
+fn event(finding: &Finding) -> PendingEvent {
     let Finding { kind, card, of, message, .. } = finding;
     let remedy = match kind {
-        FindingKind::AboveShare => "limits in the container are cooperative: see what it runs, or evict it",
+        FindingKind::AboveShare => "libdivvy is a cooperative limit: check what the container runs, or evict the pod",
         FindingKind::WithoutLibrary => {
-            "programs that are linked statically or to musl load no library: see what it runs, or evict it"
+            "statically linked and musl programs don't load libdivvy: check what the container runs, or evict the pod"
         }
-        FindingKind::Foreign => "its memory is missing to those that were promised it",
+        FindingKind::Foreign => "this memory is missing to the containers it was allocated to",
     };
-    Happening {
+    PendingEvent {
         pod: of.as_ref().map(|of| PodRef {
             uid: of.pod_uid.clone(),
             namespace: of.namespace.clone(),
@@ -73,11 +73,12 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_is_told_once_and_again_after_an_hour() {
-        let (mut told, start) = (ToldFindings::default(), Instant::now());
+    fn violation_event_repeats_after_an_hour() {
+        let (mut reported, start) = (ReportedViolations::default(), Instant::now());
         let both = [finding(FindingKind::AboveShare, Some("a")), finding(FindingKind::Foreign, None)];
-        let mut news =
-            |minutes: u64, findings: &[Finding]| told.news(findings, start + Duration::from_secs(60 * minutes)).len();
+        let mut news = |minutes: u64, findings: &[Finding]| {
+            reported.news(findings, start + Duration::from_secs(60 * minutes)).len()
+        };
         assert_eq!(news(0, &both[..1]), 1);
         assert_eq!(news(1, &both), 1, "the other one");
         assert_eq!(news(2, &[]), 0);
@@ -87,10 +88,10 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_at_the_pod_or_at_the_node() {
-        let mut told = ToldFindings::default();
+    fn violation_event_is_on_the_pod_or_the_node() {
+        let mut reported = ReportedViolations::default();
         let findings = [finding(FindingKind::WithoutLibrary, Some("a")), finding(FindingKind::Foreign, None)];
-        let news = told.news(&findings, Instant::now());
+        let news = reported.news(&findings, Instant::now());
         let said: Vec<_> =
             news.iter().map(|news| (news.pod.as_ref().map(|pod| &*pod.uid), news.reason, &*news.note)).collect();
         insta::assert_debug_snapshot!(said);

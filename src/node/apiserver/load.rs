@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 
 /// Writes that were made for the load alone.
 #[derive(Debug, Default)]
-pub(super) struct LoadWrites {
+pub(super) struct UtilizationWrites {
     last: Option<Instant>,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn show(status: &mut GpuNodeStatus, inventory: &Inventory) {
 
 // === impl LoadWrites ===
 
-impl LoadWrites {
+impl UtilizationWrites {
     /// Whether a status should be written in place of the one that is shown, which differs.
     pub(super) fn are_due(&mut self, status: &GpuNodeStatus, shown: Option<&GpuNodeStatus>, now: Instant) -> bool {
         let Some(shown) = shown else { return true };
@@ -77,8 +77,8 @@ mod tests {
     }
 
     #[test]
-    fn loads_alone_are_written_once_they_have_moved_far_and_once_a_minute() {
-        let (mut writes, start) = (LoadWrites::default(), Instant::now());
+    fn utilization_alone_is_written_once_a_minute() {
+        let (mut writes, start) = (UtilizationWrites::default(), Instant::now());
         let shown = status([Some(40), Some(0)]);
         let mut are_due =
             |seconds, loads| writes.are_due(&status(loads), Some(&shown), start + Duration::from_secs(seconds));
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn with_other_news_loads_are_written_at_once() {
-        let (mut writes, now) = (LoadWrites::default(), Instant::now());
+        let (mut writes, now) = (UtilizationWrites::default(), Instant::now());
         let (shown, news) = (status([Some(40), Some(0)]), status([Some(50), Some(0)]));
         assert!(writes.are_due(&news, None, now), "nothing is shown");
         assert!(writes.are_due(&GpuNodeStatus { ledger_revision: 1, ..news.clone() }, Some(&shown), now));

@@ -101,16 +101,16 @@ fn conditions(view: &View, seen: &[Condition], now: Timestamp) -> Vec<Condition>
     let ready = if let Some(rival) = &view.rival {
         (false, "AnotherPlugin", rival.as_str())
     } else if !view.registered {
-        (false, "NotRegistered", "the kubelet has not registered the device plugin")
+        (false, "NotRegistered", "device plugin is not registered with the kubelet")
     } else if !known {
         (false, reason, message)
     } else if let Some(problem) = &view.tier_problem {
         (false, "TierNotServed", problem.as_str())
     } else {
-        (true, "Registered", "the kubelet asks this daemon for devices")
+        (true, "Registered", "device plugin is registered with the kubelet")
     };
     let unknown = view.unknown_cards.join(", ");
-    let unknown = format!("spec.unschedulableCards names cards that this node doesn't have: {unknown}");
+    let unknown = format!("spec.unschedulableCards lists GPUs that this node doesn't have: {unknown}");
     let applied = if view.unknown_cards.is_empty() {
         (true, "Applied", "the spec is in effect")
     } else {
@@ -118,9 +118,9 @@ fn conditions(view: &View, seen: &[Condition], now: Timestamp) -> Vec<Condition>
     };
     let shares = shares_held(view);
     let draining = if view.draining {
-        (true, "Stopping", "the daemon is about to stop and takes no new pods")
+        (true, "Stopping", "divvy-node is shutting down; the node accepts no new pods")
     } else {
-        (false, "Serving", "the daemon takes new pods")
+        (false, "Serving", "the node accepts new pods")
     };
     let states = [
         ("Ready", ready),
@@ -141,21 +141,19 @@ fn shares_held(view: &View) -> (bool, &'static str, String) {
                 if findings.len() > 1 { format!("; {} more at /usage", findings.len() - 1) } else { String::new() };
             (false, first.kind.reason(), format!("{}{more}", what(first)))
         }
-        (None, Some(problem)) => (true, "NotMeasured", format!("nothing can be found: {problem}")),
-        (None, None) => {
-            (true, "NothingFound", "no process was seen to use more of a card than its container's share".to_owned())
-        }
+        (None, Some(problem)) => (true, "NotMeasured", format!("share violations are not detected: {problem}")),
+        (None, None) => (true, "NothingFound", "no process uses more of a GPU than its container's share".to_owned()),
     }
 }
 
 /// A finding without the figures that change from one look to the next: each would be a write.
 fn what(finding: &Finding) -> String {
-    let of = finding.of.as_ref().map_or_else(|| "what is no container with a share".to_owned(), ToString::to_string);
+    let of = finding.of.as_ref().map_or_else(|| "a process without a share".to_owned(), ToString::to_string);
     let card = &finding.card;
     match finding.kind {
-        FindingKind::AboveShare => format!("{of} uses more of card {card} than its share"),
-        FindingKind::WithoutLibrary => format!("{of} uses card {card} without libdivvy"),
-        FindingKind::Foreign => format!("{of} uses card {card}"),
+        FindingKind::AboveShare => format!("{of} uses more of GPU {card} than its share"),
+        FindingKind::WithoutLibrary => format!("{of} uses GPU {card} without libdivvy"),
+        FindingKind::Foreign => format!("{of} uses GPU {card}"),
     }
 }
 

@@ -85,7 +85,7 @@ fn amounts(view: &View, scales: Scales) -> Amounts {
 }
 
 #[test]
-fn a_share_in_one_form_comes_out_of_what_is_free_in_the_others() {
+fn amounts_share_one_pool_across_resources() {
     let (absolute, percent) = (request(mib(20_000), 0), request(MemoryAmount::Percent(50), 30));
     let book = held(&[(0, absolute, absolute.totals()), (0, percent, percent.totals())]);
     let offered = amounts(&view(inventory(1), book), WHOLE);
@@ -94,7 +94,7 @@ fn a_share_in_one_form_comes_out_of_what_is_free_in_the_others() {
 }
 
 #[test]
-fn whole_cards_offer_nothing_and_sick_ones_what_they_hold() {
+fn amounts_of_whole_and_unhealthy_gpus() {
     let (whole, part) = (GpuRequest::whole(1), request(mib(8000), 10));
     let plain = Totals { count: 1, ..Totals::default() };
     let book = held(&[(0, whole, plain), (1, part, part.totals())]);
@@ -103,14 +103,14 @@ fn whole_cards_offer_nothing_and_sick_ones_what_they_hold() {
 }
 
 #[test]
-fn who_was_given_all_of_a_card_for_a_part_offers_what_he_asked_for_and_takes_the_rest_away() {
+fn whole_card_fallback_publishes_requested_amount() {
     let asked = request(mib(20_000), 30).totals();
     let offered = amounts(&view(inventory(2), held(&[(0, GpuRequest::whole(1), asked)])), WHOLE);
     assert_eq!(offered, Amounts { memory: 20_000 + 80_000, percent: 100, cores: 30 + 100 });
 }
 
 #[test]
-fn a_scale_stretches_what_is_free() {
+fn scales_multiply_free_amounts() {
     let offered = amounts(&view(inventory(2), Book::default()), Scales { memory: 150, cores: 200 });
     assert_eq!(offered, Amounts { memory: 240_000, percent: 300, cores: 400 });
 }
@@ -118,7 +118,7 @@ fn a_scale_stretches_what_is_free() {
 proptest! {
     /// Whatever scheduler and kubelet may still take in one form, beyond what they count already, a card has.
     #[test]
-    fn no_form_offers_more_than_is_free(
+    fn amounts_never_exceed_free_capacity(
         requests in prop::collection::vec((0..3usize, 1..40_000u64, 1..60u32, 0..50u32, any::<bool>()), 0..6),
     ) {
         let requests: Vec<(usize, GpuRequest, Totals)> = requests.into_iter().map(|(card, memory, percent, cores, form)| {
@@ -193,7 +193,7 @@ fn labels_of_others_are_never_ours() {
 }
 
 #[test]
-fn a_node_is_labelled_by_what_is_true_of_all_its_cards() {
+fn labels_describe_only_what_all_gpus_share() {
     let mut inventory = inventory(2);
     insta::assert_json_snapshot!(labels::labels(&inventory, 32), @r#"
     {
@@ -236,7 +236,7 @@ fn the_status_of_a_node() {
 }
 
 #[test]
-fn the_status_says_which_cards_are_instances_and_how_they_are_asked_for() {
+fn status_lists_mig_instances_with_their_resource() {
     let mut inventory = inventory(3);
     for (card, by_profile) in inventory.cards[1..].iter_mut().zip([false, true]) {
         let (profile, parent) = ("1g.10gb".parse().expect("a profile"), "GPU-0".parse().expect("a UUID"));
@@ -271,32 +271,32 @@ fn shares_say_which_of_them_are_held_one_after_another() {
     let view = view(inventory(1), ledger.book().clone());
     let twice = Scales { memory: 200, cores: 100 };
     let status = status::status(&view, twice, Tier::Accounting, None, Timestamp::UNIX_EPOCH);
-    let told = serde_json::to_value(&status).expect("JSON");
-    let kinds: Vec<_> = (0..3).map(|at| told["shares"][at]["kind"].clone()).collect();
+    let reported = serde_json::to_value(&status).expect("JSON");
+    let kinds: Vec<_> = (0..3).map(|at| reported["shares"][at]["kind"].clone()).collect();
     assert_eq!(kinds, ["init", "sidecar", "app"]);
-    assert_eq!(told["scales"], json!({ "memory": 200, "cores": 100 }));
+    assert_eq!(reported["scales"], json!({ "memory": 200, "cores": 100 }));
     assert_eq!(status.summary.memory, "16Gi/160000Mi", "the sidecar and one of the two others");
 }
 
 #[test]
-fn a_cordon_holds_while_the_api_server_is_silent_and_ends_with_its_object() {
+fn cordon_lasts_until_the_gpunode_is_deleted() {
     let spec = GpuNodeSpec { unschedulable_cards: vec!["GPU-1".to_owned()], ..GpuNodeSpec::default() };
-    let gpu_node = Seen::There(Box::new(GpuNode::new("n1", spec)));
-    let cordoned = wants(&Desired::default(), &Seen::Unknown, &gpu_node);
+    let gpu_node = Cached::Present(Box::new(GpuNode::new("n1", spec)));
+    let cordoned = wants(&Desired::default(), &Cached::Unknown, &gpu_node);
     assert_eq!(cordoned.unschedulable_cards, ["GPU-1".to_owned()].into());
-    assert_eq!(wants(&cordoned, &Seen::Gone, &Seen::Unknown), cordoned);
-    assert_eq!(wants(&cordoned, &Seen::Unknown, &Seen::Gone), Desired::default());
-    let labelled = wants(&cordoned, &Seen::There(Box::new(node("0", &[], &[("pool", "a")]))), &Seen::Unknown);
+    assert_eq!(wants(&cordoned, &Cached::Gone, &Cached::Unknown), cordoned);
+    assert_eq!(wants(&cordoned, &Cached::Unknown, &Cached::Gone), Desired::default());
+    let labelled = wants(&cordoned, &Cached::Present(Box::new(node("0", &[], &[("pool", "a")]))), &Cached::Unknown);
     assert_eq!((labelled.labels.len(), labelled.unschedulable_cards.len()), (1, 1));
 }
 
 #[test]
-fn a_cordon_of_a_card_that_is_not_there_is_a_condition() {
+fn cordon_of_an_unknown_gpu_is_a_condition() {
     let view = View { unknown_cards: vec!["GPU-x".to_owned()], ..view(inventory(1), Book::default()) };
     let status = status::status(&view, WHOLE, Tier::Accounting, None, Timestamp::UNIX_EPOCH);
     let condition = status.conditions.iter().find(|condition| condition.type_ == "SpecApplied").expect("a condition");
     let said = format!("{} {}: {}", condition.status, condition.reason, condition.message);
-    insta::assert_snapshot!(said, @"False UnknownCard: spec.unschedulableCards names cards that this node doesn't have: GPU-x");
+    insta::assert_snapshot!(said, @"False UnknownCard: spec.unschedulableCards lists GPUs that this node doesn't have: GPU-x");
 }
 
 #[test]
@@ -306,17 +306,17 @@ fn events_tell_what_has_changed_once() {
     let before = view(well.clone(), book.clone());
     let after = view(sick(&well, 1), book.clone());
     let notes = |before: &View, after: &View| between(before, after).into_iter().map(|h| h.note).collect::<Vec<_>>();
-    assert_eq!(notes(&before, &after), ["card GPU-1 takes no new pods: XID 79; pods that hold shares of it: 1"]);
+    assert_eq!(notes(&before, &after), ["GPU GPU-1 accepts no new pods: XID 79; pods with a share of it: 1"]);
     assert_eq!(notes(&after, &after), Vec::<String>::new());
-    assert_eq!(notes(&after, &before), ["card GPU-1 takes pods again"]);
+    assert_eq!(notes(&after, &before), ["GPU GPU-1 accepts pods again"]);
     let pod = PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "half".to_owned() };
     let unasked = View { unasked: vec![pod.clone()], ..before.clone() };
-    let happening = between(&before, &unasked);
-    assert_eq!((happening[0].pod.as_ref(), happening[0].reason), (Some(&pod), "NoCardAsked"));
+    let event = between(&before, &unasked);
+    assert_eq!((event[0].pod.as_ref(), event[0].reason), (Some(&pod), "NoCardAsked"));
 }
 
 #[test]
-fn a_pods_annotation_changes_with_its_own_entry_alone() {
+fn annotation_changes_only_with_its_own_pod() {
     let part = request(mib(8192), 10);
     let text = |book: &Book| {
         let view = view(inventory(2), book.clone());
@@ -330,7 +330,7 @@ fn a_pods_annotation_changes_with_its_own_entry_alone() {
 }
 
 #[test]
-fn an_annotation_says_how_the_weakest_of_a_pods_containers_is_enforced() {
+fn annotation_has_the_weakest_tier_of_a_pod() {
     let directory = tempfile::tempdir().expect("a directory");
     let (mut ledger, _) = Ledger::open(directory.path()).expect("an empty ledger");
     let pod = PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "p".to_owned() };
@@ -391,7 +391,7 @@ fn a_removal_takes_off_what_is_ours_and_nothing_else() {
 }
 
 #[test]
-fn a_finding_is_a_condition_until_it_is_over() {
+fn violation_is_a_condition_while_active() {
     use divvy_api::usage::{Finding, FindingKind, NodeUsage};
     let mut view = view(inventory(1), Book::default());
     let held = |view: &View| {

@@ -129,7 +129,7 @@ fn wrong_overrides_are_refused_by_name() {
     insta::assert_snapshot!(for_all("overrides: []\n  version: v1"), @"configuration file config.yaml: overrides[0]: version and overrides stand at the top of the file only");
     insta::assert_snapshot!(refused("slotsPerCard: 3"), @"configuration file config.yaml: overrides[0]: selector is missing: it says which nodes the keys are for, by matchLabels or matchExpressions");
     insta::assert_snapshot!(refused("selector: {matchLabel: {a: b}}"), @"configuration file config.yaml: line 4, column 14: selector: unknown field `matchLabel`, expected one of matchLabels, matchExpressions");
-    insta::assert_snapshot!(refused("selector: {matchExpressions: [{key: a, operator: In}]}"), @"configuration file config.yaml: overrides[0]: selector: a: operator In needs values");
+    insta::assert_snapshot!(refused("selector: {matchExpressions: [{key: a, operator: In}]}"), @"configuration file config.yaml: line 4, column 13: selector: a: operator In needs values");
     insta::assert_snapshot!(refused("selector: {matchExpressions: [{key: a, operator: Like}]}"), @"configuration file config.yaml: line 4, column 52: selector: unknown variant `Like`, expected one of In, NotIn, Exists, DoesNotExist");
     insta::assert_snapshot!(file("selector: {}\n").expect_err("at the top"), @"configuration file config.yaml: selector: stands in an entry of overrides only");
 }

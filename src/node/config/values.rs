@@ -49,7 +49,7 @@ impl MigStrategy {
     /// Why a GPU in MIG mode is not given out as a whole.
     pub fn objection(self) -> &'static str {
         if self.makes_cards() {
-            "in MIG mode: its instances are cards"
+            "in MIG mode: its instances are advertised instead"
         } else {
             "in MIG mode: set migStrategy to single or mixed, or take the card out of MIG mode"
         }

@@ -49,7 +49,7 @@ pub struct View {
     pub tenants: Vec<Tenant>,
 }
 
-/// One of them.
+/// A container whose use of compute the shim limits.
 #[derive(Clone, Debug)]
 pub struct Tenant {
     /// Names its directories.

@@ -16,14 +16,14 @@ use divvy_node_core::ledger::Nonce;
 /// Name of the file in the limits directory.
 pub const LIMITS_FILE: &str = "limits";
 
-/// All of them.
+/// The directories of all containers.
 #[derive(Debug)]
 pub(super) struct Directories {
     /// One tenant's are not another's: only the daemon and the runtime get through here.
     root: PathBuf,
 }
 
-/// One container's.
+/// The directories of one container.
 #[derive(Debug)]
 pub struct Container {
     root: PathBuf,
@@ -119,7 +119,9 @@ impl Directories {
         let mut dead: Vec<String> = nonces.filter(|nonce| is_nonce(nonce) && !live.contains(nonce)).collect();
         dead.sort();
         dead.retain(|nonce| {
-            self.remove(nonce).inspect_err(|error| tracing::warn!(%error, "a dead container's directory stays")).is_ok()
+            self.remove(nonce)
+                .inspect_err(|error| tracing::warn!(%error, "failed to remove the directory of a terminated container"))
+                .is_ok()
         });
         Ok(dead)
     }

@@ -31,7 +31,7 @@ pub(super) const CUDA: &str = "libcuda.so.1";
 /// A file of the driver.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DriverFile {
-    /// The same place under the driver's root, links followed to the file itself.
+    /// Path under the driver's root, with links resolved.
     pub host: PathBuf,
     /// Where a program looks for it.
     pub container: PathBuf,
@@ -97,7 +97,7 @@ impl Tree<'_> {
 // === impl Numbers ===
 
 impl Numbers {
-    /// Those of the character device at `path`; `None` if there is none, or none that can be seen from here.
+    /// Numbers of the character device at `path`; `None` if there is none, or none that can be seen from here.
     pub(super) fn of(path: &Path) -> Option<Self> {
         let node = fs::metadata(path).ok().filter(|node| node.file_type().is_char_device())?;
         Some(Self { major: libc::major(node.rdev()), minor: libc::minor(node.rdev()) })

@@ -27,7 +27,7 @@ pub enum ContainerError {
     #[error(transparent)]
     Limits(#[from] LimitsError),
     /// What enforces shares on this node has gone.
-    #[error("tier {tier} can't be served now: {problem}; containers that run are not touched")]
+    #[error("tier {tier} can't be served now: {problem}; running containers are not affected")]
     Isolation {
         /// The one that the container is given.
         tier: Tier,
@@ -35,10 +35,10 @@ pub enum ContainerError {
         problem: String,
     },
     /// Nothing to deliver.
-    #[error("container \"{0}\" has no card to be given")]
+    #[error("container \"{0}\" has no GPU allocated")]
     NoCards(String),
     /// CDI was asked for by name, so nothing else will do.
-    #[error("card {card} can't be given by CDI, which deviceListStrategy demands: {problem}")]
+    #[error("GPU {card} has no CDI device, which deviceListStrategy requires: {problem}")]
     Cdi {
         /// The first such card.
         card: CardId,
@@ -46,7 +46,7 @@ pub enum ContainerError {
         problem: String,
     },
     /// The runtime would give the card's node, and the driver would not let the container use the instance.
-    #[error("MIG instance {card} can't be given to a container: {problem}")]
+    #[error("MIG instance {card} can't be allocated: {problem}")]
     Refused {
         /// The first such instance.
         card: CardId,

@@ -116,7 +116,7 @@ pub async fn outgrown(config: &Config, tier: Tier) {
         let is_up = MpsDirectory::new(&config.run_dir).supervisor().is_ok();
         let better = is_up.then(|| select(config).ok()).flatten().filter(|choice| choice.tier > tier);
         if let Some(choice) = better {
-            return info!("more can be served now: tier {choice}: starting anew");
+            return info!("isolation tier {choice} is available: restarting");
         }
     }
 }

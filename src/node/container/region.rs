@@ -1,46 +1,23 @@
-//! The region of one container on disk. Its directory belongs to the tenant, who may have put anything in its place.
+//! The accounting region of a container on disk. Its directory belongs to the tenant, who may have put anything in its place.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+mod reader;
+
+use std::fs::{self, File, Permissions};
 use std::io::{self, Error};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use divvy_api::container::REGION_FILE;
-use divvy_region::layout::{self, LINE};
-use divvy_region::snapshot::Head;
+use divvy_region::layout;
 use rustix::fs::{FallocateFlags, fallocate};
 use uuid::Uuid;
 
+pub(crate) use self::reader::{Lock, RegionError, RegionReader};
 use super::directories::Container;
 use super::files::{self, not_there};
 
 /// The processes of a container run as any user.
 const MODE: u32 = 0o666;
-
-/// A region that was found sound, open for reading.
-#[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) file: File,
-    pub(super) head: Head,
-}
-
-/// Opens the file at `path`, if it is a region of exactly the size that its header states.
-pub(super) fn open(path: &Path) -> io::Result<Opened> {
-    let (file, metadata) = files::open_tenants(path, OpenOptions::new().read(true))?;
-    let length = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
-    let head = read_head(&file, length)?;
-    if layout::size(head.cards) != length {
-        return Err(Error::other("longer than its header states"));
-    }
-    Ok(Opened { file, head })
-}
-
-/// What the region says of itself now. `length`: of its file.
-pub(super) fn read_head(file: &File, length: usize) -> io::Result<Head> {
-    let mut line = [0; LINE];
-    file.read_exact_at(&mut line, 0)?;
-    Head::read(&line, length).map_err(Error::other)
-}
 
 /// Makes the container's region for so many cards, unless there is one that will do: processes may be using it.
 pub(super) fn ensure(container: &Container, cards: usize) -> io::Result<()> {
@@ -48,8 +25,10 @@ pub(super) fn ensure(container: &Container, cards: usize) -> io::Result<()> {
     let generation = if container.is_new() {
         0
     } else {
-        match open(&path) {
-            Ok(Opened { file, head }) if head.cards == cards => return set_mode(&file),
+        match RegionReader::open(&path, cards, None) {
+            Ok(Some(RegionReader { file, .. })) if file.metadata()?.len() == layout::size(cards) as u64 => {
+                return set_mode(&file);
+            }
             _ => next_generation(container)?,
         }
     };

@@ -251,13 +251,13 @@ fn auto_falls_back_to_mounts_and_says_why() {
 }
 
 #[test]
-fn cdi_that_was_asked_for_fails_the_allocation_where_it_cannot_work() {
+fn configured_cdi_without_devices_refuses_allocation() {
     let host = Host::new();
     host.file("cdi");
     let delivery = Containers::new(host.options("cdi-cri"), Box::new(Accounting));
     let published = delivery.publish_cards(&cards()).expect_err("a file is no directory").to_string();
     let error = delivery.prepare(&handout("n-1", &[share(A, 1)])).expect_err("no specification").to_string();
-    assert_eq!(error, format!("card {A} can't be given by CDI, which deviceListStrategy demands: {published}"));
+    assert_eq!(error, format!("GPU {A} has no CDI device, which deviceListStrategy requires: {published}"));
     assert!(!host.path("run").exists(), "nothing is made for a container that is refused");
 }
 
@@ -280,7 +280,7 @@ fn a_card_without_a_node_of_its_own_is_given_by_mounts() {
     let demanded = Containers::new(host.options("cdi-annotations"), Box::new(Accounting));
     demanded.publish_cards(&all).expect("published");
     let error = demanded.prepare(&handout("n-1", &[share(A, 1), share(B, 1)])).expect_err("B has no node");
-    assert!(error.to_string().starts_with(&format!("card {B} can't be given by CDI")), "{error}");
+    assert!(error.to_string().starts_with(&format!("GPU {B} has no CDI device")), "{error}");
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn names_that_would_leave_their_place_are_refused() {
         assert!(error.starts_with(&format!("{field} \"")), "{error}");
     }
     let error = |shares| delivery.prepare(&handout("n-1", shares)).expect_err("refused").to_string();
-    assert_eq!(error(&[]), "container \"main\" has no card to be given");
+    assert_eq!(error(&[]), "container \"main\" has no GPU allocated");
     assert_eq!(error(&[share(A, 1), share(A, 2)]), format!("card {A} is listed twice"));
     assert!(!host.path("run").exists());
 }

@@ -58,12 +58,16 @@ impl Metrics {
             pod_lists: Family::new_with_constructor(durations),
             identified: Family::default(),
         };
-        registry.register("device_plugin_calls", "Calls of the kubelet, by outcome", metrics.calls.clone());
-        let help = "Time from a kubelet's call to our answer, the pod list included";
+        registry.register(
+            "device_plugin_calls",
+            "Device plugin calls by the kubelet, by outcome",
+            metrics.calls.clone(),
+        );
+        let help = "Latency of device plugin calls, including the kubelet pod list request";
         registry.register("device_plugin_call_duration_seconds", help, metrics.durations.clone());
-        let help = "Time in which the kubelet answered its pod list";
+        let help = "Latency of kubelet pod list requests";
         registry.register("kubelet_pod_list_duration_seconds", help, metrics.pod_lists.clone());
-        let help = "Containers told from all others, by whose list of pods";
+        let help = "Allocations whose pod was identified, by source of the pod list";
         registry.register("identified_containers", help, metrics.identified.clone());
         metrics
     }

@@ -54,10 +54,10 @@ pub(super) enum FindError {
     /// NVML doesn't tell.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// It tells something that can't be a slot's name.
+    /// The UUID can't be part of a device ID.
     #[error(transparent)]
     Uuid(#[from] divvy_api::card::CardIdError),
-    /// Or what can't be part of a resource's name.
+    /// The profile can't be part of a resource name.
     #[error(transparent)]
     Profile(#[from] divvy_api::card::BadMigProfile),
 }

@@ -1,4 +1,4 @@
-//! What is known of driver and cards: reports and times in, an [`Inventory`] out.
+//! State of driver and cards: reports and times in, an [`Inventory`] out.
 
 mod card;
 mod driver;
@@ -30,7 +30,7 @@ pub(super) struct CardList {
     mig: MigStrategy,
     driver: DriverState,
     /// Look-ups by index that run, or that failed.
-    finders: BTreeMap<u32, Finder>,
+    lookups: BTreeMap<u32, Lookup>,
     /// Every GPU that was ever found, and every instance.
     cards: BTreeMap<CardId, Card>,
     links: LinkTable,
@@ -43,12 +43,12 @@ pub(super) struct CardList {
 #[derive(Clone, Copy, Debug)]
 struct Call {
     since: Instant,
-    /// It has taken too long, and that was noted.
+    /// Exceeded the timeout, which was reported.
     overdue: bool,
 }
 
 #[derive(Debug, Default)]
-struct Finder {
+struct Lookup {
     /// The look-up that runs.
     call: Option<Call>,
     /// What the last one said; it stands until another one says something else.
@@ -66,7 +66,7 @@ impl CardList {
             health: options.health.clone(),
             mig: options.mig_strategy,
             driver: DriverState::asked(at),
-            finders: BTreeMap::new(),
+            lookups: BTreeMap::new(),
             cards: BTreeMap::new(),
             links: LinkTable::default(),
             linked: BTreeSet::new(),
@@ -98,22 +98,22 @@ impl CardList {
             card.health.observe(&self.health, at, Observation::Failed { reason: reason.clone() });
         }
         self.driver = DriverState { refusal: Some(reason), ..DriverState::asked(at + self.interval) };
-        self.finders.clear();
+        self.lookups.clear();
         self.linking = None;
     }
 
     /// Indices to be looked up: all of them, when NVML counts more cards than are known to be there.
-    pub(super) fn start_finders(&mut self, at: Instant) -> Vec<u32> {
+    pub(super) fn start_lookups(&mut self, at: Instant) -> Vec<u32> {
         let count = self.driver.count.as_ref().and_then(|count| count.as_ref().ok()).copied().unwrap_or(0);
         let there = self.cards.values().filter(|card| card.info.mig.is_none() && !card.gone).count();
         if count as usize <= there {
-            self.finders.retain(|_, finder| finder.call.is_some());
+            self.lookups.retain(|_, lookup| lookup.call.is_some());
             return Vec::new();
         }
         let mut start = |index: &u32| {
-            let finder = self.finders.entry(*index).or_default();
-            let idle = finder.call.is_none();
-            finder.call.get_or_insert(Call::new(at));
+            let lookup = self.lookups.entry(*index).or_default();
+            let idle = lookup.call.is_none();
+            lookup.call.get_or_insert(Call::new(at));
             idle
         };
         (0..count.min(MAX_CARDS)).filter(|index| start(index)).collect()
@@ -123,11 +123,11 @@ impl CardList {
     pub(super) fn found(&mut self, index: u32, found: Result<CardId, String>) -> Option<CardId> {
         match found {
             Ok(card) if self.cards.contains_key(&card) => {
-                self.finders.remove(&index);
+                self.lookups.remove(&index);
                 None
             }
             Ok(card) => {
-                self.finders.remove(&index);
+                self.lookups.remove(&index);
                 self.cards.insert(card.clone(), Card::new(card.clone()));
                 Some(card)
             }
@@ -140,7 +140,7 @@ impl CardList {
 
     /// The card at an index can't be told.
     pub(super) fn lookup_failed(&mut self, index: u32, error: String) {
-        self.finders.insert(index, Finder { call: None, error: Some(error) });
+        self.lookups.insert(index, Lookup { call: None, error: Some(error) });
     }
 
     /// The card is probed from `at` on.
@@ -233,8 +233,8 @@ impl CardList {
         for gpu in silent.collect::<Vec<_>>() {
             self.fail(now, &gpu, &silence(timeout));
         }
-        let finders = self.finders.values_mut().filter_map(|finder| finder.call.as_mut());
-        for call in finders.chain([&mut self.driver.call]).chain(&mut self.linking) {
+        let lookups = self.lookups.values_mut().filter_map(|lookup| lookup.call.as_mut());
+        for call in lookups.chain([&mut self.driver.call]).chain(&mut self.linking) {
             call.expire(now, timeout);
         }
     }
@@ -242,8 +242,8 @@ impl CardList {
     /// When [`Self::expire`] has something to do.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
         let cards = self.cards.values().filter_map(|card| card.call);
-        let finders = self.finders.values().filter_map(|finder| finder.call);
-        let calls = cards.chain(finders).chain([self.driver.call]).chain(self.linking);
+        let lookups = self.lookups.values().filter_map(|lookup| lookup.call);
+        let calls = cards.chain(lookups).chain([self.driver.call]).chain(self.linking);
         calls.filter(|call| !call.overdue).map(|call| call.since + self.timeout).min()
     }
 
@@ -264,12 +264,12 @@ impl CardList {
     }
 
     fn is_finding(&self) -> bool {
-        self.finders.values().filter_map(|finder| finder.call).any(|call| !call.overdue)
+        self.lookups.values().filter_map(|lookup| lookup.call).any(|call| !call.overdue)
     }
 
     fn problem(&self) -> Option<String> {
-        let finders = || self.finders.iter().find_map(|(index, finder)| finder.problem(*index, self.timeout));
-        self.driver.problem(self.timeout).or_else(finders)
+        let lookups = || self.lookups.iter().find_map(|(index, lookup)| lookup.problem(*index, self.timeout));
+        self.driver.problem(self.timeout).or_else(lookups)
     }
 }
 
@@ -295,7 +295,7 @@ impl Call {
 
 // === impl Finder ===
 
-impl Finder {
+impl Lookup {
     fn problem(&self, index: u32, timeout: Duration) -> Option<String> {
         let overdue = self.call.is_some_and(|call| call.overdue).then(|| silence(timeout));
         Some(format!("card at index {index}: {}", overdue.as_ref().or(self.error.as_ref())?))

@@ -14,8 +14,8 @@ use nvml_wrapper::{EventSet, Nvml};
 use tracing::{debug, info, warn};
 
 use super::calls::{self, CallError, XidEvent};
-use super::keeper::{CardReport, DriverReport, Message};
 use super::links;
+use super::monitor::{CardReport, DriverReport, Message};
 use super::stop::StopSignal;
 use crate::config::MigStrategy;
 use divvy_node_core::inventory::Driver;
@@ -28,7 +28,7 @@ const LISTEN: Duration = Duration::from_secs(1);
 
 /// Carries the reports of threads that belong to one opening of NVML.
 #[derive(Clone)]
-pub(super) struct Mail {
+pub(super) struct Reporter {
     pub(super) session: u64,
     pub(super) messages: Sender<Message>,
 }
@@ -49,7 +49,7 @@ pub(super) struct CardWatch {
     pub(super) sysfs: PathBuf,
     pub(super) mig: MigStrategy,
     pub(super) interval: Duration,
-    pub(super) mail: Mail,
+    pub(super) reporter: Reporter,
     pub(super) stop: StopSignal,
 }
 
@@ -69,19 +69,19 @@ pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Res
 }
 
 /// Looks up the card at an index.
-pub(super) fn find(nvml: &Nvml, index: u32, mail: &Mail) {
+pub(super) fn find(nvml: &Nvml, index: u32, reporter: &Reporter) {
     let found = calls::find(nvml, index).map_err(|error| error.to_string());
-    mail.send(CardReport::Found(index, found));
+    reporter.send(CardReport::Found(index, found));
 }
 
 /// Reads the links of these cards.
-pub(super) fn link(nvml: &Nvml, cards: &[CardId], mail: &Mail) {
-    mail.send(CardReport::Linked(links::read(nvml, cards)));
+pub(super) fn link(nvml: &Nvml, cards: &[CardId], reporter: &Reporter) {
+    reporter.send(CardReport::Linked(links::read(nvml, cards)));
 }
 
 // === impl Mail ===
 
-impl Mail {
+impl Reporter {
     fn send(&self, report: CardReport) {
         // Fails when the keeper has ended; the stop ends this thread then.
         drop(self.messages.send(Message::Card(self.session, report)));
@@ -145,11 +145,11 @@ impl CardWatch {
                     None => warning.clear(),
                 }
             }
-            self.mail.send(CardReport::Probed(self.card.clone(), probed));
-            let heard = |event: &XidEvent<'_>| {
-                self.mail.send(CardReport::Xid(self.card.clone(), event.slice, event.xid));
+            self.reporter.send(CardReport::Probed(self.card.clone(), probed));
+            let on_event = |event: &XidEvent<'_>| {
+                self.reporter.send(CardReport::Xid(self.card.clone(), event.slice, event.xid));
             };
-            if !listener.listen(self.interval, &self.stop, heard) {
+            if !listener.listen(self.interval, &self.stop, on_event) {
                 return;
             }
         }
@@ -163,13 +163,13 @@ impl Listener<'_> {
         if self.set.is_none() {
             match calls::subscribe(self.nvml, self.card) {
                 Ok(set) => self.set = Some(set),
-                Err(error) => self.give_up(&error),
+                Err(error) => self.unsubscribe(&error),
             }
         }
     }
 
     /// Hears XIDs for that long; without a set it just waits. False: the thread is no longer wanted.
-    fn listen(&mut self, duration: Duration, stop: &StopSignal, heard: impl Fn(&XidEvent<'_>)) -> bool {
+    fn listen(&mut self, duration: Duration, stop: &StopSignal, on_event: impl Fn(&XidEvent<'_>)) -> bool {
         let end = Instant::now() + duration;
         loop {
             let began = Instant::now();
@@ -179,15 +179,15 @@ impl Listener<'_> {
             // Rounded up, so that the last piece isn't a row of waits that return at once.
             let millis = u32::try_from(piece.as_millis()).map_or(u32::MAX, |millis| millis + 1);
             match calls::wait(self.nvml, set, millis) {
-                Ok(event) => event.iter().filter(|event| self.is_mine(event)).for_each(&heard),
+                Ok(event) => event.iter().filter(|event| self.is_mine(event)).for_each(&on_event),
                 Err(NvmlError::Timeout) => {
-                    self.work_again();
+                    self.restored();
                     // A wait that ends early must not make this a busy loop.
                     if !stop.pause(piece.saturating_sub(began.elapsed())) {
                         return false;
                     }
                 }
-                Err(error) => self.give_up(&calls::wait_error(error)),
+                Err(error) => self.unsubscribe(&calls::wait_error(error)),
             }
         }
     }
@@ -199,25 +199,25 @@ impl Listener<'_> {
             // The set is for this card alone, and a card that has just fallen off the bus can't say its name any more.
             Err(NvmlError::GpuLost | NvmlError::ResetRequired) => true,
             other => {
-                debug!(card = %self.card, ?other, "an event of another card, or of none");
+                debug!(card = %self.card, ?other, "ignoring an event of another GPU");
                 false
             }
         }
     }
 
     /// Says so once, and tries again after the next probe.
-    fn give_up(&mut self, error: &CallError) {
+    fn unsubscribe(&mut self, error: &CallError) {
         self.set = None;
         let error = error.to_string();
         if self.trouble.as_ref() != Some(&error) {
-            warn!(card = %self.card, error, "XIDs of the card are not heard");
+            warn!(card = %self.card, error, "XID event subscription failed");
             self.trouble = Some(error);
         }
     }
 
-    fn work_again(&mut self) {
+    fn restored(&mut self) {
         if self.trouble.take().is_some() {
-            info!(card = %self.card, "XIDs of the card are heard again");
+            info!(card = %self.card, "XID event subscription restored");
         }
     }
 }

@@ -227,7 +227,7 @@ async fn an_xid_of_no_known_card_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_hanging_call_makes_its_own_card_unhealthy_and_the_others_stay_fresh() {
+async fn hanging_call_makes_only_its_gpu_unhealthy() {
     let functions =
         ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetName", "nvmlEventSetWait_v2"];
     for function in functions {
@@ -267,7 +267,7 @@ async fn a_card_that_hangs_from_the_start_does_not_hide_the_others() {
 }
 
 #[tokio::test]
-async fn nvml_that_hangs_as_a_whole_is_a_problem_and_cards_are_still_probed() {
+async fn hanging_nvml_is_a_problem_of_the_inventory() {
     let mut machine = Machine::start(quad());
     machine.until_well().await;
     machine.change(|scenario| {
@@ -399,7 +399,7 @@ async fn cards_survive_a_restart_of_the_driver() {
 }
 
 #[tokio::test]
-async fn a_driver_that_was_restarted_during_a_hang_is_back_when_the_hang_ends() {
+async fn driver_restarted_during_a_hang_recovers() {
     let mut machine = Machine::start(quad());
     machine.until_well().await;
     machine.change(|scenario| {
@@ -417,7 +417,7 @@ async fn a_driver_that_was_restarted_during_a_hang_is_back_when_the_hang_ends() 
 const CLOSED: &str = "driver upgrade (by hand): NVML is closed";
 
 #[tokio::test]
-async fn nvml_is_let_go_of_for_a_driver_upgrade_and_opened_afterwards() {
+async fn nvml_is_closed_for_driver_upgrade_and_reopened() {
     let mut machine = Machine::start(quad());
     machine.until_well().await;
     machine.handle.driver().release(Some("by hand".to_owned()));
@@ -478,7 +478,7 @@ async fn a_stopped_inventory_says_that_it_has_ended() {
 }
 
 #[tokio::test]
-async fn processes_of_a_card_are_told_and_a_driver_that_cannot_tell_them_is_as_well_as_before() {
+async fn processes_are_listed_where_the_driver_reports_them() {
     let mut machine = Machine::start(Scenario::uniform(2, "NVIDIA L4", 24 * GIB));
     machine.until_well().await;
     let process = |pid, memory_used| fake_nvml::Process { pid, memory_used, utilization: 0 };

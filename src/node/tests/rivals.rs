@@ -172,7 +172,7 @@ async fn next_list(lists: &mut Streaming<dp::ListAndWatchResponse>) -> Vec<dp::D
 }
 
 #[tokio::test]
-async fn a_resource_that_another_plugin_serves_is_left_to_it_until_it_is_gone() {
+async fn conflicting_plugin_keeps_the_resource_until_it_is_gone() {
     let directory = tempfile::tempdir().unwrap();
     let kubelet = Kubelet::start(directory.path());
     kubelet.list(&["GPU-1"]);

@@ -29,12 +29,12 @@ struct Account {
 
 #[derive(Debug, Default)]
 struct CardAccount {
-    throttled_ns: Growing,
-    launches: Growing,
-    ooms: Growing,
-    unknown: Growing,
+    throttled_ns: CounterSum,
+    launches: CounterSum,
+    ooms: CounterSum,
+    unknown: CounterSum,
     /// GPU time of each slot's process, which goes when its slot is freed.
-    slots: HashMap<usize, (Owner, Growing)>,
+    slots: HashMap<usize, (Owner, CounterSum)>,
     busy_ns: u64,
     /// When how much GPU time had been used: back to the last look that was made [`WINDOW`] ago or earlier.
     trail: VecDeque<(Instant, u64)>,
@@ -43,7 +43,7 @@ struct CardAccount {
 
 /// A sum of what a counter has grown, which goes on when another region's begins at zero.
 #[derive(Clone, Copy, Debug, Default)]
-struct Growing {
+struct CounterSum {
     seen: u64,
     total: u64,
 }
@@ -134,7 +134,7 @@ impl CardAccount {
 
 // === impl Growing ===
 
-impl Growing {
+impl CounterSum {
     /// The counter stands there now. One that has shrunk was overwritten, and adds nothing.
     fn see(&mut self, counter: u64) {
         self.total = self.total.saturating_add(counter.saturating_sub(self.seen));

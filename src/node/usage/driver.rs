@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use divvy_api::CardId;
 
 use super::processes::{self, Identity, PodProcesses};
-use super::{Holder, OnCard, Seats, Whose};
+use super::{GpuProcess, Holder, ProcessOwner, Slots};
 use divvy_node_core::inventory::Inventory;
 
 #[cfg(test)]
@@ -30,7 +30,7 @@ pub(super) struct Driver {
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     /// Cards whose processes are known.
-    pub(super) cards: BTreeMap<CardId, Vec<OnCard>>,
+    pub(super) cards: BTreeMap<CardId, Vec<GpuProcess>>,
     /// Why there are none, or why not all that is wrong can be found.
     pub(super) problem: Option<String>,
 }
@@ -45,7 +45,7 @@ impl Driver {
         inventory: &Arc<Inventory>,
         supervisor: Option<u32>,
         holders: &mut [Holder],
-        seats: &[Option<Seats>],
+        slots: &[Option<Slots>],
         cgroups: &Path,
         now: Instant,
     ) -> Measured {
@@ -61,24 +61,24 @@ impl Driver {
         }
         // A pod that has no cgroup yet has no processes, if that of any other is seen.
         let is_unseen = |pod: &PodProcesses| pod.is_there && !pod.is_whole;
-        let is_blind =
+        let is_incomplete =
             self.pods.values().any(is_unseen) || (!self.pods.is_empty() && self.pods.values().all(|pod| !pod.is_there));
-        let crowd = Crowd { holders, seats, pods: &self.pods, supervisor, is_blind };
+        let owners = ProcessOwners { holders, slots, pods: &self.pods, supervisor, is_incomplete };
         let identity = |pid| processes::identity(pid).ok().flatten();
-        let on_card = |card: &CardId, process: &divvy_node_core::inventory::CardProcess| OnCard {
+        let on_card = |card: &CardId, process: &divvy_node_core::inventory::CardProcess| GpuProcess {
             pid: process.pid,
             bytes: process.bytes,
-            whose: crowd.whose(card, process.pid, identity),
+            owner: owners.owner_of(card, process.pid, identity),
         };
         let cards = known.iter().map(|(card, processes)| {
             ((*card).clone(), processes.iter().map(|process| on_card(card, process)).collect())
         });
-        let cards: BTreeMap<CardId, Vec<OnCard>> = cards.collect();
+        let cards: BTreeMap<CardId, Vec<GpuProcess>> = cards.collect();
         let is_unknown = cards.is_empty() && !inventory.cards.is_empty();
         let problem = if is_unknown {
-            Some("NVML doesn't tell the processes of any card")
-        } else if self.pods.values().any(|pod| pod.has_strangers) {
-            Some("processes of pods have no number in the daemon's PID namespace, which needs hostPID")
+            Some("NVML doesn't report the processes of any GPU")
+        } else if self.pods.values().any(|pod| pod.has_hidden_processes) {
+            Some("processes of pods are outside the daemon's PID namespace; set hostPID")
         } else {
             None
         };
@@ -100,49 +100,49 @@ impl Driver {
 }
 
 /// All who could have a process.
-struct Crowd<'a> {
+struct ProcessOwners<'a> {
     holders: &'a [Holder],
-    seats: &'a [Option<Seats>],
+    slots: &'a [Option<Slots>],
     pods: &'a HashMap<String, PodProcesses>,
     supervisor: Option<u32>,
     /// Not all of their processes are seen.
-    is_blind: bool,
+    is_incomplete: bool,
 }
 
 // === impl Crowd ===
 
-impl Crowd<'_> {
+impl ProcessOwners<'_> {
     /// Whose a process on a card is: by the lock that it holds, else by its pod's cgroup. Which container of the pod is told
     /// by its slot, by a neighbour in its cgroup that has one, or by there being no other.
-    fn whose(&self, card: &CardId, pid: u32, identity: impl Fn(u32) -> Option<Identity>) -> Whose {
-        let seats = |at: usize| self.seats.get(at).and_then(Option::as_ref);
+    fn owner_of(&self, card: &CardId, pid: u32, identity: impl Fn(u32) -> Option<Identity>) -> ProcessOwner {
+        let slots = |at: usize| self.slots.get(at).and_then(Option::as_ref);
         let all = 0..self.holders.len();
-        if let Some(at) = all.clone().find(|at| seats(*at).is_some_and(|seats| seats.pids.contains(&pid))) {
-            return Whose::Holder { at, is_seated: true };
+        if let Some(at) = all.clone().find(|at| slots(*at).is_some_and(|slots| slots.pids.contains(&pid))) {
+            return ProcessOwner::Holder { at, has_slot: true };
         }
         let Some((uid, pod)) = self.pods.iter().find(|(_, pod)| pod.pids.contains_key(&pid)) else {
             return match self.supervisor {
-                Some(supervisor) if processes::descends(pid, supervisor) => Whose::Service,
-                _ if self.is_blind => Whose::Unknown,
-                _ => Whose::Nobody,
+                Some(supervisor) if processes::descends(pid, supervisor) => ProcessOwner::Service,
+                _ if self.is_incomplete => ProcessOwner::Unknown,
+                _ => ProcessOwner::Nobody,
             };
         };
         let own: Vec<usize> = all.filter(|at| self.holders[*at].of.pod_uid == *uid).collect();
         let of_identity = identity(pid).and_then(|identity| {
-            own.iter().find(|at| seats(**at).is_some_and(|seats| seats.owners.contains(&identity)))
+            own.iter().find(|at| slots(**at).is_some_and(|slots| slots.owners.contains(&identity)))
         });
         if let Some(at) = of_identity {
-            return Whose::Holder { at: *at, is_seated: true };
+            return ProcessOwner::Holder { at: *at, has_slot: true };
         }
         let is_near = |other: &u32| pod.pids.get(other) == pod.pids.get(&pid);
-        let neighbour = own.iter().find(|at| seats(**at).is_some_and(|seats| seats.pids.iter().any(is_near)));
+        let neighbour = own.iter().find(|at| slots(**at).is_some_and(|slots| slots.pids.iter().any(is_near)));
         let holds = |at: &usize| self.holders[*at].parts.iter().any(|(held, _)| held == card);
         let with_card: Vec<usize> = own.iter().copied().filter(holds).collect();
         let at = match (neighbour, &*own, &*with_card) {
             (Some(at), ..) | (None, [at], _) | (None, _, [at]) => Some(*at),
             _ => None,
         };
-        at.map_or_else(|| Whose::Pod(uid.clone()), |at| Whose::Holder { at, is_seated: false })
+        at.map_or_else(|| ProcessOwner::Pod(uid.clone()), |at| ProcessOwner::Holder { at, has_slot: false })
     }
 }
 
@@ -152,12 +152,14 @@ impl Measured {
     /// What the holder at this position uses of a card, if all of it is known.
     pub(super) fn bytes(&self, at: usize, holder: &Holder, card: &CardId) -> Option<u64> {
         let processes = self.cards.get(card).filter(|_| holder.is_visible)?;
-        let is_doubtful = |process: &OnCard| matches!(&process.whose, Whose::Pod(uid) if *uid == holder.of.pod_uid);
+        let is_doubtful =
+            |process: &GpuProcess| matches!(&process.owner, ProcessOwner::Pod(uid) if *uid == holder.of.pod_uid);
         if processes.iter().any(is_doubtful) {
             return None;
         }
-        let own =
-            processes.iter().filter(|process| matches!(process.whose, Whose::Holder { at: found, .. } if found == at));
+        let own = processes
+            .iter()
+            .filter(|process| matches!(process.owner, ProcessOwner::Holder { at: found, .. } if found == at));
         own.map(|process| process.bytes).try_fold(0_u64, |sum, bytes| Some(sum.saturating_add(bytes?)))
     }
 }

@@ -27,14 +27,14 @@ mod tests;
 /// A change of less, in bytes, is told to nobody.
 const STEP: u64 = 1 << 20;
 
-/// Of all containers whose processes count it.
+/// Overheads of all containers with an accounting region.
 pub(super) struct Overheads {
     /// The time over which figures are compared.
     window: Duration,
     of: HashMap<Nonce, Overhead>,
 }
 
-/// Of one container.
+/// Overhead of one container.
 struct Overhead {
     /// When it was looked at first.
     since: Instant,
@@ -118,7 +118,10 @@ impl Overhead {
             }
             Err(error) => {
                 let of = cards.first().map(|card| card.of.to_string()).unwrap_or_default();
-                self.warning.warn(format!("{of}: can't tell it what its contexts take: {}: {error}", path.display()));
+                self.warning.warn(format!(
+                    "{of}: writing the memory overhead of its contexts failed: {}: {error}",
+                    path.display()
+                ));
             }
         }
     }

@@ -24,7 +24,7 @@ pub(super) struct PodProcesses {
     /// There are no other processes in it.
     pub(super) is_whole: bool,
     /// There are others, which have no number in our PID namespace: the kernel writes 0 for each.
-    pub(super) has_strangers: bool,
+    pub(super) has_hidden_processes: bool,
 }
 
 /// A process as its own container numbers it, and its start: what a slot names it by.
@@ -32,7 +32,7 @@ pub(super) type Identity = (u32, u64);
 
 /// Which slots' processes live, of those that one pod can have.
 #[derive(Debug)]
-pub(super) struct Living {
+pub(super) struct LiveProcesses {
     known: HashSet<Identity>,
     is_whole: bool,
 }
@@ -40,7 +40,7 @@ pub(super) struct Living {
 // === impl PodProcesses ===
 
 impl PodProcesses {
-    /// Those of the pod of this UID, whose cgroup is somewhere below `root`.
+    /// Processes of the pod of this UID, whose cgroup is somewhere below `root`.
     pub(super) fn of(root: &Path, uid: &str) -> Self {
         let mut rest = cgroups::of_pod(root, uid);
         let is_there = !rest.is_empty();
@@ -61,7 +61,7 @@ impl PodProcesses {
                     Ok(pid) if pid != 0 => drop(found.pids.insert(pid, looked)),
                     number => {
                         found.is_whole = false;
-                        found.has_strangers |= number == Ok(0);
+                        found.has_hidden_processes |= number == Ok(0);
                     }
                 }
             }
@@ -74,22 +74,22 @@ impl PodProcesses {
     }
 
     /// Looks up what they are in their containers.
-    pub(super) fn living(&self) -> Living {
-        let mut living = Living { known: HashSet::new(), is_whole: self.is_whole };
+    pub(super) fn live_processes(&self) -> LiveProcesses {
+        let mut live_processes = LiveProcesses { known: HashSet::new(), is_whole: self.is_whole };
         for pid in self.pids.keys() {
             match identity(*pid) {
-                Ok(Some(identity)) => drop(living.known.insert(identity)),
+                Ok(Some(identity)) => drop(live_processes.known.insert(identity)),
                 Err(error) if is_gone(&error) => {}
-                Ok(None) | Err(_) => living.is_whole = false,
+                Ok(None) | Err(_) => live_processes.is_whole = false,
             }
         }
-        living
+        live_processes
     }
 }
 
 // === impl Living ===
 
-impl Living {
+impl LiveProcesses {
     /// Whether a slot's process is dead. In doubt it isn't. One that is dead stays so: its number may come again, its
     /// start doesn't. One that had no `/proc` to look into doesn't know its start, and says 0.
     pub(super) fn is_dead(&self, owner: &Owner) -> bool {

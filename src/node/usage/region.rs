@@ -1,156 +1,118 @@
-//! One container's region, as a file that its tenant can do anything to.
-//!
-//! It is opened once and kept. Nothing is mapped, for who looks into a file that is cut short is ended. The locks are those of
-//! bytes, as the library takes them; our own belong to the open file. Classic ones belong to the process, and it would lose
-//! them whenever it closes another descriptor of the region, as the clock and the tier do.
+//! The region of one container, kept open for as long as the container holds its shares.
 
-use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
-use divvy_region::layout::{self, InvalidRegion, LINE};
+use divvy_region::Owner;
 use divvy_region::snapshot::Snapshot;
-use nix::fcntl::{FcntlArg, fcntl};
+use divvy_runtime::logging::WarnOnce;
+use tracing::debug;
 
-use crate::container::files;
+use super::processes::PodProcesses;
+use super::{Holder, Slots};
+use crate::container::region::{Lock, RegionError, RegionReader};
 
-/// An open region.
-#[derive(Debug)]
-pub(super) struct RegionFile {
-    file: File,
-    /// Device and inode.
-    place: (u64, u64),
+#[cfg(test)]
+mod tests;
+
+/// One container's region, where there is one.
+#[derive(Default)]
+pub(super) struct ContainerRegion {
+    /// The last one that could be read. A tenant that removes or replaces it by nonsense leaves us that one, and its
+    /// processes their maps of it.
+    file: Option<RegionReader>,
+    warning: WarnOnce,
 }
 
-/// Who has a slot's lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lock {
-    /// Nobody.
-    Free,
-    /// A process that lives; its number on the host, unless it has none in our PID namespace.
-    Held(Option<u32>),
-}
+// === impl ContainerRegion ===
 
-/// Why a region can't be read.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Unreadable {
-    /// It can't be opened or read.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// It is something else, or was overwritten.
-    #[error(transparent)]
-    InvalidRegion(#[from] InvalidRegion),
-    /// It is none of this container's.
-    #[error("it is for another number of cards than the {0} that the container holds")]
-    Cards(usize),
-}
-
-// === impl RegionFile ===
-
-impl RegionFile {
-    /// The file at `path`, if one is there other than `known`.
-    pub(super) fn open(path: &Path, known: Option<&Self>) -> io::Result<Option<Self>> {
-        let there = match fs::symlink_metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            there => there?,
-        };
-        if known.is_some_and(|known| known.place == (there.dev(), there.ino())) {
-            return Ok(None);
-        }
-        let (file, opened) = files::open_tenants(path, OpenOptions::new().read(true).write(true))?;
-        Ok(Some(Self { file, place: (opened.dev(), opened.ino()) }))
+impl ContainerRegion {
+    /// Whether there is one.
+    pub(super) fn is_there(&self) -> bool {
+        self.file.is_some()
     }
 
-    /// Tells it from the container's other regions.
-    pub(super) fn number(&self) -> u64 {
-        self.place.1
-    }
-
-    /// Reads what is in use of a region for `cards` cards into `buffer`, whose rest is left as it is.
-    pub(super) fn read(&self, cards: usize, buffer: &mut Vec<u8>) -> Result<(), Unreadable> {
-        if !(1..=layout::CARDS).contains(&cards) {
-            return Err(Unreadable::Cards(cards));
-        }
-        let (length, needed) = (self.file.metadata()?.len(), layout::size(cards));
-        if length < needed as u64 {
-            return Err(InvalidRegion::Short { length: usize::try_from(length).unwrap_or(usize::MAX), needed }.into());
-        }
-        buffer.resize(needed, 0);
-        let heads = LINE * (1 + cards);
-        self.file.read_exact_at(&mut buffer[..heads], 0)?;
-        let high = match Snapshot::new(buffer) {
-            Ok(snapshot) if snapshot.cards() == cards => snapshot.high(),
-            // The file is long enough for these cards, so it is the header that wants more.
-            Ok(_) | Err(InvalidRegion::Short { .. }) => return Err(Unreadable::Cards(cards)),
-            Err(unfit) => return Err(unfit.into()),
-        };
-        if high > 0 {
-            let slots = heads..layout::slot_bytes(cards, high - 1).end;
-            for range in (0..cards).map(|card| layout::use_bytes(cards, card, high)).chain([slots]) {
-                let offset = range.start as u64;
-                self.file.read_exact_at(&mut buffer[range], offset)?;
+    /// Reads it, and frees the slots of dead processes: what was read is told before and after. Returns who is in it; `None`
+    /// where there is no region, or it can't be read, which is said once.
+    pub(super) fn look(
+        &mut self,
+        path: &Path,
+        holder: &Holder,
+        cgroups: &Path,
+        buffer: &mut Vec<u8>,
+        mut tell: impl FnMut(u64, Snapshot<'_>),
+    ) -> Option<Slots> {
+        let renewed = self.renew(path, holder.parts.len());
+        let looked = self.file.as_ref().map(|file| look(file, holder, cgroups, buffer, &mut tell)).transpose();
+        match renewed.and(looked.as_ref().map(drop).map_err(ToString::to_string)) {
+            Ok(()) => self.warning.clear(),
+            Err(problem) => {
+                self.warning.warn(format!("{}: reading its accounting region failed: {problem}", holder.of))
             }
         }
-        Ok(())
+        looked.ok().flatten()
     }
 
-    /// Who has the lock of a slot.
-    pub(super) fn lock_of(&self, slot: usize) -> io::Result<Lock> {
-        let mut lock = byte(libc::F_WRLCK, slot);
-        fcntl(&self.file, FcntlArg::F_GETLK(&mut lock))?;
-        if libc::c_int::from(lock.l_type) == libc::F_UNLCK {
-            return Ok(Lock::Free);
+    /// Opens the file at `path`, if it is another one and a region.
+    fn renew(&mut self, path: &Path, cards: usize) -> Result<(), String> {
+        match RegionReader::open(path, cards, self.file.as_ref()) {
+            Ok(None) => Ok(()),
+            Err(RegionError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Ok(new) => {
+                self.file = new;
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
         }
-        Ok(Lock::Held(u32::try_from(lock.l_pid).ok().filter(|pid| *pid != 0)))
-    }
-
-    /// Frees a slot whose process is dead, as `region` was read, and says whether it did: another process may be about to,
-    /// or a new owner may be there.
-    pub(super) fn free(&self, region: &[u8], slot: usize) -> Result<bool, Unreadable> {
-        if !self.try_lock(slot)? {
-            return Ok(false);
-        }
-        let freed = self.erase(region, slot);
-        fcntl(&self.file, FcntlArg::F_OFD_SETLK(&byte(libc::F_UNLCK, slot))).map_err(io::Error::from)?;
-        freed
-    }
-
-    /// Takes a slot's lock, without waiting; false if a process of the container has it.
-    pub(super) fn try_lock(&self, slot: usize) -> io::Result<bool> {
-        match fcntl(&self.file, FcntlArg::F_OFD_SETLK(&byte(libc::F_WRLCK, slot))) {
-            Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(false),
-            locked => Ok(locked.map(|_| true)?),
-        }
-    }
-
-    /// Looks at the slot again, now that nobody changes it, and overwrites it with zeros.
-    fn erase(&self, region: &[u8], slot: usize) -> Result<bool, Unreadable> {
-        let snapshot = Snapshot::new(region)?;
-        let (at, mut now) = (layout::slot_bytes(snapshot.cards(), slot), [0; LINE]);
-        self.file.read_exact_at(&mut now, at.start as u64)?;
-        if region.get(at) != Some(&now) {
-            return Ok(false);
-        }
-        for range in snapshot.erasure(slot) {
-            self.file.write_all_at(&[0; LINE], range.start as u64)?;
-        }
-        Ok(true)
     }
 }
 
-/// The lock of one slot: the byte at its number.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    reason = "small constants, and slots below 1024"
-)]
-fn byte(kind: libc::c_int, slot: usize) -> libc::flock {
-    libc::flock {
-        l_type: kind as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: slot as libc::off_t,
-        l_len: 1,
-        l_pid: 0,
+fn look(
+    file: &RegionReader,
+    holder: &Holder,
+    cgroups: &Path,
+    buffer: &mut Vec<u8>,
+    tell: &mut impl FnMut(u64, Snapshot<'_>),
+) -> Result<Slots, RegionError> {
+    file.read(buffer)?;
+    let snapshot = Snapshot::new(buffer)?;
+    tell(file.inode(), snapshot);
+    let (mut slots, mut suspects) = (Slots::default(), Vec::new());
+    for (slot, owner) in snapshot.owners() {
+        match file.lock_of(slot)? {
+            Lock::Held(pid) => slots.pids.extend(pid),
+            Lock::Free => suspects.push((slot, owner)),
+        }
+        slots.owners.insert((owner.pid, owner.started));
     }
+    if reap(file, holder, cgroups, buffer, &suspects, &mut slots)? {
+        file.read(buffer)?;
+        tell(file.inode(), Snapshot::new(buffer)?);
+    }
+    Ok(slots)
+}
+
+/// Frees those slots whose processes are dead, of those whose locks are free; whether there were any.
+fn reap(
+    file: &RegionReader,
+    holder: &Holder,
+    cgroups: &Path,
+    region: &[u8],
+    suspects: &[(usize, Owner)],
+    slots: &mut Slots,
+) -> Result<bool, RegionError> {
+    if suspects.is_empty() {
+        return Ok(false);
+    }
+    // After the region was read: who isn't there now is none of those who have come since.
+    let live_processes = PodProcesses::of(cgroups, &holder.of.pod_uid).live_processes();
+    let mut any = false;
+    for (slot, owner) in suspects.iter().filter(|(_, owner)| live_processes.is_dead(owner)) {
+        if file.free(region, *slot)? {
+            debug!(container = %holder.of, pid = owner.pid, slot, "freed the slot of a dead process");
+            slots.owners.remove(&(owner.pid, owner.started));
+            any = true;
+        }
+    }
+    Ok(any)
 }

@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::accounts::Accounts;
 use super::driver::Driver;
-use super::judge::Judge;
-use super::kept::KeptRegion;
 use super::overhead::Overheads;
-use super::{Holder, Seats};
+use super::region::ContainerRegion;
+use super::violations::ViolationTracker;
+use super::{Holder, Slots};
 use crate::container::region_file;
 use divvy_mps::MpsDirectory;
 use divvy_node_core::inventory::Inventory;
@@ -36,14 +36,14 @@ pub struct Watcher {
     allocator: SharedAllocator,
     inventory: watch::Receiver<Arc<Inventory>>,
     usage: watch::Sender<Arc<NodeUsage>>,
-    /// Of the ledger, when `holders` was made.
+    /// Revision of the ledger that `holders` was made from.
     revision: Option<u64>,
     holders: Vec<Holder>,
-    regions: HashMap<Nonce, KeptRegion>,
+    regions: HashMap<Nonce, ContainerRegion>,
     accounts: Accounts,
     overheads: Overheads,
     driver: Driver,
-    judge: Judge,
+    violations: ViolationTracker,
     /// Bytes of the region that is read.
     buffer: Vec<u8>,
 }
@@ -90,25 +90,25 @@ impl Watcher {
             accounts: Accounts::default(),
             overheads: Overheads::over(2 * probe_interval.max(INTERVAL)),
             driver: Driver::default(),
-            judge: Judge::default(),
+            violations: ViolationTracker::default(),
             buffer: Vec::new(),
         };
         (watcher, receiver)
     }
 
     fn round(&mut self, now: Instant) {
-        self.follow_books();
-        let seats = self.read_regions(now);
+        self.follow_ledger();
+        let slots = self.read_regions(now);
         let inventory = Arc::clone(&self.inventory.borrow());
         let supervisor = MpsDirectory::new(&self.run_dir).supervisor().ok();
-        let measured = self.driver.measure(&inventory, supervisor, &mut self.holders, &seats, &self.cgroups, now);
+        let measured = self.driver.measure(&inventory, supervisor, &mut self.holders, &slots, &self.cgroups, now);
         let mut containers = Vec::new();
-        for (at, (holder, seats)) in self.holders.iter_mut().zip(&seats).enumerate() {
+        for (at, (holder, slots)) in self.holders.iter_mut().zip(&slots).enumerate() {
             let line = |(number, (card, share)): (usize, &(CardId, Share))| ContainerUsage {
                 of: holder.of.clone(),
                 card: card.clone(),
                 share: *share,
-                books: seats.as_ref().and_then(|_read| self.accounts.books(holder.nonce, number)),
+                books: slots.as_ref().and_then(|_read| self.accounts.books(holder.nonce, number)),
                 driver_bytes: measured.bytes(at, holder, card),
                 overhead_bytes: 0,
             };
@@ -119,13 +119,13 @@ impl Watcher {
             }
             containers.extend(lines);
         }
-        let findings = self.judge.judge(&self.holders, &measured.cards, now);
+        let findings = self.violations.update(&self.holders, &measured.cards, now);
         let usage = NodeUsage { node: self.node.clone(), containers, findings, unmeasured: measured.problem };
         self.usage.send_replace(Arc::new(usage));
     }
 
     /// Notices who holds shares now.
-    fn follow_books(&mut self) {
+    fn follow_ledger(&mut self) {
         let allocator = lock(&self.allocator);
         let ledger = allocator.ledger();
         if self.revision == Some(ledger.revision()) {
@@ -141,18 +141,18 @@ impl Watcher {
     }
 
     /// Reads every holder's region and frees the slots of its dead: who has a seat in each, where it could be read.
-    fn read_regions(&mut self, now: Instant) -> Vec<Option<Seats>> {
+    fn read_regions(&mut self, now: Instant) -> Vec<Option<Slots>> {
         let Self { holders, regions, accounts, buffer, run_dir, cgroups, .. } = self;
-        let seats = |holder: &mut Holder| {
+        let slots = |holder: &mut Holder| {
             let path = region_file(run_dir, holder.nonce);
             let region = regions.entry(holder.nonce).or_default();
-            let seats = region.look(&path, holder, cgroups, buffer, |file, snapshot| {
+            let slots = region.look(&path, holder, cgroups, buffer, |file, snapshot| {
                 accounts.take(holder.nonce, file, snapshot, now);
             });
             holder.has_library |= region.is_there();
-            seats
+            slots
         };
-        holders.iter_mut().map(seats).collect()
+        holders.iter_mut().map(slots).collect()
     }
 }
 

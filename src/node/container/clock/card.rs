@@ -96,7 +96,7 @@ impl Card {
             }
             Err(error) => {
                 self.warning.warn(format!(
-                    "clock page {}: {error}: whoever shares the card is debited as if it were alone",
+                    "clock page {}: {error}: containers that share the GPU are charged as if alone on it",
                     self.path.display()
                 ));
                 None

@@ -16,7 +16,7 @@ use crate::container::files::{self, not_there};
 /// The directory of the pages in `runDir`.
 pub(in crate::container) const DIRECTORY: &str = "clocks";
 
-/// All of them.
+/// The clock pages in `runDir`.
 #[derive(Debug)]
 pub(in crate::container) struct ClockPages {
     run_dir: PathBuf,

@@ -168,7 +168,7 @@ fn the_busy_are_counted_with_what_they_were_promised() {
 }
 
 #[test]
-fn a_container_with_many_processes_is_looked_through_until_one_is_found() {
+fn busy_process_beyond_the_first_chunk_is_found() {
     let mut bench = Bench::new();
     let tenants = [bench.come(&[(0, 30)]), bench.come(&[(0, 20)])];
     bench.work(tenants[0], 0, 1);
@@ -269,7 +269,7 @@ fn cards_are_told_apart_also_within_one_container() {
 }
 
 #[test]
-fn whatever_a_tenant_does_to_its_region_it_is_idle_then_and_others_are_served() {
+fn tampered_region_counts_as_idle() {
     type Tamper = fn(&Path);
     let tamper: [(&str, Tamper); 9] = [
         ("nothing", |path| fs::remove_file(path).expect("removed")),
@@ -315,7 +315,7 @@ fn whatever_a_tenant_does_to_its_region_it_is_idle_then_and_others_are_served() 
 }
 
 #[test]
-fn those_that_cut_their_regions_short_hide_nobody_beside_them() {
+fn truncated_region_does_not_hide_other_containers() {
     let mut bench = Bench::new();
     let tenants: Vec<_> = (0..7).map(|_| bench.come(&[(0, 10)])).collect();
     for tenant in &tenants {
@@ -359,7 +359,7 @@ fn files_that_are_made_anew_are_found() {
 
 /// A real thread, by its own time.
 #[test]
-fn a_page_is_never_silent_for_long_and_the_thread_ends_when_told() {
+fn clock_page_heartbeat_and_thread_end_on_stop() {
     let mut bench = Bench::new();
     bench.come(&[(0, 30)]);
     let stop = CancellationToken::new();

@@ -1,15 +1,13 @@
 //! What a container's processes have in flight.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use divvy_region::layout::{self, LINE};
+use divvy_region::layout::LINE;
 use divvy_region::snapshot::in_flight_ns;
 
 use super::{SELDOM, Tenant, next};
 use crate::container::directories::region_file;
-use crate::container::region;
+use crate::container::region::RegionReader;
 use divvy_node_core::ledger::Nonce;
 
 /// How long the number of slots in use is taken to be what it was. A process has a slot long before it has work.
@@ -29,9 +27,8 @@ pub(super) struct Watched {
 
 #[derive(Debug)]
 struct Open {
-    file: File,
-    inode: u64,
-    /// How many slots may be in use, when its header was looked at last.
+    region: RegionReader,
+    /// How many slots may be in use, by the header as last read.
     high: usize,
     head_due_ns: u64,
     /// For each card, the first slot to look at next.
@@ -48,9 +45,10 @@ impl Watched {
 
     /// Opens the region, unless that very file is open.
     pub(super) fn refresh(&mut self) {
-        let inode = fs::symlink_metadata(&self.path).ok().map(|found| found.ino());
-        if inode.is_none() || self.open.as_ref().map(|open| open.inode) != inode {
-            self.open = Open::new(&self.path, self.cards);
+        let known = self.open.as_ref().map(|open| &open.region);
+        match RegionReader::open(&self.path, self.cards, known) {
+            Ok(None) => {}
+            opened => self.open = opened.ok().flatten().map(|region| Open::new(region, self.cards)),
         }
     }
 
@@ -67,24 +65,20 @@ impl Watched {
 // === impl Open ===
 
 impl Open {
-    fn new(path: &Path, cards: usize) -> Option<Self> {
-        let opened = region::open(path).ok().filter(|opened| opened.head.cards == cards)?;
-        let inode = opened.file.metadata().ok()?.ino();
-        Some(Self { file: opened.file, inode, high: 0, head_due_ns: 0, first: vec![0; cards] })
+    fn new(region: RegionReader, cards: usize) -> Self {
+        Self { region, high: 0, head_due_ns: 0, first: vec![0; cards] }
     }
 
     fn is_busy(&mut self, position: usize, now_ns: u64) -> Option<bool> {
-        let cards = self.first.len();
         if now_ns >= self.head_due_ns {
-            // Its length may have changed; what isn't there can't be read below.
-            let head = region::read_head(&self.file, layout::size(cards)).ok().filter(|head| head.cards == cards)?;
-            (self.high, self.head_due_ns) = (head.high, next(now_ns, HEAD));
+            self.high = self.region.head().ok()?.high;
+            self.head_due_ns = next(now_ns, HEAD);
         }
         let first = self.first.get_mut(position)?;
         let slots = self.high.saturating_sub(*first).min(CHUNK);
         let mut lines = [0; LINE * CHUNK];
         let uses = lines.get_mut(..LINE * slots)?;
-        self.file.read_exact_at(uses, layout::use_bytes(cards, position, *first).end as u64).ok()?;
+        self.region.read_uses(position, *first, uses).ok()?;
         let is_busy = in_flight_ns(uses) > 0;
         if !is_busy {
             *first = if *first + CHUNK < self.high { *first + CHUNK } else { 0 };

@@ -129,7 +129,7 @@ impl Shim {
             // A runtime makes a directory of a mount source that is missing.
             let removed = if path.is_dir() { fs::remove_dir(&path) } else { fs::remove_file(&path) };
             if let Err(error) = removed.or_else(not_there) {
-                warn!(%error, path = %path.display(), "a library that nobody uses stays");
+                warn!(%error, path = %path.display(), "failed to remove an unused copy of libdivvy");
             }
         }
     }
@@ -168,7 +168,7 @@ impl Isolation for Shim {
     fn clear(&self) {
         self.remove_unused();
         if let Err(error) = self.clocks.clear() {
-            warn!(%error, "clock pages of cards that nobody uses stay");
+            warn!(%error, "failed to remove clock pages of unused GPUs");
         }
     }
 }

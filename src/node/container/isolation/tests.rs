@@ -29,7 +29,7 @@ fn config(tier: &str, library: &Path, state: &Path) -> Config {
 }
 
 #[test]
-fn the_strongest_tier_is_served_that_is_allowed_and_possible() {
+fn tier_auto_selects_the_strongest_available() {
     let directory = tempfile::tempdir().expect("a directory");
     let (library, text) = (directory.path().join("libdivvy.so"), directory.path().join("text"));
     let missing = directory.path().join("missing");
@@ -52,7 +52,7 @@ fn the_strongest_tier_is_served_that_is_allowed_and_possible() {
 }
 
 #[test]
-fn whole_instances_are_served_where_instances_are_cards_and_nothing_is_promised_twice() {
+fn tier_mig_requires_mig_strategy_and_no_overcommit() {
     let of = |keys: &[(&str, &str)]| {
         let env = |name: &str| match name {
             "NODE_NAME" => Some("n1".into()),
@@ -80,7 +80,7 @@ fn whole_instances_are_served_where_instances_are_cards_and_nothing_is_promised_
 }
 
 #[test]
-fn the_service_is_served_where_it_is_up_and_missed_where_it_was_asked_for() {
+fn tier_mps_requires_mps_to_be_up() {
     let directory = tempfile::tempdir().expect("a directory");
     let library = directory.path().join("libdivvy.so");
     let missing = directory.path().join("missing");
@@ -114,7 +114,7 @@ fn the_service_is_served_where_it_is_up_and_missed_where_it_was_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_chooses_for_itself_notices_when_the_service_comes() {
+async fn tier_auto_notices_mps_coming_up() {
     let directory = tempfile::tempdir().expect("a directory");
     let library = directory.path().join("libdivvy.so");
     fs::write(&library, b"\x7fELF and so on").expect("written");

@@ -33,7 +33,7 @@ fn outcome(host: &Host, strategies: &str, gi: u32, ci: u32) -> Result<ContainerA
 }
 
 #[test]
-fn an_instance_comes_with_its_card_s_node_and_its_two_capabilities() {
+fn mig_instance_gets_gpu_node_and_two_capabilities() {
     let host = host();
     let answer = outcome(&host, "cdi-cri", 11, 2).expect("an answer");
     assert_eq!(answer.cdi_devices[0].name, format!("divvy.dev/gpu={INSTANCE}"));
@@ -44,7 +44,7 @@ fn an_instance_comes_with_its_card_s_node_and_its_two_capabilities() {
 }
 
 #[test]
-fn an_instance_is_named_by_its_uuid_where_nvidias_runtime_delivers() {
+fn mig_instance_is_named_by_uuid_for_nvidia_runtime() {
     let host = host();
     let answer = outcome(&host, "envvar,volume-mounts", 1, 0).expect("its runtime makes the nodes");
     assert!(answer.mounts.iter().any(|mount| mount.container_path.ends_with(INSTANCE)), "{:?}", answer.mounts);
@@ -59,7 +59,7 @@ fn an_instance_without_its_capabilities_is_refused_by_name() {
         assert_eq!(
             outcome(&host, strategies, 1, 0).expect_err("no such node"),
             format!(
-                "MIG instance {INSTANCE} can't be given to a container: /host/dev/nvidia-caps/nvidia-cap1012 is no device node: \
+                "MIG instance {INSTANCE} can't be allocated: /host/dev/nvidia-caps/nvidia-cap1012 is no device node: \
                 make it with nvidia-modprobe -f /proc/driver/nvidia/capabilities/gpu1/mig/gi1/access"
             )
         );
@@ -67,7 +67,7 @@ fn an_instance_without_its_capabilities_is_refused_by_name() {
     assert_eq!(
         outcome(&host, "auto", 11, 1).expect_err("not listed"),
         format!(
-            "MIG instance {INSTANCE} can't be given to a container: \
+            "MIG instance {INSTANCE} can't be allocated: \
             /host/proc/driver/nvidia-caps/mig-minors has no gpu1/gi11/ci1/access"
         )
     );
@@ -75,7 +75,7 @@ fn an_instance_without_its_capabilities_is_refused_by_name() {
     assert_eq!(
         outcome(&host, "auto", 11, 2).expect_err("no list"),
         format!(
-            "MIG instance {INSTANCE} can't be given to a container: \
+            "MIG instance {INSTANCE} can't be allocated: \
             reading /host/proc/driver/nvidia-caps/mig-minors: No such file or directory (os error 2)"
         )
     );

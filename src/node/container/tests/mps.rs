@@ -40,7 +40,7 @@ fn of(card: &str, memory: u64, cores: u32) -> (CardId, Share) {
 }
 
 #[test]
-fn a_client_gets_what_the_shim_needs_and_the_way_to_the_service() {
+fn mps_container_gets_libdivvy_and_pipe_directory() {
     let host = Host::new();
     let (delivery, _up) = (host.with_service(), host.service().mark_ready().expect("a lock"));
     let answer = delivery.prepare(&client("n-1", &[share(A, 8192)])).expect("an answer");
@@ -62,7 +62,7 @@ fn a_client_gets_what_the_shim_needs_and_the_way_to_the_service() {
 }
 
 #[test]
-fn several_cards_are_limited_by_number_and_to_one_part_of_their_compute() {
+fn mps_limits_for_several_gpus() {
     let host = Host::new();
     let (delivery, _up) = (host.with_service(), host.service().mark_ready().expect("a lock"));
     let limits = |shares: &[(CardId, Share)]| {
@@ -95,7 +95,7 @@ fn a_whole_card_is_opened_through_the_service_too() {
 }
 
 #[test]
-fn without_the_service_nobody_new_starts_and_who_runs_keeps_what_it_has() {
+fn new_containers_are_refused_while_mps_is_down() {
     let host = Host::new();
     let (delivery, place, shares) = (host.with_service(), host.service(), [share(A, 300)]);
     let up = place.mark_ready().expect("a lock");
@@ -103,7 +103,7 @@ fn without_the_service_nobody_new_starts_and_who_runs_keeps_what_it_has() {
     assert_eq!(delivery.problem(), None);
     drop(up);
     let refused = delivery.prepare(&client("n-2", &shares)).expect_err("nobody would keep it to its share");
-    insta::assert_snapshot!(host.steady(&refused.to_string()), @"tier mps can't be served now: CUDA's MPS is not up on this node: DaemonSet divvy-mps runs it on nodes with label divvy.dev/mps=true; see the log of its pod (/host/run/mps/ready is not locked); containers that run are not touched");
+    insta::assert_snapshot!(host.steady(&refused.to_string()), @"tier mps can't be served now: CUDA's MPS is not up on this node: DaemonSet divvy-mps runs it on nodes with label divvy.dev/mps=true; see the log of its pod (/host/run/mps/ready is not locked); running containers are not affected");
     assert!(!host.path("run/containers/n-2").exists());
     delivery.write_limits(&client("n-1", &shares)).expect_err("nor if it starts again");
     delivery.renew(&client("n-1", &shares)).expect("but it may be running");

@@ -71,7 +71,7 @@ fn the_library_and_its_name_in_the_container_are_mounted() {
 }
 
 #[test]
-fn a_container_has_a_region_of_full_size_and_a_clock_of_each_card() {
+fn shim_container_has_full_region_and_clock_pages() {
     let host = Host::new();
     let delivery = host.shimmed("1");
     delivery.prepare(&shimmed("n-1", &[share(A, 8192), share(B, 8192)])).expect("an answer");
@@ -91,7 +91,7 @@ fn a_container_has_a_region_of_full_size_and_a_clock_of_each_card() {
 }
 
 #[test]
-fn whole_cards_need_nothing_and_one_part_among_them_needs_all() {
+fn shim_is_needed_only_with_a_partial_gpu() {
     let host = Host::new();
     let delivery = host.shimmed("1");
     let answer = delivery.prepare(&shimmed("n-1", &[whole(A), whole(B)])).expect("an answer");
@@ -104,7 +104,7 @@ fn whole_cards_need_nothing_and_one_part_among_them_needs_all() {
 }
 
 #[test]
-fn a_container_made_for_a_weaker_tier_gets_no_more_when_it_starts_again() {
+fn restarted_container_keeps_its_weaker_tier() {
     let host = Host::new();
     let shares = [share(A, 1)];
     host.delivery("envvar").prepare(&handout("n-1", &shares)).expect("an answer");
@@ -114,7 +114,7 @@ fn a_container_made_for_a_weaker_tier_gets_no_more_when_it_starts_again() {
 }
 
 #[test]
-fn a_container_that_starts_again_finds_its_region_as_it_left_it() {
+fn restarted_container_keeps_its_region() {
     let host = Host::new();
     let (delivery, shares) = (host.shimmed("1"), [share(A, 1)]);
     delivery.prepare(&shimmed("n-1", &shares)).expect("an answer");
@@ -130,7 +130,7 @@ fn a_container_that_starts_again_finds_its_region_as_it_left_it() {
 }
 
 #[test]
-fn whatever_a_tenant_leaves_in_place_of_its_region_is_replaced() {
+fn invalid_region_is_replaced_on_prepare() {
     type Tamper = fn(&Host, &Path);
     let tamper: [(&str, Tamper); 10] = [
         ("nothing", |_, path| fs::remove_file(path).expect("removed")),
@@ -199,7 +199,7 @@ fn a_container_keeps_its_library_until_it_starts_again() {
 }
 
 #[test]
-fn everything_comes_back_also_where_a_runtime_has_made_directories_of_missing_files() {
+fn prepare_replaces_directories_made_for_missing_files() {
     let host = Host::new();
     let shares = [share(A, 1)];
     host.shimmed("1").prepare(&shimmed("n-1", &shares)).expect("an answer");
@@ -239,7 +239,7 @@ const FULL: &str = "DIVVY_TEST_FULL";
 const MOUNT_AND_RUN: &str = r#"mount -t tmpfs -o size=512k,nr_inodes=80 none "$0" && TMPDIR="$0" exec "$@""#;
 
 #[test]
-fn a_full_file_system_fails_a_container_cleanly_and_no_other() {
+fn full_filesystem_fails_only_new_containers() {
     let (mount, own) = (tempfile::tempdir().expect("a directory"), std::env::current_exe().expect("a program"));
     let in_namespace = |program: &Path| {
         let mut command = std::process::Command::new("unshare");
@@ -251,7 +251,7 @@ fn a_full_file_system_fails_a_container_cleanly_and_no_other() {
         return;
     }
     let mut test = in_namespace(&own);
-    test.args(["--ignored", "--exact", "container::tests::shim::on_a_full_file_system"]).env(FULL, "yes");
+    test.args(["--ignored", "--exact", "container::tests::shim::on_a_full_filesystem"]).env(FULL, "yes");
     let output = test.output().expect("a program that runs");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
@@ -259,7 +259,7 @@ fn a_full_file_system_fails_a_container_cleanly_and_no_other() {
 
 #[test]
 #[ignore = "run by another test, where there is little room"]
-fn on_a_full_file_system() {
+fn on_a_full_filesystem() {
     if std::env::var_os(FULL).is_none() {
         return;
     }

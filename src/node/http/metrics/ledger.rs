@@ -60,27 +60,37 @@ impl Ledger {
         let standing = self.standing.borrow().clone();
         let is = |held: bool| f64::from(u8::from(held));
         let mut gauges = vec![
-            one("registered", "1 while the kubelet has us registered", vec![], is(standing == Standing::Registered)),
             one(
-                "rivalled",
-                "1 while another device plugin serves our cards",
+                "registered",
+                "1 if the device plugin is registered with the kubelet",
+                vec![],
+                is(standing == Standing::Registered),
+            ),
+            one(
+                "device_plugin_conflict",
+                "1 if another device plugin serves the same resources",
                 vec![],
                 is(matches!(standing, Standing::Rivalled(_))),
             ),
             one(
-                "configuration_broken",
-                "1 while the file can't be read and an earlier one is in effect",
+                "configuration_invalid",
+                "1 if the configuration file is invalid and an earlier one is in effect",
                 vec![],
                 is(self.config.borrow().problem.is_some()),
             ),
-            one("ledger_revision", "Grows with every change of a share", vec![], count(allocator.ledger().revision())),
+            one(
+                "ledger_revision",
+                "Revision of the ledger; increases with every change of a share",
+                vec![],
+                count(allocator.ledger().revision()),
+            ),
             one(
                 "tier_served",
-                "1 while containers can be given the node's tier; 0: they are refused",
+                "1 if the node can serve its isolation tier; 0 if containers are refused",
                 vec![],
                 is(allocator.containers().problem().is_none()),
             ),
-            one("tier_info", "How shares are enforced", vec![("tier", allocator.tier().to_string())], 1.0),
+            one("tier_info", "Isolation tier of the node", vec![("tier", allocator.tier().to_string())], 1.0),
             strategy_gauge(&self.containers.strategies()),
         ];
         gauges.extend(card_gauges(&allocator));
@@ -100,9 +110,9 @@ fn strategy_gauge(strategies: &Strategies) -> Gauges {
         let strategy = strategy.as_str().to_owned();
         vec![("strategy", strategy), ("bypassable", bypassable.to_string()), ("reason", reason.clone())]
     };
-    let help = "How containers are given their cards, whether a pod can name cards of others, and why so";
+    let help = "Device list strategies in effect, why, and whether a pod can bypass them by naming GPUs itself";
     let values = active.iter().map(|strategy| (labels(strategy), 1.0)).collect();
-    Gauges { name: "delivery_strategy_info", help, values }
+    Gauges { name: "device_list_strategy_info", help, values }
 }
 
 fn card_gauges(allocator: &Allocator) -> Vec<Gauges> {
@@ -114,24 +124,26 @@ fn card_gauges(allocator: &Allocator) -> Vec<Gauges> {
     };
     let held = |card: &CardInfo| book.held(&card.id, None);
     vec![
-        per_card("card_healthy", "1 while the card gives new shares", &|card| {
+        per_card("card_healthy", "1 if the GPU is healthy and accepts new pods", &|card| {
             Some(f64::from(u8::from(card.health == CardHealth::Healthy)))
         }),
-        per_card("card_memory_bytes", "Memory of the card", &|card| Some(bytes(card.memory))),
-        per_card("card_memory_used_bytes", "Memory in use on the card, by NVML", &|card| card.memory_used.map(bytes)),
-        per_card("card_memory_held_bytes", "Memory promised to pods", &|card| Some(bytes(held(card).memory))),
-        per_card("card_cores_held", "Compute promised to pods, percent of the card", &|card| {
+        per_card("card_memory_bytes", "Memory of the GPU", &|card| Some(bytes(card.memory))),
+        per_card("card_memory_used_bytes", "Memory in use on the GPU as reported by NVML", &|card| {
+            card.memory_used.map(bytes)
+        }),
+        per_card("card_memory_allocated_bytes", "GPU memory allocated to pods", &|card| Some(bytes(held(card).memory))),
+        per_card("card_cores_allocated", "Compute allocated to pods, in percent of the GPU", &|card| {
             Some(f64::from(held(card).cores.units()))
         }),
-        per_card("card_pods", "Pods that hold a share of the card", &|card| Some(f64::from(held(card).pods))),
+        per_card("card_pods", "Pods with a share of the GPU", &|card| Some(f64::from(held(card).pods))),
     ]
 }
 
 fn share_gauges(allocator: &Allocator) -> Vec<Gauges> {
-    let mut memory = Gauges { name: "share_memory_bytes", help: "Memory promised to a container", values: vec![] };
-    let help = "Compute promised to a container, percent of the card";
+    let mut memory = Gauges { name: "share_memory_bytes", help: "GPU memory allocated to a container", values: vec![] };
+    let help = "Compute allocated to a container, in percent of the GPU";
     let mut cores = Gauges { name: "share_cores", help, values: vec![] };
-    let help = "How what a container holds is enforced";
+    let help = "Isolation tier of a container";
     let mut tiers = Gauges { name: "share_tier_info", help, values: vec![] };
     for entry in allocator.ledger().book().pods() {
         for (container, holding) in entry.holdings() {

@@ -19,41 +19,43 @@ pub(super) struct Usage(pub(super) watch::Receiver<Arc<NodeUsage>>);
 type PerContainer = (&'static str, &'static str, fn(&ContainerUsage) -> Option<f64>);
 
 const GAUGES: [PerContainer; 5] = [
-    ("container_memory_limit_bytes", "Memory of the card that the container may use", |usage| {
+    ("container_memory_limit_bytes", "GPU memory limit of the container", |usage| {
         Some(count(usage.share.memory.as_mib() << 20))
     }),
-    ("container_memory_used_bytes", "Memory of the card that the container uses, by its own books", |usage| {
+    ("container_memory_used_bytes", "GPU memory used by the container according to libdivvy", |usage| {
         usage.books.map(|books| count(books.used_bytes))
     }),
     (
         "container_memory_overhead_bytes",
-        "Memory that contexts and modules of the container take beyond that",
+        "GPU memory of CUDA contexts and modules beyond what libdivvy accounts",
         |usage| usage.books.map(|_| count(usage.overhead_bytes)),
     ),
-    ("container_memory_driver_bytes", "Memory of the card that the container uses, by the driver", |usage| {
+    ("container_memory_driver_bytes", "GPU memory used by the container according to the driver", |usage| {
         usage.driver_bytes.map(count)
     }),
-    ("container_processes", "Processes of the container that have a place in its books", |usage| {
+    ("container_processes", "Processes of the container that libdivvy accounts", |usage| {
         usage.books.map(|books| f64::from(books.processes))
     }),
 ];
 
 const COUNTERS: [PerContainer; 5] = [
-    ("container_busy_seconds", "GPU time that the container has used", |usage| {
+    ("container_busy_seconds", "GPU time used by the container", |usage| {
         usage.books.map(|books| seconds(books.busy_ns))
     }),
-    ("container_throttled_seconds", "Time for which launches of the container were held back", |usage| {
+    ("container_throttled_seconds", "Time for which launches of the container were throttled", |usage| {
         usage.books.map(|books| seconds(books.throttled_ns))
     }),
-    ("container_launches", "Kernels and graphs that the container has launched", |usage| {
+    ("container_launches", "Kernels and graphs launched by the container", |usage| {
         usage.books.map(|books| count(books.launches))
     }),
-    ("container_out_of_memory", "Allocations that the container was refused", |usage| {
+    ("container_out_of_memory", "GPU memory allocations refused to the container", |usage| {
         usage.books.map(|books| count(books.out_of_memory))
     }),
-    ("container_unhooked_functions", "Functions that the container has, and libdivvy doesn't know", |usage| {
-        usage.books.map(|books| count(books.unhooked))
-    }),
+    (
+        "container_unhooked_functions",
+        "CUDA functions loaded in the container that libdivvy doesn't intercept",
+        |usage| usage.books.map(|books| count(books.unhooked)),
+    ),
 ];
 
 // === impl Usage ===
@@ -75,8 +77,8 @@ impl Collector for Usage {
                 }
             }
         }
-        let help = "What stands now that no promise allows";
-        let mut family = encoder.encode_descriptor("findings", help, None, MetricType::Gauge)?;
+        let help = "Active share violations, by kind";
+        let mut family = encoder.encode_descriptor("share_violations", help, None, MetricType::Gauge)?;
         for kind in FindingKind::ALL {
             let standing = usage.findings.iter().filter(|finding| finding.kind == kind).count();
             ConstGauge::new(count(standing as u64)).encode(family.encode_family(&[("kind", kind.as_str())])?)?;

@@ -16,7 +16,7 @@ const MAX_INSTANCES: u32 = 64;
 /// A GPU in MIG mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::nvml) struct Partition {
-    /// Those that are cards.
+    /// Instances that are advertised.
     pub(in crate::nvml) instances: Vec<Instance>,
     /// Why there aren't more of them, if there should be.
     pub(in crate::nvml) trouble: Option<String>,
@@ -31,7 +31,7 @@ pub(in crate::nvml) struct Instance {
     pub(in crate::nvml) model: String,
     /// All of it, and what is in use; or what NVML says instead.
     pub(in crate::nvml) memory: Result<(Memory, Memory), String>,
-    /// Those that compute on it; `None`: NVML doesn't say.
+    /// Processes that compute on it; `None`: NVML doesn't report them.
     pub(in crate::nvml) processes: Option<Vec<CardProcess>>,
 }
 

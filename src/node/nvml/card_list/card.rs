@@ -23,7 +23,7 @@ pub(super) struct Card {
     pub(super) listing: Listing,
     /// NVML knows no such card.
     pub(super) gone: bool,
-    /// It is a GPU in MIG mode.
+    /// A GPU in MIG mode.
     in_mig: bool,
 }
 
@@ -34,7 +34,7 @@ pub(super) enum Listing {
     Unknown,
     /// Its instances are cards instead.
     Hidden,
-    /// It is, and stays so whatever comes: somebody may hold its slots.
+    /// Listed for good: a pod may hold its slots.
     Listed,
 }
 
@@ -84,7 +84,7 @@ impl Card {
         })
     }
 
-    /// It is known how it is, for now.
+    /// Lists or hides the card after a probe.
     pub(super) fn answer(&mut self, strategy: MigStrategy) {
         let hidden = self.in_mig && strategy.makes_cards() && self.listing != Listing::Listed;
         self.listing = if hidden { Listing::Hidden } else { Listing::Listed };

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_sample_is_believed_and_later_ones_change_it_by_and_by() {
+    fn utilization_is_an_exponential_average() {
         assert_eq!(average(&[(0, 80)]), 80);
         assert_eq!(average(&[(0, 0), (60, 100)]), 63);
         assert_eq!(average(&[(0, 0), (5, 100), (5, 0), (5, 100), (5, 0)]), 14);
@@ -55,14 +55,14 @@ mod tests {
     }
 
     #[test]
-    fn how_often_it_is_looked_at_makes_no_difference() {
+    fn utilization_average_is_independent_of_interval() {
         let steady =
             |pause: u64| [&[(0, 0)][..], &vec![(pause, 100); 60 / usize::try_from(pause).expect("small")]].concat();
         assert_eq!([1, 5, 60].map(|pause| average(&steady(pause))), [63; 3]);
     }
 
     #[test]
-    fn nonsense_of_a_driver_is_no_more_than_all() {
+    fn utilization_is_clamped_to_100() {
         assert_eq!(average(&[(0, u32::MAX), (0, 100)]), 100);
     }
 }

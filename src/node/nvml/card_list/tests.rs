@@ -66,7 +66,7 @@ fn blow() -> impl Strategy<Value = Blow> {
 
 proptest! {
     #[test]
-    fn nothing_that_befalls_a_card_touches_another(blows in prop::collection::vec(blow(), 1..30)) {
+    fn failures_of_one_gpu_leave_others_healthy(blows in prop::collection::vec(blow(), 1..30)) {
         let options = InventoryOptions::default();
         let mut now = Instant::now();
         let mut cards = pair(now);
@@ -88,7 +88,7 @@ proptest! {
 }
 
 #[test]
-fn how_busy_a_card_is_is_known_while_it_answers_and_says_so() {
+fn utilization_is_unknown_after_a_failed_probe() {
     let start = Instant::now();
     let mut cards = pair(start);
     let mut after = |seconds, probed| {
@@ -105,7 +105,7 @@ fn how_busy_a_card_is_is_known_while_it_answers_and_says_so() {
 }
 
 #[test]
-fn whose_processes_a_card_has_is_known_while_it_answers_and_says_so() {
+fn processes_are_unknown_after_a_failed_probe() {
     let start = Instant::now();
     let mut cards = pair(start);
     let mut after = |seconds, probed| {
@@ -140,8 +140,8 @@ fn a_count_that_is_nonsense_starts_few_threads() {
     let now = Instant::now();
     let mut cards = pair(now);
     cards.counted(now, Ok(u32::MAX));
-    assert_eq!(cards.start_finders(now).len(), MAX_CARDS as usize);
-    assert!(cards.start_finders(now).is_empty(), "they are under way");
+    assert_eq!(cards.start_lookups(now).len(), MAX_CARDS as usize);
+    assert!(cards.start_lookups(now).is_empty(), "they are under way");
 }
 
 #[test]
@@ -149,9 +149,9 @@ fn a_problem_stands_while_it_is_looked_at_again() {
     let now = Instant::now();
     let mut cards = pair(now);
     cards.counted(now, Ok(3));
-    assert_eq!(cards.start_finders(now), [0, 1, 2]);
+    assert_eq!(cards.start_lookups(now), [0, 1, 2]);
     assert_eq!(cards.found(2, Err("lost".to_owned())), None);
-    assert_eq!(cards.start_finders(now), [2]);
+    assert_eq!(cards.start_lookups(now), [2]);
     assert_eq!(cards.inventory().problem.as_deref(), Some("card at index 2: lost"));
     cards.counted(now, Ok(2));
     assert_eq!(cards.found(2, Ok(card("late"))), Some(card("late")));

@@ -58,7 +58,8 @@ async fn cdi_by_name_fails_where_its_directory_cannot_be_written_and_auto_does_w
     bench.ready().await;
     let uid = bench.run(part("100")).await;
     let (_, metrics) = bench.page("/metrics").await.unwrap();
-    let delivered = r#"divvy_delivery_strategy_info{strategy="volume-mounts",bypassable="false",reason="auto: no CDI"#;
+    let delivered =
+        r#"divvy_device_list_strategy_info{strategy="volume-mounts",bypassable="false",reason="auto: no CDI"#;
     assert!(metrics.contains(delivered), "{metrics}");
     let given = bench.kubelet.view().pods[&uid].containers[0].given.clone().unwrap();
     assert!(given.cdi_devices.is_empty());

@@ -87,7 +87,7 @@ async fn a_node_of_this_tier_gives_whole_instances_alone() {
     let mut bench = bench("mig").await;
     let told = bench.until_told("the GPU's health", |status| status.cards[2].health == Health::Unhealthy).await;
     let reason = told.cards[2].reason.as_deref();
-    assert_eq!(reason, Some("no MIG instance, which tier mig demands: cut the GPU, or set tier to auto"));
+    assert_eq!(reason, Some("not a MIG instance, which tier mig requires: partition the GPU, or set tier to auto"));
     assert_eq!(told.tier, Tier::Mig);
     let uid = bench.run(part("100")).await;
     assert_eq!((bench.given(&uid)[0].1, limits(&bench, &uid).tier), (SMALL, Tier::Mig));

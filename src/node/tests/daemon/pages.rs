@@ -20,7 +20,7 @@ async fn the_pages_answer() {
     let described: Vec<&str> = metrics.lines().filter(described).collect();
     insta::assert_snapshot!(described.join("\n"));
     assert!(metrics.contains(r#"divvy_device_plugin_calls_total{call="Allocate",outcome="ok"} 1"#), "{metrics}");
-    let delivered = r#"divvy_delivery_strategy_info{strategy="envvar",bypassable="true",reason="configured"} 1.0"#;
+    let delivered = r#"divvy_device_list_strategy_info{strategy="envvar",bypassable="true",reason="configured"} 1.0"#;
     assert!(metrics.contains(delivered), "{metrics}");
     assert!(metrics.ends_with("# EOF\n"), "{metrics}");
     bench.kill().await;

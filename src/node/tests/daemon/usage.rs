@@ -133,7 +133,7 @@ impl Bench {
 
 /// Lines of metrics about containers and findings, without values that differ from run to run.
 fn told(metrics: &str, uid: &str) -> String {
-    let about = |line: &&str| line.contains("divvy_container_") || line.contains("divvy_findings");
+    let about = |line: &&str| line.contains("divvy_container_") || line.contains("divvy_share_violations");
     metrics.lines().filter(about).collect::<Vec<_>>().join("\n").replace(uid, "<uid>")
 }
 

@@ -106,7 +106,7 @@ async fn where_the_hardware_must_enforce_gpus_give_nothing() {
     let alone = until_all_well(&mut machine).await.of_instances();
     let instances = [0, 1, 2].map(|at| health(&alone, &uuid(&machine, at)));
     assert_eq!(instances, ["healthy"; 3]);
-    let demanded = "unhealthy: no MIG instance, which tier mig demands: cut the GPU, or set tier to auto";
+    let demanded = "unhealthy: not a MIG instance, which tier mig requires: partition the GPU, or set tier to auto";
     assert_eq!(health(&alone, &Scenario::uuid(1)), demanded);
     machine.change(|scenario| scenario.cards[1].state = CardState::Lost);
     let lost = machine.until("the GPU's loss", |inventory| health(inventory, &Scenario::uuid(1)) != "healthy").await;
@@ -126,7 +126,7 @@ async fn without_a_strategy_a_gpu_in_mig_mode_is_not_given_out() {
 }
 
 #[tokio::test]
-async fn a_gpu_that_is_cut_anew_has_new_cards_and_keeps_the_old_ones_as_unhealthy() {
+async fn repartitioned_gpu_keeps_old_instances_as_unhealthy() {
     let mut machine = start(MigStrategy::Single, cut());
     until_all_well(&mut machine).await;
     let (first, kept) = (uuid(&machine, 0), uuid(&machine, 2));
@@ -146,7 +146,7 @@ async fn a_gpu_that_is_cut_anew_has_new_cards_and_keeps_the_old_ones_as_unhealth
 }
 
 #[tokio::test]
-async fn a_gpu_in_mig_mode_without_instances_is_no_card_until_it_has_some() {
+async fn mig_gpu_without_instances_is_not_advertised() {
     let mut scenario = cut();
     scenario.cards[0].mig = Some(MigScenario::cut(&[]));
     let mut machine = start(MigStrategy::Mixed, scenario);
@@ -158,7 +158,7 @@ async fn a_gpu_in_mig_mode_without_instances_is_no_card_until_it_has_some() {
 }
 
 #[tokio::test]
-async fn a_gpu_that_was_a_card_stays_listed_in_mig_mode_and_serves_again_after_it() {
+async fn gpu_stays_listed_when_mig_mode_is_enabled() {
     let mut scenario = cut();
     scenario.cards[0].mig = Some(MigScenario::default());
     let mut machine = start(MigStrategy::Single, scenario);
@@ -166,7 +166,7 @@ async fn a_gpu_that_was_a_card_stays_listed_in_mig_mode_and_serves_again_after_i
     machine.change(|scenario| *scenario = cut());
     let gpu = Scenario::uuid(0);
     until_all_well(&mut machine).await;
-    until_health(&mut machine, &[(&gpu, "unhealthy: in MIG mode: its instances are cards")]).await;
+    until_health(&mut machine, &[(&gpu, "unhealthy: in MIG mode: its instances are advertised instead")]).await;
     let first = uuid(&machine, 0);
     machine.change(|scenario| scenario.cards[0].mig.as_mut().unwrap().enabled = false);
     until_health(&mut machine, &[(&gpu, "healthy"), (&first, "unhealthy: NVML no longer finds the MIG instance")])

@@ -105,8 +105,8 @@ proptest! {
             at += Duration::from_millis(500);
             accounts.take(nonce, 1, world.books.snapshot(), at);
             prop_assert_eq!(counted(&accounts, nonce), world.truth);
-            let living = world.slots.iter().flatten().count();
-            prop_assert_eq!(accounts.books(nonce, 0).map(|books| books.processes as usize), Some(living));
+            let live_processes = world.slots.iter().flatten().count();
+            prop_assert_eq!(accounts.books(nonce, 0).map(|books| books.processes as usize), Some(live_processes));
         }
     }
 
@@ -136,7 +136,7 @@ proptest! {
 }
 
 #[test]
-fn how_busy_a_container_is_is_that_of_the_last_two_seconds() {
+fn gpu_time_is_averaged_over_two_seconds() {
     let (mut world, mut accounts, nonce, start) = (World::new(), Accounts::default(), Nonce::random(), Instant::now());
     let mut busy_after = |millis: u64, ns: u64| {
         world.play(&Event::Work(0, ns));

@@ -65,7 +65,7 @@ impl Bench {
 }
 
 #[test]
-fn a_context_is_told_once_it_has_been_seen_for_the_whole_window() {
+fn context_overhead_is_reported_after_a_full_window() {
     let mut bench = Bench::new();
     assert_eq!((bench.looks_at(WINDOW, Some(700 * MIB), 200 * MIB), bench.file()), (0, None));
     assert_eq!(bench.looks_at(1, Some(700 * MIB), 200 * MIB), 500 * MIB);
@@ -125,7 +125,7 @@ fn what_is_no_longer_known_is_charged_to_nobody() {
 }
 
 #[test]
-fn a_daemon_that_begins_again_leaves_what_was_told_until_it_knows_better() {
+fn restart_keeps_reported_overhead_until_measured() {
     let mut bench = Bench::new();
     bench.looks_at(WINDOW + 1, Some(500 * MIB), 0);
     bench.overheads = Overheads::over(WINDOW * LOOK);
@@ -137,7 +137,7 @@ fn a_daemon_that_begins_again_leaves_what_was_told_until_it_knows_better() {
 }
 
 #[test]
-fn a_container_whose_directory_is_gone_is_told_nothing_and_all_goes_on() {
+fn overhead_of_a_removed_container_is_skipped() {
     let mut bench = Bench::new();
     fs::remove_dir_all(bench.directory.path().join("containers")).expect("a directory");
     assert_eq!(bench.looks_at(WINDOW + 5, Some(500 * MIB), 0), 0);

@@ -22,15 +22,15 @@ fn owner(pid: u32, started: u64) -> Owner {
 fn processes_are_found_in_all_cgroups_of_their_pod() {
     let found = PodProcesses::of(pod("", "12\n13\n").path(), UID);
     let pids = [(12, 2), (13, 2)].into();
-    assert_eq!(found, PodProcesses { pids, is_there: true, is_whole: true, has_strangers: false });
-    assert!(PodProcesses::of(pod("0\n", "12\n").path(), UID).has_strangers);
+    assert_eq!(found, PodProcesses { pids, is_there: true, is_whole: true, has_hidden_processes: false });
+    assert!(PodProcesses::of(pod("0\n", "12\n").path(), UID).has_hidden_processes);
     assert!(!PodProcesses::of(Path::new("/nowhere"), UID).is_there);
 }
 
 #[test]
 fn where_some_cannot_be_seen_none_is_taken_for_dead() {
     let gone = owner(1, 1);
-    let is_dead = |root: &Path| PodProcesses::of(root, UID).living().is_dead(&gone);
+    let is_dead = |root: &Path| PodProcesses::of(root, UID).live_processes().is_dead(&gone);
     assert!(is_dead(pod("", "").path()), "its cgroup is empty");
     assert!(!is_dead(pod("", "0\n").path()), "somebody is there without a number here");
     assert!(!is_dead(pod("", "what").path()));
@@ -44,20 +44,20 @@ fn where_some_cannot_be_seen_none_is_taken_for_dead() {
 fn a_process_lives_by_its_number_and_its_start() {
     let own = process::id();
     let (pid, started) = identity(own).expect("it runs").expect("Linux tells");
-    let living = PodProcesses::of(pod("", &own.to_string()).path(), UID).living();
-    assert!(!living.is_dead(&owner(pid, started)));
-    assert!(living.is_dead(&owner(pid, started + 1)), "the number has come again");
-    assert!(living.is_dead(&owner(pid + 1, started)));
-    assert!(!living.is_dead(&owner(pid, 0)), "it doesn't know its start");
-    assert!(living.is_dead(&owner(pid + 1, 0)));
+    let live_processes = PodProcesses::of(pod("", &own.to_string()).path(), UID).live_processes();
+    assert!(!live_processes.is_dead(&owner(pid, started)));
+    assert!(live_processes.is_dead(&owner(pid, started + 1)), "the number has come again");
+    assert!(live_processes.is_dead(&owner(pid + 1, started)));
+    assert!(!live_processes.is_dead(&owner(pid, 0)), "it doesn't know its start");
+    assert!(live_processes.is_dead(&owner(pid + 1, 0)));
 }
 
 #[test]
 fn a_process_that_has_just_ended_is_dead() {
     let mut child = Command::new("true").spawn().expect("a process");
     child.wait().expect("it ends");
-    let living = PodProcesses::of(pod("", &child.id().to_string()).path(), UID).living();
-    assert!(living.is_dead(&owner(child.id(), 1)));
+    let live_processes = PodProcesses::of(pod("", &child.id().to_string()).path(), UID).live_processes();
+    assert!(live_processes.is_dead(&owner(child.id(), 1)));
 }
 
 #[test]

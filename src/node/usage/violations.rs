@@ -1,4 +1,4 @@
-//! What no promise allows: pure, from what the driver shows on the cards and who holds shares of them.
+//! Share violations: computed from the processes that the driver reports and from who holds shares.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use divvy_api::usage::{ContainerRef, Finding, FindingKind};
 use divvy_api::{CardId, Memory, Share};
 
-use super::{Holder, OnCard, Whose};
+use super::{GpuProcess, Holder, ProcessOwner};
 
 #[cfg(test)]
 mod tests;
@@ -15,15 +15,15 @@ mod tests;
 /// cgroup has been looked through again, and one that ends is there for a moment without its slot.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Remembers since when what is seen has been seen.
+/// Tracks since when each violation has been observed.
 #[derive(Debug, Default)]
-pub(super) struct Judge(BTreeMap<Key, Instant>);
+pub(super) struct ViolationTracker(BTreeMap<Key, Instant>);
 
 type Key = (FindingKind, CardId, Option<ContainerRef>);
 
-/// What is seen at one moment.
+/// Observation of one violation at one moment.
 #[derive(Debug, Default)]
-struct Sight {
+struct Observed {
     pids: Vec<u32>,
     bytes: u64,
     share: Option<Share>,
@@ -33,15 +33,15 @@ struct Sight {
 
 // === impl Judge ===
 
-impl Judge {
-    /// What stands now. `cards` are those whose processes are known.
-    pub(super) fn judge(
+impl ViolationTracker {
+    /// Returns the active violations. `cards` are those whose processes are known.
+    pub(super) fn update(
         &mut self,
         holders: &[Holder],
-        cards: &BTreeMap<CardId, Vec<OnCard>>,
+        cards: &BTreeMap<CardId, Vec<GpuProcess>>,
         now: Instant,
     ) -> Vec<Finding> {
-        let seen = sights(holders, cards);
+        let seen = observe(holders, cards);
         self.0.retain(|key, _| seen.contains_key(key));
         let mut findings = Vec::new();
         for (key, sight) in seen {
@@ -54,20 +54,20 @@ impl Judge {
     }
 }
 
-fn sights(holders: &[Holder], cards: &BTreeMap<CardId, Vec<OnCard>>) -> BTreeMap<Key, Sight> {
-    let mut seen: BTreeMap<Key, Sight> = BTreeMap::new();
+fn observe(holders: &[Holder], cards: &BTreeMap<CardId, Vec<GpuProcess>>) -> BTreeMap<Key, Observed> {
+    let mut seen: BTreeMap<Key, Observed> = BTreeMap::new();
     for (card, process) in cards.iter().flat_map(|(card, all)| all.iter().map(move |process| (card, process))) {
         let mut see = |kind, of: Option<&Holder>, share| {
             let sight = seen.entry((kind, card.clone(), of.map(|holder| holder.of.clone()))).or_default();
             (sight.share, sight.overhead) = (share, of.map_or(0, |holder| holder.overhead(card)));
             sight.add(process);
         };
-        let (holder, is_seated) = match process.whose {
-            Whose::Holder { at, is_seated } => (holders.get(at), is_seated),
-            Whose::Pod(_) | Whose::Service | Whose::Unknown => continue,
-            Whose::Nobody => (None, false),
+        let (holder, has_slot) = match process.owner {
+            ProcessOwner::Holder { at, has_slot } => (holders.get(at), has_slot),
+            ProcessOwner::Pod(_) | ProcessOwner::Service | ProcessOwner::Unknown => continue,
+            ProcessOwner::Nobody => (None, false),
         };
-        if holder.is_some_and(|holder| holder.has_library && !is_seated) {
+        if holder.is_some_and(|holder| holder.has_library && !has_slot) {
             see(FindingKind::WithoutLibrary, holder, None);
         }
         match holder.and_then(|holder| holder.parts.iter().find(|(held, _)| held == card)) {
@@ -89,8 +89,8 @@ fn is_above(bytes: u64, share: Share) -> bool {
 
 // === impl Sight ===
 
-impl Sight {
-    fn add(&mut self, process: &OnCard) {
+impl Observed {
+    fn add(&mut self, process: &GpuProcess) {
         self.pids.push(process.pid);
         self.bytes = self.bytes.saturating_add(process.bytes.unwrap_or(0));
     }
@@ -102,29 +102,29 @@ impl Sight {
 
     fn finding(self, (kind, card, of): Key, lasted: Duration) -> Finding {
         let (used, who) = (Memory::from_bytes_floor(self.bytes), processes(&self.pids));
-        let whose = of.as_ref().map(ToString::to_string).unwrap_or_default();
+        let owner_of = of.as_ref().map(ToString::to_string).unwrap_or_default();
         let message = match (kind, &of) {
             (FindingKind::AboveShare, _) => {
                 let share = self.share.unwrap_or_default();
                 let nothing_left = if self.leaves_nothing_of(share) {
                     let overhead = Memory::from_bytes_floor(self.overhead);
-                    format!(": contexts and modules take {overhead}, so it can allocate nothing")
+                    format!(": contexts and modules take {overhead}, so it can't allocate memory")
                 } else {
                     String::new()
                 };
                 let share = share.memory;
                 format!(
-                    "{whose} uses {used} of card {card} by the driver, and its share is {share} ({who}){nothing_left}"
+                    "{owner_of} uses {used} of GPU {card} according to the driver; its share is {share} ({who}){nothing_left}"
                 )
             }
             (FindingKind::WithoutLibrary, _) => {
-                format!("{whose} uses card {card} without libdivvy, so nothing keeps it to its share: {who}, {used}")
+                format!("{owner_of} uses GPU {card} without libdivvy, so its share is not enforced: {who}, {used}")
             }
             (FindingKind::Foreign, Some(_)) => {
-                format!("{whose} uses card {card}, of which it holds no share: {who}, {used}")
+                format!("{owner_of} uses GPU {card} without a share of it: {who}, {used}")
             }
             (FindingKind::Foreign, None) => {
-                format!("card {card} is used by what is no container with a share of it: {who}, {used}")
+                format!("GPU {card} is used by a process without a share: {who}, {used}")
             }
         };
         Finding { kind, card, of, pids: self.pids, bytes: self.bytes, seconds: lasted.as_secs(), message }

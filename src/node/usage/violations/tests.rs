@@ -5,19 +5,20 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-fn on_card(pid: u32, mib: u64, whose: Whose) -> OnCard {
-    OnCard { pid, bytes: Some(mib * MIB), whose }
+fn on_card(pid: u32, mib: u64, owner: ProcessOwner) -> GpuProcess {
+    GpuProcess { pid, bytes: Some(mib * MIB), owner }
 }
 
-fn of(at: usize, is_seated: bool) -> Whose {
-    Whose::Holder { at, is_seated }
+fn of(at: usize, has_slot: bool) -> ProcessOwner {
+    ProcessOwner::Holder { at, has_slot }
 }
 
 /// What is found of this on a card after it has been seen for long enough.
-fn found(holders: &[Holder], number: u8, processes: Vec<OnCard>) -> Vec<Finding> {
-    let (mut judge, cards, now) = (Judge::default(), BTreeMap::from([(card(number), processes)]), Instant::now());
-    assert_eq!(judge.judge(holders, &cards, now), [], "not at once");
-    judge.judge(holders, &cards, now + PATIENCE)
+fn found(holders: &[Holder], number: u8, processes: Vec<GpuProcess>) -> Vec<Finding> {
+    let (mut violations, cards, now) =
+        (ViolationTracker::default(), BTreeMap::from([(card(number), processes)]), Instant::now());
+    assert_eq!(violations.update(holders, &cards, now), [], "not at once");
+    violations.update(holders, &cards, now + PATIENCE)
 }
 
 fn messages(findings: &[Finding]) -> String {
@@ -31,15 +32,15 @@ fn what_is_wrong_is_said_with_its_names() {
         on_card(10, 60, of(0, true)),
         on_card(11, 46, of(0, false)),
         on_card(20, 100, of(1, false)),
-        on_card(30, 1, Whose::Nobody),
-        on_card(31, 2, Whose::Nobody),
-        on_card(40, 500, Whose::Pod("uid-c".to_owned())),
-        on_card(50, 30, Whose::Service),
+        on_card(30, 1, ProcessOwner::Nobody),
+        on_card(31, 2, ProcessOwner::Nobody),
+        on_card(40, 500, ProcessOwner::Pod("uid-c".to_owned())),
+        on_card(50, 30, ProcessOwner::Service),
     ];
     insta::assert_snapshot!(messages(&found(&holders, 0, seen)), @r"
-    above-share: container main of pod team/a uses 106Mi of card GPU-0 by the driver, and its share is 100Mi (processes 10, 11 of the host)
-    without-library: container main of pod team/a uses card GPU-0 without libdivvy, so nothing keeps it to its share: process 11 of the host, 46Mi
-    foreign: card GPU-0 is used by what is no container with a share of it: processes 30, 31 of the host, 3Mi
+    above-share: container main of pod team/a uses 106Mi of GPU GPU-0 according to the driver; its share is 100Mi (processes 10, 11 of the host)
+    without-library: container main of pod team/a uses GPU GPU-0 without libdivvy, so its share is not enforced: process 11 of the host, 46Mi
+    foreign: GPU GPU-0 is used by a process without a share: processes 30, 31 of the host, 3Mi
     ");
 }
 
@@ -50,13 +51,13 @@ fn a_share_that_contexts_take_whole_is_told_apart() {
     assert_eq!(found(&[starved.clone()], 0, vec![on_card(10, 102, of(0, true))]), [], "a byte is left");
     starved.overheads = vec![100 * MIB];
     let findings = found(&[starved], 0, vec![on_card(10, 102, of(0, true))]);
-    insta::assert_snapshot!(messages(&findings), @"above-share: container main of pod team/a uses 102Mi of card GPU-0 by the driver, and its share is 100Mi (process 10 of the host): contexts and modules take 100Mi, so it can allocate nothing");
+    insta::assert_snapshot!(messages(&findings), @"above-share: container main of pod team/a uses 102Mi of GPU GPU-0 according to the driver; its share is 100Mi (process 10 of the host): contexts and modules take 100Mi, so it can't allocate memory");
 }
 
 #[test]
 fn a_share_of_another_card_is_none_of_this_one() {
     let findings = found(&[holder("a", true)], 1, vec![on_card(10, 60, of(0, true))]);
-    insta::assert_snapshot!(messages(&findings), @"foreign: container main of pod team/a uses card GPU-1, of which it holds no share: process 10 of the host, 60Mi");
+    insta::assert_snapshot!(messages(&findings), @"foreign: container main of pod team/a uses GPU GPU-1 without a share of it: process 10 of the host, 60Mi");
 }
 
 #[test]
@@ -68,22 +69,22 @@ fn who_has_a_card_alone_is_above_no_share_of_it() {
 
 #[test]
 fn memory_that_the_driver_does_not_tell_is_not_guessed() {
-    let process = OnCard { pid: 10, bytes: None, whose: of(0, true) };
+    let process = GpuProcess { pid: 10, bytes: None, owner: of(0, true) };
     assert_eq!(found(&[holder("a", true)], 0, vec![process]), []);
 }
 
 proptest! {
     /// Against the plain statement: it was so at every look of the last ten seconds at least.
     #[test]
-    fn a_finding_stands_while_it_has_been_seen_for_ten_seconds(
+    fn violation_is_active_after_ten_seconds(
         looks in prop::collection::vec((0..7_u64, 90..120_u64), 1..40),
     ) {
-        let (mut judge, mut now, start) = (Judge::default(), Instant::now(), Instant::now());
+        let (mut violations, mut now, start) = (ViolationTracker::default(), Instant::now(), Instant::now());
         let mut since = None;
         for (pause, mib) in looks {
             now += Duration::from_secs(pause);
             let cards = BTreeMap::from([(card(0), vec![on_card(10, mib, of(0, true))])]);
-            let findings = judge.judge(&[holder("a", true)], &cards, now);
+            let findings = violations.update(&[holder("a", true)], &cards, now);
             since = (mib > 105).then(|| since.unwrap_or(now));
             let stands = since.is_some_and(|since| now - since >= PATIENCE);
             prop_assert_eq!(findings.len(), usize::from(stands), "at {:?}", now - start);
@@ -92,22 +93,22 @@ proptest! {
     }
 
     #[test]
-    fn tenants_within_their_shares_are_left_in_peace_and_each_finding_names_who_was_seen(
+    fn each_violation_names_its_container_and_processes(
         processes in prop::collection::vec((0..4_usize, any::<bool>(), 0..80_u64), 0..12),
     ) {
         let holders = [holder("a", true), holder("b", false), holder("c", true)];
-        let whose = |at: usize, seated| if at < 3 { of(at, seated) } else { Whose::Nobody };
-        let seen: Vec<OnCard> = (1..).zip(&processes).map(|(pid, (at, seated, mib))| on_card(pid, *mib, whose(*at, *seated))).collect();
+        let owner_of = |at: usize, seated| if at < 3 { of(at, seated) } else { ProcessOwner::Nobody };
+        let seen: Vec<GpuProcess> = (1..).zip(&processes).map(|(pid, (at, seated, mib))| on_card(pid, *mib, owner_of(*at, *seated))).collect();
         let findings = found(&holders, 0, seen.clone());
         for (at, holder) in holders.iter().enumerate() {
-            let own = || seen.iter().filter(|process| matches!(process.whose, Whose::Holder { at: found, .. } if found == at));
+            let own = || seen.iter().filter(|process| matches!(process.owner, ProcessOwner::Holder { at: found, .. } if found == at));
             let used: u64 = own().filter_map(|process| process.bytes).sum();
             let is = |kind| findings.iter().any(|found| found.kind == kind && found.of.as_ref() == Some(&holder.of));
             prop_assert_eq!(is(FindingKind::AboveShare), used > 105 * MIB);
-            let unseated = own().any(|process| matches!(process.whose, Whose::Holder { is_seated: false, .. }));
+            let unseated = own().any(|process| matches!(process.owner, ProcessOwner::Holder { has_slot: false, .. }));
             prop_assert_eq!(is(FindingKind::WithoutLibrary), holder.has_library && unseated);
         }
-        let nobodys = seen.iter().any(|process| process.whose == Whose::Nobody);
+        let nobodys = seen.iter().any(|process| process.owner == ProcessOwner::Nobody);
         prop_assert_eq!(findings.iter().any(|found| found.kind == FindingKind::Foreign), nobodys);
     }
 }

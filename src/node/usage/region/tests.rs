@@ -19,7 +19,7 @@ const KEEPS_LOCK: &str = "DIVVY_TEST_KEEPS_LOCK";
 struct Bench {
     directory: tempfile::TempDir,
     holder: Holder,
-    kept: KeptRegion,
+    kept: ContainerRegion,
     buffer: Vec<u8>,
     /// At each telling: the file, its generation, bytes held, GPU time.
     told: Vec<(u64, u64, u64, u64)>,
@@ -38,7 +38,7 @@ impl Bench {
         let cgroup = directory.path().join("cgroup/kubepods/poduid-a");
         fs::create_dir_all(&cgroup).expect("a directory");
         fs::create_dir(directory.path().join("region")).expect("a directory");
-        let bench = Self { directory, holder, kept: KeptRegion::default(), buffer: Vec::new(), told: Vec::new() };
+        let bench = Self { directory, holder, kept: ContainerRegion::default(), buffer: Vec::new(), told: Vec::new() };
         fs::write(bench.path(), Books::new(0).0).expect("a file");
         bench.processes(&[]);
         bench
@@ -54,7 +54,7 @@ impl Bench {
         fs::write(file, pids.join("\n")).expect("a file");
     }
 
-    fn look(&mut self) -> Option<Seats> {
+    fn look(&mut self) -> Option<Slots> {
         let (path, cgroups) = (self.path(), self.directory.path().join("cgroup"));
         self.told.clear();
         self.kept.look(&path, &self.holder, &cgroups, &mut self.buffer, |file, snapshot| {
@@ -77,7 +77,7 @@ impl Bench {
 
     fn start(&self, keeps_lock: bool) -> Tenant {
         let mut command = Command::new(std::env::current_exe().expect("this test"));
-        command.args(["--exact", "--ignored", "--nocapture", "usage::kept::tests::a_tenants_process"]);
+        command.args(["--exact", "--ignored", "--nocapture", "usage::region::tests::a_tenants_process"]);
         command.env(REGION, self.path()).env(KEEPS_LOCK, keeps_lock.to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process");
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
@@ -93,9 +93,9 @@ impl Tenant {
     }
 
     /// Only it, by the host's number.
-    fn seats(&self) -> Seats {
+    fn slots(&self) -> Slots {
         let identity = processes::identity(self.0.id()).expect("it runs").expect("Linux tells");
-        Seats { pids: [self.0.id()].into(), owners: [identity].into() }
+        Slots { pids: [self.0.id()].into(), owners: [identity].into() }
     }
 }
 
@@ -133,7 +133,7 @@ fn a_tenants_process() {
         lock(slot, libc::F_UNLCK);
     }
     println!("\nseated");
-    std::io::stdin().lines().for_each(drop);
+    io::stdin().lines().for_each(drop);
 }
 
 #[test]
@@ -141,11 +141,11 @@ fn what_a_killed_process_held_is_counted_and_taken_back() {
     let mut bench = Bench::new();
     let (mut first, second) = (bench.start(true), bench.start(true));
     bench.processes(&[&first, &second]);
-    let seats = bench.look().expect("a region");
-    assert_eq!(seats.pids, [first.0.id(), second.0.id()].into());
+    let slots = bench.look().expect("a region");
+    assert_eq!(slots.pids, [first.0.id(), second.0.id()].into());
     assert_eq!(bench.held(), [(2000, 140)]);
     first.kill();
-    assert_eq!(bench.look(), Some(second.seats()));
+    assert_eq!(bench.look(), Some(second.slots()));
     assert_eq!(bench.held(), [(2000, 140), (1000, 70)], "told before it is gone, and after");
     let third = bench.start(true);
     bench.processes(&[&second, &third]);
@@ -159,16 +159,16 @@ fn a_process_that_lost_its_lock_and_lives_keeps_its_slot() {
     let mut tenant = bench.start(false);
     bench.processes(&[&tenant]);
     for _ in 0..2 {
-        let seats = bench.look().expect("a region");
-        assert_eq!((seats.pids.len(), seats.owners), (0, tenant.seats().owners));
+        let slots = bench.look().expect("a region");
+        assert_eq!((slots.pids.len(), slots.owners), (0, tenant.slots().owners));
         assert_eq!(bench.held(), [(1000, 70)]);
     }
     tenant.kill();
-    assert_eq!(bench.look(), Some(Seats::default()));
+    assert_eq!(bench.look(), Some(Slots::default()));
 }
 
 #[test]
-fn where_processes_cannot_be_seen_nobody_is_taken_for_dead() {
+fn slots_are_kept_while_processes_are_hidden() {
     let mut bench = Bench::new();
     let mut tenant = bench.start(true);
     tenant.kill();
@@ -200,7 +200,7 @@ fn a_slot_is_freed_under_its_lock_and_only_as_it_was_seen() {
 }
 
 #[test]
-fn a_slots_lock_is_kept_whatever_else_of_the_daemon_opens_and_closes_the_region() {
+fn slot_lock_survives_closing_another_descriptor() {
     let mut bench = Bench::new();
     bench.look();
     let file = bench.kept.file.as_ref().expect("a region");
@@ -237,44 +237,36 @@ fn what_is_no_region_is_not_read_and_does_not_hang() {
     ];
     for (problem, make) in hostile {
         remake(make);
-        let (region, cards) = (RegionFile::open(&path, None), bench.holder.parts.len());
-        let found = match region {
-            Err(error) => error.to_string(),
-            Ok(region) => region
-                .expect("there")
-                .read(cards, &mut bench.buffer)
-                .map_err(|problem| problem.to_string())
-                .expect_err("broken"),
-        };
+        let found = RegionReader::open(&path, bench.holder.parts.len(), None).expect_err("broken").to_string();
         assert!(found.contains(problem), "{found}");
         assert_eq!(bench.look(), None, "{found}");
     }
     remake(&file(sound));
-    assert_eq!(bench.look(), Some(Seats::default()));
+    assert_eq!(bench.look(), Some(Slots::default()));
 }
 
 #[test]
-fn a_region_that_vanishes_or_breaks_is_read_on_and_another_sound_one_takes_its_place() {
+fn removed_region_is_read_until_a_valid_one_replaces_it() {
     let mut bench = Bench::new();
     let tenant = bench.start(true);
     bench.processes(&[&tenant]);
-    assert_eq!(bench.look(), Some(tenant.seats()));
+    assert_eq!(bench.look(), Some(tenant.slots()));
     fs::remove_file(bench.path()).expect("there");
-    assert_eq!(bench.look(), Some(tenant.seats()), "its processes have it still");
+    assert_eq!(bench.look(), Some(tenant.slots()), "its processes have it still");
     fs::write(bench.path(), "nonsense").expect("a file");
-    assert_eq!(bench.look(), Some(tenant.seats()));
+    assert_eq!(bench.look(), Some(tenant.slots()));
     let before = bench.told[0].0;
     bench.replace(&Books::new(1).0);
-    assert_eq!(bench.look(), Some(Seats::default()));
+    assert_eq!(bench.look(), Some(Slots::default()));
     assert!(bench.told[0].0 != before && bench.told[0].1 == 1, "{:?}", bench.told);
     fs::OpenOptions::new().write(true).open(bench.path()).expect("there").set_len(100).expect("cut");
     assert_eq!(bench.look(), None, "cut short");
     bench.replace(&Books::new(2).0);
-    assert_eq!(bench.look(), Some(Seats::default()));
+    assert_eq!(bench.look(), Some(Slots::default()));
 }
 
 #[test]
-fn a_tenant_that_requests_all_slots_for_nobody_gets_them_back() {
+fn forged_slots_are_freed() {
     let mut bench = Bench::new();
     let mut books = Books::new(0);
     for slot in 0..layout::SLOTS {
@@ -283,6 +275,6 @@ fn a_tenant_that_requests_all_slots_for_nobody_gets_them_back() {
     }
     books.0[28..32].copy_from_slice(&u32::MAX.to_ne_bytes());
     bench.replace(&books.0);
-    assert_eq!(bench.look(), Some(Seats::default()));
+    assert_eq!(bench.look(), Some(Slots::default()));
     assert_eq!(bench.held(), [(u64::MAX, u64::MAX), (0, 0)]);
 }

@@ -16,7 +16,7 @@ use super::calls::{ProbeError, Sample, Slice};
 use super::card_list::CardList;
 use super::links::LinkTable;
 use super::stop::{self, StopHandle};
-use super::threads::{self, CardWatch, DriverWatch, Mail};
+use super::threads::{self, CardWatch, DriverWatch, Reporter};
 use divvy_node_core::inventory::{Driver, Inventory};
 
 /// How long the keeper sleeps when no call is under way.
@@ -61,7 +61,7 @@ pub(super) enum CardReport {
     Linked(LinkTable),
 }
 
-struct Keeper {
+struct Monitor {
     options: InventoryOptions,
     cards: CardList,
     inventories: watch::Sender<Arc<Inventory>>,
@@ -88,7 +88,7 @@ pub(super) fn start(
     messages: Sender<Message>,
     inbox: Receiver<Message>,
 ) -> Option<JoinHandle<()>> {
-    let keeper = Keeper {
+    let monitor = Monitor {
         cards: CardList::new(Instant::now(), &options),
         options,
         inventories,
@@ -101,10 +101,10 @@ pub(super) fn start(
         released: None,
         users: Arc::new(()),
     };
-    match threads::spawn("inventory", move || keeper.run(&inbox)) {
+    match threads::spawn("inventory", move || monitor.run(&inbox)) {
         Ok(thread) => Some(thread),
         Err(error) => {
-            warn!(%error, "can't start the inventory");
+            warn!(%error, "starting the NVML monitor failed");
             None
         }
     }
@@ -118,25 +118,25 @@ fn no_thread(error: &io::Error) -> String {
 fn log_changes(last: &Inventory, next: &Inventory) {
     if last.problem != next.problem {
         if let Some(problem) = &next.problem {
-            warn!(problem, "not all cards can be listed");
+            warn!(problem, "GPU inventory is incomplete");
         } else {
-            info!(cards = next.cards.len(), driver = ?next.driver, "all cards are listed");
+            info!(cards = next.cards.len(), driver = ?next.driver, "GPU inventory is complete");
         }
     }
     for card in &next.cards {
         let before = last.cards.iter().find(|before| before.id == card.id).map(|before| &before.health);
         match (before, card.health.is_healthy()) {
             (Some(before), _) if *before == card.health => {}
-            (None, true) => info!(card = %card.id, model = card.model, memory = %card.memory, "a new card"),
-            (Some(_), true) => info!(card = %card.id, "the card is healthy again"),
-            (_, false) => warn!(card = %card.id, health = %card.health, "the card takes no new shares"),
+            (None, true) => info!(card = %card.id, model = card.model, memory = %card.memory, "GPU added"),
+            (Some(_), true) => info!(card = %card.id, "GPU is healthy again"),
+            (_, false) => warn!(card = %card.id, health = %card.health, "GPU is unhealthy and accepts no new pods"),
         }
     }
 }
 
 // === impl Keeper ===
 
-impl Keeper {
+impl Monitor {
     fn run(mut self, inbox: &Receiver<Message>) {
         match self.options.released.take() {
             None => self.start_driver_watch(),
@@ -157,7 +157,7 @@ impl Keeper {
                 // Of an earlier opening, or nothing at all.
                 Ok(Message::Driver(..) | Message::Card(..)) | Err(RecvTimeoutError::Timeout) => {}
             }
-            self.say_whether_closed(now);
+            self.report_closed(now);
             self.cards.expire(now);
             self.start_linking(now);
             self.publish();
@@ -171,24 +171,24 @@ impl Keeper {
             return;
         }
         if let Some(reason) = &reason {
-            info!(reason, "letting go of NVML");
+            info!(reason, "closing NVML");
             self.driver_watch = None;
-            self.disown(now, format!("driver upgrade ({reason}): NVML is being closed"));
+            self.invalidate(now, format!("driver upgrade ({reason}): NVML is being closed"));
         } else {
-            info!("opening NVML again");
+            info!("reopening NVML");
             self.start_driver_watch();
         }
         self.released = reason;
     }
 
     /// Nothing is taken from the threads of this opening any more.
-    fn disown(&mut self, now: Instant, reason: String) {
+    fn invalidate(&mut self, now: Instant, reason: String) {
         self.session += 1;
         self.threads.clear();
         self.cards.refused(now, reason);
     }
 
-    fn say_whether_closed(&mut self, now: Instant) {
+    fn report_closed(&mut self, now: Instant) {
         let Some(reason) = self.released.as_ref().filter(|_| self.is_closed()) else { return };
         self.cards.refused(now, format!("driver upgrade ({reason}): NVML is closed"));
     }
@@ -218,11 +218,11 @@ impl Keeper {
             }
             DriverReport::Counted(count) => {
                 self.cards.counted(now, count);
-                for index in self.cards.start_finders(now) {
+                for index in self.cards.start_lookups(now) {
                     self.find(index);
                 }
             }
-            DriverReport::Refused(reason) => self.disown(now, reason),
+            DriverReport::Refused(reason) => self.invalidate(now, reason),
         }
     }
 
@@ -250,8 +250,8 @@ impl Keeper {
         self.inventories.send_replace(Arc::new(next));
     }
 
-    fn mail(&self) -> Mail {
-        Mail { session: self.session, messages: self.messages.clone() }
+    fn reporter(&self) -> Reporter {
+        Reporter { session: self.session, messages: self.messages.clone() }
     }
 
     fn start_driver_watch(&mut self) {
@@ -279,7 +279,7 @@ impl Keeper {
             sysfs: self.options.sysfs_root.clone(),
             mig: self.options.mig_strategy,
             interval: self.options.probe_interval,
-            mail: self.mail(),
+            reporter: self.reporter(),
             stop,
         };
         match self.spawn("nvml-card", move || watch.run()) {
@@ -293,8 +293,8 @@ impl Keeper {
 
     fn find(&mut self, index: u32) {
         let Some(nvml) = self.nvml.upgrade() else { return };
-        let mail = self.mail();
-        if let Err(error) = self.spawn("nvml-find", move || threads::find(&nvml, index, &mail)) {
+        let reporter = self.reporter();
+        if let Err(error) = self.spawn("nvml-find", move || threads::find(&nvml, index, &reporter)) {
             self.cards.lookup_failed(index, no_thread(&error));
         }
     }
@@ -302,8 +302,8 @@ impl Keeper {
     fn start_linking(&mut self, now: Instant) {
         let Some(cards) = self.cards.start_linking(now) else { return };
         let Some(nvml) = self.nvml.upgrade() else { return };
-        let mail = self.mail();
-        if self.spawn("nvml-links", move || threads::link(&nvml, &cards, &mail)).is_err() {
+        let reporter = self.reporter();
+        if self.spawn("nvml-links", move || threads::link(&nvml, &cards, &reporter)).is_err() {
             self.cards.linked(LinkTable::default());
         }
     }
