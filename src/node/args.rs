@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
-use divvy_runtime::settings::FileFlag;
+use divvy_runtime::settings::FileFlags;
 pub use divvy_runtime::settings::{EX_USAGE, Stop};
 
 use crate::config::{Config, ConfigError, Keys};
@@ -18,7 +18,7 @@ struct CommandLine {
     #[command(subcommand)]
     other: Option<Other>,
     #[command(flatten)]
-    file: FileFlag,
+    files: FileFlags,
     /// Take everything of ours off this node that no pod uses, and end; the daemon must not run
     #[arg(long)]
     uninstall: bool,
@@ -44,7 +44,7 @@ enum Other {
 #[derive(Debug, Args)]
 struct Mps {
     #[command(flatten)]
-    file: FileFlag,
+    files: FileFlags,
     #[command(flatten)]
     keys: Keys,
 }
@@ -85,12 +85,12 @@ pub fn parse(
     env: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Sources, Stop> {
     let line = CommandLine::from_arg_matches(&command().try_get_matches_from(args)?)?;
-    let (job, file, keys) = match line {
-        CommandLine { other: Some(Other::Mps(mps)), .. } => (Job::Mps, mps.file, mps.keys),
-        CommandLine { uninstall: true, file, keys, .. } => (Job::Uninstall, file, keys),
-        CommandLine { file, keys, .. } => (Job::Serve, file, keys),
+    let (job, files, keys) = match line {
+        CommandLine { other: Some(Other::Mps(mps)), .. } => (Job::Mps, mps.files, mps.keys),
+        CommandLine { uninstall: true, files, keys, .. } => (Job::Uninstall, files, keys),
+        CommandLine { files, keys, .. } => (Job::Serve, files, keys),
     };
-    Ok(Sources { keys: divvy_runtime::settings::Sources::new(file, keys, env)?, job })
+    Ok(Sources { keys: divvy_runtime::settings::Sources::new(files, keys, env)?, job })
 }
 
 fn command() -> Command {
@@ -101,17 +101,17 @@ fn command() -> Command {
 // === impl Sources ===
 
 impl Sources {
-    /// The file, if there is one.
-    pub fn file(&self) -> Option<&Path> {
-        self.keys.file()
+    /// The files: the daemon's own, the cluster's.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.keys.files()
     }
 
-    /// The configuration of a node with these labels, the file read anew.
+    /// The configuration of a node with these labels, the files read anew.
     pub fn effective(&self, labels: &BTreeMap<String, String>) -> Result<Effective, ConfigError> {
-        let file = self.file().map_or_else(|| Ok(Keys::default()), Keys::read)?;
+        let file = self.keys.file().map_or_else(|| Ok(Keys::default()), Keys::read)?;
         let by_labels = file.has_overrides();
         let (keys, overrides) = file.on(labels);
-        Ok(Effective { config: self.keys.over(keys).into_config()?, overrides, by_labels })
+        Ok(Effective { config: self.keys.over(keys)?.into_config()?, overrides, by_labels })
     }
 }
 

@@ -34,7 +34,7 @@ const CARDS: usize = 3;
 enum Step {
     Report { node: usize, shares: Vec<(usize, u64, u32)>, is_ready: bool },
     Delete(usize),
-    Machine(usize, Option<Bar>),
+    NodeObject(usize, Option<Bar>),
     Machines(BTreeSet<usize>),
     Bind { pod: String, gib: u64, node: usize },
     Ask { cards: u32, gib: u64, cores: u32, wish: Option<(&'static str, &'static str)> },
@@ -72,7 +72,7 @@ fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => report,
         1 => (0..6usize).prop_map(Step::Delete),
-        2 => (0..6usize, bar).prop_map(|(node, bar)| Step::Machine(node, bar)),
+        2 => (0..6usize, bar).prop_map(|(node, bar)| Step::NodeObject(node, bar)),
         1 => prop::collection::btree_set(0..6usize, 4..=6).prop_map(Step::Machines),
         2 => ("[b-e]", 1u64..30, 0..6usize).prop_map(|(pod, gib, node)| Step::Bind { pod, gib, node }),
         4 => ask.prop_map(|(cards, gib, cores, wish)| Step::Ask { cards, gib, cores, wish }),
@@ -176,7 +176,7 @@ proptest! {
                     extender.index.apply_node(NAMES[at], &report);
                 }
                 Step::Delete(at) => extender.index.delete_node(NAMES[at]),
-                Step::Machine(at, bar) => {
+                Step::NodeObject(at, bar) => {
                     extender.index.apply_machine(NAMES[at], bar, None);
                     machines.bars.insert(at, bar);
                 }
