@@ -125,7 +125,7 @@ impl Collector for State {
             (
                 "reservations",
                 "Pods with a GPU reservation that their node has not reported yet",
-                count(self.index.promised().len()),
+                count(self.index.reserved().len()),
             ),
             ("pending_pods", "Pods that request GPUs and are not bound to a node", count(self.index.waiting().len())),
             ("mix_pods", "Pods from which the request distribution was learned", count(pods)),

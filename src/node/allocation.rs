@@ -26,13 +26,13 @@ use self::lists::Comparison;
 pub use self::lists::Moment;
 pub use self::refusal::Refusal;
 use self::units::GivenUnits;
-use crate::delivery::Delivery;
+use crate::container::Containers;
+use crate::container::clock;
 use crate::identity::{self, Offer, Question, Session, Subject, Unresolved};
 use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::kubelet::pods::PodView;
 use crate::ledger::reconcile::Assigned;
 use crate::ledger::{ContainerEntry, Holding, Ledger, Nonce, Part, PodEntry, PodRef};
-use crate::tiers::clock;
 
 /// What of the configuration decides answers.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ pub struct Allocator {
     settings: AllocationSettings,
     ledger: Ledger,
     inventory: Arc<Inventory>,
-    delivery: Arc<Delivery>,
+    delivery: Arc<Containers>,
     session: Session,
     /// The pod under admission. Others don't come between, but if one does this is only planned again.
     admission: Option<Admission>,
@@ -89,7 +89,7 @@ pub struct Choice {
 
 impl Allocator {
     /// An allocator over these books. Until [`Self::set_inventory`] it has no cards.
-    pub fn new(settings: AllocationSettings, ledger: Ledger, delivery: Delivery) -> Self {
+    pub fn new(settings: AllocationSettings, ledger: Ledger, delivery: Containers) -> Self {
         let (inventory, session) = (Arc::new(Inventory::default()), Session::default());
         let (delivery, over, unasked) = (Arc::new(delivery), Vec::new(), Vec::new());
         let comparison = Comparison::default();
@@ -126,7 +126,7 @@ impl Allocator {
     }
 
     /// What the answers are made with; shared, so that publishing cards needn't hold up an answer.
-    pub fn delivery(&self) -> &Arc<Delivery> {
+    pub fn delivery(&self) -> &Arc<Containers> {
         &self.delivery
     }
 

@@ -8,6 +8,7 @@
 
 mod overrides;
 mod places;
+mod strategy;
 mod values;
 
 use std::collections::BTreeMap;
@@ -25,11 +26,10 @@ pub use divvy_runtime::settings::{
     AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet, List, LogFilter, LogFormat, Period, Switch, Within,
 };
 
-use crate::delivery::{Choice, DeliveryOptions};
-use crate::inventory::MigStrategy;
 use overrides::Selector;
 pub use places::{KubeletUrl, NodeName};
-pub use values::{Scale, Served};
+pub use strategy::{DeviceListStrategy, Strategy};
+pub use values::{MigStrategy, Scale, Served};
 
 divvy_runtime::keys! {
     file {
@@ -77,7 +77,7 @@ divvy_runtime::keys! {
     libdivvy_path: AbsolutePath = AbsolutePath::new(LIBRARY),
 
     /// How GPUs are passed to containers: auto, or any of envvar, volume-mounts, cdi-annotations and cdi-cri
-    device_list_strategy: Choice = Choice::Auto,
+    device_list_strategy: DeviceListStrategy = DeviceListStrategy::Auto,
     /// Directory of the CDI specification
     cdi_dir: AbsolutePath = AbsolutePath::new("/var/run/cdi"),
     /// nvidia-cdi-hook, at the same path on the host and for the daemon; not used where it doesn't exist
@@ -146,7 +146,7 @@ divvy_runtime::keys! {
 }
 
 /// Prefix of CDI's annotations, as the specification has it.
-const CDI_ANNOTATION_PREFIX: &str = "cdi.k8s.io/";
+pub const CDI_ANNOTATION_PREFIX: &str = "cdi.k8s.io/";
 
 // === impl Keys ===
 
@@ -205,12 +205,12 @@ impl Keys {
     }
 
     fn check_override(&self) -> Result<(), String> {
-        let Some(selector) = &self.selector else {
+        if self.selector.is_none() {
             return Err(
                 "selector is missing: it says which nodes the keys are for, by matchLabels or matchExpressions"
                     .to_owned(),
             );
-        };
+        }
         if self.version.is_some() || self.has_overrides() {
             return Err("version and overrides stand at the top of the file only".to_owned());
         }
@@ -222,7 +222,7 @@ impl Keys {
         if let Some((key, _)) = early.iter().find(|(_, given)| *given) {
             return Err(format!("{key} can't be overridden: it is needed before the node's labels are known"));
         }
-        selector.check()
+        Ok(())
     }
 
     /// The configuration that the keys make: absent ones take their defaults, and what must agree is compared.
@@ -259,21 +259,6 @@ impl Config {
     /// What stands for amounts that a request leaves out.
     pub fn request_defaults(&self) -> Defaults {
         Defaults { memory: self.default_memory.amount(), cores: Cores::new(self.default_cores.get()) }
-    }
-
-    /// How containers are given their cards.
-    pub fn delivery(&self) -> DeliveryOptions {
-        DeliveryOptions {
-            run_dir: self.run_dir.to_path_buf(),
-            device_list_strategy: self.device_list_strategy.clone(),
-            cdi_dir: self.cdi_dir.to_path_buf(),
-            cdi_annotation_prefix: CDI_ANNOTATION_PREFIX.to_owned(),
-            nvidia_cdi_hook_path: self.nvidia_cdi_hook_path.to_path_buf(),
-            driver_root: self.driver_root.to_path_buf(),
-            driver_root_ctr_path: self.driver_root_ctr_path.to_path_buf(),
-            dev_root: self.dev_root.to_path_buf(),
-            procfs: "/proc".into(),
-        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! `/metrics`, `/healthz`, `/readyz`, `/config` and `/usage` for whoever runs the node.
 
+pub mod metrics;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::State;
@@ -9,7 +11,6 @@ use axum::routing::get;
 use axum::{Json, Router};
 use divvy_api::usage::NodeUsage;
 use divvy_runtime::logging::WarnOnce;
-use divvy_runtime::metrics;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -17,7 +18,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Standing;
-use crate::run::Shown;
+
+/// The configuration in effect, for people.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigStatus {
+    /// As YAML.
+    pub text: String,
+    /// What is wrong with the file as it stands now, if it isn't what is in effect.
+    pub problem: Option<String>,
+}
 
 /// What the pages are made from.
 #[derive(Debug)]
@@ -33,13 +42,13 @@ pub struct Pages {
     /// For `/usage`.
     pub usage: watch::Receiver<Arc<NodeUsage>>,
     /// For `/config`.
-    pub config: watch::Receiver<Shown>,
+    pub config: watch::Receiver<ConfigStatus>,
 }
 
 /// Serves the pages until `stop`.
 pub async fn serve(listener: TcpListener, pages: Pages, stop: CancellationToken) -> std::io::Result<()> {
     let router = Router::new()
-        .route("/metrics", get(async |State(pages): State<Arc<Pages>>| metrics(&pages.registry)))
+        .route("/metrics", get(async |State(pages): State<Arc<Pages>>| divvy_runtime::metrics(&pages.registry)))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/config", get(config))
@@ -68,7 +77,7 @@ async fn ready(State(pages): State<Arc<Pages>>) -> Response {
 
 /// The effective configuration as a file that would say the same.
 async fn config(State(pages): State<Arc<Pages>>) -> String {
-    let Shown { text, problem } = pages.config.borrow().clone();
+    let ConfigStatus { text, problem } = pages.config.borrow().clone();
     problem
         .iter()
         .flat_map(|problem| problem.lines())

@@ -3,6 +3,7 @@
 pub mod advertise;
 pub mod cgroups;
 pub mod client;
+pub mod metrics;
 pub mod plugin;
 pub mod pod_resources;
 pub mod pods;

@@ -25,27 +25,24 @@ use tracing::{error, info, warn};
 
 use self::cards::Advertiser;
 use self::driver::DriverSignals;
-pub use self::reload::Shown;
 use self::tasks::{Next, until_over};
 use crate::allocation::Allocator;
+use crate::apiserver::Publisher;
+use crate::apiserver::desired::Desired;
 use crate::args::{Effective, Job, Sources, Stop};
 use crate::bound::BoundPods;
 use crate::config::{Advertise, Switch};
-use crate::delivery::Delivery;
-use crate::desired::Desired;
+use crate::container::{Containers, clock, isolation};
 use crate::http::{self, Pages};
-use crate::inventory;
 use crate::kubelet::cgroups::PodCgroups;
 use crate::kubelet::client::PodListClient;
+use crate::kubelet::metrics::Metrics;
 use crate::kubelet::plugin::{PluginParts, lock};
 use crate::kubelet::pod_resources::PodResources;
 use crate::kubelet::registration::{Registrar, Standing};
 use crate::ledger::Ledger;
-use crate::metrics::Metrics;
-use crate::publish::Publisher;
-use crate::tiers::clock;
 use crate::usage::{self, Watcher};
-use crate::{args, mps, observer, tiers};
+use crate::{args, nvml, observer};
 
 /// Another plugin of our cards is believed after this long, and is gone after it has been away as long: NVIDIA's needs a
 /// few seconds to register anew with a kubelet that has restarted.
@@ -77,12 +74,8 @@ fn launch() -> Result<ExitCode, Stop> {
         let left = runtime.block_on(uninstall::uninstall(&effective.config, say));
         return Ok(if left.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let result = if sources.job == Job::Mps {
-        runtime.block_on(mps::run(&effective.config)).map(|()| Next::Exit)
-    } else {
-        let tier = tiers::choose(&effective.config)?;
-        runtime.block_on(run(sources, effective, tier, desired))
-    };
+    let tier = isolation::select(&effective.config)?;
+    let result = runtime.block_on(run(sources, effective, tier, desired));
     // Threads that hang in a driver call can't be joined.
     runtime.shutdown_timeout(Duration::from_millis(100));
     let result = result.and_then(|next| match next {
@@ -108,11 +101,16 @@ fn start_anew() -> std::io::Error {
 }
 
 /// Runs until SIGTERM or SIGINT, until the configuration has changed, or until a part fails.
-async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desired: Desired) -> anyhow::Result<Next> {
+async fn run(
+    sources: Sources,
+    effective: Effective,
+    selection: isolation::Selection,
+    desired: Desired,
+) -> anyhow::Result<Next> {
     let config = effective.config.clone();
     info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name.as_str(), "divvy-node starts");
     effective.to_yaml().lines().for_each(|line| info!("config: {line}"));
-    let (tier, in_effect) = (choice.tier, choice.to_string());
+    let (tier, in_effect) = (selection.tier, selection.to_string());
     info!("shares are enforced by tier {in_effect}");
     let signals = Signals::new().context("listening for signals")?;
     let driver_signals = DriverSignals::new().context("listening for signals")?;
@@ -122,7 +120,7 @@ async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desi
     recovery.to_string().lines().for_each(|note| warn!("journal: {note}"));
     // Labels may be fresh from the API server, which may be away at the next start.
     desired.remember(&config.state_dir);
-    let delivery = Delivery::new(config.delivery(), choice.install(&config.run_dir)?);
+    let delivery = Containers::new((&config).into(), selection.install(&config.run_dir)?);
     let allocator = Allocator::new(settings::allocation(&config), ledger, delivery);
     allocator.renew();
     let allocator = Arc::new(Mutex::new(allocator));
@@ -131,17 +129,19 @@ async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desi
         PodResources { socket: config.pod_resources_socket.to_path_buf(), names: config.resource_names() };
     let listener = TcpListener::bind(config.listen_address).await;
     let listener = listener.with_context(|| format!("listenAddress {}", config.listen_address))?;
-    let (inventory, inventory_threads) = inventory::watch(settings::inventory(&config, &desired));
+    let (inventory, inventory_threads) = nvml::watch(settings::inventory(&config, &desired));
     let (desired_sender, desired) = watch::channel(desired);
     let (offers_sender, offers) = watch::channel(Arc::new(Vec::new()));
     let (standing_sender, standing) = watch::channel(Standing::default());
-    let (shown_sender, shown) = watch::channel(Shown::new(&effective, &in_effect));
+    let (shown_sender, shown) = watch::channel(reload::shown(&effective, &in_effect));
     let node = config.node_name.as_str();
     let cgroups = config.cgroup_root.to_path_buf();
     let (books, seen) = (Arc::clone(&allocator), inventory.clone());
     let (watcher, usage) = Watcher::new(node, &config.run_dir, cgroups, books, seen, config.probe_interval.get());
     let mut registry = Registry::default();
-    let metrics = Arc::new(Metrics::register(&mut registry, &allocator, &standing, &shown, &usage));
+    let divvy = registry.sub_registry_with_prefix("divvy");
+    let metrics = Arc::new(Metrics::register(divvy));
+    http::metrics::register(divvy, Arc::clone(&allocator), standing.clone(), shown.clone(), usage.clone());
 
     let client = settings::client(&config).await.context("reaching the API server")?;
     let parts = PluginParts {
@@ -191,7 +191,9 @@ async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desi
     tasks.spawn("observer", observer::watch(parts.clone(), config.release_interval.get(), stop.clone()));
     tasks.spawn("usage", usage::watch(watcher, stop.clone()));
     if tier == Tier::Mps {
-        tasks.spawn("tier", tiers::watch(Arc::clone(&allocator), stop.clone()));
+        let delivery = Arc::clone(lock(&allocator).delivery());
+        let problem = move || delivery.problem();
+        tasks.spawn("tier", isolation::watch(problem, stop.clone()));
     }
     tasks.spawn("http", http::serve(listener, pages, stop.clone()));
     let mut announcement = None;
@@ -204,7 +206,7 @@ async fn run(sources: Sources, effective: Effective, choice: tiers::Choice, desi
         info!("neither in a cluster nor given a kubeconfig: nothing is published");
     }
     let changed = Box::pin(reload::changed(sources, effective, in_effect, desired, shown_sender));
-    let outgrown = Box::pin(tiers::outgrown(&config, tier));
+    let outgrown = Box::pin(isolation::outgrown(&config, tier));
     let reconfigured = async {
         tokio::select! { () = changed => {}, () = outgrown => {} }
     };

@@ -1,11 +1,12 @@
-//! GPU time: a bucket per container and card that its share fills, and that measured time empties, below zero if need be.
+//! GPU time: a token bucket per container and card. The share refills it, measured time is debited, below zero if need be:
+//! the counterpart of cgroup's `cpu.max` for a card.
 //!
-//! Work is let through by estimate and paid for by measurement. What was used too much is a debt that later time repays, so
+//! Work is admitted by estimate and charged by measurement. What was used too much is a debt that later refills repay, so
 //! the share is exact in the long run however wrong an estimate was.
 //!
 //! ```text
-//!  balance ──────── cap: 50 ms of the share            a long idle time is not saved up for a long burst
-//!     │      ────── 5 ms, at most 0.9 of the cap       a shut gate opens: launches go in batches, not in drips
+//!  balance ──────── burst: 50 ms of the share          idle time is not saved up for a longer burst
+//!     │      ────── 5 ms, at most 0.9 of the burst     a shut gate reopens: launches go in batches, not one by one
 //!     │      ────── what is in flight, by estimate     an open gate shuts
 //!     ▼      ────── 0, debts below
 //! ```
@@ -18,15 +19,15 @@ use crate::sync::Ordering;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// Time is handed out in grains, so that nothing is lost by rounding: a grain brings as many nanoseconds as the share has
-/// parts. It also keeps most launches from writing the line at all.
-const GRAIN_NS: u64 = 10_000;
-/// How much of the share's time can be saved up.
-const CAP_NS: u64 = 50_000_000;
-/// How much there must be for a shut gate to open.
-const BATCH_NS: u64 = 5_000_000;
-/// A refill that lies so far in the future is no late look at the clock but a clock that jumped.
-const JUMP_NS: u64 = 1_000_000_000;
+/// Refill granularity, so that nothing is lost by rounding: a step adds as many nanoseconds as the share has parts of
+/// 10 000. It also keeps most launches from writing the line at all.
+const REFILL_STEP_NS: u64 = 10_000;
+/// The burst: how much unused time is kept, of a whole card.
+const BURST_NS: u64 = 50_000_000;
+/// The balance at which a shut gate reopens.
+const REOPEN_NS: u64 = 5_000_000;
+/// A last refill this far in the future means that the clock jumped, not that it was read late.
+const CLOCK_JUMP_NS: u64 = 1_000_000_000;
 
 /// A container's part of a card's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +41,7 @@ pub enum Gate {
     /// Launch this one, and ask again: it is longer than a batch, so there is nothing to gather, nothing is in flight, and
     /// there is time left. Shorter ones gather even then: work that is dripped to the card one kernel at a time ends within
     /// one turn of the card, and virtual time would count it as if it had been shared.
-    One,
+    Single,
     /// Wait.
     Shut,
 }
@@ -51,7 +52,7 @@ pub struct Estimate {
     /// 0: nothing was measured.
     ns: u64,
     /// Something took about as long as was estimated.
-    is_settled: bool,
+    is_confirmed: bool,
 }
 
 // === impl Share ===
@@ -82,15 +83,15 @@ impl Share {
         ns / whole * parts + ns % whole * parts / whole
     }
 
-    /// The most that can be saved up, ns.
-    pub const fn cap_ns(self) -> i64 {
-        self.of_ns(CAP_NS).cast_signed()
+    /// The most unused time that is kept, ns.
+    pub const fn burst_ns(self) -> i64 {
+        self.of_ns(BURST_NS).cast_signed()
     }
 
-    /// How much there must be for a shut gate to open, ns.
-    pub const fn batch_ns(self) -> i64 {
-        let most = self.cap_ns() / 10 * 9;
-        if most < BATCH_NS.cast_signed() { most } else { BATCH_NS.cast_signed() }
+    /// The balance at which a shut gate reopens, ns.
+    pub const fn reopen_ns(self) -> i64 {
+        let most = self.burst_ns() / 10 * 9;
+        if most < REOPEN_NS.cast_signed() { most } else { REOPEN_NS.cast_signed() }
     }
 }
 
@@ -104,30 +105,30 @@ impl Card {
         }
         let last = self.refilled_at_ns.load(Ordering::Acquire);
         let Some(since) = now_ns.checked_sub(last) else {
-            if last - now_ns > JUMP_NS {
+            if last - now_ns > CLOCK_JUMP_NS {
                 let _lost = self.refilled_at_ns.compare_exchange(last, now_ns, Ordering::AcqRel, Ordering::Relaxed);
             }
             return;
         };
-        let grains = since / GRAIN_NS;
-        let next = last + grains * GRAIN_NS;
+        let steps = since / REFILL_STEP_NS;
+        let next = last + steps * REFILL_STEP_NS;
         // Whoever moves the time on adds what it brought; who loses leaves the rest to the next refill.
-        if grains == 0 || self.refilled_at_ns.compare_exchange(last, next, Ordering::AcqRel, Ordering::Relaxed).is_err()
+        if steps == 0 || self.refilled_at_ns.compare_exchange(last, next, Ordering::AcqRel, Ordering::Relaxed).is_err()
         {
             return;
         }
-        let cap = share.cap_ns();
-        let earned = i64::try_from(grains.saturating_mul(u64::from(share.parts()))).unwrap_or(i64::MAX);
+        let cap = share.burst_ns();
+        let earned = i64::try_from(steps.saturating_mul(u64::from(share.parts()))).unwrap_or(i64::MAX);
         self.change(|balance| balance.saturating_add(earned).min(cap));
     }
 
-    /// Takes what work took, by measurement and by the clock page.
+    /// Debits what work took, by measurement and by the clock page.
     pub fn debit(&self, ns: u64) {
         let ns = i64::try_from(ns).unwrap_or(i64::MAX);
         self.change(|balance| balance.saturating_sub(ns));
     }
 
-    /// Time that is left, ns; below zero it is owed.
+    /// The balance, ns; below zero it is a debt.
     pub fn balance_ns(&self) -> i64 {
         self.balance_ns.load(Ordering::Acquire)
     }
@@ -141,13 +142,13 @@ impl Card {
             return Gate::Open;
         }
         let balance = self.balance_ns();
-        let room = balance.saturating_sub(i64::try_from(in_flight_ns).unwrap_or(i64::MAX));
-        let batch = share.batch_ns().max(1);
+        let available = balance.saturating_sub(i64::try_from(in_flight_ns).unwrap_or(i64::MAX));
+        let batch = share.reopen_ns().max(1);
         let least = if before == Gate::Open { 1 } else { batch };
-        if room >= least {
+        if available >= least {
             Gate::Open
         } else if in_flight_ns == 0 && balance > 0 && estimate_ns >= batch.cast_unsigned() {
-            Gate::One
+            Gate::Single
         } else {
             Gate::Shut
         }
@@ -163,22 +164,22 @@ impl Card {
 
 impl Estimate {
     /// Before anything was measured. It may take a thousandth of a millisecond or minutes.
-    pub const UNKNOWN: Self = Self { ns: 0, is_settled: false };
+    pub const UNKNOWN: Self = Self { ns: 0, is_confirmed: false };
     /// What it counts as meanwhile.
     const GUESS_NS: u64 = 1_000_000;
     /// Nothing is estimated to take longer, 13 days; it keeps the sums small.
     const MOST_NS: u64 = 1 << 50;
-    const SETTLED: u64 = 1 << 63;
+    const CONFIRMED: u64 = 1 << 63;
 
     /// The estimate that was [kept](Estimate::kept) as a number, or so many nanoseconds.
     pub const fn of(kept: u64) -> Self {
-        let ns = kept & !Self::SETTLED;
-        Self { ns: if ns > Self::MOST_NS { Self::MOST_NS } else { ns }, is_settled: kept & Self::SETTLED != 0 }
+        let ns = kept & !Self::CONFIRMED;
+        Self { ns: if ns > Self::MOST_NS { Self::MOST_NS } else { ns }, is_confirmed: kept & Self::CONFIRMED != 0 }
     }
 
     /// The estimate as a number; 0 if nothing was measured.
     pub const fn kept(self) -> u64 {
-        if self.is_settled { self.ns | Self::SETTLED } else { self.ns }
+        if self.is_confirmed { self.ns | Self::CONFIRMED } else { self.ns }
     }
 
     /// Whether nothing was measured.
@@ -192,19 +193,19 @@ impl Estimate {
     }
 
     /// Whether all that was measured took less than half of what was estimated: what is in flight is done sooner than it says.
-    pub const fn is_rough(self) -> bool {
-        !self.is_unknown() && !self.is_settled
+    pub const fn is_overestimate(self) -> bool {
+        !self.is_unknown() && !self.is_confirmed
     }
 
     /// Takes into account that `launches` took `busy_ns` together: to three tenths, and to a half as long as it is
-    /// [rough](Estimate::is_rough). Work that turns out to take longer than was guessed is believed at once: what follows it
+    /// [rough](Estimate::is_overestimate). Work that turns out to take longer than was guessed is believed at once: what follows it
     /// may be as long, and much of that must not be let through.
     pub fn observe(&mut self, busy_ns: u64, launches: u64) {
         let Some(each) = busy_ns.checked_div(launches) else { return };
         let each = each.min(Self::MOST_NS);
         let before = self.ns();
-        self.is_settled |= each >= before / 2;
-        let mean = if self.is_settled { (7 * before + 3 * each) / 10 } else { u64::midpoint(before, each) };
+        self.is_confirmed |= each >= before / 2;
+        let mean = if self.is_confirmed { (7 * before + 3 * each) / 10 } else { u64::midpoint(before, each) };
         self.ns = if self.is_unknown() { mean.max(each) } else { mean.max(1) };
     }
 }

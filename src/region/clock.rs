@@ -2,11 +2,11 @@
 //!
 //! Two tenants that the card serves in turns each see their work take twice as long. So a tenant is debited not for the
 //! time from a to b but for V(b) − V(a), where V, the virtual time, is the integral of dt/n over the time, n the number of
-//! busy tenants. Containers map the page read-only; the daemon looks each [`LOOK_NS`], and writes it.
+//! busy tenants. Containers map the page read-only; the daemon looks each [`SAMPLE_PERIOD_NS`], and writes it.
 //!
 //! A container that begins to work is seen at the next look, and until then pays as if it weren't there; when it stops, it is
 //! others who gain by that. Small shares begin and stop all the time: with a look each millisecond they paid up to a twentieth
-//! too much. So [`Writer::publish`] takes whoever has come or gone to have done so half-way between two looks. That is right in
+//! too much. So [`Writer::publish`] takes containers that came or went to have done so half-way between two samples. That is right in
 //! the mean, and rarer looks do. When they come must not depend on what is seen: looked at seldom while one is busy and often
 //! while two are, the time of two seems to have been one's.
 //!
@@ -14,7 +14,7 @@
 //! in full: that is never too little.
 
 use crate::bucket::Share;
-use crate::layout::{LINE, Unfit};
+use crate::layout::{InvalidRegion, LINE};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, spin_loop};
 
 mod history;
@@ -27,17 +27,17 @@ pub use history::History;
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"divvyclk");
 /// This layout.
 pub const VERSION: u32 = 2;
-/// How often it is looked who is busy on a card, ns. No multiple of a millisecond, which programs wait for: what comes
-/// in turn is to be seen at every moment of its turn.
-pub const LOOK_NS: u64 = 3_236_068;
-/// How long a page is believed without a new heartbeat.
-pub const SILENCE_NS: u64 = 100_000_000;
+/// How often the daemon samples which containers are busy on a card, ns. No multiple of a millisecond, to which programs
+/// align: what is periodic must be sampled in every phase of its period (so milliseconds times the golden ratio).
+pub const SAMPLE_PERIOD_NS: u64 = 3_236_068;
+/// How long a page is used without a new heartbeat, ns.
+pub const STALE_AFTER_NS: u64 = 100_000_000;
 
-/// What a container without a promise has of a card while it makes way, in parts of 10 000: enough to come to its end, and
-/// to answer that it lives.
-pub const FLOOR: u32 = 100;
+/// The share of a low-priority container without a guarantee while one of high priority is busy, in parts of 10 000: enough
+/// to finish its work and to answer health checks.
+pub const MIN_PARTS: u32 = 100;
 
-/// Tries to read what the daemon doesn't change meanwhile. It writes for some nanoseconds each [`LOOK_NS`].
+/// Tries to read what the daemon doesn't change meanwhile. It writes for some nanoseconds each [`SAMPLE_PERIOD_NS`].
 const TRIES: u32 = if cfg!(loom) { 2 } else { 64 };
 
 /// The page, one line of [`LINE`] bytes.
@@ -59,16 +59,16 @@ pub struct Page {
 pub struct Busy {
     /// Containers that have work in flight.
     pub tenants: u32,
-    /// What those of them with a promise were promised, in parts of 10 000 of the card.
-    pub promised: u32,
-    /// How many of them were promised nothing.
-    pub unpromised: u32,
-    /// How many of them go first.
-    pub first: u32,
-    /// What those of them that go last were promised; part of `promised`.
-    pub last_promised: u32,
-    /// How many of those that go last were promised nothing; part of `unpromised`.
-    pub last_unpromised: u32,
+    /// The sum of their guaranteed shares, in parts of 10 000 of the card.
+    pub guaranteed: u32,
+    /// How many of them have no guaranteed share.
+    pub unguaranteed: u32,
+    /// How many of them have high priority.
+    pub high: u32,
+    /// The guaranteed shares of those with low priority; part of `guaranteed`.
+    pub low_guaranteed: u32,
+    /// How many of those with low priority have no guaranteed share; part of `unguaranteed`.
+    pub low_unguaranteed: u32,
 }
 
 /// A page as it was at one moment.
@@ -87,31 +87,31 @@ pub struct Reading {
 pub enum Compute {
     /// Never above its share.
     Cap,
-    /// Whatever the busy tenants' promises leave.
+    /// May use what the busy tenants' guarantees leave.
     Burst,
 }
 
-/// Who goes first where there isn't enough time for all; promises are kept to each.
+/// Who is served first where there isn't enough time for all. Guaranteed shares are kept in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rank {
-    /// Those that go last make way while it is at work.
-    First,
-    /// Neither.
+pub enum Priority {
+    /// Containers of low priority yield while it is at work.
+    High,
+    /// Neither yields nor is yielded to.
     #[default]
-    Usual,
-    /// While one that goes first is at work it has its promise, or [`FLOOR`] if it has none.
-    Last,
+    Normal,
+    /// While a container of high priority is at work it has its guaranteed share, or [`MIN_PARTS`] if it has none.
+    Low,
 }
 
-/// What a container is promised of a card, and what it may have beyond that.
+/// A container's guaranteed share of a card, and what it may have beyond that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Promise {
-    /// 0: nothing.
+pub struct Entitlement {
+    /// The guaranteed share; 0: none.
     pub share: Share,
-    /// Of what others leave idle.
+    /// Whether it may use time that others leave idle.
     pub compute: Compute,
-    /// And of what isn't enough for all.
-    pub rank: Rank,
+    /// Who is served first where that isn't enough for all.
+    pub priority: Priority,
 }
 
 /// The daemon's side of a page; a page has one.
@@ -130,13 +130,13 @@ impl Page {
     /// `length` bytes from `base` are mapped, and stay so for `'a`; all writers write atomically.
     #[cfg(not(loom))]
     #[expect(unsafe_code, reason = "mapped memory becomes a reference here")]
-    pub unsafe fn new<'a>(base: *const u8, length: usize) -> Result<&'a Self, Unfit> {
-        // SAFETY: the caller's promise is ours.
+    pub unsafe fn new<'a>(base: *const u8, length: usize) -> Result<&'a Self, InvalidRegion> {
+        // SAFETY: the caller's guarantee.
         let page = unsafe { Self::blank(base, length) }?;
         match (page.magic.load(Ordering::Acquire), page.version.load(Ordering::Relaxed)) {
             (MAGIC, VERSION) => Ok(page),
-            (MAGIC, version) => Err(Unfit::Version(version)),
-            (magic, _) => Err(Unfit::Magic(magic)),
+            (MAGIC, version) => Err(InvalidRegion::Version(version)),
+            (magic, _) => Err(InvalidRegion::Magic(magic)),
         }
     }
 
@@ -147,13 +147,13 @@ impl Page {
     #[cfg(not(loom))]
     #[expect(unsafe_code, reason = "mapped memory becomes a reference here")]
     #[expect(clippy::cast_ptr_alignment, reason = "the alignment is checked")]
-    pub unsafe fn blank<'a>(base: *const u8, length: usize) -> Result<&'a Self, Unfit> {
+    pub unsafe fn blank<'a>(base: *const u8, length: usize) -> Result<&'a Self, InvalidRegion> {
         let address = base.addr();
         if address == 0 || !address.is_multiple_of(LINE) {
-            return Err(Unfit::Misaligned { address });
+            return Err(InvalidRegion::Misaligned { address });
         }
         if length < LINE {
-            return Err(Unfit::Short { length, needed: LINE });
+            return Err(InvalidRegion::Short { length, needed: LINE });
         }
         // SAFETY: aligned and long enough, as was checked, and mapped, as the caller vouches. A page is made of atomics
         // alone, for which any bytes are valid and other writers are allowed; nobody writes through the pointer where the
@@ -189,26 +189,26 @@ impl Page {
 // === impl Busy ===
 
 impl Busy {
-    /// One more, which was promised so much.
-    pub fn add(&mut self, promise: Share, rank: Rank) {
-        let (parts, nothing) = (promise.parts(), u32::from(promise.parts() == 0));
+    /// Counts one more busy container with a guaranteed share, or none.
+    pub fn add(&mut self, guaranteed: Share, priority: Priority) {
+        let (parts, nothing) = (guaranteed.parts(), u32::from(guaranteed.parts() == 0));
         self.tenants = self.tenants.saturating_add(1);
-        self.promised = self.promised.saturating_add(parts);
-        self.unpromised = self.unpromised.saturating_add(nothing);
-        match rank {
-            Rank::First => self.first = self.first.saturating_add(1),
-            Rank::Usual => {}
-            Rank::Last => {
-                self.last_promised = self.last_promised.saturating_add(parts);
-                self.last_unpromised = self.last_unpromised.saturating_add(nothing);
+        self.guaranteed = self.guaranteed.saturating_add(parts);
+        self.unguaranteed = self.unguaranteed.saturating_add(nothing);
+        match priority {
+            Priority::High => self.high = self.high.saturating_add(1),
+            Priority::Normal => {}
+            Priority::Low => {
+                self.low_guaranteed = self.low_guaranteed.saturating_add(parts);
+                self.low_unguaranteed = self.low_unguaranteed.saturating_add(nothing);
             }
         }
     }
 
     fn words(&self) -> [u64; 2] {
-        let counts = [self.tenants, self.unpromised, self.first, self.last_unpromised];
+        let counts = [self.tenants, self.unguaranteed, self.high, self.low_unguaranteed];
         let counts = counts.into_iter().rev().fold(0, |word, count| word << 16 | u64::from(count.min(0xffff)));
-        [counts, u64::from(self.last_promised) << 32 | u64::from(self.promised)]
+        [counts, u64::from(self.low_guaranteed) << 32 | u64::from(self.guaranteed)]
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
@@ -216,11 +216,11 @@ impl Busy {
         let count = |shift: u32| (counts >> shift & 0xffff) as u32;
         Self {
             tenants: count(0),
-            promised: parts as u32,
-            unpromised: count(16),
-            first: count(32),
-            last_promised: (parts >> 32) as u32,
-            last_unpromised: count(48),
+            guaranteed: parts as u32,
+            unguaranteed: count(16),
+            high: count(32),
+            low_guaranteed: (parts >> 32) as u32,
+            low_unguaranteed: count(48),
         }
     }
 }
@@ -235,7 +235,7 @@ impl Reading {
         match t_ns.checked_sub(self.heartbeat_ns) {
             None => self.virtual_ns.saturating_sub((self.heartbeat_ns - t_ns) / tenants),
             Some(since) => {
-                let believed = since.min(SILENCE_NS);
+                let believed = since.min(STALE_AFTER_NS);
                 self.virtual_ns.saturating_add(believed / tenants).saturating_add(since - believed)
             }
         }
@@ -243,33 +243,33 @@ impl Reading {
 
     /// Whether the daemon has been silent for too long for the page to be believed.
     pub fn is_stale(&self, now_ns: u64) -> bool {
-        now_ns.saturating_sub(self.heartbeat_ns) > SILENCE_NS
+        now_ns.saturating_sub(self.heartbeat_ns) > STALE_AFTER_NS
     }
 
     /// What a container may use of the card now.
     ///
-    /// One without a promise gets what the busy tenants were not promised, divided among those like it; it is nothing where
-    /// all is promised to busy ones. When the page is stale, nobody bursts.
-    pub fn share(&self, Promise { share, compute, rank }: Promise, now_ns: u64) -> Share {
-        let Busy { mut promised, mut unpromised, first, last_promised, last_unpromised, .. } = self.busy;
+    /// One without a guarantee gets what is not guaranteed to busy tenants, divided among those like it; nothing where all is
+    /// guaranteed to busy ones. When the page is stale, nobody bursts.
+    pub fn share(&self, Entitlement { share, compute, priority }: Entitlement, now_ns: u64) -> Share {
+        let Busy { mut guaranteed, mut unguaranteed, high, low_guaranteed, low_unguaranteed, .. } = self.busy;
         let mut whole = Share::WHOLE.parts();
-        if first > 0 {
-            if rank == Rank::Last {
-                return if share.parts() == 0 { Share::of(FLOOR) } else { share };
+        if high > 0 {
+            if priority == Priority::Low {
+                return if share.parts() == 0 { Share::of(MIN_PARTS) } else { share };
             }
             // The others divide what those who make way leave.
-            whole = whole.saturating_sub(last_promised).saturating_sub(last_unpromised.saturating_mul(FLOOR));
-            promised = promised.saturating_sub(last_promised);
-            unpromised = unpromised.saturating_sub(last_unpromised);
+            whole = whole.saturating_sub(low_guaranteed).saturating_sub(low_unguaranteed.saturating_mul(MIN_PARTS));
+            guaranteed = guaranteed.saturating_sub(low_guaranteed);
+            unguaranteed = unguaranteed.saturating_sub(low_unguaranteed);
         }
         if share.parts() == 0 {
-            return Share::of(whole.saturating_sub(promised) / unpromised.max(1));
+            return Share::of(whole.saturating_sub(guaranteed) / unguaranteed.max(1));
         }
         if compute == Compute::Cap || self.is_stale(now_ns) {
             return share;
         }
-        // It may not have been seen busy yet, then its own promise isn't in the sum.
-        let competing = promised.min(whole).max(share.parts());
+        // It may not have been seen busy yet, then its own guarantee isn't in the sum.
+        let competing = guaranteed.min(whole).max(share.parts());
         Share::of((share.parts() * whole / competing).max(share.parts()))
     }
 }

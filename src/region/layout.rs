@@ -1,4 +1,4 @@
-//! Where what stands in a region, and the checks before any of it is believed.
+//! The layout of a region, and the checks before any of it is used.
 //!
 //! Everything is a line of 64 bytes, so that no two writers share a cache line without need:
 //!
@@ -76,7 +76,7 @@ pub struct Slot {
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Use {
-    pub(crate) tent: AtomicU64,
+    pub(crate) tentative: AtomicU64,
     pub(crate) committed: AtomicU64,
     pub(crate) imported: AtomicU64,
     pub(crate) spilled: AtomicU64,
@@ -99,30 +99,30 @@ pub struct Region<'a> {
     pub(crate) uses: &'a [Use],
 }
 
-/// Why some memory, or a file, isn't a region that this version can use.
+/// Why memory, or a file, isn't a region that this version can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
-    /// It does not begin at a multiple of [`LINE`].
+pub enum InvalidRegion {
+    /// The memory does not begin at a multiple of [`LINE`].
     Misaligned {
         /// Where it begins.
         address: usize,
     },
-    /// It ends before the region that its header describes, or before the end of a header.
+    /// The memory ends before the region that the header describes, or before the end of a header.
     Short {
         /// How long it is, in bytes.
         length: usize,
         /// How long it would have to be.
         needed: usize,
     },
-    /// Its first word isn't [`MAGIC`].
+    /// The first word isn't [`MAGIC`].
     Magic(u64),
-    /// It is of another version than [`VERSION`].
+    /// Another version than [`VERSION`].
     Version(u32),
-    /// It has another number of slots than [`SLOTS`].
+    /// Another number of slots than [`SLOTS`].
     Slots(u32),
-    /// It is for no card, or for more than [`CARDS`].
+    /// No card, or more than [`CARDS`].
     Cards(u32),
-    /// It states another size than its number of cards has.
+    /// The header states another size than its number of cards needs.
     Size {
         /// What it states, in bytes.
         stated: u64,
@@ -140,8 +140,8 @@ pub const fn size(cards: usize) -> usize {
 /// `generation` says how often this container's region was made before: with it all counters began at zero again.
 ///
 /// # Errors
-/// [`Unfit::Cards`].
-pub fn header(cards: u32, generation: u64) -> Result<[u8; LINE], Unfit> {
+/// [`InvalidRegion::Cards`].
+pub fn header(cards: u32, generation: u64) -> Result<[u8; LINE], InvalidRegion> {
     let size = size(cards_of(cards)?) as u64;
     let mut line = [0; LINE];
     let (slots, high) = (SLOTS_WORD, 0_u32);
@@ -176,15 +176,15 @@ pub const fn use_bytes(cards: usize, card: usize, slots: usize) -> Range<usize> 
 /// Where in a line of [`use_bytes`] the word stands that says what is in flight, for tests that write it themselves.
 pub const IN_FLIGHT: usize = core::mem::offset_of!(Use, in_flight_ns);
 
-fn cards_of(stated: u32) -> Result<usize, Unfit> {
+fn cards_of(stated: u32) -> Result<usize, InvalidRegion> {
     match stated as usize {
         cards @ 1..=CARDS => Ok(cards),
-        _ => Err(Unfit::Cards(stated)),
+        _ => Err(InvalidRegion::Cards(stated)),
     }
 }
 
 /// What a header states, before it is believed.
-pub(crate) struct Stated {
+pub(crate) struct HeaderFields {
     pub(crate) magic: u64,
     pub(crate) version: u32,
     pub(crate) slots: u32,
@@ -192,28 +192,28 @@ pub(crate) struct Stated {
     pub(crate) cards: u32,
 }
 
-// === impl Stated ===
+// === impl HeaderFields ===
 
-impl Stated {
+impl HeaderFields {
     /// How many cards a region of `length` bytes that begins so has.
-    pub(crate) fn check(&self, length: usize) -> Result<usize, Unfit> {
+    pub(crate) fn check(&self, length: usize) -> Result<usize, InvalidRegion> {
         let Self { magic, version, slots, size: stated, cards } = *self;
         if magic != MAGIC {
-            return Err(Unfit::Magic(magic));
+            return Err(InvalidRegion::Magic(magic));
         }
         if version != VERSION {
-            return Err(Unfit::Version(version));
+            return Err(InvalidRegion::Version(version));
         }
         if slots != SLOTS_WORD {
-            return Err(Unfit::Slots(slots));
+            return Err(InvalidRegion::Slots(slots));
         }
         let cards = cards_of(cards)?;
         let needed = size(cards);
         if stated != needed as u64 {
-            return Err(Unfit::Size { stated, needed });
+            return Err(InvalidRegion::Size { stated, needed });
         }
         if length < needed {
-            return Err(Unfit::Short { length, needed });
+            return Err(InvalidRegion::Short { length, needed });
         }
         Ok(cards)
     }
@@ -222,7 +222,7 @@ impl Stated {
 // === impl Region ===
 
 impl<'a> Region<'a> {
-    /// The region at `base`, if it is one. Whoever makes the file writes [`header`]'s first word last, so that a file
+    /// The region at `base`, if it is one. The daemon, which makes the file, writes [`header`]'s first word last, so that a file
     /// that is still being made is none.
     ///
     /// # Safety
@@ -232,18 +232,18 @@ impl<'a> Region<'a> {
     #[cfg(not(loom))]
     #[expect(unsafe_code, reason = "mapped memory becomes references here, and nowhere else")]
     #[expect(clippy::cast_ptr_alignment, reason = "the alignment is checked")]
-    pub unsafe fn new(base: *mut u8, length: usize) -> Result<Self, Unfit> {
+    pub unsafe fn new(base: *mut u8, length: usize) -> Result<Self, InvalidRegion> {
         let address = base.addr();
         if address == 0 || !address.is_multiple_of(LINE) {
-            return Err(Unfit::Misaligned { address });
+            return Err(InvalidRegion::Misaligned { address });
         }
         if length < LINE {
-            return Err(Unfit::Short { length, needed: LINE });
+            return Err(InvalidRegion::Short { length, needed: LINE });
         }
         // SAFETY: `base` is aligned, and the caller vouches for `length` bytes, which a header does not exceed. It is made
         // of atomics alone, for which any bytes are valid and other writers are allowed.
         let header = unsafe { &*base.cast::<Header>() };
-        let stated = Stated {
+        let stated = HeaderFields {
             magic: header.magic.load(Ordering::Acquire),
             version: header.version.load(Ordering::Relaxed),
             slots: header.slots.load(Ordering::Relaxed),
@@ -301,9 +301,9 @@ impl Counter {
     }
 }
 
-// === impl Unfit ===
+// === impl InvalidRegion ===
 
-impl Display for Unfit {
+impl Display for InvalidRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Misaligned { address } => write!(f, "region at {address:#x}: does not begin at a multiple of {LINE}"),
@@ -317,7 +317,7 @@ impl Display for Unfit {
     }
 }
 
-impl core::error::Error for Unfit {}
+impl core::error::Error for InvalidRegion {}
 
 #[cfg(not(loom))]
 const _: () = {

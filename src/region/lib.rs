@@ -13,12 +13,13 @@
 //! what it reads, and a tenant that lies does so about its own share only.
 //!
 //! - [`layout`]: where what stands; [`Region`], the view of mapped memory.
-//! - [`books`]: memory, to the byte, without a lock and without a stored total.
+//! - [`accounts`]: memory, to the byte, without a lock and without a stored total.
 //! - [`slots`]: which process owns which lines, and what becomes of them when it dies.
 //! - [`bucket`]: GPU time: refill, debit, gate.
 //! - [`clock`]: the daemon's page of one card: how many compete, and how time counts meanwhile.
 //! - [`map`]: that page in the daemon's memory.
 //! - [`snapshot`]: a region as the daemon reads it.
+//! - [`limits`] and [`overhead`]: the daemon's files for a container, written and read.
 //!
 //! It knows neither CUDA nor, but for [`map`], files. Locks and liveness come in through [`slots::Locks`], time as nanoseconds of
 //! `CLOCK_MONOTONIC`.
@@ -26,12 +27,16 @@
 #![cfg_attr(not(any(test, loom)), no_std)]
 #![cfg_attr(loom, allow(dead_code, unused_imports, reason = "models map no memory"))]
 
-pub mod books;
+pub mod accounts;
 pub mod bucket;
 pub mod clock;
 pub mod layout;
+#[cfg(not(loom))] // models read no files
+pub mod limits;
 #[cfg(all(feature = "map", not(loom)))] // models map no memory
 pub mod map;
+#[cfg(not(loom))]
+pub mod overhead;
 #[cfg(any(test, loom))]
 pub mod owned;
 pub mod slots;
@@ -39,9 +44,9 @@ pub mod slots;
 pub mod snapshot;
 mod sync;
 
-pub use books::{Account, Books, Reservation};
+pub use accounts::{Account, Accounts, Reservation};
 pub use bucket::{Estimate, Gate, Share};
-pub use layout::{Region, Unfit};
+pub use layout::{InvalidRegion, Region};
 pub use slots::{Locks, Owner};
 
 #[cfg(test)]

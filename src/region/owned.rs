@@ -35,8 +35,8 @@ impl Owned {
     }
 
     /// Leaves bytes published in a slot, as a process does that is killed in the middle of a reservation.
-    pub fn leave_tent(&self, slot: usize, bytes: u64) {
-        self.uses[slot].tent.store(bytes, Ordering::Relaxed);
+    pub fn leave_tentative(&self, slot: usize, bytes: u64) {
+        self.uses[slot].tentative.store(bytes, Ordering::Relaxed);
     }
 }
 

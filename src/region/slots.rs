@@ -1,6 +1,6 @@
 //! Which process owns which slot, and what becomes of a slot when its process is gone.
 //!
-//! A slot is claimed, taken over and freed only by whoever holds its lock. A claimer keeps the lock as long as it lives;
+//! A slot is claimed, taken over and freed only by the holder of its lock. A claimer keeps the lock as long as it lives;
 //! the kernel drops it when the process ends, however it ends. A slot is dead if its lock is free *and* its process is
 //! gone: a process that closes all its descriptors loses its lock and lives on.
 //!
@@ -25,7 +25,7 @@ pub(crate) const FREE: u32 = 0;
 pub(crate) const CLAIMED: u32 = 1;
 
 /// How often a slot of our own is tried for while somebody looks whether it is dead, which takes microseconds.
-const PATIENCE: u32 = if cfg!(loom) { 2 } else { 10_000 };
+const LOCK_TRIES: u32 = if cfg!(loom) { 2 } else { 10_000 };
 
 /// The world outside of the region: locks of slots, and which processes live.
 ///
@@ -53,7 +53,7 @@ pub struct Owner {
     /// Drawn at random for each claim. An owner that finds another nonce in its slot has lost the slot to a later image, or
     /// to another copy of the library in the same process.
     pub nonce: u64,
-    /// Its name, as in `/proc/<pid>/comm`, zeros after its end.
+    /// The process's name, as in `/proc/<pid>/comm`, with zeros behind.
     pub comm: [u8; 16],
 }
 
@@ -72,13 +72,13 @@ impl Region<'_> {
     pub fn claim(&self, locks: &impl Locks, owner: &Owner) -> Result<usize, Full> {
         if let Some(slot) = self.slots.iter().position(|slot| slot.is_of(owner.pid, owner.started)) {
             // Nobody else changes it while this process lives, lock or not. The lock tells the daemon our process id.
-            for _ in 0..PATIENCE {
+            for _ in 0..LOCK_TRIES {
                 if locks.try_lock(slot) {
                     break;
                 }
                 spin_loop();
             }
-            self.enter(slot, owner);
+            self.write_owner(slot, owner);
             return Ok(slot);
         }
         for (index, slot) in self.slots.iter().enumerate() {
@@ -89,7 +89,7 @@ impl Region<'_> {
                 locks.unlock(index);
                 continue;
             }
-            self.enter(index, owner);
+            self.write_owner(index, owner);
             return Ok(index);
         }
         Err(Full)
@@ -106,7 +106,7 @@ impl Region<'_> {
             }
             // Looked at again, now that nobody changes it.
             if !slot.is_free() && !slot.is_owned_by_the_living(locks) {
-                self.leave(index);
+                self.free(index);
                 reaped += 1;
             }
             locks.unlock(index);
@@ -119,8 +119,8 @@ impl Region<'_> {
         self.slots.get(slot).filter(|slot| !slot.is_free()).map(Slot::owner)
     }
 
-    fn enter(&self, index: usize, owner: &Owner) {
-        self.leave(index);
+    fn write_owner(&self, index: usize, owner: &Owner) {
+        self.free(index);
         let Some(slot) = self.slots.get(index) else { return };
         slot.pid.store(owner.pid, Ordering::Relaxed);
         slot.started.store(owner.started, Ordering::Relaxed);
@@ -134,7 +134,7 @@ impl Region<'_> {
         slot.state.store(CLAIMED, Ordering::Release);
     }
 
-    fn leave(&self, index: usize) {
+    fn free(&self, index: usize) {
         for card in 0..self.cards() {
             if let Some(line) = self.uses(card).and_then(|uses| uses.get(index)) {
                 line.clear();

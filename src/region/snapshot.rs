@@ -10,7 +10,7 @@
 use core::mem::offset_of;
 use core::ops::Range;
 
-use crate::layout::{self, Card, Header, LINE, SLOTS, Slot, Stated, Unfit, Use};
+use crate::layout::{self, Card, Header, HeaderFields, InvalidRegion, LINE, SLOTS, Slot, Use};
 use crate::slots::{FREE, Owner};
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ pub struct Totals {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes that are being tried for.
-    pub tent: u64,
+    pub tentative: u64,
     /// Bytes held by allocations.
     pub committed: u64,
     /// Bytes that other processes made, and are charged with.
@@ -76,11 +76,11 @@ pub struct Usage {
 
 impl Head {
     /// Reads a region's first [`LINE`] bytes, of `length` that it has.
-    pub fn read(bytes: &[u8], length: usize) -> Result<Self, Unfit> {
+    pub fn read(bytes: &[u8], length: usize) -> Result<Self, InvalidRegion> {
         let Some(header) = Line::at(bytes, 0) else {
-            return Err(Unfit::Short { length: bytes.len(), needed: LINE });
+            return Err(InvalidRegion::Short { length: bytes.len(), needed: LINE });
         };
-        let stated = Stated {
+        let stated = HeaderFields {
             magic: header.u64(offset_of!(Header, magic)),
             version: header.u32(offset_of!(Header, version)),
             slots: header.u32(offset_of!(Header, slots)),
@@ -97,7 +97,7 @@ impl Head {
 
 impl<'a> Snapshot<'a> {
     /// A region's bytes, from its first on.
-    pub fn new(bytes: &'a [u8]) -> Result<Self, Unfit> {
+    pub fn new(bytes: &'a [u8]) -> Result<Self, InvalidRegion> {
         Ok(Self { bytes, head: Head::read(bytes, bytes.len())? })
     }
 
@@ -172,7 +172,7 @@ pub fn in_flight_ns(uses: &[u8]) -> u64 {
 impl Usage {
     fn plus(self, other: Self) -> Self {
         Self {
-            tent: self.tent.saturating_add(other.tent),
+            tentative: self.tentative.saturating_add(other.tentative),
             committed: self.committed.saturating_add(other.committed),
             imported: self.imported.saturating_add(other.imported),
             spilled: self.spilled.saturating_add(other.spilled),
@@ -215,7 +215,7 @@ impl<'a> Line<'a> {
 
     fn usage(&self) -> Usage {
         Usage {
-            tent: self.u64(offset_of!(Use, tent)),
+            tentative: self.u64(offset_of!(Use, tentative)),
             committed: self.u64(offset_of!(Use, committed)),
             imported: self.u64(offset_of!(Use, imported)),
             spilled: self.u64(offset_of!(Use, spilled)),

@@ -1,9 +1,9 @@
-//! What is needed of CUDA's driver API, by the names of `cuda.h`.
+//! The types and constants of CUDA's driver API that are used here, by the names of `cuda.h`.
 
 use core::ffi::{c_int, c_uint, c_void};
 
 pub(crate) type CUresult = c_int;
-/// Its ordinal.
+/// A card's ordinal.
 pub(crate) type CUdevice = c_int;
 pub(crate) type CUdeviceptr = u64;
 pub(crate) type CUcontext = *mut c_void;

@@ -2,7 +2,7 @@
 //! card, and shows them that share as if it were the card.
 //!
 //! ```text
-//!  program ── dlsym, dlvsym, cuGetProcAddress ──▶ linker, resolver: the driver's answer, or our hook in its place
+//!  program ── dlsym, dlvsym, cuGetProcAddress ──▶ hooks::library, resolver: the driver's answer, or our hook in its place
 //!     │
 //!     └────── cuMemAlloc, cuLaunchKernel, … ────▶ hook ──▶ what it is about: memory, launches, what is shown
 //!                                                   │         │ limits, read-only, by the daemon
@@ -15,7 +15,7 @@
 //! heap, no constructor, no thread-local, no signal handler, no environment variable, and no thread before a launch had to
 //! wait. It calls the kernel directly, so `errno` stays as it was. What it doesn't know it passes through, and counts.
 //!
-//! [`table`] is the single list of what is hooked. A hook that finds no limits, or none that it can read, refuses: a
+//! [`hooks`] is the single list of what is hooked. A hook that finds no limits, or none that it can read, refuses: a
 //! container with this library and without limits gets nothing of a card.
 
 #![cfg_attr(not(test), no_std)]
@@ -30,26 +30,25 @@
 )]
 #![allow(non_snake_case, non_camel_case_types, reason = "the driver's names")]
 
-mod address;
 mod cuda;
+mod driver;
+pub mod hooks;
 mod limits;
 mod linker;
 mod lock;
+mod log;
 mod memory;
 mod nvml;
 mod once;
 mod pace;
 mod process;
-mod report;
-mod resolver;
 mod sys;
-pub mod table;
 mod text;
 mod time;
 
 #[cfg(all(not(test), panic = "abort"))]
 #[panic_handler]
 fn panicked(_: &core::panic::PanicInfo<'_>) -> ! {
-    report::say(format_args!("a fault of libdivvy.so: this process ends"));
+    log::line(format_args!("a fault of libdivvy.so: this process ends"));
     sys::abort()
 }

@@ -1,207 +1,122 @@
-//! The limits file, as `divvy-node` writes it (`delivery/limits.rs`): read whole, believed whole or not at all.
-//!
-//! ```text
-//! divvy-limits v1
-//! # for people
-//! tier shim
-//! compute cap
-//! pod 5d8e01f4-… default trainer-0
-//! container main
-//! card GPU-8f6d… memory-mib 8192 cores 30 exclusive 0
-//! end
-//! ```
+//! The limits file ([`divvy_region::limits`]) as this library reads it, and the UUIDs of cards that it names.
 
+use core::ffi::CStr;
 use core::fmt;
 use core::str::from_utf8;
 
-use divvy_region::clock::{Compute, Rank};
-use divvy_region::layout::CARDS;
+use divvy_region::limits::{Cards, LONGEST, Limits, Malformed, UUID};
 
-pub(crate) mod overhead;
+use crate::sys::{Errno, File};
+use crate::text::Text;
 
-/// What the container holds. Cards come in the order of the region's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
-    /// Who keeps them.
-    pub(crate) tier: Tier,
-    /// Whether idle time of others may be used.
-    pub(crate) compute: Compute,
-    /// Who goes first where there isn't enough of that.
-    pub(crate) rank: Rank,
-    cards: [Card; CARDS],
-    count: usize,
-}
-
-/// How shares are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tier {
-    /// By this library.
-    Shim,
-    /// Compute by the driver's multi-process service, memory here too: the service knows processes, no containers.
-    Mps,
-    /// Not here. A node that has changed its mind leaves the library where it is.
-    Other,
-}
-
-/// One card's share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Card {
-    pub(crate) id: Id,
-    /// In bytes.
-    pub(crate) memory: u64,
-    /// Percent of its compute; 0: no promise.
-    pub(crate) cores: u32,
-    /// It is the container's alone.
-    pub(crate) exclusive: bool,
-}
-
-/// A card's name, such as `GPU-8f6d…` or `MIG-…`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Id {
-    bytes: [u8; ID],
+/// The text of the limits file, or of another file of the daemon's that is no longer.
+pub(crate) struct Contents {
+    bytes: [u8; LONGEST],
     length: usize,
 }
 
-/// The longest name.
-const ID: usize = 96;
-/// The longest file: 64 cards with names of 96 letters.
-pub(crate) const LONGEST: usize = 16 << 10;
-
-/// A text that is no limits file.
+/// What enforces shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed {
-    /// Counted from 1.
-    pub(crate) line: usize,
-    /// What should stand there.
-    pub(crate) expected: &'static str,
+pub(crate) enum Tier {
+    /// This library.
+    Shim,
+    /// CUDA's multi-process service for compute; this library for memory, as the service knows processes, no containers.
+    Mps,
+    /// Something else. A node whose tier has changed leaves the library where it is.
+    Other,
 }
 
-const NOBODY: Card = Card { id: Id { bytes: [0; ID], length: 0 }, memory: 0, cores: 0, exclusive: false };
+/// The UUID of a card, such as `GPU-8f6d…` or `MIG-…`.
+#[derive(Clone, Copy)]
+pub(crate) struct CardId(Text<{ UUID + 1 }>);
 
-// === impl Limits ===
+/// Why limits are not known.
+pub(crate) enum Unread<'a> {
+    Io(Errno),
+    NotText,
+    Malformed(Malformed<'a>),
+}
 
-impl Limits {
-    /// What a file says.
-    pub(crate) fn read(text: &[u8]) -> Result<Self, Malformed> {
-        let text = from_utf8(text).ok().ok_or(Malformed { line: 1, expected: "text" })?;
-        let body = text.strip_suffix("\nend\n").ok_or(Malformed { line: text.lines().count(), expected: "end" })?;
-        let lines = body.split('\n').enumerate().filter(|(_, line)| !line.starts_with('#'));
-        let mut lines = lines.map(|(at, line)| (at + 1, line)).chain(core::iter::repeat((0, "")));
-        let mut next = |expected: &'static str| {
-            let (line, text) = lines.next().unwrap_or_default();
-            (text, Malformed { line, expected })
-        };
-        let (header, malformed) = next("divvy-limits v1");
-        (header == malformed.expected).then_some(()).ok_or(malformed)?;
-        let (tier, malformed) = next("tier <tier>");
-        let tier = match tier.strip_prefix("tier ").ok_or(malformed)? {
-            "shim" => Tier::Shim,
-            "mps" => Tier::Mps,
-            _ => Tier::Other,
-        };
-        let (compute, malformed) = next("compute <cap|burst> [high|low]");
-        let mut words = compute.strip_prefix("compute ").ok_or(malformed)?.split(' ');
-        let compute = match words.next() {
-            Some("cap") => Compute::Cap,
-            Some("burst") => Compute::Burst,
-            _ => return Err(malformed),
-        };
-        let rank = match (words.next(), words.next()) {
-            (None, _) => Rank::Usual,
-            (Some("high"), None) => Rank::First,
-            (Some("low"), None) => Rank::Last,
-            _ => return Err(malformed),
-        };
-        let (pod, malformed) = next("pod <uid> <namespace> <name>");
-        pod.strip_prefix("pod ").ok_or(malformed)?;
-        let (container, malformed) = next("container <name>");
-        container.strip_prefix("container ").ok_or(malformed)?;
-        let mut limits = Self { tier, compute, rank, cards: [NOBODY; CARDS], count: 0 };
-        loop {
-            let (line, malformed) = next("card <uuid> memory-mib <n> cores <n> exclusive <0|1>");
-            if malformed.line == 0 && limits.count > 0 {
-                return Ok(limits);
-            }
-            let card = Card::read(line).filter(|card| limits.find(&card.id).is_none()).ok_or(malformed)?;
-            *limits.cards.get_mut(limits.count).ok_or(malformed)? = card;
-            limits.count += 1;
+// === impl Contents ===
+
+impl Contents {
+    pub(crate) fn of(path: &CStr) -> Result<Self, Errno> {
+        let mut bytes = [0; LONGEST];
+        let length = File::open(path)?.read(&mut bytes)?;
+        Ok(Self { bytes, length })
+    }
+
+    pub(crate) fn text(&self) -> Option<&str> {
+        from_utf8(self.bytes.get(..self.length)?).ok()
+    }
+
+    pub(crate) fn limits(&self) -> Result<Limits<'_, Cards<'_>>, Unread<'_>> {
+        Limits::read(self.text().ok_or(Unread::NotText)?).map_err(Unread::Malformed)
+    }
+}
+
+// === impl Tier ===
+
+impl Tier {
+    pub(crate) fn of(limits: &Limits<'_, Cards<'_>>) -> Self {
+        match limits.tier {
+            "shim" => Self::Shim,
+            "mps" => Self::Mps,
+            _ => Self::Other,
         }
     }
-
-    /// The cards of the container.
-    pub(crate) fn cards(&self) -> &[Card] {
-        &self.cards[..self.count.min(CARDS)]
-    }
-
-    /// The position of a card.
-    pub(crate) fn find(&self, id: &Id) -> Option<usize> {
-        self.cards().iter().position(|card| card.id == *id)
-    }
 }
 
-// === impl Card ===
+// === impl CardId ===
 
-impl Card {
-    fn read(line: &str) -> Option<Self> {
-        let mut words = line.split(' ');
-        let mut after = |name: &str| (words.next()? == name).then(|| words.next())?;
-        let id = Id::new(after("card")?.as_bytes())?;
-        let memory = number(after("memory-mib")?)?.checked_mul(1 << 20)?;
-        let cores = u32::try_from(number(after("cores")?)?).ok()?;
-        let exclusive = match after("exclusive")? {
-            "0" => false,
-            "1" => true,
-            _ => return None,
-        };
-        words.next().is_none().then_some(Self { id, memory, cores, exclusive })
-    }
-}
-
-/// Digits alone, without zeros in front.
-fn number(text: &str) -> Option<u64> {
-    let canonical = text == "0" || !text.starts_with(['0', '+']);
-    text.parse().ok().filter(|_| canonical)
-}
-
-// === impl Id ===
-
-impl Id {
-    pub(crate) fn new(name: &[u8]) -> Option<Self> {
-        let mut bytes = [0; ID];
-        bytes.get_mut(..name.len()).filter(|bytes| !bytes.is_empty())?.copy_from_slice(name);
-        Some(Self { bytes, length: name.len() })
+impl CardId {
+    /// A UUID as the daemon and NVML spell it.
+    pub(crate) fn new(uuid: &str) -> Self {
+        Self(Text::of(format_args!("{uuid}")))
     }
 
-    /// Of a card or an instance whose UUID has these bytes: the driver doesn't say which of them.
-    pub(crate) fn of_uuid(kind: &str, uuid: [u8; 16]) -> Option<Self> {
-        let mut name = [0; ID];
-        let mut at = 0;
-        let mut put = |byte: u8| {
-            name[at] = byte;
-            at += 1;
-        };
-        kind.bytes().for_each(&mut put);
-        for (position, byte) in uuid.into_iter().enumerate() {
-            if matches!(position, 4 | 6 | 8 | 10) {
-                put(b'-');
-            }
-            let digit = |half: u8| b"0123456789abcdef"[usize::from(half)];
-            put(digit(byte >> 4));
-            put(digit(byte & 15));
-        }
-        Self::new(&name[..at])
+    /// The spelling of what CUDA answers. Whether it is a card's or a MIG instance's UUID CUDA does not say.
+    pub(crate) fn of_bytes(prefix: &str, uuid: [u8; 16]) -> Self {
+        let digits = Text::<33>::of(format_args!("{:032x}", u128::from_be_bytes(uuid)));
+        let digits = digits.as_str();
+        let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
+        let [a, b, c, d, e] = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)];
+        Self(Text::of(format_args!("{prefix}{a}-{b}-{c}-{d}-{e}")))
     }
 
     pub(crate) fn as_str(&self) -> &str {
-        from_utf8(&self.bytes[..self.length.min(ID)]).unwrap_or("?")
+        self.0.as_str()
     }
 }
 
-impl fmt::Debug for Id {
+impl PartialEq for CardId {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+// === impl Unread ===
+
+impl fmt::Display for Unread<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        match self {
+            Self::Io(error) => write!(f, "{error}"),
+            Self::NotText => f.write_str("not text in UTF-8"),
+            Self::Malformed(malformed) => write!(f, "{malformed}"),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn card_id_of_bytes_is_spelled_as_in_the_limits_file() {
+        let mut uuid = [0; 16];
+        uuid.iter_mut().zip(0xa0..).for_each(|(byte, value)| *byte = value);
+        let id = CardId::of_bytes("GPU-", uuid);
+        assert_eq!(id.as_str(), "GPU-a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf");
+        assert!(id == CardId::new("GPU-a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf") && id != CardId::new("GPU-a0a1a2a3"));
+    }
+}

@@ -18,8 +18,8 @@ pub(crate) struct Held<'a, T>(&'a Lock<T>);
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// Held, and there may be somebody to wake.
-const AWAITED: u32 = 2;
-const PATIENCE_NS: u64 = 10_000_000;
+const CONTENDED: u32 = 2;
+const MAX_WAIT_NS: u64 = 10_000_000;
 
 // SAFETY: the state lets one thread at a time to the value.
 unsafe impl<T: Send> Sync for Lock<T> {}
@@ -46,12 +46,12 @@ impl<T> Lock<T> {
 
     #[cold]
     fn wait(&self) {
-        while self.state.swap(AWAITED, Ordering::Acquire) != FREE {
-            sys::wait(&self.state, AWAITED, PATIENCE_NS);
+        while self.state.swap(CONTENDED, Ordering::Acquire) != FREE {
+            sys::wait(&self.state, CONTENDED, MAX_WAIT_NS);
         }
     }
 
-    /// In a child that fork made, whose only thread is the caller: whoever held it is not here.
+    /// In a child that fork made, whose only thread is the caller: the thread that held it is not here.
     pub(crate) fn reset(&self) -> Held<'_, T> {
         self.state.store(HELD, Ordering::Relaxed);
         Held(self)
@@ -81,7 +81,7 @@ impl<T> DerefMut for Held<'_, T> {
 impl<T> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.0.state.swap(FREE, Ordering::Release) == AWAITED {
+        if self.0.state.swap(FREE, Ordering::Release) == CONTENDED {
             sys::wake(&self.0.state);
         }
     }

@@ -1,9 +1,9 @@
-//! Memory: every byte that the driver charges is first reserved in the container's books.
+//! Memory: every byte that the driver charges is first reserved in the container's accounting region.
 //!
 //! ```text
-//!  hook ──▶ Room: reserve ──▶ the driver ──▶ held: what it gave, and for how many bytes ──▶ free: the driver, then release
-//!                  │ no room
-//!                  └─▶ give back what lies idle in our own pools, bury dead processes, and try once more
+//!  hook ──▶ Quota: reserve ──▶ the driver ──▶ resources: what it gave, and for how many bytes ──▶ free: the driver, then release
+//!                  │ out of quota
+//!                  └─▶ give back what lies idle in our own pools, reap dead processes, and try once more
 //! ```
 //!
 //! The order is what keeps the limit: reserved before the driver gives, released after it has taken back. What the driver
@@ -12,24 +12,24 @@
 //! Not charged: host memory, addresses, and what other processes have made and this one only opens or imports, for it is
 //! charged to who made it. What no function here asks for, such as contexts, graphics and what a binding to a multicast
 //! object alone keeps alive, the driver charges to the process: the daemon finds it there, and tells us
-//! ([`crate::limits::overhead`]).
+//! ([`divvy_region::overhead`]).
 
 pub(crate) mod allocations;
 pub(crate) mod arrays;
 pub(crate) mod contexts;
 pub(crate) mod graphs;
 pub(crate) mod green;
-mod held;
 pub(crate) mod imports;
 pub(crate) mod physical;
 pub(crate) mod pools;
-mod room;
-pub(crate) mod shown;
+mod quota;
+pub(crate) mod reported;
+mod resources;
 mod streams;
 
-/// This is a child that fork made: it holds nothing.
-pub(crate) fn forked() {
-    held::HELD.forget();
+/// In a child that fork made: it holds nothing.
+pub(crate) fn forget() {
+    resources::RESOURCES.forget();
     imports::forget();
     graphs::forget();
     physical::forget();

@@ -7,23 +7,19 @@ pub(crate) mod devices;
 pub(crate) mod memory;
 pub(crate) mod processes;
 
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_uint};
 
 use crate::cuda::CUresult;
-use crate::limits::Id;
+use crate::driver::nvml::nvmlDeviceGetUUID;
+use crate::driver::{nvmlDevice_t, nvmlReturn_t};
+use crate::limits::CardId;
 use crate::process::{self, Process};
-use crate::table::nvml_of_driver::nvmlDeviceGetUUID;
-
-pub(crate) type nvmlDevice_t = *mut c_void;
-pub(crate) type nvmlReturn_t = c_int;
 
 pub(crate) const NVML_SUCCESS: nvmlReturn_t = 0;
 const NVML_ERROR_INVALID_ARGUMENT: nvmlReturn_t = 2;
 const NVML_ERROR_NO_PERMISSION: nvmlReturn_t = 4;
 const NVML_ERROR_NOT_FOUND: nvmlReturn_t = 6;
 const NVML_ERROR_INSUFFICIENT_SIZE: nvmlReturn_t = 7;
-/// A function that this driver doesn't have.
-pub(crate) const NVML_ERROR_FUNCTION_NOT_FOUND: nvmlReturn_t = 13;
 
 /// `NVML_DEVICE_UUID_V2_BUFFER_SIZE`: the longest name of a card, with a zero byte.
 const UUID: usize = 96;
@@ -49,7 +45,7 @@ enum Whose {
     /// The container's, at this position.
     Ours(&'static Process, usize),
     /// Somebody else's, or not told.
-    Others,
+    OtherProcesses,
     /// Nothing is ours, as there are no limits.
     Refused,
 }
@@ -59,20 +55,21 @@ enum Whose {
 unsafe fn whose(device: nvmlDevice_t) -> Whose {
     match process::this() {
         Err(_) => Whose::Refused,
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         Ok(process) => match (unsafe { id_of(device) }).and_then(|id| process.find(&id)) {
             Some(card) => Whose::Ours(process, card),
-            None => Whose::Others,
+            None => Whose::OtherProcesses,
         },
     }
 }
 
 /// # Safety
 /// A device of NVML's.
-unsafe fn id_of(device: nvmlDevice_t) -> Option<Id> {
+unsafe fn id_of(device: nvmlDevice_t) -> Option<CardId> {
     let mut uuid: [c_char; UUID] = [0; UUID];
     // SAFETY: the buffer is longer than is said, and so ends with a zero byte whatever is written.
     let result: CUresult = unsafe { nvmlDeviceGetUUID(device, uuid.as_mut_ptr(), UUID as c_uint - 1) };
     // SAFETY: as above.
-    (result == NVML_SUCCESS).then(|| unsafe { CStr::from_ptr(uuid.as_ptr()) }).and_then(|uuid| Id::new(uuid.to_bytes()))
+    let uuid = (result == NVML_SUCCESS).then(|| unsafe { CStr::from_ptr(uuid.as_ptr()) })?;
+    Some(CardId::new(uuid.to_str().ok()?))
 }

@@ -15,8 +15,8 @@ pub(crate) struct Once<T> {
 const NOT_MADE: u32 = 0;
 const BEING_MADE: u32 = 1;
 const MADE: u32 = 2;
-/// How long to wait before looking again; whoever makes the value says when it is made.
-const PATIENCE_NS: u64 = 10_000_000;
+/// How long to wait before looking again; the thread that makes the value wakes the others.
+const MAX_WAIT_NS: u64 = 10_000_000;
 
 // SAFETY: the value is written by one thread alone, before `MADE`, and only read after it.
 unsafe impl<T: Send + Sync> Sync for Once<T> {}
@@ -45,7 +45,7 @@ impl<T> Once<T> {
                 if let Some(value) = self.get() {
                     return value;
                 }
-                sys::wait(&self.state, BEING_MADE, PATIENCE_NS);
+                sys::wait(&self.state, BEING_MADE, MAX_WAIT_NS);
             },
         }
     }

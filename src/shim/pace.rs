@@ -1,24 +1,24 @@
-//! Compute: launches are let through by estimate, and paid for by measurement (`divvy_region::bucket`).
+//! Compute: launches are admitted by estimate and charged by measurement (`divvy_region::bucket`).
 //!
 //! ```text
-//!  launch ──▶ gate of the card ──▶ driver ──▶ mark behind it      at most each 200 µs, an event in the program's stream
+//!  launch ──▶ gate of the card ──▶ driver ──▶ marker behind it    at most each 200 µs, an event in the program's stream
 //!               │ shut: sleep                   │
-//!               └─◀──── bucket ◀──── pay ◀──────┴── a look, by whoever launches, waits or wakes for it (monitor): what
-//!                         ▲                         marks were reached, and which time of the card was that?
+//!               └─◀─── bucket ◀─── charge ◀─────┴── a poll, by a thread that launches, waits, or runs for it (monitor):
+//!                         ▲                         which markers were reached, and which time of the card was that?
 //!               share and time ◀──── clock page
 //! ```
 //!
-//! A container that has its cards whole pays nothing, and no launch of its does more than count down to the next look at
-//! the limits. Otherwise a launch costs the clock, the gate and a line in its stream's track.
+//! A container that has its cards whole is charged nothing, and its launches only count down to the next check of the
+//! limits. Otherwise a launch costs a reading of the clock, the gate and a line in its stream's track.
 //!
-//! Time is paid for as it passes: a stream that has work now was busy since it was last looked at. Work whose like was never
-//! measured goes alone, as it may take a second. What is known of streams stands in tables of a fixed size; [`tracks`] says
-//! what happens when they are full.
+//! Time is charged as it passes: a stream that has work now was busy since the last poll. The first work of a kind is a
+//! probe: nothing else is admitted until it is measured, as it may take a second. Streams are kept in tables of a fixed
+//! size; [`tracks`] says what happens when they are full.
 //!
-//! Of the driver's functions that wait, those are hooked after which a program mostly waits for nothing more: for a stream,
-//! a context, an event. Copies that wait, and programs that ask again and again, are seen some milliseconds later by the
-//! thread. `cuStreamWaitEvent` is left alone: a stream that waits before its first work is not charged for it, as a mark
-//! before that work tells when it began; one that waits between works is, as in any gap. Captures are left alone too: looks
+//! The driver's waiting functions that are hooked are those after which a program mostly waits for nothing more: for a stream,
+//! a context, an event. Copies that wait, and programs that ask again and again, are noticed some milliseconds later by the
+//! thread. `cuStreamWaitEvent` is left alone: a stream that waits before its first work is not charged for it, as a marker
+//! before that work tells when it began; one that waits between works is, as in any gap. Captures are left alone too: polls
 //! are made in relaxed mode, which disturbs none, and each launch asks whether its stream is capturing.
 
 use core::ffi::c_uint;
@@ -30,33 +30,32 @@ use stream::Stream;
 use work::Work;
 
 use crate::cuda::{CUcontext, CUdevice, CUresult, CUstream, ERROR_NOT_PERMITTED, SUCCESS};
+use crate::driver::cuda::{cuCtxGetCurrent, cuCtxGetDevice};
 use crate::process::{self, Process};
-use crate::table::cuda::{cuCtxGetCurrent, cuCtxGetDevice};
 use crate::time;
 
-mod anchor;
 mod card;
+mod charged_time;
 mod clock;
-mod dial;
+mod clock_offset;
 pub(crate) mod end;
 pub(crate) mod launch;
 mod monitor;
-mod paid;
+mod reference_events;
 mod stream;
 mod track;
 mod tracks;
 mod work;
 
-/// Launches that pass before one looks at the limits again: as many as make the look cheap, and few enough for kernels that
-/// take long.
-const UNLOOKED: u32 = 64;
+/// Launches between two checks of the limits: enough to make the check cheap, and few enough for long kernels.
+const LAUNCHES_PER_CHECK: u32 = 64;
 
-/// Launches that may pass without a look; 0 where cards are shared.
-static LEFT: AtomicU32 = AtomicU32::new(0);
+/// Launches left before the next check; 0 where cards are shared.
+static UNCHECKED_LAUNCHES: AtomicU32 = AtomicU32::new(0);
 
-/// A launch that is let through, and accounted for.
+/// A launch that was admitted and accounted for.
 #[derive(Clone, Copy)]
-struct Passed {
+struct Admitted {
     process: &'static Process,
     position: usize,
     account: Account<'static>,
@@ -70,25 +69,25 @@ struct Passed {
 
 /// Whether a launch needs no account: one predicted branch, where all cards are the container's whole.
 #[inline]
-fn is_free() -> bool {
-    let left = LEFT.load(Ordering::Relaxed);
+fn is_unrestricted() -> bool {
+    let left = UNCHECKED_LAUNCHES.load(Ordering::Relaxed);
     if left == 0 {
         return false;
     }
-    LEFT.store(left - 1, Ordering::Relaxed);
+    UNCHECKED_LAUNCHES.store(left - 1, Ordering::Relaxed);
     true
 }
 
 /// Lets work into a stream, or makes it wait. `None` if it needs no account: a card that is whole, a capture, no context.
 #[inline(never)]
-fn pass(stream: CUstream, is_per_thread: bool, work: Work) -> Result<Option<Passed>, CUresult> {
+fn admit(stream: CUstream, is_per_thread: bool, work: Work) -> Result<Option<Admitted>, CUresult> {
     let process = process::this()?;
     let now = time::now();
-    process.keep_up(now);
+    process.refresh(now);
     if process.has_whole_cards() {
-        LEFT.store(UNLOOKED, Ordering::Relaxed);
-        if let Some(books) = current_position(process).and_then(|position| process.region().card(position)) {
-            books.launches.add((UNLOOKED + 1).into());
+        UNCHECKED_LAUNCHES.store(LAUNCHES_PER_CHECK, Ordering::Relaxed);
+        if let Some(bucket) = current_position(process).and_then(|position| process.region().card(position)) {
+            bucket.launches.add((LAUNCHES_PER_CHECK + 1).into());
         }
         return Ok(None);
     }
@@ -101,9 +100,9 @@ fn pass(stream: CUstream, is_per_thread: bool, work: Work) -> Result<Option<Pass
     if stream.is_capturing() {
         return Ok(None);
     }
-    let known = tracks::known(&stream);
+    let known = tracks::find(&stream);
     let position = match known {
-        Some(place) => place.card(),
+        Some(entry) => entry.card(),
         None => current_position(process).ok_or(ERROR_NOT_PERMITTED)?,
     };
     if process.share(position).is_whole() {
@@ -111,11 +110,11 @@ fn pass(stream: CUstream, is_per_thread: bool, work: Work) -> Result<Option<Pass
     }
     let account = process.account(position).ok_or(ERROR_NOT_PERMITTED)?;
     let (is_idle, estimate) = (false, Estimate::UNKNOWN);
-    let mut passed = Passed { process, position, account, stream, is_idle, work, estimate, began_ns: now };
-    passed.wait_for_gate()?;
-    passed.is_idle = known.is_none_or(tracks::Place::is_idle);
-    account.launched(passed.estimate.ns());
-    Ok(Some(passed))
+    let mut admitted = Admitted { process, position, account, stream, is_idle, work, estimate, began_ns: now };
+    admitted.wait_for_gate()?;
+    admitted.is_idle = known.is_none_or(tracks::StreamEntry::is_idle);
+    account.launched(admitted.estimate.ns());
+    Ok(Some(admitted))
 }
 
 /// The card of the current context.
@@ -133,27 +132,27 @@ pub(crate) fn forget() {
     Card::forget_all();
 }
 
-// === impl Passed ===
+// === impl Admitted ===
 
-impl Passed {
+impl Admitted {
     #[inline]
     fn wait_for_gate(&mut self) -> Result<(), CUresult> {
         let Self { process, position, account, work, .. } = *self;
-        let (Some(card), Some(books)) = (Card::of(position), process.region().card(position)) else {
+        let (Some(card), Some(bucket)) = (Card::of(position), process.region().card(position)) else {
             return Err(ERROR_NOT_PERMITTED);
         };
         match work {
-            Work::Kernel => books.launches.add(1),
-            Work::Graph(_) => books.graph_launches.add(1),
+            Work::Kernel => bucket.launches.add(1),
+            Work::Graph(_) => bucket.graph_launches.add(1),
         }
-        let share = card.terms(process, position, self.began_ns).share;
-        books.refill(self.began_ns, share);
+        let share = card.allotment(process, position, self.began_ns).share;
+        bucket.refill(self.began_ns, share);
         self.estimate = card.estimate(work);
-        if card.is_open(books, account, self.estimate, share, self.began_ns) {
+        if card.is_open(bucket, account, self.estimate, share, self.began_ns) {
             return Ok(());
         }
-        if let Some(mut held) = tracks::held(&self.stream) {
-            held.act(|track, stream| track.pause(stream, self.began_ns));
+        if let Some(mut locked) = tracks::lock(&self.stream) {
+            locked.update(|track, stream| track.mark_rest(stream, self.began_ns));
         }
         self.estimate = card.wait(process, position, account, work);
         self.began_ns = time::now();
@@ -168,11 +167,11 @@ impl Passed {
         }
     }
 
-    /// The same, when other gates have held it up since it passed its own: that time is no work.
+    /// The same, when other gates have held it up since it admitted its own: that time is no work.
     #[cold]
     fn begin_late(&mut self) {
         self.began_ns = time::now();
-        self.is_idle = tracks::known(&self.stream).is_none_or(tracks::Place::is_idle);
+        self.is_idle = tracks::find(&self.stream).is_none_or(tracks::StreamEntry::is_idle);
         self.begin();
     }
 
@@ -182,15 +181,15 @@ impl Passed {
         let Self { process, stream, began_ns, .. } = *self;
         // A handle, of a context or a stream, may be another one's by now.
         let Some(position) = current_position(process) else { return };
-        let place = tracks::known(&stream).filter(|place| place.card() == position);
-        if place.is_none() && tracks::make(&stream, position).is_none() {
+        let entry = tracks::find(&stream).filter(|entry| entry.card() == position);
+        if entry.is_none() && tracks::insert(&stream, position).is_none() {
             return;
         }
         if let Some(card) = Card::of(position) {
-            card.look(process, position, began_ns);
+            card.sample(process, position, began_ns);
         }
-        if let Some(mut held) = tracks::held(&stream) {
-            held.act(|track, stream| {
+        if let Some(mut locked) = tracks::lock(&stream) {
+            locked.update(|track, stream| {
                 if track.is_idle() {
                     track.begin(stream, began_ns);
                 }
@@ -198,30 +197,30 @@ impl Passed {
         }
     }
 
-    /// It was launched, or the driver refused it.
+    /// Ends a launch that the driver took or refused.
     #[inline]
     fn done(&self, result: CUresult) -> CUresult {
         let Self { process, position, account, stream, work, estimate, began_ns, .. } = *self;
         let Some(card) = Card::of(position) else { return result };
         if result != SUCCESS {
-            account.settled(estimate.ns(), 0);
-            card.forget_first(estimate);
+            account.completed(estimate.ns(), 0);
+            card.forget_probe(estimate);
             return result;
         }
-        if let Some(mut held) = tracks::held(&stream) {
-            held.act(|track, stream| track.launched(stream, work, estimate, began_ns));
-        } else if let Some(books) = process.region().card(position) {
-            // No room for one stream more: what can't be measured is paid for as it is estimated.
-            account.settled(estimate.ns(), estimate.ns());
-            card.forget_first(estimate);
-            if !card.terms(process, position, began_ns).share.is_whole() {
-                books.debit(estimate.ns());
+        if let Some(mut locked) = tracks::lock(&stream) {
+            locked.update(|track, stream| track.launched(stream, work, estimate, began_ns));
+        } else if let Some(bucket) = process.region().card(position) {
+            // No room for one stream more: what can't be measured is charged for as it is estimated.
+            account.completed(estimate.ns(), estimate.ns());
+            card.forget_probe(estimate);
+            if !card.allotment(process, position, began_ns).share.is_whole() {
+                bucket.debit(estimate.ns());
             }
         }
-        monitor::call(process, began_ns);
+        monitor::work_launched(process, began_ns);
         result
     }
 }
 
 /// So many launches at once, at most: more cards than a container has.
-const AT_ONCE: c_uint = 64;
+const MAX_DEVICES: c_uint = 64;

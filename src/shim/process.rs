@@ -1,41 +1,40 @@
-//! This process: what its container holds, as the limits file says, and its place in the container's books.
+//! This process: its container's shares, as the limits file says, and its slot of the container's accounting region.
 
 use core::ffi::c_uint;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use divvy_region::clock::{Compute, Promise, Rank};
+use divvy_region::clock::{Compute, Entitlement, Priority};
 use divvy_region::layout::{CARDS, Region};
-use divvy_region::{Account, Share};
+use divvy_region::limits::{Cards, Limits};
+use divvy_region::{Account, Share, overhead};
 
 use crate::cuda::{CUdevice, CUresult, CUuuid, ERROR_NOT_FOUND, ERROR_NOT_PERMITTED, SUCCESS};
-use crate::limits::{self, Id, Limits, Tier, overhead};
-use crate::memory;
+use crate::driver::cuda::{cuCtxGetDevice, cuDeviceGetUuid, cuDeviceGetUuid_v2};
+use crate::limits::{CardId, Contents, Tier, Unread};
+use crate::log;
 use crate::once::Once;
-use crate::pace;
-use crate::report;
-use crate::sys::{self, File};
-use crate::table::cuda::{cuCtxGetDevice, cuDeviceGetUuid, cuDeviceGetUuid_v2};
+use crate::sys;
 use crate::time;
 
-pub(crate) mod place;
-mod seat;
-mod service;
+mod mps;
+pub(crate) mod paths;
+mod slot;
 
-use seat::Seat;
+use slot::RegionSlot;
 
 /// A process that may use cards.
 pub(crate) struct Process {
     /// In the order of the limits file, which never changes for a container; only amounts do.
-    ids: [Option<Id>; CARDS],
+    ids: [Option<CardId>; CARDS],
     shares: [CardShare; CARDS],
     compute: AtomicU8,
-    makes_way: AtomicBool,
-    seat: Seat,
-    /// By ordinal of the driver's, one more than the card's position; 0: not looked up, 255: none of ours.
+    is_low_priority: AtomicBool,
+    slot: RegionSlot,
+    /// One more than the card's position, by the driver's ordinal; 0: not looked up, 255: not the container's.
     positions: [AtomicU8; CARDS],
-    /// When the limits file was looked at last, in nanoseconds.
-    looked: AtomicU64,
-    /// Of the limits file that is in force, and of the file beside it that tells the overhead; 0: there is none.
+    /// When the limits file was refreshed last, in nanoseconds.
+    refreshed_ns: AtomicU64,
+    /// The versions of the limits file that is in force and of the overhead file beside it; 0: there is none.
     limits_version: AtomicU64,
     overhead_version: AtomicU64,
 }
@@ -54,10 +53,11 @@ struct CardShare {
 /// The limit of memory where shares aren't kept by this library.
 pub(crate) const UNLIMITED: u64 = u64::MAX;
 const NONE_OF_OURS: u8 = 255;
-/// How long a change of limits may go unnoticed.
-const LOOK_EVERY_NS: u64 = 100_000_000;
+/// How long a change of limits may go unnoticed, ns.
+const REFRESH_INTERVAL_NS: u64 = 100_000_000;
 
 static THIS: Once<Option<Process>> = Once::new();
+static AFTER_FORK: Once<fn()> = Once::new();
 
 /// This process; an error of CUDA's if its container has no limits that can be read.
 #[inline]
@@ -73,8 +73,10 @@ pub(crate) unsafe fn init(real: unsafe extern "C" fn(c_uint) -> CUresult, flags:
     if let Err(refused) = this() {
         return refused;
     }
-    if let Ok(limits) = read_limits() {
-        service::put_right(&limits);
+    if let Ok(file) = Contents::of(paths::LIMITS)
+        && let Ok(limits) = file.limits()
+    {
+        mps::restore_environment(&limits);
     }
     // SAFETY: the caller's arguments as they came.
     unsafe { real(flags) }
@@ -91,19 +93,25 @@ pub(crate) fn current_card() -> Result<(&'static Process, usize), CUresult> {
     }
 }
 
+/// Has children that fork makes run this too, once they have forgotten their parent's slot.
+pub(crate) fn after_fork(run: fn()) {
+    AFTER_FORK.get_or_make(|| run);
+}
+
 /// This is a child that fork made: it holds nothing.
 fn forked() {
     if let Some(Some(process)) = THIS.get() {
-        process.seat.forget();
-        pace::forget();
+        process.slot.forget();
     }
-    memory::forked();
+    if let Some(run) = AFTER_FORK.get() {
+        run();
+    }
 }
 
 /// The driver has a revision of a hooked function that isn't known here.
 pub(crate) fn count_unknown() {
     if let Ok(process) = this()
-        && let Some(card) = process.seat.region().card(0)
+        && let Some(card) = process.slot.region().card(0)
     {
         card.unknown.add(1);
     }
@@ -113,64 +121,67 @@ pub(crate) fn count_unknown() {
 
 impl Process {
     fn begin() -> Option<Self> {
-        static REFUSED: report::Once = report::Once::new();
+        static REFUSED: log::LogOnce = log::LogOnce::new();
         let refused = |why: core::fmt::Arguments<'_>| {
-            REFUSED.say(format_args!(
-                "{why}: this process gets nothing of any card; ask whoever runs the node (divvy-node)"
+            REFUSED.log(format_args!(
+                "{why}: this process gets nothing of any card; ask the node's administrator (divvy-node)"
             ));
         };
-        let limits = match read_limits() {
+        let file = Contents::of(paths::LIMITS);
+        let limits = match file.as_ref().map_err(|error| Unread::Io(*error)).and_then(Contents::limits) {
             Ok(limits) => limits,
             Err(why) => {
-                refused(format_args!("{}: {why}", place::LIMITS.to_str().unwrap_or_default()));
+                refused(format_args!("{}: {why}", paths::LIMITS.to_str().unwrap_or_default()));
                 return None;
             }
         };
-        let seat = match Seat::open(limits.cards().len()) {
-            Ok(seat) => seat,
+        let slot = match RegionSlot::open(limits.cards.clone().count()) {
+            Ok(slot) => slot,
             Err(why) => {
-                refused(format_args!("{}: {why}", place::REGION.to_str().unwrap_or_default()));
+                refused(format_args!("{}: {why}", paths::REGION.to_str().unwrap_or_default()));
                 return None;
             }
         };
         let mut ids = [None; CARDS];
-        ids.iter_mut().zip(limits.cards()).for_each(|(id, card)| *id = Some(card.id));
+        ids.iter_mut().zip(limits.cards.clone()).for_each(|(id, card)| *id = Some(CardId::new(card.uuid)));
         let process = Self {
             ids,
             shares: [const { CardShare { memory: AtomicU64::new(0), cores: AtomicU32::new(0), overhead: AtomicU64::new(0) } };
                 CARDS],
             compute: AtomicU8::new(0),
-            makes_way: AtomicBool::new(false),
-            seat,
+            is_low_priority: AtomicBool::new(false),
+            slot,
             positions: [const { AtomicU8::new(0) }; CARDS],
-            looked: AtomicU64::new(time::now()),
+            refreshed_ns: AtomicU64::new(time::now()),
             limits_version: AtomicU64::new(0),
             overhead_version: AtomicU64::new(0),
         };
-        process.put_in_force(&limits);
+        process.apply(&limits);
         process.follow_overhead();
         Some(process)
     }
 
-    fn put_in_force(&self, limits: &Limits) {
+    fn apply(&self, limits: &Limits<'_, Cards<'_>>) {
+        let tier = Tier::of(limits);
         self.compute.store(u8::from(limits.compute == Compute::Burst), Ordering::Relaxed);
-        self.makes_way.store(limits.rank == Rank::Last, Ordering::Relaxed);
-        for card in limits.cards() {
-            if let Some(share) = self.find(&card.id).and_then(|at| self.shares.get(at)) {
-                let memory = if limits.tier == Tier::Other { UNLIMITED } else { card.memory };
+        self.is_low_priority.store(limits.priority == Priority::Low, Ordering::Relaxed);
+        for card in limits.cards.clone() {
+            if let Some(share) = self.find(&CardId::new(card.uuid)).and_then(|at| self.shares.get(at)) {
+                let memory = if tier == Tier::Other { UNLIMITED } else { card.memory_bytes() };
                 share.memory.store(memory, Ordering::Relaxed);
-                // A card that nobody else uses is all theirs, whatever was promised; what the driver divides needs no care.
-                let cores = if limits.tier == Tier::Shim && !card.exclusive { card.cores } else { 100 };
+                // A card that nobody else uses is all theirs, whatever their share; what the driver divides needs no care.
+                let cores = if tier == Tier::Shim && !card.exclusive { card.cores } else { 100 };
                 share.cores.store(cores, Ordering::Relaxed);
             }
         }
     }
 
-    /// Takes over what the daemon has changed; looks now and then.
-    pub(crate) fn keep_up(&self, now_ns: u64) {
-        let looked = self.looked.load(Ordering::Relaxed);
-        let is_due = now_ns.saturating_sub(looked) >= LOOK_EVERY_NS;
-        let is_ours = || self.looked.compare_exchange(looked, now_ns, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    /// Takes over what the daemon has changed, checked once in [`REFRESH_INTERVAL_NS`].
+    pub(crate) fn refresh(&self, now_ns: u64) {
+        let refreshed_ns = self.refreshed_ns.load(Ordering::Relaxed);
+        let is_due = now_ns.saturating_sub(refreshed_ns) >= REFRESH_INTERVAL_NS;
+        let is_ours =
+            || self.refreshed_ns.compare_exchange(refreshed_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if !is_due || !is_ours() {
             return;
         }
@@ -179,36 +190,37 @@ impl Process {
     }
 
     fn follow_limits(&self) {
-        let Ok(version) = sys::identity(place::LIMITS).map(sys::Identity::folded) else { return };
+        let Ok(version) = sys::version(paths::LIMITS) else { return };
         if version == self.limits_version.load(Ordering::Relaxed) {
             return;
         }
         // One that is broken changes nothing: what was in force stays so.
-        if let Ok(limits) = read_limits() {
-            self.put_in_force(&limits);
+        let Ok(file) = Contents::of(paths::LIMITS) else { return };
+        if let Ok(limits) = file.limits() {
+            self.apply(&limits);
             self.limits_version.store(version, Ordering::Relaxed);
         }
     }
 
     /// Where nothing could be measured, there is no file.
     fn follow_overhead(&self) {
-        let version = sys::identity(place::OVERHEAD).map_or(0, sys::Identity::folded);
+        let version = sys::version(paths::OVERHEAD).unwrap_or(0);
         if version == self.overhead_version.load(Ordering::Relaxed) {
             return;
         }
-        let mut buffer = [0; limits::LONGEST];
-        let read = File::open(place::OVERHEAD).and_then(|file| file.read(&mut buffer)).unwrap_or(0);
+        let file = Contents::of(paths::OVERHEAD);
+        let text = file.as_ref().map_or(Some(""), Contents::text);
         // As above.
-        let Some(lines) = overhead::read(buffer.get(..read).unwrap_or_default()) else { return };
+        let Some(lines) = text.and_then(overhead::read) else { return };
         for (id, share) in self.ids.iter().zip(&self.shares) {
-            let told = lines.clone().find(|(told, _)| id.as_ref() == Some(told));
+            let told = lines.clone().find(|(told, _)| id.as_ref().is_some_and(|id| id.as_str() == *told));
             share.overhead.store(told.map_or(0, |(_, bytes)| bytes), Ordering::Relaxed);
         }
         self.overhead_version.store(version, Ordering::Relaxed);
     }
 
-    /// The position of a card of ours.
-    pub(crate) fn find(&self, id: &Id) -> Option<usize> {
+    /// The position of one of the container's cards.
+    pub(crate) fn find(&self, id: &CardId) -> Option<usize> {
         self.ids.iter().position(|known| known.as_ref() == Some(id))
     }
 
@@ -235,16 +247,16 @@ impl Process {
                 result => result,
             }
         };
-        let spelled = |kind| Id::of_uuid(kind, uuid.0).and_then(|id| self.find(&id));
+        let spelled = |prefix| self.find(&CardId::of_bytes(prefix, uuid.0));
         (result == SUCCESS).then(|| spelled("GPU-").or_else(|| spelled("MIG-")))?
     }
 
-    /// The name of a card of ours.
-    pub(crate) fn id(&self, card: usize) -> Option<Id> {
+    /// The UUID of one of the container's cards.
+    pub(crate) fn id(&self, card: usize) -> Option<CardId> {
         self.ids.get(card).copied().flatten()
     }
 
-    /// Whether all cards are promised whole, so that launches need no account.
+    /// Whether all cards are the container's whole, so that launches are not paced.
     pub(crate) fn has_whole_cards(&self) -> bool {
         let cards = self.ids.iter().take_while(|id| id.is_some()).count();
         (0..cards).all(|card| self.share(card).is_whole())
@@ -255,8 +267,8 @@ impl Process {
         self.shares.get(card).map_or(0, |share| share.memory.load(Ordering::Relaxed))
     }
 
-    /// The part of that which is left for what the books count.
-    pub(crate) fn limit_of_books(&self, card: usize) -> u64 {
+    /// The part of the limit that is left for what the accounting region counts.
+    pub(crate) fn allocatable(&self, card: usize) -> u64 {
         match self.limit(card) {
             UNLIMITED => UNLIMITED,
             limit => limit.saturating_sub(self.overhead(card)),
@@ -267,62 +279,40 @@ impl Process {
         self.shares.get(card).map_or(0, |share| share.overhead.load(Ordering::Relaxed))
     }
 
-    /// Its part of the card's time; nothing if none was promised.
+    /// The container's guaranteed part of the card's time; 0 if it has none.
     pub(crate) fn share(&self, card: usize) -> Share {
         Share::of(self.shares.get(card).map_or(0, |share| share.cores.load(Ordering::Relaxed)).saturating_mul(100))
     }
 
-    /// The same, and what it may have beyond that.
-    pub(crate) fn promise(&self, card: usize) -> Promise {
+    /// The guaranteed share, and what the container may have beyond that.
+    pub(crate) fn entitlement(&self, card: usize) -> Entitlement {
         let compute = if self.compute.load(Ordering::Relaxed) == 0 { Compute::Cap } else { Compute::Burst };
-        let rank = if self.makes_way.load(Ordering::Relaxed) { Rank::Last } else { Rank::Usual };
-        Promise { share: self.share(card), compute, rank }
+        let priority = if self.is_low_priority.load(Ordering::Relaxed) { Priority::Low } else { Priority::Normal };
+        Entitlement { share: self.share(card), compute, priority }
     }
 
     /// Bytes that all processes of the container take of a card: what they hold, and what the driver charges beyond that.
     pub(crate) fn used(&self, card: usize) -> u64 {
-        self.seat.region().books(card).map_or(0, |books| books.used()).saturating_add(self.overhead(card))
+        self.slot.region().accounts(card).map_or(0, |accounts| accounts.used()).saturating_add(self.overhead(card))
     }
 
     /// Processes of the container with what each holds of a card, by their numbers in the container.
     pub(crate) fn holders(&self, card: usize) -> impl Iterator<Item = (u32, u64)> {
-        self.seat.region().holders(card)
+        self.slot.region().holders(card)
     }
 
     /// What this process holds of a card; `None` if the container has more processes than can be counted.
     pub(crate) fn account(&'static self, card: usize) -> Option<Account<'static>> {
-        self.seat.account(card)
+        self.slot.account(card)
     }
 
-    /// The books of the container.
+    /// The container's accounting region.
     pub(crate) fn region(&self) -> Region<'static> {
-        self.seat.region()
+        self.slot.region()
     }
 
     /// Frees what dead processes of the container held.
     pub(crate) fn reap(&self) -> usize {
-        self.seat.reap()
-    }
-}
-
-fn read_limits() -> Result<Limits, Unread> {
-    let mut buffer = [0; limits::LONGEST];
-    let file = File::open(place::LIMITS).map_err(Unread::Io)?;
-    let length = file.read(&mut buffer).map_err(Unread::Io)?;
-    Limits::read(&buffer[..length.min(limits::LONGEST)]).map_err(Unread::Malformed)
-}
-
-/// Why limits aren't known.
-enum Unread {
-    Io(sys::Errno),
-    Malformed(limits::Malformed),
-}
-
-impl core::fmt::Display for Unread {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Io(error) => write!(f, "{error}"),
-            Self::Malformed(limits::Malformed { line, expected }) => write!(f, "line {line}: expected {expected:?}"),
-        }
+        self.slot.reap()
     }
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use divvy_api::ResourceNames;
-use divvy_playground::outside::Given;
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
+use divvy_testkit::outside::Given;
 use k8s_openapi::ByteString;
 use prost::Message as _;
 use serde::Deserialize;

@@ -6,9 +6,9 @@ use divvy_api::ContainerKind;
 use divvy_api::annotation::{self, Cards, Document as _};
 use divvy_api::gpunode::{GpuNodeStatus, ShareStatus};
 use divvy_node::ledger::reconcile::Assigned;
-use divvy_playground::books::{self, Books};
 use divvy_playground::checks::Tally;
-use divvy_playground::outside::{ContainerView, NodeView, PodView};
+use divvy_testkit::books::{self, Books};
+use divvy_testkit::outside::{ContainerView, NodeView, PodView};
 use serde_json::Value;
 
 use crate::containers::{ContainerKey, Running};

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use divvy_playground::binaries::Binaries;
-use divvy_playground::books;
-use divvy_playground::pods::PodShape;
+use divvy_testkit::binaries::Binaries;
+use divvy_testkit::books;
+use divvy_testkit::pods::PodShape;
 use fake_nvml::Scenario;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

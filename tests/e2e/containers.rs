@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use divvy_api::CardId;
-use divvy_node::delivery::{LIMITS_FILE, LIMITS_MOUNT, REGION_MOUNT};
-use divvy_playground::outside::Given;
+use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT, REGION_MOUNT};
+use divvy_testkit::outside::Given;
 
 /// Where cards are named by mounts.
 const CARDS_AS_MOUNTS: &str = "/var/run/nvidia-container-devices/";

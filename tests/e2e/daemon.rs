@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use divvy_node::kubelet::client::KubeletEndpoint;
 use divvy_node::kubelet::tls::Trust;
-use divvy_playground::binaries::Binaries;
+use divvy_testkit::binaries::Binaries;
 use serde_json::{Value, json};
 
 use crate::certs::Pki;

@@ -1,7 +1,7 @@
 //! The manifests, applied as an administrator would.
 
 use divvy_api::ContainerKind;
-use divvy_playground::pods::PodShape;
+use divvy_testkit::pods::PodShape;
 use serde_json::json;
 
 use crate::cluster::{Cluster, PATIENCE};

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use divvy_playground::outside::SLOTS_PER_CARD;
-use divvy_playground::pods::GPU;
+use divvy_testkit::outside::SLOTS_PER_CARD;
+use divvy_testkit::pods::GPU;
 use serde_json::{Map, Value, json};
 use tokio::process::Command;
 

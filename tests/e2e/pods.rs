@@ -2,7 +2,7 @@
 
 use divvy_api::ContainerKind::{self, App, Init, Sidecar};
 use divvy_api::ContainerSpec;
-use divvy_playground::pods::PodShape;
+use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 
 use crate::image;

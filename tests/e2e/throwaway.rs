@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
-use divvy_playground::pods::GPU;
 use divvy_proto::deviceplugin as api;
 use divvy_proto::deviceplugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use divvy_proto::deviceplugin::registration_client::RegistrationClient;
+use divvy_testkit::pods::GPU;
 use hyper_util::rt::TokioIo;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::wrappers::UnixListenerStream;

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use divvy_api::annotation::{self, Document as _, RequestAnnotation};
 use divvy_api::request::{Defaults, pod_requests};
 use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, Memory, ResourceNames};
-use divvy_playground::outside::{CardView, ContainerView, NodeView, PodView};
+use divvy_testkit::outside::{CardView, ContainerView, NodeView, PodView};
 use fake_nvml::{CardScenario, CardState, Scenario};
 use serde_json::Value;
 

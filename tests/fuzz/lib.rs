@@ -16,13 +16,13 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 
 use divvy_api::annotation::{self, Cards, Document, Planned, Preferences, RequestAnnotation};
-use divvy_api::request::{Defaults, pod_requests};
 use divvy_api::names::{ResourceName, annotation as key};
+use divvy_api::request::{Defaults, pod_requests};
 use divvy_api::{
     CardId, ContainerKind, ContainerSpec, Cores, Memory, MemoryAmount, ResourceNames, SlotId, Tier, quantity,
 };
 use divvy_node::config::Keys;
-use divvy_node::delivery::Limits;
+use divvy_node::container::Limits;
 use divvy_node::kubelet::pods;
 use divvy_node::ledger::{Nonce, journal};
 use divvy_simulate::trace;

@@ -137,7 +137,7 @@ impl Container<'_> {
         Tenant::start(self.command(&std::env::current_exe()?), self.site.place)
     }
 
-    /// The same several times, started at once: a context takes long to make.
+    /// Starts several at once: a context takes long to make.
     pub(crate) fn tenants(&self, count: usize) -> Result<Vec<Tenant>> {
         let program = std::env::current_exe()?;
         let tenants = (0..count).map(|_| Tenant::launch(self.command(&program), self.site.place));

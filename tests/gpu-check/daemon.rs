@@ -11,7 +11,7 @@ use std::{io, ptr};
 
 use anyhow::{Result, ensure};
 use divvy_region::Share;
-use divvy_region::clock::{Busy, Page, Rank, Writer};
+use divvy_region::clock::{Busy, Page, Priority, Writer};
 use divvy_region::layout::{self, LINE};
 use divvy_region::snapshot::in_flight_ns;
 
@@ -80,7 +80,7 @@ impl Watched {
 fn busy(watched: &[Watched]) -> Busy {
     let mut busy = Busy::default();
     for watched in watched.iter().filter(|watched| watched.is_busy()) {
-        busy.add(Share::of(watched.cores * 100), Rank::Usual);
+        busy.add(Share::of(watched.cores * 100), Priority::Normal);
     }
     busy
 }

@@ -29,7 +29,7 @@ pub(crate) struct Finding {
 /// What a figure must be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mark {
-    /// It is for information.
+    /// For information only.
     Anything,
     Exactly(f64),
     AtMost(f64),

@@ -30,7 +30,7 @@ impl Tenant {
         Ok(tenant)
     }
 
-    /// The same without waiting: the first thing to [hear](Self::hear) is whether it has a context.
+    /// Starts without waiting: the first [answer](Self::hear) is whether it has a context.
     pub(crate) fn launch(mut command: Command, Place { card, speed }: Place) -> Result<Self> {
         let steps = match speed {
             Speed::Steps(of_ns) => of_ns.to_string(),
@@ -59,7 +59,7 @@ impl Tenant {
         Ok(writeln!(input, "{line}")?)
     }
 
-    /// Its next answer.
+    /// The program's next answer.
     pub(crate) fn hear(&self) -> Result<Value> {
         let line = match self.answers.recv_timeout(PATIENCE) {
             Ok(line) => line,
@@ -73,7 +73,7 @@ impl Tenant {
         }
     }
 
-    /// Its process.
+    /// The program's process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }

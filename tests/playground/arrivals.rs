@@ -8,7 +8,7 @@ use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
 use crate::mix;
-use crate::pods::PodShape;
+use divvy_testkit::pods::PodShape;
 
 /// Pods that the mean demand is taken from.
 const SAMPLE: u32 = 10_000;

@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 
 use crate::cluster::Node;
-use crate::kubelet::{Faults, PodsFault, RestartOptions};
+use fake_kubelet::{Faults, PodsFault, RestartOptions};
 
 /// An XID that says that the card has fallen off the bus.
 const OFF_THE_BUS: u64 = 79;

@@ -6,7 +6,7 @@ use std::fmt;
 use divvy_api::{CardId, Cores, GpuRequest, Share};
 use serde::Serialize;
 
-use crate::outside::{CardView, ContainerView, Given, NodeView, PodView};
+use divvy_testkit::outside::{CardView, ContainerView, Given, NodeView, PodView};
 
 /// What must always hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

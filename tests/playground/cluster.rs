@@ -14,13 +14,13 @@ use rand::seq::IteratorRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;
 
-use crate::binaries::Binaries;
 use crate::control_plane::ControlPlane;
-use crate::daemon::{self, NodeFiles};
-use crate::kubelet::{Kubelet, KubeletOptions, KubeletView, Membership, Workload};
-use crate::outside::{CardView, NodeView, Requests, SLOTS_PER_CARD};
-use crate::pods::GPU;
-use crate::process::{Process, own_address};
+use divvy_testkit::binaries::Binaries;
+use divvy_testkit::daemon::{self, NodeFiles};
+use divvy_testkit::outside::{CardView, NodeView, Requests, SLOTS_PER_CARD};
+use divvy_testkit::pods::GPU;
+use divvy_testkit::process::{Process, own_address};
+use fake_kubelet::{Kubelet, KubeletOptions, KubeletView, Membership, Workload};
 
 /// Longest wait for a daemon to register, and for a card to change its health.
 pub const PATIENCE: Duration = Duration::from_secs(30);

@@ -8,9 +8,9 @@ use anyhow::Context as _;
 use divvy_api::annotation::{self, Document as _, Planned};
 use serde_json::{Value, json};
 
-use crate::apiserver::{ApiServer, User};
 use crate::install;
-use crate::pods::{NAMESPACE, PodShape};
+use divvy_testkit::pods::{NAMESPACE, PodShape};
+use fake_apiserver::{ApiServer, User};
 
 const DAEMON: &str = "system:serviceaccount:divvy-system:divvy-node";
 const WEBHOOK: &str = "system:serviceaccount:divvy-system:divvy-webhook";

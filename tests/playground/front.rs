@@ -10,13 +10,13 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde_json::Value;
 
-use crate::apiserver::View;
 use crate::cluster::PATIENCE;
 use crate::control_plane::ControlPlane;
-use crate::pods::{NAMESPACE, PodShape};
 use crate::report::Reason;
-use crate::scheduler::live::Scheduler;
 use crate::webhook::Webhook;
+use divvy_testkit::pods::{NAMESPACE, PodShape};
+use fake_apiserver::View;
+use fake_scheduler::live::Scheduler;
 
 /// The webhook, a scheduler that asks it, and where pods are created.
 pub struct Front {

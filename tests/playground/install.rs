@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use serde_json::Value;
 
-use crate::apiserver::ApiServer;
+use fake_apiserver::ApiServer;
 
 /// A file of `deploy/manifests`.
 pub struct Manifest {

@@ -13,33 +13,21 @@
 //! Nothing here asks a daemon what it thinks it gave: `outside` reads what the kubelet was told and what containers got,
 //! `promises` what stands in the pods' annotations.
 
-pub mod apiserver;
 pub mod args;
 pub mod arrivals;
-pub mod binaries;
-pub mod books;
 pub mod chaos;
 pub mod checks;
 pub mod cluster;
 pub mod console;
 pub mod control_plane;
-pub mod daemon;
 pub mod front;
-pub mod https;
 pub mod install;
-pub mod kubelet;
 pub mod mix;
-pub mod outside;
-pub mod own_part;
-pub mod pages;
 pub mod picture;
-pub mod pods;
-pub mod process;
 pub mod promises;
 pub mod published;
 pub mod report;
 pub mod run;
-pub mod scheduler;
 pub mod session;
 pub mod text;
 pub mod webhook;

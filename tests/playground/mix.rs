@@ -5,8 +5,8 @@ use divvy_api::names::annotation as key;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, RngExt as _};
 
-use crate::pods::Fate::{Refused, Waits};
-use crate::pods::PodShape;
+use divvy_testkit::pods::Fate::{Refused, Waits};
+use divvy_testkit::pods::PodShape;
 
 const MEMORY: &[&str] = &["2Gi", "3000Mi", "4Gi", "6Gi", "8Gi", "12Gi", "16Gi"];
 const PERCENT: &[&str] = &["10", "20", "25", "33", "50"];

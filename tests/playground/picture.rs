@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use divvy_api::Share;
 
 use crate::console::short;
-use crate::outside::{CardView, NodeView, PodView};
+use divvy_testkit::outside::{CardView, NodeView, PodView};
 
 /// Characters in a bar: two of them and their amounts fit into 100 columns.
 const BAR: usize = 22;
@@ -90,7 +90,7 @@ mod tests {
     use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount};
 
     use super::*;
-    use crate::outside::ContainerView;
+    use divvy_testkit::outside::ContainerView;
 
     fn pod(name: &str, request: GpuRequest, card: &str) -> PodView {
         let container = ContainerView {

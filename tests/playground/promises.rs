@@ -8,8 +8,8 @@ use divvy_api::{ContainerRequest, Cores, Share};
 use divvy_placement::Held;
 use serde_json::Value;
 
-use crate::apiserver::{ApiServer, View};
-use crate::outside::{CardView, NodeView, PodView, Requests};
+use divvy_testkit::outside::{CardView, NodeView, PodView, Requests};
+use fake_apiserver::{ApiServer, View};
 
 /// A pod that is bound to a node and was promised cards of it.
 struct Promised<'a> {
@@ -116,7 +116,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::outside::ContainerView;
+    use divvy_testkit::outside::ContainerView;
 
     const CARDS: [&str; 2] = ["GPU-a", "GPU-b"];
 

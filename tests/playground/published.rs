@@ -7,8 +7,8 @@ use divvy_api::annotation::{self, Cards, Document as _};
 use divvy_api::gpunode::GpuNodeStatus;
 use serde::Deserialize as _;
 
-use crate::apiserver::{ApiServer, View};
-use crate::outside::{NodeView, PodView};
+use divvy_testkit::outside::{NodeView, PodView};
+use fake_apiserver::{ApiServer, View};
 
 /// The share of each card, by pod UID and container.
 pub type Shares = BTreeMap<(String, String), BTreeMap<String, Share>>;
@@ -122,7 +122,7 @@ mod tests {
     use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount};
 
     use super::*;
-    use crate::outside::{CardView, ContainerView};
+    use divvy_testkit::outside::{CardView, ContainerView};
 
     const CARDS: [&str; 2] = ["GPU-a", "GPU-b"];
 
@@ -135,7 +135,7 @@ mod tests {
             request: Some(request),
             running: true,
             slots: ["GPU-a::0".to_owned()].into(),
-            given: Some(crate::outside::Given {
+            given: Some(divvy_testkit::outside::Given {
                 named: [("environment", ["GPU-a".to_owned()].into())].into(),
                 limits: None,
             }),

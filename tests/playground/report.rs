@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::args::Args;
 use crate::checks::Tally;
-use crate::kubelet::{Call, Method, Refusal};
 use crate::webhook::Predictions;
+use fake_kubelet::{Call, Method, Refusal};
 
 mod summary;
 

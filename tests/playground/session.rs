@@ -22,14 +22,14 @@ use crate::cluster::{Node, PATIENCE};
 use crate::console::{self, Console};
 use crate::control_plane::ControlPlane;
 use crate::front::Front;
-use crate::kubelet::{Admission, Kubelet, Refusal};
-use crate::outside::Requests;
-use crate::pods::{Fate, NAMESPACE, PodShape};
 use crate::promises;
 use crate::published::Published;
 use crate::report::{Reason, Report};
-use crate::scheduler::Past;
 use crate::session::scheduled::Waiting;
+use divvy_testkit::outside::Requests;
+use divvy_testkit::pods::{Fate, NAMESPACE, PodShape};
+use fake_kubelet::{Admission, Kubelet, Refusal};
+use fake_scheduler::Past;
 
 /// How long a refused or finished pod stays listed, in lifetimes.
 const LINGERS: f64 = 0.1;

@@ -23,15 +23,15 @@ use serde_json::{Value, json};
 
 use self::replica::Replica;
 use self::service::{Endpoints, Service};
-use crate::apiserver::{ApiServer, View};
-use crate::binaries::Binaries;
 use crate::cluster::{PATIENCE, SYSTEM};
 use crate::control_plane::{ADMIN_TOKEN, ControlPlane};
-use crate::https::{Https, Trust};
 use crate::install::WEBHOOK_CONFIGURATIONS;
-use crate::pages::page;
-use crate::pods::{GPU, NAMESPACE};
-use crate::scheduler::extender::Extender;
+use divvy_testkit::binaries::Binaries;
+use divvy_testkit::pages::page;
+use divvy_testkit::pods::{GPU, NAMESPACE};
+use fake_apiserver::https::{Https, Trust};
+use fake_apiserver::{ApiServer, View};
+use fake_scheduler::extender::Extender;
 
 /// Both replicas, and the way to them.
 pub struct Webhook {

@@ -1,4 +1,4 @@
-use divvy_playground::apiserver::{ApiServer, User};
+use fake_apiserver::{ApiServer, User};
 use http::HeaderValue;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! Several replicas at one API server.
 
-use divvy_playground::apiserver::{ApiServer, View};
+use fake_apiserver::{ApiServer, View};
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::task::JoinHandle;

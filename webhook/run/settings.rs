@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
-use divvy_index::demand::Reading;
+use divvy_index::demand::SchedulingConfig;
 use divvy_placement::Policy;
 use divvy_runtime::settings::Switch;
 use kube::Client;
@@ -24,8 +24,8 @@ pub(super) async fn client(config: &Config) -> anyhow::Result<Client> {
 }
 
 /// How pods are read and compared.
-pub(super) fn reading(config: &Config) -> Reading {
-    Reading {
+pub(super) fn reading(config: &Config) -> SchedulingConfig {
+    SchedulingConfig {
         names: config.resource_names(),
         defaults: config.request_defaults(),
         slots_per_card: config.slots_per_card.get(),
@@ -82,7 +82,7 @@ mod tests {
             let given =
                 |name: &str| policies.iter().chain(&pod).find(|(key, _)| *key == name).map(|(_, text)| text.into());
             let config = Keys::from_env(given).and_then(Keys::into_config).expect("valid");
-            let Reading { card_policy, node_policy, .. } = reading(&config);
+            let SchedulingConfig { card_policy, node_policy, .. } = reading(&config);
             (card_policy.name, node_policy)
         };
         assert_eq!(names(&[("CARD_POLICY", "spread")]), (PolicyName::Spread, PolicyName::Spread));

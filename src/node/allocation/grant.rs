@@ -10,7 +10,7 @@ use tracing::info;
 use super::admission::Admission;
 use super::fits::Holder;
 use super::{Allocator, Refusal, refusal};
-use crate::delivery::{self, Handout};
+use crate::container::{self, Allocation};
 use crate::ledger::{Holding, Nonce, Origin, Part, PodRef, Terms};
 
 /// Slots for a container of the pod under admission.
@@ -27,7 +27,7 @@ pub(super) struct Asked<'a> {
 
 /// A holding in the form in which it is delivered.
 pub(super) struct Given<'a> {
-    pod: delivery::PodRef<'a>,
+    pod: container::PodRef<'a>,
     container: &'a str,
     nonce: String,
     shares: Vec<(CardId, Share)>,
@@ -116,13 +116,13 @@ impl Allocator {
 impl<'a> Given<'a> {
     /// As it is on a node that serves this tier.
     pub(super) fn new(pod: &'a PodRef, container: &'a str, holding: &Holding, served: Tier) -> Self {
-        let pod = delivery::PodRef { uid: &pod.uid, namespace: &pod.namespace, name: &pod.name };
+        let pod = container::PodRef { uid: &pod.uid, namespace: &pod.namespace, name: &pod.name };
         let shares = holding.parts.iter().map(|part| (part.card.clone(), part.share)).collect();
         Self { pod, container, nonce: holding.nonce.to_string(), shares, terms: holding.terms_under(served) }
     }
 
-    pub(super) fn handout(&self) -> Handout<'_> {
+    pub(super) fn handout(&self) -> Allocation<'_> {
         let Self { pod, container, nonce, shares, terms } = self;
-        Handout { pod: *pod, container, nonce, shares, terms: *terms }
+        Allocation { pod: *pod, container, nonce, shares, terms: *terms }
     }
 }

@@ -9,7 +9,7 @@ use divvy_api::request::asks_for_cards;
 use tracing::warn;
 
 use super::{Allocator, Refusal};
-use crate::delivery::Limits;
+use crate::container::Limits;
 use crate::kubelet::cgroups::Trace;
 use crate::kubelet::client::PodList;
 use crate::kubelet::pods::PodView;

@@ -6,7 +6,7 @@ use divvy_api::{CardId, ResourceName, SlotId, Tier};
 use divvy_placement::{Misfit, NoPlan};
 use tonic::{Code, Status};
 
-use crate::delivery::DeliveryError;
+use crate::container::ContainerError;
 use crate::identity::Unresolved;
 use crate::kubelet::client::PodListError;
 use crate::ledger::LedgerError;
@@ -85,7 +85,7 @@ pub enum Refusal {
     Misfit(#[from] Misfit),
     /// The container's directories or devices can't be made.
     #[error(transparent)]
-    Delivery(#[from] DeliveryError),
+    Delivery(#[from] ContainerError),
     /// The books can't be written.
     #[error(transparent)]
     Ledger(#[from] LedgerError),

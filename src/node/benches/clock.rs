@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use divvy_api::{CardId, Cores, Memory, Share, Tier};
 use divvy_node::config::{KeySet as _, Keys};
-use divvy_node::delivery::{Delivery, Handout, PodRef};
+use divvy_node::container::clock::{self, Tenant, View};
+use divvy_node::container::isolation;
+use divvy_node::container::{Allocation, Containers, PodRef};
 use divvy_node::ledger::{Nonce, Terms};
-use divvy_node::tiers;
-use divvy_node::tiers::clock::{self, Tenant, View};
 use divvy_region::layout::{self, LINE, SLOTS};
 use rustix::time::{ClockId, clock_gettime};
 use tokio_util::sync::CancellationToken;
@@ -74,9 +74,9 @@ impl Case {
         Ok(used.as_secs_f64() / MEASURED.as_secs_f64())
     }
 
-    fn come(&self, delivery: &Delivery, run_dir: &Path, card: &CardId, is_busy: bool) -> anyhow::Result<Tenant> {
+    fn come(&self, delivery: &Containers, run_dir: &Path, card: &CardId, is_busy: bool) -> anyhow::Result<Tenant> {
         let (nonce, cores) = (Nonce::random(), Cores::new(25));
-        delivery.prepare(&Handout {
+        delivery.prepare(&Allocation {
             pod: PodRef { uid: "u", namespace: "ns", name: "p" },
             container: "c",
             nonce: &nonce.to_string(),
@@ -93,7 +93,7 @@ impl Case {
     }
 }
 
-fn delivery(root: &Path, run_dir: &Path) -> anyhow::Result<Delivery> {
+fn delivery(root: &Path, run_dir: &Path) -> anyhow::Result<Containers> {
     let library = root.join("libdivvy.so");
     fs::write(&library, b"\x7fELF")?;
     let env = |name: &str| match name {
@@ -105,7 +105,7 @@ fn delivery(root: &Path, run_dir: &Path) -> anyhow::Result<Delivery> {
         _ => None,
     };
     let config = Keys::from_env(env).and_then(Keys::into_config)?;
-    Ok(Delivery::new(config.delivery(), tiers::choose(&config)?.install(run_dir)?))
+    Ok(Containers::new((&config).into(), isolation::select(&config)?.install(run_dir)?))
 }
 
 /// Processor time of this process; but for the clock nothing runs while it is measured.

@@ -33,7 +33,7 @@ fn texts_that_are_no_value() {
         "https:n1",
     ]);
     refused::<Served>(&["", "Shim", "MPS", "Mig", "none"]);
-    refused::<Choice>(&["", ",", "auto,envvar", "cdi", "envvar,x"]);
+    refused::<DeviceListStrategy>(&["", ",", "auto,envvar", "cdi", "envvar,x"]);
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn texts_that_are_a_value() {
     assert_eq!(from_text::<Scale>("0.1").map(Scale::percent), Ok(10));
     assert_eq!(from_text::<Scale>("10").map(Scale::percent), Ok(1000));
     assert_eq!(from_text::<KubeletUrl>("https://[fe80::1]:1/").expect("valid").as_str(), "https://[fe80::1]:1");
-    let sorted = from_text("cdi-cri, envvar,envvar").map(|choice: Choice| String::from(choice));
+    let sorted = from_text("cdi-cri, envvar,envvar").map(|choice: DeviceListStrategy| String::from(choice));
     assert_eq!(sorted.as_deref(), Ok("envvar,cdi-cri"));
 }
 
@@ -96,7 +96,7 @@ fn the_last_override_that_matches_wins_over_the_rest_of_the_file() {
     assert_eq!(on(&[("pool", "training")]), (16, 5, 6, String::new()));
     assert_eq!(on(&[("pool", "inference")]), (64, 5, 2, "pool=inference".to_owned()));
     let both = on(&[("pool", "inference"), ("gpu", "L4")]);
-    assert_eq!(both, (8, 5, 2, "pool=inference; gpu in (L4, T4),!drained".to_owned()));
+    assert_eq!(both, (8, 5, 2, "pool=inference; gpu in (L4,T4),!drained".to_owned()));
     assert_eq!(on(&[("gpu", "L4"), ("drained", "")]), (16, 5, 6, String::new()));
 }
 

@@ -21,11 +21,11 @@ use tracing::warn;
 use super::advertise::Offer;
 use super::cgroups::PodCgroups;
 use super::client::PodListClient;
+use super::metrics::Metrics;
 use super::pod_resources::PodResources;
 use crate::allocation::{Allocator, Choice, Refusal};
 use crate::bound::BoundPods;
 use crate::identity::{Subject, Unresolved};
-use crate::metrics::Metrics;
 use crate::observer;
 use crate::unlisted::{self, Among};
 

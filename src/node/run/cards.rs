@@ -9,8 +9,8 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::delivery::DeliveredCard;
-use crate::desired::Desired;
+use crate::apiserver::desired::Desired;
+use crate::container::CdiCard;
 use crate::inventory::{CardInfo, Inventory};
 use crate::kubelet::advertise::{self, Listing, Offer};
 use crate::kubelet::plugin::{SharedAllocator, lock};
@@ -63,8 +63,8 @@ pub(super) async fn relist(advertiser: Advertiser, booked: Arc<Notify>, stop: Ca
     }
 }
 
-fn delivered(inventory: &Inventory) -> Vec<DeliveredCard> {
-    let card = |card: &CardInfo| DeliveredCard {
+fn delivered(inventory: &Inventory) -> Vec<CdiCard> {
+    let card = |card: &CardInfo| CdiCard {
         id: card.id.clone(),
         minor: card.minor,
         instance: card.mig.as_ref().map(|mig| (mig.gi, mig.ci)),

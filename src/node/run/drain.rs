@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
+use crate::apiserver::Announcement;
 use crate::kubelet::plugin::{PluginParts, lock};
 use crate::observer;
-use crate::publish::Announcement;
 
 /// Longest wait for the API server to take the news. While it is away nobody schedules pods here.
 const ANNOUNCING: Duration = Duration::from_secs(5);

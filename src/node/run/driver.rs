@@ -4,8 +4,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::desired::Desired;
-use crate::inventory::DriverControl;
+use crate::apiserver::desired::Desired;
+use crate::nvml::DriverControl;
 
 /// By hand, on the node: SIGUSR1 lets go of the driver, SIGUSR2 takes that back.
 pub(super) struct DriverSignals {

@@ -14,33 +14,22 @@ use tokio::sync::watch;
 use tracing::info;
 
 use super::settings;
+use crate::apiserver;
+use crate::apiserver::desired::Desired;
 use crate::args::{Effective, Sources};
 use crate::config::{Config, ConfigError};
-use crate::desired::Desired;
+use crate::container::isolation;
+use crate::http::ConfigStatus;
 use crate::kubelet::socket::DirectoryWatch;
-use crate::{publish, tiers};
 
 /// Longest wait at the start for the API server to say the node's labels. Without it the remembered ones hold.
 const LABELS: Duration = Duration::from_secs(5);
 /// A file must say the same for so long: editors and copies write theirs piece by piece.
 const WRITTEN: Duration = Duration::from_millis(100);
 
-/// The configuration in effect, for people.
-#[derive(Clone, Debug, Default)]
-pub struct Shown {
-    /// As YAML.
-    pub text: String,
-    /// What is wrong with the file as it stands now, if it isn't what is in effect.
-    pub problem: Option<String>,
-}
-
-// === impl Shown ===
-
-impl Shown {
-    /// A configuration in effect, and the tier that it came to.
-    pub(super) fn new(effective: &Effective, tier: &str) -> Self {
-        Self { text: format!("# tier in effect: {tier}\n{}", effective.to_yaml()), problem: None }
-    }
+/// What `/config` shows of a configuration in effect, and the tier that it came to.
+pub(super) fn shown(effective: &Effective, tier: &str) -> ConfigStatus {
+    ConfigStatus { text: format!("# tier in effect: {tier}\n{}", effective.to_yaml()), problem: None }
 }
 
 /// The configuration of this node, and what the cluster wants of it beside. The labels that select overrides are asked
@@ -59,7 +48,7 @@ pub(super) async fn configure(sources: &Sources) -> Result<(Effective, Desired),
 
 async fn labels(config: &Config) -> anyhow::Result<BTreeMap<String, String>> {
     let client = settings::client(config).await?.context("no API server")?;
-    publish::node_labels(client, config.node_name.as_str()).await
+    apiserver::node_labels(client, config.node_name.as_str()).await
 }
 
 /// Follows the file and the node's labels; returns once they make another configuration than `effective`, and one that
@@ -69,7 +58,7 @@ pub(super) async fn changed(
     mut effective: Effective,
     tier: String,
     mut desired: watch::Receiver<Desired>,
-    shown: watch::Sender<Shown>,
+    shown: watch::Sender<ConfigStatus>,
 ) {
     let files: Vec<&Path> = sources.files().collect();
     if files.is_empty() {
@@ -82,12 +71,12 @@ pub(super) async fn changed(
         let seen = (join_all(files.iter().map(|file| written(file))).await, desired.borrow_and_update().labels.clone());
         if known.as_ref() != Some(&seen) {
             let read = sources.effective(&seen.1);
-            match read.and_then(|new| tiers::choose(&new.config).map(|_choice| new)) {
+            match read.and_then(|new| isolation::select(&new.config).map(|_choice| new)) {
                 Ok(new) if new.config != effective.config => return say(&effective.config, &new.config),
                 Ok(new) => {
                     warning.clear();
                     effective = new;
-                    shown.send_replace(Shown::new(&effective, &tier));
+                    shown.send_replace(self::shown(&effective, &tier));
                 }
                 Err(error) => {
                     let problem = format!("{error}; what was read before stays in effect");
@@ -133,14 +122,14 @@ mod tests {
     struct Running {
         task: tokio::task::JoinHandle<()>,
         desired: watch::Sender<Desired>,
-        shown: watch::Receiver<Shown>,
+        shown: watch::Receiver<ConfigStatus>,
     }
 
     fn start(file: &Path) -> Running {
         let sources = sources(file);
         let effective = sources.effective(&BTreeMap::new()).expect("valid");
         let (desired, wants) = watch::channel(Desired::default());
-        let (sender, shown) = watch::channel(Shown::default());
+        let (sender, shown) = watch::channel(ConfigStatus::default());
         Running {
             task: tokio::spawn(changed(sources, effective, "accounting (a test)".to_owned(), wants, sender)),
             desired,
@@ -152,7 +141,7 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(60), running.task).await.expect("within a minute").expect("no panic");
     }
 
-    async fn shows(running: &mut Running, what: &str, holds: impl Fn(&Shown) -> bool) {
+    async fn shows(running: &mut Running, what: &str, holds: impl Fn(&ConfigStatus) -> bool) {
         let seen = tokio::time::timeout(Duration::from_secs(60), running.shown.wait_for(holds)).await;
         assert!(seen.is_ok(), "not within a minute: {what}");
     }

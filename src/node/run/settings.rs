@@ -5,13 +5,13 @@ use divvy_api::gpunode::Scales;
 use divvy_placement::Policy;
 
 use crate::allocation::AllocationSettings;
+use crate::apiserver::PublishSettings;
+use crate::apiserver::desired::Desired;
 use crate::config::{Advertise, Config, Switch};
-use crate::desired::Desired;
-use crate::inventory::{HealthOptions, InventoryOptions};
 use crate::kubelet::advertise::Listing;
 use crate::kubelet::client::KubeletEndpoint;
 use crate::kubelet::tls::Trust;
-use crate::publish::PublishSettings;
+use crate::nvml::{HealthOptions, InventoryOptions};
 
 pub(super) fn allocation(config: &Config) -> AllocationSettings {
     AllocationSettings {

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use super::settings;
+use crate::apiserver;
 use crate::config::Config;
-use crate::delivery::Delivery;
+use crate::container::Containers;
+use crate::container::isolation::{self, Accounting};
 use crate::kubelet::client::PodListClient;
 use crate::kubelet::pods::PodView;
 use crate::kubelet::registration::{NOTE, own_sockets};
 use crate::ledger::Ledger;
-use crate::publish;
-use crate::tiers::{self, Accounting};
 
 /// Something is still there; what and why was said.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ async fn clean_node(config: &Config) -> anyhow::Result<Vec<String>> {
         return Ok(vec!["left: the Node, as there is neither a cluster nor a kubeconfig".to_owned()]);
     };
     let name = config.node_name.as_str();
-    let removed = publish::remove(client, name, &config.amount_names()).await?;
+    let removed = apiserver::remove(client, name, &config.amount_names()).await?;
     Ok(removed.into_iter().map(|what| format!("removed: {what} of Node {name}")).collect())
 }
 
@@ -84,7 +84,7 @@ fn remove_plugin(config: &Config) -> anyhow::Result<Vec<String>> {
 /// The directories of ended containers; and the CDI specification, once no pod has any: a container that restarts needs
 /// both.
 fn remove_files(config: &Config, pods: &[Arc<PodView>]) -> anyhow::Result<Vec<String>> {
-    let delivery = Delivery::new(config.delivery(), Box::new(Accounting));
+    let delivery = Containers::new(config.into(), Box::new(Accounting));
     let running = pods.iter().filter(|pod| !pod.has_ended());
     let containers = running.flat_map(|pod| pod.containers.iter().map(move |container| (pod, &container.name)));
     let used: BTreeMap<String, String> =
@@ -94,7 +94,7 @@ fn remove_files(config: &Config, pods: &[Arc<PodView>]) -> anyhow::Result<Vec<St
     if used.is_empty() {
         let removed = delivery.remove_specification()?;
         lines.extend(removed.then(|| format!("removed: CDI specification in {}", config.cdi_dir.display())));
-        let removed = tiers::remove(config).context("removing the library and clock pages")?;
+        let removed = isolation::remove(config).context("removing the library and clock pages")?;
         lines.extend(removed.into_iter().map(|directory| format!("removed: {}", directory.display())));
     } else {
         let pods = used.into_values().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");

@@ -8,18 +8,17 @@ use std::time::Duration;
 
 use divvy_node::allocation::{AllocationSettings, Allocator};
 use divvy_node::config::{KeySet as _, Keys};
-use divvy_node::delivery::Delivery;
+use divvy_node::container::Containers;
+use divvy_node::container::isolation::Accounting;
 use divvy_node::kubelet::advertise::Offer;
 use divvy_node::kubelet::cgroups::PodCgroups;
 use divvy_node::kubelet::client::{KubeletEndpoint, PodListClient};
+use divvy_node::kubelet::metrics::Metrics;
 use divvy_node::kubelet::plugin::PluginParts;
 use divvy_node::kubelet::pod_resources::PodResources;
 use divvy_node::kubelet::registration::{Registrar, Standing};
 use divvy_node::kubelet::tls::Trust;
 use divvy_node::ledger::Ledger;
-use divvy_node::metrics::Metrics;
-use divvy_node::run::Shown;
-use divvy_node::tiers::Accounting;
 use divvy_placement::Policy;
 use divvy_proto::deviceplugin as dp;
 use divvy_proto::deviceplugin::device_plugin_client::DevicePluginClient;
@@ -125,7 +124,7 @@ fn registrar(directory: &TempDir) -> (Registrar, watch::Sender<Arc<Vec<Offer>>>,
     };
     let (ledger, _) = Ledger::open(&path("state")).unwrap();
     let allocator =
-        Arc::new(Mutex::new(Allocator::new(settings, ledger, Delivery::new(config.delivery(), Box::new(Accounting)))));
+        Arc::new(Mutex::new(Allocator::new(settings, ledger, Containers::new((&config).into(), Box::new(Accounting)))));
     let (standing, standings) = watch::channel(Standing::default());
     let slot = dp::Device { id: OURS.to_owned(), health: dp::HEALTHY.to_owned(), topology: None };
     let offer = Offer { resource: GPU.parse().unwrap(), devices: vec![slot] };
@@ -137,13 +136,7 @@ fn registrar(directory: &TempDir) -> (Registrar, watch::Sender<Arc<Vec<Offer>>>,
         timeout: Duration::from_secs(1),
     };
     let parts = PluginParts {
-        metrics: Arc::new(Metrics::register(
-            &mut Registry::default(),
-            &allocator,
-            &standings,
-            &watch::channel(Shown::default()).1,
-            &watch::channel(Arc::default()).1,
-        )),
+        metrics: Arc::new(Metrics::register(&mut Registry::default())),
         allocator,
         pods: Arc::new(PodListClient::new(endpoint).unwrap()),
         bound: None,

@@ -10,13 +10,15 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use divvy_api::usage::ContainerUsage;
+use divvy_region::overhead;
 use divvy_runtime::logging::WarnOnce;
 
-use crate::delivery::{files, overhead_file};
+use crate::container::{files, overhead_file};
 use crate::ledger::Nonce;
 
 #[cfg(test)]
@@ -81,9 +83,9 @@ impl Overhead {
     /// What a daemon before us told them stands until we know better.
     fn begin(path: &Path, cards: &[ContainerUsage], now: Instant) -> Self {
         let text = fs::read_to_string(path).unwrap_or_default();
-        let told: HashMap<&str, &str> = text.lines().filter_map(|line| line.split_once(' ')).collect();
-        let bytes = |card: &ContainerUsage| told.get(card.card.as_str()).and_then(|bytes| bytes.parse().ok());
-        let cards = cards.iter().map(|card| (VecDeque::new(), bytes(card).unwrap_or(0))).collect();
+        let told: HashMap<&str, u64> = overhead::read(&text).into_iter().flatten().collect();
+        let bytes = |card: &ContainerUsage| told.get(card.card.as_str()).copied().unwrap_or(0);
+        let cards = cards.iter().map(|card| (VecDeque::new(), bytes(card))).collect();
         Self { since: now, cards, warning: WarnOnce::default() }
     }
 
@@ -107,8 +109,9 @@ impl Overhead {
         if !measured.iter().zip(self.cards.iter().map(|(_, told)| *told)).any(is_news) {
             return;
         }
-        let lines = cards.iter().zip(&measured).map(|(card, bytes)| format!("{} {bytes}\n", card.card));
-        match files::replace(path, lines.collect::<String>()) {
+        let mut text = String::new();
+        let written = overhead::write(&mut text, cards.iter().map(|card| &card.card).zip(measured.iter().copied()));
+        match written.map_err(io::Error::other).and_then(|()| files::replace(path, text)) {
             Ok(()) => {
                 self.cards.iter_mut().zip(measured).for_each(|((_, told), measured)| *told = measured);
                 self.warning.clear();

@@ -9,11 +9,11 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
-use divvy_region::layout::{self, LINE, Unfit};
+use divvy_region::layout::{self, InvalidRegion, LINE};
 use divvy_region::snapshot::Snapshot;
 use nix::fcntl::{FcntlArg, fcntl};
 
-use crate::delivery::files;
+use crate::container::files;
 
 /// An open region.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(super) enum Unreadable {
     Io(#[from] io::Error),
     /// It is something else, or was overwritten.
     #[error(transparent)]
-    Unfit(#[from] Unfit),
+    InvalidRegion(#[from] InvalidRegion),
     /// It is none of this container's.
     #[error("it is for another number of cards than the {0} that the container holds")]
     Cards(usize),
@@ -74,7 +74,7 @@ impl RegionFile {
         }
         let (length, needed) = (self.file.metadata()?.len(), layout::size(cards));
         if length < needed as u64 {
-            return Err(Unfit::Short { length: usize::try_from(length).unwrap_or(usize::MAX), needed }.into());
+            return Err(InvalidRegion::Short { length: usize::try_from(length).unwrap_or(usize::MAX), needed }.into());
         }
         buffer.resize(needed, 0);
         let heads = LINE * (1 + cards);
@@ -82,7 +82,7 @@ impl RegionFile {
         let high = match Snapshot::new(buffer) {
             Ok(snapshot) if snapshot.cards() == cards => snapshot.high(),
             // The file is long enough for these cards, so it is the header that wants more.
-            Ok(_) | Err(Unfit::Short { .. }) => return Err(Unreadable::Cards(cards)),
+            Ok(_) | Err(InvalidRegion::Short { .. }) => return Err(Unreadable::Cards(cards)),
             Err(unfit) => return Err(unfit.into()),
         };
         if high > 0 {

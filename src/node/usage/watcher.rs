@@ -18,11 +18,11 @@ use super::judge::Judge;
 use super::kept::KeptRegion;
 use super::overhead::Overheads;
 use super::{Holder, Seats};
-use crate::delivery::region_file;
+use crate::container::region_file;
 use crate::inventory::Inventory;
 use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::ledger::{Book, Nonce, PodEntry};
-use crate::mps::Place;
+use divvy_mps::MpsDirectory;
 
 /// Between two looks: what a process held is free within a second of its death.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -100,7 +100,7 @@ impl Watcher {
         self.follow_books();
         let seats = self.read_regions(now);
         let inventory = Arc::clone(&self.inventory.borrow());
-        let supervisor = Place::new(&self.run_dir).supervisor().ok();
+        let supervisor = MpsDirectory::new(&self.run_dir).supervisor().ok();
         let measured = self.driver.measure(&inventory, supervisor, &mut self.holders, &seats, &self.cgroups, now);
         let mut containers = Vec::new();
         for (at, (holder, seats)) in self.holders.iter_mut().zip(&seats).enumerate() {

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use divan::Bencher;
-use divvy_region::books::Others;
+use divvy_region::accounts::OtherProcesses;
 use divvy_region::layout::{self, LINE};
 use divvy_region::{Gate, Locks, Owner, Region, Share};
 
@@ -44,14 +44,14 @@ fn region(processes: u32) -> Region<'static> {
     let region = unsafe { Region::new(memory.as_mut_ptr().cast(), length) }.expect("a region");
     for pid in 1..=processes {
         let slot = region.claim(&Alive, &Owner { pid, ..Owner::default() }).expect("room");
-        region.books(0).and_then(|books| books.account(slot)).expect("a slot").charge(1 << 20);
+        region.accounts(0).and_then(|accounts| accounts.account(slot)).expect("a slot").charge(1 << 20);
     }
     region
 }
 
 #[divan::bench(args = PROCESSES)]
 fn reserve_and_release(bencher: Bencher<'_, '_>, processes: u32) {
-    let account = region(processes).books(0).and_then(|books| books.account(0)).expect("a slot");
+    let account = region(processes).accounts(0).and_then(|accounts| accounts.account(0)).expect("a slot");
     bencher.bench_local(|| {
         let reservation = account.reserve(black_box(4096), 1 << 40, || ());
         account.release(black_box(4096));
@@ -63,16 +63,16 @@ fn reserve_and_release(bencher: Bencher<'_, '_>, processes: u32) {
 #[divan::bench(args = PROCESSES)]
 fn launch_through_an_open_gate(bencher: Bencher<'_, '_>, processes: u32) {
     let region = region(processes);
-    let (card, books) = region.card(0).zip(region.books(0)).expect("a card");
-    let account = books.account(0).expect("a slot");
-    let (share, others) = (Share::of(2500), Others::new());
+    let (card, accounts) = region.card(0).zip(region.accounts(0)).expect("a card");
+    let account = accounts.account(0).expect("a slot");
+    let (share, others) = (Share::of(2500), OtherProcesses::new());
     bencher.bench_local(|| {
         card.refill(black_box(NOW), share);
         let in_flight_ns = others.in_flight_ns(account, black_box(NOW), black_box(10_000));
         let gate = card.gate(Gate::Open, black_box(10_000), in_flight_ns, share);
         account.launched(black_box(10_000));
         card.launches.add(1);
-        account.settled(black_box(10_000), black_box(10_000));
+        account.completed(black_box(10_000), black_box(10_000));
         gate
     });
 }
@@ -80,8 +80,8 @@ fn launch_through_an_open_gate(bencher: Bencher<'_, '_>, processes: u32) {
 /// What each launch would cost without being remembered, and costs one in fifty, or the first in 50 µs.
 #[divan::bench(args = PROCESSES)]
 fn what_all_have_in_flight(bencher: Bencher<'_, '_>, processes: u32) {
-    let books = region(processes).books(0).expect("a card");
-    bencher.bench_local(|| black_box(books).in_flight_ns());
+    let accounts = region(processes).accounts(0).expect("a card");
+    bencher.bench_local(|| black_box(accounts).in_flight_ns());
 }
 
 #[divan::bench]

@@ -39,7 +39,7 @@ fn the_gate_shuts_at_nothing_and_opens_at_a_batch() {
     card.debit(12 * MS);
     assert_eq!(
         card.gate(Gate::Shut, 5 * MS, 0, quarter()),
-        Gate::One,
+        Gate::Single,
         "half a millisecond is left, and nothing in flight"
     );
     assert_eq!(card.gate(Gate::Shut, 4 * MS, 0, quarter()), Gate::Shut);
@@ -51,8 +51,8 @@ fn the_gate_shuts_at_nothing_and_opens_at_a_batch() {
 #[test]
 fn a_batch_of_a_small_share_fits_its_bucket() {
     let percent = Share::of(100);
-    assert_eq!((percent.cap_ns(), percent.batch_ns()), (500_000, 450_000));
-    assert_eq!(Share::of(5000).batch_ns(), 5_000_000);
+    assert_eq!((percent.burst_ns(), percent.reopen_ns()), (500_000, 450_000));
+    assert_eq!(Share::of(5000).reopen_ns(), 5_000_000);
     assert_eq!(full(1, Share::of(0)).gate(Gate::Open, u64::MAX, 0, Share::of(0)), Gate::Shut);
 }
 
@@ -66,7 +66,7 @@ fn the_whole_card_is_never_gated_nor_accounted() {
 }
 
 #[test]
-fn a_late_look_at_the_clock_changes_nothing_and_a_clock_that_jumped_back_is_followed() {
+fn late_refill_is_ignored_and_clock_jump_is_followed() {
     let card = full(5_000 * MS, quarter());
     card.debit(MS);
     card.refill(4_999 * MS, quarter());
@@ -83,10 +83,10 @@ fn an_estimate_follows_what_was_measured() {
     let mut estimate = Estimate::UNKNOWN;
     estimate.observe(100_000, 10);
     assert_eq!(estimate.ns(), 505_000);
-    assert!(estimate.is_rough() && Estimate::of(estimate.kept()).is_rough());
+    assert!(estimate.is_overestimate() && Estimate::of(estimate.kept()).is_overestimate());
     (0..60).for_each(|_| estimate.observe(100_000, 10));
     assert!((10_000..10_010).contains(&estimate.ns()), "{estimate:?}");
-    assert!(!estimate.is_rough());
+    assert!(!estimate.is_overestimate());
     let settled = estimate.ns();
     estimate.observe(0, 10);
     assert_eq!(estimate.ns(), settled * 7 / 10, "one batch that seems to take nothing doesn't halve it");
@@ -97,7 +97,7 @@ fn an_estimate_follows_what_was_measured() {
 }
 
 #[test]
-fn the_first_that_takes_longer_than_was_guessed_is_believed_at_once() {
+fn first_measurement_above_the_guess_is_used_at_once() {
     let mut estimate = Estimate::UNKNOWN;
     estimate.observe(0, 0);
     assert!(estimate.is_unknown() && Estimate::of(estimate.kept()).is_unknown());
@@ -113,7 +113,7 @@ fn threads_that_race_to_refill_add_each_moment_once() {
         let card = Card::default();
         card.balance_ns.store(-1_000_000_000, Ordering::Relaxed);
         card.refilled_at_ns.store(1, Ordering::Relaxed);
-        let last = 1 + round * 977 * GRAIN_NS;
+        let last = 1 + round * 977 * REFILL_STEP_NS;
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let card = &card;
@@ -150,7 +150,7 @@ proptest! {
                 longest = longest.max(kernel);
             }
             let earned = share.of_ns(now - start) + 1;
-            prop_assert!(used <= earned + share.cap_ns().cast_unsigned() + longest, "{used} of {earned}");
+            prop_assert!(used <= earned + share.burst_ns().cast_unsigned() + longest, "{used} of {earned}");
         }
     }
 
@@ -164,12 +164,12 @@ proptest! {
         let share = Share::of(parts);
         let mut now = 1000 * MS;
         let card = full(now, share);
-        let batch = share.batch_ns().cast_unsigned();
+        let batch = share.reopen_ns().cast_unsigned();
         for kernel in kernels {
             card.debit(kernel + card.balance_ns().max(0).cast_unsigned());
-            now += kernel * 10_000 / u64::from(parts) + 2 * GRAIN_NS;
+            now += kernel * 10_000 / u64::from(parts) + 2 * REFILL_STEP_NS;
             card.refill(now, share);
-            prop_assert_eq!(card.gate(Gate::Shut, batch, 0, share), Gate::One);
+            prop_assert_eq!(card.gate(Gate::Shut, batch, 0, share), Gate::Single);
             now += batch * 10_000 / u64::from(parts);
             card.refill(now, share);
             prop_assert_eq!(card.gate(Gate::Shut, 1, 0, share), Gate::Open);
@@ -183,7 +183,7 @@ proptest! {
         card.balance_ns.store(balance, Ordering::Relaxed);
         card.refilled_at_ns.store(at, Ordering::Relaxed);
         card.refill(now, share);
-        prop_assert!(share.is_whole() || card.balance_ns() <= balance.max(share.cap_ns()));
+        prop_assert!(share.is_whole() || card.balance_ns() <= balance.max(share.burst_ns()));
         card.debit(ns);
         let _any = (card.gate(Gate::Open, at, ns, share), card.gate(Gate::Shut, at, now, share));
         card.debit(ns);

@@ -29,7 +29,7 @@ impl History {
 
     /// Remembers the virtual time now, by the page as it was just read; without one time counts in full. To be called each
     /// millisecond or so while work is in flight, and at its beginning.
-    pub fn look(&mut self, now_ns: u64, reading: Option<&Reading>) {
+    pub fn record(&mut self, now_ns: u64, reading: Option<&Reading>) {
         let last = self.known().last().copied().unwrap_or(Point { at_ns: now_ns, virtual_ns: 0 });
         if now_ns < last.at_ns {
             return;
@@ -39,7 +39,7 @@ impl History {
             None => last.virtual_ns.saturating_add(now_ns - last.at_ns),
         };
         if self.length == POINTS {
-            self.thin(now_ns);
+            self.drop_densest(now_ns);
         }
         if let Some(point) = self.points.get_mut(self.length) {
             *point = Point { at_ns: now_ns, virtual_ns };
@@ -82,7 +82,7 @@ impl History {
     }
 
     /// Forgets the point whose neighbours are closest, by its age.
-    fn thin(&mut self, now_ns: u64) {
+    fn drop_densest(&mut self, now_ns: u64) {
         let crowding = |points: &[Point]| {
             let [before, point, after] = points else { return u128::MAX };
             let age = u128::from(now_ns.saturating_sub(point.at_ns)) + 1;

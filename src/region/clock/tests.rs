@@ -26,7 +26,7 @@ fn virtual_time_is_divided_among_the_busy() {
 fn who_comes_and_goes_between_looks_pays_what_it_should() {
     let page = Page::default();
     let mut writer = Writer::new(&page, 0);
-    let mut looks = (1..).map(|number| number * LOOK_NS).peekable();
+    let mut looks = (1..).map(|number| number * SAMPLE_PERIOD_NS).peekable();
     let (mut history, mut paid, mut due, mut drawn) = (History::new(), 0, 0, 1_u64);
     let (mut turn, mut from) = (5 * MS..10 * MS, 0);
     for now in (0..20_000 * MS).step_by(50_000) {
@@ -38,7 +38,7 @@ fn who_comes_and_goes_between_looks_pays_what_it_should() {
             from = now;
         }
         if is_busy && now.is_multiple_of(MS) || now == turn.start || now == turn.end {
-            history.look(now, page.read().as_ref());
+            history.record(now, page.read().as_ref());
             paid += history.cost(from, now);
             from = now;
         }
@@ -78,12 +78,12 @@ fn the_next_daemon_goes_on_where_the_last_one_stopped() {
 
 #[test]
 fn idle_time_is_divided_among_those_that_may_have_it() {
-    let of = |tenants, promised, unpromised| {
-        let busy = Busy { tenants, promised, unpromised, ..Busy::default() };
+    let of = |tenants, guaranteed, unguaranteed| {
+        let busy = Busy { tenants, guaranteed, unguaranteed, ..Busy::default() };
         Reading { heartbeat_ns: 0, virtual_ns: 0, busy }
     };
     let share_of = |reading: Reading, promise, compute, now_ns| {
-        reading.share(Promise { share: Share::of(promise), compute, rank: Rank::Usual }, now_ns).parts()
+        reading.share(Entitlement { share: Share::of(promise), compute, priority: Priority::Normal }, now_ns).parts()
     };
     let share = |promise, compute| share_of(of(3, 4000, 1), promise, compute, 0);
     assert_eq!(share(1000, Compute::Cap), 1000);
@@ -98,23 +98,23 @@ fn idle_time_is_divided_among_those_that_may_have_it() {
 }
 
 #[test]
-fn those_that_go_last_make_way_for_those_that_go_first_and_keep_their_promises() {
-    let share = |at_work: &[(u32, Rank)], (promise, rank): (u32, Rank)| {
+fn low_priority_yields_to_high_and_keeps_its_guarantee() {
+    let share = |at_work: &[(u32, Priority)], (promise, priority): (u32, Priority)| {
         let mut busy = Busy::default();
-        for (promise, rank) in at_work {
-            busy.add(Share::of(*promise), *rank);
+        for (promise, priority) in at_work {
+            busy.add(Share::of(*promise), *priority);
         }
         let reading = Reading { heartbeat_ns: 0, virtual_ns: 0, busy };
-        reading.share(Promise { share: Share::of(promise), compute: Compute::Burst, rank }, 0).parts()
+        reading.share(Entitlement { share: Share::of(promise), compute: Compute::Burst, priority }, 0).parts()
     };
-    let (serving, batch, other) = ((2000, Rank::First), (2000, Rank::Last), (1000, Rank::Usual));
+    let (serving, batch, other) = ((2000, Priority::High), (2000, Priority::Low), (1000, Priority::Normal));
     assert_eq!(share(&[batch], batch), 10_000, "nobody is in a hurry");
     assert_eq!(share(&[batch, other], batch), 6666);
     assert_eq!([serving, batch].map(|of| share(&[serving, batch], of)), [8000, 2000]);
     assert_eq!([serving, batch, other].map(|of| share(&[serving, batch, other], of)), [5333, 2000, 2666]);
-    let (anybody, last, first) = ((0, Rank::Usual), (0, Rank::Last), (0, Rank::First));
-    assert_eq!([serving, last].map(|of| share(&[serving, last], of)), [9900, FLOOR]);
-    assert_eq!([first, anybody, last].map(|of| share(&[first, anybody, last], of)), [4950, 4950, FLOOR]);
+    let (anybody, last, first) = ((0, Priority::Normal), (0, Priority::Low), (0, Priority::High));
+    assert_eq!([serving, last].map(|of| share(&[serving, last], of)), [9900, MIN_PARTS]);
+    assert_eq!([first, anybody, last].map(|of| share(&[first, anybody, last], of)), [4950, 4950, MIN_PARTS]);
     assert_eq!([anybody, last].map(|of| share(&[anybody, last], of)), [5000, 5000]);
 }
 
@@ -125,7 +125,7 @@ fn work_that_began_long_ago_costs_what_time_counted_then() {
     for ms in 1..=4000 {
         // Alone in every odd second, one of two in every even one.
         writer.publish(ms * MS, busy(1 + (ms / 1000 % 2) as u32));
-        history.look(ms * MS, page.read().as_ref());
+        history.record(ms * MS, page.read().as_ref());
     }
     assert_eq!(history.cost(3989 * MS, 3999 * MS), 5 * MS);
     assert_eq!(history.cost(3998 * MS + 200_000, 3998 * MS + 600_000), 200_000);
@@ -137,17 +137,17 @@ fn work_that_began_long_ago_costs_what_time_counted_then() {
 }
 
 #[test]
-fn without_a_page_time_counts_in_full_and_while_it_is_made_anew_not_at_all() {
+fn time_without_a_clock_page_counts_in_full() {
     let mut history = History::new();
     assert_eq!(history.cost(5 * MS, 9 * MS), 4 * MS);
-    (5..9).for_each(|ms| history.look(ms * MS, None));
+    (5..9).for_each(|ms| history.record(ms * MS, None));
     assert_eq!(history.cost(5 * MS, 9 * MS), 4 * MS);
     let late = Reading { heartbeat_ns: 20 * MS, virtual_ns: 700 * MS, busy: busy(2) };
-    history.look(20 * MS, Some(&late));
+    history.record(20 * MS, Some(&late));
     assert_eq!(history.cost(5 * MS, 20 * MS), 15 * MS);
-    history.look(30 * MS, Some(&Reading { heartbeat_ns: 30 * MS, virtual_ns: 0, busy: busy(2) }));
+    history.record(30 * MS, Some(&Reading { heartbeat_ns: 30 * MS, virtual_ns: 0, busy: busy(2) }));
     assert_eq!(history.cost(18 * MS, 30 * MS), 0, "nothing is known");
-    history.look(25 * MS, Some(&late));
+    history.record(25 * MS, Some(&late));
     assert_eq!(history.cost(30 * MS, 31 * MS), MS, "an old look is passed over");
 }
 
@@ -159,9 +159,9 @@ fn memory_becomes_a_page_once_a_writer_has_begun_on_it() {
     // SAFETY: `memory` outlives all views, and is written by atomics only.
     let [new, short, misaligned] =
         unsafe { [Page::new(base, LINE), Page::new(base, 63), Page::new(base.add(8), LINE)] };
-    assert_eq!(new.map(Page::read), Err(Unfit::Magic(0)));
-    assert_eq!(short.map(Page::read), Err(Unfit::Short { length: 63, needed: LINE }));
-    assert!(matches!(misaligned, Err(Unfit::Misaligned { .. })));
+    assert_eq!(new.map(Page::read), Err(InvalidRegion::Magic(0)));
+    assert_eq!(short.map(Page::read), Err(InvalidRegion::Short { length: 63, needed: LINE }));
+    assert!(matches!(misaligned, Err(InvalidRegion::Misaligned { .. })));
     // SAFETY: as above.
     let blank = unsafe { Page::blank(base, LINE) }.expect("any memory");
     let _writer = Writer::new(blank, 5);
@@ -170,26 +170,26 @@ fn memory_becomes_a_page_once_a_writer_has_begun_on_it() {
     assert_eq!(page.read().map(|reading| reading.heartbeat_ns), Some(5));
     blank.version.store(9, Ordering::Relaxed);
     // SAFETY: as above.
-    assert_eq!(unsafe { Page::new(base, LINE) }.map(Page::read), Err(Unfit::Version(9)));
+    assert_eq!(unsafe { Page::new(base, LINE) }.map(Page::read), Err(InvalidRegion::Version(9)));
 }
 
 proptest! {
     #[test]
     fn no_value_is_too_odd(words in any::<[u64; 6]>(), counts in any::<[u32; 6]>(), promise in any::<u32>()) {
-        let [tenants, promised, unpromised, first, last_promised, last_unpromised] = counts;
-        let busy = Busy { tenants, promised, unpromised, first, last_promised, last_unpromised };
+        let [tenants, guaranteed, unguaranteed, high, low_guaranteed, low_unguaranteed] = counts;
+        let busy = Busy { tenants, guaranteed, unguaranteed, high, low_guaranteed, low_unguaranteed };
         let reading = Reading { heartbeat_ns: words[0], virtual_ns: words[1], busy };
         let mut history = History::new();
         for word in words {
-            history.look(word, Some(&reading));
-            history.look(word.saturating_add(1), None);
+            history.record(word, Some(&reading));
+            history.record(word.saturating_add(1), None);
         }
         for span in words.windows(2) {
             prop_assert!(history.cost(span[0], span[1]) <= span[1].saturating_sub(span[0]));
         }
-        for rank in [Rank::First, Rank::Usual, Rank::Last] {
+        for priority in [Priority::High, Priority::Normal, Priority::Low] {
             let share = Share::of(promise);
-            let got = reading.share(Promise { share, compute: Compute::Burst, rank }, words[2]);
+            let got = reading.share(Entitlement { share, compute: Compute::Burst, priority }, words[2]);
             prop_assert!(promise == 0 || got >= share);
         }
     }

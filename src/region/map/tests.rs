@@ -29,8 +29,8 @@ fn what_is_published_is_in_the_file() {
     let mut start = [0; 12];
     file.read_exact_at(&mut start, 0).expect("read");
     assert_eq!(start, *[b"divvyclk".as_slice(), &VERSION.to_ne_bytes()].concat());
-    page.publish(1010 * MS, Busy { tenants: 2, promised: 3000, unpromised: 1, ..Busy::default() });
-    page.publish(1030 * MS, Busy { tenants: 1, promised: 3000, ..Busy::default() });
+    page.publish(1010 * MS, Busy { tenants: 2, guaranteed: 3000, unguaranteed: 1, ..Busy::default() });
+    page.publish(1030 * MS, Busy { tenants: 1, guaranteed: 3000, ..Busy::default() });
     assert_eq!(times(&file), [1030 * MS, 22 * MS + MS / 2]);
 }
 

@@ -2,7 +2,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::books::Reservation;
+use crate::accounts::Reservation;
 use crate::owned::Owned;
 
 /// The kernel's part, played: whose lock each slot has, and who lives.
@@ -59,7 +59,7 @@ fn owner(pid: u32) -> Owner {
 }
 
 fn hold(owned: &Owned, slot: usize, bytes: u64) {
-    let account = owned.region().books(0).and_then(|books| books.account(slot)).expect("a slot");
+    let account = owned.region().accounts(0).and_then(|accounts| accounts.account(slot)).expect("a slot");
     assert_eq!(account.reserve(bytes, u64::MAX, || ()), Reservation::Reserved);
 }
 
@@ -75,19 +75,19 @@ fn each_process_gets_a_slot_of_its_own_until_there_are_no_more() {
 }
 
 #[test]
-fn what_the_dead_held_is_gone_with_their_slots_and_what_the_living_hold_stays() {
+fn reaping_frees_dead_slots_and_leaves_live_ones() {
     let (owned, kernel) = (Owned::new(2, 4), Kernel::default());
     let region = owned.region();
     for pid in 1..=3 {
         let slot = region.claim(&kernel.start(pid), &owner(pid)).expect("room");
         hold(&owned, slot, 100);
     }
-    let books = region.books(0).expect("a card");
-    books.account(1).expect("a slot").launched(5000);
+    let accounts = region.accounts(0).expect("a card");
+    accounts.account(1).expect("a slot").launched(5000);
     kernel.kill(2);
     let first = Process { kernel: &kernel, pid: 1 };
     assert_eq!(region.reap(&first, Some(0)), 1);
-    assert_eq!((books.used(), books.in_flight_ns(), region.owner(1)), (200, 0, None));
+    assert_eq!((accounts.used(), accounts.in_flight_ns(), region.owner(1)), (200, 0, None));
     assert_eq!(region.reap(&first, Some(0)), 0);
     assert!(kernel.locks.borrow().contains_key(&0), "its own lock wasn't touched");
 }
@@ -102,7 +102,7 @@ fn a_process_that_lost_its_lock_keeps_its_slot() {
     let other = kernel.start(2);
     assert_eq!(region.reap(&other, None), 0);
     assert_eq!(region.claim(&other, &owner(2)), Ok(1));
-    assert_eq!((region.owner(0), region.books(0).expect("a card").used()), (Some(owner(1)), 100));
+    assert_eq!((region.owner(0), region.accounts(0).expect("a card").used()), (Some(owner(1)), 100));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn the_image_after_exec_takes_its_slot_over_and_holds_nothing() {
     let image = Owner { nonce: 8, comm: *b"python3\0\0\0\0\0\0\0\0\0", ..owner(2) };
     kernel.locks.borrow_mut().insert(1, 99); // somebody who looks at it, and is stopped meanwhile
     assert_eq!(region.claim(&second, &image), Ok(1));
-    assert_eq!((region.owner(1), region.books(0).expect("a card").used()), (Some(image), 100));
+    assert_eq!((region.owner(1), region.accounts(0).expect("a card").used()), (Some(image), 100));
 }
 
 #[test]
@@ -131,12 +131,12 @@ fn a_number_that_is_used_again_is_another_process() {
     kernel.alive.borrow_mut().insert((1, 9999));
     let again = Process { kernel: &kernel, pid: 1 };
     assert_eq!(region.claim(&again, &Owner { started: 9999, ..owner(1) }), Ok(0));
-    assert_eq!(region.books(0).expect("a card").used(), 0);
+    assert_eq!(region.accounts(0).expect("a card").used(), 0);
 }
 
 /// What is in the region when a process is killed before its nth access to the world or when its claim is half written.
 #[test]
-fn a_slot_that_was_claimed_or_freed_by_halves_is_cleaned_by_the_next() {
+fn half_claimed_slot_is_cleaned_by_the_next_owner() {
     let (owned, kernel) = (Owned::with_high(1, 1, 1), Kernel::default());
     let region = owned.region();
     let half = |state: u32, pid: u32, committed: bool| {
@@ -155,7 +155,7 @@ fn a_slot_that_was_claimed_or_freed_by_halves_is_cleaned_by_the_next() {
     for (pid, (state, dead, committed)) in (1..).zip(states) {
         half(state, dead, committed);
         assert_eq!(region.claim(&kernel.start(pid), &owner(pid)), Ok(0));
-        assert_eq!((region.owner(0), region.books(0).expect("a card").used()), (Some(owner(pid)), 0));
+        assert_eq!((region.owner(0), region.accounts(0).expect("a card").used()), (Some(owner(pid)), 0));
         kernel.kill(pid);
     }
 }

@@ -36,7 +36,7 @@ fn file(memory: &[Bytes]) -> Vec<u8> {
 }
 
 #[expect(unsafe_code, reason = "the constructor is what is tested")]
-fn map(memory: &mut [Bytes]) -> Result<Region<'_>, Unfit> {
+fn map(memory: &mut [Bytes]) -> Result<Region<'_>, InvalidRegion> {
     let length = size_of_val(memory);
     // SAFETY: the region borrows the memory, all of it, for as long as it lives.
     unsafe { Region::new(memory.as_mut_ptr().cast(), length) }
@@ -52,13 +52,13 @@ fn what_processes_write_the_daemon_reads() {
     let region = map(&mut memory).expect("a region");
     assert_eq!((region.cards(), region.generation()), (2, 3));
     let slot = region.claim(&Nobody, &owner(12)).expect("room");
-    let account = region.books(1).and_then(|books| books.account(slot)).expect("a slot");
+    let account = region.accounts(1).and_then(|accounts| accounts.account(slot)).expect("a slot");
     account.charge(500);
     account.import(70);
     account.close(10);
     account.set_spilled(7);
     account.launched(8000);
-    account.settled(1000, 900);
+    account.completed(1000, 900);
     let card = region.card(1).expect("a card");
     let counters = [&card.launches, &card.graph_launches, &card.throttled_ns, &card.allocs, &card.ooms, &card.unknown];
     (1..).zip(counters).for_each(|(times, counter)| counter.add(times));
@@ -67,7 +67,7 @@ fn what_processes_write_the_daemon_reads() {
     let snapshot = Snapshot::new(&bytes).expect("a region");
     assert_eq!((snapshot.cards(), snapshot.generation(), snapshot.high()), (2, 3, 1));
     assert_eq!(snapshot.owners().collect::<Vec<_>>(), [(0, owner(12))]);
-    let usage = Usage { tent: 0, committed: 500, imported: 60, spilled: 7, in_flight_ns: 7000, busy_ns: 900 };
+    let usage = Usage { tentative: 0, committed: 500, imported: 60, spilled: 7, in_flight_ns: 7000, busy_ns: 900 };
     assert_eq!((snapshot.usage(1, 0), snapshot.usage(1, 1), snapshot.usage(2, 0)), (Some(usage), None, None));
     let totals = Totals {
         balance_ns: -40,
@@ -90,7 +90,7 @@ fn an_erased_slot_is_free_and_holds_nothing() {
     let region = map(&mut memory).expect("a region");
     for slot in 0..2 {
         assert_eq!(region.claim(&Nobody, &owner(0)), Ok(0), "nobody lives");
-        let account = region.books(1).and_then(|books| books.account(slot)).expect("a slot");
+        let account = region.accounts(1).and_then(|accounts| accounts.account(slot)).expect("a slot");
         account.charge(100);
     }
     let mut bytes = file(&memory);
@@ -113,19 +113,22 @@ fn what_is_no_region_is_refused_with_the_reason() {
         assert_eq!(Snapshot::new(&file(&memory)).expect_err("it is broken"), reason);
         reason
     };
-    assert!(matches!(refused(7, 0), Unfit::Magic(_)));
-    assert_eq!(refused(8, 3), Unfit::Version(VERSION + 1));
-    assert_eq!(refused(12, 1), Unfit::Slots(1025));
-    assert_eq!(refused(16, 0), Unfit::Size { stated: 131_072, needed: 131_200 });
-    assert_eq!(refused(24, 0), Unfit::Cards(0));
-    assert_eq!(refused(24, 65), Unfit::Cards(65));
+    assert!(matches!(refused(7, 0), InvalidRegion::Magic(_)));
+    assert_eq!(refused(8, 3), InvalidRegion::Version(VERSION + 1));
+    assert_eq!(refused(12, 1), InvalidRegion::Slots(1025));
+    assert_eq!(refused(16, 0), InvalidRegion::Size { stated: 131_072, needed: 131_200 });
+    assert_eq!(refused(24, 0), InvalidRegion::Cards(0));
+    assert_eq!(refused(24, 65), InvalidRegion::Cards(65));
     let (length, needed) = (layout::size(1) - LINE, layout::size(1));
     let mut memory = new_region(1);
     memory.pop();
-    assert_eq!(map(&mut memory).expect_err("it is short"), Unfit::Short { length, needed });
-    assert_eq!(Snapshot::new(&[0; 63]).expect_err("it is short"), Unfit::Short { length: 63, needed: LINE });
-    assert_eq!((layout::header(0, 0), layout::header(65, 0)), (Err(Unfit::Cards(0)), Err(Unfit::Cards(65))));
-    assert_eq!(Unfit::Cards(65).to_string(), format!("region for 65 cards: must be 1 to {CARDS}"));
+    assert_eq!(map(&mut memory).expect_err("it is short"), InvalidRegion::Short { length, needed });
+    assert_eq!(Snapshot::new(&[0; 63]).expect_err("it is short"), InvalidRegion::Short { length: 63, needed: LINE });
+    assert_eq!(
+        (layout::header(0, 0), layout::header(65, 0)),
+        (Err(InvalidRegion::Cards(0)), Err(InvalidRegion::Cards(65)))
+    );
+    assert_eq!(InvalidRegion::Cards(65).to_string(), format!("region for 65 cards: must be 1 to {CARDS}"));
 }
 
 #[test]
@@ -135,9 +138,9 @@ fn memory_that_is_not_aligned_or_not_there_is_refused() {
     let base = memory.as_mut_ptr().cast::<u8>();
     // SAFETY: nothing but the address is looked at before it is refused.
     let views = unsafe { [Region::new(core::ptr::null_mut(), LINE), Region::new(base.add(8), LINE)] };
-    assert!(views.iter().all(|view| matches!(view, Err(Unfit::Misaligned { .. }))), "{views:?}");
+    assert!(views.iter().all(|view| matches!(view, Err(InvalidRegion::Misaligned { .. }))), "{views:?}");
     // SAFETY: nothing is read of a memory without a header.
-    assert!(matches!(unsafe { Region::new(base, 63) }, Err(Unfit::Short { .. })));
+    assert!(matches!(unsafe { Region::new(base, 63) }, Err(InvalidRegion::Short { .. })));
 }
 
 proptest! {

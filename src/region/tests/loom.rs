@@ -44,11 +44,11 @@ fn owner(pid: u32) -> Owner {
 }
 
 fn reserve(owned: &Owned, slot: usize, limit: u64) -> Reservation {
-    owned.region().books(0).unwrap().account(slot).unwrap().reserve(1, limit, thread::yield_now)
+    owned.region().accounts(0).unwrap().account(slot).unwrap().reserve(1, limit, thread::yield_now)
 }
 
 fn used(owned: &Owned) -> u64 {
-    owned.region().books(0).unwrap().used()
+    owned.region().accounts(0).unwrap().used()
 }
 
 /// Both at the same time, and what they return. Neither runs on the thread that set them up: loom then misses orders.
@@ -94,7 +94,7 @@ fn what_is_released_can_be_had_and_only_then() {
         let (_, got) = both(
             move || {
                 freed.store(false, Ordering::Relaxed);
-                first.region().books(0).unwrap().account(0).unwrap().release(1);
+                first.region().accounts(0).unwrap().account(0).unwrap().release(1);
                 None
             },
             move || {
@@ -121,7 +121,7 @@ fn what_the_dead_left_is_given_once_it_is_reaped() {
         region.claim(&*kernel, &owner(2)).ok();
         // The dead one's slot was reused at once; another dies in the middle of a reservation.
         region.claim(&*kernel, &owner(66)).ok();
-        owned.leave_tent(1, 1);
+        owned.leave_tentative(1, 1);
         kernel.unlock(1);
         let reaper = Arc::clone(&owned);
         let second = Arc::clone(&owned);
@@ -142,7 +142,7 @@ fn what_the_dead_left_is_given_once_it_is_reaped() {
 }
 
 #[test]
-fn two_that_claim_get_different_slots_and_see_each_others_memory() {
+fn concurrent_claims_get_different_slots() {
     // All orders of so many steps would take hours: here a thread is interrupted twice at most.
     let mut bounded = loom::model::Builder::new();
     bounded.preemption_bound = Some(2);
@@ -169,7 +169,7 @@ fn a_claim_of_a_dead_slot_is_not_reaped_again() {
         let owned = Arc::new(Owned::new(1, 1));
         let kernel = Arc::new(Kernel::new(&[66]));
         owned.region().claim(&*kernel, &owner(66)).unwrap();
-        owned.leave_tent(0, 1);
+        owned.leave_tentative(0, 1);
         kernel.unlock(0);
         let claimer = Arc::clone(&owned);
         let reaper = Arc::clone(&owned);
@@ -209,7 +209,8 @@ fn each_moment_is_added_once() {
 
 #[test]
 fn a_page_is_read_as_it_was_written() {
-    const BUSY: Busy = Busy { tenants: 2, promised: 3, unpromised: 4, first: 5, last_promised: 6, last_unpromised: 7 };
+    const BUSY: Busy =
+        Busy { tenants: 2, guaranteed: 3, unguaranteed: 4, first: 5, last_promised: 6, last_unpromised: 7 };
     loom::model(|| {
         let page = Arc::new(Page::default());
         let mut writer = Writer::new(&page, 1);

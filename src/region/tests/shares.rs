@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::vec::Vec;
 
 use crate::bucket::{Estimate, Gate, Share};
-use crate::clock::{Busy, History, LOOK_NS, Page, Rank, Writer};
+use crate::clock::{Busy, History, Page, Priority, SAMPLE_PERIOD_NS, Writer};
 use crate::owned::Owned;
 
 const MS: u64 = 1_000_000;
@@ -58,12 +58,12 @@ impl Tenant {
     /// Launches what the gate lets through.
     fn launch(&mut self, now: u64) {
         let region = self.region.region();
-        let (card, books) = (region.card(0).expect("a card"), region.books(0).expect("a card"));
-        let account = books.account(0).expect("a slot");
+        let (card, accounts) = (region.card(0).expect("a card"), region.accounts(0).expect("a card"));
+        let account = accounts.account(0).expect("a slot");
         card.refill(now, self.share);
         while self.queue.len() < 1024 {
             let estimate_ns = self.estimate.ns();
-            self.gate = card.gate(self.gate, estimate_ns, books.in_flight_ns(), self.share);
+            self.gate = card.gate(self.gate, estimate_ns, accounts.in_flight_ns(), self.share);
             if self.gate == Gate::Shut {
                 break;
             }
@@ -74,12 +74,12 @@ impl Tenant {
 
     /// Each millisecond: pays for what is done.
     fn settle(&mut self, now: u64, page: Option<&Page>) {
-        self.history.look(now, page.and_then(Page::read).as_ref());
+        self.history.record(now, page.and_then(Page::read).as_ref());
         let region = self.region.region();
-        let account = region.books(0).and_then(|books| books.account(0)).expect("a slot");
+        let account = region.accounts(0).and_then(|accounts| accounts.account(0)).expect("a slot");
         for (estimate_ns, from, to) in self.done.drain(..) {
             let busy_ns = self.history.cost(from, to);
-            account.settled(estimate_ns, busy_ns);
+            account.completed(estimate_ns, busy_ns);
             region.card(0).expect("a card").debit(busy_ns);
             self.estimate.observe(busy_ns, 1);
         }
@@ -108,13 +108,13 @@ fn simulate(mut tenants: Vec<Tenant>, with_clock: bool) -> Vec<f64> {
     let (mut turn, mut slice_ends, mut look_at) = (0, START, START);
     for now in (0..SECONDS * 1000 * MS / STEP).map(|step| START + step * STEP) {
         if now >= look_at {
-            let works = |tenant: &&Tenant| tenant.region.region().books(0).expect("a card").in_flight_ns() > 0;
+            let works = |tenant: &&Tenant| tenant.region.region().accounts(0).expect("a card").in_flight_ns() > 0;
             let mut busy = Busy::default();
             for tenant in tenants.iter().filter(works) {
-                busy.add(tenant.share, Rank::Usual);
+                busy.add(tenant.share, Priority::Normal);
             }
             writer.publish(now, busy);
-            look_at += LOOK_NS;
+            look_at += SAMPLE_PERIOD_NS;
         }
         if now.is_multiple_of(MS) {
             for tenant in &mut tenants {

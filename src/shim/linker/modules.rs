@@ -4,7 +4,7 @@
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr::with_exposed_provenance;
 
-use super::entry;
+use super::arch;
 use tag::{GNU_HASH, STRTAB, SYMTAB};
 
 /// Tags of the dynamic section (`elf.h`).
@@ -54,7 +54,7 @@ struct Symbol {
 /// No function is called for it that a program may have put its own in place of: sanitizers and unwinders have their own
 /// `dl_iterate_phdr`, and look up the real one by `dlsym`.
 pub(super) fn after_own(name: &CStr) -> usize {
-    let (own, debug) = (entry::own_dynamic(), with_exposed_provenance::<Debug>(debug()));
+    let (own, debug) = (arch::own_dynamic(), with_exposed_provenance::<Debug>(debug()));
     if debug.is_null() {
         return 0;
     }
@@ -68,7 +68,7 @@ pub(super) fn after_own(name: &CStr) -> usize {
 
 /// Where the dynamic linker keeps what debuggers need; 0 if nobody knows. glibc exports it, and musl a pointer to it.
 fn debug() -> usize {
-    let [glibc, musl] = entry::debug_symbols();
+    let [glibc, musl] = arch::debug_symbols();
     // SAFETY: musl's is a pointer.
     let of_musl = || unsafe { with_exposed_provenance::<usize>(musl).as_ref() }.copied();
     if glibc == 0 { of_musl().unwrap_or(0) } else { glibc }

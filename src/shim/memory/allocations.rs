@@ -4,10 +4,10 @@ use core::ffi::c_uint;
 use core::ptr;
 
 use crate::cuda::{CUcontext, CUdeviceptr, CUresult, CUstream, SUCCESS};
-use crate::table::cuda::cuCtxGetCurrent;
+use crate::driver::cuda::cuCtxGetCurrent;
 
-use super::held::{HELD, Kind, Thing};
-use super::room::Room;
+use super::quota::Quota;
+use super::resources::{Kind, RESOURCES, Resource};
 use super::{pools, streams};
 
 /// Rows of pitched memory begin at multiples of this or of less, on all cards so far.
@@ -141,7 +141,7 @@ unsafe fn allocate_for(
     let mut given = 0;
     let result = held(Kind::Memory, bytes, || (ask(&raw mut given), given));
     if result == SUCCESS {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         unsafe { *address = given };
     }
     result
@@ -149,14 +149,14 @@ unsafe fn allocate_for(
 
 /// Has the driver give something that takes so many bytes of the current context's card, if they are to be had.
 pub(super) fn held(kind: Kind, bytes: u64, ask: impl FnOnce() -> (CUresult, u64)) -> CUresult {
-    let room = match Room::of_current() {
-        Ok(room) => room,
+    let quota = match Quota::of_current() {
+        Ok(quota) => quota,
         Err(refused) => return refused,
     };
     let mut context: CUcontext = ptr::null_mut();
     // SAFETY: a context is written to a context.
     unsafe { cuCtxGetCurrent(&raw mut context) };
-    let reserved = match room.reserve(bytes) {
+    let reserved = match quota.reserve(bytes) {
         Ok(reserved) => reserved,
         Err(refused) => return refused,
     };
@@ -165,7 +165,7 @@ pub(super) fn held(kind: Kind, bytes: u64, ask: impl FnOnce() -> (CUresult, u64)
         return result;
     }
     // What finds no place stays charged until the process ends, which is never too little; a million things have one.
-    if let Ok(Some(gone)) = HELD.put(kind, given, Thing::in_context(bytes, room.card, context)) {
+    if let Ok(Some(gone)) = RESOURCES.put(kind, given, Resource::in_context(bytes, quota.card, context)) {
         release(gone); // the driver took it back without being asked through here
     }
     reserved.keep();
@@ -175,24 +175,24 @@ pub(super) fn held(kind: Kind, bytes: u64, ask: impl FnOnce() -> (CUresult, u64)
 /// Has the driver take something back. What isn't known here is charged to nobody.
 pub(super) fn give_back(kind: Kind, key: u64, ask: impl FnOnce() -> CUresult) -> CUresult {
     // Taken out before, because the driver may give the same address to another thread before we could do so after.
-    let taken = HELD.take(kind, key);
+    let taken = RESOURCES.take(kind, key);
     let result = ask();
     match taken {
-        Some(thing) if result == SUCCESS => release(thing),
+        Some(resource) if result == SUCCESS => release(resource),
         // It had a place just now. If it has none any more, it stays charged.
-        Some(thing) => {
-            let _had_a_place = HELD.put(kind, key, thing);
+        Some(resource) => {
+            let _had_a_place = RESOURCES.put(kind, key, resource);
         }
         None => {}
     }
     result
 }
 
-/// Releases what a thing is charged with.
-pub(super) fn release(thing: Thing) {
-    if thing.of != 0 {
-        pools::freed(thing);
-    } else if let Ok(room) = Room::of_card(thing.card) {
-        room.release(thing.bytes);
+/// Releases what a resource is charged with.
+pub(super) fn release(resource: Resource) {
+    if resource.of != 0 {
+        pools::freed(resource);
+    } else if let Ok(quota) = Quota::of_card(resource.card) {
+        quota.release(resource.bytes);
     }
 }

@@ -11,7 +11,7 @@ use crate::cuda::{
 };
 
 use super::allocations::{give_back, held};
-use super::held::Kind;
+use super::resources::Kind;
 
 const TILE_BYTES: u64 = 64;
 const TILE_ROWS: u64 = 8;
@@ -99,7 +99,7 @@ unsafe fn create_for(
     let mut given = ptr::null_mut();
     let result = held(kind, bytes, || (ask(&raw mut given), given.addr() as u64));
     if result == SUCCESS {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         unsafe { *array = given };
     }
     result

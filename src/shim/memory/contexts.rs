@@ -1,11 +1,11 @@
-//! Contexts: a process takes its place in the books before it has one, and what ends with one is forgotten with it.
+//! Contexts: a process claims its slot of the accounting region before it has one, and what ends with one is forgotten with it.
 //!
 //! What a context itself costs isn't charged here, because a process can't know it. The driver tells how much of the card is
 //! free, but nobody may ask before the first context is there, and what is free after it may have changed by whatever the
 //! card's other tenants did meanwhile: a neighbour's allocation would be taken for our context's, for as long as we live.
 //! What is right is the driver's own figure for the processes (`nvmlDeviceGetComputeRunningProcesses`) less what they are
 //! charged with. The daemon sees it, as it sees processes by their host's numbers, and tells us in a file of its own
-//! ([`crate::limits::overhead`]).
+//! ([`divvy_region::overhead`]).
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -13,12 +13,12 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use divvy_region::layout::CARDS;
 
 use crate::cuda::{CUcontext, CUdevice, CUresult, SUCCESS};
+use crate::driver::cuda::cuDevicePrimaryCtxGetState;
 use crate::pace::end;
-use crate::table::cuda::cuDevicePrimaryCtxGetState;
 
 use super::allocations::release;
-use super::held::{HELD, Kind};
-use super::{green, imports, pools, room};
+use super::resources::{Kind, RESOURCES};
+use super::{green, imports, pools, quota};
 
 /// The primary contexts, by the driver's ordinals; 0: none, or not seen.
 static PRIMARY: [AtomicUsize; CARDS] = [const { AtomicUsize::new(0) }; CARDS];
@@ -129,7 +129,7 @@ pub(super) fn released_primary(device: CUdevice) {
     }
 }
 
-/// `cuDevicePrimaryCtxReset` and `cuDevicePrimaryCtxReset_v2`: whoever still has it, what was in it is gone.
+/// `cuDevicePrimaryCtxReset` and `cuDevicePrimaryCtxReset_v2`: whichever thread still has it, what was in it is gone.
 ///
 /// # Safety
 /// As the driver's.
@@ -142,9 +142,9 @@ pub(crate) unsafe fn reset_primary(real: unsafe extern "C" fn(CUdevice) -> CUres
     result
 }
 
-/// Has the driver make a context, if this process has a place in the books: without one nothing could be charged to it.
+/// Has the driver make a context, if this process has a slot of the accounting region: without one nothing could be charged to it.
 pub(super) fn begin(ask: impl FnOnce() -> CUresult) -> CUresult {
-    match room::take_place() {
+    match quota::claim_slot() {
         Ok(()) => ask(),
         Err(refused) => refused,
     }
@@ -165,8 +165,8 @@ fn forget_primary(device: CUdevice) {
 pub(super) fn forget(context: usize) {
     if context != 0 {
         let kinds = [Kind::Memory, Kind::Array, Kind::MipmappedArray];
-        HELD.take_all(&kinds, |thing| thing.context == context, release);
-        HELD.take_all(&[Kind::Import], |thing| thing.context == context, imports::close);
+        RESOURCES.take_all(&kinds, |resource| resource.context == context, release);
+        RESOURCES.take_all(&[Kind::Import], |resource| resource.context == context, imports::close);
         pools::synchronised();
     }
 }

@@ -14,16 +14,16 @@ use crate::cuda::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUgraph, CUgraphExec, CUgraphNode, CUresult, ERROR_OUT_OF_MEMORY,
     GRAPH_RESERVED, NODE_ALLOCATION, NODE_GRAPH, SUCCESS,
 };
-use crate::lock::Lock;
-use crate::process;
-use crate::sys;
-use crate::table::cuda::{
+use crate::driver::cuda::{
     cuDeviceGetGraphMemAttribute, cuDeviceGraphMemTrim, cuGraphChildGraphNodeGetGraph, cuGraphGetNodes,
     cuGraphMemAllocNodeGetParams, cuGraphNodeGetType,
 };
+use crate::lock::Lock;
+use crate::process;
+use crate::sys;
 
-use super::held::{HELD, Kind, Thing};
-use super::room::Room;
+use super::quota::Quota;
+use super::resources::{Kind, RESOURCES, Resource};
 
 /// What the graphs of this process cost a card.
 #[derive(Clone, Copy)]
@@ -55,12 +55,12 @@ impl Graphs {
     const NONE: Self = Self { needed: 0, charged: 0, device: 0 };
 
     /// Charges what is needed or reserved now.
-    fn settle(&mut self, room: Room) {
+    fn reconcile(&mut self, quota: Quota) {
         let mut reserved = 0_u64;
         // SAFETY: the attribute has 64 bits.
         unsafe { cuDeviceGetGraphMemAttribute(self.device, GRAPH_RESERVED, (&raw mut reserved).cast()) };
         let now = reserved.max(self.needed);
-        room.change(self.charged, now);
+        quota.change(self.charged, now);
         self.charged = now;
     }
 }
@@ -72,14 +72,14 @@ impl Needs {
     /// A graph.
     unsafe fn of(graph: CUgraph) -> Result<Self, CUresult> {
         let mut needs = Self { bytes: [0; CARDS], devices: [0; CARDS] };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         unsafe { needs.add(graph) }.map(|()| needs)
     }
 
     /// # Safety
     /// A graph.
     unsafe fn add(&mut self, graph: CUgraph) -> Result<(), CUresult> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         let nodes = unsafe { Nodes::of(graph) }?;
         for node in nodes.handles() {
             let mut kind: c_int = 0;
@@ -103,7 +103,7 @@ impl Needs {
     /// A node that allocates.
     unsafe fn add_allocation(&mut self, node: CUgraphNode) {
         let mut parameters = CUDA_MEM_ALLOC_NODE_PARAMS::NOTHING;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         if unsafe { cuGraphMemAllocNodeGetParams(node, &raw mut parameters) } != SUCCESS {
             return;
         }
@@ -132,7 +132,7 @@ impl Nodes {
     /// A graph.
     unsafe fn of(graph: CUgraph) -> Result<Self, CUresult> {
         let mut count = 0;
-        // SAFETY: the caller's promise; without room for handles it is the number that is asked for.
+        // SAFETY: the caller's guarantee; without room for handles it is the number that is asked for.
         let result = unsafe { cuGraphGetNodes(graph, ptr::null_mut(), &raw mut count) };
         if result != SUCCESS {
             return Err(result);
@@ -226,7 +226,7 @@ unsafe fn instantiate_for(
     // Released at the end, when all that is to stay is charged otherwise.
     let mut reserved = [const { None }; CARDS];
     for ((card, bytes, _), place) in needs.by_card().zip(&mut reserved) {
-        match Room::of_card(card).and_then(|room| room.reserve(bytes)) {
+        match Quota::of_card(card).and_then(|quota| quota.reserve(bytes)) {
             Ok(here) => *place = Some(here),
             Err(refused) => return refused,
         }
@@ -239,8 +239,8 @@ unsafe fn instantiate_for(
     // SAFETY: the caller's, not null.
     unsafe { *exec = made };
     for (card, bytes, device) in needs.by_card() {
-        let thing = Thing { bytes, card, ..Thing::default() };
-        let gone = HELD.put(Kind::Graph(card as u8), made.addr() as u64, thing).ok().flatten();
+        let resource = Resource { bytes, card, ..Resource::default() };
+        let gone = RESOURCES.put(Kind::Graph(card as u8), made.addr() as u64, resource).ok().flatten();
         change(card, |graphs| {
             graphs.device = device;
             graphs.needed = graphs.needed.saturating_sub(gone.map_or(0, |gone| gone.bytes)).saturating_add(bytes);
@@ -256,15 +256,15 @@ unsafe fn instantiate_for(
 pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUgraphExec) -> CUresult, exec: CUgraphExec) -> CUresult {
     let mut held = [None; CARDS];
     for (card, place) in held.iter_mut().enumerate().filter(|(card, _)| is_known(*card)) {
-        *place = HELD.take(Kind::Graph(card as u8), exec.addr() as u64);
+        *place = RESOURCES.take(Kind::Graph(card as u8), exec.addr() as u64);
     }
     // SAFETY: the caller's argument as it came.
     let result = unsafe { real(exec) };
-    for thing in held.into_iter().flatten() {
+    for resource in held.into_iter().flatten() {
         if result == SUCCESS {
-            change(thing.card, |graphs| graphs.needed = graphs.needed.saturating_sub(thing.bytes));
+            change(resource.card, |graphs| graphs.needed = graphs.needed.saturating_sub(resource.bytes));
         } else {
-            let _had_a_place = HELD.put(Kind::Graph(thing.card as u8), exec.addr() as u64, thing);
+            let _had_a_place = RESOURCES.put(Kind::Graph(resource.card as u8), exec.addr() as u64, resource);
         }
     }
     result
@@ -302,9 +302,9 @@ fn is_known(card: usize) -> bool {
 
 fn change(card: usize, act: impl FnOnce(&mut Graphs)) {
     let mut all = GRAPHS.lock();
-    if let (Some(graphs), Ok(room)) = (all.get_mut(card), Room::of_card(card)) {
+    if let (Some(graphs), Ok(quota)) = (all.get_mut(card), Quota::of_card(card)) {
         act(graphs);
-        graphs.settle(room);
+        graphs.reconcile(quota);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::cuda::{CUcontext, CUdevice, CUgreenCtx, CUresult, SUCCESS};
 use crate::pace::end;
 
 use super::contexts;
-use super::held::{HELD, Kind, Thing};
+use super::resources::{Kind, RESOURCES, Resource};
 
 /// `cuGreenCtxCreate`.
 ///
@@ -29,7 +29,7 @@ pub(crate) unsafe fn create(
     {
         // SAFETY: the driver has just written there.
         let key = unsafe { *green }.addr() as u64;
-        let _full = HELD.put(Kind::Green, key, Thing { of: device + 1, ..Thing::default() });
+        let _full = RESOURCES.put(Kind::Green, key, Resource { of: device + 1, ..Resource::default() });
     }
     result
 }
@@ -48,11 +48,11 @@ pub(crate) unsafe fn context(
     let key = green.addr() as u64;
     if result == SUCCESS
         && !context.is_null()
-        && let Some(known) = HELD.get(Kind::Green, key)
+        && let Some(known) = RESOURCES.get(Kind::Green, key)
     {
         // SAFETY: the driver has just written there.
         let context = unsafe { *context }.expose_provenance();
-        let _had_a_place = HELD.put(Kind::Green, key, Thing { context, ..known });
+        let _had_a_place = RESOURCES.put(Kind::Green, key, Resource { context, ..known });
     }
     result
 }
@@ -63,7 +63,7 @@ pub(crate) unsafe fn context(
 /// As the driver's.
 pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUgreenCtx) -> CUresult, green: CUgreenCtx) -> CUresult {
     // It stays known: what was allocated in it is there until the primary context ends.
-    let known = HELD.get(Kind::Green, green.addr() as u64).unwrap_or_default();
+    let known = RESOURCES.get(Kind::Green, green.addr() as u64).unwrap_or_default();
     // SAFETY: the caller's argument as it came.
     let ask = || unsafe { real(green) };
     let result = match known.context {
@@ -78,13 +78,13 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUgreenCtx) -> CUresult,
 
 /// A card's primary context has ended, and with it what was allocated in its green ones.
 pub(super) fn forget_all_of(device: CUdevice) {
-    let is_of_it = |thing: &Thing| device_of(thing) == Some(device);
-    while let Some(green) = HELD.search(Kind::Green, |_, thing| is_of_it(thing)) {
-        HELD.take_all(&[Kind::Green], |thing| *thing == green, |_| ());
+    let is_of_it = |resource: &Resource| device_of(resource) == Some(device);
+    while let Some(green) = RESOURCES.search(Kind::Green, |_, resource| is_of_it(resource)) {
+        RESOURCES.take_all(&[Kind::Green], |resource| *resource == green, |_| ());
         contexts::forget(green.context);
     }
 }
 
-fn device_of(green: &Thing) -> Option<CUdevice> {
+fn device_of(green: &Resource) -> Option<CUdevice> {
     CUdevice::try_from(green.of.checked_sub(1)?).ok()
 }

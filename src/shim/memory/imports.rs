@@ -1,15 +1,15 @@
-//! Memory that another process made and this one opens. It is charged to who made it. How much is open is told in the books
+//! Memory that another process made and this one opens. It is charged to who made it. How much is open is told in the accounting region
 //! all the same: the driver may charge all who have it, and the daemon must not take that for contexts.
 
 use core::ffi::c_uint;
 use core::ptr;
 
 use crate::cuda::{CUcontext, CUdeviceptr, CUipcMemHandle, CUresult, SUCCESS};
+use crate::driver::cuda::{cuCtxGetCurrent, cuMemGetAddressRange_v2};
 use crate::lock::Lock;
-use crate::table::cuda::{cuCtxGetCurrent, cuMemGetAddressRange_v2};
 
-use super::held::{HELD, Kind, Thing};
-use super::room::Room;
+use super::quota::Quota;
+use super::resources::{Kind, RESOURCES, Resource};
 
 /// Held for a step that looks at what is open and changes it.
 static STEP: Lock<()> = Lock::new(());
@@ -46,9 +46,9 @@ pub(crate) unsafe fn close_handle(
     // SAFETY: the caller's argument as it came.
     let result = unsafe { real(address) };
     if result == SUCCESS {
-        match HELD.take(Kind::Import, address) {
+        match RESOURCES.take(Kind::Import, address) {
             Some(open) if open.of > 1 => {
-                let _had_a_place = HELD.put(Kind::Import, address, Thing { of: open.of - 1, ..open });
+                let _had_a_place = RESOURCES.put(Kind::Import, address, Resource { of: open.of - 1, ..open });
             }
             Some(open) => close(open),
             None => {}
@@ -59,8 +59,8 @@ pub(crate) unsafe fn close_handle(
 
 /// What isn't entered is taken for a context's, which is never too little.
 fn enter(address: CUdeviceptr) {
-    if let Some(open) = HELD.get(Kind::Import, address) {
-        let _had_a_place = HELD.put(Kind::Import, address, Thing { of: open.of + 1, ..open });
+    if let Some(open) = RESOURCES.get(Kind::Import, address) {
+        let _had_a_place = RESOURCES.put(Kind::Import, address, Resource { of: open.of + 1, ..open });
         return;
     }
     let (mut bytes, mut context): (usize, CUcontext) = (0, ptr::null_mut());
@@ -69,17 +69,17 @@ fn enter(address: CUdeviceptr) {
         cuCtxGetCurrent(&raw mut context);
         cuMemGetAddressRange_v2(ptr::null_mut(), &raw mut bytes, address)
     };
-    let Ok(room) = Room::of_current() else { return };
-    let open = Thing { of: 1, ..Thing::in_context(bytes as u64, room.card, context) };
-    if found == SUCCESS && HELD.put(Kind::Import, address, open).is_ok() {
-        room.import(open.bytes);
+    let Ok(quota) = Quota::of_current() else { return };
+    let open = Resource { of: 1, ..Resource::in_context(bytes as u64, quota.card, context) };
+    if found == SUCCESS && RESOURCES.put(Kind::Import, address, open).is_ok() {
+        quota.import(open.bytes);
     }
 }
 
 /// Nothing of it is open any more.
-pub(super) fn close(open: Thing) {
-    if let Ok(room) = Room::of_card(open.card) {
-        room.close(open.bytes);
+pub(super) fn close(open: Resource) {
+    if let Ok(quota) = Quota::of_card(open.card) {
+        quota.close(open.bytes);
     }
 }
 

@@ -2,23 +2,23 @@
 //! charged as long, where it lies and not where its maker happens to be.
 //!
 //! What is imported is another's, and what lies on the host is no card's: they are known here and charged with nothing. Of
-//! the one it is told in the books how much of it is mapped.
+//! the one it is told in the accounting region how much of it is mapped.
 
 use core::ffi::{c_int, c_ulonglong, c_void};
 
 use crate::cuda::{
     CUdeviceptr, CUmemAllocationProp, CUmemAllocationPropWhole, CUmemGenericAllocationHandle, CUresult, SUCCESS,
 };
+use crate::driver::cuda::cuMemGetAllocationPropertiesFromHandle;
 use crate::lock::Lock;
-use crate::table::cuda::cuMemGetAllocationPropertiesFromHandle;
 
 use super::allocations::release;
-use super::held::{Full, HELD, Kind, Thing};
 use super::imports;
-use super::room::Room;
+use super::quota::Quota;
+use super::resources::{Full, Kind, RESOURCES, Resource};
 
 /// Numbers for physical memory: the driver may give a handle out again while what it meant is still mapped. Holding the
-/// lock makes a step of what concerns more than one thing.
+/// lock makes a step of what concerns more than one resource.
 static NUMBERS: Lock<u64> = Lock::new(0);
 /// In place of the context of physical memory, which ends with none: it was imported, and its bytes are those mapped.
 const IMPORTED: usize = 1;
@@ -44,11 +44,11 @@ pub(crate) unsafe fn create(
         // SAFETY: the caller's arguments as they came.
         return unsafe { real(handle, bytes, properties, flags) };
     };
-    let room = match location.device().map(Room::of_device).transpose() {
-        Ok(room) => room,
+    let quota = match location.device().map(Quota::of_device).transpose() {
+        Ok(quota) => quota,
         Err(refused) => return refused,
     };
-    let reserved = match room.map(|room| room.reserve(bytes as u64)).transpose() {
+    let reserved = match quota.map(|quota| quota.reserve(bytes as u64)).transpose() {
         Ok(reserved) => reserved,
         Err(refused) => return refused,
     };
@@ -56,9 +56,9 @@ pub(crate) unsafe fn create(
     // SAFETY: the caller's arguments, but for where the handle goes first.
     let result = unsafe { real(if handle.is_null() { handle } else { &raw mut given }, bytes, properties, flags) };
     if result == SUCCESS {
-        let (charged, card) = room.map_or((0, 0), |room| (bytes as u64, room.card));
+        let (charged, card) = quota.map_or((0, 0), |quota| (bytes as u64, quota.card));
         // What has no place stays charged until the process ends.
-        let _full = enter(given, Thing { bytes: charged, card, context: 0, of: 1 });
+        let _full = enter(given, Resource { bytes: charged, card, context: 0, of: 1 });
         if let Some(reserved) = reserved {
             reserved.keep();
         }
@@ -86,14 +86,14 @@ pub(crate) unsafe fn import(
         let mut properties = CUmemAllocationPropWhole::default();
         // SAFETY: properties are written to properties.
         let told = unsafe { cuMemGetAllocationPropertiesFromHandle(&raw mut properties, handle) };
-        let room = properties
+        let quota = properties
             .head
             .location
             .device()
             .filter(|_| told == SUCCESS)
-            .and_then(|device| Room::of_device(device).ok());
-        let context = if room.is_some() { IMPORTED } else { 0 };
-        let _full = enter(handle, Thing { bytes: 0, card: room.map_or(0, |room| room.card), context, of: 1 });
+            .and_then(|device| Quota::of_device(device).ok());
+        let context = if quota.is_some() { IMPORTED } else { 0 };
+        let _full = enter(handle, Resource { bytes: 0, card: quota.map_or(0, |quota| quota.card), context, of: 1 });
     }
     result
 }
@@ -133,8 +133,8 @@ pub(crate) unsafe fn retain(
     let result = unsafe { real(handle, address) };
     if result == SUCCESS && !handle.is_null() {
         let address = address.addr() as u64;
-        let covers = |start: u64, mapping: &Thing| address.wrapping_sub(start) < mapping.bytes;
-        let found = HELD.get(Kind::Mapping, address).or_else(|| HELD.search(Kind::Mapping, covers));
+        let covers = |start: u64, mapping: &Resource| address.wrapping_sub(start) < mapping.bytes;
+        let found = RESOURCES.get(Kind::Mapping, address).or_else(|| RESOURCES.search(Kind::Mapping, covers));
         if let Some(mapping) = found {
             refer_more(mapping.of);
             // SAFETY: the driver has just written there.
@@ -156,14 +156,14 @@ pub(crate) unsafe fn map(
     handle: CUmemGenericAllocationHandle,
     flags: c_ulonglong,
 ) -> CUresult {
-    let of = HELD.get(Kind::Handle, handle).map(|handle| handle.of);
+    let of = RESOURCES.get(Kind::Handle, handle).map(|handle| handle.of);
     // SAFETY: the caller's arguments as they came.
     let result = unsafe { real(address, bytes, offset, handle, flags) };
     if let Some(of) = of.filter(|_| result == SUCCESS) {
         refer_more(of);
         grow_import(of, bytes as u64);
-        let mapping = Thing { bytes: bytes as u64, of, ..Thing::default() };
-        let _full = HELD.put(Kind::Mapping, address, mapping);
+        let mapping = Resource { bytes: bytes as u64, of, ..Resource::default() };
+        let _full = RESOURCES.put(Kind::Mapping, address, mapping);
     }
     result
 }
@@ -180,11 +180,11 @@ pub(crate) unsafe fn unmap(
     // SAFETY: the caller's arguments as they came.
     let result = unsafe { real(address, bytes) };
     if result == SUCCESS {
-        let is_meant = |start: u64| start.wrapping_sub(address) < bytes as u64;
+        let matches = |start: u64| start.wrapping_sub(address) < bytes as u64;
         // Side by side most often, one by one from the first.
         let mut at = address;
-        while is_meant(at)
-            && let Some(mapping) = HELD.take(Kind::Mapping, at)
+        while matches(at)
+            && let Some(mapping) = RESOURCES.take(Kind::Mapping, at)
         {
             refer_less(mapping.of);
             at = at.saturating_add(mapping.bytes.max(1));
@@ -193,61 +193,64 @@ pub(crate) unsafe fn unmap(
     result
 }
 
-fn enter(handle: CUmemGenericAllocationHandle, memory: Thing) -> Result<(), Full> {
+fn enter(handle: CUmemGenericAllocationHandle, memory: Resource) -> Result<(), Full> {
     let number = {
         let mut numbers = NUMBERS.lock();
         *numbers = numbers.wrapping_add(1);
         *numbers
     };
-    HELD.put(Kind::Physical, number, memory)?;
+    RESOURCES.put(Kind::Physical, number, memory)?;
     add_handle(handle, number)
 }
 
 /// Remembers that a handle refers to physical memory, once more.
 fn add_handle(handle: CUmemGenericAllocationHandle, of: u64) -> Result<(), Full> {
     let _step = NUMBERS.lock();
-    let times = HELD.get(Kind::Handle, handle).filter(|known| known.of == of).map_or(0, |known| known.bytes);
-    HELD.put(Kind::Handle, handle, Thing { bytes: times.saturating_add(1), of, ..Thing::default() }).map(drop)
+    let times = RESOURCES.get(Kind::Handle, handle).filter(|known| known.of == of).map_or(0, |known| known.bytes);
+    RESOURCES
+        .put(Kind::Handle, handle, Resource { bytes: times.saturating_add(1), of, ..Resource::default() })
+        .map(drop)
 }
 
 /// The handle refers to it once less; what it referred to.
 fn take_handle(handle: CUmemGenericAllocationHandle) -> Option<u64> {
     let _step = NUMBERS.lock();
-    let known = HELD.take(Kind::Handle, handle)?;
+    let known = RESOURCES.take(Kind::Handle, handle)?;
     if known.bytes > 1 {
-        let _had_a_place = HELD.put(Kind::Handle, handle, Thing { bytes: known.bytes - 1, ..known });
+        let _had_a_place = RESOURCES.put(Kind::Handle, handle, Resource { bytes: known.bytes - 1, ..known });
     }
     Some(known.of)
 }
 
 fn refer_more(number: u64) {
     let _step = NUMBERS.lock();
-    if let Some(memory) = HELD.get(Kind::Physical, number) {
-        let _had_a_place = HELD.put(Kind::Physical, number, Thing { of: memory.of.saturating_add(1), ..memory });
+    if let Some(memory) = RESOURCES.get(Kind::Physical, number) {
+        let _had_a_place =
+            RESOURCES.put(Kind::Physical, number, Resource { of: memory.of.saturating_add(1), ..memory });
     }
 }
 
 /// So much of it is mapped. The driver doesn't tell how large memory is that was imported.
 fn grow_import(number: u64, bytes: u64) {
     let _step = NUMBERS.lock();
-    let Some(memory) = HELD.get(Kind::Physical, number) else { return };
+    let Some(memory) = RESOURCES.get(Kind::Physical, number) else { return };
     if memory.context == IMPORTED
         && bytes > memory.bytes
-        && let Ok(room) = Room::of_card(memory.card)
+        && let Ok(quota) = Quota::of_card(memory.card)
     {
-        room.import(bytes - memory.bytes);
-        let _had_a_place = HELD.put(Kind::Physical, number, Thing { bytes, ..memory });
+        quota.import(bytes - memory.bytes);
+        let _had_a_place = RESOURCES.put(Kind::Physical, number, Resource { bytes, ..memory });
     }
 }
 
 /// The last that referred to physical memory ends it.
 fn refer_less(number: u64) {
     let _step = NUMBERS.lock();
-    match HELD.take(Kind::Physical, number) {
+    match RESOURCES.take(Kind::Physical, number) {
         Some(memory) if memory.of <= 1 && memory.context == IMPORTED => imports::close(memory),
-        Some(memory) if memory.of <= 1 => release(Thing { of: 0, ..memory }),
+        Some(memory) if memory.of <= 1 => release(Resource { of: 0, ..memory }),
         Some(memory) => {
-            let _had_a_place = HELD.put(Kind::Physical, number, Thing { of: memory.of - 1, ..memory });
+            let _had_a_place = RESOURCES.put(Kind::Physical, number, Resource { of: memory.of - 1, ..memory });
         }
         None => {}
     }

@@ -17,19 +17,19 @@ use crate::cuda::{
     CUdevice, CUdeviceptr, CUmemAllocationProp, CUmemoryPool, CUresult, CUstream, ERROR_OUT_OF_MEMORY, POOL_USED,
     SUCCESS,
 };
-use crate::table::cuda::{
+use crate::driver::cuda::{
     cuDeviceGetCount, cuDeviceGetDefaultMemPool, cuDeviceGetMemPool, cuMemFreeAsync, cuMemPoolTrimTo,
 };
 
 pub(super) use self::pool::forget_all as forget;
 use self::pool::{Life, Pool, enter, find, handle, known, with};
-use super::held::{HELD, Kind, Thing};
-use super::room::{Reserved, Room};
+use super::quota::{Quota, Reserved};
+use super::resources::{Kind, RESOURCES, Resource};
 use super::streams::{device_of, is_captured};
 
 /// An allocation from a pool, while the driver is at it.
 struct Attempt {
-    room: Room,
+    quota: Quota,
     pool: usize,
     bytes: u64,
     growth: u64,
@@ -41,11 +41,11 @@ struct Attempt {
 /// What became of one.
 #[derive(PartialEq, Eq)]
 enum Ended {
-    /// It is charged.
+    /// A growth that is charged.
     Charged,
     /// The driver is to take it back: the pool grew further than the limit allows.
     TooMuch,
-    /// The same, and with less of a guess there may be room.
+    /// Reconciles, after which there may be room.
     Misjudged,
 }
 
@@ -62,9 +62,9 @@ impl Attempt {
             (pool.card, is_sure, growth)
         })
         .ok_or(ERROR_OUT_OF_MEMORY)?;
-        let reserved = Room::of_card(card).and_then(|room| Ok((room, room.reserve(growth)?)));
+        let reserved = Quota::of_card(card).and_then(|quota| Ok((quota, quota.reserve(growth)?)));
         match reserved {
-            Ok((room, reserved)) => Ok(Self { room, pool, bytes, growth, is_sure, reserved }),
+            Ok((quota, reserved)) => Ok(Self { quota, pool, bytes, growth, is_sure, reserved }),
             Err(refused) => {
                 with(pool, |pool| pool.is_no_longer_wanted(bytes, growth));
                 Err(refused)
@@ -74,14 +74,14 @@ impl Attempt {
 
     /// The driver has allocated an address, or nothing.
     fn end(self, given: Option<CUdeviceptr>) -> Ended {
-        let Self { room, pool: number, bytes, growth, is_sure, reserved } = self;
+        let Self { quota, pool: number, bytes, growth, is_sure, reserved } = self;
         let ended = with(number, |pool| {
             pool.is_no_longer_wanted(bytes, growth);
             let before = pool.charged;
-            pool.settle();
+            pool.reconcile();
             drop(reserved);
             let grown = pool.charged.saturating_sub(before);
-            if grown > growth && room.is_overdrawn() {
+            if grown > growth && quota.is_overdrawn() {
                 return if is_sure { Ended::TooMuch } else { Ended::Misjudged };
             }
             if grown > 0 {
@@ -94,11 +94,11 @@ impl Attempt {
         });
         let ended = ended.unwrap_or(Ended::TooMuch);
         if let Some(given) = given.filter(|_| ended == Ended::Charged) {
-            let thing = Thing { bytes, card: room.card, context: 0, of: number as u64 + 1 };
-            if let Ok(Some(gone)) = HELD.put(Kind::Memory, given, thing) {
+            let resource = Resource { bytes, card: quota.card, context: 0, of: number as u64 + 1 };
+            if let Ok(Some(gone)) = RESOURCES.put(Kind::Memory, given, resource) {
                 super::allocations::release(gone);
             }
-            room.count();
+            quota.count();
         }
         ended
     }
@@ -177,7 +177,7 @@ unsafe fn allocate_from_pool(
         let result = ask(&raw mut given);
         let ended = attempt.end((result == SUCCESS).then_some(given));
         if result == SUCCESS && ended == Ended::Charged {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's guarantee.
             unsafe { *address = given };
         }
         if result != SUCCESS || ended == Ended::Charged {
@@ -207,7 +207,7 @@ pub(crate) unsafe fn create(
         return unsafe { real(pool, properties) };
     };
     let life = if location.device().is_some() { Life::Live } else { Life::Host };
-    let card = location.device().map_or(Ok(0), |device| Room::of_device(device).map(|room| room.card));
+    let card = location.device().map_or(Ok(0), |device| Quota::of_device(device).map(|quota| quota.card));
     let number = match card.and_then(|card| enter(Pool { life: Life::Unsure, card, ..Pool::NONE })) {
         Ok(number) => number,
         Err(refused) => return refused,
@@ -245,8 +245,8 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUmemoryPool) -> CUresul
                 pool.life = life;
                 return;
             }
-            if let Ok(room) = Room::of_card(pool.card) {
-                room.change(pool.charged, used);
+            if let Ok(quota) = Quota::of_card(pool.card) {
+                quota.change(pool.charged, used);
             }
             *pool = Pool { life: if used > 0 { Life::Gone } else { Life::None }, handle: 0, charged: used, ..*pool };
         });
@@ -266,31 +266,31 @@ pub(crate) unsafe fn trim(
     // SAFETY: the caller's arguments as they came.
     let result = unsafe { real(pool, keep) };
     if let Some(number) = known(pool) {
-        with(number, Pool::settle);
+        with(number, Pool::reconcile);
     }
     result
 }
 
 /// Something that was allocated from a pool is free.
-pub(super) fn freed(thing: Thing) {
-    let Some(number) = usize::try_from(thing.of).ok().and_then(|of| of.checked_sub(1)) else { return };
+pub(super) fn freed(resource: Resource) {
+    let Some(number) = usize::try_from(resource.of).ok().and_then(|of| of.checked_sub(1)) else { return };
     with(number, |pool| match pool.life {
         Life::Gone => {
-            let left = pool.charged.saturating_sub(thing.bytes);
-            if let Ok(room) = Room::of_card(pool.card) {
-                room.change(pool.charged, left);
+            let left = pool.charged.saturating_sub(resource.bytes);
+            if let Ok(quota) = Quota::of_card(pool.card) {
+                quota.change(pool.charged, left);
             }
             *pool = if left == 0 { Pool::NONE } else { Pool { charged: left, ..*pool } };
         }
         // What it no longer needs it gives back when somebody waits for the card.
-        _ => pool.held = pool.held.saturating_sub(thing.bytes),
+        _ => pool.held = pool.held.saturating_sub(resource.bytes),
     });
 }
 
 /// The program has waited for the card: pools may have given back what lay idle in them.
 pub(crate) fn synchronised() {
     if let Some(mut pools) = pool::all() {
-        pools.iter_mut().for_each(Pool::settle);
+        pools.iter_mut().for_each(Pool::reconcile);
     }
 }
 
@@ -301,7 +301,7 @@ pub(super) fn give_back(card: usize) {
         let keep = pool.attribute(POOL_USED).saturating_add(pool.wanted);
         // SAFETY: it is the handle of a pool that lives.
         unsafe { cuMemPoolTrimTo(handle(pool.handle), keep as usize) };
-        pool.settle();
+        pool.reconcile();
     }
 }
 

@@ -6,7 +6,7 @@ use core::ptr;
 use crate::cuda::{
     CUcontext, CUdevice, CUresult, CUstream, ERROR_NOT_FOUND, STREAM_LEGACY, STREAM_PER_THREAD, SUCCESS,
 };
-use crate::table::cuda::{
+use crate::driver::cuda::{
     cuCtxGetCurrent, cuCtxGetDevice, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuStreamGetCtx, cuStreamGetDevice,
     cuStreamIsCapturing,
 };

@@ -4,10 +4,10 @@
 use core::ffi::c_uint;
 use core::ptr;
 
-use super::{
-    NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, nvmlDevice_t, nvmlReturn_t, whose,
-};
-use crate::table::nvml_of_driver::nvmlDeviceGetHandleByIndex_v2;
+use crate::driver::{nvmlDevice_t, nvmlReturn_t};
+
+use super::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, whose};
+use crate::driver::nvml::nvmlDeviceGetHandleByIndex_v2;
 
 /// `nvmlDeviceGetCount` and `_v2`.
 ///
@@ -88,6 +88,6 @@ unsafe fn by_index(index: c_uint) -> Option<nvmlDevice_t> {
 /// # Safety
 /// A device of NVML's.
 unsafe fn is_ours(device: nvmlDevice_t) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's guarantee.
     matches!(unsafe { whose(device) }, Whose::Ours(..))
 }

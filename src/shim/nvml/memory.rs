@@ -2,7 +2,9 @@
 
 use core::ffi::c_uint;
 
-use super::{NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, nvmlDevice_t, nvmlReturn_t, whose};
+use crate::driver::{nvmlDevice_t, nvmlReturn_t};
+
+use super::{NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, whose};
 use crate::process::UNLIMITED;
 use crate::time;
 
@@ -80,15 +82,15 @@ pub(crate) unsafe fn info_v2(
 /// # Safety
 /// A device of NVML's.
 unsafe fn changed(device: nvmlDevice_t, before: Shown, show: impl FnOnce(Shown)) -> nvmlReturn_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's guarantee.
     match unsafe { whose(device) } {
         Whose::Ours(process, card) => {
-            process.keep_up(time::now());
+            process.refresh(time::now());
             let (limit, used) = (process.limit(card), process.used(card));
             let total = if limit == UNLIMITED { before.total } else { limit };
             show(Shown { total, free: before.free.min(total.saturating_sub(used)), used: used.min(total) });
             NVML_SUCCESS
         }
-        Whose::Others | Whose::Refused => NVML_ERROR_NO_PERMISSION,
+        Whose::OtherProcesses | Whose::Refused => NVML_ERROR_NO_PERMISSION,
     }
 }

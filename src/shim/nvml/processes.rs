@@ -1,11 +1,12 @@
-//! Processes on a card: the container's own, by their numbers there and by its own books. The driver numbers them as the
+//! Processes on a card: the container's own, by their numbers there and by its accounting region. The driver numbers them as the
 //! node does, and shows everybody's.
 
 use core::ffi::c_uint;
 
+use crate::driver::{nvmlDevice_t, nvmlReturn_t};
+
 use super::{
-    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose,
-    nvmlDevice_t, nvmlReturn_t, whose,
+    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, whose,
 };
 
 /// As the first version of the call has it.
@@ -26,7 +27,7 @@ pub struct nvmlProcessInfo_t {
     computeInstanceId: c_uint,
 }
 
-/// Of a process that isn't on a MIG instance.
+/// The instance of a process that isn't on one.
 const NO_INSTANCE: c_uint = c_uint::MAX;
 
 type Call<T> = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint, *mut T) -> nvmlReturn_t;
@@ -41,7 +42,7 @@ pub(crate) unsafe fn compute(
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_v1_t,
 ) -> nvmlReturn_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's guarantee.
     unsafe { listed(device, count, infos, |pid, bytes| nvmlProcessInfo_v1_t { pid, usedGpuMemory: bytes }) }
 }
 
@@ -61,11 +62,11 @@ pub(crate) unsafe fn compute_v3(
         gpuInstanceId: NO_INSTANCE,
         computeInstanceId: NO_INSTANCE,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's guarantee.
     unsafe { listed(device, count, infos, info) }
 }
 
-/// The same for processes that draw or go through MPS: none of them is known.
+/// The functions for processes that draw or go through MPS: none of them is known.
 ///
 /// # Safety
 /// As the driver's.
@@ -93,19 +94,19 @@ unsafe fn listed<T>(
     if count.is_null() {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's guarantee.
     let Whose::Ours(process, card) = (unsafe { whose(device) }) else { return NVML_ERROR_NO_PERMISSION };
     // SAFETY: the caller's number.
-    let room = if infos.is_null() { 0 } else { unsafe { *count } };
+    let capacity = if infos.is_null() { 0 } else { unsafe { *count } };
     let mut found = 0;
     for (pid, bytes) in process.holders(card) {
-        if found < room {
-            // SAFETY: there is room for `room` entries.
+        if found < capacity {
+            // SAFETY: there is room for `capacity` entries.
             unsafe { infos.add(found as usize).write(info(pid, bytes)) };
         }
         found += 1;
     }
     // SAFETY: the caller's place for a number.
     unsafe { *count = found };
-    if found > room { NVML_ERROR_INSUFFICIENT_SIZE } else { NVML_SUCCESS }
+    if found > capacity { NVML_ERROR_INSUFFICIENT_SIZE } else { NVML_SUCCESS }
 }

@@ -5,14 +5,13 @@ use core::ptr;
 
 use super::card::Card;
 use super::stream::{Relaxed, Stream};
-use super::track::{Ended, Track};
+use super::track::{Completed, Track};
 use super::{monitor, tracks};
-use crate::cuda::{CUcontext, CUdevice, CUevent, CUresult, CUstream, SUCCESS};
-use crate::memory::pools;
-use crate::process;
-use crate::table::cuda::{
+use crate::cuda::{CUcontext, CUdevice, CUresult, CUstream, SUCCESS};
+use crate::driver::cuda::{
     cuCtxGetCurrent, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain,
 };
+use crate::process;
 use crate::time;
 
 /// One who waited for so long waited for work; else it was done before.
@@ -28,127 +27,85 @@ fn current_context() -> CUcontext {
 }
 
 /// Pays for what a track's program has waited for; nothing more, if others have launched meanwhile.
-fn settle(track: &mut Track, stream: &Stream, launches: u64) {
+fn complete(track: &mut Track, stream: &Stream, launches: u64) {
     let Ok(process) = process::this() else { return };
     let _asking = Relaxed::begin();
     let now = time::now();
-    if track.watch(process, stream, now, Ended::Now).is_ok() && track.launches() == launches {
+    if track.poll(process, stream, now, Completed::Now).is_ok() && track.launches() == launches {
         track.finish(process, now);
     }
     if let Some(card) = Card::of(track.card) {
-        card.call_waiting(process, track.card, now);
+        card.wake_waiting(process, track.card, now);
     }
 }
 
-/// `cuStreamSynchronize`.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn stream_wait<const IS_PER_THREAD: bool>(
-    real: unsafe extern "C" fn(CUstream) -> CUresult,
-    stream: CUstream,
-) -> CUresult {
-    let launches = (!tracks::are_none()).then(|| {
-        let stream = Stream::of(current_context(), stream, IS_PER_THREAD);
-        tracks::known(&stream).filter(|place| !place.is_idle())?;
-        Some((stream, tracks::held(&stream)?.act(|track, _| track.wait_for())))
+/// Waits for a stream.
+pub(crate) fn stream_wait(stream: CUstream, is_per_thread: bool, wait: impl FnOnce() -> CUresult) -> CUresult {
+    let launches = (!tracks::is_empty()).then(|| {
+        let stream = Stream::of(current_context(), stream, is_per_thread);
+        tracks::find(&stream).filter(|entry| !entry.is_idle())?;
+        Some((stream, tracks::lock(&stream)?.update(|track, _| track.begin_wait())))
     });
-    // SAFETY: the caller's arguments as they came.
-    let result = unsafe { real(stream) };
-    pools::synchronised();
+    let result = wait();
     if result == SUCCESS
         && let Some((stream, launches)) = launches.flatten()
-        && let Some(mut held) = tracks::held(&stream)
+        && let Some(mut locked) = tracks::lock(&stream)
     {
-        held.act(|track, stream| settle(track, stream, launches));
+        locked.update(|track, stream| complete(track, stream, launches));
     }
     result
 }
 
-/// `cuEventSynchronize`: what was launched before the event is done, and one who waits like this may wait for nothing else.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn event_wait(real: unsafe extern "C" fn(CUevent) -> CUresult, event: CUevent) -> CUresult {
-    let began = if tracks::are_none() { 0 } else { time::now() };
-    // SAFETY: the caller's arguments as they came.
-    let result = unsafe { real(event) };
-    pools::synchronised();
+/// Waits for an event: what was launched before it is done, and one who waits like this may wait for nothing else.
+pub(crate) fn event_wait(wait: impl FnOnce() -> CUresult) -> CUresult {
+    let began = if tracks::is_empty() { 0 } else { time::now() };
+    let result = wait();
     if result == SUCCESS
-        && !tracks::are_none()
+        && !tracks::is_empty()
         && let Ok(process) = process::this()
     {
         let has_waited = time::now().saturating_sub(began) >= WAITED_NS;
-        monitor::pass_by(process, if has_waited { Ended::Now } else { Ended::Sometime });
+        monitor::try_poll(process, if has_waited { Completed::Now } else { Completed::Sometime });
     }
     result
 }
 
-/// `cuCtxSynchronize`.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn context_wait(real: unsafe extern "C" fn() -> CUresult) -> CUresult {
-    waited(current_context, || {
-        // SAFETY: the caller's arguments as they came.
-        let result = unsafe { real() };
-        pools::synchronised();
-        result
-    })
-}
-
-/// `cuCtxSynchronize_v2`.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn context_wait_v2(
-    real: unsafe extern "C" fn(CUcontext) -> CUresult,
-    context: CUcontext,
-) -> CUresult {
-    let context_waited = || if context.is_null() { current_context() } else { context };
-    waited(context_waited, || {
-        // SAFETY: the caller's arguments as they came.
-        let result = unsafe { real(context) };
-        pools::synchronised();
-        result
-    })
-}
-
-fn waited(context: impl FnOnce() -> CUcontext, wait: impl FnOnce() -> CUresult) -> CUresult {
-    if tracks::are_none() {
+/// Waits for a context; none, or null, means the current one.
+pub(crate) fn context_wait(context: Option<CUcontext>, wait: impl FnOnce() -> CUresult) -> CUresult {
+    if tracks::is_empty() {
         return wait();
     }
-    let context = context().expose_provenance();
+    let context = context.filter(|context| !context.is_null()).unwrap_or_else(current_context).expose_provenance();
     let began = time::now();
-    for mut held in tracks::of_context(context) {
-        held.act(|track, _| track.wait_for());
+    for mut locked in tracks::of_context(context) {
+        locked.update(|track, _| track.begin_wait());
     }
     let result = wait();
     if result == SUCCESS && context != 0 {
-        for mut held in tracks::of_context(context) {
-            held.act(|track, stream| {
-                let launches = if track.was_left_alone_since(began) { track.launches() } else { u64::MAX };
-                settle(track, stream, launches);
+        for mut locked in tracks::of_context(context) {
+            locked.update(|track, stream| {
+                let launches = if track.is_unchanged_since(began) { track.launches() } else { u64::MAX };
+                complete(track, stream, launches);
             });
         }
     }
     result
 }
 
-/// `cuStreamDestroy`: what is in flight goes on; from now on only marks tell of it.
+/// `cuStreamDestroy`: what is in flight goes on; from now on only markers tell of it.
 ///
 /// # Safety
 /// As the driver's.
 pub(crate) unsafe fn stream(real: unsafe extern "C" fn(CUstream) -> CUresult, stream: CUstream) -> CUresult {
-    if !tracks::are_none()
+    if !tracks::is_empty()
         && let Ok(process) = process::this()
-        && let Some(mut held) = tracks::held(&Stream::of(current_context(), stream, false))
+        && let Some(mut locked) = tracks::lock(&Stream::of(current_context(), stream, false))
     {
-        held.act(|track, stream| {
+        locked.update(|track, stream| {
             if !stream.is_capturing() {
-                track.pause(stream, time::now());
+                track.mark_rest(stream, time::now());
             }
-            if track.is_loose() {
+            if track.has_unmarked() {
                 track.finish(process, time::now());
             }
         });
@@ -159,7 +116,7 @@ pub(crate) unsafe fn stream(real: unsafe extern "C" fn(CUstream) -> CUresult, st
 
 /// Has a context end, of which nothing is known afterwards.
 pub(crate) fn of_context(context: CUcontext, end: impl FnOnce() -> CUresult) -> CUresult {
-    monitor::quietly(|| {
+    monitor::while_not_polling(|| {
         let result = end();
         if result == SUCCESS {
             forget(context);
@@ -170,8 +127,8 @@ pub(crate) fn of_context(context: CUcontext, end: impl FnOnce() -> CUresult) -> 
 
 /// Releases a card's primary context, or resets it: it ends, or doesn't.
 pub(crate) fn of_primary(device: CUdevice, end: impl FnOnce() -> CUresult) -> CUresult {
-    monitor::quietly(|| {
-        let context = if tracks::are_none() { ptr::null_mut() } else { primary_context(device) };
+    monitor::while_not_polling(|| {
+        let context = if tracks::is_empty() { ptr::null_mut() } else { primary_context(device) };
         let result = end();
         if !context.is_null() && !has_primary_context(device) {
             forget(context);
@@ -183,9 +140,9 @@ pub(crate) fn of_primary(device: CUdevice, end: impl FnOnce() -> CUresult) -> CU
 /// The context's events and streams are gone with it.
 fn forget(context: CUcontext) {
     let Ok(process) = process::this() else { return };
-    for mut held in tracks::of_context(context.expose_provenance()) {
-        held.act(|track, _| track.finish(process, time::now()));
-        held.end();
+    for mut locked in tracks::of_context(context.expose_provenance()) {
+        locked.update(|track, _| track.finish(process, time::now()));
+        locked.end();
     }
     Card::forget(context.expose_provenance());
 }

@@ -6,11 +6,11 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
 
 use super::work::Work;
-use super::{AT_ONCE, Passed, is_free, pass};
+use super::{Admitted, MAX_DEVICES, admit, is_unrestricted};
 use crate::cuda::{
     CUDA_LAUNCH_PARAMS, CUcontext, CUfunction, CUgraphExec, CUlaunchConfig, CUresult, CUstream, SUCCESS,
 };
-use crate::table::cuda::{cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuStreamGetCtx};
+use crate::driver::cuda::{cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuStreamGetCtx};
 
 /// Each thread has a default stream of its own.
 pub(crate) const PER_THREAD: bool = true;
@@ -20,14 +20,14 @@ pub(crate) const SHARED: bool = false;
 /// Launches work once it may go on.
 #[inline]
 fn paced(stream: CUstream, is_per_thread: bool, work: Work, launch: impl FnOnce() -> CUresult) -> CUresult {
-    if is_free() {
+    if is_unrestricted() {
         return launch();
     }
-    match pass(stream, is_per_thread, work) {
+    match admit(stream, is_per_thread, work) {
         Ok(None) => launch(),
-        Ok(Some(passed)) => {
-            passed.begin();
-            passed.done(launch())
+        Ok(Some(admitted)) => {
+            admitted.begin();
+            admitted.done(launch())
         }
         Err(refused) => refused,
     }
@@ -120,36 +120,36 @@ pub(crate) unsafe fn on_many(
     count: c_uint,
     flags: c_uint,
 ) -> CUresult {
-    let mut all: [Option<Passed>; AT_ONCE as usize] = [None; AT_ONCE as usize];
-    let is_free = launches.is_null() || count > AT_ONCE || is_free();
-    let streams = (0..if is_free { 0 } else { count as usize })
+    let mut all: [Option<Admitted>; MAX_DEVICES as usize] = [None; MAX_DEVICES as usize];
+    let is_unrestricted = launches.is_null() || count > MAX_DEVICES || is_unrestricted();
+    let streams = (0..if is_unrestricted { 0 } else { count as usize })
         // SAFETY: the driver reads so many too.
         .map(|index| unsafe { (*launches.wrapping_add(index)).stream });
     let mut refused = SUCCESS;
-    for (passed, stream) in all.iter_mut().zip(streams) {
-        match in_context_of(stream, || pass(stream, SHARED, Work::Kernel)) {
-            Ok(let_through) => *passed = let_through,
+    for (admitted, stream) in all.iter_mut().zip(streams) {
+        match in_context_of(stream, || admit(stream, SHARED, Work::Kernel)) {
+            Ok(let_through) => *admitted = let_through,
             Err(error) => {
                 refused = error;
                 break;
             }
         }
     }
-    let mut each = |act: &dyn Fn(&mut Passed)| {
-        for passed in all.iter_mut().flatten() {
-            in_context_of(ptr::with_exposed_provenance_mut(passed.stream.handle), || act(passed));
+    let mut each = |act: &dyn Fn(&mut Admitted)| {
+        for admitted in all.iter_mut().flatten() {
+            in_context_of(ptr::with_exposed_provenance_mut(admitted.stream.handle), || act(admitted));
         }
     };
     let result = match refused {
         SUCCESS => {
-            each(&Passed::begin_late);
+            each(&Admitted::begin_late);
             // SAFETY: the caller's arguments as they came.
             unsafe { real(launches, count, flags) }
         }
         refused => refused,
     };
-    each(&|passed| {
-        passed.done(result);
+    each(&|admitted| {
+        admitted.done(result);
     });
     result
 }

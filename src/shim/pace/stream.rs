@@ -3,10 +3,10 @@
 use core::ptr;
 
 use crate::cuda::{CAPTURE_NONE, CUcontext, CUstream, ERROR_NOT_READY, STREAM_LEGACY, STREAM_PER_THREAD, SUCCESS};
-use crate::sys;
-use crate::table::cuda::{
+use crate::driver::cuda::{
     cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuStreamIsCapturing, cuStreamQuery, cuThreadExchangeStreamCaptureMode,
 };
+use crate::sys;
 
 /// A stream of one context: the program's own handle, or a default stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

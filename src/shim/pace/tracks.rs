@@ -1,7 +1,8 @@
-//! Which streams have work.
+//! The table of streams.
 //!
-//! A stream has one of eight places, by its handle. If others that are busy have them all, what is launched in it is paid for
-//! by estimate, at once, and not measured: the share is as right as the estimates of the card's other work are.
+//! A hash table of fixed size with eight ways: a stream has one of eight entries, by its handle. If busy streams have them
+//! all, what is launched in it is charged by estimate, at once, and not measured: the share is then as exact as the
+//! estimates of the card's other work.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
@@ -9,16 +10,16 @@ use super::stream::Stream;
 use super::track::Track;
 use crate::lock::{Held, Lock};
 
-const PLACES: usize = 512;
-const CHOICES: usize = 8;
+const ENTRIES: usize = 512;
+const WAYS: usize = 8;
 
 /// All zeros at first: they take no room in the library, and none in memory until they are used.
-static ALL: [Place; PLACES] = [const { Place::new() }; PLACES];
+static TABLE: [StreamEntry; ENTRIES] = [const { StreamEntry::new() }; ENTRIES];
 /// Places below this one may be taken; it saves looking at the others.
-static HIGH: AtomicUsize = AtomicUsize::new(0);
+static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
 
-/// Where a stream is known.
-pub(super) struct Place {
+/// The entry of a stream.
+pub(super) struct StreamEntry {
     /// Whose it is; changed only by who holds the track. 0: nobody's.
     context: AtomicUsize,
     handle: AtomicUsize,
@@ -30,15 +31,15 @@ pub(super) struct Place {
 }
 
 /// A stream's track while nobody else uses it.
-pub(super) struct Tracked<'a> {
-    place: &'a Place,
+pub(super) struct LockedTrack<'a> {
+    entry: &'a StreamEntry,
     pub(super) stream: Stream,
     track: Held<'a, Track>,
 }
 
-// === impl Place ===
+// === impl StreamEntry ===
 
-impl Place {
+impl StreamEntry {
     const fn new() -> Self {
         Self {
             context: AtomicUsize::new(0),
@@ -59,7 +60,7 @@ impl Place {
         }
     }
 
-    fn take(&self, stream: Stream, card: usize) {
+    fn assign(&self, stream: Stream, card: usize) {
         self.handle.store(stream.handle, Ordering::Relaxed);
         self.thread.store(stream.thread, Ordering::Relaxed);
         self.card.store(card as u8, Ordering::Relaxed);
@@ -70,49 +71,49 @@ impl Place {
         !self.is_busy.load(Ordering::Relaxed)
     }
 
-    /// Of the card, in the limits file.
+    /// The card's position in the limits file.
     pub(super) fn card(&self) -> usize {
         self.card.load(Ordering::Relaxed).into()
     }
 
-    fn hold<'a>(&'a self, track: Held<'a, Track>) -> Tracked<'a> {
-        Tracked { place: self, stream: self.stream(), track }
+    fn locked<'a>(&'a self, track: Held<'a, Track>) -> LockedTrack<'a> {
+        LockedTrack { entry: self, stream: self.stream(), track }
     }
 
     /// The track, if it is somebody's and nobody uses it now.
-    pub(super) fn try_hold(&self) -> Option<Tracked<'_>> {
-        self.track.try_lock().map(|track| self.hold(track)).filter(|held| held.stream.context != 0)
+    pub(super) fn try_lock(&self) -> Option<LockedTrack<'_>> {
+        self.track.try_lock().map(|track| self.locked(track)).filter(|lock| lock.stream.context != 0)
     }
 }
 
-/// Where a stream would be.
-fn choices(stream: &Stream) -> impl Iterator<Item = (usize, &'static Place)> + use<> {
+/// The entries that a stream may have.
+fn ways(stream: &Stream) -> impl Iterator<Item = (usize, &'static StreamEntry)> + use<> {
     let mixed = (stream.handle >> 3).wrapping_mul(31) ^ (stream.context >> 4) ^ (stream.thread >> 6);
-    let first = (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % (PLACES / CHOICES) * CHOICES;
-    ALL.iter().enumerate().skip(first).take(CHOICES)
+    let first = (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % (ENTRIES / WAYS) * WAYS;
+    TABLE.iter().enumerate().skip(first).take(WAYS)
 }
 
-/// The place of a stream, if it has one.
+/// The entry of a stream, if it has one.
 #[inline]
-pub(super) fn known(stream: &Stream) -> Option<&'static Place> {
-    choices(stream).map(|(_, place)| place).find(|place| place.stream() == *stream)
+pub(super) fn find(stream: &Stream) -> Option<&'static StreamEntry> {
+    ways(stream).map(|(_, entry)| entry).find(|entry| entry.stream() == *stream)
 }
 
 /// The track of a stream, if it has one.
 #[inline]
-pub(super) fn held(stream: &Stream) -> Option<Tracked<'static>> {
-    let place = known(stream)?;
-    let track = place.track.lock();
-    Some(place.hold(track)).filter(|held| held.stream == *stream)
+pub(super) fn lock(stream: &Stream) -> Option<LockedTrack<'static>> {
+    let entry = find(stream)?;
+    let track = entry.track.lock();
+    Some(entry.locked(track)).filter(|lock| lock.stream == *stream)
 }
 
-/// A place for a stream that has none: one that is free, or one of a stream that is idle.
+/// Inserts a stream, in an entry that is free or that of an idle stream.
 #[cold]
-pub(super) fn make(stream: &Stream, card: usize) -> Option<&'static Place> {
+pub(super) fn insert(stream: &Stream, card: usize) -> Option<&'static StreamEntry> {
     for is_taken_over in [false, true] {
-        for (index, place) in choices(stream) {
-            let Some(mut track) = place.track.try_lock() else { continue };
-            let owner = place.stream();
+        for (index, entry) in ways(stream) {
+            let Some(mut track) = entry.track.try_lock() else { continue };
+            let owner = entry.stream();
             if owner != *stream && owner.context != 0 && !(is_taken_over && track.is_idle()) {
                 continue;
             }
@@ -125,9 +126,9 @@ pub(super) fn make(stream: &Stream, card: usize) -> Option<&'static Place> {
                 *track = fresh;
             }
             track.card = card;
-            place.take(*stream, card);
-            HIGH.fetch_max(index + 1, Ordering::Relaxed);
-            return Some(place);
+            entry.assign(*stream, card);
+            HIGH_WATER.fetch_max(index + 1, Ordering::Relaxed);
+            return Some(entry);
         }
     }
     None
@@ -135,46 +136,46 @@ pub(super) fn make(stream: &Stream, card: usize) -> Option<&'static Place> {
 
 /// Whether no stream was ever tracked.
 #[inline]
-pub(super) fn are_none() -> bool {
-    HIGH.load(Ordering::Relaxed) == 0
+pub(super) fn is_empty() -> bool {
+    HIGH_WATER.load(Ordering::Relaxed) == 0
 }
 
 /// All places that may be taken.
-pub(super) fn all() -> impl Iterator<Item = &'static Place> {
-    ALL.iter().take(HIGH.load(Ordering::Relaxed))
+pub(super) fn all() -> impl Iterator<Item = &'static StreamEntry> {
+    TABLE.iter().take(HIGH_WATER.load(Ordering::Relaxed))
 }
 
 /// The tracks of a context, one after the other.
-pub(super) fn of_context(context: usize) -> impl Iterator<Item = Tracked<'static>> {
-    all().filter(move |place| place.context.load(Ordering::Relaxed) == context).filter_map(move |place| {
-        let track = place.track.lock();
-        Some(place.hold(track)).filter(|held| held.stream.context == context)
+pub(super) fn of_context(context: usize) -> impl Iterator<Item = LockedTrack<'static>> {
+    all().filter(move |entry| entry.context.load(Ordering::Relaxed) == context).filter_map(move |entry| {
+        let track = entry.track.lock();
+        Some(entry.locked(track)).filter(|lock| lock.stream.context == context)
     })
 }
 
 /// In a child that fork made: there are no streams.
 pub(super) fn forget_all() {
-    for place in all() {
-        *place.track.reset() = Track::new();
-        place.take(Stream { context: 0, handle: 0, thread: 0 }, 0);
-        place.is_busy.store(false, Ordering::Relaxed);
+    for entry in all() {
+        *entry.track.reset() = Track::new();
+        entry.assign(Stream { context: 0, handle: 0, thread: 0 }, 0);
+        entry.is_busy.store(false, Ordering::Relaxed);
     }
 }
 
-// === impl Tracked ===
+// === impl LockedTrack ===
 
-impl Tracked<'_> {
+impl LockedTrack<'_> {
     #[inline]
-    pub(super) fn act<T>(&mut self, act: impl FnOnce(&mut Track, &Stream) -> T) -> T {
-        let acted = act(&mut self.track, &self.stream);
-        self.place.is_busy.store(!self.track.is_idle(), Ordering::Relaxed);
+    pub(super) fn update<T>(&mut self, update: impl FnOnce(&mut Track, &Stream) -> T) -> T {
+        let acted = update(&mut self.track, &self.stream);
+        self.entry.is_busy.store(!self.track.is_idle(), Ordering::Relaxed);
         acted
     }
 
-    /// The context has ended, and took its events along.
+    /// Forgets a stream whose context has ended, and its events with it.
     pub(super) fn end(mut self) {
-        self.act(|track, _| track.lose_events(false));
-        self.place.take(Stream { context: 0, handle: 0, thread: 0 }, 0);
+        self.update(|track, _| track.lose_events(false));
+        self.entry.assign(Stream { context: 0, handle: 0, thread: 0 }, 0);
     }
 }
 
@@ -187,27 +188,27 @@ mod tests {
         let stream = |number: usize| Stream { context: 0x5500_0000_1000, handle: 0x7f00_0000 + 64 * number, thread: 0 };
         for number in 0..2000 {
             let stream = stream(number);
-            assert!(known(&stream).is_none());
-            let place = make(&stream, number % 3).expect("all others are idle");
-            assert!(core::ptr::eq(place, known(&stream).expect("just made")));
-            assert_eq!(place.card(), number % 3);
-            assert!(held(&stream).is_some_and(|held| held.stream == stream));
+            assert!(find(&stream).is_none());
+            let entry = insert(&stream, number % 3).expect("all others are idle");
+            assert!(core::ptr::eq(entry, find(&stream).expect("just made")));
+            assert_eq!(entry.card(), number % 3);
+            assert!(lock(&stream).is_some_and(|lock| lock.stream == stream));
         }
         let of_it = of_context(0x5500_0000_1000).count();
-        assert!((PLACES / 2..=PLACES).contains(&of_it), "{of_it}");
-        // Those in use make no room.
+        assert!((ENTRIES / 2..=ENTRIES).contains(&of_it), "{of_it}");
+        // Streams in use are not replaced.
         let last = stream(1999);
         let mut taken = Vec::new();
-        while let Some(place) = (2000..90_000).map(stream).filter(|next| known(next).is_none()).find_map(|next| {
-            let same = choices(&next).next().map(|(at, _)| at) == choices(&last).next().map(|(at, _)| at);
-            same.then(|| make(&next, 0)).flatten()
+        while let Some(entry) = (2000..90_000).map(stream).filter(|next| find(next).is_none()).find_map(|next| {
+            let same = ways(&next).next().map(|(at, _)| at) == ways(&last).next().map(|(at, _)| at);
+            same.then(|| insert(&next, 0)).flatten()
         }) {
-            taken.push(place.track.lock());
-            assert!(taken.len() <= CHOICES);
+            taken.push(entry.track.lock());
+            assert!(taken.len() <= WAYS);
         }
-        assert_eq!(taken.len(), CHOICES);
+        assert_eq!(taken.len(), WAYS);
         drop(taken);
-        of_context(0x5500_0000_1000).for_each(Tracked::end);
+        of_context(0x5500_0000_1000).for_each(LockedTrack::end);
         assert_eq!(of_context(0x5500_0000_1000).count(), 0);
     }
 }

@@ -16,28 +16,29 @@ pub(super) enum Work {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Batch {
     /// What is left in flight of the estimate, ns.
-    left_ns: u64,
+    remaining_ns: u64,
     /// What it has cost so far, ns.
     cost_ns: u64,
-    kernels: Tally,
-    graphs: Tally,
+    kernels: Launches,
+    graphs: Launches,
     /// Whose the graphs are; 0: there are none.
     graph: usize,
     /// The launch whose like was never measured is one of them.
-    has_first: bool,
+    has_probe: bool,
 }
 
 /// Launches of one kind.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
+struct Launches {
     launches: u64,
     estimate_ns: u64,
 }
 
-/// Estimates of graphs that were launched of late. Two that fall on one place take turns there, and begin anew each time.
-static GRAPHS: [Known; 256] = [const { Known { graph: AtomicUsize::new(0), kept: AtomicU64::new(0) } }; 256];
+/// Estimates of graphs that were launched of late. Two with the same entry replace each other, and begin anew each time.
+static GRAPHS: [GraphEstimate; 256] =
+    [const { GraphEstimate { graph: AtomicUsize::new(0), kept: AtomicU64::new(0) } }; 256];
 
-struct Known {
+struct GraphEstimate {
     graph: AtomicUsize,
     /// [`Estimate::kept`].
     kept: AtomicU64,
@@ -51,16 +52,16 @@ impl Work {
     pub(super) fn estimate(self, kernel: Estimate) -> Estimate {
         match self {
             Self::Kernel => kernel,
-            Self::Graph(graph) => Known::of(graph)
+            Self::Graph(graph) => GraphEstimate::of(graph)
                 .filter(|known| known.graph.load(Ordering::Relaxed) == graph)
                 .map_or(Estimate::UNKNOWN, |known| Estimate::of(known.kept.load(Ordering::Relaxed))),
         }
     }
 }
 
-// === impl Known ===
+// === impl GraphEstimate ===
 
-impl Known {
+impl GraphEstimate {
     fn of(graph: usize) -> Option<&'static Self> {
         // Handles are addresses, whose last bits are all alike.
         GRAPHS.get((graph >> 4).wrapping_mul(0x9e37_79b9) >> 8 & 255)
@@ -71,8 +72,8 @@ impl Known {
 
 impl Batch {
     pub(super) const fn new() -> Self {
-        let tally = Tally { launches: 0, estimate_ns: 0 };
-        Self { left_ns: 0, cost_ns: 0, kernels: tally, graphs: tally, graph: 0, has_first: false }
+        let tally = Launches { launches: 0, estimate_ns: 0 };
+        Self { remaining_ns: 0, cost_ns: 0, kernels: tally, graphs: tally, graph: 0, has_probe: false }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -80,8 +81,8 @@ impl Batch {
     }
 
     /// What it is estimated to take yet, ns.
-    pub(super) fn left_ns(&self) -> u64 {
-        self.left_ns
+    pub(super) fn remaining_ns(&self) -> u64 {
+        self.remaining_ns
     }
 
     /// What it has cost so far, ns.
@@ -90,7 +91,7 @@ impl Batch {
     }
 
     /// Whether its cost would still tell what each kind takes.
-    pub(super) fn suits(&self, work: Work) -> bool {
+    pub(super) fn accepts(&self, work: Work) -> bool {
         match work {
             Work::Kernel => true,
             Work::Graph(graph) => self.graph == 0 || self.graph == graph,
@@ -98,14 +99,14 @@ impl Batch {
     }
 
     /// Whether measuring it tells what a launch takes whose like was never measured.
-    pub(super) fn has_first(&self) -> bool {
-        self.has_first
+    pub(super) fn has_probe(&self) -> bool {
+        self.has_probe
     }
 
     pub(super) fn add(&mut self, work: Work, estimate: Estimate) {
         let estimate_ns = estimate.ns();
-        self.has_first |= estimate.is_unknown();
-        self.left_ns = self.left_ns.saturating_add(estimate_ns);
+        self.has_probe |= estimate.is_unknown();
+        self.remaining_ns = self.remaining_ns.saturating_add(estimate_ns);
         let tally = match work {
             Work::Kernel => &mut self.kernels,
             Work::Graph(graph) => {
@@ -118,40 +119,40 @@ impl Batch {
     }
 
     /// The launches of `other` came after these.
-    pub(super) fn join(&mut self, other: Self) {
-        self.left_ns = self.left_ns.saturating_add(other.left_ns);
+    pub(super) fn merge(&mut self, other: Self) {
+        self.remaining_ns = self.remaining_ns.saturating_add(other.remaining_ns);
         self.cost_ns = self.cost_ns.saturating_add(other.cost_ns);
         for (tally, more) in [(&mut self.kernels, other.kernels), (&mut self.graphs, other.graphs)] {
             tally.launches += more.launches;
             tally.estimate_ns = tally.estimate_ns.saturating_add(more.estimate_ns);
         }
         self.graph = if other.graph == 0 { self.graph } else { other.graph };
-        self.has_first |= other.has_first;
+        self.has_probe |= other.has_probe;
     }
 
-    /// It has cost so much more. While it isn't done, something stays in flight: that is how others see that we are busy.
-    pub(super) fn cost(&mut self, account: Account<'_>, cost_ns: u64) {
+    /// Charges so much more. While it isn't done, something stays in flight: that is how others see that this process is busy.
+    pub(super) fn charge(&mut self, account: Account<'_>, cost_ns: u64) {
         self.cost_ns = self.cost_ns.saturating_add(cost_ns);
-        let paid = cost_ns.min(self.left_ns.saturating_sub(1));
-        self.left_ns -= paid;
-        account.settled(paid, cost_ns);
+        let charged = cost_ns.min(self.remaining_ns.saturating_sub(1));
+        self.remaining_ns -= charged;
+        account.completed(charged, cost_ns);
     }
 
-    /// It is done. What it was estimated to take is in flight no more.
-    pub(super) fn settle(&mut self, account: Account<'_>) {
-        account.settled(self.left_ns, 0);
-        self.left_ns = 0;
+    /// Completes the batch: what it was estimated to take is in flight no more.
+    pub(super) fn complete(&mut self, account: Account<'_>) {
+        account.completed(self.remaining_ns, 0);
+        self.remaining_ns = 0;
     }
 
     /// What each kind of it took, as far as that can be told: their parts are as the estimates were.
     pub(super) fn observe(&self, kernel: &mut Estimate) {
         let all = u128::from(self.kernels.estimate_ns) + u128::from(self.graphs.estimate_ns);
-        let part = |tally: Tally| {
+        let part = |tally: Launches| {
             let part = (u128::from(self.cost_ns) * u128::from(tally.estimate_ns)).checked_div(all).unwrap_or_default();
             u64::try_from(part).unwrap_or(u64::MAX)
         };
         kernel.observe(part(self.kernels), self.kernels.launches);
-        if let Some(known) = Known::of(self.graph).filter(|_| self.graph != 0) {
+        if let Some(known) = GraphEstimate::of(self.graph).filter(|_| self.graph != 0) {
             let mut estimate = Work::Graph(self.graph).estimate(*kernel);
             estimate.observe(part(self.graphs), self.graphs.launches);
             known.graph.store(self.graph, Ordering::Relaxed);
@@ -188,13 +189,13 @@ mod tests {
         both.observe(&mut kernel);
         assert!(kernel.ns().abs_diff(20_000) < 100, "{} ns", kernel.ns());
         assert!(graph.estimate(kernel).ns().abs_diff(2_000_000) < 1000, "{} ns", graph.estimate(kernel).ns());
-        assert!(!both.suits(Work::Graph(1)) && both.suits(graph) && both.suits(Work::Kernel));
+        assert!(!both.accepts(Work::Graph(1)) && both.accepts(graph) && both.accepts(Work::Kernel));
     }
 
     #[test]
     fn a_graph_that_takes_anothers_place_begins_anew() {
         let first = 0x7f11_0000_usize;
-        let place = |graph| Known::of(graph).map(core::ptr::from_ref);
+        let place = |graph| GraphEstimate::of(graph).map(core::ptr::from_ref);
         let other = (1..100_000).map(|by| first + 16 * by).find(|other| place(*other) == place(first));
         let mut kernel = Estimate::UNKNOWN;
         for graph in [first, other.expect("256 places")] {

@@ -7,32 +7,19 @@ use core::arch::asm;
 #[repr(usize)]
 pub(super) enum Call {
     Fcntl = 25,
-    OpenAt = 56,
-    Close = 57,
-    Read = 63,
-    Write = 64,
-    Fstat = 80,
-    Futex = 98,
-    NanoSleep = 101,
     ClockGetTime = 113,
-    Kill = 129,
     SigProcMask = 135,
-    Prctl = 167,
-    GetPid = 172,
-    Munmap = 215,
-    Mmap = 222,
-    GetRandom = 278,
 }
 
 /// # Safety
 /// As the call demands of its arguments.
-pub(super) unsafe fn call(number: Call, arguments: [usize; 6]) -> isize {
-    let [first, second, third, fourth, fifth, sixth] = arguments;
+pub(super) unsafe fn call(number: Call, arguments: [usize; 4]) -> isize {
+    let [first, second, third, fourth] = arguments;
     let returned;
     // SAFETY: the kernel keeps all registers but this one, and the caller vouches for what the arguments point to.
     unsafe {
         asm!("svc 0", in("x8") number as usize, inlateout("x0") first as isize => returned, in("x1") second,
-             in("x2") third, in("x3") fourth, in("x4") fifth, in("x5") sixth, options(nostack));
+             in("x2") third, in("x3") fourth, options(nostack));
     }
     returned
 }

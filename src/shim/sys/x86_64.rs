@@ -6,34 +6,21 @@ use core::arch::asm;
 #[derive(Clone, Copy)]
 #[repr(usize)]
 pub(super) enum Call {
-    Read = 0,
-    Write = 1,
-    Close = 3,
-    Fstat = 5,
-    Mmap = 9,
-    Munmap = 11,
     SigProcMask = 14,
-    NanoSleep = 35,
-    GetPid = 39,
-    Kill = 62,
     Fcntl = 72,
-    Prctl = 157,
-    Futex = 202,
     ClockGetTime = 228,
-    OpenAt = 257,
-    GetRandom = 318,
 }
 
 /// # Safety
 /// As the call demands of its arguments.
-pub(super) unsafe fn call(number: Call, arguments: [usize; 6]) -> isize {
-    let [first, second, third, fourth, fifth, sixth] = arguments;
+pub(super) unsafe fn call(number: Call, arguments: [usize; 4]) -> isize {
+    let [first, second, third, fourth] = arguments;
     let returned;
     // SAFETY: the kernel keeps all registers but these, and the caller vouches for what the arguments point to.
     unsafe {
         asm!("syscall", inlateout("rax") number as usize as isize => returned, in("rdi") first,
              in("rsi") second, in("rdx") third,
-             in("r10") fourth, in("r8") fifth, in("r9") sixth, lateout("rcx") _, lateout("r11") _, options(nostack));
+             in("r10") fourth, lateout("rcx") _, lateout("r11") _, options(nostack));
     }
     returned
 }

@@ -52,7 +52,7 @@ fn usage(container: &Container, tenant: &Tenant) -> Usage {
 }
 
 #[test]
-fn a_program_without_the_variables_is_a_client_with_all_its_limits() {
+fn program_without_mps_variables_is_a_limited_client() {
     let container = container(&[Share::of_memory(100)]);
     let mut shell = tenant(&container, "shell::tenant", "with a context", &[]);
     assert_eq!(shell.answers("info"), "100 of 100");
@@ -82,7 +82,7 @@ fn what_a_tenant_writes_into_them_changes_nothing() {
 }
 
 #[test]
-fn memory_is_exact_over_all_processes_though_each_could_have_all() {
+fn mps_memory_limit_is_exact_over_all_processes() {
     let container = container(&[Share::of_memory(100)]);
     let mut shells = [0, 1].map(|_| tenant(&container, "shell::tenant", "with a context", &[]));
     shells[0].does(&format!("allocate a {}", 60 * MIB), SUCCESS);
@@ -93,7 +93,7 @@ fn memory_is_exact_over_all_processes_though_each_could_have_all() {
 }
 
 #[test]
-fn the_driver_divides_the_card_and_the_library_has_no_part_in_it() {
+fn mps_compute_is_left_to_the_service() {
     let container = container(&[Share { memory: 100, cores: 50, compute: "cap" }]);
     let mut busy = tenant(&container, "tenants::tenant", "busy 1000000 1", &[]);
     busy.says("ready");

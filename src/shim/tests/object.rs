@@ -22,7 +22,7 @@ fn symbols(library: &Path, which: &str) -> BTreeSet<String> {
 
 #[test]
 fn it_shows_its_hooks_and_nothing_else() {
-    let hooks = divvy::table::names().chain(["dlsym", "dlvsym"]).map(str::to_owned);
+    let hooks = divvy::hooks::names().chain(["dlsym", "dlvsym"]).map(str::to_owned);
     assert_eq!(symbols(&library(), "--defined-only"), hooks.collect());
 }
 

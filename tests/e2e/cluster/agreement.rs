@@ -6,8 +6,8 @@ use anyhow::{Context as _, bail, ensure};
 use divvy_api::ResourceNames;
 use divvy_api::gpunode::GpuNode;
 use divvy_node::kubelet::pod_resources::PodResources;
-use divvy_playground::books;
-use divvy_playground::outside::NodeView;
+use divvy_testkit::books;
+use divvy_testkit::outside::NodeView;
 
 use super::{Cluster, FOLLOWS, LAG};
 use crate::containers::{self, ContainerKey, Running};

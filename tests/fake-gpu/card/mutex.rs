@@ -11,9 +11,9 @@ pub(crate) struct Robust(UnsafeCell<libc::pthread_mutex_t>);
 
 /// What an attempt to take a mutex has found.
 pub(crate) enum Taken {
-    /// It was free, and is ours.
+    /// Taken: it was free.
     Free,
-    /// Its holder has died, and it is ours. What it guards may be half written.
+    /// Taken from a holder that died: what it guards may be half written.
     Orphaned,
     /// Somebody holds it.
     Held,

@@ -52,7 +52,7 @@ fn a_lock_opens_when_its_holder_dies_and_no_time_is_given_twice() {
 }
 
 #[test]
-fn a_dead_process_gives_back_memory_and_turn_and_its_counters_stay() {
+fn dead_process_releases_memory_and_time_slice() {
     let directory = tempfile::tempdir().expect("a directory");
     let card = card(&directory);
     let on_it = in_a_child(|| {
@@ -75,7 +75,7 @@ fn a_dead_process_gives_back_memory_and_turn_and_its_counters_stay() {
 }
 
 #[test]
-fn a_card_has_room_for_so_many_processes_and_reuses_the_places_of_the_dead() {
+fn places_of_dead_processes_are_reused() {
     let directory = tempfile::tempdir().expect("a directory");
     let card = card(&directory);
     for _ in 0..3 * layout::SLOTS {

@@ -76,7 +76,7 @@ impl Code {
         CODES.iter().find(|(_, known, _)| known.to_bytes() == name.as_bytes()).map(|(code, ..)| *code)
     }
 
-    /// Its name and its explanation.
+    /// The code's name and explanation.
     pub(crate) fn texts(self) -> Option<(&'static CStr, &'static CStr)> {
         CODES.iter().find(|(code, ..)| *code == self).map(|(_, name, text)| (*name, *text))
     }

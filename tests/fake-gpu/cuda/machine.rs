@@ -30,7 +30,7 @@ pub struct Machine {
     pub gains: BTreeMap<String, Gain>,
     /// Bytes to whose multiple `cuMemAlloc` and its like charge.
     pub rounding: u64,
-    /// The same for `cuMemCreate`, pools, and the least and only granularity of virtual memory.
+    /// The granularity of `cuMemCreate`, pools, and the least and only granularity of virtual memory.
     pub granularity: u64,
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Target<'s> {
 /// What a search has found.
 pub(crate) struct Found {
     pub(crate) uuid: String,
-    /// Of its card.
+    /// The state of the card.
     pub(crate) state: CardState,
 }
 

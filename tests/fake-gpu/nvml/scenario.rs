@@ -115,7 +115,7 @@ pub struct Process {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkScenario {
-    /// Their UUIDs.
+    /// UUIDs of the cards.
     pub cards: (String, String),
     /// The nearest common ancestor on the PCI tree.
     #[serde(default)]
@@ -249,7 +249,7 @@ impl Scenario {
         self.events.push(XidEvent { seq, card: card.map(str::to_owned), xid, gi: None, ci: None });
     }
 
-    /// The same about the compute instance of a card, or, without one, about all in a GPU instance.
+    /// A fault about the compute instance of a card, or, without one, about all in a GPU instance.
     pub fn push_instance_xid(&mut self, card: &str, gi: u32, ci: Option<u32>, xid: u64) {
         let seq = self.last_event() + 1;
         self.events.push(XidEvent { seq, card: Some(card.to_owned()), xid, gi: Some(gi), ci });

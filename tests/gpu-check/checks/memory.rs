@@ -56,7 +56,7 @@ fn free(observer: &mut Tenant) -> Result<u64> {
     observer.ask("info")?["free"].as_u64().context("free bytes")
 }
 
-/// Of a program with our kernel.
+/// The memory of a program with gpu-check's kernel.
 fn context_cost(check: &mut Check<'_>) -> Result<Context> {
     let container = check.site.container("context", Share::of_memory(check.memory_mib()))?;
     let mut observer = check.site.free_tenant()?;

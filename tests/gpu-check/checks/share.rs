@@ -21,7 +21,7 @@ const ALONE: f64 = 3.0;
 const BESIDE: f64 = 4.0;
 /// Points that may be missing where another leaves all of its time.
 const IDLE: f64 = 10.0;
-/// Of what two programs without the library get done together.
+/// The throughput of two programs without the library together.
 const TOGETHER: f64 = 93.0;
 /// Until idle time is used, and until it is given back.
 const SOON_MS: f64 = 100.0;
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_is_never_reached_takes_no_time_that_could_hold_a_mark() {
+    fn unreached_rate_has_no_time() {
         assert!(!Mark::AtMost(SOON_MS).holds(Work(vec![0.0; 20]).until(0, 0.5)));
     }
 }

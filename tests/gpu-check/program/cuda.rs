@@ -160,7 +160,7 @@ impl Cuda {
 // === impl Physical ===
 
 impl Physical {
-    /// Of a card, by its ordinal.
+    /// Pinned memory of a card, by its ordinal.
     pub(crate) fn of(device: i32) -> Self {
         Self { kind: 1, shareable_as: 0, location: [1, device.cast_unsigned()], windows: 0, flags: [0; 8] }
     }

@@ -73,7 +73,7 @@ impl Kernel {
         cuda.cuLaunchKernel(self.function, grid, 1, 1, 1, 1, 1, 0, stream, &[&steps], 0)
     }
 
-    /// The same by `cuLaunchKernelEx`.
+    /// Launches by `cuLaunchKernelEx`.
     pub(crate) fn launch_ex(&self, cuda: &Cuda, ns: u64, stream: usize) -> Result<(), Code> {
         let (grid, steps) = self.size(ns);
         let (grid, block) = ([grid, 1, 1], [1, 1, 1]);

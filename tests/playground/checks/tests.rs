@@ -1,7 +1,7 @@
 use divvy_api::ContainerKind::{App, Init};
 use divvy_api::annotation::Compute;
 use divvy_api::{Memory, MemoryAmount, Tier};
-use divvy_node::delivery::Limits;
+use divvy_node::container::Limits;
 
 use super::*;
 

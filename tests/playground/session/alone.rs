@@ -9,9 +9,9 @@ use rand::RngExt as _;
 use super::{Placed, Session, Submitted};
 use crate::arrivals::Offer;
 use crate::cluster::Node;
-use crate::pods::{Fate, NAMESPACE};
 use crate::report::Reason;
-use crate::scheduler::{self, Scene};
+use divvy_testkit::pods::{Fate, NAMESPACE};
+use fake_scheduler::Scene;
 
 impl Session {
     /// Chooses nodes, for one pod beside the other; pods that fit nowhere are dropped.
@@ -38,7 +38,7 @@ impl Session {
         let stale = self.past.stale().filter(|_| self.rng.random_bool(0.05));
         let links: Vec<&Links> = self.nodes.iter().map(|node| &node.links).collect();
         let seed = self.rng.random();
-        match scheduler::choose(stale.map_or(&*scenes, |stale| stale), &links, &requests, &preferences, seed) {
+        match fake_scheduler::choose(stale.map_or(&*scenes, |stale| stale), &links, &requests, &preferences, seed) {
             Ok(choice) => {
                 let is_fresh = stale.is_none();
                 if shape.fate == Fate::Runs && self.rng.random_bool(0.75) {

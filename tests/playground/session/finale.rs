@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use super::Session;
-use crate::books::{self, LAG};
 use crate::checks::Invariant;
 use crate::cluster::{PATIENCE, SYSTEM};
-use crate::kubelet::{Call, Faults, PodView};
 use crate::picture;
 use crate::published::Published;
+use divvy_testkit::books::{self, LAG};
+use fake_kubelet::{Call, Faults, PodView};
 
 /// Whether the cluster must have heard of it as well.
 #[derive(Clone, Copy)]

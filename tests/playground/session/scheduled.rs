@@ -8,15 +8,15 @@ use divvy_api::annotation::{Planned, Preferences};
 use rand::RngExt as _;
 
 use super::{Placed, Session, Submitted};
-use crate::apiserver::{ApiServer, View};
 use crate::arrivals::Offer;
 use crate::checks::Invariant;
 use crate::cluster::{Node, PATIENCE};
 use crate::front::{self, Door, Front};
-use crate::pods::{Fate, NAMESPACE};
 use crate::promises;
 use crate::report::Reason;
 use crate::webhook::{Kill, Webhook};
+use divvy_testkit::pods::{Fate, NAMESPACE};
+use fake_apiserver::{ApiServer, View};
 
 /// A pod that has no node yet.
 pub(super) struct Waiting {

@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 
 use super::{Session, admission};
 use crate::cluster::Node;
-use crate::kubelet::spec;
-use crate::pods::{Fate, PodShape};
-use crate::scheduler;
+use divvy_testkit::pods::{Fate, PodShape};
+use fake_kubelet::spec;
 
 impl Session {
     /// Says how to get in, and schedules pods for ever.
@@ -60,7 +59,7 @@ impl Session {
         let chosen = match (shape.requests(), preferences) {
             (Ok(requests), Ok(preferences)) => {
                 let links: Vec<&Links> = self.nodes.iter().map(|node| &node.links).collect();
-                let choice = scheduler::choose(&self.scenes(), &links, &requests, &preferences, 0);
+                let choice = fake_scheduler::choose(&self.scenes(), &links, &requests, &preferences, 0);
                 choice.map(|choice| (choice.node, requests, Some(choice.planned)))
             }
             // Any node can say what is wrong with it.

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::binaries::Binaries;
 use crate::cluster::SYSTEM;
 use crate::control_plane::ControlPlane;
-use crate::pages::page;
-use crate::process::{Process, Program, own_address};
+use divvy_testkit::binaries::Binaries;
+use divvy_testkit::pages::page;
+use divvy_testkit::process::{Process, Program, own_address};
 
 /// A replica and where it is.
 #[derive(Debug)]

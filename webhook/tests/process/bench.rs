@@ -8,7 +8,7 @@ use divvy_api::annotation::{self, Planned};
 use divvy_api::gpunode::GpuNode;
 use divvy_api::names::annotation::PLANNED;
 use divvy_index::fixture;
-use divvy_playground::apiserver::{ApiServer, User, View};
+use fake_apiserver::{ApiServer, User, View};
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use kube::client::Body;

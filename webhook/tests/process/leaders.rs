@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use divvy_playground::apiserver::{Request, View};
+use fake_apiserver::{Request, View};
 use http::StatusCode;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! What people and their tools ask.
 
-use divvy_playground::apiserver::User;
+use fake_apiserver::User;
 use http::Method;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! From SIGTERM to the end.
 
-use divvy_playground::apiserver::Request as Asked;
+use fake_apiserver::Request as Asked;
 use http::Request;
 use http_body_util::Full;
 use serde_json::json;

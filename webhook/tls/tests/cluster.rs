@@ -1,6 +1,6 @@
 use axum::Json;
 use axum::routing::post;
-use divvy_playground::apiserver::{ApiServer, View};
+use fake_apiserver::{ApiServer, View};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use divvy_playground::apiserver::ApiServer;
+use fake_apiserver::ApiServer;
 use serde_json::{Value, json};
 use tokio::process::Command;
 

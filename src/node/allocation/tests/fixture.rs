@@ -13,13 +13,14 @@ use divvy_placement::{Link, Links, Policy};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 
 use crate::allocation::{AllocationSettings, Allocator, Choice, Refusal};
-use crate::delivery::{self, Delivery, DeliveryOptions, LIMITS_FILE, Limits, Strategy};
+use crate::config::{DeviceListStrategy, Strategy};
+use crate::container::isolation::tests::{mps, shim};
+use crate::container::isolation::{Accounting, Isolation, Mig};
+use crate::container::{ContainerOptions, Containers, LIMITS_FILE, Limits};
 use crate::inventory::{CardHealth, CardInfo, Inventory, MigInstance};
 use crate::kubelet::client::PodList;
 use crate::kubelet::pods::{ContainerState, Phase, PodView};
 use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
-use crate::tiers::tests::{mps, shim};
-use crate::tiers::{Accounting, Enforcement, Hardware};
 
 /// MiB of each card.
 const MEMORY: u64 = 1000;
@@ -105,11 +106,11 @@ fn settings(policy: PolicyName) -> AllocationSettings {
     }
 }
 
-fn delivery(root: &Path, enforcement: Box<dyn Enforcement>) -> Delivery {
-    Delivery::new(
-        DeliveryOptions {
+fn delivery(root: &Path, enforcement: Box<dyn Isolation>) -> Containers {
+    Containers::new(
+        ContainerOptions {
             run_dir: root.join("run"),
-            device_list_strategy: delivery::Choice::These([Strategy::VolumeMounts].into()),
+            device_list_strategy: DeviceListStrategy::These([Strategy::VolumeMounts].into()),
             cdi_dir: root.join("cdi"),
             cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
             nvidia_cdi_hook_path: root.join("hook"),
@@ -187,11 +188,11 @@ impl Node {
     /// A daemon with these books, of this tier.
     fn start(&mut self, state: &str, tier: Tier) {
         let root = self.directory.path().to_owned();
-        let enforcement: Box<dyn Enforcement> = match tier {
+        let enforcement: Box<dyn Isolation> = match tier {
             Tier::Accounting => Box::new(Accounting),
             Tier::Shim => shim(&root.join("run"), "library"),
             Tier::Mps => mps(&root.join("run"), "library"),
-            Tier::Mig => Box::new(Hardware),
+            Tier::Mig => Box::new(Mig),
         };
         let (ledger, _) = Ledger::open(&root.join(state)).expect("the books");
         self.allocator = Allocator::new(settings(PolicyName::Binpack), ledger, delivery(&root, enforcement));

@@ -79,8 +79,8 @@ fn whoever_finds_no_instance_is_told_why() {
     node.pods.push(strict("b", "300"));
     let refusal = node.propose(1).expect_err("in use, or too small, or a GPU");
     assert_eq!(refusal.kind(), "no-fit");
-    let why = "container \"c0\" wants 1 card with 300Mi memory and 0 cores each (whole MIG instances): 2 cards: 300Mi memory \
-               wanted, the largest has 200Mi; 1 card: wanted alone, shared by 1 other pod; 1 card: no MIG instance";
+    let why = "container \"c0\" requests 1 card with 300Mi memory and 0 cores each (whole MIG instances): Insufficient GPUs (2 \
+               too small, largest 200Mi; 1 in use by other pods; 1 not a MIG instance)";
     assert_eq!(refusal.to_string(), why);
 }
 

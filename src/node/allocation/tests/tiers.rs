@@ -6,7 +6,7 @@ use divvy_api::{CardId, Tier};
 
 use super::fixture::{Node, annotated, part, pod, slot};
 use super::kind;
-use crate::mps::Place;
+use divvy_mps::MpsDirectory;
 
 /// A node that serves the shim, with one pod of each kind.
 fn shimmed() -> Node {
@@ -107,9 +107,9 @@ fn limits_tell_the_terms_of_a_pod_that_the_journal_has_lost() {
 #[test]
 fn a_node_with_the_service_serves_it_and_leaves_older_containers_what_they_are() {
     let mut node = shimmed();
-    let place = Place::new(&node.directory.path().join("run"));
-    place.make().expect("directories");
-    let up = place.announce().expect("a lock");
+    let place = MpsDirectory::new(&node.directory.path().join("run"));
+    place.create().expect("directories");
+    let up = place.mark_ready().expect("a lock");
     node.restart(Tier::Mps);
     assert_eq!(terms(&node, "burst"), (Tier::Shim, Compute::Burst));
     node.pods.push(annotated(part("client", "300"), key::TIER, "mps"));

@@ -11,9 +11,9 @@ use divvy_api::{Cores, Memory, ResourceName};
 use divvy_proto::deviceplugin as api;
 
 use super::{Listing, Offer};
+use crate::amounts::free;
 use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::ledger::{Book, ContainerEntry, PodEntry};
-use crate::publish::amounts::free;
 
 /// Units of compute and of memory, of all cards.
 pub(super) fn offers(inventory: &Inventory, book: &Book, given: &BTreeSet<&str>, listing: &Listing) -> [Offer; 2] {

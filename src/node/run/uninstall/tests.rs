@@ -4,7 +4,7 @@ use divvy_api::{Cores, Memory, Share};
 
 use super::*;
 use crate::config::{KeySet as _, Keys};
-use crate::delivery::{Handout, PodRef};
+use crate::container::{Allocation, PodRef};
 use crate::kubelet::pods;
 use crate::ledger::Terms;
 
@@ -32,14 +32,14 @@ impl Left {
             write(&directory.path().join(file));
         }
         let share = Share { memory: Memory::mib(1024), cores: Cores::new(10), exclusive: false };
-        let handout = Handout {
+        let handout = Allocation {
             pod: PodRef { uid: "u", namespace: "ns", name: "train" },
             container: "main",
             nonce: "a1",
             shares: &[("GPU-a".parse().expect("a UUID"), share)],
             terms: Terms::default(),
         };
-        Delivery::new(config.delivery(), Box::new(Accounting)).write_limits(&handout).expect("written");
+        Containers::new((&config).into(), Box::new(Accounting)).write_limits(&handout).expect("written");
         write(&directory.path().join("run/containers/b2/limits/limits"));
         Self { directory, config }
     }

@@ -4,10 +4,10 @@ use core::ffi::c_int;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::room::Room;
+use super::super::quota::Quota;
 use crate::cuda::{CUdevice, CUmemoryPool, CUresult, ERROR_OUT_OF_MEMORY, POOL_RESERVED, POOL_USED};
+use crate::driver::cuda::cuMemPoolGetAttribute;
 use crate::lock::{Held, Lock};
-use crate::table::cuda::cuMemPoolGetAttribute;
 
 /// Pools of this process that are charged, and how many more there can be: a program that makes more is refused.
 const POOLS: usize = 256;
@@ -18,7 +18,7 @@ static KNOWN: Lock<[Pool; POOLS]> = Lock::new([Pool::NONE; POOLS]);
 /// Whether there is any, for those who would otherwise look for nothing.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// A pool, and what of the books is its.
+/// A pool, and what it is charged with.
 #[derive(Clone, Copy)]
 pub(super) struct Pool {
     pub(super) life: Life,
@@ -37,10 +37,10 @@ pub(super) struct Pool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Life {
     None,
-    /// It is being made or ended, and the driver isn't to be asked about it.
+    /// Being made or ended: the driver isn't to be asked about it.
     Unsure,
     Live,
-    /// Of host memory, which costs the card nothing.
+    /// A pool of host memory, which costs the card nothing.
     Host,
     /// Gone but for what is still allocated from it, which is what it is charged with.
     Gone,
@@ -68,13 +68,13 @@ impl Pool {
     }
 
     /// Charges it with what it has reserved now.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn reconcile(&mut self) {
         if self.life == Life::Live
-            && let Ok(room) = Room::of_card(self.card)
+            && let Ok(quota) = Quota::of_card(self.card)
         {
             let now = self.attribute(POOL_RESERVED);
             if now != self.charged {
-                room.change(self.charged, now);
+                quota.change(self.charged, now);
             }
             self.charged = now;
             self.granted = self.granted.min(now);
@@ -108,7 +108,7 @@ pub(super) fn find(pool: CUmemoryPool, device: CUdevice) -> Result<Option<usize>
     if let Some((number, life)) = place {
         return Ok(Some(number).filter(|_| life != Life::Host));
     }
-    let card = Room::of_device(device)?.card;
+    let card = Quota::of_device(device)?.card;
     enter(Pool { life: Life::Live, handle: pool.addr(), card, ..Pool::NONE }).map(Some)
 }
 

@@ -84,7 +84,7 @@ fn a_pool_is_charged_with_what_it_has_reserved() {
 }
 
 #[test]
-fn pools_of_ones_own_are_charged_and_stay_so_while_something_is_allocated_from_them() {
+fn own_pool_is_charged_while_allocations_live() {
     let container = Container::of_memory(10);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["pool p", "keep-all p", "allocate-from a 3000000 p", "allocate-from b 3000000 p"]);
@@ -137,7 +137,7 @@ fn memory_of_a_capture_is_charged_with_its_graph() {
 }
 
 #[test]
-fn graphs_are_charged_when_they_are_made_and_until_their_memory_is_trimmed() {
+fn graph_memory_is_charged_until_it_is_trimmed() {
     let container = Container::of_memory(10);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["graph g", "add-allocation g 3000000", "instantiate e g"]);
@@ -248,7 +248,7 @@ fn what_was_in_a_context_is_forgotten_with_it() {
 }
 
 #[test]
-fn what_was_in_a_green_context_is_forgotten_with_its_cards_primary_one() {
+fn green_context_memory_ends_with_primary_context() {
     let container = Container::of_memory(100);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["allocate a 1000", "green g", "enter-green g", "allocate b 5000"]);
@@ -280,7 +280,7 @@ fn each_card_has_a_limit_of_its_own() {
 }
 
 #[test]
-fn a_limit_that_is_lowered_leaves_what_is_held_and_gives_no_more() {
+fn lowered_limit_keeps_memory_and_refuses_more() {
     let container = Container::of_memory(100);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["allocate a 60000000"]);

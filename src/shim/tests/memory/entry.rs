@@ -15,7 +15,7 @@ fn printed(container: &Container, program: &Path, route: &str) -> String {
 }
 
 #[test]
-fn by_every_route_a_program_sees_its_share_as_if_it_were_the_card() {
+fn every_lookup_route_shows_the_share_as_the_card() {
     let container = Container::of_memory(100);
     let linked = container.compile("routes", true);
     for route in ["linked", "next", "default"] {

@@ -47,7 +47,7 @@ fn what_contexts_take_is_not_to_be_had() {
 }
 
 #[test]
-fn a_card_gives_no_more_than_the_share_to_contexts_and_allocations_together() {
+fn contexts_and_allocations_share_one_limit() {
     let mut machine = Machine::uniform(1, GIB);
     machine.cards[0].context_bytes = 40 * MIB;
     let container = Container::new(&machine, &[Share::of_memory(200)]);
@@ -84,7 +84,7 @@ fn more_than_the_share_leaves_nothing_and_takes_nothing_away() {
 }
 
 #[test]
-fn a_file_that_is_none_changes_nothing_and_one_that_is_gone_takes_it_all_back() {
+fn malformed_overhead_file_changes_nothing() {
     let container = Container::of_memory(100);
     let mut tenant = container.shell();
     container.charge_overhead(30, &mut tenant, "70 of 100");

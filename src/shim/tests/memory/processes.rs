@@ -139,7 +139,7 @@ fn a_child_that_fork_made_holds_for_itself() {
 }
 
 #[test]
-fn a_child_of_a_process_that_holds_memory_leaves_its_books_alone() {
+fn forked_child_leaves_its_parents_slot_alone() {
     let container = Container::of_memory(20);
     let mut parent = container.shell();
     parent.succeeds_in(&["allocate a 1000"]);

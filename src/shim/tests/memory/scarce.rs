@@ -107,7 +107,11 @@ fn who_cuts_the_books_short_ends_the_processes_of_the_container() {
     let container = Container::of_memory(20);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["allocate a 1000"]);
-    File::options().write(true).open(container.path("region/books")).and_then(|books| books.set_len(64)).expect("cut");
+    File::options()
+        .write(true)
+        .open(container.path("region/books"))
+        .and_then(|accounts| accounts.set_len(64))
+        .expect("cut");
     tenant.tell("allocate b 1000");
     assert_eq!(tenant.heard(), None);
     assert_eq!(tenant.wait().signal(), Some(libc::SIGBUS));

@@ -67,7 +67,7 @@ impl Container {
     pub(crate) fn holds_bytes(&self, bytes: u64) {
         let (booked, used) = (self.totals(0).usage, self.card(0).memory_used());
         assert_eq!(
-            (booked.committed, booked.tent, used),
+            (booked.committed, booked.tentative, used),
             (bytes, 0, bytes),
             "booked, being tried for, and of the card"
         );

@@ -53,7 +53,7 @@ fn streams_and_contexts_end_while_they_are_watched() {
 }
 
 #[test]
-fn where_the_card_is_whole_nothing_is_in_flight_and_launches_are_counted_roughly() {
+fn whole_card_counts_launches_only_roughly() {
     let node = Node::new(&[share(100, "cap")]);
     let mut tenant = node.tenant(0, "called 10000");
     tenant.tell("200");

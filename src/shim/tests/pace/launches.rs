@@ -52,7 +52,7 @@ fn every_way_to_launch_is_held_to_the_share() {
 }
 
 #[test]
-fn processes_that_were_forked_before_there_was_cuda_share_with_their_parent() {
+fn processes_forked_before_cuinit_share_with_parent() {
     let node = Node::new(&[share(50, "cap")]);
     let mut parent = launcher(&node, "family");
     let processes = [(); 3].map(|()| parent.heard().and_then(|id| id.parse().ok()).expect("a process"));
@@ -62,7 +62,7 @@ fn processes_that_were_forked_before_there_was_cuda_share_with_their_parent() {
 }
 
 #[test]
-fn a_process_that_forks_while_it_is_watched_goes_on_and_so_does_what_it_starts() {
+fn fork_during_polling_leaves_both_processes_working() {
     let node = Node::new(&[share(50, "cap")]);
     let mut parent = launcher(&node, "forks");
     let started: [u32; 3] = [(); 3].map(|()| parent.heard().and_then(|id| id.parse().ok()).expect("a process"));

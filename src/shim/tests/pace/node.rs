@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use divvy_region::clock::{Busy, LOOK_NS, Page, Rank, Writer};
+use divvy_region::clock::{Busy, Page, Priority, SAMPLE_PERIOD_NS, Writer};
 use divvy_region::layout;
 use divvy_region::snapshot;
 use fake_cuda::Machine;
@@ -73,13 +73,13 @@ impl Node {
             symlink(&path, container.path(&format!("limits/clock-{}", Machine::uuid(0)))).expect("a link");
         }
         let books: Vec<PathBuf> = node.containers.iter().map(|container| container.path("region/books")).collect();
-        let rank = |share: &Share| match share.compute.rsplit(' ').next() {
-            Some("high") => Rank::First,
-            Some("low") => Rank::Last,
-            _ => Rank::Usual,
+        let priority = |share: &Share| match share.compute.rsplit(' ').next() {
+            Some("high") => Priority::High,
+            Some("low") => Priority::Low,
+            _ => Priority::Normal,
         };
         let promises: Vec<_> =
-            shares.iter().map(|share| (divvy_region::Share::of(share.cores * 100), rank(share))).collect();
+            shares.iter().map(|share| (divvy_region::Share::of(share.cores * 100), priority(share))).collect();
         let is_over = Arc::clone(&node.is_over);
         let begun = Arc::new(AtomicBool::new(false));
         let begins = Arc::clone(&begun);
@@ -139,7 +139,7 @@ impl Drop for Node {
 fn write(
     page: &File,
     books: &[PathBuf],
-    promises: &[(divvy_region::Share, Rank)],
+    promises: &[(divvy_region::Share, Priority)],
     begun: &AtomicBool,
     is_over: &AtomicBool,
 ) {
@@ -155,13 +155,13 @@ fn write(
     let mut uses = vec![0; layout::use_bytes(1, 0, 8).len()];
     while !is_over.load(Ordering::Relaxed) {
         let mut busy = Busy::default();
-        for (file, (promise, rank)) in books.iter().zip(promises) {
+        for (file, (promise, priority)) in books.iter().zip(promises) {
             file.read_exact_at(&mut uses, layout::use_bytes(1, 0, 8).start as u64).expect("books");
             if snapshot::in_flight_ns(&uses) > 0 {
-                busy.add(*promise, *rank);
+                busy.add(*promise, *priority);
             }
         }
         writer.publish(clock(), busy);
-        thread::sleep(Duration::from_nanos(LOOK_NS));
+        thread::sleep(Duration::from_nanos(SAMPLE_PERIOD_NS));
     }
 }

@@ -104,7 +104,7 @@ fn two_processes_of_a_container_share_its_promise_evenly() {
 }
 
 #[test]
-fn two_processes_beside_one_of_another_container_are_held_to_their_containers_share() {
+fn two_processes_are_held_to_one_containers_share() {
     let node = Node::new(&[50, 50].map(|cores| share(cores, "cap")));
     let [one, two] = [(); 2].map(|()| node.tenant(0, "busy 1000000 1"));
     let _other = node.tenant(1, "busy 1000000 1");
@@ -155,7 +155,7 @@ fn one_without_a_promise_gets_what_nobody_busy_was_promised() {
 }
 
 #[test]
-fn who_goes_last_makes_way_for_who_goes_first_and_keeps_its_promise() {
+fn low_priority_yields_to_high_and_keeps_its_share() {
     let node = Node::new(&[share(20, "burst low"), share(20, "burst high")]);
     assert_shares(&node, &["busy 1000000 1", "busy 1000000 1"], &[20.0, 80.0], 4.0);
 }

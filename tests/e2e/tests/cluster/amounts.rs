@@ -9,7 +9,7 @@ use divvy_e2e::cluster::{Cluster, NODE_PATH, PATIENCE};
 use divvy_e2e::node::{CARDS, whole};
 use divvy_e2e::pods::{self, PODS};
 use divvy_e2e::{node, view};
-use divvy_playground::pods::PodShape;
+use divvy_testkit::pods::PodShape;
 use fake_nvml::CardState;
 use serde_json::{Map, Value, json};
 

@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::node::CARDS;
 use divvy_e2e::{containers, pods};
-use divvy_playground::pods::GPU;
+use divvy_testkit::pods::GPU;
 use fake_nvml::CardState;
 
 /// New pods keep off a lost card, those on it live on, and it serves again when it is back.

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::namespace::execute;
-use divvy_playground::pods::PodShape;
+use divvy_testkit::pods::PodShape;
 use serde_json::json;
 
 /// Strategy, and where a container then finds its cards.

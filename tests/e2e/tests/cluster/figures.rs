@@ -12,9 +12,9 @@ use divvy_e2e::node::whole;
 use divvy_e2e::throwaway::Throwaway;
 use divvy_e2e::{audit, pods, view};
 use divvy_node::kubelet::client::PodListClient;
-use divvy_playground::outside::SLOTS_PER_CARD;
-use divvy_playground::own_part::{OwnPart, Pairs, median, row};
-use divvy_playground::pods::{GPU, PodShape};
+use divvy_testkit::outside::SLOTS_PER_CARD;
+use divvy_testkit::own_part::{OwnPart, Pairs, median, row};
+use divvy_testkit::pods::{GPU, PodShape};
 use serde_json::{Map, json};
 
 use crate::churn;

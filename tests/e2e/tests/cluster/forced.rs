@@ -9,8 +9,8 @@ use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::node::CARDS;
 use divvy_e2e::pods::{self, PODS};
 use divvy_e2e::{containers, view};
-use divvy_playground::books;
-use divvy_playground::pods::PodShape;
+use divvy_testkit::books;
+use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 
 /// What the kubelet leaves to processes that ignore its request to end, in seconds.

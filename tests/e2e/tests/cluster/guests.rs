@@ -12,7 +12,7 @@ use divvy_e2e::daemon::CARDS_IN_USE;
 use divvy_e2e::files::Programs;
 use divvy_e2e::image::{self, FileOfImage};
 use divvy_e2e::{pods, view};
-use divvy_playground::pods::PodShape;
+use divvy_testkit::pods::PodShape;
 use fake_cuda::card::Card;
 use fake_cuda::{CardDescription, Machine};
 use serde_json::{Value, json};

@@ -5,8 +5,8 @@ use divvy_api::ContainerKind::{App, Init};
 use divvy_e2e::cluster::{Cluster, Look};
 use divvy_e2e::node::CARDS;
 use divvy_e2e::{containers, view};
-use divvy_playground::outside::SLOTS_PER_CARD;
-use divvy_playground::pods::{GPU, PodShape};
+use divvy_testkit::outside::SLOTS_PER_CARD;
+use divvy_testkit::pods::{GPU, PodShape};
 use fake_nvml::MigScenario;
 use serde_json::json;
 

@@ -9,7 +9,7 @@ use divvy_e2e::containers::{self, ContainerKey};
 use divvy_e2e::pods::PODS;
 use divvy_e2e::{checkpoint, install, pods, runner};
 use divvy_node::kubelet::client::PodListClient;
-use divvy_playground::pods::PodShape;
+use divvy_testkit::pods::PodShape;
 use serde_json::json;
 
 use crate::bursts::{answered, refused, say, say_pods};

@@ -3,7 +3,7 @@
 use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::pods::PODS;
-use divvy_playground::pods::PodShape;
+use divvy_testkit::pods::PodShape;
 
 /// A pod with the name of one that was deleted a moment ago gets an annotation of its own.
 pub(crate) async fn annotated_anew(cluster: &mut Cluster) -> anyhow::Result<()> {

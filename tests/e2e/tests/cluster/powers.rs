@@ -5,7 +5,7 @@ use divvy_api::ContainerKind::App;
 use divvy_e2e::audit;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::node::NODE;
-use divvy_playground::pods::PodShape;
+use divvy_testkit::pods::PodShape;
 use serde_json::json;
 
 /// RBAC and policies refuse what isn't the daemon's to write, and nothing that it wrote until now.

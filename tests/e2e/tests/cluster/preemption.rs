@@ -16,7 +16,7 @@ use divvy_e2e::node::CARDS;
 use divvy_e2e::pods::{self, PODS};
 use divvy_e2e::webhook::Webhook;
 use divvy_e2e::{containers, view};
-use divvy_playground::pods::PodShape;
+use divvy_testkit::pods::PodShape;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 

@@ -12,7 +12,7 @@ use divvy_e2e::install;
 use divvy_e2e::pods::PODS;
 use divvy_e2e::program::processor_time;
 use divvy_e2e::webhook::Webhook;
-use divvy_playground::pods::PodShape;
+use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 

@@ -5,8 +5,8 @@ use divvy_api::ContainerKind::{App, Init};
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::node::CARDS;
 use divvy_e2e::{node, pods, view};
-use divvy_playground::outside::SLOTS_PER_CARD;
-use divvy_playground::pods::{GPU, PodShape};
+use divvy_testkit::outside::SLOTS_PER_CARD;
+use divvy_testkit::pods::{GPU, PodShape};
 use serde_json::json;
 
 use crate::bursts::{answered, say};

@@ -11,7 +11,7 @@ use divvy_e2e::node::{CARD_MEMORY, CARDS};
 use divvy_e2e::pods::{self, PODS};
 use divvy_e2e::view::{MEMORY_UNIT, MEMORY_UNITS};
 use divvy_e2e::{audit, checkpoint, view};
-use divvy_playground::pods::PodShape;
+use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 
 use crate::bursts::{refused, say};

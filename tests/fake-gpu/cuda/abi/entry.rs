@@ -73,7 +73,7 @@ impl Entry {
         driver::driver()
     }
 
-    /// The same for a call that captures may forbid.
+    /// Enters a call that captures may forbid.
     pub(crate) fn unsafe_driver(self) -> Result<MutexGuard<'static, Driver>, Code> {
         let mut driver = self.driver()?;
         driver.unsafe_call()?;

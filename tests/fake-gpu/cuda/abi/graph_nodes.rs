@@ -58,7 +58,7 @@ unsafe fn kernel_node(driver: &Driver, given: *const KernelParameters) -> Result
     kernel(driver, given.function, given.grid, given.block, given.shared)
 }
 
-/// The same with a kernel in the place of the function, if there is none.
+/// Reads the second form, with a kernel in the place of the function if there is none.
 ///
 /// # Safety
 /// `given` is null or valid for reads.

@@ -68,7 +68,7 @@ pub(crate) struct Fill {
 
 /// A graph that can be launched.
 pub(crate) struct Exec {
-    /// Its nodes as they were, children's instead of the children, each with its handle.
+    /// The graph's nodes as they were, children's instead of the children, each with its handle.
     pub(crate) steps: Vec<(usize, Node)>,
     pub(crate) flags: u64,
     /// Bytes per card that it has reserved, once it was uploaded or launched.

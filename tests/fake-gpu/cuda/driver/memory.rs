@@ -42,11 +42,11 @@ pub(crate) enum Kind {
     Device,
     /// The program can touch it. Bytes of it that were moved to the card are charged.
     Managed,
-    /// Of a pool.
+    /// Allocated from a pool.
     Pool {
         pool: usize,
     },
-    /// Of an allocation node; only there while a graph has allocated it.
+    /// Allocated by a graph's node; only there while the graph has allocated it.
     Graph {
         live: bool,
     },
@@ -92,7 +92,7 @@ pub(crate) struct Shape {
 // === impl Memory ===
 
 impl Memory {
-    /// Of cards that have `total` bytes together.
+    /// The memory of cards that have `total` bytes together.
     pub(crate) fn new(state: PathBuf, total: u64) -> io::Result<Self> {
         Ok(Self { space: Space::reserve(total)?, blocks: BTreeMap::new(), exported: BTreeSet::new(), state })
     }

@@ -11,7 +11,7 @@ use crate::codes::Code;
 /// This process as a client of the service: what its environment said at `cuInit`.
 #[derive(Debug)]
 pub(super) struct Client {
-    /// Of the card's multiprocessors; a kernel takes as much longer.
+    /// The part of the card's multiprocessors; a kernel takes as much longer.
     percentage: u64,
     /// Bytes of each card, by ordinal.
     limits: Vec<(usize, u64)>,

@@ -12,7 +12,7 @@ use crate::scenario::Scenario;
 /// A scenario file.
 pub(super) struct Source {
     path: Option<PathBuf>,
-    /// Of the file that was last looked at, good or bad.
+    /// The version of the file that was read last, good or bad.
     stamp: Option<Stamp>,
     /// The last good one.
     pub(super) scenario: Option<Scenario>,

@@ -75,7 +75,7 @@ impl CardScenario {
         self.mig.as_ref().filter(|mig| mig.enabled).map_or(&[], |mig| &mig.instances)
     }
 
-    /// Its instance with this UUID.
+    /// The instance with this UUID.
     pub(crate) fn instance(&self, uuid: &str) -> Option<&InstanceScenario> {
         self.instances().iter().find(|instance| instance.uuid_on(self) == uuid)
     }

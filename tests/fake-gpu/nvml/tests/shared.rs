@@ -12,7 +12,7 @@ const GIB: u64 = 1 << 30;
 
 /// The other process is this test again: the environment says where the state is, and is read when NVML first looks.
 #[test]
-fn memory_and_processes_are_those_of_the_scenario_and_of_the_programs() {
+fn usage_adds_scenario_and_fake_cuda_programs() {
     let directory = tempfile::tempdir().unwrap();
     let mut scenario = Scenario::uniform(2, "NVIDIA L4", 24 * GIB);
     scenario.cards[0].memory_used = GIB;

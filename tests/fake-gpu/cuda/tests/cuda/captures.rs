@@ -134,7 +134,7 @@ fn a_stream_that_isnt_joined_spoils_the_capture() {
 }
 
 #[test]
-fn a_graphs_memory_is_the_cards_from_its_first_launch_until_it_is_trimmed() {
+fn graph_memory_is_held_from_launch_until_trim() {
     let cuda = Site::small().program();
     let stream = cuda.stream();
     let attribute = |number| cuda.get::<u64>(|cuda, to| cuda.cuDeviceGetGraphMemAttribute(0, number, to.cast()));

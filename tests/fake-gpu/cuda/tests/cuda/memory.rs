@@ -73,7 +73,7 @@ fn what_is_copied_to_the_card_comes_back() {
 }
 
 #[test]
-fn managed_memory_is_the_programs_too_and_may_be_more_than_the_card_has() {
+fn managed_memory_may_exceed_the_card() {
     let cuda = Site::small().program();
     let address: u64 = cuda.get(|cuda, to| cuda.cuMemAllocManaged(to, (4 * GIB) as usize, 1));
     assert_eq!(cuda.info().0, GIB);

@@ -24,7 +24,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn clients_run_side_by_side_and_take_longer_with_a_part_of_the_card() {
+fn mps_clients_run_side_by_side_at_their_percentage() {
     let (site, service) = (Site::small(), service());
     let with = |percentage: &str| {
         let variables =

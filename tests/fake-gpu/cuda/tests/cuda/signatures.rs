@@ -122,7 +122,7 @@ fn twins_take_the_same() {
 }
 
 #[test]
-fn a_program_that_knows_nothing_of_us_finds_the_library_and_uses_it() {
+fn cudarc_finds_the_library_and_launches() {
     let site = Site::small();
     let mut program = site.worker("bindings 1000");
     assert!(program.wait().unwrap());

@@ -78,7 +78,7 @@ fn the_thousand_and_twenty_fifth_launch_waits_for_the_first() {
 }
 
 #[test]
-fn a_host_function_is_called_when_its_stream_gets_there_and_holds_up_the_rest() {
+fn host_function_blocks_its_stream() {
     static SEEN: AtomicU32 = AtomicU32::new(0);
     unsafe extern "C" fn see(_data: *mut c_void) {
         std::thread::sleep(Duration::from_millis(10));

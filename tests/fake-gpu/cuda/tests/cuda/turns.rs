@@ -91,7 +91,7 @@ fn killed_at_any_moment_a_process_leaves_nothing_behind() {
 }
 
 #[test]
-fn spans_of_a_process_that_takes_turns_are_as_long_as_both_together() {
+fn time_sliced_spans_last_as_long_as_both_together() {
     let site = Site::small();
     let cuda = site.program();
     let other = site.worker("busy 500000");

@@ -1,0 +1,218 @@
+//! The CDI specification: for the container runtime, what each card's name stands for (CDI 0.5, `SPEC.md`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use divvy_api::CardId;
+use serde::Serialize;
+
+use super::capabilities::MigMinors;
+use super::driver::{CUDA, Driver, Numbers, SHARED_NODES};
+use super::{CdiCard, ContainerOptions};
+
+/// Vendor and class of every name.
+const KIND: &str = "divvy.dev/gpu";
+
+/// Name of the file in the CDI directory.
+pub(super) const FILE_NAME: &str = "divvy.dev-gpu.json";
+
+/// The name by which a runtime is asked for a card.
+pub(super) fn qualified(card: &CardId) -> String {
+    format!("{KIND}={card}")
+}
+
+/// What the file says. Runtimes refuse fields that are newer than `cdi_version`.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Spec {
+    cdi_version: &'static str,
+    kind: &'static str,
+    devices: Vec<Device>,
+    container_edits: Edits,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Device {
+    name: String,
+    container_edits: Edits,
+}
+
+#[derive(Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Edits {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    env: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    device_nodes: Vec<DeviceNode>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mounts: Vec<Mount>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hooks: Vec<Hook>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DeviceNode {
+    path: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_path: Option<PathBuf>,
+    /// `c`; without it the runtime looks at the node itself.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    major: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    minor: Option<u32>,
+    permissions: &'static str,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Mount {
+    host_path: PathBuf,
+    container_path: PathBuf,
+    options: [&'static str; 5],
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct Hook {
+    #[serde(rename = "hookName")]
+    stage: &'static str,
+    path: PathBuf,
+    args: Vec<String>,
+}
+
+/// A specification, and what is known of it beside its text.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub spec: Spec,
+    /// Cards that have a name in it.
+    pub cards: BTreeSet<CardId>,
+    /// Instances that no container could use, and why.
+    pub refused: BTreeMap<CardId, String>,
+    /// Why a container would lack something, if it would as far as can be seen from here.
+    pub lacks: Option<String>,
+}
+
+// === impl Draft ===
+
+impl Draft {
+    /// Looks at the disk for what a container with any of these cards needs.
+    pub(super) fn new(options: &ContainerOptions, cards: &[CdiCard]) -> Self {
+        let driver = Driver::find(&options.driver_root, &options.driver_root_ctr_path);
+        let minors = MigMinors::read(&options.procfs);
+        let (mut named, mut refused) = (BTreeMap::new(), BTreeMap::new());
+        for card in cards {
+            match nodes(options, &minors, card) {
+                None => {}
+                Some(Ok(nodes)) => drop(named.insert(card.id.clone(), nodes)),
+                Some(Err(problem)) => drop(refused.insert(card.id.clone(), problem)),
+            }
+        }
+        let cards = named.keys().cloned().collect();
+        let devices = named.into_iter().map(|(card, device_nodes)| Device {
+            name: card.to_string(),
+            container_edits: Edits { device_nodes, ..Edits::default() },
+        });
+        let devices: Vec<Device> = devices.collect();
+        let lacks = lacks(options, &driver, &devices);
+        if driver.library_directory.is_none() {
+            // Then NVIDIA's runtime delivers, which makes these nodes itself.
+            refused.clear();
+        }
+        let spec = Spec {
+            // `hostPath` of a device node came with 0.5; nothing else here is younger than 0.3.
+            cdi_version: if options.dev_root == Path::new("/") { "0.3.0" } else { "0.5.0" },
+            kind: KIND,
+            devices,
+            container_edits: common(options, &driver),
+        };
+        Self { spec, cards, refused, lacks }
+    }
+}
+
+fn lacks(options: &ContainerOptions, driver: &Driver, devices: &[Device]) -> Option<String> {
+    if driver.library_directory.is_none() {
+        let root = options.driver_root_ctr_path.display();
+        return Some(format!("{CUDA} is in none of the usual directories under {root}"));
+    }
+    let mut nodes = devices.iter().flat_map(|device| &device.container_edits.device_nodes).peekable();
+    if nodes.peek().is_none() {
+        return Some("no card has a device node that is known".to_owned());
+    }
+    let unseen = nodes.find(|node| node.kind.is_none())?;
+    Some(format!("{} is no device node", unseen.host_path.as_ref().unwrap_or(&unseen.path).display()))
+}
+
+/// A card's nodes, if CDI can name the card: an instance in the driver's old spelling has slashes. An error says why a
+/// container that is given them could not use the instance.
+fn nodes(options: &ContainerOptions, minors: &MigMinors, card: &CdiCard) -> Option<Result<Vec<DeviceNode>, String>> {
+    let gpu = card.minor.filter(|_| !card.id.as_str().contains('/'))?;
+    let whole = DeviceNode::new(&options.dev_root, &format!("nvidia{gpu}"));
+    let Some((gi, ci)) = card.instance else { return Some(Ok(vec![whole])) };
+    let guarded = |capabilities: [(String, String); 2]| {
+        let mut nodes = vec![whole];
+        for (name, access) in capabilities {
+            let node = DeviceNode::new(&options.dev_root, &name);
+            if node.kind.is_none() {
+                let path = node.host_path.as_ref().unwrap_or(&node.path).display();
+                return Err(format!("{path} is no device node: make it with nvidia-modprobe -f {access}"));
+            }
+            nodes.push(node);
+        }
+        Ok(nodes)
+    };
+    Some(minors.nodes(gpu, gi, ci).and_then(guarded))
+}
+
+/// What a container gets with any card.
+fn common(options: &ContainerOptions, driver: &Driver) -> Edits {
+    let nodes = SHARED_NODES.iter().map(|name| DeviceNode::new(&options.dev_root, name));
+    let mounts = driver.files.iter().map(|file| Mount {
+        host_path: file.host.clone(),
+        container_path: file.container.clone(),
+        options: ["ro", "nosuid", "nodev", "rbind", "rprivate"],
+    });
+    Edits {
+        // The hook of NVIDIA's runtime would otherwise add the cards that the image's own variable names.
+        env: vec!["NVIDIA_VISIBLE_DEVICES=void".to_owned()],
+        device_nodes: nodes.filter(|node| node.kind.is_some()).collect(),
+        mounts: mounts.collect(),
+        hooks: hooks(&options.nvidia_cdi_hook_path, driver),
+    }
+}
+
+/// Many programs load `libcuda.so`, which no library's own name leads to; and the loader's cache knows no new library.
+fn hooks(program: &Path, driver: &Driver) -> Vec<Hook> {
+    let Some(directory) = driver.library_directory.as_ref().filter(|_| program.is_file()) else { return Vec::new() };
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let hook = |verb: &str, flag: &str, value: String| Hook {
+        stage: "createContainer",
+        path: program.to_owned(),
+        args: vec![name.to_string(), verb.to_owned(), flag.to_owned(), value],
+    };
+    let directory = directory.display();
+    vec![
+        hook("create-symlinks", "--link", format!("{CUDA}::{directory}/libcuda.so")),
+        hook("update-ldcache", "--folder", directory.to_string()),
+    ]
+}
+
+// === impl DeviceNode ===
+
+impl DeviceNode {
+    fn new(root: &Path, name: &str) -> Self {
+        let host = root.join("dev").join(name);
+        let path = Path::new("/dev").join(name);
+        let numbers = Numbers::of(&host);
+        Self {
+            host_path: (host != path).then_some(host),
+            path,
+            kind: numbers.map(|_| "c"),
+            major: numbers.map(|numbers| numbers.major),
+            minor: numbers.map(|numbers| numbers.minor),
+            permissions: "rw",
+        }
+    }
+}

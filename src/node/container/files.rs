@@ -1,0 +1,58 @@
+//! Directories and files that containers see while they are written.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+pub(crate) use divvy_runtime::files::{make_directory, replace};
+
+/// Replaces a file unless it has this content already.
+pub(crate) fn keep(path: &Path, content: &[u8]) -> io::Result<()> {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) && fs::read(path)? == content {
+        return Ok(());
+    }
+    make_way(path)?;
+    replace(path, content)
+}
+
+/// Makes `path` another name of the file at `source`, in place of what stands there. `.new` is added to it for a moment.
+pub(crate) fn link(source: &Path, path: &Path) -> io::Result<()> {
+    let file = |path: &Path| fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
+    if file(path).ok() == Some(file(source)?) {
+        return Ok(());
+    }
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => fs::hard_link(source, &temporary)?,
+    }
+    make_way(path)?;
+    fs::rename(temporary, path)
+}
+
+/// Opens a file where a tenant may have put anything in its place. No link is followed, nothing but a regular file is opened,
+/// and nobody is waited for.
+pub(crate) fn open_tenants(path: &Path, options: &mut OpenOptions) -> io::Result<(File, Metadata)> {
+    let regular =
+        |found: Metadata| found.is_file().then_some(found).ok_or_else(|| io::Error::other("it is not a regular file"));
+    // Looked at before it is opened, too: to open a device may do something.
+    regular(fs::symlink_metadata(path)?)?;
+    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    let found = regular(file.metadata()?)?;
+    Ok((file, found))
+}
+
+/// Takes an error that says that a file is missing for success.
+pub(crate) fn not_there(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+/// A runtime makes an empty directory of a mount source that is missing. No file replaces one.
+fn make_way(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir(path),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,169 @@
+//! How shares are enforced: what each tier needs of the node, puts on disk for a container, and adds to its answer.
+//!
+//! A container keeps the tier that it was made for as long as the node serves that or a stronger one: what a tier mounts is
+//! part of the answer, which the kubelet caches. On a node that serves a weaker one its limits say so, and nobody enforces
+//! them any more.
+//!
+//! The hardware keeps to its shares whoever has whole MIG instances, on every node and without anything being done for it.
+
+mod accounting;
+mod mig;
+mod mps;
+mod shim;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fmt, fs, io};
+
+use divvy_api::{CardId, Share, Tier};
+use divvy_proto::deviceplugin::Mount;
+use divvy_runtime::logging::WarnOnce;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+pub use self::accounting::Accounting;
+pub use self::mig::Mig;
+use self::mps::Mps;
+use self::shim::Library;
+pub use self::shim::Shim;
+use crate::config::{Config, ConfigError, Served};
+use crate::container::clock::pages;
+use crate::container::directories::Container;
+use crate::container::error::ContainerError;
+use divvy_mps::MpsDirectory;
+
+/// A tier, as this node serves it.
+pub trait Isolation: fmt::Debug + Send + Sync {
+    /// Which one.
+    fn tier(&self) -> Tier;
+
+    /// The strongest that it can enforce on this card.
+    fn tier_on(&self, _: &CardId) -> Tier {
+        self.tier()
+    }
+
+    /// Who serves a container that was made for `tier`, which this node may have served before; `None`: nobody, here.
+    fn of(&self, tier: Tier) -> Option<&dyn Isolation>;
+
+    /// Why no container can be given what it needs just now, though the node had the means when the daemon started.
+    fn problem(&self) -> Option<String> {
+        None
+    }
+
+    /// Puts what the container needs into its directories, and leaves what is there and sound. The container may run.
+    fn prepare(&self, container: &Container, shares: &[(CardId, Share)]) -> Result<(), ContainerError>;
+
+    /// What the container needs mounted beside its directories.
+    fn mounts(&self, container: &Container, shares: &[(CardId, Share)]) -> Vec<Mount>;
+
+    /// What it needs in its environment.
+    fn variables(&self, _: &[(CardId, Share)]) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    /// Removes what no container needs any more, after some have gone.
+    fn clear(&self);
+}
+
+/// The tier of this node, and why it is that one.
+#[derive(Debug)]
+pub struct Selection {
+    /// What the node serves.
+    pub tier: Tier,
+    /// For people.
+    pub reason: String,
+    library: Option<Library>,
+}
+
+/// Between two looks at what the node has the means for.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The strongest tier that the configuration allows and the node can serve; an error where it asks for more.
+pub fn select(config: &Config) -> Result<Selection, ConfigError> {
+    let accounting = |reason| Selection { tier: Tier::Accounting, reason, library: None };
+    let refused = |tier: Tier, why: String| ConfigError::Disagreement(format!("tier {tier} can't be served: {why}"));
+    let (library, service) = (Library::read(config), MpsDirectory::new(&config.run_dir).supervisor());
+    let (tier, reason, library) = match (config.tier, library, service) {
+        (Served::Accounting, ..) => return Ok(accounting("configured".to_owned())),
+        (Served::Mig, ..) => {
+            mig::check(config)?;
+            return Ok(Selection { tier: Tier::Mig, reason: "configured".to_owned(), library: None });
+        }
+        (Served::Auto, Err(problem), _) => return Ok(accounting(format!("auto: {problem}"))),
+        (Served::Auto, Ok(library), Ok(_)) => (Tier::Mps, "auto: there are the service and", library),
+        (Served::Auto, Ok(library), Err(_)) => (Tier::Shim, "auto: there is", library),
+        (Served::Shim, Ok(library), _) => (Tier::Shim, "configured, with", library),
+        (Served::Mps, Ok(library), Ok(_)) => (Tier::Mps, "configured, with the service and", library),
+        (served @ (Served::Shim | Served::Mps), Err(problem), _) => {
+            let tier = if served == Served::Shim { Tier::Shim } else { Tier::Mps };
+            return Err(refused(tier, format!("{problem}, or set tier to auto or accounting")));
+        }
+        (Served::Mps, Ok(_), Err(problem)) => {
+            return Err(refused(Tier::Mps, format!("{problem}; or set tier to auto, shim or accounting")));
+        }
+    };
+    let reason = format!("{reason} {}", config.libdivvy_path.display());
+    Ok(Selection { tier, reason, library: Some(library) })
+}
+
+/// Ends when a node that chooses for itself could serve more than `tier`: the service may start after the daemon.
+pub async fn outgrown(config: &Config, tier: Tier) {
+    if config.tier != Served::Auto {
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let is_up = MpsDirectory::new(&config.run_dir).supervisor().is_ok();
+        let better = is_up.then(|| select(config).ok()).flatten().filter(|choice| choice.tier > tier);
+        if let Some(choice) = better {
+            return info!("more can be served now: tier {choice}: starting anew");
+        }
+    }
+}
+
+/// Says when the node's tier can't be served any more, and when it can again.
+pub async fn watch(problem: impl Fn() -> Option<String>, stop: CancellationToken) {
+    let mut warning = WarnOnce::default();
+    while !stop.is_cancelled() {
+        match problem() {
+            Some(problem) => warning.warn(format!("containers are refused: {problem}")),
+            None => warning.clear(),
+        }
+        tokio::select! { () = tokio::time::sleep(LOOK) => {}, () = stop.cancelled() => {} }
+    }
+}
+
+/// Removes what tiers keep on the node beside containers' directories, once no container is left, and says what that was.
+pub fn remove(config: &Config) -> io::Result<Vec<PathBuf>> {
+    let mut removed = Vec::new();
+    for directory in [config.state_dir.join(shim::LIBRARIES), config.run_dir.join(pages::DIRECTORY)] {
+        match fs::remove_dir_all(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            result => result.map(|()| removed.push(directory))?,
+        }
+    }
+    Ok(removed)
+}
+
+// === impl Selection ===
+
+impl Selection {
+    /// Makes the node ready to serve it.
+    pub fn install(self, run_dir: &Path) -> Result<Box<dyn Isolation>, ContainerError> {
+        if self.tier == Tier::Mig {
+            return Ok(Box::new(Mig));
+        }
+        let Some(library) = self.library else { return Ok(Box::new(Accounting)) };
+        let shim = Shim::install(&library, run_dir)?;
+        Ok(if self.tier == Tier::Mps { Box::new(Mps::new(shim, MpsDirectory::new(run_dir))) } else { Box::new(shim) })
+    }
+}
+
+impl fmt::Display for Selection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.tier, self.reason)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

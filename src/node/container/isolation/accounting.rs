@@ -1,0 +1,34 @@
+//! Tier `accounting`: shares are booked and written down, and nothing enforces them.
+
+use divvy_api::{CardId, Share, Tier};
+use divvy_proto::deviceplugin::Mount;
+
+use super::Isolation;
+use crate::container::directories::Container;
+use crate::container::error::ContainerError;
+
+/// Serves it. Needs nothing of the node.
+#[derive(Clone, Copy, Debug)]
+pub struct Accounting;
+
+// === impl Accounting ===
+
+impl Isolation for Accounting {
+    fn tier(&self) -> Tier {
+        Tier::Accounting
+    }
+
+    fn of(&self, tier: Tier) -> Option<&dyn Isolation> {
+        (tier == Tier::Accounting).then_some(self)
+    }
+
+    fn prepare(&self, _: &Container, _: &[(CardId, Share)]) -> Result<(), ContainerError> {
+        Ok(())
+    }
+
+    fn mounts(&self, _: &Container, _: &[(CardId, Share)]) -> Vec<Mount> {
+        Vec::new()
+    }
+
+    fn clear(&self) {}
+}

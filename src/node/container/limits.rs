@@ -1,0 +1,250 @@
+//! The limits file as the daemon has it: the words of [`divvy_region::limits`] as values of the API.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::str::FromStr;
+
+use divvy_api::annotation::{Compute, Priority};
+use divvy_api::{CardId, Cores, Memory, Share, Tier};
+use divvy_region::{clock, limits};
+
+pub(super) use divvy_region::limits::is_field;
+
+/// What one container holds, and how that is enforced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How the shares are enforced.
+    pub tier: Tier,
+    /// What happens with compute that others leave idle.
+    pub compute: Compute,
+    /// Who goes first where there isn't enough of that.
+    pub priority: Option<Priority>,
+    /// `metadata.uid` of the pod.
+    pub pod_uid: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub pod: String,
+    /// The container's name.
+    pub container: String,
+    /// At least one card, each once.
+    pub cards: Vec<(CardId, Share)>,
+}
+
+/// A text that is not a limits file; whoever reads it must give the container nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LimitsError {
+    /// Not in the form of [`divvy_region::limits`].
+    #[error("{0}")]
+    Malformed(String),
+    /// A word that has no meaning to this build.
+    #[error("{field} {value:?} is not known to this build")]
+    Unknown {
+        /// What the word stands for.
+        field: &'static str,
+        /// The word.
+        value: String,
+    },
+    /// One card with two shares.
+    #[error("card {0} is listed twice")]
+    Twice(CardId),
+}
+
+/// What the tier means to whoever opens the file.
+fn meaning(tier: Tier, cards: &[(CardId, Share)]) -> &'static str {
+    match tier {
+        Tier::Mig => "kept by the hardware: whole MIG instances, which nobody else is given",
+        _ if cards.iter().all(|(_, share)| share.exclusive) => "whole cards, which nobody else is given",
+        Tier::Accounting => "a promise in the books, enforced by nothing",
+        Tier::Shim => "kept by libdivvy.so inside the container, which can detect more than it can prevent",
+        Tier::Mps => "memory and a cap on compute kept by CUDA's multi-process service, and memory by libdivvy.so too",
+    }
+}
+
+// === impl Limits ===
+
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tier, compute, priority, pod_uid, namespace, pod, container, cards } = self;
+        let compute = match compute {
+            Compute::Cap => clock::Compute::Cap,
+            Compute::Burst => clock::Compute::Burst,
+        };
+        let rank = match priority {
+            Some(Priority::High) => clock::Priority::High,
+            None => clock::Priority::Normal,
+            Some(Priority::Low) => clock::Priority::Low,
+        };
+        let tier_name = tier.to_string();
+        let file_cards = cards.iter().map(|(card, share)| limits::Card {
+            uuid: card.as_str(),
+            memory_mib: share.memory.as_mib(),
+            cores: share.cores.units(),
+            exclusive: share.exclusive,
+        });
+        let file = limits::Limits {
+            tier: &tier_name,
+            compute,
+            priority: rank,
+            pod_uid,
+            namespace,
+            pod,
+            container,
+            cards: file_cards,
+        };
+        file.write(f, meaning(*tier, cards))
+    }
+}
+
+impl FromStr for Limits {
+    type Err = LimitsError;
+
+    fn from_str(text: &str) -> Result<Self, LimitsError> {
+        let file = limits::Limits::read(text).map_err(|malformed| LimitsError::Malformed(malformed.to_string()))?;
+        let compute = match file.compute {
+            clock::Compute::Cap => Compute::Cap,
+            clock::Compute::Burst => Compute::Burst,
+        };
+        let priority = match file.priority {
+            clock::Priority::High => Some(Priority::High),
+            clock::Priority::Normal => None,
+            clock::Priority::Low => Some(Priority::Low),
+        };
+        Ok(Self {
+            tier: known("tier", file.tier)?,
+            compute,
+            priority,
+            pod_uid: file.pod_uid.to_owned(),
+            namespace: file.namespace.to_owned(),
+            pod: file.pod.to_owned(),
+            container: file.container.to_owned(),
+            cards: file.cards.map(share).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+fn share(card: limits::Card<'_>) -> Result<(CardId, Share), LimitsError> {
+    let (memory, cores) = (Memory::mib(card.memory_mib), Cores::new(card.cores));
+    Ok((known("card", card.uuid)?, Share { memory, cores, exclusive: card.exclusive }))
+}
+
+fn known<T: FromStr>(field: &'static str, value: &str) -> Result<T, LimitsError> {
+    value.parse().map_err(|_| LimitsError::Unknown { field, value: value.to_owned() })
+}
+
+/// Refuses two shares of one card.
+pub(super) fn check_unique(cards: &[(CardId, Share)]) -> Result<(), LimitsError> {
+    let mut seen = HashSet::new();
+    match cards.iter().find(|(card, _)| !seen.insert(card)) {
+        Some((card, _)) => Err(LimitsError::Twice(card.clone())),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_limits() -> impl Strategy<Value = Limits> {
+        // As many MiB as have bytes of 64 bits.
+        let share = (0..=u64::MAX >> 20, any::<u32>(), any::<bool>()).prop_map(|(memory, cores, exclusive)| Share {
+            memory: Memory::mib(memory),
+            cores: Cores::new(cores),
+            exclusive,
+        });
+        let card = "(GPU|MIG)-[a-f0-9]{8}".prop_map(|id| id.parse().expect("a UUID"));
+        let cards = prop::collection::btree_map(card, share, 1..5).prop_map(|cards| cards.into_iter().collect());
+        let tier = prop::sample::select(vec![Tier::Accounting, Tier::Shim, Tier::Mps, Tier::Mig]);
+        let compute = prop::sample::select(vec![Compute::Cap, Compute::Burst]);
+        let priority = prop::sample::select(vec![None, Some(Priority::High), Some(Priority::Low)]);
+        let field = || "[A-Za-z0-9_.-]{1,40}";
+        (tier, compute, priority, field(), field(), field(), field(), cards).prop_map(
+            |(tier, compute, priority, pod_uid, namespace, pod, container, cards)| Limits {
+                tier,
+                compute,
+                priority,
+                pod_uid,
+                namespace,
+                pod,
+                container,
+                cards,
+            },
+        )
+    }
+
+    const SMALL: &str = "divvy-limits v1\ntier accounting\ncompute cap\npod u ns p\ncontainer c\ncard GPU-a memory-mib 1 cores 0 exclusive 0\nend\n";
+
+    #[test]
+    fn comments_are_passed_over() {
+        let plain: Limits = SMALL.parse().expect("valid");
+        let (head, tail) = SMALL.split_at(SMALL.find("end").expect("an end"));
+        assert_eq!((head.replace('\n', "\n# for people\n") + tail).parse(), Ok(plain));
+    }
+
+    #[test]
+    fn every_other_spelling_is_refused() {
+        let spellings = [
+            ("v1", "v2"),
+            ("tier accounting", "tier none"),
+            ("tier accounting\n", ""),
+            ("compute cap", "compute none"),
+            ("compute cap\n", ""),
+            ("compute cap", "compute cap normal"),
+            ("compute cap", "compute cap "),
+            ("compute cap", "compute cap high low"),
+            ("pod u ns p", "pod u ns"),
+            ("pod u ns p", "pod u ns p q"),
+            ("container c", "container  c"),
+            ("container c", "container"),
+            ("GPU-a", "0"),
+            ("memory-mib 1", "memory-mib 17592186044416"),
+            ("memory-mib 1", "memory-mib 01"),
+            ("memory-mib 1", "memory-mib +1"),
+            ("memory-mib 1", "memory-mib -1"),
+            ("cores 0", "cores 4294967296"),
+            ("exclusive 0", "exclusive 2"),
+            ("exclusive 0", "exclusive 0 "),
+            ("exclusive 0\n", "exclusive 0\r\n"),
+            ("card GPU-a memory-mib 1 cores 0 exclusive 0\n", ""),
+            ("end\n", "end\nend\n"),
+            ("end\n", "end\n# more\n"),
+        ];
+        for (from, to) in spellings {
+            let changed = SMALL.replacen(from, to, 1);
+            assert_ne!(changed, SMALL, "{from:?} is in the text");
+            assert!(changed.parse::<Limits>().is_err(), "{to:?} for {from:?}");
+        }
+        let card = "card GPU-a memory-mib 1 cores 0 exclusive 0\n";
+        let twice = SMALL.replace(card, &[card, card].concat()).parse::<Limits>().expect_err("two shares of one card");
+        assert_eq!(
+            twice.to_string(),
+            "line 7 is \"card GPU-a memory-mib 1 cores 0 exclusive 0\", expected \"another card\""
+        );
+        let missing = SMALL.replace("container c\n", "").parse::<Limits>().expect_err("no container");
+        assert_eq!(
+            missing.to_string(),
+            "line 5 is \"card GPU-a memory-mib 1 cores 0 exclusive 0\", expected \"container <name>\""
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(limits in any_limits()) {
+            prop_assert_eq!(limits.to_string().parse(), Ok(limits));
+        }
+
+        #[test]
+        fn a_cut_file_is_refused(limits in any_limits(), cut in any::<prop::sample::Index>()) {
+            let text = limits.to_string();
+            let cut = &text[..cut.index(text.len())];
+            prop_assert!(cut.parse::<Limits>().is_err(), "{cut:?}");
+        }
+
+        #[test]
+        fn no_text_panics(text in "(divvy-limits v1\n)?((tier|compute|pod|container|card|end|#)?[ -~\n]{0,20}){0,8}") {
+            prop_assert!(text.parse::<Limits>().is_err());
+        }
+    }
+}

@@ -1,0 +1,426 @@
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use divvy_api::{Cores, Memory};
+use tempfile::TempDir;
+
+use super::*;
+use crate::container::isolation::Accounting;
+
+mod mig;
+mod mps;
+mod shim;
+
+const A: &str = "GPU-5c3f2a10-0000-4000-8000-00000000000a";
+const B: &str = "GPU-5c3f2a10-0000-4000-8000-00000000000b";
+
+/// A host in a temporary directory: two cards, their driver and NVIDIA's hook.
+struct Host {
+    root: TempDir,
+}
+
+impl Host {
+    fn new() -> Self {
+        let host = Self { root: tempfile::tempdir().expect("a temporary directory") };
+        let libraries = format!("driver/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+        for library in ["libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler"] {
+            host.file(&format!("{libraries}/{library}.so.550.54.15"));
+            host.link(&format!("{library}.so.550.54.15"), &format!("{libraries}/{library}.so.1"));
+        }
+        host.link("libcuda.so.1", &format!("{libraries}/libcuda.so"));
+        host.file(&format!("{libraries}/libcrypt.so.1"));
+        host.file("driver/usr/bin/nvidia-smi");
+        host.file("usr/bin/nvidia-cdi-hook");
+        // A link to a device node is one to whoever asks for its numbers; making a node takes rights that tests lack.
+        for node in ["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"] {
+            host.link("/dev/null", &format!("dev/{node}"));
+        }
+        host
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.path().join(path)
+    }
+
+    fn parent(&self, path: &str) -> PathBuf {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().expect("not the root")).expect("making directories");
+        path
+    }
+
+    fn file(&self, path: &str) {
+        fs::write(self.parent(path), path).expect("writing a file");
+    }
+
+    fn link(&self, target: &str, path: &str) {
+        symlink(target, self.parent(path)).expect("making a link");
+    }
+
+    fn options(&self, strategies: &str) -> ContainerOptions {
+        let names = strategies.split(',').map(str::to_owned).collect();
+        ContainerOptions {
+            run_dir: self.path("run"),
+            device_list_strategy: crate::config::List(names).try_into().expect("strategies"),
+            cdi_dir: self.path("cdi"),
+            cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
+            nvidia_cdi_hook_path: self.path("usr/bin/nvidia-cdi-hook"),
+            driver_root: PathBuf::from("/run/nvidia/driver"),
+            driver_root_ctr_path: self.path("driver"),
+            dev_root: self.root.path().to_owned(),
+            procfs: self.path("proc"),
+        }
+    }
+
+    /// With both cards published.
+    fn delivery(&self, strategies: &str) -> Containers {
+        let delivery = Containers::new(self.options(strategies), Box::new(Accounting));
+        delivery.publish_cards(&cards()).expect("a directory that can be written");
+        delivery
+    }
+
+    /// Text in which the host's temporary directory is `/host`.
+    fn steady(&self, text: &str) -> String {
+        text.replace(&self.root.path().display().to_string(), "/host").replace(std::env::consts::ARCH, "ARCH")
+    }
+
+    fn limits(&self, nonce: &str) -> Limits {
+        let text = fs::read_to_string(self.path(&format!("run/containers/{nonce}/limits/limits")));
+        text.expect("a limits file").parse().expect("a whole one")
+    }
+}
+
+fn id(text: &str) -> CardId {
+    text.parse().expect("a UUID")
+}
+
+fn cards() -> Vec<CdiCard> {
+    // In an order that isn't the file's.
+    [(B, 1), (A, 0)].map(|(card, minor)| CdiCard { id: id(card), minor: Some(minor), instance: None }).to_vec()
+}
+
+fn share(card: &str, memory: u64) -> (CardId, Share) {
+    (id(card), Share { memory: Memory::mib(memory), cores: Cores::new(30), exclusive: false })
+}
+
+fn handout<'a>(nonce: &'a str, shares: &'a [(CardId, Share)]) -> Allocation<'a> {
+    let pod = PodRef { uid: "0d9f3f0e-7c1b-4b53-a6a5-0d7d5e0f8a11", namespace: "default", name: "trainer-0" };
+    Allocation { pod, container: "main", nonce, shares, terms: Terms::default() }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("a directory").permissions().mode() & 0o7777
+}
+
+#[test]
+fn each_strategy_answers_as_nvidias_plugin_does() {
+    let host = Host::new();
+    let shares = [share(A, 8192), share(B, 8192)];
+    for strategy in ["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"] {
+        let answer = host.delivery(strategy).prepare(&handout("n-1", &shares)).expect("an answer");
+        insta::assert_snapshot!(strategy, host.steady(&format!("{answer:#?}")));
+    }
+}
+
+#[test]
+fn strategies_can_be_combined() {
+    let host = Host::new();
+    let shares = [share(A, 8192)];
+    let answer = |strategies| host.delivery(strategies).prepare(&handout("n-1", &shares)).expect("an answer");
+    let both = answer("envvar,volume-mounts");
+    assert_eq!(
+        both.envs["NVIDIA_VISIBLE_DEVICES"], "/var/run/nvidia-container-devices",
+        "mounts win, as with NVIDIA's"
+    );
+    assert_eq!(both.mounts.len(), 3);
+    let both = answer("cdi-cri,cdi-annotations,envvar");
+    assert_eq!(both.envs["NVIDIA_VISIBLE_DEVICES"], A);
+    assert_eq!((both.annotations.len(), both.cdi_devices.len()), (1, 1));
+}
+
+#[test]
+fn a_prefix_for_annotations_replaces_the_one_of_cdi() {
+    let host = Host::new();
+    let options =
+        ContainerOptions { cdi_annotation_prefix: "nvidia.cdi.k8s.io/".into(), ..host.options("cdi-annotations") };
+    let delivery = Containers::new(options, Box::new(Accounting));
+    delivery.publish_cards(&cards()).expect("published");
+    let answer = delivery.prepare(&handout("n-1", &[share(A, 1)])).expect("an answer");
+    assert_eq!(answer.annotations["nvidia.cdi.k8s.io/divvy-node_n-1"], format!("divvy.dev/gpu={A}"));
+}
+
+#[test]
+fn the_specification_names_cards_by_uuid_and_brings_the_driver() {
+    let host = Host::new();
+    host.delivery("cdi-cri");
+    let spec = fs::read_to_string(host.path("cdi/divvy.dev-gpu.json")).expect("a specification");
+    insta::assert_snapshot!("cdi_specification", host.steady(&spec));
+}
+
+#[test]
+fn the_specification_asks_for_no_more_than_it_uses() {
+    let host = Host::new();
+    fs::remove_file(host.path("usr/bin/nvidia-cdi-hook")).expect("no hook");
+    // A link that leads out of the driver's tree would be another file on the host.
+    let escape = format!("driver/usr/lib/{}-linux-gnu/libnvidia-cfg.so.1", std::env::consts::ARCH);
+    host.link("/etc/hostname", &escape);
+    let options = ContainerOptions { dev_root: PathBuf::from("/"), ..host.options("cdi-cri") };
+    Containers::new(options, Box::new(Accounting)).publish_cards(&cards()).expect("published");
+    let spec = fs::read_to_string(host.path("cdi/divvy.dev-gpu.json")).expect("a specification");
+    let spec: serde_json::Value = serde_json::from_str(&spec).expect("JSON");
+    assert_eq!(spec["cdiVersion"], "0.3.0", "no hostPath of a device node");
+    assert!(spec["devices"][0]["containerEdits"]["deviceNodes"][0].get("hostPath").is_none());
+    assert!(spec["containerEdits"].get("hooks").is_none());
+    assert!(!spec.to_string().contains("libnvidia-cfg"));
+}
+
+#[test]
+fn the_specification_is_written_only_when_it_changes() {
+    let host = Host::new();
+    let delivery = host.delivery("auto");
+    let inode = || fs::metadata(host.path("cdi/divvy.dev-gpu.json")).expect("a specification").ino();
+    let first = inode();
+    let mut reversed = cards();
+    reversed.reverse();
+    delivery.publish_cards(&reversed).expect("published");
+    assert_eq!(inode(), first);
+    delivery.publish_cards(&cards()[..1]).expect("published");
+    assert_ne!(inode(), first);
+    let left: Vec<_> = fs::read_dir(host.path("cdi")).expect("a directory").collect();
+    assert_eq!(left.len(), 1, "no temporary file stays: {left:?}");
+}
+
+#[test]
+fn no_specification_is_written_for_strategies_without_cdi() {
+    let host = Host::new();
+    let strategies = host.delivery("envvar,volume-mounts").strategies();
+    assert!(!host.path("cdi").exists());
+    assert!(strategies.bypassable, "a pod's own variable comes after ours");
+    assert_eq!(strategies.reason, "configured");
+    assert!(!host.delivery("volume-mounts").strategies().bypassable);
+}
+
+#[test]
+fn auto_is_cdi_where_the_driver_is_found() {
+    let host = Host::new();
+    let delivery = host.delivery("auto");
+    let strategies = delivery.strategies();
+    assert_eq!(strategies.active, [Strategy::CdiCri].into());
+    assert_eq!(strategies.reason, "auto: the CDI specification is written");
+    let answer = delivery.prepare(&handout("n-1", &[share(A, 1)])).expect("an answer");
+    assert_eq!((answer.cdi_devices.len(), answer.envs.len()), (1, 0));
+}
+
+/// What `auto` makes of the host after `change`, and why.
+fn auto_after(change: impl FnOnce(&Host, &mut ContainerOptions)) -> String {
+    let host = Host::new();
+    let mut options = host.options("auto");
+    change(&host, &mut options);
+    let delivery = Containers::new(options, Box::new(Accounting));
+    let outcome = delivery.publish_cards(&cards());
+    let strategies = delivery.strategies();
+    assert_eq!(strategies.active, [Strategy::VolumeMounts].into());
+    let answer = delivery.prepare(&handout("n-1", &[share(A, 1)])).expect("an answer");
+    assert_eq!((answer.cdi_devices.len(), answer.mounts.len()), (0, 3), "auto falls back");
+    let reason = strategies.reason.strip_prefix("auto: no CDI specification: ").expect("the reason");
+    assert!(outcome.map_or_else(|error| error.to_string() == reason, |()| true), "{reason}");
+    host.steady(reason)
+}
+
+#[test]
+fn auto_falls_back_to_mounts_and_says_why() {
+    let no_driver = auto_after(|_, options| options.driver_root_ctr_path = "/nonexistent".into());
+    assert_eq!(no_driver, "libcuda.so.1 is in none of the usual directories under /nonexistent");
+    let no_node = auto_after(|host, _| fs::remove_file(host.path("dev/nvidia1")).expect("a link"));
+    assert_eq!(no_node, "/host/dev/nvidia1 is no device node");
+    let no_directory = auto_after(|host, _| host.file("cdi"));
+    assert_eq!(
+        no_directory,
+        "writing CDI specification /host/cdi/divvy.dev-gpu.json: File exists (os error 17): mount cdiDir writable into the daemon's pod, or set deviceListStrategy to volume-mounts"
+    );
+    // Takes no file, not even root's.
+    let not_writable = auto_after(|_, options| options.cdi_dir = "/proc".into());
+    assert_eq!(
+        not_writable,
+        "writing CDI specification /proc/divvy.dev-gpu.json: No such file or directory (os error 2): mount cdiDir writable into the daemon's pod, or set deviceListStrategy to volume-mounts",
+        "nothing of the temporary file, whose name is never the same"
+    );
+    let unpublished = Containers::new(Host::new().options("auto"), Box::new(Accounting)).strategies();
+    assert_eq!(unpublished.active, [Strategy::VolumeMounts].into());
+}
+
+#[test]
+fn cdi_that_was_asked_for_fails_the_allocation_where_it_cannot_work() {
+    let host = Host::new();
+    host.file("cdi");
+    let delivery = Containers::new(host.options("cdi-cri"), Box::new(Accounting));
+    let published = delivery.publish_cards(&cards()).expect_err("a file is no directory").to_string();
+    let error = delivery.prepare(&handout("n-1", &[share(A, 1)])).expect_err("no specification").to_string();
+    assert_eq!(error, format!("card {A} can't be given by CDI, which deviceListStrategy demands: {published}"));
+    assert!(!host.path("run").exists(), "nothing is made for a container that is refused");
+}
+
+#[test]
+fn a_card_without_a_node_of_its_own_is_given_by_mounts() {
+    let host = Host::new();
+    let old = "MIG-GPU-5c3f2a10/1/0";
+    let odd = [
+        CdiCard { id: id(old), minor: Some(0), instance: Some((1, 0)) },
+        CdiCard { id: id(B), minor: None, instance: None },
+    ];
+    let all = [&cards()[1..], &odd].concat();
+    let auto = Containers::new(host.options("auto"), Box::new(Accounting));
+    auto.publish_cards(&all).expect("published");
+    let ways = |card| {
+        let answer = auto.prepare(&handout("n-1", &[share(card, 1)])).expect("an answer");
+        (answer.cdi_devices.len(), answer.mounts.len())
+    };
+    assert_eq!((ways(A), ways(B), ways(old)), ((1, 2), (0, 3), (0, 3)));
+    let demanded = Containers::new(host.options("cdi-annotations"), Box::new(Accounting));
+    demanded.publish_cards(&all).expect("published");
+    let error = demanded.prepare(&handout("n-1", &[share(A, 1), share(B, 1)])).expect_err("B has no node");
+    assert!(error.to_string().starts_with(&format!("card {B} can't be given by CDI")), "{error}");
+}
+
+#[test]
+fn a_container_has_limits_to_read_and_a_region_to_write() {
+    let host = Host::new();
+    let delivery = host.delivery("volume-mounts");
+    let shares = [share(A, 8192), (id(B), Share { memory: Memory::mib(81_559), cores: Cores::FULL, exclusive: true })];
+    delivery.prepare(&handout("n-1", &shares)).expect("an answer");
+    let container = host.path("run/containers/n-1");
+    assert_eq!(mode(&host.path("run/containers")), 0o700, "one tenant's directories are not another's");
+    assert_eq!((mode(&container.join("limits")), mode(&container.join("region"))), (0o755, 0o1777));
+    assert_eq!(mode(&container.join("limits/limits")), 0o644);
+    insta::assert_snapshot!(fs::read_to_string(container.join("limits/limits")).expect("limits"), @"
+    divvy-limits v1
+    # accounting: a promise in the books, enforced by nothing
+    tier accounting
+    compute cap
+    pod 0d9f3f0e-7c1b-4b53-a6a5-0d7d5e0f8a11 default trainer-0
+    container main
+    card GPU-5c3f2a10-0000-4000-8000-00000000000a memory-mib 8192 cores 30 exclusive 0
+    card GPU-5c3f2a10-0000-4000-8000-00000000000b memory-mib 81559 cores 100 exclusive 1
+    end
+    ");
+    assert_eq!(host.limits("n-1").cards, shares);
+}
+
+#[test]
+fn limits_come_back_after_everything_is_gone() {
+    let host = Host::new();
+    let delivery = host.delivery("volume-mounts");
+    delivery.prepare(&handout("n-1", &[share(A, 1)])).expect("an answer");
+    fs::remove_dir_all(host.path("run")).expect("gone");
+    delivery.write_limits(&handout("n-1", &[share(A, 2)])).expect("written");
+    assert_eq!(host.limits("n-1").cards, [share(A, 2)]);
+    assert!(host.path("run/containers/n-1/region").is_dir());
+}
+
+#[test]
+fn a_reader_never_sees_part_of_a_limits_file() {
+    let host = Host::new();
+    let delivery = host.delivery("volume-mounts");
+    let (few, many) = ([share(A, 1)], [share(A, 81_559), share(B, 81_559)]);
+    delivery.prepare(&handout("n-1", &few)).expect("an answer");
+    let written = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 0..300 {
+                let shares: &[_] = if turn % 2 == 0 { &many } else { &few };
+                delivery.write_limits(&handout("n-1", shares)).expect("written");
+            }
+            written.store(true, Ordering::Release);
+        });
+        while !written.load(Ordering::Acquire) {
+            let seen = host.limits("n-1").cards;
+            assert!(seen == few || seen == many, "{seen:?}");
+        }
+    });
+}
+
+#[test]
+fn what_nobody_holds_is_swept_and_nothing_else() {
+    let host = Host::new();
+    let delivery = host.delivery("volume-mounts");
+    assert_eq!(delivery.sweep(&HashSet::new()).expect("no directory yet"), Vec::<String>::new());
+    for nonce in ["n-1", "n-2", "n-3"] {
+        delivery.prepare(&handout(nonce, &[share(A, 1)])).expect("an answer");
+    }
+    host.file("outside/kept");
+    symlink(host.path("outside"), host.path("run/containers/n-2/region/way-out")).expect("what a tenant may do");
+    host.file("run/containers/n-2/region/deep/er/file");
+    host.file("run/containers/README.md");
+    let swept = delivery.sweep(&HashSet::from(["n-1".to_owned()])).expect("swept");
+    assert_eq!(swept, ["n-2", "n-3"]);
+    assert_eq!(host.limits("n-1").cards, [share(A, 1)]);
+    assert!(host.path("outside/kept").exists() && host.path("run/containers/README.md").exists());
+    assert!(delivery.remove("n-1").expect("removed"));
+    assert!(!delivery.remove("n-1").expect("nothing to remove"), "a release can be repeated");
+}
+
+#[test]
+fn names_that_would_leave_their_place_are_refused() {
+    let host = Host::new();
+    let delivery = host.delivery("volume-mounts");
+    let shares = [share(A, 1)];
+    let long = "a".repeat(41);
+    for nonce in ["", ".", "..", "../n-1", "a/b", "/etc", "N-1", "n_1", "n-1\n", "n-\u{e4}", &long] {
+        let refused = |error: Result<(), ContainerError>| matches!(error, Err(ContainerError::Nonce(_)));
+        assert!(refused(delivery.write_limits(&handout(nonce, &shares))), "{nonce:?}");
+        assert!(refused(delivery.remove(nonce).map(drop)), "{nonce:?}");
+    }
+    let valid = handout("n-1", &shares);
+    let pod = |uid, namespace, name| Allocation { pod: PodRef { uid, namespace, name }, ..valid };
+    let handouts = [
+        (pod("u\ntier mig", "ns", "p"), "pod UID"),
+        (pod("u", "", "p"), "namespace"),
+        (pod("u", "ns", "p q"), "pod name"),
+        (Allocation { container: "c\n", ..valid }, "container name"),
+    ];
+    for (handout, field) in handouts {
+        let error = delivery.prepare(&handout).expect_err(field).to_string();
+        assert!(error.starts_with(&format!("{field} \"")), "{error}");
+    }
+    let error = |shares| delivery.prepare(&handout("n-1", shares)).expect_err("refused").to_string();
+    assert_eq!(error(&[]), "container \"main\" has no card to be given");
+    assert_eq!(error(&[share(A, 1), share(A, 2)]), format!("card {A} is listed twice"));
+    assert!(!host.path("run").exists());
+}
+
+#[test]
+fn a_run_directory_that_is_none_is_named() {
+    let host = Host::new();
+    host.file("run");
+    let error = host.delivery("volume-mounts").prepare(&handout("n-1", &[share(A, 1)])).expect_err("a file");
+    assert_eq!(
+        host.steady(&error.to_string()),
+        "making directory /host/run/containers/n-1: Not a directory (os error 20): runDir must be a directory that the daemon can write to"
+    );
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_keeps_the_old_limits() {
+    let host = Host::new();
+    let delivery = host.delivery("volume-mounts");
+    delivery.prepare(&handout("n-1", &[share(A, 1)])).expect("an answer");
+    let limits = host.path("run/containers/n-1/limits/limits");
+    fs::remove_file(&limits).expect("limits");
+    fs::create_dir(&limits).expect("what no file can replace");
+    let error = delivery.write_limits(&handout("n-1", &[share(A, 2)])).expect_err("a directory").to_string();
+    assert!(host.steady(&error).starts_with("writing limits /host/run/containers/n-1/limits/limits: "), "{error}");
+    let left = fs::read_dir(host.path("run/containers/n-1/limits")).expect("a directory").count();
+    assert_eq!(left, 1, "no temporary file stays");
+}
+
+/// Root may write anywhere, so this says something only for other users; the errors before it hold for all.
+#[test]
+fn a_read_only_cdi_directory_is_an_error_for_all_but_root() {
+    let host = Host::new();
+    fs::create_dir(host.path("cdi")).expect("a directory");
+    fs::set_permissions(host.path("cdi"), Permissions::from_mode(0o555)).expect("read-only");
+    let writable = fs::write(host.path("cdi/probe"), "").is_ok();
+    let published = Containers::new(host.options("auto"), Box::new(Accounting)).publish_cards(&cards());
+    assert_eq!(published.is_ok(), writable);
+}

@@ -1,0 +1,168 @@
+//! Gauges of cards and shares, read from the books when scraped, and of how both are handed out.
+
+use std::fmt;
+
+use divvy_api::Memory;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+use tokio::sync::watch;
+
+use crate::allocation::Allocator;
+use crate::config::Strategy;
+use crate::container::Strategies;
+use crate::http::ConfigStatus;
+use crate::inventory::{CardHealth, CardInfo};
+use crate::kubelet::plugin::{SharedAllocator, lock};
+use crate::kubelet::registration::Standing;
+use crate::ledger::{Holding, PodRef};
+
+/// What a scrape reads.
+pub(super) struct Ledger {
+    pub(super) allocator: SharedAllocator,
+    pub(super) standing: watch::Receiver<Standing>,
+    pub(super) config: watch::Receiver<ConfigStatus>,
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+/// One metric: name, help, and its values by label.
+struct Gauges {
+    name: &'static str,
+    help: &'static str,
+    values: Vec<(Labels, f64)>,
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ledger")
+    }
+}
+
+impl Collector for Ledger {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for Gauges { name, help, values } in self.read() {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (labels, value) in values {
+                ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Ledger {
+    fn read(&self) -> Vec<Gauges> {
+        let allocator = lock(&self.allocator);
+        let standing = self.standing.borrow().clone();
+        let is = |held: bool| f64::from(u8::from(held));
+        let mut gauges = vec![
+            one("registered", "1 while the kubelet has us registered", vec![], is(standing == Standing::Registered)),
+            one(
+                "rivalled",
+                "1 while another device plugin serves our cards",
+                vec![],
+                is(matches!(standing, Standing::Rivalled(_))),
+            ),
+            one(
+                "configuration_broken",
+                "1 while the file can't be read and an earlier one is in effect",
+                vec![],
+                is(self.config.borrow().problem.is_some()),
+            ),
+            one("ledger_revision", "Grows with every change of a share", vec![], count(allocator.ledger().revision())),
+            one(
+                "tier_served",
+                "1 while containers can be given the node's tier; 0: they are refused",
+                vec![],
+                is(allocator.delivery().problem().is_none()),
+            ),
+            one("tier_info", "How shares are enforced", vec![("tier", allocator.tier().to_string())], 1.0),
+            strategy_gauge(&allocator.delivery().strategies()),
+        ];
+        gauges.extend(card_gauges(&allocator));
+        gauges.extend(share_gauges(&allocator));
+        gauges
+    }
+}
+
+fn one(name: &'static str, help: &'static str, labels: Labels, value: f64) -> Gauges {
+    Gauges { name, help, values: vec![(labels, value)] }
+}
+
+/// A value for each strategy in effect. `bypassable` is of all together: the weakest decides.
+fn strategy_gauge(strategies: &Strategies) -> Gauges {
+    let Strategies { active, reason, bypassable } = strategies;
+    let labels = |strategy: &Strategy| {
+        let strategy = strategy.as_str().to_owned();
+        vec![("strategy", strategy), ("bypassable", bypassable.to_string()), ("reason", reason.clone())]
+    };
+    let help = "How containers are given their cards, whether a pod can name cards of others, and why so";
+    let values = active.iter().map(|strategy| (labels(strategy), 1.0)).collect();
+    Gauges { name: "delivery_strategy_info", help, values }
+}
+
+fn card_gauges(allocator: &Allocator) -> Vec<Gauges> {
+    let book = allocator.ledger().book();
+    let per_card = |name, help, value: &dyn Fn(&CardInfo) -> Option<f64>| {
+        let labels = |card: &CardInfo| vec![("uuid", card.id.to_string()), ("model", card.model.clone())];
+        let cards = allocator.inventory().cards.iter();
+        Gauges { name, help, values: cards.filter_map(|card| Some((labels(card), value(card)?))).collect() }
+    };
+    let held = |card: &CardInfo| book.held(&card.id, None);
+    vec![
+        per_card("card_healthy", "1 while the card gives new shares", &|card| {
+            Some(f64::from(u8::from(card.health == CardHealth::Healthy)))
+        }),
+        per_card("card_memory_bytes", "Memory of the card", &|card| Some(bytes(card.memory))),
+        per_card("card_memory_used_bytes", "Memory in use on the card, by NVML", &|card| card.memory_used.map(bytes)),
+        per_card("card_memory_held_bytes", "Memory promised to pods", &|card| Some(bytes(held(card).memory))),
+        per_card("card_cores_held", "Compute promised to pods, percent of the card", &|card| {
+            Some(f64::from(held(card).cores.units()))
+        }),
+        per_card("card_pods", "Pods that hold a share of the card", &|card| Some(f64::from(held(card).pods))),
+    ]
+}
+
+fn share_gauges(allocator: &Allocator) -> Vec<Gauges> {
+    let mut memory = Gauges { name: "share_memory_bytes", help: "Memory promised to a container", values: vec![] };
+    let help = "Compute promised to a container, percent of the card";
+    let mut cores = Gauges { name: "share_cores", help, values: vec![] };
+    let help = "How what a container holds is enforced";
+    let mut tiers = Gauges { name: "share_tier_info", help, values: vec![] };
+    for entry in allocator.ledger().book().pods() {
+        for (container, holding) in entry.holdings() {
+            let tier = holding.terms_under(allocator.tier()).tier;
+            tiers.values.push((labels(&entry.pod, container, ("tier", tier.to_string())), 1.0));
+            for (labels, share) in parts(&entry.pod, container, holding) {
+                memory.values.push((labels.clone(), bytes(share.memory)));
+                cores.values.push((labels, f64::from(share.cores.units())));
+            }
+        }
+    }
+    vec![memory, cores, tiers]
+}
+
+fn parts<'a>(
+    pod: &'a PodRef,
+    container: &'a str,
+    holding: &'a Holding,
+) -> impl Iterator<Item = (Labels, divvy_api::Share)> + 'a {
+    holding.parts.iter().map(move |part| (labels(pod, container, ("uuid", part.card.to_string())), part.share))
+}
+
+fn labels(pod: &PodRef, container: &str, last: (&'static str, String)) -> Labels {
+    let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
+    vec![("namespace", namespace), ("pod", name), ("container", container.to_owned()), last]
+}
+
+fn bytes(memory: Memory) -> f64 {
+    count(memory.as_mib()) * f64::from(1u32 << 20)
+}
+
+/// Prometheus knows floats only; 2^53 is beyond any count here.
+#[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only, and 2^53 MiB is beyond any card")]
+fn count(value: u64) -> f64 {
+    value as f64
+}

@@ -1,0 +1,91 @@
+//! Counters and times of the kubelet's calls and of its pod list.
+
+use std::time::Instant;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::allocation::Refusal;
+
+/// What is counted as it happens.
+#[derive(Debug)]
+pub struct Metrics {
+    calls: Family<Call, Counter>,
+    durations: Family<CallName, Histogram, fn() -> Histogram>,
+    pod_lists: Family<Outcome, Histogram, fn() -> Histogram>,
+    identified: Family<Source, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Call {
+    call: &'static str,
+    /// `ok` or the refusal's kind.
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallName {
+    call: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Source {
+    /// `kubelet` or `api-server`.
+    source: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    outcome: &'static str,
+}
+
+/// Seconds; Allocate's own part is tens of microseconds, a pod list under load a tenth of a second.
+fn durations() -> Histogram {
+    Histogram::new([25e-6, 50e-6, 100e-6, 250e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0])
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Adds the counters to `registry`, whose prefix they take.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            calls: Family::default(),
+            durations: Family::new_with_constructor(durations),
+            pod_lists: Family::new_with_constructor(durations),
+            identified: Family::default(),
+        };
+        registry.register("device_plugin_calls", "Calls of the kubelet, by outcome", metrics.calls.clone());
+        let help = "Time from a kubelet's call to our answer, the pod list included";
+        registry.register("device_plugin_call_duration_seconds", help, metrics.durations.clone());
+        let help = "Time in which the kubelet answered its pod list";
+        registry.register("kubelet_pod_list_duration_seconds", help, metrics.pod_lists.clone());
+        let help = "Containers told from all others, by whose list of pods";
+        registry.register("identified_containers", help, metrics.identified.clone());
+        metrics
+    }
+
+    /// A call of the kubelet was answered.
+    pub fn observe<T>(&self, call: &'static str, started: Instant, result: &Result<T, Refusal>) {
+        let outcome = result.as_ref().err().map_or("ok", Refusal::kind);
+        if let Err(refusal) = result {
+            tracing::warn!(call, kind = outcome, "{refusal}");
+        }
+        self.calls.get_or_create(&Call { call, outcome }).inc();
+        self.durations.get_or_create(&CallName { call }).observe(started.elapsed().as_secs_f64());
+    }
+
+    /// The pod list was asked for.
+    pub fn pod_list(&self, started: Instant, ok: bool) {
+        let outcome = Outcome { outcome: if ok { "ok" } else { "error" } };
+        self.pod_lists.get_or_create(&outcome).observe(started.elapsed().as_secs_f64());
+    }
+
+    /// A container was told from all others, among the pods that `source` lists.
+    pub fn identified(&self, source: &'static str) {
+        self.identified.get_or_create(&Source { source }).inc();
+    }
+}

@@ -1,0 +1,244 @@
+//! The calls to NVML, and what their errors mean. All of them may hang.
+
+mod mig;
+mod raw;
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+use divvy_api::{CardId, Memory};
+use divvy_placement::Link;
+use nvml_wrapper::bitmasks::event::EventTypes;
+use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TopologyLevel};
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::{PciInfo, ProcessInfo};
+use nvml_wrapper::{Device, EventSet, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
+use nvml_wrapper_sys::bindings as sys;
+
+use crate::config::MigStrategy;
+use crate::inventory::{CardProcess, Driver};
+pub(super) use mig::{Instance, Partition};
+pub(super) use raw::{Slice, XidEvent, wait};
+
+/// A call that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{function}: {error}")]
+pub(super) struct CallError {
+    function: &'static str,
+    error: NvmlError,
+}
+
+/// Why a probe failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProbeError {
+    /// The driver knows no card of this UUID.
+    #[error("NVML no longer finds the card")]
+    Gone,
+    /// The GPU is there without this instance.
+    #[error("NVML no longer finds the MIG instance")]
+    Vanished,
+    /// The instance is there, and something is wrong with it.
+    #[error("{0}")]
+    Instance(String),
+    /// Something is wrong with the card.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// Why no card, or no instance, was found at an index.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FindError {
+    /// NVML doesn't tell.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// It tells something that can't be a slot's name.
+    #[error(transparent)]
+    Uuid(#[from] divvy_api::card::CardIdError),
+    /// Or what can't be part of a resource's name.
+    #[error(transparent)]
+    Profile(#[from] divvy_api::card::BadMigProfile),
+}
+
+/// What a probe learns; `None`: NVML doesn't say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sample {
+    pub(super) memory: Memory,
+    pub(super) memory_used: Memory,
+    pub(super) model: Option<String>,
+    pub(super) pci_bus_id: Option<String>,
+    pub(super) minor: Option<u32>,
+    pub(super) numa: Option<u32>,
+    pub(super) utilization: Option<u32>,
+    pub(super) processes: Option<Vec<CardProcess>>,
+    pub(super) ecc_uncorrected: Option<u64>,
+    /// `None`: not in MIG mode.
+    pub(super) partition: Option<Partition>,
+}
+
+/// Where the active NVLinks of a card lead.
+#[derive(Debug, Default)]
+pub(super) struct NvLinks {
+    /// To other cards, by PCI domain, bus and device.
+    pub(super) cards: BTreeMap<(u32, u32, u32), u32>,
+    /// To NVSwitches.
+    pub(super) switches: u32,
+}
+
+/// Loads and initialises NVML.
+pub(super) fn open(library: &OsStr) -> Result<(Nvml, Driver), CallError> {
+    let nvml = Nvml::builder().lib_path(library).init().map_err(|error| match error {
+        error @ NvmlError::LibloadingError(_) => CallError { function: "loading NVML", error },
+        error => CallError { function: "nvmlInit", error },
+    })?;
+    let cuda = |number| format!("{}.{}", cuda_driver_version_major(number), cuda_driver_version_minor(number));
+    let driver = Driver {
+        version: nvml.sys_driver_version().unwrap_or_default(),
+        cuda: nvml.sys_cuda_driver_version().ok().map(cuda),
+    };
+    Ok((nvml, driver))
+}
+
+/// How many cards there are.
+pub(super) fn count(nvml: &Nvml) -> Result<u32, CallError> {
+    nvml.device_count().map_err(in_call("nvmlDeviceGetCount"))
+}
+
+/// The card at an index, which is only good until the next card comes or goes.
+pub(super) fn find(nvml: &Nvml, index: u32) -> Result<CardId, FindError> {
+    let device = nvml.device_by_index(index).map_err(in_call("nvmlDeviceGetHandleByIndex"))?;
+    Ok(device.uuid().map_err(in_call("nvmlDeviceGetUUID"))?.parse()?)
+}
+
+/// Asks a card everything. Only its handle, its memory and its MIG mode must be answered; another call counts as failed
+/// if it says that the card is lost.
+pub(super) fn probe(nvml: &Nvml, card: &CardId, sysfs: &Path, mig: MigStrategy) -> Result<Sample, ProbeError> {
+    let device = nvml.device_by_uuid(card.as_str()).map_err(|error| match error {
+        NvmlError::NotFound => ProbeError::Gone,
+        error => in_call("nvmlDeviceGetHandleByUUID")(error).into(),
+    })?;
+    let memory = device.memory_info().map_err(in_call("nvmlDeviceGetMemoryInfo"))?;
+    let pci_bus_id = unless_lost("nvmlDeviceGetPciInfo", device.pci_info())?.map(|pci| pci.bus_id);
+    let uncorrected = device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
+    Ok(Sample {
+        memory: Memory::from_bytes_floor(memory.total),
+        memory_used: Memory::from_bytes_floor(memory.used),
+        model: unless_lost("nvmlDeviceGetName", device.name())?,
+        minor: unless_lost("nvmlDeviceGetMinorNumber", device.minor_number())?,
+        numa: pci_bus_id.as_deref().and_then(|bus_id| numa_node(sysfs, bus_id)),
+        pci_bus_id,
+        utilization: unless_lost("nvmlDeviceGetUtilizationRates", device.utilization_rates())?.map(|rates| rates.gpu),
+        processes: unless_lost("nvmlDeviceGetComputeRunningProcesses", processes(&device))?,
+        ecc_uncorrected: unless_lost("nvmlDeviceGetTotalEccErrors", uncorrected)?,
+        partition: mig::partition(nvml, card, &device, mig)?,
+    })
+}
+
+/// The processes that compute on a card or an instance, in the order of their numbers: those that have it for themselves and
+/// clients of the multi-process service, which older drivers don't tell.
+fn processes(device: &Device<'_>) -> Result<Vec<CardProcess>, NvmlError> {
+    let process = |info: ProcessInfo| CardProcess {
+        pid: info.pid,
+        bytes: match info.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some(bytes),
+            UsedGpuMemory::Unavailable => None,
+        },
+    };
+    let clients = match device.mps_running_compute_processes() {
+        Err(error) if is_about_the_gpu(&error) => return Err(error),
+        clients => clients.unwrap_or_default(),
+    };
+    let mut processes: Vec<_> = device.running_compute_processes()?.into_iter().chain(clients).map(process).collect();
+    processes.sort_unstable();
+    processes.dedup_by_key(|process| process.pid);
+    Ok(processes)
+}
+
+/// An event set for the XIDs of one card.
+pub(super) fn subscribe<'n>(nvml: &'n Nvml, card: &CardId) -> Result<EventSet<'n>, CallError> {
+    let device = nvml.device_by_uuid(card.as_str()).map_err(in_call("nvmlDeviceGetHandleByUUID"))?;
+    let set = nvml.create_event_set().map_err(in_call("nvmlEventSetCreate"))?;
+    let registered = device.register_events(EventTypes::CRITICAL_XID_ERROR, set);
+    registered.map_err(|error| in_call("nvmlDeviceRegisterEvents")(error.error))
+}
+
+/// The error of a wait for events, for people.
+pub(super) fn wait_error(error: NvmlError) -> CallError {
+    in_call("nvmlEventSetWait")(error)
+}
+
+/// The best PCI path between two cards.
+pub(super) fn pci_link(a: &Device<'_>, b: Device<'_>) -> Option<Link> {
+    Some(match a.topology_common_ancestor(b).ok()? {
+        TopologyLevel::Internal | TopologyLevel::Single => Link::SingleSwitch,
+        TopologyLevel::Multiple => Link::MultiSwitch,
+        TopologyLevel::HostBridge => Link::HostBridge,
+        TopologyLevel::Node => Link::Node,
+        TopologyLevel::System => Link::System,
+    })
+}
+
+/// A card's active NVLinks; what can't be read counts as inactive.
+pub(super) fn nvlinks(nvml: &Nvml, device: &Device<'_>) -> NvLinks {
+    let mut links = NvLinks::default();
+    for link in (0..sys::NVML_NVLINK_MAX_LINKS).map(|number| device.link_wrapper_for(number)) {
+        if !matches!(link.is_active(), Ok(true)) {
+            continue;
+        }
+        match raw::remote_device_type(nvml, device, link.link()) {
+            Ok(sys::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH) => links.switches += 1,
+            Ok(sys::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_GPU) => {
+                if let Ok(remote) = link.remote_pci_info() {
+                    *links.cards.entry(pci_address(&remote)).or_default() += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    links
+}
+
+/// Domain, bus and device: a link's far end is named by them, in whatever letter case.
+pub(super) fn pci_address(pci: &PciInfo) -> (u32, u32, u32) {
+    (pci.domain, pci.bus, pci.device)
+}
+
+fn in_call(function: &'static str) -> impl Fn(NvmlError) -> CallError {
+    move |error| CallError { function, error }
+}
+
+fn unless_lost<T>(function: &'static str, answer: Result<T, NvmlError>) -> Result<Option<T>, CallError> {
+    match answer {
+        Err(error) if is_about_the_gpu(&error) => Err(CallError { function, error }),
+        answer => Ok(answer.ok()),
+    }
+}
+
+/// Whether it says that the GPU can't do anything, rather than this.
+fn is_about_the_gpu(error: &NvmlError) -> bool {
+    matches!(error, NvmlError::GpuLost | NvmlError::ResetRequired)
+}
+
+/// Asks sysfs, where the kernel writes -1 for a card that is near no node in particular.
+fn numa_node(sysfs: &Path, bus_id: &str) -> Option<u32> {
+    let (domain, rest) = bus_id.split_once(':')?;
+    let domain = u32::from_str_radix(domain, 16).ok()?;
+    let device = format!("{domain:04x}:{}", rest.to_ascii_lowercase());
+    let path = sysfs.join("bus/pci/devices").join(device).join("numa_node");
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+// === impl CallError ===
+
+impl CallError {
+    fn is_about_the_gpu(&self) -> bool {
+        is_about_the_gpu(&self.error)
+    }
+
+    /// Whether NVML must be closed and opened again, because the driver was unloaded or replaced.
+    pub(super) fn is_driver_gone(&self) -> bool {
+        matches!(self.error, NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch)
+    }
+}

@@ -1,0 +1,306 @@
+//! What is known of driver and cards: reports and times in, an [`Inventory`] out.
+
+mod card;
+mod driver;
+mod load;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use divvy_api::CardId;
+
+use super::InventoryOptions;
+use super::calls::{ProbeError, Sample, Slice};
+use super::health::{HealthOptions, Observation};
+use super::links::LinkTable;
+use crate::config::MigStrategy;
+use crate::inventory::{Driver, Inventory};
+use card::{Card, Listing};
+use driver::DriverState;
+
+/// More than any machine has; a count above it is nonsense.
+const MAX_CARDS: u32 = 128;
+
+/// Everything that the keeper knows.
+#[derive(Debug)]
+pub(super) struct CardList {
+    interval: Duration,
+    timeout: Duration,
+    health: HealthOptions,
+    mig: MigStrategy,
+    driver: DriverState,
+    /// Look-ups by index that run, or that failed.
+    finders: BTreeMap<u32, Finder>,
+    /// Every GPU that was ever found, and every instance.
+    cards: BTreeMap<CardId, Card>,
+    links: LinkTable,
+    /// Cards whose links were read since NVML was opened.
+    linked: BTreeSet<CardId>,
+    linking: Option<Call>,
+}
+
+/// A call, or a row of calls, that has not come back. It may begin in the future, when the thread has slept.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    since: Instant,
+    /// It has taken too long, and that was noted.
+    overdue: bool,
+}
+
+#[derive(Debug, Default)]
+struct Finder {
+    /// The look-up that runs.
+    call: Option<Call>,
+    /// What the last one said; it stands until another one says something else.
+    error: Option<String>,
+}
+
+// === impl CardList ===
+
+impl CardList {
+    /// Nothing known; the driver is asked from `at` on.
+    pub(super) fn new(at: Instant, options: &InventoryOptions) -> Self {
+        Self {
+            interval: options.probe_interval,
+            timeout: options.probe_timeout,
+            health: options.health.clone(),
+            mig: options.mig_strategy,
+            driver: DriverState::asked(at),
+            finders: BTreeMap::new(),
+            cards: BTreeMap::new(),
+            links: LinkTable::default(),
+            linked: BTreeSet::new(),
+            linking: None,
+        }
+    }
+
+    /// Every GPU that was ever found: what is to be watched.
+    pub(super) fn gpus(&self) -> Vec<CardId> {
+        self.cards.values().filter(|card| card.info.mig.is_none()).map(|card| card.info.id.clone()).collect()
+    }
+
+    /// NVML was opened anew.
+    pub(super) fn opened(&mut self, at: Instant, driver: Driver) {
+        self.driver = DriverState { driver: Some(driver), ..DriverState::asked(at) };
+        self.linked.clear();
+    }
+
+    /// How many cards NVML counts.
+    pub(super) fn counted(&mut self, at: Instant, count: Result<u32, String>) {
+        self.driver.call = Call::new(at + self.interval);
+        self.driver.count = Some(count);
+    }
+
+    /// NVML can't be opened, or was closed because the driver is gone. Nothing comes back from calls of before.
+    pub(super) fn refused(&mut self, at: Instant, reason: String) {
+        for card in self.cards.values_mut() {
+            card.call = None;
+            card.health.observe(&self.health, at, Observation::Failed { reason: reason.clone() });
+        }
+        self.driver = DriverState { refusal: Some(reason), ..DriverState::asked(at + self.interval) };
+        self.finders.clear();
+        self.linking = None;
+    }
+
+    /// Indices to be looked up: all of them, when NVML counts more cards than are known to be there.
+    pub(super) fn start_finders(&mut self, at: Instant) -> Vec<u32> {
+        let count = self.driver.count.as_ref().and_then(|count| count.as_ref().ok()).copied().unwrap_or(0);
+        let there = self.cards.values().filter(|card| card.info.mig.is_none() && !card.gone).count();
+        if count as usize <= there {
+            self.finders.retain(|_, finder| finder.call.is_some());
+            return Vec::new();
+        }
+        let mut start = |index: &u32| {
+            let finder = self.finders.entry(*index).or_default();
+            let idle = finder.call.is_none();
+            finder.call.get_or_insert(Call::new(at));
+            idle
+        };
+        (0..count.min(MAX_CARDS)).filter(|index| start(index)).collect()
+    }
+
+    /// What is at an index; returns a card that nobody watches yet.
+    pub(super) fn found(&mut self, index: u32, found: Result<CardId, String>) -> Option<CardId> {
+        match found {
+            Ok(card) if self.cards.contains_key(&card) => {
+                self.finders.remove(&index);
+                None
+            }
+            Ok(card) => {
+                self.finders.remove(&index);
+                self.cards.insert(card.clone(), Card::new(card.clone()));
+                Some(card)
+            }
+            Err(error) => {
+                self.lookup_failed(index, error);
+                None
+            }
+        }
+    }
+
+    /// The card at an index can't be told.
+    pub(super) fn lookup_failed(&mut self, index: u32, error: String) {
+        self.finders.insert(index, Finder { call: None, error: Some(error) });
+    }
+
+    /// The card is probed from `at` on.
+    pub(super) fn watched(&mut self, at: Instant, card: &CardId) {
+        if let Some(card) = self.cards.get_mut(card) {
+            card.call = Some(Call::new(at));
+        }
+    }
+
+    /// A probe has come back, and the next one is due after an interval.
+    pub(super) fn probed(&mut self, at: Instant, gpu: &CardId, probed: Result<Sample, ProbeError>) {
+        match &probed {
+            Ok(sample) => self.see_instances(at, gpu, sample),
+            Err(error) => self.fail(at, gpu, &error.to_string()),
+        }
+        if let Some(card) = self.cards.get_mut(gpu) {
+            card.probed(&self.health, at, probed);
+            card.answer(self.mig);
+            card.call = Some(Call::new(at + self.interval));
+        }
+    }
+
+    /// The GPU of this sample has these instances, and no others.
+    fn see_instances(&mut self, at: Instant, gpu: &CardId, sample: &Sample) {
+        let instances = sample.partition.as_ref().map_or(&[][..], |partition| &partition.instances);
+        for instance in instances {
+            let new = || Card::instance(instance, sample);
+            let card = self.cards.entry(instance.id.clone()).or_insert_with(new);
+            // Each time: one that is made anew under the same UUID may be elsewhere.
+            card.info.mig = Some(instance.place.clone());
+            card.probed(&self.health, at, instance.sample(sample));
+            card.answer(self.mig);
+        }
+        let is_there = |card: &Card| instances.iter().any(|instance| instance.id == card.info.id);
+        let on_gpu = |card: &Card| card.info.mig.is_some() && card.is_of(gpu);
+        for card in self.cards.values_mut().filter(|card| on_gpu(card) && !is_there(card)) {
+            card.probed(&self.health, at, Err(ProbeError::Vanished));
+        }
+    }
+
+    /// The card can't be watched, for a reason of ours.
+    pub(super) fn unwatched(&mut self, at: Instant, gpu: &CardId, reason: &str) {
+        self.fail(at, gpu, reason);
+        if let Some(card) = self.cards.get_mut(gpu) {
+            card.call = None;
+        }
+    }
+
+    /// The driver reported an XID of a GPU, or of a slice of it.
+    pub(super) fn xid(&mut self, at: Instant, gpu: &CardId, slice: Option<Slice>, xid: u64) {
+        for card in self.cards.values_mut().filter(|card| card.is_of(gpu) && card.is_in(slice)) {
+            card.health.observe(&self.health, at, Observation::Xid(xid));
+        }
+    }
+
+    /// Something befalls a GPU, and so all of its instances.
+    fn fail(&mut self, at: Instant, gpu: &CardId, reason: &str) {
+        for card in self.cards.values_mut().filter(|card| card.is_of(gpu)) {
+            card.health.observe(&self.health, at, Observation::Failed { reason: reason.to_owned() });
+            card.answer(self.mig);
+        }
+    }
+
+    /// The healthy GPUs, if there is one among them whose links were not read, and nobody is reading.
+    pub(super) fn start_linking(&mut self, at: Instant) -> Option<Vec<CardId>> {
+        let idle = self.linking.is_none_or(|call| call.overdue) && !self.is_finding();
+        // Instances have no links: CUDA knows no peers among them.
+        let gpus = self.cards.values().filter(|card| card.info.mig.is_none());
+        let healthy = gpus.filter(|card| card.verdict(self.mig).is_healthy());
+        let healthy: Vec<CardId> = healthy.map(|card| card.info.id.clone()).collect();
+        if !idle || healthy.iter().all(|card| self.linked.contains(card)) {
+            return None;
+        }
+        self.linked.extend(healthy.iter().cloned());
+        self.linking = Some(Call::new(at));
+        Some(healthy)
+    }
+
+    /// Links were read.
+    pub(super) fn linked(&mut self, table: LinkTable) {
+        self.links.update(table);
+        self.linking = None;
+    }
+
+    /// Notes the calls that have taken too long by now.
+    pub(super) fn expire(&mut self, now: Instant) {
+        let timeout = self.timeout;
+        let calls = self.cards.values_mut().filter_map(|card| Some((&card.info.id, card.call.as_mut()?)));
+        let silent = calls.filter_map(|(gpu, call)| call.expire(now, timeout).then(|| gpu.clone()));
+        for gpu in silent.collect::<Vec<_>>() {
+            self.fail(now, &gpu, &silence(timeout));
+        }
+        let finders = self.finders.values_mut().filter_map(|finder| finder.call.as_mut());
+        for call in finders.chain([&mut self.driver.call]).chain(&mut self.linking) {
+            call.expire(now, timeout);
+        }
+    }
+
+    /// When [`Self::expire`] has something to do.
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        let cards = self.cards.values().filter_map(|card| card.call);
+        let finders = self.finders.values().filter_map(|finder| finder.call);
+        let calls = cards.chain(finders).chain([self.driver.call]).chain(self.linking);
+        calls.filter(|call| !call.overdue).map(|call| call.since + self.timeout).min()
+    }
+
+    /// Whether the first look round is over: each card has answered, or has taken too long, or there is no driver.
+    pub(super) fn is_settled(&self) -> bool {
+        let linking = self.linking.is_some_and(|call| !call.overdue);
+        let answered = self.cards.values().all(|card| card.listing != Listing::Unknown);
+        self.driver.is_away() || (self.driver.count.is_some() && answered && !self.is_finding() && !linking)
+    }
+
+    /// What is known now.
+    pub(super) fn inventory(&self) -> Inventory {
+        let listed = self.cards.values().filter(|card| card.listing == Listing::Listed);
+        let mut cards: Vec<_> = listed.map(|card| card.info(self.mig)).collect();
+        cards.sort_by(|a, b| (&a.pci_bus_id, &a.id).cmp(&(&b.pci_bus_id, &b.id)));
+        let links = self.links.links(&cards);
+        Inventory { driver: self.driver.driver.clone(), cards, links, problem: self.problem() }
+    }
+
+    fn is_finding(&self) -> bool {
+        self.finders.values().filter_map(|finder| finder.call).any(|call| !call.overdue)
+    }
+
+    fn problem(&self) -> Option<String> {
+        let finders = || self.finders.iter().find_map(|(index, finder)| finder.problem(*index, self.timeout));
+        self.driver.problem(self.timeout).or_else(finders)
+    }
+}
+
+/// What people are told about a call that doesn't come back.
+fn silence(timeout: Duration) -> String {
+    format!("NVML has not answered for {timeout:?}")
+}
+
+// === impl Call ===
+
+impl Call {
+    fn new(since: Instant) -> Self {
+        Self { since, overdue: false }
+    }
+
+    /// Whether it is overdue from now on.
+    fn expire(&mut self, now: Instant, timeout: Duration) -> bool {
+        let expires = !self.overdue && now.saturating_duration_since(self.since) >= timeout;
+        self.overdue |= expires;
+        expires
+    }
+}
+
+// === impl Finder ===
+
+impl Finder {
+    fn problem(&self, index: u32, timeout: Duration) -> Option<String> {
+        let overdue = self.call.is_some_and(|call| call.overdue).then(|| silence(timeout));
+        Some(format!("card at index {index}: {}", overdue.as_ref().or(self.error.as_ref())?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! One card.
+
+use std::time::Instant;
+
+use divvy_api::{CardId, Memory};
+
+use super::Call;
+use super::load::Load;
+use crate::config::MigStrategy;
+use crate::inventory::{CardHealth, CardInfo};
+use crate::nvml::calls::{Instance, ProbeError, Sample, Slice};
+use crate::nvml::health::{Health, HealthOptions, Observation};
+
+#[derive(Debug)]
+pub(super) struct Card {
+    /// All but the health.
+    pub(super) info: CardInfo,
+    pub(super) health: Health,
+    /// While probes say how busy it is.
+    load: Option<Load>,
+    /// The probe that runs, or the next one; `None`: nobody probes, or its GPU's probe is its own.
+    pub(super) call: Option<Call>,
+    pub(super) listing: Listing,
+    /// NVML knows no such card.
+    pub(super) gone: bool,
+    /// It is a GPU in MIG mode.
+    in_mig: bool,
+}
+
+/// Whether it is shown as a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listing {
+    /// No probe has come back yet, nor taken too long.
+    Unknown,
+    /// Its instances are cards instead.
+    Hidden,
+    /// It is, and stays so whatever comes: somebody may hold its slots.
+    Listed,
+}
+
+// === impl Card ===
+
+impl Card {
+    pub(super) fn new(id: CardId) -> Self {
+        let health = Health::default();
+        let info = CardInfo {
+            id,
+            model: String::new(),
+            memory: Memory::ZERO,
+            pci_bus_id: String::new(),
+            minor: None,
+            numa: None,
+            mig: None,
+            health: health.verdict(),
+            memory_used: None,
+            utilization: None,
+            processes: None,
+        };
+        Self { info, health, load: None, call: None, listing: Listing::Unknown, gone: false, in_mig: false }
+    }
+
+    /// An instance on the GPU of this sample.
+    pub(super) fn instance(instance: &Instance, gpu: &Sample) -> Self {
+        let mut card = Self::new(instance.id.clone());
+        card.info = CardInfo {
+            model: instance.model.clone(),
+            pci_bus_id: gpu.pci_bus_id.clone().unwrap_or_default(),
+            minor: gpu.minor,
+            numa: gpu.numa,
+            ..card.info
+        };
+        card
+    }
+
+    /// Whether it is this GPU, or an instance on it.
+    pub(super) fn is_of(&self, gpu: &CardId) -> bool {
+        self.info.mig.as_ref().map_or(&self.info.id, |mig| &mig.parent) == gpu
+    }
+
+    /// Whether it is in this slice of its GPU; `None`: all of it.
+    pub(super) fn is_in(&self, slice: Option<Slice>) -> bool {
+        slice.is_none_or(|slice| {
+            self.info.mig.as_ref().is_some_and(|mig| mig.gi == slice.gi && slice.ci.is_none_or(|ci| ci == mig.ci))
+        })
+    }
+
+    /// It is known how it is, for now.
+    pub(super) fn answer(&mut self, strategy: MigStrategy) {
+        let hidden = self.in_mig && strategy.makes_cards() && self.listing != Listing::Listed;
+        self.listing = if hidden { Listing::Hidden } else { Listing::Listed };
+    }
+
+    pub(super) fn probed(&mut self, options: &HealthOptions, at: Instant, probed: Result<Sample, ProbeError>) {
+        self.gone = matches!(probed, Err(ProbeError::Gone | ProbeError::Vanished));
+        let observation = match probed {
+            Ok(sample) => {
+                let ecc_uncorrected = sample.ecc_uncorrected;
+                self.in_mig = sample.partition.is_some();
+                self.learn(at, sample);
+                Observation::Answered { ecc_uncorrected }
+            }
+            Err(error) => {
+                self.info.memory_used = None;
+                self.info.processes = None;
+                (self.load, self.info.utilization) = (None, None);
+                Observation::Failed { reason: error.to_string() }
+            }
+        };
+        self.health.observe(options, at, observation);
+    }
+
+    /// Whether it may take new shares.
+    pub(super) fn verdict(&self, strategy: MigStrategy) -> CardHealth {
+        if self.in_mig {
+            return CardHealth::Unhealthy { reason: strategy.objection().to_owned() };
+        }
+        self.health.verdict()
+    }
+
+    pub(super) fn info(&self, strategy: MigStrategy) -> CardInfo {
+        CardInfo { health: self.verdict(strategy), ..self.info.clone() }
+    }
+
+    /// What a card is stays known; what it does is as new as the sample.
+    fn learn(&mut self, at: Instant, sample: Sample) {
+        self.load = sample.utilization.map(|percent| Load::with(self.load, percent, at));
+        let info = &mut self.info;
+        info.memory = sample.memory;
+        info.memory_used = Some(sample.memory_used);
+        info.utilization = self.load.map(Load::percent);
+        info.processes = sample.processes;
+        info.model = sample.model.unwrap_or_else(|| std::mem::take(&mut info.model));
+        info.pci_bus_id = sample.pci_bus_id.unwrap_or_else(|| std::mem::take(&mut info.pci_bus_id));
+        info.minor = sample.minor.or(info.minor);
+        info.numa = sample.numa.or(info.numa);
+    }
+}

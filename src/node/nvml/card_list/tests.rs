@@ -1,0 +1,159 @@
+use divvy_api::Memory;
+use proptest::prelude::*;
+
+use super::*;
+use crate::inventory::{CardHealth, CardProcess};
+
+/// What may befall a card, or the look for others.
+#[derive(Clone, Copy, Debug)]
+enum Blow {
+    Xid(u64),
+    Gone,
+    Silence,
+    Unwatched,
+    Unfound(u32),
+    Uncounted,
+}
+
+fn card(name: &str) -> CardId {
+    format!("GPU-{name}").parse().expect("valid")
+}
+
+fn sample() -> Sample {
+    Sample {
+        memory: Memory::mib(1024),
+        memory_used: Memory::ZERO,
+        model: None,
+        pci_bus_id: None,
+        minor: None,
+        numa: None,
+        utilization: None,
+        processes: None,
+        ecc_uncorrected: None,
+        partition: None,
+    }
+}
+
+/// Two cards, found and probed well.
+fn pair(at: Instant) -> CardList {
+    let mut cards = CardList::new(at, &InventoryOptions::default());
+    cards.opened(at, Driver { version: String::new(), cuda: None });
+    cards.counted(at, Ok(2));
+    for (index, name) in ["sick", "well"].into_iter().enumerate() {
+        let index = u32::try_from(index).expect("small");
+        assert_eq!(cards.found(index, Ok(card(name))), Some(card(name)));
+        cards.watched(at, &card(name));
+        cards.probed(at, &card(name), Ok(sample()));
+    }
+    cards
+}
+
+fn health(cards: &CardList, name: &str) -> CardHealth {
+    let found = cards.inventory().cards.into_iter().find(|info| info.id == card(name));
+    found.expect("a card that was seen stays listed").health
+}
+
+fn blow() -> impl Strategy<Value = Blow> {
+    prop_oneof![
+        any::<u64>().prop_map(Blow::Xid),
+        Just(Blow::Gone),
+        Just(Blow::Silence),
+        Just(Blow::Unwatched),
+        (0u32..9).prop_map(Blow::Unfound),
+        Just(Blow::Uncounted),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_befalls_a_card_touches_another(blows in prop::collection::vec(blow(), 1..30)) {
+        let options = InventoryOptions::default();
+        let mut now = Instant::now();
+        let mut cards = pair(now);
+        for blow in blows {
+            match blow {
+                Blow::Xid(xid) => cards.xid(now, &card("sick"), None, xid),
+                Blow::Gone => cards.probed(now, &card("sick"), Err(ProbeError::Gone)),
+                Blow::Silence => now += options.probe_timeout + options.probe_interval,
+                Blow::Unwatched => cards.unwatched(now, &card("sick"), "no thread"),
+                Blow::Unfound(index) => drop(cards.found(index, Err("no such card".to_owned()))),
+                Blow::Uncounted => cards.counted(now, Err("no idea".to_owned())),
+            }
+            cards.probed(now, &card("well"), Ok(sample()));
+            cards.expire(now);
+            prop_assert_eq!(health(&cards, "well"), CardHealth::Healthy);
+            health(&cards, "sick");
+        }
+    }
+}
+
+#[test]
+fn how_busy_a_card_is_is_known_while_it_answers_and_says_so() {
+    let start = Instant::now();
+    let mut cards = pair(start);
+    let mut after = |seconds, probed| {
+        cards.probed(start + Duration::from_secs(seconds), &card("well"), probed);
+        let cards = cards.inventory().cards;
+        cards.into_iter().find(|info| info.id == card("well")).expect("listed").utilization
+    };
+    let busy = |percent| Ok(Sample { utilization: Some(percent), ..sample() });
+    assert_eq!(after(1, Ok(sample())), None);
+    assert_eq!(after(2, busy(50)), Some(50));
+    assert_eq!(after(62, busy(100)), Some(82), "an average");
+    assert_eq!(after(63, Err(ProbeError::Gone)), None);
+    assert_eq!(after(64, busy(10)), Some(10), "nothing of before");
+}
+
+#[test]
+fn whose_processes_a_card_has_is_known_while_it_answers_and_says_so() {
+    let start = Instant::now();
+    let mut cards = pair(start);
+    let mut after = |seconds, probed| {
+        cards.probed(start + Duration::from_secs(seconds), &card("well"), probed);
+        let cards = cards.inventory().cards;
+        cards.into_iter().find(|info| info.id == card("well")).expect("listed").processes
+    };
+    let processes = vec![CardProcess { pid: 7, bytes: Some(1) }];
+    assert_eq!(after(1, Ok(Sample { processes: Some(processes.clone()), ..sample() })), Some(processes));
+    assert_eq!(after(2, Ok(sample())), None);
+    assert_eq!(after(3, Ok(Sample { processes: Some(vec![]), ..sample() })), Some(vec![]));
+    assert_eq!(after(4, Err(ProbeError::Gone)), None);
+}
+
+#[test]
+fn a_call_is_overdue_once_and_not_before_its_time() {
+    let start = Instant::now();
+    let options = InventoryOptions::default();
+    let mut cards = pair(start);
+    let due = start + options.probe_interval + options.probe_timeout;
+    assert_eq!(cards.next_expiry(), Some(due));
+    cards.expire(start + options.probe_timeout);
+    assert_eq!(health(&cards, "well"), CardHealth::Healthy);
+    cards.expire(due);
+    let reason = "NVML has not answered for 10s".to_owned();
+    assert_eq!(health(&cards, "well"), CardHealth::Unhealthy { reason });
+    assert_eq!(cards.next_expiry(), None, "else the keeper would spin");
+}
+
+#[test]
+fn a_count_that_is_nonsense_starts_few_threads() {
+    let now = Instant::now();
+    let mut cards = pair(now);
+    cards.counted(now, Ok(u32::MAX));
+    assert_eq!(cards.start_finders(now).len(), MAX_CARDS as usize);
+    assert!(cards.start_finders(now).is_empty(), "they are under way");
+}
+
+#[test]
+fn a_problem_stands_while_it_is_looked_at_again() {
+    let now = Instant::now();
+    let mut cards = pair(now);
+    cards.counted(now, Ok(3));
+    assert_eq!(cards.start_finders(now), [0, 1, 2]);
+    assert_eq!(cards.found(2, Err("lost".to_owned())), None);
+    assert_eq!(cards.start_finders(now), [2]);
+    assert_eq!(cards.inventory().problem.as_deref(), Some("card at index 2: lost"));
+    cards.counted(now, Ok(2));
+    assert_eq!(cards.found(2, Ok(card("late"))), Some(card("late")));
+    assert_eq!(cards.inventory().problem, None);
+}

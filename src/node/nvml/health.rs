@@ -1,0 +1,122 @@
+//! Whether a card is fit for new shares: one state machine per card, without a clock or a thread of its own.
+//!
+//! A failure makes a card unhealthy at once. It is healthy again when NVML has answered well about it for
+//! [`HealthOptions::recover_after`] without a new failure. Nothing here knows of other cards, so nothing that befalls
+//! one card can touch another.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::inventory::CardHealth;
+
+/// What counts as a failure, and when it is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthOptions {
+    /// XIDs that say something about an application, not about its card.
+    pub ignored_xids: BTreeSet<u64>,
+    /// How long NVML must answer well before a card is trusted again.
+    pub recover_after: Duration,
+}
+
+/// What is observed of a card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Observation {
+    /// NVML answered everything that matters.
+    Answered {
+        /// Uncorrected memory errors since the driver was loaded, where the card counts them.
+        ecc_uncorrected: Option<u64>,
+    },
+    /// NVML didn't answer, or answered that the card is in a bad state.
+    Failed {
+        /// Which call and what it said.
+        reason: String,
+    },
+    /// The driver reported an error of this number (<https://docs.nvidia.com/deploy/xid-errors>).
+    Xid(u64),
+}
+
+/// The health of one card.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Health {
+    state: State,
+    /// Uncorrected memory errors that are already accounted for.
+    ecc_uncorrected: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// Nothing was observed yet; the first good answer is enough.
+    #[default]
+    New,
+    Healthy,
+    Unhealthy {
+        reason: String,
+        /// The first of the good answers since the last failure.
+        well_since: Option<Instant>,
+    },
+}
+
+// === impl HealthOptions ===
+
+impl Default for HealthOptions {
+    fn default() -> Self {
+        // The XIDs are those that NVIDIA's device plugin takes for faults of an application.
+        Self { ignored_xids: BTreeSet::from([13, 31, 43, 45, 68, 109]), recover_after: Duration::from_secs(60) }
+    }
+}
+
+// === impl Health ===
+
+impl Health {
+    /// Takes in what was observed at `at`; observations come in the order of their times.
+    pub(super) fn observe(&mut self, options: &HealthOptions, at: Instant, observation: Observation) {
+        match observation {
+            Observation::Answered { ecc_uncorrected } => {
+                if let Some(reason) = self.new_memory_errors(ecc_uncorrected) {
+                    self.fail(reason);
+                }
+                self.answered(at, options.recover_after);
+            }
+            Observation::Failed { reason } => self.fail(reason),
+            Observation::Xid(xid) if options.ignored_xids.contains(&xid) => {}
+            Observation::Xid(xid) => self.fail(format!("XID {xid}")),
+        }
+    }
+
+    /// The verdict.
+    pub(super) fn verdict(&self) -> CardHealth {
+        match &self.state {
+            State::New => CardHealth::Unhealthy { reason: "NVML has not answered yet".to_owned() },
+            State::Healthy => CardHealth::Healthy,
+            State::Unhealthy { reason, .. } => CardHealth::Unhealthy { reason: reason.clone() },
+        }
+    }
+
+    fn fail(&mut self, reason: String) {
+        self.state = State::Unhealthy { reason, well_since: None };
+    }
+
+    fn answered(&mut self, at: Instant, recover_after: Duration) {
+        let recovered = match &mut self.state {
+            State::New | State::Healthy => true,
+            State::Unhealthy { well_since, .. } => {
+                at.saturating_duration_since(*well_since.get_or_insert(at)) >= recover_after
+            }
+        };
+        if recovered {
+            self.state = State::Healthy;
+        }
+    }
+
+    /// Errors from before the first look are history: they were there when the card was last given out, too. A count
+    /// that has fallen was reset with the driver.
+    fn new_memory_errors(&mut self, count: Option<u64>) -> Option<String> {
+        let before = self.ecc_uncorrected;
+        self.ecc_uncorrected = count.or(before);
+        let new = count?.checked_sub(before?).filter(|new| *new > 0)?;
+        Some(format!("{new} new uncorrected memory errors"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

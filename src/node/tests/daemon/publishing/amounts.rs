@@ -1,0 +1,154 @@
+//! Amounts on the Node, and the annotation that wakes waiting pods.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use divvy_testkit::pods::GPU;
+use fake_kubelet::Phase;
+use serde_json::Value;
+
+use crate::bench::cluster::amounts;
+use crate::bench::{Bench, MEMORY, part, pod};
+
+/// Of both cards, in MiB.
+const ALL: u64 = 2 * MEMORY;
+
+fn generation(node: &Value) -> u64 {
+    node["metadata"]["annotations"]["divvy.dev/generation"].as_str().map_or(0, |text| text.parse().unwrap())
+}
+
+#[tokio::test]
+async fn amounts_follow_pods_of_every_form() {
+    let bench = Bench::publishing().await;
+    bench.until_offered([ALL, 200, 200]).await;
+    let mut uids = vec![bench.run(part("4096")).await];
+    // 4 of 16 GiB are held by their amount: three quarters of that card and all of the other are free.
+    bench.until_offered([ALL, 175, 200]).await;
+    uids.push(bench.run(pod(&[(GPU, "1"), ("nvidia.com/gpumem-percentage", "25")])).await);
+    bench.until_offered([ALL - 4096, 175, 200]).await;
+    uids.push(bench.run(pod(&[(GPU, "1"), ("nvidia.com/gpumem", "1024"), ("nvidia.com/gpucores", "30")])).await);
+    // 7 of 16 GiB are free on the first card, which is 43 %.
+    bench.until_offered([ALL - 4096, 25 + 43 + 100, 200]).await;
+    uids.push(bench.run(pod(&[(GPU, "1")])).await);
+    bench.until_offered([MEMORY - 4096, 25 + 43, 100]).await;
+    for uid in &uids {
+        bench.gone(uid).await;
+    }
+    bench.until_offered([ALL, 200, 200]).await;
+}
+
+#[tokio::test]
+async fn amounts_that_were_zeroed_or_dropped_come_back_at_once() {
+    let bench = Bench::publishing().await;
+    bench.run(part("4096")).await;
+    bench.until_offered([ALL, 175, 200]).await;
+    for changes in 1..=5 {
+        let edited = bench.server().edit("Node", "", "node", |node| {
+            let (capacity, allocatable) =
+                (&mut node["status"]["capacity"].take(), &mut node["status"]["allocatable"].take());
+            capacity["nvidia.com/gpumem"] = "0".into();
+            allocatable["nvidia.com/gpumem"] = "1".into();
+            for amounts in [&mut *capacity, &mut *allocatable] {
+                amounts.as_object_mut().unwrap().remove("nvidia.com/gpucores");
+            }
+            (node["status"]["capacity"], node["status"]["allocatable"]) = (capacity.take(), allocatable.take());
+        });
+        edited.unwrap();
+        // A second is promised; what this machine does beside that isn't known.
+        let soon = Duration::from_secs(10);
+        bench.until_shown_within(soon, "amounts", |view| (amounts(view)? == [ALL, 175, 200]).then_some(())).await;
+        assert_eq!(bench.log().matches("not published").count(), 0, "change {changes}: {}", bench.log());
+    }
+}
+
+#[tokio::test]
+async fn a_restarted_kubelet_admits_its_running_pods_against_the_amounts_once_more() {
+    let bench = Bench::publishing().await;
+    let percent = pod(&[(GPU, "1"), ("nvidia.com/gpumem-percentage", "25"), ("nvidia.com/gpucores", "60")]);
+    let uids = [bench.run(part("12000")).await, bench.run(percent).await, bench.run(part("9000")).await];
+    let offered = bench
+        .until_shown("amounts that leave out what is held as a percentage", |view| {
+            amounts(view).filter(|[memory, ..]| *memory == ALL - MEMORY / 4)
+        })
+        .await;
+    let names = ["nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"];
+    for (name, amount) in names.into_iter().zip(offered) {
+        bench.kubelet.set_allocatable(name, Some(amount));
+    }
+    bench.restart_kubelet(false).await;
+    let running = |phases: &BTreeMap<String, fake_kubelet::PodView>| {
+        uids.iter().all(|uid| phases[uid].listed && phases[uid].phase == Phase::Running)
+    };
+    bench.until("all pods to be listed again", |view| running(&view.pods)).await;
+    let refused = bench.kubelet.view().pods.values().filter(|pod| pod.failure.is_some()).count();
+    assert_eq!(refused, 0, "{:#?}", bench.kubelet.view().pods);
+}
+
+#[tokio::test]
+async fn the_generation_changes_after_a_release_and_not_after_an_allocation() {
+    let bench = Bench::publishing().await;
+    let (first, second) = (bench.run(part("1000")).await, bench.run(part("2000")).await);
+    bench.until_told("both", |status| status.shares.len() == 2).await;
+    let before = generation(&bench.server().get("Node", "", "node").unwrap());
+    bench.gone(&first).await;
+    let changed = |view: &fake_apiserver::View<'_>, than: u64| {
+        let now = generation(&view.get("Node", "", "node")?);
+        (now != than).then_some(now)
+    };
+    let released = bench.until_shown("the generation", |view| changed(view, before)).await;
+    assert!(released > before);
+    bench.run(part("3000")).await;
+    bench.until_told("the third", |status| status.shares.len() == 2).await;
+    assert_eq!(generation(&bench.server().get("Node", "", "node").unwrap()), released);
+    bench.gone(&second).await;
+    bench.until_shown("the generation", |view| changed(view, released)).await;
+}
+
+#[tokio::test]
+async fn the_generation_grows_over_the_loss_of_the_books() {
+    let mut bench = Bench::publishing().await;
+    let uid = bench.run(part("1000")).await;
+    bench.until_told("the share", |status| status.shares.len() == 1).await;
+    // As an earlier life of this Node left it.
+    let left = 9_000_000_000;
+    bench.kill().await;
+    let annotate = |node: &mut Value| node["metadata"]["annotations"]["divvy.dev/generation"] = left.to_string().into();
+    bench.server().edit("Node", "", "node", annotate).unwrap();
+    bench.start(crate::bench::Stderr::Log).await;
+    bench.until_booked(&[1000]).await;
+    bench.until_told("the daemon's return", |status| status.ledger_revision >= 2_000_000).await;
+    bench.gone(&uid).await;
+    bench
+        .until_shown("a generation beyond", |view| (generation(&view.get("Node", "", "node")?) > left).then_some(()))
+        .await;
+}
+
+#[tokio::test]
+async fn churn_writes_node_and_gpu_node_twice_a_second_at_most() {
+    let bench = Bench::publishing().await;
+    let writes = || {
+        let counted = |resource: &str| matches!(resource, "nodes" | "gpunodes.divvy.dev");
+        bench.server().read(|view| {
+            view.requests().iter().filter(|asked| counted(&asked.resource) && asked.verb == "patch").count()
+        })
+    };
+    let (start, first) = (Instant::now(), writes());
+    let (mut pods, mut windows, mut last) = (0, Vec::new(), first);
+    while windows.len() < 6 {
+        let second = Instant::now();
+        while second.elapsed() < Duration::from_secs(1) {
+            let uid = bench.run(part("100")).await;
+            bench.gone(&uid).await;
+            pods += 1;
+        }
+        let now = writes();
+        windows.push(now - last);
+        last = now;
+    }
+    // A window may hold a round more than a second does, and is longer by the pod that was still on its way.
+    let (all, seconds) = (last - first, start.elapsed().as_secs() + 1);
+    assert!(pods > 12, "{pods} pods are no churn");
+    assert!(all > 4, "the churn is told: {windows:?}");
+    assert!(u64::try_from(all).unwrap() <= 2 * seconds + 2, "{all} writes in {seconds} s: {windows:?}");
+    assert!(windows.iter().all(|writes| *writes <= 6), "{windows:?}");
+}

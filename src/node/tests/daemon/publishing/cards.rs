@@ -1,0 +1,43 @@
+//! Cards that fall ill, as the cluster hears of it.
+
+use divvy_api::gpunode::Health;
+use fake_nvml::CardState;
+
+use crate::bench::cluster::events;
+use crate::bench::{Bench, MEMORY, part};
+
+#[tokio::test]
+async fn a_sick_card_is_told_to_everybody_and_its_recovery_too() {
+    let mut bench = Bench::publishing().await;
+    let uid = bench.run(part("4096")).await;
+    bench.until_offered([2 * MEMORY, 175, 200]).await;
+    let held = bench.given(&uid)[0].0.clone();
+    bench.change_scenario(|scenario| scenario.cards.iter_mut().for_each(|card| card.state = CardState::Lost));
+    // What is held stays on offer; nothing is free.
+    bench.until_offered([4096, 0, 0]).await;
+    let told =
+        bench.until_told("the cards", |status| status.cards.iter().all(|card| card.health == Health::Unhealthy)).await;
+    assert!(told.cards.iter().all(|card| card.reason.is_some()) && told.summary.cards == "0/2", "{told:#?}");
+    let said = |reason: &'static str| {
+        move |view: &fake_apiserver::View<'_>| Some(events(view, reason)).filter(|all| all.len() == 2)
+    };
+    let all = bench.until_shown("an event for each card", said("CardUnhealthy")).await;
+    for card in &told.cards {
+        let (name, note) = all.iter().find(|(_, note)| note.contains(card.uuid.as_str())).expect("an event names it");
+        let pods = u8::from(card.uuid.as_str() == held);
+        assert!(name == "node" && note.ends_with(&format!("pods that hold shares of it: {pods}")), "{note}");
+    }
+    bench.change_scenario(|scenario| scenario.cards.iter_mut().for_each(|card| card.state = CardState::Present));
+    bench.until_offered([2 * MEMORY, 175, 200]).await;
+    bench.until_shown("their recovery", said("CardHealthy")).await;
+}
+
+#[tokio::test]
+async fn an_event_that_could_not_be_written_is_written_later() {
+    let mut bench = Bench::publishing().await;
+    bench.run(part("4096")).await;
+    bench.server().fail("create", "/events", 3, hyper::StatusCode::INTERNAL_SERVER_ERROR);
+    bench.change_scenario(|scenario| scenario.cards[0].state = CardState::Lost);
+    bench.until_shown("the event", |view| (events(view, "CardUnhealthy").len() == 1).then_some(())).await;
+    assert_eq!(bench.log().matches("events: not published").count(), 1, "{}", bench.log());
+}

@@ -1,0 +1,68 @@
+//! What pods are told: their cards, and what they forgot to ask for.
+
+use divvy_testkit::pods::GPU;
+use fake_kubelet::Workload;
+use serde_json::json;
+
+use crate::bench::cluster::events;
+use crate::bench::{Bench, part, pod};
+
+#[tokio::test]
+async fn every_pod_is_annotated_with_the_cards_that_its_containers_got() {
+    let bench = Bench::publishing().await;
+    let part_of = bench.run(part("1000")).await;
+    let both = bench.run(pod(&[(GPU, "2"), ("nvidia.com/gpumem-percentage", "50")])).await;
+    for uid in [&part_of, &both] {
+        let written = bench.until_annotated(uid).await;
+        let told = bench.until_told("the shares", |status| status.shares.len() == 3).await;
+        assert_eq!((&written["version"], &written["tier"]), (&json!("v1"), &json!("accounting")));
+        assert!(written["ledgerRevision"].as_u64().unwrap() <= told.ledger_revision);
+        let share =
+            |card: &serde_json::Value| (card["uuid"].as_str().unwrap().to_owned(), card["memoryMi"].as_u64().unwrap());
+        let cards: Vec<_> = written["containers"]["main"].as_array().unwrap().iter().map(share).collect();
+        assert_eq!(cards, bench.given(uid));
+    }
+}
+
+#[tokio::test]
+async fn a_namesake_with_another_uid_is_left_alone() {
+    let bench = Bench::publishing().await;
+    // The API server has forgotten the pod that still runs here, and has another one by its name elsewhere.
+    let elsewhere = part("1000");
+    let (here, mut namesake) = (elsewhere.clone().pod(), json!(elsewhere.pod()));
+    namesake["spec"]["nodeName"] = "another".into();
+    let namesake = bench.server().create(&namesake).unwrap();
+    let uid = bench.kubelet.add_pod(here).unwrap();
+    bench.until_told("its share", |status| status.shares.iter().any(|share| share.pod_uid == uid)).await;
+    let after = bench.run(part("2000")).await;
+    bench.until_annotated(&after).await;
+    let answered = |view: &fake_apiserver::View<'_>| {
+        let name = namesake["metadata"]["name"].as_str().unwrap();
+        let path = format!("/api/v1/namespaces/default/pods/{name}/status");
+        view.requests().iter().filter(|asked| asked.path == path).map(|asked| asked.code).collect::<Vec<_>>()
+    };
+    assert_eq!(bench.server().read(answered), [409], "asked once, and refused");
+    let name = namesake["metadata"]["name"].as_str().unwrap();
+    let found = bench.server().get("Pod", "default", name).unwrap();
+    assert_eq!(found["metadata"]["annotations"]["divvy.dev/cards"], json!(null));
+    assert_eq!(bench.log().matches("not published").count(), 0, "{}", bench.log());
+}
+
+#[tokio::test]
+async fn a_pod_with_amounts_and_no_cards_is_warned_once() {
+    let bench = Bench::publishing().await;
+    bench.run(part("1000")).await;
+    let forgot = Workload::new("forgot").app("main", &[("nvidia.com/gpumem", "1000")]);
+    bench.run(forgot).await;
+    let warned = |view: &fake_apiserver::View<'_>| Some(events(view, "NoCardAsked")).filter(|all| !all.is_empty());
+    let all = bench.until_shown("a warning", warned).await;
+    let [(name, note)] = all.as_slice() else { panic!("not one: {all:#?}") };
+    assert!(name == "forgot" && note.contains("no nvidia.com/gpu") && note.contains("install divvy-webhook"), "{note}");
+    let event = &bench.server().list("Event")[0];
+    assert_eq!((&event["type"], &event["involvedObject"]["kind"]), (&json!("Warning"), &json!("Pod")));
+    let next = bench.run(part("2000")).await;
+    bench.until_annotated(&next).await;
+    let all = bench.server().read(|view| events(view, "NoCardAsked"));
+    assert_eq!(all.len(), 1);
+    assert!(bench.server().list("Event")[0]["series"].is_null(), "said once, not again and again");
+}

@@ -1,0 +1,112 @@
+//! A node: the kubelet's device manager and pods, and the daemon, one step at a time.
+
+mod admission;
+mod deaths;
+mod kubelet;
+mod pods;
+
+use divvy_api::SlotId;
+use divvy_node::allocation::{Moment, Refusal};
+use divvy_node::inventory::{CardHealth, CardInfo};
+use fake_kubelet::devices::{Devices, Ids};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+
+pub(crate) use self::deaths::Death;
+pub(crate) use self::pods::{Pod, resource};
+use crate::daemon::{Daemon, Disk, Shown, cards};
+use crate::seen;
+
+/// All of it. The kubelet's side, the pods' and the deaths are the submodules'.
+pub(crate) struct Node {
+    pub(crate) disk: Disk,
+    /// `None` for a moment, while it is dead.
+    daemon: Option<Daemon>,
+    pub(crate) cards: Vec<CardInfo>,
+    pub(crate) devices: Devices,
+    pub(crate) pods: Vec<Pod>,
+    /// The kubelet has listed all its pods.
+    sources_ready: bool,
+    /// All IDs of the daemon's last list.
+    pub(crate) listed: Ids,
+    /// A list that the daemon has asked for and that is under way.
+    late: Option<(Shown, Moment)>,
+    rng: StdRng,
+    born: u32,
+    /// The kubelet refuses its list.
+    pub(crate) refuses_list: bool,
+    /// Starts of the kubelet: connections to one are of no use for the next.
+    boots: u16,
+}
+
+// === impl Node ===
+
+impl Node {
+    pub(crate) fn new(seed: u64, volume_mounts: bool, memory_scale: u32) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Disk { directory, volume_mounts, memory_scale };
+        let mut node = Self {
+            daemon: None,
+            disk,
+            cards: cards(),
+            devices: Devices::default(),
+            pods: Vec::new(),
+            sources_ready: true,
+            listed: Ids::new(),
+            late: None,
+            rng: StdRng::seed_from_u64(seed),
+            born: 0,
+            refuses_list: false,
+            boots: 1,
+        };
+        node.start_daemon().unwrap();
+        node
+    }
+
+    pub(crate) fn daemon(&self) -> &Daemon {
+        self.daemon.as_ref().unwrap()
+    }
+
+    fn daemon_mut(&mut self) -> &mut Daemon {
+        self.daemon.as_mut().unwrap()
+    }
+
+    pub(crate) fn look(&mut self) -> Result<(), TestCaseError> {
+        let shown = self.shown();
+        let looked = self.daemon_mut().look(&shown);
+        prop_assert!(looked.is_ok(), "{looked:?}");
+        if shown.settled {
+            self.nothing_leaked()?;
+        }
+        Ok(())
+    }
+
+    /// The daemon asks for a list, which arrives with [`Self::hear_late`].
+    pub(crate) fn ask_late(&mut self) {
+        self.late = Some((self.shown(), self.daemon_mut().0.ask()));
+    }
+
+    pub(crate) fn hear_late(&mut self) -> Result<(), TestCaseError> {
+        let Some((shown, asked)) = self.late.take() else { return Ok(()) };
+        match self.daemon_mut().look_late(&shown, asked) {
+            Ok(()) => seen("late list"),
+            Err(refusal) => prop_assert!(matches!(refusal, Refusal::Stale), "{refusal}"),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_health(&mut self, card: Index, healthy: bool) {
+        let at = card.index(self.cards.len());
+        let sick = || CardHealth::Unhealthy { reason: "XID 79".to_owned() };
+        self.cards[at].health = if healthy { CardHealth::Healthy } else { sick() };
+        let cards = self.cards.clone();
+        self.daemon_mut().set_cards(cards);
+        self.advertise();
+    }
+}
+
+fn slots(ids: &Ids) -> Vec<SlotId> {
+    ids.iter().map(|id| id.parse().unwrap()).collect()
+}

@@ -1,0 +1,185 @@
+//! Pods: how they come, live and end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use divvy_api::{ContainerKind, ContainerSpec};
+use divvy_node::kubelet::pods::{ContainerState, Phase, PodView};
+use divvy_proto::deviceplugin::ContainerAllocateResponse;
+use divvy_testkit::pods::GPU;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::{Death, Node, slots};
+use crate::seen;
+use crate::shapes::{INSTANCES, Shape};
+
+/// A pod, as the kubelet and the runtime know it.
+pub(crate) struct Pod {
+    /// As the kubelet lists it.
+    pub(crate) view: PodView,
+    /// The kubelet that runs now has listed it.
+    pub(super) listed: bool,
+    failed: bool,
+    pub(crate) bad: bool,
+    /// Answers that containers run with, or would be started with; by container.
+    pub(crate) given: BTreeMap<String, ContainerAllocateResponse>,
+    /// Containers that the kubelet's last start found running.
+    pub(super) found_running: BTreeSet<String>,
+}
+
+// === impl Node ===
+
+impl Node {
+    pub(crate) fn arrive(
+        &mut self,
+        shape: Shape,
+        dies: Option<(usize, Death)>,
+        twice: bool,
+    ) -> Result<(), TestCaseError> {
+        self.born += 1;
+        let (uid, name) = (format!("u{}", self.born), format!("p{}", self.born));
+        let Shape { containers, annotations, bad } = shape;
+        let (phase, states) = (Phase::Pending, BTreeMap::new());
+        let view = PodView { uid, namespace: "default".to_owned(), name, annotations, containers, phase, states };
+        let (given, found_running) = (BTreeMap::new(), BTreeSet::new());
+        self.pods.push(Pod { view, listed: true, failed: false, bad, given, found_running });
+        self.admit(self.pods.len() - 1, dies, twice)
+    }
+
+    pub(crate) fn advance(&mut self, pod: Index) -> Result<(), TestCaseError> {
+        let Some(at) = self.pick(pod) else { return Ok(()) };
+        let pod = &self.pods[at];
+        if pod.failed || pod.view.states.is_empty() {
+            return Ok(());
+        }
+        let containers = pod.view.containers.clone();
+        for ContainerSpec { name, kind, .. } in containers {
+            match (kind, self.pods[at].view.states[&name]) {
+                (_, ContainerState::Waiting { .. }) => return self.start(at, &name),
+                (ContainerKind::Init, ContainerState::Running) => {
+                    self.pods[at].set(&name, ContainerState::Terminated);
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// `startContainer`: PreStartContainer, then the cached answer.
+    fn start(&mut self, at: usize, name: &str) -> Result<(), TestCaseError> {
+        let pod = &self.pods[at];
+        let uid = &pod.view.uid;
+        if count(&pod.view, name) > 0 {
+            // A kubelet that has lost its records can't start the container any more.
+            let Some(grant) = self.devices.grant(uid, name, resource(&pod.view, name)) else { return Ok(()) };
+            let answer = grant.answer.clone();
+            let written = self.daemon().0.pre_start(&slots(&grant.ids));
+            prop_assert!(written.is_ok(), "{uid} {name}: PreStartContainer: {written:?}");
+            self.pods[at].given.insert(name.to_owned(), answer);
+            seen("started");
+        }
+        self.pods[at].set(name, ContainerState::Running);
+        Ok(())
+    }
+
+    pub(crate) fn restart_container(&mut self, pod: Index) {
+        let Some(at) = self.pick(pod) else { return };
+        let running = self.pods[at].running();
+        if let Some(name) = running.into_iter().next() {
+            self.pods[at].set(&name, ContainerState::Waiting { started_before: true });
+        }
+    }
+
+    pub(crate) fn finish(&mut self, pod: Index) {
+        let Some(at) = self.pick(pod) else { return };
+        if !self.pods[at].view.states.is_empty() {
+            self.pods[at].end_all();
+        }
+    }
+
+    pub(crate) fn evict(&mut self, pod: Index) {
+        let Some(at) = self.pick(pod) else { return };
+        self.pods[at].fail();
+    }
+
+    pub(crate) fn stop(&mut self, pod: Index) {
+        let Some(at) = self.pick(pod) else { return };
+        if self.pods[at].failed {
+            self.pods[at].end_all();
+        }
+    }
+
+    pub(crate) fn delete(&mut self, pod: Index) {
+        if let Some(at) = self.pick(pod) {
+            self.pods.remove(at);
+        }
+    }
+
+    pub(crate) fn delete_all(&mut self) {
+        self.pods.clear();
+    }
+
+    fn pick(&self, pod: Index) -> Option<usize> {
+        (!self.pods.is_empty()).then(|| pod.index(self.pods.len()))
+    }
+}
+
+// === impl Pod ===
+
+impl Pod {
+    pub(crate) fn running(&self) -> Vec<String> {
+        let running = self.view.states.iter().filter(|(_, state)| **state == ContainerState::Running);
+        running.map(|(name, _)| name.clone()).collect()
+    }
+
+    pub(super) fn admitted(&mut self) {
+        for container in &self.view.containers {
+            let waiting = ContainerState::Waiting { started_before: false };
+            self.view.states.entry(container.name.clone()).or_insert(waiting);
+        }
+    }
+
+    pub(super) fn fail(&mut self) {
+        self.failed = true;
+        self.view.phase = Phase::Failed;
+    }
+
+    fn end_all(&mut self) {
+        for name in self.view.states.keys().cloned().collect::<Vec<_>>() {
+            self.set(&name, ContainerState::Terminated);
+        }
+    }
+
+    fn set(&mut self, name: &str, state: ContainerState) {
+        self.view.states.insert(name.to_owned(), state);
+        if self.failed {
+            return;
+        }
+        let state_of = |container: &ContainerSpec| self.view.states[&container.name];
+        let waits = |container: &ContainerSpec| {
+            let init = container.kind == ContainerKind::Init && state_of(container) != ContainerState::Terminated;
+            init || state_of(container) == ContainerState::Waiting { started_before: false }
+        };
+        let containers = &self.view.containers;
+        self.view.phase = if containers.iter().all(|container| state_of(container) == ContainerState::Terminated) {
+            Phase::Succeeded
+        } else if containers.iter().any(waits) {
+            Phase::Pending
+        } else {
+            Phase::Running
+        };
+    }
+}
+
+/// The resource that the kubelet asks the daemon for.
+pub(crate) fn resource(pod: &PodView, container: &str) -> &'static str {
+    let container = pod.containers.iter().find(|spec| spec.name == container).unwrap();
+    if container.limits.contains_key(INSTANCES) { INSTANCES } else { GPU }
+}
+
+pub(super) fn count(pod: &PodView, container: &str) -> usize {
+    let resource = resource(pod, container);
+    let container = pod.containers.iter().find(|other| other.name == container).unwrap();
+    container.limits.get(resource).map_or(0, |text| text.parse().unwrap())
+}

@@ -1,0 +1,233 @@
+//! Memory accounting, to the byte, among processes that may die at any instruction.
+//!
+//! Nothing is locked and no total is stored. Each process counts in its own line what it holds (`committed`) and what it
+//! is trying to get (`tentative`); who wants memory adds up all lines. What a dead process held is gone when its line is zeroed.
+//!
+//! **Why the limit holds.** Three orders make it so, and each is necessary; `accounts/explorer.rs` tries all the others.
+//! 1. A reservation publishes its bytes in `tentative`, passes a fence, and only then adds up. So of all reservations that
+//!    hold memory at some moment, the one that passed its fence last has seen all others.
+//! 2. When it is granted, `committed` grows before `tentative` shrinks: its bytes are in one of them at every moment.
+//! 3. Who adds up reads `tentative` before `committed`. If it no longer finds the bytes in the one, it finds them in the other.
+//!    Bytes on their way may be counted twice, never not at all.
+//!
+//! A refusal is final only if what others *hold* leaves no room. If they were only trying, all step back and try again.
+//!
+//! The order of accesses is that of fences and acquire/release pairs rather than `SeqCst` accesses: the fence in `reserve`
+//! is the one point that needs a total order, and it is what loom can model.
+
+use crate::layout::{Header, Region, Use};
+use crate::sync::{AtomicU64, Ordering, fence, spin_loop};
+
+#[cfg(all(test, not(loom)))]
+mod explorer;
+#[cfg(not(loom))]
+mod other_processes;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+#[cfg(not(loom))]
+pub use other_processes::OtherProcesses;
+
+/// Tries that only spin before those that pause: another's try lasts some hundred nanoseconds.
+const SPINS: u32 = if cfg!(loom) { 1 } else { 16 };
+/// Tries in all. With pauses of 1 to 64 µs, the last is made after some 20 ms.
+const TRIES: u32 = if cfg!(loom) { 2 } else { 400 };
+
+/// All processes' use of one card. Free to copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Accounts<'a> {
+    header: &'a Header,
+    uses: &'a [Use],
+}
+
+/// One process's use of one card. Only the process that claimed the slot may have one. Free to copy and to share among its
+/// threads.
+#[derive(Clone, Copy, Debug)]
+pub struct Account<'a> {
+    accounts: Accounts<'a>,
+    own: &'a Use,
+}
+
+/// What became of an attempt to reserve memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "memory that was reserved stays so until it is released"]
+pub enum Reservation {
+    /// The bytes are the caller's. If the driver then refuses them, they are to be released.
+    Reserved,
+    /// They are not to be had now.
+    OutOfMemory {
+        /// Bytes that all processes of the container held when it was refused.
+        used: u64,
+    },
+}
+
+// === impl Region ===
+
+impl<'a> Region<'a> {
+    /// All processes' use of a card.
+    pub fn accounts(&self, card: usize) -> Option<Accounts<'a>> {
+        Some(Accounts { header: self.header, uses: self.uses(card)? })
+    }
+
+    /// Processes that own slots, by their numbers in the container, each with the bytes that it holds of a card.
+    pub fn holders(self, card: usize) -> impl Iterator<Item = (u32, u64)> + use<'a> {
+        let high = self.header.high.load(Ordering::Acquire) as usize;
+        let owned = self.slots.iter().zip(self.uses(card).unwrap_or_default()).take(high);
+        let owned = owned.filter(|(slot, _)| !slot.is_free());
+        owned.map(|(slot, uses)| (slot.pid.load(Ordering::Relaxed), uses.held()))
+    }
+}
+
+// === impl Accounts ===
+
+impl<'a> Accounts<'a> {
+    /// The account of the slot that this process claimed.
+    pub fn account(&self, slot: usize) -> Option<Account<'a>> {
+        Some(Account { accounts: *self, own: self.uses.get(slot)? })
+    }
+
+    /// Bytes that all processes hold, and nothing that is only tried for.
+    pub fn used(&self) -> u64 {
+        self.sum(Use::held)
+    }
+
+    /// GPU time that launched work of all processes is estimated to take yet, ns.
+    pub fn in_flight_ns(&self) -> u64 {
+        self.sum(|line| line.in_flight_ns.load(Ordering::Relaxed))
+    }
+
+    /// Whether there are other processes, or were.
+    pub fn has_other_processes(&self) -> bool {
+        self.header.high.load(Ordering::Relaxed) > 1
+    }
+
+    /// How many processes have work in flight.
+    pub fn busy(&self) -> u64 {
+        self.sum(|line| u64::from(line.in_flight_ns.load(Ordering::Relaxed) > 0))
+    }
+
+    fn sum(&self, of: impl Fn(&Use) -> u64) -> u64 {
+        let high = self.header.high.load(Ordering::Acquire) as usize;
+        self.uses.iter().take(high).fold(0, |sum, line| sum.saturating_add(of(line)))
+    }
+}
+
+// === impl Account ===
+
+impl Account<'_> {
+    /// Reserves `bytes` if all processes then hold at most `limit`, before the driver is asked for them.
+    ///
+    /// `pause` is called between tries, when others try for the same room: it should sleep for a random time of 1 to 64 µs.
+    /// If that goes on for some 20 ms, the answer is `OutOfMemory` too. Before an application is told of it, the slots of
+    /// dead processes are worth a look: [`Region::reap`].
+    ///
+    /// Nothing at all can always be had, even if the limit has come down below what is held.
+    pub fn reserve(&self, bytes: u64, limit: u64, mut pause: impl FnMut()) -> Reservation {
+        if bytes == 0 {
+            return Reservation::Reserved;
+        }
+        if bytes > limit {
+            // Nor is it published: a few of them would wrap `tentative` around.
+            return Reservation::OutOfMemory { used: self.accounts.used() };
+        }
+        let most_held = limit - bytes;
+        for attempt in 0..TRIES {
+            match attempt {
+                0 => {}
+                1..=SPINS => spin_loop(),
+                _ => pause(),
+            }
+            self.own.tentative.fetch_add(bytes, Ordering::Relaxed);
+            // Before the sum, and that is before `high` is read: whoever claims a slot raises it before it reserves.
+            fence(Ordering::SeqCst);
+            if self.accounts.sum(Use::held_or_tentative) <= limit {
+                self.own.committed.fetch_add(bytes, Ordering::Relaxed);
+                subtract(&self.own.tentative, bytes);
+                return Reservation::Reserved;
+            }
+            subtract(&self.own.tentative, bytes);
+            let used = self.accounts.used();
+            if used > most_held {
+                return Reservation::OutOfMemory { used };
+            }
+        }
+        Reservation::OutOfMemory { used: self.accounts.used() }
+    }
+
+    /// Gives back bytes that were reserved or charged, after the driver has freed them.
+    pub fn release(&self, bytes: u64) {
+        subtract(&self.own.committed, bytes);
+    }
+
+    /// Counts bytes that are taken whatever the limit is, because the driver has given them out already.
+    pub fn charge(&self, bytes: u64) {
+        self.own.committed.fetch_add(bytes, Ordering::Release);
+    }
+
+    /// Counts bytes that this process has opened and another made and is charged with: they count towards no limit. But the
+    /// driver may charge both with them, and who compares must know.
+    pub fn import(&self, bytes: u64) {
+        self.own.imported.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Uncounts imported bytes that this process has closed.
+    pub fn close(&self, bytes: u64) {
+        subtract(&self.own.imported, bytes);
+    }
+
+    /// How many of the bytes held lie in host memory. They count towards the limit as all others do.
+    pub fn set_spilled(&self, bytes: u64) {
+        self.own.spilled.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Work that is estimated to take `estimate_ns` of GPU time is on its way to the driver.
+    pub fn launched(&self, estimate_ns: u64) {
+        self.own.in_flight_ns.fetch_add(estimate_ns, Ordering::Relaxed);
+    }
+
+    /// Work that was estimated to take `estimate_ns` is done, and took `busy_ns`. The bucket is debited separately.
+    pub fn completed(&self, estimate_ns: u64, busy_ns: u64) {
+        subtract(&self.own.in_flight_ns, estimate_ns);
+        self.own.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
+    }
+
+    /// GPU time that launched work of this process is estimated to take yet, ns.
+    pub fn in_flight_ns(&self) -> u64 {
+        self.own.in_flight_ns.load(Ordering::Relaxed)
+    }
+
+    /// All processes' use of the card.
+    pub fn accounts(&self) -> Accounts<'_> {
+        self.accounts
+    }
+}
+
+// === impl Use ===
+
+impl Use {
+    /// Bytes of allocations.
+    pub(crate) fn held(&self) -> u64 {
+        self.committed.load(Ordering::Acquire)
+    }
+
+    fn held_or_tentative(&self) -> u64 {
+        // Order 3 above. Acquire pairs with the release in `subtract`: a `tentative` that has shrunk shows a `committed` that
+        // has grown.
+        let tentative = self.tentative.load(Ordering::Acquire);
+        tentative.saturating_add(self.held())
+    }
+
+    /// Makes the line what it was when the region was new, for its next owner.
+    pub(crate) fn clear(&self) {
+        let Self { tentative, committed, imported, spilled, in_flight_ns, busy_ns } = self;
+        for word in [tentative, committed, imported, spilled, in_flight_ns, busy_ns] {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Stops at zero: a line that the tenant has overwritten must not become the largest there is.
+fn subtract(word: &AtomicU64, bytes: u64) {
+    let less = |value: u64| Some(value.saturating_sub(bytes));
+    let _always_done = word.fetch_update(Ordering::Release, Ordering::Relaxed, less);
+}

@@ -1,0 +1,108 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::owned::Owned;
+
+fn nobody_waits() {
+    unreachable!("nobody else is trying");
+}
+
+#[test]
+fn memory_is_granted_to_the_byte_and_shared_by_all_slots() {
+    let owned = Owned::with_high(2, 3, 3);
+    let accounts = owned.region().accounts(1).expect("a card");
+    let [a, b] = [0, 2].map(|slot| accounts.account(slot).expect("a slot"));
+    assert_eq!(a.reserve(60, 100, nobody_waits), Reservation::Reserved);
+    assert_eq!(b.reserve(41, 100, nobody_waits), Reservation::OutOfMemory { used: 60 });
+    assert_eq!(b.reserve(40, 100, nobody_waits), Reservation::Reserved);
+    assert_eq!(accounts.used(), 100);
+    a.release(60);
+    assert_eq!(b.reserve(60, 100, nobody_waits), Reservation::Reserved);
+    assert_eq!(owned.region().accounts(0).expect("a card").used(), 0, "cards are counted apart");
+}
+
+#[test]
+fn what_the_driver_took_unasked_counts_and_is_never_refused() {
+    let owned = Owned::with_high(1, 2, 2);
+    let accounts = owned.region().accounts(0).expect("a card");
+    let account = accounts.account(0).expect("a slot");
+    account.charge(120);
+    account.import(1000);
+    assert_eq!(accounts.used(), 120);
+    assert_eq!(account.reserve(1, 100, nobody_waits), Reservation::OutOfMemory { used: 120 });
+    assert_eq!(account.reserve(0, 100, nobody_waits), Reservation::Reserved, "who wants nothing takes nothing");
+    account.release(90);
+    account.set_spilled(10);
+    assert_eq!(account.reserve(70, 100, nobody_waits), Reservation::Reserved, "spilled bytes count once");
+}
+
+#[test]
+fn others_that_only_try_make_one_wait_before_it_is_refused() {
+    let owned = Owned::with_high(1, 2, 2);
+    owned.leave_tentative(1, 100);
+    let account = owned.region().accounts(0).expect("a card").account(0).expect("a slot");
+    let mut pauses = 0;
+    let refused = account.reserve(50, 100, || pauses += 1);
+    assert_eq!((refused, pauses), (Reservation::OutOfMemory { used: 0 }, TRIES - 1 - SPINS));
+    let granted = account.reserve(50, 100, || owned.leave_tentative(1, 0));
+    assert_eq!(granted, Reservation::Reserved);
+}
+
+#[test]
+fn work_in_flight_is_summed_and_settled() {
+    let owned = Owned::with_high(1, 2, 2);
+    let accounts = owned.region().accounts(0).expect("a card");
+    let [a, b] = [0, 1].map(|slot| accounts.account(slot).expect("a slot"));
+    a.launched(700);
+    b.launched(300);
+    assert_eq!(accounts.in_flight_ns(), 1000);
+    a.completed(700, 900);
+    assert_eq!(accounts.in_flight_ns(), 300);
+}
+
+#[test]
+fn threads_never_hold_more_than_the_limit_together() {
+    let owned = Owned::with_high(1, 4, 4);
+    let accounts = owned.region().accounts(0).expect("a card");
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let account = accounts.account(thread / 2).expect("a slot");
+            scope.spawn(move || {
+                for _ in 0..2000 {
+                    if account.reserve(40, 100, std::thread::yield_now) == Reservation::Reserved {
+                        assert!(accounts.used() <= 100);
+                        account.release(40);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!((accounts.used(), accounts.sum(Use::held_or_tentative)), (0, 0));
+}
+
+proptest! {
+    /// A tenant can write anything into its region.
+    #[test]
+    fn whatever_lies_in_the_lines_nothing_overflows(
+        words in proptest::collection::vec(any::<u64>(), 18),
+        high in any::<u32>(),
+        bytes in any::<u64>(),
+        limit in any::<u64>(),
+    ) {
+        let owned = Owned::with_high(1, 3, high);
+        let accounts = owned.region().accounts(0).expect("a card");
+        let lines = accounts.uses.iter().flat_map(|line| {
+            let Use { tentative, committed, imported, spilled, in_flight_ns, busy_ns } = line;
+            [tentative, committed, imported, spilled, in_flight_ns, busy_ns]
+        });
+        lines.zip(words).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+        let account = accounts.account(1).expect("a slot");
+        let _either = account.reserve(bytes, limit, || ());
+        account.release(bytes);
+        account.completed(bytes, limit);
+        account.charge(limit);
+        account.import(limit);
+        account.close(bytes);
+        let _sums = (accounts.used(), accounts.in_flight_ns());
+    }
+}

@@ -1,0 +1,150 @@
+//! A card's memory quota: what is left of the container's limit, for this process to reserve.
+
+use divvy_region::layout::SLOTS;
+use divvy_region::{Account, Reservation};
+
+use crate::cuda::{CUdevice, CUresult, ERROR_NOT_PERMITTED, ERROR_OUT_OF_MEMORY};
+use crate::log;
+use crate::process::{self, Process};
+use crate::sys;
+use crate::time;
+
+use super::{graphs, pools};
+
+/// The quota of one card.
+#[derive(Clone, Copy)]
+pub(super) struct Quota {
+    process: &'static Process,
+    pub(super) card: usize,
+    account: Account<'static>,
+}
+
+/// Bytes that are reserved, and released at the end unless they were [kept](Reserved::keep).
+pub(super) struct Reserved {
+    quota: Quota,
+    bytes: u64,
+}
+
+// === impl Quota ===
+
+impl Quota {
+    /// The quota of the card of the calling thread's context.
+    pub(super) fn of_current() -> Result<Self, CUresult> {
+        let (process, card) = process::current_card()?;
+        Self::of(process, card)
+    }
+
+    /// The quota of the card that the driver numbers so.
+    pub(super) fn of_device(device: CUdevice) -> Result<Self, CUresult> {
+        let process = process::this()?;
+        Self::of(process, process.card_of(device).ok_or(ERROR_NOT_PERMITTED)?)
+    }
+
+    /// The quota of a card by its position in the limits file.
+    pub(super) fn of_card(card: usize) -> Result<Self, CUresult> {
+        Self::of(process::this()?, card)
+    }
+
+    fn of(process: &'static Process, card: usize) -> Result<Self, CUresult> {
+        process.account(card).map(|account| Self { process, card, account }).ok_or_else(refused)
+    }
+
+    /// Reserves bytes for something that the driver is about to be asked for.
+    pub(super) fn reserve(&self, bytes: u64) -> Result<Reserved, CUresult> {
+        if bytes > 0 {
+            self.process.refresh(time::now());
+        }
+        if self.try_reserve(bytes) || self.reclaim_and_reserve(bytes) {
+            return Ok(Reserved { quota: *self, bytes });
+        }
+        if let Some(card) = self.process.region().card(self.card) {
+            card.ooms.add(1);
+        }
+        Err(ERROR_OUT_OF_MEMORY)
+    }
+
+    fn try_reserve(&self, bytes: u64) -> bool {
+        self.account.reserve(bytes, self.process.allocatable(self.card), pause) == Reservation::Reserved
+    }
+
+    #[cold]
+    fn reclaim_and_reserve(&self, bytes: u64) -> bool {
+        if bytes > self.process.allocatable(self.card) {
+            return false;
+        }
+        pools::give_back(self.card);
+        graphs::give_back(self.card);
+        self.process.reap();
+        self.try_reserve(bytes)
+    }
+
+    /// Sets what is charged for something from `before` to `now`, whatever the limit is.
+    pub(super) fn change(&self, before: u64, now: u64) {
+        if now > before {
+            self.account.charge(now - before);
+        } else {
+            self.account.release(before - now);
+        }
+    }
+
+    /// Gives back bytes that were kept, after the driver has taken them.
+    pub(super) fn release(&self, bytes: u64) {
+        self.account.release(bytes);
+    }
+
+    /// Bytes that others made, and are charged with, are open here from now on.
+    pub(super) fn import(&self, bytes: u64) {
+        self.account.import(bytes);
+    }
+
+    /// Imported bytes that are closed.
+    pub(super) fn close(&self, bytes: u64) {
+        self.account.close(bytes);
+    }
+
+    /// Whether the container holds more than it may, after the driver took more than was foreseen.
+    pub(super) fn is_overdrawn(&self) -> bool {
+        self.process.used(self.card) > self.process.limit(self.card)
+    }
+
+    /// Counts a granted allocation.
+    pub(super) fn count(&self) {
+        if let Some(card) = self.process.region().card(self.card) {
+            card.allocs.add(1);
+        }
+    }
+}
+
+// === impl Reserved ===
+
+impl Reserved {
+    /// The driver has given what they were for: they stay charged until they are [released](Quota::release).
+    pub(super) fn keep(mut self) {
+        self.quota.count();
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.quota.release(self.bytes);
+    }
+}
+
+/// Claims this process's slot in the accounting region, if it has none yet.
+pub(super) fn claim_slot() -> Result<(), CUresult> {
+    process::this()?.account(0).map(drop).ok_or_else(refused)
+}
+
+fn refused() -> CUresult {
+    static FULL: log::LogOnce = log::LogOnce::new();
+    FULL.log(format_args!(
+        "{SLOTS} processes of this container use cards already: this one gets nothing until one ends"
+    ));
+    ERROR_NOT_PERMITTED
+}
+
+/// Sleeps between tries for memory that others try for too: 1 to 64 µs.
+fn pause() {
+    sys::sleep(1_000 + (sys::random() & 0xffff) * 63 / 65);
+}

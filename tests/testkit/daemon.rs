@@ -1,0 +1,81 @@
+//! One node's daemon: a real `divvy-node` process.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::binaries::Binaries;
+use crate::process::{Process, Program};
+use fake_kubelet::Kubelet;
+
+/// Where a node's files are.
+#[derive(Clone, Debug)]
+pub struct NodeFiles {
+    /// All of them.
+    pub root: PathBuf,
+    /// Of the fake NVML.
+    pub scenario: PathBuf,
+    /// How the API server is reached, if there is one.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+// === impl NodeFiles ===
+
+impl NodeFiles {
+    /// Files under `root`.
+    pub fn new(root: PathBuf) -> Self {
+        let scenario = root.join("scenario.json");
+        Self { root, scenario, kubeconfig: None }
+    }
+}
+
+/// Starts it. `strategy` is the key `deviceListStrategy`.
+pub fn start(
+    binaries: &Binaries,
+    files: &NodeFiles,
+    kubelet: &Kubelet,
+    address: SocketAddr,
+    strategy: &str,
+) -> anyhow::Result<Process> {
+    let mut keys = keys(binaries, &files.root, kubelet, address, strategy);
+    if let Some(kubeconfig) = &files.kubeconfig {
+        keys["kubeconfig"] = json!(kubeconfig);
+    }
+    let program = Program {
+        path: binaries.daemon.clone(),
+        name: "divvy-node",
+        environment: vec![("FAKE_NVML_SCENARIO", files.scenario.clone())],
+        pages: address,
+    };
+    Process::start(program, &files.root, &keys)
+}
+
+fn keys(binaries: &Binaries, root: &Path, kubelet: &Kubelet, address: SocketAddr, strategy: &str) -> Value {
+    json!({
+        "version": "v1",
+        "nodeName": kubelet.node_name(),
+        "devicePluginDir": kubelet.plugin_dir(),
+        "podResourcesSocket": kubelet.pod_resources_socket(),
+        "kubeletUrl": format!("https://{}", kubelet.address()),
+        "kubeletCa": kubelet.ca_file(),
+        "kubeletTokenFile": kubelet.token_file(),
+        "cgroupRoot": kubelet.cgroups(),
+        "stateDir": root.join("state"),
+        "runDir": root.join("run"),
+        // Whatever the machine has.
+        "tier": "accounting",
+        "cdiDir": root.join("cdi"),
+        "sysfsRoot": root.join("sys"),
+        "nvmlLibrary": binaries.nvml,
+        "deviceListStrategy": strategy,
+        "listenAddress": address,
+        // Cards and pods come and go faster here than on a machine.
+        "probeInterval": "200ms",
+        // A crowded machine may keep a thread waiting for longer than a driver would.
+        "probeTimeout": "1500ms",
+        "recoverAfter": "300ms",
+        "releaseInterval": "250ms",
+        "kubeletSettleTime": "2s",
+    })
+}
