@@ -1,4 +1,4 @@
-//! Who may ask for explanations: whoever may see the same thing in the API server, by the token that is shown.
+//! Authorization of queries: a client that may read the same thing in the API server, by its bearer token.
 //!
 //! The API server says whose token it is (TokenReview) and whether that user may (SubjectAccessReview). The first answer is
 //! kept for a while, the second never.
@@ -36,7 +36,7 @@ pub enum Verdict {
     Allowed(String),
     /// No token, or none that the API server knows, and why. HTTP 401.
     Unauthenticated(String),
-    /// It is known and may not, and why. HTTP 403.
+    /// The user may not, and why. HTTP 403.
     Forbidden(String),
     /// The API server can't be asked, and why. HTTP 503.
     Unavailable(String),
@@ -57,7 +57,7 @@ impl Access {
         Self { client, known: Mutex::default() }
     }
 
-    /// Whether whoever sent these headers may do `wish`: `get` `pods` in a namespace, say.
+    /// Whether the sender of these headers may do `wish`: `get` `pods` in a namespace, say.
     pub async fn judge(&self, headers: &HeaderMap, wish: ResourceAttributes) -> Verdict {
         let Some(token) = bearer(headers) else {
             return Verdict::Unauthenticated("no bearer token: send one as kubectl does".to_owned());

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Command, CommandFactory, FromArgMatches, Parser};
-use divvy_runtime::settings::{FileFlag, Sources, Stop};
+use divvy_runtime::settings::{FileFlags, Sources, Stop};
 
 use crate::config::{Config, Keys};
 
@@ -12,17 +12,17 @@ use crate::config::{Config, Keys};
 #[command(name = "divvy-webhook", version, max_term_width = 120)]
 struct CommandLine {
     #[command(flatten)]
-    file: FileFlag,
+    files: FileFlags,
     #[command(flatten)]
     keys: Keys,
 }
 
 /// What `args` (the program's name first), `env` and the file that they name make together.
 pub fn parse(args: impl IntoIterator<Item = OsString>, env: impl Fn(&str) -> Option<OsString>) -> Result<Config, Stop> {
-    let CommandLine { file, keys } = CommandLine::from_arg_matches(&command().try_get_matches_from(args)?)?;
-    let sources = Sources::new(file, keys, env)?;
+    let CommandLine { files, keys } = CommandLine::from_arg_matches(&command().try_get_matches_from(args)?)?;
+    let sources = Sources::new(files, keys, env)?;
     let file = sources.file().map_or_else(|| Ok(Keys::default()), divvy_runtime::settings::read)?;
-    Ok(sources.over(file).into_config()?)
+    Ok(sources.over(file)?.into_config()?)
 }
 
 fn command() -> Command {

@@ -1,7 +1,7 @@
 //! Bindings, posted in the scheduler's place.
 //!
 //! An answer that doesn't come says nothing: the pod may be bound. Then the pod itself is looked at, and if that says
-//! nothing either, its promise lives on until the watch tells or its term ends.
+//! nothing either, its reservation lives on until the watch shows the pod or it expires.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ enum Posted {
     Unknown(String),
 }
 
-/// Longest wait for an answer: the scheduler waits 5 s for both of ours.
+/// Longest wait for an answer: the scheduler waits 5 s, and bind may make two requests.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 // === impl Binder ===

@@ -1,13 +1,13 @@
 //! The configuration of divvy-webhook: every key once, and what the keys must agree on. `divvy_runtime::settings` says how they
 //! are written and which source wins.
 //!
-//! From resourceCount to policySeed they mean what they mean to divvy-node. What is promised here is what nodes do, so
-//! they have to be the same there.
+//! From resourceCount to loadAware they are those of the cluster's configuration, which daemons share.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use divvy_api::ResourceNames;
 use divvy_api::annotation::PolicyName;
+use divvy_api::config::ClusterConfig;
 use divvy_api::names::ResourceName;
 use divvy_api::quantity::{Cores, Memory};
 use divvy_api::request::Defaults;
@@ -18,98 +18,104 @@ use divvy_runtime::settings::{
 
 divvy_runtime::keys! {
     required {
-        /// Name of this pod, by which it holds the lease; in a pod from metadata.name
+        /// Name of this pod, by which it holds the Lease; in a pod from metadata.name
         pod_name: ObjectName,
-        /// Address of this pod, at which other replicas reach it; in a pod from status.podIP
+        /// Address of this pod, to which the leader routes the scheduler; in a pod from status.podIP
         pod_ip: IpAddr,
-        /// Namespace of this pod, its Service, its Secret and its Lease; in a pod from metadata.namespace
+        /// Namespace of this pod, its Services, its Secret and its Lease; in a pod from metadata.namespace
         namespace: ObjectName,
     }
 
-    /// Extended resource that counts cards
+    /// Extended resource that counts GPUs
     resource_count: ResourceName = ResourceNames::default().count,
-    /// Extended resource for memory of each card, in MiB
+    /// Extended resource for memory of each GPU, in MiB
     resource_memory: ResourceName = ResourceNames::default().memory,
-    /// Extended resource for memory of each card, in percent
+    /// Extended resource for memory of each GPU, in percent
     resource_memory_percentage: ResourceName = ResourceNames::default().memory_percentage,
-    /// Extended resource for compute of each card, in percent
+    /// Extended resource for compute of each GPU, in percent
     resource_cores: ResourceName = ResourceNames::default().cores,
     /// How memory and compute reach the scheduler: amounts in the Node's status, or devices, a unit each
     advertise: Advertise = Advertise::default(),
     /// With devices, a unit of memory in MiB: 16 to 16384; it is part of the resource's name
     memory_unit: Within<16, 16384> = Within::new(256),
-    /// Most containers that can share a card: 1 to 256
+    /// Most containers that can share a GPU: 1 to 256
     slots_per_card: Within<1, 256> = Within::new(32),
     /// Memory of a request that names cores alone: same-as-cores, a percentage such as 25%, or an amount such as 4Gi
     default_memory: DefaultMemory = DefaultMemory::SameAsCores,
     /// Cores of a request that names memory alone: 0 to 99
     default_cores: Within<0, 99> = Within::new(0),
-    /// Which cards a pod gets: binpack, spread, random, least-fragmentation or topology
+    /// Policy that chooses a pod's GPUs: binpack, spread, random, least-fragmentation or topology
     card_policy: PolicyName = PolicyName::default(),
-    /// Seed of the policy random
-    policy_seed: Within<0, { u32::MAX }> = Within::new(0),
 
-    /// Which node a pod gets, by the same policies; unless set, as cardPolicy
+    /// Policy that chooses a pod's node, of the same ones; unless set, as cardPolicy
     node_policy: PolicyName = card_policy,
-    /// Whether cards that are busier than promised come after others: on or off; takes divvy-node's publishUtilization
+    /// Whether GPUs that are busier than their shares come after others: on or off; takes divvy-node's publishUtilization
     load_aware: Switch = Switch::default(),
-    /// Most nodes that the scheduler may choose from, the best ones: 1 to 5000; 0 for all that fit
+    /// Most nodes that filter returns, the best ones: 1 to 5000; 0 for all that fit
     shortlist: Within<0, 5000> = Within::new(16),
     /// Whether a scheduler calls the extender: on or off; with off pods prefer the nodes of their hints by affinity
-    extender: Switch = Switch::On,
+    extender: Switch = Switch::Off,
     /// Namespaces whose pods may use the annotations compute, priority and oversubscribe; all if none is named
     favoured_namespaces: List<ObjectName> = List(Vec::new()),
-    /// How long a reservation waits for the API server's word that the pod is bound
-    bound_within: Period = Period::seconds(30),
-    /// How long a bound pod's reservation waits for its node's report
-    reported_within: Period = Period::seconds(600),
 
-    /// Service at which API server and scheduler find us; part of the certificate's names
-    service_name: ObjectName = ObjectName::new("divvy-webhook"),
-    /// Name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration whose caBundle is kept
-    webhook_configuration: ObjectName = ObjectName::new("divvy-webhook"),
-    /// Secret of the authority and the certificate that are made here
-    certificate_secret: ObjectName = ObjectName::new("divvy-webhook-tls"),
-    /// Certificate chain in PEM that somebody else keeps, such as cert-manager; instead of the Secret
+    /// Certificate chain in PEM that another program keeps, such as cert-manager; instead of the Secret
     certificate_file: AbsolutePath,
     /// Private key of certificateFile, in PEM
     key_file: AbsolutePath,
     /// Certificates of the authorities of schedulers; if set, the extender answers only clients with one of theirs
     scheduler_client_ca: AbsolutePath,
 
-    /// Lease of the replica that makes reservations
-    lease_name: ObjectName = ObjectName::new("divvy-webhook"),
-    /// How long a lease that isn't renewed keeps other replicas out; whole seconds
-    lease_duration: Period = Period::seconds(15),
-    /// How long the holder tries to renew before it gives up; shorter than leaseDuration
-    renew_deadline: Period = Period::seconds(10),
-    /// How often the lease is asked for or renewed; shorter than renewDeadline
-    retry_period: Period = Period::seconds(2),
-
-    /// Where reviews, extender calls and explanations are served, with TLS
+    /// Address of the TLS listener: reviews, extender calls and explanations
     listen_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8443).into(),
-    /// Where /metrics, /healthz, /readyz and /config are served
+    /// Address of the plain-HTTP listener: /metrics, /healthz, /readyz and /config
     metrics_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 9403).into(),
-    /// How long new calls are still answered after SIGTERM, until nobody sends any more
+    /// How long new calls are still answered after SIGTERM, while endpoints are updated
     shutdown_delay: Period = Period::seconds(5),
-    /// Longest wait for running calls after that
+    /// Longest wait for running calls after shutdownDelay
     drain_timeout: Period = Period::seconds(20),
     /// Kubeconfig of the API server, unless the webhook runs as a pod of its cluster
     kubeconfig: AbsolutePath,
-    /// What is logged: levels by target, such as info,divvy_webhook=debug
+    /// Log levels by target, such as info,divvy_webhook=debug
     log_level: LogFilter = LogFilter::default(),
-    /// How it is logged: plain or json
+    /// Log format: plain or json
     log_format: LogFormat = LogFormat::default(),
 }
 
+/// The Service for reviews, and the name of both webhook configurations.
+pub const SERVICE: &str = "divvy-webhook";
+/// The Secret of the certificate that the webhook issues itself.
+pub const SECRET: &str = "divvy-webhook-tls";
+/// The Lease of the leader.
+pub const LEASE: &str = "divvy-webhook";
+
 // === impl Keys ===
+
+impl From<ClusterConfig> for Keys {
+    fn from(config: ClusterConfig) -> Self {
+        Self {
+            resource_count: Some(config.resource_count),
+            resource_memory: Some(config.resource_memory),
+            resource_memory_percentage: Some(config.resource_memory_percentage),
+            resource_cores: Some(config.resource_cores),
+            slots_per_card: Some(config.slots_per_card),
+            advertise: Some(config.advertise),
+            memory_unit: Some(config.memory_unit),
+            default_memory: Some(config.default_memory),
+            default_cores: Some(config.default_cores),
+            card_policy: Some(config.card_policy),
+            node_policy: config.node_policy,
+            load_aware: Some(config.load_aware),
+            ..Self::default()
+        }
+    }
+}
 
 impl Keys {
     /// The configuration that the keys make: absent ones take their defaults, and what must agree is compared.
     pub fn into_config(self) -> Result<Config, ConfigError> {
         let config = self.resolve()?;
         config.request_names()?;
-        config.check_certificate().and_then(|()| config.check_lease()).map_err(ConfigError::Disagreement)?;
+        config.check_certificate().map_err(ConfigError::Disagreement)?;
         Ok(config)
     }
 }
@@ -124,20 +130,6 @@ impl Config {
             _ => return Ok(()),
         };
         Err(format!("{given} needs {absent}: set both, or neither for a certificate of our own"))
-    }
-
-    /// A holder that is cut off must have given up before another replica takes over.
-    fn check_lease(&self) -> Result<(), String> {
-        let (duration, deadline, retry) = (self.lease_duration, self.renew_deadline, self.retry_period);
-        if duration <= deadline || deadline <= retry {
-            return Err(format!(
-                "leaseDuration {duration} must be longer than renewDeadline {deadline}, and that longer than retryPeriod {retry}"
-            ));
-        }
-        if duration.get().subsec_nanos() > 0 {
-            return Err(format!("leaseDuration {duration} must be whole seconds: a Lease has no finer ones"));
-        }
-        Ok(())
     }
 
     /// The resources that requests are written in.

@@ -1,7 +1,6 @@
 //! What kube-scheduler asks: which nodes would do, which are best, and to bind a pod to one.
 //!
-//! Bodies in, bodies out. Nothing here waits and nothing is written but promises; whoever serves these calls posts the
-//! bindings.
+//! Bodies in, bodies out. Nothing here waits, and nothing is written but reservations; the binder creates the bindings.
 
 mod bind;
 mod choose;

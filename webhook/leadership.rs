@@ -13,9 +13,9 @@ use tokio::time::{sleep, timeout_at};
 use tracing::info;
 
 use crate::endpoint_slice::ExtenderEndpoint;
-use crate::feed::{Feed, Promises, Standing};
 use crate::lease::Leader;
 use crate::serve::connections::Connections;
+use crate::watches::{Reservations, SyncStatus, Watches};
 
 /// Wait after a failed request.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -24,8 +24,8 @@ const REWRITE: Duration = Duration::from_secs(10);
 
 /// Begins and ends terms.
 pub struct Leadership {
-    /// Where reservations are read from.
-    pub feed: Feed,
+    /// Source of the reservations.
+    pub watches: Watches,
     /// The current leader.
     pub leader: watch::Receiver<Leader>,
     /// The term in which this replica answers the scheduler.
@@ -40,7 +40,7 @@ pub struct Leadership {
 struct Term {
     number: u64,
     /// Reservations that are still to be read.
-    unread: Option<Promises>,
+    unread: Option<Reservations>,
     /// When the EndpointSlice was written last.
     routed: Option<Instant>,
 }
@@ -50,8 +50,8 @@ struct Term {
 impl Leadership {
     /// Begins and ends every term of this replica, for ever.
     pub async fn run(mut self) {
-        let mut standing = self.feed.standing();
-        if standing.wait_for(Standing::is_complete).await.is_err() {
+        let mut sync_status = self.watches.sync_status();
+        if sync_status.wait_for(SyncStatus::has_synced).await.is_err() {
             return;
         }
         let (mut warning, mut current) = (WarnOnce::default(), None::<Term>);
@@ -64,7 +64,7 @@ impl Leadership {
             }
             let mut failed = false;
             if let (Some(number), Leader::Us { until, .. }) = (now, leader) {
-                let term = current.get_or_insert_with(|| Term::new(number, self.feed.promises()));
+                let term = current.get_or_insert_with(|| Term::new(number, self.watches.reservations()));
                 let step = timeout_at(until.into(), term.advance(&self.serving, &self.endpoint)).await;
                 match step.unwrap_or_else(|_elapsed| Err("the API server doesn't answer".to_owned())) {
                     Ok(()) => warning.clear(),
@@ -85,7 +85,7 @@ impl Leadership {
 // === impl Term ===
 
 impl Term {
-    fn new(number: u64, unread: Promises) -> Self {
+    fn new(number: u64, unread: Reservations) -> Self {
         Self { number, unread: Some(unread), routed: None }
     }
 

@@ -1,7 +1,7 @@
 //! Leader election over a Lease (coordination.k8s.io/v1), as in `client-go`.
 //!
-//! Leading ends by the clock and not by a message: [`Leader::Us`] says until when. Whoever acts as the leader checks that
-//! first and lets nothing last longer, and so stops in time even if this process was paused. Each time that this replica
+//! Leading ends by the clock and not by a message: [`Leader::Us`] says until when. The leader checks that
+//! before it acts, lets nothing last longer, and so stops in time even if this process was paused. Each time that this replica
 //! acquires the Lease is a new term; reservations of the last leader must be known before the first act of a term.
 
 mod election;
@@ -57,7 +57,7 @@ pub enum Leader {
     },
     /// The other replica.
     Other {
-        /// Its pod's name.
+        /// The pod's name.
         identity: String,
     },
     /// No replica, as far as this one knows.
@@ -71,6 +71,19 @@ struct Driver {
     us: Candidate,
     election: Election,
     leader: watch::Sender<Leader>,
+}
+
+// === impl Timing ===
+
+impl Default for Timing {
+    /// As in kube-scheduler and kube-controller-manager.
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
 }
 
 // === impl Leader ===

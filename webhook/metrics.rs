@@ -1,4 +1,4 @@
-//! Counters of what was answered, and gauges of the index, read when scraped.
+//! Counters of answered calls, and gauges of the cluster state, read when scraped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// What is counted as it happens.
+/// Counters and histograms.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     reviews: Family<Review, Counter>,
@@ -37,7 +37,7 @@ struct Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Call {
     verb: &'static str,
-    /// Of HTTP.
+    /// HTTP status code.
     code: u16,
 }
 
@@ -46,7 +46,7 @@ struct Verb {
     verb: &'static str,
 }
 
-/// What a scrape reads.
+/// Gauges that are read when scraped.
 struct State {
     index: Arc<Index>,
     leads: Box<dyn Fn() -> bool + Send + Sync>,
@@ -60,7 +60,7 @@ fn durations() -> Histogram {
 // === impl Metrics ===
 
 impl Metrics {
-    /// Counters that `registry` exposes beside gauges of the index and of who leads.
+    /// Registers counters, gauges of the cluster state and whether this replica leads.
     pub fn register(
         registry: &mut Registry,
         index: &Arc<Index>,
@@ -73,11 +73,15 @@ impl Metrics {
             call_durations: Family::new_with_constructor(durations),
         };
         let registry = registry.sub_registry_with_prefix("divvy");
-        registry.register("admission_reviews", "Reviews of the API server, by verdict", metrics.reviews.clone());
-        let help = "Time from a review to its answer";
+        registry.register("admission_reviews", "Admission reviews, by endpoint and verdict", metrics.reviews.clone());
+        let help = "Latency of admission reviews in seconds";
         registry.register("admission_review_duration_seconds", help, metrics.review_durations.clone());
-        registry.register("extender_calls", "Calls of the scheduler, by HTTP status", metrics.calls.clone());
-        let help = "Time from a scheduler's call to its answer; bind waits for the API server";
+        registry.register(
+            "extender_calls",
+            "Extender calls of kube-scheduler, by verb and HTTP status code",
+            metrics.calls.clone(),
+        );
+        let help = "Latency of extender calls in seconds; bind includes the request to the API server";
         registry.register("extender_call_duration_seconds", help, metrics.call_durations.clone());
         registry.register_collector(Box::new(State { index: Arc::clone(index), leads: Box::new(leads) }));
         metrics
@@ -105,7 +109,7 @@ impl fmt::Debug for State {
 impl Collector for State {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let outcomes = self.index.outcomes();
-        let help = "Promises of cards, by what their node made of them";
+        let help = "GPU reservations that ended, by outcome on their node";
         let mut family = encoder.encode_descriptor("prediction", help, None, MetricType::Counter)?;
         for outcome in Outcome::ALL {
             let labels = [("outcome", outcome.as_str())];
@@ -115,17 +119,21 @@ impl Collector for State {
         let (revision, pods) = self.index.learned_from();
         let open = nodes.iter().filter(|node| node.closed.is_none()).count();
         let gauges = [
-            ("leader", "1 while this replica answers the scheduler", f64::from(u8::from((self.leads)()))),
-            ("nodes", "Nodes that report cards", count(nodes.len())),
-            ("nodes_closed", "Nodes that take no pods whatever is free", count(nodes.len() - open)),
+            ("leader", "Whether this replica is the leader: 1 or 0", f64::from(u8::from((self.leads)()))),
+            ("nodes", "Nodes with a GpuNode", count(nodes.len())),
+            ("nodes_unschedulable", "Nodes with a GpuNode that accept no GPU pods", count(nodes.len() - open)),
             (
-                "promises",
-                "Pods with cards promised that their node hasn't shown yet",
+                "reservations",
+                "Pods with a GPU reservation that their node has not reported yet",
                 count(self.index.reserved().len()),
             ),
-            ("waiting_pods", "Pods that ask for cards and aren't bound", count(self.index.waiting().len())),
-            ("mix_pods", "Pods that the requests to come were learned from", count(pods)),
-            ("mix_revision", "Revision of the ConfigMap that this is kept in; 0 if it isn't", count(revision)),
+            ("pending_pods", "Pods that request GPUs and are not bound to a node", count(self.index.waiting().len())),
+            ("mix_pods", "Pods from which the request distribution was learned", count(pods)),
+            (
+                "mix_revision",
+                "Revision of the request distribution in ConfigMap divvy-mix; 0 if there is none",
+                count(revision),
+            ),
         ];
         for (name, help, value) in gauges {
             let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;

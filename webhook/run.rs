@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use axum::Router;
-use divvy_index::Index;
+use divvy_index::{Index, ReservationTimeouts};
 use divvy_runtime::Signals;
 use divvy_runtime::logging;
 use divvy_runtime::settings::Stop;
@@ -25,39 +25,40 @@ use self::tasks::Tasks;
 use crate::access::Access;
 use crate::args;
 use crate::binder::Binder;
-use crate::config::Config;
+use crate::config::{Config, LEASE, SECRET, SERVICE};
+use crate::distribution::DistributionStore;
 use crate::endpoint_slice::ExtenderEndpoint;
+use crate::events::PodEvents;
 use crate::extender::Extender;
-use crate::feed::{Feed, Standing};
 use crate::leadership::Leadership;
 use crate::lease::{self, Leader};
 use crate::metrics::Metrics;
-use crate::mix::Mix;
 use crate::serve::connections::{Connections, serve};
 use crate::serve::pages::Pages;
-use crate::serve::people::People;
+use crate::serve::queries::Queries;
 use crate::serve::reviews::Reviews;
 use crate::serve::scheduling::Scheduling;
 use crate::tls::{Identity, SchedulerAuthority, TlsListener, keep_bundle, keep_files, keep_secret};
-use crate::waiting::Waiting;
+use crate::watches::{SyncStatus, Watches};
 
-/// How often promises are looked at of which nothing was heard.
+/// Interval at which overdue reservations are dropped.
 const EXPIRY: Duration = Duration::from_secs(5);
-/// How often nodes are asked what is asked of them most: a scheduler that places 200 pods a second changes 50 of them.
+/// Interval at which the most frequent requests are evaluated ahead of time: a scheduler that places 200 pods a second changes
+/// 50 nodes meanwhile.
 const IN_ADVANCE: Duration = Duration::from_millis(250);
-/// Connections of callers at a time. An API server opens one for each review that it waits for, and it changes 200 objects
+/// Most open connections of the TLS listener. An API server opens one for each review that it waits for, and it changes 200 objects
 /// at a time unless it is told otherwise (`--max-mutating-requests-inflight`). With the handshakes under way these are
 /// fewer than the 1 024 files that a process may have open where nobody has raised that.
-const CALLERS: usize = 512;
-/// The same for the pages: the kubelet, Prometheus and people.
-const VIEWERS: usize = 64;
+const TLS_CONNECTIONS: usize = 512;
+/// Most open connections of the metrics listener: the kubelet and Prometheus.
+const METRICS_CONNECTIONS: usize = 64;
 
-/// What all parts share.
+/// State that the tasks share.
 struct Parts {
     config: Config,
     client: Client,
     index: Arc<Index>,
-    standing: watch::Receiver<Standing>,
+    sync_status: watch::Receiver<SyncStatus>,
     identity: Identity,
     leader: watch::Receiver<Leader>,
     serving: watch::Receiver<u64>,
@@ -97,7 +98,7 @@ fn launch() -> Result<ExitCode, Stop> {
 
 /// Runs until SIGTERM or SIGINT, or until a part fails.
 async fn run(config: Config) -> anyhow::Result<()> {
-    info!(version = env!("CARGO_PKG_VERSION"), pod = &*config.pod_name, "divvy-webhook starts");
+    info!(version = env!("CARGO_PKG_VERSION"), pod = &*config.pod_name, "starting divvy-webhook");
     let text: Arc<str> = divvy_runtime::settings::to_yaml(&config).into();
     text.lines().for_each(|line| info!("config: {line}"));
     let signals = Signals::new().context("listening for signals")?;
@@ -105,41 +106,48 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let metrics_listener = listen(config.metrics_address).await?;
     let client = settings::client(&config).await?;
 
-    let index = Arc::new(Index::new(settings::reading(&config), settings::terms(&config)));
-    let feed = Feed::new(client.clone(), Arc::clone(&index));
+    let index = Arc::new(Index::new(settings::reading(&config), ReservationTimeouts::default()));
+    let watches = Watches::new(client.clone(), Arc::clone(&index));
     let (leads, leader) = watch::channel(Leader::Nobody);
     let (serves, serving) = watch::channel(0);
     let (stops, stopping) = watch::channel(false);
-    let (standing, identity, stop) = (feed.standing(), Identity::unknown(), CancellationToken::new());
+    let (sync_status, identity, stop) = (watches.sync_status(), Identity::unknown(), CancellationToken::new());
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry, &index, leading(&leader));
     let calls = TaskTracker::new();
-    let parts = Parts { config, client, index, standing, identity, leader, serving, calls, metrics, stop };
+    let parts = Parts { config, client, index, sync_status, identity, leader, serving, calls, metrics, stop };
     let (config, stop) = (&parts.config, &parts.stop);
 
     let mut tasks = Tasks::default();
-    tasks.spawn("feed", feed.clone().run());
+    tasks.spawn("watches", watches.clone().run());
     let connections = Connections::until(stop.clone());
     let endpoint = ExtenderEndpoint::new(parts.client.clone(), &config.namespace, settings::address(config));
     let leader = parts.leader.clone();
-    let leadership = Leadership { feed, leader, serving: serves, endpoint, connections: connections.clone() };
+    let leadership = Leadership { watches, leader, serving: serves, endpoint, connections: connections.clone() };
     tasks.spawn("leadership", leadership.run());
     tasks.spawn("expiry", expire(Arc::clone(&parts.index)));
-    tasks.spawn("questions in advance", ask_in_advance(Arc::clone(&parts.index)));
-    let waiting = Waiting::new(parts.client.clone(), Arc::clone(&parts.index), &config.pod_name);
-    tasks.spawn("waiting", waiting.run(leading(&parts.leader)));
-    let mix = Mix::new(parts.client.clone(), &config.namespace, Arc::clone(&parts.index));
-    tasks.spawn("mix", mix.run(parts.standing.clone(), parts.serving.clone(), leading(&parts.leader)));
+    tasks.spawn("precomputation", ask_in_advance(Arc::clone(&parts.index)));
+    let events = PodEvents::new(parts.client.clone(), Arc::clone(&parts.index), &config.pod_name);
+    tasks.spawn("pod events", events.run(leading(&parts.leader)));
+    let distribution = DistributionStore::new(parts.client.clone(), &config.namespace, Arc::clone(&parts.index));
+    tasks.spawn(
+        "request distribution",
+        distribution.run(parts.sync_status.clone(), parts.serving.clone(), leading(&parts.leader)),
+    );
     parts.keep_certificate(&mut tasks);
     let retired = CancellationToken::new();
     tasks.spawn_last("lease", parts.elect(leads, retired.clone()));
     let router = parts.router();
     let listener =
         TlsListener::new(tls_listener, parts.identity.clone(), parts.scheduler_authority()).context("TLS")?;
-    tasks.spawn_last("reviews", serve(listener, CALLERS, router, connections));
+    tasks.spawn_last("reviews", serve(listener, TLS_CONNECTIONS, router, connections));
     let identity = parts.identity.clone();
-    let pages = Pages { registry: registry.into(), standing: parts.standing.clone(), identity, stopping, config: text };
-    tasks.spawn_last("pages", serve(metrics_listener, VIEWERS, pages.router(), Connections::until(stop.clone())));
+    let pages =
+        Pages { registry: registry.into(), sync_status: parts.sync_status.clone(), identity, stopping, config: text };
+    tasks.spawn_last(
+        "pages",
+        serve(metrics_listener, METRICS_CONNECTIONS, pages.router(), Connections::until(stop.clone())),
+    );
 
     let delay = config.shutdown_delay.get();
     let retire = async {
@@ -155,7 +163,7 @@ async fn listen(address: std::net::SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("listening on {address}"))
 }
 
-/// Whether we lead at the moment.
+/// Whether this replica is the leader now.
 fn leading(leader: &watch::Receiver<Leader>) -> impl Fn() -> bool + Send + Sync + 'static {
     let leader = leader.clone();
     move || leader.borrow().term(Instant::now()).is_some()
@@ -177,7 +185,7 @@ async fn ask_in_advance(index: Arc<Index>) {
         ticks.tick().await;
         let index = Arc::clone(&index);
         if let Err(error) = tokio::task::spawn_blocking(move || index.ask_in_advance()).await {
-            tracing::error!(%error, "nodes can't be asked in advance: the scheduler's questions take longer");
+            tracing::error!(%error, "evaluating frequent requests ahead of time failed: extender calls take longer");
         }
     }
 }
@@ -185,28 +193,27 @@ async fn ask_in_advance(index: Arc<Index>) {
 // === impl Parts ===
 
 impl Parts {
-    /// The certificate that we show, and the API server's copy of its authority.
+    /// Starts rotation of the serving certificate, and of caBundle with it.
     fn keep_certificate(&self, tasks: &mut Tasks) {
         let (service, identity, stop) = (settings::service(&self.config), self.identity.clone(), self.stop.clone());
         if let Some(files) = settings::certificate_files(&self.config) {
             tasks.spawn_last("certificate", keep_files(files, identity, stop));
             return;
         }
-        let (secret, webhook) =
-            (self.config.certificate_secret.to_string(), self.config.webhook_configuration.to_string());
+        let client = &self.client;
         tasks.spawn_last(
             "certificate",
-            keep_secret(self.client.clone(), secret, service, identity.clone(), stop.clone()),
+            keep_secret(client.clone(), SECRET.to_owned(), service, identity.clone(), stop.clone()),
         );
-        tasks.spawn_last("authority", keep_bundle(self.client.clone(), webhook, identity, stop));
+        tasks.spawn_last("authority", keep_bundle(client.clone(), SERVICE.to_owned(), identity, stop));
     }
 
     /// Takes part in the leader election until `retired`.
     fn elect(&self, leads: watch::Sender<Leader>, retired: CancellationToken) -> impl Future<Output = ()> + use<> {
         let (client, candidate) = (self.client.clone(), settings::candidate(&self.config));
-        let (namespace, name) = (self.config.namespace.to_string(), self.config.lease_name.to_string());
+        let namespace = self.config.namespace.to_string();
         let calls = self.calls.clone();
-        async move { lease::run(client, &namespace, &name, candidate, leads, &calls, retired).await }
+        async move { lease::run(client, &namespace, LEASE, candidate, leads, &calls, retired).await }
     }
 
     fn scheduler_authority(&self) -> Option<SchedulerAuthority> {
@@ -215,11 +222,11 @@ impl Parts {
     }
 
     fn router(&self) -> Router {
-        let (index, standing, metrics) = (&self.index, &self.standing, &self.metrics);
+        let (index, sync_status, metrics) = (&self.index, &self.sync_status, &self.metrics);
         let reviews = Reviews {
             settings: settings::admission(&self.config).into(),
             index: Arc::clone(index),
-            standing: standing.clone(),
+            sync_status: sync_status.clone(),
             metrics: metrics.clone(),
         };
         let most = usize::from(u16::try_from(self.config.shortlist.get()).unwrap_or(u16::MAX));
@@ -233,12 +240,12 @@ impl Parts {
             is_guarded: self.config.scheduler_client_ca.is_some(),
             metrics: metrics.clone(),
         };
-        let people = People {
+        let queries = Queries {
             index: Arc::clone(index),
-            standing: standing.clone(),
+            sync_status: sync_status.clone(),
             access: Arc::new(Access::new(self.client.clone())),
             client: self.client.clone(),
         };
-        reviews.router().merge(scheduling.router()).merge(people.router())
+        reviews.router().merge(scheduling.router()).merge(queries.router())
     }
 }

@@ -43,8 +43,6 @@ pub struct ClusterConfig {
     pub default_cores: Within<0, 99>,
     /// Policy by which a pod gets its GPUs, unless it names one.
     pub card_policy: PolicyName,
-    /// Seed of the policy `random`.
-    pub policy_seed: Within<0, { u32::MAX }>,
     /// Policy by which a pod gets its node, unless it names one; absent: [`card_policy`](Self::card_policy).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_policy: Option<PolicyName>,
@@ -135,7 +133,6 @@ impl Default for ClusterConfig {
             default_memory: DefaultMemory::default(),
             default_cores: Within::new(0),
             card_policy: PolicyName::default(),
-            policy_seed: Within::new(0),
             node_policy: None,
             load_aware: Switch::Off,
         }

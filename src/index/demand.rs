@@ -94,7 +94,7 @@ impl TryFrom<&ClusterConfig> for SchedulingConfig {
             names: config.resource_names()?,
             defaults: config.request_defaults(),
             slots_per_card: config.slots_per_card.get(),
-            card_policy: Policy { name: config.card_policy, seed: config.policy_seed.get().into() },
+            card_policy: Policy { name: config.card_policy, seed: 0 },
             node_policy: config.node_policy.unwrap_or(config.card_policy),
             load_aware: config.load_aware == Switch::On,
         })

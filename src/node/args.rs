@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::{Command, CommandFactory, FromArgMatches, Parser};
-use divvy_runtime::settings::FileFlag;
+use divvy_runtime::settings::FileFlags;
 pub use divvy_runtime::settings::{EX_USAGE, Stop};
 
 use crate::config::{Config, ConfigError, Keys};
@@ -15,7 +15,7 @@ use crate::config::{Config, ConfigError, Keys};
 #[command(name = "divvy-node", version, max_term_width = 120)]
 struct CommandLine {
     #[command(flatten)]
-    file: FileFlag,
+    files: FileFlags,
     /// Remove Divvy's files, labels and resources from this node unless a running pod needs them, then exit; stop the daemon first
     #[arg(long)]
     uninstall: bool,
@@ -58,7 +58,7 @@ pub fn parse(
 ) -> Result<Sources, Stop> {
     let line = CommandLine::from_arg_matches(&command().try_get_matches_from(args)?)?;
     let job = if line.uninstall { Job::Uninstall } else { Job::Serve };
-    Ok(Sources { keys: divvy_runtime::settings::Sources::new(line.file, line.keys, env)?, job })
+    Ok(Sources { keys: divvy_runtime::settings::Sources::new(line.files, line.keys, env)?, job })
 }
 
 fn command() -> Command {
@@ -68,17 +68,17 @@ fn command() -> Command {
 // === impl Sources ===
 
 impl Sources {
-    /// The file, if there is one.
-    pub fn file(&self) -> Option<&Path> {
-        self.keys.file()
+    /// The files: the daemon's own, the cluster's.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.keys.files()
     }
 
-    /// The configuration of a node with these labels, the file read anew.
+    /// The configuration of a node with these labels, the files read anew.
     pub fn effective(&self, labels: &BTreeMap<String, String>) -> Result<Effective, ConfigError> {
-        let file = self.file().map_or_else(|| Ok(Keys::default()), Keys::read)?;
+        let file = self.keys.file().map_or_else(|| Ok(Keys::default()), Keys::read)?;
         let by_labels = file.has_overrides();
         let (keys, overrides) = file.on(labels);
-        Ok(Effective { config: self.keys.over(keys).into_config()?, overrides, by_labels })
+        Ok(Effective { config: self.keys.over(keys)?.into_config()?, overrides, by_labels })
     }
 }
 

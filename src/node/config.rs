@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use divvy_api::ResourceNames;
 use divvy_api::annotation::PolicyName;
+use divvy_api::config::ClusterConfig;
 use divvy_api::container::LIBRARY;
 use divvy_api::names::ResourceName;
 use divvy_api::quantity::{Cores, Memory};
@@ -26,13 +27,13 @@ pub use divvy_runtime::settings::{
 };
 
 use overrides::Selector;
-pub use places::{AnnotationPrefix, KubeletUrl, NodeName};
+pub use places::{KubeletUrl, NodeName};
 pub use strategy::{DeviceListStrategy, Strategy};
 pub use values::{MigStrategy, Scale, Served};
 
 divvy_runtime::keys! {
     file {
-        /// Of an entry of `overrides`, and only there.
+        /// Nodes that an entry of `overrides` is for; only there.
         selector: Option<Selector>,
         /// Keys of nodes with certain labels.
         overrides: Vec<Keys>,
@@ -44,45 +45,41 @@ divvy_runtime::keys! {
     /// Address of this node; in a pod from status.hostIP
     node_ip: IpAddr = Ipv4Addr::LOCALHOST.into(),
 
-    /// Extended resource that counts cards
+    /// Extended resource that counts GPUs
     resource_count: ResourceName = ResourceNames::default().count,
-    /// Extended resource for memory of each card, in MiB
+    /// Extended resource for memory of each GPU, in MiB
     resource_memory: ResourceName = ResourceNames::default().memory,
-    /// Extended resource for memory of each card, in percent
+    /// Extended resource for memory of each GPU, in percent
     resource_memory_percentage: ResourceName = ResourceNames::default().memory_percentage,
-    /// Extended resource for compute of each card, in percent
+    /// Extended resource for compute of each GPU, in percent
     resource_cores: ResourceName = ResourceNames::default().cores,
-    /// Most containers that can share a card: 1 to 256
+    /// Most containers that can share a GPU: 1 to 256
     slots_per_card: Within<1, 256> = Within::new(32),
     /// How memory and compute reach the scheduler: amounts in the Node's status, or devices, a unit each
     advertise: Advertise = Advertise::default(),
     /// With devices, a unit of memory in MiB: 16 to 16384; it is part of the resource's name
     memory_unit: Within<16, 16384> = Within::new(256),
-    /// Whether slots carry their card's NUMA node for the kubelet's topology manager: on or off
+    /// Whether devices carry their GPU's NUMA node for the kubelet's topology manager: on or off
     numa_topology: Switch = Switch::default(),
-    /// Promised memory as a multiple of a card's: 0.1 to 10
+    /// Allocatable memory as a multiple of a GPU's: 0.1 to 10
     memory_scale: Scale = Scale::ONE,
-    /// Promised compute as a multiple of a card's: 0.1 to 10
+    /// Allocatable compute as a multiple of a GPU's: 0.1 to 10
     cores_scale: Scale = Scale::ONE,
     /// Memory of a request that names cores alone: same-as-cores, a percentage such as 25%, or an amount such as 4Gi
     default_memory: DefaultMemory = DefaultMemory::SameAsCores,
     /// Cores of a request that names memory alone: 0 to 99
     default_cores: Within<0, 99> = Within::new(0),
-    /// Which cards a pod gets: binpack, spread, random, least-fragmentation or topology
+    /// Policy that chooses a pod's GPUs: binpack, spread, random, least-fragmentation or topology
     card_policy: PolicyName = PolicyName::default(),
-    /// Seed of the policy random
-    policy_seed: Within<0, { u32::MAX }> = Within::new(0),
-    /// How shares are enforced: accounting (by nothing), shim (by libdivvy in the container), mps (by CUDA's multi-process service too), mig (by the hardware: each pod gets whole MIG instances) or auto (the strongest of the first three that the node has)
+    /// Isolation tier: accounting (shares aren't enforced), shim (by libdivvy in the container), mps (also by CUDA's multi-process service), mig (whole MIG instances only) or auto (the strongest of the first three that the node supports)
     tier: Served = Served::default(),
     /// The library that is preloaded into containers, where the daemon sees it; it is copied to stateDir
     libdivvy_path: AbsolutePath = AbsolutePath::new(LIBRARY),
 
-    /// How a container is given its cards: auto, or any of envvar, volume-mounts, cdi-annotations and cdi-cri
+    /// How GPUs are passed to containers: auto, or any of envvar, volume-mounts, cdi-annotations and cdi-cri
     device_list_strategy: DeviceListStrategy = DeviceListStrategy::Auto,
     /// Directory of the CDI specification
     cdi_dir: AbsolutePath = AbsolutePath::new("/var/run/cdi"),
-    /// Prefix of the annotation of cdi-annotations
-    cdi_annotation_prefix: AnnotationPrefix = AnnotationPrefix::of_cdi(),
     /// nvidia-cdi-hook, at the same path on the host and for the daemon; not used where it doesn't exist
     nvidia_cdi_hook_path: AbsolutePath = AbsolutePath::new("/usr/bin/nvidia-cdi-hook"),
     /// Root of the driver's installation on the host
@@ -100,13 +97,13 @@ divvy_runtime::keys! {
     kubelet_url: KubeletUrl = KubeletUrl::of(node_ip),
     /// Certificates of the authorities that may have signed the kubelet's
     kubelet_ca: AbsolutePath = AbsolutePath::new("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"),
-    /// The kubelet's own certificate on the host, trusted whoever signed it
+    /// The kubelet's self-signed certificate on the host, trusted as it is
     kubelet_certificate: AbsolutePath = AbsolutePath::new("/var/lib/kubelet/pki/kubelet.crt"),
     /// Token that the daemon shows to the kubelet
     kubelet_token_file: AbsolutePath = AbsolutePath::new("/var/run/secrets/kubernetes.io/serviceaccount/token"),
     /// Where the daemon sees the host's cgroups, or those below the kubelet's cgroup root
     cgroup_root: AbsolutePath = AbsolutePath::new("/sys/fs/cgroup"),
-    /// Longest wait for the kubelet's pod list while it waits for an Allocate
+    /// Longest wait for the kubelet's pod list during an Allocate call
     kubelet_timeout: Period = Period::millis(500),
 
     /// Kubeconfig of the API server, unless the daemon runs as a pod of its cluster
@@ -116,9 +113,9 @@ divvy_runtime::keys! {
     state_dir: AbsolutePath = AbsolutePath::new("/var/lib/divvy"),
     /// Directory of the containers' limits, best on a tmpfs; the same path on the host and for the daemon
     run_dir: AbsolutePath = AbsolutePath::new("/run/divvy"),
-    /// How long no pod must have come onto the kubelet's list before one that is missing from it has ended
+    /// Quiet period after a kubelet restart before pods missing from its list are treated as terminated
     kubelet_settle_time: Period = Period::seconds(20),
-    /// How often shares of ended pods are looked for
+    /// How often shares of terminated pods are released
     release_interval: Period = Period::seconds(5),
     /// Longest wait for running calls after SIGTERM
     drain_timeout: Period = Period::seconds(30),
@@ -127,28 +124,50 @@ divvy_runtime::keys! {
     nvml_library: PathBuf,
     /// Where sysfs is mounted
     sysfs_root: AbsolutePath = AbsolutePath::new("/sys"),
-    /// What MIG instances are: none (then a card in MIG mode isn't given out), single (cards like any other) or mixed (cards of the resource mig-PROFILE)
+    /// MIG strategy: none (GPUs in MIG mode are not advertised), single (instances count as GPUs) or mixed (instances have the resource mig-PROFILE)
     mig_strategy: MigStrategy = MigStrategy::None,
-    /// How often the cards are looked at
+    /// How often GPUs are probed
     probe_interval: Period = Period::seconds(5),
     /// Longest wait for an answer of NVML
     probe_timeout: Period = Period::seconds(10),
-    /// Whether the GpuNode says how busy each card is: on or off
+    /// Whether the GpuNode reports each GPU's utilization: on or off
     publish_utilization: Switch = Switch::default(),
-    /// XIDs that are faults of applications, not of the card
+    /// XIDs that are faults of applications, not of the GPU
     ignored_xids: List<Within<1, 1023>> = List([13, 31, 43, 45, 68, 109].map(Within::new).to_vec()),
-    /// How long a card must be sound before it is given out again
+    /// How long a GPU must be healthy before it is allocated again
     recover_after: Period = Period::seconds(60),
 
-    /// Where /metrics, /healthz, /readyz and /config are served
+    /// Address of /metrics, /healthz, /readyz and /config
     listen_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 9402).into(),
-    /// What is logged: levels by target, such as info,divvy_node=debug
+    /// Log levels by target, such as info,divvy_node=debug
     log_level: LogFilter = LogFilter::default(),
-    /// How it is logged: plain or json
+    /// Log format: plain or json
     log_format: LogFormat = LogFormat::default(),
 }
 
+/// Prefix of CDI's annotations, as the specification has it.
+pub const CDI_ANNOTATION_PREFIX: &str = "cdi.k8s.io/";
+
 // === impl Keys ===
+
+impl From<ClusterConfig> for Keys {
+    /// Takes the keys that daemons have, which are all but those about choosing nodes.
+    fn from(config: ClusterConfig) -> Self {
+        Self {
+            resource_count: Some(config.resource_count),
+            resource_memory: Some(config.resource_memory),
+            resource_memory_percentage: Some(config.resource_memory_percentage),
+            resource_cores: Some(config.resource_cores),
+            slots_per_card: Some(config.slots_per_card),
+            advertise: Some(config.advertise),
+            memory_unit: Some(config.memory_unit),
+            default_memory: Some(config.default_memory),
+            default_cores: Some(config.default_cores),
+            card_policy: Some(config.card_policy),
+            ..Self::default()
+        }
+    }
+}
 
 impl Keys {
     /// Reads the file at `path`.

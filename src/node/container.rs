@@ -27,7 +27,7 @@ use divvy_api::{CardId, Share, Tier};
 use divvy_proto::deviceplugin::{ContainerAllocateResponse, Mount};
 use tracing::warn;
 
-use crate::config::{Config, DeviceListStrategy, Strategy};
+use crate::config::{CDI_ANNOTATION_PREFIX, Config, DeviceListStrategy, Strategy};
 use divvy_node_core::ledger::{Nonce, Terms};
 
 use self::isolation::Isolation;
@@ -125,7 +125,7 @@ impl From<&Config> for ContainerOptions {
             run_dir: config.run_dir.to_path_buf(),
             device_list_strategy: config.device_list_strategy.clone(),
             cdi_dir: config.cdi_dir.to_path_buf(),
-            cdi_annotation_prefix: config.cdi_annotation_prefix.as_str().to_owned(),
+            cdi_annotation_prefix: CDI_ANNOTATION_PREFIX.to_owned(),
             nvidia_cdi_hook_path: config.nvidia_cdi_hook_path.to_path_buf(),
             driver_root: config.driver_root.to_path_buf(),
             driver_root_ctr_path: config.driver_root_ctr_path.to_path_buf(),

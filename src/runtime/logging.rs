@@ -1,4 +1,4 @@
-//! Where a program's own words go.
+//! The log: filter, format and output.
 
 use std::io::IsTerminal as _;
 
@@ -20,14 +20,14 @@ pub struct LogFilter {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Readable text.
     #[default]
     Plain,
-    /// One object a line.
+    /// A JSON object per line.
     Json,
 }
 
-/// A problem that lasts is said once.
+/// Logs a lasting problem once.
 #[derive(Debug, Default)]
 pub struct WarnOnce(String);
 
@@ -48,8 +48,8 @@ pub fn init(filter: &LogFilter, format: LogFormat) {
 // === impl LogFilter ===
 
 impl LogFilter {
-    /// The filter itself. kube's watcher repeats a refusal at every try, and what isn't followed is said once by us: of its
-    /// words errors alone are shown, unless it is named or more than usual is asked for.
+    /// The filter itself. kube's watcher warns at every retry, where Divvy logs a lasting problem once: of its lines errors alone
+    /// are shown, unless the filter names it or asks for more than `info`.
     pub fn targets(&self) -> Targets {
         let is_asked_for = self.targets.default_level() > Some(LevelFilter::INFO)
             || self.targets.iter().any(|(target, _)| target.starts_with("kube_runtime"));
@@ -89,7 +89,7 @@ impl TryFrom<String> for LogFilter {
 // === impl WarnOnce ===
 
 impl WarnOnce {
-    /// Warns, unless these were the last words.
+    /// Logs a warning, unless it is the last one again.
     pub fn warn(&mut self, text: String) {
         if text != self.0 {
             tracing::warn!("{text}");
@@ -102,7 +102,7 @@ impl WarnOnce {
         Some(self.0.as_str()).filter(|text| !text.is_empty())
     }
 
-    /// The problem is over; the same one will be said again.
+    /// Ends the problem: the next one is logged, even if it is the same.
     pub fn clear(&mut self) {
         self.0.clear();
     }

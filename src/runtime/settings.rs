@@ -1,14 +1,16 @@
 //! How Divvy's long-running programs are configured.
 //!
 //! ```text
-//! flags ─────────┐
-//! environment ───┼─▶ Keys, one of each source ──or──▶ Keys ──resolve──▶ Config
-//! file ──read────┘
+//! flags ──────────────┐
+//! environment ────────┼─▶ Keys, one of each source ──or──▶ Keys ──resolve──▶ Config
+//! own file ──read─────┤
+//! cluster's file ─────┘
 //! ```
 //!
 //! A program lists its keys once, with [`keys!`]. A key is written in camel case in the file (`slotsPerCard`), as a flag
 //! (`--slots-per-card`) and as an environment variable (`SLOTS_PER_CARD`). A flag wins over the environment, the
-//! environment over the file, the file over the default.
+//! environment over the program's own file, that over the cluster's file, and that over the default. The cluster's file, from
+//! the ConfigMap `divvy-config`, has the keys that all programs must agree on.
 //!
 //! Which keys there are, and what they must agree on, is the program's to say; nothing here knows one of them.
 
@@ -25,10 +27,10 @@ mod values;
 mod tests;
 
 pub use crate::logging::{LogFilter, LogFormat};
-pub use args::{EX_USAGE, FileFlag, Sources, Stop, described};
+pub use args::{EX_USAGE, FileFlags, Sources, Stop, described};
 pub use divvy_api::config::{Advertise, DefaultMemory, Switch, Version, Within};
 pub use error::ConfigError;
-pub use file::{read, to_yaml};
+pub use file::{read, read_cluster, to_yaml};
 pub use keys::{KeySet, from_text};
 pub use list::List;
 pub use names::{ObjectName, is_subdomain};

@@ -14,12 +14,12 @@ pub struct Signals {
 // === impl Signals ===
 
 impl Signals {
-    /// Listens from now on; neither ends the process any more.
+    /// Handles both from now on, so that neither ends the process.
     pub fn new() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// The name of the next one.
+    /// Waits for the next signal, and gives its name.
     pub async fn next(&mut self) -> &'static str {
         tokio::select! { _ = self.terminate.recv() => "SIGTERM", _ = self.interrupt.recv() => "SIGINT" }
     }

@@ -5,15 +5,15 @@ use std::io;
 use anyhow::anyhow;
 use tokio::task::{JoinError, JoinSet};
 
-/// A program's tasks. One that ends before it was told to ends the program: better restarted than half alive.
+/// A program's tasks. One that ends unexpectedly ends the program: better restarted than half alive.
 #[derive(Debug, Default)]
 pub struct Tasks(JoinSet<Ended>);
 
 type Ended = (&'static str, anyhow::Result<()>);
 
-/// What a task may end with.
+/// Result of a task.
 pub trait Outcome {
-    /// As all end.
+    /// Converts it.
     fn outcome(self) -> anyhow::Result<()>;
 }
 
@@ -25,7 +25,7 @@ impl Tasks {
         self.0.spawn(async move { (name, task.await.outcome()) });
     }
 
-    /// Waits for one that ends, and says why none should have.
+    /// Waits for a task that ends, and describes that as an error.
     pub async fn failure(&mut self) -> anyhow::Error {
         describe(self.0.join_next().await)
     }
@@ -39,8 +39,8 @@ impl Tasks {
 fn describe(ended: Option<Result<Ended, JoinError>>) -> anyhow::Error {
     match ended {
         Some(Ok((name, Err(error)))) => error.context(format!("task {name} failed")),
-        Some(Ok((name, Ok(())))) => anyhow!("task {name} ended without being told to"),
-        Some(Err(error)) => anyhow!(error).context("a task broke off"),
+        Some(Ok((name, Ok(())))) => anyhow!("task {name} ended unexpectedly"),
+        Some(Err(error)) => anyhow!(error).context("a task panicked"),
         None => anyhow!("no task is left"),
     }
 }

@@ -95,7 +95,7 @@ fn the_chart_yields_the_objects_of_the_manifests() {
 fn names_are_the_same_everywhere() {
     let Some(helm) = helm() else { return };
     let values = json!({
-        "node": {
+        "cluster": {
             "resourceCount": "example.com/card", "resourceMemory": "example.com/memory", "resourceCores": "example.com/cores",
             "advertise": "devices", "memoryUnit": 512,
         },
@@ -146,10 +146,10 @@ fn with_cert_manager_the_webhook_touches_neither_secrets_nor_configurations() {
     }
     let certificate = &objects::find(&objects, "Certificate divvy-system/divvy-webhook")["spec"];
     let pod = &objects::find(&objects, "Deployment divvy-system/divvy-webhook")["spec"]["template"]["spec"];
-    assert_eq!(pod["volumes"][1]["secret"]["secretName"], certificate["secretName"]);
+    assert_eq!(pod["volumes"][2]["secret"]["secretName"], certificate["secretName"]);
     let config = objects::find(&objects, "ConfigMap divvy-system/divvy-webhook")["data"]["divvy-webhook.yaml"].as_str();
     let config = &objects::parse(config.unwrap())[0];
-    let directory = pod["containers"][0]["volumeMounts"][1]["mountPath"].as_str().unwrap();
+    let directory = pod["containers"][0]["volumeMounts"][2]["mountPath"].as_str().unwrap();
     assert_eq!(config["certificateFile"], format!("{directory}/tls.crt"));
     assert_eq!(config["keyFile"], format!("{directory}/tls.key"));
 }
@@ -217,7 +217,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_installed() {
     for (values, why) in [
         (json!({ "nodes": {} }), "'nodes' not allowed"),
         (json!({ "node": { "slotPerCard": 3 } }), "'slotPerCard' not allowed"),
-        (json!({ "node": { "slotsPerCard": 300 } }), "maximum: got 300, want 256"),
+        (json!({ "cluster": { "slotsPerCard": 300 } }), "maximum: got 300, want 256"),
         (json!({ "webhook": { "extender": false } }), "must be one of 'on', 'off'"),
         (json!({ "node": { "overrides": [{ "slotsPerCard": 3 }] } }), "missing property 'selector'"),
         (json!({ "certManager": { "enabled": true } }), "missing property 'name'"),
@@ -225,10 +225,8 @@ fn what_makes_no_sense_is_refused_before_anything_is_installed() {
             json!({ "scheduler": { "enabled": true } }),
             "scheduler.image: name the kube-scheduler of the cluster's version",
         ),
-        (
-            json!({ "node": { "resourceCount": "a.b/c" }, "webhook": { "resourceCount": "a.b/d" } }),
-            "webhook.resourceCount is a.b/d and node.resourceCount is a.b/c",
-        ),
+        (json!({ "webhook": { "resourceCount": "a.b/d" } }), "'resourceCount' not allowed"),
+        (json!({ "node": { "resourceCount": "a.b/c" } }), "'not' failed"),
     ] {
         let refused = try_render(&helm, "divvy-system", &values).expect_err("a refusal");
         assert!(refused.contains(why), "{refused}");

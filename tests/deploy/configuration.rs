@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 
-use divvy_runtime::settings::KeySet;
+use divvy_api::config::{CONFIG_MAP, ClusterConfig, KEY};
+use divvy_runtime::settings::{KeySet, Within};
+use divvy_webhook::config::SERVICE;
 use serde_json::Value;
 
 use crate::objects;
@@ -28,21 +30,34 @@ fn of_the_pod(container: &Value) -> impl Fn(&str) -> Option<OsString> {
 }
 
 /// The keys that a program finds in its pod.
-fn keys<K: KeySet>(workload: &str, program: &str) -> K {
+fn keys<K: KeySet + From<ClusterConfig>>(workload: &str, program: &str) -> K {
     let objects = objects::all("deploy/manifests");
     let pod = &objects::find(&objects, &format!("{workload} divvy-system/{program}"))["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
     let config = objects::find(&objects, &format!("ConfigMap divvy-system/{program}"));
     // The file is where the flag says, in the volume of the ConfigMap.
     let file = format!("{program}.yaml");
-    assert_eq!(container["args"], serde_json::json!([format!("--config-file=/etc/divvy/{file}")]));
+    let args = [format!("--config-file=/etc/divvy/{file}"), format!("--cluster-config=/etc/divvy-cluster/{KEY}")];
+    assert_eq!(container["args"], serde_json::json!(args));
     assert_eq!(container["volumeMounts"][0]["mountPath"], "/etc/divvy");
     assert_eq!(pod["volumes"][0]["configMap"]["name"], config["metadata"]["name"]);
+    assert_eq!(container["volumeMounts"][1]["mountPath"], "/etc/divvy-cluster");
+    assert_eq!(pod["volumes"][1]["configMap"]["name"], CONFIG_MAP);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(&file);
     std::fs::write(&path, config["data"][&file].as_str().unwrap()).unwrap();
     let file: K = divvy_runtime::settings::read(&path).unwrap_or_else(|refused| panic!("{refused}"));
-    K::from_env(of_the_pod(container)).unwrap_or_else(|refused| panic!("{refused}")).or(file)
+    K::from_env(of_the_pod(container)).unwrap_or_else(|refused| panic!("{refused}")).or(file).or(cluster().into())
+}
+
+/// The keys that all parts share.
+pub(crate) fn cluster() -> ClusterConfig {
+    let objects = objects::all("deploy/manifests");
+    let config = objects::find(&objects, &format!("ConfigMap divvy-system/{CONFIG_MAP}"));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(KEY);
+    std::fs::write(&path, config["data"][KEY].as_str().unwrap()).unwrap();
+    divvy_runtime::settings::read_cluster(&path).unwrap_or_else(|refused| panic!("{refused}"))
 }
 
 /// What divvy-webhook is configured with.
@@ -72,24 +87,28 @@ fn the_mix_is_installed_without_data() {
 }
 
 #[test]
-fn the_programs_agree_on_what_both_are_told() {
+fn both_programs_take_the_shared_keys_from_the_cluster_config() {
+    let shared = ClusterConfig { slots_per_card: Within::new(7), ..ClusterConfig::default() };
     let (node, webhook) = (fields(&node()), fields(&webhook()));
     let own = ["drainTimeout", "kubeconfig", "listenAddress", "logFormat", "logLevel"];
-    let shared: Vec<_> = webhook.keys().filter(|key| node.contains_key(*key) && !own.contains(&key.as_str())).collect();
-    assert_eq!(shared.len(), 11, "{shared:?}");
-    for key in shared {
+    let both: Vec<_> = webhook.keys().filter(|key| node.contains_key(*key) && !own.contains(&key.as_str())).collect();
+    let cluster = fields(&shared);
+    assert_eq!(both.len(), 10, "{both:?}");
+    for key in both {
         assert_eq!(node[key], webhook[key], "{key}");
+        assert!(cluster.contains_key(key), "{key}");
     }
+    let slots = |node: divvy_node::config::Keys| node.slots_per_card.unwrap().get();
+    assert_eq!(slots(shared.clone().into()), 7);
+    assert_eq!(divvy_webhook::config::Keys::from(shared).slots_per_card.unwrap().get(), 7);
 }
 
 #[test]
 fn objects_are_called_what_the_webhook_looks_for() {
     let objects = objects::all("deploy/manifests");
-    let config = webhook();
-    let (service, configurations) = (config.service_name.to_string(), config.webhook_configuration.to_string());
-    objects::find(&objects, &format!("Service divvy-system/{service}"));
+    objects::find(&objects, &format!("Service divvy-system/{SERVICE}"));
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
-        objects::find(&objects, &format!("{kind} /{configurations}"));
+        objects::find(&objects, &format!("{kind} /{SERVICE}"));
     }
 }
 

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use divvy_api::ResourceNames;
 use divvy_api::request::request_resources;
+use divvy_webhook::config::{SECRET, SERVICE};
 use serde_json::{Value, json};
 
 use crate::objects;
@@ -34,8 +35,7 @@ fn both_schedulers_ask_the_same_of_the_same_pods() {
         stock["managedResources"].as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap()).collect();
     let names = ResourceNames::default();
     assert_eq!(asked, request_resources(&names).map(divvy_api::ResourceName::as_str));
-    let service = crate::configuration::webhook();
-    let name = format!("{}.{}.svc", &*service.service_name, &*service.namespace);
+    let name = format!("{SERVICE}.divvy-system.svc");
     assert_eq!(stock["tlsConfig"]["serverName"], name);
 }
 
@@ -50,7 +50,7 @@ fn the_second_scheduler_keeps_a_lease_of_its_own_and_reads_of_the_secret_no_key(
     assert_eq!(config["profiles"], json!([{ "schedulerName": "divvy-scheduler" }]));
     let pod = &objects::find(&objects, "Deployment divvy-system/divvy-scheduler")["spec"]["template"]["spec"];
     assert_eq!(pod["volumes"][1]["secret"]["items"], json!([{ "key": "ca.crt", "path": "ca.crt" }]));
-    assert_eq!(pod["volumes"][1]["secret"]["secretName"], *crate::configuration::webhook().certificate_secret);
+    assert_eq!(pod["volumes"][1]["secret"]["secretName"], SECRET);
 }
 
 /// Unknown fields, wrong types and authorities that can't be read are errors to it.

@@ -68,10 +68,7 @@ impl Webhook {
                 "metricsAddress": at(pages),
                 "kubeconfig": kubeconfig,
                 "shutdownDelay": "1s",
-                // Faster than in a cluster, so that a leader's death is over soon.
-                "leaseDuration": "4s",
-                "renewDeadline": "3s",
-                "retryPeriod": "500ms",
+                "extender": "on",
                 "logLevel": "info,divvy_webhook=debug",
             });
             let config = files.write(format!("{name}.yaml"), keys.to_string())?;

@@ -142,9 +142,9 @@ impl Webhook {
         let mut most = 0;
         for replica in &self.replicas {
             let text = page(replica.process.pages(), "metrics").await?;
-            let open = text.lines().find_map(|line| line.strip_prefix("divvy_promises "));
+            let open = text.lines().find_map(|line| line.strip_prefix("divvy_reservations "));
             let open = open.and_then(|open| open.trim_end_matches(".0").parse().ok());
-            most = most.max(open.context("no divvy_promises among the metrics")?);
+            most = most.max(open.context("no divvy_reservations among the metrics")?);
         }
         Ok(most)
     }

@@ -17,7 +17,7 @@ pub struct MatchCondition {
     pub expression: String,
 }
 
-/// For new `pods`: those that name one of our resources in any container, or carry an annotation of ours.
+/// For new `pods`: those that name one of Divvy's resources in any container, or carry one of its annotations.
 pub fn for_pods(names: &ResourceNames) -> Vec<MatchCondition> {
     vec![MatchCondition { name: "asks-for-cards", expression: asks_for_cards("object", names) }]
 }

@@ -6,14 +6,14 @@ use super::Settings;
 use super::pod::Pod;
 use super::refusal::Refusal;
 use super::requests::{self, Requests};
-use super::rules::{self, Standing};
+use super::rules::{self, GpuAccess};
 
 /// A pod that can be served.
 #[derive(Debug)]
 pub(super) struct Examined {
     pub(super) requests: Requests,
-    /// Of every init and app container, in admission order.
-    pub(super) standings: Vec<Standing>,
+    /// GPU access of every init and app container, in admission order.
+    pub(super) accesses: Vec<GpuAccess>,
     pub(super) preferences: Preferences,
     pub(super) warnings: Vec<String>,
 }
@@ -28,12 +28,12 @@ pub(super) fn examine(pod: &Pod, namespace: &str, settings: &Settings) -> Result
     let requests = Requests::read(pod, settings).map_err(|found| refusals.extend(found));
     let (Ok(preferences), Ok(requests)) = (preferences, requests) else { return Err(refusals) };
     let places = || pod.containers().zip(&requests.0);
-    let standings: Vec<_> =
-        places().map(|(place, container)| Standing::of(&place, container.request, settings)).collect();
-    refusals.extend(places().zip(&standings).flat_map(|((place, _), standing)| rules::container(&place, *standing)));
+    let accesses: Vec<_> =
+        places().map(|(place, container)| GpuAccess::of(&place, container.request, settings)).collect();
+    refusals.extend(places().zip(&accesses).flat_map(|((place, _), access)| rules::container(&place, *access)));
     if !refusals.is_empty() {
         return Err(refusals);
     }
-    let warnings = rules::warnings(pod, &standings);
-    Ok(Examined { requests, standings, preferences, warnings })
+    let warnings = rules::warnings(pod, &accesses);
+    Ok(Examined { requests, accesses, preferences, warnings })
 }

@@ -1,4 +1,4 @@
-//! What the webhook says about nodes: a prediction at the moment of creation. The scheduler asks again, and the node
+//! Hints about nodes: a prediction at the moment of creation. The scheduler asks again, and the node
 //! decides.
 
 use divvy_api::ContainerRequest;
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::patch::Patch;
 use super::pod::Pod;
 
-/// What a pod needs of a node's cards.
+/// What a pod needs of a node's GPUs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodDemand {
     /// Where it is created.
     pub namespace: String,
-    /// Its name, or the beginning of it where the API server makes one up; empty for the pods of a template.
+    /// The pod's name, or the beginning of it where the API server makes one up; empty for the pods of a template.
     pub name: String,
     /// In admission order, one for each init and app container.
     pub requests: Vec<ContainerRequest>,
@@ -47,7 +47,7 @@ impl Fit {
         }
     }
 
-    /// What is shown by kubectl; nothing if all is well.
+    /// Warning that kubectl prints; none if a node fits.
     pub(super) fn warning(&self) -> Option<String> {
         match self {
             Self::Nowhere(reason) => Some(reason.clone()),

@@ -12,7 +12,7 @@ use super::patch::{Changes, Patch};
 use super::pod::Pod;
 use super::refusal::Refusal;
 use super::review::Answer;
-use super::rules::{NO_CARD, Standing};
+use super::rules::{GpuAccess, NO_CARD};
 
 /// Answers the review of a new pod.
 pub(super) fn mutate(
@@ -21,10 +21,10 @@ pub(super) fn mutate(
     settings: &Settings,
     fits: &dyn Fn(&PodDemand) -> Fit,
 ) -> Result<Answer, Vec<Refusal>> {
-    let Examined { requests, standings, preferences, mut warnings } = examine(pod, namespace, settings)?;
+    let Examined { requests, accesses, preferences, mut warnings } = examine(pod, namespace, settings)?;
     let mut patch = Patch::default();
     requests.write(pod, &settings.names, &mut patch);
-    hide_cards(pod, &standings, &mut patch);
+    hide_cards(pod, &accesses, &mut patch);
     let request = requests.request();
     let fit = if requests.is_empty() {
         Fit::Unknown
@@ -63,9 +63,9 @@ fn annotate<D: Document + PartialEq>(pod: &Pod, document: Option<&D>, changes: &
 }
 
 /// CUDA's images ask for all cards; a variable of the pod outdoes that, as it does one from `envFrom`.
-fn hide_cards(pod: &Pod, standings: &[Standing], patch: &mut Patch) {
-    for (place, standing) in pod.containers().zip(standings) {
-        if *standing == Standing::Without && place.variables(VISIBLE_DEVICES).next().is_none() {
+fn hide_cards(pod: &Pod, accesses: &[GpuAccess], patch: &mut Patch) {
+    for (place, access) in pod.containers().zip(accesses) {
+        if *access == GpuAccess::Without && place.variables(VISIBLE_DEVICES).next().is_none() {
             let variable = json!({ "name": VISIBLE_DEVICES, "value": NO_CARD });
             patch.append(&format!("{}/env", place.pointer()), place.container.env.is_some(), vec![variable]);
         }

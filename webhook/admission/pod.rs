@@ -106,7 +106,7 @@ impl Pod {
         all.filter(|(key, _)| key.starts_with(PREFIX))
     }
 
-    /// Its name, or what the API server makes one from.
+    /// The pod's name, or what the API server makes one from.
     pub(super) fn name(&self) -> &str {
         let metadata = self.metadata.as_ref();
         let name = metadata.and_then(|metadata| metadata.name.as_deref().or(metadata.generate_name.as_deref()));

@@ -1,4 +1,4 @@
-//! Every reason for which a pod is refused, in words for whoever wrote it.
+//! Reasons for which a pod is refused, in words for its author.
 
 use std::fmt;
 
@@ -19,21 +19,21 @@ pub(super) enum Refusal {
     RequestAlone { field: String, value: String },
     #[error("{field}: {value} is not the limit, which is {limit}: leave the request out, and it follows the limit")]
     RequestDiffers { field: String, value: String, limit: String },
-    #[error("{field}: an ephemeral container can't request cards: request them in spec.containers")]
+    #[error("{field}: an ephemeral container can't request GPUs: request them in spec.containers")]
     Ephemeral { field: String },
     #[error("{field}: \"{name}\" is the name of another container too, and requests are kept by name")]
     SameName { field: String, name: String },
     #[error(
-        "{field}: {value} chooses cards, but a container sees those that its limits give it: remove the variable; \
+        "{field}: {value} selects GPUs, but a container sees those that its limits request: remove the variable; \
          CUDA_VISIBLE_DEVICES can choose among them"
     )]
     NamesCards { field: String, value: String },
     #[error(
-        "{field}: {name} loads code ahead of what keeps the container to its part of a card: remove the variable, or \
-         request whole cards"
+        "{field}: {name} loads code ahead of what keeps the container to its share of a GPU: remove the variable, or \
+         request whole GPUs"
     )]
     Preloads { field: String, name: String },
-    #[error("{field}: {path} is taken by what Divvy mounts: choose another path")]
+    #[error("{field}: Divvy mounts {path}: choose another path")]
     Mounts { field: String, path: String },
     #[error(
         "annotation {key}: only Divvy writes it: remove it from the pod, and from the template that it is made from"
@@ -42,16 +42,16 @@ pub(super) enum Refusal {
     #[error("annotation {key}: only Divvy writes it: leave it as it is")]
     OutputChanged { key: &'static str },
     #[error(
-        "annotation {key}: pods of namespace \"{namespace}\" may not use it: an administrator can allow it to them"
+        "annotation {key}: pods of namespace \"{namespace}\" may not use it: an administrator can add the namespace to favouredNamespaces"
     )]
     Namespace { key: &'static str, namespace: String },
-    #[error("annotation {key}: the pod has its node and cards: delete the pod, and create it with the new value")]
-    Settled { key: &'static str },
+    #[error("annotation {key}: the pod has its node and GPUs: delete the pod, and create it with the new value")]
+    Fixed { key: &'static str },
     #[error(
         "{pointer}: Divvy's mutating webhook would change this: either it wasn't called, or another webhook came after \
          it and it wasn't called again, which its reinvocationPolicy IfNeeded asks for"
     )]
-    Unsettled { pointer: String },
+    Mutated { pointer: String },
 }
 
 // === impl Refusal ===
@@ -71,8 +71,8 @@ impl Refusal {
             | Self::RequestDiffers { .. }
             | Self::Ephemeral { .. }
             | Self::SameName { .. }
-            | Self::Settled { .. }
-            | Self::Unsettled { .. } => (422, "Invalid"),
+            | Self::Fixed { .. }
+            | Self::Mutated { .. } => (422, "Invalid"),
             Self::NamesCards { .. }
             | Self::Preloads { .. }
             | Self::Mounts { .. }

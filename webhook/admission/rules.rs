@@ -1,4 +1,5 @@
-//! What a pod may not do beside claiming: name cards, load code ahead of ours, mount over ours, write our annotations.
+//! What a pod must not do beside its requests: name GPUs, preload code before libdivvy, mount over Divvy's files, write its
+//! annotations.
 //!
 //! None of this makes a limit a wall (the container's own command can still set a variable), but what is said in the
 //! spec is meant, or is a mistake; either is better answered here than found out on the card.
@@ -20,10 +21,10 @@ const PRELOADS: [&str; 2] = ["LD_PRELOAD", "LD_AUDIT"];
 
 /// What a container may say about cards beside its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It sees the cards of its request.
+pub(super) enum GpuAccess {
+    /// Sees the GPUs of its request.
     Requests(GpuRequest),
-    /// It sees no card.
+    /// Sees no GPU.
     Without,
     /// None of our business: a privileged container can open every card of the node itself, so hiding them would only
     /// take the driver's libraries from it (and Pod Security decides who may run one); and one that asks for another
@@ -31,9 +32,9 @@ pub(super) enum Standing {
     Exempt,
 }
 
-// === impl Standing ===
+// === impl GpuAccess ===
 
-impl Standing {
+impl GpuAccess {
     pub(super) fn of(place: &Place<'_>, request: Option<GpuRequest>, settings: &Settings) -> Self {
         let domain = settings.names.count.domain();
         let foreign =
@@ -52,20 +53,20 @@ impl Standing {
 }
 
 /// Refusals of one container's variables and mounts.
-pub(super) fn container(place: &Place<'_>, standing: Standing) -> Vec<Refusal> {
-    if standing == Standing::Exempt {
+pub(super) fn container(place: &Place<'_>, access: GpuAccess) -> Vec<Refusal> {
+    if access == GpuAccess::Exempt {
         return Vec::new();
     }
     let named = place.variables(VISIBLE_DEVICES).filter(|(_, variable)| {
-        !(standing == Standing::Without && variable.text().is_some_and(|text| NO_CARDS.contains(&text)))
+        !(access == GpuAccess::Without && variable.text().is_some_and(|text| NO_CARDS.contains(&text)))
     });
     let named = named.map(|(field, variable)| Refusal::NamesCards { field, value: shown(variable) });
-    let preloads = PRELOADS.into_iter().filter(|_| standing.is_part()).flat_map(|name| {
+    let preloads = PRELOADS.into_iter().filter(|_| access.is_part()).flat_map(|name| {
         let refused = move |(field, _)| Refusal::Preloads { field, name: name.to_owned() };
         place.variables(name).map(refused)
     });
     let taken = [LIMITS_MOUNT, REGION_MOUNT, DEVICES_AS_MOUNTS].into_iter();
-    let preloaded = [PRELOAD_FILE, LIBRARY].into_iter().filter(|_| standing.is_part());
+    let preloaded = [PRELOAD_FILE, LIBRARY].into_iter().filter(|_| access.is_part());
     let taken: Vec<_> = taken.chain(preloaded).map(parts).collect();
     let covers = |path: &str| taken.iter().any(|taken| parts(path).starts_with(taken));
     let mounts = place.mount_paths().filter(|(_, path)| covers(path));
@@ -121,18 +122,17 @@ pub(super) fn preferences(pod: &Pod, namespace: &str, settings: &Settings) -> Re
 }
 
 /// What is allowed and probably not meant.
-pub(super) fn warnings(pod: &Pod, standings: &[Standing]) -> Vec<String> {
-    let requests = |standing: &Standing| matches!(standing, Standing::Requests(_));
+pub(super) fn warnings(pod: &Pod, accesses: &[GpuAccess]) -> Vec<String> {
+    let requests = |access: &GpuAccess| matches!(access, GpuAccess::Requests(_));
     let unknown = pod.our_annotations().filter(|(key, _)| !INPUTS.contains(key) && !OUTPUTS.contains(key));
     let unknown = unknown.map(|(key, _)| format!("annotation {key}: nothing of Divvy reads it"));
     let mut warnings: Vec<String> = unknown.collect();
-    if !standings.iter().any(requests) {
+    if !accesses.iter().any(requests) {
         let idle = pod.our_annotations().filter(|(key, _)| INPUTS.contains(key));
         warnings.extend(idle.map(|(key, _)| format!("annotation {key}: has no effect: no container asks for a card")));
         return warnings;
     }
-    let privileged =
-        pod.containers().zip(standings).filter(|(place, standing)| requests(standing) && place.is_privileged());
+    let privileged = pod.containers().zip(accesses).filter(|(place, access)| requests(access) && place.is_privileged());
     warnings.extend(privileged.map(|(place, _)| {
         let field = place.field();
         format!("{field}.securityContext.privileged: it can open every card of its node, whatever its limits say")

@@ -8,13 +8,13 @@ use super::mutate::unsettled;
 use super::pod::Pod;
 use super::refusal::Refusal;
 use super::requests::no_request;
-use super::rules::{self, Standing};
+use super::rules::{self, GpuAccess};
 
 /// A new pod must be as [`mutate`](super::mutate::mutate) leaves it.
 pub(super) fn created(pod: &Pod, namespace: &str, settings: &Settings) -> Result<(), Vec<Refusal>> {
     let examined = examine(pod, namespace, settings)?;
     match unsettled(pod, &examined, settings).first() {
-        Some(pointer) => Err(vec![Refusal::Unsettled { pointer: pointer.to_owned() }]),
+        Some(pointer) => Err(vec![Refusal::Mutated { pointer: pointer.to_owned() }]),
         None => Ok(()),
     }
 }
@@ -27,7 +27,7 @@ pub(super) fn updated(old: &Pod, new: &Pod, namespace: &str, settings: &Settings
     let mut refusals: Vec<_> = outputs.collect();
     let mut inputs = INPUTS.into_iter().filter(changed).peekable();
     if new.node().is_some() {
-        refusals.extend(inputs.map(|key| Refusal::Settled { key }));
+        refusals.extend(inputs.map(|key| Refusal::Fixed { key }));
     } else if inputs.peek().is_some()
         && let Err(found) = rules::preferences(new, namespace, settings)
     {
@@ -42,8 +42,8 @@ pub(super) fn debugged(old: &Pod, new: &Pod, settings: &Settings) -> Result<(), 
     let added = added.filter(|place| old.ephemeral_containers().all(|other| other.name() != place.name()));
     let refusals: Vec<_> = added
         .flat_map(|place| {
-            let standing = Standing::of(&place, None, settings);
-            no_request(&place, &settings.names).into_iter().chain(rules::container(&place, standing))
+            let access = GpuAccess::of(&place, None, settings);
+            no_request(&place, &settings.names).into_iter().chain(rules::container(&place, access))
         })
         .collect();
     if refusals.is_empty() { Ok(()) } else { Err(refusals) }

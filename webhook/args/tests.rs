@@ -22,12 +22,12 @@ fn help_names_every_key_with_variable_and_default() {
 fn a_flag_wins_over_a_variable_and_a_variable_over_the_file() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("config.yaml");
-    let text = "version: v1\nshortlist: 1\npolicySeed: 1\ndefaultCores: 1\nfavouredNamespaces: [a, b]\n";
+    let text = "version: v1\nshortlist: 1\nmemoryUnit: 32\ndefaultCores: 1\nfavouredNamespaces: [a, b]\n";
     std::fs::write(&path, text).expect("writing the file");
     let path = path.to_str().expect("text");
-    let variables = [&POD[..], &[("CONFIG_FILE", path), ("SHORTLIST", "2"), ("POLICY_SEED", "2")]].concat();
+    let variables = [&POD[..], &[("CONFIG_FILE", path), ("SHORTLIST", "2"), ("MEMORY_UNIT", "64")]].concat();
     let config = load(&["--shortlist=3"], &variables).expect("valid");
-    assert_eq!((config.shortlist.get(), config.policy_seed.get(), config.default_cores.get()), (3, 2, 1));
+    assert_eq!((config.shortlist.get(), config.memory_unit.get(), config.default_cores.get()), (3, 64, 1));
     assert_eq!(config.favoured_namespaces.0.iter().map(|name| &**name).collect::<Vec<_>>(), ["a", "b"]);
 }
 

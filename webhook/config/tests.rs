@@ -37,13 +37,6 @@ fn a_certificate_comes_with_its_key() {
 }
 
 #[test]
-fn a_lease_outlives_its_holder_s_patience() {
-    insta::assert_snapshot!(refused(&[("LEASE_DURATION", "10s")]), @"leaseDuration 10s must be longer than renewDeadline 10s, and that longer than retryPeriod 2s");
-    insta::assert_snapshot!(refused(&[("RETRY_PERIOD", "12s")]), @"leaseDuration 15s must be longer than renewDeadline 10s, and that longer than retryPeriod 12s");
-    insta::assert_snapshot!(refused(&[("LEASE_DURATION", "15s 500ms")]), @"leaseDuration 15s 500ms must be whole seconds: a Lease has no finer ones");
-}
-
-#[test]
 fn nodes_are_chosen_as_cards_are_unless_it_is_said() {
     let policies = |variables: &[(&str, &str)]| {
         let config = config(variables).expect("valid");

@@ -1,4 +1,4 @@
-//! `bind`: a plan, a promise, and the Binding that carries it to the node.
+//! `bind`: a plan, a reservation, and the Binding that carries it to the node.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -26,7 +26,7 @@ pub struct Binding {
     pub namespace: String,
     /// The pod's name.
     pub name: String,
-    /// The pod's UID, by which its promise is known.
+    /// The pod's UID, by which its reservation is known.
     pub uid: String,
     /// The node.
     pub node: String,
@@ -94,7 +94,7 @@ impl Extender {
         answer(error)
     }
 
-    /// Nobody knows whether the pod is bound: its promise lives until the watch tells, or its term ends.
+    /// Answers where it is unknown whether the pod is bound: the reservation lives until the watch shows it, or expires.
     pub fn undecided(&self, error: &str) -> Vec<u8> {
         answer(error)
     }

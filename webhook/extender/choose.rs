@@ -88,7 +88,7 @@ impl Extender {
     }
 }
 
-/// The same reason for all of these, whatever names come twice.
+/// One reason for all of these names; names may repeat.
 fn alike<'n>(mut names: Vec<&'n str>, reason: &str) -> Reasons<'n> {
     let reason: Arc<str> = reason.into();
     names.sort_unstable();

@@ -21,7 +21,7 @@ pub struct Malformed {
     pub(super) source: serde_json::Error,
 }
 
-/// Of `filter` and `prioritize`.
+/// Arguments of `filter` and `prioritize`.
 #[derive(Debug, Default)]
 pub(super) struct ExtenderArgs<'a> {
     pub(super) pod: Option<PodView>,
@@ -29,7 +29,7 @@ pub(super) struct ExtenderArgs<'a> {
     node_names: Option<Vec<Name<'a>>>,
 }
 
-/// Of `bind`.
+/// Arguments of `bind`.
 #[derive(Debug, Default)]
 pub(super) struct BindingArgs {
     pub(super) pod_name: String,
@@ -38,7 +38,7 @@ pub(super) struct BindingArgs {
     pub(super) node: String,
 }
 
-/// Of `preempt`.
+/// Arguments of `preempt`.
 #[derive(Debug, Default)]
 pub(super) struct PreemptionArgs {
     pub(super) pod: Option<PodView>,

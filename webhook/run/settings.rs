@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
-use divvy_index::ReservationTimeouts;
 use divvy_index::demand::SchedulingConfig;
 use divvy_placement::Policy;
 use divvy_runtime::settings::Switch;
 use kube::Client;
 
 use crate::admission::Settings;
-use crate::config::Config;
+use crate::config::{Config, SERVICE};
 use crate::lease::{Candidate, Timing};
 use crate::tls::{Files, Service};
 
@@ -30,15 +29,10 @@ pub(super) fn reading(config: &Config) -> SchedulingConfig {
         names: config.resource_names(),
         defaults: config.request_defaults(),
         slots_per_card: config.slots_per_card.get(),
-        card_policy: Policy { name: config.card_policy, seed: config.policy_seed.get().into() },
+        card_policy: Policy { name: config.card_policy, seed: 0 },
         node_policy: config.node_policy,
         load_aware: config.load_aware == Switch::On,
     }
-}
-
-/// How long promises live.
-pub(super) fn terms(config: &Config) -> ReservationTimeouts {
-    ReservationTimeouts { bound_within: config.bound_within.get(), reported_within: config.reported_within.get() }
 }
 
 /// How pods are admitted.
@@ -54,7 +48,7 @@ pub(super) fn admission(config: &Config) -> Settings {
 
 /// What clients call us.
 pub(super) fn service(config: &Config) -> Service {
-    Service { name: config.service_name.to_string(), namespace: config.namespace.to_string() }
+    Service { name: SERVICE.to_owned(), namespace: config.namespace.to_string() }
 }
 
 /// A certificate that somebody else keeps.
@@ -70,14 +64,7 @@ pub(super) fn address(config: &Config) -> SocketAddr {
 
 /// This replica in the leader election.
 pub(super) fn candidate(config: &Config) -> Candidate {
-    Candidate {
-        identity: config.pod_name.to_string(),
-        timing: Timing {
-            duration: config.lease_duration.get(),
-            renew_deadline: config.renew_deadline.get(),
-            retry_period: config.retry_period.get(),
-        },
-    }
+    Candidate { identity: config.pod_name.to_string(), timing: Timing::default() }
 }
 
 #[cfg(test)]

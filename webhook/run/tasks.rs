@@ -42,7 +42,7 @@ impl Tasks {
         let end = async {
             retire.await;
             if tokio::time::timeout(patience, self.last.end()).await.is_err() {
-                warn!(timeout = ?patience, "stopped with calls on their way");
+                warn!(timeout = ?patience, "stopping although calls are still running");
             }
         };
         tokio::select! {

@@ -39,7 +39,11 @@ pub trait Spoken {
 
 /// A call's connection, for handlers: an [`Extension`].
 #[derive(Clone, Debug)]
-pub struct Connection(CancellationToken);
+pub struct Connection {
+    /// HTTP/2 rather than HTTP/1.1.
+    pub is_http2: bool,
+    end: CancellationToken,
+}
 
 /// The connections of a server. Clones share them.
 #[derive(Clone, Debug)]
@@ -65,9 +69,11 @@ where
         (listener.accept().await, place)
     };
     while let Some(((stream, caller), place)) = connections.stop.run_until_cancelled(next()).await {
-        let http = if stream.is_http2() { &http2 } else { &http1 };
+        let is_http2 = stream.is_http2();
+        let http = if is_http2 { &http2 } else { &http1 };
         let end = connections.open();
-        let router = router.clone().layer(Extension(ConnectInfo(caller))).layer(Extension(Connection(end.clone())));
+        let connection = Connection { is_http2, end: end.clone() };
+        let router = router.clone().layer(Extension(ConnectInfo(caller))).layer(Extension(connection));
         let mut stream = TimeoutStream::new(stream);
         stream.set_read_timeout(Some(HEAD));
         let stream = TokioIo::new(Box::pin(stream));
@@ -102,7 +108,7 @@ async fn in_time(request: Request, next: Next) -> Response {
 impl Connection {
     /// Closes it once the calls under way are answered, so that the client opens another one.
     pub fn close(&self) {
-        self.0.cancel();
+        self.end.cancel();
     }
 }
 

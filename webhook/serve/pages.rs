@@ -1,4 +1,4 @@
-//! `/metrics`, `/healthz`, `/readyz` and `/config` for whoever runs the cluster.
+//! `/metrics`, `/healthz`, `/readyz` and `/config` for operators.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use divvy_runtime::metrics;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
-use crate::feed::Standing;
 use crate::tls::Identity;
+use crate::watches::SyncStatus;
 
-/// What the pages are made from.
+/// Content of the pages.
 #[derive(Clone, Debug)]
 pub struct Pages {
     /// For `/metrics`.
     pub registry: Arc<Registry>,
     /// For `/readyz`.
-    pub standing: watch::Receiver<Standing>,
-    /// For `/readyz`: whether there is a certificate to show.
+    pub sync_status: watch::Receiver<SyncStatus>,
+    /// For `/readyz`: whether there is a serving certificate.
     pub identity: Identity,
-    /// For `/readyz`: told to stop.
+    /// For `/readyz`: whether the process is shutting down.
     pub stopping: watch::Receiver<bool>,
     /// For `/config`.
     pub config: Arc<str>,
@@ -42,32 +42,32 @@ impl Pages {
             .with_state(Arc::new(self))
     }
 
-    /// Why no reviews should be sent here.
+    /// Reasons why the replica isn't ready.
     fn missing(&self) -> Vec<String> {
-        let standing = self.standing.borrow();
-        let why = |kind| standing.problem(kind).map(|why| format!(": {why}")).unwrap_or_default();
+        let sync_status = self.sync_status.borrow();
+        let why = |kind| sync_status.problem(kind).map(|why| format!(": {why}")).unwrap_or_default();
         let stopping = self.stopping.borrow().then(|| "stopping".to_owned());
-        let unlisted = standing.unlisted().map(|kind| format!("{} not listed yet{}", kind.as_str(), why(kind)));
+        let unlisted = sync_status.unlisted().map(|kind| format!("{} not listed yet{}", kind.as_str(), why(kind)));
         let certificate = self.identity.now().is_none().then(|| "no certificate yet".to_owned());
         stopping.into_iter().chain(unlisted).chain(certificate).collect()
     }
 
-    /// What is known by what was heard before.
-    fn remembered(&self) -> Vec<String> {
-        let standing = self.standing.borrow();
-        let known = standing.listed().filter_map(|kind| Some((kind, standing.problem(kind)?)));
+    /// Kinds whose watch fails, and which are answered from memory.
+    fn stale(&self) -> Vec<String> {
+        let sync_status = self.sync_status.borrow();
+        let known = sync_status.listed().filter_map(|kind| Some((kind, sync_status.problem(kind)?)));
         known.map(|(kind, why)| format!("{} from memory: {why}", kind.as_str())).collect()
     }
 }
 
-/// Ready: the cluster has been listed once and there is a certificate to show. While the API server is away answers come
+/// Ready: the cluster has been listed once and there is a serving certificate. While the API server is away answers come
 /// from memory, and a line says so. Otherwise 503 and what is missing, a line each.
 async fn ready(State(pages): State<Arc<Pages>>) -> Response {
-    let (missing, remembered) = (pages.missing(), pages.remembered());
+    let (missing, stale) = (pages.missing(), pages.stale());
     let (code, first) = if missing.is_empty() {
         (StatusCode::OK, vec!["ok".to_owned()])
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, missing)
     };
-    (code, first.into_iter().chain(remembered).map(|line| line + "\n").collect::<String>()).into_response()
+    (code, first.into_iter().chain(stale).map(|line| line + "\n").collect::<String>()).into_response()
 }

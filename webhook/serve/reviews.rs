@@ -14,20 +14,20 @@ use tokio::sync::watch;
 
 use super::json;
 use crate::admission::{Endpoint, Fit, PodDemand, Reviewed, Settings, review};
-use crate::feed::Standing;
 use crate::fit::fit;
 use crate::metrics::Metrics;
+use crate::watches::SyncStatus;
 
 /// Answers reviews.
 #[derive(Clone)]
 pub struct Reviews {
-    /// How.
+    /// How pods are admitted.
     pub settings: Arc<Settings>,
-    /// What nodes can hold.
+    /// The cluster state.
     pub index: Arc<Index>,
-    /// Whether that is known yet.
-    pub standing: watch::Receiver<Standing>,
-    /// Counts.
+    /// Whether that has synced.
+    pub sync_status: watch::Receiver<SyncStatus>,
+    /// Counters.
     pub metrics: Metrics,
 }
 
@@ -49,7 +49,7 @@ impl Reviews {
             .with_state(Arc::new(self))
     }
 
-    /// What makes no sense is refused within the review; HTTP has nothing to complain about.
+    /// Answers with HTTP 200 always: a malformed review is refused within its answer.
     fn answer(&self, endpoint: Endpoint, body: &[u8]) -> Response {
         let started = Instant::now();
         let Reviewed { body, verdict } = review(body, endpoint, &self.settings, &|demand| self.fit(demand));
@@ -58,6 +58,6 @@ impl Reviews {
     }
 
     fn fit(&self, demand: &PodDemand) -> Fit {
-        if self.standing.borrow().is_complete() { fit(&self.index, &demand.into()) } else { Fit::Unknown }
+        if self.sync_status.borrow().has_synced() { fit(&self.index, &demand.into()) } else { Fit::Unknown }
     }
 }

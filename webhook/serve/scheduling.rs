@@ -6,7 +6,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest as _, Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use tokio::sync::watch;
@@ -20,12 +20,12 @@ use crate::lease::Leader;
 use crate::metrics::Metrics;
 use crate::tls::Caller;
 
-/// Answers the scheduler.
+/// Answers kube-scheduler.
 #[derive(Clone)]
 pub struct Scheduling {
-    /// Answers out of the index.
+    /// Answers from the cluster state.
     pub extender: Arc<Extender>,
-    /// Posts what it plans.
+    /// Creates the bindings.
     pub binder: Binder,
     /// The replica that answers.
     pub leader: watch::Receiver<Leader>,
@@ -93,16 +93,10 @@ impl Scheduling {
             Leader::Us { .. } => {
                 unavailable("this replica has just become the leader and reads reservations: try again")
             }
-            // The scheduler keeps its connection for ever: the Service routes its next one to the leader.
-            not_us => {
-                connection.inspect(Connection::close);
-                match not_us {
-                    Leader::Other { identity } => {
-                        unavailable(&format!("not the leader, which is {identity}: try again"))
-                    }
-                    _ => unavailable("no leader at the moment: try again"),
-                }
+            Leader::Other { identity } => {
+                refuse_as_follower(connection, &format!("not the leader, which is {identity}: try again"))
             }
+            Leader::Nobody => refuse_as_follower(connection, "no leader at the moment: try again"),
         }
     }
 
@@ -121,6 +115,16 @@ impl Scheduling {
             |body| json(StatusCode::OK, body),
         )
     }
+}
+
+/// Refuses a call and closes its connection, which the scheduler would keep: the Service routes the next one to the leader.
+fn refuse_as_follower(connection: Option<Connection>, why: &str) -> Response {
+    let mut response = unavailable(why);
+    match connection {
+        Some(connection) if connection.is_http2 => connection.close(),
+        _ => drop(response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"))),
+    }
+    response
 }
 
 /// Ends a call that the scheduler repeats after a while.

@@ -1,6 +1,6 @@
 //! `caBundle` in our own webhook configurations: the API server believes the authorities that sign what we show.
 //!
-//! Whoever applies the manifests again empties it, and GPU pods are refused until it is filled: so both configurations are
+//! Applying the manifests again may empty it, and GPU pods are refused until it is filled: so both configurations are
 //! followed, and mended at once. A patch tests the name of each webhook that it touches; if the list has changed meanwhile it
 //! is refused as a whole, and the watch shows the list as it is.
 

@@ -1,6 +1,6 @@
 //! Certificates that others make and put into files, as cert-manager does.
 //!
-//! Their bytes are compared every few seconds: a volume of a Secret is swapped by a link, an editor writes in place, and either
+//! Files are compared byte by byte every few seconds: a volume of a Secret is swapped by a link, an editor writes in place, and either
 //! way nothing but the content tells.
 
 use std::path::PathBuf;
@@ -21,12 +21,12 @@ use super::credentials::{Credentials, provider, roots};
 /// Files are read so often.
 const POLL: Duration = Duration::from_secs(2);
 
-/// Where the certificate comes from. Whoever keeps the files keeps `caBundle` too.
+/// Where the certificate comes from. The program that writes the files keeps `caBundle` too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     /// The certificate, then those between it and the authority, PEM.
     pub certificate: PathBuf,
-    /// Its key, PEM.
+    /// The certificate's key, PEM.
     pub key: PathBuf,
 }
 

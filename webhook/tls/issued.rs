@@ -49,7 +49,7 @@ pub(super) struct Issued {
 }
 
 /// What the Secret should hold, and what of it can be served now.
-pub(super) struct Settled {
+pub(super) struct Decision {
     /// What the Secret holds, if it is of use.
     pub(super) usable: Option<Credentials>,
     /// What it should hold instead, and why.
@@ -79,14 +79,14 @@ enum Due {
 }
 
 /// Decides what becomes of a Secret. `None`: there is none.
-pub(super) fn settle(
+pub(super) fn decide(
     data: Option<&BTreeMap<String, ByteString>>,
     service: &Service,
     now: SystemTime,
-) -> Result<Settled, rcgen::Error> {
+) -> Result<Decision, rcgen::Error> {
     let anew = |why: String| {
         let data = Issued::new(service, now)?.write();
-        Ok(Settled { usable: None, wanted: Some((data, why)) })
+        Ok(Decision { usable: None, wanted: Some((data, why)) })
     };
     let Some(data) = data else { return anew("there is none yet".to_owned()) };
     let issued = match Issued::read(data) {
@@ -115,7 +115,7 @@ pub(super) fn settle(
             }
         }
     };
-    Ok(Settled { usable: Some(usable), wanted })
+    Ok(Decision { usable: Some(usable), wanted })
 }
 
 fn due(

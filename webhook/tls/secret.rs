@@ -1,6 +1,6 @@
 //! The Secret with our own certificates, kept: made, renewed, made anew, and always the same one for all replicas.
 //!
-//! Only what the API server shows of the Secret is ever shown to clients. Whoever writes second is refused (by the name of a
+//! Only what the API server returns of the Secret is served to clients. The second writer is refused (by the name of a
 //! Secret that is created, by the `resourceVersion` of one that is replaced) and takes what the first one wrote.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::issued::{Settled, settle};
+use super::issued::{Decision, decide};
 use super::{Identity, Service};
 
 /// The dates are looked at so often, and a write that failed is tried again.
@@ -60,11 +60,11 @@ pub async fn keep_secret(client: Client, name: String, service: Service, identit
 impl Keeper {
     async fn keep(&mut self, secret: Option<&Secret>) {
         let data = secret.map(|secret| secret.data.clone().unwrap_or_default());
-        let settled = match settle(data.as_ref(), &self.service, SystemTime::now()) {
-            Ok(settled) => settled,
+        let decision = match decide(data.as_ref(), &self.service, SystemTime::now()) {
+            Ok(decision) => decision,
             Err(error) => return self.warning.warn(format!("no certificate can be made: {error}")),
         };
-        let Settled { usable, wanted } = settled;
+        let Decision { usable, wanted } = decision;
         if let Some(usable) = usable {
             self.identity.set(usable);
         }

@@ -41,11 +41,11 @@ pub(crate) fn service() -> Service {
 
 /// What a new Secret holds, made as in production.
 fn secret() -> Data {
-    issued::settle(None, &service(), SystemTime::now()).unwrap().wanted.unwrap().0
+    issued::decide(None, &service(), SystemTime::now()).unwrap().wanted.unwrap().0
 }
 
 fn understood(secret: &Data) -> Credentials {
-    issued::settle(Some(secret), &service(), SystemTime::now()).unwrap().usable.unwrap()
+    issued::decide(Some(secret), &service(), SystemTime::now()).unwrap().usable.unwrap()
 }
 
 /// Credentials of a new authority.

@@ -19,12 +19,10 @@ const VALUES: &[(&str, &str)] = &[
     ("defaultMemory", "25%"),
     ("defaultCores", "99"),
     ("cardPolicy", "random"),
-    ("policySeed", "4294967295"),
     ("tier", "shim"),
     ("libdivvyPath", "/opt/libdivvy.so"),
     ("deviceListStrategy", "volume-mounts,cdi-cri"),
     ("cdiDir", "/etc/cdi"),
-    ("cdiAnnotationPrefix", "nvidia.cdi.k8s.io/"),
     ("nvidiaCdiHookPath", "/usr/local/bin/nvidia-cdi-hook"),
     ("driverRoot", "/run/nvidia/driver"),
     ("driverRootCtrPath", "/driver-root"),
@@ -184,7 +182,7 @@ fn a_variable_of_other_bytes_is_refused() {
 #[test]
 fn a_wrong_file_is_refused_with_key_line_and_column() {
     let file = |line: &str| refused(&["--node-name=n1"], &[], &format!("version: v1\n{line}\n"));
-    insta::assert_snapshot!(file("slotPerCard: 3"), @"config.yaml: line 2, column 1: slotPerCard: unknown field `slotPerCard`, expected one of version, selector, overrides, nodeName, nodeIp, resourceCount, resourceMemory, resourceMemoryPercentage, resourceCores, slotsPerCard, advertise, memoryUnit, numaTopology, memoryScale, coresScale, defaultMemory, defaultCores, cardPolicy, policySeed, tier, libdivvyPath, deviceListStrategy, cdiDir, cdiAnnotationPrefix, nvidiaCdiHookPath, driverRoot, driverRootCtrPath, devRoot, devicePluginDir, podResourcesSocket, kubeletUrl, kubeletCa, kubeletCertificate, kubeletTokenFile, cgroupRoot, kubeletTimeout, kubeconfig, stateDir, runDir, kubeletSettleTime, releaseInterval, drainTimeout, nvmlLibrary, sysfsRoot, migStrategy, probeInterval, probeTimeout, publishUtilization, ignoredXids, recoverAfter, listenAddress, logLevel, logFormat");
+    insta::assert_snapshot!(file("slotPerCard: 3"), @"config.yaml: line 2, column 1: slotPerCard: unknown field `slotPerCard`, expected one of version, selector, overrides, nodeName, nodeIp, resourceCount, resourceMemory, resourceMemoryPercentage, resourceCores, slotsPerCard, advertise, memoryUnit, numaTopology, memoryScale, coresScale, defaultMemory, defaultCores, cardPolicy, tier, libdivvyPath, deviceListStrategy, cdiDir, nvidiaCdiHookPath, driverRoot, driverRootCtrPath, devRoot, devicePluginDir, podResourcesSocket, kubeletUrl, kubeletCa, kubeletCertificate, kubeletTokenFile, cgroupRoot, kubeletTimeout, kubeconfig, stateDir, runDir, kubeletSettleTime, releaseInterval, drainTimeout, nvmlLibrary, sysfsRoot, migStrategy, probeInterval, probeTimeout, publishUtilization, ignoredXids, recoverAfter, listenAddress, logLevel, logFormat");
     insta::assert_snapshot!(file("slotsPerCard: 300"), @r#"config.yaml: line 2, column 15: slotsPerCard: "300" is not a whole number from 1 to 256"#);
     insta::assert_snapshot!(file("slotsPerCard: [3]"), @"config.yaml: line 2, column 15: slotsPerCard: expected string scalar");
     insta::assert_snapshot!(file("memoryScale: 1.555"), @r#"config.yaml: line 2, column 14: memoryScale: "1.555" is not a scale from 0.1 to 10 with at most two decimals"#);
@@ -208,7 +206,7 @@ fn what_must_agree_is_compared() {
 fn flags_and_variables_win_over_overrides() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("config.yaml");
-    let text = "version: v1\noverrides:\n- selector: {}\n  slotsPerCard: 8\n  defaultCores: 8\n  policySeed: 8\n";
+    let text = "version: v1\noverrides:\n- selector: {}\n  slotsPerCard: 8\n  defaultCores: 8\n  memoryUnit: 64\n";
     std::fs::write(&path, text).expect("writing the file");
     let file = format!("--config-file={}", path.display());
     let args = ["divvy-node", &file, "--slots-per-card=1"].map(OsString::from);
@@ -216,7 +214,7 @@ fn flags_and_variables_win_over_overrides() {
     let sources = parse(args, |name| variables.get(name).map(Into::into)).expect("valid");
     let effective = sources.effective(&BTreeMap::new()).expect("valid");
     let config = &effective.config;
-    assert_eq!((config.slots_per_card.get(), config.default_cores.get(), config.policy_seed.get()), (1, 2, 8));
+    assert_eq!((config.slots_per_card.get(), config.default_cores.get(), config.memory_unit.get()), (1, 2, 64));
     assert!(effective.to_yaml().starts_with("# overrides in effect: every node\nversion: v1\n"));
     std::fs::write(&path, "version: v1\nslotsPerCard: 0\n").expect("writing the file");
     assert!(sources.effective(&BTreeMap::new()).is_err(), "the file is read anew");

@@ -16,11 +16,6 @@ pub struct NodeName(String);
 #[serde(try_from = "String")]
 pub struct KubeletUrl(String);
 
-/// Start of an annotation's key: a domain and a slash.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String")]
-pub struct AnnotationPrefix(String);
-
 // === impl NodeName ===
 
 impl NodeName {
@@ -69,29 +64,5 @@ impl TryFrom<String> for KubeletUrl {
             Ok(uri) if legal(&uri) => Ok(Self(bare.to_owned())),
             _ => Err(format!("\"{text}\" is not the kubelet's address: expected https://<host>:<port>")),
         }
-    }
-}
-
-// === impl AnnotationPrefix ===
-
-impl AnnotationPrefix {
-    pub(super) fn of_cdi() -> Self {
-        Self("cdi.k8s.io/".to_owned())
-    }
-
-    /// The prefix, with its slash.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for AnnotationPrefix {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        if text.strip_suffix('/').is_some_and(is_subdomain) {
-            return Ok(Self(text));
-        }
-        Err(format!("\"{text}\" is not a prefix: expected a domain and a slash, such as cdi.k8s.io/"))
     }
 }

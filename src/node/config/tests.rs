@@ -32,7 +32,6 @@ fn texts_that_are_no_value() {
         "https://n1?x",
         "https:n1",
     ]);
-    refused::<AnnotationPrefix>(&["", "/", "cdi.k8s.io", "cdi.k8s.io/a/", "CDI/"]);
     refused::<Served>(&["", "Shim", "MPS", "Mig", "none"]);
     refused::<DeviceListStrategy>(&["", ",", "auto,envvar", "cdi", "envvar,x"]);
 }

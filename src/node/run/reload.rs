@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use divvy_runtime::logging::WarnOnce;
+use futures::future::{join_all, select_all};
 use tokio::sync::watch;
 use tracing::info;
 
@@ -59,11 +60,15 @@ pub(super) async fn changed(
     mut desired: watch::Receiver<Desired>,
     shown: watch::Sender<ConfigStatus>,
 ) {
-    let Some(file) = sources.file() else { return std::future::pending().await };
-    let mut watch = DirectoryWatch::new(file.parent().unwrap_or(Path::new("/")));
+    let files: Vec<&Path> = sources.files().collect();
+    if files.is_empty() {
+        return std::future::pending().await;
+    }
+    let mut watches: Vec<_> =
+        files.iter().map(|file| DirectoryWatch::new(file.parent().unwrap_or(Path::new("/")))).collect();
     let (mut warning, mut known) = (WarnOnce::default(), None);
     loop {
-        let seen = (written(file).await, desired.borrow_and_update().labels.clone());
+        let seen = (join_all(files.iter().map(|file| written(file))).await, desired.borrow_and_update().labels.clone());
         if known.as_ref() != Some(&seen) {
             let read = sources.effective(&seen.1);
             match read.and_then(|new| isolation::select(&new.config).map(|_choice| new)) {
@@ -81,7 +86,8 @@ pub(super) async fn changed(
             }
             known = Some(seen);
         }
-        tokio::select! { () = watch.changed() => {}, Ok(()) = desired.changed() => {} }
+        let changed = select_all(watches.iter_mut().map(|watch| Box::pin(watch.changed())));
+        tokio::select! { _ = changed => {}, Ok(()) = desired.changed() => {} }
     }
 }
 

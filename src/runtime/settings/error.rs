@@ -29,7 +29,7 @@ pub enum ConfigError {
     Environment {
         /// The variable.
         name: String,
-        /// Its text.
+        /// The variable's text.
         value: OsString,
         /// What is wrong and what is allowed.
         problem: String,

@@ -2,20 +2,36 @@
 
 use std::path::Path;
 
+use divvy_api::config::{ClusterConfig, ClusterConfigError};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::settings::{ConfigError, KeySet};
 
-/// Reads the file at `path`.
+/// Reads a program's own file.
 pub fn read<K: KeySet>(path: &Path) -> Result<K, ConfigError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { file: path.to_owned(), source })?;
-    let refused = |problem| ConfigError::File { file: path.to_owned(), problem };
-    let keys: K = serde_saphyr::from_str(&text).map_err(|error| refused(explain(&text, &error)))?;
+    let keys: K = parse(path)?;
     if keys.version().is_none() {
-        return Err(refused("version is missing: the first line should be \"version: v1\"".to_owned()));
+        let problem = "version is missing: the first line should be \"version: v1\"".to_owned();
+        return Err(ConfigError::File { file: path.to_owned(), problem });
     }
     Ok(keys)
+}
+
+/// Reads the cluster's configuration, and checks what its keys must agree on.
+pub fn read_cluster(path: &Path) -> Result<ClusterConfig, ConfigError> {
+    let config: ClusterConfig = parse(path)?;
+    let refused =
+        |refused: ClusterConfigError| ConfigError::File { file: path.to_owned(), problem: refused.to_string() };
+    config.check().map_err(refused)?;
+    Ok(config)
+}
+
+fn parse<T: DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { file: path.to_owned(), source })?;
+    let refused = |error| ConfigError::File { file: path.to_owned(), problem: explain(&text, &error) };
+    serde_saphyr::from_str(&text).map_err(refused)
 }
 
 /// The configuration as a file that would say the same.

@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use crate::settings::{ConfigError, Version};
 
-/// What one source says of each key of a program; nothing, for most. [`keys!`](crate::keys!) implements it.
+/// Values that one source has for a program's keys; most are absent. [`keys!`](crate::keys!) implements it.
 pub trait KeySet: Clone + Default + for<'de> Deserialize<'de> {
     /// Every key with its value.
     type Config: Serialize;
 
-    /// What the environment says; an empty variable is an unset one.
+    /// Values from the environment; an empty variable is an unset one.
     fn from_env(env: impl Fn(&str) -> Option<OsString>) -> Result<Self, ConfigError>;
 
     /// This source's keys, and `weaker`'s for those that it doesn't name; nothing of what stands in files only.
@@ -24,7 +24,7 @@ pub trait KeySet: Clone + Default + for<'de> Deserialize<'de> {
     /// The configuration that the keys make: absent ones take their defaults. The program compares what must agree.
     fn resolve(self) -> Result<Self::Config, ConfigError>;
 
-    /// What help says, by the key in snake case, of a key that no source names.
+    /// Hints for help, by the key in snake case: default, or required.
     fn hints() -> Vec<(&'static str, String)>;
 
     /// The version that the file states.
@@ -46,7 +46,7 @@ pub trait KeySet: Clone + Default + for<'de> Deserialize<'de> {
 ///         /// Name of this node
 ///         node_name: NodeName,
 ///     }
-///     /// Most containers that can share a card
+///     /// Most containers that can share a GPU
 ///     slots_per_card: Within<1, 256> = Within::new(32),
 ///     /// Kubeconfig of the API server
 ///     kubeconfig: AbsolutePath,
@@ -59,7 +59,7 @@ macro_rules! keys {
         $( required { $( $(#[doc = $of_required:literal])+ $required:ident: $required_type:ty, )+ } )?
         $( $(#[doc = $doc:literal])+ $name:ident: $type:ty $(= $default:expr)?, )+
     ) => {
-        /// What one source says of each key; nothing, for most.
+        /// Values that one source has for the keys; most are absent.
         #[derive(Clone, Debug, Default, clap::Args, serde::Deserialize)]
         #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
         pub struct Keys {

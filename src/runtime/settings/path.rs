@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// A path from the root, without `..`: it is the same place for everyone who is told it.
+/// A path from the root, without `..`: it is the same place for every process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct AbsolutePath(PathBuf);

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 
+use divvy_api::config::ClusterConfig;
 use divvy_runtime::settings::{
-    AbsolutePath, ConfigError, EX_USAGE, FileFlag, KeySet, List, ObjectName, Sources, Stop, Within,
+    AbsolutePath, ConfigError, EX_USAGE, FileFlags, KeySet, List, ObjectName, Sources, Stop, Within,
 };
 
 divvy_runtime::keys! {
@@ -38,23 +39,31 @@ divvy_runtime::keys! {
 #[command(name = "program", version)]
 struct CommandLine {
     #[command(flatten)]
-    file: FileFlag,
+    files: FileFlags,
     #[command(flatten)]
     keys: Keys,
+}
+
+impl From<ClusterConfig> for Keys {
+    /// The test's program counts with what others know as slotsPerCard.
+    fn from(config: ClusterConfig) -> Self {
+        let count = u32::min(config.slots_per_card.get(), 9);
+        Self { count: Some(Within::new(count)), ..Self::default() }
+    }
 }
 
 fn sources(flags: &[&str], variables: &[(&str, &str)]) -> Result<Sources<Keys>, Stop> {
     let args = ["program"].iter().chain(flags).map(OsString::from);
     let command = divvy_runtime::settings::described::<Keys>(CommandLine::command());
-    let CommandLine { file, keys } = CommandLine::from_arg_matches(&command.try_get_matches_from(args)?)?;
+    let CommandLine { files, keys } = CommandLine::from_arg_matches(&command.try_get_matches_from(args)?)?;
     let variables: BTreeMap<_, _> = variables.iter().copied().collect();
-    Ok(Sources::new(file, keys, |name| variables.get(name).map(Into::into))?)
+    Ok(Sources::new(files, keys, |name| variables.get(name).map(Into::into))?)
 }
 
 fn load(flags: &[&str], variables: &[(&str, &str)]) -> Result<Config, Stop> {
     let sources = sources(flags, variables)?;
     let file = sources.file().map_or_else(|| Ok(Keys::default()), divvy_runtime::settings::read)?;
-    Ok(sources.over(file).resolve()?)
+    Ok(sources.over(file)?.resolve()?)
 }
 
 fn with_file<T>(text: &str, use_it: impl FnOnce(&Path) -> T) -> T {
@@ -82,6 +91,33 @@ fn the_strongest_source_wins() {
         assert_eq!(config.chosen, List(vec![Within::new(4)]), "an empty variable is an unset one");
         assert_eq!((&*config.own_name, config.extra), ("file", None));
     });
+}
+
+#[test]
+fn cluster_config_fills_in_what_no_other_source_has() {
+    with_file("version: v1\nslotsPerCard: 8\n", |path| {
+        let cluster = path.to_str().expect("text");
+        let count = |flags: &[&str]| {
+            let flags = [&["--own-name=n"], flags].concat();
+            load(&flags, &[("CLUSTER_CONFIG", cluster)]).expect("valid").count.get()
+        };
+        assert_eq!((count(&[]), count(&["--count=2"])), (8, 2));
+        with_file("version: v1\ncount: 4\n", |own| {
+            assert_eq!(count(&[&format!("--config-file={}", own.display())]), 4);
+        });
+    });
+    let refused = |text: &str| {
+        with_file(text, |path| {
+            let flag = format!("--cluster-config={}", path.display());
+            let refused = load(&["--own-name=n", &flag], &[]).expect_err("a refusal").to_string();
+            refused.replace(&path.display().to_string(), "F")
+        })
+    };
+    assert!(
+        refused("version: v1\nslotPerCard: 8\n").starts_with("configuration file F: line 2, column 1: slotPerCard: ")
+    );
+    assert!(refused("slotsPerCard: 8\n").starts_with("configuration file F: version is missing"));
+    assert!(refused("version: v1\nresourceCores: nvidia.com/gpu\n").contains("stands for two amounts"));
 }
 
 #[test]

@@ -41,10 +41,7 @@ impl Replica {
             "kubeconfig": control_plane.webhook_kubeconfig,
             "listenAddress": address,
             "metricsAddress": pages,
-            // A leader's death is over sooner than in a cluster.
-            "leaseDuration": "3s",
-            "renewDeadline": "2s",
-            "retryPeriod": "200ms",
+            "extender": "on",
         });
         let program = Program { path: binaries.webhook.clone(), name, environment: Vec::new(), pages };
         Ok(Self { name, address, process: Process::start(program, directory, &keys)? })

@@ -124,7 +124,7 @@ impl<'p> Place<'p> {
 // === impl EnvVar ===
 
 impl EnvVar {
-    /// Its text; `None` if that comes from elsewhere.
+    /// The variable's text; `None` if that comes from elsewhere.
     pub(crate) fn text(&self) -> Option<&str> {
         let value = self.value.as_deref().unwrap_or_default();
         self.value_from.is_none().then_some(value)

@@ -64,7 +64,7 @@ fn all_that_is_wrong_is_said_at_once() {
     pod["metadata"]["annotations"] = json!({ "divvy.dev/numa": "maybe", "divvy.dev/cards": "{}" });
     pod["spec"]["ephemeralContainers"] = json!([container("debug", json!({ "nvidia.com/gpu": "1" }))]);
     insta::assert_snapshot!(mutate_new(&pod).refusal().replace("; ", "\n"), @r#"
-    422 Invalid: spec.ephemeralContainers[0].resources[nvidia.com/gpu]: an ephemeral container can't request cards: request them in spec.containers
+    422 Invalid: spec.ephemeralContainers[0].resources[nvidia.com/gpu]: an ephemeral container can't request GPUs: request them in spec.containers
     annotation divvy.dev/cards: only Divvy writes it: remove it from the pod, and from the template that it is made from
     annotation divvy.dev/numa: "maybe" is not allowed: expected strict or prefer
     spec.containers[0].resources.limits[nvidia.com/gpucores]: 101 is out of range: allowed are 1 to 100 percent of each card
@@ -89,11 +89,11 @@ fn cards_are_not_chosen_by_variable_or_mount() {
         refusal(json!({}), mount("/var/run/nvidia-container-devices/all")),
     ];
     insta::assert_snapshot!(cases.join("\n"), @r#"
-    403 Forbidden: spec.containers[0].env[0]: "all" chooses cards, but a container sees those that its limits give it: remove the variable; CUDA_VISIBLE_DEVICES can choose among them
-    403 Forbidden: spec.containers[0].env[0]: "$(CARDS)" chooses cards, but a container sees those that its limits give it: remove the variable; CUDA_VISIBLE_DEVICES can choose among them
-    403 Forbidden: spec.containers[0].env[1]: a reference chooses cards, but a container sees those that its limits give it: remove the variable; CUDA_VISIBLE_DEVICES can choose among them
-    403 Forbidden: spec.containers[0].env[0]: "void" chooses cards, but a container sees those that its limits give it: remove the variable; CUDA_VISIBLE_DEVICES can choose among them
-    403 Forbidden: spec.containers[0].volumeMounts[0].mountPath: /var/run/nvidia-container-devices/all is taken by what Divvy mounts: choose another path
+    403 Forbidden: spec.containers[0].env[0]: "all" selects GPUs, but a container sees those that its limits request: remove the variable; CUDA_VISIBLE_DEVICES can choose among them
+    403 Forbidden: spec.containers[0].env[0]: "$(CARDS)" selects GPUs, but a container sees those that its limits request: remove the variable; CUDA_VISIBLE_DEVICES can choose among them
+    403 Forbidden: spec.containers[0].env[1]: a reference selects GPUs, but a container sees those that its limits request: remove the variable; CUDA_VISIBLE_DEVICES can choose among them
+    403 Forbidden: spec.containers[0].env[0]: "void" selects GPUs, but a container sees those that its limits request: remove the variable; CUDA_VISIBLE_DEVICES can choose among them
+    403 Forbidden: spec.containers[0].volumeMounts[0].mountPath: Divvy mounts /var/run/nvidia-container-devices/all: choose another path
     "#);
 }
 
@@ -109,11 +109,11 @@ fn nothing_is_loaded_or_mounted_ahead_of_what_keeps_a_container_to_its_part() {
         refusal(json!({ "nvidia.com/gpu": "1" }), mount("/run//divvy/./a/../region/slots")),
     ];
     insta::assert_snapshot!(cases.join("\n"), @r#"
-    403 Forbidden: spec.containers[0].env[0]: LD_PRELOAD loads code ahead of what keeps the container to its part of a card: remove the variable, or request whole cards
-    403 Forbidden: spec.containers[0].env[0]: LD_AUDIT loads code ahead of what keeps the container to its part of a card: remove the variable, or request whole cards
-    403 Forbidden: spec.containers[0].volumeMounts[1].mountPath: /etc/ld.so.preload is taken by what Divvy mounts: choose another path
-    403 Forbidden: spec.containers[0].volumeMounts[1].mountPath: /var/run/divvy/limits is taken by what Divvy mounts: choose another path
-    403 Forbidden: spec.containers[0].volumeMounts[1].mountPath: /run//divvy/./a/../region/slots is taken by what Divvy mounts: choose another path
+    403 Forbidden: spec.containers[0].env[0]: LD_PRELOAD loads code ahead of what keeps the container to its share of a GPU: remove the variable, or request whole GPUs
+    403 Forbidden: spec.containers[0].env[0]: LD_AUDIT loads code ahead of what keeps the container to its share of a GPU: remove the variable, or request whole GPUs
+    403 Forbidden: spec.containers[0].volumeMounts[1].mountPath: Divvy mounts /etc/ld.so.preload: choose another path
+    403 Forbidden: spec.containers[0].volumeMounts[1].mountPath: Divvy mounts /var/run/divvy/limits: choose another path
+    403 Forbidden: spec.containers[0].volumeMounts[1].mountPath: Divvy mounts /run//divvy/./a/../region/slots: choose another path
     "#);
 }
 
@@ -175,5 +175,5 @@ fn some_annotations_are_for_chosen_namespaces() {
         mutate_with(&Settings { favoured_namespaces, ..Settings::default() }, &asks)
     };
     assert!(only("ml").allowed);
-    insta::assert_snapshot!(only("other").refusal(), @r#"403 Forbidden: annotation divvy.dev/priority: pods of namespace "ml" may not use it: an administrator can allow it to them"#);
+    insta::assert_snapshot!(only("other").refusal(), @r#"403 Forbidden: annotation divvy.dev/priority: pods of namespace "ml" may not use it: an administrator can add the namespace to favouredNamespaces"#);
 }

@@ -49,7 +49,7 @@ fn outputs_stay_as_they_are_and_inputs_while_the_pod_has_its_node() {
     422 Invalid: annotation divvy.dev/numa: "maybe" is not allowed: expected strict or prefer
     403 Forbidden: annotation divvy.dev/cards: only Divvy writes it: leave it as it is
     403 Forbidden: annotation divvy.dev/request: only Divvy writes it: leave it as it is; annotation divvy.dev/planned: only Divvy writes it: leave it as it is
-    422 Invalid: annotation divvy.dev/numa: the pod has its node and cards: delete the pod, and create it with the new value
+    422 Invalid: annotation divvy.dev/numa: the pod has its node and GPUs: delete the pod, and create it with the new value
     "#);
 }
 
@@ -86,7 +86,7 @@ fn ephemeral_containers_request_nothing_and_choose_nothing() {
     ];
     let refusals: Vec<_> = refusals.iter().map(Reply::refusal).collect();
     insta::assert_snapshot!(refusals.join("\n"), @r#"
-    422 Invalid: spec.ephemeralContainers[0].resources[nvidia.com/gpu]: an ephemeral container can't request cards: request them in spec.containers
-    403 Forbidden: spec.ephemeralContainers[0].env[0]: "all" chooses cards, but a container sees those that its limits give it: remove the variable; CUDA_VISIBLE_DEVICES can choose among them
+    422 Invalid: spec.ephemeralContainers[0].resources[nvidia.com/gpu]: an ephemeral container can't request GPUs: request them in spec.containers
+    403 Forbidden: spec.ephemeralContainers[0].env[0]: "all" selects GPUs, but a container sees those that its limits request: remove the variable; CUDA_VISIBLE_DEVICES can choose among them
     "#);
 }

@@ -238,8 +238,3 @@ pub(crate) fn to(pod: &Value, node: &str) -> Value {
         "PodName": metadata["name"], "PodNamespace": metadata["namespace"], "PodUID": metadata["uid"], "Node": node,
     })
 }
-
-/// A lease that nobody loses for want of a renewal.
-pub(crate) fn patient() -> Value {
-    json!({ "leaseDuration": "3600s", "renewDeadline": "3000s" })
-}

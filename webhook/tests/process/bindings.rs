@@ -29,8 +29,8 @@ impl Scene {
         answer["Error"].as_str().unwrap().to_owned()
     }
 
-    async fn promises(&self) -> f64 {
-        self.replica.metric("divvy_promises", &[]).await
+    async fn reservations(&self) -> f64 {
+        self.replica.metric("divvy_reservations", &[]).await
     }
 }
 
@@ -40,7 +40,7 @@ async fn one_whose_answer_is_lost_is_looked_up_and_counts() {
     scene.bench.server.lose_answers("create", "/binding", 1);
     assert_eq!(scene.bind(&scene.pod).await, "");
     assert!(scene.bench.planned("a").is_some());
-    assert!((scene.promises().await - 1.0).abs() < 0.5);
+    assert!((scene.reservations().await - 1.0).abs() < 0.5);
     assert_eq!(scene.bind(&scene.pod).await, "", "and again");
     let other = scene.bench.pod(&pod("b", 8, 0)).await;
     assert!(!scene.bind(&other).await.is_empty(), "its card is promised");
@@ -52,7 +52,7 @@ async fn one_that_is_never_heard_of_keeps_its_promise_for_the_next_try() {
     scene.bench.server.swallow("create", "/binding", 1);
     let why = scene.bind(&scene.pod).await;
     assert!(why.contains("didn't answer"), "{why}");
-    assert!((scene.promises().await - 1.0).abs() < 0.5, "it may arrive late");
+    assert!((scene.reservations().await - 1.0).abs() < 0.5, "it may arrive late");
     assert_eq!(scene.bench.planned("a"), None);
     assert_eq!(scene.bind(&scene.pod).await, "");
     assert!(scene.bench.planned("a").is_some());
@@ -63,7 +63,7 @@ async fn one_that_is_refused_leaves_the_card_to_others() {
     let scene = Scene::new().await;
     scene.bench.server.fail("create", "/binding", 1, StatusCode::FORBIDDEN);
     assert!(!scene.bind(&scene.pod).await.is_empty());
-    assert!(scene.promises().await < 0.5);
+    assert!(scene.reservations().await < 0.5);
 
     // Its namesake is another pod.
     scene.bench.server.delete("Pod", "default", "a", Some(0)).unwrap();
@@ -75,7 +75,7 @@ async fn one_that_is_refused_leaves_the_card_to_others() {
     );
     let why = scene.bind(&scene.pod).await;
     assert!(why.contains("UID"), "{why}");
-    assert!(scene.promises().await < 0.5);
+    assert!(scene.reservations().await < 0.5);
     assert_eq!(scene.bench.planned("a"), None);
     assert_eq!(scene.bind(&namesake).await, "");
     assert!(scene.bench.planned("a").is_some());
@@ -87,7 +87,7 @@ async fn a_pod_that_another_scheduler_has_bound_keeps_nothing_here() {
     scene.bench.server.bind("default", "a", "n2", &json!({})).unwrap();
     let why = scene.bind(&scene.pod).await;
     assert!(why.contains("n2") || why.contains("given cards already"), "{why}");
-    assert!(scene.promises().await < 0.5);
+    assert!(scene.reservations().await < 0.5);
 }
 
 #[tokio::test]

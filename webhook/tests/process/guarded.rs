@@ -4,7 +4,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::bench::{Bench, about, patient, pod};
+use crate::bench::{Bench, about, pod};
 use crate::https::Https;
 use crate::within;
 
@@ -25,7 +25,7 @@ async fn the_scheduler_shows_a_certificate_and_the_api_server_need_not() {
     let (_, [strangers_certificate, strangers_key]) = authority();
     let file = bench.home.path().join("scheduler-ca.crt");
     std::fs::write(&file, trusted).unwrap();
-    let mut keys = patient();
+    let mut keys = json!({});
     keys["schedulerClientCa"] = json!(file);
     let [leader, follower] = bench.pair(&keys).await;
     let made = bench.pod(&pod("a", 8, 0)).await;

@@ -75,7 +75,7 @@ async fn a_binding_that_arrived_and_was_not_answered_holds_for_the_next_leader()
     let filtered =
         scene.https.post(scene.follower.address, "/filter", about(&second, &["n1"]).to_string()).await.json();
     assert_eq!(filtered["NodeNames"], json!([]), "{filtered}");
-    assert!(scene.follower.metric("divvy_promises", &[]).await > 0.5);
+    assert!(scene.follower.metric("divvy_reservations", &[]).await > 0.5);
     // The scheduler has had no answer either, and tries again.
     scene.bind(&first).await;
     assert_eq!(scene.bench.planned("first").unwrap(), planned);
@@ -178,9 +178,9 @@ async fn a_pod_that_ends_while_promises_are_read_is_not_brought_back_by_them() {
     scene.leader.signal("KILL").await;
     scene.leader.ended().await;
     within("the list", scene.bench.server.wait_for(|view| (listed(view.requests()).len() > lists).then_some(()))).await;
-    assert!(scene.follower.metric("divvy_promises", &[]).await > 0.5);
+    assert!(scene.follower.metric("divvy_reservations", &[]).await > 0.5);
     scene.bench.server.delete("Pod", "default", "first", Some(0)).unwrap();
-    let forgotten = async || (scene.follower.metric("divvy_promises", &[]).await < 0.5).then_some(());
+    let forgotten = async || (scene.follower.metric("divvy_reservations", &[]).await < 0.5).then_some(());
     until("the watch tells of the end", forgotten).await;
     scene.bench.server.answer_late();
     assert_eq!(scene.bind(&second).await, "");

@@ -6,19 +6,19 @@
 mod bad_input;
 mod bench;
 mod bindings;
+mod events;
 mod guarded;
 mod https;
 mod leaders;
 mod memory;
 mod mix;
 mod outages;
-mod people;
+mod queries;
 mod replica;
 mod reviews;
 mod scheduling;
 mod starting;
 mod stopping;
-mod waiting;
 
 use std::time::Duration;
 

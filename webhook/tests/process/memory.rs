@@ -8,7 +8,7 @@ use rand::RngExt as _;
 use serde_json::{Value, json};
 
 use self::cluster::{Cluster, Pods, pod};
-use crate::bench::{Bench, patient};
+use crate::bench::Bench;
 use crate::https::Https;
 use crate::replica::Replica;
 
@@ -31,7 +31,7 @@ async fn a_replica_that_knows_a_large_cluster_stays_within_its_memory() {
     }
     let replica = bench
         .alone(&{
-            let mut keys = patient();
+            let mut keys = json!({});
             keys["logLevel"] = "info".into();
             keys
         })

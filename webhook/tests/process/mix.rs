@@ -5,7 +5,7 @@ use divvy_index::learned::{CONFIG_MAP, KEY};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, patient, pod};
+use crate::bench::{Bench, pod};
 use crate::{until, within};
 
 const PATH: &str = "/api/v1/namespaces/divvy-system/configmaps/divvy-mix";
@@ -75,7 +75,7 @@ async fn whatever_is_kept_is_survived_said_and_replaced() {
         let bench = Bench::with_pods().await;
         let write = |map: &mut Value| map["data"] = json!({ KEY: garbage, "of-others": "stays" });
         bench.server.edit("ConfigMap", "divvy-system", CONFIG_MAP, write).unwrap();
-        let replica = bench.alone(&patient()).await;
+        let replica = bench.alone(&json!({})).await;
         replica.says(said).await;
         assert_eq!(bench.kept().await.pods, 60);
         let map = bench.server.get("ConfigMap", "divvy-system", CONFIG_MAP).unwrap();
@@ -96,7 +96,7 @@ async fn without_the_object_or_the_right_to_it_requests_are_learned_all_the_same
             None => drop(bench.server.delete("ConfigMap", "divvy-system", CONFIG_MAP, None).unwrap()),
             Some(verb) => bench.server.fail(verb, "/configmaps/divvy-mix", 9, StatusCode::FORBIDDEN),
         }
-        let replica = bench.alone(&patient()).await;
+        let replica = bench.alone(&json!({})).await;
         replica.says(&format!("ConfigMap divvy-mix: {said}")).await;
         let explained = bench.explain(&replica, &pod("asked", 8, 0)).await;
         let expected = &explained["expected"];

@@ -3,13 +3,13 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, about, patient, pod, to};
+use crate::bench::{Bench, about, pod, to};
 use crate::until;
 
 #[tokio::test]
 async fn without_an_api_server_answers_come_from_memory_and_its_return_is_caught_up_with() {
     let bench = Bench::with_nodes(&[("n1", 1), ("n2", 1), ("n3", 1)]).await;
-    let replica = bench.alone(&patient()).await;
+    let replica = bench.alone(&json!({})).await;
     let (https, made) = (bench.https(), bench.pod(&pod("a", 30, 0)).await);
     let names = ["n1", "n2", "n3", "n4"];
     let filter = async || {
@@ -57,15 +57,15 @@ async fn without_an_api_server_answers_come_from_memory_and_its_return_is_caught
     let caught_up = async || (filter().await == ["n3", "n4"]).then_some(());
     until("what has changed meanwhile is known", caught_up).await;
     until("nothing is from memory", async || replica.page("readyz").await.filter(|(_, text)| text == "ok\n")).await;
-    until("the pod is forgotten", async || (replica.metric("divvy_waiting_pods", &[]).await < 0.5).then_some(())).await;
-    let problems = replica.log().lines().filter(|line| line.contains("pods aren't followed")).count();
+    until("the pod is forgotten", async || (replica.metric("divvy_pending_pods", &[]).await < 0.5).then_some(())).await;
+    let problems = replica.log().lines().filter(|line| line.contains("watch of pods failed")).count();
     assert!((1..=2).contains(&problems), "said when it begins, and not at every try: {problems}");
 }
 
 #[tokio::test]
 async fn what_a_dropped_watch_and_a_forgotten_history_hide_is_seen_in_the_end() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
-    let replica = bench.alone(&patient()).await;
+    let replica = bench.alone(&json!({})).await;
     bench.server.drop_watches();
     bench.server.delete("GpuNode", "", "n1", None).unwrap();
     bench.server.expire();
@@ -82,7 +82,7 @@ async fn what_a_dropped_watch_and_a_forgotten_history_hide_is_seen_in_the_end() 
 #[tokio::test]
 async fn a_list_that_is_older_than_a_promise_ends_it_not_even_for_a_moment() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
-    let replica = bench.alone(&patient()).await;
+    let replica = bench.alone(&json!({})).await;
     let lists = bench.asked("list", "/pods");
     bench.server.be_late("list", "/pods", 1);
     bench.server.fail("watch", "/pods", 1, StatusCode::INTERNAL_SERVER_ERROR);
@@ -105,5 +105,5 @@ async fn a_list_that_is_older_than_a_promise_ends_it_not_even_for_a_moment() {
     until("they are followed again", async || (bench.asked("watch", "/pods") > watches).then_some(())).await;
     let why = bind(&second).await;
     assert!(!why.is_empty(), "its card is promised");
-    assert!((replica.metric("divvy_promises", &[]).await - 1.0).abs() < 0.5);
+    assert!((replica.metric("divvy_reservations", &[]).await - 1.0).abs() < 0.5);
 }

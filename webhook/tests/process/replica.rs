@@ -45,10 +45,7 @@ impl Replica {
             "metricsAddress": pages,
             "kubeconfig": home.join("kubeconfig"),
             "shutdownDelay": "1s",
-            // As in production, but faster.
-            "leaseDuration": "3s",
-            "renewDeadline": "2s",
-            "retryPeriod": "200ms",
+            "extender": "on",
             "logLevel": "info,divvy_webhook=debug",
         });
         all.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());

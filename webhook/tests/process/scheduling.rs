@@ -5,7 +5,7 @@ use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, about, patient, pod, to};
+use crate::bench::{Bench, about, pod, to};
 use crate::replica::Replica;
 use crate::until;
 
@@ -45,7 +45,7 @@ async fn a_pod_is_filtered_ranked_and_bound_with_its_plan_in_the_binding() {
     // The scheduler's own time was over before the answer came: it asks again.
     assert_eq!(ask("/bind", &to(&made, node)).await, json!({ "Error": "" }));
     assert_eq!(bench.planned("a").unwrap(), planned);
-    assert!((replica.metric("divvy_promises", &[]).await - 1.0).abs() < 0.5);
+    assert!((replica.metric("divvy_reservations", &[]).await - 1.0).abs() < 0.5);
 }
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn over_http2_all_calls_share_one_connection() {
 #[tokio::test]
 async fn follower_answers_503_and_closes_the_connection() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
-    let [leader, follower] = bench.pair(&patient()).await;
+    let [leader, follower] = bench.pair(&json!({})).await;
     let (https, body) = (bench.https(), about(&pod("a", 8, 0), &["n1"]).to_string());
     let refused = https.post(follower.address, "/filter", body.clone()).await;
     assert_eq!((refused.code.as_u16(), refused.header("connection")), (503, Some("close")));

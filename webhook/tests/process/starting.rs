@@ -36,7 +36,7 @@ async fn it_is_ready_when_the_cluster_was_listed_and_there_is_a_certificate() {
     let memory = async || replica.page("readyz").await.filter(|(_, text)| text == "ok\n");
     until("nothing is from memory", memory).await;
     let refusals: Vec<String> = replica.log().lines().filter(|line| line.contains("403")).map(str::to_owned).collect();
-    let of = |kind: &str| refusals.iter().filter(|line| line.contains(&format!(" {kind} aren't followed"))).count();
+    let of = |kind: &str| refusals.iter().filter(|line| line.contains(&format!("watch of {kind} failed"))).count();
     assert!(["pods", "nodes", "gpunodes"].iter().all(|kind| of(kind) == 1), "{refusals:#?}");
     assert!(!refusals.iter().any(|line| line.contains("with 403")), "{refusals:#?}");
     assert!(replica.page("config").await.unwrap().1.contains("podName: divvy-webhook-a\n"));
@@ -65,8 +65,8 @@ async fn bad_flags_and_files_end_it_with_64_and_a_reason() {
         (&[], "podName is missing"),
         (&["--config-file", "/nowhere"], "reading configuration file /nowhere"),
         (
-            &["--pod-name", "a", "--pod-ip", "::1", "--namespace", "b", "--lease-duration", "1s"],
-            "leaseDuration 1s must be longer",
+            &["--pod-name", "a", "--pod-ip", "::1", "--namespace", "b", "--key-file", "/tls.key"],
+            "keyFile needs certificateFile",
         ),
     ];
     for (flags, said) in cases {

@@ -5,13 +5,13 @@ use http::Request;
 use http_body_util::Full;
 use serde_json::json;
 
-use crate::bench::{Bench, about, patient, pod, route, to};
+use crate::bench::{Bench, about, pod, route, to};
 use crate::{until, within};
 
 #[tokio::test]
 async fn sigterm_hands_the_lead_over_and_reviews_go_on() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
-    let mut keys = patient();
+    let mut keys = json!({});
     keys["shutdownDelay"] = "5s".into();
     let [mut leader, follower] = bench.pair(&keys).await;
     let (https, made) = (bench.https(), bench.pod(&pod("a", 8, 0)).await);
@@ -39,7 +39,7 @@ async fn sigterm_hands_the_lead_over_and_reviews_go_on() {
 #[tokio::test]
 async fn a_call_in_flight_is_answered_before_the_end_and_keeps_the_lease_until_then() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
-    let mut keys = patient();
+    let mut keys = json!({});
     keys["shutdownDelay"] = "1ms".into();
     let mut replica = bench.alone(&keys).await;
     let (https, made) = (bench.https(), bench.pod(&pod("a", 8, 0)).await);

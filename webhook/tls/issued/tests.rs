@@ -16,7 +16,7 @@ fn day(days: u64) -> SystemTime {
 type Data = BTreeMap<String, ByteString>;
 
 fn fresh(now: SystemTime) -> Data {
-    settle(None, &divvy(), now).unwrap().wanted.unwrap().0
+    decide(None, &divvy(), now).unwrap().wanted.unwrap().0
 }
 
 /// Why a Secret is to be replaced, if it is.
@@ -26,7 +26,7 @@ fn wants(data: &Data, service: &Service, now: SystemTime) -> Option<String> {
 
 /// What a Secret is good for, and what is to replace it.
 fn settled(data: &Data, service: &Service, now: SystemTime) -> (Option<Credentials>, Option<(Data, String)>) {
-    let Settled { usable, wanted } = settle(Some(data), service, now).unwrap();
+    let Decision { usable, wanted } = decide(Some(data), service, now).unwrap();
     (usable, wanted)
 }
 

@@ -3,23 +3,14 @@ The templates read the files of deploy/manifests and deploy/scheduler, which lie
 and print the objects: there is one description of each object, and both ways of installing yield the same.
 */}}
 
-{{/* The keys that both programs have. */}}
-{{- define "divvy.shared" -}}
-resourceCount resourceMemory resourceMemoryPercentage resourceCores advertise memoryUnit slotsPerCard defaultMemory defaultCores cardPolicy policySeed
+{{/* The text of a configuration file with these keys. */}}
+{{- define "divvy.config" -}}
+{{- toYaml (set (deepCopy .) "version" "v1") }}
 {{- end }}
 
-{{/* The configuration of divvy-webhook: its own keys, and what node says of those that both have. */}}
+{{/* The configuration of divvy-webhook, with the files that the chart mounts. */}}
 {{- define "divvy.webhook" -}}
 {{- $keys := deepCopy .Values.webhook }}
-{{- range $key := include "divvy.shared" . | splitList " " }}
-  {{- if hasKey $.Values.node $key }}
-    {{- $wanted := get $.Values.node $key }}
-    {{- if and (hasKey $keys $key) (ne (toString (get $keys $key)) (toString $wanted)) }}
-      {{- fail (printf "webhook.%s is %v and node.%s is %v: leave it out of webhook, which is told the node's" $key (get $keys $key) $key $wanted) }}
-    {{- end }}
-    {{- $_ := set $keys $key $wanted }}
-  {{- end }}
-{{- end }}
 {{- if .Values.certManager.enabled }}
   {{- $_ := set $keys "certificateFile" "/etc/divvy-tls/tls.crt" }}
   {{- $_ := set $keys "keyFile" "/etc/divvy-tls/tls.key" }}
@@ -27,14 +18,14 @@ resourceCount resourceMemory resourceMemoryPercentage resourceCores advertise me
 {{- if .Values.schedulerClientCa }}
   {{- $_ := set $keys "schedulerClientCa" "/etc/divvy/scheduler-client-ca.crt" }}
 {{- end }}
-{{- toYaml $keys }}
+{{- include "divvy.config" $keys }}
 {{- end }}
 
 {{/* The text of a file, with the names of this release. Call: list ROOT FILE */}}
 {{- define "divvy.text" -}}
 {{- $root := first . }}
 {{- $text := $root.Files.Get (last .) | replace "divvy-system" $root.Release.Namespace }}
-{{- $keys := include "divvy.webhook" $root | fromYaml }}
+{{- $keys := $root.Values.cluster }}
 {{- $count := $keys.resourceCount | default "nvidia.com/gpu" }}
 {{- $memory := $keys.resourceMemory | default "nvidia.com/gpumem" }}
 {{- $isAmount := hasSuffix "policy.yaml" (last .) }}

@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use crate::LONG;
-use crate::bench::{Bench, patient, pod};
+use crate::bench::{Bench, pod};
 
 #[tokio::test]
 async fn a_pod_that_waits_is_told_why_once_and_by_the_leader_alone() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
-    let _replicas = bench.pair(&patient()).await;
+    let _replicas = bench.pair(&json!({})).await;
     bench.pod(&pod("fits", 8, 0)).await;
     bench.pod(&pod("large", 80, 0)).await;
     // It has waited for half a minute then, as one sees who looks every quarter of a minute.

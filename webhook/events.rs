@@ -1,6 +1,6 @@
-//! Events on pods that wait for cards: why, and again when the reason has changed.
+//! Events on pending pods: why no node can run them, and again when the reason has changed.
 //!
-//! kube-scheduler says the same of single attempts, node by node; here it is said once, of the whole cluster.
+//! kube-scheduler's events are about single attempts, node by node; these are about the whole cluster.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,60 +15,60 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use crate::admission::Fit;
 use crate::fit::fit;
 
-/// Looks at waiting pods from time to time.
-pub struct Waiting {
+/// Sends events on pending pods.
+pub struct PodEvents {
     index: Arc<Index>,
     recorder: Recorder,
-    told: Told,
+    sent: Sent,
 }
 
-/// What pods have been told.
+/// Events that were sent, by pod.
 #[derive(Debug, Default)]
-struct Told {
+struct Sent {
     pods: HashMap<Arc<str>, Patience>,
 }
 
 #[derive(Debug)]
 struct Patience {
-    /// When it was first seen to wait.
+    /// When it was first seen pending.
     since: Instant,
-    /// What it was told last, and when.
-    said: Option<(String, Instant)>,
+    /// The last event, and when it was sent.
+    last: Option<(String, Instant)>,
 }
 
-/// How often pods are looked at.
+/// Interval between rounds.
 const PERIOD: Duration = Duration::from_secs(15);
-/// Pods that are placed at once need no event.
-const UNTOLD: Duration = Duration::from_secs(30);
-/// How long a reason stands before it is said again; the API server forgets events after an hour.
+/// Time after which a pending pod gets an event.
+const PENDING_FOR: Duration = Duration::from_secs(30);
+/// Time after which an unchanged reason is sent again; the API server deletes events after an hour.
 const LASTS: Duration = Duration::from_secs(600);
-/// Events of one look; the others' turn comes at the next.
+/// Most events in one round; the rest follow in the next.
 const MOST: usize = 50;
 
-// === impl Waiting ===
+// === impl PodEvents ===
 
-impl Waiting {
-    /// Will tell pods of this index.
+impl PodEvents {
+    /// Prepares to send events on the pods of this index.
     pub fn new(client: Client, index: Arc<Index>, replica: &str) -> Self {
         let reporter = Reporter { controller: "divvy-webhook".to_owned(), instance: Some(replica.to_owned()) };
-        Self { index, recorder: Recorder::new(client, reporter), told: Told::default() }
+        Self { index, recorder: Recorder::new(client, reporter), sent: Sent::default() }
     }
 
-    /// Tells pods while `leads` says so, for ever.
+    /// Sends events while `leads`, for ever.
     pub async fn run(mut self, leads: impl Fn() -> bool) {
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let waiting = if leads() { self.index.waiting() } else { Vec::new() };
-            let due = self.told.due(&waiting, Instant::now(), |demand| fit(&self.index, demand));
+            let due = self.sent.due(&waiting, Instant::now(), |demand| fit(&self.index, demand));
             for (demand, note) in due {
-                self.say(&demand, note).await;
+                self.send(&demand, note).await;
             }
         }
     }
 
-    async fn say(&self, demand: &Demand, note: String) {
+    async fn send(&self, demand: &Demand, note: String) {
         let pod = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),
@@ -85,15 +85,15 @@ impl Waiting {
             secondary: None,
         };
         if let Err(error) = self.recorder.publish(&event, &pod).await {
-            tracing::debug!(pod = %format_args!("{}/{}", demand.namespace, demand.name), %error, "no event");
+            tracing::debug!(pod = %format_args!("{}/{}", demand.namespace, demand.name), %error, "sending an event failed");
         }
     }
 }
 
-// === impl Told ===
+// === impl Sent ===
 
-impl Told {
-    /// Pods that are to be told something now.
+impl Sent {
+    /// Pods that are due for an event, and its note.
     fn due(
         &mut self,
         waiting: &[Arc<Demand>],
@@ -106,16 +106,16 @@ impl Told {
         // Pods of one shape have one answer; those of a Job wait by the thousand.
         let mut fits: HashMap<Shape, Fit> = HashMap::new();
         for demand in waiting {
-            let patience = self.pods.entry(Arc::clone(&demand.uid)).or_insert(Patience { since: now, said: None });
-            if due.len() == MOST || now.duration_since(patience.since) < UNTOLD {
+            let patience = self.pods.entry(Arc::clone(&demand.uid)).or_insert(Patience { since: now, last: None });
+            if due.len() == MOST || now.duration_since(patience.since) < PENDING_FOR {
                 continue;
             }
             let fit = fits.entry(demand.shape()).or_insert_with(|| fit(demand));
             let Fit::Nowhere(reason) = fit else { continue };
             let note = shortened(reason.clone());
-            let stands = |(said, at): &(String, Instant)| *said == note && now.duration_since(*at) < LASTS;
-            if !patience.said.as_ref().is_some_and(stands) {
-                patience.said = Some((note.clone(), now));
+            let stands = |(last, at): &(String, Instant)| *last == note && now.duration_since(*at) < LASTS;
+            if !patience.last.as_ref().is_some_and(stands) {
+                patience.last = Some((note.clone(), now));
                 due.push((Arc::clone(demand), note));
             }
         }
@@ -151,29 +151,29 @@ mod tests {
         full
     }
 
-    fn due(told: &mut Told, index: &Index, now: Instant) -> Vec<String> {
-        told.due(&index.waiting(), now, |demand| fit(index, demand)).into_iter().map(|(_, note)| note).collect()
+    fn due(sent: &mut Sent, index: &Index, now: Instant) -> Vec<String> {
+        sent.due(&index.waiting(), now, |demand| fit(index, demand)).into_iter().map(|(_, note)| note).collect()
     }
 
     #[test]
-    fn a_pod_that_waits_is_told_why_once_and_again_when_that_changes() {
+    fn pending_pod_gets_an_event_again_when_the_reason_changes() {
         let index = Index::new(SchedulingConfig::default(), ReservationTimeouts::default());
         index.apply_gpu_node("n1", &full("n1"));
-        let (mut told, start) = (Told::default(), Instant::now());
+        let (mut sent, start) = (Sent::default(), Instant::now());
         index.apply_pod(&pod("patient", 1, 8, 30), start);
-        assert!(due(&mut told, &index, start).is_empty(), "the scheduler has just been asked");
-        let later = start + UNTOLD;
+        assert!(due(&mut sent, &index, start).is_empty(), "the scheduler has just been asked");
+        let later = start + PENDING_FOR;
         let why = "0/1 nodes are available: 1 Insufficient GPUs (1 held exclusively by another pod)";
-        assert_eq!(due(&mut told, &index, later), [why]);
-        assert!(due(&mut told, &index, later + PERIOD).is_empty(), "the same again");
+        assert_eq!(due(&mut sent, &index, later), [why]);
+        assert!(due(&mut sent, &index, later + PERIOD).is_empty(), "the same again");
         index.apply_gpu_node("n2", &full("n2"));
-        assert_eq!(due(&mut told, &index, later + PERIOD).len(), 1, "it has changed");
-        assert_eq!(due(&mut told, &index, later + PERIOD + LASTS).len(), 1, "the event may be gone");
+        assert_eq!(due(&mut sent, &index, later + PERIOD).len(), 1, "it has changed");
+        assert_eq!(due(&mut sent, &index, later + PERIOD + LASTS).len(), 1, "the event may be gone");
         index.apply_gpu_node("n2", &node("n2", 1));
-        assert!(due(&mut told, &index, later + 2 * LASTS).is_empty(), "there is room: the scheduler's affair");
+        assert!(due(&mut sent, &index, later + 2 * LASTS).is_empty(), "there is room: the scheduler's affair");
         index.delete_pod("patient");
-        assert!(due(&mut told, &index, later + 3 * LASTS).is_empty());
-        assert!(told.pods.is_empty());
+        assert!(due(&mut sent, &index, later + 3 * LASTS).is_empty());
+        assert!(sent.pods.is_empty());
     }
 
     #[test]

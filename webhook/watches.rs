@@ -1,10 +1,10 @@
-//! What the API server tells: pods, nodes and `GpuNode`s become entries of the index, and nothing else is kept of them.
+//! Watches of pods, Nodes and `GpuNode`s, which fill the cluster state; nothing else is kept of the objects.
 //!
-//! An API server that is away changes nothing of what is known. What it says after its return is compared with that: what
-//! it no longer has is forgotten.
+//! While the API server is away, the state stays as it is. Afterwards all objects are listed, and those that are gone are
+//! deleted.
 
 mod objects;
-mod promises;
+mod reservations;
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -24,72 +24,72 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use self::objects::{Machine, PodObject};
-pub use self::promises::Promises;
+use self::objects::{NodeObject, PodObject};
+pub use self::reservations::Reservations;
 
-/// What is followed.
+/// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// All but those that have ended.
+    /// Pods that haven't ended.
     Pods,
-    /// Whether they are there, cordoned and ready.
+    /// Nodes: whether they exist, are cordoned and ready.
     Nodes,
-    /// What daemons report.
+    /// Reports of the daemons.
     GpuNodes,
 }
 
-/// How well each kind is known.
+/// Whether each watch has synced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    kinds: [Followed; 3],
+pub struct SyncStatus {
+    kinds: [KindStatus; 3],
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Followed {
-    /// All of them have been seen once.
+struct KindStatus {
+    /// Whether all objects have been listed once.
     listed: bool,
-    /// Why nothing is heard of them at the moment.
+    /// Why the watch fails now.
     problem: Option<String>,
 }
 
-/// Feeds an index.
+/// Keeps the cluster state up to date.
 #[derive(Clone)]
-pub struct Feed {
+pub struct Watches {
     client: Client,
     index: Arc<Index>,
-    standing: Arc<watch::Sender<Standing>>,
+    sync_status: Arc<watch::Sender<SyncStatus>>,
 }
 
-/// What is done about an object of one kind.
+/// An object of a watched kind, and what becomes of it.
 trait Entry: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static {
     const KIND: Kind;
-    /// By which the index knows it.
+    /// Key in the cluster state.
     fn key(&self) -> &str;
     fn apply(&self, index: &Index);
     fn delete(&self, index: &Index);
-    /// Forgets what isn't listed.
+    /// Deletes what isn't listed.
     fn keep(index: &Index, listing: &Listing);
 }
 
 /// All objects of a kind, as they come page by page.
 #[derive(Default)]
 struct Listing {
-    /// Their keys.
+    /// Keys of the listed objects.
     keys: HashSet<String>,
-    /// Pods that the index knew when the list was asked for. Others may be younger than the list, and promised meanwhile.
+    /// Pods that were known when the list was requested. Others may be younger than the list, and reserved meanwhile.
     pods_before: HashSet<Arc<str>>,
 }
 
-/// What an event says of the whole kind.
+/// Progress of a watch.
 #[derive(PartialEq, Eq)]
-enum News {
-    /// All are about to be listed. That is tried also where nobody answers: it is no sign of life.
-    Begins,
-    Told,
-    AllListed,
+enum Received {
+    /// A list is about to be requested, whether or not the API server answers.
+    ListBegins,
+    Object,
+    ListEnds,
 }
 
-/// Pods that hold nothing any more: they outnumber the others where Jobs run.
+/// Selects pods that may hold GPUs: ended ones outnumber them where Jobs run.
 const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 // === impl Kind ===
@@ -97,7 +97,7 @@ const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 impl Kind {
     const ALL: [Self; 3] = [Self::Pods, Self::Nodes, Self::GpuNodes];
 
-    /// As kubectl names it.
+    /// Plural name, as in kubectl.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pods => "pods",
@@ -107,63 +107,63 @@ impl Kind {
     }
 }
 
-// === impl Standing ===
+// === impl SyncStatus ===
 
-impl Standing {
-    /// Whether the index knows the whole cluster.
-    pub fn is_complete(&self) -> bool {
-        self.kinds.iter().all(|followed| followed.listed)
+impl SyncStatus {
+    /// Whether all kinds have been listed once.
+    pub fn has_synced(&self) -> bool {
+        self.kinds.iter().all(|kind| kind.listed)
     }
 
-    /// Kinds of which all have been seen once.
+    /// Kinds that have been listed once.
     pub fn listed(&self) -> impl Iterator<Item = Kind> {
         Kind::ALL.into_iter().filter(|kind| self.kinds[*kind as usize].listed)
     }
 
-    /// The others.
+    /// Kinds that haven't been listed yet.
     pub fn unlisted(&self) -> impl Iterator<Item = Kind> {
         Kind::ALL.into_iter().filter(|kind| !self.kinds[*kind as usize].listed)
     }
 
-    /// Why nothing is heard of a kind at the moment.
+    /// Why the watch of a kind fails now.
     pub fn problem(&self, kind: Kind) -> Option<&str> {
         self.kinds[kind as usize].problem.as_deref()
     }
 }
 
-// === impl Feed ===
+// === impl Watches ===
 
-impl Feed {
-    /// Will feed this index from this API server.
+impl Watches {
+    /// Prepares to fill this index from this API server.
     pub fn new(client: Client, index: Arc<Index>) -> Self {
-        Self { client, index, standing: Arc::default() }
+        Self { client, index, sync_status: Arc::default() }
     }
 
-    /// How well the cluster is known.
-    pub fn standing(&self) -> watch::Receiver<Standing> {
-        self.standing.subscribe()
+    /// Subscribes to the status of the watches.
+    pub fn sync_status(&self) -> watch::Receiver<SyncStatus> {
+        self.sync_status.subscribe()
     }
 
-    /// Follows everything, for ever.
+    /// Watches all kinds, for ever.
     pub async fn run(self) {
         let pods = watcher::Config::default().fields(NOT_ENDED);
         tokio::join!(
             self.follow::<PodObject>(pods),
-            self.follow::<Machine>(watcher::Config::default()),
+            self.follow::<NodeObject>(watcher::Config::default()),
             self.follow::<DeserializeGuard<GpuNode>>(watcher::Config::default()),
         );
     }
 
-    /// What was promised lately, to be read as the API server has it.
-    pub fn promises(&self) -> Promises {
-        Promises::new(Api::all(self.client.clone()), Arc::clone(&self.index))
+    /// Prepares to list the reservations that pods carry.
+    pub fn reservations(&self) -> Reservations {
+        Reservations::new(Api::all(self.client.clone()), Arc::clone(&self.index))
     }
 
     async fn follow<E: Entry>(&self, config: watcher::Config) {
         let mut listing = Listing::default();
         let news = watcher(Api::<E>::all(self.client.clone()), config)
             .map_ok(|event| self.take(event, &mut listing))
-            .try_filter(|news| future::ready(*news != News::Begins))
+            .try_filter(|news| future::ready(*news != Received::ListBegins))
             .backoff(backoff());
         let mut news = std::pin::pin!(news);
         let mut warning = WarnOnce::default();
@@ -171,28 +171,28 @@ impl Feed {
             match news {
                 Ok(news) => {
                     warning.clear();
-                    self.note(E::KIND, |followed| {
-                        followed.listed |= news == News::AllListed;
-                        followed.problem = None;
+                    self.note(E::KIND, |kind| {
+                        kind.listed |= news == Received::ListEnds;
+                        kind.problem = None;
                     });
                 }
-                // The API server has forgotten where we were, as it does every few minutes: all are listed anew.
+                // The resource version is too old, as happens every few minutes: all are listed again.
                 Err(watcher::Error::WatchError(status)) if status.code == 410 => {}
                 Err(error) => {
                     let problem = describe_watch(&error);
-                    warning.warn(format!("{} aren't followed for now: {problem}", E::KIND.as_str()));
-                    self.note(E::KIND, |followed| followed.problem = Some(problem));
+                    warning.warn(format!("watch of {} failed: {problem}", E::KIND.as_str()));
+                    self.note(E::KIND, |kind| kind.problem = Some(problem));
                 }
             }
         }
     }
 
-    fn take<E: Entry>(&self, event: Event<E>, listing: &mut Listing) -> News {
+    fn take<E: Entry>(&self, event: Event<E>, listing: &mut Listing) -> Received {
         match event {
             Event::Init => {
                 let pods_before = if E::KIND == Kind::Pods { self.index.pods() } else { HashSet::new() };
                 *listing = Listing { keys: HashSet::new(), pods_before };
-                return News::Begins;
+                return Received::ListBegins;
             }
             Event::InitApply(entry) => {
                 listing.keys.insert(entry.key().to_owned());
@@ -200,20 +200,20 @@ impl Feed {
             }
             Event::InitDone => {
                 E::keep(&self.index, &std::mem::take(listing));
-                return News::AllListed;
+                return Received::ListEnds;
             }
             Event::Apply(entry) => entry.apply(&self.index),
             Event::Delete(entry) => entry.delete(&self.index),
         }
-        News::Told
+        Received::Object
     }
 
-    fn note(&self, kind: Kind, change: impl FnOnce(&mut Followed)) {
-        self.standing.send_if_modified(|standing| {
-            let followed = &mut standing.kinds[kind as usize];
-            let before = followed.clone();
-            change(followed);
-            *followed != before
+    fn note(&self, kind: Kind, change: impl FnOnce(&mut KindStatus)) {
+        self.sync_status.send_if_modified(|sync_status| {
+            let kind = &mut sync_status.kinds[kind as usize];
+            let before = kind.clone();
+            change(kind);
+            *kind != before
         });
     }
 }
@@ -241,7 +241,7 @@ impl Entry for PodObject {
     }
 }
 
-impl Entry for Machine {
+impl Entry for NodeObject {
     const KIND: Kind = Kind::Nodes;
 
     fn key(&self) -> &str {

@@ -1,4 +1,4 @@
-//! What another replica promised lately, and what may not have come by the watch: read from the pods that carry it.
+//! Reservations of the last leader that the watch may not have shown yet: read from the pods that carry them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use kube::api::ListParams;
 
 use super::objects::PodObject;
 
-/// Pods that may have been promised cards that their node hasn't reported: bound, and not started.
+/// Selects pods that may have a reservation that their node hasn't reported: bound, and not started.
 const BOUND_LATELY: &str = "spec.nodeName!=,status.phase=Pending";
 /// Objects in one answer: a page of pods is a few MB of text.
 const PAGE: u32 = 500;
@@ -17,15 +17,15 @@ const PAGE: u32 = 500;
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A list of pods as they were when its first page was read, which goes on where it stopped.
-pub struct Promises {
+pub struct Reservations {
     api: Api<PodObject>,
     index: Arc<Index>,
     next: ListParams,
 }
 
-// === impl Promises ===
+// === impl Reservations ===
 
-impl Promises {
+impl Reservations {
     pub(super) fn new(api: Api<PodObject>, index: Arc<Index>) -> Self {
         Self { api, index, next: ListParams::default().fields(BOUND_LATELY).limit(PAGE) }
     }
@@ -52,7 +52,7 @@ impl Promises {
     }
 }
 
-impl Drop for Promises {
+impl Drop for Reservations {
     fn drop(&mut self) {
         self.index.end_list();
     }

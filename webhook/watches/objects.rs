@@ -1,4 +1,4 @@
-//! What of pods and nodes is decoded: most of their text is read over.
+//! The fields of pods and Nodes that are decoded: most of their text is skipped.
 
 use divvy_api::quantity::parse_cpu;
 use divvy_index::Unschedulable;
@@ -16,24 +16,24 @@ pub(super) struct PodObject {
     pub(super) pod: PodView,
 }
 
-/// A Node: there, and what keeps pods away from it.
+/// A Node: its readiness, cordon and CPU.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = Node)]
-pub(super) struct Machine {
+pub(super) struct NodeObject {
     pub(super) metadata: ObjectMeta,
-    spec: Option<MachineSpec>,
-    status: Option<MachineStatus>,
+    spec: Option<NodeSpec>,
+    status: Option<NodeStatus>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct MachineSpec {
+struct NodeSpec {
     unschedulable: Option<bool>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct MachineStatus {
+struct NodeStatus {
     allocatable: Option<Allocatable>,
-    conditions: Option<Vec<MachineCondition>>,
+    conditions: Option<Vec<NodeCondition>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -42,7 +42,7 @@ struct Allocatable {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct MachineCondition {
+struct NodeCondition {
     #[serde(rename = "type")]
     kind: String,
     status: String,
@@ -63,15 +63,15 @@ impl<'de> Deserialize<'de> for PodObject {
     }
 }
 
-// === impl Machine ===
+// === impl NodeObject ===
 
-impl Machine {
-    /// What it has for pods, in thousandths of CPU cores.
+impl NodeObject {
+    /// Allocatable CPU in thousandths of a core.
     pub(super) fn cpu_milli(&self) -> Option<u32> {
         parse_cpu(self.status.as_ref()?.allocatable.as_ref()?.cpu.as_deref()?).ok()
     }
 
-    /// A Node of which nobody has said yet whether it is ready counts as ready.
+    /// Why it accepts no pods; a Node without a Ready condition counts as ready.
     pub(super) fn bar(&self) -> Option<Unschedulable> {
         let is_cordoned = self.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
         let mut conditions = self.status.iter().flat_map(|status| &status.conditions).flatten();
@@ -89,7 +89,9 @@ mod tests {
     #[test]
     fn what_a_node_has_for_pods_is_read_if_it_says_so() {
         let cpu = |status: Value| {
-            serde_json::from_value::<Machine>(json!({ "metadata": {}, "status": status })).expect("a Node").cpu_milli()
+            serde_json::from_value::<NodeObject>(json!({ "metadata": {}, "status": status }))
+                .expect("a Node")
+                .cpu_milli()
         };
         assert_eq!(cpu(json!({ "allocatable": { "cpu": "95500m", "memory": "1Ti" } })), Some(95_500));
         assert_eq!(cpu(json!({ "allocatable": { "cpu": "many" } })), None);
@@ -100,7 +102,7 @@ mod tests {
     fn a_node_is_barred_by_its_cordon_or_its_kubelet() {
         let bar = |spec: Value, conditions: Value| {
             let node = json!({ "metadata": { "name": "n1" }, "spec": spec, "status": { "conditions": conditions } });
-            serde_json::from_value::<Machine>(node).expect("a Node").bar()
+            serde_json::from_value::<NodeObject>(node).expect("a Node").bar()
         };
         let ready =
             |status| json!([{ "type": "DiskPressure", "status": "False" }, { "type": "Ready", "status": status }]);

@@ -1,4 +1,4 @@
-//! What people and their tools may ask: why a pod runs where it does or doesn't, and what every node holds.
+//! Queries of users and their tools: why a pod is or isn't placed, and what every node holds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +21,18 @@ use tokio::sync::watch;
 
 use super::json;
 use crate::access::{Access, Verdict};
-use crate::feed::Standing;
+use crate::watches::SyncStatus;
 
-/// Answers people.
+/// Answers queries.
 #[derive(Clone)]
-pub struct People {
-    /// What nodes can hold.
+pub struct Queries {
+    /// The cluster state.
     pub index: Arc<Index>,
-    /// Whether that is known yet.
-    pub standing: watch::Receiver<Standing>,
-    /// Who may ask.
+    /// Whether that has synced.
+    pub sync_status: watch::Receiver<SyncStatus>,
+    /// Authorization.
     pub access: Arc<Access>,
-    /// Where pods are read.
+    /// Client that reads pods.
     pub client: Client,
 }
 
@@ -45,7 +45,7 @@ struct Which {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
-    #[error("not all of the cluster is known yet: try again")]
+    #[error("the watches have not synced yet: try again")]
     Unready,
     #[error("{0}")]
     Unauthenticated(String),
@@ -63,14 +63,14 @@ enum Refusal {
     NotFound(String),
 }
 
-/// How long nodes are asked, one after another.
+/// Longest evaluation of nodes, one after another.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A pod is refused by the API server beyond this.
 const LARGEST: usize = 3 << 20;
 
-// === impl People ===
+// === impl Queries ===
 
-impl People {
+impl Queries {
     /// The routes.
     pub fn router(self) -> Router {
         Router::new()
@@ -90,7 +90,7 @@ impl People {
                 Verdict::Unavailable(why) => return Err(Refusal::Unavailable(why)),
             }
         }
-        if self.standing.borrow().is_complete() { Ok(()) } else { Err(Refusal::Unready) }
+        if self.sync_status.borrow().has_synced() { Ok(()) } else { Err(Refusal::Unready) }
     }
 
     /// The pod as the API server has it; the index keeps what decides cards, of pods that wait.
@@ -106,21 +106,21 @@ impl People {
 }
 
 async fn explain(
-    State(people): State<Arc<People>>,
+    State(queries): State<Arc<Queries>>,
     Query(Which { pod }): Query<Which>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let named = pod.map(|text| parse(&text).ok_or(Refusal::Name(text))).transpose()?;
     let pods = named.as_ref().map(|(namespace, _)| get_pods(namespace));
-    people.admit(&headers, pods.into_iter().chain([list_gpu_nodes()]).collect()).await?;
+    queries.admit(&headers, pods.into_iter().chain([list_gpu_nodes()]).collect()).await?;
     let pod = match named {
-        Some((namespace, name)) => people.pod(&namespace, &name).await?,
+        Some((namespace, name)) => queries.pod(&namespace, &name).await?,
         None if body.is_empty() => return Err(Refusal::NoPod),
         None => serde_json::from_slice(&body).map_err(|error| Refusal::Body(error.to_string()))?,
     };
     // A search on thousands of nodes would keep a thread from all other calls.
-    let explained = tokio::task::spawn_blocking(move || answer(&people.index.explain(&pod, PATIENCE))).await;
+    let explained = tokio::task::spawn_blocking(move || answer(&queries.index.explain(&pod, PATIENCE))).await;
     explained.map_err(|lost| Refusal::Unavailable(lost.to_string()))
 }
 
@@ -130,9 +130,9 @@ fn parse(text: &str) -> Option<(ObjectName, ObjectName)> {
     Some((namespace.to_owned().try_into().ok()?, name.to_owned().try_into().ok()?))
 }
 
-async fn inspect(State(people): State<Arc<People>>, headers: HeaderMap) -> Result<Response, Refusal> {
-    people.admit(&headers, vec![list_gpu_nodes()]).await?;
-    Ok(answer(&people.index.overview()))
+async fn inspect(State(queries): State<Arc<Queries>>, headers: HeaderMap) -> Result<Response, Refusal> {
+    queries.admit(&headers, vec![list_gpu_nodes()]).await?;
+    Ok(answer(&queries.index.overview()))
 }
 
 fn get_pods(namespace: &str) -> ResourceAttributes {

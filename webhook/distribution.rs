@@ -1,7 +1,7 @@
-//! What was learned of requests, kept in a ConfigMap: a replica that starts goes on from there.
+//! The learned request distribution, kept in a ConfigMap: a replica that starts goes on from there.
 //!
 //! All replicas read it every minute, and go on from what is there if it was learned from more pods than they have seen:
-//! so whoever comes to lead knows what the last leader knew. The leader writes what it has learned when that has changed.
+//! so the next leader knows what the last one knew. The leader writes what it has learned when that has changed.
 //! Nothing that is asked of us waits for this. Without the ConfigMap, or with one that can't be read, requests are learned
 //! anew.
 
@@ -19,30 +19,30 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use crate::feed::Standing;
+use crate::watches::SyncStatus;
 
 /// How often it is read.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// One replica's hand on the ConfigMap.
-pub struct Mix {
+/// Reads and writes the ConfigMap for one replica.
+pub struct DistributionStore {
     maps: Api<ConfigMap>,
     index: Arc<Index>,
     warning: WarnOnce,
 }
 
-/// What to do about a mix that is kept.
+/// What to do about the distribution that is kept.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     /// Go on from it.
     Restore(Learned),
     /// Keep this in its place.
     Write(Learned),
-    /// It is as good as ours.
+    /// Leave it: both are equally good.
     Nothing,
 }
 
-/// Why nothing is read or written; said once.
+/// Why nothing is read or written.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
     #[error(
@@ -57,23 +57,23 @@ enum Problem {
     Unwritten(String),
 }
 
-// === impl Mix ===
+// === impl DistributionStore ===
 
-impl Mix {
+impl DistributionStore {
     /// Will keep what this index learns in the ConfigMap of this namespace.
     pub fn new(client: Client, namespace: &str, index: Arc<Index>) -> Self {
         Self { maps: Api::namespaced(client, namespace), index, warning: WarnOnce::default() }
     }
 
     /// Keeps it, for ever: from the time when all pods are listed, which would be counted twice otherwise, and at once
-    /// when `informed` says that a term of ours begins. Writes while `leads` says so.
+    /// when `serving` says that a term begins. Writes while `leads`.
     pub async fn run(
         mut self,
-        mut standing: watch::Receiver<Standing>,
-        mut informed: watch::Receiver<u64>,
+        mut sync_status: watch::Receiver<SyncStatus>,
+        mut serving: watch::Receiver<u64>,
         leads: impl Fn() -> bool,
     ) {
-        if standing.wait_for(Standing::is_complete).await.is_err() {
+        if sync_status.wait_for(SyncStatus::has_synced).await.is_err() {
             return;
         }
         let mut ticks = tokio::time::interval(PERIOD);
@@ -81,7 +81,7 @@ impl Mix {
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
-                Ok(()) = informed.changed() => {}
+                Ok(()) = serving.changed() => {}
             }
             match self.round(&leads).await {
                 Ok(()) => self.warning.clear(),
@@ -126,7 +126,7 @@ impl Mix {
     }
 }
 
-/// What is kept and what was learned here come to this. Whoever has seen more pods is right.
+/// Compares what is kept with what was learned here: the one from more pods is right.
 fn step(kept: Option<Learned>, own: Option<Learned>, leads: bool) -> Step {
     match (kept, own) {
         (Some(kept), own) if own.as_ref().is_none_or(|own| own.pods < kept.pods) => Step::Restore(kept),
