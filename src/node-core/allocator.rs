@@ -347,4 +347,4 @@ impl Allocator {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

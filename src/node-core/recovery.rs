@@ -73,3 +73,6 @@ impl<S: PodSource> Daemon<S> {
         self.reconcile().await.map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests;

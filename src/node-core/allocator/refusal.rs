@@ -39,7 +39,7 @@ pub enum Refusal {
         /// What the kubelet said.
         list: PodSourceError,
         /// What the others said.
-        instead: Box<Refusal>,
+        instead: Box<Self>,
     },
     /// It isn't known which container asks, by what others than the kubelet say.
     #[error("{unresolved} (among the pods of the API server that the kubelet knows by name, because of {list})")]

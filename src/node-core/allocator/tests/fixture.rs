@@ -21,28 +21,28 @@ const MEMORY: u64 = 1000;
 /// Of each card.
 const SLOTS: u32 = 4;
 /// The node's name in plans.
-pub(super) const NODE: &str = "node";
+pub(crate) const NODE: &str = "node";
 
 /// All of it.
-pub(super) struct Node {
-    pub(super) allocator: Allocator,
+pub(crate) struct Node {
+    pub(crate) allocator: Allocator,
     /// What the kubelet lists.
-    pub(super) pods: Vec<Arc<Pod>>,
+    pub(crate) pods: Vec<Arc<Pod>>,
     /// Slots that the kubelet has on record for nobody.
     free: BTreeSet<SlotId>,
     cards: Vec<CardInfo>,
     /// What lies on disk for containers.
-    pub(super) limits: Arc<Mutex<BTreeMap<Nonce, Limits>>>,
+    pub(crate) limits: Arc<Mutex<BTreeMap<Nonce, Limits>>>,
     directory: tempfile::TempDir,
 }
 
 /// What a container reads of its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     pod_uid: String,
     container: String,
-    pub(super) shares: Vec<(CardId, Share)>,
-    pub(super) tier: Tier,
+    pub(crate) shares: Vec<(CardId, Share)>,
+    pub(crate) tier: Tier,
     terms: Terms,
 }
 
@@ -54,7 +54,7 @@ struct Containers {
 }
 
 /// A pod that has just come, with app containers `c0`, `c1` and so on, and their limits without `nvidia.com/`.
-pub(super) fn pod(name: &str, containers: &[&[(&str, &str)]]) -> Arc<Pod> {
+pub(crate) fn pod(name: &str, containers: &[&[(&str, &str)]]) -> Arc<Pod> {
     let container = |(index, limits): (usize, &&[(&str, &str)])| ContainerSpec {
         name: format!("c{index}"),
         kind: ContainerKind::App,
@@ -73,21 +73,21 @@ pub(super) fn pod(name: &str, containers: &[&[(&str, &str)]]) -> Arc<Pod> {
 }
 
 /// A pod with so many MiB of one card.
-pub(super) fn part(name: &str, mib: &str) -> Arc<Pod> {
+pub(crate) fn part(name: &str, mib: &str) -> Arc<Pod> {
     pod(name, &[&[("gpu", "1"), ("gpumem", mib)]])
 }
 
-pub(super) fn annotated(mut pod: Arc<Pod>, key: &str, value: impl Into<String>) -> Arc<Pod> {
+pub(crate) fn annotated(mut pod: Arc<Pod>, key: &str, value: impl Into<String>) -> Arc<Pod> {
     Arc::make_mut(&mut pod).annotations.insert(key.to_owned(), value.into());
     pod
 }
 
-pub(super) fn slot(name: &str) -> SlotId {
+pub(crate) fn slot(name: &str) -> SlotId {
     name.parse().expect("a slot")
 }
 
 /// Cards of slots, such as `GPU-0`.
-pub(super) fn cards(slots: &[SlotId]) -> Vec<String> {
+pub(crate) fn cards(slots: &[SlotId]) -> Vec<String> {
     slots.iter().map(|slot| slot.card.to_string()).collect()
 }
 
@@ -176,7 +176,7 @@ impl ContainerSetup for Containers {
 
 impl Node {
     /// So many empty cards, `GPU-0` and on.
-    pub(super) fn new(cards: u32, policy: PolicyName) -> Self {
+    pub(crate) fn new(cards: u32, policy: PolicyName) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let (ledger, _) = Ledger::open(&directory.path().join("state")).expect("an empty ledger");
         let limits = Arc::default();
@@ -190,7 +190,7 @@ impl Node {
     }
 
     /// Its GPUs are instances of the plain count with so many MiB each, `MIG-0` and on, as long as there are amounts.
-    pub(super) fn cut(&mut self, mib: &[u64]) {
+    pub(crate) fn cut(&mut self, mib: &[u64]) {
         for (number, (card, mib)) in self.cards.iter_mut().zip(mib).enumerate() {
             let (profile, parent) = ("1g.10gb".parse().expect("a profile"), card.id.clone());
             card.mig = Some(MigInstance { profile, parent, gi: 1, ci: 0, by_profile: false });
@@ -207,19 +207,19 @@ impl Node {
         self.allocator.set_inventory(Arc::new(inventory));
     }
 
-    pub(super) fn set_health(&mut self, card: usize, health: CardHealth) {
+    pub(crate) fn set_health(&mut self, card: usize, health: CardHealth) {
         self.cards[card].health = health;
         self.show_cards();
     }
 
     /// The kubelet has restarted, and its checkpoint is lost.
-    pub(super) fn lose_checkpoint(&mut self) {
+    pub(crate) fn lose_checkpoint(&mut self) {
         self.allocator.begin_session();
         self.forget();
     }
 
     /// The next daemon, which serves this tier.
-    pub(super) fn restart(&mut self, tier: Tier) {
+    pub(crate) fn restart(&mut self, tier: Tier) {
         // Only one can have the books open.
         self.lose_journal();
         self.start("state", tier);
@@ -227,12 +227,12 @@ impl Node {
     }
 
     /// A daemon that finds no journal; the directories are still there.
-    pub(super) fn lose_journal(&mut self) {
+    pub(crate) fn lose_journal(&mut self) {
         self.lose_journal_and_serve(Tier::Accounting);
     }
 
     /// The same; it serves this tier.
-    pub(super) fn lose_journal_and_serve(&mut self, tier: Tier) {
+    pub(crate) fn lose_journal_and_serve(&mut self, tier: Tier) {
         self.start("another-state", tier);
     }
 
@@ -250,13 +250,13 @@ impl Node {
 
     // --- calls ---
 
-    pub(super) fn propose(&mut self, size: usize) -> Result<Vec<SlotId>, Refusal> {
+    pub(crate) fn propose(&mut self, size: usize) -> Result<Vec<SlotId>, Refusal> {
         let choice = Choice { available: self.free.clone(), required: BTreeSet::new(), size };
         self.allocator.propose(&ResourceNames::default().count, &self.pods, &choice)
     }
 
     /// Allocate as the plugin service does it, for a container that was never served.
-    pub(super) fn allocate(&mut self, slots: &[SlotId]) -> Result<ContainerResponse, Refusal> {
+    pub(crate) fn allocate(&mut self, slots: &[SlotId]) -> Result<ContainerResponse, Refusal> {
         let proposed = self.allocator.allocate_proposed(slots);
         let answer =
             proposed.unwrap_or_else(|| self.allocator.allocate(&ResourceNames::default().count, &self.pods, slots))?;
@@ -265,14 +265,14 @@ impl Node {
     }
 
     /// Both calls; answers the cards.
-    pub(super) fn serve(&mut self, size: usize) -> Result<Vec<String>, Refusal> {
+    pub(crate) fn serve(&mut self, size: usize) -> Result<Vec<String>, Refusal> {
         let slots = self.propose(size)?;
         self.allocate(&slots)?;
         Ok(cards(&slots))
     }
 
     /// Reads a whole list of the pods that there are.
-    pub(super) fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         let asked = self.allocator.begin_list();
         let list = PodList { pods: self.pods.clone(), connection: None };
         self.allocator.reconcile(&list, asked, true, &HashMap::new()).expect("written");
@@ -281,7 +281,7 @@ impl Node {
     // --- books and disk ---
 
     /// A share of another pod, which runs and was never admitted here.
-    pub(super) fn book(&mut self, name: &str, slot: &SlotId, mib: u64) {
+    pub(crate) fn book(&mut self, name: &str, slot: &SlotId, mib: u64) {
         let pod = pod(name, &[&[]]);
         let request = GpuRequest::whole(1);
         let request = ContainerRequest {
@@ -301,18 +301,18 @@ impl Node {
         self.pods.push(Arc::new(Pod { phase: Phase::Running, states, ..(*pod).clone() }));
     }
 
-    pub(super) fn holding(&self, pod: &str, container: &str) -> Option<&Holding> {
+    pub(crate) fn holding(&self, pod: &str, container: &str) -> Option<&Holding> {
         self.allocator.ledger().book().pod(&format!("uid-{pod}"))?.holding(container)
     }
 
     /// Cards and MiB that the container holds.
-    pub(super) fn held(&self, pod: &str, container: &str) -> Vec<(String, u64)> {
+    pub(crate) fn held(&self, pod: &str, container: &str) -> Vec<(String, u64)> {
         let parts = self.holding(pod, container).map_or(&[][..], |holding| &holding.parts);
         parts.iter().map(|part| (part.card.to_string(), part.share.memory.as_mib())).collect()
     }
 
     /// What the container reads of its limits.
-    pub(super) fn written(&self, pod: &str, container: &str) -> Limits {
+    pub(crate) fn written(&self, pod: &str, container: &str) -> Limits {
         let nonce = self.holding(pod, container).expect("held").nonce;
         self.limits.lock().unwrap()[&nonce].clone()
     }

@@ -178,3 +178,31 @@ impl Replay {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A journal as released daemons write it.
+    const JOURNAL: &str = r#"f7cb82e5 {"version":"v1","revision":1000000}
+
+46668b0c {"revision":1000001,"hold":{"pod":{"uid":"a","namespace":"default","name":"pod-a"},"containers":[{"claim":{"name":"main","kind":"app","claim":{"cards":1,"memory":"8Gi","cores":30},"counted":{"count":1,"memory":8192,"percent":0,"cores":30}},"holding":{"nonce":"67e5504410b1426f9247bb680e5fe0c8","parts":[{"card":"GPU-1","slot":0,"share":{"memoryMi":8192,"cores":30}}],"origin":"allocated"}}],"why":"allocated container \"main\""}}
+
+54948354 {"revision":1000002,"hold":{"pod":{"uid":"b","namespace":"ml","name":"train"},"containers":[{"claim":{"name":"fetch","kind":"init","claim":{"cards":1,"memory":"8Gi","cores":30},"counted":{"count":1,"memory":8192,"percent":0,"cores":30}},"holding":{"nonce":"0b7d5044a0b1426f9247bb680e5fe0c8","parts":[{"card":"GPU-2","lost":3,"share":{"memoryMi":8192,"cores":30}}],"origin":"restored","terms":{"tier":"shim","compute":"burst","priority":"low"}}}],"why":"corrected by the kubelet's records"}}
+
+155446e6 {"revision":1000003,"release":{"uid":"a","namespace":"default","name":"pod-a","why":"gone from the kubelet's list"}}
+"#;
+
+    /// A rollback reads what this build writes, and an upgrade what was written before.
+    #[test]
+    fn journal_lines_keep_their_keys() {
+        let lines: Vec<&str> = JOURNAL.split('\n').filter(|line| !line.is_empty()).collect();
+        let header: Header = parse(lines[0].as_bytes()).expect("a header");
+        assert_eq!((header.version.as_str(), header.revision), ("v1", 1_000_000));
+        for written in &lines[1..] {
+            let Record { revision, change } = parse::<Record<Change>>(written.as_bytes()).expect(written);
+            assert_eq!(String::from_utf8(record(revision, &change)).expect("text"), format!("\n{written}\n"));
+        }
+        assert_eq!(replay(JOURNAL.as_bytes()).expect("this version").recovery.records, 3);
+    }
+}

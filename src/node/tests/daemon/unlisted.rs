@@ -68,14 +68,14 @@ async fn in_the_middle_and_back_it_is_said_once_each() {
         assert_eq!(bench.given(&uid)[0].1, mib);
     }
     let (status, ready) = bench.page("/readyz").await.expect("it answers");
-    assert!(status == 200 && ready.starts_with("ok\npods are told by the API server"), "{status} {ready}");
+    assert!(status == 200 && ready.starts_with("ok\nidentifying pods by the API server"), "{status} {ready}");
     bench.list(PodsFault::None);
     bench.run(part("4000")).await;
     assert_eq!(bench.page("/readyz").await, Some((200, "ok\n".to_owned())));
     bench.until_booked(&[1000, 2000, 3000, 4000]).await;
     let by = [("api-server".to_owned(), 2), ("kubelet".to_owned(), 2)];
     assert_eq!(bench.identified().await, by.into());
-    for said in ["pods are told by the API server", "the kubelet lists its pods again"] {
+    for said in ["identifying pods by the API server", "the kubelet lists its pods again"] {
         assert_eq!(bench.log().matches(said).count(), 1, "{}", bench.log());
     }
 }
