@@ -55,7 +55,7 @@ const WORDS: &[(&str, Where, &str)] = &[
 ];
 
 /// Phrases in which a word above is the right one.
-const ALLOWED: &[&str] = &["kubelet settle time", "kubeletSettleTime", "kubelet-settle-time"];
+const ALLOWED: &[&str] = &["region/books", "kubelet settle time", "kubeletSettleTime", "kubelet-settle-time"];
 
 struct Rule {
     pattern: Regex,
