@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# The images of both programs:
+# The images: divvy-node, with divvy-mps in it, and divvy-webhook.
 #   docker build --target divvy-node -t divvy-node:0.1.0 .
 #   docker build --target divvy-webhook -t divvy-webhook:0.1.0 .
 # All stages are of one Debian release, so that the programs find the glibc they were linked against.
@@ -9,11 +9,13 @@ ARG DISTROLESS=cc-debian13
 FROM rust:1.95-${DEBIAN} AS build
 WORKDIR /src
 COPY . .
-# The caches belong to the builder and not to a layer, so the programs are copied out of them.
+# The daemon is built for size, as it runs on every node: profile `node`. The caches belong to the builder and not to a layer,
+# so the programs are copied out of them.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --locked --release --package divvy-node --package divvy-webhook --bins && \
-    cp target/release/divvy-node target/release/divvy-webhook / && \
+    cargo build --locked --profile node --package divvy-node --bins && \
+    cargo build --locked --profile dist --package divvy-mps --package divvy-webhook --bins && \
+    cp target/node/divvy-node target/dist/divvy-mps target/dist/divvy-webhook / && \
     cp "$(hack/libdivvy)" /libdivvy.so
 
 FROM gcr.io/distroless/${DISTROLESS}:nonroot AS divvy-webhook
@@ -24,6 +26,8 @@ ENTRYPOINT ["/usr/bin/divvy-webhook"]
 
 FROM debian:${DEBIAN}-slim AS divvy-node
 COPY --from=build /divvy-node /usr/bin/divvy-node
+# For deploy/mps: it supervises the driver's MPS control daemon, which comes from the host like NVML.
+COPY --from=build /divvy-mps /usr/bin/divvy-mps
 # Where the daemon looks for it, to copy it to runDir: containers get it from there.
 COPY --from=build /libdivvy.so /usr/lib/divvy/libdivvy.so
 

@@ -249,17 +249,17 @@ impl Entry for Machine {
     }
 
     fn apply(&self, index: &Index) {
-        index.apply_machine(self.key(), self.bar(), self.cpu_milli());
+        index.apply_node(self.key(), self.bar(), self.cpu_milli());
     }
 
     /// The API server deletes the node's `GpuNode` too, but later.
     fn delete(&self, index: &Index) {
-        index.delete_machine(self.key());
         index.delete_node(self.key());
+        index.delete_gpu_node(self.key());
     }
 
     fn keep(index: &Index, listing: &Listing) {
-        index.keep_machines(&listing.keys);
+        index.keep_nodes(&listing.keys);
     }
 }
 
@@ -272,16 +272,16 @@ impl Entry for DeserializeGuard<GpuNode> {
 
     fn apply(&self, index: &Index) {
         match &self.0 {
-            Ok(node) => index.apply_node(self.key(), node),
+            Ok(node) => index.apply_gpu_node(self.key(), node),
             Err(invalid) => index.apply_unreadable(self.key(), &invalid.error),
         }
     }
 
     fn delete(&self, index: &Index) {
-        index.delete_node(self.key());
+        index.delete_gpu_node(self.key());
     }
 
     fn keep(index: &Index, listing: &Listing) {
-        index.keep_nodes(&listing.keys);
+        index.keep_gpu_nodes(&listing.keys);
     }
 }

@@ -121,7 +121,7 @@ impl Collector for State {
             (
                 "promises",
                 "Pods with cards promised that their node hasn't shown yet",
-                count(self.index.promised().len()),
+                count(self.index.reserved().len()),
             ),
             ("waiting_pods", "Pods that ask for cards and aren't bound", count(self.index.waiting().len())),
             ("mix_pods", "Pods that the requests to come were learned from", count(pods)),

@@ -138,9 +138,9 @@ fn shortened(mut note: String) -> String {
 #[cfg(test)]
 mod tests {
     use divvy_api::gpunode::GpuNode;
-    use divvy_index::demand::Reading;
+    use divvy_index::demand::SchedulingConfig;
     use divvy_index::fixture::{node, pod, share, status};
-    use divvy_index::{Index, Terms};
+    use divvy_index::{Index, ReservationTimeouts};
 
     use super::*;
 
@@ -157,19 +157,19 @@ mod tests {
 
     #[test]
     fn a_pod_that_waits_is_told_why_once_and_again_when_that_changes() {
-        let index = Index::new(Reading::default(), Terms::default());
-        index.apply_node("n1", &full("n1"));
+        let index = Index::new(SchedulingConfig::default(), ReservationTimeouts::default());
+        index.apply_gpu_node("n1", &full("n1"));
         let (mut told, start) = (Told::default(), Instant::now());
         index.apply_pod(&pod("patient", 1, 8, 30), start);
         assert!(due(&mut told, &index, start).is_empty(), "the scheduler has just been asked");
         let later = start + UNTOLD;
-        let why = "no node can run this now: 1 node: 1 card: held exclusively by another pod";
+        let why = "0/1 nodes are available: 1 Insufficient GPUs (1 held exclusively by another pod)";
         assert_eq!(due(&mut told, &index, later), [why]);
         assert!(due(&mut told, &index, later + PERIOD).is_empty(), "the same again");
-        index.apply_node("n2", &full("n2"));
+        index.apply_gpu_node("n2", &full("n2"));
         assert_eq!(due(&mut told, &index, later + PERIOD).len(), 1, "it has changed");
         assert_eq!(due(&mut told, &index, later + PERIOD + LASTS).len(), 1, "the event may be gone");
-        index.apply_node("n2", &node("n2", 1));
+        index.apply_gpu_node("n2", &node("n2", 1));
         assert!(due(&mut told, &index, later + 2 * LASTS).is_empty(), "there is room: the scheduler's affair");
         index.delete_pod("patient");
         assert!(due(&mut told, &index, later + 3 * LASTS).is_empty());

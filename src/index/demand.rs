@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use divvy_api::annotation::{self, AnnotationError, PolicyName, Preferences, RequestAnnotation};
+use divvy_api::config::{ClusterConfig, ClusterConfigError, Switch};
 use divvy_api::names::annotation::REQUEST;
 use divvy_api::pod::ContainerKind;
 use divvy_api::request::{Defaults, RequestError, pod_requests};
@@ -13,7 +14,7 @@ use crate::pod::PodView;
 
 /// What of the configuration decides how pods are read and compared. The nodes' own must be the same.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct SchedulingConfig {
     /// Names of the four resources.
     pub names: ResourceNames,
     /// What stands for amounts left out.
@@ -24,7 +25,7 @@ pub struct Reading {
     pub card_policy: Policy,
     /// Order of nodes where the pod doesn't say, with the same seed and expectations.
     pub node_policy: PolicyName,
-    /// Cards that are busier than promised come after others.
+    /// Cards that are busier than reserved come after others.
     pub load_aware: bool,
 }
 
@@ -74,9 +75,9 @@ pub struct Policies {
     pub nodes: Policy,
 }
 
-// === impl Reading ===
+// === impl SchedulingConfig ===
 
-impl Default for Reading {
+impl Default for SchedulingConfig {
     fn default() -> Self {
         let (names, defaults) = (ResourceNames::default(), Defaults::default());
         let (card_policy, node_policy) = (Policy::default(), PolicyName::default());
@@ -84,14 +85,30 @@ impl Default for Reading {
     }
 }
 
+impl TryFrom<&ClusterConfig> for SchedulingConfig {
+    type Error = ClusterConfigError;
+
+    fn try_from(config: &ClusterConfig) -> Result<Self, ClusterConfigError> {
+        config.check()?;
+        Ok(Self {
+            names: config.resource_names()?,
+            defaults: config.request_defaults(),
+            slots_per_card: config.slots_per_card.get(),
+            card_policy: Policy { name: config.card_policy, seed: config.policy_seed.get().into() },
+            node_policy: config.node_policy.unwrap_or(config.card_policy),
+            load_aware: config.load_aware == Switch::On,
+        })
+    }
+}
+
 // === impl Demand ===
 
 impl Demand {
     /// What the pod asks for; `None` if that isn't cards.
-    pub fn of(pod: &PodView, reading: &Reading) -> Result<Option<Self>, BadDemand> {
+    pub fn of(pod: &PodView, config: &SchedulingConfig) -> Result<Option<Self>, BadDemand> {
         let request =
             pod.annotations.get(REQUEST).map(|text| annotation::decode::<RequestAnnotation>(text)).transpose()?;
-        let containers = pod_requests(&reading.names, reading.defaults, request.as_ref(), &pod.containers)?;
+        let containers = pod_requests(&config.names, config.defaults, request.as_ref(), &pod.containers)?;
         if containers.iter().all(|container| container.request.is_none()) {
             return Ok(None);
         }
@@ -142,7 +159,7 @@ impl Demand {
         self.preferences.tier.is_some() || self.preferences.oversubscribe
     }
 
-    /// What it has in common with pods that have the same answer.
+    /// What it has in shared with pods that have the same answer.
     pub fn shape(&self) -> Shape {
         let facts =
             |ContainerRequest { kind, profile, request, .. }: &ContainerRequest| (*kind, profile.clone(), *request);
@@ -151,8 +168,8 @@ impl Demand {
 
     /// The policies that its author chose, else those that are configured; but of whole instances the one that fits best,
     /// as nobody else gets what is left of it.
-    pub fn policies(&self, configured: &Reading) -> Policies {
-        let Reading { card_policy, node_policy, .. } = configured;
+    pub fn policies(&self, configured: &SchedulingConfig) -> Policies {
+        let SchedulingConfig { card_policy, node_policy, .. } = configured;
         let (by_card, by_node) = if self.preferences.wants_instances() {
             (PolicyName::LeastFragmentation, PolicyName::LeastFragmentation)
         } else {
@@ -183,16 +200,16 @@ mod tests {
 
     #[test]
     fn a_pod_s_own_policies_win_over_those_that_are_configured() {
-        let reading = Reading {
+        let config = SchedulingConfig {
             card_policy: Policy { name: PolicyName::Binpack, ..Policy::default() },
             node_policy: PolicyName::Spread,
-            ..Reading::default()
+            ..SchedulingConfig::default()
         };
         let policies = |wishes: &[(&str, &str)]| {
             let mut pod = pod("p", 1, 8, 0);
             pod.annotations.extend(wishes.iter().map(|(key, name)| ((*key).to_owned(), (*name).to_owned())));
             let Policies { cards, nodes } =
-                Demand::of(&pod, &reading).expect("a request").expect("cards").policies(&reading);
+                Demand::of(&pod, &config).expect("a request").expect("cards").policies(&config);
             assert_eq!(cards.seed, nodes.seed);
             (cards.name, nodes.name)
         };

@@ -4,6 +4,9 @@
 //! its meaning, or goes, comes with another `version`. Memory is in MiB (`memoryMi`), compute in percent of a card.
 
 mod answer;
+mod expectation;
+mod feasibility;
+mod overview;
 #[cfg(test)]
 mod tests;
 
@@ -21,16 +24,18 @@ use divvy_placement::NodeScore;
 use serde::Serialize;
 
 pub use self::answer::{CardAnswer, Fits, NodeAnswer, Part};
-use crate::bar::Bar;
-use crate::board::Asked;
+pub use self::expectation::{Expectation, ExpectedPart};
+pub use self::feasibility::Feasibility;
+use self::feasibility::{MOST_NAMED, grouped};
+pub use self::overview::{CardOverview, NodeOverview};
+use crate::cluster::{Index, NotReserved};
 use crate::demand::{BadDemand, Demand};
-use crate::expectation::Expectation;
-use crate::index::{Index, Unpromised};
-use crate::outlook::{MOST_NAMED, Outlook, grouped};
+use crate::fit::Query;
 use crate::pod::PodView;
-use crate::question::Question;
-use crate::ranks::ranked;
-use crate::table::View;
+use crate::ranking::ranked;
+use crate::snapshot::NodeRef;
+use crate::snapshot::Unschedulable;
+use crate::snapshot::View;
 
 /// What is known of one pod.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -150,7 +155,7 @@ pub enum State {
 
 /// What a node has said.
 struct Said {
-    asked: Asked,
+    asked: NodeRef,
     answer: NodeAnswer,
     /// If it can run the pod now.
     score: Option<NodeScore>,
@@ -165,7 +170,7 @@ impl Index {
     /// All that can be said of a pod. Every node is asked, so this takes milliseconds in a cluster of thousands, and many
     /// more for a pod of several requests: after `patience` no further node is.
     pub fn explain(&self, pod: &PodView, patience: Duration) -> Explanation {
-        let demand = Demand::of(pod, self.reading());
+        let demand = Demand::of(pod, self.config());
         let state = State::of(pod, &demand);
         let mut explanation = Explanation {
             version: "v1",
@@ -188,38 +193,43 @@ impl Index {
     }
 
     fn ask_nodes(&self, demand: &Demand, deadline: Instant, explanation: &mut Explanation) {
-        let policies = demand.policies(self.reading());
-        let question = Question::new(demand, &policies);
+        let policies = demand.policies(self.config());
+        let query = Query::new(demand, &policies);
         let view = self.view();
-        let ask = |asked: Asked| {
+        let ask = |asked: NodeRef| {
             let is_late = Instant::now() >= deadline;
-            let (answer, score) = NodeAnswer::of(view.node(asked.place)?, &question, view.bar(asked.place), is_late);
+            let (answer, score) =
+                NodeAnswer::of(view.node(asked.place)?, &query, view.unschedulable(asked.place), is_late);
             Some(Said { asked, answer, score })
         };
         match &explanation.state {
             State::Waiting { .. } => {
                 let mut said: Vec<Said> = view.all().filter_map(ask).collect();
-                explanation.expected = self.look_ahead(&question, &view, &mut said);
+                explanation.expected = self.look_ahead(&query, &view, &mut said);
                 let nodes = in_order(said);
-                explanation.verdict = outlook(&nodes).to_string();
+                explanation.verdict = feasibility(&nodes).to_string();
                 explanation.fitting = nodes.iter().filter(|node| node.fits == Fits::Now).count();
                 explanation.nodes = nodes;
             }
             State::Bound { node: name, .. } => {
-                match view.place(name).and_then(|at| Some((view.node(at)?, view.bar(at)))) {
-                    Some((node, bar)) => {
+                match view.place(name).and_then(|at| Some((view.node(at)?, view.unschedulable(at)))) {
+                    Some((node, unschedulable)) => {
                         // Whether it is cordoned was between the pod and the scheduler.
-                        let (answer, _) =
-                            NodeAnswer::of(node, &question, bar.filter(|bar| *bar != Bar::Cordoned), false);
+                        let (answer, _) = NodeAnswer::of(
+                            node,
+                            &query,
+                            unschedulable.filter(|unschedulable| *unschedulable != Unschedulable::Cordoned),
+                            false,
+                        );
                         explanation.verdict = match &answer.reason {
                             None => format!("node {name} has room for it and hasn't said yet which cards it has"),
-                            Some(reason) if answer.fits == Fits::Barred => format!("node {name} {reason}"),
+                            Some(reason) if answer.fits == Fits::Barred => format!("node {name} is {reason}"),
                             Some(reason) => format!("node {name} has no cards for it: {reason}"),
                         };
                         explanation.fitting = (answer.fits == Fits::Now).into();
                         explanation.nodes.push(answer);
                     }
-                    None => explanation.verdict = Unpromised::UnknownNode(name.clone()).to_string(),
+                    None => explanation.verdict = NotReserved::UnknownNode(name.clone()).to_string(),
                 }
             }
             State::Given { .. } | State::Ended | State::NoCards | State::Contradicts { .. } => {}
@@ -227,12 +237,12 @@ impl Index {
     }
 
     /// Scores nodes by what is expected, if that is what they are ranked by.
-    fn look_ahead(&self, question: &Question<'_>, view: &View, said: &mut [Said]) -> Option<Expectation> {
-        let fitting: Vec<Asked> = said.iter().filter(|said| said.score.is_some()).map(|said| said.asked).collect();
+    fn look_ahead(&self, query: &Query<'_>, view: &View, said: &mut [Said]) -> Option<Expectation> {
+        let fitting: Vec<NodeRef> = said.iter().filter(|said| said.score.is_some()).map(|said| said.asked).collect();
         if fitting.is_empty() {
             return None;
         }
-        let scores = self.foresee(question, view, &fitting)?;
+        let scores = self.foresee(query, view, &fitting)?;
         let scores: HashMap<usize, NodeScore> = scores.into_iter().map(|(asked, score)| (asked.name, score)).collect();
         for said in said {
             said.score = scores.get(&said.asked.name).copied();
@@ -258,10 +268,10 @@ fn in_order(said: Vec<Said>) -> Vec<NodeAnswer> {
 }
 
 /// What the answers of all nodes come to.
-fn outlook(nodes: &[NodeAnswer]) -> Outlook {
+fn feasibility(nodes: &[NodeAnswer]) -> Feasibility {
     let fitting = nodes.iter().filter(|node| node.fits == Fits::Now);
     let is_certain = nodes.iter().all(|node| node.fits != Fits::Unknown);
-    Outlook {
+    Feasibility {
         now: if fitting.clone().next().is_some() { Some(true) } else { is_certain.then_some(false) },
         ever: nodes.iter().any(|node| node.fits != Fits::Never),
         best: fitting.take(MOST_NAMED).map(|node| node.name.as_str().into()).collect(),

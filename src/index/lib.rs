@@ -1,47 +1,36 @@
-//! What the whole cluster's cards can still hold, by what its nodes report: a prediction, made with the nodes' own
-//! placement code. The node is right.
+//! State of a cluster's GPUs as its nodes report it, and where pods fit: a prediction, made with the nodes' own placement
+//! code. The node decides.
+//!
+//! ```text
+//! GpuNode, Node, Pod ──▶ state ──publish──▶ snapshot ──▶ fit ──▶ ranking ──▶ explain
+//!                          ▲ reservations                 └──── cluster: the Index ────┘
+//! ```
+//!
+//! - [`pod`] and [`demand`]: what is read of a pod, and what it asks for.
+//! - `state`: reports of nodes, pods and reservations behind one lock.
+//! - `snapshot`: immutable nodes that readers hold without a lock.
+//! - `fit`: one pod on one node: whether it fits, how well, why not; scores are cached by shape of pod.
+//! - `ranking`: nodes compared, by fragmentation where a request distribution is known.
+//! - [`explain`]: answers for people.
 //!
 //! The webhook keeps an [`Index`] for as long as it lives and fills it from watches; `kubectl divvy` fills one from lists
 //! and asks it once.
 
-mod appraiser;
-mod bar;
-mod board;
-mod books;
-mod common;
+mod cluster;
 pub mod demand;
-mod expectation;
 pub mod explain;
+mod fit;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
-mod headline;
-mod index;
-pub mod learned;
-mod learner;
-mod node;
-mod outcome;
-mod outlook;
-mod overview;
 pub mod pod;
-mod promise;
-mod question;
-mod ranks;
-mod report;
-mod room;
-mod table;
-mod tally;
+mod ranking;
+mod snapshot;
+mod state;
 
-pub use bar::Bar;
-pub use board::Asked;
-pub use expectation::{Expectation, ExpectedPart};
-pub use explain::Explanation;
-pub use index::{Index, Ranking, Refusal, Terms, Unpromised};
-pub use learned::Learned;
-pub use node::{Holder, Node};
-pub use outcome::{Outcome, Outcomes};
-pub use outlook::Outlook;
-pub use overview::{CardOverview, NodeOverview};
-pub use question::Question;
-pub use ranks::{BEST_SCORE, ranked, shortlist};
-pub use report::Unusable;
-pub use tally::Tally;
+pub use cluster::{Index, NotReserved, Ranking, Refusal};
+pub use explain::{CardOverview, Expectation, ExpectedPart, Explanation, Feasibility, NodeOverview};
+pub use fit::Query;
+pub use ranking::{BEST_SCORE, ranked, shortlist};
+pub use snapshot::{Holder, Node, NodeRef, Unschedulable};
+pub use state::learned;
+pub use state::{DecayedCounts, Learned, Outcome, Outcomes, ReservationTimeouts, Unusable};

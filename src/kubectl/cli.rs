@@ -147,13 +147,10 @@ mod tests {
     fn a_pod_is_named_or_stands_in_a_file() {
         let parsed =
             |args: &[&str]| CommandLine::try_parse_from(["kubectl-divvy", "explain"].iter().chain(args)).is_ok();
-        assert!(parsed(&["train-0", "-n", "team", "-o", "wide", "--slots-per-card", "64"]));
-        assert!(parsed(&["-f", "-", "--card-policy", "binpack", "--node-policy", "spread"]));
+        assert!(parsed(&["train-0", "-n", "team", "-o", "wide", "--config", "divvy.yaml"]));
+        assert!(parsed(&["-f", "-", "-o", "json"]));
         assert!(!parsed(&[]));
         assert!(!parsed(&["train-0", "-f", "pod.yaml"]));
-        assert!(!parsed(&["train-0", "--card-policy", "best"]));
-        assert!(!parsed(&["train-0", "--node-policy", "best"]));
-        assert!(!parsed(&["train-0", "--default-cores", "100"]));
     }
 
     #[test]

@@ -3,10 +3,10 @@
 //! The webhook isn't asked: it may be what is down, and through the API server's proxy it would be told by nobody who
 //! asks. What its index would say is worked out here, by the same code and in the same words.
 
+mod config;
 pub(crate) mod fetch;
 mod file;
 mod hints;
-mod reading;
 mod show;
 
 use std::path::PathBuf;
@@ -14,7 +14,6 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use divvy_index::pod::PodView;
 
-use self::reading::ReadingArgs;
 use crate::cli::Told;
 use crate::cluster::ClusterArgs;
 
@@ -28,8 +27,8 @@ use crate::cluster::ClusterArgs;
 /// extender would say of all these nodes, 10 for the best, as far as CPU doesn't decide; with least-fragmentation that
 /// takes the right to get the ConfigMap divvy-mix, where it keeps what requests it expects. FREE is the most that is left on one card.
 ///
-/// How pods are read isn't asked of the cluster, as most users may not read Divvy's configuration: where that differs from
-/// the defaults below, say so by the flags, which are named as the keys of divvy-node and divvy-webhook.
+/// Resource names, defaults and policies are those of the ConfigMap divvy-config of the Divvy installation; where that
+/// can't be read, --config names a file like it, or the defaults hold.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The pod
@@ -51,8 +50,9 @@ pub struct Args {
     /// Leave out the heads of columns
     #[arg(long)]
     no_headers: bool,
-    #[command(flatten)]
-    reading: ReadingArgs,
+    /// A file with the content of the ConfigMap divvy-config, instead of the cluster's
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -70,8 +70,8 @@ enum Output {
 
 /// Asks the cluster and puts the answer into words.
 pub async fn run(args: Args) -> anyhow::Result<Told> {
-    let Args { pod, filename, namespace, divvy_namespace, output, no_headers, reading, cluster } = args;
-    let reading = reading.reading()?;
+    let Args { pod, filename, namespace, divvy_namespace, output, no_headers, config, cluster } = args;
+    let config = config.map(|file| config::from_file(&file)).transpose()?;
     let from_file = filename.map(|path| file::read(&path)).transpose()?;
     let cluster = cluster.connect().await?;
     let own_namespace = || namespace.clone().unwrap_or_else(|| cluster.client().default_namespace().to_owned());
@@ -80,7 +80,11 @@ pub async fn run(args: Args) -> anyhow::Result<Told> {
         (Some(found), _) => fetch::complete(&cluster, found, own_namespace, &mut remarks).await,
         (None, name) => fetch::pod(&cluster, &own_namespace(), &name.unwrap_or_default()).await?,
     };
-    let found = fetch::explanation(&cluster, &pod, (reading, &divvy_namespace), remarks).await?;
+    let config = match config {
+        Some(config) => config,
+        None => config::from_cluster(&cluster, &divvy_namespace, &mut remarks).await,
+    };
+    let found = fetch::explanation(&cluster, &pod, (config, &divvy_namespace), remarks).await?;
     let answer = match output {
         Some(Output::Json) => format!("{}\n", serde_json::to_string_pretty(&found.explanation)?),
         Some(Output::Yaml) => serde_saphyr::to_string(&found.explanation)?,

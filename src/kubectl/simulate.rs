@@ -186,7 +186,9 @@ impl Args {
         let known = |target| Expected::Known(Arc::new(target));
         Ok(match &self.target_from {
             None => (known(Target::of(workload)), "pods".to_owned()),
-            Some(file) if file.as_os_str() == "history" => (Expected::History, "history".to_owned()),
+            Some(file) if file.as_os_str() == "history" => {
+                (Expected::History { restarts_after: None }, "history".to_owned())
+            }
             Some(file) => {
                 let (kinds, pods) = workload.kinds_of(file).map_err(Misused::new)?;
                 (known(Target::of_pods(&kinds, &pods)), file.display().to_string())

@@ -6,8 +6,8 @@ use divvy_api::pod::peak;
 use divvy_api::request::Totals;
 use divvy_api::{Cores, Memory};
 
-use crate::inventory::{CardHealth, CardInfo, Inventory};
-use crate::ledger::Book;
+use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
+use divvy_node_core::ledger::Book;
 
 /// Amounts over all cards of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

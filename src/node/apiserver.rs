@@ -24,6 +24,7 @@ use std::time::Duration;
 use divvy_api::gpunode::{GpuNode, GpuNodeSpec, Scales};
 use divvy_api::usage::NodeUsage;
 use divvy_api::{ResourceNames, Tier};
+use divvy_node_core::allocator::{SharedAllocator, lock};
 use divvy_runtime::api_server::errors::describe;
 use divvy_runtime::api_server::within_deadline;
 use k8s_openapi::jiff::Timestamp;
@@ -44,10 +45,10 @@ use self::pruned::Pruned;
 use self::removal::Removal;
 pub use self::removal::remove;
 use crate::amounts::Amounts;
-use crate::inventory::Inventory;
-use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Standing;
-use crate::ledger::{Book, PodRef};
+use divvy_node_core::inventory::Inventory;
+use divvy_node_core::ledger::Book;
+use divvy_node_core::pod::PodRef;
 
 /// Between two rounds: each writes the Node and its `GpuNode` once at most.
 const ROUND: Duration = Duration::from_secs(1);
@@ -264,7 +265,7 @@ impl Publisher {
         let allocator = lock(&self.allocator);
         let (ledger, inventory) = (allocator.ledger(), Arc::clone(allocator.inventory()));
         let unasked = allocator.unasked().to_vec();
-        let tier_problem = allocator.delivery().problem();
+        let tier_problem = allocator.containers().problem();
         // Before all cards are known, any may be among those to come.
         let is_whole = inventory.problem.is_none();
         let unknown_cards = if is_whole { self.desired.borrow().unknown_cards(&inventory) } else { Vec::new() };
@@ -378,7 +379,7 @@ fn wants(before: &Desired, node: &Seen<NodeView>, gpu_node: &Seen<GpuNode>) -> D
 
 /// Whether anybody holds less than before.
 fn has_released(before: &Book, after: &Book) -> bool {
-    let still = |entry: &crate::ledger::PodEntry| {
+    let still = |entry: &divvy_node_core::ledger::PodEntry| {
         let now = after.pod(&entry.pod.uid);
         entry.holdings().all(|(name, _)| now.is_some_and(|now| now.holding(name).is_some()))
     };

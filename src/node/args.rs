@@ -4,47 +4,21 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Command, CommandFactory, FromArgMatches, Parser};
 use divvy_runtime::settings::FileFlag;
 pub use divvy_runtime::settings::{EX_USAGE, Stop};
 
 use crate::config::{Config, ConfigError, Keys};
 
-/// Shares the GPUs of this node among the pods that the kubelet admits
+/// Share the GPUs of this node among the pods that the kubelet admits
 #[derive(Debug, Parser)]
 #[command(name = "divvy-node", version, max_term_width = 120)]
-#[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 struct CommandLine {
-    #[command(subcommand)]
-    other: Option<Other>,
     #[command(flatten)]
     file: FileFlag,
-    /// Take everything of ours off this node that no pod uses, and end; the daemon must not run
+    /// Remove Divvy's files, labels and resources from this node unless a running pod needs them, then exit; stop the daemon first
     #[arg(long)]
     uninstall: bool,
-    #[command(flatten)]
-    keys: Keys,
-}
-
-/// What the program can do beside being the daemon.
-#[derive(Debug, Subcommand)]
-enum Other {
-    #[command(max_term_width = 120)]
-    Mps(Box<Mps>),
-}
-
-/// Keep CUDA's multi-process service up on this node, for tier mps
-///
-/// Runs the driver's nvidia-cuda-mps-control for all cards that aren't in MIG mode, starts it again when it ends, and tells
-/// the daemon beside it whether it is up. The cards are in compute mode EXCLUSIVE_PROCESS meanwhile and get theirs back
-/// after SIGTERM. It waits as long as processes use the cards that are no clients of the service.
-///
-/// All that runs on the cards ends with this program, so it has a DaemonSet of its own. It takes the daemon's keys and its
-/// file; those that matter to it are runDir, driverRootCtrPath, nvmlLibrary, drainTimeout, logLevel and logFormat.
-#[derive(Debug, Args)]
-struct Mps {
-    #[command(flatten)]
-    file: FileFlag,
     #[command(flatten)]
     keys: Keys,
 }
@@ -56,8 +30,6 @@ pub enum Job {
     Serve,
     /// `--uninstall`.
     Uninstall,
-    /// `mps`.
-    Mps,
 }
 
 /// Where this node's configuration comes from. The file may change while the daemon runs.
@@ -85,17 +57,12 @@ pub fn parse(
     env: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Sources, Stop> {
     let line = CommandLine::from_arg_matches(&command().try_get_matches_from(args)?)?;
-    let (job, file, keys) = match line {
-        CommandLine { other: Some(Other::Mps(mps)), .. } => (Job::Mps, mps.file, mps.keys),
-        CommandLine { uninstall: true, file, keys, .. } => (Job::Uninstall, file, keys),
-        CommandLine { file, keys, .. } => (Job::Serve, file, keys),
-    };
-    Ok(Sources { keys: divvy_runtime::settings::Sources::new(file, keys, env)?, job })
+    let job = if line.uninstall { Job::Uninstall } else { Job::Serve };
+    Ok(Sources { keys: divvy_runtime::settings::Sources::new(line.file, line.keys, env)?, job })
 }
 
 fn command() -> Command {
     divvy_runtime::settings::described::<Keys>(CommandLine::command())
-        .mut_subcommand("mps", divvy_runtime::settings::described::<Keys>)
 }
 
 // === impl Sources ===

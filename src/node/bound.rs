@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use divvy_node_core::pod::Pod;
 use divvy_runtime::api_server::errors::describe;
 use kube::Client;
 use kube::api::ListParams;
 use kube::core::Request;
 
-use crate::kubelet::pods::{self, DecodeError, PodView};
+use crate::kubelet::pods::{self, DecodeError};
 
 /// Asks the API server.
 #[derive(Clone)]
@@ -50,7 +51,7 @@ impl BoundPods {
     /// older than the question (Kubernetes API concepts, "Resource versions": "most recent").
     ///
     /// Without mirrors of static pods: those have other UIDs than the kubelet knows the pods by.
-    pub async fn list(&self) -> Result<Vec<Arc<PodView>>, BoundPodsError> {
+    pub async fn list(&self) -> Result<Vec<Arc<Pod>>, BoundPodsError> {
         let only = ListParams::default().fields(&format!("spec.nodeName={}", self.node));
         let request = Request::new("/api/v1/pods").list(&only).map_err(kube::Error::BuildRequest);
         let refused = |source| BoundPodsError::Refused { node: self.node.clone(), source };

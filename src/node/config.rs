@@ -186,12 +186,12 @@ impl Keys {
     }
 
     fn check_override(&self) -> Result<(), String> {
-        let Some(selector) = &self.selector else {
+        if self.selector.is_none() {
             return Err(
                 "selector is missing: it says which nodes the keys are for, by matchLabels or matchExpressions"
                     .to_owned(),
             );
-        };
+        }
         if self.version.is_some() || self.has_overrides() {
             return Err("version and overrides stand at the top of the file only".to_owned());
         }
@@ -203,7 +203,7 @@ impl Keys {
         if let Some((key, _)) = early.iter().find(|(_, given)| *given) {
             return Err(format!("{key} can't be overridden: it is needed before the node's labels are known"));
         }
-        selector.check()
+        Ok(())
     }
 
     /// The configuration that the keys make: absent ones take their defaults, and what must agree is compared.

@@ -13,6 +13,7 @@ pub(crate) mod files;
 pub mod isolation;
 pub mod limits;
 pub(crate) mod region;
+pub mod setup;
 mod strategy;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -27,7 +28,7 @@ use divvy_proto::deviceplugin::{ContainerAllocateResponse, Mount};
 use tracing::warn;
 
 use crate::config::{Config, DeviceListStrategy, Strategy};
-use crate::ledger::{Nonce, Terms};
+use divvy_node_core::ledger::{Nonce, Terms};
 
 use self::isolation::Isolation;
 pub use directories::{Container, LIMITS_FILE};

@@ -10,13 +10,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use divvy_api::usage::NodeUsage;
+use divvy_node_core::allocator::{SharedAllocator, lock};
 use divvy_runtime::logging::WarnOnce;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Standing;
 
 /// The configuration in effect, for people.

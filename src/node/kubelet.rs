@@ -3,11 +3,14 @@
 pub mod advertise;
 pub mod cgroups;
 pub mod client;
+mod device_list;
 pub mod metrics;
 pub mod plugin;
 pub mod pod_resources;
 pub mod pods;
+pub mod reconcile;
 pub mod registration;
+pub mod response;
 pub mod rivals;
 pub mod socket;
 pub mod tls;

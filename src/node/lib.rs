@@ -1,16 +1,16 @@
 //! divvy-node: the daemon that owns the cards of one node.
 //!
 //! ```text
-//! nvml ──▶ inventory ──▶ ┌───────────┐ ◀── identity ◀── kubelet's pod list (or unlisted)
-//!                        │ allocation│
-//! kubelet ──▶ plugin ──▶ │ (+ placement) ──▶ ledger (journal)
-//!                        └───────────┘ ──▶ container (limits, CDI, isolation) ──▶ kubelet's answer
-//! apiserver, http, usage ◀── ledger and inventory
+//! nvml ───────────▶ run/cards ──▶ ┌─────────────────┐ ◀── pod_source ◀── the kubelet's pods and records, the API server's pods
+//!                                 │ divvy_node_core │
+//! kubelet/plugin ──── calls ────▶ │                 │ ──▶ container/setup ──▶ directories, limits, CDI, isolation
+//! kubelet/reconcile ─ timer ────▶ └─────────────────┘
+//!                                   └ ledger ──▶ apiserver, http, usage
 //! ```
 //!
-//! `allocation` decides and is plain and synchronous; everything async is at the edges: `kubelet`, `observer`, `apiserver`, `http`.
+//! Whose call it is, which cards it gets and what is written down is decided in [`divvy_node_core`]. Here is everything around
+//! it that speaks with the world; [`run`] puts the parts together.
 
-pub mod allocation;
 pub mod amounts;
 pub mod apiserver;
 pub mod args;
@@ -18,13 +18,8 @@ pub mod bound;
 pub mod config;
 pub mod container;
 pub mod http;
-pub mod identity;
-pub mod inventory;
 pub mod kubelet;
-pub mod ledger;
-pub mod mps;
 pub mod nvml;
-pub mod observer;
+pub mod pod_source;
 pub mod run;
-pub mod unlisted;
 pub mod usage;

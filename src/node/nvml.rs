@@ -31,7 +31,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::config::MigStrategy;
-use crate::inventory::Inventory;
+use divvy_node_core::inventory::Inventory;
 pub use health::HealthOptions;
 use keeper::Message;
 

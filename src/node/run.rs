@@ -6,6 +6,7 @@ mod driver;
 mod reload;
 mod settings;
 mod tasks;
+mod tenants;
 mod uninstall;
 
 use std::io::Write as _;
@@ -16,6 +17,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use divvy_api::Tier;
+use divvy_node_core::Daemon;
+use divvy_node_core::allocator::{Allocator, lock};
 use divvy_runtime::{Signals, Tasks};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -26,23 +29,25 @@ use tracing::{error, info, warn};
 use self::cards::Advertiser;
 use self::driver::DriverSignals;
 use self::tasks::{Next, until_over};
-use crate::allocation::Allocator;
 use crate::apiserver::Publisher;
 use crate::apiserver::desired::Desired;
 use crate::args::{Effective, Job, Sources, Stop};
 use crate::bound::BoundPods;
 use crate::config::{Advertise, Switch};
+use crate::container::setup::Setup;
 use crate::container::{Containers, clock, isolation};
 use crate::http::{self, Pages};
 use crate::kubelet::cgroups::PodCgroups;
 use crate::kubelet::client::PodListClient;
 use crate::kubelet::metrics::Metrics;
-use crate::kubelet::plugin::{PluginParts, lock};
+use crate::kubelet::plugin::Calls;
 use crate::kubelet::pod_resources::PodResources;
+use crate::kubelet::reconcile;
 use crate::kubelet::registration::{Registrar, Standing};
-use crate::ledger::Ledger;
+use crate::pod_source::NodePods;
 use crate::usage::{self, Watcher};
-use crate::{args, mps, nvml, observer};
+use crate::{args, nvml};
+use divvy_node_core::ledger::Ledger;
 
 /// Another plugin of our cards is believed after this long, and is gone after it has been away as long: NVIDIA's needs a
 /// few seconds to register anew with a kubelet that has restarted.
@@ -74,12 +79,8 @@ fn launch() -> Result<ExitCode, Stop> {
         let left = runtime.block_on(uninstall::uninstall(&effective.config, say));
         return Ok(if left.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let result = if sources.job == Job::Mps {
-        runtime.block_on(mps::run(&effective.config)).map(|()| Next::Exit)
-    } else {
-        let tier = isolation::select(&effective.config)?;
-        runtime.block_on(run(sources, effective, tier, desired))
-    };
+    let tier = isolation::select(&effective.config)?;
+    let result = runtime.block_on(run(sources, effective, tier, desired));
     // Threads that hang in a driver call can't be joined.
     runtime.shutdown_timeout(Duration::from_millis(100));
     let result = result.and_then(|next| match next {
@@ -124,9 +125,10 @@ async fn run(
     recovery.to_string().lines().for_each(|note| warn!("journal: {note}"));
     // Labels may be fresh from the API server, which may be away at the next start.
     desired.remember(&config.state_dir);
-    let delivery = Containers::new((&config).into(), selection.install(&config.run_dir)?);
-    let allocator = Allocator::new(settings::allocation(&config), ledger, delivery);
-    allocator.renew();
+    let containers = Arc::new(Containers::new((&config).into(), selection.install(&config.run_dir)?));
+    let setup = Arc::new(Setup(Arc::clone(&containers)));
+    let allocator = Allocator::new(settings::allocation(&config), ledger, setup);
+    allocator.renew_limits();
     let allocator = Arc::new(Mutex::new(allocator));
     let pods = PodListClient::new(settings::kubelet(&config)).context("reaching the kubelet")?;
     let pod_resources =
@@ -145,25 +147,28 @@ async fn run(
     let mut registry = Registry::default();
     let divvy = registry.sub_registry_with_prefix("divvy");
     let metrics = Arc::new(Metrics::register(divvy));
-    http::metrics::register(divvy, Arc::clone(&allocator), standing.clone(), shown.clone(), usage.clone());
+    let gauges = Arc::clone(&containers);
+    http::metrics::register(divvy, Arc::clone(&allocator), gauges, standing.clone(), shown.clone(), usage.clone());
 
     let client = settings::client(&config).await.context("reaching the API server")?;
-    let parts = PluginParts {
-        allocator: Arc::clone(&allocator),
-        pods: Arc::new(pods),
-        bound: client.clone().map(|client| BoundPods::new(client, config.node_name.as_str())),
-        unlisted: Arc::default(),
+    let unlisted = Arc::default();
+    let source = NodePods {
+        kubelet: pods,
+        pod_resources: pod_resources.clone(),
+        bound: client.clone().map(|client| BoundPods::new(client, node)),
+        cgroups: Mutex::new(PodCgroups::new(config.cgroup_root.to_path_buf())),
         kubelet_socket: config.device_plugin_dir.join("kubelet.sock"),
-        kubelet_settle_time: config.kubelet_settle_time.get(),
-        cgroups: Arc::new(Mutex::new(PodCgroups::new(config.cgroup_root.to_path_buf()))),
-        pod_resources,
-        offers,
-        booked: Arc::new(Notify::new()),
-        metrics,
+        unlisted: Arc::clone(&unlisted),
+        metrics: Arc::clone(&metrics),
     };
+    let daemon = Arc::new(Daemon::new(Arc::clone(&allocator), source, config.kubelet_settle_time.get()));
+    let ledger_changed = Arc::new(Notify::new());
+    let calls = Calls { daemon: Arc::clone(&daemon), ledger_changed: Arc::clone(&ledger_changed), metrics };
     let registrar = Registrar {
         directory: config.device_plugin_dir.to_path_buf(),
-        parts: parts.clone(),
+        calls,
+        offers,
+        pod_resources,
         patience: RIVAL_PATIENCE,
         standing: standing_sender,
     };
@@ -171,7 +176,7 @@ async fn run(
         registry,
         allocator: Arc::clone(&allocator),
         standing: standing.clone(),
-        unlisted: Arc::clone(&parts.unlisted),
+        unlisted,
         usage: usage.clone(),
         config: shown,
     };
@@ -181,22 +186,25 @@ async fn run(
     // Where the driver divides the cards there may still be containers that were made for the shim.
     if matches!(tier, Tier::Shim | Tier::Mps) {
         let books = Arc::clone(&allocator);
-        let view = move |known| lock(&books).tenants(known);
+        let view = move |known| tenants::tenants(&lock(&books), known);
         clock::start(config.run_dir.to_path_buf(), view, stop.clone()).context("starting the clock")?;
     }
     let mut tasks = Tasks::default();
     let driver = inventory_threads.driver();
     tasks.spawn("driver", driver::follow(desired.clone(), driver_signals, driver, stop.clone()));
-    tasks.spawn("inventory", cards::follow(inventory.clone(), desired.clone(), advertiser.clone(), stop.clone()));
+    tasks.spawn(
+        "inventory",
+        cards::follow(inventory.clone(), desired.clone(), Arc::clone(&containers), advertiser.clone(), stop.clone()),
+    );
     if config.numa_topology == Switch::On || config.advertise == Advertise::Devices {
-        tasks.spawn("listing", cards::relist(advertiser.clone(), Arc::clone(&parts.booked), stop.clone()));
+        tasks.spawn("listing", cards::relist(advertiser.clone(), Arc::clone(&ledger_changed), stop.clone()));
     }
     tasks.spawn("registration", cards::register(registrar, inventory, advertiser, stop.clone()));
-    tasks.spawn("observer", observer::watch(parts.clone(), config.release_interval.get(), stop.clone()));
+    let interval = config.release_interval.get();
+    tasks.spawn("reconcile", reconcile::watch(Arc::clone(&daemon), ledger_changed, interval, stop.clone()));
     tasks.spawn("usage", usage::watch(watcher, stop.clone()));
     if tier == Tier::Mps {
-        let delivery = Arc::clone(lock(&allocator).delivery());
-        let problem = move || delivery.problem();
+        let problem = move || containers.problem();
         tasks.spawn("tier", isolation::watch(problem, stop.clone()));
     }
     tasks.spawn("http", http::serve(listener, pages, stop.clone()));
@@ -214,7 +222,7 @@ async fn run(
     let reconfigured = async {
         tokio::select! { () = changed => {}, () = outgrown => {} }
     };
-    let drained = drain::drain(&parts, announcement);
+    let drained = drain::drain(&daemon, announcement);
     let result = until_over(tasks, signals, reconfigured, drained, &stop, config.drain_timeout.get()).await;
     inventory_threads.stop();
     result

@@ -28,7 +28,7 @@ use std::collections::HashSet;
 use divvy_api::usage::ContainerRef;
 use divvy_api::{CardId, Share};
 
-use crate::ledger::Nonce;
+use divvy_node_core::ledger::Nonce;
 pub use watcher::{Watcher, watch};
 
 /// A container that holds shares.

@@ -1,6 +1,5 @@
 //! A card as placement sees it, and why a request doesn't fit on it.
 
-use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 
@@ -61,16 +60,16 @@ pub enum Reason {
     #[error("model {0} not allowed by the pod")]
     Model(String),
     /// Of another kind than the container asks for: another MIG profile, or no instance at all.
-    #[error("of another kind")]
+    #[error("of another resource")]
     Kind,
     /// `divvy.dev/card-uuid` or `avoid-card-uuid`.
-    #[error("card not allowed by the pod")]
+    #[error("UUID not allowed by the pod")]
     Uuid,
     /// `divvy.dev/tier: mig`, and the card is a GPU.
-    #[error("no MIG instance")]
+    #[error("not a MIG instance")]
     NoInstance,
     /// Not enough memory left.
-    #[error("{wanted} memory wanted, {free} free")]
+    #[error("insufficient memory: {wanted} requested, {free} free")]
     Memory {
         /// What the request needs on this card.
         wanted: Memory,
@@ -78,7 +77,7 @@ pub enum Reason {
         free: Memory,
     },
     /// The card is too small, even empty.
-    #[error("{wanted} memory wanted, the card has {capacity}")]
+    #[error("too small: {wanted} requested, {capacity} in total")]
     TooSmall {
         /// What the request needs on this card.
         wanted: Memory,
@@ -86,7 +85,7 @@ pub enum Reason {
         capacity: Memory,
     },
     /// Not enough compute left.
-    #[error("{wanted} cores wanted, {free} free")]
+    #[error("insufficient cores: {wanted} requested, {free} free")]
     Cores {
         /// What the request needs.
         wanted: Cores,
@@ -94,16 +93,13 @@ pub enum Reason {
         free: Cores,
     },
     /// The request is exclusive and others hold shares.
-    #[error("wanted alone, shared by {pods} other pod{}", if *.pods == 1 { "" } else { "s" })]
-    Shared {
-        /// Pods that hold a share.
-        pods: u32,
-    },
+    #[error("in use by other pods")]
+    Shared,
     /// Somebody holds it alone.
     #[error("held exclusively by another pod")]
     Exclusive,
     /// No slot left.
-    #[error("all slots taken")]
+    #[error("no free slots")]
     Slots,
     /// Taken by other containers of the same pod.
     #[error("needed by other containers of the pod")]
@@ -112,29 +108,27 @@ pub enum Reason {
     #[error("on another NUMA node")]
     Numa,
     /// The kubelet gives the container a slot of an earlier init container and asks nobody.
-    #[error("not asked for, as the kubelet reuses an init container's card")]
+    #[error("reused from an init container: the kubelet doesn't ask for others")]
     Reused,
 }
 
-/// Reasons of all cards in a line: equal ones together, the most frequent first, and only the best of those that differ
-/// in what there is. `None` is a card that alone would do.
+/// Reasons of all cards of a node in kube-scheduler's form: `Insufficient GPUs (2 short of memory, largest free 10Gi; 1
+/// unhealthy)`. Reasons are counted and named once, with the figure of the GPU that has most, so that the text stays as it
+/// is while other pods come and go elsewhere. `None` is a card that alone would do.
 pub fn summary(reasons: &[Option<Reason>]) -> String {
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    for reason in reasons.iter().flatten() {
-        match groups.iter_mut().find(|group| group.best.alike(reason)) {
-            Some(group) => group.add(reason),
-            None => groups.push(Group { best: reason, cards: 1, differ: false }),
-        }
+    if reasons.is_empty() {
+        return "no GPUs".to_owned();
     }
-    groups.sort_by_key(|group| Reverse(group.cards));
-    let mut lines: Vec<String> = groups.iter().map(ToString::to_string).collect();
-    match reasons.iter().filter(|reason| reason.is_none()).count() {
-        0 if reasons.is_empty() => lines.push("the node has no cards".to_owned()),
-        0 => {}
-        1 => lines.push("1 card would do, which is too few".to_owned()),
-        cards => lines.push(format!("{cards} cards would do, which is too few")),
+    let mut details = Vec::new();
+    for (phrase, text) in Lacking::PHRASES.iter().enumerate() {
+        let alike = || reasons.iter().flatten().filter(|reason| reason.phrase() == phrase);
+        let most = alike().filter_map(Reason::figure).max_by_key(|(_, amount)| *amount);
+        let most = most.map(|(label, amount)| format!(", {label} {amount}")).unwrap_or_default();
+        details.extend((alike().count() > 0).then(|| format!("{} {text}{most}", alike().count())));
     }
-    lines.join("; ")
+    let suitable = reasons.iter().filter(|reason| reason.is_none()).count();
+    details.extend((suitable > 0).then(|| format!("{suitable} suitable")));
+    format!("Insufficient GPUs ({})", details.join("; "))
 }
 
 /// In percent.
@@ -144,11 +138,11 @@ const BUSY_STEP: u8 = 25;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lacking(u16);
 
-/// Cards with much the same reason.
-struct Group<'a> {
-    best: &'a Reason,
-    cards: usize,
-    differ: bool,
+/// How much there is of what is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Amount {
+    Memory(Memory),
+    Cores(Cores),
 }
 
 // === impl Card ===
@@ -169,21 +163,22 @@ impl Card {
 // === impl Lacking ===
 
 impl Lacking {
-    const WORDS: [&str; 14] = [
-        "unhealthy cards",
-        "cards of models that the pod doesn't allow",
-        "cards of another kind",
-        "cards that the pod doesn't allow",
-        "too little memory left",
-        "cards too small",
-        "too little compute left",
-        "cards shared by others",
-        "cards held exclusively",
-        "all slots taken",
-        "cards needed by other containers of the pod",
-        "cards on another NUMA node",
-        "an init container's card reused",
-        "cards that are no MIG instances",
+    /// One for each kind of [`Reason`], by [`Reason::phrase`].
+    const PHRASES: [&str; 14] = [
+        "unhealthy",
+        "of a model that the pod doesn't allow",
+        "of another resource",
+        "with a UUID that the pod doesn't allow",
+        "short of memory",
+        "too small",
+        "short of cores",
+        "in use by other pods",
+        "held exclusively by another pod",
+        "without free slots",
+        "needed by other containers of the pod",
+        "on another NUMA node",
+        "reused from an init container",
+        "not a MIG instance",
     ];
 
     /// Of these reasons.
@@ -193,57 +188,26 @@ impl Lacking {
 
     #[must_use]
     pub(crate) fn with(self, reason: &Reason) -> Self {
-        let word = match reason {
-            Reason::Unhealthy => 0,
-            Reason::Model(_) => 1,
-            Reason::Kind => 2,
-            Reason::Uuid => 3,
-            Reason::Memory { .. } => 4,
-            Reason::TooSmall { .. } => 5,
-            Reason::Cores { .. } => 6,
-            Reason::Shared { .. } => 7,
-            Reason::Exclusive => 8,
-            Reason::Slots => 9,
-            Reason::OwnPod => 10,
-            Reason::Numa => 11,
-            Reason::Reused => 12,
-            Reason::NoInstance => 13,
-        };
-        Self(self.0 | 1 << word)
+        Self(self.0 | 1 << reason.phrase())
     }
 }
 
 impl fmt::Display for Lacking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = Self::WORDS.iter().enumerate().filter(|(word, _)| self.0 & 1 << word != 0);
-        let words: Vec<&str> = words.map(|(_, text)| *text).collect();
-        f.write_str(if words.is_empty() { "too few cards" } else { "" })?;
-        f.write_str(&words.join("; "))
+        let phrases = Self::PHRASES.iter().enumerate().filter(|(phrase, _)| self.0 & 1 << phrase != 0);
+        let phrases: Vec<&str> = phrases.map(|(_, text)| *text).collect();
+        f.write_str("Insufficient GPUs")?;
+        if phrases.is_empty() { Ok(()) } else { write!(f, " ({})", phrases.join("; ")) }
     }
 }
 
-// === impl Group ===
+// === impl Amount ===
 
-impl<'a> Group<'a> {
-    fn add(&mut self, reason: &'a Reason) {
-        self.cards += 1;
-        self.differ |= reason != self.best;
-        if reason.left() > self.best.left() {
-            self.best = reason;
-        }
-    }
-}
-
-impl fmt::Display for Group<'_> {
+impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} card{}: ", self.cards, if self.cards == 1 { "" } else { "s" })?;
-        match self.best {
-            Reason::Memory { wanted, free } if self.differ => write!(f, "{wanted} memory wanted, at most {free} free"),
-            Reason::TooSmall { wanted, capacity } if self.differ => {
-                write!(f, "{wanted} memory wanted, the largest has {capacity}")
-            }
-            Reason::Cores { wanted, free } if self.differ => write!(f, "{wanted} cores wanted, at most {free} free"),
-            reason => reason.fmt(f),
+        match self {
+            Self::Memory(memory) => memory.fmt(f),
+            Self::Cores(cores) => cores.fmt(f),
         }
     }
 }
@@ -251,23 +215,33 @@ impl fmt::Display for Group<'_> {
 // === impl Reason ===
 
 impl Reason {
-    /// Equal, or differing only in how much there is.
-    fn alike(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Memory { wanted: one, .. }, Self::Memory { wanted: two, .. })
-            | (Self::TooSmall { wanted: one, .. }, Self::TooSmall { wanted: two, .. }) => one == two,
-            (Self::Cores { wanted: one, .. }, Self::Cores { wanted: two, .. }) => one == two,
-            (one, two) => one == two,
+    /// Position among [`Lacking::PHRASES`].
+    fn phrase(&self) -> usize {
+        match self {
+            Self::Unhealthy => 0,
+            Self::Model(_) => 1,
+            Self::Kind => 2,
+            Self::Uuid => 3,
+            Self::Memory { .. } => 4,
+            Self::TooSmall { .. } => 5,
+            Self::Cores { .. } => 6,
+            Self::Shared => 7,
+            Self::Exclusive => 8,
+            Self::Slots => 9,
+            Self::OwnPod => 10,
+            Self::Numa => 11,
+            Self::Reused => 12,
+            Self::NoInstance => 13,
         }
     }
 
-    /// How much there is of what is short.
-    fn left(&self) -> u64 {
+    /// How much there is of what is short, and what that is called.
+    fn figure(&self) -> Option<(&'static str, Amount)> {
         match self {
-            Self::Memory { free, .. } => free.as_mib(),
-            Self::TooSmall { capacity, .. } => capacity.as_mib(),
-            Self::Cores { free, .. } => free.units().into(),
-            _ => 0,
+            Self::Memory { free, .. } => Some(("largest free", Amount::Memory(*free))),
+            Self::TooSmall { capacity, .. } => Some(("largest", Amount::Memory(*capacity))),
+            Self::Cores { free, .. } => Some(("most free", Amount::Cores(*free))),
+            _ => None,
         }
     }
 }
@@ -277,32 +251,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_groups_cards_by_reason() {
+    fn summary_counts_gpus_by_reason() {
         let memory = |free: u64| Some(Reason::Memory { wanted: Memory::mib(40 << 10), free: Memory::mib(free << 10) });
         let reasons = [
             memory(12),
             Some(Reason::Exclusive),
-            memory(12),
+            memory(3),
             Some(Reason::Unhealthy),
             Some(Reason::Exclusive),
-            memory(12),
+            memory(5),
         ];
         assert_eq!(
             summary(&reasons),
-            "3 cards: 40Gi memory wanted, 12Gi free; 2 cards: held exclusively by another pod; 1 card: unhealthy"
-        );
-        assert_eq!(
-            summary(&[memory(3), memory(12), memory(5), None]),
-            "3 cards: 40Gi memory wanted, at most 12Gi free; 1 card would do, which is too few"
+            "Insufficient GPUs (1 unhealthy; 3 short of memory, largest free 12Gi; 2 held exclusively by another pod)"
         );
         let too_small =
             |gib: u64| Some(Reason::TooSmall { wanted: Memory::mib(40 << 10), capacity: Memory::mib(gib << 10) });
         assert_eq!(
-            summary(&[too_small(5), too_small(20), too_small(10)]),
-            "3 cards: 40Gi memory wanted, the largest has 20Gi"
+            summary(&[too_small(5), too_small(20), None]),
+            "Insufficient GPUs (2 too small, largest 20Gi; 1 suitable)"
         );
-        assert_eq!(summary(&[None, None]), "2 cards would do, which is too few");
-        assert_eq!(summary(&[Some(Reason::Shared { pods: 1 })]), "1 card: wanted alone, shared by 1 other pod");
-        assert_eq!(summary(&[]), "the node has no cards");
+        let cores = |free| Some(Reason::Cores { wanted: Cores::new(50), free: Cores::new(free) });
+        assert_eq!(summary(&[cores(9), cores(20)]), "Insufficient GPUs (2 short of cores, most free 20)");
+        assert_eq!(summary(&[]), "no GPUs");
     }
 }

@@ -109,7 +109,7 @@ impl Load {
             return Err(Reason::Exclusive);
         }
         if exclusive && held.pods > 0 {
-            return Err(Reason::Shared { pods: held.pods });
+            return Err(Reason::Shared);
         }
         if alive.any && (alive.exclusive || share.exclusive) {
             return Err(Reason::OwnPod);

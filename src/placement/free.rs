@@ -66,7 +66,7 @@ impl Free {
         let Share { memory, cores, exclusive } = *share;
         let lacks = match () {
             () if memory > memory_capacity => Reason::TooSmall { wanted: memory, capacity: memory_capacity },
-            () if exclusive && !self.whole => Reason::Shared { pods: 1 },
+            () if exclusive && !self.whole => Reason::Shared,
             () if memory > self.memory => Reason::Memory { wanted: memory, free: self.memory },
             () if cores > self.cores => Reason::Cores { wanted: cores, free: self.cores },
             () => return None,

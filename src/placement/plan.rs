@@ -47,7 +47,7 @@ pub struct ContainerPlan {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlan {
     /// Searched to the end.
-    #[error("container \"{container}\" wants {wanted}: {}", summary(.reasons))]
+    #[error("container \"{container}\" requests {wanted}: {}", summary(.reasons))]
     Nothing {
         /// The container that finds no cards.
         container: String,
@@ -57,7 +57,7 @@ pub enum NoPlan {
         reasons: Vec<Option<Reason>>,
     },
     /// The search was cut off; there may be a plan.
-    #[error("gave up after {steps} steps without a plan")]
+    #[error("no plan found within {steps} steps")]
     GaveUp {
         /// Steps taken.
         steps: u32,

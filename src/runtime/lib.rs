@@ -7,11 +7,13 @@
 //! tasks        the program's tasks; one that ends early ends the program
 //! signals      SIGTERM and SIGINT
 //! metrics      the page that Prometheus scrapes
+//! files        directories and files that others read while they are written
 //! ```
 //!
 //! Nothing here knows a key, a task or an object of any one program.
 
 pub mod api_server;
+pub mod files;
 pub mod logging;
 mod metrics;
 pub mod settings;

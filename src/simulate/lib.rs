@@ -26,7 +26,6 @@ pub mod run;
 pub mod shares;
 pub mod study;
 pub mod target;
-pub mod topology;
 pub mod trace;
 mod watch;
 pub mod workload;

@@ -36,7 +36,10 @@ pub enum Expected {
     /// They are told.
     Known(Arc<Target>),
     /// They see what comes.
-    History,
+    History {
+        /// Pods after which the process that learns is restarted, and lists those that are there.
+        restarts_after: Option<u64>,
+    },
 }
 
 /// What came out of one run of each protocol.
@@ -117,7 +120,7 @@ impl<'a> Study<'a> {
         let run = Run::new(self.workload, cluster, policy, Arc::clone(&self.measure), rng(seed, Draw::Ties));
         match self.expected {
             Expected::Known(_) => run,
-            Expected::History => run.learning(),
+            Expected::History { restarts_after } => run.learning(*restarts_after),
         }
     }
 
@@ -126,7 +129,7 @@ impl<'a> Study<'a> {
         let ties = scheduler.ties;
         let target = match expected {
             Expected::Known(target) => Arc::clone(target),
-            Expected::History => Arc::default(),
+            Expected::History { .. } => Arc::default(),
         };
         let product = |name: PolicyName| Product::new(name, workload, cluster, &target, *scheduler);
         match name {

@@ -190,6 +190,8 @@ fn the_service_is_where_the_configuration_has_the_driver() {
     let objects = render(&helm, "divvy-system", &values);
     let pod = &objects::find(&objects, "DaemonSet divvy-system/divvy-mps")["spec"]["template"]["spec"];
     assert_eq!(pod["nodeSelector"], json!({ "pool": "shared" }));
+    let args = ["--driver-root-ctr-path=/host/run/nvidia/driver", "--run-dir=/run/cards"];
+    assert_eq!(pod["containers"][0]["args"], json!(args));
     for (name, path, mounted) in [
         ("run", "/run/cards", "/run/cards"),
         ("mps", "/run/cards/mps", "/host/run/nvidia/driver/run/cards/mps"),

@@ -109,7 +109,7 @@ fn pods_live_long_enough_to_drain() {
 }
 
 #[test]
-fn the_service_is_the_same_program_with_the_same_configuration() {
+fn mps_daemonset_agrees_with_the_daemon_on_paths() {
     let objects = [objects::all("deploy/manifests"), objects::read("deploy/mps/divvy-mps.yaml")].concat();
     let spec = |name: &str| &objects::find(&objects, name)["spec"];
     let (of_daemon, of_service) = (spec("DaemonSet divvy-system/divvy-node"), spec("DaemonSet divvy-system/divvy-mps"));
@@ -120,19 +120,20 @@ fn the_service_is_the_same_program_with_the_same_configuration() {
     for image in [&container["image"], &service["initContainers"][0]["image"]] {
         assert_eq!(*image, daemon["containers"][0]["image"]);
     }
+    assert_eq!(container["command"][0], "/usr/bin/divvy-mps");
     let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap().into());
-    let args = std::iter::once("divvy-node".into()).chain(args);
-    let sources = divvy_node::args::parse(args, of_the_pod(container)).expect("valid");
-    assert_eq!(sources.job, divvy_node::args::Job::Mps);
-    assert_eq!(service["volumes"][0], daemon["volumes"][0]);
-    let config = node();
+    let config = divvy_mps::config::parse(std::iter::once("divvy-mps".into()).chain(args), |_| None).expect("valid");
+    let node = node();
+    assert_eq!(config.run_dir, node.run_dir);
+    assert_eq!(config.driver_root_ctr_path, node.driver_root_ctr_path);
+    assert_eq!(config.nvml_library, node.nvml_library);
     assert!(service["terminationGracePeriodSeconds"].as_u64().unwrap() > config.drain_timeout.get().as_secs());
     let mounted = |name: &str| {
         let mounts = container["volumeMounts"].as_array().unwrap();
         mounts.iter().find(|mount| mount["name"] == name).unwrap()["mountPath"].as_str().unwrap().to_owned()
     };
     let root = config.driver_root_ctr_path.display();
-    let place = divvy_node::mps::Place::new(&config.run_dir);
+    let place = divvy_mps::MpsDirectory::new(&config.run_dir);
     assert_eq!(mounted("run"), config.run_dir.display().to_string());
     assert_eq!(format!("{}/pipe", mounted("mps")), format!("{root}{}", place.pipe().display()));
     assert_eq!(mounted("shm"), format!("{root}/dev/shm"));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use divvy_api::ContainerKind;
 use divvy_api::annotation::{self, Cards, Document as _};
 use divvy_api::gpunode::{GpuNodeStatus, ShareStatus};
-use divvy_node::ledger::reconcile::Assigned;
+use divvy_node_core::pod::DeviceRecord;
 use divvy_playground::checks::Tally;
 use divvy_testkit::books::{self, Books};
 use divvy_testkit::outside::{ContainerView, NodeView, PodView};
@@ -39,9 +39,9 @@ fn has_trace(container: &ContainerView) -> bool {
 }
 
 /// Where PodResources differs from the kubelet's checkpoint. It never lists ordinary init containers.
-pub fn pod_resources(node: &NodeView, assigned: &[Assigned]) -> Vec<String> {
+pub fn pod_resources(node: &NodeView, assigned: &[DeviceRecord]) -> Vec<String> {
     let listed = |pod: &PodView, container: &ContainerView| -> BTreeSet<String> {
-        let of = |entry: &&Assigned| {
+        let of = |entry: &&DeviceRecord| {
             format!("{}/{}", entry.namespace, entry.pod) == pod.name && entry.container == container.name
         };
         assigned.iter().filter(of).flat_map(|entry| entry.devices.iter().cloned()).collect()

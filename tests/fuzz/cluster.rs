@@ -6,22 +6,22 @@ use std::time::Instant;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use divvy_api::gpunode::GpuNode;
-use divvy_index::demand::Reading;
+use divvy_index::demand::SchedulingConfig;
 use divvy_index::fixture::{AGES, node, pod as asking, share, status};
 use divvy_index::pod::PodView;
-use divvy_index::{Index, Learned, Terms};
+use divvy_index::{Index, Learned, ReservationTimeouts};
 use divvy_webhook::admission::{Endpoint, Fit, Settings, review};
 use divvy_webhook::extender::{Bind, Extender};
 use serde_json::Value;
 
 /// Two cards on `n1`; two on `n2`, on one of which a pod of low priority holds all. The pod `waiting` asks for one.
 fn index() -> Index {
-    let index = Index::new(Reading::default(), Terms::default());
-    index.apply_node("n1", &node("n1", 2));
+    let index = Index::new(SchedulingConfig::default(), ReservationTimeouts::default());
+    index.apply_gpu_node("n1", &node("n1", 2));
     let mut full = node("n2", 2);
     let held = share(&full, "low", 0, 40, 100);
     status(&mut full).shares.push(held);
-    index.apply_node("n2", &full);
+    index.apply_gpu_node("n2", &full);
     let mut low = asking("low", 1, 40, 100);
     (low.priority, low.node) = (-1, Some("n2".to_owned()));
     index.apply_pod(&low, Instant::now());
@@ -81,7 +81,7 @@ pub fn filter(bytes: &[u8]) {
         assert!(scores.iter().any(|score| score["Host"] == *name));
     }
     assert!(scores.iter().filter_map(|score| score["Score"].as_i64()).all(|score| (0..=10).contains(&score)));
-    assert_eq!(index.promised(), [], "to ask is free");
+    assert_eq!(index.reserved(), [], "to ask is free");
 }
 
 /// Arguments of `bind`: whoever is told to come again finds what he found.
@@ -98,7 +98,7 @@ pub fn bind(bytes: &[u8]) {
             extender.failed(&binding, "refused");
         }
     }
-    assert_eq!(index.promised(), []);
+    assert_eq!(index.reserved(), []);
 }
 
 /// Arguments of `preempt`.
@@ -119,18 +119,18 @@ pub fn explain(bytes: &[u8]) {
 pub fn gpu_node(bytes: &[u8]) {
     let index = index();
     match serde_json::from_slice::<GpuNode>(bytes) {
-        Ok(node) => index.apply_node("n", &node),
+        Ok(node) => index.apply_gpu_node("n", &node),
         Err(error) => index.apply_unreadable("n", &error.to_string()),
     }
     assert_eq!((index.nodes().len(), index.overview().len()), (3, 3));
     let pod = asking("waiting", 1, 8, 30);
     let demand = index.demand("waiting").expect("it waits");
-    if let Ok(planned) = index.promise(&demand, "n", Instant::now()) {
+    if let Ok(planned) = index.reserve(&demand, "n", Instant::now()) {
         assert!(planned.containers["main"].chosen.len() == 1, "{planned:?}");
     }
     let explained = index.explain(&pod, AGES);
     assert!(serde_json::to_value(explained).is_ok());
-    index.delete_node("n");
+    index.delete_gpu_node("n");
     assert_eq!(index.nodes().len(), 2);
 }
 
@@ -144,7 +144,7 @@ pub fn pod(bytes: &[u8]) {
     assert_eq!(index.overview().len(), 2);
     index.delete_pod(&pod.uid);
     assert!(index.demand(&pod.uid).is_none());
-    assert!(index.promised().is_empty() && index.waiting().len() <= 1);
+    assert!(index.reserved().is_empty() && index.waiting().len() <= 1);
 }
 
 /// What was learned of requests, as anybody may have written it: nodes are ranked by it, and a successor can read it.
@@ -182,9 +182,9 @@ pub(crate) fn seeds_are_accepted() {
     assert_eq!(verdict(include_bytes!("seeds/reviews/deployment"), Endpoint::Templates), "allowed");
     let index = index();
     let node = serde_json::from_slice(include_bytes!("seeds/gpu_node/two-cards")).expect("a GpuNode");
-    index.apply_node("n", &node);
+    index.apply_gpu_node("n", &node);
     assert_eq!(index.node("n").expect("known").closed, None);
     let pod: PodView = serde_json::from_slice(include_bytes!("seeds/pod/bound")).expect("a pod");
     index.apply_pod(&pod, Instant::now());
-    assert_eq!(index.promised().len(), 1);
+    assert_eq!(index.reserved().len(), 1);
 }

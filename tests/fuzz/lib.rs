@@ -16,15 +16,16 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 
 use divvy_api::annotation::{self, Cards, Document, Planned, Preferences, RequestAnnotation};
-use divvy_api::request::{Defaults, pod_requests};
 use divvy_api::names::{ResourceName, annotation as key};
+use divvy_api::request::{Defaults, pod_requests};
 use divvy_api::{
     CardId, ContainerKind, ContainerSpec, Cores, Memory, MemoryAmount, ResourceNames, SlotId, Tier, quantity,
 };
 use divvy_node::config::Keys;
 use divvy_node::container::Limits;
 use divvy_node::kubelet::pods;
-use divvy_node::ledger::{Nonce, journal};
+use divvy_node_core::ledger::{Nonce, journal};
+use divvy_node_core::pod::ContainerState;
 use divvy_simulate::trace;
 use fake_nvml::Scenario;
 
@@ -130,7 +131,7 @@ pub fn pod_list(bytes: &[u8]) {
     let decoded = pods::decode(bytes).map_err(|refused| refused.to_string());
     for pod in decoded.iter().flatten() {
         assert!(!pod.uid.is_empty());
-        assert!(!(pod.has_ended() && pod.states.values().any(|state| *state == pods::ContainerState::Running)));
+        assert!(!(pod.has_ended() && pod.states.values().any(|state| *state == ContainerState::Running)));
     }
     let mut known = pods::Known::default();
     known.decode(&include_str!("seeds/pod_list/two-pods").into()).expect("a list");

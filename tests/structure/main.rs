@@ -6,6 +6,7 @@
 mod crates;
 mod cycles;
 mod dependencies;
+mod documents;
 mod lexer;
 mod modules;
 mod names;

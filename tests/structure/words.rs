@@ -1,11 +1,16 @@
 //! House words that the field has a word for. They must not stand in names, documentation comments, log lines, help and
 //! errors of production code, in the documentation, or in comments of what is installed.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use regex_lite::{Regex, RegexBuilder};
 
 use crate::{
+    documents::pages,
     modules::{Module, production},
     report::Offenders,
     workspace::{crates, files, root},
@@ -55,7 +60,8 @@ const WORDS: &[(&str, Where, &str)] = &[
 ];
 
 /// Phrases in which a word above is the right one.
-const ALLOWED: &[&str] = &["region/books", "kubelet settle time", "kubeletSettleTime", "kubelet-settle-time"];
+const ALLOWED: &[&str] =
+    &["kubelet settle time", "kubeletSettleTime", "kubelet-settle-time", "region/books", "\"books\""];
 
 struct Rule {
     pattern: Regex,
@@ -137,13 +143,9 @@ fn prose(module: &Module) -> Vec<(usize, String)> {
 }
 
 /// What users and contributors read, and what they install.
-fn documents() -> Vec<std::path::PathBuf> {
-    let top = fs::read_dir(root()).unwrap().flatten().map(|entry| entry.path());
-    let mut found: Vec<_> = top.filter(|path| path.extension().is_some_and(|it| it == "md")).collect();
-    for folder in ["docs", "deploy"] {
-        found.extend(files(&root().join(folder), "md"));
-        found.extend(files(&root().join(folder), "yaml"));
-    }
+fn documents() -> Vec<PathBuf> {
+    let mut found = pages();
+    found.extend(files(&root().join("deploy"), "yaml"));
     found
 }
 

@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use divvy_api::request::Defaults;
 use divvy_api::{CardId, Cores, Memory, ResourceNames, SlotId};
-use divvy_node::allocation::{AllocationSettings, Allocator, Choice};
 use divvy_node::config::{DeviceListStrategy, Strategy};
 use divvy_node::container::isolation::Accounting;
+use divvy_node::container::setup::Setup;
 use divvy_node::container::{ContainerOptions, Containers};
-use divvy_node::inventory::{CardHealth, CardInfo, Inventory};
-use divvy_node::kubelet::client::{PodList, PodListClient};
-use divvy_node::kubelet::pods::PodView;
-use divvy_node::ledger::Ledger;
+use divvy_node::kubelet::client::PodListClient;
+use divvy_node_core::allocator::{AllocationSettings, Allocator, Choice};
+use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
+use divvy_node_core::ledger::Ledger;
+use divvy_node_core::pod::{Pod, PodList};
 use divvy_placement::Policy;
 
 const CARDS: usize = 8;
@@ -86,17 +87,17 @@ impl OwnPart {
             policy: Policy::default(),
         };
         let (ledger, _) = Ledger::open(&directory.join("own-ledger"))?;
-        let mut allocator = Allocator::new(settings, ledger, delivery);
+        let mut allocator = Allocator::new(settings, ledger, Arc::new(Setup(Arc::new(delivery))));
         allocator.set_inventory(Arc::new(Inventory { cards, ..Inventory::default() }));
         let slots = ids.iter().flat_map(|card| (0..32).map(|number| card.slot(number))).collect();
         Ok(Self { allocator, slots, _tmpfs: tmpfs })
     }
 
     /// GetPreferredAllocation and Allocate for one pod; how long each took.
-    pub fn admit(&mut self, listed: &[Arc<PodView>], pod: &PodView) -> anyhow::Result<(Duration, Duration)> {
-        // A pod that the books don't know, listed while another is served, counts as passed over.
-        let known = |other: &&Arc<PodView>| self.allocator.ledger().book().pod(&other.uid).is_some();
-        let mut pods: Vec<Arc<PodView>> = listed.iter().filter(known).cloned().collect();
+    pub fn admit(&mut self, listed: &[Arc<Pod>], pod: &Pod) -> anyhow::Result<(Duration, Duration)> {
+        // A pod that the ledger doesn't know, listed while another is served, counts as passed over.
+        let known = |other: &&Arc<Pod>| self.allocator.ledger().book().pod(&other.uid).is_some();
+        let mut pods: Vec<Arc<Pod>> = listed.iter().filter(known).cloned().collect();
         let mut pod = pod.clone();
         (pod.phase, pod.states) = Default::default();
         pods.push(Arc::new(pod));
@@ -110,21 +111,21 @@ impl OwnPart {
     }
 
     /// Ends what isn't listed.
-    pub fn forget(&mut self, listed: &[Arc<PodView>]) -> anyhow::Result<()> {
+    pub fn forget(&mut self, listed: &[Arc<Pod>]) -> anyhow::Result<()> {
         self.reconcile(&PodList { pods: listed.to_vec(), connection: None })
     }
 
-    /// Hears a list as the daemon does before it decides.
+    /// Reconciles with a list as the daemon does before it decides.
     pub fn reconcile(&mut self, list: &PodList) -> anyhow::Result<()> {
-        let now = self.allocator.ask();
+        let now = self.allocator.begin_list();
         self.allocator.reconcile(list, now, true, &HashMap::new())?;
-        let over = self.allocator.take_over();
-        self.allocator.delivery().remove_all(&over);
+        let ended = self.allocator.take_ended();
+        self.allocator.containers().remove(ended);
         Ok(())
     }
 
     /// Times the bare pod list against everything that a pod like `like` takes, in turns.
-    pub async fn pairs(&mut self, client: &PodListClient, like: &PodView) -> anyhow::Result<Pairs> {
+    pub async fn pairs(&mut self, client: &PodListClient, like: &Pod) -> anyhow::Result<Pairs> {
         let listed = client.list().await?.pods;
         let (mut bare, mut whole) = (Vec::new(), Vec::new());
         for round in 0..300 {
@@ -144,7 +145,7 @@ impl OwnPart {
 }
 
 /// A pod under admission: listed last, without statuses.
-pub fn newcomer(like: &PodView, number: usize) -> PodView {
+pub fn newcomer(like: &Pod, number: usize) -> Pod {
     let mut pod = like.clone();
     (pod.uid, pod.name) = (format!("new-{number}"), format!("new-{number}"));
     pod

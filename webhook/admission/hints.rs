@@ -55,7 +55,7 @@ impl Fit {
         }
     }
 
-    /// Prefers the hinted nodes, the best most. Terms that are there already, from an earlier call, aren't repeated.
+    /// Prefers the hinted nodes, the best most. ReservationTimeouts that are there already, from an earlier call, aren't repeated.
     pub(super) fn prefer(&self, pod: &Pod, patch: &mut Patch) {
         let Self::Now(nodes) = self else { return };
         let terms: Vec<Value> = nodes.iter().zip((1..=100).rev()).map(|(node, weight)| term(node, weight)).collect();

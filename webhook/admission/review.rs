@@ -55,7 +55,7 @@ pub(super) struct Answer {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
-struct Question<O> {
+struct Query<O> {
     api_version: Option<String>,
     kind: Option<String>,
     request: Option<Request<O>>,
@@ -100,7 +100,7 @@ struct EncodedPatch {
 /// Reads a review; what is wrong with it is a [`Refusal::Malformed`] that names the field.
 pub(super) fn decode<O: DeserializeOwned>(body: &[u8]) -> Result<Request<O>, Refusal> {
     let mut json = serde_json::Deserializer::from_slice(body);
-    let question: Question<O> = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+    let question: Query<O> = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let field = match error.path().to_string().as_str() {
             "." | "?" => KIND.to_owned(), // the whole, or a field whose name has no end
             field => field.to_owned(),
@@ -108,7 +108,7 @@ pub(super) fn decode<O: DeserializeOwned>(body: &[u8]) -> Result<Request<O>, Ref
         Refusal::malformed(field, error.into_inner())
     })?;
     json.end().map_err(|error| Refusal::malformed(KIND, error))?;
-    let Question { api_version, kind, request } = question;
+    let Query { api_version, kind, request } = question;
     let is = |field: &str, found: Option<String>, expected: &str| match found {
         Some(text) if text == expected => Ok(()),
         Some(text) => Err(Refusal::malformed(field, format!("\"{text}\" is unknown: expected {expected}"))),
@@ -126,10 +126,10 @@ pub(super) fn uid(body: &[u8]) -> String {
         uid: String,
     }
     #[derive(Deserialize)]
-    struct Question {
+    struct Query {
         request: Named,
     }
-    serde_json::from_slice(body).map(|question: Question| question.request.uid).unwrap_or_default()
+    serde_json::from_slice(body).map(|question: Query| question.request.uid).unwrap_or_default()
 }
 
 // === impl Request ===

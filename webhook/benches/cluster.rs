@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health, LinkStatus, ShareStatus};
 use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount, Share};
-use divvy_index::demand::Reading;
-use divvy_index::{Index, Terms};
+use divvy_index::demand::SchedulingConfig;
+use divvy_index::{Index, ReservationTimeouts};
 use divvy_placement::{Expected, Kind, Mix};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
@@ -82,7 +82,7 @@ impl Cluster {
         let mut order: Vec<usize> = (0..nodes).collect();
         order.shuffle(&mut cluster.rng);
         for at in order {
-            cluster.index.apply_node(&cluster.names[at], &cluster.reports[at]);
+            cluster.index.apply_gpu_node(&cluster.names[at], &cluster.reports[at]);
         }
         cluster
     }
@@ -90,7 +90,7 @@ impl Cluster {
     /// Nodes of which the index hasn't heard.
     pub(crate) fn silent(nodes: usize, looks_ahead: bool) -> Self {
         let names = (0..nodes).map(|number| format!("gpu-node-{number:05}.eu-central.example")).collect();
-        let index = Arc::new(Index::new(Reading::default(), Terms::default()));
+        let index = Arc::new(Index::new(SchedulingConfig::default(), ReservationTimeouts::default()));
         index.expect(mix(if looks_ahead { 24 } else { 0 }));
         Self { index, names, rng: StdRng::seed_from_u64(1), reports: Vec::new() }
     }
@@ -107,7 +107,7 @@ impl Cluster {
             let status = self.reports[at].status.get_or_insert_default();
             status.ledger_revision += 1;
             status.shares.rotate_left(1);
-            self.index.apply_node(&self.names[at], &self.reports[at]);
+            self.index.apply_gpu_node(&self.names[at], &self.reports[at]);
         }
     }
 }

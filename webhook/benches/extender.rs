@@ -45,7 +45,7 @@ fn keep(nodes: usize) {
     let mut cluster = Cluster::silent(nodes, true);
     for at in 0..nodes {
         let report = cluster.report(at);
-        cluster.index.apply_node(&cluster.names[at], &report);
+        cluster.index.apply_gpu_node(&cluster.names[at], &report);
         for share in report.status.unwrap_or_default().shares {
             let mut pod = pod(at, Pods::Known);
             pod["metadata"]["uid"] = share.pod_uid.into();

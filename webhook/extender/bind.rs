@@ -71,7 +71,7 @@ impl Extender {
                 format!("pod {namespace}/{name} is not known yet, or has been given cards already: try again");
             return Ok(Bind::Answer(answer(&unknown)));
         };
-        let planned = match self.index.promise(&demand, &node, now) {
+        let planned = match self.index.reserve(&demand, &node, now) {
             Ok(planned) => annotation::encode(&planned),
             Err(refused) => return Ok(Bind::Answer(answer(&refused.to_string()))),
         };

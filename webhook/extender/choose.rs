@@ -6,7 +6,7 @@ use super::Extender;
 use super::wire::Reasons;
 use divvy_index::demand::Demand;
 use divvy_index::pod::PodView;
-use divvy_index::{BEST_SCORE, Question, Ranking, Refusal, ranked, shortlist};
+use divvy_index::{BEST_SCORE, Query, Ranking, Refusal, ranked, shortlist};
 
 /// What `filter` makes of a list of names.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ const UNKNOWN: &str = "no GpuNode: divvy-node doesn't run here, or hasn't report
 impl Extender {
     /// Reasons are given where no node is left, which is when somebody reads them: their length is what a call costs.
     pub(super) fn choose<'n>(&self, pod: &PodView, names: &[&'n str]) -> Choice<'n> {
-        let demand = match Demand::of(pod, self.index.reading()) {
+        let demand = match Demand::of(pod, self.index.config()) {
             Ok(Some(demand)) => Arc::new(demand),
             Ok(None) => return Choice { kept: (0..names.len()).collect(), ..Choice::default() },
             Err(bad) => {
@@ -34,8 +34,8 @@ impl Extender {
             }
         };
         self.remember(&demand);
-        let policies = demand.policies(self.index.reading());
-        let question = Question::new(&demand, &policies);
+        let policies = demand.policies(self.index.config());
+        let question = Query::new(&demand, &policies);
         let mut ranking = self.index.rank(&question, names, self.shortlist == 0);
         if ranking.fitting.is_empty() {
             return self.reasons(&question, names, &ranking);
@@ -46,7 +46,7 @@ impl Extender {
         Choice { kept: ranking.fitting.iter().map(|(asked, _)| asked.name).collect(), ..Choice::default() }
     }
 
-    fn reasons<'n>(&self, question: &Question<'_>, names: &[&'n str], ranking: &Ranking) -> Choice<'n> {
+    fn reasons<'n>(&self, question: &Query<'_>, names: &[&'n str], ranking: &Ranking) -> Choice<'n> {
         let mut choice = Choice::default();
         for Refusal { name, reason, by_eviction } in self.index.refusals(question, &ranking.failing) {
             let reasons = if by_eviction { &mut choice.by_eviction } else { &mut choice.for_good };
@@ -60,13 +60,13 @@ impl Extender {
     /// Scores by position of the name.
     pub(super) fn scores(&self, pod: &PodView, names: &[&str]) -> Vec<i64> {
         let mut scores = vec![0; names.len()];
-        let demand = match Demand::of(pod, self.index.reading()) {
+        let demand = match Demand::of(pod, self.index.config()) {
             Ok(Some(demand)) => demand,
             Ok(None) => return self.scores_without_cards(pod, names),
             Err(_) => return scores,
         };
-        let policies = demand.policies(self.index.reading());
-        let question = Question::new(&demand, &policies);
+        let policies = demand.policies(self.index.config());
+        let question = Query::new(&demand, &policies);
         let mut fitting = self.index.rank(&question, names, true).fitting;
         for (asked, _, score) in ranked(&mut fitting) {
             scores[asked.name] = score;
@@ -79,8 +79,8 @@ impl Extender {
     fn scores_without_cards(&self, pod: &PodView, names: &[&str]) -> Vec<i64> {
         let mut scores = vec![BEST_SCORE; names.len()];
         let demand = Demand::without_cards(pod);
-        let policies = demand.policies(self.index.reading());
-        let mut ranking = self.index.rank(&Question::new(&demand, &policies), names, true);
+        let policies = demand.policies(self.index.config());
+        let mut ranking = self.index.rank(&Query::new(&demand, &policies), names, true);
         for (asked, _, score) in ranked(&mut ranking.fitting) {
             scores[asked.name] = score.min(BEST_SCORE - 1);
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::Extender;
 use super::wire::{self, Malformed, MetaPod, MetaVictims, PreemptionArgs, PreemptionResult, Victims};
 use divvy_index::demand::Demand;
-use divvy_index::{Holder, Node, Question};
+use divvy_index::{Holder, Node, Query};
 
 // === impl Extender ===
 
@@ -14,14 +14,14 @@ impl Extender {
     /// `preempt`: the nodes on which evictions make room on cards, each with all of its victims.
     pub fn preempt(&self, body: &[u8]) -> Result<Vec<u8>, Malformed> {
         let PreemptionArgs { pod, victims } = wire::decode("preempt", body)?;
-        let demand = pod.and_then(|pod| Demand::of(&pod, self.index.reading()).transpose());
+        let demand = pod.and_then(|pod| Demand::of(&pod, self.index.config()).transpose());
         let demand = match demand {
             Some(Ok(demand)) => Some(demand),
             Some(Err(_)) => return Ok(wire::encode(&PreemptionResult::default())),
             None => None,
         };
-        let policies = demand.as_ref().map(|demand| demand.policies(self.index.reading()));
-        let question = demand.as_ref().zip(policies.as_ref()).map(|(demand, by)| Question::new(demand, by));
+        let policies = demand.as_ref().map(|demand| demand.policies(self.index.config()));
+        let question = demand.as_ref().zip(policies.as_ref()).map(|(demand, by)| Query::new(demand, by));
         let complete = victims.iter().filter_map(|(name, victims)| {
             let uids = match &question {
                 None => Some(victims.uids.clone()),
@@ -43,7 +43,7 @@ impl Extender {
 /// Pods are added from the lowest priority up and left alone again from the highest down where it goes without them. The
 /// scheduler's own victims stay: it wants their CPU and memory too. Room that is kept for a pod of lower priority is free,
 /// and nobody can be evicted from it: a victim that isn't on the node is an error to the scheduler.
-fn completed(node: &Node, question: &Question<'_>, victims: &Victims) -> Option<Vec<String>> {
+fn completed(node: &Node, question: &Query<'_>, victims: &Victims) -> Option<Vec<String>> {
     let given: BTreeSet<&str> = victims.uids.iter().map(String::as_str).collect();
     let is_given = |holder: &Holder| given.contains(&*holder.uid);
     let is_lower = |holder: &Holder| holder.priority < question.demand.priority;

@@ -8,15 +8,15 @@ use divvy_api::names::annotation::TIER;
 use serde_json::{Value, json};
 
 use super::*;
-use divvy_index::demand::Reading;
+use divvy_index::demand::SchedulingConfig;
 use divvy_index::fixture::{cut, node, pod, share, status};
 use divvy_index::pod::PodView;
-use divvy_index::{Outcome, Terms};
+use divvy_index::{Outcome, ReservationTimeouts};
 
 pub(super) fn extender(nodes: &[GpuNode], shortlist: usize) -> Extender {
-    let index = Index::new(Reading::default(), Terms::default());
+    let index = Index::new(SchedulingConfig::default(), ReservationTimeouts::default());
     for node in nodes {
-        index.apply_node(node.metadata.name.as_deref().expect("a name"), node);
+        index.apply_gpu_node(node.metadata.name.as_deref().expect("a name"), node);
     }
     Extender::new(Arc::new(index), shortlist)
 }
@@ -196,13 +196,13 @@ fn bind_promises_cards_and_says_so_in_the_binding() {
         @r#"{"apiVersion":"v1","kind":"Binding","metadata":{"namespace":"default","name":"a","uid":"a","annotations":{"divvy.dev/planned":"{\"version\":\"v1\",\"node\":\"n2\",\"containers\":{\"main\":{\"chosen\":[\"GPU-n2-0\"]}}}"}},"target":{"kind":"Node","name":"n2"}}"#
     );
     assert_eq!(bind(), Bind::Post(binding.clone()), "the same again");
-    assert_eq!(extender.index.promised().len(), 1);
+    assert_eq!(extender.index.reserved().len(), 1);
     assert_eq!(extender.failed(&binding, "conflict"), br#"{"Error":"conflict"}"#);
-    assert_eq!(extender.index.promised().len(), 0);
+    assert_eq!(extender.index.reserved().len(), 0);
     let Bind::Post(binding) = bind() else { panic!("it fits") };
     assert_eq!(extender.committed(&binding, now), br#"{"Error":""}"#);
     extender.failed(&binding, "");
-    assert_eq!(extender.index.promised().len(), 1, "what is bound stays bound");
+    assert_eq!(extender.index.reserved().len(), 1, "what is bound stays bound");
     assert_eq!(extender.index.outcomes().of(Outcome::Kept), 0);
 }
 

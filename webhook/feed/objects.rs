@@ -1,7 +1,7 @@
 //! What of pods and nodes is decoded: most of their text is read over.
 
 use divvy_api::quantity::parse_cpu;
-use divvy_index::Bar;
+use divvy_index::Unschedulable;
 use divvy_index::pod::{ListedPod, PodView};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -72,11 +72,11 @@ impl Machine {
     }
 
     /// A Node of which nobody has said yet whether it is ready counts as ready.
-    pub(super) fn bar(&self) -> Option<Bar> {
+    pub(super) fn bar(&self) -> Option<Unschedulable> {
         let is_cordoned = self.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
         let mut conditions = self.status.iter().flat_map(|status| &status.conditions).flatten();
         let ready = conditions.find(|condition| condition.kind == "Ready");
-        Bar::of(is_cordoned, ready.is_none_or(|ready| ready.status == "True"))
+        Unschedulable::from_node(is_cordoned, ready.is_none_or(|ready| ready.status == "True"))
     }
 }
 
@@ -106,9 +106,9 @@ mod tests {
             |status| json!([{ "type": "DiskPressure", "status": "False" }, { "type": "Ready", "status": status }]);
         let cordoned = || json!({ "unschedulable": true });
         assert_eq!(bar(json!({}), ready("True")), None);
-        assert_eq!(bar(cordoned(), ready("True")), Some(Bar::Cordoned));
-        assert_eq!(bar(json!({}), ready("False")), Some(Bar::NotReady));
-        assert_eq!(bar(cordoned(), ready("Unknown")), Some(Bar::NotReady), "to uncordon it wouldn't help");
+        assert_eq!(bar(cordoned(), ready("True")), Some(Unschedulable::Cordoned));
+        assert_eq!(bar(json!({}), ready("False")), Some(Unschedulable::NotReady));
+        assert_eq!(bar(cordoned(), ready("Unknown")), Some(Unschedulable::NotReady), "to uncordon it wouldn't help");
         assert_eq!(bar(Value::Null, Value::Null), None, "nothing is said yet");
     }
 }

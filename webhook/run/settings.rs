@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
-use divvy_index::Terms;
-use divvy_index::demand::Reading;
+use divvy_index::ReservationTimeouts;
+use divvy_index::demand::SchedulingConfig;
 use divvy_placement::Policy;
 use divvy_runtime::settings::Switch;
 use kube::Client;
@@ -25,8 +25,8 @@ pub(super) async fn client(config: &Config) -> anyhow::Result<Client> {
 }
 
 /// How pods are read and compared.
-pub(super) fn reading(config: &Config) -> Reading {
-    Reading {
+pub(super) fn reading(config: &Config) -> SchedulingConfig {
+    SchedulingConfig {
         names: config.resource_names(),
         defaults: config.request_defaults(),
         slots_per_card: config.slots_per_card.get(),
@@ -37,8 +37,8 @@ pub(super) fn reading(config: &Config) -> Reading {
 }
 
 /// How long promises live.
-pub(super) fn terms(config: &Config) -> Terms {
-    Terms { bound_within: config.bound_within.get(), reported_within: config.reported_within.get() }
+pub(super) fn terms(config: &Config) -> ReservationTimeouts {
+    ReservationTimeouts { bound_within: config.bound_within.get(), reported_within: config.reported_within.get() }
 }
 
 /// How pods are admitted.
@@ -95,7 +95,7 @@ mod tests {
             let given =
                 |name: &str| policies.iter().chain(&pod).find(|(key, _)| *key == name).map(|(_, text)| text.into());
             let config = Keys::from_env(given).and_then(Keys::into_config).expect("valid");
-            let Reading { card_policy, node_policy, .. } = reading(&config);
+            let SchedulingConfig { card_policy, node_policy, .. } = reading(&config);
             (card_policy.name, node_policy)
         };
         assert_eq!(names(&[("CARD_POLICY", "spread")]), (PolicyName::Spread, PolicyName::Spread));

@@ -6,9 +6,10 @@ use divvy_api::{CardId, MigProfile, Tier};
 use divvy_placement::{Card, NodeScore, Plan, Reason, score};
 use serde::Serialize;
 
-use crate::bar::Bar;
-use crate::node::{Holder, Node, WhyNot};
-use crate::question::Question;
+use crate::fit::Query;
+use crate::fit::WhyNot;
+use crate::snapshot::Unschedulable;
+use crate::snapshot::{Holder, Node};
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -34,7 +35,7 @@ pub struct NodeAnswer {
     pub closed: Option<String>,
     /// The scheduler passes it over, for this reason.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub barred: Option<Bar>,
+    pub barred: Option<Unschedulable>,
     /// UIDs of the pods of lower priority there, if it could were they gone; maybe not all of them would have to go.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lower: Vec<String>,
@@ -79,7 +80,7 @@ pub struct CardAnswer {
     pub memory_mi: Part,
     /// In percent of a card.
     pub cores: Part,
-    /// Other pods that hold shares, or were promised some.
+    /// Other pods that hold shares, or were reserved some.
     pub pods: u32,
     /// One of them holds it alone.
     pub exclusive: bool,
@@ -96,7 +97,7 @@ pub struct CardAnswer {
 pub struct Part {
     /// What the pod could get.
     pub free: u64,
-    /// What may be promised.
+    /// What may be reserved.
     pub capacity: u64,
 }
 
@@ -106,28 +107,28 @@ impl NodeAnswer {
     /// What the node says, unless it is too late to ask it, and what its plan is worth if it could run the pod.
     pub(super) fn of(
         node: &Node,
-        question: &Question<'_>,
-        barred: Option<Bar>,
+        query: &Query<'_>,
+        barred: Option<Unschedulable>,
         is_late: bool,
     ) -> (Self, Option<NodeScore>) {
-        let demand = question.demand;
+        let demand = query.demand;
         let cards = node.cards_without(|holder| holder.uid == demand.uid);
         let late = || WhyNot { reason: "not asked in time".into(), container: None, of_cards: Vec::new() };
-        let plan = if is_late { Err(late()) } else { node.plan(&cards, question) };
+        let plan = if is_late { Err(late()) } else { node.plan(&cards, query) };
         let rating = plan
             .as_ref()
             .ok()
             .filter(|_| barred.is_none())
-            .map(|plan| score(&cards, &node.links, &demand.request(), plan, &question.policies.nodes));
+            .map(|plan| score(&cards, &node.links, &demand.request(), plan, &query.policies.nodes));
         let (fits, why_not) = match &plan {
             Ok(_) if barred.is_some() => (Fits::Barred, None),
             Ok(_) => (Fits::Now, None),
             Err(why_not) if is_late => (Fits::Unknown, Some(why_not.clone())),
-            Err(why_not) if barred.is_none() && node.may_be_cleared_for(question) => {
+            Err(why_not) if barred.is_none() && node.may_be_cleared_for(query) => {
                 (Fits::ByEviction, Some(why_not.clone()))
             }
             // What is held now is no reason where even all cards wouldn't do.
-            Err(why_not) => match node.why_never(question) {
+            Err(why_not) => match node.why_never(query) {
                 None => (Fits::Later, Some(why_not.clone())),
                 never => (Fits::Never, never),
             },
@@ -135,7 +136,7 @@ impl NodeAnswer {
         let in_the_way = |holder: &&Holder| fits == Fits::ByEviction && holder.priority < demand.priority;
         let lower = node.holders.iter().filter(in_the_way);
         let (reason, container) = match why_not {
-            None => (barred.map(|bar| bar.reason().to_owned()), None),
+            None => (barred.map(|unschedulable| unschedulable.reason().to_owned()), None),
             Some(WhyNot { reason, container, .. }) => (Some(reason.to_string()), container),
         };
         let answer = Self {
@@ -165,7 +166,7 @@ impl CardAnswer {
         let part =
             |capacity: u64, held: u64| Part { free: if gives { capacity.saturating_sub(held) } else { 0 }, capacity };
         let reason = plan.as_ref().err().and_then(|why_not| why_not.of_cards.get(at)?.as_ref());
-        let ailment = node.ailments.get(&at).map(Arc::as_ref);
+        let unhealthy_reason = node.unhealthy.get(&at).map(Arc::as_ref);
         Self {
             uuid: id.clone(),
             model: model.to_string(),
@@ -178,7 +179,7 @@ impl CardAnswer {
                 .as_ref()
                 .is_ok_and(|plan| plan.containers.iter().any(|container| container.chosen.contains(&at))),
             reason: match reason {
-                Some(Reason::Unhealthy) | None => ailment.map(str::to_owned),
+                Some(Reason::Unhealthy) | None => unhealthy_reason.map(str::to_owned),
                 Some(reason) => Some(reason.to_string()),
             },
         }

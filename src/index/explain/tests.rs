@@ -3,14 +3,14 @@ use divvy_api::gpunode::{CORDONED, GpuNode, Health};
 use divvy_api::{Memory, Share, Tier};
 
 use super::*;
-use crate::demand::Reading;
+use crate::demand::SchedulingConfig;
 use crate::fixture::{AGES, condition, container, cut, node, pod, share, status};
-use crate::index::Terms;
+use crate::state::ReservationTimeouts;
 
 fn index(nodes: &[GpuNode]) -> Index {
-    let index = Index::new(Reading::default(), Terms::default());
+    let index = Index::new(SchedulingConfig::default(), ReservationTimeouts::default());
     for node in nodes {
-        index.apply_node(node.metadata.name.as_deref().expect("a name"), node);
+        index.apply_gpu_node(node.metadata.name.as_deref().expect("a name"), node);
     }
     index
 }
@@ -49,7 +49,7 @@ fn every_node_and_every_card_says_why() {
     insta::assert_snapshot!("now", ask(0, 1, 20));
     insta::assert_snapshot!("later", ask(5, 2, 35));
     insta::assert_snapshot!("never", ask(0, 1, 41));
-    index.apply_machine("well", Some(Bar::Cordoned), None);
+    index.apply_node("well", Some(Unschedulable::Cordoned), None);
     insta::assert_snapshot!("cordoned", ask(5, 1, 20));
     let picky =
         PodView { annotations: [("divvy.dev/card-model".to_owned(), "T4".to_owned())].into(), ..pod("p", 1, 8, 0) };
@@ -130,8 +130,8 @@ fn a_pod_is_explained_by_how_far_it_has_come() {
 fn what_a_pod_was_promised_counts_as_free_for_itself_alone() {
     let index = index(&[node("n1", 1)]);
     let p = pod("p", 1, 30, 0);
-    let demand = Arc::new(Demand::of(&p, index.reading()).expect("a request").expect("cards"));
-    index.promise(&demand, "n1", Instant::now()).expect("an empty card");
+    let demand = Arc::new(Demand::of(&p, index.config()).expect("a request").expect("cards"));
+    index.reserve(&demand, "n1", Instant::now()).expect("an empty card");
     assert!(index.explain(&p, AGES).nodes[0].fits == Fits::Now);
     assert!(index.explain(&pod("q", 1, 30, 0), AGES).nodes[0].fits == Fits::Later);
 }
@@ -141,7 +141,7 @@ fn a_node_that_says_nothing_of_its_cards_may_have_any() {
     let index = index(&[]);
     index.apply_unreadable("n1", "missing field `spec`");
     let Explanation { verdict, nodes, .. } = index.explain(&pod("p", 1, 1, 0), AGES);
-    assert_eq!(verdict, "no node can run this now: 1 node: its GpuNode can't be read: missing field `spec`");
+    assert_eq!(verdict, "0/1 nodes are available: 1 its GpuNode can't be read: missing field `spec`");
     assert_eq!(nodes[0].fits, Fits::Later);
 }
 
@@ -149,35 +149,35 @@ fn a_node_that_says_nothing_of_its_cards_may_have_any() {
 fn nodes_to_which_no_scheduler_sends_pods_are_no_answer() {
     let index = index(&["fine", "cordoned", "silent", "gone"].map(|name| node(name, 1)));
     let p = pod("p", 1, 8, 0);
-    index.apply_machine("cordoned", Some(Bar::Cordoned), None);
-    index.apply_machine("silent", Some(Bar::NotReady), None);
+    index.apply_node("cordoned", Some(Unschedulable::Cordoned), None);
+    index.apply_node("silent", Some(Unschedulable::NotReady), None);
     assert_eq!(index.explain(&p, AGES).verdict, "best now: fine, gone", "not all Nodes have been listed");
-    index.apply_machine("fine", None, None);
-    index.keep_machines(&["fine", "cordoned", "silent"].map(str::to_owned).into());
+    index.apply_node("fine", None, None);
+    index.keep_nodes(&["fine", "cordoned", "silent"].map(str::to_owned).into());
     let answers = |fits: Fits, barred| {
         index.explain(&p, AGES).nodes.iter().any(|node| (node.fits, node.barred) == (fits, barred))
     };
     assert!(
         answers(Fits::Now, None)
-            && answers(Fits::Barred, Some(Bar::Gone))
-            && answers(Fits::Barred, Some(Bar::NotReady))
+            && answers(Fits::Barred, Some(Unschedulable::Gone))
+            && answers(Fits::Barred, Some(Unschedulable::NotReady))
     );
 
-    index.delete_machine("fine");
-    let nowhere = "no node can run this now: 2 nodes: has room, but its Node is gone; 1 node: has room, but is cordoned; \
-                   1 node: has room, but its Node isn't ready";
+    index.delete_node("fine");
+    let nowhere = "0/4 nodes are available: 2 without a Node (fits otherwise), 1 cordoned (fits otherwise), 1 not ready (fits \
+                   otherwise)";
     assert_eq!(index.explain(&p, AGES).verdict, nowhere);
-    let demand = Demand::of(&p, index.reading()).expect("a request").expect("cards");
-    let policies = demand.policies(index.reading());
-    assert_eq!(index.outlook(&Question::new(&demand, &policies), AGES).to_string(), nowhere);
-    index.apply_node("gone", &node("gone", 1));
+    let demand = Demand::of(&p, index.config()).expect("a request").expect("cards");
+    let policies = demand.policies(index.config());
+    assert_eq!(index.feasibility(&Query::new(&demand, &policies), AGES).to_string(), nowhere);
+    index.apply_gpu_node("gone", &node("gone", 1));
     assert!(index.explain(&p, AGES).fitting == 0, "a report is no Node");
-    index.apply_machine("gone", None, None);
+    index.apply_node("gone", None, None);
     assert_eq!(index.explain(&p, AGES).verdict, "best now: gone");
 
     let bound = |name: &str| index.explain(&PodView { node: Some(name.to_owned()), ..p.clone() }, AGES).verdict;
     assert_eq!(bound("cordoned"), "node cordoned has room for it and hasn't said yet which cards it has");
-    assert_eq!(bound("silent"), "node silent has room, but its Node isn't ready");
+    assert_eq!(bound("silent"), "node silent is not ready (fits otherwise)");
 }
 
 #[test]
@@ -223,10 +223,10 @@ fn nodes_rank_by_what_is_expected_as_the_scheduler_is_told() {
     index.kept(4);
     let after = index.explain(&asked, AGES);
     assert_eq!(order(&after)[0].0, "wide", "another 20 GiB still fit there");
-    let demand = Demand::of(&asked, index.reading()).expect("a request").expect("cards");
-    let policies = demand.policies(index.reading());
+    let demand = Demand::of(&asked, index.config()).expect("a request").expect("cards");
+    let policies = demand.policies(index.config());
     let names = ["tight", "wide"];
-    let mut told = index.rank(&Question::new(&demand, &policies), &names, true).fitting;
+    let mut told = index.rank(&Query::new(&demand, &policies), &names, true).fitting;
     let told: Vec<(String, i64)> =
         ranked(&mut told).map(|(asked, _, score)| (names[asked.name].to_owned(), score)).collect();
     assert_eq!(order(&after), told);

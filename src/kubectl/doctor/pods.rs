@@ -1,7 +1,7 @@
 //! What pods show: whether the scheduler calls the extender, and who waits.
 
 use divvy_api::names::annotation::PLANNED;
-use divvy_index::demand::{Demand, Reading};
+use divvy_index::demand::{Demand, SchedulingConfig};
 use divvy_index::pod::PodView;
 
 use super::check::{Check, State};
@@ -38,7 +38,7 @@ pub(super) fn waiting(facts: &Facts) -> Check {
         Err(refused) => return Check::unseen(link, refused),
         Ok(pending) => pending,
     };
-    let reading = Reading::default();
+    let reading = SchedulingConfig::default();
     let waits = |pod: &&PodView| pod.node.is_none() && !matches!(Demand::of(pod, &reading), Ok(None));
     let waiting: Vec<&PodView> = pending.iter().filter(waits).collect();
     let Some(first) = waiting.first() else {

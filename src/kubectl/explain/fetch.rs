@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use divvy_api::annotation::PolicyName;
 use divvy_api::gpunode::GpuNode;
-use divvy_index::demand::Reading;
+use divvy_index::demand::SchedulingConfig;
 use divvy_index::explain::{Explanation, State};
 use divvy_index::learned::{CONFIG_MAP, KEY};
 use divvy_index::pod::PodView;
-use divvy_index::{Bar, Index, Learned, Terms};
+use divvy_index::{Index, Learned, ReservationTimeouts, Unschedulable};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::jiff::Timestamp;
@@ -68,11 +68,11 @@ pub(super) async fn complete(
 pub(super) async fn explanation(
     cluster: &Cluster,
     pod: &PodView,
-    (reading, divvy): (Reading, &str),
+    (config, divvy): (SchedulingConfig, &str),
     mut remarks: Vec<String>,
 ) -> anyhow::Result<Found> {
-    let looks_ahead = reading.node_policy == PolicyName::LeastFragmentation;
-    let (index, now) = (Index::new(reading, Terms::default()), Instant::now());
+    let looks_ahead = config.node_policy == PolicyName::LeastFragmentation;
+    let (index, now) = (Index::new(config, ReservationTimeouts::default()), Instant::now());
     let mut names = take_nodes(cluster, &index).await.map_err(Refusal::of_gpu_nodes)?;
     if let Err(refused) = take_machines(cluster, &index).await {
         remarks.push(format!("warning: whether the Nodes are cordoned or ready isn't known: {refused}"));
@@ -117,7 +117,7 @@ async fn take_nodes(cluster: &Cluster, index: &Index) -> Result<HashMap<String, 
             Ok(node) => {
                 let shares = node.status.iter().flat_map(|status| &status.shares);
                 names.extend(shares.map(|share| (share.pod_uid.clone(), format!("{}/{}", share.namespace, share.pod))));
-                index.apply_node(&name, &node);
+                index.apply_gpu_node(&name, &node);
             }
             Err(problem) => index.apply_unreadable(&name, &problem),
         }
@@ -157,10 +157,10 @@ pub(crate) async fn take_machines(cluster: &Cluster, index: &Index) -> Result<()
     let mut names = HashSet::new();
     for node in cluster.list(&Api::<NodeView>::all(cluster.client()), None).await? {
         let name = node.name_any();
-        let bar = Bar::of(node.is_cordoned(), node.not_ready(Timestamp::now()).is_none());
-        index.apply_machine(&name, bar, node.cpu_milli());
+        let bar = Unschedulable::from_node(node.is_cordoned(), node.not_ready(Timestamp::now()).is_none());
+        index.apply_node(&name, bar, node.cpu_milli());
         names.insert(name);
     }
-    index.keep_machines(&names);
+    index.keep_nodes(&names);
     Ok(())
 }

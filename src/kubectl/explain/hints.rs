@@ -1,7 +1,7 @@
 //! What to do about a pod that doesn't run.
 
 use divvy_api::gpunode::CORDONED;
-use divvy_index::Bar;
+use divvy_index::Unschedulable;
 use divvy_index::explain::{Explanation, Fits, NodeAnswer, State};
 
 use super::fetch::Found;
@@ -33,7 +33,7 @@ pub(super) fn hints(found: &Found) -> Vec<String> {
     }
     let those = |fits: Fits| nodes.iter().filter(move |node| node.fits == fits).take(MOST);
     hints.extend(those(Fits::Barred).map(|NodeAnswer { name, barred, .. }| match barred {
-        Some(Bar::Cordoned) => format!("{name} has room: kubectl uncordon {name}"),
+        Some(Unschedulable::Cordoned) => format!("{name} has room: kubectl uncordon {name}"),
         _ => format!("{name} has room and isn't alive: kubectl divvy inspect {name} says more"),
     }));
     for NodeAnswer { name, lower, .. } in those(Fits::ByEviction) {

@@ -6,7 +6,7 @@ use divvy_api::annotation::{Cards, Planned};
 use divvy_api::{ContainerKind, Memory};
 use divvy_index::explain::{CardAnswer, ContainerAsks, Explanation, Fits, NodeAnswer, State};
 use divvy_index::learned::CONFIG_MAP;
-use divvy_index::{Bar, Expectation, ExpectedPart};
+use divvy_index::{Expectation, ExpectedPart, Unschedulable};
 
 use divvy_placement::Kind;
 
@@ -162,9 +162,9 @@ fn in_words(node: &NodeAnswer) -> &'static str {
     match node.fits {
         Fits::Now => "yes",
         Fits::Barred => match node.barred {
-            Some(Bar::Gone) => "gone",
-            Some(Bar::NotReady) => "not ready",
-            Some(Bar::Cordoned) | None => "cordoned",
+            Some(Unschedulable::Gone) => "gone",
+            Some(Unschedulable::NotReady) => "not ready",
+            Some(Unschedulable::Cordoned) | None => "cordoned",
         },
         Fits::ByEviction => "by eviction",
         Fits::Later => "not now",

@@ -1,18 +1,18 @@
 use std::time::Instant;
 
 use divvy_api::gpunode::GpuNode;
-use divvy_index::demand::Reading;
+use divvy_index::demand::SchedulingConfig;
 use divvy_index::fixture::{AGES, condition, node, pod, share, status};
 use divvy_index::pod::PodView;
-use divvy_index::{Bar, Index, Terms};
+use divvy_index::{Index, ReservationTimeouts, Unschedulable};
 
 use super::fetch::Found;
 use super::*;
 
 fn index(nodes: &[GpuNode]) -> Index {
-    let index = Index::new(Reading::default(), Terms::default());
+    let index = Index::new(SchedulingConfig::default(), ReservationTimeouts::default());
     for node in nodes {
-        index.apply_node(node.metadata.name.as_deref().expect("a name"), node);
+        index.apply_gpu_node(node.metadata.name.as_deref().expect("a name"), node);
     }
     index
 }
@@ -30,13 +30,13 @@ fn every_hint_names_what_to_do() {
     sick.spec.unschedulable_cards = vec!["GPU-sick-0".to_owned(), "GPU-sick-1".to_owned()];
     status(&mut closed).conditions.push(condition("Draining", "True", "the daemon is about to stop"));
     let index = index(&[full, sick, closed, well]);
-    index.apply_machine("well", Some(Bar::Cordoned), None);
+    index.apply_node("well", Some(Unschedulable::Cordoned), None);
     index.apply_pod(&PodView { node: Some("full".into()), ..pod("low", 1, 30, 0) }, Instant::now());
     let p = |gib| PodView { priority: 5, ..pod("p", 1, gib, 0) };
     insta::assert_snapshot!("hints", shown(&index, &p(20), false));
     insta::assert_snapshot!("wide", shown(&index, &p(20), true));
     insta::assert_snapshot!("never", shown(&index, &p(41), false));
-    index.apply_machine("well", None, None);
+    index.apply_node("well", None, None);
     insta::assert_snapshot!("now", shown(&index, &p(20), false));
 }
 
@@ -57,7 +57,7 @@ fn a_cluster_without_nodes_and_a_pod_without_cards_are_soon_explained() {
     insta::assert_snapshot!(shown(&index(&[]), &pod("none", 0, 0, 0), false), @"default/none: it asks for no cards");
     let nowhere = shown(&index(&[]), &pod("p", 1, 8, 0), false);
     assert!(
-        nowhere.starts_with("default/p: no node could ever run this: no node has reported cards\n  hint: "),
+        nowhere.starts_with("default/p: 0/0 nodes are available: no node has reported GPUs\n  hint: "),
         "{nowhere}"
     );
 }

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use divvy_api::annotation::PolicyName;
 use divvy_api::gpunode::GpuNode;
 use divvy_api::names::annotation::PLANNED;
-use divvy_index::demand::{Demand, Reading};
+use divvy_index::demand::{Demand, SchedulingConfig};
 use divvy_index::pod::PodView;
-use divvy_index::{Index, Question, Terms, shortlist};
+use divvy_index::{Index, Query, ReservationTimeouts, shortlist};
 use divvy_placement::{Mix, Policy};
 use divvy_simulate::Rng;
 use divvy_simulate::policy::Name;
@@ -37,7 +37,7 @@ pub(super) struct Snapshot {
 
 /// All that is said of it.
 #[derive(Debug, Serialize)]
-pub(super) struct Outlook {
+pub(super) struct Feasibility {
     waiting: Vec<Waiting>,
     /// Of all pods, as they are.
     now: Placed,
@@ -75,7 +75,7 @@ impl Snapshot {
         for (name, node) in nodes {
             match node {
                 Ok(node) => {
-                    index.apply_node(&name, &node);
+                    index.apply_gpu_node(&name, &node);
                     readable.insert(name, node);
                 }
                 Err(problem) => index.apply_unreadable(&name, &problem),
@@ -87,12 +87,12 @@ impl Snapshot {
         for pod in &pods {
             index.apply_pod(pod, now);
         }
-        pods.retain(|pod| !pod.ended && matches!(Demand::of(pod, index.reading()), Ok(Some(_))));
+        pods.retain(|pod| !pod.ended && matches!(Demand::of(pod, index.config()), Ok(Some(_))));
         Ok(Self { nodes: readable, pods, index })
     }
 
     /// What policies would make of it, in as many orders of its pods as there are seeds.
-    pub(super) fn outlook(self, policies: &[PolicyName], seeds: &[u64]) -> Outlook {
+    pub(super) fn outlook(self, policies: &[PolicyName], seeds: &[u64]) -> Feasibility {
         let now = Placed {
             policy: "as it is".to_owned(),
             pods: self.pods.iter().filter(|pod| pod.node.is_some()).count() as f64,
@@ -100,7 +100,7 @@ impl Snapshot {
             whole_cards: whole_cards(&self.index),
         };
         let policies = policies.iter().map(|policy| self.anew(*policy, seeds)).collect();
-        Outlook { waiting: self.waiting(), now, policies }
+        Feasibility { waiting: self.waiting(), now, policies }
     }
 
     /// The pods that wait, the most important first; each that fits takes its place.
@@ -113,10 +113,10 @@ impl Snapshot {
                 .then_with(|| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)))
         });
         let waiting = |demand: Arc<Demand>| {
-            let policies = demand.policies(self.index.reading());
-            let outlook = self.index.outlook(&Question::new(&demand, &policies), PATIENCE);
+            let policies = demand.policies(self.index.config());
+            let outlook = self.index.feasibility(&Query::new(&demand, &policies), PATIENCE);
             let fits =
-                outlook.best.first().is_some_and(|node| self.index.promise(&demand, node, Instant::now()).is_ok());
+                outlook.best.first().is_some_and(|node| self.index.reserve(&demand, node, Instant::now()).is_ok());
             Waiting { pod: format!("{}/{}", demand.namespace, demand.name), fits, says: outlook.to_string() }
         };
         demands.into_iter().map(waiting).collect()
@@ -131,7 +131,7 @@ impl Snapshot {
             for (name, node) in &self.nodes {
                 let mut node = node.clone();
                 node.status.iter_mut().for_each(|status| status.shares.clear());
-                index.apply_node(name, &node);
+                index.apply_gpu_node(name, &node);
             }
             let mut order: Vec<&PodView> = self.pods.iter().collect();
             order.shuffle(&mut Rng::seed_from_u64(*seed));
@@ -150,19 +150,22 @@ impl Snapshot {
 
 fn index(policy: PolicyName) -> Index {
     let card_policy = Policy { name: policy, ..Policy::default() };
-    Index::new(Reading { card_policy, node_policy: policy, ..Reading::default() }, Terms::default())
+    Index::new(
+        SchedulingConfig { card_policy, node_policy: policy, ..SchedulingConfig::default() },
+        ReservationTimeouts::default(),
+    )
 }
 
 /// Puts a pod where the extender would, as if it were new.
 fn place(index: &Index, pod: &PodView, names: &[&str]) -> Option<()> {
     let mut pod = PodView { node: None, nominated: None, ..pod.clone() };
     pod.annotations.remove(PLANNED);
-    let demand = Arc::new(Demand::of(&pod, index.reading()).ok()??);
-    let policies = demand.policies(index.reading());
-    let mut fitting = index.rank(&Question::new(&demand, &policies), names, false).fitting;
+    let demand = Arc::new(Demand::of(&pod, index.config()).ok()??);
+    let policies = demand.policies(index.config());
+    let mut fitting = index.rank(&Query::new(&demand, &policies), names, false).fitting;
     shortlist(&mut fitting, 1);
     let (asked, _) = fitting.first()?;
-    index.promise(&demand, names[asked.name], Instant::now()).ok().map(drop)
+    index.reserve(&demand, names[asked.name], Instant::now()).ok().map(drop)
 }
 
 fn whole_cards(index: &Index) -> f64 {
@@ -170,9 +173,9 @@ fn whole_cards(index: &Index) -> f64 {
     nodes.iter().flat_map(|node| &node.cards).filter(|card| card.healthy && card.held.pods == 0).count() as f64
 }
 
-// === impl Outlook ===
+// === impl Feasibility ===
 
-impl Outlook {
+impl Feasibility {
     /// For people.
     pub(super) fn tables(&self) -> String {
         let waiting = |Waiting { pod, fits, says }: &Waiting| {

@@ -4,14 +4,15 @@ use divvy_api::Tier;
 use divvy_api::annotation::{self, CardShare, Cards};
 
 use super::View;
-use crate::ledger::{Holding, PodRef};
+use divvy_node_core::ledger::Holding;
+use divvy_node_core::pod::PodRef;
 
 /// A pod and the text of its annotation. The text changes with the pod's own entry, not with every entry; and with the tier
 /// that the node serves, which is the strongest that any pod has but for those with whole MIG instances.
 pub(super) fn annotations(view: &View, served: Tier) -> impl Iterator<Item = (&PodRef, String)> {
     view.book.pods().map(move |entry| {
         let shares = |holding: &Holding| {
-            let share = |part: &crate::ledger::Part| CardShare { uuid: part.card.clone(), share: part.share };
+            let share = |part: &divvy_node_core::ledger::Part| CardShare { uuid: part.card.clone(), share: part.share };
             holding.parts.iter().map(share).collect()
         };
         let containers = entry.holdings().map(|(name, holding)| (name.to_owned(), shares(holding))).collect();

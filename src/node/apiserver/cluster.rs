@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::events::Happening;
 use super::node::NodeView;
-use crate::ledger::PodRef;
+use divvy_node_core::pod::PodRef;
 
 /// Who writes, in `managedFields` and events.
 const MANAGER: &str = "divvy-node";

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 use tracing::warn;
 
-use crate::inventory::{CardHealth, CardInfo, Inventory};
+use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
 
 /// Wishes of whoever runs the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,7 +116,7 @@ mod tests {
     use divvy_api::Memory;
 
     use super::*;
-    use crate::inventory::MigInstance;
+    use divvy_node_core::inventory::MigInstance;
 
     fn inventory() -> Arc<Inventory> {
         let card = |name: &str, health| CardInfo {

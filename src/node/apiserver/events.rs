@@ -2,8 +2,8 @@
 
 use divvy_api::CardId;
 
-use crate::inventory::{CardHealth, CardInfo};
-use crate::ledger::PodRef;
+use divvy_node_core::inventory::{CardHealth, CardInfo};
+use divvy_node_core::pod::PodRef;
 
 use super::View;
 

@@ -8,7 +8,7 @@ use divvy_api::usage::{ContainerRef, Finding, FindingKind};
 use tokio::time::Instant;
 
 use super::events::Happening;
-use crate::ledger::PodRef;
+use divvy_node_core::pod::PodRef;
 
 /// What stands for so long, or comes again after so long, is told again.
 const AGAIN: Duration = Duration::from_secs(3600);

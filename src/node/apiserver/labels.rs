@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::inventory::{CardInfo, Inventory};
+use divvy_node_core::inventory::{CardInfo, Inventory};
 
 /// What the cards and their driver are. Cards of several models, or sizes, leave out the label that would be true of
 /// one of them only.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use divvy_api::gpunode::{GpuNodeStatus, Health};
 use tokio::time::Instant;
 
-use crate::inventory::Inventory;
+use divvy_node_core::inventory::Inventory;
 
 /// In percent: finer steps say nothing, and each would be a change.
 const STEP: u32 = 10;

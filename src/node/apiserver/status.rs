@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
 use super::View;
-use crate::inventory::{CardHealth, CardInfo, Inventory};
-use crate::ledger::{ContainerEntry, Part, PodEntry};
+use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
+use divvy_node_core::ledger::{ContainerEntry, Part, PodEntry};
 
 /// The status that says what `view` shows. `seen`: the one that stands in the cluster, whose times are kept where a
 /// condition hasn't changed.

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::events::between;
 use super::node::{NodeStatusView, NodeView};
 use super::*;
-use crate::inventory::{CardHealth, CardInfo, Driver, MigInstance};
-use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
+use divvy_node_core::inventory::{CardHealth, CardInfo, Driver, MigInstance};
+use divvy_node_core::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
 
 const WHOLE: Scales = Scales::WHOLE;
 const CARD: Memory = Memory::mib(80_000);

@@ -223,18 +223,11 @@ fn flags_and_variables_win_over_overrides() {
 }
 
 #[test]
-fn the_service_is_kept_up_with_the_daemons_keys() {
-    let sources = |args: &[&str]| {
+fn uninstall_flag_selects_the_job() {
+    let job = |args: &[&str]| {
         let args = std::iter::once("divvy-node").chain(args.iter().copied()).map(OsString::from);
-        parse(args, |name| (name == "NODE_NAME").then(|| "n1".into()))
+        parse(args, |name| (name == "NODE_NAME").then(|| "n1".into())).expect("valid").job
     };
-    let service = sources(&["mps", "--run-dir=/run/cards"]).expect("valid");
-    assert_eq!(service.job, Job::Mps);
-    let config = service.effective(&BTreeMap::new()).expect("valid").config;
-    assert_eq!(config.run_dir.display().to_string(), "/run/cards");
-    assert_eq!(sources(&["--run-dir=/run/cards"]).expect("valid").job, Job::Serve);
-    assert_eq!(sources(&["--uninstall"]).expect("valid").job, Job::Uninstall);
-    assert_eq!(sources(&["--run-dir=/run/cards", "mps"]).expect_err("whose keys are they").report(), EX_USAGE);
-    let help = sources(&["mps", "--help"]).expect_err("help").to_string();
-    assert!(help.contains("[env: RUN_DIR] [default: /run/divvy]"), "{help}");
+    assert_eq!(job(&["--run-dir=/run/gpus"]), Job::Serve);
+    assert_eq!(job(&["--uninstall"]), Job::Uninstall);
 }

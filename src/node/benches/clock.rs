@@ -10,7 +10,7 @@ use divvy_node::config::{KeySet as _, Keys};
 use divvy_node::container::clock::{self, Tenant, View};
 use divvy_node::container::isolation;
 use divvy_node::container::{Allocation, Containers, PodRef};
-use divvy_node::ledger::{Nonce, Terms};
+use divvy_node_core::ledger::{Nonce, Terms};
 use divvy_region::layout::{self, LINE, SLOTS};
 use rustix::time::{ClockId, clock_gettime};
 use tokio_util::sync::CancellationToken;

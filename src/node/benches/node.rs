@@ -1,4 +1,4 @@
-//! The daemon's figures (docs/ARCHITECTURE.md, "Figures"): its own part of Allocate, the pod list, registration, memory.
+//! The daemon's figures (docs/benchmarks.md): its own part of Allocate, the pod list, registration, memory.
 //!
 //! Times are p50 and p99 of one run; the machine's speed cancels in ratios only.
 

@@ -97,7 +97,7 @@ fn the_last_override_that_matches_wins_over_the_rest_of_the_file() {
     assert_eq!(on(&[("pool", "training")]), (16, 5, 6, String::new()));
     assert_eq!(on(&[("pool", "inference")]), (64, 5, 2, "pool=inference".to_owned()));
     let both = on(&[("pool", "inference"), ("gpu", "L4")]);
-    assert_eq!(both, (8, 5, 2, "pool=inference; gpu in (L4, T4),!drained".to_owned()));
+    assert_eq!(both, (8, 5, 2, "pool=inference; gpu in (L4,T4),!drained".to_owned()));
     assert_eq!(on(&[("gpu", "L4"), ("drained", "")]), (16, 5, 6, String::new()));
 }
 

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::card::Card;
 use self::watched::Watched;
-use crate::ledger::Nonce;
+use divvy_node_core::ledger::Nonce;
 
 const MS: u64 = 1_000_000;
 /// Between two looks at cards where there is nothing to tell apart: 26 ms, so that a page isn't stale when some come late.

@@ -11,7 +11,7 @@ use divvy_proto::deviceplugin::Mount;
 use super::error::{ContainerError, state};
 use super::files;
 use super::limits::Limits;
-use crate::ledger::Nonce;
+use divvy_node_core::ledger::Nonce;
 
 /// Name of the file in the limits directory.
 pub const LIMITS_FILE: &str = "limits";

@@ -30,7 +30,7 @@ use crate::config::{Config, ConfigError, Served};
 use crate::container::clock::pages;
 use crate::container::directories::Container;
 use crate::container::error::ContainerError;
-use crate::mps::Place;
+use divvy_mps::MpsDirectory;
 
 /// A tier, as this node serves it.
 pub trait Isolation: fmt::Debug + Send + Sync {
@@ -82,7 +82,7 @@ const LOOK: Duration = Duration::from_secs(5);
 pub fn select(config: &Config) -> Result<Selection, ConfigError> {
     let accounting = |reason| Selection { tier: Tier::Accounting, reason, library: None };
     let refused = |tier: Tier, why: String| ConfigError::Disagreement(format!("tier {tier} can't be served: {why}"));
-    let (library, service) = (Library::read(config), Place::new(&config.run_dir).supervisor());
+    let (library, service) = (Library::read(config), MpsDirectory::new(&config.run_dir).supervisor());
     let (tier, reason, library) = match (config.tier, library, service) {
         (Served::Accounting, ..) => return Ok(accounting("configured".to_owned())),
         (Served::Mig, ..) => {
@@ -113,7 +113,7 @@ pub async fn outgrown(config: &Config, tier: Tier) {
     }
     loop {
         tokio::time::sleep(LOOK).await;
-        let is_up = Place::new(&config.run_dir).supervisor().is_ok();
+        let is_up = MpsDirectory::new(&config.run_dir).supervisor().is_ok();
         let better = is_up.then(|| select(config).ok()).flatten().filter(|choice| choice.tier > tier);
         if let Some(choice) = better {
             return info!("more can be served now: tier {choice}: starting anew");
@@ -155,7 +155,7 @@ impl Selection {
         }
         let Some(library) = self.library else { return Ok(Box::new(Accounting)) };
         let shim = Shim::install(&library, run_dir)?;
-        Ok(if self.tier == Tier::Mps { Box::new(Mps::new(shim, Place::new(run_dir))) } else { Box::new(shim) })
+        Ok(if self.tier == Tier::Mps { Box::new(Mps::new(shim, MpsDirectory::new(run_dir))) } else { Box::new(shim) })
     }
 }
 

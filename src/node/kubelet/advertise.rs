@@ -8,8 +8,8 @@ use divvy_api::gpunode::Scales;
 use divvy_api::{MigProfile, ResourceName, ResourceNames, SlotId};
 use divvy_proto::deviceplugin as api;
 
-use crate::inventory::{CardHealth, CardInfo, Inventory};
-use crate::ledger::Book;
+use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
+use divvy_node_core::ledger::Book;
 
 /// The devices of one resource.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use divvy_node_core::pod::CgroupState;
 use divvy_runtime::logging::WarnOnce;
 
 /// Under these names the kubelet keeps the cgroups of pods, with the driver `cgroupfs` and with `systemd`
@@ -24,15 +25,6 @@ pub struct PodCgroups {
     /// Pods, by UID, whose cgroup was there since this process was started.
     found: HashSet<String>,
     warning: WarnOnce,
-}
-
-/// What its cgroup tells of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trace {
-    /// It is there: processes may run.
-    Lingers,
-    /// It was there and isn't any more: none runs, and none will.
-    Removed,
 }
 
 // === impl PodCgroups ===
@@ -53,7 +45,7 @@ impl PodCgroups {
     }
 
     /// What is known of these pods. Where no pod's cgroup can be seen, or never theirs, that is nothing.
-    pub fn traces(&mut self, uids: Vec<String>) -> HashMap<String, Trace> {
+    pub fn states(&mut self, uids: Vec<String>) -> HashMap<String, CgroupState> {
         if uids.is_empty() {
             return HashMap::new();
         }
@@ -65,15 +57,15 @@ impl PodCgroups {
             ));
             return HashMap::new();
         }
-        let trace = |uid: String| {
+        let state = |uid: String| {
             if has_cgroup(&classes, &uid) {
                 self.found.insert(uid.clone());
-                return Some((uid, Trace::Lingers));
+                return Some((uid, CgroupState::Exists));
             }
             let removed = self.found.contains(&uid);
-            removed.then_some((uid, Trace::Removed))
+            removed.then_some((uid, CgroupState::Removed))
         };
-        uids.into_iter().filter_map(trace).collect()
+        uids.into_iter().filter_map(state).collect()
     }
 }
 
@@ -108,10 +100,10 @@ mod tests {
 
     const UID: &str = "5d8e01f4-33aa-4c4e-9d2e-0123456789ab";
 
-    fn trace(cgroups: &mut PodCgroups) -> Option<Trace> {
-        let traces = cgroups.traces(vec![UID.to_owned(), "another".to_owned()]);
-        assert!(!traces.contains_key("another"));
-        traces.get(UID).copied()
+    fn trace(cgroups: &mut PodCgroups) -> Option<CgroupState> {
+        let states = cgroups.states(vec![UID.to_owned(), "another".to_owned()]);
+        assert!(!states.contains_key("another"));
+        states.get(UID).copied()
     }
 
     fn lingers(directories: &[&str]) -> bool {
@@ -119,7 +111,7 @@ mod tests {
         for directory in directories {
             fs::create_dir_all(root.path().join(directory)).expect("a directory");
         }
-        trace(&mut PodCgroups::new(root.path().to_owned())) == Some(Trace::Lingers)
+        trace(&mut PodCgroups::new(root.path().to_owned())) == Some(CgroupState::Exists)
     }
 
     #[test]
@@ -154,9 +146,9 @@ mod tests {
         fs::create_dir(&cgroup).expect("a directory");
         cgroups.follow(&pods);
         fs::remove_dir(&cgroup).expect("ours");
-        assert_eq!(trace(&mut cgroups), Some(Trace::Removed));
+        assert_eq!(trace(&mut cgroups), Some(CgroupState::Removed));
         cgroups.follow(&pods);
-        assert_eq!(trace(&mut cgroups), Some(Trace::Removed), "until its share has ended");
+        assert_eq!(trace(&mut cgroups), Some(CgroupState::Removed), "until its share has ended");
         fs::remove_dir(root.path().join("kubepods")).expect("ours");
         assert_eq!(trace(&mut cgroups), None, "nobody's can be seen");
         fs::create_dir(root.path().join("kubepods")).expect("a directory");

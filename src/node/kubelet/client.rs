@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use divvy_node_core::pod::PodList;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{Request, StatusCode, Uri};
@@ -14,7 +15,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
 use hyper_util::rt::TokioExecutor;
 
-use super::pods::{DecodeError, Known, PodView};
+use super::pods::{DecodeError, Known};
 use super::tls;
 
 /// Where the kubelet's own API is and how it is trusted.
@@ -28,15 +29,6 @@ pub struct KubeletEndpoint {
     pub trust: tls::Trust,
     /// Deadline of one question; a slow answer fails one pod, a hanging one would stop the node.
     pub timeout: Duration,
-}
-
-/// What the kubelet answered.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodList {
-    /// Its pods, the one under admission included.
-    pub pods: Vec<Arc<PodView>>,
-    /// Our end of the connection. Two lists over one connection come from one kubelet process.
-    pub connection: Option<SocketAddr>,
 }
 
 /// Asks `GET /pods`.

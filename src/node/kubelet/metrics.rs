@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::allocation::Refusal;
+use divvy_node_core::allocator::Refusal;
 
 /// What is counted as it happens.
 #[derive(Debug)]

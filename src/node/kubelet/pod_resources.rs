@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use divvy_api::ResourceNames;
+use divvy_node_core::pod::{DeviceRecord, PodRef};
 use divvy_proto::podresources as api;
 use divvy_proto::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use tonic::transport::{Channel, Endpoint};
@@ -11,7 +12,6 @@ use tonic::{Code, Status};
 
 use super::rivals::Listed;
 use super::unix_channel;
-use crate::ledger::reconcile::Assigned;
 
 /// A client of the PodResources socket. Each question is a connection of its own: they are rare.
 #[derive(Clone, Debug)]
@@ -56,12 +56,12 @@ const LARGEST_ANSWER: usize = 64 << 20;
 impl PodResources {
     /// All containers with devices of ours. Sweeps the kubelet's books, so never asked while an Allocate is in flight
     /// (kubernetes#137534): only before we register.
-    pub async fn list(&self) -> Result<Vec<Assigned>, PodResourcesError> {
+    pub async fn list(&self) -> Result<Vec<DeviceRecord>, PodResourcesError> {
         self.list_of(|resource| self.names.counts_cards(resource)).await
     }
 
     /// All containers with units of memory or compute, where those are devices. To be asked when [`Self::list`] may be.
-    pub async fn list_units(&self) -> Result<Vec<Assigned>, PodResourcesError> {
+    pub async fn list_units(&self) -> Result<Vec<DeviceRecord>, PodResourcesError> {
         let ResourceNames { memory, cores, .. } = &self.names;
         if !self.names.counts_memory_in_devices() {
             return Ok(Vec::new());
@@ -69,34 +69,34 @@ impl PodResources {
         self.list_of(|resource| [memory, cores].iter().any(|name| name.as_str() == resource)).await
     }
 
-    async fn list_of(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<Assigned>, PodResourcesError> {
+    async fn list_of(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<DeviceRecord>, PodResourcesError> {
         let answer = self.client().await?.list(api::ListPodResourcesRequest {}).await;
         let answer = answer.map_err(|status| self.refused("List", status))?;
         Ok(answer.into_inner().pod_resources.iter().flat_map(|pod| assigned(pod, &is_wanted)).collect())
     }
 
-    /// Of each of these pods, by namespace and name, what the kubelet has given of our devices; `None` for a pod that it
-    /// doesn't have, or that is over. It has a pod from just before its admission on. Ordinary init
-    /// containers are never shown. Doesn't sweep.
-    pub async fn known(&self, pods: &[(&str, &str)]) -> Result<Vec<Option<Vec<Assigned>>>, PodResourcesError> {
-        let mut known = Vec::with_capacity(pods.len());
+    /// What the kubelet has given of our devices to each of these pods, by namespace and name; `None` for a pod that it
+    /// doesn't have, or that is over. It has a pod from just before its admission on. Ordinary init containers are never
+    /// shown. Doesn't sweep.
+    pub async fn get(&self, pods: &[PodRef]) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodResourcesError> {
+        let mut records = Vec::with_capacity(pods.len());
         if pods.is_empty() {
-            return Ok(known);
+            return Ok(records);
         }
         let mut client = self.client().await?;
-        for (namespace, name) in pods {
-            known.push(self.get(&mut client, namespace, name).await?);
+        for pod in pods {
+            records.push(self.get_one(&mut client, pod).await?);
         }
-        Ok(known)
+        Ok(records)
     }
 
-    async fn get(
+    async fn get_one(
         &self,
         client: &mut PodResourcesListerClient<Channel>,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<Vec<Assigned>>, PodResourcesError> {
-        let request = api::GetPodResourcesRequest { pod_name: name.to_owned(), pod_namespace: namespace.to_owned() };
+        pod: &PodRef,
+    ) -> Result<Option<Vec<DeviceRecord>>, PodResourcesError> {
+        let (namespace, name) = (&pod.namespace, &pod.name);
+        let request = api::GetPodResourcesRequest { pod_name: name.clone(), pod_namespace: namespace.clone() };
         let started = Instant::now();
         loop {
             match client.get(request.clone()).await {
@@ -148,12 +148,12 @@ fn hint(call: &str) -> &'static str {
 }
 
 /// Containers of a pod with devices of the resources that are wanted.
-fn assigned(pod: &api::PodResources, is_wanted: impl Fn(&str) -> bool) -> Vec<Assigned> {
+fn assigned(pod: &api::PodResources, is_wanted: impl Fn(&str) -> bool) -> Vec<DeviceRecord> {
     let devices_of = |container: &api::ContainerResources| {
         let wanted = container.devices.iter().filter(|devices| is_wanted(&devices.resource_name));
         wanted.flat_map(|devices| &devices.device_ids).cloned().collect()
     };
-    let assigned = |container: &api::ContainerResources| Assigned {
+    let assigned = |container: &api::ContainerResources| DeviceRecord {
         namespace: pod.namespace.clone(),
         pod: pod.name.clone(),
         container: container.name.clone(),

@@ -3,113 +3,16 @@
 mod known;
 mod wire;
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
-use divvy_api::{ContainerSpec, ResourceName, ResourceNames};
+use divvy_node_core::pod::Pod;
 
 pub use self::known::Known;
-use crate::ledger::PodRef;
-
-/// Says where the kubelet has a pod from (`kubetypes.ConfigSourceAnnotationKey`).
-const SOURCE: &str = "kubernetes.io/config.source";
-
-/// A pod as the kubelet lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodView {
-    /// `metadata.uid`.
-    pub uid: String,
-    /// `metadata.namespace`.
-    pub namespace: String,
-    /// `metadata.name`.
-    pub name: String,
-    /// `metadata.annotations`, those that are read here.
-    pub annotations: BTreeMap<String, String>,
-    /// Containers in admission order: init containers as listed, then app containers.
-    pub containers: Vec<ContainerSpec>,
-    /// `status.phase`.
-    pub phase: Phase,
-    /// What the kubelet says of each container, by name; absent while it says nothing.
-    pub states: BTreeMap<String, ContainerState>,
-}
-
-/// `status.phase`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Phase {
-    /// Not all containers have started, or no phase is written yet.
-    #[default]
-    Pending,
-    /// Bound, and at least one container started.
-    Running,
-    /// All containers ended well.
-    Succeeded,
-    /// Refused at admission, or a container ended badly for good.
-    Failed,
-}
-
-/// A container's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ContainerState {
-    /// Not started, or between two starts; `restarts` tells which.
-    Waiting {
-        /// It has run before.
-        started_before: bool,
-    },
-    /// Running.
-    Running,
-    /// Ended.
-    Terminated,
-}
-
-// === impl PodView ===
-
-impl PodView {
-    /// Whether any container has ever started: such a pod is past its admission.
-    pub fn has_started(&self) -> bool {
-        let started = |state: &ContainerState| !matches!(state, ContainerState::Waiting { started_before: false });
-        self.phase == Phase::Running || self.states.values().any(started)
-    }
-
-    /// Whether it names amounts of cards but no cards, so that the kubelet asks us for none: a pod that no webhook saw.
-    pub fn asks_for_amounts_alone(&self, names: &ResourceNames) -> bool {
-        let has = |container: &ContainerSpec, name: &ResourceName| container.limits.contains_key(name.as_str());
-        let amounts = [&names.memory, &names.memory_percentage, &names.cores];
-        let alone = |container: &ContainerSpec| {
-            !container.limits.keys().any(|name| names.counts_cards(name))
-                && amounts.into_iter().any(|name| has(container, name))
-        };
-        self.containers.iter().any(alone)
-    }
-
-    /// Whether it comes from the node's own manifests, not from the API server.
-    pub fn is_static(&self) -> bool {
-        let source = self.annotations.get(SOURCE);
-        source.is_some_and(|source| source == "file" || source == "http")
-    }
-
-    /// How the books name it.
-    pub fn reference(&self) -> PodRef {
-        PodRef { uid: self.uid.clone(), namespace: self.namespace.clone(), name: self.name.clone() }
-    }
-
-    /// Whether the pod's shares have ended: Failed or Succeeded with all containers terminated (or never started).
-    pub fn has_ended(&self) -> bool {
-        let live = |state: &ContainerState| *state == ContainerState::Running;
-        matches!(self.phase, Phase::Failed | Phase::Succeeded) && !self.states.values().any(live)
-    }
-}
-
-impl fmt::Display for PodView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// Reads a `v1.PodList` as the kubelet's `/pods` serves it (JSON only: protobuf is answered 406).
 ///
 /// Fields that aren't needed are passed over; a list cut short, or a pod without UID, is an error.
-pub fn decode(json: &[u8]) -> Result<Vec<Arc<PodView>>, DecodeError> {
+pub fn decode(json: &[u8]) -> Result<Vec<Arc<Pod>>, DecodeError> {
     let list: wire::List<'_> = serde_json::from_slice(json)?;
     list.items.into_iter().map(|pod| Ok(Arc::new(pod.try_into()?))).collect()
 }
@@ -133,6 +36,7 @@ pub enum DecodeError {
 #[cfg(test)]
 mod tests {
     use divvy_api::ContainerKind;
+    use divvy_node_core::pod::ContainerState;
 
     use super::*;
 

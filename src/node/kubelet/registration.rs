@@ -4,9 +4,12 @@
 //! the order of the kubelet's calls, across resources, so has one beginning.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use divvy_api::ResourceName;
+use divvy_node_core::allocator::lock;
+use divvy_node_core::ports::PodSource;
 use divvy_proto::deviceplugin as api;
 use divvy_proto::deviceplugin::device_plugin_client::DevicePluginClient;
 use divvy_proto::deviceplugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
@@ -24,7 +27,9 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tracing::{debug, info, warn};
 
 use super::advertise::Offer;
-use super::plugin::{Plugin, PluginParts, lock};
+use super::device_list::DeviceList;
+use super::plugin::{Calls, Plugin};
+use super::pod_resources::PodResources;
 use super::rivals::{self, Rivalry, Verdict};
 use super::socket::{DirectoryWatch, SocketFile};
 use super::units::Units;
@@ -32,11 +37,15 @@ use super::unix_channel;
 
 /// Registers our resources with the kubelet.
 #[derive(Debug)]
-pub struct Registrar {
+pub struct Registrar<S> {
     /// The kubelet's plugin directory.
     pub directory: PathBuf,
-    /// What the sessions serve with.
-    pub parts: PluginParts,
+    /// What calls are answered by.
+    pub calls: Calls<S>,
+    /// Our resources, and all devices of each with their health.
+    pub offers: watch::Receiver<Arc<Vec<Offer>>>,
+    /// Where conflicting device plugins show.
+    pub pod_resources: PodResources,
     /// How long another plugin of our cards must be seen before we stand back, and be gone before we come.
     pub patience: Duration,
     /// Told how we stand with the kubelet.
@@ -110,7 +119,7 @@ pub(crate) fn own_sockets(directory: &Path) -> Vec<PathBuf> {
 
 // === impl Registrar ===
 
-impl Registrar {
+impl<S: PodSource + 'static> Registrar<S> {
     /// Stays registered until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let mut watch = DirectoryWatch::new(&self.directory);
@@ -139,7 +148,7 @@ impl Registrar {
                     info!(resources, "registered with the kubelet");
                     self.until_over(&session, &mut watch, &mut rivalry).await;
                     // First of all: a kubelet that has just started lists pods one by one.
-                    lock(&self.parts.allocator).begin_session();
+                    lock(self.calls.daemon.allocator()).begin_session();
                     self.standing.send_if_modified(|standing| {
                         let over = *standing == Standing::Registered;
                         over.then(|| *standing = Standing::Unregistered).is_some()
@@ -167,7 +176,7 @@ impl Registrar {
     async fn begin(&self, stop: &CancellationToken) -> Result<Session, SessionError> {
         let kubelet = self.kubelet_socket();
         let channel = Self::connect(&kubelet).await?;
-        let resources = resources(&self.parts.offers.borrow());
+        let resources = resources(&self.offers.borrow());
         let sockets = vec![(kubelet.clone(), SocketFile::at(&kubelet))];
         let (token, silence) = (stop.child_token(), CancellationToken::new());
         let mut session = Session { token, silence, resources, servers: Vec::new(), sockets };
@@ -183,12 +192,17 @@ impl Registrar {
     async fn open(&self, session: &mut Session, kubelet: Channel) -> Result<(), SessionError> {
         for resource in &session.resources {
             let own = self.directory.join(socket_name(resource));
-            let (resource, parts) = (resource.clone(), self.parts.clone());
-            let (token, silence) = (session.token.clone(), session.silence.clone());
-            let server = if parts.pod_resources.names.counts_cards(resource.as_str()) {
-                serve(&own, Plugin { resource, parts, session: token.clone(), silence }, token)?
+            let list = DeviceList {
+                resource: resource.clone(),
+                offers: self.offers.clone(),
+                session: session.token.clone(),
+                silence: session.silence.clone(),
+            };
+            let (calls, token) = (self.calls.clone(), session.token.clone());
+            let server = if self.pod_resources.names.counts_cards(resource.as_str()) {
+                serve(&own, Plugin { list, calls }, token)?
             } else {
-                serve(&own, Units { resource, parts, session: token.clone(), silence }, token)?
+                serve(&own, Units { list, calls }, token)?
             };
             session.servers.push(server);
             session.sockets.push((own.clone(), SocketFile::at(&own)));
@@ -241,9 +255,9 @@ impl Registrar {
     /// kubelets up to 1.36 would take the end of our stream for its end (kubernetes#121994).
     async fn until_over(&self, session: &Session, watch: &mut DirectoryWatch, rivalry: &mut Rivalry) {
         let unchanged = || session.sockets.iter().all(|(path, known)| SocketFile::at(path) == *known);
-        let mut offers = self.parts.offers.clone();
+        let mut offers = self.offers.clone();
         let mut others = async || drop(offers.wait_for(|offers| resources(offers) != session.resources).await);
-        let mut listed = self.parts.offers.borrow().clone();
+        let mut listed = self.offers.borrow().clone();
         let mut looks = tokio::time::interval(self.patience / LOOKS);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         looks.reset();
@@ -255,7 +269,7 @@ impl Registrar {
                 _ = looks.tick() => {}
             }
             if !session.silence.is_cancelled() {
-                listed = self.parts.offers.borrow().clone();
+                listed = self.offers.borrow().clone();
             }
             self.look_for_rivals(rivalry, Some(&listed)).await;
             match rivalry.verdict() {
@@ -270,11 +284,11 @@ impl Registrar {
 
     /// `listed`: what the kubelet has from us, while we are registered. A kubelet that doesn't answer shows nothing.
     async fn look_for_rivals(&self, rivalry: &mut Rivalry, listed: Option<&[Offer]>) {
-        let known = match self.parts.pod_resources.allocatable().await {
+        let known = match self.pod_resources.allocatable().await {
             Ok(known) => known,
             Err(error) => return debug!(%error, "not known whether another plugin serves our cards"),
         };
-        let ours = listed.map_or_else(|| self.parts.offers.borrow().to_vec(), <[_]>::to_vec);
+        let ours = listed.map_or_else(|| self.offers.borrow().to_vec(), <[_]>::to_vec);
         let was = rivalry.verdict().clone();
         rivalry.observe(Instant::now(), rivals::find(&known, &ours, listed.is_some()));
         match rivalry.verdict() {

@@ -3,29 +3,25 @@
 //! A container's cards are settled by its slots, in whatever order the kubelet asks for slots and units. So each
 //! container that asks for units has to ask for slots as well.
 
-use std::time::Instant;
-
-use divvy_api::ResourceName;
+use divvy_node_core::allocator::{Refusal, lock};
+use divvy_node_core::ports::PodSource;
 use divvy_proto::deviceplugin as api;
 use divvy_proto::deviceplugin::device_plugin_server::DevicePlugin;
-use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-use super::plugin::{Devices, PluginParts, lists, lock, only};
-use crate::allocation::Refusal;
-use crate::observer;
+use super::device_list::{DeviceList, Devices};
+use super::plugin::{Calls, only};
+use super::response::status;
 
 /// Hands out units of one resource for one session.
 #[derive(Debug)]
-pub(super) struct Units {
-    pub(super) resource: ResourceName,
-    pub(super) parts: PluginParts,
-    pub(super) session: CancellationToken,
-    pub(super) silence: CancellationToken,
+pub(super) struct Units<S> {
+    pub(super) list: DeviceList,
+    pub(super) calls: Calls<S>,
 }
 
 #[tonic::async_trait]
-impl DevicePlugin for Units {
+impl<S: PodSource + 'static> DevicePlugin for Units<S> {
     async fn get_device_plugin_options(
         &self,
         _request: Request<api::Empty>,
@@ -39,7 +35,7 @@ impl DevicePlugin for Units {
     type ListAndWatchStream = Devices;
 
     async fn list_and_watch(&self, _request: Request<api::Empty>) -> Result<Response<Devices>, Status> {
-        Ok(Response::new(lists(&self.parts, &self.resource, &self.session, &self.silence)))
+        Ok(Response::new(self.list.stream()))
     }
 
     /// Units of the cards of the pod under admission, so that a card's units are mostly with those who share it.
@@ -47,9 +43,9 @@ impl DevicePlugin for Units {
         &self,
         request: Request<api::PreferredAllocationRequest>,
     ) -> Result<Response<api::PreferredAllocationResponse>, Status> {
-        let request = only(request.into_inner().container_requests)?;
+        let request = only(request.into_inner().container_requests).map_err(|refusal| status(&refusal))?;
         let size = usize::try_from(request.allocation_size).unwrap_or(0);
-        let device_ids = lock(&self.parts.allocator).prefer_units(
+        let device_ids = lock(self.calls.daemon.allocator()).prefer_units(
             request.available_device_ids,
             request.must_include_device_ids,
             size,
@@ -62,10 +58,7 @@ impl DevicePlugin for Units {
         &self,
         request: Request<api::AllocateRequest>,
     ) -> Result<Response<api::AllocateResponse>, Status> {
-        let started = Instant::now();
-        let result = self.count(request.into_inner()).await;
-        self.parts.metrics.observe("AllocateUnits", started, &result);
-        result?;
+        self.calls.answer("AllocateUnits", self.allocate_units(request.into_inner())).await?;
         // Nothing: the container is given its cards with its slots.
         let container_responses = vec![api::ContainerAllocateResponse::default()];
         Ok(Response::new(api::AllocateResponse { container_responses }))
@@ -81,10 +74,9 @@ impl DevicePlugin for Units {
 
 // === impl Units ===
 
-impl Units {
-    async fn count(&self, request: api::AllocateRequest) -> Result<(), Refusal> {
+impl<S: PodSource> Units<S> {
+    async fn allocate_units(&self, request: api::AllocateRequest) -> Result<(), Refusal> {
         let ids = only(request.container_requests)?.device_ids;
-        let pods = observer::look(&self.parts).await?;
-        lock(&self.parts.allocator).count_units(&self.resource, &pods, &ids)
+        self.calls.daemon.allocate_units(&self.list.resource, &ids).await
     }
 }

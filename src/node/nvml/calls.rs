@@ -19,7 +19,7 @@ use nvml_wrapper::{Device, EventSet, Nvml, cuda_driver_version_major, cuda_drive
 use nvml_wrapper_sys::bindings as sys;
 
 use crate::config::MigStrategy;
-use crate::inventory::{CardProcess, Driver};
+use divvy_node_core::inventory::{CardProcess, Driver};
 pub(super) use mig::{Instance, Partition};
 pub(super) use raw::{Slice, XidEvent, wait};
 

@@ -14,8 +14,8 @@ use super::calls::{ProbeError, Sample, Slice};
 use super::health::{HealthOptions, Observation};
 use super::links::LinkTable;
 use crate::config::MigStrategy;
-use crate::inventory::{Driver, Inventory};
 use card::{Card, Listing};
+use divvy_node_core::inventory::{Driver, Inventory};
 use driver::DriverState;
 
 /// More than any machine has; a count above it is nonsense.

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::inventory::CardHealth;
+use divvy_node_core::inventory::CardHealth;
 
 /// What counts as a failure, and when it is over.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use super::card_list::CardList;
 use super::links::LinkTable;
 use super::stop::{self, StopHandle};
 use super::threads::{self, CardWatch, DriverWatch, Mail};
-use crate::inventory::{Driver, Inventory};
+use divvy_node_core::inventory::{Driver, Inventory};
 
 /// How long the keeper sleeps when no call is under way.
 const IDLE: Duration = Duration::from_secs(3600);

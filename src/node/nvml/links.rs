@@ -7,7 +7,7 @@ use divvy_placement::{Link, Links};
 use nvml_wrapper::{Device, Nvml};
 
 use super::calls::{self, NvLinks};
-use crate::inventory::CardInfo;
+use divvy_node_core::inventory::CardInfo;
 
 /// Links by card, the lesser UUID first; they outlive a driver that forgets them.
 #[derive(Debug, Default)]

@@ -18,7 +18,7 @@ use super::keeper::{CardReport, DriverReport, Message};
 use super::links;
 use super::stop::StopSignal;
 use crate::config::MigStrategy;
-use crate::inventory::Driver;
+use divvy_node_core::inventory::Driver;
 
 /// Ours need a few KiB; how much NVML needs below them is its secret. What isn't touched costs nothing.
 const STACK_BYTES: usize = 512 << 10;

@@ -4,18 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use divvy_api::Tier;
+use divvy_node_core::allocator::{SharedAllocator, lock};
+use divvy_node_core::ports::PodSource;
 use divvy_runtime::logging::WarnOnce;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::apiserver::desired::Desired;
-use crate::container::CdiCard;
-use crate::inventory::{CardInfo, Inventory};
+use crate::container::{CdiCard, Containers};
 use crate::kubelet::advertise::{self, Listing, Offer};
-use crate::kubelet::plugin::{SharedAllocator, lock};
+use crate::kubelet::reconcile;
 use crate::kubelet::registration::Registrar;
-use crate::observer;
+use divvy_node_core::inventory::{CardInfo, Inventory};
 
 /// How soon cards that can't be delivered are looked at again: a missing directory or device node may come.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -24,23 +25,23 @@ const AGAIN: Duration = Duration::from_secs(5);
 pub(super) async fn follow(
     mut inventory: watch::Receiver<Arc<Inventory>>,
     mut desired: watch::Receiver<Desired>,
+    containers: Arc<Containers>,
     advertiser: Advertiser,
     stop: CancellationToken,
 ) {
-    let delivery = Arc::clone(lock(&advertiser.allocator).delivery());
     let (mut known, mut warning) = (None, WarnOnce::default());
     loop {
         let seen = desired.borrow_and_update().cordon(&inventory.borrow_and_update());
-        let seen = if delivery.tier() == Tier::Mig { seen.of_instances() } else { seen };
+        let seen = if containers.tier() == Tier::Mig { seen.of_instances() } else { seen };
         lock(&advertiser.allocator).set_inventory(Arc::clone(&seen));
         // Looks for the driver's files: too much to do with the allocator locked.
-        let published = delivery.publish_cards(&delivered(&seen));
+        let published = containers.publish_cards(&delivered(&seen));
         let again = published.is_err();
         match published {
             Ok(()) => warning.clear(),
             Err(error) => warning.warn(error.to_string()),
         }
-        let strategies = delivery.strategies();
+        let strategies = containers.strategies();
         if known.as_ref() != Some(&strategies) {
             info!(active = ?strategies.active, bypassable = strategies.bypassable, "cards are delivered: {}", strategies.reason);
             known = Some(strategies);
@@ -56,10 +57,15 @@ pub(super) async fn follow(
     }
 }
 
-/// Lists anew after every change of the books, for lists that depend on them.
-pub(super) async fn relist(advertiser: Advertiser, booked: Arc<Notify>, stop: CancellationToken) {
+/// Lists anew after every change of the ledger, for lists that depend on them.
+pub(super) async fn relist(advertiser: Advertiser, changed: Arc<Notify>, stop: CancellationToken) {
+    let mut listed = None;
     while !stop.is_cancelled() {
-        tokio::select! { () = booked.notified() => advertiser.update(), () = stop.cancelled() => {} }
+        tokio::select! { () = changed.notified() => {}, () = stop.cancelled() => return }
+        let revision = lock(&advertiser.allocator).ledger().revision();
+        if listed.replace(revision) != Some(revision) {
+            advertiser.update();
+        }
     }
 }
 
@@ -72,9 +78,9 @@ fn delivered(inventory: &Inventory) -> Vec<CdiCard> {
     inventory.cards.iter().map(card).collect()
 }
 
-/// Registers once the cards are known and the books agree with the kubelet, not before: nothing is promised on a guess.
-pub(super) async fn register(
-    registrar: Registrar,
+/// Registers once the cards are known and the ledger is reconciled with the kubelet, not before: nothing is promised on a guess.
+pub(super) async fn register<S: PodSource + 'static>(
+    registrar: Registrar<S>,
     mut inventory: watch::Receiver<Arc<Inventory>>,
     advertiser: Advertiser,
     stop: CancellationToken,
@@ -83,7 +89,7 @@ pub(super) async fn register(
         known = inventory.wait_for(|inventory| inventory.driver.is_some()) => if known.is_err() { return },
         () = stop.cancelled() => return,
     }
-    observer::recover(&registrar.parts, &stop).await;
+    reconcile::recover(&registrar.calls.daemon, &stop).await;
     // What was restored may hold slots of cards that don't answer.
     advertiser.update();
     registrar.run(stop).await;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use divvy_node_core::Daemon;
+use divvy_node_core::ports::PodSource;
 use tracing::{info, warn};
 
 use crate::apiserver::Announcement;
-use crate::kubelet::plugin::{PluginParts, lock};
-use crate::observer;
 
 /// Longest wait for the API server to take the news. While it is away nobody schedules pods here.
 const ANNOUNCING: Duration = Duration::from_secs(5);
@@ -16,24 +16,22 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const QUIET: u32 = 3;
 
 /// Ends when no new pods come. Without an API server nobody can be told to stay away, and waiting would be of no use.
-pub(super) async fn drain(parts: &PluginParts, announcement: Option<Announcement>) {
+pub(super) async fn drain<S: PodSource>(daemon: &Daemon<S>, announcement: Option<Announcement>) {
     let Some(announcement) = announcement else { return };
     if tokio::time::timeout(ANNOUNCING, announcement.make()).await.is_err() {
-        return warn!("told to stop: the API server doesn't answer, so the cluster doesn't know");
+        return warn!("shutting down without setting Draining: API server unreachable");
     }
-    info!("told to stop: the cluster knows, pods on their way are served");
+    info!("shutting down: Draining condition set, serving pods already bound");
     let mut quiet = 0;
     while quiet < QUIET {
         tokio::time::sleep(INTERVAL).await;
-        match observer::look(parts).await {
+        match daemon.waiting().await {
+            Ok(pods) if pods.is_empty() => quiet += 1,
             Ok(pods) => {
-                let waiting = lock(&parts.allocator).waiting(&pods);
-                quiet = if waiting.is_empty() { quiet + 1 } else { 0 };
-                if !waiting.is_empty() {
-                    info!(pods = waiting.join(", "), "waiting for pods that lack their cards");
-                }
+                quiet = 0;
+                info!(pods = pods.join(", "), "waiting for pods that lack their cards");
             }
-            Err(refusal) => return warn!("not known who still waits for cards: {refusal}"),
+            Err(refusal) => return warn!("cannot tell which pods still wait for cards: {refusal}"),
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use divvy_api::Tier;
 use divvy_api::gpunode::Scales;
+use divvy_node_core::allocator::AllocationSettings;
 use divvy_placement::Policy;
 
-use crate::allocation::AllocationSettings;
 use crate::apiserver::PublishSettings;
 use crate::apiserver::desired::Desired;
 use crate::config::{Advertise, Config, Switch};

@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use divvy_node_core::pod::Pod;
 
 use super::settings;
 use crate::apiserver;
@@ -13,9 +14,8 @@ use crate::config::Config;
 use crate::container::Containers;
 use crate::container::isolation::{self, Accounting};
 use crate::kubelet::client::PodListClient;
-use crate::kubelet::pods::PodView;
 use crate::kubelet::registration::{NOTE, own_sockets};
-use crate::ledger::Ledger;
+use divvy_node_core::ledger::Ledger;
 
 /// Something is still there; what and why was said.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) async fn uninstall(config: &Config, mut say: impl FnMut(String)) -> R
 /// `pods`: the kubelet's.
 async fn remove(
     config: &Config,
-    pods: anyhow::Result<Vec<Arc<PodView>>>,
+    pods: anyhow::Result<Vec<Arc<Pod>>>,
     mut say: impl FnMut(String),
 ) -> Result<(), Incomplete> {
     let files = pods.context("not known which pods run").and_then(|pods| remove_files(config, &pods));
@@ -83,7 +83,7 @@ fn remove_plugin(config: &Config) -> anyhow::Result<Vec<String>> {
 
 /// The directories of ended containers; and the CDI specification, once no pod has any: a container that restarts needs
 /// both.
-fn remove_files(config: &Config, pods: &[Arc<PodView>]) -> anyhow::Result<Vec<String>> {
+fn remove_files(config: &Config, pods: &[Arc<Pod>]) -> anyhow::Result<Vec<String>> {
     let delivery = Containers::new(config.into(), Box::new(Accounting));
     let running = pods.iter().filter(|pod| !pod.has_ended());
     let containers = running.flat_map(|pod| pod.containers.iter().map(move |container| (pod, &container.name)));

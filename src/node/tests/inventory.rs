@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use divvy_api::Memory;
 use divvy_node::config::MigStrategy;
-use divvy_node::inventory::{CardHealth, CardInfo, CardProcess, Inventory};
 use divvy_node::nvml::{HealthOptions, InventoryHandle, InventoryOptions, watch};
+use divvy_node_core::inventory::{CardHealth, CardInfo, CardProcess, Inventory};
 use divvy_placement::Link;
 use fake_nvml::{Call, CardState, NvmlReturn, Scenario};
 use tempfile::TempDir;

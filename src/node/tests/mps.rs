@@ -1,164 +1,54 @@
-//! `divvy-node mps` as a process, over a stand-in for the driver's control daemon and for NVML.
+//! The daemon beside MPS, whose lock stands for it.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use divvy_node::mps::Place;
-use fake_nvml::{Call, CardState, MigScenario, NvmlReturn, Process, Scenario};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use divvy_mps::MpsDirectory;
+use fake_nvml::Scenario;
 use tempfile::TempDir;
 
-const CONTROL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fake-gpu/mps/nvidia-cuda-mps-control");
-const DEFAULT: u32 = 0;
-const PROHIBITED: u32 = 2;
-const EXCLUSIVE_PROCESS: u32 = 3;
-
-/// A node with a driver, and where its supervisor keeps things.
+/// A node with one GPU, on which MPS can run.
 struct Node {
     directory: TempDir,
-    scenario: Scenario,
-    place: Place,
+    mps: MpsDirectory,
 }
 
-/// A supervisor, killed with its test.
-struct Supervisor(Child);
+/// A daemon, killed with its test.
+struct Daemon(Child);
 
 impl Node {
-    fn new(scenario: Scenario) -> Self {
+    fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let built = std::env::current_exe().unwrap().with_file_name("libfake_nvml.so");
         fake_nvml::install(&built, directory.path()).unwrap();
-        fs::create_dir(directory.path().join("bin")).unwrap();
-        fs::copy(CONTROL, directory.path().join("bin/nvidia-cuda-mps-control")).unwrap();
-        let place = Place::new(&directory.path().join("run"));
-        let node = Self { directory, scenario, place };
-        node.write();
-        node
-    }
-
-    fn with_cards(count: u32) -> Self {
-        Self::new(Scenario::uniform(count, "NVIDIA L4", 24 << 30))
-    }
-
-    fn write(&self) {
-        self.scenario.write(&self.path("scenario.json")).unwrap();
+        Scenario::uniform(1, "NVIDIA L4", 24 << 30).write(&directory.path().join("scenario.json")).unwrap();
+        let mps = MpsDirectory::new(&directory.path().join("run"));
+        mps.create().unwrap();
+        Self { directory, mps }
     }
 
     fn path(&self, path: &str) -> PathBuf {
         self.directory.path().join(path)
     }
 
-    fn command(&self, root: &Path) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_divvy-node"));
-        command.args(["mps", "--node-name=n1", "--drain-timeout=2s"]).arg("--driver-root-ctr-path").arg(root);
-        command.arg("--run-dir").arg(self.path("run")).arg("--nvml-library").arg(self.path("libnvidia-ml.so.1"));
-        command.env_clear().env("PATH", format!("{}:/usr/bin:/bin", self.path("bin").display()));
-        command.stderr(fs::File::options().create(true).append(true).open(self.path("stderr")).unwrap());
-        command
-    }
-
-    fn start(&self) -> Supervisor {
-        self.start_in(Path::new("/"))
-    }
-
-    /// With a driver whose root is there.
-    fn start_in(&self, root: &Path) -> Supervisor {
-        Supervisor(self.command(root).spawn().unwrap())
-    }
-
-    /// Its end, where it can't go on.
-    fn refused(&self) -> (Option<i32>, String) {
-        let Output { status, stderr, .. } = self.command(Path::new("/")).stderr(Stdio::piped()).output().unwrap();
-        (status.code(), String::from_utf8(stderr).unwrap())
-    }
-
-    fn mode(&self, card: u32) -> u32 {
-        fake_card::compute_mode(self.directory.path(), &Scenario::uuid(card))
-    }
-
-    fn set_mode(&self, card: u32, mode: u32) {
-        fake_card::set_compute_mode(self.directory.path(), &Scenario::uuid(card), mode).unwrap();
-    }
-
-    fn modes_file(&self) -> PathBuf {
-        self.path("run/mps/compute-modes")
-    }
-
-    /// Lines that the control daemon has noted, without the questions whether it is up.
-    fn noted(&self) -> Vec<String> {
-        let text = fs::read_to_string(self.place.log().join("control.log")).unwrap_or_default();
-        text.lines().filter(|line| *line != "get_server_list").map(str::to_owned).collect()
-    }
-
-    fn said(&self) -> String {
-        fs::read_to_string(self.path("stderr")).unwrap_or_default()
-    }
-
-    fn control(&self) -> Option<Pid> {
-        let text = fs::read_to_string(self.place.pipe().join("nvidia-cuda-mps-control.pid")).ok()?;
-        Pid::from_raw(text.trim().parse().ok()?)
-    }
-
-    fn is_up(&self) -> bool {
-        self.place.supervisor().is_ok()
-    }
-
     /// Waits until that is so.
     fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !holds(self) {
-            assert!(Instant::now() < deadline, "not within a minute: {what}; it said:\n{}", self.said());
+            let log = fs::read_to_string(self.path("daemon")).unwrap_or_default();
+            assert!(Instant::now() < deadline, "not within a minute: {what}; log:\n{log}");
             thread::sleep(Duration::from_millis(20));
         }
     }
-}
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        // Of a supervisor that was killed.
-        if let Some(control) = self.control() {
-            let _it_may_have_ended = kill_process(control, Signal::KILL);
-        }
-    }
-}
-
-impl Supervisor {
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    fn terminate(&self) {
-        kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
-    }
-
-    /// Its exit code.
-    fn ends(&mut self) -> Option<i32> {
-        self.0.wait().unwrap().code()
-    }
-
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Supervisor {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
-impl Node {
-    /// The daemon beside the supervisor, with nobody to talk to, and where it serves its pages.
+    /// The command of a daemon without kubelet or API server, and the address of its pages.
     fn daemon(&self, tier: &str) -> (Command, SocketAddr) {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         fs::write(self.path("libdivvy.so"), b"\x7fELF and so on").unwrap();
@@ -182,6 +72,13 @@ impl Node {
     }
 }
 
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
 /// Whether the daemon's metrics have this line. Without labels a metric may have empty braces.
 fn shows(address: SocketAddr, line: &str) -> bool {
     let Ok(mut stream) = TcpStream::connect(address) else { return false };
@@ -192,206 +89,34 @@ fn shows(address: SocketAddr, line: &str) -> bool {
 }
 
 #[test]
-fn the_daemon_serves_the_tier_as_long_as_the_service_is_up() {
-    let node = Node::with_cards(1);
+fn tier_mps_is_served_while_mps_is_up() {
+    let node = Node::new();
     let (mut command, address) = node.daemon("mps");
     let refused = command.stderr(Stdio::piped()).output().unwrap();
     let said = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(64), "{said}");
-    assert!(said.starts_with("error: tier mps can't be served: CUDA's multi-process service is not up"), "{said}");
-    let mut supervisor = node.start();
-    node.until("it is up", Node::is_up);
+    assert!(said.starts_with("error: tier mps can't be served: CUDA's MPS is not up"), "{said}");
+    let up = node.mps.mark_ready().unwrap();
     let log = fs::File::create(node.path("daemon")).unwrap();
-    let _daemon = Supervisor(command.stderr(log).spawn().unwrap());
+    let _daemon = Daemon(command.stderr(log).spawn().unwrap());
     node.until("the tier is told", |_| shows(address, "divvy_tier_info{tier=\"mps\"} 1.0"));
     assert!(shows(address, "divvy_tier_served 1.0"));
-    supervisor.kill();
+    drop(up);
     node.until("it is missed", |_| shows(address, "divvy_tier_served 0.0"));
     node.until("and said", |node| {
-        fs::read_to_string(node.path("daemon"))
-            .unwrap()
-            .contains("containers are refused: CUDA's multi-process service")
+        fs::read_to_string(node.path("daemon")).unwrap().contains("containers are refused: CUDA's MPS")
     });
     assert!(shows(address, "divvy_tier_info{tier=\"mps\"} 1.0"), "it isn't given up for something weaker");
-    let _supervisor = node.start();
+    let _up = node.mps.mark_ready().unwrap();
     node.until("it is there again", |_| shows(address, "divvy_tier_served 1.0"));
 }
 
 #[test]
-fn a_daemon_that_chooses_for_itself_takes_the_service_when_it_comes() {
-    let node = Node::with_cards(1);
+fn tier_auto_changes_to_mps_when_it_comes_up() {
+    let node = Node::new();
     let (mut command, address) = node.daemon("auto");
-    let _daemon = Supervisor(command.spawn().unwrap());
+    let _daemon = Daemon(command.spawn().unwrap());
     node.until("what it has", |_| shows(address, "divvy_tier_info{tier=\"shim\"} 1.0"));
-    let _supervisor = node.start();
+    let _up = node.mps.mark_ready().unwrap();
     node.until("more", |_| shows(address, "divvy_tier_info{tier=\"mps\"} 1.0"));
-}
-
-fn mode_of(path: &Path) -> u32 {
-    fs::metadata(path).unwrap().permissions().mode() & 0o7777
-}
-
-#[test]
-fn the_service_is_kept_up_for_all_cards_and_ends_with_its_supervisor() {
-    let node = Node::with_cards(2);
-    node.set_mode(1, PROHIBITED);
-    let mut supervisor = node.start();
-    node.until("it is up", Node::is_up);
-    assert_eq!(node.place.supervisor(), Ok(supervisor.pid()));
-    assert_eq!((node.mode(0), node.mode(1)), (EXCLUSIVE_PROCESS, EXCLUSIVE_PROCESS));
-    let cards = format!("{},{}", Scenario::uuid(0), Scenario::uuid(1));
-    assert_eq!(node.noted(), [format!("start --multiuser-server CUDA_VISIBLE_DEVICES={cards}")]);
-    let directories = [node.path("run/mps"), node.place.pipe(), node.place.log(), node.place.shared_memory()];
-    assert_eq!(directories.each_ref().map(|path| mode_of(path)), [0o755, 0o1777, 0o1777, 0o1777]);
-    let control = node.control().unwrap();
-    supervisor.terminate();
-    assert_eq!(supervisor.ends(), Some(0), "{}", node.said());
-    assert!(!node.is_up() && test_kill_process(control).is_err());
-    assert_eq!(node.noted()[1..], ["quit"]);
-    assert_eq!((node.mode(0), node.mode(1)), (DEFAULT, PROHIBITED));
-    assert!(!node.modes_file().exists());
-}
-
-#[test]
-fn a_control_daemon_that_ends_is_started_again() {
-    let node = Node::with_cards(1);
-    let mut supervisor = node.start();
-    node.until("it is up", Node::is_up);
-    let first = node.control().unwrap();
-    // It dies at once when it is started again, too.
-    fs::write(node.place.pipe().join("die"), "").unwrap();
-    kill_process(first, Signal::KILL).unwrap();
-    node.until("containers are refused", |node| !node.is_up());
-    node.until("two more starts", |node| node.noted().len() >= 3);
-    assert!(!node.is_up());
-    fs::remove_file(node.place.pipe().join("die")).unwrap();
-    node.until("it is up again", Node::is_up);
-    assert_ne!(node.control(), Some(first));
-    let said = node.said();
-    assert!(
-        said.contains("the control daemon ended, and with it what its clients had on the cards: signal: 9"),
-        "{said}"
-    );
-    assert!(
-        said.contains("the control daemon ended at its start: exit status: 3; it is started again in 2s"),
-        "{said}"
-    );
-    assert_eq!(node.mode(0), EXCLUSIVE_PROCESS);
-    supervisor.terminate();
-    assert_eq!(supervisor.ends(), Some(0));
-}
-
-#[test]
-fn one_that_hangs_is_left_to_its_clients_and_killed_at_the_end() {
-    let node = Node::with_cards(1);
-    let mut supervisor = node.start();
-    node.until("it is up", Node::is_up);
-    let control = node.control().unwrap();
-    let mute = node.place.pipe().join("mute");
-    fs::write(&mute, "").unwrap();
-    node.until("containers are refused", |node| !node.is_up());
-    assert!(test_kill_process(control).is_ok());
-    fs::remove_file(&mute).unwrap();
-    node.until("it answers again", Node::is_up);
-    assert_eq!(node.control(), Some(control));
-    fs::write(&mute, "").unwrap();
-    supervisor.terminate();
-    assert_eq!(supervisor.ends(), Some(0), "{}", node.said());
-    assert!(test_kill_process(control).is_err());
-    assert!(node.said().contains("didn't end within 2s and was killed"), "{}", node.said());
-    assert_eq!(node.mode(0), DEFAULT);
-}
-
-#[test]
-fn a_killed_supervisor_says_nothing_and_the_next_one_knows_the_modes() {
-    let node = Node::with_cards(1);
-    let mut first = node.start();
-    node.until("it is up", Node::is_up);
-    let orphan = node.control().unwrap();
-    first.kill();
-    assert!(!node.is_up(), "the lock ends with its holder");
-    assert_eq!(node.mode(0), EXCLUSIVE_PROCESS);
-    let mut second = node.start();
-    node.until("it is up again", Node::is_up);
-    assert_eq!(node.noted()[1], "quit", "two would not share the pipe");
-    assert_ne!(node.control(), Some(orphan));
-    second.terminate();
-    assert_eq!((second.ends(), node.mode(0)), (Some(0), DEFAULT));
-}
-
-#[test]
-fn nobody_loses_a_card_that_is_in_use() {
-    let mut node = Node::with_cards(2);
-    node.scenario.cards[1].processes.push(Process { pid: 77, memory_used: 1, utilization: 0 });
-    node.write();
-    let mut supervisor = node.start();
-    let waits = format!("processes 77 use card {} and would get no more of it", Scenario::uuid(1));
-    node.until("it waits", |node| node.said().contains(&waits));
-    assert_eq!((node.mode(0), node.mode(1), node.noted()), (DEFAULT, DEFAULT, vec![]));
-    node.scenario.cards[1].processes.clear();
-    node.write();
-    node.until("it is up", Node::is_up);
-    assert_eq!(node.said().matches(&waits).count(), 1);
-    supervisor.terminate();
-    assert_eq!(supervisor.ends(), Some(0));
-}
-
-#[test]
-fn cards_in_mig_mode_and_cards_that_are_lost_are_left_out() {
-    let mut node = Node::with_cards(3);
-    node.scenario.cards[2].state = CardState::Lost;
-    node.scenario.cards[0].mig = Some(MigScenario { enabled: true, ..MigScenario::default() });
-    node.write();
-    let supervisor = node.start();
-    node.until("it is up", Node::is_up);
-    assert!(node.said().contains("the card at index 2 is left out: "), "{}", node.said());
-    assert!(node.noted()[0].ends_with(&format!("CUDA_VISIBLE_DEVICES={}", Scenario::uuid(1))), "{:?}", node.noted());
-    drop(supervisor);
-}
-
-#[test]
-fn what_cannot_be_had_is_said() {
-    let node = Node::with_cards(1);
-    fs::write(node.path("bin/nvidia-cuda-mps-control"), "#!/bin/sh\n").unwrap();
-    let mut first = node.start();
-    node.until("it says what old drivers lack", |node| node.said().contains("has no --multiuser-server"));
-    let (code, said) = node.refused();
-    assert!(code == Some(1) && said.contains("another `divvy-node mps` runs on this node"), "{said}");
-    first.kill();
-    fs::remove_file(node.path("bin/nvidia-cuda-mps-control")).unwrap();
-    let (code, said) = node.refused();
-    assert!(code == Some(1) && said.contains("there is no nvidia-cuda-mps-control in any directory of PATH"), "{said}");
-}
-
-#[test]
-fn a_mode_that_cannot_be_set_is_no_mode_to_serve_in() {
-    let mut node = Node::with_cards(1);
-    let call: Call = Call::any("nvmlDeviceSetComputeMode");
-    node.scenario.errors.insert(call, NvmlReturn::NoPermission);
-    node.write();
-    let mut supervisor = node.start();
-    node.until("it waits", |node| node.said().contains("nvmlDeviceSetComputeMode EXCLUSIVE_PROCESS"));
-    assert!(!node.is_up());
-    supervisor.terminate();
-    assert_eq!((supervisor.ends(), node.mode(0)), (Some(0), DEFAULT));
-    assert!(!node.modes_file().exists());
-}
-
-#[test]
-fn a_driver_of_its_own_root_is_run_in_there() {
-    let node = Node::with_cards(1);
-    let root = node.path("driver");
-    fs::create_dir_all(root.join("usr/bin")).unwrap();
-    fs::rename(node.path("bin/nvidia-cuda-mps-control"), root.join("usr/bin/nvidia-cuda-mps-control")).unwrap();
-    // Notes what it is told, and runs it without the change of root, which would take a whole system below it.
-    let chroot =
-        "#!/bin/sh\necho \"$1 $2\" >>\"$0.log\"\nroot=$1\nprogram=$2\nshift 2\nexec \"$root$program\" \"$@\"\n";
-    fs::write(node.path("bin/chroot"), chroot).unwrap();
-    fs::set_permissions(node.path("bin/chroot"), fs::Permissions::from_mode(0o755)).unwrap();
-    let mut supervisor = node.start_in(&root);
-    node.until("it is up", Node::is_up);
-    let told = fs::read_to_string(node.path("bin/chroot.log")).unwrap();
-    assert!(told.lines().all(|line| line == format!("{} /usr/bin/nvidia-cuda-mps-control", root.display())), "{told}");
-    supervisor.terminate();
-    assert_eq!(supervisor.ends(), Some(0));
 }

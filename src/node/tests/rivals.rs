@@ -6,19 +6,22 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use divvy_node::allocation::{AllocationSettings, Allocator};
 use divvy_node::config::{KeySet as _, Keys};
 use divvy_node::container::Containers;
 use divvy_node::container::isolation::Accounting;
+use divvy_node::container::setup::Setup;
 use divvy_node::kubelet::advertise::Offer;
 use divvy_node::kubelet::cgroups::PodCgroups;
 use divvy_node::kubelet::client::{KubeletEndpoint, PodListClient};
 use divvy_node::kubelet::metrics::Metrics;
-use divvy_node::kubelet::plugin::PluginParts;
+use divvy_node::kubelet::plugin::Calls;
 use divvy_node::kubelet::pod_resources::PodResources;
 use divvy_node::kubelet::registration::{Registrar, Standing};
 use divvy_node::kubelet::tls::Trust;
-use divvy_node::ledger::Ledger;
+use divvy_node::pod_source::NodePods;
+use divvy_node_core::Daemon;
+use divvy_node_core::allocator::{AllocationSettings, Allocator};
+use divvy_node_core::ledger::Ledger;
 use divvy_placement::Policy;
 use divvy_proto::deviceplugin as dp;
 use divvy_proto::deviceplugin::device_plugin_client::DevicePluginClient;
@@ -110,7 +113,7 @@ impl Kubelet {
 }
 
 /// A registrar of one slot, and the sender of its lists.
-fn registrar(directory: &TempDir) -> (Registrar, watch::Sender<Arc<Vec<Offer>>>, watch::Receiver<Standing>) {
+fn registrar(directory: &TempDir) -> (Registrar<NodePods>, watch::Sender<Arc<Vec<Offer>>>, watch::Receiver<Standing>) {
     let path = |name: &str| directory.path().join(name);
     let config = Keys::from_env(|name| (name == "NODE_NAME").then(|| "n1".into())).unwrap().into_config().unwrap();
     let settings = AllocationSettings {
@@ -123,8 +126,8 @@ fn registrar(directory: &TempDir) -> (Registrar, watch::Sender<Arc<Vec<Offer>>>,
         policy: Policy::default(),
     };
     let (ledger, _) = Ledger::open(&path("state")).unwrap();
-    let allocator =
-        Arc::new(Mutex::new(Allocator::new(settings, ledger, Containers::new((&config).into(), Box::new(Accounting)))));
+    let containers = Arc::new(Setup(Arc::new(Containers::new((&config).into(), Box::new(Accounting)))));
+    let allocator = Arc::new(Mutex::new(Allocator::new(settings, ledger, containers)));
     let (standing, standings) = watch::channel(Standing::default());
     let slot = dp::Device { id: OURS.to_owned(), health: dp::HEALTHY.to_owned(), topology: None };
     let offer = Offer { resource: GPU.parse().unwrap(), devices: vec![slot] };
@@ -135,21 +138,27 @@ fn registrar(directory: &TempDir) -> (Registrar, watch::Sender<Arc<Vec<Offer>>>,
         trust: Trust { authorities: path("ca"), certificate: path("certificate") },
         timeout: Duration::from_secs(1),
     };
-    let parts = PluginParts {
-        metrics: Arc::new(Metrics::register(&mut Registry::default())),
-        allocator,
-        pods: Arc::new(PodListClient::new(endpoint).unwrap()),
+    let metrics = Arc::new(Metrics::register(&mut Registry::default()));
+    let pod_resources = PodResources { socket: path("pod-resources.sock"), names: config.resource_names() };
+    let source = NodePods {
+        kubelet: PodListClient::new(endpoint).unwrap(),
+        pod_resources: pod_resources.clone(),
         bound: None,
-        unlisted: Arc::default(),
+        cgroups: Mutex::new(PodCgroups::new(path("cgroup"))),
         kubelet_socket: path("kubelet.sock"),
-        kubelet_settle_time: Duration::ZERO,
-        cgroups: Arc::new(Mutex::new(PodCgroups::new(path("cgroup")))),
-        pod_resources: PodResources { socket: path("pod-resources.sock"), names: config.resource_names() },
-        offers,
-        booked: Arc::default(),
+        unlisted: Arc::default(),
+        metrics: Arc::clone(&metrics),
     };
-    let patience = Duration::from_millis(100);
-    (Registrar { directory: directory.path().into(), parts, patience, standing }, sender, standings)
+    let daemon = Arc::new(Daemon::new(allocator, source, Duration::ZERO));
+    let registrar = Registrar {
+        directory: directory.path().into(),
+        calls: Calls { daemon, ledger_changed: Arc::default(), metrics },
+        offers,
+        pod_resources,
+        patience: Duration::from_millis(100),
+        standing,
+    };
+    (registrar, sender, standings)
 }
 
 async fn until(standings: &mut watch::Receiver<Standing>, what: &str, holds: impl Fn(&Standing) -> bool) -> Standing {

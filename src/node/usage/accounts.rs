@@ -7,7 +7,7 @@ use divvy_api::usage::OwnBooks;
 use divvy_region::Owner;
 use divvy_region::snapshot::{Snapshot, Usage};
 
-use crate::ledger::Nonce;
+use divvy_node_core::ledger::Nonce;
 
 #[cfg(test)]
 mod tests;

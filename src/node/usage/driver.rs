@@ -9,7 +9,7 @@ use divvy_api::CardId;
 
 use super::processes::{self, Identity, PodProcesses};
 use super::{Holder, OnCard, Seats, Whose};
-use crate::inventory::Inventory;
+use divvy_node_core::inventory::Inventory;
 
 #[cfg(test)]
 mod tests;
@@ -65,7 +65,7 @@ impl Driver {
             self.pods.values().any(is_unseen) || (!self.pods.is_empty() && self.pods.values().all(|pod| !pod.is_there));
         let crowd = Crowd { holders, seats, pods: &self.pods, supervisor, is_blind };
         let identity = |pid| processes::identity(pid).ok().flatten();
-        let on_card = |card: &CardId, process: &crate::inventory::CardProcess| OnCard {
+        let on_card = |card: &CardId, process: &divvy_node_core::inventory::CardProcess| OnCard {
             pid: process.pid,
             bytes: process.bytes,
             whose: crowd.whose(card, process.pid, identity),

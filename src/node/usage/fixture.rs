@@ -7,7 +7,7 @@ use divvy_region::layout::{self, LINE};
 use divvy_region::snapshot::{Snapshot, Usage};
 
 use super::Holder;
-use crate::ledger::Nonce;
+use divvy_node_core::ledger::Nonce;
 
 /// A region of one card.
 pub(super) struct Books(pub(super) Vec<u8>);

@@ -19,7 +19,7 @@ use divvy_region::overhead;
 use divvy_runtime::logging::WarnOnce;
 
 use crate::container::{files, overhead_file};
-use crate::ledger::Nonce;
+use divvy_node_core::ledger::Nonce;
 
 #[cfg(test)]
 mod tests;

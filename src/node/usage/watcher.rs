@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use divvy_api::usage::{ContainerRef, ContainerUsage, NodeUsage};
 use divvy_api::{CardId, Share};
+use divvy_node_core::allocator::{SharedAllocator, lock};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -19,10 +20,9 @@ use super::kept::KeptRegion;
 use super::overhead::Overheads;
 use super::{Holder, Seats};
 use crate::container::region_file;
-use crate::inventory::Inventory;
-use crate::kubelet::plugin::{SharedAllocator, lock};
-use crate::ledger::{Book, Nonce, PodEntry};
-use crate::mps::Place;
+use divvy_mps::MpsDirectory;
+use divvy_node_core::inventory::Inventory;
+use divvy_node_core::ledger::{Book, Nonce, PodEntry};
 
 /// Between two looks: what a process held is free within a second of its death.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -100,7 +100,7 @@ impl Watcher {
         self.follow_books();
         let seats = self.read_regions(now);
         let inventory = Arc::clone(&self.inventory.borrow());
-        let supervisor = Place::new(&self.run_dir).supervisor().ok();
+        let supervisor = MpsDirectory::new(&self.run_dir).supervisor().ok();
         let measured = self.driver.measure(&inventory, supervisor, &mut self.holders, &seats, &self.cgroups, now);
         let mut containers = Vec::new();
         for (at, (holder, seats)) in self.holders.iter_mut().zip(&seats).enumerate() {
@@ -160,7 +160,7 @@ impl Watcher {
 fn holders(book: &Book) -> Vec<Holder> {
     let of_pod = |entry: &PodEntry| {
         let pod = entry.pod.clone();
-        let holder = |(container, holding): (&str, &crate::ledger::Holding)| Holder {
+        let holder = |(container, holding): (&str, &divvy_node_core::ledger::Holding)| Holder {
             of: ContainerRef {
                 pod_uid: pod.uid.clone(),
                 namespace: pod.namespace.clone(),

@@ -66,9 +66,8 @@ fn why_there_is_no_instance_is_said_card_by_card() {
     cards[2].held = Held { exclusive: true, ..held(20 << 10, 100) };
     assert_eq!(
         chosen(&cards, &[app(1, 8)], &by_hardware()).expect_err("no instance"),
-        "container \"main\" wants 1 card with 8Gi memory and 0 cores each (whole MIG instances): 1 card: 8Gi memory wanted, \
-         the card has 5Gi; 1 card: wanted alone, shared by 1 other pod; 1 card: held exclusively by another pod; \
-         1 card: no MIG instance"
+        "container \"main\" requests 1 card with 8Gi memory and 0 cores each (whole MIG instances): Insufficient GPUs (1 too \
+         small, largest 5Gi; 1 in use by other pods; 1 held exclusively by another pod; 1 not a MIG instance)"
     );
 }
 
@@ -78,7 +77,7 @@ fn an_instance_holds_no_more_than_it_has_whatever_is_promised_of_it() {
     cards[0].memory_capacity = Memory::mib(10 << 10);
     assert_eq!(chosen(&cards, &[app(1, 8)], no_wishes()), Ok(vec![vec![0]]), "promised twice");
     let refused = chosen(&cards, &[app(1, 8)], &by_hardware()).expect_err("too small");
-    assert!(refused.ends_with("1 card: 8Gi memory wanted, the card has 5Gi"), "{refused}");
+    assert!(refused.ends_with("(1 too small, largest 5Gi)"), "{refused}");
     let plan = Plan { containers: vec![ContainerPlan { chosen: vec![0], ..ContainerPlan::default() }] };
     assert!(verify(&cards, &pod_request(&[app(1, 8)], &[], &by_hardware()), &plan).is_err());
 }

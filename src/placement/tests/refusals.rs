@@ -31,9 +31,9 @@ fn every_card_has_its_reason() {
     let wish = Preferences { models: vec!["A100".into()], ..Preferences::default() };
     assert_eq!(
         refusal(&cards, &[container(App, 1, 40 << 10, 30)], &[], &wish),
-        "container \"main\" wants 1 card with 40Gi memory and 30 cores each: 2 cards: 40Gi memory wanted, at most 20Gi free; \
-         1 card: unhealthy; 1 card: model NVIDIA T400 4GB not allowed by the pod; 1 card: 40Gi memory wanted, the card has 16Gi; \
-         1 card: 30 cores wanted, 20 free; 1 card: held exclusively by another pod; 1 card: all slots taken"
+        "container \"main\" requests 1 card with 40Gi memory and 30 cores each: Insufficient GPUs (1 unhealthy; 1 of a model \
+         that the pod doesn't allow; 2 short of memory, largest free 20Gi; 1 too small, largest 16Gi; 1 short of cores, most \
+         free 20; 1 held exclusively by another pod; 1 without free slots)"
     );
 }
 
@@ -44,11 +44,11 @@ fn too_few_cards_and_shared_cards() {
     let whole = ContainerRequest { request: Some(GpuRequest::whole(3)), ..container(App, 1, 1, 0) };
     assert_eq!(
         refusal(&cards, &[whole], &[], no_wishes()),
-        "container \"main\" wants 3 whole cards: 1 card: wanted alone, shared by 2 other pods; 2 cards would do, which is too few"
+        "container \"main\" requests 3 whole cards: Insufficient GPUs (1 in use by other pods; 2 suitable)"
     );
     assert_eq!(
         refusal(&[], &[container(App, 1, 1024, 0)], &[], no_wishes()),
-        "container \"main\" wants 1 card with 1Gi memory and 0 cores each: the node has no cards"
+        "container \"main\" requests 1 card with 1Gi memory and 0 cores each: no GPUs"
     );
 }
 
@@ -57,7 +57,7 @@ fn containers_of_one_pod_that_exclude_one_another() {
     let whole =
         ContainerRequest { name: "second".into(), request: Some(GpuRequest::whole(1)), ..container(App, 1, 1, 0) };
     let pod = [container(App, 1, 1024, 0), ContainerRequest { name: "first".into(), ..whole.clone() }, whole];
-    assert!(refusal(&cards(2), &pod, &[], no_wishes()).ends_with("2 cards: needed by other containers of the pod"));
+    assert!(refusal(&cards(2), &pod, &[], no_wishes()).ends_with("(2 needed by other containers of the pod)"));
 }
 
 #[test]
@@ -68,8 +68,7 @@ fn numa_nodes_too_small_for_a_demand() {
     }
     let strict = Preferences { numa: Some(Numa::Strict), ..Preferences::default() };
     assert!(
-        refusal(&cards, &[container(App, 3, 1024, 0)], &[], &strict)
-            .ends_with("2 cards: on another NUMA node; 2 cards would do, which is too few")
+        refusal(&cards, &[container(App, 3, 1024, 0)], &[], &strict).ends_with("(2 on another NUMA node; 2 suitable)")
     );
 }
 
@@ -78,9 +77,10 @@ fn a_card_that_the_kubelet_would_reuse_and_that_is_too_full() {
     let mut cards = cards(2);
     cards[0].held = held(60 << 10, 0);
     let pod = [container(Init, 1, 1024, 0), container(App, 1, 40 << 10, 0)];
-    assert!(refusal(&cards, &pod, &[vec![0]], no_wishes()).ends_with(
-        "1 card: 40Gi memory wanted, 20Gi free; 1 card: not asked for, as the kubelet reuses an init container's card"
-    ));
+    assert!(
+        refusal(&cards, &pod, &[vec![0]], no_wishes())
+            .ends_with("(1 short of memory, largest free 20Gi; 1 reused from an init container)")
+    );
 }
 
 #[test]

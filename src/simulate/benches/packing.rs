@@ -110,7 +110,7 @@ impl Bench {
         let Contender { name, scheduler, learns, .. } = *of;
         let settings = Settings { policies: vec![name], seeds: self.seeds(), until, churn, scheduler };
         let known = || Expected::Known(Arc::new(Target::of(workload)));
-        let expected = if learns { Expected::History } else { known() };
+        let expected = if learns { Expected::History { restarts_after: None } } else { known() };
         let outcomes = study::study(workload, &expected, &settings, &Watch::default()).expect("nobody interrupts it");
         PolicyReport::of(name, &settings, &outcomes.concat())
     }

@@ -16,9 +16,9 @@ use divvy_api::annotation::PolicyName;
 use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health};
 use divvy_api::names::annotation::CARD_MODEL;
 use divvy_api::{CardId, ContainerKind, ContainerSpec, Cores, GpuRequest, Memory, MemoryAmount, ResourceNames};
-use divvy_index::demand::{Demand, Reading};
+use divvy_index::demand::{Demand, SchedulingConfig};
 use divvy_index::pod::PodView;
-use divvy_index::{Asked, Index, Question, Terms, ranked};
+use divvy_index::{Index, NodeRef, Query, ReservationTimeouts, ranked};
 use divvy_placement::mix::Kind as MixKind;
 use divvy_placement::{Expected, Mix, NodeScore, Policy as Placement};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -99,10 +99,10 @@ impl Product {
             return self.without_cards.choose(cluster, pod, rng);
         }
         let (demand, kind) = (Demand::without_cards(view), self.workload.kinds[pod.kind]);
-        let policies = demand.policies(self.index.reading());
+        let policies = demand.policies(self.index.config());
         let hosts = self.roomy(cluster, &kind);
         let names: Vec<&str> = hosts.iter().map(|host| &*self.names[*host]).collect();
-        let ranking = self.index.rank(&Question::new(&demand, &policies), &names, false);
+        let ranking = self.index.rank(&Query::new(&demand, &policies), &names, false);
         let asked = self.pick(cluster.hosts(), &hosts, &kind, ranking.fitting, rng)?;
         Some(Place { host: hosts[asked.name], cards: Cards::default() })
     }
@@ -114,9 +114,9 @@ impl Product {
         hosts: &[Host],
         of: &[usize],
         kind: &Kind,
-        mut fitting: Vec<(Asked, NodeScore)>,
+        mut fitting: Vec<(NodeRef, NodeScore)>,
         rng: &mut Rng,
-    ) -> Option<Asked> {
+    ) -> Option<NodeRef> {
         let Scheduler { ties, shortlist, is_stock } = self.scheduler;
         divvy_index::shortlist(&mut fitting, if shortlist == 0 { usize::MAX } else { shortlist });
         let rated = ranked(&mut fitting).map(|(asked, rank, score)| {
@@ -136,13 +136,13 @@ impl Policy for Product {
             self.index.apply_pod(&PodView { node: Some(self.names[place.host].clone()), ..view }, self.now);
             return Some(place);
         }
-        let demand = Arc::new(Demand::of(&view, self.index.reading()).ok()??);
+        let demand = Arc::new(Demand::of(&view, self.index.config()).ok()??);
         let hosts = self.roomy(cluster, &kind);
         let names: Vec<&str> = hosts.iter().map(|host| &*self.names[*host]).collect();
-        let policies = demand.policies(self.index.reading());
-        let ranking = self.index.rank(&Question::new(&demand, &policies), &names, self.scheduler.shortlist == 0);
+        let policies = demand.policies(self.index.config());
+        let ranking = self.index.rank(&Query::new(&demand, &policies), &names, self.scheduler.shortlist == 0);
         let asked = self.pick(cluster.hosts(), &hosts, &kind, ranking.fitting, rng)?;
-        let planned = self.index.promise(&demand, names[asked.name], self.now).ok()?;
+        let planned = self.index.reserve(&demand, names[asked.name], self.now).ok()?;
         let cards = planned.containers.get(CONTAINER)?.chosen.iter().filter_map(position).collect();
         Some(Place { host: hosts[asked.name], cards })
     }
@@ -159,10 +159,13 @@ impl Policy for Product {
 /// What the webhook knows before any pod comes.
 fn index(name: PolicyName, workload: &Workload, cluster: &Cluster, names: &[String]) -> Index {
     let card_policy = Placement { name, ..Placement::default() };
-    let index = Index::new(Reading { card_policy, node_policy: name, ..Reading::default() }, Terms::default());
+    let index = Index::new(
+        SchedulingConfig { card_policy, node_policy: name, ..SchedulingConfig::default() },
+        ReservationTimeouts::default(),
+    );
     for (host, name) in cluster.hosts().iter().zip(names).filter(|(host, _)| !host.cards.is_empty()) {
-        index.apply_machine(name, None, Some(host.cpu));
-        index.apply_node(name, &report(name, host, &workload.models));
+        index.apply_node(name, None, Some(host.cpu));
+        index.apply_gpu_node(name, &report(name, host, &workload.models));
     }
     index
 }

@@ -17,7 +17,7 @@ fn whole() -> Value {
 }
 
 fn nowhere() -> Fit {
-    Fit::Nowhere("no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free".to_owned())
+    Fit::Nowhere("0/3 nodes are available: 3 Insufficient GPUs (1 short of memory, largest free 12Gi)".to_owned())
 }
 
 #[test]
@@ -48,8 +48,8 @@ fn hints_stand_in_the_pod_and_in_kubectl() {
     };
     insta::assert_snapshot!(said(Fit::Now(vec!["n2".into(), "n7".into()])), @r#"add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[\"n2\",\"n7\"]}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}"#);
     insta::assert_snapshot!(said(nowhere()), @r#"
-    add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[],\"reason\":\"no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free\"}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}
-    no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free
+    add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[],\"reason\":\"0/3 nodes are available: 3 Insufficient GPUs (1 short of memory, largest free 12Gi)\"}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}
+    0/3 nodes are available: 3 Insufficient GPUs (1 short of memory, largest free 12Gi)
     "#);
 }
 
@@ -83,7 +83,7 @@ fn authors_of_templates_are_told_what_their_pods_would_be() {
         assert!(reply.allowed && reply.patch.is_empty());
         reply.warnings.join("\n")
     };
-    insta::assert_snapshot!(advise("Deployment", json!({ "spec": { "template": whole() } })), @"its pods: no node can run this now: 3 nodes: 40Gi memory wanted, at most 12Gi free");
+    insta::assert_snapshot!(advise("Deployment", json!({ "spec": { "template": whole() } })), @"its pods: 0/3 nodes are available: 3 Insufficient GPUs (1 short of memory, largest free 12Gi)");
     let wrong = pod(json!([container("main", json!({ "nvidia.com/gpumem": "8G" }))]));
     insta::assert_snapshot!(advise("CronJob", json!({ "spec": { "jobTemplate": { "spec": { "template": wrong } } } })), @r#"its pods would be refused: spec.containers[0].resources.limits[nvidia.com/gpumem]: "8G" is ambiguous: did you mean "8Gi"?"#);
     insta::assert_snapshot!(advise("Job", json!({ "spec": { "template": { "spec": { "containers": 3 } } } })), @"request.object.spec.template.spec.containers: invalid type: integer `3`, expected a sequence at line 1 column 204");

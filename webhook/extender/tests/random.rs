@@ -9,7 +9,7 @@ use divvy_api::names::annotation::{
 };
 use divvy_index::demand::{Demand, Policies};
 use divvy_index::fixture::{AGES, cut};
-use divvy_index::{Bar, Node, Question};
+use divvy_index::{Node, Query, Unschedulable};
 use divvy_placement::{NodeScore, Policy, plan, score};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -18,7 +18,7 @@ use super::*;
 
 /// The best that plans find on each node, asked one by one.
 fn by_hand(extender: &Extender, demand: &Demand) -> Vec<(String, NodeScore)> {
-    let Policies { cards, nodes } = demand.policies(extender.index.reading());
+    let Policies { cards, nodes } = demand.policies(extender.index.config());
     let rate = |node: Arc<Node>| {
         let plan = plan(&node.cards, &node.links, &demand.request(), &cards).ok()?;
         let score = score(&node.cards, &node.links, &demand.request(), &plan, &nodes);
@@ -34,7 +34,7 @@ const CARDS: usize = 3;
 enum Step {
     Report { node: usize, shares: Vec<(usize, u64, u32)>, is_ready: bool },
     Delete(usize),
-    Machine(usize, Option<Bar>),
+    Machine(usize, Option<Unschedulable>),
     Machines(BTreeSet<usize>),
     Bind { pod: String, gib: u64, node: usize },
     Ask { cards: u32, gib: u64, cores: u32, wish: Option<(&'static str, &'static str)> },
@@ -43,7 +43,7 @@ enum Step {
 /// What the API server has said of Nodes.
 #[derive(Default)]
 struct Machines {
-    bars: BTreeMap<usize, Option<Bar>>,
+    bars: BTreeMap<usize, Option<Unschedulable>>,
     listed: bool,
 }
 
@@ -68,7 +68,7 @@ fn steps() -> impl Strategy<Value = Step> {
     // Few, so that they come again after nodes have changed.
     let wish = prop::option::weighted(0.4, select(wishes.to_vec()));
     let ask = (select(vec![1u32, 1, 2]), select(vec![4u64, 30]), select(vec![0u32, 40, 100]), wish);
-    let bar = select(vec![None, Some(Bar::Cordoned), Some(Bar::NotReady)]);
+    let bar = select(vec![None, Some(Unschedulable::Cordoned), Some(Unschedulable::NotReady)]);
     prop_oneof![
         4 => report,
         1 => (0..6usize).prop_map(Step::Delete),
@@ -94,15 +94,15 @@ fn policies() -> impl Strategy<Value = Policy> {
 // === impl Machines ===
 
 impl Machines {
-    fn bar(&self, name: &str) -> Option<Bar> {
+    fn bar(&self, name: &str) -> Option<Unschedulable> {
         let known = self.bars.iter().find(|(at, _)| NAMES[**at] == name);
-        known.map_or_else(|| self.listed.then_some(Bar::Gone), |(_, bar)| *bar)
+        known.map_or_else(|| self.listed.then_some(Unschedulable::Gone), |(_, bar)| *bar)
     }
 }
 
 /// What is said of a pod must be what plans say.
 fn ask(extender: &Extender, pod: &PodView, machines: &Machines) -> Result<(), TestCaseError> {
-    let demand = Demand::of(pod, extender.index.reading()).expect("a request").expect("cards");
+    let demand = Demand::of(pod, extender.index.config()).expect("a request").expect("cards");
     let rated = by_hand(extender, &demand);
     let best = rated.iter().map(|(_, score)| *score).max();
     let as_good = rated.iter().filter(|(_, score)| best.is_some_and(|best| score.is_as_good_as(&best)));
@@ -128,8 +128,8 @@ fn ask(extender: &Extender, pod: &PodView, machines: &Machines) -> Result<(), Te
     let found: Vec<u64> = answer.as_array().expect("scores").iter().filter_map(|host| host["Score"].as_u64()).collect();
     prop_assert_eq!(found, expected.map(|score| score as u64));
 
-    let policies = demand.policies(extender.index.reading());
-    let outlook = extender.index.outlook(&Question::new(&demand, &policies), AGES);
+    let policies = demand.policies(extender.index.config());
+    let outlook = extender.index.feasibility(&Query::new(&demand, &policies), AGES);
     let open = rated.iter().filter(|(name, _)| machines.bar(name).is_none());
     let mut scores: Vec<NodeScore> = open.map(|(_, score)| *score).collect();
     scores.sort_unstable_by(|one, other| other.cmp(one));
@@ -141,7 +141,7 @@ fn ask(extender: &Extender, pod: &PodView, machines: &Machines) -> Result<(), Te
     prop_assert_eq!(certain_of(&hinted), certain_of(&scores));
     prop_assert_eq!(outlook.now, Some(!scores.is_empty()));
     if scores.is_empty() {
-        for bar in [Bar::Cordoned, Bar::NotReady, Bar::Gone] {
+        for bar in [Unschedulable::Cordoned, Unschedulable::NotReady, Unschedulable::Gone] {
             let counted = outlook.reasons.iter().find(|(reason, _)| **reason == *bar.reason());
             let counted = counted.map_or(0, |(_, nodes)| *nodes);
             let expected = rated.iter().filter(|(name, _)| machines.bar(name) == Some(bar)).count();
@@ -157,7 +157,7 @@ proptest! {
     #[test]
     fn what_is_said_of_nodes_is_what_plans_find(card_policy in policies(), nodes in policies(), agree in any::<bool>(), steps in prop::collection::vec(steps(), 1..40)) {
         let node_policy = if agree { card_policy.name } else { nodes.name };
-        let index = Index::new(Reading { card_policy, node_policy, ..Reading::default() }, Terms::default());
+        let index = Index::new(SchedulingConfig { card_policy, node_policy, ..SchedulingConfig::default() }, ReservationTimeouts::default());
         let (extender, mut machines) = (Extender::new(Arc::new(index), 16), Machines::default());
         for step in steps {
             match step {
@@ -173,15 +173,15 @@ proptest! {
                     let shares = shares.collect();
                     status(&mut report).shares = shares;
                     status(&mut report).conditions[0].status = if is_ready { "True" } else { "False" }.into();
-                    extender.index.apply_node(NAMES[at], &report);
+                    extender.index.apply_gpu_node(NAMES[at], &report);
                 }
-                Step::Delete(at) => extender.index.delete_node(NAMES[at]),
+                Step::Delete(at) => extender.index.delete_gpu_node(NAMES[at]),
                 Step::Machine(at, bar) => {
-                    extender.index.apply_machine(NAMES[at], bar, None);
+                    extender.index.apply_node(NAMES[at], bar, None);
                     machines.bars.insert(at, bar);
                 }
                 Step::Machines(these) => {
-                    extender.index.keep_machines(&these.iter().map(|at| NAMES[*at].to_owned()).collect());
+                    extender.index.keep_nodes(&these.iter().map(|at| NAMES[*at].to_owned()).collect());
                     machines.bars.retain(|at, _| these.contains(at));
                     machines.listed = true;
                 }

@@ -51,15 +51,15 @@ async fn warnings_and_refusals_reach_whoever_creates() {
     let pods = "/api/v1/namespaces/default/pods";
     let large = bench.create(pods, &pod("large", 200, 0)).await;
     assert_eq!((large.code, large.warnings.len()), (201, 1), "{large:?}");
-    assert!(large.warnings[0].contains("no node could ever run this"), "{large:?}");
+    assert!(large.warnings[0].contains("none could ever run this pod"), "{large:?}");
     for (wish, value, why) in [
-        (TIER, "shim", "tier shim wanted, the node enforces by accounting"),
-        (OVERSUBSCRIBE, "true", "oversubscribe wanted, tier accounting can't"),
+        (TIER, "shim", "tier shim requested, accounting on the node"),
+        (OVERSUBSCRIBE, "true", "oversubscribe requested, tier accounting can't"),
     ] {
         let mut wishes = pod(value, 8, 0);
         wishes["metadata"]["annotations"] = json!({ wish: value });
         let wishes = bench.create(pods, &wishes).await;
-        let warning = format!("no node could ever run this: 1 node: {why}");
+        let warning = format!("0/1 nodes are available, and none could ever run this pod: 1 {why}");
         assert!(wishes.code == 201 && wishes.warnings[0].contains(&warning), "{wishes:?}");
     }
     let mut both = pod("both", 8, 0);

@@ -17,7 +17,7 @@ async fn a_pod_that_waits_is_told_why_once_and_by_the_leader_alone() {
     assert_eq!((&event["type"], &event["reason"]), (&json!("Warning"), &json!("NoCards")));
     assert_eq!(event["involvedObject"]["name"], "large");
     assert_eq!(event["reportingInstance"], "divvy-webhook-a");
-    assert!(event["message"].as_str().unwrap().contains("no node could ever run this"), "{event}");
+    assert!(event["message"].as_str().unwrap().contains("none could ever run this pod"), "{event}");
     assert_eq!(bench.server.list("Event").len(), 1);
     assert_eq!(bench.asked("create", "/events") + bench.asked("patch", "/events"), 1);
 }

@@ -112,7 +112,10 @@ async fn what_is_not_created_yet_is_explained_from_a_file() {
     let Ended { code, out, err } = bench.explain("-f serve.yaml").await;
     assert_eq!(
         (code, out.lines().next()),
-        (Some(0), Some("team-a/serve: no node can run this now: 2 nodes: 1 card: 20Gi memory wanted, 16Gi free"))
+        (
+            Some(0),
+            Some("team-a/serve: 0/2 nodes are available: 2 Insufficient GPUs (1 short of memory, largest free 16Gi)")
+        )
     );
     assert!(err.starts_with("warning: the value of priority class important isn't known, 0 is assumed: "), "{err}");
     let class = json!({
@@ -127,27 +130,45 @@ async fn what_is_not_created_yet_is_explained_from_a_file() {
     assert_eq!((&report["priority"], &report["nodes"][0]["fits"]), (&json!(7), &json!("byEviction")));
 }
 
+impl Bench {
+    /// Writes the ConfigMap that daemon and webhook share.
+    fn configure(&self, text: &str) {
+        let metadata = json!({ "name": "divvy-config", "namespace": "divvy-system" });
+        let data = json!({ "config.yaml": text });
+        let _absent = self.server.delete("ConfigMap", "divvy-system", "divvy-config", None);
+        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data });
+        self.server.create(&map).unwrap();
+    }
+}
+
 #[tokio::test]
-async fn other_names_and_defaults_are_told_by_flags() {
+async fn configuration_comes_from_the_config_map_or_a_file() {
     let bench = Bench::with_pods().await;
-    let other = bench.explained("small -n team-a --resource-memory example.com/gpumem").await;
-    assert_eq!(other, "team-a/small: it asks for no cards\n");
-    let exclusive = bench.unexplained("small -n team-a --resource-memory nvidia.com/gpu").await;
-    assert_eq!(
-        exclusive,
-        "error: resource nvidia.com/gpu stands for two amounts: the four --resource flags must differ\n"
-    );
+    let home = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "divvy-system" } });
+    bench.server.create(&home).unwrap();
+    bench.configure("version: v1\nresourceMemory: example.com/gpumem");
+    assert_eq!(bench.explained("small -n team-a").await, "team-a/small: it asks for no cards\n");
+    bench.configure("version: v1\nresourceMemory: nvidia.com/gpu");
+    let Ended { code, out, err } = bench.explain("small -n team-a").await;
+    assert!(code == Some(0) && out.starts_with("team-a/small: best now: "), "{out}");
+    let why = "ConfigMap divvy-system/divvy-config: resource nvidia.com/gpu stands for two amounts";
+    assert!(err.starts_with(&format!("warning: the configuration isn't known, defaults are assumed: {why}")), "{err}");
+    std::fs::write(bench.home.path().join("config.yaml"), "version: v1\ndefaultCores: 20").unwrap();
     let report: Value =
-        serde_json::from_str(&bench.explained("small -n team-a --default-cores 20 -o json").await).unwrap();
+        serde_json::from_str(&bench.explained("small -n team-a --config config.yaml -o json").await).unwrap();
     assert_eq!(report["asks"]["containers"][0]["cores"], 20);
+    assert!(
+        bench.unexplained("small -n team-a --config nope.yaml").await.starts_with("error: nope.yaml: No such file")
+    );
     bench.node("node-3", &[], &json!([]));
     let best = async |policies: &str| {
-        let text = bench.explained(&format!("small -n team-a -o json {policies}")).await;
+        bench.configure(&format!("version: v1\n{policies}"));
+        let text = bench.explained("small -n team-a -o json").await;
         serde_json::from_str::<Value>(&text).unwrap()["nodes"][0]["name"].clone()
     };
-    assert_eq!(best("--node-policy spread").await, "node-3");
-    assert_eq!(best("--card-policy spread").await, "node-3", "nodes as cards");
-    assert_eq!(best("--card-policy spread --node-policy binpack").await, "node-1");
+    assert_eq!(best("nodePolicy: spread").await, "node-3");
+    assert_eq!(best("cardPolicy: spread").await, "node-3", "nodes as cards");
+    assert_eq!(best("cardPolicy: spread\nnodePolicy: binpack").await, "node-1");
 }
 
 /// Of node-1 and node-2 16Gi are free, of node-3 24Gi.
@@ -187,7 +208,8 @@ async fn nodes_rank_by_what_the_webhook_has_learned() {
     bench.server.edit("ConfigMap", "divvy-system", "divvy-mix", |kept| *kept = map("{".to_owned())).unwrap();
     let Ended { code, err, .. } = bench.explain("small -n team-a").await;
     assert!(code == Some(0) && err.starts_with(&format!("{doubt}ConfigMap divvy-mix: mix.json: EOF")), "{err}");
-    assert_eq!(bench.explain("small -n team-a --node-policy binpack").await.err, "");
+    bench.configure("version: v1\nnodePolicy: binpack");
+    assert_eq!(bench.explain("small -n team-a").await.err, "");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use super::*;
 use crate::config::{KeySet as _, Keys};
 use crate::container::isolation::tests::shim;
 use crate::container::{Allocation, Containers, PodRef};
-use crate::ledger::Terms;
+use divvy_node_core::ledger::Terms;
 
 /// A node that serves the shim, and its clock; time is what tests say.
 struct Bench {

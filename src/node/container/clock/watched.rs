@@ -10,7 +10,7 @@ use divvy_region::snapshot::in_flight_ns;
 use super::{SELDOM, Tenant, next};
 use crate::container::directories::region_file;
 use crate::container::region;
-use crate::ledger::Nonce;
+use divvy_node_core::ledger::Nonce;
 
 /// How long the number of slots in use is taken to be what it was. A process has a slot long before it has work.
 const HEAD: u64 = 4 * SELDOM;

@@ -23,13 +23,13 @@ use super::Isolation;
 use super::shim::{self, Shim};
 use crate::container::directories::{Container, mount};
 use crate::container::error::ContainerError;
-use crate::mps::Place;
+use divvy_mps::MpsDirectory;
 
 /// Serves it.
 #[derive(Debug)]
 pub(super) struct Mps {
     shim: Shim,
-    service: Place,
+    service: MpsDirectory,
 }
 
 /// What one client may have of each of its cards, as CUDA counts them from 0.
@@ -48,7 +48,7 @@ fn limits(shares: &[(CardId, Share)]) -> impl Iterator<Item = (&'static str, Str
 // === impl Mps ===
 
 impl Mps {
-    pub(super) fn new(shim: Shim, service: Place) -> Self {
+    pub(super) fn new(shim: Shim, service: MpsDirectory) -> Self {
         Self { shim, service }
     }
 }

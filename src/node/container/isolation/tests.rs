@@ -13,7 +13,7 @@ pub(crate) fn shim(run_dir: &Path, library: &str) -> Box<dyn Isolation> {
 pub(crate) fn mps(run_dir: &Path, library: &str) -> Box<dyn Isolation> {
     let library = Library { content: library.into(), directory: run_dir.join("state/lib") };
     let shim = Shim::install(&library, run_dir).expect("a directory");
-    Box::new(Mps::new(shim, Place::new(run_dir)))
+    Box::new(Mps::new(shim, MpsDirectory::new(run_dir)))
 }
 
 fn config(tier: &str, library: &Path, state: &Path) -> Config {
@@ -92,16 +92,15 @@ fn the_service_is_served_where_it_is_up_and_missed_where_it_was_asked_for() {
     };
     let refused = |why: &str| {
         format!(
-            "tier mps can't be served: CUDA's multi-process service is not up on this node: `divvy-node mps` \
-             (DaemonSet divvy-mps) keeps it up where it runs, and its log says what it lacks ({why}); or set tier to \
-             auto, shim or accounting"
+            "tier mps can't be served: CUDA's MPS is not up on this node: DaemonSet divvy-mps runs it on nodes with label \
+             divvy.dev/mps=true; see the log of its pod ({why}); or set tier to auto, shim or accounting"
         )
     };
     let absent = "DIR/run/mps/ready: No such file or directory (os error 2)";
     assert_eq!(of("mps", &library), refused(absent));
-    let place = Place::new(&directory.path().join("run"));
-    place.make().expect("directories");
-    let up = place.announce().expect("a lock");
+    let place = MpsDirectory::new(&directory.path().join("run"));
+    place.create().expect("directories");
+    let up = place.mark_ready().expect("a lock");
     assert_eq!(place.supervisor(), Ok(std::process::id()));
     assert_eq!(of("mps", &library), "mps (configured, with the service and DIR/libdivvy.so)");
     assert_eq!(of("auto", &library), "mps (auto: there are the service and DIR/libdivvy.so)");
@@ -110,7 +109,7 @@ fn the_service_is_served_where_it_is_up_and_missed_where_it_was_asked_for() {
     assert_eq!(of("auto", &missing), format!("accounting (auto: {lacks})"), "alone the service counts processes apart");
     assert!(of("mps", &missing).starts_with(&format!("tier mps can't be served: {lacks}")));
     drop(up);
-    assert_eq!(of("mps", &library), refused("nobody holds DIR/run/mps/ready"));
+    assert_eq!(of("mps", &library), refused("DIR/run/mps/ready is not locked"));
     assert_eq!(of("auto", &library), "shim (auto: there is DIR/libdivvy.so)");
 }
 
@@ -124,9 +123,9 @@ async fn a_node_that_chooses_for_itself_notices_when_the_service_comes() {
         tokio::time::timeout(LOOK * 3, outgrown(&config, Tier::Shim)).await.is_ok()
     };
     assert!(!ends("auto").await);
-    let place = Place::new(&directory.path().join("run"));
-    place.make().expect("directories");
-    let _up = place.announce().expect("a lock");
+    let place = MpsDirectory::new(&directory.path().join("run"));
+    place.create().expect("directories");
+    let _up = place.mark_ready().expect("a lock");
     assert!(ends("auto").await);
     assert!(!ends("shim").await, "it has chosen");
 }

@@ -4,7 +4,7 @@ use divvy_api::annotation::Compute;
 
 use super::*;
 use crate::container::isolation::tests::mps;
-use crate::mps::Place;
+use divvy_mps::MpsDirectory;
 
 const TERMS: Terms = Terms { tier: Tier::Mps, compute: Compute::Cap, priority: None };
 
@@ -13,9 +13,9 @@ impl Host {
         Containers::new(self.options("envvar"), mps(&self.path("run"), "1"))
     }
 
-    fn service(&self) -> Place {
-        let place = Place::new(&self.path("run"));
-        place.make().expect("directories");
+    fn service(&self) -> MpsDirectory {
+        let place = MpsDirectory::new(&self.path("run"));
+        place.create().expect("directories");
         place
     }
 
@@ -42,7 +42,7 @@ fn of(card: &str, memory: u64, cores: u32) -> (CardId, Share) {
 #[test]
 fn a_client_gets_what_the_shim_needs_and_the_way_to_the_service() {
     let host = Host::new();
-    let (delivery, _up) = (host.with_service(), host.service().announce().expect("a lock"));
+    let (delivery, _up) = (host.with_service(), host.service().mark_ready().expect("a lock"));
     let answer = delivery.prepare(&client("n-1", &[share(A, 8192)])).expect("an answer");
     insta::assert_snapshot!(host.brings(&answer), @r"
     /var/run/divvy/limits <- /host/run/containers/n-1/limits ro
@@ -64,7 +64,7 @@ fn a_client_gets_what_the_shim_needs_and_the_way_to_the_service() {
 #[test]
 fn several_cards_are_limited_by_number_and_to_one_part_of_their_compute() {
     let host = Host::new();
-    let (delivery, _up) = (host.with_service(), host.service().announce().expect("a lock"));
+    let (delivery, _up) = (host.with_service(), host.service().mark_ready().expect("a lock"));
     let limits = |shares: &[(CardId, Share)]| {
         let answer = delivery.prepare(&client("n-1", shares)).expect("an answer");
         let of = |name: &str| answer.envs.get(name).cloned();
@@ -81,7 +81,7 @@ fn several_cards_are_limited_by_number_and_to_one_part_of_their_compute() {
 #[test]
 fn a_whole_card_is_opened_through_the_service_too() {
     let host = Host::new();
-    let (delivery, _up) = (host.with_service(), host.service().announce().expect("a lock"));
+    let (delivery, _up) = (host.with_service(), host.service().mark_ready().expect("a lock"));
     let whole = Share { memory: Memory::mib(81_559), cores: Cores::FULL, exclusive: true };
     let answer = delivery.prepare(&client("n-1", &[(id(A), whole)])).expect("an answer");
     insta::assert_snapshot!(host.brings(&answer), @r"
@@ -98,16 +98,16 @@ fn a_whole_card_is_opened_through_the_service_too() {
 fn without_the_service_nobody_new_starts_and_who_runs_keeps_what_it_has() {
     let host = Host::new();
     let (delivery, place, shares) = (host.with_service(), host.service(), [share(A, 300)]);
-    let up = place.announce().expect("a lock");
+    let up = place.mark_ready().expect("a lock");
     delivery.prepare(&client("n-1", &shares)).expect("an answer");
     assert_eq!(delivery.problem(), None);
     drop(up);
     let refused = delivery.prepare(&client("n-2", &shares)).expect_err("nobody would keep it to its share");
-    insta::assert_snapshot!(host.steady(&refused.to_string()), @"tier mps can't be served now: CUDA's multi-process service is not up on this node: `divvy-node mps` (DaemonSet divvy-mps) keeps it up where it runs, and its log says what it lacks (nobody holds /host/run/mps/ready); containers that run are not touched");
+    insta::assert_snapshot!(host.steady(&refused.to_string()), @"tier mps can't be served now: CUDA's MPS is not up on this node: DaemonSet divvy-mps runs it on nodes with label divvy.dev/mps=true; see the log of its pod (/host/run/mps/ready is not locked); containers that run are not touched");
     assert!(!host.path("run/containers/n-2").exists());
     delivery.write_limits(&client("n-1", &shares)).expect_err("nor if it starts again");
     delivery.renew(&client("n-1", &shares)).expect("but it may be running");
-    let _up = place.announce().expect("a lock");
+    let _up = place.mark_ready().expect("a lock");
     delivery.prepare(&client("n-2", &shares)).expect("an answer");
 }
 

@@ -251,7 +251,7 @@ fn a_full_file_system_fails_a_container_cleanly_and_no_other() {
         return;
     }
     let mut test = in_namespace(&own);
-    test.args(["--ignored", "--exact", "delivery::tests::shim::on_a_full_file_system"]).env(FULL, "yes");
+    test.args(["--ignored", "--exact", "container::tests::shim::on_a_full_file_system"]).env(FULL, "yes");
     let output = test.output().expect("a program that runs");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("1 passed"), "{said}");

@@ -1,26 +1,28 @@
 //! Gauges of cards and shares, read from the books when scraped, and of how both are handed out.
 
 use std::fmt;
+use std::sync::Arc;
 
 use divvy_api::Memory;
+use divvy_node_core::allocator::{Allocator, SharedAllocator, lock};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::sync::watch;
 
-use crate::allocation::Allocator;
 use crate::config::Strategy;
-use crate::container::Strategies;
+use crate::container::{Containers, Strategies};
 use crate::http::ConfigStatus;
-use crate::inventory::{CardHealth, CardInfo};
-use crate::kubelet::plugin::{SharedAllocator, lock};
 use crate::kubelet::registration::Standing;
-use crate::ledger::{Holding, PodRef};
+use divvy_node_core::inventory::{CardHealth, CardInfo};
+use divvy_node_core::ledger::Holding;
+use divvy_node_core::pod::PodRef;
 
 /// What a scrape reads.
 pub(super) struct Ledger {
     pub(super) allocator: SharedAllocator,
+    pub(super) containers: Arc<Containers>,
     pub(super) standing: watch::Receiver<Standing>,
     pub(super) config: watch::Receiver<ConfigStatus>,
 }
@@ -76,10 +78,10 @@ impl Ledger {
                 "tier_served",
                 "1 while containers can be given the node's tier; 0: they are refused",
                 vec![],
-                is(allocator.delivery().problem().is_none()),
+                is(allocator.containers().problem().is_none()),
             ),
             one("tier_info", "How shares are enforced", vec![("tier", allocator.tier().to_string())], 1.0),
-            strategy_gauge(&allocator.delivery().strategies()),
+            strategy_gauge(&self.containers.strategies()),
         ];
         gauges.extend(card_gauges(&allocator));
         gauges.extend(share_gauges(&allocator));

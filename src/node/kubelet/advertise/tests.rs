@@ -1,7 +1,8 @@
 use divvy_api::{ContainerKind, ContainerRequest, Cores, GpuRequest, Memory, Share, Totals};
 
 use super::*;
-use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, PodRef, Terms};
+use divvy_node_core::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
+use divvy_node_core::pod::PodRef;
 
 fn listing(numa_topology: bool) -> Listing {
     Listing {

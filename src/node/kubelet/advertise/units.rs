@@ -12,8 +12,8 @@ use divvy_proto::deviceplugin as api;
 
 use super::{Listing, Offer};
 use crate::amounts::free;
-use crate::inventory::{CardHealth, CardInfo, Inventory};
-use crate::ledger::{Book, ContainerEntry, PodEntry};
+use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
+use divvy_node_core::ledger::{Book, ContainerEntry, PodEntry};
 
 /// Units of compute and of memory, of all cards.
 pub(super) fn offers(inventory: &Inventory, book: &Book, given: &BTreeSet<&str>, listing: &Listing) -> [Offer; 2] {

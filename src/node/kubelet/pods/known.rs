@@ -5,15 +5,16 @@ use std::ops::Bound::{Included, Unbounded};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use divvy_node_core::pod::Pod;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Deserializer;
 
-use super::{DecodeError, PodView, decode, wire};
+use super::{DecodeError, decode, wire};
 
 /// The pods of one list, each with the text that it was decoded from: parts of the list's own body, no copies.
 #[derive(Debug, Default)]
-pub struct Known(BTreeMap<Bytes, Arc<PodView>>);
+pub struct Known(BTreeMap<Bytes, Arc<Pod>>);
 
 /// Goes over the text of a list from value to value. `None` is whatever it wasn't made for: [`decode`] knows better.
 struct Walk<'a> {
@@ -25,7 +26,7 @@ struct Walk<'a> {
 
 impl Known {
     /// Decodes a list as [`decode`] does, but of its pods only those that the list before hasn't shown in the same words.
-    pub fn decode(&mut self, body: &Bytes) -> Result<Vec<Arc<PodView>>, DecodeError> {
+    pub fn decode(&mut self, body: &Bytes) -> Result<Vec<Arc<Pod>>, DecodeError> {
         let Some(pods) = (Walk { body, at: 0 }).list(self) else {
             self.0.clear();
             return decode(body);
@@ -39,7 +40,7 @@ impl Known {
     ///
     /// An object ends where its braces are closed, so no text is the beginning of another one. The one with which `rest`
     /// begins is therefore the last that isn't after `rest` in the order of bytes.
-    fn first_of(&self, rest: &[u8]) -> Option<(usize, &Arc<PodView>)> {
+    fn first_of(&self, rest: &[u8]) -> Option<(usize, &Arc<Pod>)> {
         let (text, view) = self.0.range::<[u8], _>((Unbounded, Included(rest))).next_back()?;
         rest.starts_with(text).then_some((text.len(), view))
     }
@@ -49,7 +50,7 @@ impl Known {
 
 impl<'a> Walk<'a> {
     /// The pods of the list that is all of the text.
-    fn list(&mut self, known: &Known) -> Option<Vec<(Bytes, Arc<PodView>)>> {
+    fn list(&mut self, known: &Known) -> Option<Vec<(Bytes, Arc<Pod>)>> {
         let mut pods = None;
         let mut separator = self.take(b"{")?;
         while separator != b'}' {
@@ -65,7 +66,7 @@ impl<'a> Walk<'a> {
         pods.filter(|_| self.next().is_none())
     }
 
-    fn pods(&mut self, known: &Known) -> Option<Vec<(Bytes, Arc<PodView>)>> {
+    fn pods(&mut self, known: &Known) -> Option<Vec<(Bytes, Arc<Pod>)>> {
         let mut pods = Vec::with_capacity(known.0.len() + 1);
         let mut separator = self.take(b"[")?;
         while separator != b']' {

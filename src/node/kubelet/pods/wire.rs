@@ -6,9 +6,10 @@ use std::borrow::Cow;
 
 use divvy_api::names::PREFIX;
 use divvy_api::pod::wire::{Container, FilteredMap, KeyFilter, containers};
+use divvy_node_core::pod::{self, CONFIG_SOURCE, ContainerState, Phase};
 use serde::{Deserialize, Deserializer};
 
-use super::{ContainerState, DecodeError, Phase, PodView, SOURCE};
+use super::DecodeError;
 
 #[derive(Deserialize)]
 pub(super) struct List<'a> {
@@ -89,11 +90,11 @@ struct Annotations;
 
 impl KeyFilter for Annotations {
     fn wants(key: &str) -> bool {
-        key.starts_with(PREFIX) || key == SOURCE
+        key.starts_with(PREFIX) || key == CONFIG_SOURCE
     }
 }
 
-impl TryFrom<Pod<'_>> for PodView {
+impl TryFrom<Pod<'_>> for pod::Pod {
     type Error = DecodeError;
 
     fn try_from(pod: Pod<'_>) -> Result<Self, DecodeError> {
@@ -110,21 +111,19 @@ impl TryFrom<Pod<'_>> for PodView {
             name,
             annotations: metadata.annotations.map(FilteredMap::entries).unwrap_or_default(),
             containers: containers(spec.init_containers, spec.containers),
-            phase: Phase::from(status.phase.as_deref().unwrap_or_default()),
+            phase: phase(status.phase.as_deref().unwrap_or_default()),
             states: statuses.map(|status| (status.name.to_string(), ContainerState::from(&status))).collect(),
         })
     }
 }
 
-impl From<&str> for Phase {
-    fn from(text: &str) -> Self {
-        match text {
-            "Running" => Self::Running,
-            "Succeeded" => Self::Succeeded,
-            "Failed" => Self::Failed,
-            // "Unknown" is written by node controllers, never by the kubelet.
-            _ => Self::Pending,
-        }
+fn phase(text: &str) -> Phase {
+    match text {
+        "Running" => Phase::Running,
+        "Succeeded" => Phase::Succeeded,
+        "Failed" => Phase::Failed,
+        // "Unknown" is written by node controllers, never by the kubelet.
+        _ => Phase::Pending,
     }
 }
 

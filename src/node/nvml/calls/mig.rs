@@ -8,7 +8,7 @@ use nvml_wrapper_sys::bindings as sys;
 
 use super::{CallError, FindError, ProbeError, Sample, in_call, raw};
 use crate::config::MigStrategy;
-use crate::inventory::{CardProcess, MigInstance};
+use divvy_node_core::inventory::{CardProcess, MigInstance};
 
 /// More than any GPU can be cut into; a count above it is nonsense.
 const MAX_INSTANCES: u32 = 64;

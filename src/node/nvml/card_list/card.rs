@@ -7,9 +7,9 @@ use divvy_api::{CardId, Memory};
 use super::Call;
 use super::load::Load;
 use crate::config::MigStrategy;
-use crate::inventory::{CardHealth, CardInfo};
 use crate::nvml::calls::{Instance, ProbeError, Sample, Slice};
 use crate::nvml::health::{Health, HealthOptions, Observation};
+use divvy_node_core::inventory::{CardHealth, CardInfo};
 
 #[derive(Debug)]
 pub(super) struct Card {

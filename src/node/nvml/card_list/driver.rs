@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Call, silence};
-use crate::inventory::Driver;
+use divvy_node_core::inventory::Driver;
 
 #[derive(Debug)]
 pub(super) struct DriverState {

@@ -2,7 +2,7 @@ use divvy_api::Memory;
 use proptest::prelude::*;
 
 use super::*;
-use crate::inventory::{CardHealth, CardProcess};
+use divvy_node_core::inventory::{CardHealth, CardProcess};
 
 /// What may befall a card, or the look for others.
 #[derive(Clone, Copy, Debug)]

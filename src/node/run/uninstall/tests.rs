@@ -6,7 +6,7 @@ use super::*;
 use crate::config::{KeySet as _, Keys};
 use crate::container::{Allocation, PodRef};
 use crate::kubelet::pods;
-use crate::ledger::Terms;
+use divvy_node_core::ledger::Terms;
 
 /// A node whose daemon has ended, without a cluster. The container `main` of pod `ns/train` was given a card.
 struct Left {
@@ -44,7 +44,7 @@ impl Left {
         Self { directory, config }
     }
 
-    async fn remove(&self, pods: anyhow::Result<Vec<Arc<PodView>>>) -> (bool, String) {
+    async fn remove(&self, pods: anyhow::Result<Vec<Arc<Pod>>>) -> (bool, String) {
         let mut lines = Vec::new();
         let result = remove(&self.config, pods, |line| lines.push(line)).await;
         (result.is_ok(), self.said(&lines))
@@ -64,7 +64,7 @@ fn write(path: &Path) {
     fs::write(path, "").expect("written");
 }
 
-fn running() -> Vec<Arc<PodView>> {
+fn running() -> Vec<Arc<Pod>> {
     let list = r#"{"kind":"PodList","items":[{"metadata":{"uid":"u","namespace":"ns","name":"train"},
         "spec":{"containers":[{"name":"main"}]},"status":{"phase":"Running"}}]}"#;
     pods::decode(list.as_bytes()).expect("a list")

@@ -1,18 +1,18 @@
-//! Tier `mps`, as the cluster sees it. The service is there when its lock is held, as `divvy-node mps` holds it.
+//! Tier `mps`, as the cluster sees it. MPS is up while its lock is held, as divvy-mps holds it.
 
 use std::fs::{self, File};
 use std::process;
 
 use divvy_api::Tier;
 use divvy_api::gpunode::GpuNodeStatus;
-use divvy_node::mps::Place;
+use divvy_mps::MpsDirectory;
 
 use crate::bench::{Bench, part};
 
 /// Takes the lock, which ends with what is returned.
 fn service(bench: &Bench) -> File {
     let run = bench.path("run");
-    let ready = Place::new(&run).pipe().with_file_name("ready");
+    let ready = MpsDirectory::new(&run).pipe().with_file_name("ready");
     fs::create_dir_all(run.join("mps")).unwrap();
     fs::write(&ready, process::id().to_string()).unwrap();
     let lock = File::open(ready).unwrap();
@@ -42,7 +42,7 @@ async fn a_node_says_what_it_serves_and_takes_no_pods_while_it_cannot() {
     drop(up);
     bench.until_told("it doesn't", |node| node.tier == Tier::Mps && is_ready(node, "False", "TierNotServed")).await;
     let refused = bench.refused(part("100")).await;
-    assert!(refused.contains("tier mps can't be served now: CUDA's multi-process service is not up"), "{refused}");
+    assert!(refused.contains("tier mps can't be served now: CUDA's MPS is not up"), "{refused}");
     let _up = service(&bench);
     bench.until_told("it does again", |node| is_ready(node, "True", "Registered")).await;
     bench.run(part("100")).await;

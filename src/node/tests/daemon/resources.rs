@@ -67,7 +67,7 @@ async fn slots_settle_the_card_in_whatever_order_units_are_asked_for() {
     let big = bench.run(in_units("60", "16")).await;
     assert_eq!(bench.given(&big)[0].1, 4096);
     let message = bench.refused(in_units("60", "1")).await;
-    assert!(message.contains("60 cores wanted, 40 free"), "80 units are left, on two cards: {message}");
+    assert!(message.contains("short of cores, most free 40"), "80 units are left, on two cards: {message}");
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn instances_are_asked_for_by_their_profile() {
     assert!(whole.0.starts_with("MIG-") && whole.1 == SMALL_MEMORY, "{whole:?}");
     assert!(part.0.starts_with("MIG-") && part.0 != whole.0 && part.1 == SMALL_MEMORY / 4, "of the instance: {part:?}");
     let message = bench.refused(pod(&[(SMALL, "1")])).await;
-    assert!(message.contains("1 card: of another kind"), "{message}");
+    assert!(message.contains("1 of another resource"), "{message}");
     let message = bench.refused(pod(&[(SMALL, "1"), (GPU, "1")])).await;
     assert!(message.contains("excludes nvidia.com/gpu in the same container"), "{message}");
 

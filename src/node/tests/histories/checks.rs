@@ -13,7 +13,7 @@ use fake_kubelet::devices::Ids;
 use proptest::prelude::*;
 
 use crate::daemon::cards;
-use crate::node::{Node, Pod, resource};
+use crate::node::{ListedPod, Node, resource};
 use crate::seen;
 
 type Shares = BTreeMap<CardId, Share>;
@@ -53,9 +53,15 @@ impl Node {
     }
 
     /// I2 and I3: what the container was given, what the books say and what lies behind its slots are the same.
-    fn agrees(&self, pod: &Pod, container: &str, answer: &ContainerAllocateResponse) -> Result<(), TestCaseError> {
+    fn agrees(
+        &self,
+        pod: &ListedPod,
+        container: &str,
+        answer: &ContainerAllocateResponse,
+    ) -> Result<(), TestCaseError> {
         let at = format!("{} {container}", pod.view.name);
-        let entry = self.daemon().0.ledger().book().pod(&pod.view.uid);
+        let allocator = self.daemon().allocator();
+        let entry = allocator.ledger().book().pod(&pod.view.uid);
         let holding = entry.and_then(|entry| entry.holding(container));
         let Some(holding) = holding else {
             return Err(TestCaseError::fail(format!("I3: {at}: has its devices, and the books know nothing of it")));
@@ -96,7 +102,7 @@ impl Node {
 
     /// After a look at a whole list the books hold shares of live pods only.
     pub(crate) fn nothing_leaked(&self) -> Result<(), TestCaseError> {
-        for entry in self.daemon().0.ledger().book().pods() {
+        for entry in self.daemon().allocator().ledger().book().pods() {
             let live = self.pods.iter().any(|pod| pod.view.uid == entry.pod.uid && !pod.view.has_ended());
             prop_assert!(live, "{} is over and holds its shares", entry.pod);
         }
@@ -105,23 +111,25 @@ impl Node {
 
     /// After a start there is a directory for each holding, and no other.
     pub(crate) fn only_live_directories(&self) -> Result<(), TestCaseError> {
-        let live: BTreeSet<String> = self.daemon().0.ledger().book().nonces().map(|nonce| nonce.to_string()).collect();
+        let live: BTreeSet<String> =
+            self.daemon().allocator().ledger().book().nonces().map(|nonce| nonce.to_string()).collect();
         let found: BTreeSet<String> = self.disk.containers().into_iter().collect();
         prop_assert!(found.is_subset(&live), "directories {found:?}, live are {live:?}");
         Ok(())
     }
 
     pub(crate) fn is_empty(&self) -> Result<(), TestCaseError> {
-        let book = self.daemon().0.ledger().book();
+        let allocator = self.daemon().allocator();
+        let book = allocator.ledger().book();
         prop_assert_eq!(book.pods().count(), 0, "shares of pods that are gone");
         prop_assert_eq!(self.disk.containers(), Vec::<String>::new(), "directories of pods that are gone");
         Ok(())
     }
 }
 
-// === impl Pod ===
+// === impl ListedPod ===
 
-impl Pod {
+impl ListedPod {
     fn peak_on(&self, card: &CardId) -> Share {
         let share = |name: &str| self.given.get(name).and_then(|answer| shares(answer).get(card).copied());
         let steps = self.view.containers.iter().map(|container| (container.kind, share(&container.name)));

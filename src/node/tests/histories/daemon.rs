@@ -1,24 +1,26 @@
 //! The daemon without its sockets: what it decides with, and what its plugin service does between the calls.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use divvy_api::request::Defaults;
 use divvy_api::{Memory, ResourceName, ResourceNames, SlotId};
-use divvy_node::allocation::{AllocationSettings, Allocator, Choice, Moment, Refusal};
 use divvy_node::config::{DeviceListStrategy, Strategy};
 use divvy_node::container::isolation::Accounting;
+use divvy_node::container::setup::Setup;
 use divvy_node::container::{ContainerOptions, Containers};
-use divvy_node::identity::{Subject, Unresolved};
-use divvy_node::inventory::{CardHealth, CardInfo, Inventory, MigInstance};
-use divvy_node::kubelet::client::PodList;
-use divvy_node::kubelet::pods::PodView;
-use divvy_node::ledger::Ledger;
-use divvy_node::ledger::reconcile::Assigned;
+use divvy_node::kubelet::response::response;
+use divvy_node_core::allocator::{AllocationSettings, Allocator, Choice, ListRequest, Refusal, lock};
+use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory, MigInstance};
+use divvy_node_core::ledger::Ledger;
+use divvy_node_core::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
+use divvy_node_core::ports::{NodeRecords, PodOrigin, PodSource, PodSourceError};
 use divvy_placement::{Link, Links, Policy};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
+use futures::FutureExt as _;
 use proptest::sample::Index;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
@@ -27,6 +29,8 @@ use crate::shapes::{CARDS, NODE, card, instance};
 
 /// Few, so that they run out.
 pub(crate) const SLOTS: u32 = 4;
+/// A kubelet that has settled is much older.
+const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 /// What survives the process.
 pub(crate) struct Disk {
@@ -36,16 +40,21 @@ pub(crate) struct Disk {
 }
 
 /// The process.
-pub(crate) struct Daemon(pub(crate) Allocator);
+pub(crate) struct Daemon(divvy_node_core::Daemon<ShownPods>);
+
+/// What the kubelet shows just now.
+#[derive(Default)]
+struct ShownPods(Mutex<Shown>);
 
 /// What the kubelet shows to those who ask it.
+#[derive(Clone, Default)]
 pub(crate) struct Shown {
     pub(crate) list: PodList,
     pub(crate) settled: bool,
     /// PodResources.
-    pub(crate) assigned: Vec<Assigned>,
+    pub(crate) assigned: Vec<DeviceRecord>,
     /// The API server's pods of this node, while the list is refused.
-    pub(crate) bound: Option<Vec<Arc<PodView>>>,
+    pub(crate) bound: Option<Vec<Arc<Pod>>>,
 }
 
 /// A machine's cards: three of one size and a small one, on two sockets, and two instances of another.
@@ -109,7 +118,9 @@ impl Disk {
             cores_scale: 100,
             policy: Policy::default(),
         };
-        Daemon(Allocator::new(settings, ledger, Containers::new(self.options(), Box::new(Accounting))))
+        let containers = Containers::new(self.options(), Box::new(Accounting));
+        let allocator = Allocator::new(settings, ledger, Arc::new(Setup(Arc::new(containers))));
+        Daemon(divvy_node_core::Daemon::new(Arc::new(Mutex::new(allocator)), ShownPods::default(), SETTLE_TIME))
     }
 
     fn options(&self) -> ContainerOptions {
@@ -132,111 +143,130 @@ impl Disk {
 // === impl Daemon ===
 
 impl Daemon {
-    pub(crate) fn set_cards(&mut self, cards: Vec<CardInfo>) {
+    pub(crate) fn allocator(&self) -> MutexGuard<'_, Allocator> {
+        lock(self.0.allocator())
+    }
+
+    pub(crate) fn set_cards(&self, cards: Vec<CardInfo>) {
         let links = Links::new(cards.len(), |_, _| Link::System);
-        self.0.set_inventory(Arc::new(Inventory { cards, links, ..Inventory::default() }));
+        self.allocator().set_inventory(Arc::new(Inventory { cards, links, ..Inventory::default() }));
+    }
+
+    /// The daemon, in front of a kubelet that shows this.
+    fn shown(&self, shown: &Shown) -> &divvy_node_core::Daemon<ShownPods> {
+        *self.0.source().0.lock().unwrap() = shown.clone();
+        &self.0
     }
 
     /// What it does before it registers.
-    pub(crate) fn recover(&mut self, shown: &Shown) -> Result<(), Refusal> {
-        self.hear(shown, Some(&shown.assigned))?;
-        self.0.remove_stale_directories();
+    pub(crate) fn recover(&self, shown: &Shown) -> Result<(), Refusal> {
+        at_once(self.shown(shown).recover())?;
+        self.allocator().remove_stale_directories();
         Ok(())
     }
 
-    pub(crate) fn look(&mut self, shown: &Shown) -> Result<(), Refusal> {
-        self.hear(shown, None)
+    pub(crate) fn look(&self, shown: &Shown) -> Result<(), Refusal> {
+        match at_once(self.shown(shown).reconcile()) {
+            Err(Refusal::Pods(list)) => at_once(self.0.reconcile_unlisted(list)),
+            looked => looked.map(drop),
+        }
     }
 
     /// A list that took its time.
-    pub(crate) fn look_late(&mut self, shown: &Shown, asked: Moment) -> Result<(), Refusal> {
-        self.settle(shown, asked, None)
+    pub(crate) fn look_late(&self, shown: &Shown, request: ListRequest) -> Result<(), Refusal> {
+        let mut allocator = self.allocator();
+        match &shown.bound {
+            None => allocator.reconcile(&shown.list, request, shown.settled, &HashMap::new())?,
+            Some(bound) => {
+                let gone = allocator.missing(bound).into_iter().filter(|_| shown.settled).collect();
+                allocator.reconcile_bound(bound, request, &gone)?
+            }
+        };
+        let ended = allocator.take_ended();
+        allocator.containers().remove(ended);
+        Ok(())
     }
 
     pub(crate) fn propose(
-        &mut self,
+        &self,
         resource: &ResourceName,
         shown: &Shown,
         choice: &Choice,
     ) -> Result<Vec<SlotId>, Refusal> {
-        self.look(shown)?;
-        self.0.propose(resource, &self.among(resource, shown, choice.size), choice)
+        at_once(self.shown(shown).propose(resource, choice))
     }
 
     pub(crate) fn allocate(
-        &mut self,
+        &self,
         resource: &ResourceName,
         shown: &Shown,
         slots: &[SlotId],
     ) -> Result<ContainerAllocateResponse, Refusal> {
-        if let Some(answer) = self.0.allocate_proposed(slots) {
-            return answer;
-        }
-        self.look(shown)?;
-        match self.0.allocate(resource, &self.among(resource, shown, slots.len()), slots) {
-            Err(Refusal::Identity(nobody @ Unresolved::Nobody { .. })) if shown.bound.is_none() => {
-                self.allocate_again(resource, shown, slots, nobody)
-            }
-            answer => answer,
+        at_once(self.shown(shown).allocate(resource, slots)).map(response)
+    }
+}
+
+/// The result of work that waits for nothing.
+fn at_once<T>(work: impl Future<Output = T>) -> T {
+    work.now_or_never().expect("everything is shown at once")
+}
+
+// === impl ShownPods ===
+
+impl ShownPods {
+    fn get(&self) -> MutexGuard<'_, Shown> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl PodSource for ShownPods {
+    async fn kubelet_pods(&self) -> Result<PodList, PodSourceError> {
+        let shown = self.get();
+        if shown.bound.is_some() {
+            Err(PodSourceError::KubeletPods("refused".to_owned()))
+        } else {
+            Ok(shown.list.clone())
         }
     }
 
-    /// The pods among which the one is that gets `wanted` devices.
-    fn among(&self, resource: &ResourceName, shown: &Shown, wanted: usize) -> Vec<Arc<PodView>> {
-        let Some(bound) = &shown.bound else { return shown.list.pods.clone() };
-        let candidates = self.0.candidates(resource, bound.clone(), wanted).into_iter();
-        candidates.filter(|(pod, container)| shown.lacks(pod, container)).map(|(pod, _)| pod).collect()
+    async fn bound_pods(&self) -> Result<Option<Vec<Arc<Pod>>>, PodSourceError> {
+        Ok(self.get().bound.clone())
     }
 
-    fn allocate_again(
-        &mut self,
-        resource: &ResourceName,
-        shown: &Shown,
-        slots: &[SlotId],
-        nobody: Unresolved,
-    ) -> Result<ContainerAllocateResponse, Refusal> {
-        let suspects = self.0.suspects(&shown.list.pods, slots);
-        let known = |pod: &PodView| -> Vec<Assigned> {
-            shown.assigned.iter().filter(|assigned| assigned.pod == pod.name).cloned().collect()
-        };
-        let forgotten = suspects.iter().filter(|subject| self.0.is_forgotten(subject, &known(subject.pod)));
-        let forgotten: Vec<Subject<'_>> = forgotten.copied().collect();
-        if forgotten.is_empty() {
-            return Err(nobody.into());
-        }
-        self.0.allocate_again(resource, &forgotten, slots)
+    async fn device_records(&self, pods: &[PodRef]) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodSourceError> {
+        let shown = self.get();
+        Ok(pods.iter().map(|pod| shown.records(pod)).collect())
     }
 
-    fn hear(&mut self, shown: &Shown, assigned: Option<&[Assigned]>) -> Result<(), Refusal> {
-        let asked = self.0.ask();
-        self.settle(shown, asked, assigned)
+    async fn all_device_records(&self) -> Result<NodeRecords, PodSourceError> {
+        Ok(NodeRecords { slots: self.get().assigned.clone(), units: Vec::new() })
     }
 
-    fn settle(&mut self, shown: &Shown, asked: Moment, assigned: Option<&[Assigned]>) -> Result<(), Refusal> {
-        if let Some(assigned) = assigned {
-            self.0.keep_records(assigned.to_vec());
-        }
-        match &shown.bound {
-            None => self.0.reconcile(&shown.list, asked, shown.settled, &HashMap::new())?,
-            Some(bound) => {
-                let gone = self.0.missing(bound).into_iter().filter(|_| shown.settled).collect();
-                self.0.reconcile_bound(bound, asked, &gone)?
-            }
-        };
-        let over = self.0.take_over();
-        self.0.delivery().remove_all(&over);
-        Ok(())
+    fn cgroups(&self, _: Vec<String>) -> HashMap<String, CgroupState> {
+        HashMap::new()
     }
+
+    fn watch_cgroups(&self, _: &HashSet<String>) {}
+
+    fn kubelet_age(&self) -> Duration {
+        if self.get().settled { 1000 * SETTLE_TIME } else { Duration::ZERO }
+    }
+
+    async fn within<T: Send>(&self, _: Duration, work: impl Future<Output = T> + Send) -> Option<T> {
+        Some(work.await)
+    }
+
+    fn identified(&self, _: PodOrigin) {}
 }
 
 // === impl Shown ===
 
 impl Shown {
-    /// Whether PodResources' `Get` finds the pod, and shows no devices of the container.
-    fn lacks(&self, pod: &PodView, container: &str) -> bool {
-        let is_known = self.list.pods.iter().any(|listed| listed.name == pod.name && !listed.has_ended());
-        let mut records = self.assigned.iter().filter(|record| record.pod == pod.name);
-        is_known && !records.any(|record| record.container == container)
+    /// What PodResources' `Get` answers.
+    fn records(&self, pod: &PodRef) -> Option<Vec<DeviceRecord>> {
+        let is_known = self.list.pods.iter().any(|listed| listed.has_name_of(pod) && !listed.has_ended());
+        let records = self.assigned.iter().filter(|record| record.pod == pod.name);
+        is_known.then(|| records.cloned().collect())
     }
 
     /// In the order of a Go map.

@@ -6,8 +6,8 @@ mod kubelet;
 mod pods;
 
 use divvy_api::SlotId;
-use divvy_node::allocation::{Moment, Refusal};
-use divvy_node::inventory::{CardHealth, CardInfo};
+use divvy_node_core::allocator::{ListRequest, Refusal};
+use divvy_node_core::inventory::{CardHealth, CardInfo};
 use fake_kubelet::devices::{Devices, Ids};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -15,7 +15,7 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 
 pub(crate) use self::deaths::Death;
-pub(crate) use self::pods::{Pod, resource};
+pub(crate) use self::pods::{ListedPod, resource};
 use crate::daemon::{Daemon, Disk, Shown, cards};
 use crate::seen;
 
@@ -26,13 +26,13 @@ pub(crate) struct Node {
     daemon: Option<Daemon>,
     pub(crate) cards: Vec<CardInfo>,
     pub(crate) devices: Devices,
-    pub(crate) pods: Vec<Pod>,
+    pub(crate) pods: Vec<ListedPod>,
     /// The kubelet has listed all its pods.
     sources_ready: bool,
     /// All IDs of the daemon's last list.
     pub(crate) listed: Ids,
     /// A list that the daemon has asked for and that is under way.
-    late: Option<(Shown, Moment)>,
+    late: Option<(Shown, ListRequest)>,
     rng: StdRng,
     born: u32,
     /// The kubelet refuses its list.
@@ -69,13 +69,9 @@ impl Node {
         self.daemon.as_ref().unwrap()
     }
 
-    fn daemon_mut(&mut self) -> &mut Daemon {
-        self.daemon.as_mut().unwrap()
-    }
-
     pub(crate) fn look(&mut self) -> Result<(), TestCaseError> {
         let shown = self.shown();
-        let looked = self.daemon_mut().look(&shown);
+        let looked = self.daemon().look(&shown);
         prop_assert!(looked.is_ok(), "{looked:?}");
         if shown.settled {
             self.nothing_leaked()?;
@@ -85,12 +81,14 @@ impl Node {
 
     /// The daemon asks for a list, which arrives with [`Self::hear_late`].
     pub(crate) fn ask_late(&mut self) {
-        self.late = Some((self.shown(), self.daemon_mut().0.ask()));
+        let shown = self.shown();
+        let request = self.daemon().allocator().begin_list();
+        self.late = Some((shown, request));
     }
 
     pub(crate) fn hear_late(&mut self) -> Result<(), TestCaseError> {
         let Some((shown, asked)) = self.late.take() else { return Ok(()) };
-        match self.daemon_mut().look_late(&shown, asked) {
+        match self.daemon().look_late(&shown, asked) {
             Ok(()) => seen("late list"),
             Err(refusal) => prop_assert!(matches!(refusal, Refusal::Stale), "{refusal}"),
         }
@@ -102,7 +100,7 @@ impl Node {
         let sick = || CardHealth::Unhealthy { reason: "XID 79".to_owned() };
         self.cards[at].health = if healthy { CardHealth::Healthy } else { sick() };
         let cards = self.cards.clone();
-        self.daemon_mut().set_cards(cards);
+        self.daemon().set_cards(cards);
         self.advertise();
     }
 }

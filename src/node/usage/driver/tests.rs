@@ -1,6 +1,6 @@
 use super::super::fixture::{card, holder};
 use super::*;
-use crate::inventory::{CardHealth, CardInfo, CardProcess};
+use divvy_node_core::inventory::{CardHealth, CardInfo, CardProcess};
 
 /// Two pods: `a` with two containers, of which one has a slot, and `b` with one. Processes 10 and 11 share a cgroup.
 struct Town {

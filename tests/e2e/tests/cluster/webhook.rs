@@ -49,7 +49,7 @@ pub(crate) async fn reviews(cluster: &mut Cluster) -> anyhow::Result<()> {
 
     let told = apply(cluster, &pods::plain(&gpu("large", &[("gpumem", "200Gi")]))).await?;
     println!("  a pod too large: {told}");
-    ensure!(told.contains("no node could ever run this"), "no warning");
+    ensure!(told.contains("none could ever run this pod"), "no warning");
     let refused = apply(cluster, &pods::plain(&gpu("both", &[("gpumem", "1Gi"), ("gpumem-percentage", "5")]))).await;
     let refused = refused.err().context("a contradiction was admitted")?.to_string();
     println!("  a contradiction: {refused}");

@@ -59,7 +59,7 @@ fn body() -> impl Strategy<Value = Bytes> {
     })
 }
 
-fn said(decoded: Result<Vec<Arc<PodView>>, DecodeError>) -> Result<Vec<Arc<PodView>>, String> {
+fn said(decoded: Result<Vec<Arc<Pod>>, DecodeError>) -> Result<Vec<Arc<Pod>>, String> {
     decoded.map_err(|error| error.to_string())
 }
 

@@ -1,7 +1,7 @@
 //! One pod's admission: the kubelet's two calls for each container, and who dies between them.
 
 use divvy_api::{ContainerKind, ContainerSpec};
-use divvy_node::allocation::{Choice, Refusal};
+use divvy_node_core::allocator::{Choice, Refusal};
 use fake_kubelet::devices::{Demand, Grant, Ids, Question, Step};
 use proptest::prelude::*;
 
@@ -98,7 +98,7 @@ impl Node {
         let available = slots(&(&question.free | &question.taken)).into_iter().collect();
         let choice = Choice { available, required: slots(&question.taken).into_iter().collect(), size: question.size };
         let shown = self.shown();
-        let preferred = self.daemon_mut().propose(&demand.resource.parse().unwrap(), &shown, &choice);
+        let preferred = self.daemon().propose(&demand.resource.parse().unwrap(), &shown, &choice);
         let Ok(preferred) = not_our_fault(preferred)? else { return Ok(None) };
         let preferred = preferred.iter().map(ToString::to_string).collect();
         Ok(Some(self.devices.settle(demand.resource, question, &preferred, &mut self.rng)))
@@ -121,7 +121,7 @@ impl Node {
         rand::seq::SliceRandom::shuffle(&mut order[..], &mut self.rng);
         let shown = self.shown();
         let again = self.booked(demand);
-        let answer = self.daemon_mut().allocate(&demand.resource.parse().unwrap(), &shown, &order);
+        let answer = self.daemon().allocate(&demand.resource.parse().unwrap(), &shown, &order);
         let Ok(answer) = not_our_fault(answer)? else {
             self.devices.recount();
             return Ok(Outcome::Failed);
@@ -159,7 +159,8 @@ impl Node {
 
     /// Whether the books say that the container has its devices.
     fn booked(&self, demand: Demand<'_>) -> bool {
-        let entry = self.daemon().0.ledger().book().pod(demand.pod);
+        let allocator = self.daemon().allocator();
+        let entry = allocator.ledger().book().pod(demand.pod);
         entry.is_some_and(|entry| entry.holding(demand.container).is_some())
     }
 }

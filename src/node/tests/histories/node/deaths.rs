@@ -2,8 +2,8 @@
 
 use divvy_api::ResourceNames;
 use divvy_api::gpunode::Scales;
-use divvy_node::inventory::CardInfo;
 use divvy_node::kubelet::advertise::{self, Listing, Offer};
+use divvy_node_core::inventory::CardInfo;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -56,7 +56,7 @@ impl Node {
     /// Until it has recovered, nothing is answered; by then every running container has its shares again.
     fn start_daemon_with(&mut self, cards: Vec<CardInfo>) -> Result<(), TestCaseError> {
         self.late = None;
-        let mut daemon = self.disk.open();
+        let daemon = self.disk.open();
         daemon.set_cards(cards);
         let shown = self.shown();
         let recovered = daemon.recover(&shown);
@@ -68,7 +68,6 @@ impl Node {
     }
 
     pub(super) fn advertise(&mut self) {
-        let allocator = &self.daemon().0;
         let listing = Listing {
             names: ResourceNames::default(),
             slots_per_card: SLOTS,
@@ -76,8 +75,10 @@ impl Node {
             scales: Scales { memory: self.disk.memory_scale, cores: 100 },
             units: false,
         };
+        let allocator = self.daemon().allocator();
         let offers =
             advertise::offers(allocator.inventory(), allocator.ledger().book(), &allocator.units_given(), &listing);
+        drop(allocator);
         self.listed = offers.iter().flat_map(|offer| &offer.devices).map(|device| device.id.clone()).collect();
         for Offer { resource, devices } in offers {
             self.devices.replace_list(resource.as_str(), devices);

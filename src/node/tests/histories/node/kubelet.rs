@@ -5,9 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use divvy_api::ContainerKind;
-use divvy_node::kubelet::client::PodList;
-use divvy_node::kubelet::pods::{Phase, PodView};
-use divvy_node::ledger::reconcile::Assigned;
+use divvy_node_core::pod::{DeviceRecord, Phase, Pod, PodList};
 use divvy_testkit::pods::GPU;
 use fake_kubelet::devices::Devices;
 use proptest::prelude::*;
@@ -51,7 +49,7 @@ impl Node {
     /// Lists its pods one by one, as it admits them again.
     pub(super) fn start_kubelet(&mut self, dies: &mut Option<(usize, Death)>) -> Result<(), TestCaseError> {
         seen("kubelet restart");
-        self.daemon_mut().0.begin_session();
+        self.daemon().allocator().begin_session();
         self.advertise();
         for at in 0..self.pods.len() {
             self.pods[at].listed = true;
@@ -81,11 +79,11 @@ impl Node {
         Shown { list, settled: self.sources_ready, assigned, bound }.shuffle(&mut self.rng)
     }
 
-    fn assigned<'a>(&'a self, view: &'a PodView) -> impl Iterator<Item = Assigned> + 'a {
+    fn assigned<'a>(&'a self, view: &'a Pod) -> impl Iterator<Item = DeviceRecord> + 'a {
         let containers = view.containers.iter().filter(|container| container.kind != ContainerKind::Init);
         containers.filter_map(|container| {
             let grant = self.devices.grant(&view.uid, &container.name, resource(view, &container.name))?;
-            Some(Assigned {
+            Some(DeviceRecord {
                 namespace: view.namespace.clone(),
                 pod: view.name.clone(),
                 container: container.name.clone(),
@@ -96,8 +94,8 @@ impl Node {
 }
 
 /// A kubelet that runs the daemon lists at least this.
-fn daemons_own_pod() -> PodView {
-    PodView {
+fn daemons_own_pod() -> Pod {
+    Pod {
         uid: "own".to_owned(),
         namespace: "divvy".to_owned(),
         name: "divvy-node".to_owned(),

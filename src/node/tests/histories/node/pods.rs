@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_api::{ContainerKind, ContainerSpec};
-use divvy_node::kubelet::pods::{ContainerState, Phase, PodView};
+use divvy_node_core::pod::{ContainerState, Phase, Pod};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use divvy_testkit::pods::GPU;
 use proptest::prelude::*;
@@ -14,9 +14,9 @@ use crate::seen;
 use crate::shapes::{INSTANCES, Shape};
 
 /// A pod, as the kubelet and the runtime know it.
-pub(crate) struct Pod {
+pub(crate) struct ListedPod {
     /// As the kubelet lists it.
-    pub(crate) view: PodView,
+    pub(crate) view: Pod,
     /// The kubelet that runs now has listed it.
     pub(super) listed: bool,
     failed: bool,
@@ -40,9 +40,9 @@ impl Node {
         let (uid, name) = (format!("u{}", self.born), format!("p{}", self.born));
         let Shape { containers, annotations, bad } = shape;
         let (phase, states) = (Phase::Pending, BTreeMap::new());
-        let view = PodView { uid, namespace: "default".to_owned(), name, annotations, containers, phase, states };
+        let view = Pod { uid, namespace: "default".to_owned(), name, annotations, containers, phase, states };
         let (given, found_running) = (BTreeMap::new(), BTreeSet::new());
-        self.pods.push(Pod { view, listed: true, failed: false, bad, given, found_running });
+        self.pods.push(ListedPod { view, listed: true, failed: false, bad, given, found_running });
         self.admit(self.pods.len() - 1, dies, twice)
     }
 
@@ -74,7 +74,7 @@ impl Node {
             // A kubelet that has lost its records can't start the container any more.
             let Some(grant) = self.devices.grant(uid, name, resource(&pod.view, name)) else { return Ok(()) };
             let answer = grant.answer.clone();
-            let written = self.daemon().0.pre_start(&slots(&grant.ids));
+            let written = self.daemon().allocator().pre_start(&slots(&grant.ids));
             prop_assert!(written.is_ok(), "{uid} {name}: PreStartContainer: {written:?}");
             self.pods[at].given.insert(name.to_owned(), answer);
             seen("started");
@@ -125,9 +125,9 @@ impl Node {
     }
 }
 
-// === impl Pod ===
+// === impl ListedPod ===
 
-impl Pod {
+impl ListedPod {
     pub(crate) fn running(&self) -> Vec<String> {
         let running = self.view.states.iter().filter(|(_, state)| **state == ContainerState::Running);
         running.map(|(name, _)| name.clone()).collect()
@@ -173,12 +173,12 @@ impl Pod {
 }
 
 /// The resource that the kubelet asks the daemon for.
-pub(crate) fn resource(pod: &PodView, container: &str) -> &'static str {
+pub(crate) fn resource(pod: &Pod, container: &str) -> &'static str {
     let container = pod.containers.iter().find(|spec| spec.name == container).unwrap();
     if container.limits.contains_key(INSTANCES) { INSTANCES } else { GPU }
 }
 
-pub(super) fn count(pod: &PodView, container: &str) -> usize {
+pub(super) fn count(pod: &Pod, container: &str) -> usize {
     let resource = resource(pod, container);
     let container = pod.containers.iter().find(|other| other.name == container).unwrap();
     container.limits.get(resource).map_or(0, |text| text.parse().unwrap())

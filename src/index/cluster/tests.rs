@@ -1,0 +1,402 @@
+mod histories;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use divvy_api::annotation::{self, Planned, PolicyName};
+use divvy_api::gpunode::Health;
+use divvy_api::names::annotation::{AVOID_CARD_UUID, CARD_MODEL, CARD_UUID, OVERSUBSCRIBE, PLANNED, TIER};
+use divvy_placement::Policy;
+
+use super::*;
+use crate::Feasibility;
+use crate::fixture::{AGES, condition, cut, node, pod, share, status};
+
+fn index(nodes: &[&GpuNode]) -> Index {
+    let index = Index::new(SchedulingConfig::default(), ReservationTimeouts::default());
+    for node in nodes {
+        index.apply_gpu_node(node.metadata.name.as_deref().expect("a name"), node);
+    }
+    index
+}
+
+fn demand(pod: &PodView) -> Arc<Demand> {
+    Arc::new(Demand::of(pod, &SchedulingConfig::default()).expect("a request").expect("cards"))
+}
+
+/// What is held of each card, in GiB.
+fn held(index: &Index, node: &str) -> Vec<u64> {
+    index.node(node).expect("it has reported").cards.iter().map(|card| card.held.memory.as_mib() >> 10).collect()
+}
+
+fn card_of(planned: &Planned) -> &str {
+    planned.containers["main"].chosen[0].as_str()
+}
+
+fn bound(mut pod: PodView, planned: &Planned) -> PodView {
+    pod.node = Some(planned.node.clone());
+    pod.annotations.insert(PLANNED.to_owned(), annotation::encode(planned));
+    pod
+}
+
+#[test]
+fn a_promise_counts_until_the_ledger_shows_it() {
+    let (mut n1, now) = (node("n1", 2), Instant::now());
+    let index = index(&[&n1]);
+    let planned = index.reserve(&demand(&pod("a", 1, 30, 0)), "n1", now).expect("empty cards");
+    assert_eq!(card_of(&planned), "GPU-n1-0");
+    assert_eq!(index.reserve(&demand(&pod("a", 1, 30, 0)), "n1", now), Ok(planned), "the same answer again");
+    let other = index.reserve(&demand(&pod("b", 1, 30, 0)), "n1", now).expect("the other card");
+    assert_eq!(card_of(&other), "GPU-n1-1");
+    assert!(matches!(index.reserve(&demand(&pod("c", 1, 30, 0)), "n1", now), Err(NotReserved::NoPlan { .. })));
+    assert_eq!(held(&index, "n1"), [30, 30]);
+
+    status(&mut n1).shares = vec![share(&n1, "a", 0, 30, 0), share(&n1, "b", 0, 30, 0)];
+    index.apply_gpu_node("n1", &n1);
+    assert_eq!(held(&index, "n1"), [60, 0], "the node is right");
+    let outcomes = index.outcomes();
+    assert_eq!((outcomes.of(Outcome::Kept), outcomes.of(Outcome::Moved)), (1, 1));
+    assert_eq!(index.reserve(&demand(&pod("a", 1, 30, 0)), "n1", now), Err(NotReserved::Confirmed));
+}
+
+#[test]
+fn a_promise_ends_when_binding_fails_or_the_pod_ends_or_nothing_is_heard() {
+    let (n1, now) = (node("n1", 1), Instant::now());
+    let index = index(&[&n1]);
+    let a = pod("a", 1, 30, 0);
+    index.reserve(&demand(&a), "n1", now).expect("an empty card");
+    index.failed("a");
+    assert_eq!(held(&index, "n1"), [0]);
+
+    let planned = index.reserve(&demand(&a), "n1", now).expect("an empty card");
+    index.apply_pod(&bound(a.clone(), &planned), now);
+    index.failed("a");
+    assert_eq!(held(&index, "n1"), [30], "the API server said that it is bound");
+    index.apply_pod(&PodView { ended: true, ..bound(a.clone(), &planned) }, now);
+    assert_eq!((held(&index, "n1"), index.outcomes().of(Outcome::Ended)), (vec![0], 1));
+
+    index.reserve(&demand(&a), "n1", now).expect("an empty card");
+    index.expire(now);
+    assert_eq!(held(&index, "n1"), [30]);
+    index.expire(now + AGES);
+    assert_eq!((held(&index, "n1"), index.outcomes().of(Outcome::Expired)), (vec![0], 1));
+}
+
+#[test]
+fn promises_are_found_in_pods_in_whatever_order_events_come() {
+    let (n1, now) = (node("n1", 2), Instant::now());
+    let planned = index(&[&n1]).reserve(&demand(&pod("a", 1, 30, 0)), "n1", now).expect("empty cards");
+    let a = bound(pod("a", 1, 30, 0), &planned);
+    let pods_first = Index::new(SchedulingConfig::default(), ReservationTimeouts::default());
+    pods_first.apply_pod(&a, now);
+    pods_first.apply_gpu_node("n1", &n1);
+    let nodes_first = index(&[&n1]);
+    nodes_first.apply_pod(&a, now);
+    for index in [pods_first, nodes_first] {
+        assert_eq!(held(&index, "n1"), [30, 0]);
+        index.delete_pod("a");
+        assert_eq!(held(&index, "n1"), [0, 0]);
+        assert_eq!(index.outcomes(), Outcomes::default(), "another's reservation is no prediction of ours");
+    }
+}
+
+#[test]
+fn a_pod_that_the_ledger_shows_in_part_keeps_its_promise() {
+    let (mut n1, now) = (node("n1", 2), Instant::now());
+    let index = index(&[&n1]);
+    let mut two = pod("a", 1, 30, 0);
+    two.containers.push(crate::fixture::container("second", divvy_api::ContainerKind::App, 1, 20, 0));
+    index.reserve(&demand(&two), "n1", now).expect("empty cards");
+    status(&mut n1).shares = vec![share(&n1, "a", 0, 30, 0)];
+    index.apply_gpu_node("n1", &n1);
+    assert_eq!(held(&index, "n1").iter().sum::<u64>(), 50);
+    assert_eq!(index.reserved().len(), 1);
+}
+
+#[test]
+fn cards_that_are_busier_than_promised_come_last_and_promises_stay() {
+    let (mut n1, mut n2, now) = (node("n1", 2), node("n2", 2), Instant::now());
+    let best = |index: &Index, pod: &PodView| {
+        let (demand, names) = (demand(pod), ["n1", "n2"]);
+        let policies = demand.policies(index.config());
+        let ranking = index.rank(&Query::new(&demand, &policies), &names, true);
+        names[ranking.fitting.iter().max_by_key(|(_, score)| *score).expect("room").0.name]
+    };
+    let busy = |index: &Index| index.node("n1").expect("known").cards.iter().map(|card| card.busy).collect::<Vec<_>>();
+    for policy in [PolicyName::Binpack, PolicyName::Spread, PolicyName::LeastFragmentation, PolicyName::Topology] {
+        let card_policy = Policy { name: policy, ..Policy::default() };
+        let config =
+            SchedulingConfig { card_policy, node_policy: policy, load_aware: true, ..SchedulingConfig::default() };
+        let index = Index::new(config, ReservationTimeouts::default());
+        let mut report = |utilization: [Option<u32>; 2]| {
+            status(&mut n1).shares = vec![share(&n1, "held", 0, 10, 30)];
+            status(&mut n2).shares = vec![share(&n2, "held", 0, 10, 30), share(&n2, "other", 1, 10, 30)];
+            status(&mut n1).cards.iter_mut().zip(utilization).for_each(|(card, percent)| card.utilization = percent);
+            for (node, name) in [(&n1, "n1"), (&n2, "n2")] {
+                index.apply_gpu_node(name, node);
+            }
+        };
+        report([Some(100), Some(20)]);
+        assert_eq!(busy(&index), [70, 20]);
+        let planned = index.reserve(&demand(&pod("a", 1, 5, 10)), "n1", now).expect("room");
+        assert_eq!(card_of(&planned), "GPU-n1-1", "{policy:?}");
+        assert_eq!(busy(&index), [70, 20], "what is reserved isn't at work yet");
+        assert_eq!(best(&index, &pod("b", 2, 5, 10)), "n2", "{policy:?}: of n1 it would take the busy card too");
+        report([Some(40), Some(100)]);
+        assert_eq!(index.reserve(&demand(&pod("a", 1, 5, 10)), "n1", now), Ok(planned), "it was reserved");
+        report([None, Some(250)]);
+        assert_eq!(busy(&index), [0, 100], "what isn't said counts nothing, and nothing more than all");
+        assert!(index.reserve(&demand(&pod("c", 2, 5, 10)), "n1", now).is_ok(), "it is no reason to refuse");
+    }
+    let unaware = index(&[&n1]);
+    assert_eq!(busy(&unaware), [0, 0]);
+}
+
+#[test]
+fn a_node_that_lies_is_passed_over_and_says_so() {
+    let lie = |lie: fn(&mut GpuNode)| {
+        let mut node = node("n1", 2);
+        lie(&mut node);
+        index(&[&node]).node("n1").expect("it is known").closed.as_deref().map(str::to_owned)
+    };
+    let lies = [
+        lie(|node| node.status = None),
+        lie(|node| status(node).cards[1].uuid = "GPU-n1-0".parse().expect("a card's name")),
+        lie(|node| status(node).cards[0].memory = divvy_api::Memory::mib(u64::MAX)),
+        lie(|node| status(node).cards[0].mig = Some("half".into())),
+        lie(|node| status(node).scales.cores = 0),
+        lie(|node| status(node).shares = vec![share(node, "", 0, 1, 0)]),
+        lie(|node| status(node).conditions = vec![condition("Draining", "True", "the daemon is about to stop")]),
+        lie(|node| status(node).conditions = vec![condition("Ready", "False", "the kubelet has not registered it")]),
+        lie(|node| status(node).conditions.clear()),
+        lie(|node| node.spec.release_driver = true),
+        lie(|_| {}),
+    ];
+    insta::assert_debug_snapshot!(lies);
+
+    let index = index(&[&node("n1", 1), &node("n2", 1)]);
+    index.apply_unreadable("n1", "missing field `uuid` at line 1 column 7");
+    let closed = index.node("n1").expect("it is known").closed.clone();
+    assert_eq!(closed.as_deref(), Some("its GpuNode can't be read: missing field `uuid` at line 1 column 7"));
+    assert!(index.node("n2").expect("it is known").closed.is_none(), "the others aren't concerned");
+}
+
+#[test]
+fn cordoned_cards_take_nothing_and_equal_nodes_share_one_table_of_links() {
+    let (mut n1, n2) = (node("n1", 2), node("n2", 2));
+    n1.spec.unschedulable_cards = vec!["GPU-n1-0".to_owned()];
+    let index = index(&[&n1, &n2]);
+    let planned = index.reserve(&demand(&pod("a", 1, 1, 0)), "n1", Instant::now()).expect("the other card");
+    assert_eq!(card_of(&planned), "GPU-n1-1");
+    let links = |name: &str| Arc::clone(&index.node(name).expect("it is known").links);
+    assert!(Arc::ptr_eq(&links("n1"), &links("n2")));
+    index.delete_gpu_node("n1");
+    assert!(index.node("n1").is_none());
+}
+
+#[test]
+fn instances_are_asked_for_by_their_profile_unless_their_node_says_that_they_are_cards_like_any_other() {
+    let mut n1 = node("n1", 2);
+    for (card, plain) in status(&mut n1).cards.iter_mut().zip([false, true]) {
+        (card.mig, card.plain) = (Some("1g.10gb".into()), plain);
+    }
+    let index = index(&[&n1]);
+    let planned = index.reserve(&demand(&pod("a", 1, 1, 0)), "n1", Instant::now()).expect("the plain one");
+    assert_eq!(card_of(&planned), "GPU-n1-1");
+    let mut by_profile = pod("b", 1, 1, 0);
+    let count = by_profile.containers[0].limits.remove("nvidia.com/gpu").expect("a count");
+    by_profile.containers[0].limits.insert("nvidia.com/mig-1g.10gb".to_owned(), count);
+    let planned = index.reserve(&demand(&by_profile), "n1", Instant::now()).expect("the other one");
+    assert_eq!(card_of(&planned), "GPU-n1-0");
+}
+
+#[test]
+fn the_outlook_says_where_pods_fit_now_or_ever_or_why_not() {
+    let (mut n1, n2) = (node("n1", 2), node("n2", 1));
+    status(&mut n1).shares = vec![share(&n1, "a", 0, 30, 0), share(&n1, "b", 1, 20, 0)];
+    let index = index(&[&n1, &n2]);
+    let outlook = |cards, gib| {
+        let demand = demand(&pod("p", cards, gib, 0));
+        let policies = demand.policies(index.config());
+        index.feasibility(&Query::new(&demand, &policies), AGES)
+    };
+    insta::assert_debug_snapshot!([outlook(1, 8), outlook(1, 35), outlook(2, 15), outlook(2, 35), outlook(1, 41)]);
+}
+
+/// Whoever reads "never" must not think that it is a matter of who holds what, or of a daemon that is about to stop.
+#[test]
+fn what_could_never_run_is_told_by_what_nodes_have_when_nobody_is_there() {
+    let [mut full, mut closed, mut sick] = [node("full", 2), node("closed", 2), node("sick", 2)];
+    status(&mut full).shares = vec![share(&full, "a", 0, 40, 100), share(&full, "b", 1, 40, 100)];
+    status(&mut closed).conditions = vec![condition("Draining", "True", "the daemon is about to stop")];
+    status(&mut sick).cards[0].health = Health::Unhealthy;
+    let index = index(&[&full, &closed, &sick]);
+    let told = |cards, gib, wish: &[(&str, &str)]| {
+        let annotations = wish.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let demand = demand(&PodView { annotations, ..pod("p", cards, gib, 0) });
+        let policies = demand.policies(index.config());
+        index.feasibility(&Query::new(&demand, &policies), AGES).to_string()
+    };
+    let told = [
+        told(16, 40, &[]),
+        told(1, 41, &[]),
+        told(1, 8, &[(TIER, "shim")]),
+        told(1, 8, &[(TIER, "mig")]),
+        told(1, 8, &[(OVERSUBSCRIBE, "true")]),
+        told(1, 8, &[(CARD_MODEL, "T4")]),
+        told(1, 8, &[(CARD_UUID, "GPU-nobody-has")]),
+        // One of the cards of a kind of which others were asked before.
+        told(1, 8, &[(CARD_UUID, "GPU-full-1")]),
+        told(1, 8, &[(AVOID_CARD_UUID, "GPU-full-0,GPU-full-1,GPU-sick-0,GPU-sick-1")]),
+    ];
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+/// The two nodes differ in nothing else, so that one of them could stand for both.
+#[test]
+fn nodes_with_instances_are_of_another_kind_than_nodes_with_gpus() {
+    let [n1, mut n2] = ["n1", "n2"].map(|name| node(name, 1));
+    cut(&mut n2, &[40]);
+    status(&mut n2).shares = vec![share(&n2, "a", 0, 40, 100)];
+    let mut strict = pod("p", 1, 8, 0);
+    strict.annotations.insert(TIER.to_owned(), "mig".to_owned());
+    let demand = demand(&strict);
+    for nodes in [[&n1, &n2], [&n2, &n1]] {
+        let index = index(&nodes);
+        let policies = demand.policies(index.config());
+        let outlook = index.feasibility(&Query::new(&demand, &policies), AGES);
+        assert_eq!((outlook.now, outlook.ever), (Some(false), true), "{outlook}");
+    }
+    assert!(demand.kinds().all(|kind| kind.instances));
+}
+
+#[test]
+fn an_outlook_is_told_in_a_sentence() {
+    let why_not = |now, ever, asked| {
+        let reasons = vec![("no GPUs".into(), 3), ("GPUs unhealthy".into(), 1)];
+        Feasibility { now, ever, nodes: 4, asked, reasons, ..Feasibility::default() }.to_string()
+    };
+    let best = vec!["n2".into(), "n7".into()];
+    let told = [
+        Feasibility { now: Some(true), ever: true, best, nodes: 9, ..Feasibility::default() }.to_string(),
+        why_not(Some(false), true, 4),
+        why_not(Some(false), false, 3),
+        why_not(None, true, 3),
+        Feasibility::default().to_string(),
+    ];
+    insta::assert_snapshot!(told.join("\n"), @"
+    best now: n2, n7
+    0/4 nodes are available: 3 no GPUs, 1 GPUs unhealthy
+    0/4 nodes are available, and none could ever run this pod (3 were asked why): 3 no GPUs, 1 GPUs unhealthy
+    not known: not all nodes could be asked in time
+    0/0 nodes are available: no node has reported GPUs
+    ");
+}
+
+#[test]
+fn cards_freed_by_evictions_are_kept_for_whom_they_were_freed() {
+    let (mut n1, now) = (node("n1", 1), Instant::now());
+    status(&mut n1).shares = vec![share(&n1, "victim", 0, 30, 0)];
+    let index = index(&[&n1]);
+    index.apply_pod(&PodView { node: Some("n1".into()), ..pod("victim", 1, 30, 0) }, now);
+    let preemptor = PodView { priority: 10, nominated: Some("n1".into()), ..pod("preemptor", 1, 35, 0) };
+    index.apply_pod(&preemptor, now);
+    assert!(index.reserved().is_empty(), "nobody was told");
+    status(&mut n1).shares.clear();
+    index.apply_gpu_node("n1", &n1);
+    let refused = index.reserve(&demand(&pod("quick", 1, 20, 0)), "n1", now);
+    assert!(matches!(refused, Err(NotReserved::NoPlan { .. })), "{refused:?}");
+    index.reserve(&demand(&preemptor), "n1", now).expect("room was made for it");
+    assert_eq!((held(&index, "n1"), index.reserved().len()), (vec![35], 1));
+
+    index.failed("preemptor");
+    index.apply_pod(&preemptor, now);
+    assert_eq!(held(&index, "n1"), [35]);
+    index.apply_pod(&PodView { nominated: None, ..preemptor }, now);
+    assert_eq!(held(&index, "n1"), [0], "it is to go elsewhere");
+}
+
+#[test]
+fn it_is_the_card_that_was_freed_that_is_kept() {
+    let (mut n1, now) = (node("n1", 3), Instant::now());
+    let shares: Vec<_> =
+        ["a", "b", "c"].into_iter().zip(0..).map(|(uid, card)| share(&n1, uid, card, 40, 100)).collect();
+    for freed in 0..3 {
+        status(&mut n1).shares = shares.clone();
+        let index = index(&[&n1]);
+        for uid in ["a", "b", "c"] {
+            index.apply_pod(&PodView { node: Some("n1".into()), ..pod(uid, 1, 40, 100) }, now);
+        }
+        let preemptor = PodView { priority: 10, nominated: Some("n1".into()), ..pod("preemptor", 1, 35, 0) };
+        index.apply_pod(&preemptor, now);
+        status(&mut n1).shares.remove(freed);
+        index.apply_gpu_node("n1", &n1);
+        let thief = index.reserve(&demand(&pod("thief", 1, 20, 0)), "n1", now);
+        assert!(matches!(thief, Err(NotReserved::NoPlan { .. })), "card {freed}: {thief:?}");
+        let planned = index.reserve(&demand(&preemptor), "n1", now).expect("room was made for it");
+        assert_eq!(card_of(&planned), format!("GPU-n1-{freed}"));
+    }
+}
+
+/// Nodes by reason, a line each.
+fn refused(index: &Index, names: &[String], pod: &PodView) -> String {
+    let (demand, policies) = (demand(pod), demand(pod).policies(index.config()));
+    let query = Query::new(&demand, &policies);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let ranking = index.rank(&query, &names, true);
+    assert!(ranking.fitting.is_empty());
+    let mut reasons = BTreeMap::new();
+    for refusal in index.refusals(&query, &ranking.failing) {
+        *reasons.entry(refusal.reason).or_insert(0) += 1;
+    }
+    reasons.iter().map(|(reason, nodes)| format!("{nodes} {reason}")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn few_nodes_say_card_by_card_why_not_and_many_in_a_few_words() {
+    let names: Vec<String> = (0..40).map(|number| format!("n{number}")).collect();
+    let index = index(&[]);
+    for (number, name) in (0..).zip(&names) {
+        let mut node = node(name, 2);
+        let shares = [share(&node, "a", 0, 1 + number % 20, 60), share(&node, "b", 1, 30, 100)];
+        status(&mut node).shares = shares[..if number % 2 == 0 { 2 } else { 1 }].into();
+        status(&mut node).cards[1].health = Health::Unhealthy;
+        index.apply_gpu_node(name, &node);
+    }
+    insta::assert_snapshot!(refused(&index, &names[..3], &pod("x", 1, 40, 0)), @r"
+    1 Insufficient GPUs (1 unhealthy; 1 short of memory, largest free 37Gi)
+    1 Insufficient GPUs (1 unhealthy; 1 short of memory, largest free 38Gi)
+    1 Insufficient GPUs (1 unhealthy; 1 short of memory, largest free 39Gi)
+    ");
+    insta::assert_snapshot!(refused(&index, &names, &pod("x", 1, 40, 0)), @"40 Insufficient GPUs (unhealthy; short of memory)");
+    insta::assert_snapshot!(refused(&index, &names, &pod("x", 2, 1, 50)), @"40 Insufficient GPUs (unhealthy; short of cores)");
+    insta::assert_snapshot!(refused(&index, &names, &pod("x", 3, 1, 0)), @"40 Insufficient GPUs (3 requested, 2 on the node)");
+}
+
+/// An event of kube-scheduler aggregates with the one before only if its text is the same.
+#[test]
+fn reasons_stay_the_same_when_unrelated_pods_move() {
+    let mut n1 = node("n1", 3);
+    let reported = |n1: &GpuNode| {
+        let index = index(&[n1]);
+        let whole = refused(&index, &["n1".to_owned()], &pod("whole", 1, 40, 100));
+        let large = refused(&index, &["n1".to_owned()], &pod("large", 1, 35, 0));
+        let explained = index.explain(&pod("large", 1, 35, 0), AGES).verdict;
+        [whole, large, explained]
+    };
+    let shares = |first: u64, second: u64, more: usize, n1: &GpuNode| {
+        let mut shares = vec![share(n1, "a", 0, 30, 10), share(n1, "b", 1, first, 10), share(n1, "c", 2, second, 10)];
+        shares.extend((0..more).map(|number| share(n1, &format!("more-{number}"), 1 + number % 2, 1, 1)));
+        shares
+    };
+    status(&mut n1).shares = shares(31, 38, 0, &n1.clone());
+    let before = reported(&n1);
+    assert_eq!(before[0], "1 Insufficient GPUs (3 in use by other pods)");
+    assert_eq!(before[2], "0/1 nodes are available: 1 Insufficient GPUs (3 short of memory, largest free 10Gi)");
+    for (first, second, more) in [(31, 38, 1), (33, 35, 4), (36, 31, 7)] {
+        status(&mut n1).shares = shares(first, second, more, &n1.clone());
+        assert_eq!(reported(&n1), before, "GPU 0 stays as it is");
+    }
+    status(&mut n1).shares = shares(31, 20, 0, &n1.clone());
+    assert_ne!(reported(&n1), before, "the largest part that is free has changed");
+}

@@ -1,0 +1,168 @@
+//! Whether pods like this find cards at all: what admission tells their author, from what is known already.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use divvy_api::CardId;
+use divvy_api::annotation::Preferences;
+use divvy_placement::NodeScore;
+
+use crate::cluster::{Index, unpoisoned};
+use crate::fit::Query;
+use crate::fit::Until;
+use crate::snapshot::Node;
+use crate::snapshot::NodeRef;
+use crate::snapshot::View;
+
+/// What a pod may expect.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Feasibility {
+    /// Whether it fits somewhere now; `None` if that would take too long to tell.
+    pub now: Option<bool>,
+    /// Whether it would fit somewhere if nobody else were there.
+    pub ever: bool,
+    /// Nodes where it fits now, the best first.
+    pub best: Vec<Arc<str>>,
+    /// Nodes that are known.
+    pub nodes: usize,
+    /// How many of them were asked for reasons, if it fits nowhere.
+    pub asked: usize,
+    /// If it fits nowhere: why, and how many of a few nodes say so, the most frequent first.
+    pub reasons: Vec<(Arc<str>, usize)>,
+}
+
+pub(crate) const MOST_NAMED: usize = 5;
+/// Nodes that are asked at a time, if an answer takes a search: so many answer in a fraction of a millisecond. If they
+/// know no place for the pod others are asked, before anybody is told that there is none.
+const AT_A_TIME: usize = 256;
+/// Kinds of hardware that are tried with nobody there; with more, nobody is told that none would do.
+const MOST_KINDS: usize = 64;
+/// Nodes that say why.
+const SAMPLE: usize = 16;
+
+// === impl Index ===
+
+impl Index {
+    /// What a pod may expect. Where that takes searches, what nodes answered before is used again, and nobody is searched
+    /// any more after `patience`: a shape of pods that is new costs the most if it fits nowhere.
+    pub fn feasibility(&self, query: &Query<'_>, patience: Duration) -> Feasibility {
+        let view = self.view();
+        let score = |asked: &NodeRef, least: Option<&NodeScore>| query.rate_quickly(&view, asked.place, least);
+        let (best, is_certain) = if query.is_slow() {
+            self.best_by_search(query, &view, patience)
+        } else {
+            (best_of(view.open(), score), true)
+        };
+        let nodes = view.len();
+        if !best.is_empty() {
+            let name = |(asked, _): (NodeRef, NodeScore)| Some(Arc::clone(&view.node(asked.place)?.name));
+            let best = best.into_iter().filter_map(name).collect();
+            return Feasibility { now: Some(true), ever: true, best, nodes, ..Feasibility::default() };
+        }
+        let sample: Vec<NodeRef> = view.all().step_by((nodes / SAMPLE).max(1)).collect();
+        let ever = could_ever(&view, query);
+        let why_not = |node: &Arc<Node>| if ever { node.why_not(query) } else { Some(node.why_never(query)?.reason) };
+        let of_cards = sample.iter().filter_map(|asked| why_not(view.node(asked.place)?));
+        let deadline = Instant::now() + patience;
+        let search = |node: &Arc<Node>| Instant::now() < deadline && query.rate(node).is_some();
+        let would_do = |asked: &NodeRef| {
+            if query.is_slow() { view.node(asked.place).is_some_and(search) } else { score(asked, None).is_some() }
+        };
+        let barred = view
+            .barred()
+            .filter(|(asked, _)| would_do(asked))
+            .map(|(_, unschedulable)| Arc::from(unschedulable.reason()));
+        Feasibility {
+            now: is_certain.then_some(false),
+            ever,
+            best: Vec::new(),
+            nodes,
+            asked: sample.len(),
+            reasons: grouped(of_cards.chain(barred)),
+        }
+    }
+
+    /// The best nodes, and whether there are none for certain if there are none.
+    fn best_by_search(&self, query: &Query<'_>, view: &View, patience: Duration) -> (Vec<(NodeRef, NodeScore)>, bool) {
+        let board = self.boards.of(query);
+        let mut board = unpoisoned(board.lock());
+        let asked: Vec<NodeRef> = view.open().collect();
+        let deadline = Instant::now() + patience;
+        loop {
+            let are_all = board.ask(query, view, &asked, AT_A_TIME);
+            board.search(query, view, &asked, Until::Late(deadline));
+            let best = best_of(asked.iter().copied(), |asked, _| board.rating(asked).score());
+            if !best.is_empty() || are_all || Instant::now() >= deadline {
+                return (best, asked.iter().all(|asked| board.rating(asked).is_final()));
+            }
+        }
+    }
+}
+
+/// Reasons with how often each comes, the most frequent first.
+pub(crate) fn grouped(reasons: impl Iterator<Item = Arc<str>>) -> Vec<(Arc<str>, usize)> {
+    let mut counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+    for reason in reasons {
+        *counts.entry(reason).or_default() += 1;
+    }
+    let mut counts: Vec<(Arc<str>, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| Reverse(*count));
+    counts
+}
+
+/// The best few, the best first, equals in the order in which they come. Each is asked for its score with the least that is
+/// wanted.
+fn best_of(
+    asked: impl Iterator<Item = NodeRef>,
+    score: impl Fn(&NodeRef, Option<&NodeScore>) -> Option<NodeScore>,
+) -> Vec<(NodeRef, NodeScore)> {
+    let mut best: Vec<(NodeRef, NodeScore)> = Vec::with_capacity(MOST_NAMED + 1);
+    for asked in asked {
+        let least = best.get(MOST_NAMED - 1).map(|(_, score)| score);
+        let Some(score) = score(&asked, least) else { continue };
+        let at = best.partition_point(|(_, better)| *better >= score);
+        best.insert(at, (asked, score));
+        best.truncate(MOST_NAMED);
+    }
+    best
+}
+
+/// Whether the pod would fit somewhere if all cards were sound and free. Nodes whose cards the pod names are no example of
+/// their kind.
+fn could_ever(view: &View, query: &Query<'_>) -> bool {
+    let Preferences { cards, avoid_cards, .. } = &query.demand.preferences;
+    let named: HashSet<&CardId, foldhash::fast::RandomState> = cards.iter().chain(avoid_cards).collect();
+    let is_named = |node: &Node| !named.is_empty() && node.cards.iter().any(|card| named.contains(&card.id));
+    let mut kinds: HashSet<u64, foldhash::fast::RandomState> = HashSet::default();
+    let mut to_try = view.kinds().filter(|(kind, node)| is_named(node) || kinds.insert(*kind));
+    let would_fit = |(_, node): (u64, &Arc<Node>)| node.why_never(query).is_none();
+    to_try.by_ref().take(MOST_KINDS).any(would_fit) || to_try.next().is_some()
+}
+
+// === impl Feasibility ===
+
+/// In a sentence.
+impl fmt::Display for Feasibility {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { now, ever, best, nodes, asked, reasons } = self;
+        match (now, ever) {
+            (Some(true), _) => return write!(f, "best now: {}", best.join(", ")),
+            (None, true) => return f.write_str("not known: not all nodes could be asked in time"),
+            _ if *nodes == 0 => return f.write_str("0/0 nodes are available: no node has reported GPUs"),
+            _ => write!(f, "0/{nodes} nodes are available")?,
+        }
+        if !ever {
+            f.write_str(", and none could ever run this pod")?;
+        }
+        if asked < nodes {
+            write!(f, " ({asked} were asked why)")?;
+        }
+        for (at, (reason, nodes)) in reasons.iter().enumerate() {
+            write!(f, "{} {nodes} {reason}", if at == 0 { ':' } else { ',' })?;
+        }
+        Ok(())
+    }
+}

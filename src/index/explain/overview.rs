@@ -1,0 +1,91 @@
+//! Every node as the index has it, for programs.
+
+use divvy_placement::Card;
+use serde::Serialize;
+
+use crate::cluster::Index;
+use crate::snapshot::Node;
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeOverview {
+    /// Its name.
+    pub name: String,
+    /// Why it takes no pods, if it doesn't.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub closed: Option<String>,
+    /// How shares are enforced, at least.
+    pub tier: String,
+    /// Revision of its ledger that is counted here.
+    pub ledger_revision: u64,
+    /// Its cards, with what is reserved on top of what the ledger shows.
+    pub cards: Vec<CardOverview>,
+}
+
+/// A card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CardOverview {
+    /// Its UUID.
+    pub uuid: String,
+    /// Product name.
+    pub model: String,
+    /// Whether it takes new pods.
+    pub healthy: bool,
+    /// MiB that may be reserved.
+    pub memory_mi: u64,
+    /// MiB that are held or reserved.
+    pub held_memory_mi: u64,
+    /// Percent of its compute that may be reserved.
+    pub cores: u32,
+    /// Percent that is held or reserved.
+    pub held_cores: u32,
+    /// Whether one pod has it for itself.
+    pub exclusive: bool,
+    /// Pods that hold shares of it or were reserved some.
+    pub pods: u32,
+}
+
+// === impl Index ===
+
+impl Index {
+    /// All nodes by name.
+    pub fn overview(&self) -> Vec<NodeOverview> {
+        let mut nodes: Vec<NodeOverview> = self.nodes().iter().map(|node| NodeOverview::of(node)).collect();
+        nodes.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        nodes
+    }
+}
+
+// === impl NodeOverview ===
+
+impl NodeOverview {
+    fn of(node: &Node) -> Self {
+        Self {
+            name: node.name.to_string(),
+            closed: node.closed.as_ref().map(ToString::to_string),
+            tier: node.tier.to_string(),
+            ledger_revision: node.ledger_revision,
+            cards: node.cards.iter().map(CardOverview::of).collect(),
+        }
+    }
+}
+
+// === impl CardOverview ===
+
+impl CardOverview {
+    fn of(card: &Card) -> Self {
+        Self {
+            uuid: card.id.to_string(),
+            model: card.model.to_string(),
+            healthy: card.healthy,
+            memory_mi: card.memory_capacity.as_mib(),
+            held_memory_mi: card.held.memory.as_mib(),
+            cores: card.cores_capacity.units(),
+            held_cores: card.held.cores.units(),
+            exclusive: card.held.exclusive,
+            pods: card.held.pods,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! One pod, put to one node after another.
+
+use divvy_api::annotation::PolicyName;
+use divvy_placement::{
+    Card, Claimant, Ground, Grounds, Lacking, Mix, NodeScore, Several, Single, Taken, Takes, plan, score, taken,
+};
+
+use crate::demand::{Demand, Policies};
+use crate::snapshot::Node;
+use crate::snapshot::View;
+
+/// A demand, with what is worked out once for all nodes.
+#[derive(Clone, Debug)]
+pub struct Query<'a> {
+    /// What is asked for.
+    pub demand: &'a Demand,
+    /// How answers compare.
+    pub policies: &'a Policies,
+    kind: Kind<'a>,
+    /// One request, for which the tightest cards will do.
+    claimant: Option<Claimant<'a>>,
+}
+
+#[derive(Clone, Debug)]
+enum Kind<'a> {
+    /// A node's answer is quick.
+    Single(Single<'a>),
+    /// It takes a search.
+    Several(Several<'a>),
+}
+
+// === impl Query ===
+
+impl<'a> Query<'a> {
+    /// The query that a demand is.
+    pub fn new(demand: &'a Demand, policies: &'a Policies) -> Self {
+        let (pod, Policies { cards, nodes }) = (demand.request(), policies);
+        let kind = Single::of(&pod, cards, nodes).map_or_else(|| Kind::Several(Several::of(pod, nodes)), Kind::Single);
+        Self { demand, policies, kind, claimant: Claimant::of(&pod) }
+    }
+
+    /// Whether a node's answer takes a search.
+    pub(crate) fn is_slow(&self) -> bool {
+        matches!(self.kind, Kind::Several(_))
+    }
+
+    /// Whether nodes are ranked by this mix of what is to come.
+    pub(crate) fn looks_ahead(&self, mix: &Mix) -> bool {
+        self.policies.nodes.name == PolicyName::LeastFragmentation && !mix.requests.is_empty()
+    }
+
+    /// Whether [`takes`](Self::takes) needs a search.
+    pub(crate) fn takes_a_search(&self) -> bool {
+        self.claimant.is_none() && self.demand.claiming() > 0
+    }
+
+    /// The share of each card that the pod would take of a node with these numbers; `None` if it doesn't fit. Its plan may
+    /// name other cards that have as little left.
+    pub(crate) fn takes(&self, node: &Node, ground: Ground<'_>) -> Option<Takes> {
+        if self.demand.claiming() == 0 {
+            return Some(Takes::new());
+        }
+        if node.refusal(self.demand).is_some() {
+            return None;
+        }
+        let Some(claimant) = &self.claimant else {
+            let plan = plan(&node.cards, &node.links, &self.demand.request(), &self.policies.cards).ok()?;
+            let taken = taken(&node.cards, &self.demand.request(), &plan)?;
+            return Some(taken.into_iter().map(|Taken { card, share, .. }| (card, share)).collect());
+        };
+        ground.tightest(|| &node.cards, claimant)
+    }
+
+    /// What the best plan on the node is worth; `None` if there is none.
+    pub(crate) fn rate(&self, node: &Node) -> Option<NodeScore> {
+        self.rate_on(node, &node.cards)
+    }
+
+    /// The same, as if the pod itself held nothing there.
+    pub(crate) fn rate_without_itself(&self, node: &Node) -> Option<NodeScore> {
+        self.rate_on(node, &node.cards_without(|holder| holder.uid == self.demand.uid))
+    }
+
+    /// Whether there is a plan on these cards of the node.
+    pub fn fits(&self, node: &Node, cards: &[Card]) -> bool {
+        self.rate_on(node, cards).is_some()
+    }
+
+    /// The same as [`rate`](Self::rate) without a search, if the query isn't slow; maybe nothing if no plan is as good
+    /// as `least`.
+    pub(crate) fn rate_quickly(&self, view: &View, place: u32, least: Option<&NodeScore>) -> Option<NodeScore> {
+        let Kind::Single(single) = &self.kind else { return None };
+        let cards = || view.node(place).map_or(&[][..], |node| &node.cards);
+        let (_, score) = view.ground(place)?.best(cards, single, least)?;
+        self.is_served(view, place).then_some(score)
+    }
+
+    /// What the node's cards lack, if that is quickly seen.
+    pub(crate) fn lacking(&self, view: &View, place: u32) -> Option<Lacking> {
+        let Kind::Single(single) = &self.kind else { return None };
+        let ground = view.ground(place).filter(|_| self.is_served(view, place))?;
+        ground.lacking(single)
+    }
+
+    /// What no plan on the node exceeds, as far as can be seen without a search; `None` if there is no plan.
+    pub(crate) fn at_best(&self, view: &View, place: u32) -> Option<NodeScore> {
+        let cards = || view.node(place).map_or(&[][..], |node| &node.cards);
+        let Kind::Several(several) = &self.kind else { return self.rate_quickly(view, place, None) };
+        let score = view.ground(place)?.at_best(cards, several)?;
+        self.is_served(view, place).then_some(score)
+    }
+
+    /// Whether a node that takes pods takes such pods. Few pods ask for more than cards, so the node is rarely looked at.
+    fn is_served(&self, view: &View, place: u32) -> bool {
+        !self.demand.asks_of_nodes() || view.node(place).is_some_and(|node| node.never(self.demand).is_none())
+    }
+
+    fn rate_on(&self, node: &Node, cards: &[Card]) -> Option<NodeScore> {
+        if node.refusal(self.demand).is_some() {
+            return None;
+        }
+        let Policies { cards: by, nodes } = self.policies;
+        match &self.kind {
+            Kind::Single(single) => {
+                let grounds = Grounds::of(cards, &node.links);
+                grounds.at(0)?.best(|| cards, single, None).map(|(_, score)| score)
+            }
+            Kind::Several(_) => {
+                let request = self.demand.request();
+                let plan = plan(cards, &node.links, &request, by).ok()?;
+                Some(score(cards, &node.links, &request, &plan, nodes))
+            }
+        }
+    }
+}

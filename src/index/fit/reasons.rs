@@ -1,0 +1,124 @@
+//! Why many nodes don't take a pod, in so few words that kube-scheduler, which counts equal reasons, tells them in a line.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use divvy_api::ContainerRequest;
+use divvy_placement::{Card, Lacking, NoPlan, Plan, Reason, plan, summary};
+
+use crate::demand::Demand;
+use crate::fit::Query;
+use crate::snapshot::View;
+use crate::snapshot::{Holder, Node};
+
+/// The texts of one answer.
+#[derive(Debug, Default)]
+pub(crate) struct ReasonSummaries(HashMap<Lacking, Arc<str>, foldhash::fast::RandomState>);
+
+/// Why a pod finds no cards on a node.
+#[derive(Clone, Debug)]
+pub(crate) struct WhyNot {
+    /// In a line.
+    pub(crate) reason: Arc<str>,
+    /// The container that finds none, if it is a matter of cards.
+    pub(crate) container: Option<String>,
+    /// By position, as far as it is a matter of single cards; `None`: this card alone would do.
+    pub(crate) of_cards: Vec<Option<Reason>>,
+}
+
+// === impl Node ===
+
+impl Node {
+    /// Why the pod finds no cards here; `None` if it does.
+    pub(crate) fn why_not(&self, query: &Query<'_>) -> Option<Arc<str>> {
+        self.plan(&self.cards, query).err().map(|why_not| why_not.reason)
+    }
+
+    /// Why the pod would find none even if nobody held any and all were sound; `None` if it might. A node that doesn't say
+    /// which cards it has may have any.
+    pub(crate) fn why_never(&self, query: &Query<'_>) -> Option<WhyNot> {
+        if self.is_silent() {
+            return None;
+        }
+        if let Some(reason) = self.never(query.demand) {
+            return Some(WhyNot::by_node(reason));
+        }
+        let free = |card: Card| Card { healthy: true, ..card };
+        let cards: Vec<Card> = self.cards_without(|_| true).into_iter().map(free).collect();
+        self.place(&cards, query).err().filter(|why_not| why_not.container.is_some())
+    }
+
+    /// The best plan on these cards of the node.
+    pub(crate) fn plan(&self, cards: &[Card], query: &Query<'_>) -> Result<Plan, WhyNot> {
+        match self.refusal(query.demand) {
+            Some(reason) => Err(WhyNot::by_node(reason)),
+            None => self.place(cards, query),
+        }
+    }
+
+    /// The same, whether the node serves the pod or not.
+    fn place(&self, cards: &[Card], query: &Query<'_>) -> Result<Plan, WhyNot> {
+        if let Some(too_few) =
+            query.demand.containers.iter().find_map(|container| self.too_few_for(container, query.demand))
+        {
+            return Err(too_few);
+        }
+        plan(cards, &self.links, &query.demand.request(), &query.policies.cards).map_err(|none| match none {
+            NoPlan::Nothing { container, reasons, .. } => {
+                WhyNot { reason: summary(&reasons).into(), container: Some(container), of_cards: reasons }
+            }
+            NoPlan::GaveUp { .. } => WhyNot::by_node("no plan found in time".into()),
+        })
+    }
+
+    /// Whether it has cards such as the container asks for, but fewer. What is free of them is no matter then.
+    fn too_few_for(&self, container: &ContainerRequest, demand: &Demand) -> Option<WhyNot> {
+        let ContainerRequest { name, profile, request, .. } = container;
+        let wanted = request.as_ref()?.cards as usize;
+        let by_hardware = demand.preferences.wants_instances();
+        let is_such = |card: &&Card| card.profile == *profile && (card.id.is_instance() || !by_hardware);
+        let has = self.cards.iter().filter(is_such).count();
+        let reason = match profile {
+            _ if has == 0 || has >= wanted => return None,
+            None if by_hardware => format!("Insufficient MIG instances ({wanted} requested, {has} on the node)"),
+            None => format!("Insufficient GPUs ({wanted} requested, {has} on the node)"),
+            Some(profile) => format!("Insufficient instances of {profile} ({wanted} requested, {has} on the node)"),
+        };
+        Some(WhyNot { reason: reason.into(), container: Some(name.clone()), of_cards: Vec::new() })
+    }
+
+    /// Whether the pod would find cards here if the pods of lower priority were gone.
+    pub(crate) fn may_be_cleared_for(&self, query: &Query<'_>) -> bool {
+        let lower = |holder: &Holder| holder.priority < query.demand.priority;
+        self.refusal(query.demand).is_none()
+            && self.holders.iter().any(lower)
+            && query.fits(self, &self.cards_without(lower))
+    }
+}
+
+// === impl WhyNot ===
+
+impl WhyNot {
+    /// It is no matter of single cards.
+    fn by_node(reason: Arc<str>) -> Self {
+        Self { reason, container: None, of_cards: Vec::new() }
+    }
+}
+
+// === impl ReasonSummaries ===
+
+impl ReasonSummaries {
+    /// Why the pod doesn't fit on the node at this place; `None` if it does.
+    pub(crate) fn why_not(&mut self, query: &Query<'_>, view: &View, (place, node): (u32, &Node)) -> Option<Arc<str>> {
+        let lacking = if let Some(lacking) = query.lacking(view, place) {
+            lacking
+        } else {
+            let why_not = node.plan(&node.cards, query).err()?;
+            if why_not.of_cards.is_empty() {
+                return Some(why_not.reason);
+            }
+            Lacking::of(&why_not.of_cards)
+        };
+        Some(Arc::clone(self.0.entry(lacking).or_insert_with(|| lacking.to_string().into())))
+    }
+}

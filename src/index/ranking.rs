@@ -1,0 +1,7 @@
+//! Nodes compared with one another.
+
+mod fragmentation;
+mod scores;
+
+pub(crate) use fragmentation::FragmentationScorer;
+pub use scores::{BEST_SCORE, ranked, shortlist};

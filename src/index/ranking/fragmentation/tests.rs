@@ -1,0 +1,289 @@
+//! What is kept between questions against what is found out anew.
+
+use std::cmp::Reverse;
+use std::time::Instant;
+
+use divvy_api::gpunode::GpuNode;
+use divvy_api::{Cores, GpuRequest, Memory, MemoryAmount};
+use divvy_placement::{Expected, Kind};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+use crate::cluster::unpoisoned;
+use crate::demand::{Demand, SchedulingConfig};
+use crate::fixture::{node, pod, share, status};
+use crate::pod::PodView;
+use crate::{Index, ReservationTimeouts};
+
+const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", "n5"];
+
+#[derive(Clone, Debug)]
+enum Step {
+    Report { node: usize, cards: usize, utilization: u32, shares: Vec<(usize, u64, u32)> },
+    Delete(usize),
+    Machine(usize, u32),
+    Bound { pod: usize, node: usize, cpu: u32 },
+    Ended(usize),
+    Reserved { cards: u32, gib: u64 },
+    NodeRef { cards: u32, gib: u64, cores: u32, cpu: u32 },
+    AskedInAdvance,
+    Expected,
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let shares = prop::collection::vec((0..4usize, 1u64..20, 0u32..50), 0..4);
+    // Few, so that they come again after nodes have changed.
+    let asked = (0u32..3, select(vec![4u64, 30]), select(vec![0u32, 40, 100]), select(vec![0u32, 4000]));
+    prop_oneof![
+        4 => (0..6usize, 1..5usize, select(vec![0, 50, 100]), shares)
+            .prop_map(|(node, cards, utilization, shares)| Step::Report { node, cards, utilization, shares }),
+        1 => (0..6usize).prop_map(Step::Delete),
+        2 => (0..6usize, 0u32..32_000).prop_map(|(node, cpu)| Step::Machine(node, cpu)),
+        3 => (0..5usize, 0..6usize, 0u32..9000).prop_map(|(pod, node, cpu)| Step::Bound { pod, node, cpu }),
+        1 => (0..5usize).prop_map(Step::Ended),
+        3 => (1u32..3, 1u64..30).prop_map(|(cards, gib)| Step::Reserved { cards, gib }),
+        4 => asked.prop_map(|(cards, gib, cores, cpu)| Step::NodeRef { cards, gib, cores, cpu }),
+        2 => Just(Step::AskedInAdvance),
+        1 => Just(Step::Expected),
+    ]
+}
+
+/// Without requests for several cards, as their prices are set only now and then.
+fn mix() -> impl Strategy<Value = Mix> {
+    let request = (1u64..40, 0u32..60, 0u32..8000, 1u32..5).prop_map(|(gib, cores, cpu_milli, weight)| {
+        let request =
+            GpuRequest { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::new(cores) };
+        let kind =
+            Kind { request, profile: None, instances: false, models: Vec::new(), avoid_models: Vec::new(), cpu_milli };
+        Expected { kind, weight }
+    });
+    prop::collection::vec(request, 1..6).prop_map(|requests| Mix { requests })
+}
+
+fn index(mix: &Mix) -> Index {
+    let index = Index::new(
+        SchedulingConfig { load_aware: true, ..SchedulingConfig::default() },
+        ReservationTimeouts::default(),
+    );
+    index.expect(mix.clone());
+    index
+}
+
+/// Requests for so many GiB of one card.
+fn expected(gib: u64) -> Expected {
+    let request = GpuRequest { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::ZERO };
+    let kind =
+        Kind { request, profile: None, instances: false, models: Vec::new(), avoid_models: Vec::new(), cpu_milli: 0 };
+    Expected { kind, weight: 1 }
+}
+
+fn without_cards(pod: usize, node: usize, cpu_milli: u32) -> PodView {
+    let (uid, node) = (format!("busy-{pod}"), Some(NAMES[node].to_owned()));
+    PodView { name: uid.clone(), uid, node, cpu_milli, ..PodView::default() }
+}
+
+/// Nodes with what they are worth, in the order of the names.
+fn ranked(index: &Index, asked: &PodView) -> Vec<(usize, NodeScore)> {
+    let demand = Demand::of(asked, index.config()).expect("a request").unwrap_or_else(|| Demand::without_cards(asked));
+    let policies = demand.policies(index.config());
+    let ranking = index.rank(&Query::new(&demand, &policies), &NAMES, true);
+    let mut found: Vec<(usize, NodeScore)> =
+        ranking.fitting.iter().map(|(asked, score)| (asked.name, *score)).collect();
+    found.sort_unstable_by_key(|(name, _)| *name);
+    found
+}
+
+/// The best first; of equals the one that was known first.
+fn in_order(mut found: Vec<(usize, NodeScore)>) -> Vec<usize> {
+    found.sort_by_key(|(at, score)| (Reverse(*score), *at));
+    found.into_iter().map(|(at, _)| at).collect()
+}
+
+/// What the API server has.
+#[derive(Default)]
+struct Cluster {
+    reports: HashMap<usize, GpuNode>,
+    node_objects: HashMap<usize, u32>,
+    pods: HashMap<String, PodView>,
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// As a process knows it that has just started.
+    fn anew(&self, mix: &Mix) -> Index {
+        let index = index(mix);
+        self.reports.iter().for_each(|(at, report)| index.apply_gpu_node(NAMES[*at], report));
+        self.node_objects.iter().for_each(|(at, cpu)| index.apply_node(NAMES[*at], None, Some(*cpu)));
+        self.pods.values().for_each(|pod| index.apply_pod(pod, Instant::now()));
+        index
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_kept_is_what_a_process_that_has_just_started_finds(mix in mix(), steps in prop::collection::vec(steps(), 1..60)) {
+        let (index, mut cluster) = (index(&mix), Cluster::default());
+        for (number, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Report { node: at, cards, utilization, shares } => {
+                    let mut report = node(NAMES[at], cards);
+                    let shares = shares.iter().enumerate().filter(|(_, (card, ..))| *card < cards);
+                    let shares = shares.map(|(held, (card, gib, cores))| share(&report, &format!("held-{held}"), *card, *gib, *cores));
+                    let shares = shares.collect();
+                    status(&mut report).shares = shares;
+                    status(&mut report).cards[0].utilization = Some(utilization);
+                    index.apply_gpu_node(NAMES[at], &report);
+                    cluster.reports.insert(at, report);
+                }
+                Step::Delete(at) => {
+                    index.delete_gpu_node(NAMES[at]);
+                    cluster.reports.remove(&at);
+                }
+                Step::Machine(at, cpu) => {
+                    index.apply_node(NAMES[at], None, Some(cpu));
+                    cluster.node_objects.insert(at, cpu);
+                }
+                Step::AskedInAdvance => index.ask_in_advance(),
+                Step::Expected => index.expect(mix.clone()),
+                Step::Bound { pod, node, cpu } => {
+                    let pod = without_cards(pod, node, cpu);
+                    index.apply_pod(&pod, Instant::now());
+                    cluster.pods.insert(pod.uid.clone(), pod);
+                }
+                Step::Ended(pod) => {
+                    let uid = without_cards(pod, 0, 0).uid;
+                    index.delete_pod(&uid);
+                    cluster.pods.remove(&uid);
+                }
+                Step::Reserved { cards, gib } => {
+                    let pod = PodView { cpu_milli: 500, ..pod(&format!("p{number}"), cards, gib, 10) };
+                    let Some((at, _)) = ranked(&index, &pod).into_iter().max_by_key(|(_, score)| *score) else { continue };
+                    let demand = Demand::of(&pod, index.config()).expect("a request").expect("cards");
+                    let Ok(planned) = index.reserve(&Arc::new(demand), NAMES[at], Instant::now()) else { continue };
+                    let mut bound = PodView { node: Some(planned.node.clone()), ..pod };
+                    let planned = divvy_api::annotation::encode(&planned);
+                    bound.annotations.insert(divvy_api::names::annotation::PLANNED.to_owned(), planned);
+                    cluster.pods.insert(bound.uid.clone(), bound);
+                }
+                Step::NodeRef { cards, gib, cores, cpu } => {
+                    let mut asked = PodView { cpu_milli: cpu, ..pod("a", cards, gib, cores) };
+                    if cards == 0 {
+                        asked.containers.clear();
+                    }
+                    prop_assert_eq!(ranked(&index, &asked), ranked(&cluster.anew(&mix), &asked));
+                }
+            }
+        }
+        let asked = pod("a", 1, 1, 0);
+        let anew = cluster.anew(&mix);
+        ranked(&index, &asked);
+        ranked(&anew, &asked);
+        let sums = |index: &Index| format!("{:?}", unpoisoned(index.scorer.lock()).sums);
+        prop_assert_eq!(sums(&index), sums(&anew));
+    }
+}
+
+#[test]
+fn pods_go_where_they_spoil_least_and_not_where_cards_find_no_cpu() {
+    let large = Kind {
+        request: GpuRequest { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(30 << 10)), cores: Cores::new(70) },
+        profile: None,
+        instances: false,
+        models: Vec::new(),
+        avoid_models: Vec::new(),
+        cpu_milli: 8000,
+    };
+    let index = index(&Mix { requests: vec![Expected { kind: large, weight: 1 }] });
+    for (name, cpu) in [("n0", 8000), ("n1", 7000), ("n2", 64_000)] {
+        index.apply_node(name, None, Some(cpu));
+        index.apply_gpu_node(name, &node(name, 1));
+    }
+    let best =
+        |pod: &PodView| ranked(&index, pod).into_iter().max_by_key(|(_, score)| *score).map(|(name, _)| NAMES[name]);
+    assert_eq!(best(&pod("small", 1, 5, 10)), Some("n1"), "its card is lost to large ones already");
+    let small = PodView { cpu_milli: 1000, containers: Vec::new(), ..pod("busy", 1, 1, 1) };
+    assert_eq!(best(&small), Some("n1"), "without cards, too");
+    let busy = PodView { cpu_milli: 60_000, node: Some("n2".into()), ..small };
+    index.apply_pod(&busy, Instant::now());
+    index.delete_gpu_node("n1");
+    assert_eq!(best(&pod("small", 1, 5, 10)), Some("n2"), "4 cores are left there, too few for a large one");
+}
+
+#[test]
+fn a_node_whose_card_is_busier_than_promised_comes_after_one_that_loses_less_than_that() {
+    let index = index(&Mix { requests: vec![expected(20)] });
+    let names = ["n0", "n1", "n2"];
+    let report = |name: &str, utilization| {
+        let mut report = node(name, 1);
+        status(&mut report).cards[0].utilization = Some(utilization);
+        status(&mut report).shares = vec![share(&report, "held", 0, 10, 30)];
+        index.apply_gpu_node(name, &report);
+    };
+    let order = || in_order(ranked(&index, &pod("a", 1, 5, 0)));
+    names.iter().zip([100, 30, 60]).for_each(|(name, utilization)| report(name, utilization));
+    assert_eq!(order(), [1, 2, 0], "30 of them are reserved");
+    names.iter().zip([20, 90, 0]).for_each(|(name, utilization)| report(name, utilization));
+    assert_eq!(order(), [0, 2, 1], "what is reserved and isn't used is nobody's gain");
+}
+
+#[test]
+fn a_busy_card_that_the_pod_would_not_take_counts_nothing() {
+    let index = index(&Mix { requests: vec![expected(20)] });
+    for (name, loads) in [("n0", [100, 100]), ("n1", [100, 0])] {
+        let mut report = node(name, 2);
+        status(&mut report).cards.iter_mut().zip(loads).for_each(|(card, load)| card.utilization = Some(load));
+        status(&mut report).shares = vec![share(&report, "tightest", 0, 10, 0), share(&report, "other", 1, 5, 0)];
+        index.apply_gpu_node(name, &report);
+    }
+    assert_eq!(in_order(ranked(&index, &pod("a", 1, 5, 0))), [1, 0]);
+    assert_eq!(in_order(ranked(&index, &pod("b", 2, 5, 0))), [0, 1], "it takes both, so the nodes are equal");
+}
+
+#[test]
+fn nodes_of_a_pod_that_has_a_promise_are_rated_without_it() {
+    let index = index(&Mix { requests: vec![expected(20)] });
+    for name in ["n0", "n1"] {
+        index.apply_node(name, None, Some(8000));
+        index.apply_gpu_node(name, &node(name, 1));
+    }
+    let asked = PodView { cpu_milli: 4000, ..pod("a", 1, 30, 0) };
+    let before = ranked(&index, &asked);
+    let demand = Demand::of(&asked, index.config()).expect("a request").expect("cards");
+    index.reserve(&Arc::new(demand), "n0", Instant::now()).expect("room");
+    assert_eq!(ranked(&index, &asked), before);
+}
+
+#[test]
+fn a_question_asks_so_many_new_nodes_and_none_that_was_asked_in_advance() {
+    /// Not asked by the first query, nor by one that knows a single node already.
+    const LAST: usize = MOST_NEW + 1;
+    let index = index(&Mix { requests: vec![expected(20)] });
+    let names: Vec<String> = (0..=LAST).map(|number| format!("n{number}")).collect();
+    let full = |name: &str| {
+        let mut report = node(name, 1);
+        status(&mut report).shares = vec![share(&report, "held", 0, 35, 0)];
+        report
+    };
+    let (best, others) = names.split_last().expect("many");
+    for name in others {
+        index.apply_gpu_node(name, &node(name, 1));
+    }
+    index.apply_gpu_node(best, &full(best));
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let answer = |gib, names: &[&str]| {
+        let demand = Demand::of(&pod("a", 1, gib, 0), index.config()).expect("a request").expect("cards");
+        let ranking = index.rank(&Query::new(&demand, &demand.policies(index.config())), names, false);
+        ranking.fitting.into_iter().max_by_key(|(_, score)| *score).map(|(asked, _)| asked.name)
+    };
+    assert_ne!(answer(5, &names), Some(LAST), "it would be best, and its turn comes with the next query");
+    assert_eq!(answer(5, &names), Some(LAST));
+    answer(4, &names[..1]);
+    index.ask_in_advance();
+    assert_eq!(answer(4, &names), Some(LAST), "another kind of pod, seen once");
+    index.apply_gpu_node("n0", &full("n0"));
+    assert_eq!(answer(4, &names), Some(0), "as good, and known first; what has changed is asked again");
+}

@@ -1,0 +1,12 @@
+//! Nodes at one moment, for readers: each node is made anew at every change and never changed.
+
+mod node;
+mod table;
+mod unschedulable;
+
+pub use node::{Holder, Node};
+pub(crate) use node::{UnhealthyReasons, hold};
+pub use table::NodeRef;
+pub(crate) use table::{Table, View};
+pub(crate) use unschedulable::NodeObjects;
+pub use unschedulable::Unschedulable;

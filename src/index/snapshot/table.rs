@@ -1,0 +1,263 @@
+//! Nodes by name and by place, as readers take them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use divvy_placement::{Ground, Grounds, Hardware};
+use foldhash::fast::RandomState;
+
+use crate::snapshot::Node;
+use crate::snapshot::{NodeObjects, Unschedulable};
+
+/// The published nodes. A node keeps its place until it is deleted; then another may get it, with another revision.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    view: View,
+    free: Vec<u32>,
+    node_objects: NodeObjects,
+}
+
+/// All nodes at one moment. It costs a pointer for each page; what is published later is written to copies of the pages
+/// that somebody still looks at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    places: Arc<HashMap<Arc<str>, u32, RandomState>>,
+    pages: Vec<Arc<Page>>,
+    /// Grows with every change of a page.
+    version: u64,
+    hardware: Arc<[Hardware]>,
+}
+
+/// Nodes side by side, as few as are quickly copied.
+#[derive(Clone, Debug, Default)]
+struct Page {
+    /// Of the view when it was changed last.
+    version: u64,
+    entries: Vec<Entry>,
+    /// Without cards for a node that takes no pods.
+    grounds: Grounds,
+}
+
+/// A node that was asked for by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeRef {
+    /// Which of the names.
+    pub name: usize,
+    pub(crate) place: u32,
+    /// Of the node when it was looked up.
+    pub(crate) revision: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    /// Of the node; 0 where there is none.
+    revision: u64,
+    /// A number of its kind of hardware.
+    kind: u64,
+    node: Option<Arc<Node>>,
+    unschedulable: Option<Unschedulable>,
+}
+
+const PAGE: usize = 64;
+
+// === impl Table ===
+
+impl Table {
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Kinds of cards, by the numbers that nodes have them by; they only become more.
+    pub(crate) fn know(&mut self, hardware: &[Hardware]) {
+        if self.view.hardware.len() < hardware.len() {
+            self.view.hardware = hardware.into();
+        }
+    }
+
+    /// Shows the node to readers.
+    pub(crate) fn publish(&mut self, node: Node, grounds: Grounds) {
+        let place = self.view.place(&node.name).unwrap_or_else(|| self.new_place(&node.name));
+        let (kind, unschedulable) = (node.kind(), self.node_objects.unschedulable(&node.name));
+        let (page, at) = self.page(place);
+        page.entries[at] = Entry { revision: node.revision, kind, node: Some(Arc::new(node)), unschedulable };
+        page.grounds.put(at, grounds);
+    }
+
+    pub(crate) fn withdraw(&mut self, name: &str) {
+        let Some(place) = Arc::make_mut(&mut self.view.places).remove(name) else { return };
+        let (page, at) = self.page(place);
+        page.entries[at] = Entry::default();
+        page.grounds.put(at, Grounds::default());
+        self.free.push(place);
+    }
+
+    /// A Node was added or changed.
+    pub(crate) fn apply_node(&mut self, name: &str, unschedulable: Option<Unschedulable>) {
+        self.node_objects.apply(name, unschedulable);
+        self.show_unschedulable(name);
+    }
+
+    pub(crate) fn delete_node(&mut self, name: &str) {
+        self.node_objects.delete(name);
+        self.show_unschedulable(name);
+    }
+
+    /// There are no other Nodes than these.
+    pub(crate) fn keep_nodes(&mut self, names: &HashSet<String>) {
+        self.node_objects.keep(names);
+        let known: Vec<Arc<str>> = self.view.places.keys().cloned().collect();
+        for name in known {
+            self.show_unschedulable(&name);
+        }
+    }
+
+    /// Heartbeats of Nodes change nothing, and no page is copied for them.
+    fn show_unschedulable(&mut self, name: &str) {
+        let unschedulable = self.node_objects.unschedulable(name);
+        if let Some(place) = self.view.place(name).filter(|place| self.view.unschedulable(*place) != unschedulable) {
+            let (page, at) = self.page(place);
+            page.entries[at].unschedulable = unschedulable;
+        }
+    }
+
+    fn page(&mut self, place: u32) -> (&mut Page, usize) {
+        let (page, at) = split(place);
+        let page = Arc::make_mut(&mut self.view.pages[page]);
+        self.view.version += 1;
+        page.version = self.view.version;
+        (page, at)
+    }
+
+    fn new_place(&mut self, name: &Arc<str>) -> u32 {
+        let place = self.free.pop().unwrap_or_else(|| {
+            let pages = &mut self.view.pages;
+            if pages.last().is_none_or(|page| page.entries.len() == PAGE) {
+                pages.push(Arc::default());
+            }
+            let last = pages.len() - 1;
+            let page = Arc::make_mut(&mut pages[last]);
+            page.entries.push(Entry::default());
+            u32::try_from(last * PAGE + page.entries.len() - 1).expect("fewer nodes than 2^32: each takes kilobytes")
+        });
+        Arc::make_mut(&mut self.view.places).insert(Arc::clone(name), place);
+        place
+    }
+}
+
+// === impl View ===
+
+impl View {
+    pub(crate) fn place(&self, name: &str) -> Option<u32> {
+        self.places.get(name).copied()
+    }
+
+    pub(crate) fn node(&self, place: u32) -> Option<&Arc<Node>> {
+        self.entry(place)?.node.as_ref()
+    }
+
+    /// The node's cards in numbers.
+    pub(crate) fn ground(&self, place: u32) -> Option<Ground<'_>> {
+        let (page, at) = split(place);
+        self.pages.get(page)?.grounds.at(at)
+    }
+
+    /// Why the scheduler gives the node no pods.
+    pub(crate) fn unschedulable(&self, place: u32) -> Option<Unschedulable> {
+        self.entry(place)?.unschedulable
+    }
+
+    /// How many nodes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// All nodes, numbered in order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = NodeRef> {
+        self.entries().map(|(asked, _)| asked)
+    }
+
+    /// Those that the scheduler gives pods.
+    pub(crate) fn open(&self) -> impl Iterator<Item = NodeRef> {
+        self.entries().filter(|(_, unschedulable)| unschedulable.is_none()).map(|(asked, _)| asked)
+    }
+
+    /// The others.
+    pub(crate) fn barred(&self) -> impl Iterator<Item = (NodeRef, Unschedulable)> {
+        self.entries().filter_map(|(asked, unschedulable)| Some((asked, unschedulable?)))
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (NodeRef, Option<Unschedulable>)> {
+        let entries = (0..).zip(self.pages.iter().flat_map(|page| &page.entries));
+        let all = entries.filter(|(_, entry)| entry.node.is_some());
+        all.enumerate()
+            .map(|(name, (place, entry))| (NodeRef { name, place, revision: entry.revision }, entry.unschedulable))
+    }
+
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.pages.iter().flat_map(|page| &page.entries).filter_map(|entry| entry.node.as_ref())
+    }
+
+    /// Of two views of a table the later one has the higher version, if anything has changed between them.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// How many places there are.
+    pub(crate) fn places(&self) -> usize {
+        self.pages.last().map_or(0, |last| (self.pages.len() - 1) * PAGE + last.entries.len())
+    }
+
+    /// All places on pages that have changed since the view had this version, with the revision of the node that stands
+    /// there; 0 where there is none.
+    pub(crate) fn changed_since(&self, version: u64) -> impl Iterator<Item = (usize, u64, Option<&Arc<Node>>)> {
+        let pages = self.pages.iter().enumerate().filter(move |(_, page)| page.version > version);
+        pages.flat_map(|(number, page)| {
+            let entries = page.entries.iter().enumerate();
+            entries.map(move |(at, entry)| (number * PAGE + at, entry.revision, entry.node.as_ref()))
+        })
+    }
+
+    /// Kinds of cards, by number.
+    pub(crate) fn hardware(&self) -> &[Hardware] {
+        &self.hardware
+    }
+
+    /// Nodes with the numbers of their kinds of hardware.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = (u64, &Arc<Node>)> {
+        let entries = self.pages.iter().flat_map(|page| &page.entries);
+        entries.filter_map(|entry| Some((entry.kind, entry.node.as_ref()?)))
+    }
+
+    /// Finds nodes by name. Each comes once; `unknown` hears of names that aren't known.
+    pub(crate) fn look_up(&self, names: &[&str], mut unknown: impl FnMut(usize)) -> Vec<NodeRef> {
+        let mut seen = vec![false; self.pages.len() * PAGE];
+        let mut asked = Vec::with_capacity(names.len());
+        for (name, text) in names.iter().enumerate() {
+            match self.place(text).and_then(|place| Some((place, self.entry(place)?))) {
+                Some((place, _)) if std::mem::replace(&mut seen[place as usize], true) => {}
+                Some((place, entry)) => asked.push(NodeRef { name, place, revision: entry.revision }),
+                None => unknown(name),
+            }
+        }
+        asked
+    }
+
+    fn entry(&self, place: u32) -> Option<&Entry> {
+        let (page, at) = split(place);
+        self.pages.get(page)?.entries.get(at)
+    }
+}
+
+// === impl NodeRef ===
+
+impl NodeRef {
+    /// A number that the node keeps as long as it exists.
+    pub fn place(&self) -> u32 {
+        self.place
+    }
+}
+
+/// The page of a place, and where on it.
+fn split(place: u32) -> (usize, usize) {
+    (place as usize / PAGE, place as usize % PAGE)
+}

@@ -1,0 +1,451 @@
+//! What the index knows, and the only place that changes it: reports of nodes, pods, and reservations on top of the reports.
+
+mod cpu;
+mod decayed_counts;
+mod distribution;
+pub mod learned;
+mod nomination;
+mod outcome;
+mod report;
+mod reservation;
+mod shared;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use divvy_api::Tier;
+use divvy_api::annotation::{self, Planned};
+use divvy_api::gpunode::GpuNode;
+use divvy_api::names::annotation::PLANNED;
+use divvy_api::pod::PodSum;
+use divvy_placement::{Hardware, Links, Mix, Taken};
+
+use crate::demand::{Demand, SchedulingConfig};
+use crate::pod::PodView;
+use crate::snapshot::{Holder, Node, hold};
+
+pub use decayed_counts::DecayedCounts;
+pub use learned::Learned;
+pub use outcome::{Outcome, Outcomes};
+pub use report::Unusable;
+pub use reservation::ReservationTimeouts;
+
+use cpu::CpuRequests;
+use distribution::RequestDistribution;
+use report::{Report, Reported};
+pub(crate) use reservation::{Reservation, Source};
+use shared::SharedValues;
+
+/// The state behind the published nodes.
+#[derive(Debug)]
+pub(crate) struct ClusterState {
+    pub(crate) config: Arc<SchedulingConfig>,
+    terms: ReservationTimeouts,
+    reports: HashMap<Arc<str>, Result<Report, Unusable>>,
+    /// Pods that ask for cards, by UID.
+    pods: HashMap<Arc<str>, Pod>,
+    /// UIDs of pods with a reservation, by node.
+    reserved: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// Pods that have ended since somebody began to read a list of pods, which may show them still.
+    ended: Option<BTreeSet<Arc<str>>>,
+    shared: SharedValues,
+    cpu: CpuRequests,
+    pub(crate) distribution: RequestDistribution,
+    /// What is expected from now on, until it is taken.
+    pub(crate) expected: Option<Mix>,
+    pub(crate) outcomes: Outcomes,
+    revision: u64,
+}
+
+/// A pod that asks for cards and hasn't ended.
+#[derive(Debug)]
+struct Pod {
+    priority: i32,
+    state: State,
+}
+
+/// How far a pod has come.
+#[derive(Debug)]
+enum State {
+    /// Not bound, as far as is known.
+    Waiting(Arc<Demand>),
+    /// Bound or about to be, and not in its node's ledger.
+    Reserved(Box<Reservation>),
+    /// Its node's affair.
+    Confirmed,
+}
+
+/// Nodes that have to be published anew.
+pub(crate) type Touched = BTreeSet<Arc<str>>;
+
+// === impl ClusterState ===
+
+impl ClusterState {
+    pub(crate) fn new(config: Arc<SchedulingConfig>, terms: ReservationTimeouts) -> Self {
+        Self {
+            config,
+            terms,
+            reports: HashMap::new(),
+            pods: HashMap::new(),
+            reserved: HashMap::new(),
+            ended: None,
+            shared: SharedValues::default(),
+            cpu: CpuRequests::default(),
+            distribution: RequestDistribution::default(),
+            expected: None,
+            outcomes: Outcomes::default(),
+            revision: 0,
+        }
+    }
+
+    /// Takes over what a node reports.
+    pub(crate) fn report(&mut self, name: &str, node: Result<&GpuNode, Unusable>) -> Touched {
+        let report = node.and_then(|node| Report::read(node, &self.config, &mut self.shared));
+        let name: Arc<str> = self.reports.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
+        self.reports.insert(Arc::clone(&name), report);
+        let reserved: Vec<Arc<str>> = self.reserved.get(&name).into_iter().flatten().cloned().collect();
+        for uid in &reserved {
+            self.confirm(uid, &name);
+        }
+        self.renew_nominations(&name, &reserved);
+        [name].into()
+    }
+
+    /// Takes over what a machine has for pods, in thousandths of CPU cores.
+    pub(crate) fn machine(&mut self, name: &str, allocatable_cpu: Option<u32>) -> Touched {
+        let has_changed = self.cpu.machine(name, allocatable_cpu);
+        self.known_node(name).filter(|_| has_changed).into_iter().collect()
+    }
+
+    /// There are no other node_objects than these.
+    pub(crate) fn keep_nodes(&mut self, names: &HashSet<String>) -> Touched {
+        let gone = self.cpu.node_objects().filter(|name| !names.contains(*name));
+        let gone: Vec<String> = gone.cloned().collect();
+        gone.iter().flat_map(|name| self.machine(name, None)).collect()
+    }
+
+    /// Kinds of cards, by number.
+    pub(crate) fn hardware(&self) -> &[Hardware] {
+        self.shared.hardware()
+    }
+
+    pub(crate) fn forget_node(&mut self, name: &str) {
+        self.reports.remove(name);
+    }
+
+    /// A list of pods is read from now on, or no longer.
+    pub(crate) fn read_list(&mut self, is_read: bool) {
+        self.ended = is_read.then(BTreeSet::new);
+    }
+
+    /// Takes over a pod of that list, unless it is known to have ended since.
+    pub(crate) fn listed_pod(&mut self, pod: &PodView, now: Instant) -> Touched {
+        let has_ended = self.ended.as_ref().is_some_and(|ended| ended.contains(pod.uid.as_str()));
+        if has_ended { Touched::new() } else { self.pod(pod, now) }
+    }
+
+    /// Takes over a pod as the API server has it.
+    pub(crate) fn pod(&mut self, pod: &PodView, now: Instant) -> Touched {
+        if pod.ended {
+            return self.end(&pod.uid, Some(Outcome::Ended));
+        }
+        let Ok(Some(demand)) = Demand::of(pod, &self.config) else {
+            let mut touched = self.forget(&pod.uid, None);
+            let uid = pod.uid.as_str().into();
+            touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, node, pod.cpu_milli)));
+            return touched;
+        };
+        let uid = Arc::clone(&demand.uid);
+        let mut touched = Touched::new();
+        touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, node, pod.cpu_milli)));
+        let before = self.pods.get(&uid).map(|pod| pod.priority);
+        if before.is_none() {
+            self.expected = self.distribution.learn(&demand).or_else(|| self.expected.take());
+        }
+        if let (Some(node), true) = (&pod.node, before != Some(demand.priority)) {
+            touched.extend(self.known_node(node));
+        }
+        self.pods
+            .entry(Arc::clone(&uid))
+            .and_modify(|known| known.priority = demand.priority)
+            .or_insert_with(|| Pod { priority: demand.priority, state: State::Waiting(Arc::new(demand.clone())) });
+        match &pod.node {
+            Some(node) => touched.extend(self.bound(&uid, node, pod, demand, now)),
+            None => touched.extend(self.unbound(&uid, pod.nominated.as_deref(), demand, now)),
+        }
+        touched
+    }
+
+    fn bound(&mut self, uid: &Arc<str>, node: &str, pod: &PodView, demand: Demand, now: Instant) -> Touched {
+        let mut touched = Touched::new();
+        let deadline = now + self.terms.reported_within;
+        let planned = || pod.annotations.get(PLANNED).and_then(|text| annotation::decode::<Planned>(text).ok());
+        let state = self.pods.get_mut(uid).map(|pod| &mut pod.state);
+        match state {
+            Some(State::Reserved(reservation)) if reservation.is_announced() && reservation.planned.node == node => {
+                if !reservation.bound {
+                    (reservation.bound, reservation.deadline) = (true, deadline);
+                }
+            }
+            Some(state @ (State::Reserved(_) | State::Waiting(_))) => {
+                let before = std::mem::replace(state, State::Confirmed);
+                if let State::Reserved(elsewhere) = before {
+                    touched.extend(self.unlist(uid, &elsewhere.planned.node));
+                }
+                if let Some(planned) = planned().filter(|planned| planned.node == node) {
+                    let reservation =
+                        Reservation { demand: Arc::new(demand), planned, source: Source::Read, bound: true, deadline };
+                    touched.extend(self.reserve(uid, reservation));
+                }
+            }
+            Some(State::Confirmed) | None => {}
+        }
+        touched.extend(self.confirm(uid, node));
+        touched
+    }
+
+    /// The pod is gone.
+    pub(crate) fn end(&mut self, uid: &str, outcome: Option<Outcome>) -> Touched {
+        if let Some(ended) = &mut self.ended {
+            ended.insert(uid.into());
+        }
+        let mut touched = self.forget(uid, outcome);
+        touched.extend(self.move_out(uid));
+        touched
+    }
+
+    /// The pod requests CPU of a node from now on.
+    fn move_in(&mut self, uid: &Arc<str>, node: &str, cpu_milli: u32) -> Touched {
+        let nodes = self.cpu.come(uid, node, cpu_milli);
+        nodes.iter().filter_map(|node| self.known_node(node)).collect()
+    }
+
+    fn move_out(&mut self, uid: &str) -> Option<Arc<str>> {
+        self.cpu.go(uid).and_then(|node| self.known_node(&node))
+    }
+
+    /// The pod holds no cards, and never will.
+    fn forget(&mut self, uid: &str, outcome: Option<Outcome>) -> Touched {
+        let Some((uid, pod)) = self.pods.remove_entry(uid) else { return Touched::new() };
+        let State::Reserved(reservation) = pod.state else { return Touched::new() };
+        outcome
+            .filter(|_| reservation.source == Source::Made)
+            .into_iter()
+            .for_each(|outcome| self.outcomes.count(outcome));
+        self.unlist(&uid, &reservation.planned.node)
+    }
+
+    /// What a pod asks for, if it waits or has a reservation that isn't kept yet.
+    pub(crate) fn demand(&self, uid: &str) -> Option<&Arc<Demand>> {
+        match &self.pods.get(uid)?.state {
+            State::Waiting(demand) => Some(demand),
+            State::Reserved(reservation) => Some(&reservation.demand),
+            State::Confirmed => None,
+        }
+    }
+
+    pub(crate) fn reservation_of(&self, uid: &str) -> Option<&Reservation> {
+        match &self.pods.get(uid)?.state {
+            State::Reserved(reservation) => Some(reservation),
+            State::Waiting(_) | State::Confirmed => None,
+        }
+    }
+
+    /// Pods that aren't bound, as far as is known.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Arc<Demand>> {
+        self.pods.values().filter_map(|pod| match &pod.state {
+            State::Waiting(demand) => Some(demand),
+            State::Reserved(_) | State::Confirmed => None,
+        })
+    }
+
+    /// Pods that haven't ended: those that ask for cards, and all that are on nodes.
+    pub(crate) fn pods(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.pods.keys().chain(self.cpu.pods_on_nodes())
+    }
+
+    /// Nodes that have reported.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.reports.keys()
+    }
+
+    /// What pods were told.
+    pub(crate) fn reservations(&self) -> impl Iterator<Item = (Arc<str>, &Reservation)> {
+        let all = self.reserved.values().flatten();
+        all.filter_map(|uid| {
+            Some((Arc::clone(uid), self.reservation_of(uid).filter(|reservation| reservation.is_announced())?))
+        })
+    }
+
+    /// Whether the pod has been seen on a node.
+    pub(crate) fn is_confirmed(&self, uid: &str) -> bool {
+        matches!(self.pods.get(uid), Some(Pod { state: State::Confirmed, .. }))
+    }
+
+    pub(crate) fn reserve(&mut self, uid: &Arc<str>, reservation: Reservation) -> Touched {
+        let node =
+            self.known_node(&reservation.planned.node).unwrap_or_else(|| reservation.planned.node.as_str().into());
+        let priority = reservation.demand.priority;
+        let mut touched = self.move_in(uid, &node, reservation.demand.cpu_milli);
+        self.reserved.entry(Arc::clone(&node)).or_default().insert(Arc::clone(uid));
+        self.pods.insert(Arc::clone(uid), Pod { priority, state: State::Reserved(Box::new(reservation)) });
+        touched.insert(node);
+        touched
+    }
+
+    /// The API server took the binding.
+    pub(crate) fn committed(&mut self, uid: &str, now: Instant) {
+        let deadline = now + self.terms.reported_within;
+        if let Some(Pod { state: State::Reserved(reservation), .. }) = self.pods.get_mut(uid)
+            && !reservation.bound
+        {
+            (reservation.bound, reservation.deadline) = (true, deadline);
+        }
+    }
+
+    /// The binding failed; unless the pod is bound after all, it waits again.
+    pub(crate) fn failed(&mut self, uid: &str) -> Touched {
+        let Some(reservation) = self.reservation_of(uid).filter(|reservation| !reservation.bound) else {
+            return Touched::new();
+        };
+        let (demand, node) = (Arc::clone(&reservation.demand), reservation.planned.node.clone());
+        let uid = Arc::clone(&demand.uid);
+        self.pods.insert(Arc::clone(&uid), Pod { priority: demand.priority, state: State::Waiting(demand) });
+        self.move_out(&uid);
+        self.unlist(&uid, &node)
+    }
+
+    /// Gives up reservations of which nothing was heard.
+    pub(crate) fn expire(&mut self, now: Instant) -> Touched {
+        let mut touched = Touched::new();
+        let reserved: Vec<Arc<str>> = self.reserved.values().flatten().cloned().collect();
+        for uid in reserved {
+            let Some(reservation) = self.reservation_of(&uid).filter(|reservation| reservation.deadline <= now) else {
+                continue;
+            };
+            let (node, demand) = (reservation.planned.node.clone(), Arc::clone(&reservation.demand));
+            let (source, priority) = (reservation.source, demand.priority);
+            let state = if reservation.bound { State::Confirmed } else { State::Waiting(demand) };
+            if matches!(state, State::Waiting(_)) {
+                self.move_out(&uid);
+            }
+            self.pods.insert(Arc::clone(&uid), Pod { priority, state });
+            if source == Source::Made {
+                self.outcomes.count(Outcome::Expired);
+            }
+            touched.extend(self.unlist(&uid, &node));
+        }
+        touched
+    }
+
+    /// Ends a reservation that the node's ledger shows in full.
+    fn confirm(&mut self, uid: &Arc<str>, node: &str) -> Touched {
+        let Some(reservation) = self.reservation_of(uid) else { return Touched::new() };
+        let Some(Ok(report)) = self.reports.get(node) else { return Touched::new() };
+        let in_full = |shown: &&Reported| shown.containers >= reservation.demand.claiming();
+        let Some(shown) = report.pod(uid).filter(in_full) else { return Touched::new() };
+        let is_kept = shown.on.iter().all(|taken| reservation.names(&report.cards[taken.card].id));
+        let outcome = if is_kept { Outcome::Kept } else { Outcome::Moved };
+        if reservation.source == Source::Made {
+            self.outcomes.count(outcome);
+        }
+        if let Some(pod) = self.pods.get_mut(uid) {
+            pod.state = State::Confirmed;
+        }
+        self.unlist(uid, node)
+    }
+
+    fn unlist(&mut self, uid: &Arc<str>, node: &str) -> Touched {
+        if let Some((node, mut reserved)) = self.reserved.remove_entry(node) {
+            reserved.remove(uid);
+            if !reserved.is_empty() {
+                self.reserved.insert(Arc::clone(&node), reserved);
+            }
+        }
+        self.known_node(node).into_iter().collect()
+    }
+
+    fn known_node(&self, name: &str) -> Option<Arc<str>> {
+        self.reports.get_key_value(name).map(|(name, _)| Arc::clone(name))
+    }
+
+    /// The node as readers are to see it; `None` if there is none.
+    pub(crate) fn node(&mut self, name: &Arc<str>) -> Option<Node> {
+        self.revision += 1;
+        let (revision, slots_per_card) = (self.revision, self.config.slots_per_card);
+        let report = match self.reports.get(name)? {
+            Ok(report) => report,
+            Err(unusable) => return Some(unusable_node(name, unusable, revision)),
+        };
+        let holders = self.holders(name, report);
+        let mut cards: Box<[_]> = report.cards.clone().into();
+        hold(&mut cards, holders.iter().flat_map(|holder| holder.on.iter().copied()));
+        Some(Node {
+            name: Arc::clone(name),
+            revision,
+            cards,
+            unhealthy: Arc::clone(&report.unhealthy),
+            links: Arc::clone(&report.links),
+            holders,
+            closed: report.closed.clone(),
+            tier: report.tier,
+            cpu_milli: self.cpu.free(name),
+            hardware: Arc::clone(&report.hardware),
+            ledger_revision: report.ledger_revision,
+            slots_per_card,
+        })
+    }
+
+    /// The pods of the ledger and those with a reservation. A pod that the ledger shows in part may still get all that it was
+    /// reserved: it takes whichever is more.
+    fn holders(&self, name: &Arc<str>, report: &Report) -> Box<[Holder]> {
+        let mut reserved: BTreeMap<&Arc<str>, Vec<Taken>> = BTreeMap::new();
+        for uid in self.reserved.get(name).into_iter().flatten() {
+            let takes = self.reservation_of(uid).and_then(|reservation| reservation.takes(&report.cards));
+            reserved.insert(uid, takes.unwrap_or_default());
+        }
+        let holder = |uid: &Arc<str>, on| Holder {
+            uid: Arc::clone(uid),
+            priority: self.pods.get(uid).map_or(i32::MAX, |pod| pod.priority),
+            is_nominated: self.reservation_of(uid).is_some_and(|reservation| !reservation.is_announced()),
+            on,
+        };
+        let in_ledger = report.pods.iter().map(|Reported { uid, on, .. }| {
+            let on = reserved.remove(uid).map_or_else(|| on.clone(), |reserved| either(on, &reserved));
+            holder(uid, on)
+        });
+        let mut holders: Vec<Holder> = in_ledger.collect();
+        let rest = reserved.into_iter().filter(|(_, on)| !on.is_empty());
+        holders.extend(rest.map(|(uid, on)| holder(uid, on.into())));
+        holders.into()
+    }
+}
+
+fn unusable_node(name: &Arc<str>, unusable: &Unusable, revision: u64) -> Node {
+    let links = Arc::new(Links::default());
+    Node {
+        name: Arc::clone(name),
+        revision,
+        cards: Box::default(),
+        unhealthy: Arc::default(),
+        links,
+        holders: Box::default(),
+        closed: Some(unusable.to_string().into()),
+        tier: Tier::default(),
+        cpu_milli: None,
+        hardware: Arc::default(),
+        ledger_revision: 0,
+        slots_per_card: 0,
+    }
+}
+
+/// Card by card the more of both.
+fn either(one: &[Taken], other: &[Taken]) -> Box<[Taken]> {
+    let mut taken: BTreeMap<usize, Taken> = one.iter().map(|taken| (taken.card, *taken)).collect();
+    for more in other {
+        let known = taken.entry(more.card).or_insert(*more);
+        (known.share, known.slots) = (known.share.max(more.share), known.slots.max(more.slots));
+    }
+    taken.into_values().collect()
+}

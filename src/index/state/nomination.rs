@@ -1,0 +1,71 @@
+//! Room for pods for which others are evicted: it is kept from the scheduler's word on until they are bound.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Instant;
+
+use divvy_placement::{Card, plan};
+
+use super::{ClusterState, Pod, State, Touched};
+use crate::demand::Demand;
+use crate::snapshot::Holder;
+use crate::state::{Reservation, Source};
+
+// === impl ClusterState ===
+
+impl ClusterState {
+    /// Keeps room for a pod where others are evicted for it, as long as it isn't told other cards.
+    pub(super) fn unbound(&mut self, uid: &Arc<str>, nominated: Option<&str>, demand: Demand, now: Instant) -> Touched {
+        let mut touched = Touched::new();
+        if self.is_confirmed(uid) {
+            return touched; // the node has told of it before the API server
+        }
+        match self.reservation_of(uid) {
+            Some(reservation) if reservation.is_announced() || nominated == Some(&reservation.planned.node) => {
+                return touched;
+            }
+            Some(_) => touched.extend(self.failed(uid)),
+            None => {}
+        }
+        let demand = Arc::new(demand);
+        self.pods
+            .insert(Arc::clone(uid), Pod { priority: demand.priority, state: State::Waiting(Arc::clone(&demand)) });
+        if let Some(node) = nominated.and_then(|name| self.known_node(name)) {
+            touched.extend(self.nominate(&demand, &node, now + self.terms.reported_within));
+        }
+        touched
+    }
+
+    /// Keeps what is free already, or else what pods leave that are gone, or else what pods of lower priority may leave.
+    fn nominate(&mut self, demand: &Arc<Demand>, node: &Arc<str>, deadline: Instant) -> Touched {
+        let Some(node) = self.node(node) else { return Touched::new() };
+        let policy = demand.policies(&self.config).cards;
+        let kept_on = |cards: &[Card]| {
+            let plan = plan(cards, &node.links, &demand.request(), &policy).ok()?;
+            Some(Reservation::new(Source::Nomination, Arc::clone(demand), &node.name, (cards, &plan), deadline))
+        };
+        let is_gone = |holder: &Holder| !self.pods.contains_key(&holder.uid);
+        let is_lower = |holder: &Holder| holder.priority < demand.priority;
+        let kept = kept_on(&node.cards)
+            .or_else(|| kept_on(&node.cards_without(is_gone)))
+            .or_else(|| kept_on(&node.cards_without(|holder| is_gone(holder) || is_lower(holder))));
+        kept.map_or_else(Touched::new, |kept| self.reserve(&demand.uid, kept))
+    }
+
+    /// Nobody says which cards the pods leave that are evicted for others: the report may have told of some now.
+    pub(super) fn renew_nominations(&mut self, node: &Arc<str>, uids: &[Arc<str>]) {
+        if !matches!(self.reports.get(node), Some(Ok(_))) {
+            return; // it may be usable again before long
+        }
+        let kept =
+            uids.iter().filter_map(|uid| self.reservation_of(uid)).filter(|reservation| !reservation.is_announced());
+        let mut nominated: Vec<_> = kept.map(|kept| (Arc::clone(&kept.demand), kept.deadline)).collect();
+        nominated.sort_by_key(|(demand, _)| Reverse(demand.priority));
+        for (demand, _) in &nominated {
+            self.failed(&demand.uid);
+        }
+        for (demand, deadline) in &nominated {
+            self.nominate(demand, node, *deadline);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! A `GpuNode`, read with distrust: what can't be true makes its node unusable, and only that one.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use divvy_api::gpunode::{CORDONED, CardStatus, GpuNode, GpuNodeStatus, Health, Scales, ShareStatus};
+use divvy_api::pod::{ContainerKind, peak};
+use divvy_api::{CardId, Cores, Tier};
+use divvy_placement::{Card, Held, Link, Links, Taken};
+
+use crate::demand::SchedulingConfig;
+use crate::snapshot::UnhealthyReasons;
+use crate::state::SharedValues;
+
+/// What a node says of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    /// With nothing held.
+    pub(crate) cards: Vec<Card>,
+    /// Of each card, the number of its kind.
+    pub(crate) hardware: Arc<[u16]>,
+    pub(crate) unhealthy: UnhealthyReasons,
+    pub(crate) links: Arc<Links>,
+    pub(crate) pods: Vec<Reported>,
+    /// Why it takes no pods now.
+    pub(crate) closed: Option<Arc<str>>,
+    pub(crate) tier: Tier,
+    pub(crate) ledger_revision: u64,
+}
+
+/// A pod in a node's ledger.
+#[derive(Clone, Debug)]
+pub(crate) struct Reported {
+    pub(crate) uid: Arc<str>,
+    pub(crate) on: Box<[Taken]>,
+    /// Containers that hold something.
+    pub(crate) containers: usize,
+}
+
+/// Why a `GpuNode` can't be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// The daemon hasn't reported yet.
+    #[error("its GpuNode has no status yet")]
+    NoStatus,
+    /// Not what the definition of `GpuNode` allows, in the decoder's words.
+    #[error("its GpuNode can't be read: {0}")]
+    Unreadable(String),
+    /// More than any machine has.
+    #[error("its GpuNode names {0} cards, at most {MOST_CARDS} are believed")]
+    Cards(usize),
+    /// One UUID for two cards.
+    #[error("its GpuNode names card {0} twice")]
+    Twice(CardId),
+    /// No memory, or more than any card has.
+    #[error("its GpuNode gives card {card} {mib} MiB of memory")]
+    Memory {
+        /// The card.
+        card: CardId,
+        /// What it says.
+        mib: u64,
+    },
+    /// Not a MIG profile.
+    #[error("its GpuNode gives card {card} the MIG profile \"{profile}\"")]
+    Profile {
+        /// The card.
+        card: CardId,
+        /// What it says.
+        profile: String,
+    },
+    /// Nothing, or beyond all reason.
+    #[error("its GpuNode promises {memory} % of memory and {cores} % of compute")]
+    Scales {
+        /// Of memory.
+        memory: u32,
+        /// Of compute.
+        cores: u32,
+    },
+    /// A share of nobody.
+    #[error("its GpuNode has a share without a pod's UID")]
+    NoPod,
+}
+
+const MOST_CARDS: usize = 1024;
+/// In MiB: 1 PiB.
+const MOST_MEMORY: u64 = 1 << 30;
+/// In percent.
+const MOST_SCALE: u32 = 10_000;
+
+// === impl Report ===
+
+impl Report {
+    pub(crate) fn read(node: &GpuNode, config: &SchedulingConfig, shared: &mut SharedValues) -> Result<Self, Unusable> {
+        let status = node.status.as_ref().ok_or(Unusable::NoStatus)?;
+        let GpuNodeStatus { scales, .. } = status;
+        let believed = |scale| (1..=MOST_SCALE).contains(&scale);
+        if !believed(scales.memory) || !believed(scales.cores) {
+            return Err(Unusable::Scales { memory: scales.memory, cores: scales.cores });
+        }
+        if status.cards.len() > MOST_CARDS {
+            return Err(Unusable::Cards(status.cards.len()));
+        }
+        let mut seen = HashSet::new();
+        if let Some(card) = status.cards.iter().find(|card| !seen.insert(&card.uuid)) {
+            return Err(Unusable::Twice(card.uuid.clone()));
+        }
+        let cordoned = &node.spec.unschedulable_cards;
+        let unhealthy_reason =
+            |card: &CardStatus| unhealthy_reason(card, cordoned.iter().any(|uuid| uuid == card.uuid.as_str()));
+        let unhealthy: BTreeMap<usize, Arc<str>> = status
+            .cards
+            .iter()
+            .enumerate()
+            .filter_map(|(at, card)| Some((at, unhealthy_reason(card)?.into())))
+            .collect();
+        let card = |(at, card): (usize, &CardStatus)| {
+            let card = read_card(card, !unhealthy.contains_key(&at), *scales, config.slots_per_card, shared)?;
+            Ok(Card { undivided: status.tier == Tier::Mig, ..card })
+        };
+        let mut cards = status.cards.iter().enumerate().map(card).collect::<Result<Vec<_>, _>>()?;
+        let pods = pods(&status.shares, &cards)?;
+        if config.load_aware {
+            let seen = cards.iter_mut().zip(&status.cards).enumerate();
+            seen.for_each(|(at, (card, seen))| card.busy = busy(at, seen, &pods));
+        }
+        let hardware = cards.iter().map(|card| shared.hardware_of(card)).collect();
+        let links = shared.links(cards.len(), |a, b| link(&status.cards[a], &status.cards[b]));
+        let (closed, tier, ledger_revision) = (closed(node, status), status.tier, status.ledger_revision);
+        Ok(Self { cards, hardware, unhealthy: unhealthy.into(), links, pods, closed, tier, ledger_revision })
+    }
+
+    pub(crate) fn pod(&self, uid: &str) -> Option<&Reported> {
+        self.pods.iter().find(|pod| &*pod.uid == uid)
+    }
+}
+
+fn read_card(
+    card: &CardStatus,
+    healthy: bool,
+    scales: Scales,
+    slots_per_card: u32,
+    shared: &mut SharedValues,
+) -> Result<Card, Unusable> {
+    let CardStatus { uuid, model, memory, mig, plain, numa, .. } = card;
+    if !(1..=MOST_MEMORY).contains(&memory.as_mib()) {
+        return Err(Unusable::Memory { card: uuid.clone(), mib: memory.as_mib() });
+    }
+    let refused = |profile: &String| Unusable::Profile { card: uuid.clone(), profile: profile.clone() };
+    let profile = mig.as_ref().map(|profile| profile.parse().map_err(|_bad| refused(profile))).transpose()?;
+    let profile = profile.filter(|_| !plain);
+    Ok(Card {
+        id: uuid.clone(),
+        model: shared.model(model),
+        profile,
+        memory: *memory,
+        memory_capacity: memory.percent(scales.memory),
+        cores_capacity: Cores::new(scales.cores),
+        healthy,
+        numa: *numa,
+        free_slots: slots_per_card,
+        held: Held::default(),
+        undivided: false,
+        busy: 0,
+    })
+}
+
+/// By how much a card is busier than what was reserved of it when it was measured. A pod that uses what it was reserved is
+/// no reason to avoid its card, and what was reserved since isn't at work yet.
+fn busy(at: usize, card: &CardStatus, pods: &[Reported]) -> u8 {
+    let on_card = pods.iter().flat_map(|pod| &pod.on).filter(|taken| taken.card == at);
+    let reserved: Cores = on_card.map(|taken| taken.share.cores).sum();
+    let beyond = card.utilization.unwrap_or(0).saturating_sub(reserved.units());
+    u8::try_from(beyond).unwrap_or(u8::MAX).min(100)
+}
+
+/// Why a card gives nothing; `None` if it does. A daemon that has seen the cordon names it first itself.
+fn unhealthy_reason(card: &CardStatus, is_cordoned: bool) -> Option<String> {
+    let named = card.reason.as_deref().filter(|_| card.health == Health::Unhealthy);
+    match named {
+        Some(reason) if reason.starts_with(CORDONED) => Some(reason.to_owned()),
+        Some(reason) if is_cordoned => Some(format!("{CORDONED}; {reason}")),
+        Some(reason) => Some(format!("unhealthy: {reason}")),
+        None if is_cordoned => Some(CORDONED.to_owned()),
+        None => (card.health == Health::Unhealthy).then(|| "unhealthy".to_owned()),
+    }
+}
+
+/// What nobody says is the worst.
+fn link(from: &CardStatus, to: &CardStatus) -> Link {
+    let class = from.links.iter().find(|link| link.to == to.uuid).map_or("", |link| &link.class);
+    class.parse().unwrap_or_default()
+}
+
+fn closed(node: &GpuNode, status: &GpuNodeStatus) -> Option<Arc<str>> {
+    if node.spec.release_driver {
+        return Some("its driver is to be released".into());
+    }
+    let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
+    if let Some(draining) = condition("Draining").filter(|draining| draining.status == "True") {
+        return Some(draining.message.as_str().into());
+    }
+    match condition("Ready") {
+        Some(ready) if ready.status == "True" => None,
+        Some(ready) => Some(ready.message.as_str().into()),
+        None => Some("its GpuNode doesn't say that it is ready".into()),
+    }
+}
+
+/// The pods of a ledger. Shares of cards that the node no longer has hold nothing that could be given.
+fn pods(shares: &[ShareStatus], cards: &[Card]) -> Result<Vec<Reported>, Unusable> {
+    let mut pods = Vec::new();
+    // The shares of a pod stand together; those of an old daemon that mixed them up are two holders.
+    for of_pod in shares.chunk_by(|one, next| one.pod_uid == next.pod_uid) {
+        let uid = &of_pod[0].pod_uid;
+        if uid.is_empty() {
+            return Err(Unusable::NoPod);
+        }
+        let held = (0..cards.len()).filter_map(|card| taken(card, &cards[card].id, of_pod));
+        let containers = of_pod.chunk_by(|one, next| one.container == next.container).count();
+        pods.push(Reported { uid: uid.as_str().into(), on: held.collect(), containers });
+    }
+    Ok(pods)
+}
+
+fn taken(card: usize, id: &CardId, shares: &[ShareStatus]) -> Option<Taken> {
+    let on_card = || shares.iter().filter(|share| share.card == *id);
+    on_card().next()?;
+    let steps = on_card().map(|share| (share.kind, share.share));
+    Some(Taken { card, share: peak(steps), slots: slots(on_card().map(|share| share.kind)) })
+}
+
+/// Slots of one card that these containers have, in admission order: a container that comes after an init container on
+/// the same card has been fed its slot.
+fn slots(kinds: impl Iterator<Item = ContainerKind>) -> u32 {
+    let (mut slots, mut is_pooled) = (0, false);
+    for kind in kinds {
+        slots += u32::from(!is_pooled);
+        is_pooled = kind == ContainerKind::Init;
+    }
+    slots
+}

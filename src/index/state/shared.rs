@@ -1,0 +1,64 @@
+//! What many nodes have in shared, kept once: 5 000 equal node_objects have one table of links.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use divvy_placement::{Card, Hardware, Link, Links};
+
+/// Models, kinds of cards and tables of links.
+#[derive(Debug, Default)]
+pub(crate) struct SharedValues {
+    models: HashSet<Arc<str>>,
+    links: HashMap<Box<[Link]>, Arc<Links>>,
+    /// Kinds of cards, by number. None is forgotten.
+    hardware: Vec<Hardware>,
+}
+
+/// Far more than anybody buys: a node that reports another kind every second mustn't fill the memory.
+const MOST_HARDWARE: usize = 1024;
+
+// === impl SharedValues ===
+
+impl SharedValues {
+    pub(crate) fn model(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.models.get(name) {
+            return Arc::clone(known);
+        }
+        self.models.retain(|model| Arc::strong_count(model) > 1);
+        let model: Arc<str> = name.into();
+        self.models.insert(Arc::clone(&model));
+        model
+    }
+
+    /// The number of the card's kind of hardware. Beyond the most that are believed all have one number, which nobody
+    /// knows anything about.
+    pub(crate) fn hardware_of(&mut self, card: &Card) -> u16 {
+        let wanted = Hardware::of(card);
+        let known = self.hardware.iter().position(|known| *known == wanted);
+        let at = known.unwrap_or_else(|| {
+            if self.hardware.len() < MOST_HARDWARE {
+                self.hardware.push(wanted);
+            }
+            self.hardware.len() - usize::from(self.hardware.len() < MOST_HARDWARE)
+        });
+        u16::try_from(at).unwrap_or(u16::MAX)
+    }
+
+    /// All kinds of cards.
+    pub(crate) fn hardware(&self) -> &[Hardware] {
+        &self.hardware
+    }
+
+    /// `link` is asked once a pair, the lower position first.
+    pub(crate) fn links(&mut self, cards: usize, link: impl Fn(usize, usize) -> Link) -> Arc<Links> {
+        let pairs = (0..cards).flat_map(|a| (a + 1..cards).map(move |b| (a, b)));
+        let key: Box<[Link]> = pairs.map(|(a, b)| link(a, b)).collect();
+        if let Some(known) = self.links.get(&key) {
+            return Arc::clone(known);
+        }
+        self.links.retain(|_, links| Arc::strong_count(links) > 1);
+        let links = Arc::new(Links::new(cards, link));
+        self.links.insert(key, Arc::clone(&links));
+        links
+    }
+}

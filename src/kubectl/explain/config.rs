@@ -1,0 +1,40 @@
+//! Configuration that the cluster reads pods by: the ConfigMap of daemon and webhook, or a file like it.
+
+use std::path::Path;
+
+use anyhow::anyhow;
+use divvy_api::config::{CONFIG_MAP, ClusterConfig, KEY};
+use divvy_index::demand::SchedulingConfig;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+
+use crate::cluster::{Cluster, Refusal};
+
+/// Reads the configuration from `file`.
+pub(super) fn from_file(file: &Path) -> anyhow::Result<SchedulingConfig> {
+    let refused = |problem: String| anyhow!("error: {}: {problem}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|error| refused(error.to_string()))?;
+    parse(&text).map_err(refused)
+}
+
+/// Reads the configuration that the cluster's daemons share: the defaults, with a remark, where it can't be read, and the
+/// defaults where there is none.
+pub(super) async fn from_cluster(cluster: &Cluster, namespace: &str, remarks: &mut Vec<String>) -> SchedulingConfig {
+    let maps = Api::<ConfigMap>::namespaced(cluster.client(), namespace);
+    let read = match cluster.get(&maps, CONFIG_MAP).await {
+        Ok(map) => parse(map.data.as_ref().and_then(|data| data.get(KEY)).map_or("", String::as_str)),
+        Err(Refusal::NotFound(_)) => return SchedulingConfig::default(),
+        Err(refused) => Err(refused.to_string()),
+    };
+    read.unwrap_or_else(|why| {
+        let map = format!("ConfigMap {namespace}/{CONFIG_MAP}");
+        remarks.push(format!("warning: the configuration isn't known, defaults are assumed: {map}: {why}"));
+        SchedulingConfig::default()
+    })
+}
+
+fn parse(text: &str) -> Result<SchedulingConfig, String> {
+    let config: ClusterConfig = serde_saphyr::from_str(text)
+        .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())?;
+    SchedulingConfig::try_from(&config).map_err(|error| error.to_string())
+}

@@ -1,0 +1,79 @@
+//! Flags and environment variables of divvy-mps.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Command, CommandFactory, FromArgMatches, Parser};
+use divvy_runtime::settings::{AbsolutePath, KeySet as _, LogFilter, LogFormat, Period, Stop, described};
+
+divvy_runtime::keys! {
+    /// Directory that is shared with divvy-node and containers, whose runDir it is; MPS keeps its files in mps/ below it
+    run_dir: AbsolutePath = AbsolutePath::new("/run/divvy"),
+    /// Where this program sees the root of the driver's installation, in which nvidia-cuda-mps-control runs
+    driver_root_ctr_path: AbsolutePath = AbsolutePath::new("/"),
+    /// NVML's library; default: libnvidia-ml.so.1 as the loader finds it
+    nvml_library: PathBuf,
+    /// Longest wait for the control daemon to exit after SIGTERM before it is killed
+    drain_timeout: Period = Period::seconds(30),
+    /// What is logged: levels by target, such as info,divvy_mps=debug
+    log_level: LogFilter = LogFilter::default(),
+    /// Log format: plain or json
+    log_format: LogFormat = LogFormat::default(),
+}
+
+/// Supervise CUDA's MPS control daemon on this node, for isolation tier mps
+///
+/// Runs the driver's nvidia-cuda-mps-control for all GPUs that aren't in MIG mode, restarts it when it exits, and tells
+/// divvy-node whether it is up. GPUs are in compute mode EXCLUSIVE_PROCESS meanwhile; their previous mode is restored on
+/// SIGTERM. Startup waits until no process uses the GPUs.
+///
+/// Stopping this program ends everything that runs on the GPUs through MPS.
+#[derive(Debug, Parser)]
+#[command(name = "divvy-mps", version, max_term_width = 120)]
+struct CommandLine {
+    #[command(flatten)]
+    keys: Keys,
+}
+
+/// Parses `args` (the program's name first); a flag that is absent is taken from `env`.
+pub fn parse(args: impl IntoIterator<Item = OsString>, env: impl Fn(&str) -> Option<OsString>) -> Result<Config, Stop> {
+    let CommandLine { keys } = CommandLine::from_arg_matches(&command().try_get_matches_from(args)?)?;
+    Ok(keys.or(Keys::from_env(env)?).resolve()?)
+}
+
+fn command() -> Command {
+    described::<Keys>(CommandLine::command())
+}
+
+#[cfg(test)]
+mod tests {
+    use divvy_runtime::settings::EX_USAGE;
+
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Result<Config, Stop> {
+        let args = std::iter::once("divvy-mps").chain(args.iter().copied()).map(OsString::from);
+        parse(args, |name| (name == "DRAIN_TIMEOUT").then(|| "7s".into()))
+    }
+
+    #[test]
+    fn flags_override_environment_and_defaults() {
+        let config = parsed(&["--run-dir=/run/gpus"]).expect("valid");
+        assert_eq!(config.run_dir.display().to_string(), "/run/gpus");
+        assert_eq!(config.driver_root_ctr_path.display().to_string(), "/");
+        assert_eq!(config.drain_timeout.get().as_secs(), 7);
+        assert_eq!(parsed(&["--drain-timeout=2s"]).expect("valid").drain_timeout.get().as_secs(), 2);
+    }
+
+    #[test]
+    fn unknown_flags_exit_with_64() {
+        assert_eq!(parsed(&["--slots-per-card=8"]).expect_err("a flag of divvy-node").report(), EX_USAGE);
+        assert_eq!(parsed(&["--run-dir=run"]).expect_err("not absolute").report(), EX_USAGE);
+    }
+
+    #[test]
+    fn help_lists_every_flag_with_variable_and_default() {
+        let help = parsed(&["--help"]).expect_err("help").to_string();
+        insta::assert_snapshot!(help);
+    }
+}

@@ -1,0 +1,350 @@
+//! The answer to every call of the kubelet: where pods, ledger, cards and the preparation of containers meet.
+//!
+//! Plain and synchronous: whoever holds an [`Allocator`] alone may call it. Lists and records are asked for outside.
+//!
+//! | file | decides |
+//! |---|---|
+//! | `propose` | `GetPreferredAllocation`: plans the whole pod, and answers slots on planned cards |
+//! | `grant` | `Allocate`: judges the slots, writes them down, prepares the container |
+//! | `forgotten` | `Allocate` for a container of which the kubelet has lost its record |
+//! | `reconcile` | what pod lists and device records change in the ledger |
+//! | `units` | calls for units of memory and compute (`advertise: devices`) |
+//! | `admission` | the pod under admission and its plan |
+//! | `fits` | whether a container fits on cards that the kubelet chose |
+
+mod admission;
+mod fits;
+mod forgotten;
+mod grant;
+mod propose;
+mod reconcile;
+pub mod refusal;
+mod units;
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use divvy_api::annotation::Preferences;
+use divvy_api::request::Defaults;
+use divvy_api::{ContainerRequest, Cores, ResourceName, ResourceNames, SlotId, Tier};
+use divvy_placement::{Card, Policy};
+use tracing::warn;
+
+use self::admission::Admission;
+use self::grant::Grant;
+pub use self::reconcile::ListRequest;
+use self::reconcile::Reconciliation;
+pub use self::refusal::Refusal;
+use self::units::GivenUnits;
+use crate::identity::{self, Question, Session, SlotState, Subject, Unresolved};
+use crate::inventory::{CardHealth, CardInfo, Inventory};
+use crate::ledger::{Ledger, Nonce, Part};
+use crate::pod::{Pod, PodRef};
+use crate::ports::{AllocatedContainer, ContainerResponse, ContainerSetup};
+
+/// The allocator, shared by everything that asks it. Locked for microseconds, never across an await.
+pub type SharedAllocator = Arc<Mutex<Allocator>>;
+
+/// Locks the allocator. A panic elsewhere can't have left it half changed: it is changed by whole steps.
+pub fn lock(allocator: &SharedAllocator) -> MutexGuard<'_, Allocator> {
+    allocator.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What of the configuration decides answers.
+#[derive(Clone, Debug)]
+pub struct AllocationSettings {
+    /// This node, as plans name it.
+    pub node_name: String,
+    /// Names of the four resources.
+    pub names: ResourceNames,
+    /// What stands for amounts left out.
+    pub defaults: Defaults,
+    /// Slots registered for each card.
+    pub slots_per_card: u32,
+    /// Promised memory, percent of what a card has.
+    pub memory_scale: u32,
+    /// Promised compute, percent of what a card has.
+    pub cores_scale: u32,
+    /// Order of plans where the pod doesn't say.
+    pub policy: Policy,
+}
+
+/// Decides every answer. Owns the ledger.
+#[derive(Debug)]
+pub struct Allocator {
+    settings: AllocationSettings,
+    ledger: Ledger,
+    inventory: Arc<Inventory>,
+    containers: Arc<dyn ContainerSetup>,
+    /// What follows from the order of the kubelet's calls.
+    session: Session,
+    /// The pod under admission. Others don't come between, but if one does this is only planned again.
+    admission: Option<Admission>,
+    reconciliation: Reconciliation,
+    units: GivenUnits,
+    /// Holdings that have ended, and whose directories are still there.
+    ended: Vec<Nonce>,
+}
+
+/// Free devices among which the kubelet lets us choose.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// Free and healthy to the kubelet, `required` included.
+    pub available: BTreeSet<SlotId>,
+    /// Already taken, from an init container of the pod.
+    pub required: BTreeSet<SlotId>,
+    /// Wanted in all.
+    pub size: usize,
+}
+
+// === impl Allocator ===
+
+impl Allocator {
+    /// An allocator over this ledger. Until [`Self::set_inventory`] it has no cards.
+    pub fn new(settings: AllocationSettings, ledger: Ledger, containers: Arc<dyn ContainerSetup>) -> Self {
+        Self {
+            settings,
+            ledger,
+            containers,
+            inventory: Arc::default(),
+            session: Session::default(),
+            admission: None,
+            reconciliation: Reconciliation::default(),
+            units: GivenUnits::default(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Who holds what.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Pods of the last list that name amounts of cards but ask for none.
+    pub fn unasked(&self) -> &[PodRef] {
+        &self.reconciliation.unasked
+    }
+
+    /// The cards as last seen.
+    pub fn inventory(&self) -> &Arc<Inventory> {
+        &self.inventory
+    }
+
+    /// What prepares containers.
+    pub fn containers(&self) -> &Arc<dyn ContainerSetup> {
+        &self.containers
+    }
+
+    /// Replaces the cards by what the inventory found.
+    pub fn set_inventory(&mut self, inventory: Arc<Inventory>) {
+        self.inventory = inventory;
+    }
+
+    /// The kubelet has restarted: what was concluded from its earlier order of calls no longer holds.
+    pub fn begin_session(&mut self) {
+        self.session.begin();
+        self.admission = None;
+    }
+
+    /// `GetPreferredAllocation`: slots on the cards planned for the container under admission.
+    pub fn propose(
+        &mut self,
+        resource: &ResourceName,
+        pods: &[Arc<Pod>],
+        choice: &Choice,
+    ) -> Result<Vec<SlotId>, Refusal> {
+        let question = self.question(resource, choice.size);
+        let state = |slot: &SlotId| self.slot_state(choice, slot);
+        let resolved = identity::resolve_choice(pods, self.ledger.book(), &self.session, &question, state);
+        let (subject, again) = resolved.inspect_err(|unresolved| self.pass_over(unresolved, pods))?;
+        self.session.identified(subject, pods, self.ledger.book(), &self.settings.names);
+        self.enter(subject)?;
+        let result = self.propose_for(subject, choice, again);
+        self.remember_refusal(&subject.pod.uid, result)
+    }
+
+    /// `Allocate` for slots that were just proposed: the container is known without asking.
+    pub fn allocate_proposed(&mut self, slots: &[SlotId]) -> Option<Result<ContainerResponse, Refusal>> {
+        let admission = self.admission.as_mut()?;
+        let asked: BTreeSet<&SlotId> = slots.iter().collect();
+        // Good for one call: the pod's next container may be given the same slots, from an init container.
+        let proposed = admission.proposed.take().filter(|proposed| asked.into_iter().eq(&proposed.slots))?;
+        let uid = admission.pod.uid.clone();
+        let planned = proposed.planned_on.is_some_and(|basis| basis == self.basis());
+        let result = self.grant(&Grant { container: proposed.container, slots, again: proposed.again, planned });
+        Some(self.remember_refusal(&uid, result))
+    }
+
+    /// `Allocate` for any other slots: reuse from an init container, or a kubelet that chose for itself.
+    pub fn allocate(
+        &mut self,
+        resource: &ResourceName,
+        pods: &[Arc<Pod>],
+        slots: &[SlotId],
+    ) -> Result<ContainerResponse, Refusal> {
+        let question = self.question(resource, slots.len());
+        let resolved = identity::resolve(pods, self.ledger.book(), &self.session, &question);
+        let subject = resolved.inspect_err(|unresolved| self.pass_over(unresolved, pods))?;
+        self.session.identified(subject, pods, self.ledger.book(), &self.settings.names);
+        self.enter(subject)?;
+        let asked = Grant { container: subject.container, slots, again: false, planned: false };
+        let result = self.certain(resource, subject, pods, slots).and_then(|()| self.grant(&asked));
+        self.remember_refusal(&subject.pod.uid, result)
+    }
+
+    /// Whichever pod it was that is refused for being one of several, none of them is asked for again: not those whose
+    /// admission was over before, and it isn't either.
+    fn pass_over(&mut self, unresolved: &Unresolved, pods: &[Arc<Pod>]) {
+        if let Unresolved::Ambiguous { .. } = unresolved {
+            self.session.pass_over(pods, None, self.ledger.book(), &self.settings.names);
+        }
+    }
+
+    fn question<'a>(&'a self, resource: &'a ResourceName, count: usize) -> Question<'a> {
+        Question { names: &self.settings.names, resource, count }
+    }
+
+    /// How shares are enforced.
+    pub fn tier(&self) -> Tier {
+        self.containers.tier()
+    }
+
+    /// Whether cards are given whole or not at all: the hardware enforces nothing less.
+    fn gives_whole(&self) -> bool {
+        self.tier() == Tier::Mig
+    }
+
+    /// Whether a pod with these wishes takes whole cards.
+    fn takes_whole(&self, preferences: &Preferences) -> bool {
+        self.gives_whole() || preferences.wants_instances()
+    }
+
+    /// Pods, by name, that may still ask for cards.
+    pub fn waiting(&self, pods: &[Arc<Pod>]) -> Vec<String> {
+        let waiting = identity::waiting(pods, self.ledger.book(), &self.session, &self.settings.names);
+        waiting.map(ToString::to_string).collect()
+    }
+
+    /// `PreStartContainer`: writes the limits of every container that holds these slots, or that held them before
+    /// they were handed out a second time. Writing what the ledger says is harmless however often it's done.
+    pub fn pre_start(&self, slots: &[SlotId]) -> Result<(), Refusal> {
+        let mut written = 0;
+        for entry in self.ledger.book().pods() {
+            for (container, holding) in entry.holdings() {
+                if slots.iter().any(|slot| holding.parts.iter().any(|part| part.concerns(slot))) {
+                    let container = AllocatedContainer::new(&entry.pod, container, holding, self.tier());
+                    self.containers.write_limits(&container)?;
+                    written += 1;
+                }
+            }
+        }
+        if written == 0 { Err(Refusal::UnknownHolder { slots: slots.to_vec() }) } else { Ok(()) }
+    }
+
+    /// Brings what lies on disk for live containers in line with the configuration, which may have changed: the tier in
+    /// their limits, and what the tier needs. Those that never had directories get none.
+    pub fn renew_limits(&self) {
+        for entry in self.ledger.book().pods() {
+            for (name, holding) in entry.holdings() {
+                let container = AllocatedContainer::new(&entry.pod, name, holding, self.tier());
+                if let Err(error) = self.containers.renew_limits(&container) {
+                    warn!(
+                        %error, pod = %entry.pod, container = name,
+                        "failed to rewrite the container's limits; keeping the previous file"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Holdings that ended since this was last asked: their directories are the caller's to have removed, once it has let go
+    /// of the allocator.
+    pub fn take_ended(&mut self) -> Vec<Nonce> {
+        mem::take(&mut self.ended)
+    }
+
+    /// Pods bound to this node that may be under admission for `wanted` devices of `resource`, each with the container's name,
+    /// when the kubelet doesn't list its pods.
+    pub fn lacking(&self, resource: &ResourceName, pods: Vec<Arc<Pod>>, wanted: usize) -> Vec<(Arc<Pod>, String)> {
+        let question = self.question(resource, wanted);
+        let lacking = |pod: Arc<Pod>| {
+            let container = identity::may_lack(&pod, self.ledger.book(), &self.session, &question)?;
+            let name = pod.containers[container].name.clone();
+            Some((pod, name))
+        };
+        pods.into_iter().filter_map(lacking).collect()
+    }
+
+    fn slot_state(&self, choice: &Choice, slot: &SlotId) -> SlotState {
+        let healthy = |card: &CardInfo| card.id == slot.card && card.health == CardHealth::Healthy;
+        if choice.available.contains(slot) && !choice.required.contains(slot) {
+            SlotState::Free
+        } else if self.inventory.cards.iter().any(healthy) {
+            SlotState::Held
+        } else {
+            SlotState::Hidden
+        }
+    }
+
+    /// Makes the subject's pod the one under admission, unless it is already.
+    fn enter(&mut self, subject: Subject<'_>) -> Result<(), Refusal> {
+        let pod = subject.pod;
+        if self.admission.as_ref().is_some_and(|admission| admission.pod.uid == pod.uid) {
+            return Ok(());
+        }
+        let admission = Admission::read(pod, &self.settings, self.tier(), &self.inventory);
+        self.admission = Some(self.remember_refusal(&pod.uid, admission)?);
+        Ok(())
+    }
+
+    /// The node's cards with what every other pod holds.
+    fn cards(&self, uid: &str, free_slots: impl Fn(&CardInfo) -> usize) -> Vec<Card> {
+        let AllocationSettings { memory_scale, cores_scale, .. } = self.settings;
+        let card = |card: &CardInfo| Card {
+            id: card.id.clone(),
+            model: card.model.as_str().into(),
+            profile: card.asked_by().cloned(),
+            memory: card.memory,
+            memory_capacity: card.memory.percent(memory_scale),
+            cores_capacity: Cores::new(cores_scale),
+            healthy: card.health == CardHealth::Healthy,
+            numa: card.numa,
+            free_slots: u32::try_from(free_slots(card)).unwrap_or(u32::MAX),
+            held: self.ledger.book().held(&card.id, Some(uid)),
+            undivided: self.gives_whole(),
+            busy: 0,
+        };
+        self.inventory.cards.iter().map(card).collect()
+    }
+
+    /// How many of a card's slots no pod holds, or this one, as far as the ledger knows.
+    fn unheld(&self, card: &CardInfo, uid: &str) -> usize {
+        let held = self.ledger.book().slots_held(&card.id, Some(uid));
+        (self.settings.slots_per_card as usize).saturating_sub(held.len())
+    }
+
+    /// Positions of the cards that the first `count` containers hold.
+    fn settled(&self, uid: &str, count: usize) -> Vec<Vec<usize>> {
+        let entry = self.ledger.book().pod(uid);
+        let Some(admission) = &self.admission else { return Vec::new() };
+        let held_by = |request: &ContainerRequest| {
+            let holding = entry.and_then(|entry| entry.holding(&request.name));
+            let parts = holding.map_or(&[][..], |holding| &holding.parts);
+            let position = |part: &Part| self.inventory.cards.iter().position(|card| card.id == part.card);
+            parts.iter().filter_map(position).collect()
+        };
+        admission.requests[..count].iter().map(held_by).collect()
+    }
+
+    fn remember_refusal<T>(&mut self, uid: &str, result: Result<T, Refusal>) -> Result<T, Refusal> {
+        if result.is_err() {
+            self.session.refuse(uid);
+            self.admission = None;
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! The pod under admission, and what was decided for it at its first call.
+
+use divvy_api::annotation::{self, Planned, Preferences, RequestAnnotation};
+use divvy_api::names::annotation::{PLANNED, REQUEST};
+use divvy_api::request::pod_requests;
+use divvy_api::{CardId, ContainerRequest, Tier};
+use divvy_placement::{Card, ContainerPlan, Misfit, Plan, PodRequest, Policy, plan, verify};
+use tracing::{info, warn};
+
+use super::propose::Proposal;
+use super::{AllocationSettings, Refusal};
+use crate::inventory::Inventory;
+use crate::pod::{Pod, PodRef};
+
+/// A pod whose containers are being served.
+#[derive(Debug)]
+pub(super) struct Admission {
+    pub(super) pod: PodRef,
+    /// In admission order, one a container.
+    pub(super) requests: Vec<ContainerRequest>,
+    pub(super) preferences: Preferences,
+    /// The cards that are to be chosen for each container, by UUID: positions change with the inventory. Empty before
+    /// there is a plan.
+    chosen: Vec<Vec<CardId>>,
+    pub(super) proposed: Option<Proposal>,
+}
+
+// === impl Admission ===
+
+impl Admission {
+    /// What the pod asks for; refused if that contradicts itself, or if this node can't give it.
+    pub(super) fn read(
+        pod: &Pod,
+        settings: &AllocationSettings,
+        served: Tier,
+        inventory: &Inventory,
+    ) -> Result<Self, Refusal> {
+        let text = |key: &str| pod.annotations.get(key);
+        let request: Option<RequestAnnotation> = text(REQUEST).map(|text| annotation::decode(text)).transpose()?;
+        let requests = pod_requests(&settings.names, settings.defaults, request.as_ref(), &pod.containers)?;
+        let preferences = Preferences::from_annotations(&pod.annotations)?;
+        // Where there are instances, whoever wants one has the hardware's tier.
+        let has_instances = || inventory.cards.iter().any(|card| card.id.is_instance());
+        let has_it = |wanted| wanted <= served || (wanted == Tier::Mig && has_instances());
+        if let Some(wanted) = preferences.tier.filter(|wanted| !has_it(*wanted)) {
+            return Err(Refusal::Tier { wanted, offered: served });
+        }
+        if preferences.oversubscribe {
+            return Err(Refusal::Oversubscribe { tier: served });
+        }
+        let chosen = text(PLANNED).and_then(|text| planned(text, pod, &requests, settings)).unwrap_or_default();
+        Ok(Self { pod: pod.reference(), requests, preferences, chosen, proposed: None })
+    }
+
+    /// The plan that was made before if it still fits, else a new one. `settled`: cards that the first containers hold.
+    pub(super) fn plan(
+        &self,
+        cards: &[Card],
+        settled: &[Vec<usize>],
+        inventory: &Inventory,
+        settings: &AllocationSettings,
+    ) -> Result<Plan, Refusal> {
+        let request = PodRequest { containers: &self.requests, settled, preferences: &self.preferences };
+        let anew =
+            |misfit: &Misfit| info!(pod = %self.pod, %misfit, "cards planned for it don't fit now: planned again");
+        let fits = |made: &Plan| verify(cards, &request, made).inspect_err(anew).is_ok();
+        if let Some(made) = self.made(cards, settled).filter(fits) {
+            return Ok(made);
+        }
+        let name = self.preferences.card_policy.unwrap_or(settings.policy.name);
+        Ok(plan(cards, &inventory.links, &request, &Policy { name, ..settings.policy.clone() })?)
+    }
+
+    /// Cards that are to be chosen for any of its containers.
+    pub(super) fn cards(&self) -> Vec<&CardId> {
+        self.chosen.iter().flatten().collect()
+    }
+
+    /// Keeps a plan for the pod's next call.
+    pub(super) fn remember(&mut self, plan: &Plan, cards: &[Card]) {
+        let ids = |container: &ContainerPlan| container.chosen.iter().map(|at| cards[*at].id.clone()).collect();
+        self.chosen = plan.containers.iter().map(ids).collect();
+    }
+
+    /// The plan that was made before, in present positions; `None` if a card is gone.
+    fn made(&self, cards: &[Card], settled: &[Vec<usize>]) -> Option<Plan> {
+        let position = |id: &CardId| cards.iter().position(|card| card.id == *id);
+        let container = |(at, planned): (usize, &Vec<CardId>)| {
+            let held = settled.get(at).cloned();
+            let chosen = held.or_else(|| planned.iter().map(position).collect())?;
+            Some(ContainerPlan { chosen, ..ContainerPlan::default() })
+        };
+        let containers = self.chosen.iter().enumerate().map(container).collect::<Option<Vec<_>>>()?;
+        (!containers.is_empty()).then_some(Plan { containers })
+    }
+}
+
+/// The extender's choice, if it was made for this node; one that can't be read is as good as none.
+fn planned(
+    text: &str,
+    pod: &Pod,
+    requests: &[ContainerRequest],
+    settings: &AllocationSettings,
+) -> Option<Vec<Vec<CardId>>> {
+    let planned: Planned = annotation::decode(text).inspect_err(|error| warn!(%pod, %error, "planned again")).ok()?;
+    let chosen = |request: &ContainerRequest| planned.containers.get(&request.name).map(|cards| cards.chosen.clone());
+    (planned.node == settings.node_name)
+        .then(|| requests.iter().map(|request| chosen(request).unwrap_or_default()).collect())
+}

@@ -1,0 +1,105 @@
+//! A container gets its slots: judged, written down, answered.
+
+use std::collections::BTreeSet;
+
+use divvy_api::{GpuRequest, Memory, SlotId};
+use divvy_placement::Card;
+use tracing::info;
+
+use super::admission::Admission;
+use super::fits::Holder;
+use super::{Allocator, Refusal, refusal};
+use crate::ledger::{Holding, Nonce, Origin, Part, Terms};
+use crate::ports::{AllocatedContainer, ContainerResponse};
+
+/// Slots for a container of the pod under admission.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grant<'a> {
+    /// Position of the container in the pod.
+    pub(super) container: usize,
+    pub(super) slots: &'a [SlotId],
+    /// The container was served before, and the kubelet has forgotten it.
+    pub(super) again: bool,
+    /// A plan that still holds chose these very slots.
+    pub(super) planned: bool,
+}
+
+// === impl Allocator ===
+
+impl Allocator {
+    /// Books the slots for the container and makes its answer.
+    pub(super) fn grant(&mut self, grant: &Grant<'_>) -> Result<ContainerResponse, Refusal> {
+        let Some(admission) = &self.admission else { return Err(Refusal::Stale) };
+        let Admission { pod, requests, preferences, .. } = admission;
+        let Some(request) = requests[grant.container].request else { return Err(Refusal::Stale) };
+        let parts = self.parts(request, self.takes_whole(preferences), grant.slots)?;
+        if !grant.planned {
+            self.judge(admission, grant)?;
+        }
+
+        let name = &requests[grant.container].name;
+        let shares: Vec<_> = parts.iter().map(|part| (part.card.clone(), part.share)).collect();
+        let terms = Terms {
+            tier: self.containers.tier_on(&shares),
+            compute: preferences.compute.unwrap_or_default(),
+            priority: preferences.priority,
+        };
+        let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated, terms };
+        let offered = holding.terms_under(self.tier()).tier;
+        if let Some(wanted) = preferences.tier.filter(|wanted| *wanted > offered) {
+            return Err(Refusal::Tier { wanted, offered });
+        }
+        let replaced = self.ledger.book().pod(&pod.uid).and_then(|entry| Some(entry.holding(name)?.nonce));
+        let answer = self.containers.prepare(&AllocatedContainer::new(pod, name, &holding, self.tier()))?;
+        let nonce = holding.nonce;
+        if let Err(error) = self.ledger.allocate(pod, requests, name, holding) {
+            // Nobody will ever mount it.
+            self.ended.push(nonce);
+            return Err(error.into());
+        }
+        info!(%pod, container = %name, slots = %refusal::list(grant.slots), %request, "allocated");
+        self.session.served(&pod.uid, name);
+        self.ended.extend(replaced);
+        Ok(answer)
+    }
+
+    /// The container's part of each slot's card, or all of it. The cards have to be known and distinct.
+    fn parts(&self, request: GpuRequest, whole: bool, slots: &[SlotId]) -> Result<Vec<Part>, Refusal> {
+        let memory = |slot: &SlotId| -> Option<Memory> {
+            let card = self.inventory.cards.iter().find(|card| card.id == slot.card);
+            card.filter(|_| slot.number < self.settings.slots_per_card).map(|card| card.memory)
+        };
+        let mut parts: Vec<Part> = Vec::with_capacity(slots.len());
+        for slot in slots {
+            let memory = memory(slot).ok_or_else(|| Refusal::UnknownSlot { slot: slot.to_string() })?;
+            if parts.iter().any(|part| part.card == slot.card) {
+                return Err(Refusal::SameCard { card: slot.card.clone() });
+            }
+            parts.push(Part {
+                card: slot.card.clone(),
+                slot: Some(slot.number),
+                lost: None,
+                share: request.share_of(memory, whole),
+            });
+        }
+        Ok(parts)
+    }
+
+    /// Whether the container fits on these slots' cards, and the rest of its pod beside it.
+    fn judge(&self, admission: &Admission, grant: &Grant<'_>) -> Result<(), Refusal> {
+        let Grant { container, slots, again, .. } = *grant;
+        let Admission { pod, requests, preferences, .. } = admission;
+        let book = self.ledger.book();
+        let cards = self.cards(&pod.uid, |card| {
+            let mut held: BTreeSet<u32> = book.slots_held(&card.id, Some(&pod.uid));
+            held.retain(|number| !slots.iter().any(|slot| slot.card == card.id && slot.number == *number));
+            (self.settings.slots_per_card as usize).saturating_sub(held.len())
+        });
+        let position = |slot: &SlotId| cards.iter().position(|card: &Card| card.id == slot.card);
+        let mut settled = self.settled(&pod.uid, if again { requests.len() } else { container + 1 });
+        settled[container] = slots.iter().filter_map(position).collect();
+        Holder { requests, held: &settled, preferences }.fits(container, &cards)?;
+        admission.plan(&cards, &settled, &self.inventory, &self.settings)?;
+        Ok(())
+    }
+}

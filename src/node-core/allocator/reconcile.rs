@@ -1,0 +1,217 @@
+//! What pod lists and device records change, whoever asked for them.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use divvy_api::request::asks_for_cards;
+use tracing::warn;
+
+use super::{Allocator, Refusal};
+use crate::ledger::reconcile::{Observed, Reconciled, RestoreContext, reconcile};
+use crate::ledger::{Change, Nonce, PodEntry, Terms};
+use crate::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
+use crate::ports::NodeRecords;
+
+/// A pod list that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct ListRequest {
+    /// Revision of the ledger at that moment.
+    revision: u64,
+    /// Which list it was.
+    number: u64,
+}
+
+/// How far lists and records have been taken into account.
+#[derive(Debug, Default)]
+pub(super) struct Reconciliation {
+    records: StartRecords,
+    /// Lists asked for so far.
+    requested: u64,
+    /// The latest of them that was received.
+    received: u64,
+    /// Live pods that name amounts of cards but no cards.
+    pub(super) unasked: Vec<PodRef>,
+}
+
+/// The kubelet's records of devices from before our first answer.
+#[derive(Debug, Default)]
+enum StartRecords {
+    /// They haven't been read.
+    #[default]
+    Unread,
+    /// They wait until the pods are known to compare them with.
+    Pending(Vec<DeviceRecord>),
+    /// What the journal had lost is restored.
+    Compared,
+}
+
+// === impl Reconciliation ===
+
+impl Reconciliation {
+    fn request(&mut self, revision: u64) -> ListRequest {
+        self.requested += 1;
+        ListRequest { revision, number: self.requested }
+    }
+
+    /// Whether a list that was asked for later was received before.
+    fn is_superseded(&mut self, list: ListRequest) -> bool {
+        let is_late = list.number < self.received;
+        self.received = self.received.max(list.number);
+        is_late
+    }
+
+    fn pending(&self) -> Option<&[DeviceRecord]> {
+        match &self.records {
+            StartRecords::Pending(records) => Some(records),
+            StartRecords::Unread | StartRecords::Compared => None,
+        }
+    }
+
+    fn compared(&mut self) {
+        if let StartRecords::Pending(_) = self.records {
+            self.records = StartRecords::Compared;
+        }
+    }
+}
+
+// === impl Allocator ===
+
+impl Allocator {
+    /// To be called before a pod list is asked for.
+    pub fn begin_list(&mut self) -> ListRequest {
+        self.reconciliation.request(self.ledger.revision())
+    }
+
+    /// How long no pod has come onto the kubelet's list, this one included; to be asked before [`Self::reconcile`].
+    pub fn quiet(&mut self, list: &PodList) -> Duration {
+        self.session.quiet(&list.pods, Instant::now())
+    }
+
+    /// Keeps the kubelet's records for the next [`Self::reconcile`]: nothing was answered since they were read.
+    pub fn compare_with(&mut self, records: NodeRecords) {
+        self.compare_slots_with(records.slots);
+        self.units.compare_with(records.units);
+    }
+
+    /// Keeps records of slots alone.
+    pub fn compare_slots_with(&mut self, records: Vec<DeviceRecord>) {
+        self.reconciliation.records = StartRecords::Pending(records);
+    }
+
+    /// Live pods that ask for cards and that aren't in the ledger.
+    pub fn unknown_pods(&self, pods: &[Arc<Pod>]) -> Vec<PodRef> {
+        let asks = |pod: &Pod| pod.containers.iter().any(|spec| asks_for_cards(&self.settings.names, spec));
+        let is_unknown = |pod: &&Arc<Pod>| !pod.has_ended() && asks(pod) && self.ledger.book().pod(&pod.uid).is_none();
+        pods.iter().filter(is_unknown).map(|pod| pod.reference()).collect()
+    }
+
+    /// Pods in the ledger, by UID, that aren't on the list.
+    pub fn missing(&self, pods: &[Arc<Pod>]) -> Vec<String> {
+        self.missing_pods(pods).into_iter().map(|pod| pod.uid).collect()
+    }
+
+    /// Pods in the ledger that aren't on the list.
+    pub fn missing_pods(&self, pods: &[Arc<Pod>]) -> Vec<PodRef> {
+        let listed: HashSet<&str> = pods.iter().map(|pod| pod.uid.as_str()).collect();
+        let booked = self.ledger.book().pods().map(|entry| &entry.pod);
+        booked.filter(|pod| !listed.contains(pod.uid.as_str())).cloned().collect()
+    }
+
+    /// Brings the ledger in line with the kubelet (principle 2): shares of ended pods end, and with records of devices that
+    /// were kept lost ones are restored. Returns what changed or could not be settled, in words.
+    ///
+    /// A list that was received after one asked for later says nothing any more: pods on that one may not be on it yet.
+    /// `is_whole`: the list is known to hold every pod. `cgroups`: of pods of [`Self::missing`].
+    pub fn reconcile(
+        &mut self,
+        list: &PodList,
+        request: ListRequest,
+        is_whole: bool,
+        cgroups: &HashMap<String, CgroupState>,
+    ) -> Result<Vec<String>, Refusal> {
+        if self.reconciliation.is_superseded(request) {
+            return Ok(Vec::new());
+        }
+        let listed_before = self.session.listed_before(list.connection);
+        let reconciled = self.compare(&list.pods, request, is_whole, listed_before, cgroups);
+        self.session.follow(list, self.ledger.book());
+        self.apply(&list.pods, reconciled)
+    }
+
+    /// Does so by the pods that the API server has bound to this node, while the kubelet doesn't list its own. Of the pods of
+    /// [`Self::missing`] those of `gone` have ended.
+    pub fn reconcile_bound(
+        &mut self,
+        pods: &[Arc<Pod>],
+        request: ListRequest,
+        gone: &HashSet<String>,
+    ) -> Result<Vec<String>, Refusal> {
+        if self.reconciliation.is_superseded(request) {
+            return Ok(Vec::new());
+        }
+        let reconciled = self.compare(pods, request, false, Some(gone), &HashMap::new());
+        self.apply(pods, reconciled)
+    }
+
+    /// A pod on the kubelet's records, as far as they are still to be compared, that is not among these.
+    pub fn recorded_elsewhere(&self, pods: &[Arc<Pod>]) -> Option<String> {
+        let mut records = self.reconciliation.pending().into_iter().flatten();
+        let is_here = |record: &DeviceRecord, pod: &Pod| pod.namespace == record.namespace && pod.name == record.pod;
+        let elsewhere = records.find(|record| !pods.iter().any(|pod| is_here(record, pod)))?;
+        Some(format!("{}/{}", elsewhere.namespace, elsewhere.pod))
+    }
+
+    fn compare(
+        &self,
+        pods: &[Arc<Pod>],
+        request: ListRequest,
+        is_whole: bool,
+        listed_before: Option<&HashSet<String>>,
+        cgroups: &HashMap<String, CgroupState>,
+    ) -> Reconciled {
+        let records = self.reconciliation.pending();
+        let observed = Observed { as_of: request.revision, pods, is_whole, listed_before, cgroups, records };
+        let context = RestoreContext {
+            names: &self.settings.names,
+            defaults: self.settings.defaults,
+            memory: &|card| self.inventory.cards.iter().find(|known| known.id == *card).map(|known| known.memory),
+            gives_whole: self.gives_whole(),
+            found: &|pod, container| {
+                let found = self.containers.find(&pod.uid, container);
+                found.unwrap_or_else(|| (Nonce::random(), Terms::default()))
+            },
+        };
+        reconcile(self.ledger.book(), &observed, &context)
+    }
+
+    fn apply(&mut self, pods: &[Arc<Pod>], reconciled: Reconciled) -> Result<Vec<String>, Refusal> {
+        self.units.follow(pods, self.ledger.book());
+        let unasked = |pod: &&Arc<Pod>| !pod.has_ended() && pod.asks_for_amounts_alone(&self.settings.names);
+        self.reconciliation.unasked = pods.iter().filter(unasked).map(|pod| pod.reference()).collect();
+        let touched: BTreeSet<String> = reconciled.changes.iter().map(|change| change.uid().to_owned()).collect();
+        let before = self.nonces(&touched);
+        let changes = reconciled.changes.iter().map(Change::to_string).chain(reconciled.notes).collect();
+        self.ledger.apply(reconciled.changes)?;
+        self.reconciliation.compared();
+        let after = self.nonces(&touched);
+        self.ended.extend(before.difference(&after));
+        Ok(changes)
+    }
+
+    fn nonces(&self, uids: &BTreeSet<String>) -> HashSet<Nonce> {
+        let entries = uids.iter().filter_map(|uid| self.ledger.book().pod(uid));
+        entries.flat_map(PodEntry::holdings).map(|(_, holding)| holding.nonce).collect()
+    }
+
+    /// Removes the directories of containers that hold nothing any more, whoever left them. Not before the ledger has been
+    /// compared with the kubelet's records: what it has lost may run.
+    pub fn remove_stale_directories(&self) {
+        if !matches!(self.reconciliation.records, StartRecords::Compared) {
+            return;
+        }
+        if let Err(error) = self.containers.remove_all_but(&self.ledger.book().nonces().collect()) {
+            warn!(%error, "failed to remove the directories of terminated containers");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Why a container gets nothing. The text reaches the pod's status and its events.
+
+use divvy_api::annotation::AnnotationError;
+use divvy_api::request::RequestError;
+use divvy_api::{CardId, ResourceName, SlotId, Tier};
+use divvy_placement::{Misfit, NoPlan};
+
+use crate::identity::Unresolved;
+use crate::ledger::LedgerError;
+use crate::ports::{PodSourceError, SetupError};
+
+/// A refused call.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The call itself makes no sense.
+    #[error("{0}")]
+    Call(String),
+    /// The kubelet names a slot that was never registered.
+    #[error("slot {slot} was never registered by this daemon: recreate the pod")]
+    UnknownSlot {
+        /// As the kubelet wrote it.
+        slot: String,
+    },
+    /// Two slots of one card for one container.
+    #[error("the kubelet chose two slots of card {card}, but a container's cards are distinct: recreate the pod")]
+    SameCard {
+        /// The card.
+        card: CardId,
+    },
+    /// It isn't known which container asks.
+    #[error(transparent)]
+    Identity(#[from] Unresolved),
+    /// A source of pods gave no answer.
+    #[error(transparent)]
+    Pods(#[from] PodSourceError),
+    /// Neither the kubelet nor those that stand in for its list did.
+    #[error("{list}; nor can it be told without that list: {instead}")]
+    Unlisted {
+        /// What the kubelet said.
+        list: PodSourceError,
+        /// What the others said.
+        instead: Box<Refusal>,
+    },
+    /// It isn't known which container asks, by what others than the kubelet say.
+    #[error("{unresolved} (among the pods of the API server that the kubelet knows by name, because of {list})")]
+    IdentityUnlisted {
+        /// What they leave open.
+        unresolved: Unresolved,
+        /// What the kubelet said.
+        list: PodSourceError,
+    },
+    /// The limits contradict one another.
+    #[error(transparent)]
+    GpuRequest(#[from] RequestError),
+    /// An annotation can't be read.
+    #[error(transparent)]
+    Annotation(#[from] AnnotationError),
+    /// The node can't enforce what the pod demands.
+    #[error(
+        "annotation divvy.dev/tier: {wanted} is demanded, this node has {offered}{}",
+        if *.wanted == Tier::Mig { " and no MIG instances" } else { "" }
+    )]
+    Tier {
+        /// What the pod demands.
+        wanted: Tier,
+        /// What the node has.
+        offered: Tier,
+    },
+    /// Memory beyond the card's can't be had honestly.
+    #[error(
+        "annotation divvy.dev/oversubscribe: refused, because tier {tier} cannot count host memory against the pod"
+    )]
+    Oversubscribe {
+        /// What the node has.
+        tier: Tier,
+    },
+    /// It doesn't fit.
+    #[error(transparent)]
+    NoPlan(#[from] NoPlan),
+    /// Slots of cards that can't take the container; the kubelet hands out what live pods hold.
+    #[error("the kubelet chose for itself, and the container doesn't fit there: {0}; recreate the pod")]
+    Misfit(#[from] Misfit),
+    /// The container's directories or devices can't be made.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// The ledger can't be written.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// No pod in the ledger holds the slots of a container that starts.
+    #[error("no pod holds device {}: container start refused until the ledger is reconciled; delete the pod if this persists", list(.slots))]
+    UnknownHolder {
+        /// The slots.
+        slots: Vec<SlotId>,
+    },
+    /// Units of memory or compute for a container that asks for no card.
+    #[error("{container} asks for {resource} but for no card: set {count} as well")]
+    UnitsAlone {
+        /// The pod and its container.
+        container: String,
+        /// What it asks for.
+        resource: ResourceName,
+        /// What it should ask for.
+        count: ResourceName,
+    },
+    /// Another call came between the two calls for one container.
+    #[error("the admission was interrupted by another pod's: recreate the pod")]
+    Stale,
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    /// Whether nobody says which pods there are.
+    pub fn is_unlisted(&self) -> bool {
+        matches!(self, Self::Pods(PodSourceError::KubeletPods(_)) | Self::Unlisted { .. })
+    }
+
+    /// The kind, for metrics and reports.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Call(_) => "call",
+            Self::UnknownSlot { .. } => "unknown-slot",
+            Self::SameCard { .. } => "same-card",
+            Self::Identity(unresolved) | Self::IdentityUnlisted { unresolved, .. } => match unresolved {
+                Unresolved::Nobody { .. } => "identity-nobody",
+                Unresolved::Ambiguous { .. } => "identity-ambiguous",
+            },
+            Self::Pods(_) | Self::Unlisted { .. } => "pod-list",
+            Self::GpuRequest(_) => "request",
+            Self::Annotation(_) => "annotation",
+            Self::Tier { .. } => "tier",
+            Self::Oversubscribe { .. } => "oversubscribe",
+            Self::NoPlan(NoPlan::GaveUp { .. }) => "gave-up",
+            Self::NoPlan(_) | Self::Misfit(_) => "no-fit",
+            Self::Setup(_) => "delivery",
+            Self::Ledger(_) => "ledger",
+            Self::UnknownHolder { .. } => "unknown-holder",
+            Self::UnitsAlone { .. } => "units-alone",
+            Self::Stale => "stale",
+        }
+    }
+}
+
+/// Slots, separated by commas.
+pub(super) fn list(slots: &[SlotId]) -> String {
+    slots.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,319 @@
+//! A node without processes: its allocator, and the kubelet's side of every call.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+
+use divvy_api::annotation::PolicyName;
+use divvy_api::request::Defaults;
+use divvy_api::{
+    CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, Memory, ResourceNames, Share, SlotId, Tier,
+};
+use divvy_placement::{Link, Links, Policy};
+
+use crate::allocator::{AllocationSettings, Allocator, Choice, Refusal};
+use crate::inventory::{CardHealth, CardInfo, Inventory, MigInstance};
+use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
+use crate::pod::{ContainerState, Phase, Pod, PodList};
+use crate::ports::{AllocatedContainer, ContainerResponse, ContainerSetup, SetupError};
+
+/// MiB of each card.
+const MEMORY: u64 = 1000;
+/// Of each card.
+const SLOTS: u32 = 4;
+/// The node's name in plans.
+pub(super) const NODE: &str = "node";
+
+/// All of it.
+pub(super) struct Node {
+    pub(super) allocator: Allocator,
+    /// What the kubelet lists.
+    pub(super) pods: Vec<Arc<Pod>>,
+    /// Slots that the kubelet has on record for nobody.
+    free: BTreeSet<SlotId>,
+    cards: Vec<CardInfo>,
+    /// What lies on disk for containers.
+    pub(super) limits: Arc<Mutex<BTreeMap<Nonce, Limits>>>,
+    directory: tempfile::TempDir,
+}
+
+/// What a container reads of its limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    pod_uid: String,
+    container: String,
+    pub(super) shares: Vec<(CardId, Share)>,
+    pub(super) tier: Tier,
+    terms: Terms,
+}
+
+/// Keeps limits in memory.
+#[derive(Debug)]
+struct Containers {
+    tier: Tier,
+    limits: Arc<Mutex<BTreeMap<Nonce, Limits>>>,
+}
+
+/// A pod that has just come, with app containers `c0`, `c1` and so on, and their limits without `nvidia.com/`.
+pub(super) fn pod(name: &str, containers: &[&[(&str, &str)]]) -> Arc<Pod> {
+    let container = |(index, limits): (usize, &&[(&str, &str)])| ContainerSpec {
+        name: format!("c{index}"),
+        kind: ContainerKind::App,
+        index,
+        limits: limits.iter().map(|(name, amount)| (format!("nvidia.com/{name}"), (*amount).to_owned())).collect(),
+    };
+    Arc::new(Pod {
+        uid: format!("uid-{name}"),
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+        annotations: BTreeMap::new(),
+        containers: containers.iter().enumerate().map(container).collect(),
+        phase: Phase::Pending,
+        states: BTreeMap::new(),
+    })
+}
+
+/// A pod with so many MiB of one card.
+pub(super) fn part(name: &str, mib: &str) -> Arc<Pod> {
+    pod(name, &[&[("gpu", "1"), ("gpumem", mib)]])
+}
+
+pub(super) fn annotated(mut pod: Arc<Pod>, key: &str, value: impl Into<String>) -> Arc<Pod> {
+    Arc::make_mut(&mut pod).annotations.insert(key.to_owned(), value.into());
+    pod
+}
+
+pub(super) fn slot(name: &str) -> SlotId {
+    name.parse().expect("a slot")
+}
+
+/// Cards of slots, such as `GPU-0`.
+pub(super) fn cards(slots: &[SlotId]) -> Vec<String> {
+    slots.iter().map(|slot| slot.card.to_string()).collect()
+}
+
+fn card(number: u32) -> CardInfo {
+    CardInfo {
+        id: format!("GPU-{number}").parse().expect("a UUID"),
+        model: "NVIDIA L4".to_owned(),
+        memory: Memory::mib(MEMORY),
+        pci_bus_id: String::new(),
+        minor: Some(number),
+        numa: None,
+        mig: None,
+        health: CardHealth::Healthy,
+        memory_used: None,
+        utilization: None,
+        processes: None,
+    }
+}
+
+fn settings(policy: PolicyName) -> AllocationSettings {
+    AllocationSettings {
+        node_name: NODE.to_owned(),
+        names: ResourceNames::default(),
+        defaults: Defaults::default(),
+        slots_per_card: SLOTS,
+        memory_scale: 100,
+        cores_scale: 100,
+        policy: Policy { name: policy, ..Policy::default() },
+    }
+}
+
+// === impl Containers ===
+
+impl ContainerSetup for Containers {
+    fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    fn tier_on(&self, _: &[(CardId, Share)]) -> Tier {
+        self.tier
+    }
+
+    fn problem(&self) -> Option<String> {
+        None
+    }
+
+    fn prepare(&self, container: &AllocatedContainer<'_>) -> Result<ContainerResponse, SetupError> {
+        self.write_limits(container)?;
+        Ok(ContainerResponse::default())
+    }
+
+    fn write_limits(&self, container: &AllocatedContainer<'_>) -> Result<(), SetupError> {
+        let limits = Limits {
+            pod_uid: container.pod.uid.clone(),
+            container: container.name.to_owned(),
+            shares: container.shares.clone(),
+            tier: container.terms.tier,
+            terms: container.terms,
+        };
+        self.limits.lock().unwrap().insert(container.nonce, limits);
+        Ok(())
+    }
+
+    fn renew_limits(&self, container: &AllocatedContainer<'_>) -> Result<(), SetupError> {
+        let has_directories = self.limits.lock().unwrap().contains_key(&container.nonce);
+        if has_directories { self.write_limits(container) } else { Ok(()) }
+    }
+
+    fn find(&self, pod_uid: &str, container: &str) -> Option<(Nonce, Terms)> {
+        let limits = self.limits.lock().unwrap();
+        let found = limits.iter().find(|(_, limits)| limits.pod_uid == pod_uid && limits.container == container);
+        found.map(|(nonce, limits)| (*nonce, limits.terms))
+    }
+
+    fn remove(&self, ended: Vec<Nonce>) {
+        self.limits.lock().unwrap().retain(|nonce, _| !ended.contains(nonce));
+    }
+
+    fn remove_all_but(&self, live: &HashSet<Nonce>) -> Result<(), SetupError> {
+        self.limits.lock().unwrap().retain(|nonce, _| live.contains(nonce));
+        Ok(())
+    }
+}
+
+// === impl Node ===
+
+impl Node {
+    /// So many empty cards, `GPU-0` and on.
+    pub(super) fn new(cards: u32, policy: PolicyName) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (ledger, _) = Ledger::open(&directory.path().join("state")).expect("an empty ledger");
+        let limits = Arc::default();
+        let containers = Containers { tier: Tier::Accounting, limits: Arc::clone(&limits) };
+        let allocator = Allocator::new(settings(policy), ledger, Arc::new(containers));
+        let cards: Vec<CardInfo> = (0..cards).map(card).collect();
+        let mut node = Self { allocator, pods: Vec::new(), free: BTreeSet::new(), cards, limits, directory };
+        node.forget();
+        node.show_cards();
+        node
+    }
+
+    /// Its GPUs are instances of the plain count with so many MiB each, `MIG-0` and on, as long as there are amounts.
+    pub(super) fn cut(&mut self, mib: &[u64]) {
+        for (number, (card, mib)) in self.cards.iter_mut().zip(mib).enumerate() {
+            let (profile, parent) = ("1g.10gb".parse().expect("a profile"), card.id.clone());
+            card.mig = Some(MigInstance { profile, parent, gi: 1, ci: 0, by_profile: false });
+            card.id = format!("MIG-{number}").parse().expect("a UUID");
+            card.memory = Memory::mib(*mib);
+        }
+        self.forget();
+        self.show_cards();
+    }
+
+    fn show_cards(&mut self) {
+        let links = Links::new(self.cards.len(), |_, _| Link::System);
+        let inventory = Inventory { cards: self.cards.clone(), links, ..Inventory::default() };
+        self.allocator.set_inventory(Arc::new(inventory));
+    }
+
+    pub(super) fn set_health(&mut self, card: usize, health: CardHealth) {
+        self.cards[card].health = health;
+        self.show_cards();
+    }
+
+    /// The kubelet has restarted, and its checkpoint is lost.
+    pub(super) fn lose_checkpoint(&mut self) {
+        self.allocator.begin_session();
+        self.forget();
+    }
+
+    /// The next daemon, which serves this tier.
+    pub(super) fn restart(&mut self, tier: Tier) {
+        // Only one can have the books open.
+        self.lose_journal();
+        self.start("state", tier);
+        self.allocator.renew_limits();
+    }
+
+    /// A daemon that finds no journal; the directories are still there.
+    pub(super) fn lose_journal(&mut self) {
+        self.lose_journal_and_serve(Tier::Accounting);
+    }
+
+    /// The same; it serves this tier.
+    pub(super) fn lose_journal_and_serve(&mut self, tier: Tier) {
+        self.start("another-state", tier);
+    }
+
+    /// A daemon with this ledger, of this tier.
+    fn start(&mut self, state: &str, tier: Tier) {
+        let (ledger, _) = Ledger::open(&self.directory.path().join(state)).expect("the ledger");
+        let containers = Containers { tier, limits: Arc::clone(&self.limits) };
+        self.allocator = Allocator::new(settings(PolicyName::Binpack), ledger, Arc::new(containers));
+        self.show_cards();
+    }
+
+    fn forget(&mut self) {
+        self.free = self.cards.iter().flat_map(|card| (0..SLOTS).map(|number| card.id.slot(number))).collect();
+    }
+
+    // --- calls ---
+
+    pub(super) fn propose(&mut self, size: usize) -> Result<Vec<SlotId>, Refusal> {
+        let choice = Choice { available: self.free.clone(), required: BTreeSet::new(), size };
+        self.allocator.propose(&ResourceNames::default().count, &self.pods, &choice)
+    }
+
+    /// Allocate as the plugin service does it, for a container that was never served.
+    pub(super) fn allocate(&mut self, slots: &[SlotId]) -> Result<ContainerResponse, Refusal> {
+        let proposed = self.allocator.allocate_proposed(slots);
+        let answer =
+            proposed.unwrap_or_else(|| self.allocator.allocate(&ResourceNames::default().count, &self.pods, slots))?;
+        self.free.retain(|slot| !slots.contains(slot));
+        Ok(answer)
+    }
+
+    /// Both calls; answers the cards.
+    pub(super) fn serve(&mut self, size: usize) -> Result<Vec<String>, Refusal> {
+        let slots = self.propose(size)?;
+        self.allocate(&slots)?;
+        Ok(cards(&slots))
+    }
+
+    /// Reads a whole list of the pods that there are.
+    pub(super) fn look(&mut self) {
+        let asked = self.allocator.begin_list();
+        let list = PodList { pods: self.pods.clone(), connection: None };
+        self.allocator.reconcile(&list, asked, true, &HashMap::new()).expect("written");
+    }
+
+    // --- books and disk ---
+
+    /// A share of another pod, which runs and was never admitted here.
+    pub(super) fn book(&mut self, name: &str, slot: &SlotId, mib: u64) {
+        let pod = pod(name, &[&[]]);
+        let request = GpuRequest::whole(1);
+        let request = ContainerRequest {
+            name: "c0".to_owned(),
+            kind: ContainerKind::App,
+            request: Some(request),
+            profile: None,
+            counted: request.totals(),
+        };
+        let share = Share { memory: Memory::mib(mib), ..Share::default() };
+        let part = Part { card: slot.card.clone(), slot: Some(slot.number), lost: None, share };
+        let holding =
+            Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Restored, terms: Terms::default() };
+        self.allocator.ledger.allocate(&pod.reference(), &[request], "c0", holding).expect("written");
+        self.free.remove(slot);
+        let states = [("c0".to_owned(), ContainerState::Running)].into();
+        self.pods.push(Arc::new(Pod { phase: Phase::Running, states, ..(*pod).clone() }));
+    }
+
+    pub(super) fn holding(&self, pod: &str, container: &str) -> Option<&Holding> {
+        self.allocator.ledger().book().pod(&format!("uid-{pod}"))?.holding(container)
+    }
+
+    /// Cards and MiB that the container holds.
+    pub(super) fn held(&self, pod: &str, container: &str) -> Vec<(String, u64)> {
+        let parts = self.holding(pod, container).map_or(&[][..], |holding| &holding.parts);
+        parts.iter().map(|part| (part.card.to_string(), part.share.memory.as_mib())).collect()
+    }
+
+    /// What the container reads of its limits.
+    pub(super) fn written(&self, pod: &str, container: &str) -> Limits {
+        let nonce = self.holding(pod, container).expect("held").nonce;
+        self.limits.lock().unwrap()[&nonce].clone()
+    }
+}

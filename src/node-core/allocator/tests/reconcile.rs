@@ -1,0 +1,55 @@
+//! What lists tell of pods that come, are refused, and go.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use super::*;
+use crate::pod::{CgroupState, PodList};
+
+/// A list of one kubelet process.
+fn list(pods: &[Arc<Pod>]) -> PodList {
+    PodList { pods: pods.to_vec(), connection: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 1))) }
+}
+
+#[test]
+fn a_list_that_was_overtaken_forgets_nobody() {
+    let mut node = Node::new(1, PolicyName::Binpack);
+    let overtaken = (node.allocator.begin_list(), list(&[]));
+    node.pods.push(part("refused", "2000"));
+    node.look();
+    assert_eq!(kind(node.propose(1)), "no-fit");
+    let (asked, pods) = overtaken;
+    node.allocator.reconcile(&pods, asked, true, &HashMap::new()).expect("nothing to do");
+    node.pods.push(part("next", "500"));
+    assert_eq!(node.serve(1).expect("the other one was refused"), ["GPU-0"]);
+}
+
+#[test]
+fn one_of_several_that_is_refused_takes_nobody_along() {
+    let mut node = Node::new(1, PolicyName::Binpack);
+    // The first one's call failed before it was known whose it was.
+    node.pods.extend([part("unknown", "100"), part("second", "100")]);
+    assert_eq!(kind(node.propose(1)), "identity-ambiguous");
+    node.pods.push(part("third", "100"));
+    assert_eq!(node.serve(1).expect("the admission of the others is over"), ["GPU-0"]);
+    assert_eq!(node.held("third", "c0"), of("GPU-0", 100));
+}
+
+#[test]
+fn a_pod_that_lingers_after_its_last_list_is_gone_when_it_lingers_no_more() {
+    let mut node = Node::new(1, PolicyName::Binpack);
+    node.pods.push(part("forced", "100"));
+    node.serve(1).expect("fits");
+    let mut look = |pods: &[Arc<Pod>], cgroups: &HashMap<String, CgroupState>| {
+        let asked = node.allocator.begin_list();
+        node.allocator.reconcile(&list(pods), asked, false, cgroups).expect("written");
+        node.allocator.ledger().book().pods().count()
+    };
+    let (forced, another) = (part("forced", "100"), part("another", "100"));
+    assert_eq!(look(std::slice::from_ref(&forced), &HashMap::new()), 1);
+    let lingers = HashMap::from([(forced.uid.clone(), CgroupState::Exists)]);
+    for _ in 0..3 {
+        assert_eq!(look(std::slice::from_ref(&another), &lingers), 1, "its processes run");
+    }
+    assert_eq!(look(&[another], &HashMap::new()), 0, "listed once by this kubelet, and no more");
+}

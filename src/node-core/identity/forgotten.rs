@@ -1,0 +1,83 @@
+//! Containers of which the kubelet has lost its record: it asks for them a second time.
+
+use std::sync::Arc;
+
+use divvy_api::{ContainerKind, ContainerSpec, SlotId};
+
+use super::{Question, Session, SlotState, Subject, Unresolved};
+use crate::ledger::{Book, Part};
+use crate::pod::{ContainerState, Phase, Pod};
+
+/// What the container holds, if the kubelet may ask for it: it doesn't run and wasn't served since we were registered.
+pub(super) fn waiting_parts<'a>(pod: &Pod, container: &ContainerSpec, book: &'a Book, session: &Session) -> &'a [Part] {
+    let runs = pod.states.get(&container.name) == Some(&ContainerState::Running);
+    if runs || session.has_served(pod, container) {
+        return &[];
+    }
+    let holding = book.pod(&pod.uid).and_then(|entry| entry.holding(&container.name));
+    holding.map_or(&[][..], |holding| &holding.parts)
+}
+
+/// Finds the container that the kubelet asks for a second time, because it lost its checkpoint: the first of its pod's
+/// `forgotten` ones, which are those [`suspects`] of whose devices the kubelet has no record.
+pub fn resolve_again<'a>(forgotten: &[Subject<'a>], question: &Question<'_>) -> Result<Subject<'a>, Unresolved> {
+    let mut found = forgotten.to_vec();
+    found.dedup_by_key(|subject| subject.pod.uid.as_str());
+    found.retain(|subject| question.fits(subject.spec()));
+    question.only_one(&found)
+}
+
+/// Containers in the ledger that the kubelet may be asking for again: of live pods, not running (those it leaves alone),
+/// not served since it registered us.
+///
+/// Where it asks for slots of an init container it has that one on record: only containers after it can be meant. If the
+/// record is older than our registration the checkpoint wasn't lost, only perhaps the last answer, with the kubelet that
+/// waited for it.
+pub fn suspects<'a>(pods: &'a [Arc<Pod>], book: &Book, session: &Session, slots: &[SlotId]) -> Vec<Subject<'a>> {
+    let of_pod = |pod: &'a Arc<Pod>| {
+        let entry = book.pod(&pod.uid).filter(|_| !pod.has_ended())?;
+        let parts =
+            |container: &ContainerSpec| entry.holding(&container.name).map_or(&[][..], |holding| &holding.parts);
+        let lends = |init: &ContainerSpec| {
+            let mut lent = parts(init).iter().filter_map(Part::slot_id);
+            init.kind == ContainerKind::Init && lent.any(|slot| slots.contains(&slot))
+        };
+        let lends_anew = |init: &ContainerSpec| lends(init) && session.has_served(pod, init);
+        let first = match pod.containers.iter().rposition(lends_anew) {
+            Some(init) => init + 1,
+            None if pod.containers.iter().any(lends) => {
+                pod.containers.iter().rposition(|container| !parts(container).is_empty())?
+            }
+            None => 0,
+        };
+        let waits = |container: &ContainerSpec| !waiting_parts(pod, container, book, session).is_empty();
+        let waiting = (first..pod.containers.len()).filter(|container| waits(&pod.containers[*container]));
+        Some(waiting.map(|container| Subject { pod, container }).collect::<Vec<_>>())
+    };
+    pods.iter().filter_map(of_pod).flatten().collect()
+}
+
+/// Containers in the ledger of which the kubelet shows that it has no record: it offers slots that they hold as free
+/// ones, or it has asked for an earlier container of their pod again. Of each pod the first, which is the one that it
+/// asks for.
+pub fn forgotten<'a>(
+    pods: &'a [Arc<Pod>],
+    book: &Book,
+    session: &Session,
+    question: &Question<'_>,
+    state: impl Fn(&SlotId) -> SlotState,
+) -> Vec<Subject<'a>> {
+    let forgotten = |pod: &'a Arc<Pod>| {
+        let is_forgotten = |container: usize| {
+            let (earlier, parts) =
+                (&pod.containers[..container], waiting_parts(pod, &pod.containers[container], book, session));
+            let offered = parts.iter().filter_map(Part::slot_id).any(|slot| state(&slot) == SlotState::Free);
+            offered || (!parts.is_empty() && earlier.iter().any(|earlier| session.has_served(pod, earlier)))
+        };
+        let over = matches!(pod.phase, Phase::Failed | Phase::Succeeded) || session.refused.contains(&pod.uid);
+        let container = (0..pod.containers.len()).find(|at| is_forgotten(*at)).filter(|_| !over)?;
+        let subject = Subject { pod, container };
+        question.fits(subject.spec()).then_some(subject)
+    };
+    pods.iter().filter_map(forgotten).collect()
+}

@@ -1,0 +1,195 @@
+//! The daemon's books: which container of which pod holds which share of which card. Nothing else says so.
+//!
+//! Plain and synchronous, without a clock: whoever owns the [`Ledger`] serialises access to it. A change is written
+//! to the journal first and made in memory after, so that an answer, once given, survives the process; if it can't be
+//! written, nothing has changed.
+
+mod book;
+mod entry;
+pub mod journal;
+pub mod reconcile;
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use divvy_api::ContainerRequest;
+
+use crate::pod::PodRef;
+pub use book::{Book, Change, Violation};
+pub use entry::{BadNonce, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, Terms};
+pub use journal::{Damage, Recovery};
+use journal::{Journal, Replay, UnknownVersion};
+
+/// Each opening begins at a multiple of this, on disk before the first answer: more than the changes between two
+/// rewrites of the journal, so that the revision grows even if a power loss takes all that came after.
+const OPENING: u64 = 1_000_000;
+
+/// The books, and the journal they survive in.
+#[derive(Debug)]
+pub struct Ledger {
+    book: Book,
+    revision: u64,
+    journal: Journal,
+    /// Locked for as long as the ledger lives: two daemons would give the same card twice.
+    _dir: File,
+}
+
+/// Why the books can't be opened or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// The disk or its permissions.
+    #[error(
+        "{path}: cannot {doing} the ledger's journal: {source}: stateDir must be a directory that the daemon can write to"
+    )]
+    Io {
+        /// File or directory.
+        path: PathBuf,
+        /// The verb.
+        doing: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Another daemon has the books open.
+    #[error("{dir}: another process keeps its books here: stop it first")]
+    InUse {
+        /// The ledger's directory.
+        dir: PathBuf,
+    },
+    /// Written by a newer build; left untouched.
+    #[error("{path}: {source}: run the build that wrote it, or move the file away")]
+    Version {
+        /// The journal.
+        path: PathBuf,
+        /// Its version.
+        source: UnknownVersion,
+    },
+    /// A holding for a container that the pod doesn't have.
+    #[error("pod {pod} has no container \"{container}\"")]
+    NoContainer {
+        /// The pod.
+        pod: PodRef,
+        /// The name that isn't among its requests.
+        container: String,
+    },
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// Opens the books kept in `dir`, which is made if it isn't there, and says what was found.
+    pub fn open(dir: &Path) -> Result<(Self, Recovery), LedgerError> {
+        let lock = lock(dir)?;
+        let path = dir.join("journal");
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            read => read.map_err(|source| LedgerError::Io { path: path.clone(), doing: "read", source })?,
+        };
+        let replay = journal::replay(&bytes).map_err(|source| LedgerError::Version { path: path.clone(), source })?;
+        let Replay { book, revision, mut recovery, whole } = replay;
+        let revision = next_opening(revision);
+        if !recovery.damaged.is_empty() {
+            Journal::keep_damaged(&path);
+        }
+        let journal = match Journal::create(&path, &book, revision) {
+            Ok(journal) => journal,
+            // A full disk must not keep the daemon of running pods from starting.
+            Err(error) => match Journal::resume(&path, whole) {
+                Ok(journal) => {
+                    recovery.not_rewritten = Some(error.to_string());
+                    journal
+                }
+                Err(_also) => return Err(error),
+            },
+        };
+        Ok((Self { book, revision, journal, _dir: lock }, recovery))
+    }
+
+    /// Who holds what.
+    pub fn book(&self) -> &Book {
+        &self.book
+    }
+
+    /// Grows with every change, over restarts too.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Books what a container was given, in place of what it may have held: the kubelet asks again when it has lost its
+    /// checkpoint. `requests` are those of all the pod's containers, in admission order; what the others hold stays.
+    ///
+    /// A slot that another pod holds is this pod's from now on, and the other keeps its share without it. Whether the
+    /// shares fit is decided before, by placement.
+    pub fn allocate(
+        &mut self,
+        pod: &PodRef,
+        requests: &[ContainerRequest],
+        container: &str,
+        holding: Holding,
+    ) -> Result<u64, LedgerError> {
+        let held = self.book.pod(&pod.uid);
+        let holding_of = |name: &str| held.and_then(|entry| entry.container(name)?.holding.clone());
+        let entry_of = |request: &ContainerRequest| ContainerEntry {
+            request: request.clone(),
+            holding: holding_of(&request.name),
+        };
+        let mut containers: Vec<ContainerEntry> = requests.iter().map(entry_of).collect();
+        let Some(given) = containers.iter_mut().find(|entry| entry.request.name == container) else {
+            return Err(LedgerError::NoContainer { pod: pod.clone(), container: container.to_owned() });
+        };
+        given.holding = Some(holding);
+        let entry = PodEntry { pod: pod.clone(), containers };
+        self.commit(vec![Change::Hold { entry, why: format!("allocated container \"{container}\"") }])
+    }
+
+    /// Ends all of a pod's shares and says what they were; `None` if it held nothing.
+    pub fn release(&mut self, uid: &str, why: &str) -> Result<Option<PodEntry>, LedgerError> {
+        let Some(entry) = self.book.pod(uid).cloned() else { return Ok(None) };
+        self.apply(vec![Change::Release { pod: entry.pod.clone(), why: why.to_owned() }])?;
+        Ok(Some(entry))
+    }
+
+    /// Makes all of these changes, or none, and answers the revision reached. Releases of unknown pods change nothing.
+    ///
+    /// This is also when an overgrown journal is rewritten: that costs an fsync, which nobody's Allocate should wait for.
+    pub fn apply(&mut self, mut changes: Vec<Change>) -> Result<u64, LedgerError> {
+        changes.retain(|change| matches!(change, Change::Hold { .. }) || self.book.pod(change.uid()).is_some());
+        if !changes.is_empty() {
+            self.commit(changes)?;
+        }
+        if self.journal.is_overgrown() {
+            self.journal.rewrite(&self.book, self.revision);
+        }
+        Ok(self.revision)
+    }
+
+    fn commit(&mut self, changes: Vec<Change>) -> Result<u64, LedgerError> {
+        let first = self.revision + 1;
+        self.journal.append(first, &changes)?;
+        for (revision, change) in (first..).zip(changes) {
+            self.book.apply(change, revision);
+            self.revision = revision;
+        }
+        Ok(self.revision)
+    }
+}
+
+/// Above all revisions that the opening which reached this one can have given.
+fn next_opening(revision: u64) -> u64 {
+    (revision / OPENING + 1) * OPENING
+}
+
+/// The lock ends with the process, however that ends.
+fn lock(dir: &Path) -> Result<File, LedgerError> {
+    let failed = |source| LedgerError::Io { path: dir.to_owned(), doing: "open the directory of", source };
+    fs::create_dir_all(dir).map_err(failed)?;
+    let file = File::open(dir).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(LedgerError::InUse { dir: dir.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

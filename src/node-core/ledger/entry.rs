@@ -1,0 +1,234 @@
+//! What the books say of one pod.
+
+use std::fmt;
+use std::str::FromStr;
+
+use divvy_api::annotation::{Compute, Priority};
+use divvy_api::{CardId, ContainerRequest, Share, SlotId, Tier};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::pod::PodRef;
+
+/// A pod with what its containers ask for and hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodEntry {
+    /// Whose entry it is.
+    pub pod: PodRef,
+    /// All containers of the pod, in admission order.
+    pub containers: Vec<ContainerEntry>,
+}
+
+/// A container with what it asks for and holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerEntry {
+    /// Name, kind and request.
+    #[serde(rename = "claim")] // the journal keeps its keys: a rollback reads it
+    pub request: ContainerRequest,
+    /// What it was given; `None` before its Allocate, and for good where nothing is requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holding: Option<Holding>,
+}
+
+/// What one Allocate gave to one container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holding {
+    /// Names the container's limits and region directories.
+    pub nonce: Nonce,
+    /// One part a card.
+    pub parts: Vec<Part>,
+    /// How the books came to know.
+    pub origin: Origin,
+    /// How it is enforced.
+    #[serde(default, skip_serializing_if = "Terms::are_weakest")]
+    pub terms: Terms,
+}
+
+/// How what a container holds is enforced: settled at Allocate, because the answer, which the kubelet caches, brings what
+/// the tier needs into the container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// The tier that the container was made for. No stronger one can be had without another Allocate.
+    pub tier: Tier,
+    /// What happens with compute that others leave idle.
+    pub compute: Compute,
+    /// Who goes first where there isn't enough of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
+}
+
+/// A container's part of one card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The card.
+    pub card: CardId,
+    /// The slot it was handed out by; `None` once the kubelet has handed that slot to another pod, and for whole cards
+    /// that another plugin gave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<u32>,
+    /// The slot that the kubelet has handed to another pod since. It may still have it on record for this container,
+    /// and then wants it listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<u32>,
+    /// How much of the card. Stays what it was at Allocate, whatever becomes of the slot.
+    pub share: Share,
+}
+
+/// How the books came to know of a holding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// Our own Allocate.
+    Allocated,
+    /// The kubelet's records and the pod's requests, after our own record was lost.
+    Restored,
+    /// The kubelet's records alone: another plugin's pod, or one whose requests can't be read. It holds its cards alone.
+    Adopted,
+}
+
+/// Names the directories of one holding: random, because the kubelet caches the answer that names them for as long as
+/// the pod lives, and a later holding must never find itself in an earlier one's directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Nonce(Uuid);
+
+/// A text that is no nonce.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not a nonce: expected 32 lower-case hexadecimal digits")]
+pub struct BadNonce(String);
+
+// === impl PodEntry ===
+
+impl PodEntry {
+    /// What the container of that name holds.
+    pub fn holding(&self, container: &str) -> Option<&Holding> {
+        self.container(container)?.holding.as_ref()
+    }
+
+    /// Containers that hold anything, by name.
+    pub fn holdings(&self) -> impl Iterator<Item = (&str, &Holding)> {
+        self.containers
+            .iter()
+            .filter_map(|container| Some((container.request.name.as_str(), container.holding.as_ref()?)))
+    }
+
+    /// The container of that name.
+    pub fn container(&self, name: &str) -> Option<&ContainerEntry> {
+        self.containers.iter().find(|container| container.request.name == name)
+    }
+
+    /// Parts of all containers, with the containers' positions.
+    pub(super) fn parts(&self) -> impl Iterator<Item = (usize, &Part)> {
+        self.containers.iter().enumerate().flat_map(|(at, container)| {
+            container.holding.iter().flat_map(move |holding| holding.parts.iter().map(move |part| (at, part)))
+        })
+    }
+
+    /// Parts of all containers.
+    pub(super) fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+        self.containers.iter_mut().filter_map(|container| container.holding.as_mut()).flat_map(|held| &mut held.parts)
+    }
+}
+
+// === impl Holding ===
+
+impl Holding {
+    /// How it is enforced on a node that serves this tier: by the hardware where it is nothing but whole MIG instances,
+    /// whatever the node serves, and else as the container was made for, as far as the node still serves that.
+    pub fn terms_under(&self, served: Tier) -> Terms {
+        let made_for = self.terms.under(served);
+        let tiers = self.parts.iter().map(|part| Tier::of_share(&part.card, &part.share, made_for.tier));
+        Terms { tier: tiers.min().unwrap_or(made_for.tier), ..made_for }
+    }
+}
+
+// === impl Terms ===
+
+impl Terms {
+    /// What can be had of them for parts of cards on a node that serves this tier. The hardware enforces no parts.
+    fn under(self, served: Tier) -> Self {
+        let is_of_whole = self.tier == Tier::Mig || served == Tier::Mig;
+        Self { tier: if is_of_whole { Tier::Accounting } else { self.tier.min(served) }, ..self }
+    }
+
+    /// Those of a holding of which nothing is known.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+    fn are_weakest(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+// === impl Part ===
+
+impl Part {
+    /// Whether a container that starts with `slot` may be this part's: it holds the slot, or held some slot of that
+    /// card before the kubelet handed it to another pod.
+    pub fn concerns(&self, slot: &SlotId) -> bool {
+        self.card == slot.card && self.slot.is_none_or(|number| number == slot.number)
+    }
+
+    /// Takes the slot away. The share stays: it is in use.
+    pub(super) fn lose_slot(&mut self) {
+        self.lost = self.slot.take().or(self.lost);
+    }
+
+    /// The slot's whole name, while the part has one.
+    pub fn slot_id(&self) -> Option<SlotId> {
+        self.slot.map(|number| self.card.slot(number))
+    }
+}
+
+// === impl Nonce ===
+
+impl Nonce {
+    /// One that nobody has.
+    pub fn random() -> Self {
+        Self(Uuid::new_v4())
+    }
+}
+
+impl FromStr for Nonce {
+    type Err = BadNonce;
+
+    fn from_str(text: &str) -> Result<Self, BadNonce> {
+        // Uuid reads other spellings too; one nonce must have one directory name.
+        let nonce = Uuid::try_parse(text).ok().map(Self).filter(|nonce| nonce.to_string() == text);
+        nonce.ok_or_else(|| BadNonce(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for Nonce {
+    type Error = BadNonce;
+
+    fn try_from(text: String) -> Result<Self, BadNonce> {
+        text.parse()
+    }
+}
+
+impl From<Nonce> for String {
+    fn from(nonce: Nonce) -> Self {
+        nonce.to_string()
+    }
+}
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.simple().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nonce_has_one_spelling_and_is_a_plain_file_name() {
+        let nonce = Nonce::random();
+        assert_eq!(nonce.to_string().parse(), Ok(nonce));
+        assert!(nonce.to_string().bytes().all(|b| b.is_ascii_hexdigit()));
+        let hyphenated = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+        for text in ["", "..", "../../etc", hyphenated, "67E5504410B1426F9247BB680E5FE0C8"] {
+            assert_eq!(text.parse::<Nonce>(), Err(BadNonce(text.to_owned())));
+        }
+    }
+}

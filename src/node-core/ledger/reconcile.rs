@@ -1,0 +1,193 @@
+//! What the books and the kubelet disagree about, and what follows: pure, and the caller applies it.
+//!
+//! The kubelet is right about which pods there are and who has which slot; the books are right about shares. A pod
+//! whose record was lost gets its shares back from the kubelet's device records and its own requests. It is left alone
+//! by every placement from then on, even where that means that a card is full twice.
+
+mod restore;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use divvy_api::request::Defaults;
+use divvy_api::{CardId, Memory, ResourceNames, SlotId};
+
+use super::book::{Book, Change};
+use super::entry::{Nonce, PodEntry, Terms};
+use crate::pod::{CgroupState, DeviceRecord, Pod, PodRef};
+use restore::{Device, Restore};
+
+/// What was observed of the node's pods.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed<'a> {
+    /// The ledger's revision before the first of these lists was asked for. Pods allocated to since are left alone: the
+    /// lists may be older than they are.
+    pub as_of: u64,
+    /// The pod list, received whole; after a failed request there is nothing to reconcile with.
+    pub pods: &'a [Arc<Pod>],
+    /// Whether the list holds every pod that the kubelet runs. A kubelet that has just started lists pods one by one,
+    /// as it admits them again: until it has settled, a pod that is missing isn't gone.
+    pub is_whole: bool,
+    /// Pods, by UID, that this start of the kubelet has listed before: when these are missing they are gone, whether or not
+    /// the list is whole.
+    pub listed_before: Option<&'a HashSet<String>>,
+    /// Cgroups of missing pods, by UID: one that was deleted by force runs on for a while.
+    pub cgroups: &'a HashMap<String, CgroupState>,
+    /// The kubelet's records of devices, where they are to be compared.
+    pub records: Option<&'a [DeviceRecord]>,
+}
+
+/// What a lost entry is restored with.
+#[derive(Clone, Copy)]
+pub struct RestoreContext<'a> {
+    /// Resources that requests are written in.
+    pub names: &'a ResourceNames,
+    /// Amounts that a request may leave out.
+    pub defaults: Defaults,
+    /// Memory of a card, while the inventory knows the card.
+    pub memory: &'a dyn Fn(&CardId) -> Option<Memory>,
+    /// Cards are given whole or not at all.
+    pub gives_whole: bool,
+    /// The nonce whose directories a container was started with, and how it is enforced, if that can still be found out,
+    /// else a new one.
+    pub found: &'a dyn Fn(&PodRef, &str) -> (Nonce, Terms),
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reconciled {
+    /// For [`Ledger::apply`](super::Ledger::apply).
+    pub changes: Vec<Change>,
+    /// What could not be settled, and why.
+    pub notes: Vec<String>,
+}
+
+/// A live pod with what the kubelet's records give its containers.
+struct Record<'a> {
+    pod: &'a Pod,
+    containers: BTreeMap<&'a str, Vec<Device>>,
+}
+
+/// Changes that bring the books in line with what the kubelet said.
+///
+/// A share ends when its pod is gone from the list and runs no longer, or is Failed or Succeeded with all containers
+/// terminated; not before. An empty list by itself ends nothing that it hasn't shown before: a kubelet that runs this
+/// daemon runs at least one pod.
+/// Pods without a record of either side hold nothing.
+pub fn reconcile(book: &Book, observed: &Observed<'_>, context: &RestoreContext<'_>) -> Reconciled {
+    let mut out = Reconciled { changes: releases(book, observed), notes: Vec::new() };
+    let Some(assigned) = observed.records else { return out };
+    let mut records = records(observed.pods, assigned, &mut out.notes);
+    records.retain(|record| untouched(book, observed.as_of, &record.pod.uid));
+    let ended: BTreeSet<&str> = out.changes.iter().map(Change::uid).collect();
+    let owners = owners(book, observed.as_of, &ended, &records);
+    let holds: Vec<Change> =
+        records.iter().filter_map(|record| hold(book, record, &owners, context, &mut out.notes)).collect();
+    out.changes.extend(holds);
+    out
+}
+
+/// Whether the lists are newer than what the books say of the pod.
+fn untouched(book: &Book, as_of: u64, uid: &str) -> bool {
+    book.changed_at(uid).is_none_or(|revision| revision <= as_of)
+}
+
+fn releases(book: &Book, observed: &Observed<'_>) -> Vec<Change> {
+    let listed: HashMap<&str, &Arc<Pod>> = observed.pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
+    let is_gone = |uid: &str| match observed.cgroups.get(uid) {
+        Some(CgroupState::Exists) => false,
+        Some(CgroupState::Removed) => true,
+        None => {
+            observed.listed_before.is_some_and(|listed| listed.contains(uid))
+                || (observed.is_whole && !observed.pods.is_empty())
+        }
+    };
+    let why = |pod: &PodRef| match listed.get(pod.uid.as_str()) {
+        None => is_gone(&pod.uid).then(|| "gone from the kubelet's list".to_owned()),
+        Some(view) => view.has_ended().then(|| format!("{:?}, all containers terminated", view.phase)),
+    };
+    book.pods()
+        .filter(|entry| untouched(book, observed.as_of, &entry.pod.uid))
+        .filter_map(|PodEntry { pod, .. }| Some(Change::Release { pod: pod.clone(), why: why(pod)? }))
+        .collect()
+}
+
+/// The kubelet's device records by pod. They name pods, the books know UIDs: a name that two live pods have says
+/// nothing.
+fn records<'a>(pods: &'a [Arc<Pod>], assigned: &'a [DeviceRecord], notes: &mut Vec<String>) -> Vec<Record<'a>> {
+    let mut named: BTreeMap<(&str, &str), Vec<Record<'a>>> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| !pod.has_ended()) {
+        let record = Record { pod, containers: BTreeMap::new() };
+        named.entry((&pod.namespace, &pod.name)).or_default().push(record);
+    }
+    for assigned in assigned.iter().filter(|assigned| !assigned.devices.is_empty()) {
+        let DeviceRecord { namespace, pod, container, devices } = assigned;
+        let known = match named.get_mut(&(namespace.as_str(), pod.as_str())).map(Vec::as_mut_slice) {
+            // Ended, or already gone.
+            None => Ok(()),
+            Some([record]) => record.add(container, devices),
+            Some(_) => Err("two pods have this name, so its devices have no clear holder".to_owned()),
+        };
+        if let Err(problem) = known {
+            notes.push(format!("pod {namespace}/{pod}, container \"{container}\": {problem}"));
+        }
+    }
+    named.into_values().flatten().filter(|record| !record.containers.is_empty()).collect()
+}
+
+/// Whom each slot on record belongs to. A slot on record for two pods was handed out twice: it stays with the one
+/// that the books name.
+fn owners<'a>(book: &Book, as_of: u64, ended: &BTreeSet<&str>, records: &'a [Record<'a>]) -> BTreeMap<SlotId, String> {
+    let mut claimants: BTreeMap<SlotId, Vec<&str>> = BTreeMap::new();
+    for record in records {
+        for slot in record.containers.values().flatten().filter_map(Device::slot_id) {
+            claimants.entry(slot).or_default().push(&record.pod.uid);
+        }
+    }
+    let owner = |(slot, claimants): (SlotId, Vec<&str>)| {
+        let holder = book.holder_of(&slot).map(|entry| entry.pod.uid.as_str()).filter(|uid| !ended.contains(uid));
+        let keeps = |uid: &&str| claimants.contains(uid) || !untouched(book, as_of, uid);
+        let owner = holder.filter(keeps).or(claimants.first().copied())?;
+        Some((slot, owner.to_owned()))
+    };
+    claimants.into_iter().filter_map(owner).collect()
+}
+
+/// What the pod holds by the kubelet's records, if the books say otherwise.
+fn hold(
+    book: &Book,
+    record: &Record<'_>,
+    owners: &BTreeMap<SlotId, String>,
+    context: &RestoreContext<'_>,
+    notes: &mut Vec<String>,
+) -> Option<Change> {
+    let booked = book.pod(&record.pod.uid);
+    let mut entry = Restore { context, pod: record.pod, notes }.entry(booked, &record.containers);
+    for part in entry.parts_mut() {
+        let owner = part.slot_id().and_then(|slot| owners.get(&slot));
+        if owner.is_some_and(|uid| *uid != record.pod.uid) {
+            part.lose_slot();
+        }
+    }
+    let holds = entry.parts().next().is_some();
+    let why =
+        if booked.is_none() { "restored from the kubelet's records" } else { "corrected by the kubelet's records" };
+    (holds && booked != Some(&entry)).then(|| Change::Hold { entry, why: why.to_owned() })
+}
+
+// === impl Record ===
+
+impl<'a> Record<'a> {
+    fn add(&mut self, container: &'a str, ids: &[String]) -> Result<(), String> {
+        if self.pod.containers.iter().all(|spec| spec.name != container) {
+            return Err("the pod has no such container".to_owned());
+        }
+        let devices: Result<Vec<Device>, _> = ids.iter().map(|id| id.parse()).collect();
+        let devices = devices.map_err(|error| error.to_string())?;
+        self.containers.entry(container).or_default().extend(devices);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

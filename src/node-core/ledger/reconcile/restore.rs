@@ -1,0 +1,188 @@
+//! One pod's entry, completed from the kubelet's device records and the pod's own requests.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use divvy_api::annotation::{self, Preferences, RequestAnnotation};
+use divvy_api::card::CardIdError;
+use divvy_api::names::annotation::REQUEST;
+use divvy_api::request::{asks_for_cards, counted, pod_requests, profile};
+use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, SlotId, Tier};
+
+use super::RestoreContext;
+use crate::ledger::entry::{ContainerEntry, Holding, Origin, Part, PodEntry, Terms};
+use crate::pod::{Pod, PodRef};
+
+/// A device ID of the kubelet's records.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Device {
+    card: CardId,
+    /// `None`: a whole card, as plugins without sharing register it.
+    slot: Option<u32>,
+}
+
+/// The making of one entry.
+pub(super) struct Restore<'a> {
+    pub context: &'a RestoreContext<'a>,
+    pub pod: &'a Pod,
+    pub notes: &'a mut Vec<String>,
+}
+
+// === impl Device ===
+
+impl Device {
+    pub(super) fn slot_id(&self) -> Option<SlotId> {
+        self.slot.map(|number| self.card.slot(number))
+    }
+}
+
+impl FromStr for Device {
+    type Err = CardIdError;
+
+    fn from_str(id: &str) -> Result<Self, CardIdError> {
+        match id.parse() {
+            Ok(SlotId { card, number }) => Ok(Self { card, slot: Some(number) }),
+            Err(_no_slot) => Ok(Self { card: id.parse()?, slot: None }),
+        }
+    }
+}
+
+// === impl Restore ===
+
+impl Restore<'_> {
+    /// The pod's entry: as booked, or else from its requests, with what the records give to its containers.
+    pub(super) fn entry(&mut self, booked: Option<&PodEntry>, devices: &BTreeMap<&str, Vec<Device>>) -> PodEntry {
+        let mut entry = booked.cloned().unwrap_or_else(|| self.unbooked());
+        for container in &mut entry.containers {
+            if let Some(devices) = devices.get(container.request.name.as_str()) {
+                self.give(&entry.pod, container, devices);
+            }
+        }
+        for at in 0..entry.containers.len() {
+            self.charge_init(&mut entry, at);
+        }
+        entry
+    }
+
+    /// The pod as it would have been booked before its first Allocate.
+    fn unbooked(&mut self) -> PodEntry {
+        let Pod { uid, namespace, name, containers, .. } = self.pod;
+        let pod = PodRef { uid: uid.clone(), namespace: namespace.clone(), name: name.clone() };
+        let requests = match self.requests() {
+            Ok(requests) => requests,
+            Err(problem) => {
+                self.notes
+                    .push(format!("pod {pod}: its requests can't be read, so it holds its cards alone: {problem}"));
+                let bare = |spec: &ContainerSpec| ContainerRequest {
+                    name: spec.name.clone(),
+                    kind: spec.kind,
+                    profile: profile(self.context.names, spec),
+                    request: None,
+                    counted: counted(self.context.names, spec),
+                };
+                containers.iter().map(bare).collect()
+            }
+        };
+        PodEntry {
+            pod,
+            containers: requests.into_iter().map(|request| ContainerEntry { request, holding: None }).collect(),
+        }
+    }
+
+    fn requests(&self) -> Result<Vec<ContainerRequest>, String> {
+        let RestoreContext { names, defaults, .. } = *self.context;
+        let request = self.pod.annotations.get(REQUEST).map(|text| annotation::decode::<RequestAnnotation>(text));
+        let request = request.transpose().map_err(|error| error.to_string())?;
+        pod_requests(names, defaults, request.as_ref(), &self.pod.containers).map_err(|error| error.to_string())
+    }
+
+    /// Books these devices for a container. What is booked already keeps its share, its nonce and its order.
+    fn give(&mut self, pod: &PodRef, container: &mut ContainerEntry, devices: &[Device]) {
+        let ContainerEntry { request: ContainerRequest { name, request, .. }, holding } = container;
+        let whole = GpuRequest::whole(u32::try_from(devices.len()).unwrap_or(u32::MAX));
+        // Whatever the pod asked another plugin for, it was given the cards whole.
+        let foreign = holding.is_none() && (request.is_none() || devices.iter().any(|device| device.slot.is_none()));
+        let given = request.filter(|_| !foreign).unwrap_or(whole);
+        let booked = holding.as_ref().map_or(&[][..], |holding| &holding.parts);
+        let known = holding.as_ref().map(|holding| (holding.nonce, holding.terms));
+        let (nonce, terms) = known.unwrap_or_else(|| (self.context.found)(pod, name));
+        let parts = self.parts(pod, self.taken(given, terms), booked, devices);
+        if parts.is_empty() {
+            return;
+        }
+        *request = Some(given);
+        let found = if foreign { Origin::Adopted } else { Origin::Restored };
+        let origin = holding.as_ref().map_or(found, |holding| holding.origin);
+        *holding = Some(Holding { nonce, parts, origin, terms });
+    }
+
+    /// What a request took of cards: all of them, where the pod wants nothing else, the node gives nothing else, or the limits
+    /// that the container found said that it had.
+    fn taken(&self, request: GpuRequest, terms: Terms) -> GpuRequest {
+        let wishes = Preferences::from_annotations(&self.pod.annotations);
+        let is_wanted = wishes.is_ok_and(|wishes| wishes.wants_instances());
+        let is_whole = is_wanted || self.context.gives_whole || (terms.tier == Tier::Mig && !request.is_exclusive());
+        if is_whole { GpuRequest::whole(request.cards) } else { request }
+    }
+
+    fn parts(&mut self, pod: &PodRef, request: GpuRequest, booked: &[Part], devices: &[Device]) -> Vec<Part> {
+        let position = |device: &Device| booked.iter().position(|part| part.card == device.card);
+        let mut devices: Vec<(Option<usize>, &Device)> =
+            devices.iter().map(|device| (position(device), device)).collect();
+        devices.sort_by_key(|(booked, device)| (booked.unwrap_or(usize::MAX), *device));
+        let mut part = |(at, device): (Option<usize>, &Device)| {
+            let Device { card, slot } = device.clone();
+            let share = match at {
+                Some(at) => Some(booked[at].share),
+                None => (self.context.memory)(&card).map(|memory| request.share_on(memory)),
+            };
+            if share.is_none() {
+                self.notes.push(format!("pod {pod}: holds card {card}, which isn't known yet"));
+            }
+            Some(Part { card, slot, lost: None, share: share? })
+        };
+        devices.into_iter().filter_map(&mut part).collect()
+    }
+
+    /// Whether the container's limits name devices. One with amounts alone is never given any.
+    fn asks_kubelet(&self, container: &str) -> bool {
+        let spec = self.pod.containers.iter().find(|spec| spec.name == container);
+        spec.is_some_and(|spec| asks_for_cards(self.context.names, spec))
+    }
+
+    /// Books an ordinary init container, which the kubelet's records never list, on the cards of the containers after
+    /// it: the kubelet feeds those from the init container's devices before it takes others. What the init container
+    /// had beyond that stays with the pod too, but nothing says which cards it was.
+    fn charge_init(&mut self, entry: &mut PodEntry, at: usize) {
+        let [container, later @ ..] = &mut entry.containers[at..] else { return };
+        let ContainerRequest { name, kind: ContainerKind::Init, profile, request: Some(request), .. } =
+            &container.request
+        else {
+            return;
+        };
+        if container.holding.is_some() || !self.asks_kubelet(name) {
+            return;
+        }
+        let (nonce, terms) = (self.context.found)(&entry.pod, name);
+        let taken = self.taken(*request, terms);
+        let mut parts: Vec<Part> = Vec::new();
+        let alike = later.iter().filter(|later| later.request.profile == *profile);
+        for part in alike.filter_map(|later| later.holding.as_ref()).flat_map(|holding| &holding.parts) {
+            if parts.len() < request.cards as usize && parts.iter().all(|known| known.card != part.card) {
+                let memory = (self.context.memory)(&part.card);
+                parts.extend(memory.map(|memory| Part { share: taken.share_on(memory), ..part.clone() }));
+            }
+        }
+        if parts.is_empty() {
+            return;
+        }
+        if parts.len() < request.cards as usize {
+            let known = parts.len();
+            self.notes.push(format!(
+                "pod {}: init container \"{name}\" requests {request}, of which {known} can be told",
+                entry.pod
+            ));
+        }
+        container.holding = Some(Holding { nonce, parts, origin: Origin::Restored, terms });
+    }
+}

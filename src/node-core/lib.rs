@@ -1,0 +1,37 @@
+//! What divvy-node decides: whose call it is, which cards it gets, and what is written down.
+//!
+//! ```text
+//! a call of the kubelet ──▶ calls ──▶ candidates ──▶ identity      which pod? by elimination
+//!                             │           ▲   └────▶ ledger        shares of ended pods end (reconcile)
+//!                             │       PodSource
+//!                             ▼
+//!                         allocator ──▶ divvy-placement            which cards? the whole pod is planned
+//!                             ├───────▶ ledger                     who holds what, journaled
+//!                             └───────▶ ContainerSetup             directories, limits, what the runtime adds
+//! ```
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`pod`], [`inventory`] | pods and cards as they are known |
+//! | [`ledger`] | which container holds which share of which card; the journal; reconciliation with the kubelet |
+//! | [`identity`] | which container a call is for |
+//! | [`allocator`] | the answer to every call: plain, synchronous, behind one lock |
+//! | `candidates` | the pods among which the one under admission is: the kubelet's list, or API server and PodResources |
+//! | `recovery` | a start of the daemon, a kubelet that lost its checkpoint, a ledger that lost a pod |
+//! | `calls` | the kubelet's calls, step by step |
+//! | [`ports`] | what is needed of the world: [`ports::PodSource`] and [`ports::ContainerSetup`] |
+//!
+//! Nothing here knows gRPC, HTTP, Kubernetes' clients or NVML, and nothing waits but for a port; only the journal is a file.
+
+pub mod allocator;
+mod calls;
+mod candidates;
+mod daemon;
+pub mod identity;
+pub mod inventory;
+pub mod ledger;
+pub mod pod;
+pub mod ports;
+mod recovery;
+
+pub use daemon::Daemon;

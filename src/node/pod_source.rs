@@ -1,0 +1,107 @@
+//! The node's source of pods: the kubelet's list, its PodResources and cgroups, and the API server.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use divvy_node_core::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
+use divvy_node_core::ports::{NodeRecords, PodOrigin, PodSource, PodSourceError};
+use divvy_runtime::logging::WarnOnce;
+use tracing::info;
+
+use crate::bound::BoundPods;
+use crate::kubelet::cgroups::PodCgroups;
+use crate::kubelet::client::{PodListClient, PodListError};
+use crate::kubelet::metrics::Metrics;
+use crate::kubelet::pod_resources::{PodResources, PodResourcesError};
+use crate::kubelet::socket::SocketFile;
+
+/// Asks kubelet and API server.
+#[derive(Debug)]
+pub struct NodePods {
+    /// The kubelet's pods.
+    pub kubelet: PodListClient,
+    /// The kubelet's records of devices.
+    pub pod_resources: PodResources,
+    /// Pods bound to this node; `None` without an API server.
+    pub bound: Option<BoundPods>,
+    /// Tells whether a pod that isn't listed any more may still run.
+    pub cgroups: Mutex<PodCgroups>,
+    /// Made anew at every start of the kubelet, so its age is the kubelet's.
+    pub kubelet_socket: PathBuf,
+    /// Why the kubelet doesn't list its pods, if that is so.
+    pub unlisted: Arc<Mutex<WarnOnce>>,
+    /// Counts and times.
+    pub metrics: Arc<Metrics>,
+}
+
+// === impl NodePods ===
+
+impl NodePods {
+    /// Logs once that the kubelet doesn't list its pods, and once that it does so again.
+    fn log(&self, problem: Option<&PodListError>) {
+        let mut warning = self.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(problem) = problem.filter(|_| self.bound.is_some()) {
+            warning.warn(format!(
+                "identifying pods by the API server and PodResources instead of the kubelet's list: {problem}"
+            ));
+        } else if problem.is_none() && warning.current().is_some() {
+            warning.clear();
+            info!("the kubelet lists its pods again");
+        }
+    }
+}
+
+impl PodSource for NodePods {
+    async fn kubelet_pods(&self) -> Result<PodList, PodSourceError> {
+        let started = Instant::now();
+        let list = self.kubelet.list().await;
+        self.metrics.pod_list(started, list.is_ok());
+        self.log(list.as_ref().err());
+        list.map_err(|error| PodSourceError::KubeletPods(error.to_string()))
+    }
+
+    async fn bound_pods(&self) -> Result<Option<Vec<Arc<Pod>>>, PodSourceError> {
+        let Some(bound) = &self.bound else { return Ok(None) };
+        bound.list().await.map(Some).map_err(|error| PodSourceError::BoundPods(error.to_string()))
+    }
+
+    async fn device_records(&self, pods: &[PodRef]) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodSourceError> {
+        self.pod_resources.get(pods).await.map_err(device_records_error)
+    }
+
+    async fn all_device_records(&self) -> Result<NodeRecords, PodSourceError> {
+        let slots = self.pod_resources.list().await.map_err(device_records_error)?;
+        let units = self.pod_resources.list_units().await.map_err(device_records_error)?;
+        Ok(NodeRecords { slots, units })
+    }
+
+    fn cgroups(&self, uids: Vec<String>) -> HashMap<String, CgroupState> {
+        self.cgroups.lock().unwrap_or_else(PoisonError::into_inner).states(uids)
+    }
+
+    fn watch_cgroups(&self, uids: &HashSet<String>) {
+        self.cgroups.lock().unwrap_or_else(PoisonError::into_inner).follow(uids);
+    }
+
+    fn kubelet_age(&self) -> Duration {
+        SocketFile::age(&self.kubelet_socket).unwrap_or_default()
+    }
+
+    async fn within<T: Send>(&self, limit: Duration, work: impl Future<Output = T> + Send) -> Option<T> {
+        tokio::time::timeout(limit, work).await.ok()
+    }
+
+    fn identified(&self, by: PodOrigin) {
+        self.metrics.identified(match by {
+            PodOrigin::Kubelet => "kubelet",
+            PodOrigin::ApiServer => "api-server",
+        });
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn device_records_error(error: PodResourcesError) -> PodSourceError {
+    PodSourceError::DeviceRecords(error.to_string())
+}
