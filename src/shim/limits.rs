@@ -80,8 +80,9 @@ impl CardId {
         let digits = Text::<33>::of(format_args!("{:032x}", u128::from_be_bytes(uuid)));
         let digits = digits.as_str();
         let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
-        let [a, b, c, d, e] = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)];
-        Self(Text::of(format_args!("{prefix}{a}-{b}-{c}-{d}-{e}")))
+        let [time_low, time_mid, time_high, sequence, node] =
+            [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)];
+        Self(Text::of(format_args!("{prefix}{time_low}-{time_mid}-{time_high}-{sequence}-{node}")))
     }
 
     pub(crate) fn as_str(&self) -> &str {

@@ -158,8 +158,8 @@ impl File {
 /// A number that differs between two files that were at this path one after the other, and between two versions of one.
 pub(crate) fn version(path: &CStr) -> Result<u64, Errno> {
     let Stat { st_dev, st_ino, st_ctime, st_ctime_nsec, .. } = File::open(path)?.stat()?;
-    let words = [st_ino as u64, st_ctime as u64, st_ctime_nsec as u64];
-    Ok(words.into_iter().fold(st_dev as u64, |all, next| all.rotate_left(21).wrapping_mul(31) ^ next))
+    let words = [st_ino, st_ctime as u64, st_ctime_nsec];
+    Ok(words.into_iter().fold(st_dev, |all, next| all.rotate_left(21).wrapping_mul(31) ^ next))
 }
 
 /// Sets or lifts this process's lock of one byte (`fcntl(F_SETLK)`); false if another process has it.

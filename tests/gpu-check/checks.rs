@@ -22,13 +22,13 @@ pub(crate) struct Check<'a> {
 /// A part that can be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
-    /// What the library adds to a call.
+    /// What the library adds to calls
     Overhead,
-    /// What can be had of the card's memory.
+    /// Limits of memory, and what programs are told of them
     Memory,
-    /// What can be had of its time.
+    /// Shares of compute
     Share,
-    /// What the library survives.
+    /// Kills, forks and other accidents
     Robustness,
 }
 

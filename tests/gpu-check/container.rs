@@ -1,4 +1,4 @@
-//! Containers as the daemon prepares them, each a directory with limits, books and a clock page, and the programs in them.
+//! Containers as the daemon prepares them, each a directory with limits, an accounting region and a clock page, and the programs in them.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -36,7 +36,7 @@ pub(crate) struct Container<'a> {
     root: PathBuf,
     pub(crate) share: Share,
     /// Opened once: closing a descriptor lifts the locks of the process that closes it.
-    books: File,
+    region: File,
 }
 
 /// What the limits file says of the card.
@@ -84,10 +84,10 @@ impl Site {
              card {uuid} memory-mib {memory_mib} cores {cores} exclusive 0\nend\n"
         );
         fs::write(root.join("limits/limits"), limits)?;
-        let books = File::options().create_new(true).read(true).write(true).open(root.join("region/books"))?;
-        books.set_len(layout::size(1) as u64)?;
-        books.write_all_at(&layout::header(1, 0)?, 0)?;
-        Ok(Container { site: self, root, share, books })
+        let region = File::options().create_new(true).read(true).write(true).open(root.join("region/books"))?;
+        region.set_len(layout::size(1) as u64)?;
+        region.write_all_at(&layout::header(1, 0)?, 0)?;
+        Ok(Container { site: self, root, share, region })
     }
 
     /// A program that the library knows nothing of.
@@ -153,46 +153,46 @@ impl Container<'_> {
         command
     }
 
-    fn read_books(&self) -> Result<Vec<u8>> {
+    fn read_region(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; layout::size(1)];
-        self.books.read_exact_at(&mut bytes, 0)?;
+        self.region.read_exact_at(&mut bytes, 0)?;
         Ok(bytes)
     }
 
-    /// The books, as the daemon reads them.
+    /// The region, as the daemon reads them.
     pub(crate) fn totals(&self) -> Result<Totals> {
-        Snapshot::new(&self.read_books()?)?.totals(0).context("books of one card")
+        Snapshot::new(&self.read_region()?)?.totals(0).context("the region of one card")
     }
 
-    /// Bytes that all its processes hold, by its books.
+    /// Bytes that all its processes hold, by its region.
     pub(crate) fn held(&self) -> Result<u64> {
         Ok(self.totals()?.usage.committed)
     }
 
     /// Bytes that one of its processes holds.
     pub(crate) fn held_by(&self, pid: u32) -> Result<u64> {
-        let bytes = self.read_books()?;
-        let books = Snapshot::new(&bytes)?;
-        let slots = books.owners().filter(|(_, owner)| owner.pid == pid);
-        Ok(slots.filter_map(|(slot, _)| books.usage(0, slot)).map(|usage| usage.committed).sum())
+        let bytes = self.read_region()?;
+        let region = Snapshot::new(&bytes)?;
+        let slots = region.owners().filter(|(_, owner)| owner.pid == pid);
+        Ok(slots.filter_map(|(slot, _)| region.usage(0, slot)).map(|usage| usage.committed).sum())
     }
 
-    /// The file of its books.
-    pub(crate) fn books(&self) -> &File {
-        &self.books
+    /// The file of its region.
+    pub(crate) fn region(&self) -> &File {
+        &self.region
     }
 
     /// Frees the slots of dead processes, as the daemon does. Says how many there were.
     pub(crate) fn reap(&self) -> Result<usize> {
-        let bytes = self.read_books()?;
-        let books = Snapshot::new(&bytes)?;
+        let bytes = self.read_region()?;
+        let region = Snapshot::new(&bytes)?;
         let mut reaped = 0;
-        for (slot, owner) in books.owners() {
+        for (slot, owner) in region.owners() {
             if Path::new(&format!("/proc/{}", owner.pid)).exists() || !self.lock(slot, libc::F_WRLCK)? {
                 continue;
             }
-            for range in books.erasure(slot) {
-                self.books.write_all_at(&[0; LINE], range.start as u64)?;
+            for range in region.erasure(slot) {
+                self.region.write_all_at(&[0; LINE], range.start as u64)?;
             }
             self.lock(slot, libc::F_UNLCK)?;
             reaped += 1;
@@ -208,7 +208,7 @@ impl Container<'_> {
         lock.l_type = i16::try_from(kind)?;
         (lock.l_start, lock.l_len) = (i64::try_from(slot)?, 1);
         // SAFETY: a descriptor of ours, and a lock.
-        let done = unsafe { libc::fcntl(self.books.as_raw_fd(), libc::F_SETLK, &raw const lock) };
+        let done = unsafe { libc::fcntl(self.region.as_raw_fd(), libc::F_SETLK, &raw const lock) };
         let error = std::io::Error::last_os_error();
         let is_held = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::PermissionDenied);
         ensure!(done == 0 || is_held, "the lock of slot {slot}: {error}");

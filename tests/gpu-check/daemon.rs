@@ -30,7 +30,7 @@ pub(crate) struct Daemon {
 
 /// Who may have work.
 struct Watched {
-    books: File,
+    region: File,
     cores: u32,
 }
 
@@ -67,13 +67,13 @@ impl Drop for Daemon {
 
 impl Watched {
     fn of(container: &Container<'_>) -> io::Result<Self> {
-        Ok(Self { books: container.books().try_clone()?, cores: container.share.cores })
+        Ok(Self { region: container.region().try_clone()?, cores: container.share.cores })
     }
 
     fn is_busy(&self) -> bool {
         let mut uses = [0; SLOTS * LINE];
         let start = layout::use_bytes(1, 0, SLOTS).start as u64;
-        self.books.read_exact_at(&mut uses, start).is_ok() && in_flight_ns(&uses) > 0
+        self.region.read_exact_at(&mut uses, start).is_ok() && in_flight_ns(&uses) > 0
     }
 }
 

@@ -1,13 +1,13 @@
-//! Shows on a machine with a card whether `libdivvy.so` holds what it promises (docs/isolation.md).
+//! Checks on a machine with a GPU whether `libdivvy.so` keeps its limits (docs/isolation.md).
 //!
 //! ```text
-//!            ┌─ limits, books, clock page ─▶ container ─┐
+//!            ┌─ limits, region, clock page ─▶ container ─┐
 //!  checks ───┤                                          ├─ this executable as the tested program ─▶ the driver
 //!            └─ a line, an answer ◀───────▶ tenant ─────┘  with libdivvy.so before it, or without
 //! ```
 //!
 //! Every figure is measured with the library and without it in turn, by the same program, so that what changes on the machine
-//! meanwhile meets both. The check plays the daemon: it writes limits and the clock page, and reads the books. It changes
+//! meanwhile meets both. The check plays the daemon: it writes limits and the clock page, and reads the region. It changes
 //! nothing of the card, and only the tested programs are given the library.
 
 #![allow(unsafe_code, reason = "it calls the driver as a program in C does")]
@@ -38,28 +38,28 @@ mod program;
 mod report;
 mod tenant;
 
-/// Shows on a machine with an NVIDIA card whether libdivvy.so holds what it promises.
+/// Checks on a machine with an NVIDIA GPU whether libdivvy.so keeps its limits.
 ///
-/// Ends with 0 if all marks hold, with 1 if one doesn't, with 64 when it is used wrongly.
+/// Exit codes: 0 all checks passed, 1 a check failed, 64 wrong usage.
 #[derive(Debug, Parser)]
 #[command(name = "hack/gpu-check")]
 struct Arguments {
-    /// Another library than the one that is built; it must look for its files where a program is started
+    /// Check this library instead of the one that is built here; it must have been built with `hack/libdivvy --test`
     #[arg(long, value_name = "FILE", overrides_with = "library")]
     library: PathBuf,
-    /// Where to leave each measurement, as lines of JSON, as soon as it is made
+    /// Directory for the measurements, written as JSON lines as they are made
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The card, by the driver's number
+    /// The GPU, by CUDA's ordinal
     #[arg(long, value_name = "N", default_value_t = 0)]
     card: u16,
     /// Measure less: under 2 minutes instead of under 10
     #[arg(long)]
     quick: bool,
-    /// Run against tests/fake-gpu/cuda and tests/fake-gpu/nvml, which need no card
+    /// Run against the fake GPU of tests/fake-gpu, without hardware
     #[arg(long)]
     stand_in: bool,
-    /// The parts to run, all unless said
+    /// Run only these parts
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
 }

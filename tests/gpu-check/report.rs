@@ -60,7 +60,7 @@ impl Report {
 
     /// Begins a part of the table.
     pub(crate) fn part(&mut self, title: &str) -> Result<()> {
-        println!("\n{title:<66} {:>14} {:>10}  {:<18}", "measured", "spread", "mark");
+        println!("\n{title:<66} {:>14} {:>10}  {:<18}", "measured", "spread", "expected");
         self.keep(&json!({ "part": title }))
     }
 
@@ -113,7 +113,7 @@ impl Report {
 
     /// Ends the table, and says whether everything held.
     pub(crate) fn close(mut self) -> Result<bool> {
-        let text = format!("{} marks hold, {} don't", self.good, self.failed);
+        let text = format!("{} checks passed, {} failed", self.good, self.failed);
         println!();
         self.say("result", &text)?;
         io::stdout().flush()?;

@@ -144,11 +144,15 @@ impl Container {
 
     /// Compiles a program in C. It is linked to the driver if it `is_linked`.
     pub(crate) fn compile(&self, name: &str, is_linked: bool) -> PathBuf {
-        let flags: &[&str] = if is_linked { &LINKED } else { &[] };
-        self.compile_with("cc", name, name, flags).expect("a C compiler called cc")
+        self.build(name, name, if is_linked { &LINKED } else { &[] })
     }
 
-    /// The same by another compiler, with more flags, to another file; `None` if there is no such compiler, or it can't.
+    /// Compiles a file of `tests/`, with more flags, to this path in the container.
+    pub(crate) fn build(&self, name: &str, to: &str, flags: &[&str]) -> PathBuf {
+        self.compile_with("cc", name, to, flags).expect("a C compiler called cc")
+    }
+
+    /// Compiles by any compiler; `None` if there is none of that name, or it refuses.
     pub(crate) fn compile_with(&self, compiler: &str, name: &str, to: &str, flags: &[&str]) -> Option<PathBuf> {
         let program = self.path(to);
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name).with_extension("c");

@@ -69,6 +69,11 @@ fn symbols() -> impl Iterator<Item = &'static Symbol> {
     GROUPS.into_iter().flatten()
 }
 
+/// Whether the library exports a function of this name.
+fn is_known(name: &str) -> bool {
+    symbols().any(|symbol| symbol.name == name)
+}
+
 /// Every function that the library exports, with the bytes of each of its arguments.
 pub fn signatures() -> impl Iterator<Item = (&'static str, &'static [usize])> {
     symbols().map(|symbol| (symbol.name, symbol.arguments))

@@ -14,9 +14,6 @@ use nvml_wrapper_sys::bindings::{nvmlReturn_enum_NVML_SUCCESS, nvmlReturn_t};
 
 use crate::scenario::NvmlReturn;
 
-/// Every function that a scenario can make fail or hang.
-pub(crate) const FUNCTIONS: [&[&str]; 3] = [library::FUNCTIONS, card::FUNCTIONS, mig::FUNCTIONS];
-
 fn code(answer: Result<(), NvmlReturn>) -> nvmlReturn_t {
     match answer {
         Ok(()) => nvmlReturn_enum_NVML_SUCCESS,

@@ -8,6 +8,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::functions::FUNCTIONS;
 use crate::scenario::{Call, CardScenario, CardState, InstanceScenario, NvmlReturn, Scenario};
 use events::EventSet;
 use source::Source;
@@ -57,6 +58,7 @@ fn now() -> MutexGuard<'static, Driver> {
 
 /// Enters a function: hangs or fails as the scenario says. `card` is the UUID that the call is about.
 fn enter(function: &str, card: Option<&str>) -> Result<MutexGuard<'static, Driver>, NvmlReturn> {
+    debug_assert!(FUNCTIONS.contains(&function), "{function} is missing in the list of functions");
     let since = Instant::now();
     loop {
         let driver = now();

@@ -27,6 +27,7 @@
 
 mod abi;
 mod driver;
+mod functions;
 mod install;
 pub mod scenario;
 mod shared;

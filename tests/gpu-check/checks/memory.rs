@@ -18,7 +18,7 @@ use crate::tenant::{Tenant, number};
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Bytes that the driver may hold above the limit: what it rounds, and what its books don't tell (isolation.md, T2).
+/// Bytes that the driver may hold above the limit: what it rounds, and what the accounting region doesn't count (isolation.md, T2).
 const ROUNDED: u64 = 64 * MIB;
 /// A pool grows by pieces of 32 MiB, and gives none back before it is asked.
 const POOL_PIECE: u64 = 64 * MIB;
@@ -43,7 +43,7 @@ pub(super) fn check(check: &mut Check<'_>) -> Result<()> {
 #[derive(Clone, Copy, Default)]
 struct Context {
     by_driver: u64,
-    by_books: u64,
+    by_region: u64,
 }
 
 /// A figure that was measured once.
@@ -63,10 +63,10 @@ fn context_cost(check: &mut Check<'_>) -> Result<Context> {
     let before = free(&mut observer)?;
     let _tenant = container.tenant()?;
     let by_driver = before.saturating_sub(free(&mut observer)?);
-    let by_books = container.held()?;
+    let by_region = container.held()?;
     check.report.find("a context, by the driver", once(mib(by_driver), "MiB", Mark::Anything))?;
-    check.report.find("a context, by the books", once(mib(by_books), "MiB", Mark::Anything))?;
-    Ok(Context { by_driver, by_books })
+    check.report.find("a context, by the accounting region", once(mib(by_region), "MiB", Mark::Anything))?;
+    Ok(Context { by_driver, by_region })
 }
 
 fn mib(bytes: u64) -> f64 {
@@ -118,13 +118,13 @@ fn fill(
     let least = number(&filled, "least")?;
     let slack = if kind == "async" { POOL_PIECE as f64 } else { least - 1.0 };
     let room = less(container.limit(), held);
-    check.report.find("  room left then, by the books", once(room, "B", Mark::Between(0.0, slack)))?;
+    check.report.find("  free then, by the accounting region", once(room, "B", Mark::Between(0.0, slack)))?;
     if kind != "managed" {
         look(check)?; // managed memory is nowhere before it is touched
     }
     tenant.ask("empty")?;
     let left = less(container.held()?, base);
-    check.report.find("  held after all was given back, by the books", once(left, "B", Mark::Exactly(0.0)))
+    check.report.find("  held after all was freed, by the accounting region", once(left, "B", Mark::Exactly(0.0)))
 }
 
 fn shown(check: &mut Check<'_>) -> Result<()> {
@@ -135,7 +135,9 @@ fn shown(check: &mut Check<'_>) -> Result<()> {
     let limit = Mark::Exactly(mib(container.limit()));
     check.report.find("cuMemGetInfo: total", once(number(&info, "total")? / MIB as f64, "MiB", limit))?;
     let held = number(&info, "total")? - number(&info, "free")? - container.held()? as f64;
-    check.report.find("  total less free less what the books hold", once(held, "B", Mark::Exactly(0.0)))?;
+    check
+        .report
+        .find("  total less free less what the accounting region holds", once(held, "B", Mark::Exactly(0.0)))?;
     let memory = tenant.ask(&format!("nvml {}", check.site.uuid))?;
     if memory.is_null() {
         check.report.absent("nvmlDeviceGetMemoryInfo: total", "no libnvidia-ml.so.1 here")?;
@@ -144,7 +146,7 @@ fn shown(check: &mut Check<'_>) -> Result<()> {
             .report
             .find("nvmlDeviceGetMemoryInfo: total", once(number(&memory, "total")? / MIB as f64, "MiB", limit))?;
         let used = number(&memory, "used")? - container.held()? as f64;
-        check.report.find("  used less what the books hold", once(used, "B", Mark::Exactly(0.0)))?;
+        check.report.find("  used less what the accounting region holds", once(used, "B", Mark::Exactly(0.0)))?;
     }
     if check.site.is_stand_in() {
         return check.report.absent("nvidia-smi: memory.total", "not with a stand-in");
@@ -194,14 +196,14 @@ fn shared(check: &mut Check<'_>) -> Result<()> {
 }
 
 /// Processes that take pieces of the same memory at the same time. The limit has room for what the
-/// books charge for their contexts, and a GiB.
+/// region charges for their contexts, and a GiB.
 fn race(check: &mut Check<'_>, context: Context) -> Result<()> {
     let piece = 16 * MIB;
     let mut observer = check.site.free_tenant()?;
     let before = free(&mut observer)?;
     let racers = check.count(RACERS, RACERS / 4).min((before / 10 * 9).saturating_sub(GIB) / context.by_driver.max(1));
     ensure!(racers > 1, "no room for two contexts");
-    let limit_mib = (racers * context.by_books + GIB) >> 20;
+    let limit_mib = (racers * context.by_region + GIB) >> 20;
     let container = check.site.container("race", Share::of_memory(limit_mib))?;
     let mut tenants = container.tenants(usize::try_from(racers)?)?;
     let from = now() + 200_000_000;
@@ -220,17 +222,17 @@ fn race(check: &mut Check<'_>, context: Context) -> Result<()> {
         });
         let heard = tenants.iter().try_for_each(|tenant| tenant.hear().map(drop));
         raced.store(true, Ordering::Relaxed);
-        let most = watch.join().unwrap_or_else(|_panic| Err(anyhow!("nobody watched the books")));
+        let most = watch.join().unwrap_or_else(|_panic| Err(anyhow!("the watch of the accounting region panicked")));
         heard.and(most)
     })?;
     let held = container.held()?;
     let above = less(most.max(held), container.limit());
     check.report.find(
-        &format!("{racers} processes racing: above the limit, by the books"),
+        &format!("{racers} processes racing: above the limit, by the accounting region"),
         once(above, "B", Mark::AtMost(0.0)),
     )?;
     let room = less(container.limit(), held);
-    check.report.find("  room left in the end", once(room, "B", Mark::Between(0.0, (piece - 1) as f64)))?;
+    check.report.find("  free in the end", once(room, "B", Mark::Between(0.0, (piece - 1) as f64)))?;
     let uncharged = racers * context.uncharged();
     let beyond = less(before, free(&mut observer)?) - container.limit() as f64;
     let mark = Mark::AtMost(mib(ROUNDED + uncharged));
@@ -240,8 +242,8 @@ fn race(check: &mut Check<'_>, context: Context) -> Result<()> {
 // === impl Context ===
 
 impl Context {
-    /// What the driver holds for it besides what the books charge.
+    /// What the driver holds for it besides what the accounting region charges.
     fn uncharged(self) -> u64 {
-        self.by_driver.saturating_sub(self.by_books)
+        self.by_driver.saturating_sub(self.by_region)
     }
 }

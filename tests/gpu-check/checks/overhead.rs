@@ -69,7 +69,7 @@ pub(super) fn check(check: &mut Check<'_>) -> Result<()> {
         }
         let waited = waited as f64 / 1e6;
         let waited = Finding { measured: waited, spread: None, unit: "ms", mark: Mark::Anything };
-        check.report.find("launches held back meanwhile, with half", waited)
+        check.report.find("launches throttled meanwhile, with half", waited)
     })
 }
 

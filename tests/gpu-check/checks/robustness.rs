@@ -39,7 +39,7 @@ fn forks(check: &mut Check<'_>) -> Result<()> {
     let lost = Mark::Exactly(number(&without, "lost")?);
     check.report.find("1000 forks: children that died or hung", once(number(&with, "lost")?, "", lost))?;
     let more = container.held()? as f64 - held as f64;
-    check.report.find("  held in addition, by the books", once(more, "B", Mark::Exactly(0.0)))?;
+    check.report.find("  held in addition, by the accounting region", once(more, "B", Mark::Exactly(0.0)))?;
     let added = (number(&with, "each_ns")? - number(&without, "each_ns")?) / 1e3;
     check.report.find("  added to fork, call, end and wait", once(added, "us", Mark::Anything))
 }
@@ -61,7 +61,10 @@ fn kills(check: &mut Check<'_>) -> Result<()> {
     check.report.find("  of the memory the next process gets", once(part, "%", Mark::AtLeast(100.0)))?;
     drop(last);
     container.reap()?;
-    check.report.find("  held when all are dead, by the books", once(container.held()? as f64, "B", Mark::Exactly(0.0)))
+    check.report.find(
+        "  held when all are dead, by the accounting region",
+        once(container.held()? as f64, "B", Mark::Exactly(0.0)),
+    )
 }
 
 fn kill_some(container: &Container<'_>, count: usize) -> Result<()> {
@@ -86,5 +89,5 @@ fn captures(check: &mut Check<'_>) -> Result<()> {
     let what = format!("{captures} captures in global mode beside launches that are held back: spoiled");
     check.report.find(&what, once(number(&spoiled, "spoiled")?, "", Mark::Exactly(0.0)))?;
     let waited = container.totals()?.throttled_ns as f64 / 1e6;
-    check.report.find("  launches were held back", once(waited, "ms", Mark::AtLeast(1.0)))
+    check.report.find("  launches were throttled", once(waited, "ms", Mark::AtLeast(1.0)))
 }

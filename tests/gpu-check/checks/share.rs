@@ -180,8 +180,8 @@ fn burst(check: &mut Check<'_>) -> Result<()> {
     }
     check.report.find("50 % with burst, the other 50 % idle", of_rounds(&idle, Mark::AtLeast(100.0 - IDLE)))?;
     let soon = |times: &[f64]| Finding { unit: "ms", ..of_rounds(times, Mark::AtMost(SOON_MS)) };
-    check.report.find("  until who comes has 40 %", soon(&returned))?;
-    check.report.find("  until who stays has 80 %, when the other has gone", soon(&taken))
+    check.report.find("  until the container that starts has 40 %", soon(&returned))?;
+    check.report.find("  until the container that stays has 80 %", soon(&taken))
 }
 
 // === impl Pair ===

@@ -56,8 +56,8 @@ fn under_tracers_and_debuggers_it_holds_as_ever() {
 fn whatever_the_linker_is_told_it_holds() {
     let container = Container::of_memory(100);
     let (linked, loading) = (container.compile("routes", true), container.path("loading"));
-    container.compile_with("cc", "audit", "audit.so", &["-shared", "-fPIC"]).expect("a C compiler called cc");
-    container.compile_with("cc", "routes", "loading", &[]).expect("a C compiler called cc");
+    container.build("audit", "audit.so", &["-shared", "-fPIC"]);
+    container.build("routes", "loading", &[]);
     let settings = [("LD_BIND_NOW", "1"), ("LD_BIND_NOT", "1"), ("LD_AUDIT", "./audit.so"), ("LD_DEBUG", "bindings")];
     let programs: [(&Path, &str); 2] = [(&linked, "linked"), (&loading, "dlsym")];
     for ((variable, value), (program, route)) in settings.into_iter().flat_map(|set| programs.map(|run| (set, run))) {

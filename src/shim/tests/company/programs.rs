@@ -51,7 +51,7 @@ raise SystemExit(7)";
 fn a_program_in_c_sees_errno_errors_and_descriptors_as_ever() {
     let container = Container::of_memory(100);
     for (name, flags) in [("plain", &[][..]), ("iterating", &["-DITERATES"][..])] {
-        let program = container.compile_with("cc", "plain", name, flags).expect("a C compiler called cc");
+        let program = container.build("plain", name, flags);
         let [without, with] = both(&container, program.to_str().expect("text"), &[]).expect("a program that runs");
         assert!(without.starts_with("exit status: 42") && without.contains("cuOfMyOwn 0 77"), "{without}");
         assert_eq!(with, without, "{name}");
@@ -79,13 +79,13 @@ fn programs_without_glibc_or_without_a_linker_run_as_ever() {
 fn it_stands_in_both_orders_beside_what_else_is_preloaded() {
     let container = Container::of_memory(100);
     for (name, to) in [("wrap", "wrap.so"), ("trace", "trace.so")] {
-        container.compile_with("cc", name, to, &["-shared", "-fPIC"]).expect("a C compiler called cc");
+        container.build(name, to, &["-shared", "-fPIC"]);
     }
     let plain = container.compile("plain", false);
     let [linked, loading] = [("linked", true), ("dlsym", false)].map(|(route, is_linked)| {
         let to = format!("routes-{route}");
         let flags: &[&str] = if is_linked { &LINKED } else { &[] };
-        (container.compile_with("cc", "routes", &to, flags).expect("a C compiler called cc"), route)
+        (container.build("routes", &to, flags), route)
     });
     for other in ["./wrap.so", "./trace.so", "libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libprofiler.so.0"] {
         if !is_loadable(&container, other) {

@@ -33,7 +33,7 @@ fn every_lookup_route_shows_the_share_as_the_card() {
 fn so_does_a_plugin_that_is_linked_to_the_driver() {
     let container = Container::of_memory(100);
     let plugin = [&LINKED[..], &["-shared", "-fPIC"]].concat();
-    container.compile_with("cc", "routes", "plugin.so", &plugin).expect("a library");
+    container.build("routes", "plugin.so", &plugin);
     let host = container.compile("host", false);
     for route in ["linked", "default", "next"] {
         assert_eq!(printed(&container, &host, route), "100 of 100", "{route}");
@@ -47,10 +47,7 @@ fn by_dlvsym_too() {
     let container = Container::of_memory(100);
     let loading = container.compile("routes", false);
     fs::write(container.path("script"), "DRIVER { global: *; };").expect("room");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/versioned.c");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-Wl,--version-script=script", "-o", "libversioned.so"]).arg(source);
-    assert!(compiler.current_dir(container.path("")).status().expect("a C compiler called cc").success());
+    container.build("versioned", "libversioned.so", &["-shared", "-fPIC", "-Wl,--version-script=script"]);
     let output =
         container.command(loading).args(["dlvsym", "./libversioned.so"]).output().expect("a program that runs");
     assert_eq!(output.stdout, b"100 of 100\n", "{}", container.complaints());

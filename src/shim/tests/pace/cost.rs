@@ -1,8 +1,6 @@
 //! What it costs, in figures: `cargo test -p divvy-shim --test pace -- --ignored cost --nocapture`.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,10 +13,7 @@ use fake_cuda::Machine;
 fn a_launch() {
     for (what, cores) in [("without the library", None), ("at 100 %", Some(100)), ("at 90 %, open", Some(90))] {
         let container = Container::new(&Machine::uniform(1, 1 << 30), &[share(cores.unwrap_or(100), "cap")]);
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/null_driver.c");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(container.path("lib/libcuda.so.1")).arg(source);
-        assert!(compiler.status().expect("a C compiler called cc").success());
+        container.build("null_driver", "lib/libcuda.so.1", &["-O2", "-shared", "-fPIC"]);
         let program = container.compile("cost", false);
         let mut command =
             if cores.is_some() { container.command(program) } else { container.command_without_library(program) };

@@ -33,7 +33,7 @@ struct Trouble {
 
 /// The functions that there is something about; `None`: nothing about any.
 static TROUBLES: LazyLock<Option<BTreeMap<&'static str, Trouble>>> = LazyLock::new(|| {
-    let machine = driver::machine()?;
+    let machine = driver::machine(super::is_known)?;
     let mut troubles: BTreeMap<&str, Trouble> = BTreeMap::new();
     for (name, fault) in &machine.faults {
         let trouble = troubles.entry(name).or_default();
@@ -102,11 +102,11 @@ functions! {
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        driver::initialise()
+        driver::initialise(super::is_known)
     };
     [2020 cuDriverGetVersion](version: *mut c_int) = |me| {
         me.check()?;
-        write::value(version, driver::machine().map_or(0, |machine| machine.cuda_version))
+        write::value(version, driver::machine(super::is_known).map_or(0, |machine| machine.cuda_version))
     };
     [6000 cuGetErrorName](error: c_uint, text: *mut *const c_char) = |me| {
         me.check()?;

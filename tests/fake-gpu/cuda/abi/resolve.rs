@@ -33,7 +33,7 @@ struct Revision {
 
 /// The revisions of each function, by its name without `_v2`, `_ptsz` and so on.
 static REVISIONS: LazyLock<BTreeMap<&'static str, Vec<Revision>>> =
-    LazyLock::new(|| driver::machine().map(revisions).unwrap_or_default());
+    LazyLock::new(|| driver::machine(super::is_known).map(revisions).unwrap_or_default());
 
 fn revisions(machine: &'static Machine) -> BTreeMap<&'static str, Vec<Revision>> {
     let mut all: BTreeMap<&str, Vec<Revision>> = BTreeMap::new();
@@ -94,11 +94,11 @@ fn resolve(name: &str, version: c_int, flags: u64) -> Result<(Status, usize), Co
     if flags & !(LEGACY_STREAM | PER_THREAD_DEFAULT_STREAM) != 0 {
         return Err(Code::INVALID_VALUE);
     }
-    if driver::machine().is_none_or(|machine| version > machine.cuda_version) {
+    if driver::machine(super::is_known).is_none_or(|machine| version > machine.cuda_version) {
         return Err(Code::INVALID_VALUE);
     }
     let Some(revisions) = REVISIONS.get(name) else { return Ok((Status::NotFound, 0)) };
-    let driver_version = driver::machine().map_or(0, |machine| machine.cuda_version);
+    let driver_version = driver::machine(super::is_known).map_or(0, |machine| machine.cuda_version);
     if revisions.iter().all(|revision| revision.since > driver_version) {
         return Ok((Status::NotFound, 0));
     }

@@ -24,11 +24,11 @@ use crate::machine::{CardDescription, Machine};
 
 static MACHINE: OnceLock<Option<Machine>> = OnceLock::new();
 
-/// The machine, read once. A bad one is complained about, and there is none.
-pub(crate) fn machine() -> Option<&'static Machine> {
+/// The machine, read once. A malformed one is reported on standard error, and there is none.
+pub(crate) fn machine(is_known: fn(&str) -> bool) -> Option<&'static Machine> {
     let read = || {
         let path = named("FAKE_CUDA_CARDS", "cards.json")?;
-        let machine = Machine::read(&path);
+        let machine = Machine::read(&path, is_known);
         machine.map_err(|error| eprintln!("fake-cuda: {}: {error}", path.display())).ok()
     };
     MACHINE.get_or_init(read).as_ref()
@@ -40,7 +40,7 @@ fn named(variable: &str, beside: &str) -> Option<PathBuf> {
 }
 
 /// Makes the process's driver, unless it is made already.
-pub(crate) fn initialise() -> Result<(), Code> {
+pub(crate) fn initialise(is_known: fn(&str) -> bool) -> Result<(), Code> {
     static STARTING: Mutex<()> = Mutex::new(());
     let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     if FORKED.load(Relaxed) {
@@ -49,7 +49,7 @@ pub(crate) fn initialise() -> Result<(), Code> {
     if DRIVER.get().is_some() {
         return Ok(());
     }
-    let machine = machine().ok_or(Code::NO_DEVICE)?;
+    let machine = machine(is_known).ok_or(Code::NO_DEVICE)?;
     let visible = visible(machine, env::var("CUDA_VISIBLE_DEVICES").ok().as_deref());
     if visible.is_empty() {
         return Err(Code::NO_DEVICE);

@@ -22,9 +22,6 @@ const PCI_DEVICE_ID: c_uint = 0x2330_10de;
 /// Defines C functions whose first argument is a card's handle, and not that of an instance.
 macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),*) = |$driver:pat_param, $card:pat_param| $body:expr;)*) => {
-        pub(super) const FUNCTIONS: &[&str] = &[
-            "nvmlDeviceRegisterEvents", "nvmlDeviceSetComputeMode", $(stringify!($name)),*
-        ];
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name(device: nvmlDevice_t, $($argument: $type),*) -> nvmlReturn_t {

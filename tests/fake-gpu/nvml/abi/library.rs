@@ -15,7 +15,6 @@ use crate::scenario::{CardScenario, NvmlReturn, Scenario, parse_pci_bus_id};
 /// Defines C functions; the body knows the function's name as `$me`.
 macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),*) = |$me:ident| $body:expr;)*) => {
-        pub(super) const FUNCTIONS: &[&str] = &[$(stringify!($name)),*];
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name($($argument: $type),*) -> nvmlReturn_t {

@@ -18,9 +18,6 @@ const MOST: c_uint = 7;
 /// Defines C functions whose first argument is a handle.
 macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),*) = |$target:pat_param| $body:expr;)*) => {
-        pub(super) const FUNCTIONS: &[&str] = &[
-            "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", $(stringify!($name)),*
-        ];
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name(device: nvmlDevice_t, $($argument: $type),*) -> nvmlReturn_t {

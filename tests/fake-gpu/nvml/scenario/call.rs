@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::abi;
+use crate::functions::FUNCTIONS;
 
 /// A function of NVML, for all cards (`nvmlDeviceGetName`) or for one (`nvmlDeviceGetName@GPU-…`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub struct Call {
 impl Call {
     /// Every function that the library has and that a scenario can make fail or hang.
     pub fn functions() -> impl Iterator<Item = &'static str> {
-        abi::FUNCTIONS.iter().flat_map(|group| group.iter().copied())
+        FUNCTIONS.iter().copied()
     }
 
     /// Any call of the function.
