@@ -87,7 +87,7 @@ fn outside(scenarios: &[Scenario]) -> anyhow::Result<ExitCode> {
 }
 
 /// A mount namespace is root's to make.
-fn root() -> anyhow::Result<()> {
+pub fn root() -> anyhow::Result<()> {
     let own = std::fs::read_to_string("/proc/self/status").context("reading /proc/self/status")?;
     let effective = own.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().nth(1));
     anyhow::ensure!(effective == Some("0"), "it takes root to start a kubelet");

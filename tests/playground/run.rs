@@ -78,6 +78,9 @@ async fn stopped() -> anyhow::Result<()> {
 
 /// Whether every check was passed; told to `staying` too, when all is played and the cluster stays.
 async fn play(args: &Args, inputs: Inputs, staying: &Cell<Option<bool>>) -> anyhow::Result<bool> {
+    if !args.no_build {
+        eprintln!("building divvy-node, divvy-webhook and the fake NVML, as far as they aren't built");
+    }
     let binaries = Binaries::get(args.no_build).await?;
     // Not TMPDIR: paths of sockets end at 107 bytes.
     let directory = tempfile::Builder::new().prefix("divvy-").tempdir_in("/tmp").context("making a work directory")?;
@@ -124,6 +127,7 @@ pub async fn start(
 ) -> anyhow::Result<Session> {
     let Inputs { machines, source } = inputs;
     console.width = machines.iter().map(|machine| machine.name.len()).max().unwrap_or(0);
+    console.plain(&format!("starting {}, and {} nodes", control_plane_parts(args), machines.len()));
     let control_plane = ControlPlane::start(directory).await.context("starting the API server")?;
     let webhook = if args.no_webhook {
         None
@@ -134,6 +138,7 @@ pub async fn start(
     for (number, machine) in machines.into_iter().enumerate() {
         nodes.push(Node::start(machine, number, directory, binaries, args.seed, Some(&control_plane)).await?);
     }
+    console.plain("waiting for each divvy-node to register with its kubelet");
     for node in &mut nodes {
         node.registered(0).await?;
         if args.verbose {
@@ -149,6 +154,11 @@ pub async fn start(
     Ok(Session::new(args, control_plane, front, nodes, arrivals, console))
 }
 
+/// What is started before the nodes, in words.
+fn control_plane_parts(args: &Args) -> &'static str {
+    if args.no_webhook { "an API server" } else { "an API server, two divvy-webhook" }
+}
+
 /// Has pods come by admission and a scheduler, as soon as the webhook knows all nodes.
 async fn open(
     args: &Args,
@@ -158,6 +168,7 @@ async fn open(
     console: &Console,
 ) -> anyhow::Result<Front> {
     let names: Vec<&str> = nodes.iter().map(|node| &*node.name).collect();
+    console.plain("waiting for divvy-webhook to know all nodes");
     webhook.ready(&names).await?;
     if args.verbose {
         for (name, log) in webhook.logs() {

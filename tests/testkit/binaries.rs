@@ -32,8 +32,8 @@ struct Target {
 impl Binaries {
     /// Builds them, unless `as_they_are`, and finds them.
     ///
-    /// Cargo knows no dependency on another package's program. All packages are named together, so that their features
-    /// are those that this program was built with and nothing is compiled twice.
+    /// Cargo knows no dependency on another package's program. This crate depends on the libraries of all of them, so
+    /// that their features are those that this program was built with: what is left to build are the programs.
     pub async fn get(as_they_are: bool) -> anyhow::Result<Self> {
         let target = Target::of(&env::current_exe().context("finding this program")?)?;
         if !as_they_are {
@@ -56,7 +56,7 @@ async fn build(target: &Target) -> anyhow::Result<()> {
     command.args(["--bins", "--lib"]);
     let status = command.status().await.with_context(|| format!("starting {}", cargo.display()))?;
     if !status.success() {
-        bail!("building divvy-node failed ({status}): see above, or use --no-build");
+        bail!("building divvy-node and divvy-webhook failed ({status}): see above, or use --no-build");
     }
     Ok(())
 }
