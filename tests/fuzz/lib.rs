@@ -16,8 +16,8 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 
 use divvy_api::annotation::{self, Cards, Document, Planned, Preferences, RequestAnnotation};
-use divvy_api::request::{Defaults, pod_requests};
 use divvy_api::names::{ResourceName, annotation as key};
+use divvy_api::request::{Defaults, pod_requests};
 use divvy_api::{
     CardId, ContainerKind, ContainerSpec, Cores, Memory, MemoryAmount, ResourceNames, SlotId, Tier, quantity,
 };
