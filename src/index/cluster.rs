@@ -9,7 +9,7 @@
 //! they hold without a lock. No API object is kept.
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::{Arc, LockResult, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
 use divvy_api::annotation::Planned;
@@ -17,12 +17,13 @@ use divvy_api::gpunode::GpuNode;
 use divvy_placement::{Grounds, Mix, NoPlan, NodeScore, plan};
 
 use crate::demand::{Demand, Policies, SchedulingConfig};
-use crate::fit::{Boards, Query, Rating, ReasonSummaries, Until};
+use crate::fit::{Query, Rating, ReasonSummaries, SearchCache, Until};
 use crate::pod::PodView;
 use crate::ranking::FragmentationScorer;
 use crate::snapshot::{Node, NodeRef, Table, Unschedulable, View};
 use crate::state::learned::Learned;
 use crate::state::{ClusterState, Outcome, Outcomes, Reservation, ReservationTimeouts, Source, Touched, Unusable};
+use crate::unpoisoned;
 
 /// Shared by all who ask and all who report.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ pub struct Index {
     /// Locked before the table, never after.
     state: Mutex<ClusterState>,
     table: RwLock<Table>,
-    pub(crate) boards: Boards,
+    pub(crate) searches: Mutex<SearchCache>,
     /// Locked by itself.
     pub(crate) scorer: Mutex<FragmentationScorer>,
     config: Arc<SchedulingConfig>,
@@ -105,7 +106,7 @@ impl Index {
     pub fn new(config: SchedulingConfig, terms: ReservationTimeouts) -> Self {
         let config = Arc::new(config);
         let state = Mutex::new(ClusterState::new(Arc::clone(&config), terms));
-        Self { state, table: RwLock::default(), boards: Boards::default(), scorer: Mutex::default(), config, terms }
+        Self { state, table: RwLock::default(), searches: Mutex::default(), scorer: Mutex::default(), config, terms }
     }
 
     /// How pods are read and compared.
@@ -290,45 +291,48 @@ impl Index {
     /// wanted, nodes whose plans are worse than others' may be left out.
     pub fn rank(&self, query: &Query<'_>, names: &[&str], all: bool) -> Ranking {
         let mut ranking = Ranking::default();
-        let own = unpoisoned(self.state.lock()).reservation_of(&query.demand.uid).map(|own| own.planned.node.clone());
         let view = self.view();
-        let asked = view.look_up(names, |name| ranking.unknown.push(name));
-        let own = own.and_then(|name| view.place(&name));
-        let looks_ahead = query.looks_ahead(&self.expected());
-        let appraised = |asked: &[NodeRef]| unpoisoned(self.scorer.lock()).rank(query, &view, (asked, all), own);
-        if looks_ahead && !query.takes_a_search() {
-            ranking.fitting = appraised(&asked);
+        let nodes = view.look_up(names, |name| ranking.unknown.push(name));
+        let own = self.reserved_place(query, &view);
+        let by_fragmentation = query.looks_ahead(&self.expected());
+        let score = |nodes: &[NodeRef]| unpoisoned(self.scorer.lock()).rank(query, &view, (nodes, all), own);
+        if by_fragmentation && !query.takes_a_search() {
+            ranking.fitting = score(&nodes);
             if ranking.fitting.is_empty() {
-                ranking.failing = asked;
+                ranking.failing = nodes;
             }
             return ranking;
         }
+        let own_rating = own.and_then(|place| Some(query.rate_without_itself(view.node(place)?)));
+        let own_rating = own_rating.map(|score| score.map_or(Rating::Not, Rating::Is));
+        let own_rating = |node: &NodeRef| own_rating.filter(|_| own == Some(node.place));
         if query.is_slow() {
-            let board = self.boards.of(query);
-            let mut board = unpoisoned(board.lock());
-            board.ask(query, &view, &asked, usize::MAX);
-            board.search(query, &view, &asked, if all { Until::AllAreFound } else { Until::SomeAreFound });
-            ranking.sort(asked, |asked, _| match view.node(asked.place).filter(|_| own == Some(asked.place)) {
-                Some(node) => query.rate_without_itself(node).map_or(Rating::Not, Rating::Is),
-                None => board.rating(asked),
+            let until = if all { Until::AllAreFound } else { Until::SomeAreFound };
+            SearchCache::with(&self.searches, query, |scores| {
+                scores.ask(query, &view, &nodes, usize::MAX);
+                scores.search(query, &view, &nodes, until);
+                ranking.sort(nodes, |node, _| own_rating(node).unwrap_or_else(|| scores.rating(node)));
             });
         } else {
-            ranking.sort(asked, |asked, best| {
-                let score = match view.node(asked.place).filter(|_| own == Some(asked.place)) {
-                    Some(node) => query.rate_without_itself(node),
-                    None => query.rate_quickly(&view, asked.place, best.filter(|_| !all)),
-                };
-                score.map_or(Rating::Not, Rating::Is)
+            ranking.sort(nodes, |node, best| {
+                let quickly = || query.rate_quickly(&view, node.place, best.filter(|_| !all));
+                own_rating(node).unwrap_or_else(|| quickly().map_or(Rating::Not, Rating::Is))
             });
             if !all && !ranking.fitting.is_empty() {
                 ranking.failing.clear(); // some are only worse
             }
         }
-        if looks_ahead {
-            let found: Vec<NodeRef> = ranking.fitting.iter().map(|(asked, _)| *asked).collect();
-            ranking.fitting = appraised(&found);
+        if by_fragmentation {
+            let fitting: Vec<NodeRef> = ranking.fitting.iter().map(|(node, _)| *node).collect();
+            ranking.fitting = score(&fitting);
         }
         ranking
+    }
+
+    /// Place of the node where the pod has a reservation.
+    fn reserved_place(&self, query: &Query<'_>, view: &View) -> Option<u32> {
+        let state = unpoisoned(self.state.lock());
+        view.place(&state.reservation_of(&query.demand.uid)?.planned.node)
     }
 
     /// What these nodes, where the pod fits, are worth by what is expected; `None` if nothing is, or the policy doesn't
@@ -340,10 +344,10 @@ impl Index {
         fitting: &[NodeRef],
     ) -> Option<Vec<(NodeRef, NodeScore)>> {
         let mix = Some(self.expected()).filter(|mix| query.looks_ahead(mix))?;
-        let own = unpoisoned(self.state.lock()).reservation_of(&query.demand.uid).map(|own| own.planned.node.clone());
+        let own = self.reserved_place(query, view);
         let mut scorer = FragmentationScorer::default();
         scorer.expect(mix);
-        Some(scorer.rank(query, view, (fitting, true), own.and_then(|name| view.place(&name))))
+        Some(scorer.rank(query, view, (fitting, true), own))
     }
 
     /// Why the pod doesn't fit on these nodes, which are gone or have been asked.
@@ -354,9 +358,7 @@ impl Index {
             let why_not = |asked: &NodeRef, node: &Node| summaries.why_not(query, &view, (asked.place, node));
             return refused(query, &view, asked, why_not);
         }
-        let board = self.boards.of(query);
-        let mut board = unpoisoned(board.lock());
-        refused(query, &view, asked, |asked, node| board.why_not(query, asked, node))
+        refused(query, &view, asked, |_, node| node.why_not(query))
     }
 
     /// All nodes, as they stand at one moment.
@@ -462,11 +464,6 @@ fn refused(
         Some(Refusal { name: asked.name, reason, by_eviction: node.may_be_cleared_for(query) })
     };
     asked.iter().filter_map(refusal).collect()
-}
-
-/// What a lock guards is never left half changed, so a panic elsewhere is no reason to stop answering.
-pub(crate) fn unpoisoned<G>(locked: LockResult<G>) -> G {
-    locked.unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 
 mod query;
 mod reasons;
+mod score_cache;
 mod search;
 
 pub use query::Query;
 pub(crate) use reasons::{ReasonSummaries, WhyNot};
-pub(crate) use search::{Boards, Rating, Until};
+pub(crate) use score_cache::{ScoreCache, Scores};
+pub(crate) use search::{Rating, SearchCache, Until};

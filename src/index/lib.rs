@@ -27,6 +27,8 @@ mod ranking;
 mod snapshot;
 mod state;
 
+use std::sync::{LockResult, PoisonError};
+
 pub use cluster::{Index, NotReserved, Ranking, Refusal};
 pub use explain::{CardOverview, Expectation, ExpectedPart, Explanation, Feasibility, NodeOverview};
 pub use fit::Query;
@@ -34,3 +36,8 @@ pub use ranking::{BEST_SCORE, ranked, shortlist};
 pub use snapshot::{Holder, Node, NodeRef, Unschedulable};
 pub use state::learned;
 pub use state::{DecayedCounts, Learned, Outcome, Outcomes, ReservationTimeouts, Unusable};
+
+/// What a lock guards is never left half changed, so a panic elsewhere is no reason to stop answering.
+pub(crate) fn unpoisoned<G>(locked: LockResult<G>) -> G {
+    locked.unwrap_or_else(PoisonError::into_inner)
+}

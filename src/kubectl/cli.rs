@@ -1,6 +1,5 @@
 //! The command line, and how the process ends.
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -8,6 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::doctor;
 use crate::explain;
 use crate::inspect;
+use crate::output::{CommandOutput, Misused, write_stderr};
 use crate::simulate;
 use crate::text::plain;
 use crate::top;
@@ -35,22 +35,6 @@ enum Command {
     Simulate(simulate::Args),
 }
 
-/// What a subcommand has to say.
-#[derive(Debug, Default)]
-pub struct Told {
-    /// For standard output.
-    pub answer: String,
-    /// Lines for standard error.
-    pub remarks: Vec<String>,
-    /// Not all that was asked for was found.
-    pub incomplete: bool,
-}
-
-/// What was asked for makes no sense, whatever the cluster says.
-#[derive(Debug, thiserror::Error)]
-#[error("error: {0}")]
-pub struct Misused(Box<dyn std::error::Error + Send + Sync>);
-
 /// As sysexits.h has it, and the daemons.
 const EX_USAGE: u8 = 64;
 
@@ -59,10 +43,10 @@ pub fn main() -> ExitCode {
     let CommandLine { command } = match CommandLine::try_parse() {
         Ok(line) => line,
         Err(wrong) if wrong.use_stderr() => {
-            complain(&wrong.render().to_string());
+            write_stderr(&wrong.render().to_string());
             return ExitCode::from(EX_USAGE);
         }
-        Err(help) => return Told { answer: help.render().to_string(), ..Told::default() }.end(),
+        Err(help) => return CommandOutput { answer: help.render().to_string(), ..CommandOutput::default() }.end(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let told = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
@@ -79,48 +63,10 @@ pub fn main() -> ExitCode {
     match told {
         Ok(told) => told.end(),
         Err(error) if error.is::<Misused>() => {
-            complain(&format!("{}\n", plain(&error.to_string())));
+            write_stderr(&format!("{}\n", plain(&error.to_string())));
             ExitCode::from(EX_USAGE)
         }
-        Err(error) => Told::failed(&error).end(),
-    }
-}
-
-/// Writes to standard error; whoever has closed it doesn't want to know.
-fn complain(text: &str) {
-    drop(io::stderr().write_all(text.as_bytes()));
-}
-
-// === impl Misused ===
-
-impl Misused {
-    /// For this reason.
-    pub fn new(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self(reason.into())
-    }
-}
-
-// === impl Told ===
-
-impl Told {
-    fn failed(error: &anyhow::Error) -> Self {
-        Self { remarks: vec![error.to_string()], incomplete: true, ..Self::default() }
-    }
-
-    fn end(mut self) -> ExitCode {
-        let mut out = io::stdout().lock();
-        match out.write_all(self.answer.as_bytes()).and_then(|()| out.flush()) {
-            // `| head` has seen enough.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                self.remarks.push(format!("error: standard output: {error}"));
-                self.incomplete = true;
-            }
-            _ => {}
-        }
-        for remark in &self.remarks {
-            complain(&format!("{}\n", plain(remark)));
-        }
-        if self.incomplete { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        Err(error) => CommandOutput::failed(&error).end(),
     }
 }
 

@@ -13,8 +13,8 @@ use serde::Serialize;
 
 pub use self::check::{Check, State};
 use self::facts::Facts;
-use crate::cli::Told;
 use crate::cluster::{Cluster, ClusterArgs};
+use crate::output::CommandOutput;
 
 /// Checks the installation of Divvy link by link, and says what to do about what is broken
 ///
@@ -55,7 +55,7 @@ pub struct Report {
 }
 
 /// Looks at the cluster and puts what it finds into words.
-pub async fn run(args: Args) -> anyhow::Result<Told> {
+pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let Args { namespace, output, cluster } = args;
     let report = examine(&cluster.connect().await?, namespace).await;
     let answer = match output {
@@ -64,7 +64,7 @@ pub async fn run(args: Args) -> anyhow::Result<Told> {
         None => report.to_string(),
     };
     let incomplete = report.checks.iter().any(|check| check.state == State::Failed);
-    Ok(Told { answer, incomplete, ..Told::default() })
+    Ok(CommandOutput { answer, incomplete, ..CommandOutput::default() })
 }
 
 async fn examine(cluster: &Cluster, namespace: String) -> Report {

@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use divvy_index::pod::PodView;
 
-use crate::cli::Told;
 use crate::cluster::ClusterArgs;
+use crate::output::CommandOutput;
 
 /// Explains where a pod fits and where it doesn't, node by node, and what to do about it
 ///
@@ -69,7 +69,7 @@ enum Output {
 }
 
 /// Asks the cluster and puts the answer into words.
-pub async fn run(args: Args) -> anyhow::Result<Told> {
+pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let Args { pod, filename, namespace, divvy_namespace, output, no_headers, config, cluster } = args;
     let config = config.map(|file| config::from_file(&file)).transpose()?;
     let from_file = filename.map(|path| file::read(&path)).transpose()?;
@@ -90,7 +90,7 @@ pub async fn run(args: Args) -> anyhow::Result<Told> {
         Some(Output::Yaml) => serde_saphyr::to_string(&found.explanation)?,
         None | Some(Output::Wide) => show::render(&found, output.is_some(), !no_headers),
     };
-    Ok(Told { answer, remarks: found.remarks, incomplete: false })
+    Ok(CommandOutput { answer, remarks: found.remarks, incomplete: false })
 }
 
 #[cfg(test)]

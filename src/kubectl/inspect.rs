@@ -12,8 +12,8 @@ use k8s_openapi::jiff::Timestamp;
 pub(crate) use self::fetch::Found;
 pub(crate) use self::host::{Host, NodeView};
 use self::report::Report;
-use crate::cli::Told;
 use crate::cluster::ClusterArgs;
+use crate::output::CommandOutput;
 
 /// Shows the cards of nodes, who holds which share of them, what is free, and what ails them
 ///
@@ -54,7 +54,7 @@ enum Output {
 }
 
 /// Asks the cluster and puts the answer into words.
-pub async fn run(args: Args) -> anyhow::Result<Told> {
+pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let Args { nodes, namespace, selector, output, no_headers, cluster } = args;
     let found = fetch::fetch(&cluster.connect().await?, &nodes, selector.as_deref()).await?;
     let incomplete = !found.missing.is_empty();
@@ -72,7 +72,7 @@ pub async fn run(args: Args) -> anyhow::Result<Told> {
             None => "No resources found".to_owned(),
         });
     }
-    Ok(Told { answer, remarks, incomplete })
+    Ok(CommandOutput { answer, remarks, incomplete })
 }
 
 #[cfg(test)]

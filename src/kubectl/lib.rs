@@ -17,6 +17,7 @@ pub mod cluster;
 pub mod doctor;
 pub mod explain;
 pub mod inspect;
+pub mod output;
 pub mod simulate;
 mod text;
 pub mod top;

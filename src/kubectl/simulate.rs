@@ -14,13 +14,12 @@ use divvy_api::annotation::PolicyName;
 use divvy_simulate::Watch;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::Report;
-use divvy_simulate::shares::Shares;
 use divvy_simulate::study::{self, Expected, Settings};
 use divvy_simulate::target::Target;
-use divvy_simulate::workload::Workload;
+use divvy_simulate::workload::{Shares, Workload};
 
-use crate::cli::{Misused, Told};
 use crate::cluster::ClusterArgs;
+use crate::output::{CommandOutput, Misused};
 
 /// Fills a cluster with the pods of a trace, by one policy after another, and says how much of its cards stays unused
 ///
@@ -125,7 +124,7 @@ enum SharesArg {
 const DEFAULT_POLICIES: [Name; 3] = [Name::Product(PolicyName::LeastFragmentation), Name::Fgd, Name::BestFit];
 
 /// Reads the files, lets the pods come and puts the outcome into words.
-pub async fn run(args: Args) -> anyhow::Result<Told> {
+pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let (Some(nodes), Some(pods)) = (&args.nodes, &args.pods) else { return of_cluster(args).await };
     if args.until == 0 && args.churn.is_none() {
         return Err(Misused::new("--until 0: leaves nothing to simulate without --churn").into());
@@ -147,11 +146,11 @@ pub async fn run(args: Args) -> anyhow::Result<Told> {
         Output::Table => show::tables(&report),
         Output::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
     };
-    Ok(Told { answer, ..Told::default() })
+    Ok(CommandOutput { answer, ..CommandOutput::default() })
 }
 
 /// The same of a live cluster.
-async fn of_cluster(args: Args) -> anyhow::Result<Told> {
+async fn of_cluster(args: Args) -> anyhow::Result<CommandOutput> {
     let Settings { policies, seeds, .. } = args.settings();
     let own = policies.into_iter().map(|name| match name {
         Name::Product(policy) => Ok(policy),
@@ -165,7 +164,7 @@ async fn of_cluster(args: Args) -> anyhow::Result<Told> {
         Output::Table => outlook.tables(),
         Output::Json => format!("{}\n", serde_json::to_string_pretty(&outlook)?),
     };
-    Ok(Told { answer, ..Told::default() })
+    Ok(CommandOutput { answer, ..CommandOutput::default() })
 }
 
 fn policy(text: &str) -> Result<Name, String> {

@@ -11,8 +11,8 @@ use futures::StreamExt as _;
 use kube::api::ListParams;
 use serde::Serialize;
 
-use crate::cli::Told;
 use crate::cluster::{Cluster, ClusterArgs, Refusal};
+use crate::output::CommandOutput;
 use crate::text::{distinct_length, table};
 
 #[cfg(test)]
@@ -72,10 +72,10 @@ pub struct Report {
 }
 
 /// Asks the daemons and puts their answers into words.
-pub async fn run(args: Args) -> anyhow::Result<Told> {
+pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let Args { nodes, namespace, divvy_namespace, output, no_headers, cluster } = args;
     let cluster = cluster.connect().await?;
-    let mut told = Told::default();
+    let mut told = CommandOutput::default();
     let daemons = daemons(&cluster, &divvy_namespace, &nodes, &mut told).await?;
     let asked = daemons.into_iter().map(|(node, pod)| ask(&cluster, &divvy_namespace, node, pod));
     let answers: Vec<_> = futures::stream::iter(asked).buffered(AT_ONCE).collect().await;
@@ -113,7 +113,7 @@ async fn daemons(
     cluster: &Cluster,
     namespace: &str,
     nodes: &[String],
-    told: &mut Told,
+    told: &mut CommandOutput,
 ) -> anyhow::Result<BTreeMap<String, String>> {
     let selected = ListParams::default().labels(&format!("app.kubernetes.io/name={DAEMON}"));
     let pods = cluster.list_at::<PodView>(&format!("/api/v1/namespaces/{namespace}/pods"), selected).await;
@@ -177,7 +177,7 @@ fn render(report: &Report, with_heads: bool) -> String {
     let row = |(node, usage): (&str, &ContainerUsage)| {
         vec![
             ("NODE", node.to_owned()),
-            ("CARD", usage.card.as_str().chars().take(length).collect()),
+            ("GPU", usage.card.as_str().chars().take(length).collect()),
             ("NAMESPACE", usage.of.namespace.clone()),
             ("POD", usage.of.pod.clone()),
             ("CONTAINER", usage.of.container.clone()),

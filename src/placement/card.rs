@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use divvy_api::{CardId, Cores, Memory, MigProfile};
 
-use crate::free::size;
-
 /// A card of a node, with what other pods hold of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
@@ -143,6 +141,16 @@ pub struct Lacking(u16);
 enum Amount {
     Memory(Memory),
     Cores(Cores),
+}
+
+/// Memory that counts as much as one card's compute, in MiB: the unit has to be the same on all cards and nodes.
+const REFERENCE_MEMORY: u64 = 80 << 10;
+
+/// Memory and compute together, in thousandths of a card with 80 GiB.
+#[inline]
+pub(crate) fn size(memory: Memory, cores: Cores) -> u64 {
+    let memory = memory.as_mib().saturating_mul(1000) / REFERENCE_MEMORY;
+    u64::midpoint(memory, u64::from(cores.units()) * 10)
 }
 
 // === impl Card ===

@@ -2,7 +2,7 @@
 
 use divvy_api::{Cores, Memory, Share};
 
-use crate::card::{Card, Reason};
+use crate::card::{Card, Reason, size};
 
 /// What is free of a card, in the few numbers that most questions take.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,16 +17,6 @@ pub(crate) struct Free {
     pub(crate) is_plain: bool,
     /// Steps by which it is busier than promised. It isn't about room, but of most cards only these numbers are read.
     pub(crate) busy: u8,
-}
-
-/// Memory that counts as much as one card's compute, in MiB: the unit has to be the same on all cards and nodes.
-const REFERENCE_MEMORY: u64 = 80 << 10;
-
-/// Memory and compute together, in thousandths of a card with 80 GiB.
-#[inline]
-pub(crate) fn size(memory: Memory, cores: Cores) -> u64 {
-    let memory = memory.as_mib().saturating_mul(1000) / REFERENCE_MEMORY;
-    u64::midpoint(memory, u64::from(cores.units()) * 10)
 }
 
 // === impl Free ===

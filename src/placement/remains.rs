@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use divvy_api::{Cores, Memory, MigProfile, Share};
 
-use crate::card::Card;
-use crate::free::{Free, size};
+use crate::card::{Card, size};
+use crate::free::Free;
 
 /// What of a card decides which requests may use it, whatever is free.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -23,7 +23,6 @@ pub mod history;
 pub mod policy;
 pub mod report;
 pub mod run;
-pub mod shares;
 pub mod study;
 pub mod target;
 pub mod trace;

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::fill::Sample;
 use crate::policy::{Name, Scheduler, Ties};
-use crate::shares::Shares;
 use crate::study::{Outcome, Settings};
+use crate::workload::Shares;
 use crate::workload::Workload;
 
 /// All of a study.

@@ -1,10 +1,12 @@
 //! A trace in numbers: machines, and pods by their kind, of which there are few.
 
+mod shares;
+
 use std::collections::{BTreeSet, HashMap};
 use std::ops::{AddAssign, SubAssign};
 use std::path::Path;
 
-use crate::shares::Shares;
+pub use self::shares::Shares;
 use crate::trace::{self, TraceError, TraceNode, TracePod};
 
 /// What one pod asks for. Pods of one kind are interchangeable.

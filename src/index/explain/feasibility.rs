@@ -10,9 +10,9 @@ use divvy_api::CardId;
 use divvy_api::annotation::Preferences;
 use divvy_placement::NodeScore;
 
-use crate::cluster::{Index, unpoisoned};
+use crate::cluster::Index;
 use crate::fit::Query;
-use crate::fit::Until;
+use crate::fit::{SearchCache, Until};
 use crate::snapshot::Node;
 use crate::snapshot::NodeRef;
 use crate::snapshot::View;
@@ -87,18 +87,18 @@ impl Index {
 
     /// The best nodes, and whether there are none for certain if there are none.
     fn best_by_search(&self, query: &Query<'_>, view: &View, patience: Duration) -> (Vec<(NodeRef, NodeScore)>, bool) {
-        let board = self.boards.of(query);
-        let mut board = unpoisoned(board.lock());
         let asked: Vec<NodeRef> = view.open().collect();
         let deadline = Instant::now() + patience;
-        loop {
-            let are_all = board.ask(query, view, &asked, AT_A_TIME);
-            board.search(query, view, &asked, Until::Late(deadline));
-            let best = best_of(asked.iter().copied(), |asked, _| board.rating(asked).score());
-            if !best.is_empty() || are_all || Instant::now() >= deadline {
-                return (best, asked.iter().all(|asked| board.rating(asked).is_final()));
+        SearchCache::with(&self.searches, query, |scores| {
+            loop {
+                let are_all = scores.ask(query, view, &asked, AT_A_TIME);
+                scores.search(query, view, &asked, Until::Late(deadline));
+                let best = best_of(asked.iter().copied(), |asked, _| scores.rating(asked).score());
+                if !best.is_empty() || are_all || Instant::now() >= deadline {
+                    return (best, asked.iter().all(|asked| scores.rating(asked).is_final()));
+                }
             }
-        }
+        })
     }
 }
 

@@ -2,28 +2,17 @@
 //! nodes that changed since are asked again.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use divvy_api::annotation::PolicyName;
 use divvy_placement::NodeScore;
 
-use crate::cluster::unpoisoned;
 use crate::demand::{Policies, Shape};
 use crate::fit::Query;
-use crate::snapshot::Node;
+use crate::fit::score_cache::{ScoreCache, Scores};
 use crate::snapshot::{NodeRef, View};
-
-/// Answers by place of the node.
-#[derive(Debug, Default)]
-pub(crate) struct Board {
-    /// Of the node when it was asked; 0 if it never was.
-    revisions: Vec<u64>,
-    ratings: Vec<Rating>,
-    /// Why the pod doesn't fit, by place, as far as somebody wanted to know; of the same revision.
-    reasons: HashMap<u32, (u64, Arc<str>), foldhash::fast::RandomState>,
-}
+use crate::unpoisoned;
 
 /// What a node is worth to a pod.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,23 +39,11 @@ pub(crate) enum Until {
     Late(Instant),
 }
 
-/// Boards of the shapes that were asked for lately.
-#[derive(Debug, Default)]
-pub(crate) struct Boards {
-    kept: Mutex<Kept>,
-}
+/// Scores of pods that have one answer on every node that takes a search.
+pub(crate) type SearchCache = ScoreCache<(Shape, PolicyName, PolicyName), Scores<Rating>, MOST_SHAPES>;
 
-#[derive(Debug, Default)]
-struct Kept {
-    boards: HashMap<Key, (u64, Arc<Mutex<Board>>), foldhash::fast::RandomState>,
-    clock: u64,
-}
-
-/// Pods with one key have one board.
-type Key = (Shape, PolicyName, PolicyName);
-
-/// A board takes 64 bytes a node, and 200 more if it is asked for reasons: 11 to 40 MiB for 32 of them and 5 000 nodes.
-const MOST_BOARDS: usize = 32;
+/// 64 bytes a node and shape: 10 MiB for 32 shapes and 5 000 nodes.
+const MOST_SHAPES: usize = 32;
 /// Searches of one call, as long as one of them finds a plan.
 const MOST_SEARCHES: usize = 8;
 
@@ -87,51 +64,36 @@ impl Rating {
     }
 }
 
-// === impl Boards ===
+// === impl SearchCache ===
 
-impl Boards {
-    pub(crate) fn of(&self, query: &Query<'_>) -> Arc<Mutex<Board>> {
+impl SearchCache {
+    /// Changes the scores of the query's shape, which are taken out of the cache meanwhile. Of pods whose nodes are drawn
+    /// none are kept.
+    pub(crate) fn with<R>(cache: &Mutex<Self>, query: &Query<'_>, change: impl FnOnce(&mut Scores<Rating>) -> R) -> R {
         let Policies { cards, nodes } = query.policies;
-        if query.policies.is_random() {
-            return Arc::default();
-        }
-        let mut kept = unpoisoned(self.kept.lock());
-        kept.clock += 1;
-        let now = kept.clock;
         let key = (query.demand.shape(), cards.name, nodes.name);
-        if let Some((used, board)) = kept.boards.get_mut(&key) {
-            *used = now;
-            return Arc::clone(board);
+        let is_kept = !query.policies.is_random();
+        let known = is_kept.then(|| unpoisoned(cache.lock()).take(&key)).flatten();
+        let mut scores = known.unwrap_or_default();
+        let result = change(&mut scores);
+        if is_kept {
+            unpoisoned(cache.lock()).put(key, scores);
         }
-        if kept.boards.len() >= MOST_BOARDS {
-            let oldest = kept.boards.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
-            oldest.and_then(|key| kept.boards.remove(&key));
-        }
-        let board = Arc::default();
-        kept.boards.insert(key, (now, Arc::clone(&board)));
-        board
+        result
     }
 }
 
-// === impl Board ===
+// === impl Scores ===
 
-impl Board {
+impl Scores<Rating> {
     /// Asks the nodes that have changed since they last were what they can offer without a search, about `most` of
     /// them. Whether that were all.
     pub(crate) fn ask(&mut self, query: &Query<'_>, view: &View, asked: &[NodeRef], most: usize) -> bool {
-        let places = asked.iter().map(|asked| asked.place as usize + 1).max().unwrap_or(0);
-        if self.revisions.len() < places {
-            self.revisions.resize(places, 0);
-            self.ratings.resize(places, Rating::default());
-        }
-        let (revisions, ratings) = (&mut self.revisions, &mut self.ratings);
-        let is_stale = |asked: &&NodeRef| revisions[asked.place as usize] != asked.revision;
-        let stale: Vec<&NodeRef> = asked.iter().filter(is_stale).collect();
+        let stale: Vec<NodeRef> = asked.iter().filter(|node| self.get(**node).is_none()).copied().collect();
         // Those that are asked stand all over the cluster, as its parts may be full.
         let step = stale.len().div_ceil(most).max(1);
-        for NodeRef { place, revision, .. } in stale.iter().step_by(step) {
-            ratings[*place as usize] = query.at_best(view, *place).map_or(Rating::Not, Rating::AtBest);
-            revisions[*place as usize] = *revision;
+        for node in stale.iter().step_by(step) {
+            self.set(*node, query.at_best(view, node.place).map_or(Rating::Not, Rating::AtBest));
         }
         step == 1
     }
@@ -142,12 +104,12 @@ impl Board {
         for asked in asked {
             match self.rating(asked) {
                 Rating::Is(score) => best = best.max(Some(score)),
-                Rating::AtBest(bound) => bounds.push((Reverse(bound), asked.place)),
+                Rating::AtBest(bound) => bounds.push((Reverse(bound), asked.place, *asked)),
                 Rating::Not | Rating::Unknown => {}
             }
         }
-        bounds.sort_unstable();
-        for (searches, (Reverse(bound), place)) in bounds.into_iter().enumerate() {
+        bounds.sort_unstable_by_key(|(bound, place, _)| (*bound, *place));
+        for (searches, (Reverse(bound), place, node)) in bounds.into_iter().enumerate() {
             let is_hopeless = best.is_some_and(|best| bound < best && !bound.is_as_good_as(&best));
             let is_enough = is_hopeless || (searches >= MOST_SEARCHES && best.is_some());
             let is_over = match until {
@@ -160,25 +122,12 @@ impl Board {
             }
             let score = view.node(place).and_then(|node| query.rate(node));
             best = best.max(score);
-            self.ratings[place as usize] = score.map_or(Rating::Not, Rating::Is);
+            self.set(node, score.map_or(Rating::Not, Rating::Is));
         }
-    }
-
-    /// Why the pod doesn't fit on a node; `None` if it does.
-    pub(crate) fn why_not(&mut self, query: &Query<'_>, asked: &NodeRef, node: &Node) -> Option<Arc<str>> {
-        if let Some((revision, reason)) = self.reasons.get(&asked.place)
-            && *revision == node.revision
-        {
-            return Some(Arc::clone(reason));
-        }
-        let reason = node.why_not(query)?;
-        self.reasons.insert(asked.place, (node.revision, Arc::clone(&reason)));
-        Some(reason)
     }
 
     /// What a node is worth, as far as it was asked since it changed.
     pub(crate) fn rating(&self, asked: &NodeRef) -> Rating {
-        let at = asked.place as usize;
-        if self.revisions.get(at) == Some(&asked.revision) { self.ratings[at] } else { Rating::Unknown }
+        self.get(*asked).unwrap_or_default()
     }
 }

@@ -13,7 +13,7 @@ use divvy_placement::{Card, Forecast, Ground, Grounds, Mix, NodeScore, Prices, R
 use foldhash::fast::RandomState;
 
 use crate::demand::{Demand, Shape};
-use crate::fit::Query;
+use crate::fit::{Query, ScoreCache, Scores};
 use crate::snapshot::Node;
 use crate::snapshot::NodeRef;
 use crate::snapshot::View;
@@ -33,11 +33,9 @@ pub(crate) struct FragmentationScorer {
     prices: Prices,
     /// Nodes that have changed since prices were set.
     changes: u32,
-    boards: HashMap<Key, Board, RandomState>,
-    /// Answers of some boards may be missing.
+    scores: ScoreCache<Key, ShapeScores, MOST_SHAPES>,
+    /// Scores of some shapes may be missing.
     is_behind: bool,
-    /// Grows with every query.
-    clock: u64,
     /// What can be sold of nodes that have so much left.
     sellable: HashMap<Remains, f64, RandomState>,
 }
@@ -62,20 +60,12 @@ struct Sums {
     hosts: [u32; MOST_SEVERAL],
 }
 
-/// What nodes answered to pods of one shape, by place.
+/// What nodes answered to pods of one shape; `None` where such a pod doesn't fit.
 #[derive(Debug, Default)]
-struct Board {
-    used: u64,
-    answers: Vec<Answer>,
+struct ShapeScores {
+    by_place: Scores<Option<Worth>>,
     /// Such a pod; `None` for those that take a search.
     sample: Option<Arc<Demand>>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Answer {
-    /// Of the node when it was asked; 0 if it never was.
-    revision: u64,
-    worth: Option<Worth>,
 }
 
 /// What a node loses to a pod.
@@ -98,7 +88,7 @@ struct Rated {
     leftover: u32,
 }
 
-/// Pods with one key have one board.
+/// Pods with one key have the same scores.
 type Key = (Shape, u32);
 
 /// What a thousandth of a card counts that the mix can't use any more, …
@@ -121,8 +111,8 @@ const PROMISING: usize = 128;
 const PRICED_FOR: u32 = 32;
 /// Thousandths of CPU cores that count as much as a thousandth of a card, as 128 cores stand beside eight cards.
 const CPU_OF_CARD: u32 = 16;
-/// A board takes 72 bytes a node: 22 MiB for all of them and 5 000 nodes.
-const MOST_BOARDS: usize = 64;
+/// 72 bytes a node and shape: 22 MiB for 64 shapes and 5 000 nodes.
+const MOST_SHAPES: usize = 64;
 /// Nodes of one query that are asked for the first time, which takes a microsecond each.
 const MOST_NEW: usize = 1024;
 /// About 10 MiB, for nodes with eight cards.
@@ -133,16 +123,15 @@ const MOST_SELLABLE: usize = 40_000;
 impl FragmentationScorer {
     /// Other requests are expected from now on.
     pub(crate) fn expect(&mut self, mix: Arc<Mix>) {
-        *self = Self { mix, hardware: usize::MAX, boards: self.emptied_boards(), is_behind: true, ..Self::default() };
+        let scores = self.emptied_scores();
+        *self = Self { mix, hardware: usize::MAX, scores, is_behind: true, ..Self::default() };
     }
 
-    /// They are filled again in advance.
-    fn emptied_boards(&mut self) -> HashMap<Key, Board, RandomState> {
-        let mut boards = std::mem::take(&mut self.boards);
-        for board in boards.values_mut() {
-            board.answers.clear();
-        }
-        boards
+    /// Shapes without scores: these are worked out again in advance.
+    fn emptied_scores(&mut self) -> ScoreCache<Key, ShapeScores, MOST_SHAPES> {
+        let mut scores = std::mem::take(&mut self.scores);
+        scores.all_mut().for_each(|shape| shape.by_place.clear());
+        scores
     }
 
     /// What is expected.
@@ -164,15 +153,14 @@ impl FragmentationScorer {
         let own = own.map(|(place, node)| (place, Grounds::of(&node.cards, &node.links), node));
         let own_at = |place| own.as_ref().filter(|(own, ..)| *own == place);
         let key = key(query);
-        let mut board = self.boards.remove(&key).unwrap_or_else(|| {
+        let mut shape = self.scores.take(&key).unwrap_or_else(|| {
             self.is_behind = true;
-            Board::of(query)
+            ShapeScores::of(query)
         });
-        board.answers.resize(self.nodes.len(), Answer::default());
         let mut rated: Vec<Rated> = Vec::with_capacity(asked.len());
         let mut new = 0;
         for asked in asked {
-            let is_known = board.answer(asked).is_some();
+            let is_known = shape.by_place.get(*asked).is_some();
             if !is_known && !all && new >= MOST_NEW && !rated.is_empty() {
                 continue; // it is asked by one of the next questions
             }
@@ -181,11 +169,11 @@ impl FragmentationScorer {
                 Some((_, grounds, node)) => grounds
                     .at(0)
                     .and_then(|ground| self.worth(query, (node, &Standing::of(node, &self.forecast)), ground)),
-                None => self.known_worth(&mut board, query, view, *asked),
+                None => self.known_worth(&mut shape.by_place, query, view, *asked),
             };
             rated.extend(worth.map(|worth| self.rated(*asked, &worth)));
         }
-        self.keep(key, board);
+        self.scores.put(key, shape);
         let (best, others) = Rated::best(&mut rated, FINALISTS);
         let mut scored = Vec::with_capacity(best.len() + if all { others.len() } else { 0 });
         for Rated { asked, cost, leftover } in best {
@@ -210,8 +198,8 @@ impl FragmentationScorer {
         if self.hardware != view.hardware().len() {
             let mix = Arc::clone(&self.mix);
             let (forecast, hardware) = (Forecast::new(&mix, view.hardware()), view.hardware().len());
-            let boards = self.emptied_boards();
-            *self = Self { mix, forecast, hardware, changes: PRICED_FOR, boards, ..Self::default() };
+            let scores = self.emptied_scores();
+            *self = Self { mix, forecast, hardware, changes: PRICED_FOR, scores, ..Self::default() };
         }
         if self.nodes.len() < view.places() {
             self.nodes.resize_with(view.places(), Standing::default);
@@ -235,34 +223,36 @@ impl FragmentationScorer {
 
     /// Pods of all shapes that have come lately, if answers to them may be missing, of the nodes as they stand.
     pub(crate) fn samples(&mut self, view: &View) -> Vec<Arc<Demand>> {
-        if self.boards.is_empty() {
+        if self.scores.all().next().is_none() {
             return Vec::new();
         }
         self.catch_up(view);
         if !std::mem::take(&mut self.is_behind) {
             return Vec::new();
         }
-        self.boards.values().filter_map(|board| board.sample.clone()).collect()
+        self.scores.all().filter_map(|shape| shape.sample.clone()).collect()
     }
 
     /// Asks nodes for an answer to keep, as far as they haven't been asked and are known as they stand.
     pub(crate) fn ask(&mut self, query: &Query<'_>, view: &View, nodes: &[NodeRef]) {
         let key = key(query);
-        let Some(mut board) = self.boards.remove(&key) else { return };
-        board.answers.resize(self.nodes.len(), Answer::default());
+        let Some(shape) = self.scores.get_mut(&key) else { return };
+        let mut by_place = std::mem::take(&mut shape.by_place);
         for asked in nodes {
             if self.nodes.get(asked.place as usize).is_some_and(|node| node.revision == asked.revision) {
-                self.known_worth(&mut board, query, view, *asked);
+                self.known_worth(&mut by_place, query, view, *asked);
             }
         }
-        self.boards.insert(key, board);
+        if let Some(shape) = self.scores.get_mut(&key) {
+            shape.by_place = by_place;
+        }
     }
 
     /// The nodes that come first by the answers that are kept.
     pub(crate) fn promising(&self, query: &Query<'_>, nodes: &[NodeRef]) -> Vec<NodeRef> {
-        let Some(board) = self.boards.get(&key(query)) else { return Vec::new() };
+        let Some(shape) = self.scores.get(&key(query)) else { return Vec::new() };
         let rated = nodes.iter().filter_map(|asked| {
-            let worth = board.answer(asked)?.worth?;
+            let worth = shape.by_place.get(*asked)??;
             Some(self.rated(*asked, &worth))
         });
         let mut rated: Vec<Rated> = rated.collect();
@@ -279,18 +269,24 @@ impl FragmentationScorer {
         }
     }
 
-    fn known_worth(&self, board: &mut Board, query: &Query<'_>, view: &View, asked: NodeRef) -> Option<Worth> {
-        let NodeRef { place, revision, .. } = asked;
-        let known = board.answers.get_mut(place as usize)?;
-        if known.revision != revision {
-            let (node, ground) = (view.node(place)?, view.ground(place)?);
-            let worth = match self.nodes.get(place as usize).filter(|now| now.revision == revision) {
-                Some(now) => self.worth(query, (node, now), ground),
-                None => self.worth(query, (node, &Standing::of(node, &self.forecast)), ground), // a later view was here
-            };
-            *known = Answer { revision, worth };
+    fn known_worth(
+        &self,
+        scores: &mut Scores<Option<Worth>>,
+        query: &Query<'_>,
+        view: &View,
+        asked: NodeRef,
+    ) -> Option<Worth> {
+        if let Some(known) = scores.get(asked) {
+            return known;
         }
-        known.worth
+        let NodeRef { place, revision, .. } = asked;
+        let (node, ground) = (view.node(place)?, view.ground(place)?);
+        let worth = match self.nodes.get(place as usize).filter(|now| now.revision == revision) {
+            Some(now) => self.worth(query, (node, now), ground),
+            None => self.worth(query, (node, &Standing::of(node, &self.forecast)), ground), // a later view was here
+        };
+        scores.set(asked, worth);
+        worth
     }
 
     /// `None`: the pod doesn't fit.
@@ -337,29 +333,14 @@ impl FragmentationScorer {
         self.sellable.insert(node, sellable);
         sellable
     }
-
-    fn keep(&mut self, key: Key, mut board: Board) {
-        self.clock += 1;
-        board.used = self.clock;
-        if self.boards.len() >= MOST_BOARDS {
-            let oldest = self.boards.iter().min_by_key(|(_, board)| board.used).map(|(key, _)| key.clone());
-            oldest.and_then(|key| self.boards.remove(&key));
-        }
-        self.boards.insert(key, board);
-    }
 }
 
-// === impl Board ===
+// === impl ShapeScores ===
 
-impl Board {
+impl ShapeScores {
     fn of(query: &Query<'_>) -> Self {
         let sample = (!query.takes_a_search()).then(|| Arc::new(query.demand.clone()));
         Self { sample, ..Self::default() }
-    }
-
-    /// The node's answer, if it has been asked since it changed.
-    fn answer(&self, asked: &NodeRef) -> Option<&Answer> {
-        self.answers.get(asked.place as usize).filter(|answer| answer.revision == asked.revision)
     }
 }
 

@@ -21,20 +21,20 @@ pub(super) fn hints(found: &Found) -> Vec<String> {
     if *fitting > 0 {
         if is_waiting && !uid.is_empty() {
             hints.push(format!(
-                "there are cards for it: if it keeps waiting, kubectl describe pod -n {namespace} {name} says what else it \
+                "there are GPUs for it: if it keeps waiting, kubectl describe pod -n {namespace} {name} says what else it \
                  lacks"
             ));
         }
         return hints;
     }
     if nodes.is_empty() && is_waiting {
-        hints.push("kubectl divvy doctor says why no node has reported cards".to_owned());
+        hints.push("kubectl divvy doctor says why no node has reported GPUs".to_owned());
         return hints;
     }
     let those = |fits: Fits| nodes.iter().filter(move |node| node.fits == fits).take(MOST);
     hints.extend(those(Fits::Barred).map(|NodeAnswer { name, barred, .. }| match barred {
-        Some(Unschedulable::Cordoned) => format!("{name} has room: kubectl uncordon {name}"),
-        _ => format!("{name} has room and isn't alive: kubectl divvy inspect {name} says more"),
+        Some(Unschedulable::Cordoned) => format!("{name} fits: kubectl uncordon {name}"),
+        _ => format!("{name} fits, but isn't ready: kubectl divvy inspect {name} says more"),
     }));
     for NodeAnswer { name, lower, .. } in those(Fits::ByEviction) {
         let pods: Vec<&str> = lower.iter().map(|uid| found.names.get(uid).unwrap_or(uid).as_str()).collect();
@@ -51,7 +51,7 @@ pub(super) fn hints(found: &Found) -> Vec<String> {
     );
     if is_waiting && nodes.iter().all(|node| node.fits == Fits::Never) {
         hints.push(
-            "waiting doesn't help: ask for less of each card or for fewer of them, allow other cards, or add nodes"
+            "waiting doesn't help: ask for less of each GPU or for fewer of them, allow other GPUs, or add nodes"
                 .to_owned(),
         );
     }

@@ -58,7 +58,7 @@ fn container_row(asks: &ContainerAsks) -> Row {
         ContainerKind::Sidecar => "sidecar",
         ContainerKind::App => "app",
     };
-    let mut row = vec![("CONTAINER", name.clone()), ("KIND", kind.to_owned()), ("CARDS", cards.to_string())];
+    let mut row = vec![("CONTAINER", name.clone()), ("KIND", kind.to_owned()), ("GPUS", cards.to_string())];
     row.extend(profile.as_ref().map(|profile| ("MIG", profile.to_string())));
     row.extend([("MEMORY", memory.to_string()), ("CORES", cores.to_string()), ("EXCLUSIVE", exclusive.to_string())]);
     row
@@ -71,7 +71,7 @@ fn expected_row(ExpectedPart { percent, kind }: &ExpectedPart) -> Row {
         models.iter().cloned().chain(avoid_models.iter().map(|model| format!("not {model}"))).collect();
     vec![
         ("EXPECTED", format!("{percent:.1}%")),
-        ("CARDS", request.cards.to_string()),
+        ("GPUS", request.cards.to_string()),
         (
             "MIG",
             profile.as_ref().map(ToString::to_string).or(instances.then(|| "whole".to_owned())).unwrap_or_default(),
@@ -86,7 +86,7 @@ fn expected_row(ExpectedPart { percent, kind }: &ExpectedPart) -> Row {
 /// The cards that the pod was promised or given.
 fn settled_rows(state: &State) -> Vec<Row> {
     let start = |node: &str, container: &str, card: &str| {
-        vec![("CONTAINER", container.to_owned()), ("NODE", node.to_owned()), ("CARD", card.to_owned())]
+        vec![("CONTAINER", container.to_owned()), ("NODE", node.to_owned()), ("GPU", card.to_owned())]
     };
     match state {
         State::Bound { node, planned: Some(Planned { containers, .. }) } => {
@@ -180,7 +180,7 @@ fn card_rows(node: &NodeAnswer) -> Vec<Row> {
         let mib = |amount: u64| Memory::mib(amount).to_string();
         vec![
             ("NODE", node.name.clone()),
-            ("CARD", card.uuid.to_string()),
+            ("GPU", card.uuid.to_string()),
             ("MODEL", card.model.clone()),
             ("FREE MEMORY", part(mib(card.memory_mi.free), mib(card.memory_mi.capacity))),
             ("FREE CORES", part(card.cores.free.to_string(), card.cores.capacity.to_string())),

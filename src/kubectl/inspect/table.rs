@@ -37,14 +37,14 @@ fn sums(totals: &Totals) -> String {
     let (memory, free) = (held_of(memory_mi, mib), mib(memory_mi.free));
     let pods = if *pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
     let (all, spare) = (held_of(cores, count), cores.free);
-    format!("{healthy_cards}/{cards} cards healthy, {pods}, memory {memory} ({free} free), cores {all} ({spare} free)")
+    format!("{healthy_cards}/{cards} GPUs healthy, {pods}, memory {memory} ({free} free), cores {all} ({spare} free)")
 }
 
 fn card_row(card: &CardReport, uuid: String, all: &[CardReport], wide: bool) -> Vec<(&'static str, String)> {
     let health = if card.cordoned { format!("{},Cordoned", card.health) } else { card.health.clone() };
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let mut row = vec![
-        ("CARD", uuid),
+        ("GPU", uuid),
         ("MODEL", text(&card.model)),
         ("HEALTH", health),
         ("MEMORY", held_of(&card.memory_mi, mib)),
@@ -79,7 +79,7 @@ fn share_row(share: &Share, uuid: String, wide: bool) -> Vec<(&'static str, Stri
         ContainerKind::App => "app",
     };
     let mut row = vec![
-        ("CARD", uuid),
+        ("GPU", uuid),
         ("NAMESPACE", share.namespace.clone()),
         ("POD", share.pod.clone()),
         ("CONTAINER", share.container.clone()),

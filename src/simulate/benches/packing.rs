@@ -10,10 +10,9 @@ use divvy_api::annotation::PolicyName;
 use divvy_simulate::Watch;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::{At, PolicyReport};
-use divvy_simulate::shares::Shares;
 use divvy_simulate::study::{self, Expected, Settings};
 use divvy_simulate::target::Target;
-use divvy_simulate::workload::Workload;
+use divvy_simulate::workload::{Shares, Workload};
 
 const WORKLOADS: [&str; 7] =
     ["default", "cpu100", "gpushare40", "gpushare100", "gpuspec10", "multigpu20", "multigpu50"];

@@ -10,10 +10,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use crate::cluster::unpoisoned;
 use crate::demand::{Demand, SchedulingConfig};
 use crate::fixture::{node, pod, share, status};
 use crate::pod::PodView;
+use crate::unpoisoned;
 use crate::{Index, ReservationTimeouts};
 
 const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", "n5"];

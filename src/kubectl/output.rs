@@ -1,0 +1,60 @@
+//! What a subcommand prints, and the exit code that follows from it.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use crate::text::plain;
+
+/// Output of a subcommand.
+#[derive(Debug, Default)]
+pub struct CommandOutput {
+    /// Text for standard output.
+    pub answer: String,
+    /// Lines for standard error.
+    pub remarks: Vec<String>,
+    /// Whether something that was asked for is missing.
+    pub incomplete: bool,
+}
+
+/// Arguments that make no sense, whatever the cluster says.
+#[derive(Debug, thiserror::Error)]
+#[error("error: {0}")]
+pub struct Misused(Box<dyn std::error::Error + Send + Sync>);
+
+/// Writes to standard error; whoever has closed it doesn't want to know.
+pub(crate) fn write_stderr(text: &str) {
+    drop(io::stderr().write_all(text.as_bytes()));
+}
+
+// === impl Misused ===
+
+impl Misused {
+    /// Refusal for this reason.
+    pub fn new(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self(reason.into())
+    }
+}
+
+// === impl CommandOutput ===
+
+impl CommandOutput {
+    pub(crate) fn failed(error: &anyhow::Error) -> Self {
+        Self { remarks: vec![error.to_string()], incomplete: true, ..Self::default() }
+    }
+
+    pub(crate) fn end(mut self) -> ExitCode {
+        let mut out = io::stdout().lock();
+        match out.write_all(self.answer.as_bytes()).and_then(|()| out.flush()) {
+            // `| head` has seen enough.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                self.remarks.push(format!("error: standard output: {error}"));
+                self.incomplete = true;
+            }
+            _ => {}
+        }
+        for remark in &self.remarks {
+            write_stderr(&format!("{}\n", plain(remark)));
+        }
+        if self.incomplete { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+}
