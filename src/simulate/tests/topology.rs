@@ -2,6 +2,8 @@
 
 use divvy_api::annotation::PolicyName;
 use divvy_placement::{Link, Links};
+use divvy_simulate::Rng;
+use rand::SeedableRng as _;
 
 use study::optimum::Optimum;
 use study::rule::{BestEffort, Name, hami, product};
@@ -112,7 +114,7 @@ fn optimum_counts_sets_that_don_t_overlap() {
 
 #[test]
 fn the_same_seed_gives_the_same_requests() {
-    let draw = |seed| requests::requests(8, 100, &mut Rng::seed_from_u64(seed));
+    let draw = |seed| study::requests::requests(8, 100, &mut Rng::seed_from_u64(seed));
     assert_eq!(draw(7), draw(7));
     assert_ne!(draw(7), draw(8));
     assert!(draw(7).iter().zip(0..).all(|(request, now)| [1, 2, 4, 8].contains(&request.cards) && request.until > now));

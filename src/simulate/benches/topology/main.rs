@@ -2,14 +2,14 @@
 
 mod study;
 
-use study::{CLAIMS, Machine, Name, study};
+use study::{Machine, Name, REQUESTS, study};
 
 /// How many sequences of requests, with these seeds from 1 on.
 const SEEDS: u64 = 200;
 
 fn main() {
     let seeds: Vec<u64> = (1..=SEEDS).collect();
-    println!("{SEEDS} sequences of {CLAIMS} requests each, seeds 1 to {SEEDS}\n");
+    println!("{SEEDS} sequences of {REQUESTS} requests each, seeds 1 to {SEEDS}\n");
     println!(
         "| machine | rule | best of the free, % | best of all, % | regret, % | shortfall, % | 2s left | 4s left |"
     );

@@ -19,7 +19,7 @@
 
 mod machine;
 pub(crate) mod optimum;
-mod requests;
+pub(crate) mod requests;
 pub(crate) mod rule;
 mod tally;
 
@@ -38,7 +38,7 @@ pub(crate) use tally::Tally;
 pub(crate) type CardSet = u32;
 
 /// How many requests come in one sequence.
-pub(crate) const CLAIMS: usize = 200;
+pub(crate) const REQUESTS: usize = 200;
 
 /// What comes of one sequence of requests for each of these seeds.
 pub(crate) fn study(machine: &Machine, name: Name, seeds: &[u64]) -> Tally {
@@ -72,7 +72,7 @@ impl<'m> Trial<'m> {
     /// From an empty machine on.
     fn run(&mut self, seed: u64) {
         let mut draws = Rng::seed_from_u64(seed);
-        let requests = requests::requests(self.machine.cards(), CLAIMS, &mut draws);
+        let requests = requests::requests(self.machine.cards(), REQUESTS, &mut draws);
         let (mut free, mut held) = (self.machine.all(), Vec::<(u64, CardSet)>::new());
         for (now, request) in (0..).zip(requests) {
             held.retain(|(until, set)| {
