@@ -129,10 +129,10 @@ pub async fn run(
                 None => break,
                 Some(Ok(Ok(()))) => warning.clear(),
                 Some(Ok(Err(error))) => {
-                    warning.warn(format!("Lease {name}: not renewed for now: {}", describe(&error)))
+                    warning.warn(format!("Lease {name}: not renewed for now: {}", describe(&error)));
                 }
                 Some(Err(_)) => {
-                    warning.warn(format!("Lease {name}: not renewed for now: the API server doesn't answer"))
+                    warning.warn(format!("Lease {name}: not renewed for now: the API server doesn't answer"));
                 }
             }
         }

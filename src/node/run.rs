@@ -106,6 +106,7 @@ fn start_anew() -> std::io::Error {
 }
 
 /// Runs until SIGTERM or SIGINT, until the configuration has changed, or until a part fails.
+#[expect(clippy::too_many_lines, reason = "one flat composition of all parts")]
 async fn run(
     sources: Sources,
     effective: Effective,

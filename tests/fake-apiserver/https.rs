@@ -67,6 +67,7 @@ impl Https {
     }
 
     /// With every request, from now on.
+    #[must_use]
     pub fn bearing(self, token: &str) -> Self {
         Self { token: token.to_owned(), ..self }
     }

@@ -129,7 +129,7 @@ fn share(card: limits::Card<'_>) -> Result<(CardId, Share), LimitsError> {
 }
 
 fn known<T: FromStr>(field: &'static str, value: &str) -> Result<T, LimitsError> {
-    value.parse().map_err(|_| LimitsError::Unknown { field, value: value.to_owned() })
+    value.parse().map_err(|_unknown| LimitsError::Unknown { field, value: value.to_owned() })
 }
 
 /// Refuses two shares of one card.

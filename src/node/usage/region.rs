@@ -47,7 +47,7 @@ impl ContainerRegion {
         match renewed.and(looked.as_ref().map(drop).map_err(ToString::to_string)) {
             Ok(()) => self.warning.clear(),
             Err(problem) => {
-                self.warning.warn(format!("{}: reading its accounting region failed: {problem}", holder.of))
+                self.warning.warn(format!("{}: reading its accounting region failed: {problem}", holder.of));
             }
         }
         looked.ok().flatten()

@@ -1,5 +1,7 @@
 //! The published rules by hand, and what ours are held to.
 
+#![allow(clippy::mod_module_files, reason = "bench and test include the study by its path")]
+
 use divvy_api::annotation::PolicyName;
 use divvy_placement::{Link, Links};
 use divvy_simulate::Rng;

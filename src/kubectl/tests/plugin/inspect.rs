@@ -151,7 +151,7 @@ async fn a_cluster_of_many_pages_is_shown_as_a_whole() {
     let out = bench.inspect("--no-headers").await.out;
     assert_eq!(heads(&out).len(), 502);
     assert!(
-        out.ends_with("501/501 cards healthy, 1 pod, memory 8Gi/12024Gi (12016Gi free), cores 30/50100 (50070 free)\n")
+        out.ends_with("501/501 GPUs healthy, 1 pod, memory 8Gi/12024Gi (12016Gi free), cores 30/50100 (50070 free)\n")
     );
 }
 

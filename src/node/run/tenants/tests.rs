@@ -288,7 +288,7 @@ fn a_node_with_the_service_serves_it_and_leaves_older_containers_what_they_are()
     assert_eq!(paced(&node).len(), 2, "the driver needs no clock");
     drop(up);
     node.pods.push(part("late", "300"));
-    assert_eq!(kind(node.serve(1)), "containers");
+    assert_eq!(kind(node.serve(1)), "delivery");
     assert!(node.allocator.pre_start(&slots).is_err());
     node.restart(Tier::Shim);
     assert_eq!(terms(&node, "client").0, Tier::Shim, "a node that serves less says so");

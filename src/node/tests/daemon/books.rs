@@ -40,7 +40,7 @@ async fn without_a_journal_shares_are_restored_from_the_kubelet_and_the_claims()
     }
     assert_eq!([bench.given(&part_of), bench.given(&whole)], given);
     let message = bench.refused(pod(&[(GPU, "1")])).await;
-    assert!(message.contains("shared by 1 other pod"), "{message}");
+    assert!(message.contains("1 in use by other pods"), "{message}");
 }
 
 #[tokio::test]

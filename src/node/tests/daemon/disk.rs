@@ -48,7 +48,7 @@ async fn cdi_by_name_fails_where_its_directory_cannot_be_written_and_auto_does_w
     bench.start(Stderr::Log).await;
     bench.ready().await;
     let message = bench.refused(part("100")).await;
-    let said = ["which deviceListStrategy demands", "writing CDI specification", "mount cdiDir writable"];
+    let said = ["which deviceListStrategy requires", "writing CDI specification", "mount cdiDir writable"];
     assert!(said.iter().all(|said| message.contains(said)), "{message}");
     bench.kill().await;
     bench.set_key("deviceListStrategy", "auto");

@@ -22,7 +22,7 @@ async fn the_reason_reaches_the_pods_status() {
         (pod(&[(GPU, "1"), (MEMORY, "0")]), "limits[nvidia.com/gpumem]: 0 is out of range"),
         (pod(&[(GPU, "1"), (MEMORY, "10"), (PERCENT, "10")]), "excludes nvidia.com/gpumem in the same container"),
         (pod(&[(GPU, "3")]), "2 suitable"),
-        (part("20000"), "the card has 16Gi"),
+        (part("20000"), "too small, largest 16Gi"),
         (annotated("divvy.dev/card-policy", "tight"), "annotation divvy.dev/card-policy: \"tight\" is not allowed"),
         (annotated("divvy.dev/request", "{"), "annotation divvy.dev/request: EOF while parsing"),
         (

@@ -220,6 +220,6 @@ async fn without_a_strategy_a_card_in_mig_mode_is_not_given_out() {
     let bench = bench_of_instances("none").await;
     healthy_slots(&bench, &[(GPU, 32)]).await;
     let message = bench.refused(pod(&[(GPU, "2")])).await;
-    assert!(message.contains("1 card: unhealthy"), "{message}");
+    assert!(message.contains("1 unhealthy"), "{message}");
     assert!(bench.log().contains("set migStrategy to single or mixed"), "{}", bench.log());
 }

@@ -193,7 +193,11 @@ async fn hostile_books_are_said_and_change_nothing_for_others() {
     let path = bench.books(&hostile);
     fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink(bench.books(&sound), &path).unwrap();
-    bench.until_said("container main of pod default/hostile: its region: it is not a regular file").await;
+    bench
+        .until_said(
+            "container main of pod default/hostile: reading its accounting region failed: it is not a regular file",
+        )
+        .await;
     fs::remove_file(&path).unwrap();
     fs::write(&path, vec![0xff; 1 << 20]).unwrap();
     bench.until_said("region begins with 0xffffffffffffffff").await;
@@ -244,8 +248,8 @@ async fn what_no_promise_allows_is_found_and_told() {
         ]
     );
     let said = findings[1].message.replace(&card, "GPU-x").replace(&bypass.pid().to_string(), "PID");
-    let expected = "container main of pod default/greedy uses card GPU-x without libdivvy, so nothing keeps it to its \
-                    share: process PID of the host, 2000Mi";
+    let expected = "container main of pod default/greedy uses GPU GPU-x without libdivvy, so its share is not \
+                    enforced: process PID of the host, 2000Mi";
     assert_eq!(said, expected);
     for (reason, about) in [("AboveShare", "greedy"), ("WithoutLibrary", "greedy"), ("ForeignProcess", "node")] {
         let notes =

@@ -1,5 +1,7 @@
 //! How well requests of several cards are linked, by machine and rule: the table of docs/placement.md.
 
+#![allow(clippy::mod_module_files, reason = "bench and test include the study by its path")]
+
 mod study;
 
 use study::{Machine, Name, REQUESTS, study};

@@ -26,7 +26,7 @@ pub(crate) async fn invalid_registration_is_refused_with_a_reason(bench: &mut Be
 pub(crate) async fn each_list_replaces_the_one_before(bench: &mut Bench) {
     let mut devices = healthy(slots());
     devices.truncate(3);
-    devices[0].health = dp::UNHEALTHY.to_owned();
+    dp::UNHEALTHY.clone_into(&mut devices[0].health);
     bench.script.devices.send_replace(devices);
     bench.until_healthy(|ids| ids.len() == 2).await;
 }

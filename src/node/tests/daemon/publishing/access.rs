@@ -13,12 +13,12 @@ async fn a_token_that_is_replaced_in_its_file_is_taken_up() {
     let bench = Bench::publishing().await;
     bench.rotate_token("of-the-daemon-2");
     bench.run(part("4096")).await;
-    bench.until_said("node: not published for now: ").await;
+    bench.until_said("node: publishing failed, retrying: ").await;
     let log = bench.log();
     assert!(log.contains("Unauthorized"), "{log}");
     bench
         .until_shown_within(NOTICED, "the amounts", |view| (amounts(view)? == [2 * MEMORY, 175, 200]).then_some(()))
         .await;
     bench.until_told("the share", |status| status.shares.len() == 1).await;
-    assert_eq!(bench.log().matches(" node: not published for now").count(), 1, "{}", bench.log());
+    assert_eq!(bench.log().matches(" node: publishing failed, retrying").count(), 1, "{}", bench.log());
 }

@@ -25,7 +25,7 @@ async fn a_sick_card_is_told_to_everybody_and_its_recovery_too() {
     for card in &told.cards {
         let (name, note) = all.iter().find(|(_, note)| note.contains(card.uuid.as_str())).expect("an event names it");
         let pods = u8::from(card.uuid.as_str() == held);
-        assert!(name == "node" && note.ends_with(&format!("pods that hold shares of it: {pods}")), "{note}");
+        assert!(name == "node" && note.ends_with(&format!("pods with a share of it: {pods}")), "{note}");
     }
     bench.change_scenario(|scenario| scenario.cards.iter_mut().for_each(|card| card.state = CardState::Present));
     bench.until_offered([2 * MEMORY, 175, 200]).await;
@@ -39,5 +39,5 @@ async fn an_event_that_could_not_be_written_is_written_later() {
     bench.server().fail("create", "/events", 3, hyper::StatusCode::INTERNAL_SERVER_ERROR);
     bench.change_scenario(|scenario| scenario.cards[0].state = CardState::Lost);
     bench.until_shown("the event", |view| (events(view, "CardUnhealthy").len() == 1).then_some(())).await;
-    assert_eq!(bench.log().matches("events: not published").count(), 1, "{}", bench.log());
+    assert_eq!(bench.log().matches("events: publishing failed").count(), 1, "{}", bench.log());
 }

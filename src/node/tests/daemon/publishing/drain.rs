@@ -35,5 +35,5 @@ async fn sigterm_without_an_api_server_ends_it_all_the_same() {
     bench.server().go_away().await;
     bench.signal("TERM").await;
     assert_eq!(bench.ended().await.code(), Some(0), "{}", bench.log());
-    assert!(bench.log().contains("the API server doesn't answer, so the cluster doesn't know"), "{}", bench.log());
+    assert!(bench.log().contains("shutting down without setting Draining: API server unreachable"), "{}", bench.log());
 }

@@ -15,7 +15,7 @@ async fn while_it_is_away_pods_are_served_and_all_is_made_up_for() {
     let brief = bench.run(part("4000")).await;
     bench.gone(&brief).await;
     bench.until_booked(&[1000, 3000]).await;
-    bench.until_said("not published for now").await;
+    bench.until_said("publishing failed, retrying").await;
     bench.server().come_back().await;
     let told = bench
         .until_told("what was missed", |status| {
@@ -103,7 +103,7 @@ async fn writes_that_are_refused_for_a_while_are_made_later_and_said_once() {
         bench.until_told("the share", |status| status.shares.len() == 1).await;
         let log = bench.log();
         for what in ["node", "gpunode", "pods"] {
-            let said = log.matches(&format!(" {what}: not published for now: {} ", code.as_u16())).count();
+            let said = log.matches(&format!(" {what}: publishing failed, retrying: {} ", code.as_u16())).count();
             // The client itself tries again after 429, and a conflict is one pod's affair.
             let expected = match code {
                 StatusCode::TOO_MANY_REQUESTS => 0..=1,
@@ -122,10 +122,10 @@ async fn one_pod_that_is_refused_does_not_keep_others_from_being_annotated() {
     let name = bad.clone().pod().metadata.name.unwrap();
     bench.server().fail("patch", &format!("/pods/{name}/"), usize::MAX, StatusCode::FORBIDDEN);
     bench.run(bad).await;
-    bench.until_said(&format!("pod default/{name}: not published for now: 403 Forbidden: ")).await;
+    bench.until_said(&format!("pod default/{name}: publishing failed, retrying: 403 Forbidden: ")).await;
     for mib in ["2000", "3000", "4000", "5000"] {
         let uid = bench.run(part(mib)).await;
         bench.until_annotated(&uid).await;
     }
-    assert_eq!(bench.log().matches("not published for now").count(), 1, "{}", bench.log());
+    assert_eq!(bench.log().matches("publishing failed, retrying").count(), 1, "{}", bench.log());
 }

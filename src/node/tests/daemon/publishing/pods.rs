@@ -57,7 +57,10 @@ async fn a_pod_with_amounts_and_no_cards_is_warned_once() {
     let warned = |view: &fake_apiserver::View<'_>| Some(events(view, "NoCardAsked")).filter(|all| !all.is_empty());
     let all = bench.until_shown("a warning", warned).await;
     let [(name, note)] = all.as_slice() else { panic!("not one: {all:#?}") };
-    assert!(name == "forgot" && note.contains("no nvidia.com/gpu") && note.contains("install divvy-webhook"), "{note}");
+    assert!(
+        name == "forgot" && note.contains("not nvidia.com/gpu") && note.contains("install divvy-webhook"),
+        "{note}"
+    );
     let event = &bench.server().list("Event")[0];
     assert_eq!((&event["type"], &event["involvedObject"]["kind"]), (&json!("Warning"), &json!("Pod")));
     let next = bench.run(part("2000")).await;
