@@ -7,7 +7,7 @@
 //! cluster's file ─────┘
 //! ```
 //!
-//! A program lists its keys once, with [`keys!`]. A key is written in camel case in the file (`slotsPerCard`), as a flag
+//! A program lists its keys once, with [`keys!`](crate::keys!). A key is written in camel case in the file (`slotsPerCard`), as a flag
 //! (`--slots-per-card`) and as an environment variable (`SLOTS_PER_CARD`). A flag wins over the environment, the
 //! environment over the program's own file, that over the cluster's file, and that over the default. The cluster's file, from
 //! the ConfigMap `divvy-config`, has the keys that all programs must agree on.

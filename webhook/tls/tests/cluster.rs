@@ -247,7 +247,7 @@ async fn these_rights_are_enough() {
     let (sender, mut leader) = watch::channel(Leader::Nobody);
     let (client, stop) = (bench.client().await, bench.stop.clone());
     tokio::spawn(async move {
-        lease::run(client, "divvy-system", "divvy-webhook", us, sender, &TaskTracker::new(), stop).await
+        lease::run(client, "divvy-system", "divvy-webhook", us, sender, &TaskTracker::new(), stop).await;
     });
     let mut until = None;
     for _ in 0..2 {
@@ -267,7 +267,7 @@ async fn the_api_server_believes_what_is_shown_before_and_after_the_authority_ch
     let bench = Bench::new().await;
     let identity = bench.replica().await;
     let review = async |ConnectInfo(caller): ConnectInfo<Caller>, Json(review): Json<Value>| {
-        assert_eq!(caller.is_scheduler, false);
+        assert!(!caller.is_scheduler);
         let response = json!({ "uid": review["request"]["uid"], "allowed": true });
         Json(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response }))
     };
