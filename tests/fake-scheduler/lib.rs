@@ -176,7 +176,7 @@ mod tests {
         };
         nodes.sort_unstable();
         assert_eq!(nodes, [0, 1]);
-        assert!(refusal.starts_with("0 of 2 nodes fit, a: container \"main\" wants 2 cards"), "{refusal}");
+        assert!(refusal.starts_with("0 of 2 nodes fit, a: container \"main\" requests 2 cards"), "{refusal}");
     }
 
     #[test]
