@@ -30,7 +30,7 @@ async fn the_reason_reaches_the_pods_status() {
             "annotation divvy.dev/oversubscribe: refused, because tier accounting",
         ),
         (annotated("divvy.dev/tier", "shim"), "annotation divvy.dev/tier: shim is demanded, this node has accounting"),
-        (annotated("divvy.dev/card-uuid", "GPU-none"), "card not allowed by the pod"),
+        (annotated("divvy.dev/card-uuid", "GPU-none"), "2 with a UUID that the pod doesn't allow"),
     ];
     for (workload, reason) in bad {
         let message = bench.refused(workload).await;
