@@ -210,7 +210,7 @@ fn each_moment_is_added_once() {
 #[test]
 fn a_page_is_read_as_it_was_written() {
     const BUSY: Busy =
-        Busy { tenants: 2, guaranteed: 3, unguaranteed: 4, first: 5, last_promised: 6, last_unpromised: 7 };
+        Busy { tenants: 2, guaranteed: 3, unguaranteed: 4, high: 5, low_guaranteed: 6, low_unguaranteed: 7 };
     loom::model(|| {
         let page = Arc::new(Page::default());
         let mut writer = Writer::new(&page, 1);
