@@ -28,7 +28,7 @@ FROM debian:${DEBIAN}-slim AS divvy-node
 COPY --from=build /divvy-node /usr/bin/divvy-node
 # For deploy/mps: it supervises the driver's MPS control daemon, which comes from the host like NVML.
 COPY --from=build /divvy-mps /usr/bin/divvy-mps
-# Where the daemon looks for it, to copy it to runDir: containers get it from there.
+# Where the daemon looks for it, to copy it to stateDir: containers get it from there.
 COPY --from=build /libdivvy.so /usr/lib/divvy/libdivvy.so
 
 # The driver brings NVML, and must: its version is the kernel module's. Where distributions keep it is tried in turn below

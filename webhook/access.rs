@@ -18,31 +18,31 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::time::Instant;
 
-/// An answer about a token is kept for so long: a token that is revoked is believed no longer.
+/// Time for which a TokenReview is cached, and so accepted after its token was revoked.
 const KEPT: Duration = Duration::from_secs(30);
-/// Answers about tokens kept at one time.
+/// Most cached TokenReviews.
 const TOKENS: usize = 1024;
 
-/// Asks the API server about callers.
+/// Authenticator and authorizer of clients, by the API server.
 pub struct Access {
     client: Client,
     known: Mutex<HashMap<[u8; SHA256_OUTPUT_LEN], Known>>,
 }
 
-/// Whether a caller is answered.
+/// Result of an authorization.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Yes; this is its name.
+    /// Allowed; name of the user.
     Allowed(String),
-    /// No token, or none that the API server knows, and why. HTTP 401.
+    /// Missing or invalid token, and why. HTTP 401.
     Unauthenticated(String),
-    /// The user may not, and why. HTTP 403.
+    /// Forbidden to the user, and why. HTTP 403.
     Forbidden(String),
-    /// The API server can't be asked, and why. HTTP 503.
+    /// Failed request to the API server, and why. HTTP 503.
     Unavailable(String),
 }
 
-/// What the API server said of a token.
+/// User of a token, as TokenReview returned it.
 #[derive(Debug)]
 struct Known {
     user: UserInfo,
@@ -52,7 +52,7 @@ struct Known {
 // === impl Access ===
 
 impl Access {
-    /// Asks through this client.
+    /// Creates an authorizer that sends reviews through this client.
     pub fn new(client: Client) -> Self {
         Self { client, known: Mutex::default() }
     }
@@ -87,7 +87,7 @@ impl Access {
             }
             TokenReviewStatus { error, .. } => {
                 let why = error.filter(|error| !error.is_empty());
-                Err(Verdict::Unauthenticated(why.unwrap_or_else(|| "the API server doesn't know the token".to_owned())))
+                Err(Verdict::Unauthenticated(why.unwrap_or_else(|| "the API server rejected the token".to_owned())))
             }
         }
     }
@@ -113,7 +113,7 @@ impl Access {
             return Verdict::Allowed(name);
         }
         let why = [status.reason, status.evaluation_error].into_iter().flatten().filter(|why| !why.is_empty());
-        let why: Vec<String> = [format!("{name} may not {what}")].into_iter().chain(why).collect();
+        let why: Vec<String> = [format!("{name} cannot {what}")].into_iter().chain(why).collect();
         Verdict::Forbidden(why.join(": "))
     }
 

@@ -7,7 +7,7 @@ use divvy_runtime::settings::{FileFlags, Sources, Stop};
 
 use crate::config::{Config, Keys};
 
-/// Completes and checks pods that ask for GPUs, and chooses nodes for them
+/// Admission webhook and scheduler extender of Divvy: mutates and validates pods that request GPUs, and chooses nodes for them
 #[derive(Debug, Parser)]
 #[command(name = "divvy-webhook", version, max_term_width = 120)]
 struct CommandLine {

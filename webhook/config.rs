@@ -18,9 +18,9 @@ use divvy_runtime::settings::{
 
 divvy_runtime::keys! {
     required {
-        /// Name of this pod, by which it holds the Lease; in a pod from metadata.name
+        /// Name of this pod, its holder identity in the Lease; in a pod from metadata.name
         pod_name: ObjectName,
-        /// Address of this pod, to which the leader routes the scheduler; in a pod from status.podIP
+        /// IP address of this pod, the endpoint of the Service divvy-extender while it leads; in a pod from status.podIP
         pod_ip: IpAddr,
         /// Namespace of this pod, its Services, its Secret and its Lease; in a pod from metadata.namespace
         namespace: ObjectName,
@@ -47,29 +47,29 @@ divvy_runtime::keys! {
     /// Policy that chooses a pod's GPUs: binpack, spread, random, least-fragmentation or topology
     card_policy: PolicyName = PolicyName::default(),
 
-    /// Policy that chooses a pod's node, of the same ones; unless set, as cardPolicy
+    /// Policy that chooses a pod's node, one of those of cardPolicy; unless set, as cardPolicy
     node_policy: PolicyName = card_policy,
-    /// Whether GPUs that are busier than their shares come after others: on or off; takes divvy-node's publishUtilization
+    /// Whether GPUs that are busier than their shares come after others: on or off; requires publishUtilization of divvy-node
     load_aware: Switch = Switch::default(),
-    /// Most nodes that filter returns, the best ones: 1 to 5000; 0 for all that fit
+    /// Most nodes that the extender's filter returns, the best ones: 1 to 5000; 0 for all that fit
     shortlist: Within<0, 5000> = Within::new(16),
-    /// Whether a scheduler calls the extender: on or off; with off pods prefer the nodes of their hints by affinity
+    /// Whether kube-scheduler calls the extender: on or off; when off, pods that request GPUs get a preferred node affinity to the nodes that fit
     extender: Switch = Switch::Off,
     /// Namespaces whose pods may use the annotations compute, priority and oversubscribe; all if none is named
     favoured_namespaces: List<ObjectName> = List(Vec::new()),
 
-    /// Certificate chain in PEM that another program keeps, such as cert-manager; instead of the Secret
+    /// File with the certificate chain in PEM, kept by a program such as cert-manager; unless set, the webhook issues its own certificate
     certificate_file: AbsolutePath,
-    /// Private key of certificateFile, in PEM
+    /// File with the private key of certificateFile, in PEM
     key_file: AbsolutePath,
-    /// Certificates of the authorities of schedulers; if set, the extender answers only clients with one of theirs
+    /// File with the CA certificates of kube-scheduler's client certificate, in PEM; if set, extender calls without such a certificate are refused
     scheduler_client_ca: AbsolutePath,
 
-    /// Address of the TLS listener: reviews, extender calls and explanations
+    /// Address of the TLS listener: admission reviews, extender calls and explanations
     listen_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8443).into(),
     /// Address of the plain-HTTP listener: /metrics, /healthz, /readyz and /config
     metrics_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 9403).into(),
-    /// How long new calls are still answered after SIGTERM, while endpoints are updated
+    /// How long new calls are still answered after SIGTERM, while the Services' endpoints are updated
     shutdown_delay: Period = Period::seconds(5),
     /// Longest wait for running calls after shutdownDelay
     drain_timeout: Period = Period::seconds(20),
@@ -129,7 +129,7 @@ impl Config {
             (None, Some(_)) => ("keyFile", "certificateFile"),
             _ => return Ok(()),
         };
-        Err(format!("{given} needs {absent}: set both, or neither for a certificate of our own"))
+        Err(format!("{given} needs {absent}: set both, or neither and the webhook issues its own certificate"))
     }
 
     /// The resources that requests are written in.

@@ -1,14 +1,16 @@
 //! The EndpointSlice of the Service `divvy-extender`. That Service has no selector: its one endpoint is the leader, which
-//! writes its own address here, and kube-proxy routes the scheduler's calls to it.
+//! writes its own address here, and kube-proxy routes the scheduler's calls to it. The Service owns the EndpointSlice, so the
+//! garbage collector removes it when Divvy is uninstalled.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use divvy_runtime::api_server::within_deadline;
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource as _};
 
 /// The Service, and its EndpointSlice.
 const NAME: &str = "divvy-extender";
@@ -19,7 +21,9 @@ const PORT: &str = "https";
 
 /// This replica as the endpoint of the extender's Service.
 pub struct ExtenderEndpoint {
+    services: Api<Service>,
     slices: Api<EndpointSlice>,
+    /// Without its owner.
     slice: EndpointSlice,
 }
 
@@ -51,13 +55,16 @@ impl ExtenderEndpoint {
             endpoints: vec![endpoint],
             ports: Some(vec![port]),
         };
-        Self { slices: Api::namespaced(client, namespace), slice }
+        Self { services: Api::namespaced(client.clone(), namespace), slices: Api::namespaced(client, namespace), slice }
     }
 
-    /// Routes the Service here.
+    /// Routes the Service here. Without the Service there is nothing to route, and nothing is written.
     pub async fn publish(&self) -> kube::Result<()> {
+        let service = within_deadline(self.services.get(NAME)).await?;
+        let mut slice = self.slice.clone();
+        slice.metadata.owner_references = service.owner_ref(&()).map(|owner| vec![owner]);
         let params = PatchParams::apply(MANAGER).force();
-        within_deadline(self.slices.patch(NAME, &params, &Patch::Apply(&self.slice))).await.map(drop)
+        within_deadline(self.slices.patch(NAME, &params, &Patch::Apply(&slice))).await.map(drop)
     }
 }
 

@@ -79,7 +79,7 @@ impl PodEvents {
         };
         let event = Event {
             type_: EventType::Warning,
-            reason: "NoCards".to_owned(),
+            reason: "NoNodeFits".to_owned(),
             note: Some(note),
             action: "Scheduling".to_owned(),
             secondary: None,
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_as_long_as_the_api_server_takes_them() {
+    fn event_notes_fit_the_limit_of_the_api_server() {
         assert_eq!(shortened("ä".repeat(600)).len(), 1023);
         assert_eq!(shortened("short".to_owned()), "short");
     }

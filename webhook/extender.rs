@@ -1,4 +1,4 @@
-//! What kube-scheduler asks: which nodes would do, which are best, and to bind a pod to one.
+//! Scheduler extender: filter, prioritize, preempt and bind.
 //!
 //! Bodies in, bodies out. Nothing here waits, and nothing is written but reservations; the binder creates the bindings.
 
@@ -17,16 +17,16 @@ use divvy_index::demand::Demand;
 pub use self::bind::{Bind, Binding};
 pub use self::wire::Malformed;
 
-/// The scheduler's counterpart.
+/// Handlers of the extender's verbs.
 #[derive(Debug)]
 pub struct Extender {
     index: Arc<Index>,
-    /// Most nodes that are answered; 0: all that fit.
+    /// Most nodes that `filter` returns; 0: all that fit.
     shortlist: usize,
     seen: Mutex<Seen>,
 }
 
-/// Demands of pods that were asked about lately: a pod may be bound before the watch has told of it.
+/// Demands of pods that were filtered lately: a pod may be bound before the watch has delivered it.
 #[derive(Debug, Default)]
 struct Seen {
     demands: HashMap<Arc<str>, Arc<Demand>>,

@@ -1,4 +1,4 @@
-//! What the index says to admission and to those who wait.
+//! Feasibility by the index, for admission hints and for events on pending pods.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use divvy_index::{Index, Query};
 
 use crate::admission::{Fit, PodDemand};
 
-/// Who creates a pod waits for no longer than this while nodes are searched.
+/// Longest search for nodes during an admission review.
 const PATIENCE: Duration = Duration::from_millis(2);
 
 /// Which nodes could take a pod.

@@ -19,10 +19,10 @@ use crate::watches::{Reservations, SyncStatus, Watches};
 
 /// Wait after a failed request.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The EndpointSlice is written again so often, in case somebody has changed it.
+/// Interval at which the EndpointSlice is written again, in case another client has changed it.
 const REWRITE: Duration = Duration::from_secs(10);
 
-/// Begins and ends terms.
+/// Task that begins and ends the terms of this replica.
 pub struct Leadership {
     /// Source of the reservations.
     pub watches: Watches,
@@ -95,7 +95,7 @@ impl Term {
             let read = unread.read().await;
             read.map_err(|error| format!("reading the last leader's reservations: {}", describe(&error)))?;
             self.unread = None;
-            info!(term = self.number, "serving the scheduler: reservations of the last leader are known");
+            info!(term = self.number, "serving extender calls: the last leader's reservations have been read");
             serving.send_replace(self.number);
         }
         if self.routed.is_none_or(|at| at.elapsed() >= REWRITE) {

@@ -22,23 +22,23 @@ use tokio_util::task::TaskTracker;
 
 use self::election::{Acquire, Election};
 
-/// One replica that may lead.
+/// Candidate of the election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The pod's name.
     pub identity: String,
-    /// How the Lease is kept.
+    /// Periods of the election.
     pub timing: Timing,
 }
 
-/// How a Lease is kept: `retry_period` < `renew_deadline` < `duration`.
+/// Periods of the election: `retry_period` < `renew_deadline` < `duration`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long followers wait after the last renewal that they saw.
+    /// Time that followers wait after the last renewal that they observed.
     pub duration: Duration,
-    /// How long the leader leads after the last renewal that was accepted.
+    /// Time that the leader leads after the last renewal that was accepted.
     pub renew_deadline: Duration,
-    /// How often the Lease is read and renewed.
+    /// Interval at which the Lease is read and renewed.
     pub retry_period: Duration,
 }
 
@@ -52,7 +52,7 @@ pub enum Leader {
     Us {
         /// Number of the term, from 1.
         term: u64,
-        /// Until then, if it isn't renewed before. Nothing done as the leader may take effect later.
+        /// End of the term, unless the Lease is renewed before. Nothing done as the leader may take effect later.
         until: Instant,
     },
     /// The other replica.
@@ -89,7 +89,7 @@ impl Default for Timing {
 // === impl Leader ===
 
 impl Leader {
-    /// The term, if we lead at this time.
+    /// Term that this replica leads at this time, if any.
     pub fn term(&self, now: Instant) -> Option<u64> {
         match self {
             Self::Us { term, until } if now < *until => Some(*term),
@@ -129,10 +129,10 @@ pub async fn run(
                 None => break,
                 Some(Ok(Ok(()))) => warning.clear(),
                 Some(Ok(Err(error))) => {
-                    warning.warn(format!("Lease {name}: not renewed for now: {}", describe(&error)));
+                    warning.warn(format!("Lease {name}: renewal failed: {}", describe(&error)));
                 }
                 Some(Err(_)) => {
-                    warning.warn(format!("Lease {name}: not renewed for now: the API server doesn't answer"));
+                    warning.warn(format!("Lease {name}: renewal failed: the API server doesn't answer"));
                 }
             }
         }
@@ -216,8 +216,8 @@ impl Driver {
                 (before, now) if before == now => return false,
                 (Leader::Us { term: before, .. }, Leader::Us { term, .. }) if before == term => {}
                 (_, Leader::Us { term, .. }) => tracing::info!(term, "acquired leadership"),
-                (_, Leader::Other { identity }) => tracing::info!("following {identity}"),
-                (_, Leader::Nobody) => tracing::info!("no leader"),
+                (_, Leader::Other { identity }) => tracing::info!("new leader elected: {identity}"),
+                (_, Leader::Nobody) => tracing::info!("no leader holds the Lease"),
             }
             *before = now;
             true

@@ -6,15 +6,13 @@
 //!                                    └──▶ hints, explanations        admission ◀── API server
 //! ```
 //!
-//! The webhook owns nothing durable but its certificates and the learned request distribution, answers from memory, and may be
-//! killed at any time. Its answer about a node is a prediction, made with the node's own placement code; the node decides.
+//! The webhook owns nothing durable but its certificates, answers from memory, and may be killed at any time. Its answer about a node is a prediction, made with the node's own placement code; the node decides.
 
 pub mod access;
 pub mod admission;
 pub mod args;
 pub mod binder;
 pub mod config;
-pub mod distribution;
 pub mod endpoint_slice;
 pub mod events;
 pub mod extender;

@@ -73,7 +73,7 @@ impl Metrics {
             call_durations: Family::new_with_constructor(durations),
         };
         let registry = registry.sub_registry_with_prefix("divvy");
-        registry.register("admission_reviews", "Admission reviews, by endpoint and verdict", metrics.reviews.clone());
+        registry.register("admission_reviews", "Admission reviews, by endpoint (mutate, validate, templates) and verdict (allowed, warned, refused, malformed)", metrics.reviews.clone());
         let help = "Latency of admission reviews in seconds";
         registry.register("admission_review_duration_seconds", help, metrics.review_durations.clone());
         registry.register(
@@ -109,30 +109,32 @@ impl fmt::Debug for State {
 impl Collector for State {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let outcomes = self.index.outcomes();
-        let help = "GPU reservations that ended, by outcome on their node";
-        let mut family = encoder.encode_descriptor("prediction", help, None, MetricType::Counter)?;
+        let help = "GPU reservations that ended, by outcome: kept, moved to other GPUs of the node, ended with the pod, or expired";
+        let mut family = encoder.encode_descriptor("reservation_outcomes", help, None, MetricType::Counter)?;
         for outcome in Outcome::ALL {
             let labels = [("outcome", outcome.as_str())];
             ConstCounter::new(outcomes.of(outcome)).encode(family.encode_family(&labels)?)?;
         }
         let nodes = self.index.nodes();
-        let (revision, pods) = self.index.learned_from();
         let open = nodes.iter().filter(|node| node.closed.is_none()).count();
         let gauges = [
             ("leader", "Whether this replica is the leader: 1 or 0", f64::from(u8::from((self.leads)()))),
             ("nodes", "Nodes with a GpuNode", count(nodes.len())),
-            ("nodes_unschedulable", "Nodes with a GpuNode that accept no GPU pods", count(nodes.len() - open)),
+            (
+                "nodes_unschedulable",
+                "Nodes with a GpuNode that accept no pods that request GPUs",
+                count(nodes.len() - open),
+            ),
             (
                 "reservations",
-                "Pods with a GPU reservation that their node has not reported yet",
+                "Pods with reserved GPUs that their node has not reported as allocated yet",
                 count(self.index.reserved().len()),
             ),
             ("pending_pods", "Pods that request GPUs and are not bound to a node", count(self.index.waiting().len())),
-            ("mix_pods", "Pods from which the request distribution was learned", count(pods)),
             (
-                "mix_revision",
-                "Revision of the request distribution in ConfigMap divvy-mix; 0 if there is none",
-                count(revision),
+                "request_distribution_pods",
+                "Pods that request GPUs from which this replica has learned the request distribution",
+                count(self.index.counted_pods()),
             ),
         ];
         for (name, help, value) in gauges {

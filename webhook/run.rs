@@ -26,7 +26,6 @@ use crate::access::Access;
 use crate::args;
 use crate::binder::Binder;
 use crate::config::{Config, LEASE, SECRET, SERVICE};
-use crate::distribution::DistributionStore;
 use crate::endpoint_slice::ExtenderEndpoint;
 use crate::events::PodEvents;
 use crate::extender::Extender;
@@ -129,11 +128,6 @@ async fn run(config: Config) -> anyhow::Result<()> {
     tasks.spawn("precomputation", ask_in_advance(Arc::clone(&parts.index)));
     let events = PodEvents::new(parts.client.clone(), Arc::clone(&parts.index), &config.pod_name);
     tasks.spawn("pod events", events.run(leading(&parts.leader)));
-    let distribution = DistributionStore::new(parts.client.clone(), &config.namespace, Arc::clone(&parts.index));
-    tasks.spawn(
-        "request distribution",
-        distribution.run(parts.sync_status.clone(), parts.serving.clone(), leading(&parts.leader)),
-    );
     parts.keep_certificate(&mut tasks);
     let retired = CancellationToken::new();
     tasks.spawn_last("lease", parts.elect(leads, retired.clone()));

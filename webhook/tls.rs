@@ -33,9 +33,9 @@ pub use self::secret::keep_secret;
 /// The Service at which clients reach the webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Its name.
+    /// Name of the Service.
     pub name: String,
-    /// Its namespace.
+    /// Namespace of the Service.
     pub namespace: String,
 }
 

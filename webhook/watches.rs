@@ -238,6 +238,7 @@ impl Entry for PodObject {
     fn keep(index: &Index, listing: &Listing) {
         let gone = listing.pods_before.iter().filter(|uid| !listing.keys.contains(&***uid));
         gone.for_each(|uid| index.delete_pod(uid));
+        index.expect_counted();
     }
 }
 
@@ -249,7 +250,7 @@ impl Entry for NodeObject {
     }
 
     fn apply(&self, index: &Index) {
-        index.apply_node(self.key(), self.bar(), self.cpu_milli());
+        index.apply_node(self.key(), self.unschedulable(), self.cpu_milli());
     }
 
     /// The API server deletes the node's `GpuNode` too, but later.

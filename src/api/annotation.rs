@@ -1,4 +1,4 @@
-//! The annotations of a pod: what users may write, and what the parts of Divvy write for one another.
+//! Annotations of a pod: those that users write, and those that the parts of Divvy write for one another.
 //!
 //! Outputs are JSON with a `version`; everything read back is validated like user input.
 
@@ -99,7 +99,7 @@ pub struct Preferences {
     pub tier: Option<Tier>,
     /// What happens with idle compute.
     pub compute: Option<Compute>,
-    /// Who goes first on a shared card.
+    /// Order on a shared card.
     pub priority: Option<Priority>,
     /// Memory beyond the card's.
     pub oversubscribe: bool,
@@ -143,11 +143,12 @@ pub enum Compute {
     Burst,
 }
 
-/// Who has time of a shared card that was promised to nobody, or isn't used. A promise is kept to whoever has it.
+/// Which containers get the time of a shared card that is guaranteed to nobody, or isn't used. Guaranteed compute isn't
+/// affected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Priority {
-    /// Goes first: while it is at work, those that go last have what they were promised and no more.
+    /// Goes first: while it is busy, containers of low priority get their guaranteed compute and no more.
     High,
     /// Goes last.
     Low,
@@ -179,7 +180,7 @@ pub enum AnnotationError {
     Version {
         /// The annotation.
         key: &'static str,
-        /// Its version.
+        /// Version that it names.
         version: String,
     },
 }
@@ -189,7 +190,7 @@ pub trait Document: Serialize + DeserializeOwned {
     /// The annotation's key.
     const KEY: &'static str;
 
-    /// Refuses what the types allow and the meaning doesn't.
+    /// Refuses values that the types allow but that mean nothing.
     fn check(&self) -> Result<(), String> {
         Ok(())
     }
@@ -263,7 +264,7 @@ impl Compute {
 // === impl Priority ===
 
 impl Priority {
-    /// As users write it.
+    /// The word that users write.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::High => "high",
@@ -310,7 +311,7 @@ impl Input<'_> {
     }
 
     fn cards(&self, key: &'static str) -> Result<Vec<CardId>, AnnotationError> {
-        let allowed = "card UUIDs such as GPU-8f6d…, separated by commas";
+        let allowed = "GPU UUIDs such as GPU-8f6d…, separated by commas";
         let parse = |item: String| item.parse().map_err(|_uuid| AnnotationError::Value { key, value: item, allowed });
         self.list(key).into_iter().map(parse).collect()
     }
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_of_others_are_refused_with_the_reason() {
+    fn foreign_documents_are_refused_with_the_reason() {
         let refused = |text: &str| decode::<RequestAnnotation>(text).expect_err("refused").to_string();
         assert!(refused("{").starts_with("annotation divvy.dev/request: EOF while parsing"));
         assert_eq!(
@@ -377,7 +378,7 @@ mod tests {
         assert!(refused(r#"{"containers":{}}"#).ends_with("field \"version\" is missing"));
         assert!(refused(r#"{"version":"v1","containers":{},"x":1}"#).contains("unknown field `x`"));
         let zero = r#"{"version":"v1","containers":{"a":{"cards":0,"memory":"1Gi","cores":0}}}"#;
-        assert!(refused(zero).ends_with("container \"a\": 0 cards, allowed are 1 to 1024"));
+        assert!(refused(zero).ends_with("container \"a\": 0 GPUs, allowed are 1 to 1024"));
         let percent = r#"{"version":"v1","containers":{"a":{"cards":1,"memory":"101%","cores":0}}}"#;
         assert!(refused(percent).contains("\"101%\" is not an amount of memory"));
     }
@@ -402,14 +403,14 @@ mod tests {
             refused(key::CARD_POLICY, "tight"),
             "annotation divvy.dev/card-policy: \"tight\" is not allowed: expected binpack, spread, random, least-fragmentation or topology"
         );
-        assert!(refused(key::CARD_UUID, "0").contains("expected card UUIDs"));
+        assert!(refused(key::CARD_UUID, "0").contains("expected GPU UUIDs"));
         assert!(refused(key::OVERSUBSCRIBE, "yes").contains("expected true or false"));
         assert!(refused(key::NUMA, "true").contains("expected strict or prefer"));
     }
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "\\PC{0,80}") {
+        fn decoding_any_text_is_refused_without_panic(text in "\\PC{0,80}") {
             let read = (decode::<RequestAnnotation>(&text).is_ok(), decode::<Planned>(&text).is_ok(), decode::<Cards>(&text).is_ok());
             prop_assert_eq!(read, (false, false, false));
         }

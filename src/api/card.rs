@@ -38,10 +38,10 @@ pub struct BadMigProfile(String);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CardIdError {
     /// Not `GPU-…` or `MIG-…`, or longer than the 63 characters that the device-plugin API grants an ID with its suffix.
-    #[error("\"{0}\" is not a card UUID: expected \"GPU-\" or \"MIG-\" followed by letters, digits, '-' or '/'")]
+    #[error("\"{0}\" is not a GPU UUID: expected \"GPU-\" or \"MIG-\" followed by letters, digits, '-' or '/'")]
     Card(String),
     /// Not `<card>::<n>`.
-    #[error("\"{0}\" is not a slot: expected a card UUID, \"::\" and a number")]
+    #[error("\"{0}\" is not a slot: expected a GPU UUID, \"::\" and a number")]
     Slot(String),
 }
 
@@ -212,13 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_is_told_from_a_gpu_by_its_name() {
+    fn mig_instance_is_recognised_by_its_id() {
         let is_instance = |text: &str| text.parse::<CardId>().expect("valid").is_instance();
         assert_eq!(["MIG-5f3a-9c", "MIG-GPU-5f3a/1/0", "GPU-5f3a-9c"].map(is_instance), [true, true, false]);
     }
 
     #[test]
-    fn names_of_nothing_are_refused() {
+    fn malformed_card_and_slot_ids_are_refused() {
         for text in ["", "GPU-", "gpu-1", "0", "GPU-a b", "GPU-a\n"] {
             assert!(text.parse::<CardId>().is_err(), "{text:?} is no card");
         }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_is_one_in_either_form() {
+    fn mig_profile_parses_in_driver_and_resource_form() {
         for (driver, resource) in [
             ("1g.5gb", "1g.5gb"),
             ("7g.80gb", "7g.80gb"),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_profile_is_refused() {
+    fn malformed_mig_profile_is_refused() {
         let long = format!("1g.10gb+{}", "a".repeat(60));
         for text in
             ["", "gb", "1g", "10gb", "1g.gb", "g.10gb", "01g.10gb", "+1g.10gb", "1g.10GB", "1c.1c.1g.10gb", "1g.10gb+"]

@@ -7,8 +7,9 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use crate::annotation::PolicyName;
+use crate::limits::request_resources;
 use crate::names::BadResourceName;
-use crate::request::{Defaults, request_resources};
+use crate::request::Defaults;
 use crate::{Cores, Memory, MemoryAmount, ResourceName, ResourceNames};
 
 /// Name of the ConfigMap, in the namespace that Divvy is installed in.
@@ -83,7 +84,7 @@ pub enum Advertise {
     Amounts,
     /// In coarse units, each a device of the device-plugin API. A kubelet takes a resource that had a plugin for one of
     /// devices until five minutes after the plugin's end (`endpointStopGracePeriod`), and refuses pods that name it:
-    /// whoever changes back to amounts has to wait that long before pods ask for cores.
+    /// after a change back to amounts, wait that long before pods ask for cores.
     Devices,
 }
 
@@ -91,7 +92,7 @@ pub enum Advertise {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum DefaultMemory {
-    /// The same percentage as its cores.
+    /// Percentage equal to the request's cores.
     #[default]
     SameAsCores,
     /// This, of each GPU.
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn config_written_is_read_as_the_same() {
+    fn config_round_trips() {
         let config = ClusterConfig { node_policy: Some(PolicyName::Spread), ..ClusterConfig::default() };
         let text = serde_saphyr::to_string(&config).expect("a flat struct");
         assert_eq!(read(&text), Ok(config));

@@ -10,7 +10,7 @@ use crate::pod::ContainerKind;
 use crate::quantity::{Cores, Memory};
 use crate::share::{Share, Tier};
 
-/// Administrator's wishes for a node's cards.
+/// Administrator's settings for a node's GPUs.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "divvy.dev",
@@ -21,9 +21,9 @@ use crate::share::{Share, Tier};
     category = "divvy",
     status = "GpuNodeStatus",
     derive = "Default",
-    doc = "The cards of one node, and who holds which share of them",
+    doc = "The GPUs of one node, and the pods that hold a share of them",
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
-    printcolumn = r#"{"name":"Cards","type":"string","description":"healthy of all","jsonPath":".status.summary.cards"}"#,
+    printcolumn = r#"{"name":"GPUs","type":"string","description":"healthy of all","jsonPath":".status.summary.cards"}"#,
     printcolumn = r#"{"name":"Memory","type":"string","description":"held of all","jsonPath":".status.summary.memory"}"#,
     printcolumn = r#"{"name":"Cores","type":"string","description":"held of all","jsonPath":".status.summary.cores"}"#,
     printcolumn = r#"{"name":"Pods","type":"integer","description":"pods that hold a share","jsonPath":".status.summary.pods"}"#,
@@ -32,28 +32,28 @@ use crate::share::{Share, Tier};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GpuNodeSpec {
-    /// UUIDs of cards that take no new pods; those that run keep their shares. As `spec.unschedulable` of a Node.
+    /// UUIDs of GPUs that take no new pods; those that run keep their shares. As `spec.unschedulable` of a Node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unschedulable_cards: Vec<String>,
-    /// The daemon closes NVML, so that the driver can be unloaded and replaced; until then no card takes new pods.
+    /// The daemon closes NVML, so that the driver can be unloaded and replaced; until then no GPU takes new pods.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub release_driver: bool,
 }
 
-/// Cards and shares as the daemon reports them.
+/// GPUs and shares as the daemon reports them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GpuNodeStatus {
-    /// Every card of the node.
+    /// Every GPU of the node.
     #[serde(default)]
     pub cards: Vec<CardStatus>,
     /// Every share held.
     #[serde(default)]
     pub shares: Vec<ShareStatus>,
-    /// How shares are enforced on this node, at least.
+    /// Weakest tier by which shares are enforced on this node.
     #[serde(default)]
     pub tier: Tier,
-    /// How much of each card may be promised, in percent of what it has.
+    /// Part of each GPU that can be allocated, in percent of what it has; more than 100 oversubscribes.
     #[serde(default)]
     pub scales: Scales,
     /// Revision of the ledger that this status shows; grows with every change of a share.
@@ -67,20 +67,20 @@ pub struct GpuNodeStatus {
     pub summary: Summary,
 }
 
-/// How much of a card may be promised, in percent of what it has.
+/// Part of a GPU that can be allocated, in percent of what it has; more than 100 oversubscribes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Scales {
-    /// Of its memory.
+    /// Percent of its memory.
     pub memory: u32,
-    /// Of its compute.
+    /// Percent of its compute.
     pub cores: u32,
 }
 
-/// One card.
+/// One GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CardStatus {
-    /// The card's UUID.
+    /// The GPU's UUID.
     pub uuid: CardId,
     /// Product name as NVML gives it.
     pub model: String,
@@ -95,13 +95,13 @@ pub struct CardStatus {
     /// NUMA node, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa: Option<u32>,
-    /// Links to other cards of the node.
+    /// Links to other GPUs of the node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkStatus>,
     /// MIG profile, for an instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig: Option<String>,
-    /// It is an instance that pods ask for as for any card, not by its profile.
+    /// Whether this is a MIG instance that pods request as `nvidia.com/gpu`, not by its profile.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub plain: bool,
     /// Percent of the last minute or two in which a kernel ran on it, in steps of 10, where the daemon publishes it.
@@ -109,20 +109,20 @@ pub struct CardStatus {
     pub utilization: Option<u32>,
 }
 
-/// The best link between two cards.
+/// The best link between two GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkStatus {
-    /// The other card.
+    /// The other GPU.
     pub to: CardId,
     /// Class of the link, as `nvidia-smi topo -m` writes it: `NV18`, `PIX`, `PXB`, `PHB`, `NODE` or `SYS`.
     pub class: String,
 }
 
-/// Prefix of the reason of a card that takes no new pods because [`GpuNodeSpec::unschedulable_cards`] names it; what
+/// Prefix of the reason of a GPU that takes no new pods because [`GpuNodeSpec::unschedulable_cards`] names it; what
 /// else ails it follows after "; ".
 pub const CORDONED: &str = "cordoned";
 
-/// Whether new shares are given from a card.
+/// Whether new shares are given from a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Health {
     /// Serves.
@@ -148,7 +148,7 @@ pub struct ShareStatus {
     /// What the container is to its pod: `init`, `sidecar` or `app`.
     #[serde(default)]
     pub kind: ContainerKind,
-    /// The card.
+    /// The GPU.
     pub card: CardId,
     /// The part of it.
     #[serde(flatten)]
@@ -175,7 +175,7 @@ pub struct Summary {
 // === impl Scales ===
 
 impl Scales {
-    /// All of a card, and nothing twice.
+    /// All of a GPU, and nothing twice.
     pub const WHOLE: Self = Self { memory: 100, cores: 100 };
 }
 
@@ -210,7 +210,7 @@ mod tests {
         # UPDATE_CRD=1 cargo test -p divvy-api\n";
 
     #[test]
-    fn a_cluster_is_given_this_definition() {
+    fn crd_manifest_is_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/manifests/crd.yaml");
         let definition = serde_saphyr::to_string(&GpuNode::crd()).expect("a definition is plain data");
         let text = format!("{HEADER}{definition}");
@@ -225,13 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_that_asks_for_nothing_says_nothing() {
+    fn empty_spec_serialises_as_empty_object() {
         let spec: GpuNodeSpec = serde_json::from_str("{}").expect("every field has a default");
         assert_eq!(serde_json::to_string(&spec).expect("JSON"), "{}");
     }
 
     #[test]
-    fn a_status_of_a_newer_daemon_is_read() {
+    fn status_of_a_newer_daemon_is_read() {
         let text = r#"{"cards":[{"uuid":"GPU-a","model":"H200","memoryMi":143771,"health":"Healthy","newField":1}],"later":{}}"#;
         let status: GpuNodeStatus = serde_json::from_str(text).expect("unknown fields are passed over");
         assert_eq!(status.cards[0].memory, Memory::mib(143_771));

@@ -1,7 +1,7 @@
 //! divvy-api: what all parts of Divvy agree on. No I/O.
 //!
 //! ```text
-//! limits ──request──▶ GpuRequest ──share_on(card)──▶ Share      quantity: how people write amounts
+//! limits ──▶ GpuRequest ──share_on(card)──▶ Share       quantity: how people write amounts
 //! annotations ─────▶ Preferences, RequestAnnotation, Planned, Cards   gpunode: what a node reports
 //! config: keys that all parts share                         usage: what containers really use
 //! ```
@@ -11,6 +11,7 @@ pub mod card;
 pub mod config;
 pub mod container;
 pub mod gpunode;
+pub mod limits;
 pub mod names;
 pub mod pod;
 pub mod quantity;
@@ -20,7 +21,7 @@ pub mod usage;
 
 pub use card::{CardId, MigProfile, SlotId};
 pub use names::{ResourceName, ResourceNames};
-pub use pod::{ContainerKind, ContainerRequest, ContainerSpec};
+pub use pod::{ContainerKind, ContainerSpec};
 pub use quantity::{Cores, Memory};
-pub use request::{GpuRequest, MemoryAmount, Totals};
+pub use request::{ContainerRequest, GpuRequest, MemoryAmount, Totals};
 pub use share::{Share, Tier};

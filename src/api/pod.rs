@@ -7,9 +7,6 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::card::MigProfile;
-use crate::request::{GpuRequest, Totals};
-
 /// What a container is to its pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -34,24 +31,6 @@ pub struct ContainerSpec {
     pub index: usize,
     /// `resources.limits`, as written.
     pub limits: BTreeMap<String, String>,
-}
-
-/// A container and what it asks for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct ContainerRequest {
-    /// The container's name.
-    pub name: String,
-    /// What it is to its pod.
-    pub kind: ContainerKind,
-    /// The MIG profile whose instances it asks for; `None`: cards of the plain count.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub profile: Option<MigProfile>,
-    /// GPUs it asks for; containers without a request take part in the order but hold nothing.
-    #[serde(rename = "claim")] // the journal keeps its keys: a rollback reads it
-    pub request: Option<GpuRequest>,
-    /// What scheduler and kubelet count for it, whatever it requests beyond that: its limits.
-    #[serde(default)]
-    pub counted: Totals,
 }
 
 /// Amount that adds up over a pod's containers.
@@ -104,14 +83,14 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_init_step_or_the_sum_of_the_rest() {
+    fn pod_sum_is_the_larger_of_init_peak_and_the_rest() {
         assert_eq!(peak([(Init, memory(9)), (Init, memory(4)), (App, memory(3)), (App, memory(3))]), memory(9));
         assert_eq!(peak([(Init, memory(5)), (App, memory(3)), (App, memory(3))]), memory(6));
         assert_eq!(peak::<Share>([]), Share::default());
     }
 
     #[test]
-    fn sidecars_count_beside_what_follows_them() {
+    fn sidecars_add_to_later_init_containers() {
         assert_eq!(peak([(Sidecar, memory(2)), (Init, memory(5)), (App, memory(3))]), memory(7));
         assert_eq!(peak([(Init, memory(5)), (Sidecar, memory(2)), (App, memory(3))]), memory(5));
         assert_eq!(peak([(Sidecar, memory(2)), (App, memory(3)), (Sidecar, memory(1))]), memory(6));

@@ -16,7 +16,7 @@ pub struct Memory(u64);
 #[serde(transparent)]
 pub struct Cores(u32);
 
-/// Why a text is no amount. The field is named by whoever holds it ([`crate::request::RequestError`]).
+/// Why a text is no amount. [`crate::limits::RequestError`] adds the field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// Not Kubernetes' quantity grammar.
@@ -200,7 +200,7 @@ impl Memory {
         Self(mib)
     }
 
-    /// What a card reports in bytes, rounded down: a part of a MiB can't be promised.
+    /// Bytes that a card reports, rounded down: a part of a MiB can't be allocated.
     pub const fn from_bytes_floor(bytes: u64) -> Self {
         Self(bytes >> 20)
     }
@@ -255,7 +255,7 @@ impl fmt::Display for Memory {
 // === impl Cores ===
 
 impl Cores {
-    /// No promise.
+    /// Nothing guaranteed.
     pub const ZERO: Self = Self(0);
     /// All of a card, which makes a request exclusive.
     pub const FULL: Self = Self(100);
@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_as_the_api_server_writes_it() {
+    fn cpu_parses_every_form_of_the_api_server() {
         for (text, milli) in [("2", 2000), ("1500m", 1500), ("0.1", 100), ("100u", 1), ("1k", 1_000_000), ("0", 0)] {
             assert_eq!(parse_cpu(text), Ok(milli), "{text}");
         }
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_as_people_write_it() {
+    fn memory_parses_binary_and_decimal_units() {
         let cases = [
             ("8Gi", 8192),
             ("3000Mi", 3000),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_no_amount() {
+    fn malformed_quantities_are_refused() {
         for text in ["", ".", "Gi", "8 Gi", "8gi", "8GiB", "1.2.3", "e3", "8e", "0x8", "٣", "--1", "1e+-2"] {
             assert!(matches!(parse_memory(text), Err(QuantityError::Malformed(_))), "{text:?}");
         }
@@ -362,7 +362,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in "\\PC{0,40}") {
+        fn parsing_a_quantity_never_panics(text in "\\PC{0,40}") {
             let _ = (parse_memory(&text).is_ok(), parse_count(&text).is_ok(), parse_memory_total(&text).is_ok());
         }
 

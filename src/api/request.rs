@@ -1,4 +1,4 @@
-//! What one container asks for, and how it is read from limits. One pure function serves webhook and daemon.
+//! Normalised requests: what one container asks for, of how many cards.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,11 +6,9 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::annotation::RequestAnnotation;
 use crate::card::MigProfile;
-use crate::names::{ResourceName, ResourceNames};
-use crate::pod::{ContainerRequest, ContainerSpec, PodSum};
-use crate::quantity::{Cores, Memory, QuantityError, parse_count, parse_memory, parse_memory_total};
+use crate::pod::{ContainerKind, PodSum};
+use crate::quantity::{Cores, Memory, parse_count, parse_memory};
 use crate::share::Share;
 
 /// A normalised request: `cards` distinct cards, and of each the same part.
@@ -25,6 +23,24 @@ pub struct GpuRequest {
     pub cores: Cores,
 }
 
+/// A container and what it asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ContainerRequest {
+    /// The container's name.
+    pub name: String,
+    /// What it is to its pod.
+    pub kind: ContainerKind,
+    /// The MIG profile whose instances it asks for; `None`: cards of the plain count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<MigProfile>,
+    /// GPUs it asks for; containers without a request take part in the order but hold nothing.
+    #[serde(rename = "claim")] // the journal keeps its keys: a rollback reads it
+    pub request: Option<GpuRequest>,
+    /// What scheduler and kubelet count for it, whatever it requests beyond that: its limits.
+    #[serde(default)]
+    pub counted: Totals,
+}
+
 /// Memory in one of the two forms that users write; which form is kept, because amounts are published per form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
@@ -36,7 +52,7 @@ pub enum MemoryAmount {
     Percent(u32),
 }
 
-/// What stands for an amount that the user left out.
+/// Amounts of a request that doesn't name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
     /// Memory of a request that names cores alone; `None`: the same percentage as its cores.
@@ -45,184 +61,10 @@ pub struct Defaults {
     pub cores: Cores,
 }
 
-/// A request that is refused. Every variant names the field, the value and what is allowed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    /// Not a quantity, or not a whole one.
-    #[error("{field}: {source}")]
-    Quantity {
-        /// Path of the limit.
-        field: String,
-        /// What is wrong with the text.
-        source: QuantityError,
-    },
-    /// A quantity outside its range.
-    #[error("{field}: {value} is out of range: allowed are {allowed}")]
-    Range {
-        /// Path of the limit.
-        field: String,
-        /// The text as written.
-        value: String,
-        /// The range in words.
-        allowed: &'static str,
-    },
-    /// Both memory forms at once.
-    #[error("{field}: excludes {other} in the same container: set one of them")]
-    BothMemoryForms {
-        /// Path of the percentage.
-        field: String,
-        /// Name of the other resource.
-        other: ResourceName,
-    },
-    /// Cards of two kinds at once.
-    #[error("{field}: excludes {other} in the same container: set one of them, or use a container for each")]
-    TwoKinds {
-        /// Path of the second limit.
-        field: String,
-        /// Name of the first.
-        other: ResourceName,
-    },
-    /// `divvy.dev/request` doesn't describe the limits it came with.
-    #[error(
-        "{field}: {value} disagrees with annotation divvy.dev/request, which requests {requested}: remove the annotation"
-    )]
-    Disagrees {
-        /// Path of the limit.
-        field: String,
-        /// The text as written, or "nothing".
-        value: String,
-        /// What the annotation makes of it.
-        requested: String,
-    },
-}
-
 /// Most cards that one container can request; far above any node, so that sums can't overflow.
-const MOST_CARDS: u64 = 1024;
+pub(crate) const MOST_CARDS: u64 = 1024;
 /// Most memory of one card in MiB (1 PiB), likewise.
-const MOST_MEMORY: u64 = 1 << 30;
-
-/// Requests of all containers of a pod, in admission order.
-///
-/// With `request` (the webhook's annotation, already decoded) limits are totals over a container's cards and must
-/// agree with it; without, limits are per card.
-pub fn pod_requests(
-    names: &ResourceNames,
-    defaults: Defaults,
-    request: Option<&RequestAnnotation>,
-    containers: &[ContainerSpec],
-) -> Result<Vec<ContainerRequest>, RequestError> {
-    let request_of = |container: &ContainerSpec| match request {
-        None => normalise(names, defaults, container),
-        Some(request) => agreed(names, request, container),
-    };
-    containers
-        .iter()
-        .map(|container| {
-            let (name, kind, request) = (container.name.clone(), container.kind, request_of(container)?);
-            let (profile, counted) = (profile(names, container), counted(names, container));
-            Ok(ContainerRequest { name, kind, profile, request, counted })
-        })
-        .collect()
-}
-
-/// The MIG profile whose instances a container asks for; `None`: cards of the plain count.
-pub fn profile(names: &ResourceNames, container: &ContainerSpec) -> Option<MigProfile> {
-    Limits { container, total: true }.cards(names).ok().flatten()?.profile
-}
-
-/// Whether a limit of the container counts cards: then the kubelet asks the daemon for them.
-pub fn asks_for_cards(names: &ResourceNames, container: &ContainerSpec) -> bool {
-    let mut ours = container.limits.iter().filter(|(name, _)| names.counts_cards(name));
-    ours.any(|(_, text)| parse_count(text).is_ok_and(|count| count > 0))
-}
-
-/// What scheduler and kubelet count for a container, whether or not its limits are a request; what isn't a quantity counts
-/// nothing.
-pub fn counted(names: &ResourceNames, container: &ContainerSpec) -> Totals {
-    let limits = Limits { container, total: true };
-    let count = |name| limits.count(name).ok().flatten().unwrap_or(0);
-    Totals {
-        count: limits.cards(names).ok().flatten().map_or(0, |cards| cards.count),
-        memory: limits.memory(names).ok().flatten().unwrap_or(0),
-        percent: count(&names.memory_percentage),
-        cores: count(&names.cores),
-    }
-}
-
-/// The request that a container's limits spell, read per card; `None` for a container without one.
-///
-/// Limits of zero alone are no request; a zero beside other amounts is a contradiction.
-pub fn normalise(
-    names: &ResourceNames,
-    defaults: Defaults,
-    container: &ContainerSpec,
-) -> Result<Option<GpuRequest>, RequestError> {
-    let limits = Limits { container, total: false };
-    let kind = limits.cards(names)?;
-    let count = kind.as_ref().map(|cards| cards.count);
-    let memory = limits.memory(names)?;
-    let percent = limits.count(&names.memory_percentage)?;
-    let cores = limits.count(&names.cores)?;
-    let amounts = [&count, &memory, &percent, &cores];
-    if amounts.iter().all(|amount| amount.is_none_or(|value| value == 0)) {
-        return Ok(None);
-    }
-    limits.check(kind.as_ref().map_or(&names.count, |cards| &cards.name), count, MOST_CARDS, "1 to 1024 cards")?;
-    let mib = "1 MiB and more, in MiB or with a binary suffix such as 8Gi";
-    let allowed = if names.counts_memory_in_devices() { "1 and more, in whole units" } else { mib };
-    limits.check(&names.memory, memory, MOST_MEMORY, allowed)?;
-    limits.check(&names.memory_percentage, percent, 100, "1 to 100 percent of each card")?;
-    limits.check(&names.cores, cores, 100, "1 to 100 percent of each card")?;
-    if memory.is_some() && percent.is_some() {
-        let field = limits.field(&names.memory_percentage);
-        return Err(RequestError::BothMemoryForms { field, other: names.memory.clone() });
-    }
-    let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-    let memory = memory.map(|mib| MemoryAmount::Absolute(Memory::mib(mib)));
-    let memory = memory.or(percent.map(|percent| MemoryAmount::Percent(narrow(percent))));
-    let cores = cores.map(|units| Cores::new(narrow(units)));
-    let cards = count.map_or(1, narrow);
-    Ok(Some(match (memory, cores) {
-        (None, None) => GpuRequest::whole(cards),
-        (Some(memory), cores) => GpuRequest { cards, memory, cores: cores.unwrap_or(defaults.cores) },
-        (None, Some(cores)) => {
-            GpuRequest { cards, memory: defaults.memory.unwrap_or(MemoryAmount::Percent(cores.units())), cores }
-        }
-    }))
-}
-
-/// The request that the annotation gives a container, if the container's limits are its totals.
-fn agreed(
-    names: &ResourceNames,
-    request: &RequestAnnotation,
-    container: &ContainerSpec,
-) -> Result<Option<GpuRequest>, RequestError> {
-    let request = request.containers.get(&container.name).copied();
-    let limits = Limits { container, total: true };
-    let cards = limits.cards(names)?;
-    let expected = request.map(|request| request.totals()).unwrap_or_default();
-    let found = Totals {
-        count: cards.as_ref().map_or(0, |cards| cards.count),
-        memory: limits.memory(names)?.unwrap_or(0),
-        percent: limits.count(&names.memory_percentage)?.unwrap_or(0),
-        cores: limits.count(&names.cores)?.unwrap_or(0),
-    };
-    let whole = request.is_some_and(|request| request == GpuRequest::whole(request.cards));
-    let pairs = [
-        (cards.as_ref().map_or(&names.count, |cards| &cards.name), found.count, expected.count, false),
-        (&names.memory, found.memory, expected.memory, false),
-        // Whole cards get no extra resource, but may have come with their amounts spelled out.
-        (&names.memory_percentage, found.percent, expected.percent, whole),
-        (&names.cores, found.cores, expected.cores, whole),
-    ];
-    for (name, found, expected, optional) in pairs {
-        if found != expected && !(optional && found == 0) {
-            let value = limits.text(name).unwrap_or("nothing").to_owned();
-            return Err(RequestError::Disagrees { field: limits.field(name), value, requested: expected.to_string() });
-        }
-    }
-    Ok(request)
-}
+pub(crate) const MOST_MEMORY: u64 = 1 << 30;
 
 /// Amounts over all cards of a request, as limits spell them and as scheduler and kubelet count them; 0 where a limit is
 /// absent.
@@ -236,90 +78,6 @@ pub struct Totals {
     pub percent: u64,
     /// Core units.
     pub cores: u64,
-}
-
-/// The limits of one container, with the paths of its fields.
-struct Limits<'a> {
-    container: &'a ContainerSpec,
-    /// Amounts are sums that the API server has rewritten, not what a user wrote.
-    total: bool,
-}
-
-/// The limit that counts a container's cards.
-struct CardLimit {
-    name: ResourceName,
-    profile: Option<MigProfile>,
-    count: u64,
-}
-
-// === impl Limits ===
-
-impl<'a> Limits<'a> {
-    fn field(&self, name: &ResourceName) -> String {
-        let ContainerSpec { kind, index, .. } = self.container;
-        format!("{}[{index}].resources.limits[{name}]", kind.list_field())
-    }
-
-    fn text(&self, name: &ResourceName) -> Option<&'a str> {
-        self.container.limits.get(name.as_str()).map(String::as_str)
-    }
-
-    fn read<T>(
-        &self,
-        name: &ResourceName,
-        parse: impl Fn(&str) -> Result<T, QuantityError>,
-    ) -> Result<Option<T>, RequestError> {
-        let quantity = |source| RequestError::Quantity { field: self.field(name), source };
-        self.text(name).map(parse).transpose().map_err(quantity)
-    }
-
-    fn count(&self, name: &ResourceName) -> Result<Option<u64>, RequestError> {
-        self.read(name, parse_count)
-    }
-
-    /// The plain count, or that of a MIG profile; only one of them may count any.
-    fn cards(&self, names: &ResourceNames) -> Result<Option<CardLimit>, RequestError> {
-        let profiles = self.container.limits.keys().filter_map(|name| names.profile(name));
-        let mut found: Option<CardLimit> = None;
-        for profile in [None].into_iter().chain(profiles.map(Some)) {
-            let name = names.counting(profile.as_ref());
-            let Some(count) = self.count(&name)? else { continue };
-            match &found {
-                Some(first) if first.count > 0 && count > 0 => {
-                    return Err(RequestError::TwoKinds { field: self.field(&name), other: first.name.clone() });
-                }
-                Some(_) if count == 0 => {}
-                _ => found = Some(CardLimit { name, profile, count }),
-            }
-        }
-        Ok(found)
-    }
-
-    /// In MiB.
-    fn memory(&self, names: &ResourceNames) -> Result<Option<u64>, RequestError> {
-        if names.counts_memory_in_devices() {
-            let units = self.count(&names.memory)?;
-            return Ok(units.map(|units| units.saturating_mul(names.memory_unit.as_mib())));
-        }
-        let memory = self.read(&names.memory, if self.total { parse_memory_total } else { parse_memory })?;
-        Ok(memory.map(Memory::as_mib))
-    }
-
-    fn check(
-        &self,
-        name: &ResourceName,
-        value: Option<u64>,
-        most: u64,
-        allowed: &'static str,
-    ) -> Result<(), RequestError> {
-        match value {
-            Some(value) if value == 0 || value > most => {
-                let value = self.text(name).unwrap_or_default().to_owned();
-                Err(RequestError::Range { field: self.field(name), value, allowed })
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 // === impl Totals ===
@@ -357,7 +115,7 @@ impl GpuRequest {
     pub fn check(&self) -> Result<(), String> {
         match self {
             Self { cards, .. } if !(1..=MOST_CARDS).contains(&(*cards).into()) => {
-                Err(format!("{cards} cards, allowed are 1 to {MOST_CARDS}"))
+                Err(format!("{cards} GPUs, allowed are 1 to {MOST_CARDS}"))
             }
             Self { cores, .. } if *cores > Cores::FULL => {
                 Err(format!("{cores} cores, allowed are 0 to {}", Cores::FULL))
@@ -376,7 +134,7 @@ impl GpuRequest {
         Share { memory: self.memory.of(memory), cores: self.cores, exclusive: self.is_exclusive() }
     }
 
-    /// The same, or all of the card where cards are given `whole` or not at all.
+    /// Share that this request takes of a card with `memory`: all of it where cards are allocated `whole` or not at all.
     #[inline]
     pub fn share_of(&self, memory: Memory, whole: bool) -> Share {
         if whole { Self::whole(self.cards).share_on(memory) } else { self.share_on(memory) }
@@ -400,7 +158,7 @@ impl GpuRequest {
 
 impl fmt::Display for GpuRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = if self.cards == 1 { "card" } else { "cards" };
+        let plural = if self.cards == 1 { "GPU" } else { "GPUs" };
         if *self == Self::whole(self.cards) {
             return write!(f, "{} whole {plural}", self.cards);
         }
@@ -468,11 +226,3 @@ impl Default for Defaults {
         Self { memory: None, cores: Cores::ZERO }
     }
 }
-
-/// Names of all resources that [`normalise`] reads, for whoever removes or watches them.
-pub fn request_resources(names: &ResourceNames) -> [&ResourceName; 4] {
-    [&names.count, &names.memory, &names.memory_percentage, &names.cores]
-}
-
-#[cfg(test)]
-mod tests;

@@ -14,12 +14,12 @@ use crate::quantity::{Cores, Memory};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Share {
-    /// Memory of the card, in MiB on the wire.
+    /// Memory of the GPU, in MiB on the wire.
     #[serde(rename = "memoryMi")]
     pub memory: Memory,
     /// Guaranteed compute; 0 competes for time that is guaranteed to nobody or unused.
     pub cores: Cores,
-    /// Whether no other container may hold a share of this card.
+    /// Whether no other container may hold a share of this GPU.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
 }
@@ -82,6 +82,13 @@ impl Tier {
             Self::Mps => "mps",
             Self::Mig => "mig",
         }
+    }
+
+    /// Whether a node of this tier serves a pod that requests `wanted`: a weaker tier, the same one, or `mig` where the node
+    /// has MIG instances, whose tier is the hardware's whatever the node's is.
+    #[must_use]
+    pub fn serves(self, wanted: Self, has_instances: impl FnOnce() -> bool) -> bool {
+        wanted <= self || (wanted == Self::Mig && has_instances())
     }
 
     /// Tier of a share of this card in a container of tier `otherwise`: a MIG instance held alone is enforced by hardware.

@@ -18,7 +18,7 @@ pub struct NodeUsage {
     pub containers: Vec<ContainerUsage>,
     /// Active violations.
     #[serde(default)]
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ShareViolation>,
     /// Why the driver's per-process figures are missing, if they are: violations can't be detected then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unmeasured: Option<String>,
@@ -37,8 +37,8 @@ pub struct ContainerUsage {
     #[serde(flatten)]
     pub share: Share,
     /// Use recorded in the container's accounting region; `None` without libdivvy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub books: Option<OwnBooks>,
+    #[serde(rename = "books", default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<RegionUsage>,
     /// Memory reported by NVML, in bytes; `None` where it isn't known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_bytes: Option<u64>,
@@ -66,7 +66,7 @@ pub struct ContainerRef {
 /// anything there, and lies about its own share only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OwnBooks {
+pub struct RegionUsage {
     /// Memory held by allocations, in bytes.
     pub used_bytes: u64,
     /// Memory imported from other containers, in bytes: it is charged to the exporter.
@@ -92,9 +92,9 @@ pub struct OwnBooks {
 /// Use of a card that exceeds or bypasses a share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Finding {
+pub struct ShareViolation {
     /// Kind of the violation.
-    pub kind: FindingKind,
+    pub kind: ViolationKind,
     /// The card.
     pub card: CardId,
     /// The container responsible, where known.
@@ -113,7 +113,7 @@ pub struct Finding {
 /// Kinds of violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum FindingKind {
+pub enum ViolationKind {
     /// A container uses more memory than its share, by NVML's figures.
     AboveShare,
     /// A process of a container that has the library uses a card without it.
@@ -122,9 +122,9 @@ pub enum FindingKind {
     Foreign,
 }
 
-// === impl FindingKind ===
+// === impl ViolationKind ===
 
-impl FindingKind {
+impl ViolationKind {
     /// Every kind.
     pub const ALL: [Self; 3] = [Self::AboveShare, Self::WithoutLibrary, Self::Foreign];
 
@@ -147,7 +147,7 @@ impl FindingKind {
     }
 }
 
-impl fmt::Display for FindingKind {
+impl fmt::Display for ViolationKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -182,12 +182,12 @@ mod tests {
                 of: of.clone(),
                 card: card.clone(),
                 share: Share { memory: Memory::mib(8192), cores: Cores::new(30), exclusive: false },
-                books: Some(OwnBooks { used_bytes: 1 << 30, busy_percent: Some(29), ..OwnBooks::default() }),
+                region: Some(RegionUsage { used_bytes: 1 << 30, busy_percent: Some(29), ..RegionUsage::default() }),
                 driver_bytes: Some(3 << 30),
                 overhead_bytes: 2 << 30,
             }],
-            findings: vec![Finding {
-                kind: FindingKind::AboveShare,
+            findings: vec![ShareViolation {
+                kind: ViolationKind::AboveShare,
                 card,
                 of: Some(of),
                 pids: vec![7],
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn violation_kinds_serialise_as_their_name() {
-        for kind in FindingKind::ALL {
+        for kind in ViolationKind::ALL {
             assert_eq!(serde_json::to_value(kind).expect("JSON"), kind.as_str());
         }
     }

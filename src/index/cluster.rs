@@ -1,11 +1,11 @@
-//! What every node can hold: one small record a card, fed by watches, read without waiting.
+//! Index: free and allocated capacity of every node's GPUs, filled by watches and read without waiting.
 //!
 //! ```text
-//! GpuNode ──report──▶ state ──node──▶ table ──view──▶ query ──▶ who fits, and how well
-//! Pod ─────demand────▶  ▲ reservation, settle                └─▶ board, for pods that take a search
+//! GpuNode ──report──▶ state ──node──▶ table ──view──▶ query ──▶ which nodes fit, and how well
+//! Pod ─────demand────▶  ▲ reserve, confirm                └─▶ score cache
 //! ```
 //!
-//! The state are behind one lock for whoever changes them; readers take a view of the table, which never changes and which
+//! The state is behind one lock for those that change it; readers take a view of the table, which never changes and which
 //! they hold without a lock. No API object is kept.
 
 use std::collections::{BTreeSet, HashSet};
@@ -14,45 +14,44 @@ use std::time::Instant;
 
 use divvy_api::annotation::Planned;
 use divvy_api::gpunode::GpuNode;
-use divvy_placement::{Grounds, Mix, NoPlan, NodeScore, plan};
+use divvy_placement::{CardTable, ExpectedRequests, NoPlan, NodeScore, plan};
 
 use crate::demand::{Demand, Policies, SchedulingConfig};
 use crate::fit::{Query, Rating, ReasonSummaries, SearchCache, Until};
 use crate::pod::PodView;
 use crate::ranking::FragmentationScorer;
 use crate::snapshot::{Node, NodeRef, Table, Unschedulable, View};
-use crate::state::learned::Learned;
 use crate::state::{ClusterState, Outcome, Outcomes, Reservation, ReservationTimeouts, Source, Touched, Unusable};
 use crate::unpoisoned;
 
-/// Shared by all who ask and all who report.
+/// State of the cluster's GPUs, shared by extender, reviews and watches.
 #[derive(Debug)]
 pub struct Index {
     /// Locked before the table, never after.
     state: Mutex<ClusterState>,
     table: RwLock<Table>,
     pub(crate) searches: Mutex<SearchCache>,
-    /// Locked by itself.
+    /// Lock that is held together with no other.
     pub(crate) scorer: Mutex<FragmentationScorer>,
     config: Arc<SchedulingConfig>,
     terms: ReservationTimeouts,
 }
 
-/// Most nodes of one answer whose reasons are told card by card. Among more, nearly each would have one of its own, and
-/// an event of kube-scheduler ends after 1 024 characters.
+/// Most nodes of one answer whose reasons give figures. Among more, nearly each would have a reason of its own, and an event
+/// of kube-scheduler ends after 1 024 characters.
 const DETAILED: usize = 32;
 
-/// Nodes that are asked in advance while a scheduler may wait for the lock, …
+/// Nodes that are scored in advance in one go, while a call of the scheduler may wait for the lock.
 const ASKED_AT_ONCE: usize = 64;
-/// … and those that are looked at further.
+/// Nodes whose allocatable capacity is computed in advance in one go.
 const LOOKED_AT_ONCE: usize = 2;
 
-/// Nodes that were asked for, and what they answered.
+/// Nodes by whether a pod fits there.
 #[derive(Debug, Default)]
 pub struct Ranking {
     /// Where the pod fits, in the order of the names.
     pub fitting: Vec<(NodeRef, NodeScore)>,
-    /// Where it doesn't, as far as that was found out; all such nodes if it fits nowhere.
+    /// Where the pod doesn't fit, as far as that was found out; all such nodes if it fits nowhere.
     pub failing: Vec<NodeRef>,
     /// Positions of names that aren't known; a name that comes twice may be there twice.
     pub unknown: Vec<usize>,
@@ -61,40 +60,40 @@ pub struct Ranking {
 /// Why a pod doesn't fit on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which of the names.
+    /// Position of the node among the names.
     pub name: usize,
-    /// Card by card, or in a few words where many nodes are asked.
+    /// Reason with counts and amounts, or without where there are many nodes.
     pub reason: Arc<str>,
-    /// It would fit if the pods of lower priority were gone.
+    /// Whether it would fit if the pods of lower priority were gone.
     pub by_eviction: bool,
 }
 
 /// Why a pod gets no reservation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReserved {
-    /// Nothing was heard of the node.
-    #[error("node {0} has no GpuNode: divvy-node doesn't run there, or hasn't reported yet")]
+    /// The node hasn't reported.
+    #[error("node {0} has no GpuNode: divvy-node isn't running there or hasn't reported yet")]
     UnknownNode(String),
     /// The node takes no such pods.
     #[error("node {node}: {reason}")]
     Refused {
         /// The node.
         node: String,
-        /// Its words.
+        /// Why not.
         reason: Arc<str>,
     },
     /// The pod is bound already.
     #[error("the pod is bound to node {0} already")]
     Bound(String),
-    /// The pod has been given cards already.
-    #[error("the pod has been given cards already")]
+    /// The node has allocated GPUs to the pod already.
+    #[error("the pod has been allocated GPUs already")]
     Confirmed,
-    /// No cards.
+    /// The node's GPUs can't hold the pod.
     #[error("node {node}: {source}")]
     NoPlan {
         /// The node.
         node: String,
-        /// What placement says.
+        /// Why not, by placement.
         source: NoPlan,
     },
 }
@@ -102,100 +101,108 @@ pub enum NotReserved {
 // === impl Index ===
 
 impl Index {
-    /// An index that knows nothing.
+    /// Creates an index without nodes and pods.
     pub fn new(config: SchedulingConfig, terms: ReservationTimeouts) -> Self {
         let config = Arc::new(config);
         let state = Mutex::new(ClusterState::new(Arc::clone(&config), terms));
         Self { state, table: RwLock::default(), searches: Mutex::default(), scorer: Mutex::default(), config, terms }
     }
 
-    /// How pods are read and compared.
+    /// Configuration by which pods are read and compared.
     pub fn config(&self) -> &SchedulingConfig {
         &self.config
     }
 
-    /// A node's report was added or changed.
+    /// Applies a `GpuNode` that was added or changed.
     pub fn apply_gpu_node(&self, name: &str, node: &GpuNode) {
         self.change(|state| state.report(name, Ok(node)));
     }
 
-    /// A node's report was added or changed and can't be decoded. The node takes no pods until it can.
+    /// Applies a `GpuNode` that can't be decoded. The node takes no pods until it can.
     pub fn apply_unreadable(&self, name: &str, problem: &str) {
         self.change(|state| state.report(name, Err(Unusable::Unreadable(problem.to_owned()))));
     }
 
-    /// A node's report was deleted.
+    /// Removes a node whose `GpuNode` was deleted.
     pub fn delete_gpu_node(&self, name: &str) {
         let mut state = unpoisoned(self.state.lock());
         state.forget_node(name);
         unpoisoned(self.table.write()).withdraw(name);
     }
 
-    /// A Node object was added or changed: it keeps pods away or doesn't, and has so many thousandths of CPU cores for
-    /// them, as far as it says.
+    /// Applies a Node that was added or changed: whether it is unschedulable, and its allocatable CPU in thousandths of a
+    /// core, if it has one.
     pub fn apply_node(&self, name: &str, unschedulable: Option<Unschedulable>, allocatable_cpu: Option<u32>) {
-        self.change(|state| state.machine(name, allocatable_cpu));
+        self.change(|state| state.apply_node(name, allocatable_cpu));
         unpoisoned(self.table.write()).apply_node(name, unschedulable);
     }
 
-    /// A Node object was deleted.
+    /// Removes a Node that was deleted.
     pub fn delete_node(&self, name: &str) {
-        self.change(|state| state.machine(name, None));
+        self.change(|state| state.apply_node(name, None));
         unpoisoned(self.table.write()).delete_node(name);
     }
 
-    /// Forgets Node objects that aren't among these, which are all that there are; from now on a node without one is gone.
+    /// Removes Nodes that aren't in this complete list; from now on a node without a Node object is gone.
     pub fn keep_nodes(&self, names: &HashSet<String>) {
         self.change(|state| state.keep_nodes(names));
         unpoisoned(self.table.write()).keep_nodes(names);
     }
 
-    /// Forgets nodes that aren't among these, which are all that there are.
+    /// Removes nodes whose `GpuNode` isn't in this complete list.
     pub fn keep_gpu_nodes(&self, names: &HashSet<String>) {
         let known: Vec<Arc<str>> = unpoisoned(self.state.lock()).nodes().cloned().collect();
         known.iter().filter(|name| !names.contains(&***name)).for_each(|name| self.delete_gpu_node(name));
     }
 
-    /// A pod was added or changed. Now and then those that have come change what is [expected](Self::expected).
+    /// Applies a pod that was added or changed. Now and then the pods counted so far change what is
+    /// [expected](Self::expected).
     pub fn apply_pod(&self, pod: &PodView, now: Instant) {
-        let expected = {
+        let due = {
             let mut state = unpoisoned(self.state.lock());
             self.publish(&mut state, |state| state.pod(pod, now));
-            state.expected.take()
+            state.distribution.due()
         };
-        if let Some(mix) = expected {
-            self.expect(mix);
+        if let Some(requests) = due {
+            self.expect(requests);
         }
     }
 
-    /// From now on a list of pods is read beside the watch. Pods that the watch ends meanwhile stay ended.
+    /// Expects requests like those of all pods counted so far, after a list of them.
+    pub fn expect_counted(&self) {
+        let counted = unpoisoned(self.state.lock()).distribution.counted();
+        if let Some(requests) = counted {
+            self.expect(requests);
+        }
+    }
+
+    /// Begins to apply a list of pods beside the watch. Pods that the watch ends meanwhile stay ended.
     pub fn begin_list(&self) {
         unpoisoned(self.state.lock()).read_list(true);
     }
 
-    /// That list shows this pod.
+    /// Applies a pod of that list.
     pub fn apply_listed(&self, pod: &PodView, now: Instant) {
         self.change(|state| state.listed_pod(pod, now));
     }
 
-    /// The list is read, or is given up.
+    /// Ends that list, complete or not.
     pub fn end_list(&self) {
         unpoisoned(self.state.lock()).read_list(false);
     }
 
-    /// A pod was deleted.
+    /// Removes a pod that was deleted.
     pub fn delete_pod(&self, uid: &str) {
         self.change(|state| state.end(uid, Some(Outcome::Ended)));
     }
 
-    /// `least-fragmentation` keeps room for these requests from now on.
-    pub fn expect(&self, mix: Mix) {
-        unpoisoned(self.scorer.lock()).expect(mix.into());
+    /// Sets the requests that `least-fragmentation` keeps capacity for.
+    pub fn expect(&self, requests: ExpectedRequests) {
+        unpoisoned(self.scorer.lock()).expect(requests.into());
     }
 
-    /// Asks nodes what they are worth to pods as have come before, where they have changed or other requests are expected
-    /// since, so that the scheduler needn't wait for it. It takes up to a microsecond for each node and kind of pod; others
-    /// are let through on the way.
+    /// Scores nodes that have changed for the shapes of pods that have come lately, so that the scheduler needn't wait for
+    /// it. Takes up to a microsecond for each node and shape; the lock is released between a few nodes and the next.
     pub fn ask_in_advance(&self) {
         let view = self.view();
         let samples = unpoisoned(self.scorer.lock()).samples(&view);
@@ -209,61 +216,44 @@ impl Index {
             for some in nodes.chunks(ASKED_AT_ONCE) {
                 unpoisoned(self.scorer.lock()).ask(&query, &view, some);
             }
-            let promising = unpoisoned(self.scorer.lock()).promising(&query, &nodes);
-            for some in promising.chunks(LOOKED_AT_ONCE) {
+            let best = unpoisoned(self.scorer.lock()).best_scored(&query, &nodes);
+            for some in best.chunks(LOOKED_AT_ONCE) {
                 unpoisoned(self.scorer.lock()).look_further(&query, &view, some);
             }
         }
     }
 
-    /// What was learned from the pods that have come; `None` as long as they are few.
-    pub fn learned(&self) -> Option<Learned> {
-        unpoisoned(self.state.lock()).distribution.learned()
+    /// Requests that are expected.
+    pub fn expected(&self) -> Arc<ExpectedRequests> {
+        Arc::clone(unpoisoned(self.scorer.lock()).expected())
     }
 
-    /// Goes on from what somebody else has learned.
-    pub fn restore(&self, learned: Learned) {
-        unpoisoned(self.state.lock()).distribution.restore(&learned);
-        self.expect(Mix { requests: learned.requests });
+    /// Pods whose requests have been counted.
+    pub fn counted_pods(&self) -> u64 {
+        unpoisoned(self.state.lock()).distribution.pods()
     }
 
-    /// What is kept in the cluster has this revision now. It may be behind what has been learned here.
-    pub fn kept(&self, revision: u64) {
-        unpoisoned(self.state.lock()).distribution.revision = revision;
-    }
-
-    /// What is expected.
-    pub fn expected(&self) -> Arc<Mix> {
-        Arc::clone(unpoisoned(self.scorer.lock()).mix())
-    }
-
-    /// The revision of what is kept in the cluster, and how many pods were counted.
-    pub fn learned_from(&self) -> (u64, u64) {
-        let distribution = &unpoisoned(self.state.lock()).distribution;
-        (distribution.revision, distribution.pods())
-    }
-
-    /// Pods that are known and haven't ended, by UID.
+    /// UIDs of known pods that haven't ended.
     pub fn pods(&self) -> HashSet<Arc<str>> {
         unpoisoned(self.state.lock()).pods().cloned().collect()
     }
 
-    /// Pods that wait for a node.
+    /// Pods that aren't bound.
     pub fn waiting(&self) -> Vec<Arc<Demand>> {
         unpoisoned(self.state.lock()).waiting().cloned().collect()
     }
 
-    /// Gives up reservations of which nothing was heard in time.
+    /// Drops reservations whose deadline has passed.
     pub fn expire(&self, now: Instant) {
         self.change(|state| state.expire(now));
     }
 
-    /// How reservations came out.
+    /// Ended reservations, counted by outcome.
     pub fn outcomes(&self) -> Outcomes {
         unpoisoned(self.state.lock()).outcomes
     }
 
-    /// Pods with a reservation, by UID, with their node.
+    /// UIDs of pods with a reservation, with the node.
     pub fn reserved(&self) -> Vec<(Arc<str>, String)> {
         unpoisoned(self.state.lock())
             .reservations()
@@ -271,62 +261,66 @@ impl Index {
             .collect()
     }
 
-    /// What a pod asks for that isn't on a node yet.
+    /// Demand of a pod that isn't on a node yet.
     pub fn demand(&self, uid: &str) -> Option<Arc<Demand>> {
         unpoisoned(self.state.lock()).demand(uid).cloned()
     }
 
-    /// The node, as it stands.
+    /// The node as it is now.
     pub fn node(&self, name: &str) -> Option<Arc<Node>> {
         let view = self.view();
         view.node(view.place(name)?).cloned()
     }
 
-    /// All nodes, as they stand at one moment.
+    /// All nodes at one moment.
     pub fn nodes(&self) -> Vec<Arc<Node>> {
         self.view().nodes().cloned().collect()
     }
 
-    /// Where a pod fits among nodes that are asked for by name, and how well. Each node comes once. Where not `all` are
-    /// wanted, nodes whose plans are worse than others' may be left out.
+    /// Ranks the nodes of these names by how well the pod fits there. Each node comes once. Without `all`, nodes whose plans
+    /// are worse than others' may be left out.
     pub fn rank(&self, query: &Query<'_>, names: &[&str], all: bool) -> Ranking {
         let mut ranking = Ranking::default();
         let view = self.view();
         let nodes = view.look_up(names, |name| ranking.unknown.push(name));
         let own = self.reserved_place(query, &view);
         let by_fragmentation = query.looks_ahead(&self.expected());
-        let score = |nodes: &[NodeRef]| unpoisoned(self.scorer.lock()).rank(query, &view, (nodes, all), own);
+        let by_cost = |nodes: &[NodeRef]| unpoisoned(self.scorer.lock()).rank(query, &view, (nodes, all), own);
         if by_fragmentation && !query.takes_a_search() {
-            ranking.fitting = score(&nodes);
+            ranking.fitting = by_cost(&nodes);
             if ranking.fitting.is_empty() {
                 ranking.failing = nodes;
             }
             return ranking;
         }
-        let own_rating = own.and_then(|place| Some(query.rate_without_itself(view.node(place)?)));
-        let own_rating = own_rating.map(|score| score.map_or(Rating::Not, Rating::Is));
-        let own_rating = |node: &NodeRef| own_rating.filter(|_| own == Some(node.place));
+        let own_rating = own.and_then(|place| Some((place, query.rate_without_itself(view.node(place)?).into())));
         if query.is_slow() {
-            let until = if all { Until::AllAreFound } else { Until::SomeAreFound };
-            SearchCache::with(&self.searches, query, |scores| {
-                scores.ask(query, &view, &nodes, usize::MAX);
-                scores.search(query, &view, &nodes, until);
-                ranking.sort(nodes, |node, _| own_rating(node).unwrap_or_else(|| scores.rating(node)));
-            });
+            self.rank_by_search(query, &view, (nodes, all), own_rating, &mut ranking);
         } else {
-            ranking.sort(nodes, |node, best| {
-                let quickly = || query.rate_quickly(&view, node.place, best.filter(|_| !all));
-                own_rating(node).unwrap_or_else(|| quickly().map_or(Rating::Not, Rating::Is))
-            });
-            if !all && !ranking.fitting.is_empty() {
-                ranking.failing.clear(); // some are only worse
-            }
+            rank_by_table(query, &view, (nodes, all), own_rating, &mut ranking);
         }
         if by_fragmentation {
             let fitting: Vec<NodeRef> = ranking.fitting.iter().map(|(node, _)| *node).collect();
-            ranking.fitting = score(&fitting);
+            ranking.fitting = by_cost(&fitting);
         }
         ranking
+    }
+
+    /// Ranks nodes for a pod whose best plan takes a search, by scores cached for its shape.
+    fn rank_by_search(
+        &self,
+        query: &Query<'_>,
+        view: &View,
+        (nodes, all): (Vec<NodeRef>, bool),
+        own: Option<(u32, Rating)>,
+        ranking: &mut Ranking,
+    ) {
+        let until = if all { Until::AllAreFound } else { Until::SomeAreFound };
+        SearchCache::with(&self.searches, query, |scores| {
+            scores.ask(query, view, &nodes, usize::MAX);
+            scores.search(query, view, &nodes, until);
+            ranking.sort(nodes, own, |node, _| scores.rating(node));
+        });
     }
 
     /// Place of the node where the pod has a reservation.
@@ -335,22 +329,22 @@ impl Index {
         view.place(&state.reservation_of(&query.demand.uid)?.planned.node)
     }
 
-    /// What these nodes, where the pod fits, are worth by what is expected; `None` if nothing is, or the policy doesn't
-    /// look ahead. It is worked out anew: who explains doesn't keep the scheduler waiting.
+    /// Scores nodes where the pod fits by the expected requests; `None` if there are none, or the policy doesn't use them.
+    /// Nothing cached is used: an explanation doesn't keep the scheduler waiting for the lock.
     pub(crate) fn foresee(
         &self,
         query: &Query<'_>,
         view: &View,
         fitting: &[NodeRef],
     ) -> Option<Vec<(NodeRef, NodeScore)>> {
-        let mix = Some(self.expected()).filter(|mix| query.looks_ahead(mix))?;
+        let requests = Some(self.expected()).filter(|requests| query.looks_ahead(requests))?;
         let own = self.reserved_place(query, view);
         let mut scorer = FragmentationScorer::default();
-        scorer.expect(mix);
+        scorer.expect(requests);
         Some(scorer.rank(query, view, (fitting, true), own))
     }
 
-    /// Why the pod doesn't fit on these nodes, which are gone or have been asked.
+    /// Why the pod doesn't fit on these nodes, as [`rank`](Self::rank) found.
     pub fn refusals(&self, query: &Query<'_>, asked: &[NodeRef]) -> Vec<Refusal> {
         let view = self.view();
         if asked.len() > DETAILED {
@@ -361,12 +355,12 @@ impl Index {
         refused(query, &view, asked, |_, node| node.why_not(query))
     }
 
-    /// All nodes, as they stand at one moment.
+    /// All nodes at one moment.
     pub(crate) fn view(&self) -> View {
         unpoisoned(self.table.read()).view().clone()
     }
 
-    /// Plans the pod on a node and counts the plan as taken until the node shows it. NodeRef again, it answers the same.
+    /// Plans the pod on a node and reserves what it takes until the node's ledger shows it. A second call answers the same.
     pub fn reserve(&self, demand: &Arc<Demand>, name: &str, now: Instant) -> Result<Planned, NotReserved> {
         let mut state = unpoisoned(self.state.lock());
         if state.is_confirmed(&demand.uid) {
@@ -396,12 +390,12 @@ impl Index {
         Ok(planned)
     }
 
-    /// The API server took the binding of a reservation.
+    /// Marks a reservation as bound: the API server has accepted the Binding.
     pub fn committed(&self, uid: &str, now: Instant) {
         unpoisoned(self.state.lock()).committed(uid, now);
     }
 
-    /// It didn't, and the pod isn't bound: the reservation is void.
+    /// Drops a reservation whose binding failed, unless the pod is bound after all.
     pub fn failed(&self, uid: &str) {
         self.change(|state| state.failed(uid));
     }
@@ -411,15 +405,15 @@ impl Index {
         self.publish(&mut state, change);
     }
 
-    /// Changes the state and publishes what changed, before anybody else can change them.
+    /// Changes the state and publishes the changed nodes under one lock.
     fn publish(&self, state: &mut ClusterState, change: impl FnOnce(&mut ClusterState) -> Touched) {
         let touched: BTreeSet<Arc<str>> = change(state);
         let nodes = touched.iter().filter_map(|name| state.node(name)).map(|node| {
             let cards = if node.closed.is_none() { &*node.cards } else { &[] };
-            let grounds = Grounds::of(cards, &node.links);
+            let grounds = CardTable::of(cards, &node.links);
             (node, grounds)
         });
-        let nodes: Vec<(Node, Grounds)> = nodes.collect();
+        let nodes: Vec<(Node, CardTable)> = nodes.collect();
         if nodes.is_empty() {
             return;
         }
@@ -434,11 +428,18 @@ impl Index {
 // === impl Ranking ===
 
 impl Ranking {
-    /// Takes over what each node is worth, which is asked with the best so far.
-    fn sort(&mut self, asked: Vec<NodeRef>, mut rating: impl FnMut(&NodeRef, Option<&NodeScore>) -> Rating) {
+    /// Sorts nodes by whether the pod fits: by `own` at that place, elsewhere by `rating`, which is called with the best score
+    /// so far.
+    fn sort(
+        &mut self,
+        nodes: Vec<NodeRef>,
+        own: Option<(u32, Rating)>,
+        rating: impl Fn(&NodeRef, Option<&NodeScore>) -> Rating,
+    ) {
         let mut best = None;
-        for asked in asked {
-            match rating(&asked, best.as_ref()) {
+        for asked in nodes {
+            let own = own.filter(|(place, _)| *place == asked.place).map(|(_, rating)| rating);
+            match own.unwrap_or_else(|| rating(&asked, best.as_ref())) {
                 Rating::Is(score) => {
                     best = best.max(Some(score));
                     self.fitting.push((asked, score));
@@ -450,7 +451,21 @@ impl Ranking {
     }
 }
 
-/// Nodes that don't take the pod, each with what it says when it is asked.
+/// Ranks nodes for a pod whose best plan a few numbers of the node decide.
+fn rank_by_table(
+    query: &Query<'_>,
+    view: &View,
+    (nodes, all): (Vec<NodeRef>, bool),
+    own: Option<(u32, Rating)>,
+    ranking: &mut Ranking,
+) {
+    ranking.sort(nodes, own, |node, best| query.rate_quickly(view, node.place, best.filter(|_| !all)).into());
+    if !all && !ranking.fitting.is_empty() {
+        ranking.failing.clear(); // some are only worse
+    }
+}
+
+/// Refusals of these nodes.
 fn refused(
     query: &Query<'_>,
     view: &View,
@@ -460,7 +475,7 @@ fn refused(
     let refusal = |asked: &NodeRef| {
         let node = view.node(asked.place)?;
         // What has changed since it was asked fails for now.
-        let reason = why_not(asked, node).unwrap_or_else(|| "cards have just become free".into());
+        let reason = why_not(asked, node).unwrap_or_else(|| "GPUs have just become free".into());
         Some(Refusal { name: asked.name, reason, by_eviction: node.may_be_cleared_for(query) })
     };
     asked.iter().filter_map(refusal).collect()

@@ -1,29 +1,30 @@
-//! What a pod asks of a node, read as the node reads it.
+//! Request of a pod, read as the node reads it.
 
 use std::sync::Arc;
 
 use divvy_api::annotation::{self, AnnotationError, PolicyName, Preferences, RequestAnnotation};
 use divvy_api::config::{ClusterConfig, ClusterConfigError, Switch};
+use divvy_api::limits::{RequestError, pod_requests};
 use divvy_api::names::annotation::REQUEST;
 use divvy_api::pod::ContainerKind;
-use divvy_api::request::{Defaults, RequestError, pod_requests};
+use divvy_api::request::Defaults;
 use divvy_api::{ContainerRequest, GpuRequest, MigProfile, ResourceNames};
 use divvy_placement::{Kind, PodRequest, Policy};
 
 use crate::pod::PodView;
 
-/// What of the configuration decides how pods are read and compared. The nodes' own must be the same.
+/// Configuration by which pods are read and compared. That of the nodes must be the same.
 #[derive(Clone, Debug)]
 pub struct SchedulingConfig {
     /// Names of the four resources.
     pub names: ResourceNames,
-    /// What stands for amounts left out.
+    /// Amounts for those that a pod leaves out.
     pub defaults: Defaults,
     /// Slots that nodes register for each card.
     pub slots_per_card: u32,
     /// Order of a node's plans where the pod doesn't say.
     pub card_policy: Policy,
-    /// Order of nodes where the pod doesn't say, with the same seed and expectations.
+    /// Order of nodes where the pod doesn't say, with the seed of `card_policy`.
     pub node_policy: PolicyName,
     /// Cards that are busier than reserved come after others.
     pub load_aware: bool,
@@ -34,32 +35,32 @@ pub struct SchedulingConfig {
 pub struct Demand {
     /// The pod.
     pub uid: Arc<str>,
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// Whom it may displace.
+    /// Priority by which it may preempt others.
     pub priority: i32,
-    /// In admission order, one a container.
+    /// Requests in admission order, one a container.
     pub containers: Vec<ContainerRequest>,
-    /// What its author asks for beside amounts.
+    /// Annotations beside the amounts.
     pub preferences: Preferences,
-    /// Thousandths of a CPU core that it requests.
+    /// CPU request in thousandths of a core.
     pub cpu_milli: u32,
 }
 
 /// A pod that no node would serve, because it contradicts itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadDemand {
-    /// Its limits.
+    /// In the limits.
     #[error(transparent)]
     GpuRequest(#[from] RequestError),
-    /// Its annotations.
+    /// In the annotations.
     #[error(transparent)]
     Annotation(#[from] AnnotationError),
 }
 
-/// All of a demand that decides which nodes are good for it. Pods of one shape have one answer.
+/// The part of a demand that decides which nodes fit. Pods of one shape have the same scores.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     requests: Vec<(ContainerKind, Option<MigProfile>, Option<GpuRequest>)>,
@@ -104,7 +105,7 @@ impl TryFrom<&ClusterConfig> for SchedulingConfig {
 // === impl Demand ===
 
 impl Demand {
-    /// What the pod asks for; `None` if that isn't cards.
+    /// Reads the demand of a pod; `None` if it asks for no GPUs.
     pub fn of(pod: &PodView, config: &SchedulingConfig) -> Result<Option<Self>, BadDemand> {
         let request =
             pod.annotations.get(REQUEST).map(|text| annotation::decode::<RequestAnnotation>(text)).transpose()?;
@@ -118,7 +119,7 @@ impl Demand {
         Ok(Some(Self { uid, namespace, name, priority, containers, preferences, cpu_milli }))
     }
 
-    /// Of a pod that asks for no cards: it takes CPU that cards may need.
+    /// Demand of a pod that asks for no GPUs: it takes CPU that GPU pods may need.
     pub fn without_cards(pod: &PodView) -> Self {
         Self {
             uid: pod.uid.as_str().into(),
@@ -131,9 +132,9 @@ impl Demand {
         }
     }
 
-    /// As placement asks; nothing is settled before a pod is admitted.
+    /// Request for placement; nothing is allocated before a pod is admitted.
     pub fn request(&self) -> PodRequest<'_> {
-        PodRequest { containers: &self.containers, settled: &[], preferences: &self.preferences }
+        PodRequest { containers: &self.containers, allocated: &[], preferences: &self.preferences }
     }
 
     /// Containers with a request.
@@ -141,7 +142,7 @@ impl Demand {
         self.containers.iter().filter(|container| container.request.is_some()).count()
     }
 
-    /// The kinds of requests that it consists of, one a request. The first of them requests the CPU of all.
+    /// Kinds of the pod's requests, one a request. The first of them requests the CPU of all.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind> {
         let requests = self.containers.iter().filter_map(|container| Some((container, container.request?)));
         requests.enumerate().map(|(number, (container, request))| Kind {
@@ -159,15 +160,15 @@ impl Demand {
         self.preferences.tier.is_some() || self.preferences.oversubscribe
     }
 
-    /// What it has in shared with pods that have the same answer.
+    /// Shape, by which scores are cached.
     pub fn shape(&self) -> Shape {
         let facts =
             |ContainerRequest { kind, profile, request, .. }: &ContainerRequest| (*kind, profile.clone(), *request);
         Shape { requests: self.containers.iter().map(facts).collect(), preferences: self.preferences.clone() }
     }
 
-    /// The policies that its author chose, else those that are configured; but of whole instances the one that fits best,
-    /// as nobody else gets what is left of it.
+    /// Policies of the pod's annotations, else those that are configured; for whole MIG instances the tightest, as no other
+    /// pod gets what is left of them.
     pub fn policies(&self, configured: &SchedulingConfig) -> Policies {
         let SchedulingConfig { card_policy, node_policy, .. } = configured;
         let (by_card, by_node) = if self.preferences.wants_instances() {
@@ -199,7 +200,7 @@ mod tests {
     use crate::fixture::pod;
 
     #[test]
-    fn a_pod_s_own_policies_win_over_those_that_are_configured() {
+    fn pod_policies_win_over_configured_policies() {
         let config = SchedulingConfig {
             card_policy: Policy { name: PolicyName::Binpack, ..Policy::default() },
             node_policy: PolicyName::Spread,

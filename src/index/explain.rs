@@ -1,4 +1,4 @@
-//! Why a pod runs where it does, or why it doesn't: all that the index can say of one pod, node by node and card by card.
+//! Why a pod runs where it does, or why it doesn't, node by node and GPU by GPU.
 //!
 //! An [`Explanation`] is written as JSON, with its fields in camel case. Fields are added without notice; one that changes
 //! its meaning, or goes, comes with another `version`. Memory is in MiB (`memoryMi`), compute in percent of a card.
@@ -37,31 +37,31 @@ use crate::snapshot::NodeRef;
 use crate::snapshot::Unschedulable;
 use crate::snapshot::View;
 
-/// What is known of one pod.
+/// Explanation of one pod.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// `v1`: of this structure.
+    /// Version of this structure: `v1`.
     pub version: &'static str,
     /// The pod's namespace.
     pub namespace: String,
-    /// Its name; empty for a pod that is yet to be named.
+    /// Name of the pod; empty if it is yet to be generated.
     pub name: String,
-    /// Its UID; absent for a pod that isn't created yet.
+    /// UID of the pod; absent if it isn't created yet.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// Whom it may displace.
+    /// Priority by which it may preempt others.
     pub priority: i32,
-    /// What it asks for; absent if that isn't cards, or can't be read.
+    /// Requests; absent if there are none for GPUs, or they can't be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<Asks>,
-    /// How far it has come.
+    /// Phase of the pod.
     pub state: State,
-    /// In a sentence.
+    /// Summary in a sentence.
     pub verdict: String,
     /// Nodes that can run it now, of those that were asked.
     pub fitting: usize,
-    /// What these nodes are ranked by, if that is what is expected to come. Rarer kinds are left out.
+    /// Expected requests that these nodes are ranked by, if any. Rarer kinds are left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expectation>,
     /// All nodes that have reported, the best first, for a pod that waits; for one that is bound and has no cards yet, its
@@ -69,95 +69,95 @@ pub struct Explanation {
     pub nodes: Vec<NodeAnswer>,
 }
 
-/// What a pod asks for.
+/// Requests of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Asks {
     /// Containers with a request, in admission order.
     pub containers: Vec<ContainerAsks>,
-    /// Over all its cards, at its peak: what scheduler and kubelet count.
+    /// Amounts over all GPUs, at the pod's peak: what scheduler and kubelet count.
     pub peak: Peak,
-    /// The annotations that its author has written, by their keys.
+    /// Annotations of the author, by key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub wishes: BTreeMap<String, String>,
 }
 
-/// A container's request, with what stands for amounts that were left out.
+/// A container's request, with defaults for amounts that were left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerAsks {
     /// The container.
     pub name: String,
-    /// What it is to its pod.
+    /// Kind of the container.
     pub kind: ContainerKind,
     /// The MIG profile whose instances it asks for; absent: cards of the plain count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<MigProfile>,
-    /// Distinct cards.
+    /// Number of distinct GPUs.
     pub cards: u32,
-    /// Memory of each: `8Gi` or `25%`.
+    /// Memory of each GPU: `8Gi` or `25%`.
     pub memory: MemoryAmount,
-    /// Compute of each.
+    /// Compute of each GPU.
     pub cores: Cores,
-    /// Nobody else may hold a share of them.
+    /// Whether other pods may hold no share of them.
     pub exclusive: bool,
 }
 
-/// Amounts over all cards.
+/// Amounts over all GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Peak {
-    /// Number of cards.
+    /// Number of GPUs.
     pub cards: u64,
-    /// Of requests that name an amount.
+    /// Memory of requests that name an amount.
     pub memory_mi: u64,
-    /// Of requests that name a percentage.
+    /// Memory of requests that name a percentage.
     pub memory_percent: u64,
-    /// In percent of a card.
+    /// Compute in percent of a GPU.
     pub cores: u64,
 }
 
-/// How far a pod has come.
+/// Phase of a pod, as far as GPUs are concerned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "phase", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum State {
-    /// It waits for a node.
+    /// Waits for a node.
     Waiting {
-        /// Where pods are being evicted for it.
+        /// Node where pods are being evicted for it.
         #[serde(skip_serializing_if = "Option::is_none")]
         nominated: Option<String>,
     },
-    /// It is bound, and its node hasn't said which cards it has.
+    /// Bound, and the node hasn't reported its GPUs.
     Bound {
         /// The node.
         node: String,
-        /// The cards that the extender planned; absent if it didn't.
+        /// GPUs that the extender has reserved, if it has.
         #[serde(skip_serializing_if = "Option::is_none")]
         planned: Option<Planned>,
     },
-    /// Its node has given it cards.
+    /// The node has allocated its GPUs.
     Given {
         /// The node.
         node: String,
-        /// By container.
+        /// Shares by container.
         cards: Cards,
     },
-    /// Succeeded or Failed: its cards are free.
+    /// Succeeded or Failed: its GPUs are free.
     Ended,
-    /// It asks for no cards.
+    /// Asks for no GPUs.
     NoCards,
-    /// No node would serve it.
+    /// Invalid: no node would serve it.
     Contradicts {
-        /// What it contradicts itself in, by the field's path.
+        /// Why, by the field's path.
         reason: String,
     },
 }
 
-/// What a node has said.
+/// Answer of one node.
 struct Said {
     asked: NodeRef,
     answer: NodeAnswer,
-    /// If it can run the pod now.
+    /// Score, if the pod fits there now.
     score: Option<NodeScore>,
 }
 
@@ -167,8 +167,8 @@ const MOST_EXPECTED: usize = 10;
 // === impl Index ===
 
 impl Index {
-    /// All that can be said of a pod. Every node is asked, so this takes milliseconds in a cluster of thousands, and many
-    /// more for a pod of several requests: after `patience` no further node is.
+    /// Explains a pod. Every node is planned on, which takes milliseconds in a cluster of thousands, and many more for a pod
+    /// of several requests: after `patience` the others are left out.
     pub fn explain(&self, pod: &PodView, patience: Duration) -> Explanation {
         let demand = Demand::of(pod, self.config());
         let state = State::of(pod, &demand);
@@ -222,9 +222,11 @@ impl Index {
                             false,
                         );
                         explanation.verdict = match &answer.reason {
-                            None => format!("node {name} has room for it and hasn't said yet which cards it has"),
-                            Some(reason) if answer.fits == Fits::Barred => format!("node {name} is {reason}"),
-                            Some(reason) => format!("node {name} has no cards for it: {reason}"),
+                            None => {
+                                format!("node {name} has free GPUs for the pod and hasn't reported its allocation yet")
+                            }
+                            Some(reason) if answer.fits == Fits::Barred => format!("node {name}: {reason}"),
+                            Some(reason) => format!("node {name} has no GPUs for the pod: {reason}"),
                         };
                         explanation.fitting = (answer.fits == Fits::Now).into();
                         explanation.nodes.push(answer);
@@ -236,7 +238,7 @@ impl Index {
         }
     }
 
-    /// Scores nodes by what is expected, if that is what they are ranked by.
+    /// Scores nodes by the expected requests, if they are ranked so.
     fn look_ahead(&self, query: &Query<'_>, view: &View, said: &mut [Said]) -> Option<Expectation> {
         let fitting: Vec<NodeRef> = said.iter().filter(|said| said.score.is_some()).map(|said| said.asked).collect();
         if fitting.is_empty() {
@@ -251,7 +253,7 @@ impl Index {
     }
 }
 
-/// Nodes with their ranks and scores, the best first; of the others those first that are nearer to taking the pod.
+/// Nodes with their ranks and scores, the best first; then the others, in the order of [`Fits`].
 fn in_order(said: Vec<Said>) -> Vec<NodeAnswer> {
     let (mut nodes, scores): (Vec<NodeAnswer>, Vec<Option<NodeScore>>) =
         said.into_iter().map(|said| (said.answer, said.score)).unzip();
@@ -267,7 +269,7 @@ fn in_order(said: Vec<Said>) -> Vec<NodeAnswer> {
     nodes
 }
 
-/// What the answers of all nodes come to.
+/// Feasibility by the answers of all nodes.
 fn feasibility(nodes: &[NodeAnswer]) -> Feasibility {
     let fitting = nodes.iter().filter(|node| node.fits == Fits::Now);
     let is_certain = nodes.iter().all(|node| node.fits != Fits::Unknown);
@@ -326,12 +328,12 @@ impl State {
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Waiting { .. } => f.write_str("it waits for a node"),
-            Self::Bound { node, .. } => write!(f, "it is bound to node {node}"),
-            Self::Given { node, .. } => write!(f, "node {node} has given it its cards"),
-            Self::Ended => f.write_str("it has ended, and holds no cards"),
-            Self::NoCards => f.write_str("it asks for no cards"),
-            Self::Contradicts { reason } => write!(f, "no node would serve it: {reason}"),
+            Self::Waiting { .. } => f.write_str("the pod waits for a node"),
+            Self::Bound { node, .. } => write!(f, "the pod is bound to node {node}"),
+            Self::Given { node, .. } => write!(f, "node {node} has allocated GPUs to the pod"),
+            Self::Ended => f.write_str("the pod has ended and holds no GPUs"),
+            Self::NoCards => f.write_str("the pod requests no GPUs"),
+            Self::Contradicts { reason } => write!(f, "the pod is invalid: {reason}"),
         }
     }
 }

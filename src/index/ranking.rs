@@ -1,4 +1,4 @@
-//! Nodes compared with one another.
+//! Ranking of nodes.
 
 mod fragmentation;
 mod scores;

@@ -1,9 +1,8 @@
-//! What the index knows, and the only place that changes it: reports of nodes, pods, and reservations on top of the reports.
+//! State behind the published nodes: reports of nodes, pods, and reservations on top of the reports.
 
 mod cpu;
 mod decayed_counts;
 mod distribution;
-pub mod learned;
 mod nomination;
 mod outcome;
 mod report;
@@ -19,14 +18,13 @@ use divvy_api::annotation::{self, Planned};
 use divvy_api::gpunode::GpuNode;
 use divvy_api::names::annotation::PLANNED;
 use divvy_api::pod::PodSum;
-use divvy_placement::{Hardware, Links, Mix, Taken};
+use divvy_placement::{Hardware, Links, Taken};
 
 use crate::demand::{Demand, SchedulingConfig};
 use crate::pod::PodView;
 use crate::snapshot::{Holder, Node, hold};
 
 pub use decayed_counts::DecayedCounts;
-pub use learned::Learned;
 pub use outcome::{Outcome, Outcomes};
 pub use report::Unusable;
 pub use reservation::ReservationTimeouts;
@@ -47,13 +45,11 @@ pub(crate) struct ClusterState {
     pods: HashMap<Arc<str>, Pod>,
     /// UIDs of pods with a reservation, by node.
     reserved: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
-    /// Pods that have ended since somebody began to read a list of pods, which may show them still.
+    /// Pods that have ended since a list of pods was begun, which may still contain them.
     ended: Option<BTreeSet<Arc<str>>>,
     shared: SharedValues,
     cpu: CpuRequests,
     pub(crate) distribution: RequestDistribution,
-    /// What is expected from now on, until it is taken.
-    pub(crate) expected: Option<Mix>,
     pub(crate) outcomes: Outcomes,
     revision: u64,
 }
@@ -65,14 +61,14 @@ struct Pod {
     state: State,
 }
 
-/// How far a pod has come.
+/// Phase of a pod that asks for cards.
 #[derive(Debug)]
 enum State {
     /// Not bound, as far as is known.
     Waiting(Arc<Demand>),
-    /// Bound or about to be, and not in its node's ledger.
+    /// Bound or about to be, and not in the node's ledger yet.
     Reserved(Box<Reservation>),
-    /// Its node's affair.
+    /// In the node's ledger.
     Confirmed,
 }
 
@@ -93,13 +89,12 @@ impl ClusterState {
             shared: SharedValues::default(),
             cpu: CpuRequests::default(),
             distribution: RequestDistribution::default(),
-            expected: None,
             outcomes: Outcomes::default(),
             revision: 0,
         }
     }
 
-    /// Takes over what a node reports.
+    /// Applies a `GpuNode`.
     pub(crate) fn report(&mut self, name: &str, node: Result<&GpuNode, Unusable>) -> Touched {
         let report = node.and_then(|node| Report::read(node, &self.config, &mut self.shared));
         let name: Arc<str> = self.reports.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
@@ -112,17 +107,17 @@ impl ClusterState {
         [name].into()
     }
 
-    /// Takes over what a machine has for pods, in thousandths of CPU cores.
-    pub(crate) fn machine(&mut self, name: &str, allocatable_cpu: Option<u32>) -> Touched {
-        let has_changed = self.cpu.machine(name, allocatable_cpu);
+    /// Applies the allocatable CPU of a Node, in thousandths of a core.
+    pub(crate) fn apply_node(&mut self, name: &str, allocatable_cpu: Option<u32>) -> Touched {
+        let has_changed = self.cpu.set_allocatable(name, allocatable_cpu);
         self.known_node(name).filter(|_| has_changed).into_iter().collect()
     }
 
-    /// There are no other node_objects than these.
+    /// Removes Nodes that aren't in this complete list.
     pub(crate) fn keep_nodes(&mut self, names: &HashSet<String>) -> Touched {
         let gone = self.cpu.node_objects().filter(|name| !names.contains(*name));
         let gone: Vec<String> = gone.cloned().collect();
-        gone.iter().flat_map(|name| self.machine(name, None)).collect()
+        gone.iter().flat_map(|name| self.apply_node(name, None)).collect()
     }
 
     /// Kinds of cards, by number.
@@ -134,18 +129,18 @@ impl ClusterState {
         self.reports.remove(name);
     }
 
-    /// A list of pods is read from now on, or no longer.
+    /// Begins or ends the list of pods beside the watch.
     pub(crate) fn read_list(&mut self, is_read: bool) {
         self.ended = is_read.then(BTreeSet::new);
     }
 
-    /// Takes over a pod of that list, unless it is known to have ended since.
+    /// Applies a pod of that list, unless it is known to have ended since.
     pub(crate) fn listed_pod(&mut self, pod: &PodView, now: Instant) -> Touched {
         let has_ended = self.ended.as_ref().is_some_and(|ended| ended.contains(pod.uid.as_str()));
         if has_ended { Touched::new() } else { self.pod(pod, now) }
     }
 
-    /// Takes over a pod as the API server has it.
+    /// Applies a pod that was added or changed.
     pub(crate) fn pod(&mut self, pod: &PodView, now: Instant) -> Touched {
         if pod.ended {
             return self.end(&pod.uid, Some(Outcome::Ended));
@@ -161,7 +156,7 @@ impl ClusterState {
         touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, node, pod.cpu_milli)));
         let before = self.pods.get(&uid).map(|pod| pod.priority);
         if before.is_none() {
-            self.expected = self.distribution.learn(&demand).or_else(|| self.expected.take());
+            self.distribution.count(&demand);
         }
         if let (Some(node), true) = (&pod.node, before != Some(demand.priority)) {
             touched.extend(self.known_node(node));
@@ -205,7 +200,7 @@ impl ClusterState {
         touched
     }
 
-    /// The pod is gone.
+    /// Removes a pod that has ended.
     pub(crate) fn end(&mut self, uid: &str, outcome: Option<Outcome>) -> Touched {
         if let Some(ended) = &mut self.ended {
             ended.insert(uid.into());
@@ -215,7 +210,7 @@ impl ClusterState {
         touched
     }
 
-    /// The pod requests CPU of a node from now on.
+    /// Counts the pod's CPU request on a node.
     fn move_in(&mut self, uid: &Arc<str>, node: &str, cpu_milli: u32) -> Touched {
         let nodes = self.cpu.come(uid, node, cpu_milli);
         nodes.iter().filter_map(|node| self.known_node(node)).collect()
@@ -225,7 +220,7 @@ impl ClusterState {
         self.cpu.go(uid).and_then(|node| self.known_node(&node))
     }
 
-    /// The pod holds no cards, and never will.
+    /// Removes a pod that holds no cards and never will.
     fn forget(&mut self, uid: &str, outcome: Option<Outcome>) -> Touched {
         let Some((uid, pod)) = self.pods.remove_entry(uid) else { return Touched::new() };
         let State::Reserved(reservation) = pod.state else { return Touched::new() };
@@ -236,7 +231,7 @@ impl ClusterState {
         self.unlist(&uid, &reservation.planned.node)
     }
 
-    /// What a pod asks for, if it waits or has a reservation that isn't kept yet.
+    /// Demand of a pod that waits or has a reservation.
     pub(crate) fn demand(&self, uid: &str) -> Option<&Arc<Demand>> {
         match &self.pods.get(uid)?.state {
             State::Waiting(demand) => Some(demand),
@@ -252,7 +247,7 @@ impl ClusterState {
         }
     }
 
-    /// Pods that aren't bound, as far as is known.
+    /// Pods that aren't bound.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &Arc<Demand>> {
         self.pods.values().filter_map(|pod| match &pod.state {
             State::Waiting(demand) => Some(demand),
@@ -260,7 +255,7 @@ impl ClusterState {
         })
     }
 
-    /// Pods that haven't ended: those that ask for cards, and all that are on nodes.
+    /// UIDs of pods that haven't ended: those that ask for cards, and all that are on nodes.
     pub(crate) fn pods(&self) -> impl Iterator<Item = &Arc<str>> {
         self.pods.keys().chain(self.cpu.pods_on_nodes())
     }
@@ -270,7 +265,7 @@ impl ClusterState {
         self.reports.keys()
     }
 
-    /// What pods were told.
+    /// Reservations that pods carry or are about to, by UID.
     pub(crate) fn reservations(&self) -> impl Iterator<Item = (Arc<str>, &Reservation)> {
         let all = self.reserved.values().flatten();
         all.filter_map(|uid| {
@@ -278,7 +273,7 @@ impl ClusterState {
         })
     }
 
-    /// Whether the pod has been seen on a node.
+    /// Whether the pod is in a node's ledger.
     pub(crate) fn is_confirmed(&self, uid: &str) -> bool {
         matches!(self.pods.get(uid), Some(Pod { state: State::Confirmed, .. }))
     }
@@ -294,7 +289,7 @@ impl ClusterState {
         touched
     }
 
-    /// The API server took the binding.
+    /// Marks a reservation as bound.
     pub(crate) fn committed(&mut self, uid: &str, now: Instant) {
         let deadline = now + self.terms.reported_within;
         if let Some(Pod { state: State::Reserved(reservation), .. }) = self.pods.get_mut(uid)
@@ -304,7 +299,7 @@ impl ClusterState {
         }
     }
 
-    /// The binding failed; unless the pod is bound after all, it waits again.
+    /// Drops a reservation whose binding failed; unless the pod is bound after all, it waits again.
     pub(crate) fn failed(&mut self, uid: &str) -> Touched {
         let Some(reservation) = self.reservation_of(uid).filter(|reservation| !reservation.bound) else {
             return Touched::new();
@@ -316,7 +311,7 @@ impl ClusterState {
         self.unlist(&uid, &node)
     }
 
-    /// Gives up reservations of which nothing was heard.
+    /// Drops reservations whose deadline has passed.
     pub(crate) fn expire(&mut self, now: Instant) -> Touched {
         let mut touched = Touched::new();
         let reserved: Vec<Arc<str>> = self.reserved.values().flatten().cloned().collect();
@@ -339,7 +334,7 @@ impl ClusterState {
         touched
     }
 
-    /// Ends a reservation that the node's ledger shows in full.
+    /// Ends a reservation if the node's ledger shows it in full.
     fn confirm(&mut self, uid: &Arc<str>, node: &str) -> Touched {
         let Some(reservation) = self.reservation_of(uid) else { return Touched::new() };
         let Some(Ok(report)) = self.reports.get(node) else { return Touched::new() };
@@ -370,7 +365,7 @@ impl ClusterState {
         self.reports.get_key_value(name).map(|(name, _)| Arc::clone(name))
     }
 
-    /// The node as readers are to see it; `None` if there is none.
+    /// The node to publish; `None` if there is none.
     pub(crate) fn node(&mut self, name: &Arc<str>) -> Option<Node> {
         self.revision += 1;
         let (revision, slots_per_card) = (self.revision, self.config.slots_per_card);
@@ -397,8 +392,8 @@ impl ClusterState {
         })
     }
 
-    /// The pods of the ledger and those with a reservation. A pod that the ledger shows in part may still get all that it was
-    /// reserved: it takes whichever is more.
+    /// Pods of the ledger and those with a reservation. A pod that the ledger shows in part takes what it holds or what it has
+    /// reserved, whichever is more.
     fn holders(&self, name: &Arc<str>, report: &Report) -> Box<[Holder]> {
         let mut reserved: BTreeMap<&Arc<str>, Vec<Taken>> = BTreeMap::new();
         for uid in self.reserved.get(name).into_iter().flatten() {
@@ -440,7 +435,7 @@ fn unusable_node(name: &Arc<str>, unusable: &Unusable, revision: u64) -> Node {
     }
 }
 
-/// Card by card the more of both.
+/// The larger share of both, card by card.
 fn either(one: &[Taken], other: &[Taken]) -> Box<[Taken]> {
     let mut taken: BTreeMap<usize, Taken> = one.iter().map(|taken| (taken.card, *taken)).collect();
     for more in other {

@@ -77,12 +77,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_definition_is_valid() {
         CommandLine::command().debug_assert();
     }
 
     #[test]
-    fn help_says_what_the_flags_do() {
+    fn help_of_each_command_matches_snapshot() {
         for command in ["inspect", "explain", "doctor", "top", "simulate"] {
             let help = CommandLine::try_parse_from(["kubectl-divvy", command, "--help"]).expect_err("help");
             insta::assert_snapshot!(command, help.to_string());
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_named_or_stands_in_a_file() {
+    fn explain_takes_a_pod_name_or_a_file() {
         let parsed =
             |args: &[&str]| CommandLine::try_parse_from(["kubectl-divvy", "explain"].iter().chain(args)).is_ok();
         assert!(parsed(&["train-0", "-n", "team", "-o", "wide", "--config", "divvy.yaml"]));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_a_selector_exclude_each_other() {
+    fn inspect_takes_names_or_a_selector() {
         let parsed =
             |args: &[&str]| CommandLine::try_parse_from(["kubectl-divvy", "inspect"].iter().chain(args)).is_ok();
         assert!(parsed(&["node-1", "node-2", "-o", "json", "-n", "team", "--request-timeout", "5"]));

@@ -24,13 +24,13 @@ pub struct ClusterArgs {
     /// Path to the kubeconfig file [default: as kubectl, $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The kubeconfig context to use
+    /// Kubeconfig context to use
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// The kubeconfig cluster to use
+    /// Kubeconfig cluster to use
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// The kubeconfig user to use
+    /// Kubeconfig user to use
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// How long to wait for one answer of the server: 1s, 2m, 3h, or a number of seconds; 0 is no limit
@@ -38,16 +38,16 @@ pub struct ClusterArgs {
     request_timeout: Duration,
 }
 
-/// A cluster that can be asked.
+/// Connection to a cluster.
 pub struct Cluster {
     client: Client,
-    /// Of the API server, for messages.
+    /// URL of the API server, for messages.
     url: String,
     /// Zero is none.
     timeout: Duration,
 }
 
-/// Why there is no answer.
+/// Refusals and errors of the API server.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The server has no such object.
@@ -56,13 +56,13 @@ pub enum Refusal {
     /// The server doesn't know this kind of object.
     #[error("error: the server doesn't have this kind of resource")]
     UnknownKind,
-    /// The user lacks a right.
+    /// The user lacks permission.
     #[error("Error from server (Forbidden): {0}")]
     Forbidden(String),
     /// The server doesn't know the user.
     #[error("error: You must be logged in to the server (Unauthorized)")]
     Unauthorized,
-    /// It said no for another reason.
+    /// The API server refused for another reason.
     #[error("Error from server ({reason}): {message}")]
     Other {
         /// One word for it.
@@ -70,7 +70,7 @@ pub enum Refusal {
         /// The server's own words.
         message: String,
     },
-    /// It doesn't answer.
+    /// The API server doesn't answer.
     #[error("Unable to connect to the server {url}: {why}")]
     Unreachable {
         /// Where it should be.
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_kubectl_reads_them() {
+    fn durations_parse_as_in_kubectl() {
         let read = |text: &str| duration(text).map(|duration| duration.as_millis());
         assert_eq!([read("0"), read("5"), read("1m"), read("250ms")], [Ok(0), Ok(5000), Ok(60_000), Ok(250)]);
         assert!(read("-1").is_err() && read("soon").is_err());

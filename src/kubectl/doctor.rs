@@ -1,4 +1,4 @@
-//! `kubectl divvy doctor`: the installation, link by link.
+//! `kubectl divvy doctor`: checks of the installation, in the order in which its parts depend on each other.
 
 mod certificate;
 mod check;
@@ -16,35 +16,35 @@ use self::facts::Facts;
 use crate::cluster::{Cluster, ClusterArgs};
 use crate::output::CommandOutput;
 
-/// Checks the installation of Divvy link by link, and says what to do about what is broken
+/// Checks the installation of Divvy part by part, and shows how to repair what is broken
 ///
-/// Each link is ok, a warning, FAILED, or not checked, where your rights don't suffice or nothing can be seen from here.
-/// Reads alone; the replicas of the webhook are asked at port 9403 through the API server, which takes the right to get
-/// pods/proxy.
+/// Each check is ok, a warning, FAILED, or not checked, where you lack permission or nothing can be seen from here.
+/// Only reads; the replicas of the webhook are queried at port 9403 through the API server, which requires permission to
+/// get pods/proxy.
 ///
-/// Exit code: 1 if a link failed.
+/// Exit code: 1 if a check failed.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Where Divvy is installed
+    /// Namespace that Divvy is installed in
     #[arg(short, long, value_name = "NAME", default_value = "divvy-system")]
     namespace: String,
-    /// Another form of the answer
+    /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<Output>,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
 
-/// The form of the answer.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// For programs: fields as documented at divvy_kubectl::doctor
+    /// Structured data for programs
     Json,
-    /// The same as YAML
+    /// JSON's fields as YAML
     Yaml,
 }
 
-/// What was found. Fields are added without notice; one that changes its meaning, or goes, comes with another `version`.
+/// Findings of all checks. Fields are added without notice; one that changes its meaning, or goes, comes with another `version`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -54,7 +54,7 @@ pub struct Report {
     pub checks: Vec<Check>,
 }
 
-/// Looks at the cluster and puts what it finds into words.
+/// Checks the cluster and formats the result.
 pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let Args { namespace, output, cluster } = args;
     let report = examine(&cluster.connect().await?, namespace).await;

@@ -19,52 +19,51 @@ use crate::output::CommandOutput;
 
 /// Explains where a pod fits and where it doesn't, node by node, and what to do about it
 ///
-/// Asks GpuNodes, Nodes and pods with your own rights, and works out what the scheduler would be told, with the code of
-/// Divvy's scheduler extender; the webhook isn't asked and may be down. It is about cards alone: node selectors, taints,
-/// CPU and memory are the scheduler's (kubectl describe pod). FITS is yes, cordoned (kubectl cordon), not ready or gone
-/// (its Node), by eviction (of pods of lower priority), not now, never (not even if all cards of the node were sound and
-/// free), or unknown (other nodes took too long to ask). SCORE is what the
-/// extender would say of all these nodes, 10 for the best, as far as CPU doesn't decide; with least-fragmentation that
-/// takes the right to get the ConfigMap divvy-mix, where it keeps what requests it expects. FREE is the most that is left on one card.
+/// Reads GpuNodes, Nodes and pods with your own permissions and computes the extender's answer, with the code of Divvy's
+/// scheduler extender; the webhook isn't called and may be down. Only GPUs are considered: for node selectors, taints, CPU
+/// and memory see kubectl describe pod. FITS is yes, cordoned (kubectl cordon), not ready or gone (the Node), by eviction
+/// (of pods of lower priority), not now, never (not even if all GPUs of the node were healthy and free), or unknown (other
+/// nodes took too long). SCORE is the extender's score of these nodes, 10 for the best, as far as CPU doesn't decide;
+/// least-fragmentation expects requests like those of the pods in the cluster. FREE is the most that is free on one GPU.
 ///
 /// Resource names, defaults and policies are those of the ConfigMap divvy-config of the Divvy installation; where that
 /// can't be read, --config names a file like it, or the defaults hold.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The pod
+    /// Name of the pod
     #[arg(value_name = "POD", required_unless_present = "filename", conflicts_with = "filename")]
     pod: Option<String>,
-    /// A file with a pod or a workload (Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob) that needn't exist,
+    /// File with a pod or a workload (Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob) that needn't exist,
     /// YAML or JSON; - is standard input
     #[arg(short, long, value_name = "FILE")]
     filename: Option<PathBuf>,
-    /// The pod's namespace [default: the context's]
+    /// Namespace of the pod [default: the context's]
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
-    /// The namespace that Divvy is installed in
+    /// Namespace that Divvy is installed in
     #[arg(long, value_name = "NAME", default_value = "divvy-system")]
     divvy_namespace: String,
-    /// Another form of the answer
+    /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<Output>,
-    /// Leave out the heads of columns
+    /// Don't print column headers
     #[arg(long)]
     no_headers: bool,
-    /// A file with the content of the ConfigMap divvy-config, instead of the cluster's
+    /// File with the content of the ConfigMap divvy-config, instead of the cluster's
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
 
-/// The form of the answer.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// Every node, every card with its reason, and the requests that nodes are ranked by
+    /// Every node, every GPU with its reason, and the requests that nodes are ranked by
     Wide,
-    /// For programs: fields as documented at divvy_index::explain, memory in MiB
+    /// Structured data for programs, memory in MiB
     Json,
-    /// The same as YAML
+    /// JSON's fields as YAML
     Yaml,
 }
 
@@ -84,7 +83,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
         Some(config) => config,
         None => config::from_cluster(&cluster, &divvy_namespace, &mut remarks).await,
     };
-    let found = fetch::explanation(&cluster, &pod, (config, &divvy_namespace), remarks).await?;
+    let found = fetch::explanation(&cluster, &pod, config, remarks).await?;
     let answer = match output {
         Some(Output::Json) => format!("{}\n", serde_json::to_string_pretty(&found.explanation)?),
         Some(Output::Yaml) => serde_saphyr::to_string(&found.explanation)?,

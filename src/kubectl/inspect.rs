@@ -1,4 +1,4 @@
-//! `kubectl divvy inspect`: what is on each node and each card, who holds what, what is free, and what ails it.
+//! `kubectl divvy inspect`: GPUs of each node, the pods that hold shares of them, what is free, and problems.
 
 mod fetch;
 mod host;
@@ -15,12 +15,12 @@ use self::report::Report;
 use crate::cluster::ClusterArgs;
 use crate::output::CommandOutput;
 
-/// Shows the cards of nodes, who holds which share of them, what is free, and what ails them
+/// Shows the GPUs of nodes, the shares that pods hold of them, what is free, and problems
 ///
-/// Reads GpuNodes, which each node's divvy-node writes, and the Nodes of the same names. Amounts are HELD/CAPACITY; what
-/// is free is what the next pod could get: nothing of a card that is sick, cordoned or held exclusively, or of a node
-/// that takes no pods. Init containers hold their shares one after another, before the others, so the shares of a card
-/// may add up to more than what is held of it. One core is 1 % of a card.
+/// Reads GpuNodes, which each node's divvy-node writes, and the Nodes of the same names. Amounts are HELD/CAPACITY; free
+/// is what the next pod could get: nothing of a GPU that is unhealthy, cordoned or held exclusively, or of a node that takes
+/// no pods. Init containers hold their shares one after another, before the others, so the shares of a GPU may add up to
+/// more than what is held of it. One core is 1 % of a GPU.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Nodes to show [default: all that have a GpuNode]
@@ -32,24 +32,24 @@ pub struct Args {
     /// Only nodes with these labels, which are those of the Node: a GpuNode has none
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
-    /// Another form of the answer
+    /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<Output>,
-    /// Leave out the heads of columns
+    /// Don't print column headers
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
 
-/// The form of the answer.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
     /// Tables with whole UUIDs, NUMA nodes, MIG profiles and links
     Wide,
-    /// For programs: fields as documented at divvy_kubectl::inspect::report, memory in MiB
+    /// Structured data for programs, memory in MiB
     Json,
-    /// The same as YAML
+    /// JSON's fields as YAML
     Yaml,
 }
 

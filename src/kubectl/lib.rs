@@ -5,9 +5,9 @@
 //!      │     │          └─ GpuNodes as they stand, and their Nodes
 //!      │     ├─ read, report: what they say and what it adds up to     pure
 //!      │     └─ table, or JSON and YAML                                pure
-//!      ├▶ explain ──▶ fetch ──▶ divvy_index, asked once
+//!      ├▶ explain ──▶ fetch ──▶ divvy_index, one query
 //!      │     └─ tables, hints                                          pure
-//!      ├▶ doctor ──▶ facts ──▶ one check a link                        pure
+//!      ├▶ doctor ──▶ facts ──▶ one check per part                      pure
 //!      ├▶ top ──▶ each daemon's /usage, through the API server
 //!      └▶ simulate ──▶ divvy_simulate, on files                        pure
 //! ```

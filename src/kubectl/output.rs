@@ -1,4 +1,4 @@
-//! What a subcommand prints, and the exit code that follows from it.
+//! Output of a subcommand, and the exit code that follows from it.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ pub struct CommandOutput {
 #[error("error: {0}")]
 pub struct Misused(Box<dyn std::error::Error + Send + Sync>);
 
-/// Writes to standard error; whoever has closed it doesn't want to know.
+/// Writes to standard error, if it is still open.
 pub(crate) fn write_stderr(text: &str) {
     drop(io::stderr().write_all(text.as_bytes()));
 }

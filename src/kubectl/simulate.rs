@@ -1,4 +1,4 @@
-//! `kubectl divvy simulate`: what placement policies make of a trace.
+//! `kubectl divvy simulate`: placement policies over a trace.
 
 mod live;
 mod plot;
@@ -21,19 +21,18 @@ use divvy_simulate::workload::{Shares, Workload};
 use crate::cluster::ClusterArgs;
 use crate::output::{CommandOutput, Misused};
 
-/// Fills a cluster with the pods of a trace, by one policy after another, and says how much of its cards stays unused
+/// Fills a cluster with the pods of a trace, by one policy after another, and shows how much of its GPUs stays unallocated
 ///
-/// The pods are offered one by one in an order that is drawn for each run; one that fits nowhere is dropped, and none goes.
-/// When the list is at its end pods are drawn from it anew. --churn lets pods come and go as well. least-fragmentation,
-/// binpack, spread and topology are the policies of Divvy's extender and nodes, asked by their own code; best-fit, packing,
-/// random and fgd are published ones, and in-tree is nothing but kube-scheduler's own scores. All get the same pods. The
-/// scheduler's filter for CPU and host memory is played here. Pods without cards are placed by the same policies; Divvy's
-/// own best-fit them as long as they expect nothing, and with --stock leave them to kube-scheduler's scores.
+/// Pods arrive one by one, in a random order for each run; a pod that fits nowhere is dropped, and no pod ends. After the last
+/// one, pods are drawn from the list again. --churn also lets pods end. least-fragmentation, binpack, spread and topology are
+/// the policies of Divvy's extender and nodes, run by their own code; best-fit, packing, random and fgd are published ones,
+/// and in-tree is kube-scheduler's own scores alone. All get the same pods, after a filter for CPU and host memory. Pods
+/// without GPUs are placed by the same policies.
 ///
 /// Files have the columns of Alibaba's openb traces: sn,cpu_milli,memory_mib,gpu,model and
 /// name,cpu_milli,memory_mib,num_gpu,gpu_milli, and maybe gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time.
-/// Times are ignored. A share of a card is the same part of its compute and of its memory, unless pods have one more column,
-/// gpu_memory_milli, which comes last: thousandths of each card's memory; or --shares says otherwise. What is held of a card
+/// Times are ignored. A share of a GPU is the same part of its compute and of its memory, unless pods have one more column,
+/// gpu_memory_milli, which comes last: thousandths of each GPU's memory; or --shares changes it. What is allocated of a GPU
 /// is then the mean of both.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -43,18 +42,18 @@ pub struct Args {
     /// CSV file of pods
     #[arg(long, value_name = "FILE", required_unless_present = "cluster")]
     pods: Option<PathBuf>,
-    /// Instead of files a live cluster: which waiting pods would fit now, and how many of all pods would find cards, and how
-    /// many cards stay whole, if they came anew by each of the product's policies; in as many orders as there are runs
-    #[arg(long, conflicts_with_all = ["nodes", "pods", "until", "churn", "shares", "ties", "shortlist", "stock", "target_from", "plot"])]
+    /// Read a live cluster instead of files: which pending pods would fit now, and how many of all pods would get GPUs, and
+    /// how many GPUs would stay free, if all pods were created again under each of Divvy's policies, in one random order per run
+    #[arg(long, conflicts_with_all = ["nodes", "pods", "until", "churn", "shares", "ties", "plot"])]
     cluster: bool,
     /// Path to the kubeconfig file, for --cluster [default: as kubectl]
     #[arg(long, value_name = "FILE", requires = "cluster")]
     kubeconfig: Option<PathBuf>,
-    /// The kubeconfig context, for --cluster
+    /// Kubeconfig context, for --cluster
     #[arg(long, value_name = "NAME", requires = "cluster")]
     context: Option<String>,
     /// in-tree, best-fit, packing, random, fgd, least-fragmentation, binpack, spread or topology; may be given several times
-    /// [default: least-fragmentation, fgd and best-fit; for --cluster all of the product's]
+    /// [default: least-fragmentation, fgd and best-fit; for --cluster all of Divvy's]
     #[arg(long = "policy", value_name = "NAME", value_parser = policy)]
     policies: Vec<Name>,
     /// Runs of each policy
@@ -63,82 +62,56 @@ pub struct Args {
     /// Seed of the first run; each further run has the next
     #[arg(long, value_name = "NUMBER", default_value_t = 42)]
     seed: u64,
-    /// How much pods ask for in the end, in percent of all cards; 0 leaves out the filling
+    /// Load at which a run ends: what pods have asked for, in percent of all GPUs; 0 skips the fill phase
     #[arg(long, value_name = "PERCENT", default_value_t = 130, value_parser = clap::value_parser!(u32).range(0..=1000))]
     until: u32,
-    /// Also let pods come and go, so that those that would be there at a time ask for so many times all cards: 0.95
+    /// Also let pods come and go, at this load: what running pods would ask for if all fit, as a multiple of all GPUs, such as
+    /// 0.95
     #[arg(long, value_name = "RHO", value_parser = load)]
     churn: Option<f64>,
-    /// What is made of the shares that the pods of the files ask for; whole cards stay whole
+    /// Change of the shares that the pods of the files ask for; whole GPUs stay whole
     #[arg(long, value_name = "HOW", default_value = "as-given")]
-    shares: SharesArg,
-    /// What decides between nodes that are equally good: a draw, as kube-scheduler's, or one order for the whole run
+    shares: Shares,
+    /// Choice between nodes that are equally good: random for each pod, as in kube-scheduler, or in one order for the whole run
     #[arg(long, value_name = "HOW", default_value = "random")]
-    ties: TiesArg,
-    /// Nodes that the extender names, as the webhook's key; 0 is all that are as good as the best
-    #[arg(long, value_name = "NUMBER", default_value_t = 16, value_parser = clap::value_parser!(u32).range(0..=5000))]
-    shortlist: u32,
-    /// Ask the product's policies as kube-scheduler does where nothing is configured: about 40 % of the nodes, with its own
-    /// scores for CPU and host memory added, which alone place pods without cards
-    #[arg(long)]
-    stock: bool,
-    /// Which requests fgd and least-fragmentation expect: history (those that have come so far), or those of another CSV
-    /// file of pods [default: those of --pods]
-    #[arg(long, value_name = "history|FILE")]
-    target_from: Option<PathBuf>,
-    /// The form of the answer
+    ties: Ties,
+    /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Output,
-    /// Also draw unallocated cards against load into this file
+    /// Also plot allocated GPUs by load into this file
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
 
-/// The form of the answer.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// The loads that matter
+    /// Loads at which policies differ
     Table,
-    /// For programs: every percent of load, fields as documented at divvy_simulate::report
+    /// Structured data for programs, with every percent of load
     Json,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum TiesArg {
-    Random,
-    Fixed,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum SharesArg {
-    /// Nothing
-    AsGiven,
-    /// Half as much compute as memory
-    MemoryBound,
-    /// Half as much memory as compute
-    CoreBound,
-    /// A third of the kinds of pods each way
-    Mixed,
-}
-
+/// Nodes that the extender names: the webhook's default.
+const SHORTLIST: usize = 16;
 const DEFAULT_POLICIES: [Name; 3] = [Name::Product(PolicyName::LeastFragmentation), Name::Fgd, Name::BestFit];
 
-/// Reads the files, lets the pods come and puts the outcome into words.
+/// Reads the files, simulates their pods and formats the outcome.
 pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let (Some(nodes), Some(pods)) = (&args.nodes, &args.pods) else { return of_cluster(args).await };
     if args.until == 0 && args.churn.is_none() {
         return Err(Misused::new("--until 0: leaves nothing to simulate without --churn").into());
     }
     let workload = Workload::read(nodes, pods).map_err(Misused::new)?;
-    let workload = Arc::new(workload.with_shares(args.shares.into()));
-    let (expected, target_from) = args.expected(&workload)?;
+    let workload = Arc::new(workload.with_shares(args.shares));
+    let expected = Expected::Known(Arc::new(Target::of(&workload)));
     let settings = args.settings();
     let outcomes = progress::watched(study::pods(&workload, &settings), {
         let (workload, settings) = (Arc::clone(&workload), settings.clone());
         move |watch: &Watch| study::study(&workload, &expected, &settings, watch)
     })
     .await?;
-    let report = Report::of(&workload, &settings, &target_from, &outcomes);
+    let report = Report::of(&workload, &settings, &outcomes);
     if let Some(file) = &args.plot {
         plot::draw(&report, file).map_err(|error| anyhow!("error: {}: {error}", file.display()))?;
     }
@@ -149,7 +122,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     Ok(CommandOutput { answer, ..CommandOutput::default() })
 }
 
-/// The same of a live cluster.
+/// Reads a live cluster, simulates its pods and formats the outcome.
 async fn of_cluster(args: Args) -> anyhow::Result<CommandOutput> {
     let Settings { policies, seeds, .. } = args.settings();
     let own = policies.into_iter().map(|name| match name {
@@ -180,49 +153,17 @@ fn load(text: &str) -> Result<f64, String> {
 // === impl Args ===
 
 impl Args {
-    /// What policies know of what will come, and from where.
-    fn expected(&self, workload: &Workload) -> anyhow::Result<(Expected, String)> {
-        let known = |target| Expected::Known(Arc::new(target));
-        Ok(match &self.target_from {
-            None => (known(Target::of(workload)), "pods".to_owned()),
-            Some(file) if file.as_os_str() == "history" => {
-                (Expected::History { restarts_after: None }, "history".to_owned())
-            }
-            Some(file) => {
-                let (kinds, pods) = workload.kinds_of(file).map_err(Misused::new)?;
-                (known(Target::of_pods(&kinds, &pods)), file.display().to_string())
-            }
-        })
-    }
-
     fn settings(&self) -> Settings {
         let is_own = |name: &Name| matches!(name, Name::Product(_));
         let default = || {
             if self.cluster { Name::ALL.into_iter().filter(is_own).collect() } else { DEFAULT_POLICIES.to_vec() }
-        };
-        let ties = match self.ties {
-            TiesArg::Random => Ties::Random,
-            TiesArg::Fixed => Ties::Fixed,
         };
         Settings {
             policies: if self.policies.is_empty() { default() } else { self.policies.clone() },
             seeds: (0..self.runs).map(|run| self.seed.wrapping_add(run)).collect(),
             until: self.until,
             churn: self.churn,
-            scheduler: Scheduler { ties, shortlist: self.shortlist as usize, is_stock: self.stock },
-        }
-    }
-}
-
-// === impl SharesArg ===
-
-impl From<SharesArg> for Shares {
-    fn from(arg: SharesArg) -> Self {
-        match arg {
-            SharesArg::AsGiven => Self::AsGiven,
-            SharesArg::MemoryBound => Self::MemoryBound,
-            SharesArg::CoreBound => Self::CoreBound,
-            SharesArg::Mixed => Self::Mixed,
+            scheduler: Scheduler { ties: self.ties, shortlist: SHORTLIST, is_stock: false },
         }
     }
 }

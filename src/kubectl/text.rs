@@ -6,7 +6,7 @@ use std::borrow::Cow;
 const GAP: usize = 3;
 
 /// A text with its control characters and what turns the direction of writing spelled out: names and messages come from
-/// whoever may create a pod.
+/// every user who may create a pod.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     let steers = |c: char| {
         c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -36,7 +36,7 @@ pub(crate) fn table(rows: Vec<Vec<(&str, String)>>, with_heads: bool) -> String 
     lines.iter().map(aligned).collect()
 }
 
-/// Of a card's UUID as much is shown as tells it from the others, and at least this: `GPU-1d97b7c2`.
+/// Shortest abbreviation of a card's UUID, `GPU-1d97b7c2`; more is shown where that isn't unique.
 const SHORT: usize = 12;
 
 /// How many characters tell these UUIDs apart.
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_steers_the_terminal() {
+    fn control_characters_are_escaped() {
         assert_eq!(plain("XID 79"), "XID 79");
         assert_eq!(plain("a\u{1b}[2Jb\nc\u{9b}1m\u{202e}d"), "a\\u{1b}[2Jb\\nc\\u{9b}1m\\u{202e}d");
     }

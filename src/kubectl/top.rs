@@ -25,11 +25,11 @@ const PORT: u16 = 9402;
 /// Daemons that are asked at the same time.
 const AT_ONCE: usize = 16;
 
-/// Shows what containers really use of their cards
+/// Shows what containers use of their GPUs
 ///
-/// Asks each node's divvy-node at port 9402 through the API server, which takes the right to get pods/proxy where Divvy is
-/// installed. MEMORY is USED/SHARE: by the container's own books, which libdivvy keeps, with what contexts take beside them;
-/// else by the driver. COMPUTE is the part of the last two seconds in which the container's kernels ran, and its share.
+/// Queries each node's divvy-node at port 9402 through the API server, which requires permission to get pods/proxy where
+/// Divvy is installed. MEMORY is USED/SHARE: as libdivvy accounts it in the container, plus what contexts take; without libdivvy as the
+/// driver reports it. COMPUTE is the part of the last two seconds in which the container's kernels ran, and its share.
 /// What isn't known is shown as -.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -39,25 +39,25 @@ pub struct Args {
     /// Only containers of this namespace [default: all namespaces]
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
-    /// Where Divvy is installed
+    /// Namespace that Divvy is installed in
     #[arg(long, value_name = "NAME", default_value = "divvy-system")]
     divvy_namespace: String,
-    /// Another form of the answer
+    /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<Output>,
-    /// Leave out the heads of columns
+    /// Don't print column headers
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
 
-/// The form of the answer.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// For programs: fields as documented at divvy_api::usage
+    /// Structured data for programs
     Json,
-    /// The same as YAML
+    /// JSON's fields as YAML
     Yaml,
 }
 
@@ -183,23 +183,23 @@ fn render(report: &Report, with_heads: bool) -> String {
             ("CONTAINER", usage.of.container.clone()),
             ("MEMORY", memory(usage)),
             ("COMPUTE", compute(usage)),
-            ("PROCESSES", known(usage.books.map(|books| books.processes.to_string()))),
+            ("PROCESSES", known(usage.region.map(|region| region.processes.to_string()))),
         ]
     };
     table(lines.into_iter().map(row).collect(), with_heads)
 }
 
 fn memory(usage: &ContainerUsage) -> String {
-    let counted = usage.books.map(|books| books.used_bytes.saturating_add(usage.overhead_bytes));
+    let counted = usage.region.map(|region| region.used_bytes.saturating_add(usage.overhead_bytes));
     let used = counted.or(usage.driver_bytes);
     format!("{}/{}", known(used.map(|bytes| Memory::from_bytes_floor(bytes).to_string())), usage.share.memory)
 }
 
 fn compute(usage: &ContainerUsage) -> String {
-    let busy = usage.books.and_then(|books| books.busy_percent).map(|percent| format!("{percent}%"));
+    let busy = usage.region.and_then(|region| region.busy_percent).map(|percent| format!("{percent}%"));
     let cores = if usage.share.exclusive { 100 } else { usage.share.cores.units() };
-    let promised = (cores > 0).then(|| format!("{cores}%"));
-    format!("{}/{}", known(busy), known(promised))
+    let share = (cores > 0).then(|| format!("{cores}%"));
+    format!("{}/{}", known(busy), known(share))
 }
 
 fn known(text: Option<String>) -> String {

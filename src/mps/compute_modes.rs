@@ -54,7 +54,7 @@ impl ComputeModes {
         }
         ensure!(!gpus.is_empty(), "no GPU without MIG mode; {}", failures.join("; "));
         for (id, device) in &gpus {
-            let used = || format!("GPU {id}: nvmlDeviceGetComputeRunningProcesses");
+            let used = || format!("{id}: nvmlDeviceGetComputeRunningProcesses");
             let pids: Vec<String> = device
                 .running_compute_processes()
                 .with_context(used)?
@@ -62,19 +62,19 @@ impl ComputeModes {
                 .map(|process| process.pid.to_string())
                 .collect();
             if !pids.is_empty() {
-                bail!("processes {} use GPU {id} and would lose it: end them, or drain the node", pids.join(", "));
+                bail!("processes {} use {id} and would lose it: end them, or drain the node", pids.join(", "));
             }
         }
         let mut previous = self.load()?;
         for (id, device) in &mut gpus {
-            let mode = device.compute_mode().with_context(|| format!("GPU {id}: nvmlDeviceGetComputeMode"))?;
+            let mode = device.compute_mode().with_context(|| format!("{id}: nvmlDeviceGetComputeMode"))?;
             if mode == ComputeMode::ExclusiveProcess {
                 continue;
             }
             previous.entry(id.clone()).or_insert_with(|| name(mode).to_owned());
             self.save(&previous)?;
             let set = device.set_compute_mode(ComputeMode::ExclusiveProcess);
-            set.with_context(|| format!("GPU {id}: nvmlDeviceSetComputeMode EXCLUSIVE_PROCESS"))?;
+            set.with_context(|| format!("{id}: nvmlDeviceSetComputeMode EXCLUSIVE_PROCESS"))?;
         }
         for problem in failures {
             warn!("{problem}");
@@ -93,10 +93,10 @@ impl ComputeModes {
             let mode = NAMES.iter().find(|(_, known)| *known == name).map(|(mode, _)| *mode);
             match (nvml.device_by_uuid(id.as_str()), mode) {
                 (Ok(mut device), Some(mode)) => {
-                    let now = device.compute_mode().with_context(|| format!("GPU {id}: nvmlDeviceGetComputeMode"))?;
+                    let now = device.compute_mode().with_context(|| format!("{id}: nvmlDeviceGetComputeMode"))?;
                     if now == ComputeMode::ExclusiveProcess {
                         let set = device.set_compute_mode(mode);
-                        set.with_context(|| format!("GPU {id}: nvmlDeviceSetComputeMode {name}"))?;
+                        set.with_context(|| format!("{id}: nvmlDeviceSetComputeMode {name}"))?;
                         info!(gpu = %id, "compute mode restored to {name}");
                     }
                 }

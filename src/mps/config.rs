@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory, FromArgMatches, Parser};
 use divvy_runtime::settings::{AbsolutePath, KeySet as _, LogFilter, LogFormat, Period, Stop, described};
 
 divvy_runtime::keys! {
-    /// Directory that is shared with divvy-node and containers, whose runDir it is; MPS keeps its files in mps/ below it
+    /// runDir of divvy-node, which is shared with containers; MPS keeps its files in mps/ below it
     run_dir: AbsolutePath = AbsolutePath::new("/run/divvy"),
     /// Where this program sees the root of the driver's installation, in which nvidia-cuda-mps-control runs
     driver_root_ctr_path: AbsolutePath = AbsolutePath::new("/"),
@@ -15,7 +15,7 @@ divvy_runtime::keys! {
     nvml_library: PathBuf,
     /// Longest wait for the control daemon to exit after SIGTERM before it is killed
     drain_timeout: Period = Period::seconds(30),
-    /// What is logged: levels by target, such as info,divvy_mps=debug
+    /// Log levels by target, such as info,divvy_mps=debug
     log_level: LogFilter = LogFilter::default(),
     /// Log format: plain or json
     log_format: LogFormat = LogFormat::default(),

@@ -1,6 +1,6 @@
 //! The answer to every call of the kubelet: where pods, ledger, cards and the preparation of containers meet.
 //!
-//! Plain and synchronous: whoever holds an [`Allocator`] alone may call it. Lists and records are asked for outside.
+//! Plain and synchronous, behind one lock ([`SharedAllocator`]). Pod lists and device records are fetched by the caller.
 //!
 //! | file | decides |
 //! |---|---|
@@ -37,13 +37,13 @@ pub use self::reconcile::ListRequest;
 use self::reconcile::Reconciliation;
 pub use self::refusal::Refusal;
 use self::units::GivenUnits;
-use crate::identity::{self, Question, Session, SlotState, Subject, Unresolved};
+use crate::identity::{self, CallHistory, ContainerUnderAdmission, Question, SlotState, Unresolved};
 use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::ledger::{Ledger, Nonce, Part};
 use crate::pod::{Pod, PodRef};
 use crate::ports::{AllocatedContainer, ContainerResponse, ContainerSetup};
 
-/// The allocator, shared by everything that asks it. Locked for microseconds, never across an await.
+/// Allocator, shared by all tasks of the daemon. Locked for microseconds, never across an await.
 pub type SharedAllocator = Arc<Mutex<Allocator>>;
 
 /// Locks the allocator. A panic elsewhere can't have left it half changed: it is changed by whole steps.
@@ -51,26 +51,26 @@ pub fn lock(allocator: &SharedAllocator) -> MutexGuard<'_, Allocator> {
     allocator.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What of the configuration decides answers.
+/// Configuration that decides allocations.
 #[derive(Clone, Debug)]
 pub struct AllocationSettings {
     /// This node, as plans name it.
     pub node_name: String,
     /// Names of the four resources.
     pub names: ResourceNames,
-    /// What stands for amounts left out.
+    /// Amounts of requests that don't name them.
     pub defaults: Defaults,
     /// Slots registered for each card.
     pub slots_per_card: u32,
-    /// Promised memory, percent of what a card has.
+    /// Allocatable memory, in percent of what a card has.
     pub memory_scale: u32,
-    /// Promised compute, percent of what a card has.
+    /// Allocatable compute, in percent of what a card has.
     pub cores_scale: u32,
-    /// Order of plans where the pod doesn't say.
+    /// Placement policy of pods that name none.
     pub policy: Policy,
 }
 
-/// Decides every answer. Owns the ledger.
+/// Decides the answer to every call of the kubelet. Owns the ledger.
 #[derive(Debug)]
 pub struct Allocator {
     settings: AllocationSettings,
@@ -78,7 +78,7 @@ pub struct Allocator {
     inventory: Arc<Inventory>,
     containers: Arc<dyn ContainerSetup>,
     /// What follows from the order of the kubelet's calls.
-    session: Session,
+    history: CallHistory,
     /// The pod under admission. Others don't come between, but if one does this is only planned again.
     admission: Option<Admission>,
     reconciliation: Reconciliation,
@@ -87,14 +87,14 @@ pub struct Allocator {
     ended: Vec<Nonce>,
 }
 
-/// Free devices among which the kubelet lets us choose.
+/// Free devices of a `GetPreferredAllocation` call.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// Free and healthy to the kubelet, `required` included.
+    /// Devices that are free and healthy to the kubelet, `required` included.
     pub available: BTreeSet<SlotId>,
-    /// Already taken, from an init container of the pod.
+    /// Devices that the answer must contain: the kubelet reuses them from an init container.
     pub required: BTreeSet<SlotId>,
-    /// Wanted in all.
+    /// Number of devices to choose, `required` included.
     pub size: usize,
 }
 
@@ -108,7 +108,7 @@ impl Allocator {
             ledger,
             containers,
             inventory: Arc::default(),
-            session: Session::default(),
+            history: CallHistory::default(),
             admission: None,
             reconciliation: Reconciliation::default(),
             units: GivenUnits::default(),
@@ -116,7 +116,7 @@ impl Allocator {
         }
     }
 
-    /// Who holds what.
+    /// Ledger of this node's shares.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -126,12 +126,12 @@ impl Allocator {
         &self.reconciliation.unasked
     }
 
-    /// The cards as last seen.
+    /// Cards of the last inventory.
     pub fn inventory(&self) -> &Arc<Inventory> {
         &self.inventory
     }
 
-    /// What prepares containers.
+    /// Port that prepares containers.
     pub fn containers(&self) -> &Arc<dyn ContainerSetup> {
         &self.containers
     }
@@ -141,13 +141,13 @@ impl Allocator {
         self.inventory = inventory;
     }
 
-    /// The kubelet has restarted: what was concluded from its earlier order of calls no longer holds.
+    /// Starts over after a restart of the kubelet: nothing follows from its earlier order of calls any more.
     pub fn begin_session(&mut self) {
-        self.session.begin();
+        self.history.begin();
         self.admission = None;
     }
 
-    /// `GetPreferredAllocation`: slots on the cards planned for the container under admission.
+    /// Answers `GetPreferredAllocation`: slots on the cards planned for the container under admission.
     pub fn propose(
         &mut self,
         resource: &ResourceName,
@@ -156,15 +156,15 @@ impl Allocator {
     ) -> Result<Vec<SlotId>, Refusal> {
         let question = self.question(resource, choice.size);
         let state = |slot: &SlotId| self.slot_state(choice, slot);
-        let resolved = identity::resolve_choice(pods, self.ledger.book(), &self.session, &question, state);
+        let resolved = identity::resolve_choice(pods, self.ledger.allocations(), &self.history, &question, state);
         let (subject, again) = resolved.inspect_err(|unresolved| self.pass_over(unresolved, pods))?;
-        self.session.identified(subject, pods, self.ledger.book(), &self.settings.names);
+        self.history.identified(subject, pods, self.ledger.allocations(), &self.settings.names);
         self.enter(subject)?;
         let result = self.propose_for(subject, choice, again);
         self.remember_refusal(&subject.pod.uid, result)
     }
 
-    /// `Allocate` for slots that were just proposed: the container is known without asking.
+    /// Answers `Allocate` for slots that were just proposed: the container is known without a pod list.
     pub fn allocate_proposed(&mut self, slots: &[SlotId]) -> Option<Result<ContainerResponse, Refusal>> {
         let admission = self.admission.as_mut()?;
         let asked: BTreeSet<&SlotId> = slots.iter().collect();
@@ -176,7 +176,7 @@ impl Allocator {
         Some(self.remember_refusal(&uid, result))
     }
 
-    /// `Allocate` for any other slots: reuse from an init container, or a kubelet that chose for itself.
+    /// Answers `Allocate` for any other slots: reused from an init container, or chosen by the kubelet itself.
     pub fn allocate(
         &mut self,
         resource: &ResourceName,
@@ -184,20 +184,20 @@ impl Allocator {
         slots: &[SlotId],
     ) -> Result<ContainerResponse, Refusal> {
         let question = self.question(resource, slots.len());
-        let resolved = identity::resolve(pods, self.ledger.book(), &self.session, &question);
+        let resolved = identity::resolve(pods, self.ledger.allocations(), &self.history, &question);
         let subject = resolved.inspect_err(|unresolved| self.pass_over(unresolved, pods))?;
-        self.session.identified(subject, pods, self.ledger.book(), &self.settings.names);
+        self.history.identified(subject, pods, self.ledger.allocations(), &self.settings.names);
         self.enter(subject)?;
         let asked = Grant { container: subject.container, slots, again: false, planned: false };
         let result = self.certain(resource, subject, pods, slots).and_then(|()| self.grant(&asked));
         self.remember_refusal(&subject.pod.uid, result)
     }
 
-    /// Whichever pod it was that is refused for being one of several, none of them is asked for again: not those whose
-    /// admission was over before, and it isn't either.
+    /// Rules out all pods of an ambiguous refusal: the kubelet doesn't ask again for the one that it refused, nor for those
+    /// whose admission was over before.
     fn pass_over(&mut self, unresolved: &Unresolved, pods: &[Arc<Pod>]) {
         if let Unresolved::Ambiguous { .. } = unresolved {
-            self.session.pass_over(pods, None, self.ledger.book(), &self.settings.names);
+            self.history.pass_over(pods, None, self.ledger.allocations(), &self.settings.names);
         }
     }
 
@@ -205,32 +205,32 @@ impl Allocator {
         Question { names: &self.settings.names, resource, count }
     }
 
-    /// How shares are enforced.
+    /// Tier that this node serves.
     pub fn tier(&self) -> Tier {
         self.containers.tier()
     }
 
-    /// Whether cards are given whole or not at all: the hardware enforces nothing less.
+    /// Whether cards are allocated whole or not at all: the hardware enforces nothing less.
     fn gives_whole(&self) -> bool {
         self.tier() == Tier::Mig
     }
 
-    /// Whether a pod with these wishes takes whole cards.
+    /// Whether a pod with these preferences takes whole cards.
     fn takes_whole(&self, preferences: &Preferences) -> bool {
         self.gives_whole() || preferences.wants_instances()
     }
 
-    /// Pods, by name, that may still ask for cards.
+    /// Names of the pods that may still ask for cards.
     pub fn waiting(&self, pods: &[Arc<Pod>]) -> Vec<String> {
-        let waiting = identity::waiting(pods, self.ledger.book(), &self.session, &self.settings.names);
+        let waiting = identity::waiting(pods, self.ledger.allocations(), &self.history, &self.settings.names);
         waiting.map(ToString::to_string).collect()
     }
 
-    /// `PreStartContainer`: writes the limits of every container that holds these slots, or that held them before
-    /// they were handed out a second time. Writing what the ledger says is harmless however often it's done.
+    /// Answers `PreStartContainer`: writes the limits of every container that holds these slots, or that held them before
+    /// the kubelet allocated them a second time. Writing what the ledger says is harmless however often it's done.
     pub fn pre_start(&self, slots: &[SlotId]) -> Result<(), Refusal> {
         let mut written = 0;
-        for entry in self.ledger.book().pods() {
+        for entry in self.ledger.allocations().pods() {
             for (container, holding) in entry.holdings() {
                 if slots.iter().any(|slot| holding.parts.iter().any(|part| part.concerns(slot))) {
                     let container = AllocatedContainer::new(&entry.pod, container, holding, self.tier());
@@ -242,10 +242,10 @@ impl Allocator {
         if written == 0 { Err(Refusal::UnknownHolder { slots: slots.to_vec() }) } else { Ok(()) }
     }
 
-    /// Brings what lies on disk for live containers in line with the configuration, which may have changed: the tier in
-    /// their limits, and what the tier needs. Those that never had directories get none.
+    /// Updates the files of live containers after a change of the configuration: the tier in their limits, and what the
+    /// tier needs. Containers that never had directories get none.
     pub fn renew_limits(&self) {
-        for entry in self.ledger.book().pods() {
+        for entry in self.ledger.allocations().pods() {
             for (name, holding) in entry.holdings() {
                 let container = AllocatedContainer::new(&entry.pod, name, holding, self.tier());
                 if let Err(error) = self.containers.renew_limits(&container) {
@@ -258,8 +258,7 @@ impl Allocator {
         }
     }
 
-    /// Holdings that ended since this was last asked: their directories are the caller's to have removed, once it has let go
-    /// of the allocator.
+    /// Holdings that ended since the last call. The caller removes their directories, after it has released the lock.
     pub fn take_ended(&mut self) -> Vec<Nonce> {
         mem::take(&mut self.ended)
     }
@@ -269,7 +268,7 @@ impl Allocator {
     pub fn lacking(&self, resource: &ResourceName, pods: Vec<Arc<Pod>>, wanted: usize) -> Vec<(Arc<Pod>, String)> {
         let question = self.question(resource, wanted);
         let lacking = |pod: Arc<Pod>| {
-            let container = identity::may_lack(&pod, self.ledger.book(), &self.session, &question)?;
+            let container = identity::may_lack(&pod, self.ledger.allocations(), &self.history, &question)?;
             let name = pod.containers[container].name.clone();
             Some((pod, name))
         };
@@ -288,7 +287,7 @@ impl Allocator {
     }
 
     /// Makes the subject's pod the one under admission, unless it is already.
-    fn enter(&mut self, subject: Subject<'_>) -> Result<(), Refusal> {
+    fn enter(&mut self, subject: ContainerUnderAdmission<'_>) -> Result<(), Refusal> {
         let pod = subject.pod;
         if self.admission.as_ref().is_some_and(|admission| admission.pod.uid == pod.uid) {
             return Ok(());
@@ -311,7 +310,7 @@ impl Allocator {
             healthy: card.health == CardHealth::Healthy,
             numa: card.numa,
             free_slots: u32::try_from(free_slots(card)).unwrap_or(u32::MAX),
-            held: self.ledger.book().held(&card.id, Some(uid)),
+            held: self.ledger.allocations().held(&card.id, Some(uid)),
             undivided: self.gives_whole(),
             busy: 0,
         };
@@ -320,13 +319,13 @@ impl Allocator {
 
     /// How many of a card's slots no pod holds, or this one, as far as the ledger knows.
     fn unheld(&self, card: &CardInfo, uid: &str) -> usize {
-        let held = self.ledger.book().slots_held(&card.id, Some(uid));
+        let held = self.ledger.allocations().slots_held(&card.id, Some(uid));
         (self.settings.slots_per_card as usize).saturating_sub(held.len())
     }
 
     /// Positions of the cards that the first `count` containers hold.
-    fn settled(&self, uid: &str, count: usize) -> Vec<Vec<usize>> {
-        let entry = self.ledger.book().pod(uid);
+    fn allocated_cards(&self, uid: &str, count: usize) -> Vec<Vec<usize>> {
+        let entry = self.ledger.allocations().pod(uid);
         let Some(admission) = &self.admission else { return Vec::new() };
         let held_by = |request: &ContainerRequest| {
             let holding = entry.and_then(|entry| entry.holding(&request.name));
@@ -339,7 +338,7 @@ impl Allocator {
 
     fn remember_refusal<T>(&mut self, uid: &str, result: Result<T, Refusal>) -> Result<T, Refusal> {
         if result.is_err() {
-            self.session.refuse(uid);
+            self.history.refuse(uid);
             self.admission = None;
         }
         result

@@ -1,5 +1,9 @@
 //! The daemon without its sockets: one allocator, one source of pods.
 
+mod calls;
+mod candidates;
+mod recovery;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,23 +11,24 @@ use crate::allocator::{Allocator, Refusal, SharedAllocator, lock};
 use crate::pod::Pod;
 use crate::ports::PodSource;
 
-/// What serves the kubelet's calls and keeps the ledger in line with the kubelet.
+/// Serves the kubelet's calls and keeps the ledger in line with the kubelet.
 ///
-/// Its methods stand where their story is told: `calls`, `candidates` and `recovery`. Each asks
+/// Methods are in `calls`, `candidates` and `recovery`. Each asks
 /// the source of pods first and decides afterwards, under the allocator's lock, which is never held while something is
 /// waited for.
 #[derive(Debug)]
 pub struct Daemon<S> {
     pub(crate) allocator: SharedAllocator,
     pub(crate) source: S,
-    /// A list of a kubelet older than that is whole if no pod has come onto it for so long.
-    pub(crate) settle_time: Duration,
+    /// Quiet period (`kubeletSettleTime`): a kubelet's list is whole once the kubelet is older than that and no pod has come
+    /// onto its list for so long.
+    pub(crate) kubelet_settle_time: Duration,
 }
 
 impl<S: PodSource> Daemon<S> {
-    /// A daemon over this allocator and this source of pods; `settle_time` as configured (`kubeletSettleTime`).
-    pub fn new(allocator: SharedAllocator, source: S, settle_time: Duration) -> Self {
-        Self { allocator, source, settle_time }
+    /// A daemon over this allocator and this source of pods.
+    pub fn new(allocator: SharedAllocator, source: S, kubelet_settle_time: Duration) -> Self {
+        Self { allocator, source, kubelet_settle_time }
     }
 
     /// The allocator behind it.
@@ -42,7 +47,7 @@ impl<S: PodSource> Daemon<S> {
         Ok(lock(&self.allocator).waiting(&pods))
     }
 
-    /// Brings the ledger in line as `reconcile` does, logs what that changed, and has removed what is over with it.
+    /// Brings the ledger in line as `reconcile` does, logs what that changed, and removes the directories of holdings that ended.
     pub(crate) fn apply(
         &self,
         reconcile: impl FnOnce(&mut Allocator) -> Result<Vec<String>, Refusal>,
@@ -62,10 +67,10 @@ impl<S: PodSource> Daemon<S> {
     }
 }
 
-/// Pods among which the one under admission is.
+/// Pods among which the one under admission is, and how they became known.
 #[derive(Debug)]
 pub(crate) struct Candidates {
-    /// Everything that is known of them.
+    /// The pods.
     pub(crate) pods: Vec<Arc<Pod>>,
     /// Why they aren't the kubelet's list, if they aren't.
     pub(crate) unlisted: Option<crate::ports::PodSourceError>,

@@ -1,4 +1,4 @@
-//! The cards of this node and how they are, as the daemon's watcher last saw them.
+//! Inventory: the cards of this node and their health, as last read from NVML.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use divvy_placement::Links;
 pub struct Inventory {
     /// The driver, while it answers.
     pub driver: Option<Driver>,
-    /// Every card that was seen since the daemon started, in the order of their PCI addresses.
+    /// Every card found since the daemon started, in the order of their PCI addresses.
     pub cards: Vec<CardInfo>,
     /// Links between `cards`, by position.
     pub links: Links,
@@ -19,25 +19,25 @@ pub struct Inventory {
     pub problem: Option<String>,
 }
 
-/// What the driver calls itself.
+/// Versions of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Driver {
-    /// Such as `580.95.05`.
+    /// Driver version such as `580.95.05`.
     pub version: String,
-    /// The newest CUDA that it runs, such as `13.0`; `None` if it doesn't say.
+    /// Newest CUDA version that it supports, such as `13.0`; `None` if it doesn't report one.
     pub cuda: Option<String>,
 }
 
-/// A card. What NVML doesn't say any more keeps its last value.
+/// A card. Fields that NVML doesn't report any more keep their last value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardInfo {
-    /// Its UUID.
+    /// UUID of the card.
     pub id: CardId,
     /// Product name; empty while unknown.
     pub model: String,
-    /// All of it; zero while unknown, and then the card is unhealthy.
+    /// Total memory; zero while unknown, and then the card is unhealthy.
     pub memory: Memory,
-    /// In NVML's form, `00000000:17:00.0`; empty while unknown.
+    /// PCI bus ID in NVML's form, `00000000:17:00.0`; empty while unknown.
     pub pci_bus_id: String,
     /// The number in `/dev/nvidia<minor>`.
     pub minor: Option<u32>,
@@ -47,44 +47,44 @@ pub struct CardInfo {
     pub mig: Option<MigInstance>,
     /// Whether it may take new shares.
     pub health: CardHealth,
-    /// In use at the last probe, by anybody.
+    /// Memory in use at the last probe, by all processes.
     pub memory_used: Option<Memory>,
-    /// Percent of the last minute or two in which a kernel ran; newer samples count more. No MIG instance has it.
+    /// Utilisation in percent over the last minute or two; newer samples count more. MIG instances have none.
     pub utilization: Option<u32>,
-    /// Which processes compute on it, at the last probe; `None`: NVML doesn't say.
+    /// Compute processes at the last probe; `None`: NVML doesn't report them.
     pub processes: Option<Vec<CardProcess>>,
 }
 
 /// A process that computes on a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CardProcess {
-    /// As numbered in our PID namespace; the driver leaves out those that have no number there.
+    /// PID in the daemon's PID namespace; the driver leaves out processes that have none there.
     pub pid: u32,
-    /// Memory of the card that it uses; `None`: NVML doesn't say.
+    /// Memory of the card that it uses; `None`: NVML doesn't report it.
     pub bytes: Option<u64>,
 }
 
 /// Which instance of which GPU a card is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigInstance {
-    /// What it is of its GPU.
+    /// MIG profile.
     pub profile: MigProfile,
-    /// Its GPU.
+    /// GPU of the instance.
     pub parent: CardId,
     /// ID of its GPU instance on the GPU.
     pub gi: u32,
     /// ID of its compute instance in the GPU instance.
     pub ci: u32,
-    /// Whether it is asked for by its profile, and not as one of the plain count.
+    /// Whether it is requested by its profile (`nvidia.com/mig-<profile>`) and not as `nvidia.com/gpu`.
     pub by_profile: bool,
 }
 
 /// Whether a card may take new shares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CardHealth {
-    /// It may.
+    /// New shares are allocated from it.
     Healthy,
-    /// It may not; those who hold shares keep them.
+    /// No new shares are allocated from it; held ones stay.
     Unhealthy {
         /// What happened, for people.
         reason: String,
@@ -112,7 +112,24 @@ impl fmt::Display for CardHealth {
 // === impl CardInfo ===
 
 impl CardInfo {
-    /// The MIG profile by which it is asked for; `None`: it is one of the plain count.
+    /// A healthy card with this memory, of which nothing else is known.
+    pub fn healthy(id: CardId, memory: Memory) -> Self {
+        Self {
+            id,
+            model: String::new(),
+            memory,
+            pci_bus_id: String::new(),
+            minor: None,
+            numa: None,
+            mig: None,
+            health: CardHealth::Healthy,
+            memory_used: None,
+            utilization: None,
+            processes: None,
+        }
+    }
+
+    /// MIG profile of the resource by which it is requested; `None`: `nvidia.com/gpu`.
     pub fn asked_by(&self) -> Option<&MigProfile> {
         self.mig.as_ref().filter(|mig| mig.by_profile).map(|mig| &mig.profile)
     }
@@ -121,7 +138,7 @@ impl CardInfo {
 // === impl Inventory ===
 
 impl Inventory {
-    /// With GPUs unhealthy, as on a node where the hardware must keep every pod within its shares.
+    /// This inventory with GPUs unhealthy, as on a node where the hardware must enforce every share.
     #[must_use]
     pub fn of_instances(self: Arc<Self>) -> Arc<Self> {
         let is_gpu = |card: &CardInfo| card.mig.is_none() && card.health.is_healthy();

@@ -1,10 +1,10 @@
-//! The daemon's books: which container of which pod holds which share of which card. Nothing else says so.
+//! The ledger: which container of which pod holds which share of which card. The only record of it on the node.
 //!
-//! Plain and synchronous, without a clock: whoever owns the [`Ledger`] serialises access to it. A change is written
-//! to the journal first and made in memory after, so that an answer, once given, survives the process; if it can't be
-//! written, nothing has changed.
+//! Plain and synchronous, without a clock: the owner of the [`Ledger`] serialises access to it. A change is written to the
+//! journal first and made in memory after, so that an answer, once given, survives the process; if it can't be written,
+//! nothing has changed.
 
-mod book;
+mod allocations;
 mod entry;
 pub mod journal;
 pub mod reconcile;
@@ -16,42 +16,42 @@ use std::path::{Path, PathBuf};
 use divvy_api::ContainerRequest;
 
 use crate::pod::PodRef;
-pub use book::{Book, Change, Violation};
+pub use allocations::{Allocations, Change, Violation};
 pub use entry::{BadNonce, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, Terms};
-pub use journal::{Damage, Recovery};
+pub use journal::{Damage, ReplayReport};
 use journal::{Journal, Replay, UnknownVersion};
 
 /// Each opening begins at a multiple of this, on disk before the first answer: more than the changes between two
 /// rewrites of the journal, so that the revision grows even if a power loss takes all that came after.
 const OPENING: u64 = 1_000_000;
 
-/// The books, and the journal they survive in.
+/// Allocations, and the journal that they survive in.
 #[derive(Debug)]
 pub struct Ledger {
-    book: Book,
+    allocations: Allocations,
     revision: u64,
     journal: Journal,
     /// Locked for as long as the ledger lives: two daemons would give the same card twice.
     _dir: File,
 }
 
-/// Why the books can't be opened or changed.
+/// Why the ledger can't be opened or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// The disk or its permissions.
+    /// Error of the file system.
     #[error(
         "{path}: cannot {doing} the ledger's journal: {source}: stateDir must be a directory that the daemon can write to"
     )]
     Io {
         /// File or directory.
         path: PathBuf,
-        /// The verb.
+        /// What was attempted, as a verb.
         doing: &'static str,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Another daemon has the books open.
-    #[error("{dir}: another process keeps its books here: stop it first")]
+    /// Another daemon has the ledger open.
+    #[error("{dir}: another process keeps its ledger here: stop it first")]
     InUse {
         /// The ledger's directory.
         dir: PathBuf,
@@ -61,7 +61,7 @@ pub enum LedgerError {
     Version {
         /// The journal.
         path: PathBuf,
-        /// Its version.
+        /// Version that it was written in.
         source: UnknownVersion,
     },
     /// A holding for a container that the pod doesn't have.
@@ -77,8 +77,8 @@ pub enum LedgerError {
 // === impl Ledger ===
 
 impl Ledger {
-    /// Opens the books kept in `dir`, which is made if it isn't there, and says what was found.
-    pub fn open(dir: &Path) -> Result<(Self, Recovery), LedgerError> {
+    /// Opens the ledger kept in `dir`, which is created if it isn't there, and reports what was found.
+    pub fn open(dir: &Path) -> Result<(Self, ReplayReport), LedgerError> {
         let lock = lock(dir)?;
         let path = dir.join("journal");
         let bytes = match fs::read(&path) {
@@ -86,28 +86,28 @@ impl Ledger {
             read => read.map_err(|source| LedgerError::Io { path: path.clone(), doing: "read", source })?,
         };
         let replay = journal::replay(&bytes).map_err(|source| LedgerError::Version { path: path.clone(), source })?;
-        let Replay { book, revision, mut recovery, whole } = replay;
+        let Replay { allocations, revision, mut report, whole } = replay;
         let revision = next_opening(revision);
-        if !recovery.damaged.is_empty() {
+        if !report.damaged.is_empty() {
             Journal::keep_damaged(&path);
         }
-        let journal = match Journal::create(&path, &book, revision) {
+        let journal = match Journal::create(&path, &allocations, revision) {
             Ok(journal) => journal,
             // A full disk must not keep the daemon of running pods from starting.
             Err(error) => match Journal::resume(&path, whole) {
                 Ok(journal) => {
-                    recovery.not_rewritten = Some(error.to_string());
+                    report.not_rewritten = Some(error.to_string());
                     journal
                 }
                 Err(_also) => return Err(error),
             },
         };
-        Ok((Self { book, revision, journal, _dir: lock }, recovery))
+        Ok((Self { allocations, revision, journal, _dir: lock }, report))
     }
 
     /// Who holds what.
-    pub fn book(&self) -> &Book {
-        &self.book
+    pub fn allocations(&self) -> &Allocations {
+        &self.allocations
     }
 
     /// Grows with every change, over restarts too.
@@ -115,7 +115,7 @@ impl Ledger {
         self.revision
     }
 
-    /// Books what a container was given, in place of what it may have held: the kubelet asks again when it has lost its
+    /// Records what a container was allocated, in place of what it may have held: the kubelet asks again when it has lost its
     /// checkpoint. `requests` are those of all the pod's containers, in admission order; what the others hold stays.
     ///
     /// A slot that another pod holds is this pod's from now on, and the other keeps its share without it. Whether the
@@ -127,7 +127,7 @@ impl Ledger {
         container: &str,
         holding: Holding,
     ) -> Result<u64, LedgerError> {
-        let held = self.book.pod(&pod.uid);
+        let held = self.allocations.pod(&pod.uid);
         let holding_of = |name: &str| held.and_then(|entry| entry.container(name)?.holding.clone());
         let entry_of = |request: &ContainerRequest| ContainerEntry {
             request: request.clone(),
@@ -142,9 +142,9 @@ impl Ledger {
         self.commit(vec![Change::Hold { entry, why: format!("allocated container \"{container}\"") }])
     }
 
-    /// Ends all of a pod's shares and says what they were; `None` if it held nothing.
+    /// Ends all of a pod's shares and returns what they were; `None` if it held nothing.
     pub fn release(&mut self, uid: &str, why: &str) -> Result<Option<PodEntry>, LedgerError> {
-        let Some(entry) = self.book.pod(uid).cloned() else { return Ok(None) };
+        let Some(entry) = self.allocations.pod(uid).cloned() else { return Ok(None) };
         self.apply(vec![Change::Release { pod: entry.pod.clone(), why: why.to_owned() }])?;
         Ok(Some(entry))
     }
@@ -153,12 +153,12 @@ impl Ledger {
     ///
     /// This is also when an overgrown journal is rewritten: that costs an fsync, which nobody's Allocate should wait for.
     pub fn apply(&mut self, mut changes: Vec<Change>) -> Result<u64, LedgerError> {
-        changes.retain(|change| matches!(change, Change::Hold { .. }) || self.book.pod(change.uid()).is_some());
+        changes.retain(|change| matches!(change, Change::Hold { .. }) || self.allocations.pod(change.uid()).is_some());
         if !changes.is_empty() {
             self.commit(changes)?;
         }
         if self.journal.is_overgrown() {
-            self.journal.rewrite(&self.book, self.revision);
+            self.journal.rewrite(&self.allocations, self.revision);
         }
         Ok(self.revision)
     }
@@ -167,7 +167,7 @@ impl Ledger {
         let first = self.revision + 1;
         self.journal.append(first, &changes)?;
         for (revision, change) in (first..).zip(changes) {
-            self.book.apply(change, revision);
+            self.allocations.apply(change, revision);
             self.revision = revision;
         }
         Ok(self.revision)

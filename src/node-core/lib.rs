@@ -1,4 +1,4 @@
-//! What divvy-node decides: whose call it is, which cards it gets, and what is written down.
+//! Decisions of divvy-node: which container a call is for, which cards it gets, and what the ledger records.
 //!
 //! ```text
 //! a call of the kubelet ──▶ calls ──▶ candidates ──▶ identity      which pod? by elimination
@@ -14,24 +14,23 @@
 //! |---|---|
 //! | [`pod`], [`inventory`] | pods and cards as they are known |
 //! | [`ledger`] | which container holds which share of which card; the journal; reconciliation with the kubelet |
+//! | [`amounts`] | what of a node's GPUs is allocatable |
 //! | [`identity`] | which container a call is for |
 //! | [`allocator`] | the answer to every call: plain, synchronous, behind one lock |
-//! | `candidates` | the pods among which the one under admission is: the kubelet's list, or API server and PodResources |
-//! | `recovery` | a start of the daemon, a kubelet that lost its checkpoint, a ledger that lost a pod |
-//! | `calls` | the kubelet's calls, step by step |
+//! | `daemon::candidates` | the pods among which the one under admission is: the kubelet's list, or API server and PodResources |
+//! | `daemon::recovery` | a start of the daemon, a kubelet that lost its checkpoint, a ledger that lost a pod |
+//! | `daemon::calls` | the kubelet's calls, step by step |
 //! | [`ports`] | what is needed of the world: [`ports::PodSource`] and [`ports::ContainerSetup`] |
 //!
 //! Nothing here knows gRPC, HTTP, Kubernetes' clients or NVML, and nothing waits but for a port; only the journal is a file.
 
 pub mod allocator;
-mod calls;
-mod candidates;
+pub mod amounts;
 mod daemon;
 pub mod identity;
 pub mod inventory;
 pub mod ledger;
 pub mod pod;
 pub mod ports;
-mod recovery;
 
 pub use daemon::Daemon;

@@ -1,4 +1,4 @@
-//! What is known of the node's pods, whoever said it.
+//! Pods of the node, from whichever source they are known.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Annotation in which the kubelet notes where it has a pod from (`kubetypes.ConfigSourceAnnotationKey`).
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 
-/// A pod, as every record and message names it.
+/// Reference to a pod: UID, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodRef {
     /// `metadata.uid`, which alone decides: names come again.
@@ -37,7 +37,7 @@ pub struct Pod {
     pub containers: Vec<ContainerSpec>,
     /// `status.phase`.
     pub phase: Phase,
-    /// What the kubelet says of each container, by name; absent while it says nothing.
+    /// Container states that the kubelet reports, by name; absent while it reports none.
     pub states: BTreeMap<String, ContainerState>,
 }
 
@@ -58,9 +58,9 @@ pub enum Phase {
 /// A container's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContainerState {
-    /// Not started, or between two starts; `restarts` tells which.
+    /// Not started, or between two starts; `started_before` tells which.
     Waiting {
-        /// It has run before.
+        /// Whether it has run before.
         started_before: bool,
     },
     /// Running.
@@ -72,9 +72,9 @@ pub enum ContainerState {
 /// What the kubelet answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodList {
-    /// Its pods, the one under admission included.
+    /// All pods, the one under admission included.
     pub pods: Vec<Arc<Pod>>,
-    /// Our end of the connection. Two lists over one connection come from one kubelet process.
+    /// Local address of the connection. Two lists over one connection come from one kubelet process.
     pub connection: Option<SocketAddr>,
 }
 
@@ -87,16 +87,16 @@ pub struct DeviceRecord {
     pub pod: String,
     /// The container's name. Ordinary init containers are never listed.
     pub container: String,
-    /// Device IDs as listed: our slots, or whatever the plugin before us registered.
+    /// Device IDs as listed: slots, or IDs of another plugin that was registered before.
     pub devices: Vec<String>,
 }
 
 /// What its cgroup tells of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupState {
-    /// It is there: processes may run.
+    /// Present: processes may run.
     Exists,
-    /// It was there and isn't any more: none runs, and none will.
+    /// Removed: no process runs, and none will.
     Removed,
 }
 
@@ -117,7 +117,8 @@ impl Pod {
         self.phase == Phase::Running || self.states.values().any(started)
     }
 
-    /// Whether it names amounts of cards but no cards, so that the kubelet asks us for none: a pod that no webhook saw.
+    /// Whether it requests amounts of GPUs but no GPU, so that the kubelet never calls the plugin: a pod that no webhook
+    /// reviewed.
     pub fn asks_for_amounts_alone(&self, names: &ResourceNames) -> bool {
         let has = |container: &ContainerSpec, name: &ResourceName| container.limits.contains_key(name.as_str());
         let amounts = [&names.memory, &names.memory_percentage, &names.cores];

@@ -128,11 +128,11 @@ pub trait ContainerSetup: fmt::Debug + Send + Sync {
 /// A container as the ledger has it, for its preparation.
 #[derive(Clone, Debug)]
 pub struct AllocatedContainer<'a> {
-    /// Its pod.
+    /// The container's pod.
     pub pod: &'a PodRef,
-    /// Its name.
+    /// Name of the container.
     pub name: &'a str,
-    /// Names its directories.
+    /// Name of its directories.
     pub nonce: Nonce,
     /// At least one card, each once.
     pub shares: Vec<(CardId, Share)>,

@@ -1,10 +1,10 @@
 //! Publishes this node's state: amounts on its Node, its `GpuNode`, the `cards` annotation of its pods, events.
 //!
-//! Publishing follows the ledger, never leads it: a node whose API server is away serves its pods as before, and what was missed is
-//! made up for when it is back. Only the daemon's own objects are written, and of those only what differs from what the
-//! API server last showed, so that a change by hand heals and a quiet node writes nothing.
+//! Publishing follows the ledger, never leads it: while the API server is unreachable the node serves its pods as before, and
+//! everything is published once it is reachable again. Only the daemon's own objects are written, and of those only fields that
+//! differ from the last received state, so manual changes are reverted and an idle node writes nothing.
 
-mod cards;
+mod bound_pods;
 mod cluster;
 pub mod desired;
 mod events;
@@ -12,6 +12,7 @@ mod findings;
 mod labels;
 mod load;
 mod node;
+mod pod_annotation;
 mod pruned;
 mod removal;
 mod status;
@@ -34,6 +35,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+pub use self::bound_pods::{BoundPods, BoundPodsError};
 pub use self::cluster::node_labels;
 use self::cluster::{Attempt, Attempts, Cached, Cluster, concerns_one_object};
 use self::desired::Desired;
@@ -44,113 +46,114 @@ use self::node::{NodeFacts, NodeView};
 use self::pruned::Pruned;
 use self::removal::Removal;
 pub use self::removal::remove;
-use crate::amounts::Amounts;
-use crate::kubelet::registration::Standing;
+use crate::config::Advertise;
+use crate::kubelet::registration::RegistrationStatus;
+use divvy_node_core::amounts::Amounts;
 use divvy_node_core::inventory::Inventory;
-use divvy_node_core::ledger::Book;
+use divvy_node_core::ledger::Allocations;
 use divvy_node_core::pod::PodRef;
 
-/// Between two rounds: each writes the Node and its `GpuNode` once at most.
+/// Interval of the rounds; each writes the Node and its `GpuNode` at most once.
 const ROUND: Duration = Duration::from_secs(1);
-/// Events that wait for an API server; the oldest go first.
+/// Most events that wait to be written; beyond that the oldest are dropped.
 const PENDING: usize = 100;
 
-/// One moment of books and cards, to be told once the allocator is let go.
+/// Snapshot of the node's state, published after the allocator is unlocked.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     /// Revision of the ledger.
     pub revision: u64,
-    /// Who holds what.
-    pub book: Arc<Book>,
-    /// The cards.
+    /// All allocations.
+    pub allocations: Arc<Allocations>,
+    /// GPUs of the node.
     pub inventory: Arc<Inventory>,
-    /// Pods with amounts that asked for no card, as the kubelet last listed them.
+    /// Pods that request memory or compute without a GPU, as the kubelet last listed them.
     pub unasked: Vec<PodRef>,
-    /// The kubelet has us registered.
+    /// Whether the device plugin is registered with the kubelet.
     pub registered: bool,
-    /// Another device plugin serves our cards.
-    pub rival: Option<String>,
+    /// Evidence of another device plugin that serves the same GPUs.
+    pub conflict: Option<String>,
     /// Why the node's tier can't be served now.
     pub tier_problem: Option<String>,
-    /// Cordoned cards that this node doesn't have.
+    /// UUIDs of cordoned GPUs that this node doesn't have.
     pub unknown_cards: Vec<String>,
-    /// What containers really use.
+    /// Measured use of the containers.
     pub usage: Arc<NodeUsage>,
-    /// The daemon is about to stop.
+    /// Whether the daemon is about to stop.
     pub draining: bool,
 }
 
-/// What of the configuration decides what is told.
+/// Settings of the publisher.
 #[derive(Clone, Debug)]
 pub struct PublishSettings {
-    /// This node.
+    /// Name of the Node.
     pub node_name: String,
     /// Names of the resources.
     pub names: ResourceNames,
-    /// How much of the cards is promised.
+    /// Percentages of the GPUs' memory and compute that may be allocated.
     pub scales: Scales,
-    /// How shares are enforced.
+    /// Isolation tier of the node.
     pub tier: Tier,
     /// Slots registered for each card.
     pub slots_per_card: u32,
-    /// Memory and compute are amounts of the Node; otherwise nothing is written there.
-    pub amounts: bool,
-    /// How busy the cards are is told too.
+    /// How memory and compute are advertised; with devices nothing is written to the Node.
+    pub advertise: Advertise,
+    /// Whether the utilization of the GPUs is published.
     pub utilization: bool,
-    /// Where it is remembered what the cluster wants.
+    /// Directory of the saved desired state.
     pub state_dir: PathBuf,
 }
 
-/// The means to tell the cluster that this daemon is about to stop.
+/// Handle that announces the end of the daemon to the cluster.
 pub struct Announcement {
     draining: watch::Sender<bool>,
     announced: watch::Receiver<bool>,
 }
 
-/// Tells the cluster.
+/// Publishes the node's state to the API server.
 pub struct Publisher {
     settings: PublishSettings,
     allocator: SharedAllocator,
-    standing: watch::Receiver<Standing>,
+    registration: watch::Receiver<RegistrationStatus>,
     usage: watch::Receiver<Arc<NodeUsage>>,
-    /// What the cluster wants of this node.
+    /// Desired state from the API server.
     desired: watch::Sender<Desired>,
     draining: watch::Receiver<bool>,
-    /// That the cluster has been told of `draining`.
+    /// Set once `draining` is published.
     announced: watch::Sender<bool>,
     cluster: Cluster,
-    /// The last round's.
+    /// View of the last round.
     last: View,
     /// Events that haven't been written yet.
     pending: VecDeque<PendingEvent>,
     findings: ReportedViolations,
     pruned: Pruned,
     utilization_writes: UtilizationWrites,
-    /// By pod UID.
+    /// Annotations by pod UID.
     annotated: HashMap<String, Annotated>,
-    /// What the annotation `generation` should be at least: the ledger's revision at the last release, or more.
+    /// Lower bound of the annotation `generation`: the ledger's revision at the last release, or more.
     generation: u64,
-    /// Shares were released that no `generation` tells of yet.
+    /// Whether shares were released after the last change of `generation`.
     released: bool,
     attempts: Attempts,
 }
 
-/// What is known of one pod's annotation.
+/// State of one pod's annotation.
 #[derive(Default)]
 struct Annotated {
-    /// The text that stands.
+    /// Value last written.
     text: Option<String>,
-    /// At writing another one, which this pod alone is refused.
+    /// Attempts to write another value, which may be refused for this pod alone.
     attempt: Attempt,
 }
 
 // === impl Announcement ===
 
 impl Announcement {
-    /// Tells the cluster, and returns once it knows.
+    /// Publishes the announcement, and returns once it is published.
     pub async fn make(mut self) {
         self.draining.send_replace(true);
-        // An error: the publisher has ended, and nobody else will tell.
+        // An error means that the publisher has ended.
         drop(self.announced.wait_for(|announced| *announced).await);
     }
 }
@@ -158,12 +161,12 @@ impl Announcement {
 // === impl Publisher ===
 
 impl Publisher {
-    /// A publisher that writes with `client`, and the means to make it announce the daemon's end.
+    /// A publisher that writes with `client`, and the handle that makes it announce the daemon's end.
     pub fn new(
         settings: PublishSettings,
         client: Client,
         allocator: SharedAllocator,
-        standing: watch::Receiver<Standing>,
+        registration: watch::Receiver<RegistrationStatus>,
         usage: watch::Receiver<Arc<NodeUsage>>,
         desired: watch::Sender<Desired>,
     ) -> (Self, Announcement) {
@@ -173,7 +176,7 @@ impl Publisher {
             cluster: Cluster::new(client, &settings.node_name),
             settings,
             allocator,
-            standing,
+            registration,
             usage,
             desired,
             draining,
@@ -225,7 +228,7 @@ impl Publisher {
             }
             return;
         };
-        self.released |= has_released(&self.last.book, &view.book);
+        self.released |= has_released(&self.last.allocations, &view.allocations);
         // Before the Node: its change makes the scheduler ask, and what is answered comes from the `GpuNode`.
         let is_shown = self.write_gpu_node(&view, node, gpu_node).await;
         if let Some(patch) = self.node_patch(&view, node) {
@@ -234,7 +237,7 @@ impl Publisher {
         }
         if is_shown && std::mem::take(&mut self.released) {
             // Written with the next round, when everybody who follows the `GpuNode` has seen it: a pod that is tried again
-            // too early waits for the next release. Books that were lost begin anew, far below what an earlier daemon wrote.
+            // too early waits for the next release. A ledger that was lost starts over, far below what an earlier daemon wrote.
             let beyond = self.generation.max(node.generation()).saturating_add(1);
             self.generation = view.revision.max(beyond);
         }
@@ -245,7 +248,7 @@ impl Publisher {
         self.record(node).await;
     }
 
-    /// Passes on what the cluster wants, and remembers it.
+    /// Passes on the desired state, and saves it.
     fn follow_desired(&self, node: &Cached<NodeView>, gpu_node: &Cached<GpuNode>) {
         let wants = wants(&self.desired.borrow(), node, gpu_node);
         if *self.desired.borrow() == wants {
@@ -256,10 +259,10 @@ impl Publisher {
     }
 
     fn view(&self) -> View {
-        let (registered, rival) = match &*self.standing.borrow() {
-            Standing::Unregistered => (false, None),
-            Standing::Registered => (true, None),
-            Standing::Rivalled(rival) => (false, Some(rival.clone())),
+        let (registered, conflict) = match &*self.registration.borrow() {
+            RegistrationStatus::Unregistered => (false, None),
+            RegistrationStatus::Registered => (true, None),
+            RegistrationStatus::Conflict(conflict) => (false, Some(conflict.clone())),
         };
         let draining = *self.draining.borrow();
         let allocator = lock(&self.allocator);
@@ -271,19 +274,31 @@ impl Publisher {
         let unknown_cards = if is_whole { self.desired.borrow().unknown_cards(&inventory) } else { Vec::new() };
         let revision = ledger.revision();
         let unchanged = revision == self.last.revision;
-        let book = if unchanged { Arc::clone(&self.last.book) } else { Arc::new(ledger.book().clone()) };
+        let allocations =
+            if unchanged { Arc::clone(&self.last.allocations) } else { Arc::new(ledger.allocations().clone()) };
         let usage = Arc::clone(&self.usage.borrow());
-        View { revision, book, inventory, unasked, registered, rival, tier_problem, unknown_cards, usage, draining }
+        View {
+            revision,
+            allocations,
+            inventory,
+            unasked,
+            registered,
+            conflict,
+            tier_problem,
+            unknown_cards,
+            usage,
+            draining,
+        }
     }
 
     fn node_patch(&self, view: &View, node: &NodeView) -> Option<Value> {
-        let PublishSettings { names, scales, slots_per_card, amounts, .. } = &self.settings;
-        if !amounts {
+        let PublishSettings { names, scales, slots_per_card, advertise, .. } = &self.settings;
+        if *advertise == Advertise::Devices {
             // What a daemon wrote that was configured otherwise. Compute is the kubelet's own by now.
             let removal = Removal::new(node, &[&names.memory, &names.memory_percentage]);
             return (node.is_marked() && !removal.what.is_empty()).then_some(removal.patch);
         }
-        let amounts = Amounts::of(&view.book, &view.inventory, *scales).named(names);
+        let amounts = Amounts::of(&view.allocations, &view.inventory, *scales).named(names);
         let facts = NodeFacts {
             amounts: amounts.map(|(name, amount)| (name.to_owned(), amount)).into(),
             labels: labels::labels(&view.inventory, *slots_per_card),
@@ -293,7 +308,7 @@ impl Publisher {
         facts.patch(node)
     }
 
-    /// Whether the `GpuNode` shows what is to be seen.
+    /// Writes the `GpuNode`; returns whether it shows the view.
     async fn write_gpu_node(&mut self, view: &View, node: &NodeView, gpu_node: &Cached<GpuNode>) -> bool {
         let Cached::Present(there) = gpu_node else {
             if matches!(gpu_node, Cached::Gone) {
@@ -321,9 +336,9 @@ impl Publisher {
     }
 
     async fn annotate(&mut self, view: &View) {
-        let live: HashSet<&str> = view.book.pods().map(|entry| entry.pod.uid.as_str()).collect();
+        let live: HashSet<&str> = view.allocations.pods().map(|entry| entry.pod.uid.as_str()).collect();
         self.annotated.retain(|uid, _| live.contains(uid.as_str()));
-        let wanted = cards::annotations(view, self.settings.tier);
+        let wanted = pod_annotation::annotations(view, self.settings.tier);
         let missing: BTreeMap<&str, (&PodRef, String)> = wanted
             .filter(|(pod, text)| self.annotated.get(&pod.uid).is_none_or(|known| known.text.as_ref() != Some(text)))
             .map(|(pod, text)| (pod.uid.as_str(), (pod, text)))
@@ -363,7 +378,7 @@ impl Publisher {
     }
 }
 
-/// What the cluster wants, given what it wanted `before`: what the API server doesn't show stays as it was.
+/// Desired state from the received objects; what hasn't been received stays as `before`.
 fn wants(before: &Desired, node: &Cached<NodeView>, gpu_node: &Cached<GpuNode>) -> Desired {
     let mut wants = before.clone();
     if let Cached::Present(node) = node {
@@ -377,8 +392,8 @@ fn wants(before: &Desired, node: &Cached<NodeView>, gpu_node: &Cached<GpuNode>) 
     wants
 }
 
-/// Whether anybody holds less than before.
-fn has_released(before: &Book, after: &Book) -> bool {
+/// Whether any allocation has shrunk or ended.
+fn has_released(before: &Allocations, after: &Allocations) -> bool {
     let still = |entry: &divvy_node_core::ledger::PodEntry| {
         let now = after.pod(&entry.pod.uid);
         entry.holdings().all(|(name, _)| now.is_some_and(|now| now.holding(name).is_some()))

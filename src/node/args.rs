@@ -23,10 +23,10 @@ struct CommandLine {
     keys: Keys,
 }
 
-/// What the program is to do.
+/// Job of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// Share the cards.
+    /// Run the daemon.
     Serve,
     /// `--uninstall`.
     Uninstall,
@@ -36,22 +36,22 @@ pub enum Job {
 #[derive(Clone, Debug)]
 pub struct Sources {
     keys: divvy_runtime::settings::Sources<Keys>,
-    /// What they are for.
+    /// Job that the program was started for.
     pub job: Job,
 }
 
-/// What the sources make together on one node.
+/// Configuration of one node, merged from all sources.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effective {
     /// The configuration.
     pub config: Config,
     /// The selectors of the overrides that are in effect, the strongest last.
     pub overrides: Vec<String>,
-    /// Whether it depends on the node's labels.
+    /// Whether the configuration depends on the node's labels.
     pub by_labels: bool,
 }
 
-/// What `args` (the program's name first) and `env` say, and the file that they name.
+/// Parses `args` (the program's name first) and `env`, and reads the file that they name.
 pub fn parse(
     args: impl IntoIterator<Item = OsString>,
     env: impl Fn(&str) -> Option<OsString>,
@@ -68,7 +68,7 @@ fn command() -> Command {
 // === impl Sources ===
 
 impl Sources {
-    /// The files: the daemon's own, the cluster's.
+    /// Configuration files: the daemon's own, and the cluster's.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.keys.files()
     }
@@ -85,7 +85,7 @@ impl Sources {
 // === impl Effective ===
 
 impl Effective {
-    /// The configuration as a file that would say the same; the overrides in effect are its first lines.
+    /// The configuration as an equivalent file; the overrides in effect are comments at its top.
     pub fn to_yaml(&self) -> String {
         let overrides = self.overrides.iter().map(|selector| ["# overrides in effect: ", selector, "\n"].concat());
         overrides.collect::<String>() + &self.config.to_yaml()

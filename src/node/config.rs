@@ -1,7 +1,7 @@
-//! The daemon's configuration: every key once, and what the keys must agree on.
+//! The daemon's configuration: all keys, and checks across keys.
 //!
-//! `divvy_runtime::settings` says how they are written and which source wins. Names are those of NVIDIA's plugin where it has the
-//! same key.
+//! Syntax and precedence of the sources are in `divvy_runtime::settings`. Names are those of NVIDIA's plugin where it has the same
+//! key.
 //!
 //! The file may have `overrides`: lists of keys for nodes whose labels a selector matches. Of two that match the later
 //! one wins, and each of them wins over the rest of the file.
@@ -55,9 +55,9 @@ divvy_runtime::keys! {
     resource_cores: ResourceName = ResourceNames::default().cores,
     /// Most containers that can share a GPU: 1 to 256
     slots_per_card: Within<1, 256> = Within::new(32),
-    /// How memory and compute reach the scheduler: amounts in the Node's status, or devices, a unit each
+    /// How memory and compute are advertised: amounts (extended resources in the Node's status) or devices (of the device plugin, one per unit)
     advertise: Advertise = Advertise::default(),
-    /// With devices, a unit of memory in MiB: 16 to 16384; it is part of the resource's name
+    /// Size of a memory unit in MiB with advertise devices: 16 to 16384; part of the resource's name
     memory_unit: Within<16, 16384> = Within::new(256),
     /// Whether devices carry their GPU's NUMA node for the kubelet's topology manager: on or off
     numa_topology: Switch = Switch::default(),
@@ -73,7 +73,7 @@ divvy_runtime::keys! {
     card_policy: PolicyName = PolicyName::default(),
     /// Isolation tier: accounting (shares aren't enforced), shim (by libdivvy in the container), mps (also by CUDA's multi-process service), mig (whole MIG instances only) or auto (the strongest of the first three that the node supports)
     tier: Served = Served::default(),
-    /// The library that is preloaded into containers, where the daemon sees it; it is copied to stateDir
+    /// Path of libdivvy.so in the daemon's filesystem; it is copied to stateDir and preloaded into containers
     libdivvy_path: AbsolutePath = AbsolutePath::new(LIBRARY),
 
     /// How GPUs are passed to containers: auto, or any of envvar, volume-mounts, cdi-annotations and cdi-cri
@@ -84,7 +84,7 @@ divvy_runtime::keys! {
     nvidia_cdi_hook_path: AbsolutePath = AbsolutePath::new("/usr/bin/nvidia-cdi-hook"),
     /// Root of the driver's installation on the host
     driver_root: AbsolutePath = AbsolutePath::new("/"),
-    /// Where the daemon sees the driver's root, unless at the path of the host
+    /// Path of driver-root in the daemon's filesystem, unless the same
     driver_root_ctr_path: AbsolutePath = driver_root.clone(),
     /// Directory whose dev/ holds the device nodes, on the host and for the daemon
     dev_root: AbsolutePath = AbsolutePath::new("/"),
@@ -93,15 +93,15 @@ divvy_runtime::keys! {
     device_plugin_dir: AbsolutePath = AbsolutePath::new("/var/lib/kubelet/device-plugins"),
     /// The kubelet's PodResources socket
     pod_resources_socket: AbsolutePath = AbsolutePath::new("/var/lib/kubelet/pod-resources/kubelet.sock"),
-    /// The kubelet's own API, unless at port 10250 of the node's address
+    /// URL of the kubelet's API; by default port 10250 of node-ip
     kubelet_url: KubeletUrl = KubeletUrl::of(node_ip),
-    /// Certificates of the authorities that may have signed the kubelet's
+    /// CA certificates that may have signed the kubelet's serving certificate
     kubelet_ca: AbsolutePath = AbsolutePath::new("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"),
-    /// The kubelet's self-signed certificate on the host, trusted as it is
+    /// The kubelet's self-signed serving certificate on the host, which is trusted too
     kubelet_certificate: AbsolutePath = AbsolutePath::new("/var/lib/kubelet/pki/kubelet.crt"),
-    /// Token that the daemon shows to the kubelet
+    /// File with the bearer token for the kubelet's API
     kubelet_token_file: AbsolutePath = AbsolutePath::new("/var/run/secrets/kubernetes.io/serviceaccount/token"),
-    /// Where the daemon sees the host's cgroups, or those below the kubelet's cgroup root
+    /// Path of the host's cgroups, or those below the kubelet's cgroup root, in the daemon's filesystem
     cgroup_root: AbsolutePath = AbsolutePath::new("/sys/fs/cgroup"),
     /// Longest wait for the kubelet's pod list during an Allocate call
     kubelet_timeout: Period = Period::millis(500),
@@ -117,7 +117,7 @@ divvy_runtime::keys! {
     kubelet_settle_time: Period = Period::seconds(20),
     /// How often shares of terminated pods are released
     release_interval: Period = Period::seconds(5),
-    /// Longest wait for running calls after SIGTERM
+    /// Longest wait for pods under admission after SIGTERM, and then for running calls
     drain_timeout: Period = Period::seconds(30),
 
     /// NVML's library; default: libnvidia-ml.so.1 as the loader finds it
@@ -132,7 +132,7 @@ divvy_runtime::keys! {
     probe_timeout: Period = Period::seconds(10),
     /// Whether the GpuNode reports each GPU's utilization: on or off
     publish_utilization: Switch = Switch::default(),
-    /// XIDs that are faults of applications, not of the GPU
+    /// XIDs that don't make a GPU unhealthy, as applications cause them
     ignored_xids: List<Within<1, 1023>> = List([13, 31, 43, 45, 68, 109].map(Within::new).to_vec()),
     /// How long a GPU must be healthy before it is allocated again
     recover_after: Period = Period::seconds(60),
@@ -145,13 +145,13 @@ divvy_runtime::keys! {
     log_format: LogFormat = LogFormat::default(),
 }
 
-/// Prefix of CDI's annotations, as the specification has it.
+/// Prefix of CDI annotations, from the CDI specification.
 pub const CDI_ANNOTATION_PREFIX: &str = "cdi.k8s.io/";
 
 // === impl Keys ===
 
 impl From<ClusterConfig> for Keys {
-    /// Takes the keys that daemons have, which are all but those about choosing nodes.
+    /// Takes the keys that the daemon has, which are all but those about choosing nodes.
     fn from(config: ClusterConfig) -> Self {
         Self {
             resource_count: Some(config.resource_count),
@@ -187,12 +187,12 @@ impl Keys {
         Ok(())
     }
 
-    /// Whether some nodes have keys of their own.
+    /// Whether there are overrides for some nodes.
     pub fn has_overrides(&self) -> bool {
         !self.overrides.is_empty()
     }
 
-    /// The keys for a node with these labels, and the selectors of the overrides that are among them.
+    /// The keys for a node with these labels, and the selectors of the overrides that apply to it.
     #[must_use]
     pub fn on(mut self, labels: &BTreeMap<String, String>) -> (Self, Vec<String>) {
         let mut selectors = Vec::new();
@@ -236,7 +236,7 @@ impl Keys {
 // === impl Config ===
 
 impl Config {
-    /// The resources that requests are written in.
+    /// Names of the resources in pods' requests.
     pub fn resource_names(&self) -> ResourceNames {
         self.request_names().expect("into_config has tried")
     }
@@ -245,7 +245,7 @@ impl Config {
         Ok(self.advertise.request_names(self.amount_names(), Memory::mib(self.memory_unit.get().into()))?)
     }
 
-    /// The resources as amounts in the Node's status, whether or not they are.
+    /// Names of the resources in the Node's status with `advertise: amounts`, whichever way is configured.
     pub fn amount_names(&self) -> ResourceNames {
         ResourceNames {
             count: self.resource_count.clone(),
@@ -256,7 +256,7 @@ impl Config {
         }
     }
 
-    /// What stands for amounts that a request leaves out.
+    /// Defaults for amounts that a request leaves out.
     pub fn request_defaults(&self) -> Defaults {
         Defaults { memory: self.default_memory.amount(), cores: Cores::new(self.default_cores.get()) }
     }

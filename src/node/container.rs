@@ -1,7 +1,8 @@
-//! What `Allocate` answers, and what lies on disk for the container.
+//! Prepares containers: their directories on disk, their limits, and the response to `Allocate`.
 //!
-//! Two directories of each container are mounted, not files: the kubelet answers a restart from its cache, and a runtime
-//! makes a directory of a mount source that is missing. A container without limits in there has none to use.
+//! Two directories of each container are mounted, not files: the kubelet takes the response for a restarted container from
+//! its cache, and a runtime makes a directory of a mount source that is missing. Without a limits file in its directory a
+//! container can't use its GPUs.
 
 mod capabilities;
 mod cdi;
@@ -13,22 +14,20 @@ pub(crate) mod files;
 pub mod isolation;
 pub mod limits;
 pub(crate) mod region;
-pub mod setup;
 mod strategy;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use divvy_api::container::{LIMITS_MOUNT, REGION_MOUNT};
 use divvy_api::{CardId, Share, Tier};
-use divvy_proto::deviceplugin::{ContainerAllocateResponse, Mount};
-use tracing::warn;
 
 use crate::config::{CDI_ANNOTATION_PREFIX, Config, DeviceListStrategy, Strategy};
 use divvy_node_core::ledger::{Nonce, Terms};
+use divvy_node_core::ports::{AllocatedContainer, ContainerResponse, ContainerSetup, Mount, SetupError};
 
 use self::isolation::Isolation;
 pub use directories::{Container, LIMITS_FILE};
@@ -38,7 +37,7 @@ pub use error::ContainerError;
 pub use limits::{Limits, LimitsError};
 pub use strategy::Strategies;
 
-/// Configuration of delivery; each field but the last is the key of the same name.
+/// Configuration of [`Containers`]; each field but the last is the key of the same name.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the keys say it")]
 pub struct ContainerOptions {
@@ -54,53 +53,27 @@ pub struct ContainerOptions {
     pub procfs: PathBuf,
 }
 
-/// What the ledger gives one container.
-#[derive(Clone, Copy, Debug)]
-pub struct Allocation<'a> {
-    /// Whose container it is.
-    pub pod: PodRef<'a>,
-    /// The container's name.
-    pub container: &'a str,
-    /// Made at `Allocate`, once per container: lower-case letters, digits and '-', at most 40.
-    pub nonce: &'a str,
-    /// At least one card, each once.
-    pub shares: &'a [(CardId, Share)],
-    /// How the shares are enforced: by the delivery's tier, by a weaker one that the container was made for, or by the hardware.
-    pub terms: Terms,
-}
-
-/// A pod by all its names.
-#[derive(Clone, Copy, Debug)]
-pub struct PodRef<'a> {
-    /// `metadata.uid`.
-    pub uid: &'a str,
-    /// `metadata.namespace`.
-    pub namespace: &'a str,
-    /// `metadata.name`.
-    pub name: &'a str,
-}
-
 /// A card as the CDI specification names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CdiCard {
-    /// Its name.
+    /// UUID of the GPU or MIG instance.
     pub id: CardId,
-    /// Number of its node, `/dev/nvidia<minor>`; a card without one can't be given by CDI.
+    /// Minor number of the device node, `/dev/nvidia<minor>`; a card without one can't be given by CDI.
     pub minor: Option<u32>,
-    /// IDs of the GPU instance and the compute instance, if it is one on that node's card.
+    /// IDs of the GPU instance and the compute instance, for a MIG instance on that GPU.
     pub instance: Option<(u32, u32)>,
 }
 
-/// Writes the directories and makes the answers. Holds no books: the ledger says what is handed out.
+/// Prepares containers for what the ledger allocates to them.
 #[derive(Debug)]
 pub struct Containers {
     options: ContainerOptions,
     directories: Directories,
-    enforcement: Box<dyn Isolation>,
+    isolation: Arc<dyn Isolation>,
     published: Mutex<Published>,
 }
 
-/// What has become of the cards that were published.
+/// Result of the last [`Containers::publish_cards`].
 #[derive(Debug)]
 struct Published {
     specification: Specification,
@@ -108,12 +81,12 @@ struct Published {
     refused: BTreeMap<CardId, String>,
 }
 
-/// What has become of the CDI specification.
+/// State of the CDI specification.
 #[derive(Debug)]
 enum Specification {
-    /// Names these cards.
+    /// Written, with names for these cards.
     Written(BTreeSet<CardId>),
-    /// Missing or unusable, and why.
+    /// Missing or unusable, and the reason.
     Missing(String),
 }
 
@@ -138,107 +111,39 @@ impl From<&Config> for ContainerOptions {
 // === impl Containers ===
 
 impl Containers {
-    /// Until [`publish_cards`](Self::publish_cards) no card can be given by CDI.
-    pub fn new(options: ContainerOptions, enforcement: Box<dyn Isolation>) -> Self {
-        let unpublished = Specification::Missing("no card is published yet".to_owned());
+    /// Containers of this node. Until [`publish_cards`](Self::publish_cards) no card can be given by CDI.
+    pub fn new(options: ContainerOptions, isolation: Box<dyn Isolation>) -> Self {
+        let unpublished = Specification::Missing("no GPU is published yet".to_owned());
         let directories = Directories::new(&options.run_dir);
         let published = Mutex::new(Published { specification: unpublished, refused: BTreeMap::new() });
-        Self { options, directories, enforcement, published }
+        Self { options, directories, isolation: isolation.into(), published }
     }
 
-    /// How shares are enforced on this node.
-    pub fn tier(&self) -> Tier {
-        self.enforcement.tier()
+    /// Refuses a container whose tier can't be served now.
+    fn check(&self, container: &AllocatedContainer<'_>) -> Result<(), ContainerError> {
+        let problem = self.isolation_of(container).and_then(Isolation::problem);
+        problem.map_or(Ok(()), |problem| Err(ContainerError::Isolation { tier: container.terms.tier, problem }))
     }
 
-    /// How all of these are.
-    pub fn tier_on(&self, shares: &[(CardId, Share)]) -> Tier {
-        shares.iter().map(|(card, _)| self.enforcement.tier_on(card)).min().unwrap_or_default()
-    }
-
-    /// Why no container can be started just now that this node's tier is for.
-    pub fn problem(&self) -> Option<String> {
-        self.enforcement.problem()
-    }
-
-    /// Makes the container's directories, writes its limits and answers its `Allocate`. Can be repeated.
-    pub fn prepare(&self, handout: &Allocation<'_>) -> Result<ContainerAllocateResponse, ContainerError> {
-        let cards: Vec<&CardId> = handout.shares.iter().map(|(card, _)| card).collect();
-        let strategies = self.strategies_for(&cards)?;
-        self.check(handout)?;
-        let container = self.write(handout)?;
-        let region = Mount { read_only: false, ..mount(REGION_MOUNT, &container.region()) };
-        let mut mounts = vec![mount(LIMITS_MOUNT, &container.limits()), region];
-        let mut envs = HashMap::new();
-        if let Some(enforcement) = self.enforcement_of(handout) {
-            mounts.extend(enforcement.mounts(&container, handout.shares));
-            envs.extend(
-                enforcement.variables(handout.shares).into_iter().map(|(name, value)| (name.to_owned(), value)),
-            );
+    /// Makes the container's directories and writes its limits: last, as a container without limits can't use its GPUs.
+    fn write(&self, container: &AllocatedContainer<'_>) -> Result<Container, ContainerError> {
+        let limits = Limits::try_from(container)?;
+        let directories = self.directories.make(container.nonce)?;
+        if let Some(isolation) = self.isolation_of(container) {
+            isolation.prepare(&directories, &container.shares)?;
         }
-        let mut answer = ContainerAllocateResponse { mounts, envs, ..ContainerAllocateResponse::default() };
-        strategy::deliver(&strategies, &cards, &self.options.cdi_annotation_prefix, handout.nonce, &mut answer);
-        Ok(answer)
+        directories.write(&limits)?;
+        Ok(directories)
     }
 
-    /// Writes the limits of a container that is about to start, and what else it was given where that is gone.
-    pub fn write_limits(&self, handout: &Allocation<'_>) -> Result<(), ContainerError> {
-        self.check(handout)?;
-        self.write(handout).map(drop)
+    fn isolation_of(&self, container: &AllocatedContainer<'_>) -> Option<&dyn Isolation> {
+        self.isolation.of(container.terms.tier)
     }
 
-    /// Rewrites the limits of a container that may be running, if it has directories: others have nothing mounted.
-    pub fn renew(&self, handout: &Allocation<'_>) -> Result<(), ContainerError> {
-        if self.directories.exist(handout.nonce) { self.write(handout).map(drop) } else { Ok(()) }
-    }
-
-    /// Refuses a container that nothing would keep to its shares as it is promised.
-    fn check(&self, handout: &Allocation<'_>) -> Result<(), ContainerError> {
-        let problem = self.enforcement_of(handout).and_then(Isolation::problem);
-        problem.map_or(Ok(()), |problem| Err(ContainerError::Isolation { tier: handout.terms.tier, problem }))
-    }
-
-    /// Limits come last: a container without any has none to use.
-    fn write(&self, handout: &Allocation<'_>) -> Result<Container, ContainerError> {
-        let limits = Limits::try_from(handout)?;
-        let container = self.directories.make(handout.nonce)?;
-        if let Some(enforcement) = self.enforcement_of(handout) {
-            enforcement.prepare(&container, handout.shares)?;
-        }
-        container.write(&limits)?;
-        Ok(container)
-    }
-
-    fn enforcement_of(&self, handout: &Allocation<'_>) -> Option<&dyn Isolation> {
-        self.enforcement.of(handout.terms.tier)
-    }
-
-    /// Removes the directories of a container that has ended; `false` if there were none.
-    pub fn remove(&self, nonce: &str) -> Result<bool, ContainerError> {
-        let removed = self.directories.remove(nonce)?;
-        self.enforcement.clear();
-        Ok(removed)
-    }
-
-    /// Removes the directories of holdings that have ended. Those that can't be removed are logged, and left for the
-    /// next start's [`sweep`](Self::sweep).
-    pub fn remove_all(&self, ended: &[Nonce]) {
-        for nonce in ended {
-            if let Err(error) = self.remove(&nonce.to_string()) {
-                warn!(%error, "failed to remove the directory of a terminated container");
-            }
-        }
-    }
-
-    /// The nonce of the directories that a container was given, by what its limits say, and those.
-    pub fn find(&self, pod_uid: &str, container: &str) -> Option<(String, Limits)> {
-        self.directories.find(pod_uid, container)
-    }
-
-    /// Removes the directories of containers that aren't `live`, and says which; what can't be removed is logged.
-    pub fn sweep(&self, live: &HashSet<String>) -> Result<Vec<String>, ContainerError> {
+    /// Removes the directories of all containers but the `live` ones, and returns which it removed.
+    pub fn sweep(&self, live: &HashSet<Nonce>) -> Result<Vec<Nonce>, ContainerError> {
         let swept = self.directories.sweep(live)?;
-        self.enforcement.clear();
+        self.isolation.clear();
         Ok(swept)
     }
 
@@ -338,31 +243,104 @@ impl Containers {
     }
 }
 
+impl ContainerSetup for Containers {
+    fn tier(&self) -> Tier {
+        self.isolation.tier()
+    }
+
+    fn tier_on(&self, shares: &[(CardId, Share)]) -> Tier {
+        shares.iter().map(|(card, _)| self.isolation.tier_on(card)).min().unwrap_or_default()
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.isolation.problem()
+    }
+
+    fn prepare(&self, container: &AllocatedContainer<'_>) -> Result<ContainerResponse, SetupError> {
+        let cards: Vec<&CardId> = container.shares.iter().map(|(card, _)| card).collect();
+        let strategies = self.strategies_for(&cards)?;
+        self.check(container)?;
+        let directories = self.write(container)?;
+        let region = Mount { read_only: false, ..mount(REGION_MOUNT, &directories.region()) };
+        let mounts = vec![mount(LIMITS_MOUNT, &directories.limits()), region];
+        let mut response = ContainerResponse { mounts, ..ContainerResponse::default() };
+        if let Some(isolation) = self.isolation_of(container) {
+            response.mounts.extend(isolation.mounts(&directories, &container.shares));
+            let variables = isolation.variables(&container.shares).into_iter();
+            response.envs.extend(variables.map(|(name, value)| (name.to_owned(), value)));
+        }
+        let key = container.nonce.to_string();
+        strategy::deliver(&strategies, &cards, &self.options.cdi_annotation_prefix, &key, &mut response);
+        Ok(response)
+    }
+
+    fn write_limits(&self, container: &AllocatedContainer<'_>) -> Result<(), SetupError> {
+        self.check(container)?;
+        self.write(container)?;
+        Ok(())
+    }
+
+    fn renew_limits(&self, container: &AllocatedContainer<'_>) -> Result<(), SetupError> {
+        if self.directories.exist(container.nonce) {
+            self.write(container)?;
+        }
+        Ok(())
+    }
+
+    fn find(&self, pod_uid: &str, container: &str) -> Option<(Nonce, Terms)> {
+        let (nonce, Limits { tier, compute, priority, .. }) = self.directories.find(pod_uid, container)?;
+        Some((nonce, Terms { tier, compute, priority }))
+    }
+
+    fn remove(&self, ended: Vec<Nonce>) {
+        if ended.is_empty() {
+            return;
+        }
+        let (directories, isolation) = (self.directories.clone(), Arc::clone(&self.isolation));
+        let remove = move || {
+            for nonce in ended {
+                directories.remove(nonce);
+            }
+            isolation.clear();
+        };
+        // A tenant may have left millions of files, while other pods wait for their Allocate.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(remove)),
+            Err(_no_runtime) => remove(),
+        }
+    }
+
+    fn remove_all_but(&self, live: &HashSet<Nonce>) -> Result<(), SetupError> {
+        self.sweep(live)?;
+        Ok(())
+    }
+}
+
 // === impl Limits ===
 
-impl TryFrom<&Allocation<'_>> for Limits {
+impl TryFrom<&AllocatedContainer<'_>> for Limits {
     type Error = ContainerError;
 
-    fn try_from(handout: &Allocation<'_>) -> Result<Self, ContainerError> {
-        let Allocation { pod, container, shares, terms: Terms { tier, compute, priority }, .. } = *handout;
+    fn try_from(container: &AllocatedContainer<'_>) -> Result<Self, ContainerError> {
+        let AllocatedContainer { pod, name, shares, terms: Terms { tier, compute, priority }, .. } = container;
         let field = |field, value: &str| {
             let legal = limits::is_field(value);
             legal.then(|| value.to_owned()).ok_or_else(|| ContainerError::Field { field, value: value.to_owned() })
         };
-        let container = field("container name", container)?;
+        let container = field("container name", name)?;
         if shares.is_empty() {
             return Err(ContainerError::NoCards(container));
         }
         limits::check_unique(shares)?;
         Ok(Self {
-            tier,
-            compute,
-            priority,
-            pod_uid: field("pod UID", pod.uid)?,
-            namespace: field("namespace", pod.namespace)?,
-            pod: field("pod name", pod.name)?,
+            tier: *tier,
+            compute: *compute,
+            priority: *priority,
+            pod_uid: field("pod UID", &pod.uid)?,
+            namespace: field("namespace", &pod.namespace)?,
+            pod: field("pod name", &pod.name)?,
             container,
-            cards: shares.to_vec(),
+            cards: shares.clone(),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! `/metrics`, `/healthz`, `/readyz`, `/config` and `/usage` for whoever runs the node.
+//! HTTP server for `/metrics`, `/healthz`, `/readyz`, `/config` and `/usage`.
 
 pub mod metrics;
 
@@ -17,18 +17,18 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::kubelet::registration::Standing;
+use crate::kubelet::registration::RegistrationStatus;
 
-/// The configuration in effect, for people.
+/// Effective configuration, as `/config` shows it.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigStatus {
-    /// As YAML.
+    /// The configuration as YAML.
     pub text: String,
-    /// What is wrong with the file as it stands now, if it isn't what is in effect.
+    /// Error of the current file, if an earlier one is in effect.
     pub problem: Option<String>,
 }
 
-/// What the pages are made from.
+/// Sources of the pages.
 #[derive(Debug)]
 pub struct Pages {
     /// For `/metrics`.
@@ -36,7 +36,7 @@ pub struct Pages {
     /// For `/readyz`.
     pub allocator: SharedAllocator,
     /// For `/readyz`.
-    pub standing: watch::Receiver<Standing>,
+    pub registration: watch::Receiver<RegistrationStatus>,
     /// For `/readyz`: why the kubelet doesn't list its pods, if that is so.
     pub unlisted: Arc<Mutex<WarnOnce>>,
     /// For `/usage`.
@@ -57,14 +57,14 @@ pub async fn serve(listener: TcpListener, pages: Pages, stop: CancellationToken)
     axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
-/// Ready: the kubelet has us registered and NVML has shown its cards; what is served by a makeshift is said in a line of
-/// its own. Otherwise 503 and what is missing, a line each.
+/// Answers 200 if the device plugin is registered and NVML has reported the GPUs, with a line for each fallback in use, and
+/// otherwise 503 with a line for each thing that is missing.
 async fn ready(State(pages): State<Arc<Pages>>) -> Response {
     let mut missing = Vec::new();
-    match &*pages.standing.borrow() {
-        Standing::Registered => {}
-        Standing::Unregistered => missing.push("not registered with the kubelet".to_owned()),
-        Standing::Rivalled(rival) => missing.push(format!("not registered with the kubelet: {rival}")),
+    match &*pages.registration.borrow() {
+        RegistrationStatus::Registered => {}
+        RegistrationStatus::Unregistered => missing.push("not registered with the kubelet".to_owned()),
+        RegistrationStatus::Conflict(conflict) => missing.push(format!("not registered with the kubelet: {conflict}")),
     }
     missing.extend(lock(&pages.allocator).inventory().problem.clone());
     if missing.is_empty() {
@@ -75,7 +75,7 @@ async fn ready(State(pages): State<Arc<Pages>>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, missing.join("\n") + "\n").into_response()
 }
 
-/// The effective configuration as a file that would say the same.
+/// Answers with the effective configuration as an equivalent file.
 async fn config(State(pages): State<Arc<Pages>>) -> String {
     let ConfigStatus { text, problem } = pages.config.borrow().clone();
     problem

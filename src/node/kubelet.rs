@@ -1,20 +1,16 @@
-//! Everything that speaks with the kubelet.
+//! The kubelet's interfaces: device plugin, pod list, PodResources.
 
 pub mod advertise;
-pub mod cgroups;
 pub mod client;
+pub mod conflict;
 mod device_list;
 pub mod metrics;
 pub mod plugin;
 pub mod pod_resources;
-pub mod pods;
-pub mod reconcile;
 pub mod registration;
 pub mod response;
-pub mod rivals;
 pub mod socket;
 pub mod tls;
-mod units;
 
 use std::path::PathBuf;
 

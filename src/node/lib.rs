@@ -1,25 +1,25 @@
-//! divvy-node: the daemon that owns the cards of one node.
+//! divvy-node: the daemon that owns the GPUs of one node.
 //!
 //! ```text
-//! nvml ───────────▶ run/cards ──▶ ┌─────────────────┐ ◀── pod_source ◀── the kubelet's pods and records, the API server's pods
+//! nvml ───────▶ run/inventory ──▶ ┌─────────────────┐ ◀── pod_source ◀── the kubelet's pods and records, the API server's pods
 //!                                 │ divvy_node_core │
-//! kubelet/plugin ──── calls ────▶ │                 │ ──▶ container/setup ──▶ directories, limits, CDI, isolation
-//! kubelet/reconcile ─ timer ────▶ └─────────────────┘
+//! kubelet/plugin ──── calls ────▶ │                 │ ──▶ container ──▶ directories, limits, CDI, isolation
+//! run/reconcile ───── timer ────▶ └─────────────────┘
 //!                                   └ ledger ──▶ apiserver, http, usage
 //! ```
 //!
 //! Whose call it is, which cards it gets and what is written down is decided in [`divvy_node_core`]. Here is everything around
 //! it that speaks with the world; [`run`] puts the parts together.
 
-pub mod amounts;
 pub mod apiserver;
 pub mod args;
-pub mod bound;
+pub mod cgroups;
 pub mod config;
 pub mod container;
 pub mod http;
 pub mod kubelet;
 pub mod nvml;
+pub mod pod_list;
 pub mod pod_source;
 pub mod run;
 pub mod usage;

@@ -1,4 +1,4 @@
-//! divvy-node: shares the cards of one node.
+//! divvy-node: shares the GPUs of one node.
 
 use std::process::ExitCode;
 

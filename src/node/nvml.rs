@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! driver thread: open NVML, count cards, again and again ──┐
-//! finder threads: index ──▶ UUID, when the count has grown ─┤ reports   ┌────────┐         watch
-//! one thread a card: probe, wait for XIDs, again and again ─┼─────────▶ │ keeper │ ──────▶ Inventory
-//! links thread: when the set of healthy cards has grown ────┘           └────────┘
+//! finder threads: index ──▶ UUID, when the count has grown ─┤ reports   ┌─────────┐         watch
+//! one thread a card: probe, wait for XIDs, again and again ─┼─────────▶ │ monitor │ ──────▶ Inventory
+//! links thread: when the set of healthy cards has grown ────┘           └─────────┘
 //! ```
 //!
-//! Only the keeper decides, and it never calls NVML; each of the others may hang in a call without holding up anything
-//! else. A call that doesn't come back makes its own card unhealthy. NVML may be missing, late, or lost on the way: that
-//! is a [`Inventory::problem`], never an exit. A card that was seen once stays listed.
+//! Only the monitor decides, and it never calls NVML; each of the other threads may hang in a call without blocking anything
+//! else. A call that doesn't return makes its own card unhealthy. NVML may be missing, late, or lost later: that is an
+//! [`Inventory::problem`], and the daemon goes on. A card that was found once stays listed.
 //!
-//! The instances of a GPU in MIG mode are probed with it, on its thread: what befalls the GPU befalls all of them. One that
-//! is no longer there stays listed too, unhealthy, until the daemon starts anew: somebody may still hold its slots.
+//! The instances of a GPU in MIG mode are probed with it, on its thread: an error of the GPU affects all of them. One that
+//! no longer exists stays listed too, unhealthy, until the daemon restarts: a pod may still hold its slots.
 
 mod calls;
 mod card_list;
@@ -35,25 +35,25 @@ use divvy_node_core::inventory::Inventory;
 pub use health::HealthOptions;
 use monitor::Message;
 
-/// As good as never.
+/// Delay for what is not due.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// Where to look, and how often.
+/// Settings of the inventory.
 #[derive(Clone, Debug)]
 pub struct InventoryOptions {
-    /// NVML; `None`: `libnvidia-ml.so.1`, found as the loader finds libraries.
+    /// Path of NVML's library; `None`: `libnvidia-ml.so.1`, found by the dynamic loader.
     pub nvml_library: Option<PathBuf>,
     /// Where sysfs is mounted.
     pub sysfs_root: PathBuf,
-    /// What MIG instances are.
+    /// How MIG instances are advertised.
     pub mig_strategy: MigStrategy,
-    /// Between two probes of a card, and between two attempts to open NVML.
+    /// Interval of probes of a card, and of attempts to open NVML.
     pub probe_interval: Duration,
-    /// A call that takes longer than this hangs.
+    /// Time after which a call counts as hanging.
     pub probe_timeout: Duration,
-    /// What makes a card unhealthy.
+    /// Conditions that make a card unhealthy.
     pub health: HealthOptions,
-    /// Why NVML isn't opened yet, if it shouldn't be.
+    /// Reason not to open NVML yet, if there is one.
     pub released: Option<String>,
 }
 
@@ -64,7 +64,7 @@ pub struct InventoryHandle {
     messages: mpsc::Sender<Message>,
 }
 
-/// Closes and opens NVML for whoever replaces the driver.
+/// Closes NVML while the driver is being replaced, and opens it again.
 #[derive(Clone, Debug)]
 pub struct DriverControl(mpsc::Sender<Message>);
 
@@ -106,7 +106,7 @@ impl InventoryOptions {
 // === impl InventoryHandle ===
 
 impl InventoryHandle {
-    /// Ends the inventory: no new one follows, and the receivers are told so. NVML is let go within a second, except by
+    /// Ends the inventory: no new one follows, and the receivers are notified. NVML is closed within a second, except in
     /// a call that hangs: NVML can't be interrupted.
     pub fn stop(mut self) {
         self.tell_to_stop();
@@ -116,7 +116,7 @@ impl InventoryHandle {
         }
     }
 
-    /// The means to close NVML for a while.
+    /// Handle that closes NVML for a while.
     pub fn driver(&self) -> DriverControl {
         DriverControl(self.messages.clone())
     }
@@ -130,7 +130,7 @@ impl InventoryHandle {
 // === impl DriverControl ===
 
 impl DriverControl {
-    /// Lets go of NVML for this reason, or opens it again. An open NVML keeps the driver's module from being unloaded.
+    /// Closes NVML for this reason, or opens it again. An open NVML keeps the driver's module from being unloaded.
     /// [`Inventory::problem`] says when it is closed: within seconds, unless a call hangs. Cards stay listed.
     pub fn release(&self, reason: Option<String>) {
         // Fails when the keeper has ended: then NVML is closed.

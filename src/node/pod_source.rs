@@ -10,29 +10,29 @@ use divvy_node_core::ports::{NodeRecords, PodOrigin, PodSource, PodSourceError};
 use divvy_runtime::logging::WarnOnce;
 use tracing::info;
 
-use crate::bound::BoundPods;
-use crate::kubelet::cgroups::PodCgroups;
+use crate::apiserver::BoundPods;
+use crate::cgroups::PodCgroups;
 use crate::kubelet::client::{PodListClient, PodListError};
 use crate::kubelet::metrics::Metrics;
 use crate::kubelet::pod_resources::{PodResources, PodResourcesError};
 use crate::kubelet::socket::SocketFile;
 
-/// Asks kubelet and API server.
+/// Pods from the kubelet and the API server.
 #[derive(Debug)]
 pub struct NodePods {
-    /// The kubelet's pods.
+    /// Client for the kubelet's pods.
     pub kubelet: PodListClient,
-    /// The kubelet's records of devices.
+    /// Client for the kubelet's records of devices.
     pub pod_resources: PodResources,
-    /// Pods bound to this node; `None` without an API server.
+    /// Client for the pods bound to this node; `None` without an API server.
     pub bound: Option<BoundPods>,
-    /// Tells whether a pod that isn't listed any more may still run.
+    /// Cgroups, which show whether a pod that isn't listed any more may still run.
     pub cgroups: Mutex<PodCgroups>,
-    /// Made anew at every start of the kubelet, so its age is the kubelet's.
+    /// The kubelet's socket, which is recreated when the kubelet starts, so its age is the kubelet's.
     pub kubelet_socket: PathBuf,
-    /// Why the kubelet doesn't list its pods, if that is so.
+    /// Reason why the kubelet doesn't list its pods, if it doesn't.
     pub unlisted: Arc<Mutex<WarnOnce>>,
-    /// Counts and times.
+    /// Metrics of the pod list.
     pub metrics: Arc<Metrics>,
 }
 

@@ -1,8 +1,9 @@
 //! Composes the daemon: builds the parts, starts their tasks, and ends them in order.
 
-mod cards;
 mod drain;
 mod driver;
+mod inventory;
+mod reconcile;
 mod reload;
 mod settings;
 mod tasks;
@@ -19,6 +20,7 @@ use anyhow::Context as _;
 use divvy_api::Tier;
 use divvy_node_core::Daemon;
 use divvy_node_core::allocator::{Allocator, lock};
+use divvy_node_core::ports::ContainerSetup as _;
 use divvy_runtime::{Signals, Tasks};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -26,34 +28,30 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use self::cards::Advertiser;
 use self::driver::DriverSignals;
+use self::inventory::Advertiser;
 use self::tasks::{Next, until_over};
-use crate::apiserver::Publisher;
 use crate::apiserver::desired::Desired;
+use crate::apiserver::{BoundPods, Publisher};
 use crate::args::{Effective, Job, Sources, Stop};
-use crate::bound::BoundPods;
-use crate::config::{Advertise, Switch};
-use crate::container::setup::Setup;
+use crate::cgroups::PodCgroups;
 use crate::container::{Containers, clock, isolation};
 use crate::http::{self, Pages};
-use crate::kubelet::cgroups::PodCgroups;
 use crate::kubelet::client::PodListClient;
 use crate::kubelet::metrics::Metrics;
 use crate::kubelet::plugin::Calls;
 use crate::kubelet::pod_resources::PodResources;
-use crate::kubelet::reconcile;
-use crate::kubelet::registration::{Registrar, Standing};
+use crate::kubelet::registration::{Registrar, RegistrationStatus};
 use crate::pod_source::NodePods;
 use crate::usage::{self, Watcher};
 use crate::{args, nvml};
 use divvy_node_core::ledger::Ledger;
 
-/// Another plugin of our cards is believed after this long, and is gone after it has been away as long: NVIDIA's needs a
-/// few seconds to register anew with a kubelet that has restarted.
-const RIVAL_PATIENCE: Duration = Duration::from_secs(10);
+/// Time for which a conflicting device plugin must be registered, or be gone, before the daemon reacts: NVIDIA's needs a few
+/// seconds to register again with a kubelet that has restarted.
+const CONFLICT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The whole program: exit code 0 after SIGTERM, 1 after a failure, 64 for bad configuration.
+/// Runs the program: exit code 0 after SIGTERM, 1 after a failure, 64 for an invalid configuration.
 pub fn main() -> ExitCode {
     match launch() {
         Ok(code) => code,
@@ -74,7 +72,7 @@ fn launch() -> Result<ExitCode, Stop> {
     let (effective, desired) = runtime.block_on(reload::configure(&sources))?;
     divvy_runtime::logging::init(&effective.config.log_level, effective.config.log_format);
     if sources.job == Job::Uninstall {
-        // A reader that has gone away must not stop it half-way.
+        // A closed stdout must not stop it half-way.
         let say = |line: String| drop(writeln!(std::io::stdout(), "{line}"));
         let left = runtime.block_on(uninstall::uninstall(&effective.config, say));
         return Ok(if left.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
@@ -85,7 +83,7 @@ fn launch() -> Result<ExitCode, Stop> {
     runtime.shutdown_timeout(Duration::from_millis(100));
     let result = result.and_then(|next| match next {
         Next::Exit => Ok(()),
-        Next::Start => Err(start_anew()).context("starting anew"),
+        Next::Start => Err(restart()).context("restarting with the new configuration"),
     });
     Ok(match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -96,9 +94,9 @@ fn launch() -> Result<ExitCode, Stop> {
     })
 }
 
-/// The same program, flags and environment in the same process: neither container nor unit restarts, and no back-off of
-/// theirs delays it. Returns only if that fails.
-fn start_anew() -> std::io::Error {
+/// Executes the program again, with the same flags and environment in the same process: neither container nor unit restarts, so
+/// no back-off delays it. Returns only if that fails.
+fn restart() -> std::io::Error {
     let mut args = std::env::args_os();
     let mut program = Command::new("/proc/self/exe");
     args.next().map(|name| program.arg0(name));
@@ -114,21 +112,20 @@ async fn run(
     desired: Desired,
 ) -> anyhow::Result<Next> {
     let config = effective.config.clone();
-    info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name.as_str(), "divvy-node starts");
+    info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name.as_str(), "starting divvy-node");
     effective.to_yaml().lines().for_each(|line| info!("config: {line}"));
     let (tier, in_effect) = (selection.tier, selection.to_string());
-    info!("shares are enforced by tier {in_effect}");
+    info!("isolation tier: {in_effect}");
     let signals = Signals::new().context("listening for signals")?;
     let driver_signals = DriverSignals::new().context("listening for signals")?;
     let stop = CancellationToken::new();
 
-    let (ledger, recovery) = Ledger::open(&config.state_dir).context("opening the ledger")?;
-    recovery.to_string().lines().for_each(|note| warn!("journal: {note}"));
+    let (ledger, replay) = Ledger::open(&config.state_dir).context("opening the ledger")?;
+    replay.to_string().lines().for_each(|note| warn!("journal: {note}"));
     // Labels may be fresh from the API server, which may be away at the next start.
     desired.remember(&config.state_dir);
     let containers = Arc::new(Containers::new((&config).into(), selection.install(&config.run_dir)?));
-    let setup = Arc::new(Setup(Arc::clone(&containers)));
-    let allocator = Allocator::new(settings::allocation(&config), ledger, setup);
+    let allocator = Allocator::new(settings::allocation(&config), ledger, Arc::clone(&containers) as _);
     allocator.renew_limits();
     let allocator = Arc::new(Mutex::new(allocator));
     let pods = PodListClient::new(settings::kubelet(&config)).context("reaching the kubelet")?;
@@ -139,17 +136,17 @@ async fn run(
     let (inventory, inventory_threads) = nvml::watch(settings::inventory(&config, &desired));
     let (desired_sender, desired) = watch::channel(desired);
     let (offers_sender, offers) = watch::channel(Arc::new(Vec::new()));
-    let (standing_sender, standing) = watch::channel(Standing::default());
+    let (registration_sender, registration) = watch::channel(RegistrationStatus::default());
     let (shown_sender, shown) = watch::channel(reload::shown(&effective, &in_effect));
     let node = config.node_name.as_str();
     let cgroups = config.cgroup_root.to_path_buf();
-    let (books, seen) = (Arc::clone(&allocator), inventory.clone());
-    let (watcher, usage) = Watcher::new(node, &config.run_dir, cgroups, books, seen, config.probe_interval.get());
+    let (shared, cards) = (Arc::clone(&allocator), inventory.clone());
+    let (watcher, usage) = Watcher::new(node, &config.run_dir, cgroups, shared, cards, config.probe_interval.get());
     let mut registry = Registry::default();
     let divvy = registry.sub_registry_with_prefix("divvy");
     let metrics = Arc::new(Metrics::register(divvy));
     let gauges = Arc::clone(&containers);
-    http::metrics::register(divvy, Arc::clone(&allocator), gauges, standing.clone(), shown.clone(), usage.clone());
+    http::metrics::register(divvy, Arc::clone(&allocator), gauges, registration.clone(), shown.clone(), usage.clone());
 
     let client = settings::client(&config).await.context("reaching the API server")?;
     let unlisted = Arc::default();
@@ -170,13 +167,13 @@ async fn run(
         calls,
         offers,
         pod_resources,
-        patience: RIVAL_PATIENCE,
-        standing: standing_sender,
+        patience: CONFLICT_PATIENCE,
+        status: registration_sender,
     };
     let pages = Pages {
         registry,
         allocator: Arc::clone(&allocator),
-        standing: standing.clone(),
+        registration: registration.clone(),
         unlisted,
         usage: usage.clone(),
         config: shown,
@@ -186,21 +183,27 @@ async fn run(
 
     // Where the driver divides the cards there may still be containers that were made for the shim.
     if matches!(tier, Tier::Shim | Tier::Mps) {
-        let books = Arc::clone(&allocator);
-        let view = move |known| tenants::tenants(&lock(&books), known);
-        clock::start(config.run_dir.to_path_buf(), view, stop.clone()).context("starting the clock")?;
+        let shared = Arc::clone(&allocator);
+        let view = move |known| tenants::tenants(&lock(&shared), known);
+        clock::start(config.run_dir.to_path_buf(), view, stop.clone()).context("starting the clock thread")?;
     }
     let mut tasks = Tasks::default();
     let driver = inventory_threads.driver();
     tasks.spawn("driver", driver::follow(desired.clone(), driver_signals, driver, stop.clone()));
     tasks.spawn(
         "inventory",
-        cards::follow(inventory.clone(), desired.clone(), Arc::clone(&containers), advertiser.clone(), stop.clone()),
+        inventory::follow(
+            inventory.clone(),
+            desired.clone(),
+            Arc::clone(&containers),
+            advertiser.clone(),
+            stop.clone(),
+        ),
     );
-    if config.numa_topology == Switch::On || config.advertise == Advertise::Devices {
-        tasks.spawn("listing", cards::relist(advertiser.clone(), Arc::clone(&ledger_changed), stop.clone()));
+    if advertiser.listing.follows_allocations() {
+        tasks.spawn("listing", inventory::relist(advertiser.clone(), Arc::clone(&ledger_changed), stop.clone()));
     }
-    tasks.spawn("registration", cards::register(registrar, inventory, advertiser, stop.clone()));
+    tasks.spawn("registration", inventory::register(registrar, inventory, advertiser, stop.clone()));
     let interval = config.release_interval.get();
     tasks.spawn("reconcile", reconcile::watch(Arc::clone(&daemon), ledger_changed, interval, stop.clone()));
     tasks.spawn("usage", usage::watch(watcher, stop.clone()));
@@ -212,11 +215,11 @@ async fn run(
     let mut announcement = None;
     if let Some(client) = client {
         let (publisher, draining) =
-            Publisher::new(settings::publish(&config, tier), client, allocator, standing, usage, desired_sender);
+            Publisher::new(settings::publish(&config, tier), client, allocator, registration, usage, desired_sender);
         tasks.spawn("publisher", publisher.run(stop.clone()));
         announcement = Some(draining);
     } else {
-        info!("neither in a cluster nor given a kubeconfig: nothing is published");
+        info!("neither in a cluster nor given a kubeconfig: not publishing to an API server");
     }
     let changed = Box::pin(reload::changed(sources, effective, in_effect, desired, shown_sender));
     let outgrown = Box::pin(isolation::outgrown(&config, tier));

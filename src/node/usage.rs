@@ -1,16 +1,17 @@
 //! Measured GPU use of containers: by the accounting regions of their own processes, and by the driver.
 //!
 //! ```text
-//! regions ──pread──▶ accounts: what was counted, whatever becomes of a region ─┐
-//! NVML ──▶ inventory ──▶ who is whose ──▶ judge: what no promise allows ───────┴▶ NodeUsage
+//! regions ──pread──▶ accounts: totals over all regions of a container ─────────┐
+//! NVML ──▶ inventory ──▶ owner of each process ──▶ violations of shares ───────┴▶ NodeUsage
 //! cgroups, /proc ───────────▲                                                      │
 //!                                            /usage, /metrics, events, GpuNode ◀───┘
 //! ```
 //!
-//! What the driver charges a container beyond its books is told to its processes, who count it against its share.
+//! Memory that the driver charges a container beyond its accounting region is written to a file for its processes, which count
+//! it against its share.
 //!
-//! A region belongs to its tenant, who can write anything there and lies about its own share only. What the driver says
-//! is nobody's to change; the two are shown beside each other, and a difference that matters is a finding.
+//! A tenant can write anything to its region, but affects its own share only. No tenant can change the driver's figures. Both
+//! are published, and a relevant difference is a share violation.
 
 mod accounts;
 mod driver;
@@ -35,20 +36,20 @@ pub use watcher::{Watcher, watch};
 struct Holder {
     of: ContainerRef,
     nonce: Nonce,
-    /// In the order of its limits file, by which its region numbers the cards.
+    /// Shares in the order of the limits file, by which the region numbers the cards.
     parts: Vec<(CardId, Share)>,
-    /// What the driver charges beyond its books, in bytes, of each part.
+    /// Bytes that the driver charges beyond the accounting region, for each part.
     overheads: Vec<u64>,
-    /// Whether it has a region, so that its processes should have slots.
+    /// Whether the container has a region, so that its processes should have slots.
     has_library: bool,
-    /// All processes of its pod can be seen. Those of others can't by a daemon in a PID namespace of its own.
+    /// Whether all processes of the pod are visible; a daemon in a PID namespace of its own may not see them.
     is_visible: bool,
 }
 
 // === impl Holder ===
 
 impl Holder {
-    /// What the driver charges beyond its books on a card, in bytes.
+    /// Bytes that the driver charges beyond the accounting region on a card.
     fn overhead(&self, card: &CardId) -> u64 {
         let mut parts = self.parts.iter().zip(&self.overheads);
         parts.find(|((held, _), _)| held == card).map_or(0, |(_, overhead)| *overhead)
@@ -60,31 +61,31 @@ impl Holder {
 struct Slots {
     /// PIDs on the host of processes that hold their slot's lock.
     pids: HashSet<u32>,
-    /// All, as the slots name them: the container's number, and the start.
+    /// All processes with a slot: PID in the container, and start time.
     owners: HashSet<processes::Identity>,
 }
 
-/// A process on a card, as the driver shows it.
+/// Process on a card, as reported by the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct GpuProcess {
-    /// By the host's number.
+    /// PID on the host.
     pid: u32,
-    /// Memory, if the driver tells.
+    /// Memory, if the driver reports it.
     bytes: Option<u64>,
     owner: ProcessOwner,
 }
 
-/// Whose process it is.
+/// Owner of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ProcessOwner {
-    /// That of the holder at this position; it has a slot in its region or not.
+    /// The holder at this position, with or without a slot in its region.
     Holder { at: usize, has_slot: bool },
-    /// One of several holders in this pod: nobody can say which.
+    /// One of several holders in this pod; not known which.
     Pod(String),
     /// Not known: there are pods whose processes can't all be seen.
     Unknown,
-    /// A server of CUDA's multi-process service, which has what its clients share.
+    /// A server of CUDA's multi-process service, which holds its clients' common memory.
     Service,
-    /// Outside every pod with a share.
+    /// No pod with a share.
     Nobody,
 }

@@ -10,17 +10,17 @@ use divvy_api::{CardId, Cores, Memory, MigProfile};
 pub struct Card {
     /// The card's UUID.
     pub id: CardId,
-    /// Product name as NVML gives it; shared by whoever keeps the cards of many nodes.
+    /// Product name as NVML gives it; shared between the cards of many nodes.
     pub model: Arc<str>,
-    /// The MIG profile that it is asked for by; `None`: one of the plain count.
+    /// MIG profile of the resource by which it is requested; `None`: `nvidia.com/gpu`.
     pub profile: Option<MigProfile>,
     /// Physical memory, which percentages are of.
     pub memory: Memory,
-    /// What may be promised: memory × the configured scale.
+    /// Allocatable memory: physical memory × the configured scale.
     pub memory_capacity: Memory,
-    /// What may be promised: 100 × the configured scale.
+    /// Allocatable compute: 100 × the configured scale.
     pub cores_capacity: Cores,
-    /// Gives new shares.
+    /// Whether new shares are given from it.
     pub healthy: bool,
     /// NUMA node, where known.
     pub numa: Option<u32>,
@@ -28,21 +28,21 @@ pub struct Card {
     pub free_slots: u32,
     /// Shares of other pods; the pod to be placed is left out.
     pub held: Held,
-    /// Given whole or not at all, as each card of its node is.
+    /// Whether it is allocated whole or not at all; then so are all cards of its node.
     pub undivided: bool,
-    /// Percent of its time in which it was seen at work beyond what is promised of it; 0 where that isn't known or isn't
-    /// to count. Ranks cards, and keeps no pod from one.
+    /// Measured utilisation beyond what is allocated of it, in percent; 0 where that isn't known or doesn't count. Ranks
+    /// cards, and makes none unschedulable.
     pub busy: u8,
 }
 
 /// Sum of the shares that pods hold of one card, each pod at its peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Promised memory.
+    /// Allocated memory.
     pub memory: Memory,
-    /// Promised compute.
+    /// Allocated compute.
     pub cores: Cores,
-    /// One of the holders holds it alone.
+    /// Whether one pod holds it exclusively.
     pub exclusive: bool,
     /// Pods that hold a share.
     pub pods: u32,
@@ -51,13 +51,13 @@ pub struct Held {
 /// Why a card can't take a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// Sick.
+    /// Unhealthy.
     #[error("unhealthy")]
     Unhealthy,
     /// `divvy.dev/card-model` or `avoid-card-model`.
     #[error("model {0} not allowed by the pod")]
     Model(String),
-    /// Of another kind than the container asks for: another MIG profile, or no instance at all.
+    /// Another resource than the container requests: another MIG profile, or no instance at all.
     #[error("of another resource")]
     Kind,
     /// `divvy.dev/card-uuid` or `avoid-card-uuid`.
@@ -93,7 +93,7 @@ pub enum Reason {
     /// The request is exclusive and others hold shares.
     #[error("in use by other pods")]
     Shared,
-    /// Somebody holds it alone.
+    /// Another pod holds it exclusively.
     #[error("held exclusively by another pod")]
     Exclusive,
     /// No slot left.
@@ -156,13 +156,13 @@ pub(crate) fn size(memory: Memory, cores: Cores) -> u64 {
 // === impl Card ===
 
 impl Card {
-    /// What may be promised of it, memory and compute together, in thousandths of a card with 80 GiB.
+    /// Allocatable memory and compute together, in thousandths of a card with 80 GiB.
     pub fn size(&self) -> u64 {
         size(self.memory_capacity, self.cores_capacity)
     }
 
-    /// How many steps it is busier than promised. They are coarse, as what is measured wavers, and a few percent are no
-    /// reason to leave another card's room in pieces.
+    /// Steps of measured utilisation beyond what is allocated. They are coarse: measurements waver, and a few percent are no
+    /// reason to fragment another card.
     pub(crate) fn busy_steps(&self) -> u8 {
         self.busy.min(100) / BUSY_STEP
     }
@@ -189,7 +189,7 @@ impl Lacking {
         "not a MIG instance",
     ];
 
-    /// Of these reasons.
+    /// Kinds of these reasons.
     pub fn of(reasons: &[Option<Reason>]) -> Self {
         reasons.iter().flatten().fold(Self::default(), Self::with)
     }

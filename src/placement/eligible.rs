@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_names_a_model_by_whole_words() {
+    fn model_pattern_matches_whole_words() {
         let a100 = "NVIDIA A100-SXM4-80GB";
         for pattern in ["A100", "a100", "nvidia a100", "A100-SXM4", "A100_SXM4 80gb", a100] {
             assert!(names(pattern, a100), "{pattern}");

@@ -75,7 +75,7 @@ impl Load {
     }
 
     /// Adds a container that holds the card already, whether it fits or not.
-    pub(crate) fn settle(&mut self, card: &Card, kind: ContainerKind, share: Share) {
+    pub(crate) fn allocate(&mut self, card: &Card, kind: ContainerKind, share: Share) {
         let alive = self.pooled.or(self.unpooled).unwrap_or_default();
         let slot = if self.is_pooled() { Slot::Drained } else { Slot::New };
         if self.admit(card, kind, share, slot).is_err() {

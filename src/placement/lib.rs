@@ -3,44 +3,40 @@
 //! No I/O, no clock, no hidden randomness: the daemon, the extender and the simulator get the same answer to the same question.
 //!
 //! ```text
-//! pod, settled ──reuse──▶ steps ─┐
-//! cards ──eligible──▶ barred ────┼─case─▶ search ──▶ Plan | NoPlan        verify: is this plan still good?
+//! pod, allocated ──reuse──▶ steps ─┐
+//! cards ──eligible──▶ barred ────┼─problem─▶ search ──▶ Plan | NoPlan     verify: is this plan still good?
 //! links, policy ──▶ criteria ────┘  (fit: the worst draw of each card)    score: which node's plan is better?
 //! ```
 //!
-//! Whoever asks about many nodes asks [`ground`] first: it answers most pods from a few numbers a card, and the same.
+//! A caller that compares many nodes asks [`nodes::card_table`] first: from a few numbers a card it gives most pods the same answer.
 
 pub mod card;
-mod case;
+mod card_free;
 mod eligible;
 mod fit;
-pub mod forecast;
-mod free;
-pub mod ground;
 pub mod links;
-pub mod mix;
-pub mod plan;
+pub mod nodes;
 mod planner;
+pub mod pod;
 pub mod policy;
+mod problem;
 mod refusal;
-pub mod remains;
 mod reuse;
-pub mod score;
 mod search;
 pub mod taken;
 pub mod verify;
 
 pub use card::{Card, Held, Lacking, Reason, summary};
-pub use case::takes_whole;
-pub use forecast::{Forecast, Prices};
-pub use ground::{Claimant, Ground, Grounds, Several, Single, Takes};
 pub use links::{Link, Links};
-pub use mix::{Expected, Kind, Mix};
-pub use plan::{ContainerPlan, NoPlan, Plan, PodRequest};
+pub use nodes::card_table::{AnyPod, CardShares, CardTable, NodeCards, OneCard, OneRequest};
+pub use nodes::expected::{Expected, ExpectedRequests, Kind};
+pub use nodes::forecast::{Forecast, SlotWeights};
+pub use nodes::free_capacity::{FreeCapacity, Hardware};
+pub use nodes::score::{NodeScore, score};
 pub use planner::plan;
+pub use pod::{ContainerPlan, NoPlan, Plan, PodRequest};
 pub use policy::Policy;
-pub use remains::{Hardware, Remains};
-pub use score::{NodeScore, score};
+pub use problem::takes_whole;
 pub use taken::{Taken, taken};
 pub use verify::{Misfit, verify};
 

@@ -1,4 +1,4 @@
-//! How well cards are linked to one another.
+//! Links between the cards of a node.
 
 mod known;
 
@@ -42,7 +42,7 @@ pub struct Links {
     levels: Vec<Level>,
 }
 
-/// CardSet linked by one class or better.
+/// Cards linked by one class or better.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Level {
     rank: u64,
@@ -52,7 +52,7 @@ struct Level {
 /// A set of card positions.
 pub(crate) type CardSet = u32;
 
-/// CardSet beyond these are left out of [`Links::value`]: nodes with more have MIG instances, which aren't linked.
+/// Cards beyond these are left out of [`Links::value`]: nodes with more have MIG instances, which aren't linked.
 pub(crate) const LINKED_CARDS: usize = CardSet::BITS as usize;
 
 /// Sizes of card sets that jobs ask for.
@@ -124,7 +124,7 @@ impl Links {
         links
     }
 
-    /// How many cards it knows.
+    /// Number of cards.
     pub fn cards(&self) -> usize {
         self.cards
     }

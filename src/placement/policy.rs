@@ -14,8 +14,8 @@ use divvy_api::Share;
 use divvy_api::annotation::{Numa, PolicyName};
 
 use crate::card::Card;
-use crate::case::Case;
 use crate::links::Links;
+use crate::problem::Problem;
 pub(crate) use alone::{Lot, Spot, least, spots};
 pub(crate) use random::mixed;
 use topology::{Bonds, FreeSets};
@@ -45,7 +45,7 @@ pub(crate) type Cost = [u64; 5];
 enum Criterion {
     /// NUMA nodes beyond the first, of all containers.
     NumaNodes,
-    /// Steps by which cards are busier than promised.
+    /// Measured utilisation beyond what is allocated, in steps.
     Busy,
     Emptiness,
     Crowding,
@@ -55,9 +55,9 @@ enum Criterion {
     LinksLost,
 }
 
-/// A policy at work on one case.
+/// A policy at work on one problem.
 pub(crate) struct Judge<'a> {
-    case: &'a Case<'a>,
+    problem: &'a Problem<'a>,
     links: &'a Links,
     policy: &'a Policy,
     /// What is free of each card before the pod comes: thousandths of it, and amounts that compare between models.
@@ -94,14 +94,14 @@ impl Policy {
 
 impl Outcome {
     /// What comes out if these steps choose each card.
-    pub(crate) fn of(case: &Case<'_>, chosen_by: &[Vec<usize>]) -> Self {
+    pub(crate) fn of(problem: &Problem<'_>, chosen_by: &[Vec<usize>]) -> Self {
         let set = |step| {
             let chosen = (0..chosen_by.len()).filter(move |card| chosen_by[*card].contains(&step));
-            case.pool(step, chosen_by).into_iter().chain(chosen).collect()
+            problem.pool(step, chosen_by).into_iter().chain(chosen).collect()
         };
-        let shares = chosen_by.iter().enumerate().filter_map(|(card, by)| Some((card, case.fit(card, by).ok()?)));
+        let shares = chosen_by.iter().enumerate().filter_map(|(card, by)| Some((card, problem.fit(card, by).ok()?)));
         let touched = shares.filter(|(_, share)| *share != Share::default()).collect();
-        Self { sets: (0..case.steps.len()).map(set).collect(), touched }
+        Self { sets: (0..problem.steps.len()).map(set).collect(), touched }
     }
 }
 
@@ -123,14 +123,14 @@ impl Criterion {
 // === impl Judge ===
 
 impl<'a> Judge<'a> {
-    pub(crate) fn new(case: &'a Case<'a>, links: &'a Links, policy: &'a Policy) -> Self {
-        let free = case.cards.iter().map(|card| (binpack::emptiness(card), binpack::leftover(card))).collect();
+    pub(crate) fn new(problem: &'a Problem<'a>, links: &'a Links, policy: &'a Policy) -> Self {
+        let free = problem.cards.iter().map(|card| (binpack::emptiness(card), binpack::leftover(card))).collect();
         let mut tickets = Vec::new();
         if policy.name == PolicyName::Random {
-            tickets.extend(case.cards.iter().map(|card| random::ticket(policy.seed, card)));
+            tickets.extend(problem.cards.iter().map(|card| random::ticket(policy.seed, card)));
         }
-        let (free_sets, bonds) = (FreeSets::new(case.cards, links), Bonds::new(case, links));
-        Self { case, links, policy, free, tickets, free_sets, bonds }
+        let (free_sets, bonds) = (FreeSets::new(problem.cards, links), Bonds::new(problem, links));
+        Self { problem, links, policy, free, tickets, free_sets, bonds }
     }
 
     pub(crate) fn cost(&mut self, outcome: &Outcome) -> Cost {
@@ -143,23 +143,23 @@ impl<'a> Judge<'a> {
 
     /// What ranks nodes whose plans are equal.
     pub(crate) fn node_cost(&self) -> u64 {
-        self.policy.node_cost(load(self.case.cards), self.case.cards.len())
+        self.policy.node_cost(load(self.problem.cards), self.problem.cards.len())
     }
 
     fn measure(&mut self, criterion: Criterion, outcome: &Outcome) -> u64 {
         let Outcome { touched, .. } = outcome;
         match criterion {
             Criterion::NumaNodes => self.numa_nodes(outcome),
-            Criterion::Busy => touched.iter().map(|(card, _)| u64::from(self.case.cards[*card].busy_steps())).sum(),
+            Criterion::Busy => touched.iter().map(|(card, _)| u64::from(self.problem.cards[*card].busy_steps())).sum(),
             Criterion::Emptiness => touched.iter().map(|(card, _)| self.free[*card].0).sum(),
             Criterion::Leftover => touched.iter().map(|(card, _)| self.free[*card].1).sum(),
             Criterion::Crowding => {
-                touched.iter().map(|(card, share)| spread::crowding(&self.case.cards[*card], share)).sum()
+                touched.iter().map(|(card, share)| spread::crowding(&self.problem.cards[*card], share)).sum()
             }
             Criterion::Chance => random::chance(&self.tickets, outcome),
             Criterion::WorstLink => {
-                let linked = (0..self.case.steps.len()).filter(|step| self.case.steps[*step].request.cards > 1);
-                linked.map(|step| self.bonds.worst_link(self.case, self.links, step, outcome)).sum()
+                let linked = (0..self.problem.steps.len()).filter(|step| self.problem.steps[*step].request.cards > 1);
+                linked.map(|step| self.bonds.worst_link(self.problem, self.links, step, outcome)).sum()
             }
             Criterion::LinksLost => {
                 let loose: u64 = self.linked_sets(outcome).map(|set| topology::looseness(self.links, set)).sum();
@@ -169,18 +169,19 @@ impl<'a> Judge<'a> {
     }
 
     fn numa_nodes(&self, outcome: &Outcome) -> u64 {
-        if self.case.pod.preferences.numa != Some(Numa::Prefer) {
+        if self.problem.pod.preferences.numa != Some(Numa::Prefer) {
             return 0;
         }
-        let repeated =
-            |set: &[usize], at: usize| set[..at].iter().any(|card| self.case.numa(*card) == self.case.numa(set[at]));
+        let repeated = |set: &[usize], at: usize| {
+            set[..at].iter().any(|card| self.problem.numa(*card) == self.problem.numa(set[at]))
+        };
         let nodes = |set: &Vec<usize>| (1..set.len()).filter(|at| !repeated(set, *at)).count() as u64;
         self.linked_sets(outcome).map(nodes).sum()
     }
 
     /// Sets of cards that work together.
     fn linked_sets<'o>(&self, outcome: &'o Outcome) -> impl Iterator<Item = &'o Vec<usize>> {
-        outcome.sets.iter().zip(&self.case.steps).filter(|(_, step)| step.request.cards > 1).map(|(set, _)| set)
+        outcome.sets.iter().zip(&self.problem.steps).filter(|(_, step)| step.request.cards > 1).map(|(set, _)| set)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the kubelet will do for a pod's containers, as far as it can be known before.
+//! The kubelet's reuse of init containers' slots, as far as it can be known before admission.
 //!
 //! The kubelet keeps the slots of finished init containers for the pod and feeds every later container from them first:
 //! at random if there are more than it wants, and then without asking; all of them, and the rest as proposed, if there
@@ -10,14 +10,14 @@ use std::collections::BTreeSet;
 use divvy_api::pod::ContainerKind;
 use divvy_api::{ContainerRequest, GpuRequest, MigProfile};
 
-use crate::plan::PodRequest;
+use crate::pod::PodRequest;
 
 /// A pod's containers from here on.
 #[derive(Clone, Debug)]
 pub(crate) struct Admission {
-    /// Containers with a request that aren't settled, in order.
+    /// Containers with a request that hold no cards yet, in order.
     pub(crate) steps: Vec<Step>,
-    /// For each pool the cards whose slots settled init containers have left in it.
+    /// For each pool the cards whose slots init containers with an allocation have left in it.
     pub(crate) lent: Vec<BTreeSet<usize>>,
 }
 
@@ -27,7 +27,7 @@ struct Pool<'a> {
     lent: BTreeSet<usize>,
     size: usize,
     pooled_from: usize,
-    pooled_settled: bool,
+    pooled_allocated: bool,
 }
 
 /// How the kubelet will serve one container.
@@ -45,10 +45,10 @@ pub(crate) struct Step {
     pub(crate) drawn: usize,
     /// Nothing stays behind in the pool.
     pub(crate) drains: bool,
-    /// What may be in the pool now: slots that steps from this one on have lent, …
+    /// The first step whose lent slots may be in the pool now.
     pub(crate) pooled_from: usize,
-    /// … and those of settled containers.
-    pub(crate) pooled_settled: bool,
+    /// Whether slots of containers with an allocation may be in the pool now.
+    pub(crate) pooled_allocated: bool,
 }
 
 // === impl Admission ===
@@ -58,7 +58,7 @@ impl Admission {
         let mut pools = pools(pod);
         let mut steps = Vec::new();
         for (container, ContainerRequest { kind, profile, request, .. }) in
-            pod.containers.iter().enumerate().skip(pod.settled.len())
+            pod.containers.iter().enumerate().skip(pod.allocated.len())
         {
             let Some(request) = request.filter(|request| request.cards > 0) else { continue };
             let wanted = request.cards as usize;
@@ -75,14 +75,14 @@ impl Admission {
                 drawn,
                 drains,
                 pooled_from: pool.pooled_from,
-                pooled_settled: pool.pooled_settled,
+                pooled_allocated: pool.pooled_allocated,
             });
             if *kind == ContainerKind::Init {
                 pool.size = pool.size.max(wanted);
             } else {
                 pool.size -= drawn;
                 if drains {
-                    (pool.pooled_from, pool.pooled_settled) = (steps.len(), false);
+                    (pool.pooled_from, pool.pooled_allocated) = (steps.len(), false);
                 }
             }
         }
@@ -90,18 +90,18 @@ impl Admission {
     }
 }
 
-/// The settled containers with a request, and their cards.
-pub(crate) fn settled<'a>(
+/// Containers that hold cards already, with their requests and cards.
+pub(crate) fn allocated<'a>(
     pod: &PodRequest<'a>,
 ) -> impl Iterator<Item = (&'a ContainerRequest, GpuRequest, BTreeSet<usize>)> + use<'a> {
-    let containers = pod.containers.iter().zip(pod.settled);
+    let containers = pod.containers.iter().zip(pod.allocated);
     containers.filter_map(|(container, cards)| Some((container, container.request?, cards.iter().copied().collect())))
 }
 
-/// As the settled containers have left them.
+/// Pools as the containers with an allocation have left them.
 fn pools<'a>(pod: &PodRequest<'a>) -> Vec<Pool<'a>> {
     let mut pools = Vec::new();
-    for (container, _, cards) in settled(pod) {
+    for (container, _, cards) in allocated(pod) {
         let at = pool_of(&mut pools, container.profile.as_ref());
         let lent = &mut pools[at].lent;
         if container.kind == ContainerKind::Init {
@@ -116,7 +116,7 @@ fn pools<'a>(pod: &PodRequest<'a>) -> Vec<Pool<'a>> {
 
 fn pool_of<'a>(pools: &mut Vec<Pool<'a>>, profile: Option<&'a MigProfile>) -> usize {
     pools.iter().position(|pool| pool.profile == profile).unwrap_or_else(|| {
-        pools.push(Pool { profile, lent: BTreeSet::new(), size: 0, pooled_from: 0, pooled_settled: true });
+        pools.push(Pool { profile, lent: BTreeSet::new(), size: 0, pooled_from: 0, pooled_allocated: true });
         pools.len() - 1
     })
 }
@@ -128,9 +128,9 @@ mod tests {
     use super::*;
     use crate::tests::build::{container, no_wishes, pod_request};
 
-    fn steps(settled: &[Vec<usize>], kinds: &[(ContainerKind, u32)]) -> Vec<(usize, usize, bool)> {
+    fn steps(allocated: &[Vec<usize>], kinds: &[(ContainerKind, u32)]) -> Vec<(usize, usize, bool)> {
         let containers: Vec<_> = kinds.iter().map(|(kind, cards)| container(*kind, *cards, 1024, 0)).collect();
-        let admission = Admission::new(&pod_request(&containers, settled, no_wishes()));
+        let admission = Admission::new(&pod_request(&containers, allocated, no_wishes()));
         admission.steps.iter().map(|step| (step.chosen, step.drawn, step.drains)).collect()
     }
 

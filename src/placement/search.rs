@@ -8,10 +8,10 @@ use std::mem::replace;
 use divvy_api::Share;
 use divvy_api::pod::ContainerKind;
 
-use crate::case::Case;
 use crate::links::Links;
-use crate::plan::NoPlan;
+use crate::pod::NoPlan;
 use crate::policy::{Cost, Judge, Outcome, Policy};
+use crate::problem::Problem;
 use crate::refusal::no_cards;
 use crate::reuse::Step;
 
@@ -25,7 +25,7 @@ const RATING: u32 = 4;
 const MOST_CHOICES: usize = 512;
 
 pub(crate) struct Search<'a> {
-    case: &'a Case<'a>,
+    problem: &'a Problem<'a>,
     links: &'a Links,
     policy: &'a Policy,
     judge: Judge<'a>,
@@ -39,9 +39,9 @@ pub(crate) struct Search<'a> {
     limit: u32,
     /// Plans were passed over, as their choices were too far from the best.
     cut_short: bool,
-    /// Steps in the order in which they are placed, …
+    /// Steps in the order in which they are placed.
     order: Vec<usize>,
-    /// … and for each place in that order the cards that its step is done with: every plan with one of them is known.
+    /// For each place in `order`, the cards that its step is done with: every plan with one of them is known.
     done_with: Vec<Vec<usize>>,
     /// The furthest place for which cards were sought.
     reached: usize,
@@ -56,16 +56,16 @@ struct Undo(Option<Share>);
 
 impl<'a> Search<'a> {
     /// An error if a step has no choice, whatever is chosen for the others.
-    pub(crate) fn new(case: &'a Case<'a>, links: &'a Links, policy: &'a Policy) -> Result<Self, NoPlan> {
-        let (steps, order) = (case.steps.len(), order(case)?);
+    pub(crate) fn new(problem: &'a Problem<'a>, links: &'a Links, policy: &'a Policy) -> Result<Self, NoPlan> {
+        let (steps, order) = (problem.steps.len(), order(problem)?);
         Ok(Self {
-            case,
+            problem,
             links,
             policy,
-            judge: Judge::new(case, links, policy),
-            alike: (0..case.cards.len()).map(|card| case.first_alike(card)).collect(),
-            chosen_by: vec![Vec::new(); case.cards.len()],
-            outcome: Outcome { sets: vec![Vec::new(); steps], touched: case.settled_shares() },
+            judge: Judge::new(problem, links, policy),
+            alike: (0..problem.cards.len()).map(|card| problem.first_alike(card)).collect(),
+            chosen_by: vec![Vec::new(); problem.cards.len()],
+            outcome: Outcome { sets: vec![Vec::new(); steps], touched: problem.allocated_shares() },
             best: None,
             checks: 0,
             limit: MOST_CHECKS,
@@ -92,17 +92,17 @@ impl<'a> Search<'a> {
     fn place(&mut self, at: usize, slack: usize) {
         self.reached = self.reached.max(at);
         let Some(step) = self.order.get(at).copied() else { return self.keep() };
-        let pool = self.case.pool(step, &self.chosen_by);
-        if !self.case.numa_strict(step) || self.case.on_one_node(&pool) {
+        let pool = self.problem.pool(step, &self.chosen_by);
+        if !self.problem.numa_strict(step) || self.problem.on_one_node(&pool) {
             self.outcome.sets[step] = pool;
             self.done_with[at] = if self.best.is_none() { self.known_from_equals(at) } else { Vec::new() };
-            let mut open = self.case.open_cards();
-            open.retain(|card| self.case.is_of_kind(*card, step) && !self.done_with[at].contains(card));
-            self.pick(at, self.case.steps[step].chosen, &open, slack);
+            let mut open = self.problem.open_cards();
+            open.retain(|card| self.problem.is_of_kind(*card, step) && !self.done_with[at].contains(card));
+            self.pick(at, self.problem.steps[step].chosen, &open, slack);
             self.outcome.sets[step].clear();
         }
         if self.reached == at && self.stuck.as_ref().is_none_or(|(stuck, _)| *stuck < at) {
-            self.stuck = Some((at, no_cards(self.case, step, &self.chosen_by)));
+            self.stuck = Some((at, no_cards(self.problem, step, &self.chosen_by)));
         }
     }
 
@@ -135,7 +135,7 @@ impl<'a> Search<'a> {
             }
             // Sets without this card need none like it: they would be the same sets.
             candidates.retain(|(_, other)| !self.are_like(card, *other));
-            if missing == self.case.steps[step].chosen {
+            if missing == self.problem.steps[step].chosen {
                 let gone = others.into_iter().filter(|other| candidates.iter().all(|(_, left)| left != other));
                 self.done_with[at].extend(gone.chain([card]));
             }
@@ -162,7 +162,7 @@ impl<'a> Search<'a> {
     /// the two containers' cards exchanged.
     fn known_from_equals(&self, at: usize) -> Vec<usize> {
         let facts = |step: usize| {
-            let Step { kind, request, pool, drawn, .. } = self.case.steps[self.order[step]];
+            let Step { kind, request, pool, drawn, .. } = self.problem.steps[self.order[step]];
             (kind == ContainerKind::App && drawn == 0).then_some((request, pool))
         };
         let equal = (0..at).rev().find(|before| facts(at).is_some() && facts(*before) == facts(at));
@@ -171,7 +171,7 @@ impl<'a> Search<'a> {
 
     /// A whole plan. The search for the first one ends here.
     fn keep(&mut self) {
-        let cost = self.judge.cost(&Outcome::of(self.case, &self.chosen_by));
+        let cost = self.judge.cost(&Outcome::of(self.problem, &self.chosen_by));
         if self.best.is_none() {
             self.limit = self.checks;
         }
@@ -182,10 +182,10 @@ impl<'a> Search<'a> {
 
     /// What the plan costs so far if the step gets this card too; `None` if the card can't be given.
     fn cost(&mut self, step: usize, card: usize) -> Option<Cost> {
-        let steps = u32::try_from(self.case.steps.len()).unwrap_or(u32::MAX);
+        let steps = u32::try_from(self.problem.steps.len()).unwrap_or(u32::MAX);
         self.checks = self.checks.saturating_add(steps.saturating_add(RATING));
         let set = &self.outcome.sets[step];
-        if self.case.numa_strict(step) && !self.case.on_one_node(&[&set[..set.len().min(1)], &[card]].concat()) {
+        if self.problem.numa_strict(step) && !self.problem.on_one_node(&[&set[..set.len().min(1)], &[card]].concat()) {
             return None;
         }
         let undo = self.choose(step, card)?;
@@ -196,7 +196,7 @@ impl<'a> Search<'a> {
 
     fn choose(&mut self, step: usize, card: usize) -> Option<Undo> {
         self.chosen_by[card].push(step);
-        let Ok(share) = self.case.fit(card, &self.chosen_by[card]) else {
+        let Ok(share) = self.problem.fit(card, &self.chosen_by[card]) else {
             self.chosen_by[card].pop();
             return None;
         };
@@ -226,28 +226,28 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Whoever has the smallest choice first; but where a NUMA node is demanded of drawn cards too, the init containers
-/// that lend them. An error if a step has no choice, whatever is chosen for the others.
-fn order(case: &Case<'_>) -> Result<Vec<usize>, NoPlan> {
-    let hopeless = |step| Err(no_cards(case, step, &vec![Vec::new(); case.cards.len()]));
-    let lenders_first = (0..case.steps.len()).any(|step| case.numa_strict(step) && case.steps[step].drawn > 0);
+/// Steps in the order of their choices, smallest first; but where drawn cards too must be on one NUMA node, the init
+/// containers that lend them come first. An error if a step has no choice, whatever is chosen for the others.
+fn order(problem: &Problem<'_>) -> Result<Vec<usize>, NoPlan> {
+    let hopeless = |step| Err(no_cards(problem, step, &vec![Vec::new(); problem.cards.len()]));
+    let lenders_first = (0..problem.steps.len()).any(|step| problem.numa_strict(step) && problem.steps[step].drawn > 0);
     let gave_up = Err(NoPlan::GaveUp { steps: 0 });
-    if case.steps.len() > MOST_CHOICES {
+    if problem.steps.len() > MOST_CHOICES {
         return gave_up;
     }
     let mut order: Vec<(bool, usize, usize)> = Vec::new();
-    for (index, step) in case.steps.iter().enumerate() {
-        let wide = (0..case.cards.len()).filter(|card| case.takes(*card, index)).count();
-        if wide < (step.request.cards as usize).saturating_sub(case.lent(index)) {
+    for (index, step) in problem.steps.iter().enumerate() {
+        let wide = (0..problem.cards.len()).filter(|card| problem.takes(*card, index)).count();
+        if wide < (step.request.cards as usize).saturating_sub(problem.lent(index)) {
             return hopeless(index);
         }
         let lender = lenders_first && step.kind == ContainerKind::Init;
         order.push(if lender { (false, 0, index) } else { (true, wide, index) });
     }
-    if let Some(step) = (0..case.cards.len()).find_map(|card| case.drawn_in_vain(card)) {
+    if let Some(step) = (0..problem.cards.len()).find_map(|card| problem.drawn_in_vain(card)) {
         return hopeless(step);
     }
-    if case.steps.iter().map(|step| 1 + step.chosen).sum::<usize>() > MOST_CHOICES {
+    if problem.steps.iter().map(|step| 1 + step.chosen).sum::<usize>() > MOST_CHOICES {
         return gave_up;
     }
     order.sort_unstable();

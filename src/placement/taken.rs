@@ -1,10 +1,10 @@
-//! What a plan promises of each card.
+//! Amounts that a plan takes of each card.
 
 use divvy_api::{Cores, Memory, Share};
 
 use crate::card::{Card, Held};
-use crate::case::Case;
-use crate::plan::{Plan, PodRequest};
+use crate::pod::{Plan, PodRequest};
+use crate::problem::Problem;
 
 /// What a pod takes of one card at its peak, however the kubelet draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,14 +20,14 @@ pub struct Taken {
 /// What a pod with this plan takes of each card that it may touch; `None` if its containers get in each other's way, or are to
 /// have cards whole that are too small for them.
 ///
-/// Whether other pods leave so much is not asked: a promise counts in full even where the node can't keep it.
+/// Whether other pods leave so much isn't checked: a share counts in full even where the card is overfilled.
 pub fn taken(cards: &[Card], pod: &PodRequest<'_>, plan: &Plan) -> Option<Vec<Taken>> {
     let boundless: Vec<Card> = cards.iter().map(without_bounds).collect();
-    let case = Case::new(&boundless, pod);
-    let chosen_by = case.chosen_by(plan);
+    let problem = Problem::new(&boundless, pod);
+    let chosen_by = problem.chosen_by(plan);
     let mut taken = Vec::new();
     for (card, by) in chosen_by.iter().enumerate() {
-        let load = case.load(card, by).ok()?;
+        let load = problem.load(card, by).ok()?;
         if !load.is_fresh() {
             taken.push(Taken { card, share: load.peak, slots: load.slots });
         }

@@ -3,8 +3,8 @@
 use divvy_api::CardId;
 
 use crate::card::{Card, Reason};
-use crate::case::Case;
-use crate::plan::{Plan, PodRequest};
+use crate::pod::{Plan, PodRequest};
+use crate::problem::Problem;
 
 /// What is wrong with a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum Misfit {
         containers: usize,
     },
     /// More or fewer cards than the kubelet will ask for.
-    #[error("container \"{container}\": {planned} cards planned, {wanted} to be chosen")]
+    #[error("container \"{container}\": {planned} GPUs planned, {wanted} to be chosen")]
     Count {
         /// The container's name.
         container: String,
@@ -28,7 +28,7 @@ pub enum Misfit {
         wanted: usize,
     },
     /// No such card.
-    #[error("container \"{container}\": card {position} planned, the node has {cards}")]
+    #[error("container \"{container}\": GPU {position} planned, the node has {cards}")]
     Position {
         /// The container's name.
         container: String,
@@ -37,8 +37,8 @@ pub enum Misfit {
         /// Number of cards.
         cards: usize,
     },
-    /// The same card twice for one container.
-    #[error("container \"{container}\": card {card} planned twice")]
+    /// A card twice for one container.
+    #[error("container \"{container}\": {card} planned twice")]
     Twice {
         /// The container's name.
         container: String,
@@ -52,7 +52,7 @@ pub enum Misfit {
         container: String,
     },
     /// A card that can't take what is planned for it.
-    #[error("card {card}: {reason}")]
+    #[error("{card}: {reason}")]
     Card {
         /// The card.
         card: CardId,
@@ -63,24 +63,24 @@ pub enum Misfit {
 
 /// Whether a plan is valid for the pod on these cards as they are now.
 ///
-/// Only the chosen cards are read: what the kubelet draws follows from the request. Settled containers are taken from
-/// the request, whatever the plan says of them.
+/// Only the chosen cards are read: what the kubelet draws follows from the request. Containers that hold cards already are
+/// taken from the request, whatever the plan says of them.
 pub fn verify(cards: &[Card], pod: &PodRequest<'_>, plan: &Plan) -> Result<(), Misfit> {
-    let case = Case::new(cards, pod);
-    let chosen_by = choices(&case, plan)?;
+    let problem = Problem::new(cards, pod);
+    let chosen_by = choices(&problem, plan)?;
     for (card, by) in chosen_by.iter().enumerate() {
-        let barred = case.barred(card).filter(|_| !by.is_empty()).cloned();
-        let other_kind = || by.iter().any(|step| !case.is_of_kind(card, *step)).then_some(Reason::Kind);
-        let broken = barred.or_else(other_kind).or_else(|| case.fit(card, by).err());
+        let barred = problem.barred(card).filter(|_| !by.is_empty()).cloned();
+        let other_kind = || by.iter().any(|step| !problem.is_of_kind(card, *step)).then_some(Reason::Kind);
+        let broken = barred.or_else(other_kind).or_else(|| problem.fit(card, by).err());
         if let Some(reason) = broken {
             return Err(Misfit::Card { card: cards[card].id.clone(), reason });
         }
     }
-    let strict = (0..case.steps.len()).filter(|step| case.numa_strict(*step));
+    let strict = (0..problem.steps.len()).filter(|step| problem.numa_strict(*step));
     for step in strict {
-        let container = case.steps[step].container;
-        let possible = [case.pool(step, &chosen_by), plan.containers[container].chosen.clone()].concat();
-        if !case.on_one_node(&possible) {
+        let container = problem.steps[step].container;
+        let possible = [problem.pool(step, &chosen_by), plan.containers[container].chosen.clone()].concat();
+        if !problem.on_one_node(&possible) {
             return Err(Misfit::Numa { container: pod.containers[container].name.clone() });
         }
     }
@@ -88,14 +88,14 @@ pub fn verify(cards: &[Card], pod: &PodRequest<'_>, plan: &Plan) -> Result<(), M
 }
 
 /// The steps that choose each card.
-fn choices(case: &Case<'_>, plan: &Plan) -> Result<Vec<Vec<usize>>, Misfit> {
-    let (cards, containers) = (case.cards, case.pod.containers);
+fn choices(problem: &Problem<'_>, plan: &Plan) -> Result<Vec<Vec<usize>>, Misfit> {
+    let (cards, containers) = (problem.cards, problem.pod.containers);
     if plan.containers.len() != containers.len() {
         return Err(Misfit::Containers { planned: plan.containers.len(), containers: containers.len() });
     }
     let mut chosen_by = vec![Vec::new(); cards.len()];
-    let mut steps = case.steps.iter().enumerate().peekable();
-    for (at, planned) in plan.containers.iter().enumerate().skip(case.pod.settled.len()) {
+    let mut steps = problem.steps.iter().enumerate().peekable();
+    for (at, planned) in plan.containers.iter().enumerate().skip(problem.pod.allocated.len()) {
         let container = || containers[at].name.clone();
         let step = steps.next_if(|(_, step)| step.container == at);
         let wanted = step.map_or(0, |(_, step)| step.chosen);

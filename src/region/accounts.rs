@@ -101,7 +101,7 @@ impl<'a> Accounts<'a> {
         self.header.high.load(Ordering::Relaxed) > 1
     }
 
-    /// How many processes have work in flight.
+    /// Number of processes with work in flight.
     pub fn busy(&self) -> u64 {
         self.sum(|line| u64::from(line.in_flight_ns.load(Ordering::Relaxed) > 0))
     }
@@ -175,7 +175,7 @@ impl Account<'_> {
         subtract(&self.own.imported, bytes);
     }
 
-    /// How many of the bytes held lie in host memory. They count towards the limit as all others do.
+    /// Sets how many of the held bytes are in host memory. They count towards the limit as all others do.
     pub fn set_spilled(&self, bytes: u64) {
         self.own.spilled.store(bytes, Ordering::Relaxed);
     }

@@ -76,7 +76,7 @@ impl Share {
         self.0 >= Self::WHOLE.0
     }
 
-    /// What the share makes of a time, ns.
+    /// The share's part of a duration, ns.
     pub const fn of_ns(self, ns: u64) -> u64 {
         // Split, because their product may not fit.
         let (whole, parts) = (Self::WHOLE.0 as u64, self.0 as u64);
@@ -187,7 +187,7 @@ impl Estimate {
         self.ns == 0
     }
 
-    /// What a launch is estimated to take, ns.
+    /// Estimated duration of a launch, ns.
     pub const fn ns(self) -> u64 {
         if self.is_unknown() { Self::GUESS_NS } else { self.ns }
     }

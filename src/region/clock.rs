@@ -30,7 +30,7 @@ pub const VERSION: u32 = 2;
 /// How often the daemon samples which containers are busy on a card, ns. No multiple of a millisecond, to which programs
 /// align: what is periodic must be sampled in every phase of its period (so milliseconds times the golden ratio).
 pub const SAMPLE_PERIOD_NS: u64 = 3_236_068;
-/// How long a page is used without a new heartbeat, ns.
+/// Longest use of a page without a new heartbeat, ns.
 pub const STALE_AFTER_NS: u64 = 100_000_000;
 
 /// The share of a low-priority container without a guarantee while one of high priority is busy, in parts of 10 000: enough
@@ -61,13 +61,13 @@ pub struct Busy {
     pub tenants: u32,
     /// The sum of their guaranteed shares, in parts of 10 000 of the card.
     pub guaranteed: u32,
-    /// How many of them have no guaranteed share.
+    /// Busy tenants without a guaranteed share.
     pub unguaranteed: u32,
-    /// How many of them have high priority.
+    /// Busy tenants with high priority.
     pub high: u32,
     /// The guaranteed shares of those with low priority; part of `guaranteed`.
     pub low_guaranteed: u32,
-    /// How many of those with low priority have no guaranteed share; part of `unguaranteed`.
+    /// Busy tenants with low priority and no guaranteed share; part of `unguaranteed`.
     pub low_unguaranteed: u32,
 }
 
@@ -78,7 +78,7 @@ pub struct Reading {
     pub heartbeat_ns: u64,
     /// The virtual time then, ns.
     pub virtual_ns: u64,
-    /// What was busy from then on.
+    /// Busy tenants from then on.
     pub busy: Busy,
 }
 
@@ -110,7 +110,7 @@ pub struct Entitlement {
     pub share: Share,
     /// Whether it may use time that others leave idle.
     pub compute: Compute,
-    /// Who is served first where that isn't enough for all.
+    /// Order in which idle time is given where there isn't enough for all.
     pub priority: Priority,
 }
 

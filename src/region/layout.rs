@@ -19,7 +19,7 @@ pub const MAGIC: u64 = u64::from_ne_bytes(*b"divvyreg");
 pub const VERSION: u32 = 2;
 /// Processes of one container that can use its cards at the same time.
 pub const SLOTS: usize = 1024;
-/// The same, as a header states it.
+/// [`SLOTS`], as a header states it.
 #[expect(clippy::cast_possible_truncation, reason = "it is 1024")]
 const SLOTS_WORD: u32 = SLOTS as u32;
 /// The most cards of one container.
@@ -173,7 +173,7 @@ pub const fn use_bytes(cards: usize, card: usize, slots: usize) -> Range<usize> 
     start..start + LINE * slots
 }
 
-/// Where in a line of [`use_bytes`] the word stands that says what is in flight, for tests that write it themselves.
+/// Offset of the in-flight time in a line of [`use_bytes`], for tests that write it themselves.
 pub const IN_FLIGHT: usize = core::mem::offset_of!(Use, in_flight_ns);
 
 fn cards_of(stated: u32) -> Result<usize, InvalidRegion> {
@@ -265,17 +265,17 @@ impl<'a> Region<'a> {
         }
     }
 
-    /// How many cards the region is for.
+    /// Number of the region's cards.
     pub fn cards(&self) -> usize {
         self.cards.len()
     }
 
-    /// How often this container's region was made before.
+    /// Number of earlier regions of this container.
     pub fn generation(&self) -> u64 {
         self.header.generation.load(Ordering::Relaxed)
     }
 
-    /// What all processes share of a card; cards are numbered as in the limits file.
+    /// State of a card that all processes share; cards are numbered as in the limits file.
     pub fn card(&self, card: usize) -> Option<&'a Card> {
         self.cards.get(card)
     }
@@ -295,7 +295,7 @@ impl Counter {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// What was counted so far.
+    /// Count so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

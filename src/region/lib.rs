@@ -1,4 +1,4 @@
-//! What the processes of one container share, and what the daemon tells them of each card.
+//! Memory that the processes of one container share, and that in which the daemon publishes each card's clock.
 //!
 //! ```text
 //!  process ─┐ claim ─ reserve ─ gate ─ debit                            pread ┌─ divvy-node

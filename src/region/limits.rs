@@ -46,7 +46,7 @@ pub struct Limits<'a, C> {
     pub tier: &'a str,
     /// Whether idle time of others may be used.
     pub compute: Compute,
-    /// Who goes first where there is not enough idle time for all.
+    /// Order in which idle time is given where there isn't enough for all.
     pub priority: Priority,
     /// `metadata.uid` of the pod.
     pub pod_uid: &'a str,
@@ -77,14 +77,14 @@ pub struct Card<'a> {
 #[derive(Clone, Debug)]
 pub struct Cards<'a>(&'a str);
 
-/// A text that is not a limits file. A container whose file is malformed gets nothing of any card.
+/// A text that is not a limits file. A container whose file is malformed may use no GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed<'a> {
     /// The number of the line, counted from 1.
     pub line: usize,
     /// The line; empty where the file ends.
     pub found: &'a str,
-    /// What should be there.
+    /// Expected content.
     pub expected: &'static str,
 }
 
@@ -150,7 +150,7 @@ impl<'a, C: Iterator<Item = Card<'a>>> Limits<'_, C> {
     /// Writes the file, with a comment on the tier for people who open it.
     ///
     /// # Errors
-    /// What `out` answers.
+    /// The error of `out`, if it can't be written.
     pub fn write(self, out: &mut impl Write, comment: &str) -> fmt::Result {
         let Self { tier, compute, priority, pod_uid, namespace, pod, container, cards } = self;
         let compute = match compute {

@@ -18,7 +18,7 @@ pub fn read(text: &str) -> Option<impl Iterator<Item = (&str, u64)> + Clone> {
 /// Writes a file.
 ///
 /// # Errors
-/// What `out` answers.
+/// The error of `out`, if it can't be written.
 pub fn write(out: &mut impl Write, cards: impl IntoIterator<Item = (impl Display, u64)>) -> fmt::Result {
     cards.into_iter().try_for_each(|(uuid, bytes)| writeln!(out, "{uuid} {bytes}"))
 }
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_line_spoils_the_whole_overhead_file() {
+    fn malformed_line_invalidates_the_overhead_file() {
         for text in
             ["GPU-a\n", "GPU-a 01\n", "GPU-a 5", "GPU-a 5\n\n", "GPU-a +5\n", " 5\n", "GPU-a 18446744073709551616\n"]
         {

@@ -114,7 +114,7 @@ impl Region<'_> {
         reaped
     }
 
-    /// Who owns a slot; nobody if it is free.
+    /// Owner of a slot; `None` if it is free.
     pub fn owner(&self, slot: usize) -> Option<Owner> {
         self.slots.get(slot).filter(|slot| !slot.is_free()).map(Slot::owner)
     }

@@ -26,11 +26,11 @@ pub struct Snapshot<'a> {
 /// What a region says of itself, for a daemon that reads no more of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// How many cards the region is for.
+    /// Number of the region's cards.
     pub cards: usize,
-    /// How many of the first slots may be in use, at most [`SLOTS`].
+    /// Number of the first slots that may be in use, at most [`SLOTS`].
     pub high: usize,
-    /// How often this container's region was made before: when it changes, counters begin at zero again.
+    /// Number of earlier regions of this container: when it changes, counters begin at zero again.
     pub generation: u64,
 }
 
@@ -101,17 +101,17 @@ impl<'a> Snapshot<'a> {
         Ok(Self { bytes, head: Head::read(bytes, bytes.len())? })
     }
 
-    /// How often this container's region was made before: when it changes, counters begin at zero again.
+    /// Number of earlier regions of this container: when it changes, counters begin at zero again.
     pub fn generation(&self) -> u64 {
         self.head.generation
     }
 
-    /// How many cards the region is for.
+    /// Number of the region's cards.
     pub fn cards(&self) -> usize {
         self.head.cards
     }
 
-    /// How many of the first slots may be in use, at most [`SLOTS`].
+    /// Number of the first slots that may be in use, at most [`SLOTS`].
     pub fn high(&self) -> usize {
         self.head.high
     }
@@ -124,7 +124,7 @@ impl<'a> Snapshot<'a> {
         })
     }
 
-    /// What the process of `slot` uses of `card`.
+    /// Usage of `card` by the process of `slot`.
     pub fn usage(&self, card: usize, slot: usize) -> Option<Usage> {
         if card >= self.head.cards || slot >= self.head.high {
             return None;
@@ -132,7 +132,7 @@ impl<'a> Snapshot<'a> {
         Line::at(self.bytes, layout::use_bytes(self.head.cards, card, slot + 1).end - LINE).map(|line| line.usage())
     }
 
-    /// What all processes did and do on `card`.
+    /// Totals of all processes on `card`.
     pub fn totals(&self, card: usize) -> Option<Totals> {
         let line = (card < self.head.cards).then(|| Line::at(self.bytes, LINE * (1 + card)))??;
         let usages = (0..self.head.high).filter_map(|slot| self.usage(card, slot));

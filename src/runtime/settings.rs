@@ -1,4 +1,4 @@
-//! How Divvy's long-running programs are configured.
+//! Settings of Divvy's long-running programs.
 //!
 //! ```text
 //! flags ──────────────┐

@@ -16,7 +16,7 @@
 //! wait. It calls the kernel directly, so `errno` stays as it was. What it doesn't know it passes through, and counts.
 //!
 //! [`hooks`] is the single list of what is hooked. A hook that finds no limits, or none that it can read, refuses: a
-//! container with this library and without limits gets nothing of a card.
+//! container with this library and without limits may use no GPU.
 
 #![cfg_attr(not(test), no_std)]
 #![allow(unsafe_code, reason = "it stands between programs in C and a driver in C")]
@@ -49,6 +49,6 @@ mod time;
 #[cfg(all(not(test), panic = "abort"))]
 #[panic_handler]
 fn panicked(_: &core::panic::PanicInfo<'_>) -> ! {
-    log::line(format_args!("a fault of libdivvy.so: this process ends"));
+    log::line(format_args!("internal error in libdivvy.so: this process is ended"));
     sys::abort()
 }

@@ -9,7 +9,7 @@ use divvy_region::limits::{Cards, LONGEST, Limits, Malformed, UUID};
 use crate::sys::{Errno, File};
 use crate::text::Text;
 
-/// The text of the limits file, or of another file of the daemon's that is no longer.
+/// The text of the limits file, or of another file of the daemon's with no more bytes.
 pub(crate) struct Contents {
     bytes: [u8; LONGEST],
     length: usize,
@@ -20,9 +20,9 @@ pub(crate) struct Contents {
 pub(crate) enum Tier {
     /// This library.
     Shim,
-    /// CUDA's multi-process service for compute; this library for memory, as the service knows processes, no containers.
+    /// CUDA's multi-process service for compute; this library for memory, as the service limits each process by itself.
     Mps,
-    /// Something else. A node whose tier has changed leaves the library where it is.
+    /// Another tier, which the node has changed to since the library was loaded.
     Other,
 }
 

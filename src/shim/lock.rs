@@ -12,12 +12,12 @@ pub(crate) struct Lock<T> {
     value: UnsafeCell<T>,
 }
 
-/// The use of it.
+/// Access to the value; dropping it unlocks.
 pub(crate) struct Held<'a, T>(&'a Lock<T>);
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and there may be somebody to wake.
+/// Locked, and threads may sleep until it is unlocked.
 const CONTENDED: u32 = 2;
 const MAX_WAIT_NS: u64 = 10_000_000;
 
@@ -93,7 +93,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn nothing_is_lost_between_threads() {
+    fn lock_excludes_concurrent_threads() {
         static COUNT: Lock<u64> = Lock::new(0);
         thread::scope(|scope| {
             for _ in 0..4 {

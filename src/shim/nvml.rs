@@ -1,4 +1,4 @@
-//! What programs are told by NVML: their share as if it were the card, and nobody but themselves on it.
+//! NVML hooks: a program sees its share as if it were the card, and no processes but its container's.
 //!
 //! Temperatures, clocks, links and how busy a card is are the card's own. What would change a card for its other tenants is
 //! refused.
@@ -24,7 +24,7 @@ const NVML_ERROR_INSUFFICIENT_SIZE: nvmlReturn_t = 7;
 /// `NVML_DEVICE_UUID_V2_BUFFER_SIZE`: the longest name of a card, with a zero byte.
 const UUID: usize = 96;
 
-/// What a tenant may not do to a card: others work on it too.
+/// Refuses what would change a card for other containers.
 ///
 /// # Safety
 /// None is needed: the driver isn't called.
@@ -32,7 +32,7 @@ pub(crate) unsafe fn denied(_real: unsafe extern "C" fn() -> nvmlReturn_t) -> nv
     NVML_ERROR_NO_PERMISSION
 }
 
-/// What NVML knows of other tenants' processes.
+/// Answers what NVML would tell of other containers' processes: not found.
 ///
 /// # Safety
 /// None is needed: the driver isn't called.
@@ -42,11 +42,11 @@ pub(crate) unsafe fn unseen(_real: unsafe extern "C" fn() -> nvmlReturn_t) -> nv
 
 /// Whose card a device is.
 enum Whose {
-    /// The container's, at this position.
+    /// A card of the container, by its position in the limits file.
     Ours(&'static Process, usize),
-    /// Somebody else's, or not told.
+    /// A card that isn't the container's, or whose UUID NVML doesn't tell.
     OtherProcesses,
-    /// Nothing is ours, as there are no limits.
+    /// No card is the container's, as it has no limits.
     Refused,
 }
 

@@ -60,7 +60,7 @@ struct Admitted {
     position: usize,
     account: Account<'static>,
     stream: Stream,
-    /// Nothing was in flight in it.
+    /// Whether nothing was in flight in the stream.
     is_idle: bool,
     work: Work,
     estimate: Estimate,
@@ -159,7 +159,7 @@ impl Admitted {
         Ok(())
     }
 
-    /// The launch goes to the driver now.
+    /// Notes that the launch goes to the driver now.
     #[inline]
     fn begin(&self) {
         if self.is_idle {
@@ -167,7 +167,7 @@ impl Admitted {
         }
     }
 
-    /// The same, when other gates have held it up since it admitted its own: that time is no work.
+    /// Notes the same of a launch on several cards, held back by other gates since its own was open: that time isn't charged.
     #[cold]
     fn begin_late(&mut self) {
         self.began_ns = time::now();
@@ -222,5 +222,5 @@ impl Admitted {
     }
 }
 
-/// So many launches at once, at most: more cards than a container has.
+/// The most launches of one call: more than a container has cards.
 const MAX_DEVICES: c_uint = 64;

@@ -123,9 +123,7 @@ impl Process {
     fn begin() -> Option<Self> {
         static REFUSED: log::LogOnce = log::LogOnce::new();
         let refused = |why: core::fmt::Arguments<'_>| {
-            REFUSED.log(format_args!(
-                "{why}: this process gets nothing of any card; ask the node's administrator (divvy-node)"
-            ));
+            REFUSED.log(format_args!("{why}: this process may use no GPU; ask the node's administrator (divvy-node)"));
         };
         let file = Contents::of(paths::LIMITS);
         let limits = match file.as_ref().map_err(|error| Unread::Io(*error)).and_then(Contents::limits) {

@@ -27,7 +27,7 @@ pub struct Visit {
 pub struct Churned {
     /// Cards that pods hold, in percent of all, on average.
     pub allocated: f64,
-    /// What pods asked for that were dropped, in percent of what all asked for.
+    /// Requests of dropped pods, in percent of the requests of all.
     pub rejected: f64,
 }
 
@@ -39,7 +39,7 @@ fn mean_lifetime(workload: &Workload, load: f64) -> f64 {
     load * workload.capacity() as f64 / workload.mean_demand()
 }
 
-/// How many pods come in a run.
+/// Number of pods that arrive in a run.
 pub fn ticks(workload: &Workload, load: f64) -> u64 {
     (LIFETIMES * mean_lifetime(workload, load)).ceil() as u64
 }

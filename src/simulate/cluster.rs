@@ -1,4 +1,4 @@
-//! What every host has free: CPU, host memory and cards. The simulator's own account, which all policies are measured by.
+//! Free capacity of every host: CPU, host memory and cards. The simulator's own account, which all policies are measured by.
 
 use rand::seq::SliceRandom as _;
 
@@ -14,22 +14,22 @@ pub struct Cards(u32);
 pub struct Place {
     /// Position of the host.
     pub host: usize,
-    /// Its cards that the pod shares or holds.
+    /// Cards of the host that the pod shares or holds.
     pub cards: Cards,
 }
 
-/// A machine and what is free of it.
+/// A Node and what is free of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Its position among the workload's machines.
+    /// Position among the workload's machines.
     pub machine: usize,
-    /// Of its cards, by number.
+    /// Model of its cards, by number.
     pub model: usize,
     /// Free thousandths of a CPU core.
     pub cpu: u32,
     /// Free host memory in MiB.
     pub memory: u32,
-    /// What is free of each card.
+    /// Free part of each card.
     pub cards: Vec<Part>,
     /// Grows with every change, from 1.
     pub revision: u32,
@@ -41,7 +41,7 @@ pub struct Cluster {
     hosts: Vec<Host>,
     /// Thousandths of all cards.
     capacity: u64,
-    /// The same of what pods hold: the mean of compute and memory. A half is exact.
+    /// Thousandths of cards that pods hold: the mean of compute and memory. A half is exact.
     allocated: f64,
 }
 
@@ -68,14 +68,14 @@ impl FromIterator<usize> for Cards {
 // === impl Host ===
 
 impl Host {
-    /// Whether the machine beside its cards, or the model of these, is what a pod asks for.
-    pub fn has_room_beside_cards(&self, kind: &Kind) -> bool {
+    /// Whether CPU, host memory and the model of the cards suit a pod.
+    pub fn suits_beside_cards(&self, kind: &Kind) -> bool {
         self.cpu >= kind.cpu && self.memory >= kind.memory && (kind.cards == 0 || kind.models.contain(self.model))
     }
 
     /// Whether a pod fits.
     pub fn fits(&self, kind: &Kind) -> bool {
-        self.has_room_beside_cards(kind) && self.fitting(kind).count() >= kind.cards as usize
+        self.suits_beside_cards(kind) && self.fitting(kind).count() >= kind.cards as usize
     }
 
     /// Cards that a pod could use.
@@ -103,7 +103,7 @@ impl Host {
         self.cards.iter().filter(|free| **free == Part::WHOLE).count()
     }
 
-    /// With a pod on it.
+    /// The host with one more pod on it.
     #[must_use]
     pub fn with(&self, kind: &Kind, cards: Cards) -> Self {
         let mut host = self.clone();
@@ -129,14 +129,14 @@ impl Host {
 // === impl Cluster ===
 
 impl Cluster {
-    /// With nobody on it, in an order that is drawn once: the published policies break ties by it.
+    /// An empty cluster, in an order that is drawn once: the published policies break ties by it.
     pub fn new(workload: &Workload, rng: &mut Rng) -> Self {
         let mut order: Vec<usize> = (0..workload.machines.len()).collect();
         order.shuffle(rng);
         Self::in_order(workload, order)
     }
 
-    /// With nobody on it, in this order of the machines.
+    /// An empty cluster, in this order of the machines.
     pub fn in_order(workload: &Workload, order: impl IntoIterator<Item = usize>) -> Self {
         let host = |machine: usize| {
             let spec = &workload.machines[machine];
@@ -181,6 +181,6 @@ impl Cluster {
             count += 1;
             host.cards[card].covers(kind.part)
         };
-        host.has_room_beside_cards(kind) && cards.positions().all(fits) && count == kind.cards
+        host.suits_beside_cards(kind) && cards.positions().all(fits) && count == kind.cards
     }
 }

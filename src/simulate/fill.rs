@@ -22,7 +22,7 @@ pub struct Filled {
 pub struct Sample {
     /// Cards that pods hold, in percent of all.
     pub allocated: f64,
-    /// What is free and of no use to the requests that are expected, in percent of all cards.
+    /// Free capacity of no use to the expected requests, in percent of all cards.
     pub fragmented: f64,
 }
 

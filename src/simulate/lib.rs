@@ -1,8 +1,8 @@
-//! What placement policies make of a trace: the product's own and published ones, on the same pods.
+//! Simulation of placement policies over a trace: Divvy's own and published ones, on the same pods.
 //!
 //! ```text
 //! trace ──▶ workload ──▶ fill, churn: which pods come when ──▶ run ──▶ study ──▶ report
-//!                └──▶ target: what is expected    cluster ◀── policy ◀─┘
+//!                └──▶ target: expected requests   cluster ◀── policy ◀─┘
 //! ```
 //!
 //! The simulator plays the scheduler's own filter for CPU and host memory, keeps its own account of what is free, and
@@ -31,5 +31,5 @@ pub mod workload;
 
 pub use watch::Watch;
 
-/// The same numbers from the same seed on every machine and with every version.
+/// Random numbers that a seed determines, on every machine and with every version of Rust.
 pub type Rng = rand::rngs::Xoshiro256PlusPlus;

@@ -12,6 +12,7 @@ mod random;
 
 use std::sync::Arc;
 
+use clap::ValueEnum;
 use divvy_api::annotation::PolicyName;
 use rand::RngExt as _;
 use serde::Serialize;
@@ -28,10 +29,10 @@ pub use packing::Packing;
 pub use product::Product;
 pub use random::Random;
 
-/// A pod that has come.
+/// A pod that arrives.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// Of its own.
+    /// Unique serial number.
     pub serial: u64,
     /// Number of its kind.
     pub kind: usize,
@@ -58,25 +59,26 @@ pub trait Score {
     fn expect(&mut self, _target: &Arc<Target>) {}
 }
 
-/// What decides between hosts that are equally good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// Choice between hosts that are equally good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ties {
-    /// A draw for each pod, as kube-scheduler.
+    /// A draw for each pod, as in kube-scheduler.
     Random,
     /// An order of the hosts that is drawn once for a run.
     Fixed,
 }
 
-/// How the scheduler uses what policies say.
+/// How the scheduler uses a policy's scores.
 #[derive(Clone, Copy, Debug)]
 pub struct Scheduler {
     /// Between hosts that are equally good.
     pub ties: Ties,
     /// Nodes that the extender names; 0: all that are as good as the best.
     pub shortlist: usize,
-    /// It asks the product's extender about a part of the hosts, and adds its own scores to what the extender says;
-    /// otherwise it asks about all that have room, and takes the best. Published policies are always asked like that.
+    /// Whether the scheduler asks Divvy's extender about a sample of the hosts and adds its own scores, as kube-scheduler does
+    /// by default; otherwise it asks about all hosts where the pod fits, and takes the best. Published policies are always
+    /// asked in the latter way.
     pub is_stock: bool,
 }
 
@@ -91,7 +93,7 @@ pub struct Scored<S> {
 
 #[derive(Clone, Copy, Default)]
 struct Rating {
-    /// Of the host when it was asked; 0 if it never was.
+    /// Revision of the host when it was rated; 0 if it never was.
     revision: u32,
     /// `None` if the pod doesn't fit.
     worth: Option<(i64, Cards)>,
@@ -110,7 +112,7 @@ pub enum Name {
     Random,
     /// Fragmentation gradient descent.
     Fgd,
-    /// One of the product's own.
+    /// One of Divvy's own.
     Product(PolicyName),
 }
 
@@ -140,7 +142,7 @@ impl Ties {
 // === impl Scored ===
 
 impl<S: Score> Scored<S> {
-    /// Nobody has been asked yet.
+    /// A policy without ratings.
     pub fn new(score: S, ties: Ties, workload: &Workload) -> Self {
         let ratings = vec![vec![Rating::default(); workload.machines.len()]; workload.kinds.len()];
         Self { score, ties, kinds: workload.kinds.as_slice().into(), ratings }
@@ -184,7 +186,7 @@ impl Name {
         Self::Product(PolicyName::Topology),
     ];
 
-    /// As it is asked for.
+    /// Name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InTree => "in-tree",

@@ -1,4 +1,4 @@
-//! What a study says, for people and programs. Figures are rounded to ten-thousandths.
+//! Report of a study, for people and programs. Figures are rounded to ten-thousandths.
 
 use serde::Serialize;
 
@@ -8,21 +8,21 @@ use crate::study::{Outcome, Settings};
 use crate::workload::Shares;
 use crate::workload::Workload;
 
-/// All of a study.
+/// Results of a study.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// How it was made.
+    /// Settings of the study.
     pub settings: ReportedSettings,
     /// In the order in which they were asked for.
     pub policies: Vec<PolicyReport>,
 }
 
-/// What the same figures come of.
+/// Settings that reproduce these figures.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReportedSettings {
     /// Nodes in the file.
     pub nodes: usize,
-    /// Their cards.
+    /// Cards of these nodes.
     pub cards: u64,
     /// Pods in the file.
     pub pods: usize,
@@ -32,12 +32,6 @@ pub struct ReportedSettings {
     pub until_pct: u32,
     /// Between hosts that are equally good.
     pub ties: Ties,
-    /// Nodes that the extender names; 0: all that are as good as the best.
-    pub shortlist: usize,
-    /// The scheduler saw a part of the nodes and added its own scores.
-    pub stock_scheduler: bool,
-    /// Where the requests that are expected come from.
-    pub target_from: String,
     /// What was made of the shares that pods of the file ask for, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shares: Option<Shares>,
@@ -46,40 +40,40 @@ pub struct ReportedSettings {
 /// One policy.
 #[derive(Clone, Debug, Serialize)]
 pub struct PolicyReport {
-    /// Its name.
+    /// Name of the policy.
     pub policy: &'static str,
-    /// Of filling, by load.
+    /// Results of filling, by load.
     pub at: Vec<At>,
-    /// Of churn.
+    /// Results of churn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub churn: Option<ChurnReport>,
-    /// How long a decision about a pod with cards took.
+    /// Duration of a decision about a pod with cards.
     pub decision_us: Quantiles,
 }
 
-/// Of the cards, while pods have asked for so many; means and sample standard deviations over runs.
+/// State of the cards once pods have asked for so many; means and sample standard deviations over runs.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct At {
-    /// What pods have asked for so far, in percent of all cards.
+    /// Requests of all pods so far, in percent of all cards.
     pub arrived_pct: u32,
-    /// What no pod has.
+    /// Capacity that no pod has, in percent of all cards.
     pub unallocated_pct_mean: f64,
-    /// Of the same.
+    /// Standard deviation of it.
     pub unallocated_pct_sd: f64,
-    /// What is free and of no use to the requests that are expected.
+    /// Free capacity of no use to the expected requests, in percent of all cards.
     pub fragmented_pct_mean: f64,
 }
 
-/// The same for pods that come and go.
+/// State of the cards while pods come and go; means and sample standard deviations over runs.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ChurnReport {
-    /// What pods ask for at a time, as a part of all cards.
+    /// Requests of the pods at a time, as a multiple of all cards.
     pub rho: f64,
-    /// What pods have, in percent of all cards.
+    /// Allocated capacity, in percent of all cards.
     pub allocated_pct_mean: f64,
-    /// Of the same.
+    /// Standard deviation of it.
     pub allocated_pct_sd: f64,
-    /// What pods asked for that were dropped, in percent of what all asked for.
+    /// Requests of dropped pods, in percent of the requests of all.
     pub rejected_demand_pct_mean: f64,
 }
 
@@ -95,9 +89,9 @@ pub struct Quantiles {
 // === impl Report ===
 
 impl Report {
-    /// Of the outcomes of all policies.
-    pub fn of(workload: &Workload, settings: &Settings, target_from: &str, outcomes: &[Vec<Outcome>]) -> Self {
-        let Settings { policies, seeds, until, scheduler: Scheduler { ties, shortlist, is_stock }, .. } = settings;
+    /// Report of the outcomes of all policies.
+    pub fn of(workload: &Workload, settings: &Settings, outcomes: &[Vec<Outcome>]) -> Self {
+        let Settings { policies, seeds, until, scheduler: Scheduler { ties, .. }, .. } = settings;
         let reported = ReportedSettings {
             nodes: workload.machines.len(),
             cards: workload.capacity() / 1000,
@@ -105,9 +99,6 @@ impl Report {
             seeds: seeds.clone(),
             until_pct: *until,
             ties: *ties,
-            shortlist: *shortlist,
-            stock_scheduler: *is_stock,
-            target_from: target_from.to_owned(),
             shares: Some(workload.shares).filter(|shares| *shares != Shares::AsGiven),
         };
         let policies =
@@ -119,7 +110,7 @@ impl Report {
 // === impl PolicyReport ===
 
 impl PolicyReport {
-    /// Of all runs of one policy.
+    /// Report of all runs of one policy.
     pub fn of(name: Name, settings: &Settings, outcomes: &[Outcome]) -> Self {
         let churned = outcomes.iter().filter_map(|outcome| outcome.churned).collect::<Vec<_>>();
         let churn = settings.churn.map(|rho| {

@@ -33,7 +33,7 @@ pub struct Run<'a> {
     /// By host, and their sum; in thousandths of cards.
     fragments: Vec<f64>,
     fragmented: f64,
-    /// How long each decision about a pod with cards took, in ns.
+    /// Duration of each decision about a pod with cards, in ns.
     pub decisions: Vec<u32>,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Run<'a> {
         &self.cluster
     }
 
-    /// What is free and of no use to the requests that are expected, in percent of all cards.
+    /// Free capacity of no use to the expected requests, in percent of all cards.
     pub fn fragmented(&self) -> f64 {
         100.0 * self.fragmented / self.workload.capacity() as f64
     }

@@ -45,11 +45,11 @@ pub enum Expected {
 /// What came out of one run of each protocol.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Of filling.
+    /// Result of filling.
     pub filled: Filled,
-    /// Of churn.
+    /// Result of churn.
     pub churned: Option<Churned>,
-    /// How long each decision took, in ns.
+    /// Duration of each decision, in ns.
     pub decisions: Vec<u32>,
 }
 

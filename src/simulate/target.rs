@@ -20,7 +20,7 @@ pub struct Request {
     pub cpu: u32,
     /// Number of cards.
     pub cards: u32,
-    /// Of each.
+    /// Part of each card.
     pub part: Part,
     /// Models that will do.
     pub models: Models,
@@ -32,7 +32,7 @@ const COVERAGE: f64 = 0.95;
 // === impl Request ===
 
 impl Request {
-    /// What a kind of pods asks for.
+    /// Request of a kind of pods.
     pub fn of(kind: &Kind) -> Self {
         let Kind { cpu, cards, part, models, .. } = *kind;
         Self { cpu, cards, part, models }
@@ -44,16 +44,11 @@ impl Request {
 impl Target {
     /// As the pods of a workload come.
     pub fn of(workload: &Workload) -> Self {
-        Self::of_pods(&workload.kinds, &workload.pods)
-    }
-
-    /// As these pods come, each the number of its kind.
-    pub fn of_pods(kinds: &[Kind], pods: &[usize]) -> Self {
-        let mut weights = vec![0.0; kinds.len()];
-        for kind in pods {
+        let mut weights = vec![0.0; workload.kinds.len()];
+        for kind in &workload.pods {
             weights[*kind] += 1.0;
         }
-        Self::weighted(kinds, &weights)
+        Self::weighted(&workload.kinds, &weights)
     }
 
     /// As kinds of pods come that weigh so much. Of equally frequent ones the earlier comes first.
@@ -122,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_covers_most_pods_by_its_most_frequent_requests() {
+    fn target_covers_most_pods_by_frequent_requests() {
         let kinds: Vec<Kind> = (0..5).map(|cpu| kind(cpu, 1, 500, Models::ANY)).collect();
         let target = Target::weighted(&kinds, &[3.0, 90.0, 1.0, 4.0, 2.0]);
         let found: Vec<(u32, f64)> = target.requests.iter().map(|(request, part)| (request.cpu, part * 97.0)).collect();
@@ -136,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_cannot_use_is_a_fragment() {
+    fn capacity_unusable_by_a_request_is_a_fragment() {
         let fragmented =
             |cpu, request: Kind| Target::weighted(&[request], &[1.0]).fragmented(&host(cpu)).round() as u32;
         assert_eq!(fragmented(4000, kind(4000, 1, 500, Models::ANY)), 300, "one card is too small");
@@ -148,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_is_useless_that_is_short_of_either_amount() {
+    fn card_short_of_either_amount_is_a_fragment() {
         let part = |cores, memory| Part { cores, memory };
         let host = Host { cards: vec![part(500, 101), part(99, 0), part(200, 100)], ..host(0) };
         let fragmented = |cores, memory| {
@@ -161,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_count_by_their_part() {
+    fn fragments_are_weighted_by_request_frequency() {
         let kinds = [kind(0, 1, 500, Models::ANY), kind(0, 1, 1000, Models::ANY), kind(0, 0, 0, Models::ANY)];
         let target = Target::weighted(&kinds, &[2.0, 1.0, 1.0]);
         assert!((target.fragmented(&host(0)) - (0.5 * 300.0 + 0.25 * 300.0 + 0.25 * 1300.0)).abs() < 1e-9);

@@ -87,7 +87,7 @@ pub enum TraceError {
     Field {
         /// The file.
         file: PathBuf,
-        /// Its line.
+        /// Number of the line.
         line: u64,
         /// Character in the line.
         column: usize,
@@ -105,7 +105,7 @@ pub fn nodes(file: &Path) -> Result<Vec<TraceNode>, TraceError> {
         let (name, cards) = (row.text(0)?, row.number(3, 0, MOST_CARDS)?);
         let model = row.field(4).to_owned();
         if cards > 0 && model.is_empty() {
-            return Err((4, format!("model is empty, but the node has {cards} cards")));
+            return Err((4, format!("model is empty, but the node has {cards} GPUs")));
         }
         Ok(TraceNode { name, cpu: row.number(1, 1, MOST_CPU)?, memory: row.number(2, 1, MOST_MEMORY)?, cards, model })
     })

@@ -18,18 +18,18 @@ pub struct Kind {
     pub memory: u32,
     /// Number of cards; 0 for a pod that asks for none.
     pub cards: u32,
-    /// Of each card; all where there are several.
+    /// Part of each card; all of it where there are several.
     pub part: Part,
     /// Models that will do.
     pub models: Models,
 }
 
-/// Of one card, or what is free of it, in thousandths.
+/// Part of one card, or what is free of it, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Part {
-    /// Of its compute.
+    /// Part of its compute.
     pub cores: u32,
-    /// Of its memory.
+    /// Part of its memory.
     pub memory: u32,
 }
 
@@ -40,7 +40,7 @@ pub struct Models(u64);
 /// A node with nobody on it.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Its name.
+    /// Name of the Node.
     pub name: String,
     /// Thousandths of a CPU core.
     pub cpu: u32,
@@ -48,7 +48,7 @@ pub struct Machine {
     pub memory: u32,
     /// Number of cards.
     pub cards: u32,
-    /// Of its cards, by number.
+    /// Model of its cards, by number.
     pub model: usize,
 }
 
@@ -63,7 +63,7 @@ pub struct Workload {
     pub kinds: Vec<Kind>,
     /// The pods in the order of the file, each the number of its kind.
     pub pods: Vec<usize>,
-    /// What was made of what the pods of the file ask for.
+    /// Change of the shares that the pods of the file ask for.
     pub shares: Shares,
 }
 
@@ -74,13 +74,13 @@ pub enum WorkloadError {
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// Sets of models are numbers of 64 bits.
-    #[error("the nodes have cards of {0} models: expected at most 64")]
+    #[error("the nodes have GPUs of {0} models: expected at most 64")]
     Models(usize),
     /// Shares of nothing.
-    #[error("no node has a card: expected at least one with gpu above 0")]
+    #[error("no node has a GPU: expected at least one with gpu above 0")]
     NoCards,
     /// The load is counted in cards.
-    #[error("no pod asks for a card: expected at least one with num_gpu above 0")]
+    #[error("no pod asks for a GPU: expected at least one with num_gpu above 0")]
     NoDemand,
 }
 
@@ -156,7 +156,7 @@ impl Workload {
         Self::new(&nodes, &pods)
     }
 
-    /// The same, of what was read.
+    /// Workload of these rows.
     pub fn new(nodes: &[TraceNode], pods: &[TracePod]) -> Result<Self, WorkloadError> {
         let models: BTreeSet<&str> = nodes.iter().filter(|node| node.cards > 0).map(|node| &*node.model).collect();
         if models.len() > 64 {
@@ -178,19 +178,11 @@ impl Workload {
         }
     }
 
-    /// The same pods, asking for other shares.
+    /// Workload of the same pods, asking for other shares.
     #[must_use]
     pub fn with_shares(self, shares: Shares) -> Self {
         let kinds = self.kinds.into_iter().map(|kind| shares.of(kind)).collect();
         Self { kinds, shares, ..self }
-    }
-
-    /// The kinds of the pods of another file, and each pod by the number of its kind; in the numbers of this workload's models,
-    /// and with shares as in this workload.
-    pub fn kinds_of(&self, pods: &Path) -> Result<(Vec<Kind>, Vec<usize>), TraceError> {
-        let models = self.models.iter().map(|model| &**model).collect();
-        let (kinds, pods) = kinds(&trace::pods(pods, Some(&models))?, &self.models);
-        Ok((kinds.into_iter().map(|kind| self.shares.of(kind)).collect(), pods))
     }
 
     /// Thousandths of all cards.

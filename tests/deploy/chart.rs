@@ -131,7 +131,7 @@ fn names_are_the_same_everywhere() {
 }
 
 #[test]
-fn with_cert_manager_the_webhook_touches_neither_secrets_nor_configurations() {
+fn cert_manager_replaces_secret_and_configuration_rights() {
     let Some(helm) = helm() else { return };
     let values =
         json!({ "certManager": { "enabled": true, "issuerRef": { "kind": "ClusterIssuer", "name": "internal" } } });

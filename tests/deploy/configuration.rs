@@ -78,14 +78,6 @@ pub(crate) fn fields(config: &impl serde::Serialize) -> serde_json::Map<String, 
     }
 }
 
-/// Whoever applied any, or a Helm that owned some, would take away what was learned.
-#[test]
-fn the_mix_is_installed_without_data() {
-    let objects = objects::all("deploy/manifests");
-    let map = objects::find(&objects, "ConfigMap divvy-system/divvy-mix");
-    assert!(["data", "binaryData", "immutable"].iter().all(|field| map.get(field).is_none()), "{map}");
-}
-
 #[test]
 fn both_programs_take_the_shared_keys_from_the_cluster_config() {
     let shared = ClusterConfig { slots_per_card: Within::new(7), ..ClusterConfig::default() };

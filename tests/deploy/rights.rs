@@ -33,7 +33,7 @@ const MUTATING: &str = "mutatingwebhookconfigurations";
 const VALIDATING: &str = "validatingwebhookconfigurations";
 
 /// By module.
-const CALLS: [Call; 29] = [
+const CALLS: [Call; 28] = [
     // feed
     call("list", "", "pods", "", CLUSTER),
     call("watch", "", "pods", "", CLUSTER),
@@ -62,14 +62,12 @@ const CALLS: [Call; 29] = [
     call("list", "", "secrets", "divvy-webhook-tls", OWN),
     call("watch", "", "secrets", "divvy-webhook-tls", OWN),
     call("update", "", "secrets", "divvy-webhook-tls", OWN),
-    // mix
-    call("get", "", "configmaps", "divvy-mix", OWN),
-    call("update", "", "configmaps", "divvy-mix", OWN),
     // lease
     call("create", "coordination.k8s.io", "leases", "", OWN),
     call("get", "coordination.k8s.io", "leases", "divvy-webhook", OWN),
     call("update", "coordination.k8s.io", "leases", "divvy-webhook", OWN),
-    // endpoint_slice: server-side apply, which creates what isn't there
+    // endpoint_slice: the owner, and server-side apply, which creates what isn't there
+    call("get", "", "services", "divvy-extender", OWN),
     call("create", "discovery.k8s.io", "endpointslices", "divvy-extender", OWN),
     call("patch", "discovery.k8s.io", "endpointslices", "divvy-extender", OWN),
 ];

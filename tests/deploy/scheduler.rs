@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use divvy_api::ResourceNames;
-use divvy_api::request::request_resources;
+use divvy_api::limits::request_resources;
 use divvy_webhook::config::{SECRET, SERVICE};
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ fn both_schedulers_ask_the_same_of_the_same_pods() {
 }
 
 #[test]
-fn the_second_scheduler_keeps_a_lease_of_its_own_and_reads_of_the_secret_no_key() {
+fn second_scheduler_has_its_own_lease_and_reads_no_key() {
     let objects = objects::read("deploy/scheduler/divvy-scheduler.yaml");
     let config = second();
     let role = objects::find(&objects, "Role divvy-system/divvy-scheduler");

@@ -77,7 +77,7 @@ fn no_object_has_a_field_that_its_kind_lacks() {
 }
 
 #[test]
-fn what_belongs_together_is_labelled_so_and_lives_in_one_namespace() {
+fn objects_share_labels_and_one_namespace() {
     for object in objects::all("deploy/manifests") {
         let metadata = &object["metadata"];
         assert!(["", "divvy-system"].contains(&metadata["namespace"].as_str().unwrap_or_default()), "{metadata}");

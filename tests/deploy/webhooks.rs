@@ -29,7 +29,7 @@ pub(crate) fn assert_conditions(webhooks: &[Value], names: &ResourceNames) {
 }
 
 #[test]
-fn pods_that_have_nothing_to_do_with_cards_never_come_to_the_webhook() {
+fn pods_without_gpus_are_not_sent_to_the_webhook() {
     let webhooks = webhooks(&objects::all("deploy/manifests"));
     let names: Vec<_> = webhooks.iter().map(|webhook| webhook["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["mutate.divvy.dev", "validate.divvy.dev", "templates.divvy.dev"]);
@@ -37,7 +37,7 @@ fn pods_that_have_nothing_to_do_with_cards_never_come_to_the_webhook() {
 }
 
 #[test]
-fn a_webhook_that_is_down_refuses_gpu_pods_and_holds_up_no_workload() {
+fn unavailable_webhook_refuses_gpu_pods_alone() {
     for webhook in webhooks(&objects::all("deploy/manifests")) {
         let advice = webhook["name"] == "templates.divvy.dev";
         assert_eq!(webhook["failurePolicy"], if advice { "Ignore" } else { "Fail" });

@@ -35,7 +35,7 @@ pub struct Api {
 pub enum Part {
     /// The object itself.
     Object,
-    /// Its subresource `status`.
+    /// Subresource `status` of the object.
     Status,
 }
 

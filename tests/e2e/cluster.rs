@@ -1,6 +1,8 @@
 //! The whole of it: one control plane, one node, one daemon.
 
 mod agreement;
+mod install;
+mod webhook;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -25,7 +27,7 @@ use crate::node::{self, CARD_MEMORY, CARDS, Containerd, NODE, whole};
 use crate::pods::{self, JOBS, PODS};
 use crate::program::Program;
 use crate::webhook::Webhook;
-use crate::{checkpoint, install, namespace, view};
+use crate::{checkpoint, namespace, view};
 
 /// Longest wait for anything that doesn't say otherwise, on a machine that does something else too.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -43,7 +45,7 @@ pub const NODE_PATH: &str = "/api/v1/nodes/node-a";
 pub struct Cluster {
     /// An administrator's client.
     pub api: Api,
-    /// The same administrator at a shell.
+    /// `kubectl` of the same administrator.
     pub kubectl: Kubectl,
     /// etcd and what reads it.
     pub control_plane: ControlPlane,
@@ -57,7 +59,7 @@ pub struct Cluster {
     pub webhook: Webhook,
     /// What its NVML answers.
     pub scenario: Scenario,
-    /// Its files.
+    /// Files of the run.
     pub files: Files,
     /// Whether the kubelet has lost its checkpoint under pods that still live.
     pub forgot: bool,
@@ -118,7 +120,7 @@ impl Cluster {
             this.api.find("/api/v1/namespaces/default/serviceaccounts/default").await
         })
         .await?;
-        install::install(self).await.context("installing divvy-node")?;
+        self.install().await.context("installing divvy-node")?;
         self.start_daemon().await?;
         self.amounts_ready().await
     }
@@ -155,7 +157,7 @@ impl Cluster {
         let node = [&mut self.containerd.program, &mut self.kubelet, &mut self.daemon.program];
         self.control_plane.programs().into_iter().chain(node).try_for_each(Program::start_if_down)?;
         self.api_ready().await?;
-        Webhook::end(self).await?;
+        self.stop_webhook().await?;
         self.renew().await
     }
 

@@ -18,9 +18,9 @@ pub type ContainerKey = (String, String);
 /// A running container.
 #[derive(Clone, Debug)]
 pub struct Running {
-    /// Its first process.
+    /// First process of the container.
     pub pid: u32,
-    /// Its cards and limits.
+    /// Cards and limits of the container.
     pub given: Given,
     /// Whether its region directory is mounted.
     pub has_region: bool,

@@ -42,7 +42,7 @@ fn flag(name: &str, value: impl Display) -> String {
 // === impl ControlPlane ===
 
 impl ControlPlane {
-    /// Their command lines; nothing is started yet.
+    /// Prepares the command lines; starts nothing yet.
     pub fn new(programs: &Programs, files: &Files, pki: &Pki, ports: &Ports) -> anyhow::Result<Self> {
         let program = |name: &'static str, args| Program::new(name, programs.get(name), args, &files.logs());
         Ok(Self {

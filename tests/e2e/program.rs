@@ -80,7 +80,7 @@ impl Program {
         namespace::execute("sh", &["-c", &format!("kill -s {name} {id}")])
     }
 
-    /// Its resident memory in MiB, now and at most (`VmRSS` and `VmHWM` of proc(5)), while it runs.
+    /// Resident memory in MiB, now and at most (`VmRSS` and `VmHWM` of proc(5)), while the program runs.
     pub fn memory(&self) -> Option<[u64; 2]> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.as_ref()?.id()?)).ok()?;
         let kib = |name: &str| {

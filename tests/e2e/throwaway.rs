@@ -26,7 +26,7 @@ const SOCKET: &str = "throwaway.sock";
 #[derive(Debug)]
 pub struct Throwaway {
     stop: DropGuard,
-    /// Of its own, so that it waits for nobody here.
+    /// A thread of its own, so that it waits for nobody here.
     thread: JoinHandle<anyhow::Result<()>>,
 }
 

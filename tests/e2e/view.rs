@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 use divvy_api::annotation::{self, Document as _, RequestAnnotation};
-use divvy_api::request::{Defaults, pod_requests};
+use divvy_api::limits::pod_requests;
+use divvy_api::request::Defaults;
 use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, Memory, ResourceNames};
 use divvy_testkit::outside::{CardView, ContainerView, NodeView, PodView};
 use fake_nvml::{CardScenario, CardState, Scenario};

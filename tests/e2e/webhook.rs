@@ -1,13 +1,11 @@
 //! divvy-webhook as two processes, and what stands for kube-proxy in front of them.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context as _;
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use divvy_testkit::binaries::Binaries;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -15,10 +13,7 @@ use tokio::task::AbortHandle;
 
 use crate::api::Api;
 use crate::certs::Pki;
-use crate::cluster::{Cluster, PATIENCE};
-use crate::control_plane::configure_scheduler;
 use crate::files::{Files, Ports};
-use crate::install;
 use crate::pages::page;
 use crate::program::Program;
 
@@ -27,10 +22,10 @@ use crate::program::Program;
 pub struct Webhook {
     /// Either may lead.
     pub replicas: [Replica; 2],
-    token: PathBuf,
-    services: Vec<AbortHandle>,
+    pub(crate) token: PathBuf,
+    pub(crate) services: Vec<AbortHandle>,
     /// That came to the extender's Service until now.
-    connections: Arc<AtomicUsize>,
+    pub(crate) connections: Arc<AtomicUsize>,
 }
 
 /// One process.
@@ -39,16 +34,13 @@ pub struct Replica {
     /// The process.
     pub program: Program,
     config: PathBuf,
-    address: SocketAddr,
-    pages: SocketAddr,
+    pub(crate) address: SocketAddr,
+    pub(crate) pages: SocketAddr,
 }
 
-const SERVICE: &str = "/api/v1/namespaces/divvy-system/services/divvy-webhook";
-const EXTENDER: &str = "/api/v1/namespaces/divvy-system/services/divvy-extender";
+/// Address of every replica in the EndpointSlice, where the API server refuses loopback ones; the port tells the replica.
+const POD_IP: &str = "192.0.2.1";
 const SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/divvy-system/endpointslices/divvy-extender";
-const SECRET: &str = "/api/v1/namespaces/divvy-system/secrets/divvy-webhook-tls";
-/// What it takes of a scheduler's configuration.
-const SCHEDULER: &str = include_str!("../../deploy/scheduler/kube-scheduler.yaml");
 
 // === impl Webhook ===
 
@@ -62,7 +54,7 @@ impl Webhook {
             let keys = json!({
                 "version": "v1",
                 "podName": name,
-                "podIp": "127.0.0.1",
+                "podIp": POD_IP,
                 "namespace": "divvy-system",
                 "listenAddress": at(port),
                 "metricsAddress": at(pages),
@@ -81,31 +73,9 @@ impl Webhook {
         Ok(Self { replicas, token, services: Vec::new(), connections: Arc::default() })
     }
 
-    /// Its processes.
+    /// Processes of both replicas.
     pub fn programs(&mut self) -> impl Iterator<Item = &mut Program> {
         self.replicas.iter_mut().map(|replica| &mut replica.program)
-    }
-
-    /// Starts both, serves them at their Services' ClusterIPs, and waits until the API server asks them.
-    pub async fn start(cluster: &mut Cluster) -> anyhow::Result<()> {
-        let args = ["create", "token", "divvy-webhook", "--namespace=divvy-system", "--duration=24h"];
-        let token = cluster.kubectl.run(&args).await?;
-        std::fs::write(&cluster.webhook.token, token).context("writing the webhook's token")?;
-        cluster.webhook.programs().try_for_each(Program::start_if_down)?;
-        let replicas = cluster.webhook.replicas.each_ref().map(|replica| replica.address);
-        let connections = Arc::clone(&cluster.webhook.connections);
-        let reviews =
-            serve(listen(cluster, SERVICE).await?, Arc::default(), move || std::future::ready(replicas.to_vec()));
-        let api = cluster.api.clone();
-        let leader = move || {
-            let api = api.clone();
-            async move { leader(&api).await.into_iter().collect() }
-        };
-        let extender = serve(listen(cluster, EXTENDER).await?, connections, leader);
-        cluster.webhook.services = vec![tokio::spawn(reviews).abort_handle(), tokio::spawn(extender).abort_handle()];
-        Self::ready(cluster).await?;
-        install::apply(cluster, &["webhook-configurations"]).await?;
-        Self::asked(cluster).await
     }
 
     /// Ends both and starts them with these keys too.
@@ -119,59 +89,6 @@ impl Webhook {
             program.start()?;
         }
         Ok(())
-    }
-
-    /// Waits until both are ready.
-    pub async fn ready(cluster: &mut Cluster) -> anyhow::Result<()> {
-        cluster
-            .until("two replicas of divvy-webhook that are ready", PATIENCE, async |this| {
-                for replica in &this.webhook.replicas {
-                    let said = page(replica.pages, "readyz").await?;
-                    anyhow::ensure!(said.starts_with("ok\n"), "{said}");
-                }
-                Ok(Some(()))
-            })
-            .await
-    }
-
-    /// Waits until the API server has a GPU pod completed.
-    pub async fn asked(cluster: &mut Cluster) -> anyhow::Result<()> {
-        let container = json!({"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}});
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asked"}, "spec": {"containers": [container]},
-        });
-        cluster
-            .until("answer of divvy-webhook", PATIENCE, async |this| {
-                let pod = this.api.create("/api/v1/namespaces/default/pods?dryRun=All", &pod).await?;
-                Ok(pod["metadata"]["annotations"]["divvy.dev/request"].as_str().map(drop))
-            })
-            .await
-    }
-
-    /// Takes them out of the API server.
-    pub async fn unasked(cluster: &Cluster) -> anyhow::Result<()> {
-        for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
-            cluster.api.delete(&format!("/apis/admissionregistration.k8s.io/v1/{kind}/divvy-webhook")).await?;
-        }
-        Ok(())
-    }
-
-    /// Ends both, and takes them out of the API server and the scheduler.
-    pub async fn end(cluster: &mut Cluster) -> anyhow::Result<()> {
-        Self::unasked(cluster).await?;
-        for program in cluster.webhook.programs() {
-            program.kill().await?;
-        }
-        cluster.webhook.services.drain(..).for_each(|service| service.abort());
-        Self::schedule(cluster, false).await
-    }
-
-    /// Starts kube-scheduler anew, with the extender or without.
-    pub async fn schedule(cluster: &mut Cluster, with_extender: bool) -> anyhow::Result<()> {
-        let extender = if with_extender { Some(extender(cluster).await?) } else { None };
-        configure_scheduler(&cluster.files, extender)?;
-        cluster.control_plane.scheduler.kill().await?;
-        cluster.control_plane.scheduler.start()
     }
 
     /// A counter's values of both, added up, by the labels as they are written. A replica that is down has none.
@@ -208,37 +125,16 @@ impl Webhook {
     }
 }
 
-async fn listen(cluster: &Cluster, service: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind((cluster_ip(cluster, service).await?, 443)).await.context("listening at a ClusterIP")
-}
-
 /// Where the extender's Service leads to.
-async fn leader(api: &Api) -> Option<SocketAddr> {
+pub(crate) async fn leader(api: &Api) -> Option<SocketAddr> {
     let slice = api.get(SLICE).await.ok()?;
-    let ip = slice["endpoints"][0]["addresses"][0].as_str()?;
-    format!("{ip}:{}", slice["ports"][0]["port"]).parse().ok()
-}
-
-async fn cluster_ip(cluster: &Cluster, service: &str) -> anyhow::Result<IpAddr> {
-    let service = cluster.api.get(service).await?;
-    let address = service["spec"]["clusterIP"].as_str().context("the Service has no ClusterIP")?;
-    Ok(address.parse()?)
-}
-
-/// The entry that our manifests show, with what an administrator fills in.
-async fn extender(cluster: &Cluster) -> anyhow::Result<Value> {
-    let secret = cluster.api.get(SECRET).await?;
-    let authority = secret["data"]["ca.crt"].as_str().context("the Secret has no ca.crt")?;
-    let authority = cluster.files.write("webhook-ca.crt", BASE64_STANDARD.decode(authority)?)?;
-    let config: Value = serde_saphyr::from_str(SCHEDULER).context("deploy/scheduler/kube-scheduler.yaml")?;
-    let mut extender = config["extenders"][0].clone();
-    extender["urlPrefix"] = json!(format!("https://{}", cluster_ip(cluster, EXTENDER).await?));
-    extender["tlsConfig"]["caFile"] = json!(authority);
-    Ok(extender)
+    let port = slice["ports"][0]["port"].as_u64()?;
+    (slice["endpoints"][0]["addresses"][0] == POD_IP).then_some(())?;
+    Some(SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(port).ok()?)))
 }
 
 /// Passes each connection on to one of the endpoints, in turns.
-async fn serve<F>(listener: TcpListener, connections: Arc<AtomicUsize>, endpoints: impl Fn() -> F)
+pub(crate) async fn serve<F>(listener: TcpListener, connections: Arc<AtomicUsize>, endpoints: impl Fn() -> F)
 where
     F: Future<Output = Vec<SocketAddr>>,
 {

@@ -18,9 +18,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use serde_json::Value;
 
 use super::core::Core;
-use super::dispatch::Outcome;
 use super::log::Request;
 use super::status::{Answer, Refusal};
 use super::store::Store;
@@ -29,12 +29,8 @@ use super::users::User;
 use super::write::Draft;
 
 mod call;
-mod conditions;
 mod hook;
 mod review;
-
-pub(crate) use call::Callers;
-pub(crate) use conditions::check as check_condition;
 
 use self::hook::Hook;
 use self::review::Question;
@@ -51,6 +47,18 @@ pub(crate) struct Held {
     pub(crate) request: Request,
 }
 
+/// What becomes of a write.
+#[derive(Debug)]
+pub(crate) enum Admitted {
+    /// The write is made.
+    Made(Written),
+    /// Webhooks are to be asked first.
+    Held(Box<Held>),
+}
+
+/// Status and body of the answer to a write.
+pub(crate) type Written = (StatusCode, Value);
+
 /// What the webhooks of one request have said so far.
 struct Session<'a> {
     core: &'a Core,
@@ -60,22 +68,22 @@ struct Session<'a> {
 }
 
 /// Makes the write, or says that webhooks must be asked first.
-pub(crate) fn hold(store: &mut Store, user: &User, mut draft: Draft, form: Form) -> Answer<Outcome> {
+pub(crate) fn hold(store: &mut Store, user: &User, mut draft: Draft, form: Form) -> Answer<Admitted> {
     let [mutating, validating] = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
         .map(|kind| hook::interested(store, kind, &draft));
     if mutating.is_empty() && validating.is_empty() {
         draft.settle()?;
-        return finish(store, draft, form);
+        return finish(store, draft, form).map(Admitted::Made);
     }
     let (user, request) = (user.clone(), Request::default());
-    Ok(Outcome::Held(Box::new(Held { draft, form, user, mutating, validating, request })))
+    Ok(Admitted::Held(Box::new(Held { draft, form, user, mutating, validating, request })))
 }
 
-fn finish(store: &mut Store, draft: Draft, form: Form) -> Answer<Outcome> {
+fn finish(store: &mut Store, draft: Draft, form: Form) -> Answer<Written> {
     let (resource, new) = (Arc::clone(&draft.target.resource), draft.live.is_none());
     let object = draft.commit(store)?;
     let code = if new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(Outcome::Json(code, form.one(&resource, &object)))
+    Ok((code, form.one(&resource, &object)))
 }
 
 // === impl Held ===
@@ -83,7 +91,7 @@ fn finish(store: &mut Store, draft: Draft, form: Form) -> Answer<Outcome> {
 impl Held {
     /// Asks the webhooks and makes the write, if they agree; with what they want the client to know. `None`: somebody else
     /// was faster, and the request is to be worked out anew.
-    pub(crate) async fn decide(self, core: &Core) -> Option<(Outcome, Vec<String>)> {
+    pub(crate) async fn decide(self, core: &Core) -> Option<(Written, Vec<String>)> {
         let Self { mut draft, form, user, mutating, validating, mut request } = self;
         let mut session = Session { core, user: &user, warnings: Vec::new() };
         let verdict = session.ask(&mut draft, &mutating, &validating).await;
@@ -91,12 +99,12 @@ impl Held {
             if draft.is_stale(&state.store) {
                 return None;
             }
-            let outcome = verdict
+            let written = verdict
                 .and_then(|()| finish(&mut state.store, draft, form))
-                .unwrap_or_else(|refusal| Outcome::refused(&refusal));
-            request.code = outcome.code();
+                .unwrap_or_else(|refusal| (refusal.code, refusal.to_json()));
+            request.code = written.0.as_u16();
             state.log.push(request);
-            Some((outcome, session.warnings))
+            Some((written, session.warnings))
         })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hyper::StatusCode;
 use tokio::sync::watch;
 
-use super::admission::Callers;
+use super::https::Clients;
 use super::log::Request;
 use super::store::Store;
 use super::users::User;
@@ -26,7 +26,7 @@ pub(crate) struct Core {
     /// Whether answers that are to be late may be given.
     pub(crate) prompt: watch::Sender<bool>,
     /// Connections to webhooks.
-    pub(crate) callers: Callers,
+    pub(crate) webhooks: Clients,
 }
 
 /// Everything that changes.
@@ -58,7 +58,7 @@ pub(crate) struct Fault {
 /// What happens to a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Harm {
-    /// It is answered with this, and not carried out.
+    /// Answered with this, and not carried out.
     Refused(StatusCode),
     /// Neither carried out nor answered.
     Swallowed,
@@ -74,8 +74,8 @@ impl Core {
     pub(crate) fn new(state: State) -> Self {
         let (changes, hang_ups) = (watch::Sender::new(0), watch::Sender::new(0));
         let (wanted, open) = (watch::Sender::new(true), watch::Sender::new(true));
-        let (prompt, callers) = (watch::Sender::new(true), Callers::default());
-        Self { state: Mutex::new(state), changes, hang_ups, wanted, open, prompt, callers }
+        let (prompt, webhooks) = (watch::Sender::new(true), Clients::default());
+        Self { state: Mutex::new(state), changes, hang_ups, wanted, open, prompt, webhooks }
     }
 
     pub(crate) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::admission::{self, Held};
+use super::admission::{self, Admitted, Held};
 use super::core::{Harm, State};
 use super::discovery;
 use super::kinds;
@@ -22,9 +22,10 @@ use super::selector::Selector;
 use super::status::{self, Answer, Refusal};
 use super::store::{Key, Store};
 use super::table::{Form, Page};
+use super::target::Target;
 use super::users::User;
 use super::watch::Watch;
-use super::write::{self, Draft, Target, Writer};
+use super::write::{self, Draft, Writer};
 
 /// A request, read to its end.
 #[derive(Debug)]
@@ -69,6 +70,13 @@ impl Outcome {
 
     pub(crate) fn refused(refusal: &Refusal) -> Self {
         Self::Json(refusal.code, refusal.to_json())
+    }
+
+    fn admitted(admitted: Admitted) -> Self {
+        match admitted {
+            Admitted::Made((code, body)) => Self::Json(code, body),
+            Admitted::Held(held) => Self::Held(held),
+        }
     }
 
     pub(crate) fn code(&self) -> u16 {
@@ -139,9 +147,7 @@ fn authorize(state: &State, user: &User, asked: &Asked, route: &Route, verb: &st
         path: &asked.path,
     };
     let subject = Subject { user: &user.name, groups: &user.all_groups() };
-    rbac::allows(&state.store, &subject, &action)
-        .map(drop)
-        .ok_or_else(|| Refusal::unauthorised(target, &user.name, verb))
+    rbac::allows(&state.store, &subject, &action).map(drop).ok_or_else(|| target.forbidden_to(&user.name, verb))
 }
 
 fn answer(
@@ -188,16 +194,18 @@ fn handle(
         "watch" => watch(store, target, params, form),
         "create" if !itself => post(store, target, &asked.json()?, &writer),
         "create" if target.name.is_empty() => {
-            admission::hold(store, user, Draft::create(store, target, &asked.json()?, &writer)?, form)
+            let draft = Draft::create(store, target, &asked.json()?, &writer)?;
+            admission::hold(store, user, draft, form).map(Outcome::admitted)
         }
         "update" if is_writable(target) => {
             let body = asked.json()?;
-            admission::hold(store, user, Draft::update(store, target, &writer, |_| Ok(body))?, form)
+            let draft = Draft::update(store, target, &writer, |_| Ok(body))?;
+            admission::hold(store, user, draft, form).map(Outcome::admitted)
         }
         "patch" if is_writable(target) => {
             let format = Format::of(&asked.content_type, resource.is_custom())?;
             let draft = patch::draft(store, target, format, &asked.parse()?, &writer, params.is("force"))?;
-            admission::hold(store, user, draft, form)
+            admission::hold(store, user, draft, form).map(Outcome::admitted)
         }
         "delete" if itself => {
             let (object, gone) = remove::delete(store, target, &asked.delete_options(params)?)?;
@@ -239,7 +247,7 @@ fn root(path: &[String], store: &Store) -> Outcome {
 fn post(store: &mut Store, target: &Target, body: &Object, writer: &Writer) -> Answer<Outcome> {
     match target.subresource.as_str() {
         "binding" => {
-            write::update(store, target, writer, |pod| kinds::bind(&target.resource, pod, body))?;
+            write::update(store, target, writer, |pod| kinds::bind(target, pod, body))?;
         }
         "eviction" => {
             let options = DeleteOptions::of(&body["deleteOptions"]);
@@ -314,6 +322,7 @@ fn watch(store: &Store, target: &Target, params: &Params, form: Form) -> Answer<
         namespace: namespace(target).map(String::from),
         selector,
         form,
+        from: store.revision,
         seen,
         initial,
         marks_initial: listed,

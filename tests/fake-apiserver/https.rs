@@ -1,6 +1,7 @@
 //! POST over HTTPS, on kept connections, to a server whose certificate is checked against one authority.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -36,6 +37,24 @@ pub struct Https {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     /// Shown with every request, if it isn't empty.
     token: String,
+}
+
+/// Clients that are kept, by the servers that they trust.
+#[derive(Debug, Default)]
+pub(crate) struct Clients(Mutex<HashMap<Trust, Https>>);
+
+// === impl Clients ===
+
+impl Clients {
+    pub(crate) fn get(&self, trust: &Trust) -> anyhow::Result<Https> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = known.get(trust) {
+            return Ok(client.clone());
+        }
+        let client = Https::new(trust)?;
+        known.insert(trust.clone(), client.clone());
+        Ok(client)
+    }
 }
 
 // === impl Https ===

@@ -1,5 +1,7 @@
 //! What the API server fills in and refuses for single kinds. No more of it than clients of this project can notice.
 
+use std::net::IpAddr;
+
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 
@@ -7,6 +9,7 @@ use super::object::{self, Object, copy, items, map_at, metadata, text};
 use super::quantity;
 use super::resource::Resource;
 use super::status::{Answer, Fault, Refusal};
+use super::target::Target;
 
 mod webhooks;
 
@@ -23,6 +26,7 @@ pub(crate) fn prepare(resource: &Resource, object: &mut Object) -> Answer<()> {
             let class = quality(object);
             object::map(object).insert("status".to_owned(), json!({ "phase": "Pending", "qosClass": class }));
         }
+        "Event" if resource.group == "events.k8s.io" => event(resource, object)?,
         "Namespace" => {
             let name = object::name(object).to_owned();
             map_at(map_of(object, "metadata"), "labels").insert("kubernetes.io/metadata.name".to_owned(), name.into());
@@ -48,6 +52,7 @@ pub(crate) fn complete(resource: &Resource, object: &mut Object) -> Answer<()> {
             map_at(object, "spec").entry("type").or_insert_with(|| "ClusterIP".into());
         }
         "Secret" => secret(object)?,
+        "EndpointSlice" => endpoint_slice(resource, object)?,
         "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => webhooks::complete(resource, object)?,
         "CustomResourceDefinition" => definition(object),
         _ => {}
@@ -168,8 +173,8 @@ pub(crate) fn restrict_to_ephemeral_containers(live: &Object, object: &mut Objec
 }
 
 /// Binds a pod as `pods/{name}/binding` does: node, annotations and condition in one write.
-pub(crate) fn bind(resource: &Resource, pod: &Object, binding: &Object) -> Answer<Object> {
-    let name = object::name(pod);
+pub(crate) fn bind(target: &Target, pod: &Object, binding: &Object) -> Answer<Object> {
+    let (resource, name) = (&*target.resource, object::name(pod));
     let refuse = |why: String| Err(Refusal::conflict(resource, "/binding", name, &why));
     let (node, bound) = (text(binding, "/target/name"), text(pod, "/spec/nodeName"));
     if node.is_empty() {
@@ -177,8 +182,7 @@ pub(crate) fn bind(resource: &Resource, pod: &Object, binding: &Object) -> Answe
     }
     let uid = text(binding, "/metadata/uid");
     if !uid.is_empty() && uid != object::uid(pod) {
-        let actual = object::uid(pod);
-        return refuse(format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {actual}"));
+        return Err(target.other_uid(uid, object::uid(pod)));
     }
     if object::is_deleting(pod) {
         return refuse(format!("pod {name} is being deleted, cannot be assigned to a host"));
@@ -208,6 +212,49 @@ pub(crate) fn grace(pod: &Object, asked: Option<i64>) -> i64 {
     }
     let own = pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
     asked.or(own).unwrap_or(30).max(0)
+}
+
+// === endpoint slices ===
+
+/// Refuses addresses that no pod can have (`ValidateNonSpecialIP`): loopback ones.
+fn endpoint_slice(resource: &Resource, slice: &Object) -> Answer<()> {
+    for (at, endpoint) in items(slice, "/endpoints").iter().enumerate() {
+        for (number, address) in items(endpoint, "/addresses").iter().enumerate() {
+            let ip: Option<IpAddr> = address.as_str().and_then(|text| text.parse().ok());
+            if ip.is_some_and(|ip| ip.is_loopback()) {
+                let field = format!("endpoints[{at}].addresses[{number}]");
+                let fault = Fault::invalid(&field, address, "may not be in the loopback range (127.0.0.0/8, ::1/128)");
+                return Err(Refusal::invalid(resource, object::name(slice), &[fault]));
+            }
+        }
+    }
+    Ok(())
+}
+
+// === events ===
+
+/// Refuses an event of `events.k8s.io` that is incomplete or too long (`ValidateEventCreate`).
+fn event(resource: &Resource, event: &Object) -> Answer<()> {
+    let mut faults = Vec::new();
+    if text(event, "/eventTime").is_empty() {
+        faults.push(Fault::required("eventTime", ""));
+    }
+    for (field, kept, most) in [
+        ("reportingController", "/reportingComponent", 128),
+        ("reportingInstance", "/reportingInstance", 128),
+        ("action", "/action", 128),
+        ("reason", "/reason", 128),
+        ("note", "/message", 1024),
+    ] {
+        let given = text(event, kept);
+        if given.is_empty() && field != "note" {
+            faults.push(Fault::required(field, ""));
+        }
+        if given.len() > most {
+            faults.push(Fault::invalid(field, &"".into(), &format!("can have at most {most} characters")));
+        }
+    }
+    if faults.is_empty() { Ok(()) } else { Err(Refusal::invalid(resource, object::name(event), &faults)) }
 }
 
 // === secrets ===

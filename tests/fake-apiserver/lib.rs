@@ -13,8 +13,8 @@
 //!
 //! What it doesn't do, and a real server does: anybody with a token may do everything, unless `guard` was called (access
 //! reviews are answered from the stored roles and bindings in any case); admission policies are stored and not run;
-//! schemas of custom resources neither default nor validate; objects are validated no further than clients of this
-//! project can notice; JSON is the only encoding (kubectl's generators, such as `kubectl create configmap`, send protobuf
+//! schemas of custom resources don't validate; a definition is served at once; objects are validated no further than
+//! clients of this project can notice; JSON is the only encoding (kubectl's generators, such as `kubectl create configmap`, send protobuf
 //! and are refused; `create -f` and `apply` send JSON). No controllers run but the garbage collector and the one of
 //! namespaces. How calls of webhooks differ, `admission` says.
 
@@ -30,6 +30,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 mod admission;
 mod cells;
 mod columns;
+mod conditions;
 mod core;
 mod discovery;
 mod dispatch;
@@ -55,6 +56,7 @@ mod status;
 mod store;
 mod strategic;
 mod table;
+mod target;
 mod users;
 mod view;
 mod watch;
@@ -70,7 +72,8 @@ use self::core::{Core, Fault, Harm, State};
 use self::remove::DeleteOptions;
 use self::serve::Server;
 use self::status::Answer;
-use self::write::{Target, Writer};
+use self::target::Target;
+use self::write::Writer;
 
 /// Namespaces of every new cluster.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
@@ -243,7 +246,7 @@ impl ApiServer {
         let mut target = self.core.read(|state| view::target(state, "Pod", namespace, name))?;
         "binding".clone_into(&mut target.subresource);
         self.write(Ok(target), |state, target| {
-            write::update(&mut state.store, target, &writer(), |pod| kinds::bind(&target.resource, pod, &binding))
+            write::update(&mut state.store, target, &writer(), |pod| kinds::bind(target, pod, &binding))
         })
     }
 

@@ -105,3 +105,8 @@ pub fn set_condition(object: &mut Object, condition: Value) {
         None => conditions.push(condition),
     }
 }
+
+/// Whether an object has finalizers.
+pub(crate) fn is_held(object: &Object) -> bool {
+    !items(object, "/metadata/finalizers").is_empty()
+}

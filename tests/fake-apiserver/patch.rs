@@ -10,7 +10,8 @@ use super::shape::Shape;
 use super::status::{Answer, Fault, Refusal};
 use super::store::Store;
 use super::strategic;
-use super::write::{Draft, Target, Writer};
+use super::target::Target;
+use super::write::{Draft, Writer};
 
 /// What a patch is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,14 +62,21 @@ pub(crate) fn draft(
         return apply(store, target, body, writer, force);
     }
     let resource = Arc::clone(&target.resource);
-    let changed = |live: &Object| match format {
-        Format::Json => json_patch(live, body),
-        Format::Merge => {
-            let mut object = live.clone();
-            json_patch::merge(&mut object, body);
-            Ok(object)
+    let changed = |live: &Object| {
+        let object = match format {
+            Format::Json => json_patch(live, body)?,
+            Format::Merge => {
+                let mut object = live.clone();
+                json_patch::merge(&mut object, body);
+                object
+            }
+            Format::Strategic | Format::Apply => strategic::merge(live.clone(), body, Shape::of(&resource)),
+        };
+        if object::uid(&object) != object::uid(live) {
+            let fault = Fault::invalid("metadata.uid", &object["metadata"]["uid"], "field is immutable");
+            return Err(Refusal::invalid(&resource, &target.name, &[fault]));
         }
-        Format::Strategic | Format::Apply => Ok(strategic::merge(live.clone(), body, Shape::of(&resource))),
+        Ok(object)
     };
     Draft::update(store, target, writer, changed)
 }
@@ -96,6 +104,12 @@ fn apply(store: &Store, target: &Target, body: &Value, writer: &Writer, force: b
     } else if target.subresource == "status" {
         object::map(&mut config)
             .retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+    }
+    if let Some(field) = resource.undeclared(&config) {
+        let of = format!("/{}; {}, Kind={}", target.name, resource.api_version(), resource.kind);
+        return Err(Refusal::internal(&format!(
+            "failed to create typed patch object ({of}): {field}: field not declared in schema"
+        )));
     }
     metadata(&mut config).entry("name").or_insert_with(|| target.name.as_str().into());
     let entry = Entry::new(&writer.manager, "Apply", &target.subresource, body);

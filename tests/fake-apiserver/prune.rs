@@ -1,4 +1,5 @@
-//! Fields that a custom resource's definition doesn't know are dropped from its objects, without a word.
+//! What the schema of a custom resource does to its objects: fields that it doesn't name are dropped without a word, and
+//! defaults are filled in.
 
 use serde_json::Value;
 
@@ -29,11 +30,61 @@ fn walk(value: &mut Value, schema: &Value) {
     }
 }
 
+/// Path of the first field that a schema doesn't name, as the error of server-side apply has it.
+pub(crate) fn undeclared(value: &Value, schema: &Value) -> Option<String> {
+    if schema["x-kubernetes-preserve-unknown-fields"] == true {
+        return None;
+    }
+    match value {
+        Value::Object(map) => map.iter().find_map(|(field, value)| {
+            let own = schema["properties"].get(field).or_else(|| schema.get("additionalProperties"));
+            let Some(own) = own else { return Some(format!(".{field}")) };
+            undeclared(value, own).map(|below| format!(".{field}{below}"))
+        }),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .find_map(|(at, item)| undeclared(item, &schema["items"]).map(|below| format!("[{at}]{below}"))),
+        _ => None,
+    }
+}
+
+/// Fills in the defaults of fields that an object lacks.
+pub(crate) fn fill_in(value: &mut Value, schema: &Value) {
+    match value {
+        Value::Object(map) => {
+            for (field, own) in schema["properties"].as_object().into_iter().flatten() {
+                if let Some(default) = own.get("default").filter(|_| map.get(field).is_none_or(Value::is_null)) {
+                    map.insert(field.clone(), default.clone());
+                }
+                if let Some(value) = map.get_mut(field) {
+                    fill_in(value, own);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| fill_in(item, &schema["items"])),
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn defaults_of_absent_fields_are_filled_in() {
+        let schema = json!({ "properties": { "status": { "properties": {
+            "cards": { "default": [] }, "scales": { "default": {}, "properties": { "cores": { "default": 100 } } },
+        } } } });
+        let mut object = json!({ "status": { "cards": null } });
+        fill_in(&mut object, &schema);
+        assert_eq!(object, json!({ "status": { "cards": [], "scales": { "cores": 100 } } }));
+        let mut empty = json!({});
+        fill_in(&mut empty, &schema);
+        assert_eq!(empty, json!({}), "an absent object has no fields");
+    }
 
     #[test]
     fn what_the_schema_does_not_name_is_dropped() {

@@ -24,7 +24,7 @@ pub(crate) struct Action<'a> {
     pub(crate) name: &'a str,
     /// Empty for what belongs to the cluster, and for all namespaces.
     pub(crate) namespace: &'a str,
-    /// Of what is no resource.
+    /// Path of what is no resource.
     pub(crate) path: &'a str,
 }
 

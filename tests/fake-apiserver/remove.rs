@@ -6,11 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::kinds;
-use super::object::{self, Object, is_deleting, items, metadata, text};
+use super::object::{self, Object, is_deleting, is_held, items, metadata, text};
 use super::resource::Resource;
 use super::status::{Answer, Refusal};
 use super::store::{Key, Store};
-use super::write::{Target, is_held};
+use super::target::Target;
 
 /// `v1.DeleteOptions`, as far as it matters here.
 #[derive(Clone, Debug, Default)]
@@ -62,13 +62,18 @@ pub(crate) fn delete(store: &mut Store, target: &Target, options: &DeleteOptions
 
 fn check(target: &Target, live: &Object, options: &DeleteOptions) -> Answer<()> {
     let version = text(live, "/metadata/resourceVersion");
-    for (what, wanted, actual) in
-        [("UID", &options.uid, object::uid(live)), ("ResourceVersion", &options.version, version)]
-    {
-        if let Some(wanted) = wanted.as_ref().filter(|wanted| *wanted != actual) {
-            let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {actual}");
-            return Err(Refusal::conflict(&target.resource, "", &target.name, &why));
-        }
+    let refuse = |what: &str, wanted: &str, actual: &str, end: &str| {
+        let why = format!(
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({actual}). \
+             The object might have been {end}"
+        );
+        Err(Refusal::precondition(&target.resource, &target.name, &why))
+    };
+    if let Some(uid) = options.uid.as_ref().filter(|uid| *uid != object::uid(live)) {
+        return refuse("UID", uid, object::uid(live), "deleted and then recreated");
+    }
+    if let Some(wanted) = options.version.as_ref().filter(|wanted| *wanted != version) {
+        return refuse("ResourceVersion", wanted, version, "modified");
     }
     Ok(())
 }

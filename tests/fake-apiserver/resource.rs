@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::columns::{self, Column};
 use super::object::{items, text};
-use super::prune::prune;
+use super::prune::{fill_in, prune, undeclared};
 
 /// One kind in one version.
 #[derive(Debug)]
@@ -184,8 +184,18 @@ impl Resource {
         let mut kept = self.rename(shown, |pair| pair);
         if let Some(schema) = &self.schema {
             prune(&mut kept, schema);
+            fill_in(&mut kept, schema);
         }
         kept
+    }
+
+    /// Path of the first field below `spec` or `status` that a custom resource's schema doesn't name.
+    pub(crate) fn undeclared(&self, object: &Value) -> Option<String> {
+        let schema = self.schema.as_ref()?;
+        ["spec", "status"].into_iter().find_map(|part| {
+            let below = undeclared(&object[part], &schema["properties"][part])?;
+            Some(format!(".{part}{below}"))
+        })
     }
 
     fn rename(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hyper::Method;
 
 use super::resource::Resources;
-use super::write::Target;
+use super::target::Target;
 
 /// A path.
 #[derive(Debug)]

@@ -113,8 +113,8 @@ impl Server {
         let (outcome, warnings) = loop {
             match self.core.update(|state| dispatch(state, &asked)) {
                 Outcome::Held(held) => {
-                    if let Some(decided) = held.decide(&self.core).await {
-                        break decided;
+                    if let Some(((code, body), warnings)) = held.decide(&self.core).await {
+                        break (Outcome::Json(code, body), warnings);
                     }
                 }
                 outcome => break (outcome, Vec::new()),

@@ -7,7 +7,6 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::resource::Resource;
-use super::write::Target;
 
 /// A `v1.Status` that says no.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,6 +119,16 @@ impl Refusal {
         Self::conflict(resource, "", name, why)
     }
 
+    /// What a deletion requires isn't so; the object is named by its kind (`rest.BeforeDelete`).
+    pub(crate) fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
+        let dot = if resource.group.is_empty() { "" } else { "." };
+        let message =
+            format!("Operation cannot be fulfilled on {}{dot}{} \"{name}\": {why}", resource.kind, resource.group);
+        let mut refusal = Self::new(StatusCode::CONFLICT, "Conflict", message).of(resource, name);
+        refusal.details["kind"] = resource.kind.as_str().into();
+        refusal
+    }
+
     pub(crate) fn conflict(resource: &Resource, subresource: &str, name: &str, why: &str) -> Self {
         let what = resource.qualified();
         let message = format!("Operation cannot be fulfilled on {what}{subresource} \"{name}\": {why}");
@@ -162,6 +171,13 @@ impl Refusal {
         refusal
     }
 
+    /// A replacement that doesn't say which version it replaces; it is named by its resource.
+    pub(crate) fn no_version(resource: &Resource, name: &str) -> Self {
+        let why = "metadata.resourceVersion: Invalid value: 0: must be specified for an update";
+        let message = format!("{} \"{name}\" is invalid: {why}", resource.qualified());
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).of(resource, name)
+    }
+
     /// A patch that doesn't fit the object.
     pub(crate) fn unprocessable(why: &str) -> Self {
         let message = "the server rejected our request due to an error in our request";
@@ -179,18 +195,6 @@ impl Refusal {
         let name_or_all = if name.is_empty() { String::new() } else { format!(" {name:?}") };
         let message = format!("{}{name_or_all} is forbidden: {why}", resource.qualified());
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).of(resource, name)
-    }
-
-    /// No role allows it.
-    pub(crate) fn unauthorised(target: &Target, user: &str, verb: &str) -> Self {
-        let Target { resource, namespace, name, subresource } = target;
-        let slash = if subresource.is_empty() { "" } else { "/" };
-        let what = format!("resource \"{}{slash}{subresource}\" in API group \"{}\"", resource.plural, resource.group);
-        let place = match namespace.as_str() {
-            "" => "at the cluster scope".to_owned(),
-            namespace => format!("in the namespace \"{namespace}\""),
-        };
-        Self::forbidden(resource, name, &format!("User \"{user}\" cannot {verb} {what} {place}"))
     }
 
     /// The version asked for is no longer known.

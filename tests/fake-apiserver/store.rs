@@ -34,7 +34,7 @@ type Objects = BTreeMap<Key, Arc<Object>>;
 
 /// Everything that the API server keeps.
 pub(crate) struct Store {
-    /// Of the last write; every object's resourceVersion is one of these.
+    /// Revision of the last write; every object's resourceVersion is one of these.
     pub(crate) revision: u64,
     pub(crate) resources: Resources,
     objects: Objects,

@@ -10,7 +10,7 @@ use super::object::{self, text};
 use super::resource::Resource;
 use super::status::{Answer, Refusal};
 use super::store::Key;
-use super::write::Target;
+use super::target::Target;
 
 /// An API server at one instant.
 pub struct View<'a>(&'a State);

@@ -22,10 +22,12 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Watch {
     pub(crate) resource: Arc<Resource>,
-    /// Of one namespace alone.
+    /// The one namespace that is watched; `None` for all.
     pub(crate) namespace: Option<String>,
     pub(crate) selector: Selector,
     pub(crate) form: Form,
+    /// The revision at its start.
+    pub(crate) from: u64,
     /// The last revision that the client has seen.
     pub(crate) seen: u64,
     /// What is there already, if the client wants to be told.
@@ -122,8 +124,9 @@ impl Watch {
         }
     }
 
+    /// Marks how far the watch is, if anything at all has changed since its start.
     async fn bookmark(&self, frames: &Frames) -> Result<(), Gone> {
-        if self.bookmarks { self.send_mark(frames, &self.mark()).await } else { Ok(()) }
+        if self.bookmarks && self.seen > self.from { self.send_mark(frames, &self.mark()).await } else { Ok(()) }
     }
 
     /// An object that is nothing but a version.

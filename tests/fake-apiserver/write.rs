@@ -8,24 +8,13 @@ use uuid::Uuid;
 
 use super::fields::{self, Entry};
 use super::kinds;
-use super::object::{self, Object, copy, items, metadata, text};
+use super::object::{self, Object, copy, metadata, text};
 use super::remove;
 use super::resource::Resource;
 use super::shape::Shape;
 use super::status::{Answer, Fault, Refusal};
 use super::store::{Key, Store};
-
-/// What a request is about.
-#[derive(Clone, Debug)]
-pub(crate) struct Target {
-    pub(crate) resource: Arc<Resource>,
-    /// Empty for all namespaces, and for what belongs to the cluster.
-    pub(crate) namespace: String,
-    /// Empty for all objects.
-    pub(crate) name: String,
-    /// Empty for the object itself.
-    pub(crate) subresource: String,
-}
+use super::target::Target;
 
 /// Who writes, and how.
 #[derive(Clone, Debug)]
@@ -41,7 +30,7 @@ pub(crate) struct Writer {
 /// A write that is worked out and not yet made.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    /// Its name is empty until the server has made one up.
+    /// Where it is written; the name is empty until the server has made one up.
     pub(crate) target: Target,
     pub(crate) writer: Writer,
     /// What it replaces; `None` for a new object.
@@ -54,18 +43,6 @@ pub(crate) struct Draft {
 /// What a new object doesn't bring along.
 const OF_THE_SERVER: [&str; 6] =
     ["creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "resourceVersion", "selfLink", "uid"];
-
-// === impl Target ===
-
-impl Target {
-    pub(crate) fn key(&self) -> Key {
-        Key::new(&self.resource, &self.namespace, &self.name)
-    }
-
-    pub(crate) fn live<'a>(&self, store: &'a Store) -> Answer<&'a Arc<Object>> {
-        store.get(&self.key()).ok_or_else(|| Refusal::not_found(&self.resource, &self.name))
-    }
-}
 
 /// Creates an object and returns it as it is kept.
 pub(crate) fn create(store: &mut Store, target: &Target, shown: &Object, writer: &Writer) -> Answer<Arc<Object>> {
@@ -265,13 +242,11 @@ fn check_same(target: &Target, live: &Object, object: &Object) -> Answer<()> {
     }
     let (given, uid) = (object::uid(object), object::uid(live));
     if !given.is_empty() && given != uid {
-        let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {uid}");
-        return Err(Refusal::conflict(resource, "", name, &why));
+        return Err(target.other_uid(given, uid));
     }
     let given = text(object, "/metadata/resourceVersion");
     if given.is_empty() && !resource.may_be_overwritten() {
-        let fault = Fault::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
-        return Err(Refusal::invalid(resource, name, &[fault]));
+        return Err(Refusal::no_version(resource, name));
     }
     if !given.is_empty() && given != text(live, "/metadata/resourceVersion") {
         return Err(Refusal::modified(resource, name));
@@ -338,9 +313,4 @@ fn settle_name(resource: &Resource, object: &mut Object) -> Answer<String> {
         ));
     }
     Ok(name)
-}
-
-/// Whether an object has finalizers.
-pub(crate) fn is_held(object: &Object) -> bool {
-    !items(object, "/metadata/finalizers").is_empty()
 }

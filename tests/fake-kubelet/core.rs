@@ -10,13 +10,12 @@ use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::{Notify, watch};
 
 use super::devices::Devices;
+use super::endpoint::{Client, Endpoint};
 use super::faults::Faults;
-use super::fit::Allocatable;
-use super::plugin::{Client, Endpoint};
 use super::pods::Pod;
+use super::record::Record;
 use super::spec::SpecError;
 use super::timing::Timing;
-use super::view::Record;
 
 /// What all tasks of one kubelet share.
 pub(crate) struct Core {
@@ -52,11 +51,11 @@ pub(crate) struct State {
     pub(crate) clients: BTreeMap<String, Arc<Client>>,
     /// All pods of the API server were seen since the kubelet's start.
     pub(crate) sources_ready: bool,
-    /// Extended resources that pods are checked against after their devices.
-    pub(crate) allocatable: Allocatable,
-    /// Of the sync loop alone, so that the same pods and the same answers make the same draws again.
+    /// Amounts of extended resources in `node.status`, which pods are checked against after their devices.
+    pub(crate) allocatable: BTreeMap<String, u64>,
+    /// Random draws of the sync loop alone, so that the same pods and the same answers make the same draws again.
     pub(crate) rng: StdRng,
-    /// Of everything that runs at the same time.
+    /// Random draws of everything that runs at the same time.
     pub(crate) other_rng: StdRng,
     pub(crate) record: Record,
 }
@@ -80,7 +79,7 @@ impl Core {
             endpoints: BTreeMap::new(),
             clients: BTreeMap::new(),
             sources_ready: false,
-            allocatable: Allocatable::new(),
+            allocatable: BTreeMap::new(),
             rng: StdRng::seed_from_u64(seed),
             other_rng: StdRng::seed_from_u64(!seed),
             record: Record::default(),

@@ -98,6 +98,15 @@ pub enum DeviceError {
     Unavailable { resource: String, requested: usize, available: usize },
 }
 
+// === impl Health ===
+
+impl Health {
+    /// Whether no device was ever listed: between the kubelet's start and the plugin's first list.
+    pub fn is_empty(&self) -> bool {
+        self.healthy.is_empty() && self.unhealthy.is_empty()
+    }
+}
+
 // === impl Devices ===
 
 impl Devices {
@@ -112,6 +121,11 @@ impl Devices {
     /// Whether limits of this name are the device manager's business; all others are ignored.
     pub fn knows(&self, resource: &str) -> bool {
         self.known.contains_key(resource) || self.allocated.contains_key(resource)
+    }
+
+    /// IDs that may not be handed out, by resource.
+    pub fn allocated(&self) -> &BTreeMap<String, Ids> {
+        &self.allocated
     }
 
     /// Takes a plugin's list, which replaces the one before.

@@ -8,9 +8,6 @@ use divvy_api::quantity::{parse_count, parse_memory};
 use super::core::State;
 use super::pods::{Pod, Refusal};
 
-/// Extended resources in node.status, by name.
-pub(crate) type Allocatable = BTreeMap<String, u64>;
-
 /// An amount of one resource.
 #[derive(Clone, Copy, Debug, Default)]
 struct Amount(u64);
@@ -35,7 +32,7 @@ impl State {
     pub(crate) fn fit(&self, uid: &str) -> Result<(), Refusal> {
         let Some(pod) = self.pod(uid) else { return Ok(()) };
         let others = || self.pods.iter().filter(|other| other.uid != uid && other.listed && other.is_active());
-        for (resource, &capacity) in &self.allocatable {
+        for (resource, capacity) in &self.capacities(pod) {
             let (requested, used) =
                 (request(pod, resource), others().map(|other| request(other, resource)).sum::<u64>());
             if requested > capacity.saturating_sub(used) && requested > 0 {
@@ -45,6 +42,21 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Collects the allocatable amounts that a pod is checked against: those of the Node, of plugins their healthy devices,
+    /// and never less than what is allocated if the pod has devices (`sanitizeNodeAllocatable`).
+    fn capacities(&self, pod: &Pod) -> BTreeMap<String, u64> {
+        let mut amounts = self.allocatable.clone();
+        let listed = self.devices.known.iter().filter(|(_, health)| !health.is_empty());
+        amounts.extend(listed.map(|(resource, health)| (resource.clone(), health.healthy.len() as u64)));
+        if self.devices.held.contains_key(&pod.uid) {
+            for (resource, ids) in self.devices.allocated() {
+                let amount = amounts.entry(resource.clone()).or_default();
+                *amount = (*amount).max(ids.len() as u64);
+            }
+        }
+        amounts
     }
 }
 

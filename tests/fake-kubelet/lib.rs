@@ -22,9 +22,12 @@ use k8s_openapi::api::core::v1;
 use tokio_rustls::TlsAcceptor;
 
 mod admission;
+mod allocate;
+mod boot;
 mod checkpoint;
 mod core;
 pub mod devices;
+mod endpoint;
 mod faults;
 mod fit;
 mod membership;
@@ -33,8 +36,9 @@ mod plugin;
 mod pod_resources;
 mod pods;
 mod pods_api;
+mod process;
+mod record;
 mod registration;
-mod run;
 pub mod spec;
 mod status;
 mod timing;
@@ -47,15 +51,16 @@ pub use faults::{Faults, PodsFault};
 pub use membership::Membership;
 pub use pki::Serving;
 pub use pods::{Admission, ContainerState, Phase, Refusal};
+pub use record::{Call, Method, Registered};
 pub use spec::SpecError;
 pub use timing::Timing;
-pub use view::{Call, ContainerView, KubeletView, Method, PodView, Registered};
+pub use view::{ContainerView, KubeletView, PodView};
 pub use workload::Workload;
 
 use self::core::{Core, Paths};
 use self::pods::Pod;
 use self::pods_api::PodsServer;
-use self::run::Run;
+use self::process::Process;
 
 /// How a kubelet is to be.
 #[derive(Clone, Debug)]
@@ -64,7 +69,7 @@ pub struct KubeletOptions {
     pub dir: PathBuf,
     /// Name of its node.
     pub node_name: String,
-    /// Of everything random in it.
+    /// Seed of all random draws.
     pub seed: u64,
     /// Faults from the start.
     pub faults: Faults,
@@ -87,7 +92,7 @@ pub struct RestartOptions {
 pub struct Kubelet {
     core: Arc<Core>,
     pods_server: Arc<PodsServer>,
-    run: tokio::sync::Mutex<Run>,
+    process: tokio::sync::Mutex<Process>,
 }
 
 // === impl KubeletOptions ===
@@ -119,8 +124,8 @@ impl Kubelet {
         let tls = certificate(&paths.pki, &node_name, serving, &token).await?;
         let pods_server = Arc::new(PodsServer::new(tls, token).context("binding /pods")?);
         let core = Arc::new(Core::new(node_name, paths, timing, faults, seed));
-        let run = Run::boot(&core, &pods_server).context("starting the kubelet")?;
-        Ok(Self { core, pods_server, run: tokio::sync::Mutex::new(run) })
+        let process = boot::boot(&core, &pods_server).context("starting the kubelet")?;
+        Ok(Self { core, pods_server, process: tokio::sync::Mutex::new(process) })
     }
 
     /// Binds a pod to this node; returns its UID. It is admitted after all pods that came before.
@@ -178,8 +183,8 @@ impl Kubelet {
 
     /// Kills the kubelet and starts it again. Containers run on meanwhile.
     pub async fn restart(&self, options: RestartOptions) -> anyhow::Result<()> {
-        let mut run = self.run.lock().await;
-        run.kill().await;
+        let mut process = self.process.lock().await;
+        process.kill().await;
         tokio::time::sleep(options.down_for).await;
         if options.lose_checkpoint {
             let checkpoint = checkpoint::path(&self.core.paths.plugins);
@@ -187,7 +192,7 @@ impl Kubelet {
                 tracing::debug!(%error, "there was no checkpoint to lose");
             }
         }
-        *run = Run::boot(&self.core, &self.pods_server).context("restarting the kubelet")?;
+        *process = boot::boot(&self.core, &self.pods_server).context("restarting the kubelet")?;
         Ok(())
     }
 
@@ -201,7 +206,7 @@ impl Kubelet {
 
     /// Stops for good.
     pub async fn shutdown(self) {
-        self.run.into_inner().kill().await;
+        self.process.into_inner().kill().await;
     }
 
     /// Sets or removes an extended resource in the node's allocatable, which pods are checked against from now on.
@@ -244,7 +249,7 @@ impl Kubelet {
 
     /// The PodResources socket.
     pub fn pod_resources_socket(&self) -> PathBuf {
-        self.core.paths.pod_resources.join(run::SOCKET)
+        self.core.paths.pod_resources.join(boot::SOCKET)
     }
 
     /// Where `/pods` is served, over restarts too.

@@ -15,8 +15,8 @@ use super::Kubelet;
 use super::core::{Core, State};
 use super::devices::Health;
 use super::pods::Pod;
+use super::record::Gone;
 use super::status;
-use super::view::Gone;
 use fake_apiserver::{ApiServer, Feed, News, Refusal};
 
 /// For how long changes are gathered before they are written.

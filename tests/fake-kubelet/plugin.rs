@@ -9,44 +9,18 @@ use divvy_proto::deviceplugin::device_plugin_client::DevicePluginClient;
 use hyper_util::rt::TokioIo;
 use rand::Rng;
 use tokio::net::UnixStream;
-use tokio_util::sync::CancellationToken;
-use tonic::transport::{Channel, Endpoint as Transport};
+use tonic::transport::Endpoint as Transport;
 use tonic::{Code, Response, Status};
 
 use super::core::Core;
 use super::devices::{Demand, Ids, shuffled};
-use super::view::{Call, Method};
+use super::endpoint::{Client, MOST_BYTES, Plugin};
+use super::record::{Call, Method};
 
-/// What grpc-go takes from a plugin in one message.
-pub(crate) const MOST_BYTES: usize = 4 << 20;
 /// How long the kubelet dials a plugin inside Register.
 const DIAL: Duration = Duration::from_secs(10);
 /// The one deadline on a call to a plugin.
 const PRE_START: Duration = Duration::from_secs(30);
-
-/// A resource's place in the device manager.
-pub(crate) struct Endpoint {
-    /// `None`: stopped.
-    pub(crate) plugin: Option<Plugin>,
-    /// `None` between a kubelet's start and the plugin's registration.
-    pub(crate) options: Option<dp::DevicePluginOptions>,
-    /// Since when the plugin is gone.
-    pub(crate) stopped: Option<Instant>,
-}
-
-/// A connected plugin.
-#[derive(Clone)]
-pub(crate) struct Plugin {
-    pub(crate) grpc: DevicePluginClient<Channel>,
-    pub(crate) client: Arc<Client>,
-}
-
-/// A registration as the registration server knows it.
-#[derive(Default)]
-pub(crate) struct Client {
-    /// Closes the connection.
-    pub(crate) cut: CancellationToken,
-}
 
 // === impl Plugin ===
 

@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status};
 use super::core::State;
 use super::devices::Ids;
 use super::pods::Pod;
-use super::run::Run;
+use super::process::Process;
 
 /// Calls a second, of all clients together.
 const RATE: f64 = 100.0;
@@ -21,7 +21,7 @@ const BURST: f64 = 10.0;
 
 /// The service on the PodResources directory's kubelet.sock.
 struct Service {
-    run: Run,
+    process: Process,
     tokens: Mutex<Tokens>,
 }
 
@@ -31,9 +31,9 @@ struct Tokens {
     since: Instant,
 }
 
-pub(crate) fn routes(run: &Run) -> Routes {
+pub(crate) fn routes(process: &Process) -> Routes {
     let tokens = Mutex::new(Tokens { left: BURST, since: Instant::now() });
-    Routes::new(PodResourcesListerServer::new(Service { run: run.clone(), tokens }))
+    Routes::new(PodResourcesListerServer::new(Service { process: process.clone(), tokens }))
 }
 
 // === impl Service ===
@@ -53,7 +53,7 @@ impl PodResourcesLister for Service {
         _request: Request<pr::ListPodResourcesRequest>,
     ) -> Result<Response<pr::ListPodResourcesResponse>, Status> {
         self.limit()?;
-        let pod_resources = self.run.core.update(|state| {
+        let pod_resources = self.process.core.update(|state| {
             state.sweep();
             state.pods.iter().filter(|pod| pod.listed && pod.is_active()).map(|pod| state.resources_of(pod)).collect()
         });
@@ -66,10 +66,10 @@ impl PodResourcesLister for Service {
     ) -> Result<Response<pr::GetPodResourcesResponse>, Status> {
         self.limit()?;
         let pr::GetPodResourcesRequest { pod_name: name, pod_namespace: namespace } = request.into_inner();
-        if self.run.core.faults.borrow().no_get {
+        if self.process.core.faults.borrow().no_get {
             return Err(Status::unknown("PodResources API Get method disabled"));
         }
-        let pod_resources = self.run.core.read(|state| {
+        let pod_resources = self.process.core.read(|state| {
             // Of namesakes the pod manager finds the one that came last, whatever has become of it.
             let is_it = |pod: &&Pod| pod.listed && pod.name == name && pod.namespace == namespace;
             let pod = state.pods.iter().rfind(is_it).filter(|pod| pod.is_active());
@@ -86,7 +86,7 @@ impl PodResourcesLister for Service {
         _request: Request<pr::AllocatableResourcesRequest>,
     ) -> Result<Response<pr::AllocatableResourcesResponse>, Status> {
         self.limit()?;
-        let devices = self.run.core.read(|state| {
+        let devices = self.process.core.read(|state| {
             let known = state.devices.known.iter();
             known.flat_map(|(resource, health)| one_entry_each(resource, &health.healthy)).collect()
         });

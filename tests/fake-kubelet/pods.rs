@@ -22,7 +22,7 @@ pub struct Refusal {
 /// What came of a pod's admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Its containers are being started.
+    /// Admitted: containers are being started.
     Admitted,
     /// Failed for good; listed until it is deleted.
     Rejected(Refusal),
@@ -55,16 +55,16 @@ pub enum ContainerState {
     },
     /// Between start and end.
     Running {
-        /// Its last start.
+        /// Time of the last start.
         since: Timestamp,
     },
     /// Ended.
     Terminated {
         /// 0 is well.
         exit_code: i32,
-        /// Its last start.
+        /// Time of the last start.
         started: Option<Timestamp>,
-        /// Its end.
+        /// Time of the end.
         finished: Timestamp,
     },
 }
@@ -211,12 +211,12 @@ impl Pod {
         self.object.metadata.labels.clone_from(&object.metadata.labels);
     }
 
-    /// Its deletion is asked for, unless it was before.
+    /// Asks for the deletion, unless that was done before.
     pub(crate) fn delete(&mut self) {
         self.deleted.get_or_insert_with(Timestamp::now);
     }
 
-    /// It is deleted by force. One that wasn't admitted yet has nothing to leave behind.
+    /// Deletes the pod by force. One that wasn't admitted yet has nothing to leave behind.
     pub(crate) fn forget(&mut self) {
         self.delete();
         self.forgotten = self.listed;

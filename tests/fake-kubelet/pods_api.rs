@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::core::Core;
 use super::devices::shuffled;
 use super::faults::{Faults, PodsFault};
-use super::run::Run;
+use super::process::Process;
 use super::status;
 
 type Body = BoxBody<Bytes, Infallible>;
@@ -50,8 +50,8 @@ impl PodsServer {
         *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = tls;
     }
 
-    pub(crate) async fn serve(self: Arc<Self>, run: Run) {
-        let mut faults = run.core.faults.subscribe();
+    pub(crate) async fn serve(self: Arc<Self>, process: Process) {
+        let mut faults = process.core.faults.subscribe();
         let refused = |faults: &Faults| faults.pods == PodsFault::Refused;
         while faults.wait_for(|now| !refused(now)).await.is_ok() {
             let listener = match bind(self.address).and_then(|socket| socket.listen(128)) {
@@ -60,17 +60,17 @@ impl PodsServer {
             };
             let cut = CancellationToken::new();
             tokio::select! {
-                () = self.accept(&run, &listener, &cut) => {}
+                () = self.accept(&process, &listener, &cut) => {}
                 _ = faults.wait_for(refused) => {}
             }
             cut.cancel();
         }
     }
 
-    async fn accept(self: &Arc<Self>, run: &Run, listener: &TcpListener, cut: &CancellationToken) {
+    async fn accept(self: &Arc<Self>, process: &Process, listener: &TcpListener, cut: &CancellationToken) {
         while let Ok((stream, _)) = listener.accept().await {
-            let (server, core, cut) = (Arc::clone(self), Arc::clone(&run.core), cut.clone());
-            run.spawn(async move {
+            let (server, core, cut) = (Arc::clone(self), Arc::clone(&process.core), cut.clone());
+            process.spawn(async move {
                 tokio::select! {
                     () = cut.cancelled() => {}
                     () = server.connection(core, stream) => {}

@@ -11,15 +11,16 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use super::checkpoint;
-use super::plugin::{Client, Endpoint, Plugin, rpc_error};
-use super::run::Run;
-use super::view::Registered;
+use super::endpoint::{Client, Endpoint, Plugin};
+use super::plugin::rpc_error;
+use super::process::Process;
+use super::record::Registered;
 
 /// The service on the plugin directory's kubelet.sock.
-struct Service(Run);
+struct Service(Process);
 
-pub(crate) fn routes(run: &Run) -> Routes {
-    Routes::new(RegistrationServer::new(Service(run.clone())))
+pub(crate) fn routes(process: &Process) -> Routes {
+    Routes::new(RegistrationServer::new(Service(process.clone())))
 }
 
 // === impl Service ===
@@ -29,9 +30,9 @@ impl Registration for Service {
     /// Goes on to its end even if the plugin stops waiting for the answer.
     async fn register(&self, request: Request<dp::RegisterRequest>) -> Result<Response<dp::Empty>, Status> {
         let (answer, answered) = oneshot::channel();
-        let (run, request) = (self.0.clone(), request.into_inner());
+        let (process, request) = (self.0.clone(), request.into_inner());
         self.0.spawn(async move {
-            let outcome = register(&run, request).await;
+            let outcome = register(&process, request).await;
             if answer.send(outcome).is_err() {
                 tracing::debug!("a plugin didn't wait for its registration");
             }
@@ -41,7 +42,7 @@ impl Registration for Service {
     }
 }
 
-async fn register(run: &Run, request: dp::RegisterRequest) -> Result<(), String> {
+async fn register(process: &Process, request: dp::RegisterRequest) -> Result<(), String> {
     let dp::RegisterRequest { version, endpoint, resource_name: resource, options: _ } = request;
     if version != dp::VERSION {
         let supported = dp::VERSION;
@@ -53,36 +54,37 @@ async fn register(run: &Run, request: dp::RegisterRequest) -> Result<(), String>
         return Err(format!("the ResourceName \"{resource}\" is invalid"));
     }
     let client = Arc::new(Client::default());
-    run.core.update(|state| state.clients.insert(resource.clone(), Arc::clone(&client)));
-    let connected = connect(run, &endpoint, &resource, client).await;
+    process.core.update(|state| state.clients.insert(resource.clone(), Arc::clone(&client)));
+    let connected = connect(process, &endpoint, &resource, client).await;
     let plugin = connected.inspect_err(|_failed| {
-        run.core.update(|state| {
+        process.core.update(|state| {
             state.record.unanswered += 1;
             state.clients.remove(&resource);
         });
     })?;
-    run.spawn(follow(run.clone(), resource, plugin));
+    process.spawn(follow(process.clone(), resource, plugin));
     Ok(())
 }
 
-async fn connect(run: &Run, endpoint: &str, resource: &str, client: Arc<Client>) -> Result<Plugin, String> {
-    let plugin = Plugin::dial(run.core.paths.plugins.join(endpoint), client).await?;
+async fn connect(process: &Process, endpoint: &str, resource: &str, client: Arc<Client>) -> Result<Plugin, String> {
+    let plugin = Plugin::dial(process.core.paths.plugins.join(endpoint), client).await?;
     let options = plugin.options().await;
     let options = options.map_err(|status| format!("failed to get device plugin options: {}", rpc_error(&status)))?;
     let connected = Endpoint { plugin: Some(plugin.clone()), options: Some(options), stopped: None };
-    run.core.update(|state| state.endpoints.insert(resource.to_owned(), connected));
+    process.core.update(|state| state.endpoints.insert(resource.to_owned(), connected));
     Ok(plugin)
 }
 
 /// `runClient`. At the stream's end it disconnects whoever is registered by that name *then*, as kubelets up to 1.36
-/// do: after a second registration the end of the first stream stops the second plugin.
-async fn follow(run: Run, resource: String, plugin: Plugin) {
+/// do: after a second registration the end of the first stream stops the second plugin. As the stream of a connection
+/// that is closed ends a little later, a third registration that comes at once is stopped by it too.
+async fn follow(process: Process, resource: String, plugin: Plugin) {
     let cut = plugin.client.cut.clone();
     tokio::select! {
-        () = cut.cancelled() => {}
-        () = receive(&run, &resource, plugin) => {}
+        () = cut.cancelled() => process.core.about(process.core.timing.close).await,
+        () = receive(&process, &resource, plugin) => {}
     }
-    run.core.update(|state| {
+    process.core.update(|state| {
         let Some(client) = state.clients.remove(&resource) else { return };
         client.cut.cancel();
         state.devices.mark_unhealthy(&resource);
@@ -94,12 +96,12 @@ async fn follow(run: Run, resource: String, plugin: Plugin) {
 }
 
 /// Takes lists until the stream ends or one of them is too long.
-async fn receive(run: &Run, resource: &str, plugin: Plugin) {
+async fn receive(process: &Process, resource: &str, plugin: Plugin) {
     let mut connected = Some(Instant::now());
     let lists = async {
         let mut stream = plugin.list_and_watch().await?;
         while let Some(list) = stream.message().await? {
-            take_list(run, resource, list.devices, connected.take());
+            take_list(process, resource, list.devices, connected.take());
         }
         Ok::<_, Status>(())
     };
@@ -109,8 +111,8 @@ async fn receive(run: &Run, resource: &str, plugin: Plugin) {
 }
 
 /// `connected`: when the plugin was, if this is its first list.
-fn take_list(run: &Run, resource: &str, list: Vec<dp::Device>, connected: Option<Instant>) {
-    let devices = run.core.update(|state| {
+fn take_list(process: &Process, resource: &str, list: Vec<dp::Device>, connected: Option<Instant>) {
+    let devices = process.core.update(|state| {
         state.devices.replace_list(resource, list);
         state.allocatable.remove(resource);
         if let Some(connected) = connected {
@@ -119,7 +121,7 @@ fn take_list(run: &Run, resource: &str, list: Vec<dp::Device>, connected: Option
         }
         state.devices.clone()
     });
-    if let Err(error) = checkpoint::write(&run.core.paths.plugins, &devices) {
+    if let Err(error) = checkpoint::write(&process.core.paths.plugins, &devices) {
         tracing::error!(%error, "writing the checkpoint failed");
     }
 }

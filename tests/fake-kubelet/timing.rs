@@ -15,6 +15,8 @@ pub struct Timing {
     pub retry: Duration,
     /// Between the appearance of kubelet.sock and the first admission.
     pub admit_after_boot: Duration,
+    /// Until the stream of a closed connection ends, as grpc-go leaves it to a goroutine that is woken up.
+    pub close: Duration,
     /// How long a resource whose plugin went away keeps its capacity.
     pub endpoint_grace: Duration,
 }
@@ -29,6 +31,7 @@ impl Default for Timing {
             stop: Duration::from_millis(10),
             retry: Duration::from_millis(100),
             admit_after_boot: Duration::from_millis(100),
+            close: Duration::from_millis(10),
             endpoint_grace: Duration::from_secs(300),
         }
     }

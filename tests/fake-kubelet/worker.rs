@@ -5,21 +5,22 @@ use std::sync::Arc;
 use divvy_api::ContainerSpec;
 use divvy_proto::deviceplugin as dp;
 
-use super::admission;
+use super::allocate;
 use super::core::{Core, State};
 use super::devices::{Demand, Ids, shuffled};
-use super::plugin::{Plugin, rpc_error};
+use super::endpoint::Plugin;
+use super::plugin::rpc_error;
 use super::pods::{Action, Admission, ContainerState, Pod};
-use super::run::Run;
+use super::process::Process;
+use super::record::Gone;
 use super::spec;
-use super::view::Gone;
 
 /// Exit code of a process that was killed.
 const KILLED: i32 = 137;
 
 /// Works on an admitted (or ended) pod until it is gone.
-pub(crate) async fn work(run: Run, uid: String) {
-    let core = &run.core;
+pub(crate) async fn work(process: Process, uid: String) {
+    let core = &process.core;
     let Some(poke) = core.read(|state| state.pod(&uid).map(|pod| Arc::clone(&pod.poke))) else { return };
     while let Some(action) = core.read(|state| state.pod(&uid).map(Pod::next_action)) {
         match action {
@@ -127,7 +128,7 @@ async fn run_options(
     }
     if lacking {
         // The one Allocate outside the sync loop: after a restart that lost the checkpoint.
-        admission::allocate(core, pod, container, false).await.map_err(|error| error.to_string())?;
+        allocate::allocate(core, pod, container, false).await.map_err(|error| error.to_string())?;
     }
     Ok(core.update(|state| state.devices.run_options(pod, &container.name, &mut state.other_rng)))
 }

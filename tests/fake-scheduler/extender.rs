@@ -29,7 +29,7 @@ pub struct Extender {
     pub bind_verb: String,
     /// What one point of its scores counts, times ten.
     pub weight: i64,
-    /// It is asked about pods alone that name one of these; about all if there is none.
+    /// Resources that a pod must name one of for the extender to be called; empty for all pods.
     pub managed_resources: Vec<ManagedResource>,
     /// Whether pods are scheduled without it while it fails.
     pub ignorable: bool,
@@ -120,7 +120,7 @@ impl Client {
         let kept: Vec<String> = field::<Option<_>>(&mut answer, "nodenames")?.unwrap_or_default();
         if let Some(stranger) = kept.iter().find(|kept| !nodes.contains(kept)) {
             bail!(
-                "extender {:?} requests a filtered node {stranger:?} which is not found in the input node list",
+                "extender {:?} claims a filtered node {stranger:?} which is not found in the input node list",
                 self.config.url_prefix
             );
         }

@@ -21,9 +21,9 @@ const STALE: usize = 20;
 /// A node as the scheduler knows it.
 #[derive(Clone, Debug)]
 pub struct Scene {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its cards with what is held of them.
+    /// Cards of the node with what is held of them.
     pub cards: Vec<Card>,
 }
 
@@ -51,7 +51,7 @@ pub fn choose(
     preferences: &Preferences,
     seed: u64,
 ) -> Result<Choice, String> {
-    let pod = PodRequest { containers: requests, settled: &[], preferences };
+    let pod = PodRequest { containers: requests, allocated: &[], preferences };
     let policy = |name: Option<_>| Policy { name: name.unwrap_or_default(), seed };
     let (cards, nodes) = (policy(preferences.card_policy), policy(preferences.node_policy));
     let mut best: Option<(NodeScore, usize, Plan)> = None;
@@ -176,7 +176,7 @@ mod tests {
         };
         nodes.sort_unstable();
         assert_eq!(nodes, [0, 1]);
-        assert!(refusal.starts_with("0 of 2 nodes fit, a: container \"main\" requests 2 cards"), "{refusal}");
+        assert!(refusal.starts_with("0 of 2 nodes fit, a: container \"main\" requests 2 GPUs"), "{refusal}");
     }
 
     #[test]

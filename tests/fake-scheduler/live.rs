@@ -198,8 +198,14 @@ impl Live {
         let (extender, server) = (self.extender.as_ref().filter(binds).cloned(), Arc::clone(&self.server));
         self.bindings.spawn(async move {
             let outcome = match extender {
-                Some(extender) => extender.bind(&pod, &node).await,
-                None => server.bind(namespace(&pod), name(&pod), &node, &json!({})).map(drop).map_err(Into::into),
+                Some(extender) => match extender.bind(&pod, &node).await {
+                    Err(error) if extender.config.ignorable => {
+                        tracing::info!(%error, "binding without the extender");
+                        bind_itself(&server, &pod, &node)
+                    }
+                    outcome => outcome,
+                },
+                None => bind_itself(&server, &pod, &node),
             };
             Bound { waiting, node, outcome }
         });
@@ -257,6 +263,10 @@ impl Live {
             tracing::debug!(%refusal, "an event of the scheduler");
         }
     }
+}
+
+fn bind_itself(server: &ApiServer, pod: &Value, node: &str) -> anyhow::Result<()> {
+    server.bind(namespace(pod), name(pod), node, &json!({})).map(drop).map_err(Into::into)
 }
 
 fn is_ours(pod: &Value) -> bool {

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_pod_waits_for_a_change_that_concerns_who_refused_it() {
+    fn unschedulable_pod_waits_for_a_change_that_may_help() {
         let now = Instant::now();
         let later = now + Duration::from_secs(60);
         let woken = |by, change| {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_changes_itself_is_tried_again_but_not_for_its_status() {
+    fn changed_pod_is_retried_but_not_for_its_status() {
         let (mut queue, now) = (Queue::default(), Instant::now());
         queue.put(pod("a", 0));
         let waiting = queue.pop(now).expect("it is due");

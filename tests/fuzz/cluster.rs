@@ -9,7 +9,7 @@ use divvy_api::gpunode::GpuNode;
 use divvy_index::demand::SchedulingConfig;
 use divvy_index::fixture::{AGES, node, pod as asking, share, status};
 use divvy_index::pod::PodView;
-use divvy_index::{Index, Learned, ReservationTimeouts};
+use divvy_index::{Index, ReservationTimeouts};
 use divvy_webhook::admission::{Endpoint, Fit, Settings, review};
 use divvy_webhook::extender::{Bind, Extender};
 use serde_json::Value;
@@ -147,19 +147,6 @@ pub fn pod(bytes: &[u8]) {
     assert!(index.reserved().is_empty() && index.waiting().len() <= 1);
 }
 
-/// What was learned of requests, as anybody may have written it: nodes are ranked by it, and a successor can read it.
-pub fn mix(bytes: &[u8]) {
-    let Ok(learned) = Learned::decode(std::str::from_utf8(bytes).unwrap_or_default()) else { return };
-    let index = index();
-    index.restore(learned.clone());
-    let explained = index.explain(&asking("waiting", 1, 8, 30), AGES);
-    assert!(explained.nodes.len() == 2 && explained.nodes.iter().all(|node| node.rank.is_some()), "{explained:?}");
-    let again = index.learned().expect("enough pods");
-    assert_eq!((again.revision, again.pods), (learned.revision, learned.pods));
-    let kept = Learned::decode(&again.encode()).expect("our own text");
-    assert!(kept.requests.iter().all(|request| again.requests.contains(request)));
-}
-
 /// What each seed is a seed of.
 #[cfg(test)]
 pub(crate) fn seeds_are_accepted() {
@@ -174,7 +161,6 @@ pub(crate) fn seeds_are_accepted() {
         let answer = json(&extender.preempt(seed).expect("arguments"));
         assert_eq!(answer["NodeNameToMetaVictims"]["n2"]["Pods"][0]["UID"], "low", "{answer}");
     }
-    assert!(Learned::decode(include_str!("seeds/mix/two-kinds")).is_ok());
     let settings = Settings::default();
     let verdict = |body: &[u8], endpoint| review(body, endpoint, &settings, &|_| Fit::Unknown).verdict;
     assert_eq!(verdict(include_bytes!("seeds/reviews/created"), Endpoint::Mutate), "allowed");

@@ -16,20 +16,21 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 
 use divvy_api::annotation::{self, Cards, Document, Planned, Preferences, RequestAnnotation};
+use divvy_api::limits::pod_requests;
 use divvy_api::names::{ResourceName, annotation as key};
-use divvy_api::request::{Defaults, pod_requests};
+use divvy_api::request::Defaults;
 use divvy_api::{
     CardId, ContainerKind, ContainerSpec, Cores, Memory, MemoryAmount, ResourceNames, SlotId, Tier, quantity,
 };
 use divvy_node::config::Keys;
 use divvy_node::container::Limits;
-use divvy_node::kubelet::pods;
+use divvy_node::pod_list;
 use divvy_node_core::ledger::{Nonce, journal};
 use divvy_node_core::pod::ContainerState;
 use divvy_simulate::trace;
 use fake_nvml::Scenario;
 
-pub use cluster::{bind, explain, filter, gpu_node, mix, pod, preempt, reviews};
+pub use cluster::{bind, explain, filter, gpu_node, pod, preempt, reviews};
 pub use region::region;
 
 fn text(bytes: &[u8]) -> &str {
@@ -55,13 +56,13 @@ pub fn journal(bytes: &[u8]) {
 
 fn books(bytes: &[u8]) {
     let Ok(replay) = journal::replay(bytes) else { return };
-    let pods: Vec<_> = replay.book.pods().collect();
+    let pods: Vec<_> = replay.allocations.pods().collect();
     let holdings = pods.iter().flat_map(|pod| &pod.containers).flat_map(|container| &container.holding);
     for part in holdings.flat_map(|holding| &holding.parts) {
-        let held = replay.book.held(&part.card, None);
+        let held = replay.allocations.held(&part.card, None);
         assert!(held.pods > 0 && held.pods as usize <= pods.len());
     }
-    assert_eq!(replay.book.check(&[]), [], "a slot has one holder, whatever was written");
+    assert_eq!(replay.allocations.check(&[]), [], "a slot has one holder, whatever was written");
 }
 
 /// Cards, slots, nonces and the other names that come back from files and calls.
@@ -128,12 +129,12 @@ fn pairs(text: &str, default: &str) -> BTreeMap<String, String> {
 
 /// The kubelet's `/pods`, alone and after another list, whose pods it may repeat.
 pub fn pod_list(bytes: &[u8]) {
-    let decoded = pods::decode(bytes).map_err(|refused| refused.to_string());
+    let decoded = pod_list::decode(bytes).map_err(|refused| refused.to_string());
     for pod in decoded.iter().flatten() {
         assert!(!pod.uid.is_empty());
         assert!(!(pod.has_ended() && pod.states.values().any(|state| *state == ContainerState::Running)));
     }
-    let mut known = pods::Known::default();
+    let mut known = pod_list::Known::default();
     known.decode(&include_str!("seeds/pod_list/two-pods").into()).expect("a list");
     let list = bytes.to_vec().into();
     for _ in 0..2 {
@@ -243,7 +244,6 @@ mod tests {
         smoke(preempt, include_str!("seeds/preempt/whole"));
         smoke(explain, include_str!("seeds/explain/pod"));
         smoke(gpu_node, include_str!("seeds/gpu_node/two-cards"));
-        smoke(mix, include_str!("seeds/mix/two-kinds"));
         smoke(pod, include_str!("seeds/pod/bound"));
         smoke(pod, include_str!("seeds/pod/nominated"));
     }
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn seeds_are_accepted() {
         let seed = journal::replay(include_bytes!("seeds/journal/two-pods")).expect("our version");
-        assert_eq!((seed.recovery.records, seed.recovery.damaged), (3, vec![]));
+        assert_eq!((seed.report.records, seed.report.damaged), (3, vec![]));
         assert!(annotation::decode::<RequestAnnotation>(include_str!("seeds/annotations/request")).is_ok());
         assert!(annotation::decode::<Planned>(include_str!("seeds/annotations/planned")).is_ok());
         assert!(annotation::decode::<Cards>(include_str!("seeds/annotations/cards")).is_ok());

@@ -1,14 +1,14 @@
 //! The program that is tested: it does with a card what it is told on its standard input, a line at a time, and answers each
 //! with a line of JSON. This very executable is it, started again.
 
-use std::ffi::c_void;
 use std::io::{self, BufRead as _, Write as _};
 use std::str::{FromStr, SplitWhitespace};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use driver_api::sys::{CUdevice, CUstream};
+use driver_api::{Code, Cuda, DRIVER, NON_BLOCKING, OUT_OF_MEMORY};
 use serde_json::{Value, json};
 
-mod cuda;
 mod kernel;
 mod memory;
 mod nvml;
@@ -16,7 +16,6 @@ mod survive;
 mod timing;
 mod work;
 
-use cuda::{Code, Cuda, Library};
 use kernel::Kernel;
 pub(crate) use kernel::Speed;
 use memory::Held;
@@ -24,10 +23,9 @@ pub(crate) use work::BIN_NS;
 
 /// A program with a context on one card.
 struct Program {
-    library: Library,
     cuda: Cuda,
-    device: i32,
-    stream: usize,
+    device: CUdevice,
+    stream: CUstream,
     kernel: Kernel,
     held: Vec<Held>,
 }
@@ -67,14 +65,16 @@ fn answer(said: Result<Value>) -> Result<()> {
 
 impl Program {
     fn begin(Place { card, speed }: Place) -> Result<Self> {
-        let (library, cuda) = Cuda::load()?;
-        cuda.cuInit(0).context("cuInit")?;
-        let device = Cuda::get(|device| cuda.cuDeviceGet(device, card)).with_context(|| format!("card {card}"))?;
-        let context = Cuda::get(|context| cuda.cuDevicePrimaryCtxRetain(context, device)).context("a context")?;
-        cuda.cuCtxSetCurrent(context)?;
-        let stream = Cuda::get(|stream| cuda.cuStreamCreate(stream, NON_BLOCKING))?;
+        let cuda = Cuda::load(DRIVER).context("no driver")?;
+        cuda.cuInit(0).ok().context("cuInit")?;
+        let device =
+            cuda.try_get(|cuda, device| cuda.cuDeviceGet(device, card)).with_context(|| format!("card {card}"))?;
+        let context =
+            cuda.try_get(|cuda, context| cuda.cuDevicePrimaryCtxRetain(context, device)).context("a context")?;
+        cuda.cuCtxSetCurrent(context).ok()?;
+        let stream = cuda.try_get(|cuda, stream| cuda.cuStreamCreate(stream, NON_BLOCKING))?;
         let kernel = Kernel::load(&cuda, speed).context("the kernel")?;
-        Ok(Self { library, cuda, device, stream, kernel, held: Vec::new() })
+        Ok(Self { cuda, device, stream, kernel, held: Vec::new() })
     }
 
     fn obey(&mut self, line: &str) -> Result<Value> {
@@ -104,30 +104,22 @@ impl Program {
     }
 
     fn describe(&self) -> Result<Value> {
-        let version = Cuda::get(|version| self.cuda.cuDriverGetVersion(version))?;
-        let mut name = [0; 256];
-        self.cuda.cuDeviceGetName(&mut name, 256, self.device)?;
+        let version = self.cuda.try_get(Cuda::cuDriverGetVersion)?;
+        let mut name = [0_u8; 256];
+        self.cuda.cuDeviceGetName(name.as_mut_ptr().cast(), 256, self.device).ok()?;
         let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-        let uuid: [u8; 16] = Cuda::get(|uuid| self.cuda.cuDeviceGetUuid_v2(uuid, self.device))?;
-        let total = Cuda::get(|total| self.cuda.cuDeviceTotalMem_v2(total, self.device))?;
+        let uuid = self.cuda.try_get::<[u8; 16]>(|cuda, uuid| cuda.cuDeviceGetUuid_v2(uuid.cast(), self.device))?;
+        let total = self.cuda.try_get(|cuda, total| cuda.cuDeviceTotalMem_v2(total, self.device))?;
         let name = String::from_utf8_lossy(&name[..end]);
         Ok(json!({ "cuda": version, "name": name, "uuid": spelled(uuid), "total": total }))
     }
 
     fn info(&self) -> Result<Value> {
         let (mut free, mut total) = (0, 0);
-        self.cuda.cuMemGetInfo_v2(&mut free, &mut total)?;
+        self.cuda.cuMemGetInfo_v2(&raw mut free, &raw mut total).ok()?;
         Ok(json!({ "free": free, "total": total }))
     }
-
-    /// The address of a function, by `dlsym`.
-    fn look_up(&self) -> *mut c_void {
-        self.library.symbol(c"cuMemAlloc_v2")
-    }
 }
-
-/// `CU_STREAM_NON_BLOCKING`.
-const NON_BLOCKING: u32 = 1;
 
 /// Two digits a byte.
 fn hex(bytes: &[u8]) -> String {
@@ -149,15 +141,11 @@ impl Words<'_> {
     }
 }
 
-// === impl Code ===
-
-impl Code {
-    /// Whether there was room.
-    fn room<T>(answer: Result<T, Self>) -> Result<Option<T>, Self> {
-        match answer {
-            Ok(got) => Ok(Some(got)),
-            Err(Self::OUT_OF_MEMORY) => Ok(None),
-            Err(other) => Err(other),
-        }
+/// What was allocated; nothing if there was no room.
+fn room<T>(answer: Result<T, Code>) -> Result<Option<T>, Code> {
+    match answer {
+        Ok(got) => Ok(Some(got)),
+        Err(OUT_OF_MEMORY) => Ok(None),
+        Err(other) => Err(other),
     }
 }

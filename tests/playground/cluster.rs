@@ -39,21 +39,21 @@ const STRATEGIES: [&str; 5] = ["volume-mounts", "cdi-cri", "envvar", "cdi-annota
 pub struct Machine {
     /// Name of its node.
     pub name: String,
-    /// Its cards.
+    /// Cards of the node.
     pub scenario: Scenario,
 }
 
 /// A node.
 pub struct Node {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
     /// What can be seen of it, as of the last look.
     pub view: NodeView,
     /// How its cards are linked.
     pub links: Links,
-    /// Its kubelet.
+    /// Kubelet of the node.
     pub kubelet: Arc<Kubelet>,
-    /// Its daemon.
+    /// Daemon of the node.
     pub daemon: Process,
     /// What its NVML answers.
     pub scenario: Scenario,

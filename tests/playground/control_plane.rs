@@ -39,8 +39,7 @@ impl ControlPlane {
     pub async fn start(directory: &Path) -> anyhow::Result<Self> {
         let server = ApiServer::start(&[(DAEMON_TOKEN, DAEMON), (WEBHOOK_TOKEN, WEBHOOK)]).await?;
         server.allow(ADMIN_TOKEN, User::from("kubernetes-admin").within("system:masters"));
-        let of_the_webhook = [install::WEBHOOK_RBAC, install::WEBHOOK_MIX];
-        for manifest in [install::NAMESPACE, install::CRD, install::NODE_RBAC].into_iter().chain(of_the_webhook) {
+        for manifest in [install::NAMESPACE, install::CRD, install::NODE_RBAC, install::WEBHOOK_RBAC] {
             manifest.install(&server)?;
         }
         server.guard();

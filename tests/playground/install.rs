@@ -19,8 +19,9 @@ pub const CRD: Manifest = manifest("crd", include_str!("../../deploy/manifests/c
 pub const NODE_RBAC: Manifest = manifest("node-rbac", include_str!("../../deploy/manifests/node-rbac.yaml"));
 /// What the webhook may do.
 pub const WEBHOOK_RBAC: Manifest = manifest("webhook-rbac", include_str!("../../deploy/manifests/webhook-rbac.yaml"));
-/// Where the webhook keeps what it has learned.
-pub const WEBHOOK_MIX: Manifest = manifest("webhook-mix", include_str!("../../deploy/manifests/webhook-mix.yaml"));
+/// Where API server and scheduler find the webhook.
+pub const WEBHOOK_SERVICE: Manifest =
+    manifest("webhook-service", include_str!("../../deploy/manifests/webhook-service.yaml"));
 /// What the webhook is shown.
 pub const WEBHOOK_CONFIGURATIONS: Manifest =
     manifest("webhook-configurations", include_str!("../../deploy/manifests/webhook-configurations.yaml"));

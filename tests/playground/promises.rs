@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_card_that_is_promised_twice_is_found_before_anybody_holds_it() {
+    async fn card_reserved_twice_is_found_before_it_is_held() {
         let server = ApiServer::start(&[]).await.expect("an API server");
         let (mut node, one) = (node(), promise(&server, "one", "GPU-a"));
         let fit = |node: &NodeView, uids: &[&str]| fit(&server, node, &requests(uids), |_| false);

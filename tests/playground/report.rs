@@ -99,7 +99,7 @@ pub struct Waited {
 /// What became of promises of cards.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Promises {
-    /// As the webhook counts it (`divvy_prediction_total`): without what a replica didn't live to see.
+    /// As the webhook counts it (`divvy_reservation_outcomes_total`): without what a replica didn't live to see.
     pub counted: Predictions,
     /// As it is seen from outside, when nodes admit pods.
     pub seen: Seen,
@@ -112,7 +112,7 @@ pub struct Seen {
     pub kept: u64,
     /// They hold others.
     pub moved: u64,
-    /// Their node refused them.
+    /// Pods that a node refused.
     pub refused: u64,
 }
 

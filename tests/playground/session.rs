@@ -75,7 +75,7 @@ struct Ending {
 
 #[derive(Clone, Copy, PartialEq)]
 enum How {
-    /// Its containers end by themselves.
+    /// Containers end by themselves.
     Finish,
     /// Somebody deletes it.
     Delete,

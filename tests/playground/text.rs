@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_break_between_words_and_are_cut_where_they_get_too_many() {
+    fn long_lines_wrap_at_words_and_are_cut() {
         let word = "x".repeat(30);
         let line = format!("  a {}", [&*word; 4].join(" "));
         let wrapped = wrap(&line, 4);

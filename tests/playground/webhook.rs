@@ -25,7 +25,7 @@ use self::replica::Replica;
 use self::service::{Endpoints, Service};
 use crate::cluster::{PATIENCE, SYSTEM};
 use crate::control_plane::{ADMIN_TOKEN, ControlPlane};
-use crate::install::WEBHOOK_CONFIGURATIONS;
+use crate::install::{WEBHOOK_CONFIGURATIONS, WEBHOOK_SERVICE};
 use divvy_testkit::binaries::Binaries;
 use divvy_testkit::pages::page;
 use divvy_testkit::pods::{GPU, NAMESPACE};
@@ -56,10 +56,10 @@ pub enum Kill {
     Leader,
 }
 
-/// Promises by what became of them, as `divvy_prediction_total` counts them.
+/// Promises by what became of them, as `divvy_reservation_outcomes_total` counts them.
 pub type Predictions = BTreeMap<String, u64>;
 
-/// Of its Service, its configurations and its Lease.
+/// Name of the Service, the configurations and the Lease.
 const NAME: &str = "divvy-webhook";
 /// What a scheduler's configuration says of the extender.
 const SCHEDULER: &str = include_str!("../../deploy/scheduler/kube-scheduler.yaml");
@@ -73,6 +73,7 @@ impl Webhook {
     /// Starts both replicas and has the API server ask them, as soon as they are ready.
     pub async fn start(binaries: &Binaries, control_plane: &ControlPlane, directory: &Path) -> anyhow::Result<Self> {
         let server = Arc::clone(&control_plane.server);
+        WEBHOOK_SERVICE.install(&server)?;
         WEBHOOK_CONFIGURATIONS.install(&server)?;
         let endpoints = Endpoints::default();
         let ready = endpoints.clone();
@@ -218,11 +219,12 @@ fn authority(view: &View<'_>) -> Option<String> {
     String::from_utf8(mutating.first()?.0.clone()).ok().filter(|authority| !authority.is_empty())
 }
 
-/// Where the Service of the extender leads to.
+/// Listening address of the replica that the extender's Service leads to.
 fn leader(view: &View<'_>) -> Option<SocketAddr> {
     let slice = view.kept("EndpointSlice", SYSTEM, "divvy-extender")?;
-    let ip = slice["endpoints"][0]["addresses"][0].as_str()?;
-    format!("{ip}:{}", slice["ports"][0]["port"]).parse().ok()
+    let ip = slice["endpoints"][0]["addresses"][0].as_str()?.parse().ok()?;
+    let port = slice["ports"][0]["port"].as_u64()?.try_into().ok()?;
+    Some(SocketAddr::from((replica::listening(ip), port)))
 }
 
 /// Asks as the scheduler does: only the leader answers, once it knows the cluster.
@@ -245,10 +247,11 @@ async fn ready(extender: SocketAddr, https: &Https, nodes: &[&str]) -> anyhow::R
     Ok(())
 }
 
-/// `divvy_prediction_total{outcome="kept"} 7`.
+/// `divvy_reservation_outcomes_total{outcome="kept"} 7`.
 fn predictions(metrics: &str) -> Predictions {
-    let lines =
-        metrics.lines().filter_map(|line| line.strip_prefix("divvy_prediction_total{outcome=\"")?.split_once("\"} "));
+    let lines = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("divvy_reservation_outcomes_total{outcome=\"")?.split_once("\"} "));
     lines.filter_map(|(outcome, count)| Some((outcome.to_owned(), count.parse().ok()?))).collect()
 }
 
@@ -264,11 +267,13 @@ mod tests {
 
     #[test]
     fn predictions_are_read_from_metrics_and_added_up() {
-        let text = "# TYPE divvy_prediction counter\ndivvy_prediction_total{outcome=\"kept\"} 7\ndivvy_leader 1.0\n";
+        let text = "# TYPE divvy_reservation_outcomes counter\ndivvy_reservation_outcomes_total{outcome=\"kept\"} 7\ndivvy_leader 1.0\n";
         let mut sums = predictions(text);
         add(
             &mut sums,
-            &predictions("divvy_prediction_total{outcome=\"kept\"} 1\ndivvy_prediction_total{outcome=\"moved\"} 2"),
+            &predictions(
+                "divvy_reservation_outcomes_total{outcome=\"kept\"} 1\ndivvy_reservation_outcomes_total{outcome=\"moved\"} 2",
+            ),
         );
         assert_eq!(sums, [("kept".to_owned(), 8), ("moved".to_owned(), 2)].into());
     }

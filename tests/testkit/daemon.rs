@@ -14,7 +14,7 @@ use fake_kubelet::Kubelet;
 pub struct NodeFiles {
     /// All of them.
     pub root: PathBuf,
-    /// Of the fake NVML.
+    /// Scenario of the fake NVML.
     pub scenario: PathBuf,
     /// How the API server is reached, if there is one.
     pub kubeconfig: Option<PathBuf>,

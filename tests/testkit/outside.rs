@@ -18,7 +18,7 @@ pub const SLOTS_PER_CARD: u32 = 32;
 /// A node at one instant.
 #[derive(Clone, Debug, Default)]
 pub struct NodeView {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
     /// In the order of their indices.
     pub cards: Vec<CardView>,
@@ -35,13 +35,13 @@ pub struct NodeView {
 /// A card, as the machine has it.
 #[derive(Clone, Debug)]
 pub struct CardView {
-    /// Its UUID.
+    /// UUID of the card.
     pub id: CardId,
-    /// Its model.
+    /// Model of the card.
     pub model: String,
     /// All of its memory.
     pub memory: Memory,
-    /// Its NUMA node.
+    /// NUMA node of the card.
     pub numa: Option<u32>,
     /// Whether the kubelet may give slots of it.
     pub healthy: bool,
@@ -61,7 +61,7 @@ pub struct PodView {
 /// A container of a live pod.
 #[derive(Clone, Debug)]
 pub struct ContainerView {
-    /// Its name.
+    /// Name of the container.
     pub name: String,
     /// What it is to its pod.
     pub kind: ContainerKind,

@@ -10,11 +10,10 @@ use divvy_api::request::Defaults;
 use divvy_api::{CardId, Cores, Memory, ResourceNames, SlotId};
 use divvy_node::config::{DeviceListStrategy, Strategy};
 use divvy_node::container::isolation::Accounting;
-use divvy_node::container::setup::Setup;
 use divvy_node::container::{ContainerOptions, Containers};
 use divvy_node::kubelet::client::PodListClient;
 use divvy_node_core::allocator::{AllocationSettings, Allocator, Choice};
-use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
+use divvy_node_core::inventory::{CardInfo, Inventory};
 use divvy_node_core::ledger::Ledger;
 use divvy_node_core::pod::{Pod, PodList};
 use divvy_placement::Policy;
@@ -47,17 +46,8 @@ impl OwnPart {
         let tmpfs = tempfile::tempdir_in("/dev/shm").context("a tmpfs")?;
         let card = |number: usize| -> anyhow::Result<CardInfo> {
             Ok(CardInfo {
-                id: format!("GPU-{number}").parse()?,
                 model: "NVIDIA H100 80GB HBM3".to_owned(),
-                memory: Memory::mib(81_559),
-                pci_bus_id: String::new(),
-                minor: None,
-                numa: None,
-                mig: None,
-                health: CardHealth::Healthy,
-                memory_used: None,
-                utilization: None,
-                processes: None,
+                ..CardInfo::healthy(format!("GPU-{number}").parse()?, Memory::mib(81_559))
             })
         };
         let cards = (0..CARDS).map(card).collect::<anyhow::Result<Vec<_>>>()?;
@@ -87,7 +77,7 @@ impl OwnPart {
             policy: Policy::default(),
         };
         let (ledger, _) = Ledger::open(&directory.join("own-ledger"))?;
-        let mut allocator = Allocator::new(settings, ledger, Arc::new(Setup(Arc::new(delivery))));
+        let mut allocator = Allocator::new(settings, ledger, Arc::new(delivery));
         allocator.set_inventory(Arc::new(Inventory { cards, ..Inventory::default() }));
         let slots = ids.iter().flat_map(|card| (0..32).map(|number| card.slot(number))).collect();
         Ok(Self { allocator, slots, _tmpfs: tmpfs })
@@ -96,7 +86,7 @@ impl OwnPart {
     /// GetPreferredAllocation and Allocate for one pod; how long each took.
     pub fn admit(&mut self, listed: &[Arc<Pod>], pod: &Pod) -> anyhow::Result<(Duration, Duration)> {
         // A pod that the ledger doesn't know, listed while another is served, counts as passed over.
-        let known = |other: &&Arc<Pod>| self.allocator.ledger().book().pod(&other.uid).is_some();
+        let known = |other: &&Arc<Pod>| self.allocator.ledger().allocations().pod(&other.uid).is_some();
         let mut pods: Vec<Arc<Pod>> = listed.iter().filter(known).cloned().collect();
         let mut pod = pod.clone();
         (pod.phase, pod.states) = Default::default();

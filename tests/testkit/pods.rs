@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use divvy_api::annotation::{self, Document as _, RequestAnnotation};
+use divvy_api::limits::{RequestError, pod_requests};
 use divvy_api::pod::{PodSum, peak};
-use divvy_api::request::{self, Defaults, RequestError};
+use divvy_api::request::Defaults;
 use divvy_api::{ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, Memory, ResourceName, ResourceNames};
 use k8s_openapi::api::core::v1;
 
@@ -18,7 +19,7 @@ pub const NAMESPACE: &str = "default";
 /// A pod before it is submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodShape {
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
     /// In admission order: init containers, then app containers.
     pub containers: Vec<ContainerSpec>,
@@ -69,7 +70,7 @@ impl PodShape {
 
     /// What its containers request, as the webhook would read it.
     pub fn requests(&self) -> Result<Vec<ContainerRequest>, RequestError> {
-        request::pod_requests(&ResourceNames::default(), Defaults::default(), None, &self.containers)
+        pod_requests(&ResourceNames::default(), Defaults::default(), None, &self.containers)
     }
 
     /// How many cards' worth it holds at its peak, on cards with `memory`.
@@ -180,8 +181,7 @@ mod tests {
         assert_eq!(limits(1), [pair("gpu", "2"), pair("gpucores", "60"), pair("gpumem", "16384")]);
         let request: RequestAnnotation =
             annotation::decode(&shape.annotations[RequestAnnotation::KEY]).expect("our own");
-        let again =
-            request::pod_requests(&ResourceNames::default(), Defaults::default(), Some(&request), &shape.containers);
+        let again = pod_requests(&ResourceNames::default(), Defaults::default(), Some(&request), &shape.containers);
         // What is counted has changed: totals stand where amounts of each card stood.
         let requested =
             |requests: Vec<ContainerRequest>| requests.into_iter().map(|request| request.request).collect::<Vec<_>>();

@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 pub struct Program {
     /// The executable.
     pub path: PathBuf,
-    /// Of the process; its files are called so.
+    /// Name of the process and of its files.
     pub name: &'static str,
     /// Variables that it sees.
     pub environment: Vec<(&'static str, PathBuf)>,
@@ -63,7 +63,7 @@ impl Process {
         Ok(())
     }
 
-    /// Its process ID, while it runs.
+    /// Process ID, while the process runs.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }

@@ -46,20 +46,20 @@ fn reviews(server: &ApiServer, kind: &str) -> usize {
 }
 
 #[tokio::test]
-async fn who_may_see_a_pod_may_ask_about_it_and_nobody_else() {
+async fn caller_needs_the_right_to_get_the_pod() {
     let (server, access) = server().await;
     for scheme in ["Bearer", "bearer"] {
         let verdict = access.judge(&with(&format!("{scheme} of-ann")), pods_in("a")).await;
         assert_eq!(verdict, Verdict::Allowed("ann".to_owned()));
     }
     let verdict = access.judge(&with("Bearer of-ann"), pods_in("b")).await;
-    assert_eq!(verdict, Verdict::Forbidden("ann may not get pods in namespace b".to_owned()));
+    assert_eq!(verdict, Verdict::Forbidden("ann cannot get pods in namespace b".to_owned()));
     assert_eq!(reviews(&server, "tokenreviews"), 1, "kept");
     assert_eq!(reviews(&server, "subjectaccessreviews"), 3, "never kept");
 }
 
 #[tokio::test]
-async fn who_shows_no_token_or_a_wrong_one_is_nobody() {
+async fn missing_or_invalid_token_is_unauthenticated() {
     let (server, access) = server().await;
     for headers in [HeaderMap::new(), with("Basic YTpi"), with("Bearer"), with("Bearer  ")] {
         let verdict = access.judge(&headers, pods_in("a")).await;
@@ -71,7 +71,7 @@ async fn who_shows_no_token_or_a_wrong_one_is_nobody() {
 }
 
 #[tokio::test]
-async fn nobody_is_let_in_while_the_api_server_is_away() {
+async fn access_is_denied_while_the_api_server_is_away() {
     let (server, access) = server().await;
     assert_eq!(access.judge(&with("Bearer of-ann"), pods_in("a")).await, Verdict::Allowed("ann".to_owned()));
     server.go_away().await;
@@ -82,7 +82,7 @@ async fn nobody_is_let_in_while_the_api_server_is_away() {
 }
 
 #[tokio::test]
-async fn answers_about_tokens_are_kept_for_a_while_and_no_more_than_so_many() {
+async fn token_reviews_are_cached_for_a_limited_time_and_number() {
     let (_server, access) = server().await;
     let now = Instant::now();
     let key = |number: usize| {

@@ -1,5 +1,5 @@
 //! The match conditions of both webhook configurations: CEL that the API server evaluates before it calls, so that a pod
-//! which has nothing to do with cards is never held up by us, not even when we are down.
+//! that requests no GPUs is never delayed by the webhook, not even while it is down.
 //!
 //! Every access to a field that may be absent is optional (`?`), because an error in a condition counts as a failed
 //! call. No engine runs these here; the same question in Rust is `Pod::is_ours`, and a real API server is asked in
@@ -17,12 +17,12 @@ pub struct MatchCondition {
     pub expression: String,
 }
 
-/// For new `pods`: those that name one of Divvy's resources in any container, or carry one of its annotations.
+/// Conditions for new `pods`: those that name one of Divvy's resources in any container, or carry one of its annotations.
 pub fn for_pods(names: &ResourceNames) -> Vec<MatchCondition> {
-    vec![MatchCondition { name: "asks-for-cards", expression: asks_for_cards("object", names) }]
+    vec![MatchCondition { name: "requests-gpus", expression: asks_for_cards("object", names) }]
 }
 
-/// For new and changed `pods`, and `pods/ephemeralcontainers`: the same, and of changes those that are looked at. Controllers
+/// Conditions for new and changed `pods`, and `pods/ephemeralcontainers`: the same, and of changes those that are looked at. Controllers
 /// take their finalizers off a pod, and open its scheduling gates, whether or not we are there.
 pub fn for_changes(names: &ResourceNames) -> Vec<MatchCondition> {
     let changed = format!(
@@ -35,7 +35,7 @@ pub fn for_changes(names: &ResourceNames) -> Vec<MatchCondition> {
     for_pods(names).into_iter().chain([changed]).collect()
 }
 
-/// For workloads: those whose template is such a pod.
+/// Conditions for workloads: those whose template is such a pod.
 pub fn for_templates(names: &ResourceNames) -> Vec<MatchCondition> {
     // A CronJob's template stands in its job's spec.
     let template = "object.spec.?jobTemplate.?spec.orValue(object.spec).template";
@@ -45,7 +45,7 @@ pub fn for_templates(names: &ResourceNames) -> Vec<MatchCondition> {
     // Controllers also write annotations of the workload itself.
     let changed = "oldObject == null || object.spec != oldObject.spec";
     vec![
-        MatchCondition { name: "asks-for-cards", expression: asks_for_cards(template, names) },
+        MatchCondition { name: "requests-gpus", expression: asks_for_cards(template, names) },
         MatchCondition { name: "written-by-people", expression: by_people.to_owned() },
         MatchCondition { name: "spec-changed", expression: changed.to_owned() },
     ]

@@ -24,11 +24,11 @@ pub struct PodDemand {
 /// Which nodes could take a pod, by what the index knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// These can now: the best few, best first; at least one.
+    /// Nodes that can take it now: the best few, best first; at least one.
     Now(Vec<String>),
-    /// None can now, or none ever could: which of both and why, in a sentence.
+    /// No node can now, or none ever could: which of both and why, in a sentence.
     Nowhere(String),
-    /// The index isn't filled yet, or telling would take too long: nothing is said.
+    /// Unknown: the watches haven't synced yet, or the search would take too long.
     Unknown,
 }
 
@@ -55,7 +55,7 @@ impl Fit {
         }
     }
 
-    /// Prefers the hinted nodes, the best most. ReservationTimeouts that are there already, from an earlier call, aren't repeated.
+    /// Prefers the hinted nodes, the best most. Terms that are there already, from an earlier call, aren't repeated.
     pub(super) fn prefer(&self, pod: &Pod, patch: &mut Patch) {
         let Self::Now(nodes) = self else { return };
         let terms: Vec<Value> = nodes.iter().zip((1..=100).rev()).map(|(node, weight)| term(node, weight)).collect();

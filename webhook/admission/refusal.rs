@@ -3,7 +3,7 @@
 use std::fmt;
 
 use divvy_api::annotation::AnnotationError;
-use divvy_api::request::RequestError;
+use divvy_api::limits::RequestError;
 
 /// Why a request is refused. Every variant names the field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_api::annotation::{self, Document as _, RequestAnnotation};
+use divvy_api::limits::pod_requests;
 use divvy_api::quantity::{parse_count, parse_memory_total};
-use divvy_api::request::{Totals, pod_requests};
+use divvy_api::request::Totals;
 use divvy_api::{ContainerRequest, GpuRequest, Memory, MemoryAmount, ResourceNames};
 
 use super::Settings;

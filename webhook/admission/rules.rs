@@ -26,7 +26,7 @@ pub(super) enum GpuAccess {
     Requests(GpuRequest),
     /// Sees no GPU.
     Without,
-    /// None of our business: a privileged container can open every card of the node itself, so hiding them would only
+    /// Left alone: a privileged container can open every card of the node itself, so hiding them would only
     /// take the driver's libraries from it (and Pod Security decides who may run one); and one that asks for another
     /// resource of the same domain is given cards by another plugin, through the same variable.
     Exempt,
@@ -121,28 +121,25 @@ pub(super) fn preferences(pod: &Pod, namespace: &str, settings: &Settings) -> Re
     }
 }
 
-/// What is allowed and probably not meant.
+/// Warnings about what is allowed and probably not meant.
 pub(super) fn warnings(pod: &Pod, accesses: &[GpuAccess]) -> Vec<String> {
     let requests = |access: &GpuAccess| matches!(access, GpuAccess::Requests(_));
     let unknown = pod.our_annotations().filter(|(key, _)| !INPUTS.contains(key) && !OUTPUTS.contains(key));
-    let unknown = unknown.map(|(key, _)| format!("annotation {key}: nothing of Divvy reads it"));
+    let unknown = unknown.map(|(key, _)| format!("annotation {key}: unknown to Divvy, has no effect"));
     let mut warnings: Vec<String> = unknown.collect();
     if !accesses.iter().any(requests) {
         let idle = pod.our_annotations().filter(|(key, _)| INPUTS.contains(key));
-        warnings.extend(idle.map(|(key, _)| format!("annotation {key}: has no effect: no container asks for a card")));
+        warnings.extend(idle.map(|(key, _)| format!("annotation {key}: has no effect: no container requests a GPU")));
         return warnings;
     }
     let privileged = pod.containers().zip(accesses).filter(|(place, access)| requests(access) && place.is_privileged());
     warnings.extend(privileged.map(|(place, _)| {
         let field = place.field();
-        format!("{field}.securityContext.privileged: it can open every card of its node, whatever its limits say")
+        format!("{field}.securityContext.privileged: it can open every GPU of its node, whatever its limits")
     }));
     let devices = pod.host_paths().filter(|(_, path)| shows_devices(path));
-    warnings.extend(
-        devices.map(|(field, path)| {
-            format!("{field}: {path} shows the containers cards that their limits don't give them")
-        }),
-    );
+    warnings
+        .extend(devices.map(|(field, path)| format!("{field}: {path} exposes GPUs to containers beyond their limits")));
     warnings
 }
 

@@ -19,7 +19,7 @@ fn help_names_every_key_with_variable_and_default() {
 }
 
 #[test]
-fn a_flag_wins_over_a_variable_and_a_variable_over_the_file() {
+fn flag_wins_over_variable_and_variable_over_file() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("config.yaml");
     let text = "version: v1\nshortlist: 1\nmemoryUnit: 32\ndefaultCores: 1\nfavouredNamespaces: [a, b]\n";
@@ -32,7 +32,7 @@ fn a_flag_wins_over_a_variable_and_a_variable_over_the_file() {
 }
 
 #[test]
-fn the_printed_configuration_is_a_file_that_says_the_same() {
+fn printed_configuration_reads_back_the_same() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("config.yaml");
     let flags = ["--certificate-file=/tls/tls.crt", "--key-file=/tls/tls.key", "--favoured-namespaces=a,b"];
@@ -44,7 +44,7 @@ fn the_printed_configuration_is_a_file_that_says_the_same() {
 }
 
 #[test]
-fn what_only_the_daemon_has_is_refused() {
+fn keys_of_the_daemon_are_refused() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("config.yaml");
     for (key, text) in [("overrides", "[]"), ("selector", "{}"), ("nodeName", "n1")] {

@@ -7,7 +7,7 @@ use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health
 use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount, Share};
 use divvy_index::demand::SchedulingConfig;
 use divvy_index::{Index, ReservationTimeouts};
-use divvy_placement::{Expected, Kind, Mix};
+use divvy_placement::{Expected, ExpectedRequests, Kind};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
@@ -125,7 +125,7 @@ pub(crate) fn times<C>(calls: usize, new: impl Fn() -> C, time: impl Fn(&mut C, 
     format!("p50 {} µs, p90 {}, p99 {}, most {}", at(500), at(900), at(990), at(1000))
 }
 
-fn mix(kinds: u32) -> Mix {
+fn mix(kinds: u32) -> ExpectedRequests {
     let kind = |number: u32| Expected {
         kind: Kind {
             request: GpuRequest {
@@ -141,7 +141,7 @@ fn mix(kinds: u32) -> Mix {
         },
         weight: 1 + number % 5,
     };
-    Mix { requests: (0..kinds).map(kind).collect() }
+    ExpectedRequests { requests: (0..kinds).map(kind).collect() }
 }
 
 fn report(at: usize, name: &str, rng: &mut StdRng) -> GpuNode {

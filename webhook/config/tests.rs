@@ -16,7 +16,7 @@ fn refused(variables: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn a_pod_has_to_know_itself() {
+fn own_name_address_and_namespace_are_required() {
     for variable in ["POD_NAME", "POD_IP", "NAMESPACE"] {
         assert!(refused(&[(variable, "")]).contains(&format!("the environment variable {variable} or")));
     }
@@ -25,19 +25,19 @@ fn a_pod_has_to_know_itself() {
 }
 
 #[test]
-fn the_four_resources_differ() {
+fn resource_names_must_differ() {
     insta::assert_snapshot!(refused(&[("RESOURCE_CORES", "nvidia.com/gpu")]), @"resource nvidia.com/gpu stands for two amounts: resourceCount, resourceMemory, resourceMemoryPercentage and resourceCores must differ");
 }
 
 #[test]
-fn a_certificate_comes_with_its_key() {
-    insta::assert_snapshot!(refused(&[("CERTIFICATE_FILE", "/tls/tls.crt")]), @"certificateFile needs keyFile: set both, or neither for a certificate of our own");
-    insta::assert_snapshot!(refused(&[("KEY_FILE", "/tls/tls.key")]), @"keyFile needs certificateFile: set both, or neither for a certificate of our own");
+fn certificate_needs_its_key() {
+    insta::assert_snapshot!(refused(&[("CERTIFICATE_FILE", "/tls/tls.crt")]), @"certificateFile needs keyFile: set both, or neither and the webhook issues its own certificate");
+    insta::assert_snapshot!(refused(&[("KEY_FILE", "/tls/tls.key")]), @"keyFile needs certificateFile: set both, or neither and the webhook issues its own certificate");
     assert!(config(&[("CERTIFICATE_FILE", "/tls/tls.crt"), ("KEY_FILE", "/tls/tls.key")]).is_ok());
 }
 
 #[test]
-fn nodes_are_chosen_as_cards_are_unless_it_is_said() {
+fn node_policy_defaults_to_card_policy() {
     let policies = |variables: &[(&str, &str)]| {
         let config = config(variables).expect("valid");
         (config.card_policy, config.node_policy)
@@ -48,7 +48,7 @@ fn nodes_are_chosen_as_cards_are_unless_it_is_said() {
 }
 
 #[test]
-fn requests_are_read_as_on_nodes() {
+fn resource_names_and_defaults_are_read() {
     let default = config(&[]).expect("valid");
     assert_eq!((default.resource_names(), default.request_defaults()), (ResourceNames::default(), Defaults::default()));
     let changed = config(&[

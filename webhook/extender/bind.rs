@@ -10,12 +10,12 @@ use serde::Serialize;
 use super::Extender;
 use super::wire::{self, BindingArgs, BindingResult, Malformed};
 
-/// What is to be done about a call of `bind`.
+/// Next step of a `bind` call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bind {
-    /// Post this, then say [`Extender::committed`] or [`Extender::failed`], whose answer is the scheduler's.
+    /// Binding to post, and then to pass to [`Extender::committed`] or [`Extender::failed`], which return the response.
     Post(Binding),
-    /// Nothing; the answer says why.
+    /// Response of a call that binds nothing, with the reason.
     Answer(Vec<u8>),
 }
 
@@ -30,9 +30,9 @@ pub struct Binding {
     pub uid: String,
     /// The node.
     pub node: String,
-    /// The pod's annotation of that name.
+    /// Value of the annotation `planned`, which the pod gets.
     pub planned: String,
-    /// JSON. The API server adds its annotations to the pod in the same write, and refuses it for a pod of another UID
+    /// Request body in JSON. The API server adds its annotations to the pod in the same write, and refuses it for a pod of another UID
     /// (`assignPod` of `pkg/registry/core/pod/storage`).
     pub body: Vec<u8>,
 }
@@ -63,12 +63,12 @@ struct Target<'a> {
 // === impl Extender ===
 
 impl Extender {
-    /// `bind`. A call that comes again gets the same cards again.
+    /// Handles `bind`. A repeated call reserves the same cards.
     pub fn bind(&self, body: &[u8], now: Instant) -> Result<Bind, Malformed> {
         let BindingArgs { pod_name: name, pod_namespace: namespace, pod_uid: uid, node } = wire::decode("bind", body)?;
         let Some(demand) = self.demand(&uid) else {
             let unknown =
-                format!("pod {namespace}/{name} is not known yet, or has been given cards already: try again");
+                format!("pod {namespace}/{name} is not known yet, or has been allocated GPUs already: try again");
             return Ok(Bind::Answer(answer(&unknown)));
         };
         let planned = match self.index.reserve(&demand, &node, now) {
@@ -82,19 +82,19 @@ impl Extender {
         Ok(Bind::Post(Binding { namespace, name, uid, node, planned, body }))
     }
 
-    /// The API server took the binding.
+    /// Marks the reservation as bound: the API server has accepted the Binding.
     pub fn committed(&self, binding: &Binding, now: Instant) -> Vec<u8> {
         self.index.committed(&binding.uid, now);
         answer("")
     }
 
-    /// The API server refused the binding, in these words.
+    /// Drops the reservation: the API server has refused the Binding with this error.
     pub fn failed(&self, binding: &Binding, error: &str) -> Vec<u8> {
         self.index.failed(&binding.uid);
         answer(error)
     }
 
-    /// Answers where it is unknown whether the pod is bound: the reservation lives until the watch shows it, or expires.
+    /// Response where it is unknown whether the pod is bound: the reservation stays until the watch shows the pod, or expires.
     pub fn undecided(&self, error: &str) -> Vec<u8> {
         answer(error)
     }

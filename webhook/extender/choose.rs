@@ -8,18 +8,18 @@ use divvy_index::demand::Demand;
 use divvy_index::pod::PodView;
 use divvy_index::{BEST_SCORE, Query, Ranking, Refusal, ranked, shortlist};
 
-/// What `filter` makes of a list of names.
+/// Result of `filter`.
 #[derive(Debug, Default)]
 pub(super) struct Choice<'n> {
-    /// Positions of the names that are answered, the best node first.
+    /// Positions of the names that are returned, the best node first.
     pub(super) kept: Vec<usize>,
-    /// Why others aren't, where evicting pods of lower priority would help, …
+    /// Reasons of nodes where evicting pods of lower priority would help (`FailedNodes`).
     pub(super) by_eviction: Reasons<'n>,
-    /// … and where it wouldn't.
+    /// Reasons of nodes where it wouldn't (`FailedAndUnresolvableNodes`).
     pub(super) for_good: Reasons<'n>,
 }
 
-const UNKNOWN: &str = "no GpuNode: divvy-node doesn't run here, or hasn't reported yet";
+const UNKNOWN: &str = "node(s) had no GpuNode: divvy-node isn't running there or hasn't reported yet";
 
 // === impl Extender ===
 

@@ -59,7 +59,7 @@ fn four() -> [GpuNode; 4] {
 }
 
 #[test]
-fn the_nodes_as_good_as_the_best_are_answered_in_the_form_of_the_question() {
+fn filter_answers_best_nodes_in_the_form_of_the_request() {
     let extender = extender(&four(), 16);
     let names = ["n1", "n2", "n3", "n4", "n2", "nowhere"];
     let answer = extender.filter(named(&pod("a", 1, 8, 0), &names).to_string().as_bytes()).expect("arguments");
@@ -79,7 +79,7 @@ fn the_nodes_as_good_as_the_best_are_answered_in_the_form_of_the_question() {
 }
 
 #[test]
-fn fields_are_known_in_any_letter_case() {
+fn field_names_match_in_any_letter_case() {
     let extender = extender(&four(), 16);
     for (of_pod, of_names) in [("Pod", "NodeNames"), ("pod", "nodeNames"), ("POD", "nodenames"), ("pOD", "NODENAMES")] {
         let args = json!({of_pod: json_of(&pod("a", 1, 8, 0)), of_names: ["n1", "n2"], "later": {"x": [1]}});
@@ -88,7 +88,7 @@ fn fields_are_known_in_any_letter_case() {
 }
 
 #[test]
-fn empty_and_absent_lists_have_empty_answers() {
+fn filter_of_no_nodes_answers_no_nodes() {
     let extender = extender(&four(), 16);
     let pod = json_of(&pod("a", 1, 8, 0));
     for args in [
@@ -105,7 +105,7 @@ fn empty_and_absent_lists_have_empty_answers() {
 }
 
 #[test]
-fn where_no_node_is_left_each_says_why_and_whether_evictions_would_help() {
+fn filter_without_fitting_nodes_gives_each_a_reason() {
     let extender = extender(&four(), 16);
     let names = ["n1", "n2", "n3", "n4", "nowhere"];
     for uid in ["2-0", "2-1"] {
@@ -119,7 +119,7 @@ fn where_no_node_is_left_each_says_why_and_whether_evictions_would_help() {
 }
 
 #[test]
-fn a_pod_that_the_hardware_must_hold_goes_where_the_least_of_an_instance_is_left() {
+fn mig_tier_pod_takes_the_tightest_instance() {
     let mut nodes = ["gpus", "large", "full", "small", "least"].map(|name| node(name, 2));
     for (at, gib) in [(1, [40, 20]), (2, [10, 10]), (3, [5, 5]), (4, [20, 10])] {
         cut(&mut nodes[at], &gib);
@@ -143,7 +143,7 @@ fn a_pod_that_the_hardware_must_hold_goes_where_the_least_of_an_instance_is_left
 }
 
 #[test]
-fn a_pod_without_cards_and_one_that_contradicts_itself() {
+fn filter_passes_pods_without_gpus_and_fails_invalid_ones() {
     let extender = extender(&four(), 16);
     let mut plain = pod("a", 1, 8, 0);
     plain.containers[0].limits.clear();
@@ -152,12 +152,12 @@ fn a_pod_without_cards_and_one_that_contradicts_itself() {
     let answer = filter(&extender, &named(&plain, &["n1"]));
     insta::assert_snapshot!(
         answer["FailedAndUnresolvableNodes"]["n1"],
-        @r#""spec.containers[0].resources.limits[nvidia.com/gpucores]: 101 is out of range: allowed are 1 to 100 percent of each card""#
+        @r#""spec.containers[0].resources.limits[nvidia.com/gpucores]: 101 is out of range: allowed are 1 to 100 percent of each GPU""#
     );
 }
 
 #[test]
-fn the_shortlist_decides_how_much_the_scheduler_decides() {
+fn shortlist_limits_the_nodes_that_filter_answers() {
     let nodes: Vec<GpuNode> = (0..9).map(|number| node(&format!("n{number}"), 2)).collect();
     let names: Vec<String> = (0..9).rev().map(|number| format!("n{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -168,7 +168,7 @@ fn the_shortlist_decides_how_much_the_scheduler_decides() {
 }
 
 #[test]
-fn filter_leaves_no_trace_and_prioritize_orders_nodes() {
+fn filter_reserves_nothing_and_prioritize_orders_nodes() {
     let extender = extender(&four(), 0);
     let args = named(&pod("a", 1, 8, 0), &["n1", "n2", "n3", "nowhere"]);
     let before = extender.index.node("n2").expect("it is known").revision;
@@ -182,7 +182,7 @@ fn filter_leaves_no_trace_and_prioritize_orders_nodes() {
 }
 
 #[test]
-fn bind_promises_cards_and_says_so_in_the_binding() {
+fn bind_reserves_gpus_and_annotates_the_binding() {
     let (extender, now) = (extender(&four(), 16), Instant::now());
     let args = json!({"podname": "a", "PodNamespace": "default", "podUID": "a", "NODE": "n2"}).to_string();
     let bind = || extender.bind(args.as_bytes(), now).expect("arguments");
@@ -207,7 +207,7 @@ fn bind_promises_cards_and_says_so_in_the_binding() {
 }
 
 #[test]
-fn a_pod_finds_room_where_it_has_it_already() {
+fn pod_fits_where_it_has_a_reservation() {
     let (extender, now) = (extender(&[node("n1", 1)], 16), Instant::now());
     let args = named(&pod("a", 1, 30, 0), &["n1"]);
     assert_eq!(filter(&extender, &args)["NodeNames"], json!(["n1"]));
@@ -218,7 +218,7 @@ fn a_pod_finds_room_where_it_has_it_already() {
 }
 
 #[test]
-fn preempt_keeps_nodes_where_the_right_cards_become_free() {
+fn preempt_keeps_nodes_whose_victims_free_enough_gpus() {
     let mut nodes = [node("n1", 2), node("n2", 2)];
     let shares =
         vec![share(&nodes[0], "a", 0, 30, 0), share(&nodes[0], "b", 0, 10, 0), share(&nodes[0], "c", 1, 40, 0)];
@@ -249,7 +249,7 @@ fn preempt_keeps_nodes_where_the_right_cards_become_free() {
 }
 
 #[test]
-fn nobody_is_evicted_who_only_waits_for_room() {
+fn preempt_spares_nominated_pods() {
     let mut n1 = node("n1", 2);
     status(&mut n1).shares = vec![share(&n1, "a", 0, 40, 0)];
     let (extender, now) = (extender(&[n1], 16), Instant::now());

@@ -15,7 +15,7 @@ use divvy_index::pod::PodView;
 
 /// A body that isn't the message that the verb takes.
 #[derive(Debug, thiserror::Error)]
-#[error("not the arguments of {verb}: {source}")]
+#[error("invalid arguments of {verb}: {source}")]
 pub struct Malformed {
     pub(super) verb: &'static str,
     pub(super) source: serde_json::Error,

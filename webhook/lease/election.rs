@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 
 use super::{Candidate, Leader, RELEASED_SECONDS};
 
-/// What a Lease says, as far as it matters here.
+/// Fields of the Lease that the election uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Acquire {
-    /// Empty: nobody.
+    /// Name of the holder; empty if there is none.
     pub(super) holder: String,
-    /// How long others must wait.
+    /// Time that others wait after the last renewal.
     pub(super) duration: Duration,
     /// `resourceVersion`: every write is a sign of life, and no clock but our own is ever looked at.
     pub(super) version: String,
 }
 
-/// One candidate's view.
+/// Election as one candidate observes it.
 #[derive(Debug)]
 pub(super) struct Election {
     us: Candidate,

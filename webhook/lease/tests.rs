@@ -79,7 +79,7 @@ fn spec(server: &ApiServer) -> LeaseSpec {
 }
 
 #[tokio::test]
-async fn one_of_many_leads_and_the_others_know_which() {
+async fn one_replica_leads_and_the_others_follow() {
     let server = server().await;
     let mut replicas = Vec::new();
     for number in 1..=4 {
@@ -102,7 +102,7 @@ async fn one_of_many_leads_and_the_others_know_which() {
 }
 
 #[tokio::test]
-async fn a_leader_that_is_cut_off_stops_before_another_begins() {
+async fn partitioned_leader_stops_before_another_starts() {
     let server = server().await;
     let mut first = Replica::start(&server, 1, TIMING).await;
     first.leads().await;
@@ -124,7 +124,7 @@ async fn a_leader_that_is_cut_off_stops_before_another_begins() {
 }
 
 #[tokio::test]
-async fn a_replica_that_stops_gives_the_lease_up_and_one_that_is_killed_does_not() {
+async fn stopped_replica_releases_the_lease_killed_one_does_not() {
     let server = server().await;
     let mut first = Replica::start(&server, 1, PATIENT).await;
     first.leads().await;
@@ -148,7 +148,7 @@ async fn a_replica_that_stops_gives_the_lease_up_and_one_that_is_killed_does_not
 }
 
 #[tokio::test]
-async fn nobody_leads_while_the_api_server_is_away_and_a_new_term_begins_when_it_is_back() {
+async fn api_server_outage_ends_the_term() {
     let server = server().await;
     let mut replica = Replica::start(&server, 1, TIMING).await;
     assert_eq!(replica.leads().await.0, 1);
@@ -159,7 +159,7 @@ async fn nobody_leads_while_the_api_server_is_away_and_a_new_term_begins_when_it
 }
 
 #[tokio::test]
-async fn a_lease_that_is_deleted_or_edited_by_hand_is_mended() {
+async fn deleted_or_edited_lease_is_restored() {
     let server = server().await;
     let mut first = Replica::start(&server, 1, TIMING).await;
     first.leads().await;

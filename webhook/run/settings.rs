@@ -76,7 +76,7 @@ mod tests {
     use crate::config::Keys;
 
     #[test]
-    fn cards_and_nodes_are_chosen_by_policies_of_their_own() {
+    fn card_policy_and_node_policy_are_independent() {
         let names = |policies: &[(&str, &str)]| {
             let pod = [("POD_NAME", "divvy-webhook-0"), ("POD_IP", "10.0.0.7"), ("NAMESPACE", "divvy-system")];
             let given =

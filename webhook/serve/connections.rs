@@ -195,7 +195,7 @@ mod tests {
 
     // Time that is paused runs on whenever nobody has anything to do.
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_stops_in_the_middle_is_left() {
+    async fn stalled_client_is_disconnected() {
         let (mut silent, _stop) = connect().await;
         silent.write_all(b"POST / HT").await.unwrap();
         assert_eq!(rest(silent).await, "");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_kept_between_calls_and_closed_at_the_end() {
+    async fn connection_is_kept_alive_until_closed() {
         let (mut client, stop) = connect().await;
         for _ in 0..2 {
             client.write_all(CALL).await.unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_more_connections_than_may_be_open_the_last_waits() {
+    async fn connection_beyond_the_limit_waits() {
         let (address, _stop) = start(2).await;
         let mut clients = Vec::new();
         for _ in 0..2 {

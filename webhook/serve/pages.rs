@@ -56,7 +56,7 @@ impl Pages {
     fn stale(&self) -> Vec<String> {
         let sync_status = self.sync_status.borrow();
         let known = sync_status.listed().filter_map(|kind| Some((kind, sync_status.problem(kind)?)));
-        known.map(|(kind, why)| format!("{} from memory: {why}", kind.as_str())).collect()
+        known.map(|(kind, why)| format!("{} from memory, watch failing: {why}", kind.as_str())).collect()
     }
 }
 

@@ -91,7 +91,7 @@ impl Scheduling {
                 self.own(verb, &body, until).await
             }
             Leader::Us { .. } => {
-                unavailable("this replica has just become the leader and reads reservations: try again")
+                unavailable("this replica has just become the leader and is still reading reservations: try again")
             }
             Leader::Other { identity } => {
                 refuse_as_follower(connection, &format!("not the leader, which is {identity}: try again"))

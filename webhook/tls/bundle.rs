@@ -47,7 +47,7 @@ async fn keep_one(api: Api<DynamicObject>, kind: &'static str, name: &str, ident
         tokio::select! {
             Some(now) = changes.next() => {
                 if now.is_none() {
-                    warning.warn(format!("{kind} {name} doesn't exist: no pod is reviewed; apply the manifests"));
+                    warning.warn(format!("{kind} {name} doesn't exist, so no pod is reviewed: apply the manifests"));
                 }
                 seen = now;
             }
@@ -63,9 +63,9 @@ async fn keep_one(api: Api<DynamicObject>, kind: &'static str, name: &str, ident
         };
         let patch = api::Patch::Json::<()>(patch);
         match within_deadline(api.patch(name, &PatchParams::default(), &patch)).await {
-            Ok(_) => tracing::info!("{kind} {name}: caBundle filled in"),
+            Ok(_) => tracing::info!("{kind} {name}: caBundle updated"),
             Err(error) => {
-                warning.warn(format!("{kind} {name}: caBundle can't be filled in: {}", describe(&error)));
+                warning.warn(format!("{kind} {name}: caBundle can't be updated: {}", describe(&error)));
                 again = Some(Instant::now() + PAUSE);
             }
         }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_webhook_that_believes_others_is_mended_and_by_its_name() {
+    fn ca_bundle_is_patched_by_name_where_it_differs() {
         let hook = |name: &str, client: Value| json!({ "name": name, "clientConfig": client });
         let good = hook("a", json!({ "caBundle": "QQ==", "service": { "name": "s" } }));
         let (emptied, wrong) = (hook("b", json!({})), hook("c", json!({ "caBundle": "Qg==" })));

@@ -28,7 +28,7 @@ pub enum Unusable {
     #[error("certificate and key: {0}")]
     Pair(rustls::Error),
     /// An authority's certificate can't be read.
-    #[error("the authority's certificate: {0}")]
+    #[error("CA certificate: {0}")]
     Authority(rustls::Error),
 }
 

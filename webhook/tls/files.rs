@@ -81,7 +81,7 @@ async fn poll<T, const N: usize>(
                     warning.clear();
                     taken = seen;
                 }
-                Err(why) if seen == bad => warning.warn(format!("{why}; what was read before stays in effect")),
+                Err(why) if seen == bad => warning.warn(format!("{why}; the files read before stay in effect")),
                 Err(_) => bad = seen,
             }
         }

@@ -88,7 +88,7 @@ pub(super) fn decide(
         let data = Issued::new(service, now)?.write();
         Ok(Decision { usable: None, wanted: Some((data, why)) })
     };
-    let Some(data) = data else { return anew("there is none yet".to_owned()) };
+    let Some(data) = data else { return anew("there was none".to_owned()) };
     let issued = match Issued::read(data) {
         Ok(issued) => issued,
         Err(why) => return anew(why.to_string()),
@@ -97,7 +97,7 @@ pub(super) fn decide(
         return anew(Unreadable::Missing(AUTHORITIES).to_string());
     };
     if now < signs.0 || signs.1 <= now {
-        return anew("its authority isn't valid at this time".to_owned());
+        return anew("its CA certificate isn't valid at this time".to_owned());
     }
     let usable = match issued.credentials() {
         Ok(usable) => usable,
@@ -126,14 +126,14 @@ fn due(
     now: SystemTime,
 ) -> Option<Due> {
     if let Err(error) = served.check(&service.names(), now) {
-        return Some(Due::Certificate(format!("the certificate doesn't hold: {error}")));
+        return Some(Due::Certificate(format!("the serving certificate isn't valid: {error}")));
     }
     if is_old(authority, now) {
-        return Some(Due::Authority("the authority has a third of its life left".to_owned()));
+        return Some(Due::Authority("the CA certificate has a third of its lifetime left".to_owned()));
     }
     let announced = authority.0 + BEHIND + ANNOUNCED <= now;
     let old = dates(&issued.certificate).is_none_or(|dates| is_old(dates, now));
-    (old && announced).then(|| Due::Certificate("the certificate has a third of its life left".to_owned()))
+    (old && announced).then(|| Due::Certificate("the serving certificate has a third of its lifetime left".to_owned()))
 }
 
 /// Whether two thirds of a life are over.

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn of_too_many_handshakes_the_oldest_is_given_up() {
+    async fn oldest_handshake_is_dropped_beyond_the_limit() {
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = tcp.local_addr().unwrap();
         let mut listener = TlsListener::new(tcp, Identity::unknown(), None).unwrap();

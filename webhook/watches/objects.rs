@@ -72,7 +72,7 @@ impl NodeObject {
     }
 
     /// Why it accepts no pods; a Node without a Ready condition counts as ready.
-    pub(super) fn bar(&self) -> Option<Unschedulable> {
+    pub(super) fn unschedulable(&self) -> Option<Unschedulable> {
         let is_cordoned = self.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
         let mut conditions = self.status.iter().flat_map(|status| &status.conditions).flatten();
         let ready = conditions.find(|condition| condition.kind == "Ready");
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_node_has_for_pods_is_read_if_it_says_so() {
+    fn allocatable_cpu_is_read_where_present() {
         let cpu = |status: Value| {
             serde_json::from_value::<NodeObject>(json!({ "metadata": {}, "status": status }))
                 .expect("a Node")
@@ -99,18 +99,22 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_barred_by_its_cordon_or_its_kubelet() {
-        let bar = |spec: Value, conditions: Value| {
+    fn node_is_unschedulable_when_cordoned_or_not_ready() {
+        let unschedulable = |spec: Value, conditions: Value| {
             let node = json!({ "metadata": { "name": "n1" }, "spec": spec, "status": { "conditions": conditions } });
-            serde_json::from_value::<NodeObject>(node).expect("a Node").bar()
+            serde_json::from_value::<NodeObject>(node).expect("a Node").unschedulable()
         };
         let ready =
             |status| json!([{ "type": "DiskPressure", "status": "False" }, { "type": "Ready", "status": status }]);
         let cordoned = || json!({ "unschedulable": true });
-        assert_eq!(bar(json!({}), ready("True")), None);
-        assert_eq!(bar(cordoned(), ready("True")), Some(Unschedulable::Cordoned));
-        assert_eq!(bar(json!({}), ready("False")), Some(Unschedulable::NotReady));
-        assert_eq!(bar(cordoned(), ready("Unknown")), Some(Unschedulable::NotReady), "to uncordon it wouldn't help");
-        assert_eq!(bar(Value::Null, Value::Null), None, "nothing is said yet");
+        assert_eq!(unschedulable(json!({}), ready("True")), None);
+        assert_eq!(unschedulable(cordoned(), ready("True")), Some(Unschedulable::Cordoned));
+        assert_eq!(unschedulable(json!({}), ready("False")), Some(Unschedulable::NotReady));
+        assert_eq!(
+            unschedulable(cordoned(), ready("Unknown")),
+            Some(Unschedulable::NotReady),
+            "to uncordon it wouldn't help"
+        );
+        assert_eq!(unschedulable(Value::Null, Value::Null), None, "nothing is said yet");
     }
 }

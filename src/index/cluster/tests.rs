@@ -40,7 +40,7 @@ fn bound(mut pod: PodView, planned: &Planned) -> PodView {
 }
 
 #[test]
-fn a_promise_counts_until_the_ledger_shows_it() {
+fn reservation_counts_until_ledger_shows_it() {
     let (mut n1, now) = (node("n1", 2), Instant::now());
     let index = index(&[&n1]);
     let planned = index.reserve(&demand(&pod("a", 1, 30, 0)), "n1", now).expect("empty cards");
@@ -60,7 +60,7 @@ fn a_promise_counts_until_the_ledger_shows_it() {
 }
 
 #[test]
-fn a_promise_ends_when_binding_fails_or_the_pod_ends_or_nothing_is_heard() {
+fn reservation_ends_on_failed_binding_ended_pod_or_timeout() {
     let (n1, now) = (node("n1", 1), Instant::now());
     let index = index(&[&n1]);
     let a = pod("a", 1, 30, 0);
@@ -83,7 +83,7 @@ fn a_promise_ends_when_binding_fails_or_the_pod_ends_or_nothing_is_heard() {
 }
 
 #[test]
-fn promises_are_found_in_pods_in_whatever_order_events_come() {
+fn reservations_are_read_from_pods_in_any_event_order() {
     let (n1, now) = (node("n1", 2), Instant::now());
     let planned = index(&[&n1]).reserve(&demand(&pod("a", 1, 30, 0)), "n1", now).expect("empty cards");
     let a = bound(pod("a", 1, 30, 0), &planned);
@@ -101,7 +101,7 @@ fn promises_are_found_in_pods_in_whatever_order_events_come() {
 }
 
 #[test]
-fn a_pod_that_the_ledger_shows_in_part_keeps_its_promise() {
+fn reservation_stays_until_ledger_shows_all_containers() {
     let (mut n1, now) = (node("n1", 2), Instant::now());
     let index = index(&[&n1]);
     let mut two = pod("a", 1, 30, 0);
@@ -114,7 +114,7 @@ fn a_pod_that_the_ledger_shows_in_part_keeps_its_promise() {
 }
 
 #[test]
-fn cards_that_are_busier_than_promised_come_last_and_promises_stay() {
+fn busy_gpus_come_last_and_reservations_stay() {
     let (mut n1, mut n2, now) = (node("n1", 2), node("n2", 2), Instant::now());
     let best = |index: &Index, pod: &PodView| {
         let (demand, names) = (demand(pod), ["n1", "n2"]);
@@ -153,7 +153,7 @@ fn cards_that_are_busier_than_promised_come_last_and_promises_stay() {
 }
 
 #[test]
-fn a_node_that_lies_is_passed_over_and_says_so() {
+fn node_with_inconsistent_report_takes_no_pods() {
     let lie = |lie: fn(&mut GpuNode)| {
         let mut node = node("n1", 2);
         lie(&mut node);
@@ -177,12 +177,12 @@ fn a_node_that_lies_is_passed_over_and_says_so() {
     let index = index(&[&node("n1", 1), &node("n2", 1)]);
     index.apply_unreadable("n1", "missing field `uuid` at line 1 column 7");
     let closed = index.node("n1").expect("it is known").closed.clone();
-    assert_eq!(closed.as_deref(), Some("its GpuNode can't be read: missing field `uuid` at line 1 column 7"));
+    assert_eq!(closed.as_deref(), Some("GpuNode can't be decoded: missing field `uuid` at line 1 column 7"));
     assert!(index.node("n2").expect("it is known").closed.is_none(), "the others aren't concerned");
 }
 
 #[test]
-fn cordoned_cards_take_nothing_and_equal_nodes_share_one_table_of_links() {
+fn cordoned_gpus_take_nothing_and_equal_nodes_share_links() {
     let (mut n1, n2) = (node("n1", 2), node("n2", 2));
     n1.spec.unschedulable_cards = vec!["GPU-n1-0".to_owned()];
     let index = index(&[&n1, &n2]);
@@ -195,7 +195,7 @@ fn cordoned_cards_take_nothing_and_equal_nodes_share_one_table_of_links() {
 }
 
 #[test]
-fn instances_are_asked_for_by_their_profile_unless_their_node_says_that_they_are_cards_like_any_other() {
+fn mig_instances_match_by_profile_unless_reported_as_plain() {
     let mut n1 = node("n1", 2);
     for (card, plain) in status(&mut n1).cards.iter_mut().zip([false, true]) {
         (card.mig, card.plain) = (Some("1g.10gb".into()), plain);
@@ -211,7 +211,7 @@ fn instances_are_asked_for_by_their_profile_unless_their_node_says_that_they_are
 }
 
 #[test]
-fn the_outlook_says_where_pods_fit_now_or_ever_or_why_not() {
+fn feasibility_says_where_pods_fit_now_or_ever() {
     let (mut n1, n2) = (node("n1", 2), node("n2", 1));
     status(&mut n1).shares = vec![share(&n1, "a", 0, 30, 0), share(&n1, "b", 1, 20, 0)];
     let index = index(&[&n1, &n2]);
@@ -225,7 +225,7 @@ fn the_outlook_says_where_pods_fit_now_or_ever_or_why_not() {
 
 /// Whoever reads "never" must not think that it is a matter of who holds what, or of a daemon that is about to stop.
 #[test]
-fn what_could_never_run_is_told_by_what_nodes_have_when_nobody_is_there() {
+fn infeasible_pods_are_judged_against_empty_nodes() {
     let [mut full, mut closed, mut sick] = [node("full", 2), node("closed", 2), node("sick", 2)];
     status(&mut full).shares = vec![share(&full, "a", 0, 40, 100), share(&full, "b", 1, 40, 100)];
     status(&mut closed).conditions = vec![condition("Draining", "True", "the daemon is about to stop")];
@@ -254,7 +254,7 @@ fn what_could_never_run_is_told_by_what_nodes_have_when_nobody_is_there() {
 
 /// The two nodes differ in nothing else, so that one of them could stand for both.
 #[test]
-fn nodes_with_instances_are_of_another_kind_than_nodes_with_gpus() {
+fn nodes_with_mig_instances_differ_from_nodes_with_gpus() {
     let [n1, mut n2] = ["n1", "n2"].map(|name| node(name, 1));
     cut(&mut n2, &[40]);
     status(&mut n2).shares = vec![share(&n2, "a", 0, 40, 100)];
@@ -271,7 +271,7 @@ fn nodes_with_instances_are_of_another_kind_than_nodes_with_gpus() {
 }
 
 #[test]
-fn an_outlook_is_told_in_a_sentence() {
+fn feasibility_is_formatted_as_a_sentence() {
     let why_not = |now, ever, asked| {
         let reasons = vec![("no GPUs".into(), 3), ("GPUs unhealthy".into(), 1)];
         Feasibility { now, ever, nodes: 4, asked, reasons, ..Feasibility::default() }.to_string()
@@ -287,14 +287,14 @@ fn an_outlook_is_told_in_a_sentence() {
     insta::assert_snapshot!(told.join("\n"), @"
     best now: n2, n7
     0/4 nodes are available: 3 no GPUs, 1 GPUs unhealthy
-    0/4 nodes are available, and none could ever run this pod (3 were asked why): 3 no GPUs, 1 GPUs unhealthy
-    not known: not all nodes could be asked in time
+    0/4 nodes are available, and none could ever run this pod (reasons of 3 nodes): 3 no GPUs, 1 GPUs unhealthy
+    unknown: not all nodes were evaluated in time
     0/0 nodes are available: no node has reported GPUs
     ");
 }
 
 #[test]
-fn cards_freed_by_evictions_are_kept_for_whom_they_were_freed() {
+fn evicted_gpus_are_reserved_for_the_nominated_pod() {
     let (mut n1, now) = (node("n1", 1), Instant::now());
     status(&mut n1).shares = vec![share(&n1, "victim", 0, 30, 0)];
     let index = index(&[&n1]);
@@ -317,7 +317,7 @@ fn cards_freed_by_evictions_are_kept_for_whom_they_were_freed() {
 }
 
 #[test]
-fn it_is_the_card_that_was_freed_that_is_kept() {
+fn nomination_reserves_the_gpu_that_was_freed() {
     let (mut n1, now) = (node("n1", 3), Instant::now());
     let shares: Vec<_> =
         ["a", "b", "c"].into_iter().zip(0..).map(|(uid, card)| share(&n1, uid, card, 40, 100)).collect();
@@ -353,7 +353,7 @@ fn refused(index: &Index, names: &[String], pod: &PodView) -> String {
 }
 
 #[test]
-fn few_nodes_say_card_by_card_why_not_and_many_in_a_few_words() {
+fn reasons_of_few_nodes_are_detailed_and_of_many_short() {
     let names: Vec<String> = (0..40).map(|number| format!("n{number}")).collect();
     let index = index(&[]);
     for (number, name) in (0..).zip(&names) {

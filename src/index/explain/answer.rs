@@ -1,4 +1,4 @@
-//! What one node says to a pod.
+//! Answer of one node to a pod.
 
 use std::sync::Arc;
 
@@ -11,39 +11,39 @@ use crate::fit::WhyNot;
 use crate::snapshot::Unschedulable;
 use crate::snapshot::{Holder, Node};
 
-/// One node.
+/// Whether one node could run a pod, and why not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeAnswer {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Whether it could run the pod, by its cards.
+    /// Whether it could run the pod, by its GPUs.
     pub fits: Fits,
     /// 1 for the best of the nodes that could, and for all as good as that one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<usize>,
-    /// What the scheduler would be told if it asked about all of these nodes: 10 for the best, 0 for those that couldn't.
+    /// Score that `prioritize` would give of all these nodes: 10 for the best, 0 for those that don't fit.
     pub score: i64,
-    /// Why it couldn't.
+    /// Why it doesn't fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The container that finds no cards, where that is the reason.
+    /// The container that finds no GPUs, where that is the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// It takes no pods at all now, for this reason.
+    /// Why it takes no pods at all now, if it doesn't.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closed: Option<String>,
-    /// The scheduler passes it over, for this reason.
+    /// Why the scheduler filters it out, if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub barred: Option<Unschedulable>,
-    /// UIDs of the pods of lower priority there, if it could were they gone; maybe not all of them would have to go.
+    /// UIDs of the pods of lower priority there, if the pod would fit without them; maybe not all would have to go.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lower: Vec<String>,
-    /// How it enforces shares, at least.
+    /// Isolation tier of its shares, at least.
     pub tier: Tier,
-    /// Revision of its ledger that this is said by.
+    /// Revision of the ledger that this is by.
     pub ledger_revision: u64,
-    /// As the pod finds them: what it holds itself counts as free.
+    /// GPUs as the pod finds them: what it holds itself counts as free.
     pub cards: Vec<CardAnswer>,
 }
 
@@ -53,58 +53,58 @@ pub struct NodeAnswer {
 pub enum Fits {
     /// Now.
     Now,
-    /// As soon as the scheduler doesn't pass it over any more.
+    /// As soon as its Node is schedulable.
     Barred,
     /// Once pods of lower priority are evicted.
     ByEviction,
-    /// Once others have ended, or what ails the node or its cards is over.
+    /// Once other pods have ended, or the node and its GPUs are healthy.
     Later,
-    /// It wasn't asked, as others took too long.
+    /// Not asked, as others took too long.
     Unknown,
-    /// Not even if all of its cards were sound and nobody held any.
+    /// Not even if all of its GPUs were healthy and free.
     Never,
 }
 
-/// One card of a node.
+/// One GPU of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CardAnswer {
-    /// Its UUID.
+    /// UUID of the GPU.
     pub uuid: CardId,
-    /// Product name as NVML gives it.
+    /// Product name, as in NVML.
     pub model: String,
     /// MIG profile, for an instance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<MigProfile>,
-    /// In MiB.
+    /// Memory in MiB.
     pub memory_mi: Part,
-    /// In percent of a card.
+    /// Compute in percent of a GPU.
     pub cores: Part,
-    /// Other pods that hold shares, or were reserved some.
+    /// Number of other pods that hold or have reserved shares.
     pub pods: u32,
-    /// One of them holds it alone.
+    /// Whether one of them holds it alone.
     pub exclusive: bool,
-    /// The pod would be given it.
+    /// Whether the pod would be given it.
     pub chosen: bool,
-    /// Why it wouldn't; absent too for a card that alone would do.
+    /// Why it wouldn't; absent too for a GPU that alone would do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What is left of something.
+/// What is free of an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Part {
-    /// What the pod could get.
+    /// Amount that the pod could get.
     pub free: u64,
-    /// What may be reserved.
+    /// Amount that may be reserved in all.
     pub capacity: u64,
 }
 
 // === impl NodeAnswer ===
 
 impl NodeAnswer {
-    /// What the node says, unless it is too late to ask it, and what its plan is worth if it could run the pod.
+    /// Plans the pod on the node, unless it is too late; with the plan's score if it fits.
     pub(super) fn of(
         node: &Node,
         query: &Query<'_>,
@@ -113,7 +113,8 @@ impl NodeAnswer {
     ) -> (Self, Option<NodeScore>) {
         let demand = query.demand;
         let cards = node.cards_without(|holder| holder.uid == demand.uid);
-        let late = || WhyNot { reason: "not asked in time".into(), container: None, of_cards: Vec::new() };
+        let late =
+            || WhyNot { reason: "node(s) were not evaluated in time".into(), container: None, of_cards: Vec::new() };
         let plan = if is_late { Err(late()) } else { node.plan(&cards, query) };
         let rating = plan
             .as_ref()

@@ -1,19 +1,17 @@
-//! What is expected, for people.
+//! The requests that are expected, as explanations show them.
 
 use divvy_placement::{Expected, Kind};
 use serde::Serialize;
 
 use crate::cluster::Index;
 
-/// What nodes are ranked by where `least-fragmentation` chooses them.
+/// Requests that `least-fragmentation` ranks nodes by.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Expectation {
-    /// Of what is kept in the cluster, as [`Learned`](crate::Learned) has it; 0 if nothing is, as far as is known.
-    pub revision: u64,
-    /// Pods that were counted, maybe some since then.
+    /// Number of pods that were counted.
     pub pods: u64,
-    /// The most frequent kinds of requests, in their order.
+    /// Kinds of requests, the most frequent first.
     pub requests: Vec<ExpectedPart>,
 }
 
@@ -21,9 +19,9 @@ pub struct Expectation {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExpectedPart {
-    /// Of all requests, to a tenth.
+    /// Percent of all requests, to a tenth.
     pub percent: f64,
-    /// What it asks for.
+    /// Request of each of them.
     #[serde(flatten)]
     pub kind: Kind,
 }
@@ -31,17 +29,18 @@ pub struct ExpectedPart {
 // === impl Index ===
 
 impl Index {
-    /// What is expected, with so many kinds at most; `None` if nothing is.
+    /// The requests that are expected, so many kinds at most; `None` if there are none.
     pub fn expectation(&self, most: usize) -> Option<Expectation> {
-        let (mix, (revision, pods)) = (self.expected(), self.learned_from());
-        let all: f64 = mix.requests.iter().map(|request| f64::from(request.weight)).sum();
+        let expected = self.expected();
+        let pods = self.counted_pods();
+        let all: f64 = expected.requests.iter().map(|request| f64::from(request.weight)).sum();
         let part = |Expected { kind, weight }: &Expected| ExpectedPart {
             percent: (1000.0 * f64::from(*weight) / all).round() / 10.0,
             kind: kind.clone(),
         };
-        let mut requests: Vec<&Expected> = mix.requests.iter().filter(|request| request.weight > 0).collect();
+        let mut requests: Vec<&Expected> = expected.requests.iter().filter(|request| request.weight > 0).collect();
         requests.sort_by_key(|request| std::cmp::Reverse(request.weight));
         let requests: Vec<ExpectedPart> = requests.into_iter().take(most).map(part).collect();
-        (!requests.is_empty()).then_some(Expectation { revision, pods, requests })
+        (!requests.is_empty()).then_some(Expectation { pods, requests })
     }
 }

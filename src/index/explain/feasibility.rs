@@ -1,4 +1,4 @@
-//! Whether pods like this find cards at all: what admission tells their author, from what is known already.
+//! Whether pods like this find GPUs at all: what admission warns about.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -17,37 +17,37 @@ use crate::snapshot::Node;
 use crate::snapshot::NodeRef;
 use crate::snapshot::View;
 
-/// What a pod may expect.
+/// Whether and where a pod fits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Feasibility {
     /// Whether it fits somewhere now; `None` if that would take too long to tell.
     pub now: Option<bool>,
-    /// Whether it would fit somewhere if nobody else were there.
+    /// Whether it would fit somewhere if all GPUs were free.
     pub ever: bool,
     /// Nodes where it fits now, the best first.
     pub best: Vec<Arc<str>>,
-    /// Nodes that are known.
+    /// Number of known nodes.
     pub nodes: usize,
-    /// How many of them were asked for reasons, if it fits nowhere.
+    /// Number of nodes whose reasons were collected, if it fits nowhere.
     pub asked: usize,
-    /// If it fits nowhere: why, and how many of a few nodes say so, the most frequent first.
+    /// Reasons if it fits nowhere, with the number of those nodes, the most frequent first.
     pub reasons: Vec<(Arc<str>, usize)>,
 }
 
 pub(crate) const MOST_NAMED: usize = 5;
-/// Nodes that are asked at a time, if an answer takes a search: so many answer in a fraction of a millisecond. If they
-/// know no place for the pod others are asked, before anybody is told that there is none.
+/// Nodes that are rated at a time, if a plan takes a search: so many take a fraction of a millisecond. If the pod fits none
+/// of them, others are rated.
 const AT_A_TIME: usize = 256;
-/// Kinds of hardware that are tried with nobody there; with more, nobody is told that none would do.
+/// Kinds of hardware that are tried without any pods; with more, a pod is never called infeasible.
 const MOST_KINDS: usize = 64;
-/// Nodes that say why.
+/// Nodes whose reasons are collected.
 const SAMPLE: usize = 16;
 
 // === impl Index ===
 
 impl Index {
-    /// What a pod may expect. Where that takes searches, what nodes answered before is used again, and nobody is searched
-    /// any more after `patience`: a shape of pods that is new costs the most if it fits nowhere.
+    /// Whether and where a pod fits. Where a plan takes a search, cached scores are used, and no node is searched after
+    /// `patience`: a new shape of pod costs the most if it fits nowhere.
     pub fn feasibility(&self, query: &Query<'_>, patience: Duration) -> Feasibility {
         let view = self.view();
         let score = |asked: &NodeRef, least: Option<&NodeScore>| query.rate_quickly(&view, asked.place, least);
@@ -72,7 +72,7 @@ impl Index {
             if query.is_slow() { view.node(asked.place).is_some_and(search) } else { score(asked, None).is_some() }
         };
         let barred = view
-            .barred()
+            .unschedulable_nodes()
             .filter(|(asked, _)| would_do(asked))
             .map(|(_, unschedulable)| Arc::from(unschedulable.reason()));
         Feasibility {
@@ -85,7 +85,7 @@ impl Index {
         }
     }
 
-    /// The best nodes, and whether there are none for certain if there are none.
+    /// The best nodes, and whether an empty list is certain.
     fn best_by_search(&self, query: &Query<'_>, view: &View, patience: Duration) -> (Vec<(NodeRef, NodeScore)>, bool) {
         let asked: Vec<NodeRef> = view.open().collect();
         let deadline = Instant::now() + patience;
@@ -113,8 +113,7 @@ pub(crate) fn grouped(reasons: impl Iterator<Item = Arc<str>>) -> Vec<(Arc<str>,
     counts
 }
 
-/// The best few, the best first, equals in the order in which they come. Each is asked for its score with the least that is
-/// wanted.
+/// The best few, the best first, equals in the order in which they come. `score` is called with the least that is wanted.
 fn best_of(
     asked: impl Iterator<Item = NodeRef>,
     score: impl Fn(&NodeRef, Option<&NodeScore>) -> Option<NodeScore>,
@@ -130,8 +129,8 @@ fn best_of(
     best
 }
 
-/// Whether the pod would fit somewhere if all cards were sound and free. Nodes whose cards the pod names are no example of
-/// their kind.
+/// Whether the pod would fit somewhere if all GPUs were healthy and free. One node stands for all of its kind, unless the pod
+/// names GPUs of it.
 fn could_ever(view: &View, query: &Query<'_>) -> bool {
     let Preferences { cards, avoid_cards, .. } = &query.demand.preferences;
     let named: HashSet<&CardId, foldhash::fast::RandomState> = cards.iter().chain(avoid_cards).collect();
@@ -144,13 +143,13 @@ fn could_ever(view: &View, query: &Query<'_>) -> bool {
 
 // === impl Feasibility ===
 
-/// In a sentence.
+/// Summary in a sentence.
 impl fmt::Display for Feasibility {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { now, ever, best, nodes, asked, reasons } = self;
         match (now, ever) {
             (Some(true), _) => return write!(f, "best now: {}", best.join(", ")),
-            (None, true) => return f.write_str("not known: not all nodes could be asked in time"),
+            (None, true) => return f.write_str("unknown: not all nodes were evaluated in time"),
             _ if *nodes == 0 => return f.write_str("0/0 nodes are available: no node has reported GPUs"),
             _ => write!(f, "0/{nodes} nodes are available")?,
         }
@@ -158,7 +157,7 @@ impl fmt::Display for Feasibility {
             f.write_str(", and none could ever run this pod")?;
         }
         if asked < nodes {
-            write!(f, " ({asked} were asked why)")?;
+            write!(f, " (reasons of {asked} nodes)")?;
         }
         for (at, (reason, nodes)) in reasons.iter().enumerate() {
             write!(f, "{} {nodes} {reason}", if at == 0 { ':' } else { ',' })?;

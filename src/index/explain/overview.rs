@@ -1,4 +1,4 @@
-//! Every node as the index has it, for programs.
+//! Every node as the index has it: the answer of `/inspect`.
 
 use divvy_placement::Card;
 use serde::Serialize;
@@ -6,28 +6,28 @@ use serde::Serialize;
 use crate::cluster::Index;
 use crate::snapshot::Node;
 
-/// A node.
+/// A node with its GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeOverview {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
     /// Why it takes no pods, if it doesn't.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closed: Option<String>,
-    /// How shares are enforced, at least.
+    /// Isolation tier of its shares, at least.
     pub tier: String,
-    /// Revision of its ledger that is counted here.
+    /// Revision of the ledger that is counted here.
     pub ledger_revision: u64,
-    /// Its cards, with what is reserved on top of what the ledger shows.
+    /// GPUs, with reservations on top of what the ledger shows.
     pub cards: Vec<CardOverview>,
 }
 
-/// A card.
+/// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CardOverview {
-    /// Its UUID.
+    /// UUID of the GPU.
     pub uuid: String,
     /// Product name.
     pub model: String,
@@ -37,13 +37,13 @@ pub struct CardOverview {
     pub memory_mi: u64,
     /// MiB that are held or reserved.
     pub held_memory_mi: u64,
-    /// Percent of its compute that may be reserved.
+    /// Percent of compute that may be reserved.
     pub cores: u32,
-    /// Percent that is held or reserved.
+    /// Percent of compute that is held or reserved.
     pub held_cores: u32,
     /// Whether one pod has it for itself.
     pub exclusive: bool,
-    /// Pods that hold shares of it or were reserved some.
+    /// Number of pods that hold or have reserved shares.
     pub pods: u32,
 }
 

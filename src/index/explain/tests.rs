@@ -42,7 +42,7 @@ fn lines(explanation: &Explanation) -> String {
 }
 
 #[test]
-fn every_node_and_every_card_says_why() {
+fn every_node_and_gpu_has_a_reason() {
     let index = index(&cluster());
     index.apply_pod(&PodView { node: Some("full".into()), ..pod("low", 1, 30, 0) }, Instant::now());
     let ask = |priority, cards, gib| lines(&index.explain(&PodView { priority, ..pod("p", cards, gib, 0) }, AGES));
@@ -57,7 +57,7 @@ fn every_node_and_every_card_says_why() {
 }
 
 #[test]
-fn instances_that_are_too_small_in_use_or_not_there_are_told_apart() {
+fn mig_instances_too_small_in_use_or_absent_differ() {
     let mut nodes = ["gpus", "busy", "small", "two"].map(|name| node(name, 2));
     for (at, gib) in [(1, [10, 10]), (2, [5, 5]), (3, [20, 10])] {
         cut(&mut nodes[at], &gib);
@@ -74,7 +74,7 @@ fn instances_that_are_too_small_in_use_or_not_there_are_told_apart() {
 }
 
 #[test]
-fn programs_read_it_as_json() {
+fn explanation_is_written_as_json() {
     let mut p = pod("p", 1, 20, 30);
     p.containers.insert(0, container("warm-up", ContainerKind::Init, 2, 10, 0));
     p.annotations.insert("divvy.dev/card-policy".to_owned(), "spread".to_owned());
@@ -82,7 +82,7 @@ fn programs_read_it_as_json() {
 }
 
 #[test]
-fn scores_are_those_that_the_scheduler_is_told() {
+fn scores_equal_those_of_prioritize() {
     let mut nodes = vec![node("a", 1), node("b", 1), node("c", 1), node("d", 1)];
     status(&mut nodes[1]).shares = vec![share(&nodes[1], "x", 0, 10, 0)];
     status(&mut nodes[2]).shares = vec![share(&nodes[2], "y", 0, 20, 0)];
@@ -92,7 +92,7 @@ fn scores_are_those_that_the_scheduler_is_told() {
 }
 
 #[test]
-fn a_pod_is_explained_by_how_far_it_has_come() {
+fn explanation_follows_the_phase_of_the_pod() {
     let index = index(&[node("n1", 1), node("n2", 1)]);
     let explain = |pod: &PodView| {
         let Explanation { verdict, state, nodes, .. } = index.explain(pod, AGES);
@@ -127,7 +127,7 @@ fn a_pod_is_explained_by_how_far_it_has_come() {
 }
 
 #[test]
-fn what_a_pod_was_promised_counts_as_free_for_itself_alone() {
+fn own_reservation_counts_as_free_for_the_pod_alone() {
     let index = index(&[node("n1", 1)]);
     let p = pod("p", 1, 30, 0);
     let demand = Arc::new(Demand::of(&p, index.config()).expect("a request").expect("cards"));
@@ -137,16 +137,19 @@ fn what_a_pod_was_promised_counts_as_free_for_itself_alone() {
 }
 
 #[test]
-fn a_node_that_says_nothing_of_its_cards_may_have_any() {
+fn node_without_reported_gpus_is_never_infeasible() {
     let index = index(&[]);
     index.apply_unreadable("n1", "missing field `spec`");
     let Explanation { verdict, nodes, .. } = index.explain(&pod("p", 1, 1, 0), AGES);
-    assert_eq!(verdict, "0/1 nodes are available: 1 its GpuNode can't be read: missing field `spec`");
+    assert_eq!(
+        verdict,
+        "0/1 nodes are available: 1 node(s) were not ready for GPU pods: GpuNode can't be decoded: missing field `spec`"
+    );
     assert_eq!(nodes[0].fits, Fits::Later);
 }
 
 #[test]
-fn nodes_to_which_no_scheduler_sends_pods_are_no_answer() {
+fn unschedulable_nodes_do_not_fit() {
     let index = index(&["fine", "cordoned", "silent", "gone"].map(|name| node(name, 1)));
     let p = pod("p", 1, 8, 0);
     index.apply_node("cordoned", Some(Unschedulable::Cordoned), None);
@@ -164,8 +167,8 @@ fn nodes_to_which_no_scheduler_sends_pods_are_no_answer() {
     );
 
     index.delete_node("fine");
-    let nowhere = "0/4 nodes are available: 2 without a Node (fits otherwise), 1 cordoned (fits otherwise), 1 not ready (fits \
-                   otherwise)";
+    let nowhere = "0/4 nodes are available: 2 node(s) had no Node object (GPUs fit), 1 node(s) were cordoned (GPUs fit), \
+                   1 node(s) were not ready (GPUs fit)";
     assert_eq!(index.explain(&p, AGES).verdict, nowhere);
     let demand = Demand::of(&p, index.config()).expect("a request").expect("cards");
     let policies = demand.policies(index.config());
@@ -176,21 +179,24 @@ fn nodes_to_which_no_scheduler_sends_pods_are_no_answer() {
     assert_eq!(index.explain(&p, AGES).verdict, "best now: gone");
 
     let bound = |name: &str| index.explain(&PodView { node: Some(name.to_owned()), ..p.clone() }, AGES).verdict;
-    assert_eq!(bound("cordoned"), "node cordoned has room for it and hasn't said yet which cards it has");
-    assert_eq!(bound("silent"), "node silent is not ready (fits otherwise)");
+    assert_eq!(bound("cordoned"), "node cordoned has free GPUs for the pod and hasn't reported its allocation yet");
+    assert_eq!(bound("silent"), "node silent: node(s) were not ready (GPUs fit)");
 }
 
 #[test]
-fn a_node_that_was_not_asked_in_time_is_no_answer() {
+fn node_not_asked_in_time_is_unknown() {
     let index = index(&[node("n1", 1)]);
     let Explanation { verdict, fitting, nodes, .. } = index.explain(&pod("p", 1, 8, 0), Duration::ZERO);
-    assert_eq!((verdict.as_str(), fitting), ("not known: not all nodes could be asked in time", 0));
-    assert_eq!((nodes[0].fits, nodes[0].reason.as_deref()), (Fits::Unknown, Some("not asked in time")));
+    assert_eq!((verdict.as_str(), fitting), ("unknown: not all nodes were evaluated in time", 0));
+    assert_eq!(
+        (nodes[0].fits, nodes[0].reason.as_deref()),
+        (Fits::Unknown, Some("node(s) were not evaluated in time"))
+    );
     assert_eq!(nodes[0].cards.len(), 1, "what it has is known");
 }
 
 #[test]
-fn an_ailment_is_said_as_the_node_says_it() {
+fn unhealthy_gpu_keeps_the_reason_of_its_node() {
     let mut n1 = node("n1", 1);
     n1.spec.unschedulable_cards = vec!["GPU-n1-0".to_owned()];
     let card = &mut status(&mut n1).cards[0];
@@ -204,7 +210,7 @@ fn an_ailment_is_said_as_the_node_says_it() {
 }
 
 #[test]
-fn nodes_rank_by_what_is_expected_as_the_scheduler_is_told() {
+fn expected_requests_rank_nodes_as_in_prioritize() {
     let [mut tight, mut wide] = [node("tight", 1), node("wide", 1)];
     status(&mut tight).shares = vec![share(&tight, "x", 0, 15, 0)];
     status(&mut wide).shares = vec![share(&wide, "x", 0, 5, 0)];
@@ -220,7 +226,6 @@ fn nodes_rank_by_what_is_expected_as_the_scheduler_is_told() {
         index.apply_pod(&pod(&uid, 1, gib, 0), Instant::now());
         index.delete_pod(&uid);
     }
-    index.kept(4);
     let after = index.explain(&asked, AGES);
     assert_eq!(order(&after)[0].0, "wide", "another 20 GiB still fit there");
     let demand = Demand::of(&asked, index.config()).expect("a request").expect("cards");
@@ -232,7 +237,6 @@ fn nodes_rank_by_what_is_expected_as_the_scheduler_is_told() {
     assert_eq!(order(&after), told);
     insta::assert_json_snapshot!(after.expected, @r#"
     {
-      "revision": 4,
       "pods": 60,
       "requests": [
         {

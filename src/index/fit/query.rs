@@ -1,8 +1,9 @@
-//! One pod, put to one node after another.
+//! One pod, tried on one node after another.
 
 use divvy_api::annotation::PolicyName;
 use divvy_placement::{
-    Card, Claimant, Ground, Grounds, Lacking, Mix, NodeScore, Several, Single, Taken, Takes, plan, score, taken,
+    AnyPod, Card, CardShares, CardTable, ExpectedRequests, Lacking, NodeCards, NodeScore, OneCard, OneRequest, Taken,
+    plan, score, taken,
 };
 
 use crate::demand::{Demand, Policies};
@@ -12,41 +13,41 @@ use crate::snapshot::View;
 /// A demand, with what is worked out once for all nodes.
 #[derive(Clone, Debug)]
 pub struct Query<'a> {
-    /// What is asked for.
+    /// Request of the pod.
     pub demand: &'a Demand,
-    /// How answers compare.
+    /// Order of plans and nodes.
     pub policies: &'a Policies,
     kind: Kind<'a>,
     /// One request, for which the tightest cards will do.
-    claimant: Option<Claimant<'a>>,
+    claimant: Option<OneRequest<'a>>,
 }
 
 #[derive(Clone, Debug)]
 enum Kind<'a> {
-    /// A node's answer is quick.
-    Single(Single<'a>),
-    /// It takes a search.
-    Several(Several<'a>),
+    /// One card: a few numbers of a node decide.
+    Single(OneCard<'a>),
+    /// More than one: the best plan takes a search.
+    Several(AnyPod<'a>),
 }
 
 // === impl Query ===
 
 impl<'a> Query<'a> {
-    /// The query that a demand is.
+    /// Prepares a demand for many nodes.
     pub fn new(demand: &'a Demand, policies: &'a Policies) -> Self {
         let (pod, Policies { cards, nodes }) = (demand.request(), policies);
-        let kind = Single::of(&pod, cards, nodes).map_or_else(|| Kind::Several(Several::of(pod, nodes)), Kind::Single);
-        Self { demand, policies, kind, claimant: Claimant::of(&pod) }
+        let kind = OneCard::of(&pod, cards, nodes).map_or_else(|| Kind::Several(AnyPod::of(pod, nodes)), Kind::Single);
+        Self { demand, policies, kind, claimant: OneRequest::of(&pod) }
     }
 
-    /// Whether a node's answer takes a search.
+    /// Whether rating a node takes a search.
     pub(crate) fn is_slow(&self) -> bool {
         matches!(self.kind, Kind::Several(_))
     }
 
-    /// Whether nodes are ranked by this mix of what is to come.
-    pub(crate) fn looks_ahead(&self, mix: &Mix) -> bool {
-        self.policies.nodes.name == PolicyName::LeastFragmentation && !mix.requests.is_empty()
+    /// Whether nodes are ranked by the expected requests.
+    pub(crate) fn looks_ahead(&self, expected: &ExpectedRequests) -> bool {
+        self.policies.nodes.name == PolicyName::LeastFragmentation && !expected.requests.is_empty()
     }
 
     /// Whether [`takes`](Self::takes) needs a search.
@@ -56,9 +57,9 @@ impl<'a> Query<'a> {
 
     /// The share of each card that the pod would take of a node with these numbers; `None` if it doesn't fit. Its plan may
     /// name other cards that have as little left.
-    pub(crate) fn takes(&self, node: &Node, ground: Ground<'_>) -> Option<Takes> {
+    pub(crate) fn takes(&self, node: &Node, ground: NodeCards<'_>) -> Option<CardShares> {
         if self.demand.claiming() == 0 {
-            return Some(Takes::new());
+            return Some(CardShares::new());
         }
         if node.refusal(self.demand).is_some() {
             return None;
@@ -71,12 +72,12 @@ impl<'a> Query<'a> {
         ground.tightest(|| &node.cards, claimant)
     }
 
-    /// What the best plan on the node is worth; `None` if there is none.
+    /// Score of the best plan on the node; `None` if there is none.
     pub(crate) fn rate(&self, node: &Node) -> Option<NodeScore> {
         self.rate_on(node, &node.cards)
     }
 
-    /// The same, as if the pod itself held nothing there.
+    /// Score of the best plan if the pod itself held nothing there.
     pub(crate) fn rate_without_itself(&self, node: &Node) -> Option<NodeScore> {
         self.rate_on(node, &node.cards_without(|holder| holder.uid == self.demand.uid))
     }
@@ -86,8 +87,7 @@ impl<'a> Query<'a> {
         self.rate_on(node, cards).is_some()
     }
 
-    /// The same as [`rate`](Self::rate) without a search, if the query isn't slow; maybe nothing if no plan is as good
-    /// as `least`.
+    /// Score of the best plan without a search, if the query isn't slow; maybe `None` if no plan is as good as `least`.
     pub(crate) fn rate_quickly(&self, view: &View, place: u32, least: Option<&NodeScore>) -> Option<NodeScore> {
         let Kind::Single(single) = &self.kind else { return None };
         let cards = || view.node(place).map_or(&[][..], |node| &node.cards);
@@ -95,14 +95,14 @@ impl<'a> Query<'a> {
         self.is_served(view, place).then_some(score)
     }
 
-    /// What the node's cards lack, if that is quickly seen.
+    /// What the node's cards lack, if that takes no plan.
     pub(crate) fn lacking(&self, view: &View, place: u32) -> Option<Lacking> {
         let Kind::Single(single) = &self.kind else { return None };
         let ground = view.ground(place).filter(|_| self.is_served(view, place))?;
         ground.lacking(single)
     }
 
-    /// What no plan on the node exceeds, as far as can be seen without a search; `None` if there is no plan.
+    /// Upper bound of the score, found without a search; `None` if there is no plan.
     pub(crate) fn at_best(&self, view: &View, place: u32) -> Option<NodeScore> {
         let cards = || view.node(place).map_or(&[][..], |node| &node.cards);
         let Kind::Several(several) = &self.kind else { return self.rate_quickly(view, place, None) };
@@ -122,7 +122,7 @@ impl<'a> Query<'a> {
         let Policies { cards: by, nodes } = self.policies;
         match &self.kind {
             Kind::Single(single) => {
-                let grounds = Grounds::of(cards, &node.links);
+                let grounds = CardTable::of(cards, &node.links);
                 grounds.at(0)?.best(|| cards, single, None).map(|(_, score)| score)
             }
             Kind::Several(_) => {

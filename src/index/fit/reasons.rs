@@ -1,4 +1,5 @@
-//! Why many nodes don't take a pod, in so few words that kube-scheduler, which counts equal reasons, tells them in a line.
+//! Why nodes don't take a pod, in the form of kube-scheduler's reasons, which are counted: a reason stays the same while what it
+//! is about does.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,31 +12,31 @@ use crate::fit::Query;
 use crate::snapshot::View;
 use crate::snapshot::{Holder, Node};
 
-/// The texts of one answer.
+/// Texts of the reasons in one answer.
 #[derive(Debug, Default)]
 pub(crate) struct ReasonSummaries(HashMap<Lacking, Arc<str>, foldhash::fast::RandomState>);
 
-/// Why a pod finds no cards on a node.
+/// Why a pod doesn't fit on a node.
 #[derive(Clone, Debug)]
 pub(crate) struct WhyNot {
-    /// In a line.
+    /// Reason in a line.
     pub(crate) reason: Arc<str>,
-    /// The container that finds none, if it is a matter of cards.
+    /// Container that finds no cards, if that is the reason.
     pub(crate) container: Option<String>,
-    /// By position, as far as it is a matter of single cards; `None`: this card alone would do.
+    /// Reasons by position of the card; `None`: this card alone would do.
     pub(crate) of_cards: Vec<Option<Reason>>,
 }
 
 // === impl Node ===
 
 impl Node {
-    /// Why the pod finds no cards here; `None` if it does.
+    /// Why the pod doesn't fit here; `None` if it does.
     pub(crate) fn why_not(&self, query: &Query<'_>) -> Option<Arc<str>> {
         self.plan(&self.cards, query).err().map(|why_not| why_not.reason)
     }
 
-    /// Why the pod would find none even if nobody held any and all were sound; `None` if it might. A node that doesn't say
-    /// which cards it has may have any.
+    /// Why the pod wouldn't fit even if all cards were healthy and free; `None` if it might. A node that hasn't reported its
+    /// cards may have any.
     pub(crate) fn why_never(&self, query: &Query<'_>) -> Option<WhyNot> {
         if self.is_silent() {
             return None;
@@ -50,13 +51,16 @@ impl Node {
 
     /// The best plan on these cards of the node.
     pub(crate) fn plan(&self, cards: &[Card], query: &Query<'_>) -> Result<Plan, WhyNot> {
-        match self.refusal(query.demand) {
+        if let Some(message) = &self.closed {
+            return Err(WhyNot::by_node(format!("node(s) were not ready for GPU pods: {message}").into()));
+        }
+        match self.never(query.demand) {
             Some(reason) => Err(WhyNot::by_node(reason)),
             None => self.place(cards, query),
         }
     }
 
-    /// The same, whether the node serves the pod or not.
+    /// The best plan, whether the node serves the pod or not.
     fn place(&self, cards: &[Card], query: &Query<'_>) -> Result<Plan, WhyNot> {
         if let Some(too_few) =
             query.demand.containers.iter().find_map(|container| self.too_few_for(container, query.demand))
@@ -67,11 +71,11 @@ impl Node {
             NoPlan::Nothing { container, reasons, .. } => {
                 WhyNot { reason: summary(&reasons).into(), container: Some(container), of_cards: reasons }
             }
-            NoPlan::GaveUp { .. } => WhyNot::by_node("no plan found in time".into()),
+            NoPlan::GaveUp { .. } => WhyNot::by_node("no GPU placement found in time".into()),
         })
     }
 
-    /// Whether it has cards such as the container asks for, but fewer. What is free of them is no matter then.
+    /// Reason if the node has fewer cards of the requested kind than the container asks for, free or not.
     fn too_few_for(&self, container: &ContainerRequest, demand: &Demand) -> Option<WhyNot> {
         let ContainerRequest { name, profile, request, .. } = container;
         let wanted = request.as_ref()?.cards as usize;
@@ -87,7 +91,7 @@ impl Node {
         Some(WhyNot { reason: reason.into(), container: Some(name.clone()), of_cards: Vec::new() })
     }
 
-    /// Whether the pod would find cards here if the pods of lower priority were gone.
+    /// Whether the pod would fit here if the pods of lower priority were gone.
     pub(crate) fn may_be_cleared_for(&self, query: &Query<'_>) -> bool {
         let lower = |holder: &Holder| holder.priority < query.demand.priority;
         self.refusal(query.demand).is_none()
@@ -99,7 +103,7 @@ impl Node {
 // === impl WhyNot ===
 
 impl WhyNot {
-    /// It is no matter of single cards.
+    /// Reason that isn't about single cards.
     fn by_node(reason: Arc<str>) -> Self {
         Self { reason, container: None, of_cards: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! Scores of nodes by shape of pod, so that a node is asked again only after it has changed.
+//! Score cache: scores of nodes by shape of pod, so that a node is scored again only after it has changed.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,26 +11,26 @@ use crate::snapshot::NodeRef;
 #[derive(Debug)]
 pub(crate) struct ScoreCache<K, S, const MOST: usize> {
     shapes: HashMap<K, (u64, S), RandomState>,
-    /// Grows with every use.
+    /// Number of uses so far.
     clock: u64,
 }
 
 /// Scores for one shape by place of the node, each valid for one revision of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Scores<T> {
-    /// Revision of the node when it was asked, or 0.
+    /// Revision of the node when it was scored, or 0.
     by_place: Vec<(u64, T)>,
 }
 
 // === impl ScoreCache ===
 
 impl<K: Clone + Eq + Hash, S, const MOST: usize> ScoreCache<K, S, MOST> {
-    /// Takes a shape's scores out, to be put back with new ones. Whoever asks for the shape meanwhile starts anew.
+    /// Takes a shape's scores out, to be put back with new ones. A query for the shape meanwhile starts anew.
     pub(crate) fn take(&mut self, shape: &K) -> Option<S> {
         self.shapes.remove(shape).map(|(_, scores)| scores)
     }
 
-    /// Keeps a shape's scores, in place of those that were used least recently.
+    /// Stores a shape's scores, and evicts those that were used least recently.
     pub(crate) fn put(&mut self, shape: K, scores: S) {
         self.clock += 1;
         if self.shapes.len() >= MOST && !self.shapes.contains_key(&shape) {
@@ -45,7 +45,7 @@ impl<K: Clone + Eq + Hash, S, const MOST: usize> ScoreCache<K, S, MOST> {
         self.shapes.get(shape).map(|(_, scores)| scores)
     }
 
-    /// Scores of a shape, to be changed; that is no use of them.
+    /// Scores of a shape, to be changed; doesn't count as use.
     pub(crate) fn get_mut(&mut self, shape: &K) -> Option<&mut S> {
         self.shapes.get_mut(shape).map(|(_, scores)| scores)
     }
@@ -76,13 +76,13 @@ impl<T> Default for Scores<T> {
 }
 
 impl<T: Copy + Default> Scores<T> {
-    /// Score of the node, if it was asked since it changed.
+    /// Score of the node, unless it has changed since.
     pub(crate) fn get(&self, node: NodeRef) -> Option<T> {
         let (revision, score) = self.by_place.get(node.place as usize)?;
         (*revision == node.revision).then_some(*score)
     }
 
-    /// Keeps the node's score.
+    /// Stores the node's score.
     pub(crate) fn set(&mut self, node: NodeRef, score: T) {
         let at = node.place as usize;
         if self.by_place.len() <= at {
@@ -91,7 +91,7 @@ impl<T: Copy + Default> Scores<T> {
         self.by_place[at] = (node.revision, score);
     }
 
-    /// Forgets all scores.
+    /// Removes all scores.
     pub(crate) fn clear(&mut self) {
         self.by_place.clear();
     }

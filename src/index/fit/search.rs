@@ -1,5 +1,4 @@
-//! What every node answered to pods of one shape, where that takes a search, and at which revision of the node: only
-//! nodes that changed since are asked again.
+//! Scores of nodes for pods whose plans take a search, cached by shape: only nodes that have changed are searched again.
 
 use std::cmp::Reverse;
 use std::sync::Mutex;
@@ -14,32 +13,32 @@ use crate::fit::score_cache::{ScoreCache, Scores};
 use crate::snapshot::{NodeRef, View};
 use crate::unpoisoned;
 
-/// What a node is worth to a pod.
+/// Score of a node for a pod, as far as it is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Rating {
-    /// Not asked yet.
+    /// Not rated yet.
     #[default]
     Unknown,
-    /// It doesn't fit.
+    /// The pod doesn't fit.
     Not,
-    /// It may fit; no plan on this node is worth more.
+    /// Upper bound: the pod may fit, and no plan scores higher.
     AtBest(NodeScore),
-    /// The best plan.
+    /// Score of the best plan.
     Is(NodeScore),
 }
 
-/// When nodes that may have better plans are searched no longer.
+/// When a search for better plans ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
-    /// Each has its plan, or has none.
+    /// When each node has its plan, or has none.
     AllAreFound,
-    /// There is a plan, and a few have been tried for a better one.
+    /// When there is a plan, and a few nodes have been tried for a better one.
     SomeAreFound,
-    /// The same, or it is too late.
+    /// When some are found, or at this time.
     Late(Instant),
 }
 
-/// Scores of pods that have one answer on every node that takes a search.
+/// Cached scores of pods whose plans take a search.
 pub(crate) type SearchCache = ScoreCache<(Shape, PolicyName, PolicyName), Scores<Rating>, MOST_SHAPES>;
 
 /// 64 bytes a node and shape: 10 MiB for 32 shapes and 5 000 nodes.
@@ -50,7 +49,7 @@ const MOST_SEARCHES: usize = 8;
 // === impl Rating ===
 
 impl Rating {
-    /// What the best plan is worth, if there is one.
+    /// Score of the best plan, if there is one.
     pub(crate) fn score(self) -> Option<NodeScore> {
         match self {
             Self::Is(score) => Some(score),
@@ -58,17 +57,24 @@ impl Rating {
         }
     }
 
-    /// Whether nothing is left to be found out.
+    /// Whether a search would find nothing new.
     pub(crate) fn is_final(self) -> bool {
         matches!(self, Self::Not | Self::Is(_))
+    }
+}
+
+/// Rating by a search for the best plan.
+impl From<Option<NodeScore>> for Rating {
+    fn from(best: Option<NodeScore>) -> Self {
+        best.map_or(Self::Not, Self::Is)
     }
 }
 
 // === impl SearchCache ===
 
 impl SearchCache {
-    /// Changes the scores of the query's shape, which are taken out of the cache meanwhile. Of pods whose nodes are drawn
-    /// none are kept.
+    /// Changes the scores of the query's shape, which are taken out of the cache meanwhile. Scores of random policies aren't
+    /// kept.
     pub(crate) fn with<R>(cache: &Mutex<Self>, query: &Query<'_>, change: impl FnOnce(&mut Scores<Rating>) -> R) -> R {
         let Policies { cards, nodes } = query.policies;
         let key = (query.demand.shape(), cards.name, nodes.name);
@@ -86,11 +92,11 @@ impl SearchCache {
 // === impl Scores ===
 
 impl Scores<Rating> {
-    /// Asks the nodes that have changed since they last were what they can offer without a search, about `most` of
-    /// them. Whether that were all.
+    /// Bounds the score of nodes that have changed since they were rated, about `most` of them. Returns whether those were
+    /// all.
     pub(crate) fn ask(&mut self, query: &Query<'_>, view: &View, asked: &[NodeRef], most: usize) -> bool {
         let stale: Vec<NodeRef> = asked.iter().filter(|node| self.get(**node).is_none()).copied().collect();
-        // Those that are asked stand all over the cluster, as its parts may be full.
+        // Spread over the cluster, as parts of it may be full.
         let step = stale.len().div_ceil(most).max(1);
         for node in stale.iter().step_by(step) {
             self.set(*node, query.at_best(view, node.place).map_or(Rating::Not, Rating::AtBest));
@@ -98,7 +104,7 @@ impl Scores<Rating> {
         step == 1
     }
 
-    /// Searches nodes whose bound is as good as the best that is known, the best bounds first; or all of them.
+    /// Searches nodes whose bound is as good as the best known score, the best bounds first.
     pub(crate) fn search(&mut self, query: &Query<'_>, view: &View, asked: &[NodeRef], until: Until) {
         let (mut best, mut bounds) = (None, Vec::new());
         for asked in asked {
@@ -122,11 +128,11 @@ impl Scores<Rating> {
             }
             let score = view.node(place).and_then(|node| query.rate(node));
             best = best.max(score);
-            self.set(node, score.map_or(Rating::Not, Rating::Is));
+            self.set(node, score.into());
         }
     }
 
-    /// What a node is worth, as far as it was asked since it changed.
+    /// Rating of a node, unless it has changed since.
     pub(crate) fn rating(&self, asked: &NodeRef) -> Rating {
         self.get(*asked).unwrap_or_default()
     }

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn of_a_pod_only_what_decides_its_cards_is_kept() {
+fn pod_view_keeps_only_what_decides_gpus() {
     let pod: PodView = serde_json::from_str(
         r#"{"metadata":{"uid":"u","namespace":"n","name":"p","annotations":{"divvy.dev/numa":"strict","other":"x"}},
             "spec":{"priority":7,"nodeName":"","schedulerName":"s",
@@ -14,7 +14,7 @@ fn of_a_pod_only_what_decides_its_cards_is_kept() {
 }
 
 #[test]
-fn what_may_be_absent_may_be_null() {
+fn pod_view_reads_null_as_absent() {
     for text in ["{}", r#"{"metadata":null,"spec":null,"status":null}"#, r#"{"spec":{"containers":null}}"#] {
         assert_eq!(serde_json::from_str::<PodView>(text).expect("a pod"), PodView::default());
     }

@@ -55,7 +55,7 @@ struct Status<'a> {
     nominated_node_name: Option<Cow<'a, str>>,
 }
 
-/// Those of a pod that are read.
+/// Filter for annotations with Divvy's prefix.
 struct Annotations;
 
 // === impl PodView ===

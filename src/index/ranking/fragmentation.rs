@@ -1,15 +1,15 @@
-//! What a node loses if a pod goes there, by what is expected to come: how `least-fragmentation` ranks nodes.
+//! Fragmentation scorer of `least-fragmentation`: what a node loses to expected requests if a pod goes there.
 //!
-//! Nodes are looked at in two rounds. The first is about all of them and sees what the pod spoils now; the second is about
-//! the best of these and sees how well they could be filled afterwards, which takes longer. Answers of the first round are
-//! kept by the shape of the pod until a node changes, and those of the second by what the node has left: of thousands of
-//! nodes few change between two questions, and many have the same left.
+//! Nodes are scored in two rounds. The first scores all of them by what the pod makes unusable now; the second scores the best
+//! of these by how well they could be filled afterwards, which takes longer. Scores of the first round are cached by the shape
+//! of the pod until a node changes, those of the second by the free capacity of the node: of thousands of nodes few change
+//! between two queries, and many have the same capacity free.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use divvy_placement::forecast::{MOST_SEVERAL, Stand};
-use divvy_placement::{Card, Forecast, Ground, Grounds, Mix, NodeScore, Prices, Remains};
+use divvy_placement::nodes::forecast::{MOST_SEVERAL, NodeOutlook};
+use divvy_placement::{Card, CardTable, ExpectedRequests, Forecast, FreeCapacity, NodeCards, NodeScore, SlotWeights};
 use foldhash::fast::RandomState;
 
 use crate::demand::{Demand, Shape};
@@ -18,53 +18,53 @@ use crate::snapshot::Node;
 use crate::snapshot::NodeRef;
 use crate::snapshot::View;
 
-/// Everything that is known of nodes by one mix.
+/// Everything that is known of nodes by one set of expected requests.
 #[derive(Debug, Default)]
 pub(crate) struct FragmentationScorer {
-    mix: Arc<Mix>,
+    expected: Arc<ExpectedRequests>,
     forecast: Forecast,
     /// Kinds of hardware that the forecast knows.
     hardware: usize,
-    /// By place.
-    nodes: Vec<Standing>,
-    /// Of the latest view that these were taken from.
+    /// States by place.
+    nodes: Vec<NodeState>,
+    /// Version of the latest view that these were taken from.
     version: u64,
     sums: Sums,
-    prices: Prices,
-    /// Nodes that have changed since prices were set.
+    slot_weights: SlotWeights,
+    /// Nodes that have changed since the weights were set.
     changes: u32,
     scores: ScoreCache<Key, ShapeScores, MOST_SHAPES>,
-    /// Scores of some shapes may be missing.
+    /// Whether scores of some shapes may be missing.
     is_behind: bool,
-    /// What can be sold of nodes that have so much left.
-    sellable: HashMap<Remains, f64, RandomState>,
+    /// Allocatable capacity by free capacity.
+    allocatable: HashMap<FreeCapacity, f64, RandomState>,
 }
 
 /// A node without the pod.
 #[derive(Clone, Debug, Default)]
-struct Standing {
-    /// Of the node; 0 where there is none.
+struct NodeState {
+    /// Revision of the node; 0 where there is none.
     revision: u64,
-    stand: Stand,
-    /// What may be reserved of its cards, in thousandths of one.
+    outlook: NodeOutlook,
+    /// Capacity of its cards, in thousandths of one.
     capacity: u64,
-    /// Some of its cards are busier than reserved.
+    /// Whether some of its cards are busier than reserved.
     is_busy: bool,
 }
 
-/// Of all nodes.
+/// Sums over all nodes.
 #[derive(Debug, Default)]
 struct Sums {
     free: u64,
     capacity: u64,
-    hosts: [u32; MOST_SEVERAL],
+    multi_gpu_slots: [u32; MOST_SEVERAL],
 }
 
-/// What nodes answered to pods of one shape; `None` where such a pod doesn't fit.
+/// Scores of the first round for pods of one shape; `None` where such a pod doesn't fit.
 #[derive(Debug, Default)]
 struct ShapeScores {
     by_place: Scores<Option<Worth>>,
-    /// Such a pod; `None` for those that take a search.
+    /// A pod of this shape; `None` if its plans take a search.
     sample: Option<Arc<Demand>>,
 }
 
@@ -72,8 +72,8 @@ struct ShapeScores {
 #[derive(Clone, Copy, Debug)]
 struct Worth {
     usable: u32,
-    /// Thousandths of hosts, by kind of several cards.
-    hosts: [u16; MOST_SEVERAL],
+    /// Thousandths of multi-GPU slots, by kind of several cards.
+    multi_gpu_slots: [u16; MOST_SEVERAL],
     /// What is left over, cards and CPU alike: the less the better.
     leftover: u32,
     /// Percent by which the busiest of the pod's cards is busier than reserved.
@@ -91,56 +91,60 @@ struct Rated {
 /// Pods with one key have the same scores.
 type Key = (Shape, u32);
 
-/// What a thousandth of a card counts that the mix can't use any more, …
+/// Cost of a thousandth of a card that expected requests can't use any more, …
 const OF_USABLE: f64 = 1.0;
-/// … one that nobody buys in the end, …
-const OF_SELLABLE: f64 = 1.0;
-/// … and one of a host for several cards, at the highest price.
-const OF_HOSTS: f64 = 0.1;
-/// A percent of the time in which others are at work on the pod's card without a reservation: a hundredth of a card, as the pod
-/// finds a card that is always busy like one that is lost to it.
+/// … of one that expected pods couldn't allocate any more, …
+const OF_ALLOCATABLE: f64 = 1.0;
+/// … and of a thousandth of a multi-GPU slot, at the highest weight.
+const OF_SLOTS: f64 = 0.1;
+/// Cost of a percent of utilization of the pod's card beyond what is reserved: a hundredth of a card, as a card that is always
+/// busy is as good as lost to the pod.
 const OF_BUSY: f64 = 10.0;
 /// Costs closer than this are equal: finer differences only open new nodes early.
 const BUCKET: f64 = 40.0;
 /// Nodes of the second round.
 const FINALISTS: usize = 8;
-/// Nodes that are looked at in advance as if they were in the second round: a scheduler asks some of all nodes, and the
-/// best of some are among these.
-const PROMISING: usize = 128;
-/// Changes of nodes after which prices are set anew.
-const PRICED_FOR: u32 = 32;
-/// Thousandths of CPU cores that count as much as a thousandth of a card, as 128 cores stand beside eight cards.
+/// Nodes that are scored in advance as in the second round: a scheduler asks about some of all nodes, and the best of some are
+/// among these.
+const MOST_FORECAST: usize = 128;
+/// Changes of nodes after which slot weights are updated.
+const WEIGHTS_FOR: u32 = 32;
+/// Thousandths of CPU cores that count as much as a thousandth of a card, as a node has 128 cores to eight cards.
 const CPU_OF_CARD: u32 = 16;
 /// 72 bytes a node and shape: 22 MiB for 64 shapes and 5 000 nodes.
 const MOST_SHAPES: usize = 64;
-/// Nodes of one query that are asked for the first time, which takes a microsecond each.
+/// Most nodes that one query scores anew, which takes a microsecond each, …
 const MOST_NEW: usize = 1024;
+/// … and those of a shape's first query: before the next one comes, all nodes are usually scored in advance.
+const MOST_NEW_AT_FIRST: usize = 64;
+/// Nodes of the second round in a shape's first query: each takes up to 40 µs while nothing of them is cached.
+const FINALISTS_AT_FIRST: usize = 2;
 /// About 10 MiB, for nodes with eight cards.
-const MOST_SELLABLE: usize = 40_000;
+const MOST_ALLOCATABLE: usize = 40_000;
 
 // === impl FragmentationScorer ===
 
 impl FragmentationScorer {
-    /// Other requests are expected from now on.
-    pub(crate) fn expect(&mut self, mix: Arc<Mix>) {
+    /// Sets the expected requests.
+    pub(crate) fn expect(&mut self, expected: Arc<ExpectedRequests>) {
         let scores = self.emptied_scores();
-        *self = Self { mix, hardware: usize::MAX, scores, is_behind: true, ..Self::default() };
+        *self = Self { expected, hardware: usize::MAX, scores, is_behind: true, ..Self::default() };
     }
 
-    /// Shapes without scores: these are worked out again in advance.
+    /// Cache with its shapes but without scores, which are computed again in advance.
     fn emptied_scores(&mut self) -> ScoreCache<Key, ShapeScores, MOST_SHAPES> {
         let mut scores = std::mem::take(&mut self.scores);
         scores.all_mut().for_each(|shape| shape.by_place.clear());
         scores
     }
 
-    /// What is expected.
-    pub(crate) fn mix(&self) -> &Arc<Mix> {
-        &self.mix
+    /// The expected requests.
+    pub(crate) fn expected(&self) -> &Arc<ExpectedRequests> {
+        &self.expected
     }
 
-    /// Nodes where the pod fits, and what they are worth; not `all`: the best of them. `own` is the place where the pod
-    /// has a reservation.
+    /// Scores nodes where the pod fits; without `all` only the best of them. `own` is the place where the pod has a
+    /// reservation.
     pub(crate) fn rank(
         &mut self,
         query: &Query<'_>,
@@ -150,39 +154,51 @@ impl FragmentationScorer {
     ) -> Vec<(NodeRef, NodeScore)> {
         self.catch_up(view);
         let own = own.and_then(|place| Some((place, view.node(place)?.without(query.demand))));
-        let own = own.map(|(place, node)| (place, Grounds::of(&node.cards, &node.links), node));
+        let own = own.map(|(place, node)| (place, CardTable::of(&node.cards, &node.links), node));
         let own_at = |place| own.as_ref().filter(|(own, ..)| *own == place);
         let key = key(query);
-        let mut shape = self.scores.take(&key).unwrap_or_else(|| {
-            self.is_behind = true;
-            ShapeScores::of(query)
-        });
-        let mut rated: Vec<Rated> = Vec::with_capacity(asked.len());
-        let mut new = 0;
+        let known = self.scores.take(&key);
+        let is_first = known.is_none() && !all;
+        self.is_behind |= known.is_none();
+        let mut shape = known.unwrap_or_else(|| ShapeScores::of(query));
+        let (mut rated, mut new) = (Vec::with_capacity(asked.len()), Vec::new());
         for asked in asked {
-            let is_known = shape.by_place.get(*asked).is_some();
-            if !is_known && !all && new >= MOST_NEW && !rated.is_empty() {
-                continue; // it is asked by one of the next questions
-            }
-            new += usize::from(!is_known);
             let worth = match own_at(asked.place) {
-                Some((_, grounds, node)) => grounds
-                    .at(0)
-                    .and_then(|ground| self.worth(query, (node, &Standing::of(node, &self.forecast)), ground)),
-                None => self.known_worth(&mut shape.by_place, query, view, *asked),
+                Some((_, cards, node)) => {
+                    cards.at(0).and_then(|cards| self.worth(query, (node, &NodeState::of(node, &self.forecast)), cards))
+                }
+                None => shape.by_place.get(*asked).unwrap_or_else(|| {
+                    new.push(*asked);
+                    None
+                }),
             };
             rated.extend(worth.map(|worth| self.rated(*asked, &worth)));
         }
+        let most = if is_first {
+            MOST_NEW_AT_FIRST
+        } else if all {
+            usize::MAX
+        } else {
+            MOST_NEW
+        };
+        for (count, asked) in spread(&new, most).enumerate() {
+            if count >= most && !rated.is_empty() {
+                break; // the others are scored in advance, or by the next queries
+            }
+            let worth = self.known_worth(&mut shape.by_place, query, view, asked);
+            rated.extend(worth.map(|worth| self.rated(asked, &worth)));
+        }
         self.scores.put(key, shape);
-        let (best, others) = Rated::best(&mut rated, FINALISTS);
+        let finalists = if is_first { FINALISTS_AT_FIRST } else { FINALISTS };
+        let (best, others) = Rated::best(&mut rated, finalists);
         let mut scored = Vec::with_capacity(best.len() + if all { others.len() } else { 0 });
         for Rated { asked, cost, leftover } in best {
             let as_it_stands = match own_at(asked.place) {
                 Some((_, grounds, node)) => Some(node).zip(grounds.at(0)),
                 None => view.node(asked.place).map(Arc::as_ref).zip(view.ground(asked.place)),
             };
-            let lost = as_it_stands.and_then(|(node, ground)| self.unsold(query, node, ground));
-            let cost = in_buckets(cost + OF_SELLABLE * lost.unwrap_or(0.0));
+            let lost = as_it_stands.and_then(|(node, ground)| self.lost_allocatable(query, node, ground));
+            let cost = in_buckets(cost + OF_ALLOCATABLE * lost.unwrap_or(0.0));
             scored.push((*asked, NodeScore::of_cost([0, cost], (*leftover).into())));
         }
         let others = others.iter().filter(|_| all);
@@ -193,20 +209,20 @@ impl FragmentationScorer {
         scored
     }
 
-    /// Takes over what has changed since the last query.
+    /// Applies the changes since the last query.
     fn catch_up(&mut self, view: &View) {
         if self.hardware != view.hardware().len() {
-            let mix = Arc::clone(&self.mix);
-            let (forecast, hardware) = (Forecast::new(&mix, view.hardware()), view.hardware().len());
+            let expected = Arc::clone(&self.expected);
+            let (forecast, hardware) = (Forecast::new(&expected, view.hardware()), view.hardware().len());
             let scores = self.emptied_scores();
-            *self = Self { mix, forecast, hardware, changes: PRICED_FOR, scores, ..Self::default() };
+            *self = Self { expected, forecast, hardware, changes: WEIGHTS_FOR, scores, ..Self::default() };
         }
         if self.nodes.len() < view.places() {
-            self.nodes.resize_with(view.places(), Standing::default);
+            self.nodes.resize_with(view.places(), NodeState::default);
         }
         for (place, revision, node) in view.changed_since(self.version) {
             if self.nodes[place].revision != revision {
-                let now = node.map_or_else(Standing::default, |node| Standing::of(node, &self.forecast));
+                let now = node.map_or_else(NodeState::default, |node| NodeState::of(node, &self.forecast));
                 self.sums.add(&now);
                 self.sums.subtract(&std::mem::replace(&mut self.nodes[place], now));
                 self.changes += 1;
@@ -214,14 +230,14 @@ impl FragmentationScorer {
             }
         }
         self.version = self.version.max(view.version());
-        if self.changes >= PRICED_FOR {
-            let Sums { free, capacity, hosts } = &self.sums;
-            self.prices = self.forecast.prices(*free, *capacity, hosts);
+        if self.changes >= WEIGHTS_FOR {
+            let Sums { free, capacity, multi_gpu_slots } = &self.sums;
+            self.slot_weights = self.forecast.slot_weights(*free, *capacity, multi_gpu_slots);
             self.changes = 0;
         }
     }
 
-    /// Pods of all shapes that have come lately, if answers to them may be missing, of the nodes as they stand.
+    /// Pods of all shapes that have come lately, if scores for them may be missing.
     pub(crate) fn samples(&mut self, view: &View) -> Vec<Arc<Demand>> {
         if self.scores.all().next().is_none() {
             return Vec::new();
@@ -233,7 +249,7 @@ impl FragmentationScorer {
         self.scores.all().filter_map(|shape| shape.sample.clone()).collect()
     }
 
-    /// Asks nodes for an answer to keep, as far as they haven't been asked and are known as they stand.
+    /// Scores nodes that have changed, and caches the scores.
     pub(crate) fn ask(&mut self, query: &Query<'_>, view: &View, nodes: &[NodeRef]) {
         let key = key(query);
         let Some(shape) = self.scores.get_mut(&key) else { return };
@@ -248,23 +264,23 @@ impl FragmentationScorer {
         }
     }
 
-    /// The nodes that come first by the answers that are kept.
-    pub(crate) fn promising(&self, query: &Query<'_>, nodes: &[NodeRef]) -> Vec<NodeRef> {
+    /// The best nodes by the cached scores of the first round.
+    pub(crate) fn best_scored(&self, query: &Query<'_>, nodes: &[NodeRef]) -> Vec<NodeRef> {
         let Some(shape) = self.scores.get(&key(query)) else { return Vec::new() };
         let rated = nodes.iter().filter_map(|asked| {
             let worth = shape.by_place.get(*asked)??;
             Some(self.rated(*asked, &worth))
         });
         let mut rated: Vec<Rated> = rated.collect();
-        let (promising, _) = Rated::best(&mut rated, PROMISING);
-        promising.iter().map(|rated| rated.asked).collect()
+        let (best, _) = Rated::best(&mut rated, MOST_FORECAST);
+        best.iter().map(|rated| rated.asked).collect()
     }
 
-    /// Looks at nodes as the second round would.
+    /// Scores nodes as the second round does, and caches that.
     pub(crate) fn look_further(&mut self, query: &Query<'_>, view: &View, nodes: &[NodeRef]) {
         for NodeRef { place, .. } in nodes {
             if let Some((node, ground)) = view.node(*place).zip(view.ground(*place)) {
-                self.unsold(query, node, ground);
+                self.lost_allocatable(query, node, ground);
             }
         }
     }
@@ -283,55 +299,58 @@ impl FragmentationScorer {
         let (node, ground) = (view.node(place)?, view.ground(place)?);
         let worth = match self.nodes.get(place as usize).filter(|now| now.revision == revision) {
             Some(now) => self.worth(query, (node, now), ground),
-            None => self.worth(query, (node, &Standing::of(node, &self.forecast)), ground), // a later view was here
+            None => self.worth(query, (node, &NodeState::of(node, &self.forecast)), ground), // a later view was here
         };
         scores.set(asked, worth);
         worth
     }
 
     /// `None`: the pod doesn't fit.
-    fn worth(&self, query: &Query<'_>, (node, now): (&Node, &Standing), ground: Ground<'_>) -> Option<Worth> {
+    fn worth(&self, query: &Query<'_>, (node, now): (&Node, &NodeState), ground: NodeCards<'_>) -> Option<Worth> {
         let takes = query.takes(node, ground)?;
-        let loss = self.forecast.loss(&now.stand, query.demand.cpu_milli, &takes);
-        let hosts = loss.hosts.map(|hosts| u16::try_from(rounded(1000.0 * hosts)).unwrap_or(u16::MAX));
+        let loss = self.forecast.loss(&now.outlook, query.demand.cpu_milli, &takes);
+        let multi_gpu_slots =
+            loss.multi_gpu_slots.map(|slots| u16::try_from(rounded(1000.0 * slots)).unwrap_or(u16::MAX));
         let leftover = loss.cards_left + loss.cpu_left.unwrap_or(0) / CPU_OF_CARD;
         let busy = || takes.iter().filter_map(|(card, _)| Some(node.cards.get(*card)?.busy)).max();
         let busy = now.is_busy.then(busy).flatten().unwrap_or(0);
-        Some(Worth { usable: rounded(loss.usable), hosts, leftover, busy })
+        Some(Worth { usable: rounded(loss.usable), multi_gpu_slots, leftover, busy })
     }
 
     fn rated(&self, asked: NodeRef, worth: &Worth) -> Rated {
         Rated { asked, cost: self.cost(worth), leftover: worth.leftover }
     }
 
-    /// By the prices of today.
+    /// Cost by the current weights.
     fn cost(&self, worth: &Worth) -> f64 {
-        let hosts = |several: usize| f64::from(worth.hosts[several]) / 1000.0;
-        OF_USABLE * f64::from(worth.usable) + OF_HOSTS * self.prices.cost(hosts) + OF_BUSY * f64::from(worth.busy)
+        let lost_slots = |several: usize| f64::from(worth.multi_gpu_slots[several]) / 1000.0;
+        OF_USABLE * f64::from(worth.usable)
+            + OF_SLOTS * self.slot_weights.cost(lost_slots)
+            + OF_BUSY * f64::from(worth.busy)
     }
 
-    /// What can be sold before the pod comes and not afterwards.
-    fn unsold(&mut self, query: &Query<'_>, node: &Node, ground: Ground<'_>) -> Option<f64> {
+    /// Capacity that expected pods can allocate without the pod but not with it.
+    fn lost_allocatable(&mut self, query: &Query<'_>, node: &Node, ground: NodeCards<'_>) -> Option<f64> {
         let before = node.remains();
         let mut after = before.clone();
         after.take_cpu(query.demand.cpu_milli);
         for (card, share) in query.takes(node, ground)? {
             after.take(card, &share);
         }
-        Some(self.sellable(before) - self.sellable(after))
+        Some(self.allocatable(before) - self.allocatable(after))
     }
 
-    fn sellable(&mut self, node: Remains) -> f64 {
+    fn allocatable(&mut self, node: FreeCapacity) -> f64 {
         let node = node.sorted();
-        if let Some(known) = self.sellable.get(&node) {
+        if let Some(known) = self.allocatable.get(&node) {
             return *known;
         }
-        if self.sellable.len() >= MOST_SELLABLE {
-            self.sellable.clear();
+        if self.allocatable.len() >= MOST_ALLOCATABLE {
+            self.allocatable.clear();
         }
-        let sellable = self.forecast.sellable(&node);
-        self.sellable.insert(node, sellable);
-        sellable
+        let allocatable = self.forecast.allocatable(&node);
+        self.allocatable.insert(node, allocatable);
+        allocatable
     }
 }
 
@@ -344,33 +363,39 @@ impl ShapeScores {
     }
 }
 
-// === impl Standing ===
+// === impl NodeState ===
 
-impl Standing {
+impl NodeState {
     fn of(node: &Node, forecast: &Forecast) -> Self {
         let capacity = node.cards.iter().filter(|card| card.healthy).map(Card::size).sum();
         let is_busy = node.cards.iter().any(|card| card.busy > 0);
-        Self { revision: node.revision, stand: forecast.look_at(node.remains()), capacity, is_busy }
+        Self { revision: node.revision, outlook: forecast.node_outlook(node.remains()), capacity, is_busy }
     }
 
     fn free(&self) -> u64 {
-        self.stand.size().into()
+        self.outlook.size().into()
     }
 }
 
 // === impl Sums ===
 
 impl Sums {
-    fn add(&mut self, node: &Standing) {
+    fn add(&mut self, node: &NodeState) {
         self.free += node.free();
         self.capacity += node.capacity;
-        self.hosts.iter_mut().zip(&node.stand.hosts).for_each(|(sum, hosts)| *sum += whole(*hosts));
+        self.multi_gpu_slots
+            .iter_mut()
+            .zip(&node.outlook.multi_gpu_slots)
+            .for_each(|(sum, slots)| *sum += whole(*slots));
     }
 
-    fn subtract(&mut self, node: &Standing) {
+    fn subtract(&mut self, node: &NodeState) {
         self.free -= node.free();
         self.capacity -= node.capacity;
-        self.hosts.iter_mut().zip(&node.stand.hosts).for_each(|(sum, hosts)| *sum -= whole(*hosts));
+        self.multi_gpu_slots
+            .iter_mut()
+            .zip(&node.outlook.multi_gpu_slots)
+            .for_each(|(sum, slots)| *sum -= whole(*slots));
     }
 }
 
@@ -392,6 +417,12 @@ impl Rated {
     }
 }
 
+/// All of these nodes in an order in which the first `most` are spread over them: parts of a cluster are alike.
+fn spread(nodes: &[NodeRef], most: usize) -> impl Iterator<Item = NodeRef> {
+    let step = nodes.len().div_ceil(most).max(1);
+    (0..step).flat_map(move |first| nodes.iter().skip(first).step_by(step).copied())
+}
+
 fn key(query: &Query<'_>) -> Key {
     (query.demand.shape(), query.demand.cpu_milli)
 }
@@ -410,14 +441,14 @@ fn rounded(amount: f64) -> u32 {
     (amount + 0.5) as u32
 }
 
-/// Hosts without those that lack something.
+/// Whole slots, without those that lack something.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "fewer than a node has cards, and none below 0"
 )]
-fn whole(hosts: f64) -> u32 {
-    hosts as u32
+fn whole(slots: f64) -> u32 {
+    slots as u32
 }
 
 #[cfg(test)]

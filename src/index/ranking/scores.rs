@@ -1,4 +1,4 @@
-//! How nodes compare, in the few steps that the scheduler can tell apart.
+//! Scores for the scheduler, which has only a few steps.
 
 use std::cmp::Reverse;
 
@@ -21,8 +21,8 @@ pub fn ranked<T>(fitting: &mut [(T, NodeScore)]) -> impl Iterator<Item = (&T, us
     })
 }
 
-/// Leaves the nodes with a plan as good as the best, at most so many: the best first, equals in one order for all pods,
-/// as pods that are strewn over equal nodes open them all.
+/// Keeps the nodes with a plan as good as the best, at most so many: the best first, equals in one order for all pods, so
+/// that pods don't spread over equal nodes.
 pub fn shortlist(fitting: &mut Vec<(NodeRef, NodeScore)>, most: usize) {
     let Some(best) = fitting.iter().map(|(_, score)| *score).max() else { return };
     fitting.retain(|(_, score)| score.is_as_good_as(&best));

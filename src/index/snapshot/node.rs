@@ -1,37 +1,37 @@
-//! A node as readers see it: made anew at every change, never changed.
+//! A node as readers see it: a new one at every change.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use divvy_api::{MigProfile, Tier};
-use divvy_placement::{Card, Held, Links, Remains, Taken};
+use divvy_placement::{Card, FreeCapacity, Held, Links, Taken};
 use foldhash::fast::FixedState;
 
 use crate::demand::Demand;
 
-/// The cards of one node, with what its ledger says is held and what was reserved on top.
+/// Cards of one node, with the shares of its ledger and the reservations on top.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its name.
+    /// Name of the node.
     pub name: Arc<str>,
-    /// Grows with every change of any node; no two states of the cluster share one.
+    /// Number that grows with every change of any node.
     pub revision: u64,
-    /// What is free for the next pod.
+    /// Cards with what is free for the next pod.
     pub cards: Box<[Card]>,
-    /// One table for all nodes that are linked alike.
+    /// Links between the cards, one table for all nodes that are linked alike.
     pub links: Arc<Links>,
-    /// Pods that hold or were reserved shares.
+    /// Pods that hold or have reserved shares.
     pub holders: Box<[Holder]>,
-    /// Why it takes no pods, whatever is free.
+    /// Why the node takes no pods, whatever is free.
     pub closed: Option<Arc<str>>,
-    /// How it enforces shares, at least.
+    /// Isolation tier of its shares, at least.
     pub tier: Tier,
     /// Free thousandths of a CPU core; `None` if it isn't known.
     pub cpu_milli: Option<u32>,
-    /// Revision of its ledger that is shown.
+    /// Revision of the ledger that is shown.
     pub ledger_revision: u64,
-    /// Of each card, the number of its kind.
+    /// Number of the hardware kind, by card.
     pub(crate) hardware: Arc<[u16]>,
     pub(crate) unhealthy: UnhealthyReasons,
     pub(crate) slots_per_card: u32,
@@ -43,13 +43,13 @@ pub(crate) type UnhealthyReasons = Arc<BTreeMap<usize, Arc<str>>>;
 /// A pod on a node.
 #[derive(Clone, Debug)]
 pub struct Holder {
-    /// Its UID.
+    /// UID of the pod.
     pub uid: Arc<str>,
-    /// Its priority; the highest where the pod isn't known, so that nobody thinks of evicting it.
+    /// Priority of the pod; the highest where the pod isn't known, so that it isn't evicted.
     pub priority: i32,
-    /// It isn't on the node: room is kept for it.
+    /// Whether it is only nominated: its share is kept until it is bound.
     pub is_nominated: bool,
-    /// What it takes of each card at its peak.
+    /// Shares at its peak, by card.
     pub on: Box<[Taken]>,
 }
 
@@ -67,34 +67,33 @@ impl Node {
         cards
     }
 
-    /// What is free of it.
-    pub(crate) fn remains(&self) -> Remains {
-        Remains::new(self.cpu_milli, &self.cards, &self.hardware)
+    /// Free cards and CPU.
+    pub(crate) fn remains(&self) -> FreeCapacity {
+        FreeCapacity::new(self.cpu_milli, &self.cards, &self.hardware)
     }
 
-    /// The node as it would be without what it has reserved a pod, which it hasn't got yet.
+    /// The node as it would be without the pod's reservation.
     pub(crate) fn without(&self, demand: &Demand) -> Self {
         let cards = self.cards_without(|holder| holder.uid == demand.uid).into();
         let cpu_milli = self.cpu_milli.map(|free| free.saturating_add(demand.cpu_milli));
         Self { cards, cpu_milli, ..self.clone() }
     }
 
-    /// Why it doesn't serve the pod now, whatever is free.
+    /// Why the node doesn't serve the pod now, whatever is free.
     pub fn refusal(&self, demand: &Demand) -> Option<Arc<str>> {
         self.closed.clone().or_else(|| self.never(demand))
     }
 
-    /// Why it will never serve the pod.
+    /// Why the node will never serve the pod.
     pub(crate) fn never(&self, demand: &Demand) -> Option<Arc<str>> {
-        // Where there are instances, whoever wants one has the hardware's tier.
-        let has_it = |wanted| wanted <= self.tier || (wanted == Tier::Mig && self.has_instances());
-        let tier = demand.preferences.tier.filter(|wanted| !has_it(*wanted));
+        let tier = demand.preferences.tier.filter(|wanted| !self.tier.serves(*wanted, || self.has_instances()));
         let tier = tier.map(|wanted| match wanted {
-            Tier::Mig => "tier mig requested, no MIG instances on the node".into(),
-            _ => format!("tier {wanted} requested, {} on the node", self.tier).into(),
+            Tier::Mig => "node(s) had no MIG instances (tier mig requested)".into(),
+            _ => format!("node(s) had tier {} (tier {wanted} requested)", self.tier).into(),
         });
         let host_memory = || {
-            let why = || format!("oversubscribe requested, tier {} can't count host memory against the pod", self.tier);
+            let why =
+                || format!("node(s) had tier {}, which can't limit host memory (oversubscribe requested)", self.tier);
             demand.preferences.oversubscribe.then(|| why().into())
         };
         tier.or_else(host_memory)
@@ -104,12 +103,12 @@ impl Node {
         self.cards.iter().any(|card| card.id.is_instance())
     }
 
-    /// Whether it doesn't say which cards it has: it may have any.
+    /// Whether the node hasn't reported its cards: it may have any.
     pub(crate) fn is_silent(&self) -> bool {
         self.cards.is_empty() && self.closed.is_some()
     }
 
-    /// A number of its kind of hardware: what one could run when nobody is there, all could.
+    /// Number of the node's kind: nodes of one kind could run the same pods if they were empty.
     pub(crate) fn kind(&self) -> u64 {
         let mut state = FixedState::default().build_hasher();
         for Card { id, model, profile, memory, memory_capacity, cores_capacity, numa, .. } in &self.cards {
@@ -121,7 +120,7 @@ impl Node {
     }
 }
 
-/// Adds what pods take.
+/// Adds what pods take of cards.
 pub(crate) fn hold(cards: &mut [Card], all_taken: impl Iterator<Item = Taken>) {
     for taken in all_taken {
         let Some(Card { held, free_slots, .. }) = cards.get_mut(taken.card) else { continue };

@@ -1,9 +1,9 @@
-//! Nodes by name and by place, as readers take them.
+//! Published nodes by name and by place.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use divvy_placement::{Ground, Grounds, Hardware};
+use divvy_placement::{CardTable, Hardware, NodeCards};
 use foldhash::fast::RandomState;
 
 use crate::snapshot::Node;
@@ -17,25 +17,25 @@ pub(crate) struct Table {
     node_objects: NodeObjects,
 }
 
-/// All nodes at one moment. It costs a pointer for each page; what is published later is written to copies of the pages
-/// that somebody still looks at.
+/// All nodes at one moment. A view costs a pointer for each page; later changes are written to copies of the pages that are
+/// still in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     places: Arc<HashMap<Arc<str>, u32, RandomState>>,
     pages: Vec<Arc<Page>>,
-    /// Grows with every change of a page.
+    /// Number of changes so far.
     version: u64,
     hardware: Arc<[Hardware]>,
 }
 
-/// Nodes side by side, as few as are quickly copied.
+/// A few nodes side by side, which are copied together.
 #[derive(Clone, Debug, Default)]
 struct Page {
-    /// Of the view when it was changed last.
+    /// Version of the view when the page was changed last.
     version: u64,
     entries: Vec<Entry>,
-    /// Without cards for a node that takes no pods.
-    grounds: Grounds,
+    /// Numbers of the cards; none for a node that takes no pods.
+    grounds: CardTable,
 }
 
 /// A node that was asked for by name.
@@ -44,15 +44,15 @@ pub struct NodeRef {
     /// Which of the names.
     pub name: usize,
     pub(crate) place: u32,
-    /// Of the node when it was looked up.
+    /// Revision of the node when it was looked up.
     pub(crate) revision: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Entry {
-    /// Of the node; 0 where there is none.
+    /// Revision of the node; 0 where there is none.
     revision: u64,
-    /// A number of its kind of hardware.
+    /// Number of the node's kind.
     kind: u64,
     node: Option<Arc<Node>>,
     unschedulable: Option<Unschedulable>,
@@ -67,15 +67,15 @@ impl Table {
         &self.view
     }
 
-    /// Kinds of cards, by the numbers that nodes have them by; they only become more.
+    /// Takes over the kinds of hardware, which only become more.
     pub(crate) fn know(&mut self, hardware: &[Hardware]) {
         if self.view.hardware.len() < hardware.len() {
             self.view.hardware = hardware.into();
         }
     }
 
-    /// Shows the node to readers.
-    pub(crate) fn publish(&mut self, node: Node, grounds: Grounds) {
+    /// Publishes a node to readers.
+    pub(crate) fn publish(&mut self, node: Node, grounds: CardTable) {
         let place = self.view.place(&node.name).unwrap_or_else(|| self.new_place(&node.name));
         let (kind, unschedulable) = (node.kind(), self.node_objects.unschedulable(&node.name));
         let (page, at) = self.page(place);
@@ -87,11 +87,11 @@ impl Table {
         let Some(place) = Arc::make_mut(&mut self.view.places).remove(name) else { return };
         let (page, at) = self.page(place);
         page.entries[at] = Entry::default();
-        page.grounds.put(at, Grounds::default());
+        page.grounds.put(at, CardTable::default());
         self.free.push(place);
     }
 
-    /// A Node was added or changed.
+    /// Applies a Node that was added or changed.
     pub(crate) fn apply_node(&mut self, name: &str, unschedulable: Option<Unschedulable>) {
         self.node_objects.apply(name, unschedulable);
         self.show_unschedulable(name);
@@ -102,7 +102,7 @@ impl Table {
         self.show_unschedulable(name);
     }
 
-    /// There are no other Nodes than these.
+    /// Removes Nodes that aren't in this complete list.
     pub(crate) fn keep_nodes(&mut self, names: &HashSet<String>) {
         self.node_objects.keep(names);
         let known: Vec<Arc<str>> = self.view.places.keys().cloned().collect();
@@ -111,7 +111,7 @@ impl Table {
         }
     }
 
-    /// Heartbeats of Nodes change nothing, and no page is copied for them.
+    /// Publishes whether a node is unschedulable. Heartbeats of Nodes change nothing, and no page is copied for them.
     fn show_unschedulable(&mut self, name: &str) {
         let unschedulable = self.node_objects.unschedulable(name);
         if let Some(place) = self.view.place(name).filter(|place| self.view.unschedulable(*place) != unschedulable) {
@@ -155,8 +155,8 @@ impl View {
         self.entry(place)?.node.as_ref()
     }
 
-    /// The node's cards in numbers.
-    pub(crate) fn ground(&self, place: u32) -> Option<Ground<'_>> {
+    /// Numbers of the node's cards.
+    pub(crate) fn ground(&self, place: u32) -> Option<NodeCards<'_>> {
         let (page, at) = split(place);
         self.pages.get(page)?.grounds.at(at)
     }
@@ -166,7 +166,7 @@ impl View {
         self.entry(place)?.unschedulable
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
@@ -176,13 +176,13 @@ impl View {
         self.entries().map(|(asked, _)| asked)
     }
 
-    /// Those that the scheduler gives pods.
+    /// Nodes that are schedulable.
     pub(crate) fn open(&self) -> impl Iterator<Item = NodeRef> {
         self.entries().filter(|(_, unschedulable)| unschedulable.is_none()).map(|(asked, _)| asked)
     }
 
-    /// The others.
-    pub(crate) fn barred(&self) -> impl Iterator<Item = (NodeRef, Unschedulable)> {
+    /// Nodes that are unschedulable.
+    pub(crate) fn unschedulable_nodes(&self) -> impl Iterator<Item = (NodeRef, Unschedulable)> {
         self.entries().filter_map(|(asked, unschedulable)| Some((asked, unschedulable?)))
     }
 
@@ -197,12 +197,12 @@ impl View {
         self.pages.iter().flat_map(|page| &page.entries).filter_map(|entry| entry.node.as_ref())
     }
 
-    /// Of two views of a table the later one has the higher version, if anything has changed between them.
+    /// Number that grows with every change.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// How many places there are.
+    /// Number of places.
     pub(crate) fn places(&self) -> usize {
         self.pages.last().map_or(0, |last| (self.pages.len() - 1) * PAGE + last.entries.len())
     }
@@ -228,7 +228,7 @@ impl View {
         entries.filter_map(|entry| Some((entry.kind, entry.node.as_ref()?)))
     }
 
-    /// Finds nodes by name. Each comes once; `unknown` hears of names that aren't known.
+    /// Finds nodes by name. Each comes once; `unknown` is called for names that aren't known.
     pub(crate) fn look_up(&self, names: &[&str], mut unknown: impl FnMut(usize)) -> Vec<NodeRef> {
         let mut seen = vec![false; self.pages.len() * PAGE];
         let mut asked = Vec::with_capacity(names.len());
@@ -251,7 +251,7 @@ impl View {
 // === impl NodeRef ===
 
 impl NodeRef {
-    /// A number that the node keeps as long as it exists.
+    /// Number that the node keeps as long as it exists.
     pub fn place(&self) -> u32 {
         self.place
     }

@@ -1,34 +1,35 @@
-//! What is between the scheduler and a node, whatever its cards can hold.
+//! Why the scheduler filters a node out, whatever its GPUs can hold.
 
 use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
-/// Why the scheduler gives a node no pods, by its Node object. The extender doesn't care: a `DaemonSet`'s pods go there all
-/// the same, and the scheduler asks only about nodes that it would take. Nobody is told that there is room on such a node.
+/// Why the scheduler gives a node no pods, by its Node object. The extender ignores it: pods of a `DaemonSet` go there all the
+/// same, and the scheduler asks only about nodes that it would take. Hints and explanations never count such a node as
+/// fitting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Unschedulable {
     /// `kubectl cordon`.
     Cordoned,
-    /// Its condition Ready is False, or Unknown: nothing is heard of the kubelet.
+    /// Condition Ready is False, or Unknown.
     NotReady,
     /// There is no Node of that name.
     Gone,
 }
 
-/// What is known of Node objects.
+/// Known Node objects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeObjects {
     by_name: HashMap<String, Option<Unschedulable>>,
-    /// All that there are have been seen once.
+    /// Whether all Nodes have been listed once.
     listed: bool,
 }
 
 // === impl Unschedulable ===
 
 impl Unschedulable {
-    /// Of a Node that is there.
+    /// Reason for a Node that exists.
     pub fn from_node(is_cordoned: bool, is_ready: bool) -> Option<Self> {
         match (is_ready, is_cordoned) {
             (false, _) => Some(Self::NotReady),
@@ -37,12 +38,12 @@ impl Unschedulable {
         }
     }
 
-    /// Of a node whose cards would do.
+    /// Reason for a node whose GPUs would do.
     pub fn reason(self) -> &'static str {
         match self {
-            Self::Cordoned => "cordoned (fits otherwise)",
-            Self::NotReady => "not ready (fits otherwise)",
-            Self::Gone => "without a Node (fits otherwise)",
+            Self::Cordoned => "node(s) were cordoned (GPUs fit)",
+            Self::NotReady => "node(s) were not ready (GPUs fit)",
+            Self::Gone => "node(s) had no Node object (GPUs fit)",
         }
     }
 }

@@ -1,16 +1,16 @@
-//! The CPU of node_objects, and what pods have requested of it: a card is of no use where its pod finds no CPU.
+//! Allocatable CPU of Nodes and the requests of their pods: a GPU is of no use where its pod finds no CPU.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-/// Amounts are thousandths of a core.
+/// Free CPU by node. Amounts are thousandths of a core.
 #[derive(Debug, Default)]
 pub(crate) struct CpuRequests {
-    /// What each machine has for pods.
+    /// Allocatable CPU by node.
     allocatable: HashMap<String, u32>,
-    /// Pods on node_objects, by UID, also those that ask for no cards.
+    /// Pods on nodes, by UID, also those that ask for no GPUs.
     pods_on_nodes: HashMap<Arc<str>, PodOnNode, RandomState>,
     requested: HashMap<Arc<str>, u64, RandomState>,
 }
@@ -24,8 +24,8 @@ struct PodOnNode {
 // === impl CpuRequests ===
 
 impl CpuRequests {
-    /// A machine was added or changed; whether that changes what is free.
-    pub(crate) fn machine(&mut self, name: &str, allocatable: Option<u32>) -> bool {
+    /// Sets a Node's allocatable CPU, and returns whether it has changed.
+    pub(crate) fn set_allocatable(&mut self, name: &str, allocatable: Option<u32>) -> bool {
         let before = match allocatable {
             Some(milli) => self.allocatable.insert(name.to_owned(), milli),
             None => self.allocatable.remove(name),
@@ -33,12 +33,12 @@ impl CpuRequests {
         before != allocatable
     }
 
-    /// NodeObjects that say what they have.
+    /// Names of Nodes with allocatable CPU.
     pub(crate) fn node_objects(&self) -> impl Iterator<Item = &String> {
         self.allocatable.keys()
     }
 
-    /// A pod is on a machine, or about to be; node_objects where that changes what is free.
+    /// Counts a pod's request on a node, and returns the nodes where that changes what is free.
     pub(crate) fn come(&mut self, uid: &Arc<str>, node: &str, cpu_milli: u32) -> Vec<Arc<str>> {
         if self.pods_on_nodes.get(uid).is_some_and(|known| &*known.node == node && known.cpu_milli == cpu_milli) {
             return Vec::new();
@@ -50,7 +50,7 @@ impl CpuRequests {
         left.into_iter().chain([node]).collect()
     }
 
-    /// A pod is gone; the machine where it was.
+    /// Removes a pod, and returns the node where it was.
     pub(crate) fn go(&mut self, uid: &str) -> Option<Arc<str>> {
         let PodOnNode { node, cpu_milli } = self.pods_on_nodes.remove(uid)?;
         if let Some(requested) = self.requested.get_mut(&node) {
@@ -59,12 +59,12 @@ impl CpuRequests {
         Some(node)
     }
 
-    /// Pods on node_objects.
+    /// UIDs of pods on nodes.
     pub(crate) fn pods_on_nodes(&self) -> impl Iterator<Item = &Arc<str>> {
         self.pods_on_nodes.keys()
     }
 
-    /// What pods may still request there; `None` if it isn't known what the machine has.
+    /// CPU that pods may still request on a node; `None` if its allocatable CPU isn't known.
     pub(crate) fn free(&self, node: &str) -> Option<u32> {
         let allocatable = self.allocatable.get(node)?;
         let requested = self.requested.get(node).copied().unwrap_or(0);
@@ -77,10 +77,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_takes_room_where_it_is_and_once() {
+    fn pod_requests_cpu_on_one_node_once() {
         let (mut cpu, pod) = (CpuRequests::default(), Arc::from("p"));
-        assert!(cpu.machine("n1", Some(8000)) && cpu.machine("n2", Some(4000)));
-        assert!(!cpu.machine("n1", Some(8000)), "a heartbeat");
+        assert!(cpu.set_allocatable("n1", Some(8000)) && cpu.set_allocatable("n2", Some(4000)));
+        assert!(!cpu.set_allocatable("n1", Some(8000)), "a heartbeat");
         assert_eq!(cpu.come(&pod, "n1", 3000), [Arc::from("n1")]);
         assert!(cpu.come(&pod, "n1", 3000).is_empty(), "told again");
         assert_eq!((cpu.free("n1"), cpu.free("n2"), cpu.free("n3")), (Some(5000), Some(4000), None));

@@ -1,4 +1,4 @@
-//! Counting what comes, so that later ones weigh more.
+//! Counts in which later additions weigh more.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,9 +8,9 @@ use foldhash::fast::FixedState;
 /// Counts that halve with every so many additions.
 #[derive(Clone, Debug)]
 pub struct DecayedCounts<K> {
-    /// Whoever counts the same finds it in the same order.
+    /// In one order for equal counts, in every process.
     weights: HashMap<K, f64, FixedState>,
-    /// Of the next addition; all weights are relative to it.
+    /// Weight of the next addition; all weights are relative to it.
     next: f64,
     added: u64,
 }
@@ -37,17 +37,17 @@ impl<K: Clone + Eq + Hash> DecayedCounts<K> {
         }
     }
 
-    /// How many have been counted.
+    /// Number of additions.
     pub fn added(&self) -> u64 {
         self.added
     }
 
-    /// What has been counted, with the weight of each by that of the next.
+    /// Keys with their weights, relative to that of the next addition.
     pub fn weights(&self) -> impl Iterator<Item = (&K, f64)> {
         self.weights.iter().map(|(key, weight)| (key, weight / self.next))
     }
 
-    /// Keeps those that weigh most, so many.
+    /// Keeps the keys that weigh most, so many.
     pub fn keep(&mut self, most: usize) {
         if self.weights.len() > most {
             let mut weights: Vec<f64> = self.weights.values().copied().collect();
@@ -55,11 +55,6 @@ impl<K: Clone + Eq + Hash> DecayedCounts<K> {
             let least = weights[most];
             self.weights.retain(|_, weight| *weight > least);
         }
-    }
-
-    /// Goes on from weights by that of the next.
-    pub fn restore(weights: impl IntoIterator<Item = (K, f64)>, added: u64) -> Self {
-        Self { weights: weights.into_iter().collect(), next: 1.0, added }
     }
 }
 
@@ -69,19 +64,12 @@ impl<K> Default for DecayedCounts<K> {
     }
 }
 
-/// What the weights of so many add up to, by that of the next.
-pub(crate) fn sum_of(added: u64) -> f64 {
-    let step = (1.0 / HALF_LIFE).exp2();
-    let added = f64::from(u32::try_from(added).unwrap_or(u32::MAX));
-    (1.0 - step.powf(-added)) / (step - 1.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_came_before_counts_half_after_so_many() {
+    fn weight_halves_after_a_half_life() {
         let mut tally = DecayedCounts::default();
         (0..4000).for_each(|_| tally.add(&"before"));
         (0..4000).for_each(|_| tally.add(&"after"));
@@ -91,17 +79,19 @@ mod tests {
     }
 
     #[test]
-    fn weights_stay_small_however_long_it_goes_on() {
+    fn weights_stay_bounded() {
         let mut tally = DecayedCounts::default();
         (0..400_000).for_each(|number| tally.add(&(number % 2)));
         let sum: f64 = tally.weights().map(|(_, weight)| weight).sum();
-        assert!((sum - sum_of(400_000)).abs() < 1e-3, "{sum}");
+        let step = (-1.0 / HALF_LIFE).exp2();
+        let series = step * (1.0 - step.powi(400_000)) / (1.0 - step);
+        assert!((sum - series).abs() < 1e-3, "{sum}");
         assert!((sum - 4000.0 / std::f64::consts::LN_2).abs() < 1.0, "it has an end");
         assert!(tally.next <= LARGE);
     }
 
     #[test]
-    fn the_rarest_are_forgotten_first() {
+    fn keep_drops_the_rarest_keys() {
         let mut tally = DecayedCounts::default();
         (0..10).for_each(|number| (0..=number).for_each(|_| tally.add(&number)));
         tally.keep(3);

@@ -1,79 +1,70 @@
-//! What requests are expected: those that have come, the later ones weighing more.
+//! Distribution of the requests that are expected: like those of the pods that have come, later pods weighing more.
+//!
+//! It isn't kept anywhere: a replica that starts counts the pods that it lists.
 
-use divvy_placement::{Expected, Kind, Mix};
+use divvy_placement::{Expected, ExpectedRequests, Kind};
 
 use crate::demand::Demand;
-use crate::state::decayed_counts::{DecayedCounts, sum_of};
-use crate::state::learned::{FEWEST_PODS, Learned, MOST_KINDS};
+use crate::state::decayed_counts::DecayedCounts;
 
-/// Counts the kinds of requests as their pods come.
+/// Counts of the requests of pods that have come, by kind.
 #[derive(Debug)]
 pub(crate) struct RequestDistribution {
-    tally: DecayedCounts<Kind>,
-    /// Pods with which the mix is told anew.
+    counts: DecayedCounts<Kind>,
+    /// Requests with which the distribution is due again.
     due: u64,
-    /// Of what is kept in the cluster, as far as is known.
-    pub(crate) revision: u64,
 }
 
-/// Most pods between two views of what is expected.
+/// Requests before anything is expected: fewer would be an accident.
+const FEWEST: u64 = 50;
+/// Most requests between two distributions.
 const PERIOD: u64 = 500;
-/// What the weights of a mix add up to, about.
+/// Kinds that are kept; many clusters have fewer.
+const MOST_KINDS: usize = 256;
+/// Sum of the weights of a distribution, about.
 const WEIGHTS: f64 = 1_000_000.0;
 
 // === impl RequestDistribution ===
 
 impl RequestDistribution {
-    /// A pod has come; what is expected from now on, if it is time to look.
-    pub(crate) fn learn(&mut self, demand: &Demand) -> Option<Mix> {
+    /// Counts the requests of a pod that has come.
+    pub(crate) fn count(&mut self, demand: &Demand) {
         for kind in demand.kinds() {
-            self.tally.add(&kind);
+            self.counts.add(&kind);
         }
-        if self.tally.added() < self.due {
+    }
+
+    /// Number of requests counted.
+    pub(crate) fn pods(&self) -> u64 {
+        self.counts.added()
+    }
+
+    /// The distribution, if enough requests have come since the last one.
+    pub(crate) fn due(&mut self) -> Option<ExpectedRequests> {
+        if self.counts.added() < self.due { None } else { self.counted() }
+    }
+
+    /// The distribution of all requests so far; `None` if they are few.
+    pub(crate) fn counted(&mut self) -> Option<ExpectedRequests> {
+        let added = self.counts.added();
+        if added < FEWEST {
             return None;
         }
-        self.due = self.tally.added() + self.tally.added().clamp(FEWEST_PODS, PERIOD);
-        Some(self.mix())
-    }
-
-    /// Pods that were counted.
-    pub(crate) fn pods(&self) -> u64 {
-        self.tally.added()
-    }
-
-    /// What a successor has to know; `None` before anything is expected.
-    pub(crate) fn learned(&mut self) -> Option<Learned> {
-        let (revision, pods) = (self.revision, self.pods());
-        (pods >= FEWEST_PODS).then(|| Learned { revision, pods, requests: self.mix().requests })
-    }
-
-    /// What is expected by all that has come.
-    fn mix(&mut self) -> Mix {
-        self.tally.keep(MOST_KINDS);
-        let all: f64 = self.tally.weights().map(|(_, weight)| weight).sum();
+        self.due = added + added.min(PERIOD);
+        self.counts.keep(MOST_KINDS);
+        let all: f64 = self.counts.weights().map(|(_, weight)| weight).sum();
         let expected =
             |(kind, weight): (&Kind, f64)| Expected { kind: kind.clone(), weight: rounded(weight / all * WEIGHTS) };
-        let mut requests: Vec<Expected> = self.tally.weights().map(expected).collect();
-        // Equal histories make equal mixes, however they are stored.
+        let mut requests: Vec<Expected> = self.counts.weights().map(expected).collect();
+        // Equal histories make equal distributions, however they are stored.
         requests.sort_by_cached_key(|request| (std::cmp::Reverse(request.weight), format!("{:?}", request.kind)));
-        Mix { requests }
-    }
-
-    /// Goes on from what somebody else has learned.
-    pub(crate) fn restore(&mut self, learned: &Learned) {
-        let Learned { revision, pods, requests } = learned;
-        let weights = requests.iter().map(|request| (request.kind.clone(), f64::from(request.weight)));
-        let all: f64 = weights.clone().map(|(_, weight)| weight).sum();
-        // The weights of as many pods add up to less than so many, as the earlier ones weigh less.
-        let scale = sum_of(*pods) / all.max(1.0);
-        self.tally = DecayedCounts::restore(weights.map(|(kind, weight)| (kind, weight * scale)), *pods);
-        (self.due, self.revision) = (pods + PERIOD, *revision);
+        Some(ExpectedRequests { requests })
     }
 }
 
 impl Default for RequestDistribution {
     fn default() -> Self {
-        Self { tally: DecayedCounts::default(), due: FEWEST_PODS, revision: 0 }
+        Self { counts: DecayedCounts::default(), due: FEWEST }
     }
 }
 
@@ -88,46 +79,38 @@ mod tests {
     use crate::demand::SchedulingConfig;
     use crate::fixture::pod;
 
-    fn learned(pods: u64) -> (RequestDistribution, u32) {
-        let (mut distribution, mut told) = (RequestDistribution::default(), 0);
+    fn counted(pods: u64) -> (RequestDistribution, u32) {
+        let (mut distribution, mut due) = (RequestDistribution::default(), 0);
         for number in 0..pods {
             let gib = [8, 8, 8, 20][(number % 4) as usize];
             let demand =
                 Demand::of(&pod("p", 1, gib, 0), &SchedulingConfig::default()).expect("a request").expect("cards");
-            told += u32::from(distribution.learn(&demand).is_some());
+            distribution.count(&demand);
+            due += u32::from(distribution.due().is_some());
         }
-        (distribution, told)
+        (distribution, due)
     }
 
     #[test]
-    fn nothing_is_expected_of_a_few_pods_and_what_is_expected_is_told_now_and_then() {
-        assert_eq!(learned(49).1, 0);
-        assert_eq!(learned(50).1, 1);
-        assert_eq!(learned(2000).1, 7, "with 50, 100, 200, 400 and 800 pods, then every 500");
+    fn distribution_is_due_from_50_pods_on_and_then_periodically() {
+        assert_eq!(counted(49).1, 0);
+        assert_eq!(counted(50).1, 1);
+        assert_eq!(counted(2000).1, 7, "with 50, 100, 200, 400 and 800 pods, then every 500");
     }
 
     #[test]
-    fn requests_weigh_by_how_often_they_come() {
-        let mix = learned(1000).0.mix();
+    fn distribution_of_listed_pods_counts_all_of_them() {
+        assert_eq!(counted(49).0.counted(), None, "too few");
+        let (mut listed, _) = counted(399);
+        let counted = listed.counted().expect("many pods");
+        assert_eq!(counted.requests.len(), 2);
+        assert!(listed.due().is_none(), "the period begins anew");
+    }
+
+    #[test]
+    fn requests_weigh_by_their_frequency() {
+        let mix = counted(1000).0.counted().expect("many pods");
         let weights: Vec<u32> = mix.requests.iter().map(|request| request.weight / 10_000).collect();
         assert_eq!(weights, [74, 25]);
-    }
-
-    #[test]
-    fn what_was_learned_goes_on_elsewhere() {
-        let (mut one, _) = learned(1000);
-        let mut other = RequestDistribution::default();
-        other.restore(&one.learned().expect("many pods"));
-        assert_eq!(other.learned(), one.learned());
-        let demand = Demand::of(&pod("p", 2, 8, 0), &SchedulingConfig::default()).expect("a request").expect("cards");
-        for distribution in [&mut one, &mut other] {
-            (0..200).for_each(|_| drop(distribution.learn(&demand)));
-        }
-        let (one, other) = (one.mix(), other.mix());
-        let differences = one.requests.iter().zip(&other.requests).map(|(one, other)| {
-            assert_eq!(one.kind, other.kind);
-            one.weight.abs_diff(other.weight)
-        });
-        assert!(differences.max() < Some(10), "{one:?} {other:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Room for pods for which others are evicted: it is kept from the scheduler's word on until they are bound.
+//! Reservations for preemptors: GPUs that evictions free are kept from the nomination until the pod is bound.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::state::{Reservation, Source};
 // === impl ClusterState ===
 
 impl ClusterState {
-    /// Keeps room for a pod where others are evicted for it, as long as it isn't told other cards.
+    /// Applies a pod that isn't bound, and reserves GPUs on its nominated node.
     pub(super) fn unbound(&mut self, uid: &Arc<str>, nominated: Option<&str>, demand: Demand, now: Instant) -> Touched {
         let mut touched = Touched::new();
         if self.is_confirmed(uid) {
@@ -36,7 +36,7 @@ impl ClusterState {
         touched
     }
 
-    /// Keeps what is free already, or else what pods leave that are gone, or else what pods of lower priority may leave.
+    /// Reserves what is free already, or else what ended pods leave, or else what pods of lower priority may leave.
     fn nominate(&mut self, demand: &Arc<Demand>, node: &Arc<str>, deadline: Instant) -> Touched {
         let Some(node) = self.node(node) else { return Touched::new() };
         let policy = demand.policies(&self.config).cards;
@@ -52,7 +52,7 @@ impl ClusterState {
         kept.map_or_else(Touched::new, |kept| self.reserve(&demand.uid, kept))
     }
 
-    /// Nobody says which cards the pods leave that are evicted for others: the report may have told of some now.
+    /// Plans nominations of a node anew after its report, which may show GPUs that evicted pods have left.
     pub(super) fn renew_nominations(&mut self, node: &Arc<str>, uids: &[Arc<str>]) {
         if !matches!(self.reports.get(node), Some(Ok(_))) {
             return; // it may be usable again before long

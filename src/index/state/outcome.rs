@@ -1,19 +1,19 @@
-//! How predictions came out.
+//! Outcomes of reservations.
 
-/// What became of a reservation.
+/// How a reservation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The node gave the cards that were reserved.
+    /// The node allocated the GPUs that were reserved.
     Kept,
-    /// The node gave others: it knew better.
+    /// The node allocated others: it knew better.
     Moved,
-    /// The pod was over before its node told of it: refused, deleted, or done sooner than that.
+    /// The pod ended before its node reported it: refused, deleted, or finished.
     Ended,
-    /// Nothing was heard in time.
+    /// No report came in time.
     Expired,
 }
 
-/// Reservations by what became of them.
+/// Numbers of ended reservations by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcomes {
     counts: [u64; 4],
@@ -22,10 +22,10 @@ pub struct Outcomes {
 // === impl Outcome ===
 
 impl Outcome {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [Self; 4] = [Self::Kept, Self::Moved, Self::Ended, Self::Expired];
 
-    /// The label of `divvy_prediction_total`.
+    /// The label of `divvy_reservation_outcomes_total`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Kept => "kept",
@@ -39,7 +39,7 @@ impl Outcome {
 // === impl Outcomes ===
 
 impl Outcomes {
-    /// How many reservations came out like this.
+    /// Number of reservations with this outcome.
     pub fn of(&self, outcome: Outcome) -> u64 {
         self.counts[outcome as usize]
     }

@@ -1,4 +1,4 @@
-//! A `GpuNode`, read with distrust: what can't be true makes its node unusable, and only that one.
+//! `GpuNode`s, validated: an inconsistent one makes its node unusable, and only that one.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use crate::demand::SchedulingConfig;
 use crate::snapshot::UnhealthyReasons;
 use crate::state::SharedValues;
 
-/// What a node says of itself.
+/// Status of a `GpuNode`.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
-    /// With nothing held.
+    /// Cards with nothing held.
     pub(crate) cards: Vec<Card>,
-    /// Of each card, the number of its kind.
+    /// Number of the hardware kind, by card.
     pub(crate) hardware: Arc<[u16]>,
     pub(crate) unhealthy: UnhealthyReasons,
     pub(crate) links: Arc<Links>,
     pub(crate) pods: Vec<Reported>,
-    /// Why it takes no pods now.
+    /// Why the node takes no pods now.
     pub(crate) closed: Option<Arc<str>>,
     pub(crate) tier: Tier,
     pub(crate) ledger_revision: u64,
@@ -41,43 +41,43 @@ pub(crate) struct Reported {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// The daemon hasn't reported yet.
-    #[error("its GpuNode has no status yet")]
+    #[error("GpuNode has no status yet")]
     NoStatus,
-    /// Not what the definition of `GpuNode` allows, in the decoder's words.
-    #[error("its GpuNode can't be read: {0}")]
+    /// The object doesn't match the CRD, by the decoder's error.
+    #[error("GpuNode can't be decoded: {0}")]
     Unreadable(String),
-    /// More than any machine has.
-    #[error("its GpuNode names {0} cards, at most {MOST_CARDS} are believed")]
+    /// More GPUs than any node has.
+    #[error("GpuNode lists {0} GPUs: expected at most {MOST_CARDS}")]
     Cards(usize),
-    /// One UUID for two cards.
-    #[error("its GpuNode names card {0} twice")]
+    /// One UUID for two GPUs.
+    #[error("GpuNode lists {0} twice")]
     Twice(CardId),
-    /// No memory, or more than any card has.
-    #[error("its GpuNode gives card {card} {mib} MiB of memory")]
+    /// No memory, or more than any GPU has.
+    #[error("GpuNode gives {card} {mib} MiB of memory")]
     Memory {
-        /// The card.
+        /// UUID of the GPU.
         card: CardId,
-        /// What it says.
+        /// Reported memory in MiB.
         mib: u64,
     },
     /// Not a MIG profile.
-    #[error("its GpuNode gives card {card} the MIG profile \"{profile}\"")]
+    #[error("GpuNode gives {card} the MIG profile \"{profile}\"")]
     Profile {
-        /// The card.
+        /// UUID of the GPU.
         card: CardId,
-        /// What it says.
+        /// Reported profile.
         profile: String,
     },
-    /// Nothing, or beyond all reason.
-    #[error("its GpuNode promises {memory} % of memory and {cores} % of compute")]
+    /// Scale that is 0 or too large.
+    #[error("GpuNode scales memory to {memory} % and compute to {cores} %: expected 1 to {MOST_SCALE}")]
     Scales {
-        /// Of memory.
+        /// Percent of memory.
         memory: u32,
-        /// Of compute.
+        /// Percent of compute.
         cores: u32,
     },
-    /// A share of nobody.
-    #[error("its GpuNode has a share without a pod's UID")]
+    /// Share without a pod.
+    #[error("GpuNode has a share without a pod's UID")]
     NoPod,
 }
 
@@ -164,8 +164,8 @@ fn read_card(
     })
 }
 
-/// By how much a card is busier than what was reserved of it when it was measured. A pod that uses what it was reserved is
-/// no reason to avoid its card, and what was reserved since isn't at work yet.
+/// Percent by which a card is busier than reserved when it was measured. A pod that uses its own share is no reason to avoid
+/// its card.
 fn busy(at: usize, card: &CardStatus, pods: &[Reported]) -> u8 {
     let on_card = pods.iter().flat_map(|pod| &pod.on).filter(|taken| taken.card == at);
     let reserved: Cores = on_card.map(|taken| taken.share.cores).sum();
@@ -173,7 +173,7 @@ fn busy(at: usize, card: &CardStatus, pods: &[Reported]) -> u8 {
     u8::try_from(beyond).unwrap_or(u8::MAX).min(100)
 }
 
-/// Why a card gives nothing; `None` if it does. A daemon that has seen the cordon names it first itself.
+/// Why a card takes no shares; `None` if it does. A daemon that has seen the cordon names it first itself.
 fn unhealthy_reason(card: &CardStatus, is_cordoned: bool) -> Option<String> {
     let named = card.reason.as_deref().filter(|_| card.health == Health::Unhealthy);
     match named {
@@ -185,7 +185,7 @@ fn unhealthy_reason(card: &CardStatus, is_cordoned: bool) -> Option<String> {
     }
 }
 
-/// What nobody says is the worst.
+/// Link between two cards; the worst where none is reported.
 fn link(from: &CardStatus, to: &CardStatus) -> Link {
     let class = from.links.iter().find(|link| link.to == to.uuid).map_or("", |link| &link.class);
     class.parse().unwrap_or_default()
@@ -193,7 +193,7 @@ fn link(from: &CardStatus, to: &CardStatus) -> Link {
 
 fn closed(node: &GpuNode, status: &GpuNodeStatus) -> Option<Arc<str>> {
     if node.spec.release_driver {
-        return Some("its driver is to be released".into());
+        return Some("spec.releaseDriver of the GpuNode is set".into());
     }
     let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
     if let Some(draining) = condition("Draining").filter(|draining| draining.status == "True") {
@@ -202,11 +202,11 @@ fn closed(node: &GpuNode, status: &GpuNodeStatus) -> Option<Arc<str>> {
     match condition("Ready") {
         Some(ready) if ready.status == "True" => None,
         Some(ready) => Some(ready.message.as_str().into()),
-        None => Some("its GpuNode doesn't say that it is ready".into()),
+        None => Some("GpuNode has no Ready condition".into()),
     }
 }
 
-/// The pods of a ledger. Shares of cards that the node no longer has hold nothing that could be given.
+/// Pods of a ledger. Shares of cards that the node no longer has are left out.
 fn pods(shares: &[ShareStatus], cards: &[Card]) -> Result<Vec<Reported>, Unusable> {
     let mut pods = Vec::new();
     // The shares of a pod stand together; those of an old daemon that mixed them up are two holders.
@@ -229,8 +229,8 @@ fn taken(card: usize, id: &CardId, shares: &[ShareStatus]) -> Option<Taken> {
     Some(Taken { card, share: peak(steps), slots: slots(on_card().map(|share| share.kind)) })
 }
 
-/// Slots of one card that these containers have, in admission order: a container that comes after an init container on
-/// the same card has been fed its slot.
+/// Slots of one card that these containers have, in admission order: a container that follows an init container on the same
+/// card reuses its slot.
 fn slots(kinds: impl Iterator<Item = ContainerKind>) -> u32 {
     let (mut slots, mut is_pooled) = (0, false);
     for kind in kinds {

@@ -1,4 +1,4 @@
-//! A reservation: cards that a bound pod was told, until its node shows them in its ledger.
+//! Reservations: cards of a pod from its plan until the node's ledger shows them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,37 +9,37 @@ use divvy_placement::{Card, ContainerPlan, Plan, Taken, taken};
 
 use crate::demand::Demand;
 
-/// What was reserved to one pod.
+/// Cards reserved for one pod.
 #[derive(Debug)]
 pub(crate) struct Reservation {
-    /// Who asked.
+    /// Demand of the pod.
     pub(crate) demand: Arc<Demand>,
-    /// The cards, as the pod carries them.
+    /// The cards, as in the pod's annotation.
     pub(crate) planned: Planned,
     pub(crate) source: Source,
-    /// The API server has said that the pod is bound.
+    /// Whether the API server has confirmed the binding.
     pub(crate) bound: bool,
-    /// When it is given up if nothing is heard.
+    /// When the reservation is dropped.
     pub(crate) deadline: Instant,
 }
 
 /// Where a reservation comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Made here: a prediction of ours.
+    /// Planned by this replica.
     Made,
-    /// Read from a pod that another made it for.
+    /// Read from a pod's annotation.
     Read,
-    /// Room that is being made by evictions, kept for the pod; the pod hasn't been told.
+    /// Made for a nominated pod, and not in its annotation.
     Nomination,
 }
 
-/// How long reservations live of which nothing is heard.
+/// Timeouts of reservations.
 #[derive(Clone, Copy, Debug)]
 pub struct ReservationTimeouts {
-    /// From a plan to the API server's word that the pod is bound.
+    /// From the plan to the binding.
     pub bound_within: Duration,
-    /// From there to the node's report.
+    /// From the binding to the node's report.
     pub reported_within: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Default for ReservationTimeouts {
 // === impl Reservation ===
 
 impl Reservation {
-    /// Of a plan that was just made on these cards.
+    /// Creates a reservation of a plan on these cards.
     pub(crate) fn new(
         source: Source,
         demand: Arc<Demand>,
@@ -72,17 +72,17 @@ impl Reservation {
         Self { demand, planned, source, bound: false, deadline }
     }
 
-    /// Whether the pod carries it, or is about to.
+    /// Whether the pod's annotation has it, or is about to.
     pub(crate) fn is_announced(&self) -> bool {
         self.source != Source::Nomination
     }
 
-    /// Whether the API server has said that the pod is bound.
+    /// Whether the API server has confirmed the binding.
     pub(crate) fn is_bound(&self) -> bool {
         self.bound
     }
 
-    /// What it takes of each card, however the kubelet draws; `None` if the node can't follow it, and so will plan anew.
+    /// Share of each card, whichever devices the kubelet picks; `None` if the node can't follow the plan and will plan anew.
     pub(crate) fn takes(&self, cards: &[Card]) -> Option<Vec<Taken>> {
         let position = |id: &CardId| cards.iter().position(|card| card.id == *id);
         let plan_of = |name: &String| {
@@ -94,7 +94,7 @@ impl Reservation {
         taken(cards, &self.demand.request(), &Plan { containers: containers.collect::<Option<Vec<_>>>()? })
     }
 
-    /// Whether the pod was told that it may get this card.
+    /// Whether the card is one of those reserved.
     pub(crate) fn names(&self, card: &CardId) -> bool {
         self.planned.containers.values().any(|cards| cards.chosen.contains(card) || cards.reused.contains(card))
     }

@@ -1,4 +1,4 @@
-//! What many nodes have in shared, kept once: 5 000 equal node_objects have one table of links.
+//! Values that many nodes share, kept once: 5 000 equal nodes have one table of links.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use divvy_placement::{Card, Hardware, Link, Links};
 pub(crate) struct SharedValues {
     models: HashSet<Arc<str>>,
     links: HashMap<Box<[Link]>, Arc<Links>>,
-    /// Kinds of cards, by number. None is forgotten.
+    /// Kinds of cards, by number. None is removed.
     hardware: Vec<Hardware>,
 }
 
-/// Far more than anybody buys: a node that reports another kind every second mustn't fill the memory.
+/// More kinds of cards than any cluster has: a node that reports another kind every second mustn't fill the memory.
 const MOST_HARDWARE: usize = 1024;
 
 // === impl SharedValues ===
@@ -30,8 +30,7 @@ impl SharedValues {
         model
     }
 
-    /// The number of the card's kind of hardware. Beyond the most that are believed all have one number, which nobody
-    /// knows anything about.
+    /// Number of the card's kind of hardware. Beyond the limit all have one number, for which nothing is forecast.
     pub(crate) fn hardware_of(&mut self, card: &Card) -> u16 {
         let wanted = Hardware::of(card);
         let known = self.hardware.iter().position(|known| *known == wanted);
@@ -49,7 +48,7 @@ impl SharedValues {
         &self.hardware
     }
 
-    /// `link` is asked once a pair, the lower position first.
+    /// Table of links; `link` is called for each pair, the lower position first.
     pub(crate) fn links(&mut self, cards: usize, link: impl Fn(usize, usize) -> Link) -> Arc<Links> {
         let pairs = (0..cards).flat_map(|a| (a + 1..cards).map(move |b| (a, b)));
         let key: Box<[Link]> = pairs.map(|(a, b)| link(a, b)).collect();

@@ -1,14 +1,14 @@
-//! Whom the API server believes when it calls the webhook.
+//! Certificate authorities that the API server trusts when it calls the webhook.
 
 use std::fmt;
 
 use k8s_openapi::jiff::Timestamp;
 use x509_parser::pem::Pem;
 
-/// What a `caBundle` comes to.
+/// Verdict on a `caBundle`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Authority {
-    /// It is valid until then, and the one that signs.
+    /// Valid until then, and the one that signs.
     Sound(String),
     Missing,
     Unreadable(String),
@@ -17,7 +17,7 @@ pub(super) enum Authority {
         from: String,
         until: String,
     },
-    /// The Secret has another.
+    /// Another one than that of the Secret.
     Another,
 }
 
@@ -66,7 +66,9 @@ impl fmt::Display for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sound(until) => write!(f, "the authority in caBundle is valid until {until}"),
-            Self::Missing => f.write_str("caBundle is empty: the API server trusts nobody, and every call fails"),
+            Self::Missing => {
+                f.write_str("caBundle is empty: the API server trusts no certificate, and every call fails")
+            }
             Self::Unreadable(problem) => write!(f, "caBundle can't be read: {problem}"),
             Self::Outdated { from, until } => {
                 write!(f, "the authority in caBundle is valid from {from} until {until}, and so not now")

@@ -1,4 +1,4 @@
-//! What is said of one link.
+//! Result of checking one link.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ use crate::text::plain;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Check {
-    /// Which it is; one that there may be several of is named: `node node-1`.
+    /// Kind of the link, with a name where there may be several: `node node-1`.
     pub link: String,
     /// Whether it holds.
     pub state: State,
-    /// What was seen.
+    /// The finding, in words.
     pub found: String,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,17 +27,17 @@ pub struct Check {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
-    /// It does.
+    /// The link works.
     Ok,
-    /// It does, but not as it should.
+    /// The link works, but not as it should.
     Warning,
-    /// It doesn't.
+    /// The link is broken.
     Failed,
-    /// Nobody knows.
+    /// The state of the link is unknown.
     NotChecked,
 }
 
-/// What states are padded to.
+/// Width of the column of states.
 const STATE: usize = 14;
 /// Between two columns.
 const GAP: usize = 3;
@@ -57,10 +57,10 @@ impl Check {
         Self { link: link.into(), state: State::Failed, found: found.into(), remedy: Some(remedy.into()) }
     }
 
-    /// A link that couldn't be looked at; that is its own failure unless the user lacks a right.
+    /// A link that couldn't be read: failed, unless the user lacks the right.
     pub(super) fn unseen(link: impl Into<String>, refused: &Refusal) -> Self {
         let (state, found) = match refused {
-            Refusal::Forbidden(message) => (State::NotChecked, format!("you may not look: {message}")),
+            Refusal::Forbidden(message) => (State::NotChecked, format!("missing permission: {message}")),
             other => (State::Failed, other.to_string()),
         };
         Self { link: link.into(), state, found, remedy: None }

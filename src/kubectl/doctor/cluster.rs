@@ -1,4 +1,4 @@
-//! What the cluster must have for nodes to be served: the API server, the definition of `GpuNode`, the daemons, policies.
+//! Checks of the objects that nodes depend on: the API server, the definition of `GpuNode`, the daemons, policies.
 
 use divvy_api::gpunode::GpuNode;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding as Binding;
@@ -33,7 +33,7 @@ pub(super) fn definition(facts: &Facts) -> Check {
     let apply = "apply crd.yaml of deploy/manifests, of the version of Divvy that runs";
     let definition = match &facts.definition {
         Err(refused) => return Check::unseen(link, refused),
-        Ok(None) => return Check::failed(link, "there is none, so no node can report its cards", apply),
+        Ok(None) => return Check::failed(link, "there is none, so no node can report its GPUs", apply),
         Ok(Some(definition)) => definition,
     };
     let ours = GpuNode::crd();
@@ -136,7 +136,7 @@ pub(super) fn toolkit() -> Check {
     Check {
         link: "container toolkit".to_owned(),
         state: State::NotChecked,
-        found: "whether pods that ask for no cards get some by a variable, which CUDA images set, can't be seen from here"
+        found: "whether pods without GPU request get GPUs through NVIDIA_VISIBLE_DEVICES, which CUDA images set, can't be seen from here"
             .to_owned(),
         remedy: Some(
             "on each node, in the toolkit's config.toml: accept-nvidia-visible-devices-envvar-when-unprivileged = false"

@@ -1,4 +1,4 @@
-//! All that is looked at, read once. What the user may not read is kept as the refusal.
+//! Objects that the checks need, read once. What the user may not read is kept as the refusal.
 
 use std::ops::Add as _;
 
@@ -9,7 +9,7 @@ use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, Val
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ListParams};
@@ -22,10 +22,10 @@ use crate::inspect::NodeView;
 /// What was read, or why it couldn't be.
 pub(super) type Fact<T> = Result<T, Refusal>;
 
-/// The cluster, as far as Divvy is concerned.
+/// Objects of the cluster that concern Divvy.
 pub(super) struct Facts {
     pub(super) now: Timestamp,
-    /// Where Divvy is installed.
+    /// Namespace that Divvy is installed in.
     pub(super) namespace: String,
     pub(super) definition: Fact<Option<CustomResourceDefinition>>,
     pub(super) home: Fact<Option<Namespace>>,
@@ -44,13 +44,22 @@ pub(super) struct Facts {
 /// The webhook's objects.
 pub(super) struct WebhookFacts {
     pub(super) deployment: Fact<Option<Deployment>>,
-    pub(super) service: Fact<Option<Service>>,
-    pub(super) endpoints: Fact<Vec<EndpointSlice>>,
+    /// Service to which the API server sends admission reviews.
+    pub(super) service: ServiceFacts,
+    /// Service to which the scheduler sends the extender's calls. It has no selector: the leader writes its EndpointSlice.
+    pub(super) extender: ServiceFacts,
     pub(super) mutating: Fact<Option<Configuration>>,
     pub(super) validating: Fact<Option<Configuration>>,
     pub(super) secret: Fact<Option<Secret>>,
     pub(super) lease: Fact<Option<Lease>>,
     pub(super) replicas: Fact<Vec<Replica>>,
+}
+
+/// A Service and its endpoints.
+pub(super) struct ServiceFacts {
+    pub(super) name: &'static str,
+    pub(super) service: Fact<Option<Service>>,
+    pub(super) endpoints: Fact<Vec<EndpointSlice>>,
 }
 
 /// A webhook configuration of either kind.
@@ -60,7 +69,7 @@ pub(super) struct Configuration {
     pub(super) webhooks: Vec<Webhook>,
 }
 
-/// One of its webhooks.
+/// A webhook of a configuration.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Webhook {
@@ -71,14 +80,14 @@ pub(super) struct Webhook {
     pub(super) failure_policy: String,
 }
 
-/// Whom the API server believes.
+/// Certificate authorities that the API server trusts.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ClientConfig {
     pub(super) ca_bundle: Option<ByteString>,
 }
 
-/// A pod of the webhook, and what it answers.
+/// A pod of the webhook, and its answers.
 #[derive(Clone, Debug)]
 pub(super) struct Replica {
     pub(super) pod: String,
@@ -89,7 +98,9 @@ pub(super) struct Replica {
 
 /// Name of the webhook's objects.
 pub(super) const WEBHOOK: &str = "divvy-webhook";
-/// Where a replica serves `/readyz` and `/metrics`.
+/// Name of the extender's Service and its EndpointSlice.
+pub(super) const EXTENDER: &str = "divvy-extender";
+/// Port at which a replica serves `/readyz` and `/metrics`.
 const METRICS_PORT: u16 = 9403;
 const CALLS: &str = "divvy_extender_calls_total";
 
@@ -122,12 +133,34 @@ impl Facts {
     }
 }
 
-/// An object that may not be there.
+/// Reads an object that may not exist.
 fn optional<T>(read: Fact<T>) -> Fact<Option<T>> {
     match read {
         Ok(object) => Ok(Some(object)),
         Err(Refusal::NotFound(_) | Refusal::UnknownKind) => Ok(None),
         Err(refused) => Err(refused),
+    }
+}
+
+// === impl ServiceFacts ===
+
+impl ServiceFacts {
+    async fn gather(cluster: &Cluster, namespace: &str, name: &'static str) -> Self {
+        let slices = Api::<EndpointSlice>::namespaced(cluster.client(), namespace);
+        let of_service = format!("kubernetes.io/service-name={name}");
+        Self {
+            name,
+            service: optional(cluster.get(&Api::namespaced(cluster.client(), namespace), name).await),
+            endpoints: cluster.list(&slices, Some(&of_service)).await,
+        }
+    }
+
+    /// Endpoints that take connections.
+    pub(super) fn ready(&self) -> Result<usize, &Refusal> {
+        let endpoints = self.endpoints.as_ref()?.iter().flat_map(|slice| &slice.endpoints);
+        let is_ready =
+            |endpoint: &&Endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
+        Ok(endpoints.filter(is_ready).count())
     }
 }
 
@@ -139,12 +172,10 @@ impl WebhookFacts {
         let configuration = async |kind: &str| {
             optional(cluster.read(&format!("/apis/admissionregistration.k8s.io/v1/{kind}/{WEBHOOK}")).await)
         };
-        let slices = Api::<EndpointSlice>::namespaced(client(), namespace);
-        let of_service = format!("kubernetes.io/service-name={WEBHOOK}");
         Self {
             deployment: optional(cluster.get(&Api::namespaced(client(), namespace), WEBHOOK).await),
-            service: optional(cluster.get(&Api::namespaced(client(), namespace), WEBHOOK).await),
-            endpoints: cluster.list(&slices, Some(&of_service)).await,
+            service: ServiceFacts::gather(cluster, namespace, WEBHOOK).await,
+            extender: ServiceFacts::gather(cluster, namespace, EXTENDER).await,
             mutating: configuration("mutatingwebhookconfigurations").await,
             validating: configuration("validatingwebhookconfigurations").await,
             secret: optional(cluster.get(&Api::namespaced(client(), namespace), "divvy-webhook-tls").await),
@@ -153,10 +184,10 @@ impl WebhookFacts {
         }
     }
 
-    /// Whether there is any of it.
+    /// Whether any object of the webhook exists.
     pub(super) fn is_installed(&self) -> bool {
         matches!(self.deployment, Ok(Some(_)))
-            || matches!(self.service, Ok(Some(_)))
+            || matches!(self.service.service, Ok(Some(_)))
             || matches!(self.mutating, Ok(Some(_)))
             || matches!(self.validating, Ok(Some(_)))
     }

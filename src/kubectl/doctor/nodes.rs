@@ -47,11 +47,11 @@ pub(super) fn nodes(facts: &Facts) -> Vec<Check> {
     }
     if all == 0 {
         let label = "kubectl label node NAME nvidia.com/gpu.present=true, or install node feature discovery";
-        return vec![Check::warning("nodes", "none has cards, as far as labels and resources tell", label)];
+        return vec![Check::warning("nodes", "none has GPUs, as far as labels and resources show", label)];
     }
     let well = all - troubled.len();
     if well > 0 {
-        let found = format!("{well} of {all} with cards report them, take pods and offer what they report");
+        let found = format!("{well} of {all} with GPUs report them, take pods and advertise what they report");
         checks.push(Check::ok("nodes", found));
     }
     troubled.sort_by_key(|check| (check.state != State::Failed, check.link.clone()));
@@ -109,9 +109,9 @@ fn judge(report: &NodeReport, host: Option<&NodeView>) -> Option<Check> {
         let cordoned = host.is_some_and(NodeView::is_cordoned) && problems.len() == 1;
         let is_wanted = *takes_pods || draining || cordoned;
         let state = if is_wanted { State::Warning } else { State::Failed };
-        let rival = conditions.iter().any(|condition| condition.reason == "AnotherPlugin");
-        let remedy = if rival {
-            "remove the other device plugin from this node: two that hand out one card overfill it".to_owned()
+        let conflict = conditions.iter().any(|condition| condition.reason == "AnotherPlugin");
+        let remedy = if conflict {
+            "remove the other device plugin from this node: two that allocate one GPU overfill it".to_owned()
         } else {
             inspect
         };
@@ -123,14 +123,14 @@ fn judge(report: &NodeReport, host: Option<&NodeView>) -> Option<Check> {
             sick.map(|card| format!("{}: {}", card.uuid, card.reason.as_deref().unwrap_or("unhealthy"))).collect();
         let sick: Vec<&str> = sick.iter().map(String::as_str).collect();
         let (sound, all) = (totals.healthy_cards, totals.cards);
-        let found = format!("{} of {all} cards give nothing: {}", all - sound, listed(&sick, 3));
+        let found = format!("{} of {all} GPUs take no new pods: {}", all - sound, listed(&sick, 3));
         return Some(Check::warning(link(name), found, inspect));
     }
     let remedy = "look again in a second; if it stays, the log of its divvy-node says why it can't patch nodes/status";
     disagreement(report, host?).map(|found| Check::warning(link(name), found, remedy))
 }
 
-/// Where the Node's amount of memory can't come from the same books: it is what is free, and what is held in MiB.
+/// Where the Node's amount of memory doesn't follow from the report: it is what is free, and what is held in MiB.
 fn disagreement(report: &NodeReport, node: &NodeView) -> Option<String> {
     let resource = ResourceNames::default().memory;
     let memory = report.totals.memory_mi;
@@ -157,7 +157,7 @@ fn tiers(reports: &[NodeReport]) -> Option<Check> {
         *nodes.entry(tier).or_default() += 1;
     }
     let meaning = |tier: &str| match tier {
-        "accounting" => "shares are booked, and nothing is enforced",
+        "accounting" => "shares are counted, and nothing is enforced",
         "shim" => "a library in the container, which a process can get round",
         "mps" => "limits of the driver",
         "mig" => "hardware",

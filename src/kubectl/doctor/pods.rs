@@ -1,4 +1,4 @@
-//! What pods show: whether the scheduler calls the extender, and who waits.
+//! Checks of pods: whether the scheduler calls the extender, and which pods wait.
 
 use divvy_api::names::annotation::PLANNED;
 use divvy_index::demand::{Demand, SchedulingConfig};
@@ -26,7 +26,7 @@ pub(super) fn extender(facts: &Facts) -> Check {
     }
     Check::warning(
         link,
-        "nothing shows that it calls the extender: nodes are chosen without a look at their cards",
+        "no sign that it calls the extender: nodes are chosen without regard to their GPUs",
         "add the extender to the scheduler's configuration, as deploy/scheduler shows",
     )
 }
@@ -45,7 +45,7 @@ pub(super) fn waiting(facts: &Facts) -> Check {
         return Check {
             link: link.to_owned(),
             state: State::Ok,
-            found: "no pod waits for cards".to_owned(),
+            found: "no pod waits for GPUs".to_owned(),
             remedy: None,
         };
     };
@@ -53,5 +53,5 @@ pub(super) fn waiting(facts: &Facts) -> Check {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (count, s) = (waiting.len(), if waiting.len() == 1 { " waits" } else { "s wait" });
     let why = format!("kubectl divvy explain -n {} {} says why", first.namespace, first.name);
-    Check::warning(link, format!("{count} pod{s} for cards: {}", listed(&names, 3)), why)
+    Check::warning(link, format!("{count} pod{s} for GPUs: {}", listed(&names, 3)), why)
 }

@@ -8,7 +8,7 @@ use kube::api::{ApiResource, DynamicObject};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::facts::{Configuration, Replica, WebhookFacts};
+use super::facts::{Configuration, EXTENDER, Replica, ServiceFacts, WEBHOOK, WebhookFacts};
 use super::*;
 use crate::cluster::Refusal;
 
@@ -58,6 +58,11 @@ fn node(name: &str) -> Value {
     })
 }
 
+fn service(name: &'static str, endpoints: &Value) -> ServiceFacts {
+    let slice = read(json!({ "addressType": "IPv4", "endpoints": endpoints }));
+    ServiceFacts { name, service: Ok(Some(read(json!({ "metadata": { "name": name } })))), endpoints: Ok(vec![slice]) }
+}
+
 /// An installation with nothing wrong.
 fn sound() -> Facts {
     let named = |name: &str| json!({ "metadata": { "name": name } });
@@ -81,14 +86,14 @@ fn sound() -> Facts {
             deployment: Ok(Some(read(json!({
                 "spec": { "replicas": 2, "selector": {}, "template": {} }, "status": { "readyReplicas": 2 },
             })))),
-            service: Ok(Some(read(named("divvy-webhook")))),
-            endpoints: Ok(vec![read(json!({
-                "addressType": "IPv4",
-                "endpoints": [
+            service: service(
+                WEBHOOK,
+                &json!([
                     { "addresses": ["10.0.0.1"] },
                     { "addresses": ["10.0.0.2"], "conditions": { "ready": true } },
-                ],
-            }))]),
+                ]),
+            ),
+            extender: service(EXTENDER, &json!([{ "addresses": ["10.0.0.1"], "conditions": { "ready": true } }])),
             mutating: Ok(Some(configuration(&[("mutate.divvy.dev", "Fail")]))),
             validating: Ok(Some(configuration(&[("validate.divvy.dev", "Fail"), ("templates.divvy.dev", "Ignore")]))),
             secret: Ok(Some(read(json!({ "data": { "ca.crt": ByteString(CA.as_bytes().to_vec()) } })))),
@@ -119,31 +124,31 @@ fn status(facts: &mut Facts, node: usize) -> &mut Value {
 }
 
 #[test]
-fn a_sound_installation_has_nothing_to_be_done() {
+fn sound_installation_has_no_remedies() {
     assert_eq!(wrong(|_| {}), "");
     insta::assert_snapshot!("sound", Report { version: "v1", checks: all(&sound()) });
     insta::assert_json_snapshot!("json", Report { version: "v1", checks: all(&sound())[..2].to_vec() });
 }
 
 #[test]
-fn a_cluster_without_webhook_is_told_so_once() {
+fn missing_webhook_is_reported_once() {
     let bare = wrong(|facts| {
         let webhook = &mut facts.webhook;
-        (webhook.deployment, webhook.service, webhook.mutating, webhook.validating) =
+        (webhook.deployment, webhook.service.service, webhook.mutating, webhook.validating) =
             (Ok(None), Ok(None), Ok(None), Ok(None));
     });
     assert_eq!(bare, "");
     let forbidden = || Refusal::Forbidden("no".to_owned());
     let unseen = wrong(|facts| {
         let webhook = &mut facts.webhook;
-        (webhook.deployment, webhook.service) = (Err(forbidden()), Err(forbidden()));
+        (webhook.deployment, webhook.service.service) = (Err(forbidden()), Err(forbidden()));
         (webhook.mutating, webhook.validating) = (Err(forbidden()), Err(forbidden()));
     });
-    assert_eq!(unseen, "not checked: webhook: you may not look: no\n");
+    assert_eq!(unseen, "not checked: webhook: missing permission: no\n");
 }
 
 #[test]
-fn every_link_of_the_cluster_may_break() {
+fn every_cluster_check_can_fail() {
     let breaks = [
         wrong(|facts| facts.definition = Ok(None)),
         wrong(|facts| {
@@ -169,7 +174,7 @@ fn every_link_of_the_cluster_may_break() {
 }
 
 #[test]
-fn how_shares_are_enforced_is_said_of_nodes_and_of_whole_instances() {
+fn enforcement_is_shown_for_nodes_and_whole_instances() {
     let mut facts = sound();
     let share = |pod: &str, exclusive: bool| {
         json!({
@@ -182,13 +187,13 @@ fn how_shares_are_enforced_is_said_of_nodes_and_of_whole_instances() {
     let found = all(&facts).into_iter().find(|check| check.link == "enforcement").expect("it is said").found;
     assert_eq!(
         found,
-        "accounting on 1 node: shares are booked, and nothing is enforced; mig on 1 node: hardware; mig for 1 whole \
+        "accounting on 1 node: shares are counted, and nothing is enforced; mig on 1 node: hardware; mig for 1 whole \
          instance, on whatever node: hardware"
     );
 }
 
 #[test]
-fn every_node_in_trouble_is_named() {
+fn nodes_with_problems_are_named() {
     let breaks = [
         wrong(|facts| facts.gpu_nodes.as_mut().expect("some").truncate(1)),
         wrong(|facts| facts.nodes.as_mut().expect("some").truncate(1)),
@@ -230,7 +235,7 @@ fn every_node_in_trouble_is_named() {
 }
 
 #[test]
-fn every_link_of_the_webhook_may_break() {
+fn every_webhook_check_can_fail() {
     fn of(facts: &mut Facts) -> &mut WebhookFacts {
         &mut facts.webhook
     }
@@ -248,8 +253,15 @@ fn every_link_of_the_webhook_may_break() {
             let deployment = of(facts).deployment.as_mut().expect("one").as_mut().expect("one");
             deployment.status = None;
         }),
-        wrong(|facts| of(facts).service = Ok(None)),
-        wrong(|facts| of(facts).endpoints = Ok(Vec::new())),
+        wrong(|facts| of(facts).service.service = Ok(None)),
+        wrong(|facts| of(facts).service.endpoints = Ok(Vec::new())),
+        wrong(|facts| of(facts).extender.service = Ok(None)),
+        wrong(|facts| of(facts).extender.endpoints = Ok(Vec::new())),
+        wrong(|facts| {
+            let not_ready = json!([{ "addresses": ["10.0.0.1"], "conditions": { "ready": false } }]);
+            of(facts).extender = service(EXTENDER, &not_ready);
+        }),
+        wrong(|facts| of(facts).extender.endpoints = Err(Refusal::Forbidden("User \"x\" cannot list".to_owned()))),
         wrong(|facts| of(facts).mutating = Ok(None)),
         wrong(|facts| of(facts).validating = Ok(Some(configuration(&[("validate.divvy.dev", "Fail")])))),
         wrong(|facts| of(facts).mutating = Ok(Some(configuration(&[("mutate.divvy.dev", "Ignore")])))),
@@ -272,7 +284,7 @@ fn every_link_of_the_webhook_may_break() {
 }
 
 #[test]
-fn a_plan_on_any_pod_shows_that_the_extender_is_called() {
+fn planned_pod_proves_that_the_extender_is_called() {
     let planned = json!({ "metadata": { "annotations": { "divvy.dev/planned": "{}" } } });
     let said = wrong(|facts| {
         facts.webhook.replicas.as_mut().expect("two").iter_mut().for_each(|replica| replica.calls = None);
@@ -282,7 +294,7 @@ fn a_plan_on_any_pod_shows_that_the_extender_is_called() {
 }
 
 #[test]
-fn pods_that_wait_for_cards_are_counted() {
+fn pods_waiting_for_gpus_are_counted() {
     let pod = |name: &str, limits: Value| {
         let container = json!({ "name": "main", "resources": { "limits": limits } });
         read(json!({ "metadata": { "namespace": "a", "name": name }, "spec": { "containers": [container] } }))
@@ -292,13 +304,13 @@ fn pods_that_wait_for_cards_are_counted() {
         let pods = ["p", "q", "r", "s"].map(|name| pod(name, one.clone()));
         facts.pending = Ok(pods.into_iter().chain([pod("other", json!({ "cpu": "1" }))]).collect());
     });
-    let expected = "warning: waiting pods: 4 pods wait for cards: a/p, a/q, a/r and 1 more\n  \
+    let expected = "warning: waiting pods: 4 pods wait for GPUs: a/p, a/q, a/r and 1 more\n  \
         do: kubectl divvy explain -n a p says why\n";
     assert_eq!(said, expected);
 }
 
 #[test]
-fn old_api_servers_are_refused() {
+fn old_api_server_is_refused() {
     let server = |major: &str, minor: &str| {
         let git_version = format!("v{major}.{minor}.0");
         let check =

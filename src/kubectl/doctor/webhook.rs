@@ -1,19 +1,19 @@
-//! The webhook: whether it runs, whom the API server believes, and whether anybody leads and is called.
+//! The webhook: whether it runs, which authority the API server trusts, whether there is a leader, and whether it is called.
 
 use k8s_openapi::jiff::Timestamp;
 
 use super::certificate::{self, Authority};
 use super::check::{Check, State};
-use super::facts::{Configuration, Facts, Replica, WEBHOOK, WebhookFacts};
+use super::facts::{Configuration, EXTENDER, Facts, Replica, ServiceFacts, WEBHOOK, WebhookFacts};
 use super::pods;
 
-/// The webhooks of each configuration and what happens while nobody answers, as shipped.
+/// Webhooks of each configuration with their failure policies, as shipped.
 const MUTATING: [(&str, &str); 1] = [("mutate.divvy.dev", "Fail")];
 const VALIDATING: [(&str, &str); 2] = [("validate.divvy.dev", "Fail"), ("templates.divvy.dev", "Ignore")];
 /// A Lease is renewed every few seconds; clocks differ by less.
 const STALE: i64 = 300;
 
-/// All of its links, or that there are none.
+/// Checks of the webhook's links, or one that says that it isn't installed.
 pub(super) fn webhook(facts: &Facts) -> Vec<Check> {
     let WebhookFacts { deployment, mutating, validating, .. } = &facts.webhook;
     if !facts.webhook.is_installed() {
@@ -21,11 +21,11 @@ pub(super) fn webhook(facts: &Facts) -> Vec<Check> {
             (Err(refused), _) | (_, Err(refused)) => Check::unseen("webhook", refused),
             _ => Check::ok(
                 "webhook",
-                "not installed: the node decides alone, and pods aren't told at creation what they lack",
+                "not installed: nodes decide alone, and requests aren't checked when pods are created",
             ),
         }];
     }
-    let mut checks = vec![replicas(facts), service(facts)];
+    let mut checks = vec![replicas(facts), service(facts), extender_service(facts)];
     checks.push(configuration("mutating webhook", mutating, &MUTATING, facts));
     checks.push(configuration("validating webhook", validating, &VALIDATING, facts));
     checks.extend([answers(facts), lease(facts), pods::extender(facts)]);
@@ -39,7 +39,7 @@ fn replicas(facts: &Facts) -> Check {
         Err(refused) => Check::unseen(link, refused),
         Ok(None) => Check::failed(
             link,
-            format!("there is none in {namespace}, so pods that ask for cards are refused"),
+            format!("there is none in {namespace}, so pods that request GPUs are refused"),
             "apply deploy/manifests, or delete the webhook configurations",
         ),
         Ok(Some(deployment)) => {
@@ -47,7 +47,7 @@ fn replicas(facts: &Facts) -> Check {
             let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
             let found = format!("{ready} of {wanted} replicas are ready");
             match ready {
-                0 => Check::failed(link, format!("{found}: pods that ask for cards are refused"), look),
+                0 => Check::failed(link, format!("{found}: pods that request GPUs are refused"), look),
                 _ if ready < wanted => Check::warning(link, found, look),
                 _ => Check::ok(link, found),
             }
@@ -55,26 +55,50 @@ fn replicas(facts: &Facts) -> Check {
     }
 }
 
+/// The Service by which the API server reaches the webhook.
 fn service(facts: &Facts) -> Check {
-    let link = format!("Service {WEBHOOK}");
-    match (&facts.webhook.service, &facts.webhook.endpoints) {
+    let remedies = Remedies {
+        missing: "apply deploy/manifests",
+        unreachable: "the API server reaches no replica",
+        no_endpoint: "compare its selector with the pods' labels, and see why they aren't ready".to_owned(),
+    };
+    reachable(&facts.webhook.service, &facts.namespace, remedies)
+}
+
+/// The Service by which the scheduler reaches the extender: the leader writes its EndpointSlice.
+fn extender_service(facts: &Facts) -> Check {
+    let remedies = Remedies {
+        missing: "apply deploy/manifests, and write its ClusterIP into the scheduler's configuration: a new Service has \
+                  another one",
+        unreachable: "the scheduler reaches no extender",
+        no_endpoint: format!(
+            "the leader writes EndpointSlice {EXTENDER} when its term begins: see the logs of {WEBHOOK}, and whether \
+             webhook-rbac.yaml of deploy/manifests is applied"
+        ),
+    };
+    reachable(&facts.webhook.extender, &facts.namespace, remedies)
+}
+
+/// What to say of a Service that doesn't lead anywhere.
+struct Remedies {
+    /// What to do about a missing Service.
+    missing: &'static str,
+    /// Consequence of no ready endpoint.
+    unreachable: &'static str,
+    /// What to do about no ready endpoint.
+    no_endpoint: String,
+}
+
+fn reachable(found: &ServiceFacts, namespace: &str, remedies: Remedies) -> Check {
+    let link = format!("Service {}", found.name);
+    match (&found.service, found.ready()) {
         (Err(refused), _) | (Ok(Some(_)), Err(refused)) => Check::unseen(link, refused),
-        (Ok(None), _) => Check::failed(link, format!("there is none in {}", facts.namespace), "apply deploy/manifests"),
-        (Ok(Some(_)), Ok(slices)) => {
-            let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
-            let is_ready = |ready: Option<bool>| ready.unwrap_or(true);
-            let ready = endpoints
-                .filter(|endpoint| is_ready(endpoint.conditions.as_ref().and_then(|conditions| conditions.ready)));
-            match ready.count() {
-                0 => Check::failed(
-                    link,
-                    "it has no ready endpoint: the API server reaches nobody",
-                    "compare its selector with the pods' labels, and see why they aren't ready",
-                ),
-                1 => Check::ok(link, "1 ready endpoint"),
-                ready => Check::ok(link, format!("{ready} ready endpoints")),
-            }
+        (Ok(None), _) => Check::failed(link, format!("there is none in {namespace}"), remedies.missing),
+        (Ok(Some(_)), Ok(0)) => {
+            Check::failed(link, format!("no ready endpoint: {}", remedies.unreachable), remedies.no_endpoint)
         }
+        (Ok(Some(_)), Ok(1)) => Check::ok(link, "1 ready endpoint"),
+        (Ok(Some(_)), Ok(ready)) => Check::ok(link, format!("{ready} ready endpoints")),
     }
 }
 
@@ -104,7 +128,7 @@ fn configuration(
         })
         .collect();
     if let Some((name, authority)) = judged.iter().find(|(_, authority)| !matches!(authority, Authority::Sound(_))) {
-        let remedy = format!("the leader fills caBundle in by itself: see the logs of {WEBHOOK}");
+        let remedy = format!("the leader fills in caBundle: see the logs of {WEBHOOK}");
         return Check::failed(kind, format!("{name}: {authority}"), remedy);
     }
     let changed = webhooks.iter().find_map(|webhook| {
@@ -116,7 +140,7 @@ fn configuration(
         Some(changed) => Check::warning(
             kind,
             changed,
-            "with Ignore, pods that are created while the webhook is down run unread; with Fail, they are refused",
+            "with Ignore, pods that are created while the webhook is down aren't reviewed; with Fail, they are refused",
         ),
         None => Check::ok(kind, judged.first().map(|(_, authority)| authority.to_string()).unwrap_or_default()),
     }
@@ -140,7 +164,7 @@ fn answers(facts: &Facts) -> Check {
             format!("there is no pod with the label app.kubernetes.io/name={WEBHOOK}"),
             "see its Deployment",
         ),
-        None => Check::ok(link, format!("{} of {} pods say that they are ready", replicas.len(), replicas.len())),
+        None => Check::ok(link, format!("{} of {} pods report ready", replicas.len(), replicas.len())),
     }
 }
 
@@ -154,8 +178,8 @@ fn lease(facts: &Facts) -> Check {
     let Some(holder) = holder else {
         return Check::failed(
             link,
-            "nobody leads: the scheduler's calls are answered by none",
-            format!("see the logs of {WEBHOOK}: each replica says what keeps it"),
+            "no leader: the scheduler's calls aren't answered",
+            format!("see the logs of {WEBHOOK}: each replica logs why it isn't the leader"),
         );
     };
     let renewed = lease.and_then(|lease| lease.renew_time.as_ref()).map_or(Timestamp::UNIX_EPOCH, |time| time.0);
@@ -163,9 +187,9 @@ fn lease(facts: &Facts) -> Check {
     if age > STALE {
         return Check::failed(
             link,
-            format!("{holder} leads, and hasn't renewed it since {renewed}"),
+            format!("{holder} is the leader, and hasn't renewed the Lease since {renewed}"),
             format!("see the logs of {WEBHOOK}, and whether the clocks agree"),
         );
     }
-    Check { link, state: State::Ok, found: format!("{holder} leads"), remedy: None }
+    Check { link, state: State::Ok, found: format!("{holder} is the leader"), remedy: None }
 }

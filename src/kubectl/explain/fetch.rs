@@ -1,16 +1,14 @@
-//! What the API server knows of a pod and of all that decides where it fits, brought into an index.
+//! Reads a pod and the objects that decide where it fits from the API server, and builds an index of them.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use divvy_api::annotation::PolicyName;
 use divvy_api::gpunode::GpuNode;
 use divvy_index::demand::SchedulingConfig;
-use divvy_index::explain::{Explanation, State};
-use divvy_index::learned::{CONFIG_MAP, KEY};
+use divvy_index::explain::Explanation;
 use divvy_index::pod::PodView;
-use divvy_index::{Index, Learned, ReservationTimeouts, Unschedulable};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use divvy_index::{Index, ReservationTimeouts, Unschedulable};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ListParams};
@@ -33,6 +31,8 @@ pub(super) struct Found {
 
 /// How long nodes are asked, one after another.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Field selector of pods that hold or wait for something.
+pub(crate) const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 /// The pod of this name.
 pub(super) async fn pod(cluster: &Cluster, namespace: &str, name: &str) -> anyhow::Result<PodView> {
@@ -68,45 +68,28 @@ pub(super) async fn complete(
 pub(super) async fn explanation(
     cluster: &Cluster,
     pod: &PodView,
-    (config, divvy): (SchedulingConfig, &str),
+    config: SchedulingConfig,
     mut remarks: Vec<String>,
 ) -> anyhow::Result<Found> {
-    let looks_ahead = config.node_policy == PolicyName::LeastFragmentation;
     let (index, now) = (Index::new(config, ReservationTimeouts::default()), Instant::now());
     let mut names = take_nodes(cluster, &index).await.map_err(Refusal::of_gpu_nodes)?;
     if let Err(refused) = take_machines(cluster, &index).await {
         remarks.push(format!("warning: whether the Nodes are cordoned or ready isn't known: {refused}"));
     }
-    let mut take_pods = async |phase: &str| {
-        let selected = ListParams::default().fields(&format!("status.phase={phase}"));
-        let pods = cluster.list_at::<PodView>("/api/v1/pods", selected).await?;
-        for pod in pods {
-            index.apply_pod(&pod, now);
-            names.insert(pod.uid, format!("{}/{}", pod.namespace, pod.name));
+    match cluster.list_at::<PodView>("/api/v1/pods", ListParams::default().fields(NOT_ENDED)).await {
+        Ok(pods) => {
+            for pod in pods {
+                index.apply_pod(&pod, now);
+                names.insert(pod.uid, format!("{}/{}", pod.namespace, pod.name));
+            }
+            index.expect_counted();
         }
-        Ok::<_, Refusal>(())
-    };
-    // Pods that are bound and not in their node's ledger yet: what they were promised isn't free.
-    if let Err(refused) = take_pods("Pending").await {
-        remarks.push(format!("warning: what was promised to pods that haven't started yet counts as free: {refused}"));
+        Err(refused) => remarks.push(format!(
+            "warning: GPUs reserved for pods that haven't started yet count as free, evictions aren't considered, and \
+             nodes are scored by best fit: {refused}"
+        )),
     }
-    let mix = take_mix(cluster, &index, divvy).await;
-    let mut explanation = index.explain(pod, PATIENCE);
-    if let Err(why) = mix
-        && looks_ahead
-        && explanation.fitting > 1
-    {
-        remarks.push(format!("warning: what requests are expected isn't known, nodes are scored by best fit: {why}"));
-    }
-    // Evictions are thought of only where nothing else is left, and take the priorities of all pods.
-    if explanation.fitting == 0 && matches!(explanation.state, State::Waiting { .. }) {
-        match take_pods("Running").await {
-            Ok(()) => explanation = index.explain(pod, PATIENCE),
-            Err(refused) => remarks
-                .push(format!("warning: whether evicting pods of lower priority would help isn't known: {refused}")),
-        }
-    }
-    Ok(Found { explanation, names, remarks })
+    Ok(Found { explanation: index.explain(pod, PATIENCE), names, remarks })
 }
 
 /// Tells the index what the nodes report, and returns who holds shares there: namespace and name, by UID.
@@ -123,21 +106,6 @@ async fn take_nodes(cluster: &Cluster, index: &Index) -> Result<HashMap<String, 
         }
     }
     Ok(names)
-}
-
-/// Tells the index what the webhook has learned of requests: nothing, where there is none. What pods tell that have just
-/// been listed is no matter.
-async fn take_mix(cluster: &Cluster, index: &Index, namespace: &str) -> Result<(), String> {
-    index.restore(Learned::default());
-    let mut map: ConfigMap = match cluster.get(&Api::namespaced(cluster.client(), namespace), CONFIG_MAP).await {
-        Ok(map) => map,
-        Err(Refusal::NotFound(_)) => return Ok(()),
-        Err(refused) => return Err(refused.to_string()),
-    };
-    if let Some(text) = map.data.as_mut().and_then(|data| data.remove(KEY)) {
-        index.restore(Learned::decode(&text).map_err(|why| format!("ConfigMap {CONFIG_MAP}: {KEY}: {why}"))?);
-    }
-    Ok(())
 }
 
 /// What the nodes report, by name, or why that can't be decoded.
@@ -157,8 +125,8 @@ pub(crate) async fn take_machines(cluster: &Cluster, index: &Index) -> Result<()
     let mut names = HashSet::new();
     for node in cluster.list(&Api::<NodeView>::all(cluster.client()), None).await? {
         let name = node.name_any();
-        let bar = Unschedulable::from_node(node.is_cordoned(), node.not_ready(Timestamp::now()).is_none());
-        index.apply_node(&name, bar, node.cpu_milli());
+        let reason = Unschedulable::from_node(node.is_cordoned(), node.not_ready(Timestamp::now()).is_none());
+        index.apply_node(&name, reason, node.cpu_milli());
         names.insert(name);
     }
     index.keep_nodes(&names);

@@ -11,7 +11,7 @@ use serde_json::Value;
 /// What a file says of a pod.
 #[derive(Debug, PartialEq)]
 pub(super) struct Written {
-    /// Its name is the workload's, if it is the pod of one; its namespace may be left out.
+    /// The pod. A workload's pod has the workload's name; the namespace may be missing.
     pub(super) pod: PodView,
     /// Whose value is its priority.
     pub(super) priority_class: Option<String>,

@@ -1,4 +1,4 @@
-//! What to do about a pod that doesn't run.
+//! Hints for a pod that doesn't run.
 
 use divvy_api::gpunode::CORDONED;
 use divvy_index::Unschedulable;

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use divvy_api::annotation::{Cards, Planned};
 use divvy_api::{ContainerKind, Memory};
 use divvy_index::explain::{CardAnswer, ContainerAsks, Explanation, Fits, NodeAnswer, State};
-use divvy_index::learned::CONFIG_MAP;
 use divvy_index::{Expectation, ExpectedPart, Unschedulable};
 
 use divvy_placement::Kind;
@@ -14,9 +13,9 @@ use super::fetch::Found;
 use super::hints::hints;
 use crate::text::{listed, plain, table};
 
-/// Up to so many nodes are shown one by one; of more, those that don't fit are shown by their reasons, …
+/// Most nodes that are all shown one by one. Of more, those that don't fit are shown by their reasons.
 const MOST_ROWS: usize = 16;
-/// … and so many of those that do.
+/// Most fitting nodes that are shown one by one where there are more than [`MOST_ROWS`] nodes.
 const MOST_FITTING: usize = 10;
 
 type Row = Vec<(&'static str, String)>;
@@ -37,15 +36,14 @@ pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
     }
     let wishes = asks.iter().flat_map(|asks| &asks.wishes);
     lines.extend(wishes.map(|(key, wish)| format!("  wish: {key}: {}\n", plain(wish))));
-    if let Some(Expectation { revision, pods, .. }) = expected.as_ref().filter(|_| wide) {
-        lines
-            .push(format!("  expected: as {pods} pods have asked, by revision {revision} of ConfigMap {CONFIG_MAP}\n"));
+    if let Some(Expectation { pods, .. }) = expected.as_ref().filter(|_| wide) {
+        lines.push(format!("  expected: requests like those of {pods} pods\n"));
     }
     lines.extend(hints(found).iter().map(|hint| format!("  hint: {}\n", plain(hint))));
     let containers = asks.iter().flat_map(|asks| &asks.containers).map(container_row).collect();
     let cards: Vec<Row> = nodes.iter().filter(|_| wide).flat_map(card_rows).collect();
     let expected = expected.iter().filter(|_| wide).flat_map(|expected| &expected.requests).map(expected_row).collect();
-    let tables = [containers, settled_rows(state), node_rows(nodes, wide), cards, expected];
+    let tables = [containers, allocated_rows(state), node_rows(nodes, wide), cards, expected];
     let tables =
         tables.into_iter().filter(|rows| !rows.is_empty()).map(|rows| format!("\n{}", table(rows, with_heads)));
     std::iter::once(head).chain(lines).chain(tables).collect()
@@ -83,8 +81,8 @@ fn expected_row(ExpectedPart { percent, kind }: &ExpectedPart) -> Row {
     ]
 }
 
-/// The cards that the pod was promised or given.
-fn settled_rows(state: &State) -> Vec<Row> {
+/// Cards that are reserved for the pod or allocated to it.
+fn allocated_rows(state: &State) -> Vec<Row> {
     let start = |node: &str, container: &str, card: &str| {
         vec![("CONTAINER", container.to_owned()), ("NODE", node.to_owned()), ("GPU", card.to_owned())]
     };

@@ -53,8 +53,8 @@ fn many_nodes_are_shown_by_their_reasons() {
 }
 
 #[test]
-fn a_cluster_without_nodes_and_a_pod_without_cards_are_soon_explained() {
-    insta::assert_snapshot!(shown(&index(&[]), &pod("none", 0, 0, 0), false), @"default/none: it asks for no cards");
+fn pod_without_gpus_and_cluster_without_nodes_are_explained() {
+    insta::assert_snapshot!(shown(&index(&[]), &pod("none", 0, 0, 0), false), @"default/none: the pod requests no GPUs");
     let nowhere = shown(&index(&[]), &pod("p", 1, 8, 0), false);
     assert!(
         nowhere.starts_with("default/p: 0/0 nodes are available: no node has reported GPUs\n  hint: "),
@@ -63,7 +63,7 @@ fn a_cluster_without_nodes_and_a_pod_without_cards_are_soon_explained() {
 }
 
 #[test]
-fn pods_are_found_in_whatever_a_file_has() {
+fn pod_is_found_in_every_workload_kind() {
     let container = "containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]";
     let read =
         |text: &str| file::only_pod(text).map(|written| (written.pod.name.clone(), written.pod.containers.len()));

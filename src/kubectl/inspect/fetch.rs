@@ -1,4 +1,4 @@
-//! What the API server has of the nodes that were asked for.
+//! Reads the requested nodes from the API server.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,11 +14,11 @@ use crate::cluster::{Cluster, Refusal};
 /// One node as the API server shows it.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Its name.
+    /// Name of the Node.
     pub name: String,
-    /// Its `GpuNode`, of whatever version of divvy-node.
+    /// The `GpuNode`, of any version of divvy-node.
     pub gpu_node: DynamicObject,
-    /// Its Node.
+    /// The Node.
     pub host: Host,
 }
 

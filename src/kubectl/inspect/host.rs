@@ -27,7 +27,7 @@ pub enum Host {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, Resource)]
 #[resource(inherit = Node)]
 pub struct NodeView {
-    /// Its name and labels.
+    /// Name and labels.
     pub metadata: ObjectMeta,
     #[serde(default)]
     spec: Spec,

@@ -17,7 +17,7 @@ pub(super) struct Said {
     pub(super) scales: Scales,
     pub(super) ledger_revision: Option<u64>,
     pub(super) conditions: Vec<Condition>,
-    /// It has a status at all.
+    /// Whether it has a status at all.
     pub(super) reported: bool,
     /// What couldn't be read, and why.
     pub(super) unread: Vec<String>,

@@ -1,4 +1,4 @@
-//! What the nodes' reports add up to, once for tables and for programs.
+//! Report on nodes, from which tables and structured output are made.
 //!
 //! `-o json` and `-o yaml` write a [`Report`] with its fields in camel case. Fields are added without notice; one that
 //! changes its meaning, or goes, comes with another `version`. Memory is in MiB (`memoryMi`), compute in percent of a card
@@ -31,7 +31,7 @@ pub struct Report {
     pub namespace: Option<String>,
     /// By name.
     pub nodes: Vec<NodeReport>,
-    /// Of all these nodes.
+    /// Sums over these nodes.
     pub totals: Totals,
 }
 
@@ -49,13 +49,13 @@ pub struct NodeReport {
     /// Revision of the ledger that this shows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger_revision: Option<u64>,
-    /// What ails the node, and what makes this report doubtful, in words.
+    /// Problems of the node, and of this report's data, in words.
     pub problems: Vec<String>,
     /// As the `GpuNode` has them.
     pub conditions: Vec<Condition>,
     /// Every card, and then cards that pods hold and the daemon doesn't list.
     pub cards: Vec<CardReport>,
-    /// Of these cards.
+    /// Sums over these cards.
     pub totals: Totals,
 }
 
@@ -76,7 +76,7 @@ pub(super) fn age(since: Option<&Time>, now: Timestamp) -> String {
 // === impl Report ===
 
 impl Report {
-    /// What was found, and of the shares those of one namespace only, if one is given.
+    /// Builds the report of these nodes, with the shares of one namespace only, if one is given.
     pub fn new(found: &[Found], namespace: Option<&str>, now: Timestamp) -> Self {
         let mut nodes: Vec<NodeReport> = found.iter().map(|found| NodeReport::new(found, now)).collect();
         nodes.sort_by(|a, b| a.name.cmp(&b.name));

@@ -1,4 +1,4 @@
-//! The report for people: of each node a line, what ails it, its cards, and who holds them.
+//! The report for people: a line for each node, its problems, its GPUs, and the pods that hold shares of them.
 
 use divvy_api::{ContainerKind, Memory};
 

@@ -95,12 +95,12 @@ fn shown(data: Value, host: Host) -> String {
 }
 
 #[test]
-fn a_node_that_is_well() {
+fn healthy_node_is_shown() {
     insta::assert_snapshot!(shown(node(), host("True", "64")));
 }
 
 #[test]
-fn the_wide_form_names_all_of_a_card() {
+fn wide_output_shows_every_column() {
     let data = changed(|node| {
         node["status"]["cards"][0]["utilization"] = 70.into();
         node["status"]["cards"][1]["mig"] = "3g.20gb".into();
@@ -124,13 +124,13 @@ fn whole_instances_are_held_by_hardware() {
 }
 
 #[test]
-fn programs_get_the_same_amounts() {
+fn json_has_the_amounts_of_the_table() {
     let report = report(&[found("node-1", node(), host("True", "64"))]);
     insta::assert_json_snapshot!(report);
 }
 
 #[test]
-fn of_a_pod_a_card_holds_the_larger_of_its_init_peak_and_the_rest() {
+fn pod_holds_the_larger_of_its_init_peak_and_the_rest() {
     let report = report(&[found("node-1", node(), Host::Unknown)]);
     let card = &report.nodes[0].cards[0];
     assert_eq!((card.memory_mi.held, card.cores.held, card.pods), (20_480 + 3000, 30, 2));
@@ -138,7 +138,7 @@ fn of_a_pod_a_card_holds_the_larger_of_its_init_peak_and_the_rest() {
 }
 
 #[test]
-fn sick_and_cordoned_cards_give_nothing_and_say_why() {
+fn unhealthy_and_cordoned_cards_have_no_free_amounts() {
     let sick = changed(|node| {
         node["status"]["cards"][0]["health"] = "Unhealthy".into();
         node["status"]["cards"][0]["reason"] = "XID 79: the card has fallen off the bus".into();
@@ -156,7 +156,7 @@ fn sick_and_cordoned_cards_give_nothing_and_say_why() {
 }
 
 #[test]
-fn what_keeps_pods_away_is_said_and_nothing_is_free() {
+fn node_that_takes_no_pods_names_its_problems() {
     let with = |at: usize, condition: Value| changed(|node| node["status"]["conditions"][at] = condition);
     let draining =
         with(3, condition("Draining", "True", "Stopping", "divvy-node is shutting down; the node accepts no new pods"));
@@ -196,7 +196,7 @@ fn what_keeps_pods_away_is_said_and_nothing_is_free() {
 }
 
 #[test]
-fn a_daemon_that_is_gone_is_told_by_the_devices_that_the_kubelet_has() {
+fn missing_daemon_is_detected_by_the_kubelets_devices() {
     let takes_pods = |data: Value, capacity: &Value, allocatable: &Value| {
         report(&[found("n", data, with_devices("True", capacity, allocatable))]).nodes[0].takes_pods
     };
@@ -217,7 +217,7 @@ fn a_daemon_that_is_gone_is_told_by_the_devices_that_the_kubelet_has() {
 }
 
 #[test]
-fn a_report_of_another_version_is_shown_as_far_as_it_can_be_read() {
+fn report_of_another_version_is_shown_in_part() {
     let newer = changed(|node| {
         let status = &mut node["status"];
         status["tier"] = "quantum".into();
@@ -242,7 +242,7 @@ fn a_report_of_another_version_is_shown_as_far_as_it_can_be_read() {
 }
 
 #[test]
-fn nothing_that_a_tenant_names_steers_the_terminal() {
+fn tenant_names_are_escaped() {
     let data = changed(|node| {
         node["status"]["shares"][0]["pod"] = "\u{1b}]0;pwned\u{7}".into();
         node["status"]["cards"][0]["reason"] = "a\nb\u{9b}2J".into();
@@ -257,7 +257,7 @@ fn nothing_that_a_tenant_names_steers_the_terminal() {
 }
 
 #[test]
-fn a_namespace_sees_its_shares_and_what_all_hold() {
+fn namespace_filter_keeps_the_totals() {
     let idle = changed(|node| node["status"]["shares"] = json!([]));
     let nodes = [found("node-1", node(), host("True", "64")), found("node-2", idle, host("True", "64"))];
     let report = Report::new(&nodes, Some("team-a"), now());
@@ -275,7 +275,7 @@ fn several_nodes_are_summed_up() {
 }
 
 #[test]
-fn long_names_and_uuids_that_begin_alike_stay_apart() {
+fn similar_uuids_are_shortened_to_distinct_lengths() {
     let long = "a-deployment-with-a-name-as-long-as-kubernetes-allows-7d9c6b5f4d-x2x7q";
     let data = changed(|node| {
         let status = &mut node["status"];
@@ -292,7 +292,7 @@ fn long_names_and_uuids_that_begin_alike_stay_apart() {
 }
 
 #[test]
-fn all_that_todays_daemon_writes_is_read() {
+fn status_of_todays_daemon_is_read_whole() {
     let id = |at: usize| CARDS[at].parse::<CardId>().expect("a UUID");
     let status = GpuNodeStatus {
         cards: vec![CardStatus {

@@ -1,4 +1,4 @@
-//! A live cluster: which of its waiting pods would fit now, and what each policy would make of all its pods.
+//! A live cluster: which of its pending pods would fit now, and how each policy would place all its pods.
 //!
 //! It is about cards alone: CPU, host memory, node selectors and taints aren't asked for.
 
@@ -14,7 +14,7 @@ use divvy_api::names::annotation::PLANNED;
 use divvy_index::demand::{Demand, SchedulingConfig};
 use divvy_index::pod::PodView;
 use divvy_index::{Index, Query, ReservationTimeouts, shortlist};
-use divvy_placement::{Mix, Policy};
+use divvy_placement::{ExpectedRequests, Policy};
 use divvy_simulate::Rng;
 use divvy_simulate::policy::Name;
 use kube::api::ListParams;
@@ -23,7 +23,7 @@ use rand::seq::SliceRandom as _;
 use serde::Serialize;
 
 use crate::cluster::{Cluster, Refusal};
-use crate::explain::fetch::{gpu_nodes, take_machines};
+use crate::explain::fetch::{NOT_ENDED, gpu_nodes, take_machines};
 use crate::text::table;
 
 /// What the API server has.
@@ -31,17 +31,17 @@ pub(super) struct Snapshot {
     nodes: BTreeMap<String, GpuNode>,
     /// Pods that ask for cards and haven't ended.
     pods: Vec<PodView>,
-    /// With all of it, by the policy that is asked for first.
+    /// Index of all of it, with the first requested policy.
     index: Index,
 }
 
-/// All that is said of it.
+/// The answer.
 #[derive(Debug, Serialize)]
 pub(super) struct Feasibility {
     waiting: Vec<Waiting>,
-    /// Of all pods, as they are.
+    /// All pods as they are.
     now: Placed,
-    /// Of all pods, if they came anew in orders that are drawn; means.
+    /// All pods if they were created again, in random orders; means.
     policies: Vec<Placed>,
 }
 
@@ -57,7 +57,7 @@ struct Placed {
     policy: String,
     pods: f64,
     of: usize,
-    /// Sound cards that nobody holds a share of.
+    /// Healthy cards without shares.
     whole_cards: f64,
 }
 
@@ -82,11 +82,12 @@ impl Snapshot {
             }
         }
         take_machines(cluster, &index).await?;
-        let alive = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
+        let alive = ListParams::default().fields(NOT_ENDED);
         let mut pods = cluster.list_at::<PodView>("/api/v1/pods", alive).await?;
         for pod in &pods {
             index.apply_pod(pod, now);
         }
+        index.expect_counted();
         pods.retain(|pod| !pod.ended && matches!(Demand::of(pod, index.config()), Ok(Some(_))));
         Ok(Self { nodes: readable, pods, index })
     }
@@ -127,7 +128,7 @@ impl Snapshot {
         let (mut pods, mut whole) = (0, 0.0);
         for seed in seeds {
             let index = index(policy);
-            index.expect(Mix::clone(&self.index.expected()));
+            index.expect(ExpectedRequests::clone(&self.index.expected()));
             for (name, node) in &self.nodes {
                 let mut node = node.clone();
                 node.status.iter_mut().for_each(|status| status.shares.clear());
@@ -184,7 +185,7 @@ impl Feasibility {
         };
         let placed = |Placed { policy, pods, of, whole_cards }: &Placed| {
             let pods = format!("{pods:.1} of {of}");
-            vec![("POLICY", policy.clone()), ("PODS PLACED", pods), ("WHOLE CARDS LEFT", format!("{whole_cards:.1}"))]
+            vec![("POLICY", policy.clone()), ("PODS PLACED", pods), ("FREE GPUS", format!("{whole_cards:.1}"))]
         };
         let policies = table(std::iter::once(&self.now).chain(&self.policies).map(placed).collect(), true);
         let waiting: Vec<_> = self.waiting.iter().map(waiting).collect();

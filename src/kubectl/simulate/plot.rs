@@ -46,8 +46,8 @@ fn svg(report: &Report) -> Result<String, Box<dyn Error>> {
             .build_cartesian_2d(first..last, bottom..100.0)?;
         chart
             .configure_mesh()
-            .x_desc("what pods have asked for, % of all cards")
-            .y_desc("allocated, % of all cards")
+            .x_desc("what pods have asked for, % of all GPUs")
+            .y_desc("allocated, % of all GPUs")
             .x_label_formatter(&|load| format!("{load:.0}"))
             .y_label_formatter(&|allocated| format!("{allocated:.0}"))
             .label_style(TEXT)

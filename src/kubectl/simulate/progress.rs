@@ -45,7 +45,7 @@ fn say(watch: &Watch, expected: u64, on_terminal: bool) {
     eprint_quietly(&format!("{before}{percent} % of about {expected} pods{after}"));
 }
 
-/// Whoever has closed standard error doesn't want to know.
+/// Writes to standard error, if it is still open.
 fn eprint_quietly(text: &str) {
     drop(std::io::stderr().write_all(text.as_bytes()));
 }

@@ -29,8 +29,8 @@ pub(super) fn tables(report: &Report) -> String {
     };
     let shares = settings.shares.map_or_else(String::new, |shares| format!(", {} shares", shares.as_str()));
     let ReportedSettings { nodes, cards, pods, .. } = settings;
-    let cluster = format!("{nodes} nodes with {cards} cards, {pods} pods{shares}; {runs}");
-    let unallocated = "cards that nobody has, in % of all, by what pods have asked for; mean ± standard deviation";
+    let cluster = format!("{nodes} nodes with {cards} GPUs, {pods} pods{shares}; {runs}");
+    let unallocated = "unallocated GPUs in % of all, by what pods have asked for; mean ± standard deviation";
     let tables = [filling.map(|filling| format!("{unallocated}\n\n{filling}")), churn(report)];
     let tables: Vec<String> = tables.into_iter().flatten().collect();
     format!("{cluster}\n{}", tables.join("\n"))
@@ -52,7 +52,7 @@ fn churn(report: &Report) -> Option<String> {
         ])
     };
     let rows: Vec<_> = report.policies.iter().filter_map(row).collect();
-    let says = "pods come and go: cards that pods have, in % of all; what was refused, in % of what was asked for";
+    let says = "pods come and go: allocated GPUs in % of all; rejected GPUs in % of all requested";
     (!rows.is_empty()).then(|| format!("{says}\n\n{}", table(rows, true)))
 }
 

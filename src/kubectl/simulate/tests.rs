@@ -13,11 +13,11 @@ fn report(policies: &[&str], churn: Option<f64>) -> Report {
         seeds: vec![1, 2, 3],
         until: 120,
         churn,
-        scheduler: Scheduler { ties: Ties::Fixed, shortlist: 16, is_stock: false },
+        scheduler: Scheduler { ties: Ties::Fixed, shortlist: SHORTLIST, is_stock: false },
     };
     let expected = Expected::Known(Arc::new(Target::of(&workload)));
     let outcomes = study::study(&workload, &expected, &settings, &Watch::default()).expect("not interrupted");
-    let mut report = Report::of(&workload, &settings, "pods", &outcomes);
+    let mut report = Report::of(&workload, &settings, &outcomes);
     for policy in &mut report.policies {
         (policy.decision_us.p50, policy.decision_us.p99) = (12.3, 45.6);
     }
@@ -25,31 +25,31 @@ fn report(policies: &[&str], churn: Option<f64>) -> Report {
 }
 
 #[test]
-fn people_read_tables() {
+fn report_is_shown_as_tables() {
     insta::assert_snapshot!("tables", show::tables(&report(&["best-fit", "fgd", "least-fragmentation"], Some(0.9))));
     let mut filling = report(&["random"], None);
     assert!(!show::tables(&filling).contains("come and go"));
     filling.settings.shares = Some(Shares::MemoryBound);
     let tables = show::tables(&filling);
-    assert!(tables.starts_with("26 nodes with 101 cards, 240 pods, memory-bound shares; 3 runs"), "{tables}");
+    assert!(tables.starts_with("26 nodes with 101 GPUs, 240 pods, memory-bound shares; 3 runs"), "{tables}");
 }
 
 #[test]
-fn a_plot_has_a_line_and_a_name_for_every_policy() {
+fn plot_has_a_named_line_per_policy() {
     let report = report(&["best-fit", "packing"], None);
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("plot.svg");
     plot::draw(&report, &file).expect("drawn");
     let svg = std::fs::read_to_string(&file).expect("written");
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
-    for text in ["best-fit", "packing", "what pods have asked for, % of all cards", "allocated, % of all cards"] {
+    for text in ["best-fit", "packing", "what pods have asked for, % of all GPUs", "allocated, % of all GPUs"] {
         assert!(svg.contains(text), "{text} is missing");
     }
     assert!(plot::draw(&report, Path::new("/nowhere/plot.svg")).is_err());
 }
 
 #[test]
-fn policies_and_loads_are_read_or_refused_with_what_is_expected() {
+fn invalid_policies_and_loads_name_the_expected_values() {
     assert_eq!(policy("fgd"), Ok(Name::Fgd));
     assert!(policy("best").expect_err("unknown").contains("best-fit, packing, random, fgd, least-fragmentation"));
     assert_eq!(load("0.95"), Ok(0.95));

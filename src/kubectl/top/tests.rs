@@ -1,4 +1,4 @@
-use divvy_api::usage::{ContainerRef, Finding, FindingKind, OwnBooks};
+use divvy_api::usage::{ContainerRef, RegionUsage, ShareViolation, ViolationKind};
 use divvy_api::{Cores, Share};
 
 use super::*;
@@ -12,7 +12,7 @@ fn usage(
     pod: &str,
     card: &str,
     share: (u64, u32, bool),
-    books: Option<OwnBooks>,
+    region: Option<RegionUsage>,
     driver: Option<u64>,
 ) -> ContainerUsage {
     let (memory, cores, exclusive) = share;
@@ -20,19 +20,19 @@ fn usage(
         of: of("team", pod),
         card: card.parse().expect("a UUID"),
         share: Share { memory: Memory::mib(memory), cores: Cores::new(cores), exclusive },
-        books,
+        region,
         driver_bytes: driver,
-        overhead_bytes: if books.is_some() { 512 << 20 } else { 0 },
+        overhead_bytes: if region.is_some() { 512 << 20 } else { 0 },
     }
 }
 
 #[test]
-fn what_is_known_of_each_container_is_a_line() {
+fn each_container_is_one_line() {
     let (a, b) = ("GPU-1d97b7c2-0b1c-4e2a-9a51-3f1f5a1a0001", "GPU-1d97b7c2-9999-4e2a-9a51-3f1f5a1a0002");
-    let books = OwnBooks { used_bytes: 3 << 30, busy_percent: Some(29), processes: 2, ..OwnBooks::default() };
-    let first = OwnBooks { busy_percent: None, ..books };
-    let finding = Finding {
-        kind: FindingKind::AboveShare,
+    let region = RegionUsage { used_bytes: 3 << 30, busy_percent: Some(29), processes: 2, ..RegionUsage::default() };
+    let first = RegionUsage { busy_percent: None, ..region };
+    let finding = ShareViolation {
+        kind: ViolationKind::AboveShare,
         card: a.parse().expect("a UUID"),
         of: Some(of("team", "zeta")),
         pids: vec![1],
@@ -44,7 +44,7 @@ fn what_is_known_of_each_container_is_a_line() {
         NodeUsage {
             node: "n1".to_owned(),
             containers: vec![
-                usage("zeta", a, (8192, 30, false), Some(books), Some(5 << 30)),
+                usage("zeta", a, (8192, 30, false), Some(region), Some(5 << 30)),
                 usage("eta", a, (8192, 0, false), Some(first), None),
                 usage("beta", b, (24_576, 100, true), None, Some(1000 << 20)),
             ],

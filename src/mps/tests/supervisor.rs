@@ -247,7 +247,7 @@ fn start_waits_while_processes_use_the_gpus() {
     node.scenario.cards[1].processes.push(Process { pid: 77, memory_used: 1, utilization: 0 });
     node.write();
     let mut supervisor = node.start();
-    let waits = format!("processes 77 use GPU {} and would lose it", Scenario::uuid(1));
+    let waits = format!("processes 77 use {} and would lose it", Scenario::uuid(1));
     node.until("it waits", |node| node.log().contains(&waits));
     assert_eq!((node.mode(0), node.mode(1), node.noted()), (DEFAULT, DEFAULT, vec![]));
     node.scenario.cards[1].processes.clear();

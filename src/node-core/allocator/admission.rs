@@ -1,8 +1,8 @@
 //! The pod under admission, and what was decided for it at its first call.
 
 use divvy_api::annotation::{self, Planned, Preferences, RequestAnnotation};
+use divvy_api::limits::pod_requests;
 use divvy_api::names::annotation::{PLANNED, REQUEST};
-use divvy_api::request::pod_requests;
 use divvy_api::{CardId, ContainerRequest, Tier};
 use divvy_placement::{Card, ContainerPlan, Misfit, Plan, PodRequest, Policy, plan, verify};
 use tracing::{info, warn};
@@ -39,10 +39,8 @@ impl Admission {
         let request: Option<RequestAnnotation> = text(REQUEST).map(|text| annotation::decode(text)).transpose()?;
         let requests = pod_requests(&settings.names, settings.defaults, request.as_ref(), &pod.containers)?;
         let preferences = Preferences::from_annotations(&pod.annotations)?;
-        // Where there are instances, whoever wants one has the hardware's tier.
         let has_instances = || inventory.cards.iter().any(|card| card.id.is_instance());
-        let has_it = |wanted| wanted <= served || (wanted == Tier::Mig && has_instances());
-        if let Some(wanted) = preferences.tier.filter(|wanted| !has_it(*wanted)) {
+        if let Some(wanted) = preferences.tier.filter(|wanted| !served.serves(*wanted, has_instances)) {
             return Err(Refusal::Tier { wanted, offered: served });
         }
         if preferences.oversubscribe {
@@ -52,19 +50,18 @@ impl Admission {
         Ok(Self { pod: pod.reference(), requests, preferences, chosen, proposed: None })
     }
 
-    /// The plan that was made before if it still fits, else a new one. `settled`: cards that the first containers hold.
+    /// The plan that was made before if it still fits, else a new one. `allocated`: cards that the first containers hold.
     pub(super) fn plan(
         &self,
         cards: &[Card],
-        settled: &[Vec<usize>],
+        allocated: &[Vec<usize>],
         inventory: &Inventory,
         settings: &AllocationSettings,
     ) -> Result<Plan, Refusal> {
-        let request = PodRequest { containers: &self.requests, settled, preferences: &self.preferences };
-        let anew =
-            |misfit: &Misfit| info!(pod = %self.pod, %misfit, "cards planned for it don't fit now: planned again");
+        let request = PodRequest { containers: &self.requests, allocated, preferences: &self.preferences };
+        let anew = |misfit: &Misfit| info!(pod = %self.pod, %misfit, "planned GPUs don't fit any more: planning again");
         let fits = |made: &Plan| verify(cards, &request, made).inspect_err(anew).is_ok();
-        if let Some(made) = self.made(cards, settled).filter(fits) {
+        if let Some(made) = self.made(cards, allocated).filter(fits) {
             return Ok(made);
         }
         let name = self.preferences.card_policy.unwrap_or(settings.policy.name);
@@ -83,10 +80,10 @@ impl Admission {
     }
 
     /// The plan that was made before, in present positions; `None` if a card is gone.
-    fn made(&self, cards: &[Card], settled: &[Vec<usize>]) -> Option<Plan> {
+    fn made(&self, cards: &[Card], allocated: &[Vec<usize>]) -> Option<Plan> {
         let position = |id: &CardId| cards.iter().position(|card| card.id == *id);
         let container = |(at, planned): (usize, &Vec<CardId>)| {
-            let held = settled.get(at).cloned();
+            let held = allocated.get(at).cloned();
             let chosen = held.or_else(|| planned.iter().map(position).collect())?;
             Some(ContainerPlan { chosen, ..ContainerPlan::default() })
         };

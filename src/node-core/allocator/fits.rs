@@ -1,7 +1,7 @@
-//! Whether a container can have the cards that the kubelet handed it, whoever chose them.
+//! Whether a container fits on the cards of the slots that the kubelet chose.
 //!
-//! Placement takes the cards that a container holds for a fact and judges what comes on top. Slots that we didn't
-//! propose, or that another pod holds, are no fact yet: the container is placed on them alone, beside everything that
+//! Placement takes the cards that a container holds for a fact and judges what comes on top. Slots that weren't
+//! proposed, or that another pod holds, are no fact yet: the container is placed on them alone, beside everything that
 //! runs at the same time.
 
 use std::slice;
@@ -31,7 +31,8 @@ impl Holder<'_> {
 
     fn fits_on(&self, container: usize, cards: &[Card]) -> Result<(), Misfit> {
         let request = ContainerRequest { kind: ContainerKind::App, ..self.requests[container].clone() };
-        let request = PodRequest { containers: slice::from_ref(&request), settled: &[], preferences: self.preferences };
+        let request =
+            PodRequest { containers: slice::from_ref(&request), allocated: &[], preferences: self.preferences };
         let chosen = ContainerPlan { chosen: self.held[container].clone(), ..ContainerPlan::default() };
         verify(cards, &request, &Plan { containers: vec![chosen] })
     }

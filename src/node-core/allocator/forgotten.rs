@@ -6,22 +6,22 @@ use divvy_api::{ContainerKind, ResourceName, SlotId};
 
 use super::grant::Grant;
 use super::{Allocator, Refusal};
-use crate::identity::{self, Subject};
+use crate::identity::{self, ContainerUnderAdmission};
 use crate::ledger::{ContainerEntry, PodEntry};
 use crate::pod::{DeviceRecord, Pod};
 use crate::ports::ContainerResponse;
 
 impl Allocator {
     /// Containers that a kubelet without its checkpoint may be asking for again.
-    pub fn suspects<'a>(&self, pods: &'a [Arc<Pod>], slots: &[SlotId]) -> Vec<Subject<'a>> {
-        identity::suspects(pods, self.ledger.book(), &self.session, slots)
+    pub fn suspects<'a>(&self, pods: &'a [Arc<Pod>], slots: &[SlotId]) -> Vec<ContainerUnderAdmission<'a>> {
+        identity::suspects(pods, self.ledger.allocations(), &self.history, slots)
     }
 
     /// `Allocate` for a container that was served before the kubelet lost its records.
     pub fn allocate_again(
         &mut self,
         resource: &ResourceName,
-        forgotten: &[Subject<'_>],
+        forgotten: &[ContainerUnderAdmission<'_>],
         slots: &[SlotId],
     ) -> Result<ContainerResponse, Refusal> {
         let subject = identity::resolve_again(forgotten, &self.question(resource, slots.len()))?;
@@ -32,28 +32,28 @@ impl Allocator {
 
     /// Whether the kubelet has lost its record of a container's devices, given what it has on record for the pod. It never
     /// shows ordinary init containers: those it has lost if it has lost all others.
-    pub fn is_forgotten(&self, subject: &Subject<'_>, known: &[DeviceRecord]) -> bool {
-        let Subject { pod, container } = *subject;
+    pub fn is_forgotten(&self, subject: &ContainerUnderAdmission<'_>, known: &[DeviceRecord]) -> bool {
+        let ContainerUnderAdmission { pod, container } = *subject;
         if pod.containers[container].kind != ContainerKind::Init {
             return known.iter().all(|assigned| assigned.container != subject.name());
         }
         let shown = |other: &ContainerEntry| other.request.kind != ContainerKind::Init && other.holding.is_some();
         let holds = |entry: &PodEntry| entry.containers.iter().any(shown);
-        known.is_empty() && self.ledger.book().pod(&pod.uid).is_some_and(holds)
+        known.is_empty() && self.ledger.allocations().pod(&pod.uid).is_some_and(holds)
     }
 
     /// Refuses where the kubelet, since it restarted, may be asking for an earlier container of the pod once more.
     pub(super) fn certain(
         &self,
         resource: &ResourceName,
-        subject: Subject<'_>,
+        subject: ContainerUnderAdmission<'_>,
         pods: &[Arc<Pod>],
         slots: &[SlotId],
     ) -> Result<(), Refusal> {
-        let Subject { pod, container } = subject;
+        let ContainerUnderAdmission { pod, container } = subject;
         let question = self.question(resource, slots.len());
-        let earlier = |other: &Subject<'_>| other.pod.uid == pod.uid && other.container < container;
-        let may_be_meant = |other: &Subject<'_>| earlier(other) && question.fits(other.spec());
+        let earlier = |other: &ContainerUnderAdmission<'_>| other.pod.uid == pod.uid && other.container < container;
+        let may_be_meant = |other: &ContainerUnderAdmission<'_>| earlier(other) && question.fits(other.spec());
         let is_doubtful = self.suspects(pods, slots).iter().any(may_be_meant);
         if is_doubtful { Err(question.ambiguous(&[subject]).into()) } else { Ok(()) }
     }

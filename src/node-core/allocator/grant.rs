@@ -1,4 +1,4 @@
-//! A container gets its slots: judged, written down, answered.
+//! Allocation of slots to a container: judged, recorded, prepared.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub(super) struct Grant<'a> {
     /// Position of the container in the pod.
     pub(super) container: usize,
     pub(super) slots: &'a [SlotId],
-    /// The container was served before, and the kubelet has forgotten it.
+    /// The container was served before, and the kubelet has lost its record of it.
     pub(super) again: bool,
     /// A plan that still holds chose these very slots.
     pub(super) planned: bool,
@@ -27,7 +27,7 @@ pub(super) struct Grant<'a> {
 // === impl Allocator ===
 
 impl Allocator {
-    /// Books the slots for the container and makes its answer.
+    /// Records the slots in the ledger, prepares the container and answers what the runtime adds to it.
     pub(super) fn grant(&mut self, grant: &Grant<'_>) -> Result<ContainerResponse, Refusal> {
         let Some(admission) = &self.admission else { return Err(Refusal::Stale) };
         let Admission { pod, requests, preferences, .. } = admission;
@@ -49,7 +49,7 @@ impl Allocator {
         if let Some(wanted) = preferences.tier.filter(|wanted| *wanted > offered) {
             return Err(Refusal::Tier { wanted, offered });
         }
-        let replaced = self.ledger.book().pod(&pod.uid).and_then(|entry| Some(entry.holding(name)?.nonce));
+        let replaced = self.ledger.allocations().pod(&pod.uid).and_then(|entry| Some(entry.holding(name)?.nonce));
         let answer = self.containers.prepare(&AllocatedContainer::new(pod, name, &holding, self.tier()))?;
         let nonce = holding.nonce;
         if let Err(error) = self.ledger.allocate(pod, requests, name, holding) {
@@ -58,7 +58,7 @@ impl Allocator {
             return Err(error.into());
         }
         info!(%pod, container = %name, slots = %refusal::list(grant.slots), %request, "allocated");
-        self.session.served(&pod.uid, name);
+        self.history.served(&pod.uid, name);
         self.ended.extend(replaced);
         Ok(answer)
     }
@@ -89,17 +89,17 @@ impl Allocator {
     fn judge(&self, admission: &Admission, grant: &Grant<'_>) -> Result<(), Refusal> {
         let Grant { container, slots, again, .. } = *grant;
         let Admission { pod, requests, preferences, .. } = admission;
-        let book = self.ledger.book();
+        let allocations = self.ledger.allocations();
         let cards = self.cards(&pod.uid, |card| {
-            let mut held: BTreeSet<u32> = book.slots_held(&card.id, Some(&pod.uid));
+            let mut held: BTreeSet<u32> = allocations.slots_held(&card.id, Some(&pod.uid));
             held.retain(|number| !slots.iter().any(|slot| slot.card == card.id && slot.number == *number));
             (self.settings.slots_per_card as usize).saturating_sub(held.len())
         });
         let position = |slot: &SlotId| cards.iter().position(|card: &Card| card.id == slot.card);
-        let mut settled = self.settled(&pod.uid, if again { requests.len() } else { container + 1 });
-        settled[container] = slots.iter().filter_map(position).collect();
-        Holder { requests, held: &settled, preferences }.fits(container, &cards)?;
-        admission.plan(&cards, &settled, &self.inventory, &self.settings)?;
+        let mut allocated = self.allocated_cards(&pod.uid, if again { requests.len() } else { container + 1 });
+        allocated[container] = slots.iter().filter_map(position).collect();
+        Holder { requests, held: &allocated, preferences }.fits(container, &cards)?;
+        admission.plan(&cards, &allocated, &self.inventory, &self.settings)?;
         Ok(())
     }
 }

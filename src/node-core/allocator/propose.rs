@@ -6,16 +6,16 @@ use std::sync::Arc;
 use divvy_api::{CardId, SlotId};
 
 use super::{Allocator, Choice, Refusal};
-use crate::identity::Subject;
+use crate::identity::ContainerUnderAdmission;
 use crate::inventory::Inventory;
 
-/// Slots that the kubelet was told to choose.
+/// Slots of the last answer to `GetPreferredAllocation`.
 #[derive(Debug)]
 pub(super) struct Proposal {
     /// Position of the container in the pod.
     pub(super) container: usize,
     pub(super) slots: BTreeSet<SlotId>,
-    /// The container was served before, and the kubelet has forgotten it.
+    /// The container was served before, and the kubelet has lost its record of it.
     pub(super) again: bool,
     /// What the slots were planned on; `None` if they weren't, or not all of them.
     pub(super) planned_on: Option<Basis>,
@@ -24,7 +24,7 @@ pub(super) struct Proposal {
 /// What a plan stands on: it holds as long as this stays the same.
 #[derive(Debug)]
 pub(super) struct Basis {
-    /// Of the ledger.
+    /// Revision of the ledger.
     revision: u64,
     inventory: Arc<Inventory>,
 }
@@ -51,7 +51,7 @@ impl Allocator {
     /// Plans the subject's pod, and answers slots for the subject.
     pub(super) fn propose_for(
         &mut self,
-        subject: Subject<'_>,
+        subject: ContainerUnderAdmission<'_>,
         choice: &Choice,
         again: bool,
     ) -> Result<Vec<SlotId>, Refusal> {
@@ -67,9 +67,9 @@ impl Allocator {
             let is_offered = card.asked_by() == asked;
             if is_offered { free.get(&card.id).map_or(0, Vec::len) } else { self.unheld(card, &subject.pod.uid) }
         });
-        let settled = self.settled(&subject.pod.uid, subject.container);
+        let allocated = self.allocated_cards(&subject.pod.uid, subject.container);
         let Some(admission) = &mut self.admission else { return Err(Refusal::Stale) };
-        let plan = admission.plan(&cards, &settled, &self.inventory, &self.settings)?;
+        let plan = admission.plan(&cards, &allocated, &self.inventory, &self.settings)?;
         admission.remember(&plan, &cards);
         let chosen = &plan.containers[subject.container].chosen;
         let slot_on = |position: &usize| free.get(&cards[*position].id).and_then(|slots| slots.first().copied());
@@ -80,11 +80,11 @@ impl Allocator {
         Ok(slots)
     }
 
-    /// Slots that the kubelet offers as free, without those that the books give to other pods.
+    /// Slots that the kubelet offers as free, without those that other pods hold in the ledger.
     fn free_slots<'a>(&self, uid: &str, choice: &'a Choice) -> Free<'a> {
         let offered: Vec<&SlotId> = choice.available.difference(&choice.required).collect();
         let of_card = |slots: &[&'a SlotId]| {
-            let held = self.ledger.book().slots_held(&slots[0].card, Some(uid));
+            let held = self.ledger.allocations().slots_held(&slots[0].card, Some(uid));
             let free = slots.iter().copied().filter(|slot| !held.contains(&slot.number));
             (&slots[0].card, free.collect())
         };
@@ -92,15 +92,21 @@ impl Allocator {
     }
 
     /// Slots on the cards that the container held before the kubelet forgot it, if there is one on each.
-    fn own_slots(&self, subject: Subject<'_>, choice: &Choice, free: &Free<'_>) -> Option<Vec<SlotId>> {
+    fn own_slots(&self, subject: ContainerUnderAdmission<'_>, choice: &Choice, free: &Free<'_>) -> Option<Vec<SlotId>> {
         let required = |card: &CardId| choice.required.iter().find(|slot| slot.card == *card);
         let slot_on = |card: &CardId| required(card).or_else(|| free.get(card)?.first().copied()).cloned();
-        let parts = &self.ledger.book().pod(&subject.pod.uid)?.holding(subject.name())?.parts;
+        let parts = &self.ledger.allocations().pod(&subject.pod.uid)?.holding(subject.name())?.parts;
         let slots = parts.iter().map(|part| slot_on(&part.card)).collect::<Option<Vec<_>>>()?;
         choice.required.iter().all(|slot| slots.contains(slot)).then_some(slots)
     }
 
-    fn remember_proposal(&mut self, subject: Subject<'_>, slots: &[SlotId], again: bool, planned_on: Option<Basis>) {
+    fn remember_proposal(
+        &mut self,
+        subject: ContainerUnderAdmission<'_>,
+        slots: &[SlotId],
+        again: bool,
+        planned_on: Option<Basis>,
+    ) {
         if let Some(admission) = &mut self.admission {
             let slots = slots.iter().cloned().collect();
             admission.proposed = Some(Proposal { container: subject.container, slots, again, planned_on });

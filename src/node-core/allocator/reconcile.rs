@@ -1,10 +1,10 @@
-//! What pod lists and device records change, whoever asked for them.
+//! Changes of the ledger that follow from pod lists and device records.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_api::request::asks_for_cards;
+use divvy_api::limits::asks_for_cards;
 use tracing::warn;
 
 use super::{Allocator, Refusal};
@@ -13,7 +13,7 @@ use crate::ledger::{Change, Nonce, PodEntry, Terms};
 use crate::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
 use crate::ports::NodeRecords;
 
-/// A pod list that was asked for.
+/// A pod list that was requested.
 #[derive(Clone, Copy, Debug)]
 pub struct ListRequest {
     /// Revision of the ledger at that moment.
@@ -22,7 +22,7 @@ pub struct ListRequest {
     number: u64,
 }
 
-/// How far lists and records have been taken into account.
+/// Pod lists and device records received so far.
 #[derive(Debug, Default)]
 pub(super) struct Reconciliation {
     records: StartRecords,
@@ -78,14 +78,14 @@ impl Reconciliation {
 // === impl Allocator ===
 
 impl Allocator {
-    /// To be called before a pod list is asked for.
+    /// Marks the moment at which a pod list is requested; called before the request.
     pub fn begin_list(&mut self) -> ListRequest {
         self.reconciliation.request(self.ledger.revision())
     }
 
-    /// How long no pod has come onto the kubelet's list, this one included; to be asked before [`Self::reconcile`].
+    /// Time for which no new pod has come onto the kubelet's list, this one included; called before [`Self::reconcile`].
     pub fn quiet(&mut self, list: &PodList) -> Duration {
-        self.session.quiet(&list.pods, Instant::now())
+        self.history.quiet(&list.pods, Instant::now())
     }
 
     /// Keeps the kubelet's records for the next [`Self::reconcile`]: nothing was answered since they were read.
@@ -102,7 +102,8 @@ impl Allocator {
     /// Live pods that ask for cards and that aren't in the ledger.
     pub fn unknown_pods(&self, pods: &[Arc<Pod>]) -> Vec<PodRef> {
         let asks = |pod: &Pod| pod.containers.iter().any(|spec| asks_for_cards(&self.settings.names, spec));
-        let is_unknown = |pod: &&Arc<Pod>| !pod.has_ended() && asks(pod) && self.ledger.book().pod(&pod.uid).is_none();
+        let is_unknown =
+            |pod: &&Arc<Pod>| !pod.has_ended() && asks(pod) && self.ledger.allocations().pod(&pod.uid).is_none();
         pods.iter().filter(is_unknown).map(|pod| pod.reference()).collect()
     }
 
@@ -114,12 +115,12 @@ impl Allocator {
     /// Pods in the ledger that aren't on the list.
     pub fn missing_pods(&self, pods: &[Arc<Pod>]) -> Vec<PodRef> {
         let listed: HashSet<&str> = pods.iter().map(|pod| pod.uid.as_str()).collect();
-        let booked = self.ledger.book().pods().map(|entry| &entry.pod);
-        booked.filter(|pod| !listed.contains(pod.uid.as_str())).cloned().collect()
+        let recorded = self.ledger.allocations().pods().map(|entry| &entry.pod);
+        recorded.filter(|pod| !listed.contains(pod.uid.as_str())).cloned().collect()
     }
 
-    /// Brings the ledger in line with the kubelet (principle 2): shares of ended pods end, and with records of devices that
-    /// were kept lost ones are restored. Returns what changed or could not be settled, in words.
+    /// Brings the ledger in line with the kubelet: shares of ended pods end, and with records of devices that
+    /// were kept lost ones are restored. Returns what changed or could not be restored, in words.
     ///
     /// A list that was received after one asked for later says nothing any more: pods on that one may not be on it yet.
     /// `is_whole`: the list is known to hold every pod. `cgroups`: of pods of [`Self::missing`].
@@ -133,13 +134,13 @@ impl Allocator {
         if self.reconciliation.is_superseded(request) {
             return Ok(Vec::new());
         }
-        let listed_before = self.session.listed_before(list.connection);
+        let listed_before = self.history.listed_before(list.connection);
         let reconciled = self.compare(&list.pods, request, is_whole, listed_before, cgroups);
-        self.session.follow(list, self.ledger.book());
+        self.history.follow(list, self.ledger.allocations());
         self.apply(&list.pods, reconciled)
     }
 
-    /// Does so by the pods that the API server has bound to this node, while the kubelet doesn't list its own. Of the pods of
+    /// Brings the ledger in line with the pods that the API server has bound to this node, while the kubelet doesn't list its own. Of the pods of
     /// [`Self::missing`] those of `gone` have ended.
     pub fn reconcile_bound(
         &mut self,
@@ -182,11 +183,11 @@ impl Allocator {
                 found.unwrap_or_else(|| (Nonce::random(), Terms::default()))
             },
         };
-        reconcile(self.ledger.book(), &observed, &context)
+        reconcile(self.ledger.allocations(), &observed, &context)
     }
 
     fn apply(&mut self, pods: &[Arc<Pod>], reconciled: Reconciled) -> Result<Vec<String>, Refusal> {
-        self.units.follow(pods, self.ledger.book());
+        self.units.follow(pods, self.ledger.allocations());
         let unasked = |pod: &&Arc<Pod>| !pod.has_ended() && pod.asks_for_amounts_alone(&self.settings.names);
         self.reconciliation.unasked = pods.iter().filter(unasked).map(|pod| pod.reference()).collect();
         let touched: BTreeSet<String> = reconciled.changes.iter().map(|change| change.uid().to_owned()).collect();
@@ -200,17 +201,17 @@ impl Allocator {
     }
 
     fn nonces(&self, uids: &BTreeSet<String>) -> HashSet<Nonce> {
-        let entries = uids.iter().filter_map(|uid| self.ledger.book().pod(uid));
+        let entries = uids.iter().filter_map(|uid| self.ledger.allocations().pod(uid));
         entries.flat_map(PodEntry::holdings).map(|(_, holding)| holding.nonce).collect()
     }
 
-    /// Removes the directories of containers that hold nothing any more, whoever left them. Not before the ledger has been
-    /// compared with the kubelet's records: what it has lost may run.
+    /// Removes the directories of containers that hold nothing any more. Does nothing before the ledger has been compared with
+    /// the kubelet's records: a container that the ledger has lost may run.
     pub fn remove_stale_directories(&self) {
         if !matches!(self.reconciliation.records, StartRecords::Compared) {
             return;
         }
-        if let Err(error) = self.containers.remove_all_but(&self.ledger.book().nonces().collect()) {
+        if let Err(error) = self.containers.remove_all_but(&self.ledger.allocations().nonces().collect()) {
             warn!(%error, "failed to remove the directories of terminated containers");
         }
     }

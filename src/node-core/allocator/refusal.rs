@@ -1,7 +1,7 @@
-//! Why a container gets nothing. The text reaches the pod's status and its events.
+//! Refused calls. The text reaches the pod's status and its events.
 
 use divvy_api::annotation::AnnotationError;
-use divvy_api::request::RequestError;
+use divvy_api::limits::RequestError;
 use divvy_api::{CardId, ResourceName, SlotId, Tier};
 use divvy_placement::{Misfit, NoPlan};
 
@@ -22,31 +22,31 @@ pub enum Refusal {
         slot: String,
     },
     /// Two slots of one card for one container.
-    #[error("the kubelet chose two slots of card {card}, but a container's cards are distinct: recreate the pod")]
+    #[error("the kubelet chose two slots of {card}, but a container's GPUs must be distinct: recreate the pod")]
     SameCard {
         /// The card.
         card: CardId,
     },
-    /// It isn't known which container asks.
+    /// The container that the call is for is unknown or ambiguous.
     #[error(transparent)]
     Identity(#[from] Unresolved),
     /// A source of pods gave no answer.
     #[error(transparent)]
     Pods(#[from] PodSourceError),
-    /// Neither the kubelet nor those that stand in for its list did.
-    #[error("{list}; nor can it be told without that list: {instead}")]
+    /// Neither the kubelet's list nor the API server with PodResources gave an answer.
+    #[error("{list}; without that list: {instead}")]
     Unlisted {
-        /// What the kubelet said.
+        /// What the kubelet answered.
         list: PodSourceError,
-        /// What the others said.
+        /// What the API server or PodResources answered.
         instead: Box<Self>,
     },
-    /// It isn't known which container asks, by what others than the kubelet say.
-    #[error("{unresolved} (among the pods of the API server that the kubelet knows by name, because of {list})")]
+    /// The container that the call is for is unknown or ambiguous among the pods of the API server.
+    #[error("{unresolved} (the kubelet's pod list failed: {list}; used the API server's list instead)")]
     IdentityUnlisted {
-        /// What they leave open.
+        /// What those pods leave open.
         unresolved: Unresolved,
-        /// What the kubelet said.
+        /// What the kubelet answered.
         list: PodSourceError,
     },
     /// The limits contradict one another.
@@ -57,7 +57,7 @@ pub enum Refusal {
     Annotation(#[from] AnnotationError),
     /// The node can't enforce what the pod demands.
     #[error(
-        "annotation divvy.dev/tier: {wanted} is demanded, this node has {offered}{}",
+        "annotation divvy.dev/tier: {wanted} requested, this node offers {offered}{}",
         if *.wanted == Tier::Mig { " and no MIG instances" } else { "" }
     )]
     Tier {
@@ -66,7 +66,7 @@ pub enum Refusal {
         /// What the node has.
         offered: Tier,
     },
-    /// Memory beyond the card's can't be had honestly.
+    /// Memory beyond the card's can't be provided.
     #[error(
         "annotation divvy.dev/oversubscribe: refused, because tier {tier} cannot count host memory against the pod"
     )]
@@ -74,11 +74,11 @@ pub enum Refusal {
         /// What the node has.
         tier: Tier,
     },
-    /// It doesn't fit.
+    /// The pod doesn't fit on this node.
     #[error(transparent)]
     NoPlan(#[from] NoPlan),
     /// Slots of cards that can't take the container; the kubelet hands out what live pods hold.
-    #[error("the kubelet chose for itself, and the container doesn't fit there: {0}; recreate the pod")]
+    #[error("the container doesn't fit on the GPUs that the kubelet chose: {0}; recreate the pod")]
     Misfit(#[from] Misfit),
     /// The container's directories or devices can't be made.
     #[error(transparent)]
@@ -93,7 +93,7 @@ pub enum Refusal {
         slots: Vec<SlotId>,
     },
     /// Units of memory or compute for a container that asks for no card.
-    #[error("{container} asks for {resource} but for no card: set {count} as well")]
+    #[error("{container} requests {resource} but no GPU: set {count} as well")]
     UnitsAlone {
         /// The pod and its container.
         container: String,
@@ -103,14 +103,14 @@ pub enum Refusal {
         count: ResourceName,
     },
     /// Another call came between the two calls for one container.
-    #[error("the admission was interrupted by another pod's: recreate the pod")]
+    #[error("another pod was admitted between the two kubelet calls; recreate the pod")]
     Stale,
 }
 
 // === impl Refusal ===
 
 impl Refusal {
-    /// Whether nobody says which pods there are.
+    /// Whether no source lists the pods.
     pub fn is_unlisted(&self) -> bool {
         matches!(self, Self::Pods(PodSourceError::KubeletPods(_)) | Self::Unlisted { .. })
     }

@@ -25,9 +25,9 @@ fn of(card: &str, mib: u64) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn the_whole_pod_is_planned_at_its_first_call() {
+fn first_call_plans_the_whole_pod() {
     let mut node = Node::new(2, PolicyName::Spread);
-    node.book("other", &slot("GPU-1::0"), 300);
+    node.hold("other", &slot("GPU-1::0"), 300);
     node.pods.push(pod("a", &[&[("gpu", "1"), ("gpumem", "300")], &[("gpu", "1")]]));
     assert_eq!(
         node.serve(1).expect("fits"),
@@ -39,20 +39,20 @@ fn the_whole_pod_is_planned_at_its_first_call() {
 }
 
 #[test]
-fn a_pod_of_which_one_container_fits_gets_nothing() {
+fn pod_that_fits_in_part_gets_nothing() {
     let mut node = Node::new(1, PolicyName::Spread);
     node.pods.push(pod("a", &[&[("gpu", "1"), ("gpumem", "300")], &[("gpu", "1"), ("gpumem", "800")]]));
     assert_eq!(kind(node.propose(1)), "no-fit");
 }
 
 #[test]
-fn the_next_container_follows_the_plan_while_it_fits() {
+fn next_container_follows_the_plan_while_it_fits() {
     let two = pod("a", &[&[("gpu", "1"), ("gpumem", "300")], &[("gpu", "1"), ("gpumem", "300")]]);
     let next_after = |mib| {
         let mut node = Node::new(2, PolicyName::Spread);
         node.pods.push(Arc::clone(&two));
         assert_eq!(node.serve(1).expect("fits"), ["GPU-0"]);
-        node.book("late", &slot("GPU-1::3"), mib);
+        node.hold("late", &slot("GPU-1::3"), mib);
         node.serve(1).expect("fits")
     };
     assert_eq!(next_after(650), ["GPU-1"], "planned there, though a new plan would spread to the other card");
@@ -60,7 +60,7 @@ fn the_next_container_follows_the_plan_while_it_fits() {
 }
 
 #[test]
-fn a_proposal_is_good_for_one_allocate() {
+fn proposal_is_valid_for_one_allocate() {
     let mut node = Node::new(1, PolicyName::Binpack);
     node.pods.push(pod("a", &[&[("gpu", "1"), ("gpumem", "100")], &[("gpu", "1"), ("gpumem", "200")]]));
     let slots = node.propose(1).expect("fits");
@@ -80,12 +80,12 @@ fn other_slots_than_the_proposed_ones_use_the_proposal_up() {
 }
 
 #[test]
-fn a_proposal_is_judged_again_after_the_books_have_changed() {
+fn proposal_is_checked_again_after_a_ledger_change() {
     let late = |mib| {
         let mut node = Node::new(1, PolicyName::Binpack);
         node.pods.push(part("a", "600"));
         let slots = node.propose(1).expect("fits");
-        node.book("late", &slot("GPU-0::3"), mib);
+        node.hold("late", &slot("GPU-0::3"), mib);
         (proposed_kind(node.allocator.allocate_proposed(&slots)), node.held("a", "c0"))
     };
     assert_eq!(late(400), ("ok", of("GPU-0", 600)));
@@ -93,7 +93,7 @@ fn a_proposal_is_judged_again_after_the_books_have_changed() {
 }
 
 #[test]
-fn a_proposal_is_judged_again_after_the_cards_have_changed() {
+fn proposal_is_checked_again_after_an_inventory_change() {
     let mut node = Node::new(2, PolicyName::Binpack);
     node.pods.push(part("a", "600"));
     let slots = node.propose(1).expect("fits");
@@ -104,9 +104,9 @@ fn a_proposal_is_judged_again_after_the_cards_have_changed() {
 }
 
 #[test]
-fn slots_that_nobody_proposed_are_judged() {
+fn unproposed_slots_are_checked() {
     let mut node = Node::new(2, PolicyName::Binpack);
-    node.book("other", &slot("GPU-0::0"), 500);
+    node.hold("other", &slot("GPU-0::0"), 500);
     node.pods.push(part("a", "500"));
     node.allocate(&[slot("GPU-0::1")]).expect("fits");
     node.pods.push(part("b", "1"));
@@ -117,19 +117,19 @@ fn slots_that_nobody_proposed_are_judged() {
         node.pods.push(part(unknown, "1"));
         assert_eq!(kind(node.allocate(&[slot(unknown)])), "unknown-slot");
     }
-    assert_eq!(node.allocator.ledger().book().pods().count(), 2);
+    assert_eq!(node.allocator.ledger().allocations().pods().count(), 2);
 }
 
 #[test]
 fn slots_that_leave_no_room_for_the_rest_of_the_pod_are_refused() {
     let mut node = Node::new(2, PolicyName::Binpack);
-    node.book("other", &slot("GPU-1::0"), 300);
+    node.hold("other", &slot("GPU-1::0"), 300);
     node.pods.push(pod("a", &[&[("gpu", "1"), ("gpumem", "300")], &[("gpu", "1")]]));
     assert_eq!(kind(node.allocate(&[slot("GPU-0::0")])), "no-fit", "the next container needs this card whole");
 }
 
 #[test]
-fn the_slot_of_an_init_container_serves_the_next_one() {
+fn slot_of_an_init_container_is_reused_by_the_next() {
     let mut node = Node::new(2, PolicyName::Binpack);
     let mut two = pod("a", &[&[("gpu", "1")], &[("gpu", "1"), ("gpumem", "100")]]);
     Arc::make_mut(&mut two).containers[0].kind = ContainerKind::Init;
@@ -141,10 +141,10 @@ fn the_slot_of_an_init_container_serves_the_next_one() {
 }
 
 #[test]
-fn the_extenders_plan_is_followed_if_it_fits_and_is_for_this_node() {
+fn extender_plan_is_followed_if_it_fits_and_names_this_node() {
     let served = |name: &str, card: &str| {
         let mut node = Node::new(3, PolicyName::Binpack);
-        node.book("other", &slot("GPU-2::0"), 500);
+        node.hold("other", &slot("GPU-2::0"), 500);
         let chosen = vec![card.parse().expect("a UUID")];
         let containers = [("c0".to_owned(), PlannedCards { chosen, reused: vec![] })].into();
         let planned = annotation::encode(&Planned { node: name.to_owned(), containers });
@@ -158,14 +158,14 @@ fn the_extenders_plan_is_followed_if_it_fits_and_is_for_this_node() {
 }
 
 #[test]
-fn a_plan_that_cannot_be_read_is_as_good_as_none() {
+fn unreadable_plan_is_ignored() {
     let mut node = Node::new(1, PolicyName::Binpack);
     node.pods.push(annotated(part("a", "600"), key::PLANNED, "{"));
     assert_eq!(node.serve(1).expect("fits"), ["GPU-0"]);
 }
 
 #[test]
-fn a_pod_that_was_refused_is_passed_over() {
+fn refused_pod_is_no_candidate() {
     let bad = |key: &str, value: &str| annotated(part("bad", "100"), key, value);
     let contradiction = pod("bad", &[&[("gpu", "1"), ("gpumem", "100"), ("gpumem-percentage", "10")]]);
     let refused = [
@@ -190,18 +190,18 @@ fn a_pod_that_was_refused_is_passed_over() {
 /// and anybody else would be given GPU-0.
 fn forgetful() -> Node {
     let mut node = Node::new(2, PolicyName::Spread);
-    node.book("other", &slot("GPU-0::0"), 300);
+    node.hold("other", &slot("GPU-0::0"), 300);
     node.pods.push(part("a", "600"));
     assert_eq!(node.serve(1).expect("fits"), ["GPU-1"]);
     let failed = ContainerState::Waiting { started_before: true };
     Arc::make_mut(&mut node.pods[1]).states.insert("c0".to_owned(), failed);
-    node.book("late", &slot("GPU-1::3"), 400);
+    node.hold("late", &slot("GPU-1::3"), 400);
     node.lose_checkpoint();
     node
 }
 
 #[test]
-fn a_container_that_the_kubelet_forgot_is_proposed_its_own_cards() {
+fn forgotten_container_is_proposed_its_own_gpus() {
     let mut node = forgetful();
     let before = node.holding("a", "c0").expect("held").nonce;
     let slots = node.propose(1).expect("its own");
@@ -213,7 +213,7 @@ fn a_container_that_the_kubelet_forgot_is_proposed_its_own_cards() {
 }
 
 #[test]
-fn a_container_that_the_kubelet_forgot_is_allocated_again_where_it_was() {
+fn forgotten_container_is_allocated_again_on_its_cards() {
     let mut node = forgetful();
     let slots = [slot("GPU-1::1")];
     assert_eq!(kind(node.allocate(&slots)), "identity-nobody", "it lacks nothing");
@@ -225,9 +225,9 @@ fn a_container_that_the_kubelet_forgot_is_allocated_again_where_it_was() {
 }
 
 #[test]
-fn a_forgotten_container_does_not_get_a_card_that_has_no_room_for_it() {
+fn forgotten_container_is_refused_a_card_that_is_too_full() {
     let mut node = forgetful();
-    node.book("third", &slot("GPU-0::1"), 200);
+    node.hold("third", &slot("GPU-0::1"), 200);
     let slots = [slot("GPU-0::2")];
     let forgotten = node.allocator.suspects(&node.pods, &slots);
     assert_eq!(kind(node.allocator.allocate_again(&ResourceNames::default().count, &forgotten, &slots)), "no-fit");
@@ -249,7 +249,7 @@ fn pre_start_writes_the_limits_of_the_slots_holder() {
 }
 
 #[test]
-fn pre_start_refuses_slots_that_nobody_holds() {
+fn pre_start_refuses_unallocated_slots() {
     let mut node = Node::new(1, PolicyName::Binpack);
     node.pods.push(part("a", "100"));
     assert_eq!(node.propose(1).expect("fits"), [slot("GPU-0::0")]);
@@ -261,7 +261,7 @@ fn pre_start_refuses_slots_that_nobody_holds() {
 }
 
 #[test]
-fn an_ended_holding_is_handed_over_once() {
+fn ended_share_is_released_once() {
     let mut node = Node::new(1, PolicyName::Binpack);
     for name in ["a", "b"] {
         node.pods.push(part(name, "100"));
@@ -279,7 +279,7 @@ fn an_ended_holding_is_handed_over_once() {
 }
 
 #[test]
-fn nobodys_directories_stay_until_the_books_were_compared() {
+fn unknown_directories_stay_until_the_first_reconcile() {
     let mut node = Node::new(1, PolicyName::Binpack);
     node.pods.push(part("a", "100"));
     node.serve(1).expect("fits");
@@ -298,16 +298,16 @@ fn nobodys_directories_stay_until_the_books_were_compared() {
 }
 
 #[test]
-fn a_journal_that_cannot_be_written_leaves_nothing_booked() {
+fn unwritable_journal_allocates_nothing() {
     let mut node = Node::new(1, PolicyName::Binpack);
     node.pods.push(part("a", "100"));
     node.serve(1).expect("fits");
-    let before = (node.allocator.ledger().book().clone(), node.allocator.ledger().revision());
+    let before = (node.allocator.ledger().allocations().clone(), node.allocator.ledger().revision());
     node.pods.push(part("b", "600"));
     let slots = node.propose(1).expect("fits");
     let good = node.allocator.ledger.break_writes();
     assert_eq!(kind(node.allocate(&slots)), "ledger");
-    assert_eq!((node.allocator.ledger().book(), node.allocator.ledger().revision()), (&before.0, before.1));
+    assert_eq!((node.allocator.ledger().allocations(), node.allocator.ledger().revision()), (&before.0, before.1));
     assert_eq!(node.allocator.take_ended().len(), 1, "its directories, which nobody will mount");
     node.allocator.ledger.mend_writes(good);
     node.pods.push(part("c", "900"));

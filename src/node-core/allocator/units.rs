@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::mem;
 use std::sync::Arc;
 
-use divvy_api::request::asks_for_cards;
+use divvy_api::limits::asks_for_cards;
 use divvy_api::{ContainerSpec, ResourceName};
 
 use super::{Allocator, Refusal};
 use crate::identity;
-use crate::ledger::Book;
+use crate::ledger::Allocations;
 use crate::pod::DeviceRecord;
 use crate::pod::Pod;
 
@@ -32,7 +32,7 @@ impl GivenUnits {
     }
 
     /// Drops those of pods that are over.
-    pub(super) fn follow(&mut self, pods: &[Arc<Pod>], book: &Book) {
+    pub(super) fn follow(&mut self, pods: &[Arc<Pod>], allocations: &Allocations) {
         for DeviceRecord { namespace, pod, devices, .. } in mem::take(&mut self.records) {
             let named = pods.iter().filter(|listed| listed.namespace == namespace && listed.name == pod);
             for listed in named {
@@ -40,7 +40,7 @@ impl GivenUnits {
             }
         }
         let live: HashSet<&str> = pods.iter().filter(|pod| !pod.has_ended()).map(|pod| pod.uid.as_str()).collect();
-        self.pods.retain(|uid, _| live.contains(uid.as_str()) || book.pod(uid).is_some());
+        self.pods.retain(|uid, _| live.contains(uid.as_str()) || allocations.pod(uid).is_some());
     }
 }
 
@@ -79,7 +79,7 @@ impl Allocator {
                 |container: &&ContainerSpec| question.fits(container) && asks_for_cards(names, container) == with_cards;
             pod.containers.iter().find(asks).map(|container| container.name.clone())
         };
-        let mut may_come = pods.iter().filter(|pod| self.session.could_be_under_admission(pod));
+        let mut may_come = pods.iter().filter(|pod| self.history.could_be_under_admission(pod));
         let alone = may_come.find_map(|pod| Some((pod, asking(pod, false)?)));
         if let Some((pod, container)) = alone {
             let container = format!("container \"{container}\" of pod {pod}");
@@ -91,7 +91,7 @@ impl Allocator {
             return Err(question.nobody().into());
         }
         // Asked before its slots the pod still lacks those; asked after them it is the one under admission.
-        let lacking = identity::waiting(pods, self.ledger.book(), &self.session, names);
+        let lacking = identity::waiting(pods, self.ledger.allocations(), &self.history, names);
         let mut holders: Vec<String> = lacking.map(|pod| pod.uid.clone()).collect();
         if holders.is_empty() {
             holders.extend(self.admission.as_ref().map(|admission| admission.pod.uid.clone()));

@@ -4,23 +4,31 @@ use std::sync::Arc;
 
 use divvy_api::{ContainerKind, ContainerSpec, SlotId};
 
-use super::{Question, Session, SlotState, Subject, Unresolved};
-use crate::ledger::{Book, Part};
+use super::{CallHistory, ContainerUnderAdmission, Question, SlotState, Unresolved};
+use crate::ledger::{Allocations, Part};
 use crate::pod::{ContainerState, Phase, Pod};
 
-/// What the container holds, if the kubelet may ask for it: it doesn't run and wasn't served since we were registered.
-pub(super) fn waiting_parts<'a>(pod: &Pod, container: &ContainerSpec, book: &'a Book, session: &Session) -> &'a [Part] {
+/// What the container holds, if the kubelet may ask for it: it doesn't run and wasn't served since the plugin registered.
+pub(super) fn waiting_parts<'a>(
+    pod: &Pod,
+    container: &ContainerSpec,
+    allocations: &'a Allocations,
+    history: &CallHistory,
+) -> &'a [Part] {
     let runs = pod.states.get(&container.name) == Some(&ContainerState::Running);
-    if runs || session.has_served(pod, container) {
+    if runs || history.has_served(pod, container) {
         return &[];
     }
-    let holding = book.pod(&pod.uid).and_then(|entry| entry.holding(&container.name));
+    let holding = allocations.pod(&pod.uid).and_then(|entry| entry.holding(&container.name));
     holding.map_or(&[][..], |holding| &holding.parts)
 }
 
 /// Finds the container that the kubelet asks for a second time, because it lost its checkpoint: the first of its pod's
 /// `forgotten` ones, which are those [`suspects`] of whose devices the kubelet has no record.
-pub fn resolve_again<'a>(forgotten: &[Subject<'a>], question: &Question<'_>) -> Result<Subject<'a>, Unresolved> {
+pub fn resolve_again<'a>(
+    forgotten: &[ContainerUnderAdmission<'a>],
+    question: &Question<'_>,
+) -> Result<ContainerUnderAdmission<'a>, Unresolved> {
     let mut found = forgotten.to_vec();
     found.dedup_by_key(|subject| subject.pod.uid.as_str());
     found.retain(|subject| question.fits(subject.spec()));
@@ -28,21 +36,26 @@ pub fn resolve_again<'a>(forgotten: &[Subject<'a>], question: &Question<'_>) -> 
 }
 
 /// Containers in the ledger that the kubelet may be asking for again: of live pods, not running (those it leaves alone),
-/// not served since it registered us.
+/// not served since the plugin registered.
 ///
 /// Where it asks for slots of an init container it has that one on record: only containers after it can be meant. If the
-/// record is older than our registration the checkpoint wasn't lost, only perhaps the last answer, with the kubelet that
+/// record is older than the plugin's registration the checkpoint wasn't lost, only perhaps the last answer, with the kubelet that
 /// waited for it.
-pub fn suspects<'a>(pods: &'a [Arc<Pod>], book: &Book, session: &Session, slots: &[SlotId]) -> Vec<Subject<'a>> {
+pub fn suspects<'a>(
+    pods: &'a [Arc<Pod>],
+    allocations: &Allocations,
+    history: &CallHistory,
+    slots: &[SlotId],
+) -> Vec<ContainerUnderAdmission<'a>> {
     let of_pod = |pod: &'a Arc<Pod>| {
-        let entry = book.pod(&pod.uid).filter(|_| !pod.has_ended())?;
+        let entry = allocations.pod(&pod.uid).filter(|_| !pod.has_ended())?;
         let parts =
             |container: &ContainerSpec| entry.holding(&container.name).map_or(&[][..], |holding| &holding.parts);
         let lends = |init: &ContainerSpec| {
             let mut lent = parts(init).iter().filter_map(Part::slot_id);
             init.kind == ContainerKind::Init && lent.any(|slot| slots.contains(&slot))
         };
-        let lends_anew = |init: &ContainerSpec| lends(init) && session.has_served(pod, init);
+        let lends_anew = |init: &ContainerSpec| lends(init) && history.has_served(pod, init);
         let first = match pod.containers.iter().rposition(lends_anew) {
             Some(init) => init + 1,
             None if pod.containers.iter().any(lends) => {
@@ -50,9 +63,9 @@ pub fn suspects<'a>(pods: &'a [Arc<Pod>], book: &Book, session: &Session, slots:
             }
             None => 0,
         };
-        let waits = |container: &ContainerSpec| !waiting_parts(pod, container, book, session).is_empty();
+        let waits = |container: &ContainerSpec| !waiting_parts(pod, container, allocations, history).is_empty();
         let waiting = (first..pod.containers.len()).filter(|container| waits(&pod.containers[*container]));
-        Some(waiting.map(|container| Subject { pod, container }).collect::<Vec<_>>())
+        Some(waiting.map(|container| ContainerUnderAdmission { pod, container }).collect::<Vec<_>>())
     };
     pods.iter().filter_map(of_pod).flatten().collect()
 }
@@ -62,21 +75,21 @@ pub fn suspects<'a>(pods: &'a [Arc<Pod>], book: &Book, session: &Session, slots:
 /// asks for.
 pub fn forgotten<'a>(
     pods: &'a [Arc<Pod>],
-    book: &Book,
-    session: &Session,
+    allocations: &Allocations,
+    history: &CallHistory,
     question: &Question<'_>,
     state: impl Fn(&SlotId) -> SlotState,
-) -> Vec<Subject<'a>> {
+) -> Vec<ContainerUnderAdmission<'a>> {
     let forgotten = |pod: &'a Arc<Pod>| {
         let is_forgotten = |container: usize| {
             let (earlier, parts) =
-                (&pod.containers[..container], waiting_parts(pod, &pod.containers[container], book, session));
+                (&pod.containers[..container], waiting_parts(pod, &pod.containers[container], allocations, history));
             let offered = parts.iter().filter_map(Part::slot_id).any(|slot| state(&slot) == SlotState::Free);
-            offered || (!parts.is_empty() && earlier.iter().any(|earlier| session.has_served(pod, earlier)))
+            offered || (!parts.is_empty() && earlier.iter().any(|earlier| history.has_served(pod, earlier)))
         };
-        let over = matches!(pod.phase, Phase::Failed | Phase::Succeeded) || session.refused.contains(&pod.uid);
+        let over = matches!(pod.phase, Phase::Failed | Phase::Succeeded) || history.refused.contains(&pod.uid);
         let container = (0..pod.containers.len()).find(|at| is_forgotten(*at)).filter(|_| !over)?;
-        let subject = Subject { pod, container };
+        let subject = ContainerUnderAdmission { pod, container };
         question.fits(subject.spec()).then_some(subject)
     };
     pods.iter().filter_map(forgotten).collect()

@@ -27,7 +27,7 @@ fn mk_pod(name: &str, devices: &[usize]) -> Arc<Pod> {
 
 struct Fixture {
     ledger: Ledger,
-    session: Session,
+    history: CallHistory,
     _dir: tempfile::TempDir,
 }
 
@@ -35,10 +35,10 @@ impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let (ledger, _) = Ledger::open(dir.path()).expect("an empty ledger");
-        Self { ledger, session: Session::default(), _dir: dir }
+        Self { ledger, history: CallHistory::default(), _dir: dir }
     }
 
-    fn book(&mut self, pod: &Pod, container: &str, slot: u32) {
+    fn hold(&mut self, pod: &Pod, container: &str, slot: u32) {
         let request = |spec: &ContainerSpec| ContainerRequest {
             name: spec.name.clone(),
             kind: spec.kind,
@@ -55,7 +55,8 @@ impl Fixture {
     }
 
     fn resolve(&self, pods: &[Arc<Pod>], wanted: usize) -> Result<(String, usize), Unresolved> {
-        let found = resolve(pods, self.ledger.book(), &self.session, &question(&ResourceNames::default(), wanted))?;
+        let found =
+            resolve(pods, self.ledger.allocations(), &self.history, &question(&ResourceNames::default(), wanted))?;
         Ok((found.pod.name.clone(), found.container))
     }
 }
@@ -70,31 +71,31 @@ fn nobody(wanted: usize) -> Unresolved {
 }
 
 #[test]
-fn the_only_pod_that_lacks_devices_is_under_admission() {
+fn only_pod_that_lacks_devices_is_under_admission() {
     let mut fixture = Fixture::new();
     let pods = [mk_pod("served", &[1]), mk_pod("plain", &[0]), mk_pod("new", &[0, 1, 1])];
-    fixture.book(&pods[0], "c0", 0);
+    fixture.hold(&pods[0], "c0", 0);
     assert_eq!(fixture.resolve(&pods, 1), Ok(("new".into(), 1)), "its first container that asks for any");
-    fixture.book(&pods[2], "c1", 1);
+    fixture.hold(&pods[2], "c1", 1);
     assert_eq!(fixture.resolve(&pods, 1), Ok(("new".into(), 2)), "then the next");
-    fixture.book(&pods[2], "c2", 2);
+    fixture.hold(&pods[2], "c2", 2);
     assert_eq!(fixture.resolve(&pods, 1), Err(nobody(1)));
 }
 
 #[test]
-fn the_number_of_devices_has_to_match() {
+fn number_of_devices_must_match() {
     let fixture = Fixture::new();
     assert_eq!(fixture.resolve(&[mk_pod("two", &[2])], 1), Err(nobody(1)));
     assert_eq!(fixture.resolve(&[mk_pod("two", &[2]), mk_pod("one", &[1])], 1), Ok(("one".into(), 0)));
 }
 
 #[test]
-fn two_that_lack_the_same_are_never_guessed_between() {
+fn two_equal_candidates_are_ambiguous() {
     let fixture = Fixture::new();
     let error = fixture.resolve(&[mk_pod("a", &[1]), mk_pod("b", &[1])], 1).expect_err("ambiguous");
     assert_eq!(
         error.to_string(),
-        "cannot tell which pod is being admitted, all of these lack 1 nvidia.com/gpu: ns/a, ns/b; recreate the pod"
+        "cannot tell which pod is being admitted: all of these wait for 1 nvidia.com/gpu: ns/a, ns/b; recreate the pod"
     );
 }
 
@@ -120,27 +121,27 @@ fn pods_that_cannot_be_under_admission_are_left_out() {
         fixture.resolve(&[Arc::clone(&waiting), Arc::clone(&new)], 1).is_err(),
         "not started yet: may be under admission"
     );
-    fixture.session.refuse(&waiting.uid);
+    fixture.history.refuse(&waiting.uid);
     assert_eq!(fixture.resolve(&[waiting, new], 1), Ok(("new".into(), 0)), "refused by us");
 }
 
 #[test]
-fn a_pod_passed_over_is_left_out_until_the_kubelet_restarts() {
+fn skipped_pod_is_no_candidate_until_kubelet_restart() {
     let mut fixture = Fixture::new();
     let names = ResourceNames::default();
     let pods = [mk_pod("gone-elsewhere", &[2]), mk_pod("a", &[1])];
-    let found =
-        resolve(&pods, fixture.ledger.book(), &fixture.session, &question(&names, 1)).expect("a alone lacks one");
-    fixture.session.identified(found, &pods, fixture.ledger.book(), &names);
-    fixture.book(&pods[1], "c0", 0);
+    let found = resolve(&pods, fixture.ledger.allocations(), &fixture.history, &question(&names, 1))
+        .expect("a alone lacks one");
+    fixture.history.identified(found, &pods, fixture.ledger.allocations(), &names);
+    fixture.hold(&pods[1], "c0", 0);
     let pods = [&pods[..], &[mk_pod("b", &[2])]].concat();
     assert_eq!(fixture.resolve(&pods, 2), Ok(("b".into(), 0)));
-    fixture.session.begin();
+    fixture.history.begin();
     assert!(matches!(fixture.resolve(&pods, 2), Err(Unresolved::Ambiguous { .. })));
 }
 
 #[test]
-fn a_kubelet_without_checkpoint_may_ask_again_for_what_does_not_run() {
+fn lost_checkpoint_makes_only_waiting_containers_suspects() {
     let mut fixture = Fixture::new();
     let names = ResourceNames::default();
     let mut pods = vec![mk_pod("crashing", &[1]), mk_pod("running", &[1])];
@@ -150,16 +151,20 @@ fn a_kubelet_without_checkpoint_may_ask_again_for_what_does_not_run() {
         let pod = Arc::make_mut(&mut pods[pod]);
         pod.phase = Phase::Running;
         pod.states.insert("c0".into(), state);
-        fixture.book(pod, "c0", slot);
+        fixture.hold(pod, "c0", slot);
     }
     let asked = ["GPU-0::7".parse().expect("a slot")];
-    let suspects = suspects(&pods, fixture.ledger.book(), &fixture.session, &asked);
-    assert_eq!(suspects, [Subject { pod: &pods[0], container: 0 }], "running containers are left alone");
+    let suspects = suspects(&pods, fixture.ledger.allocations(), &fixture.history, &asked);
+    assert_eq!(
+        suspects,
+        [ContainerUnderAdmission { pod: &pods[0], container: 0 }],
+        "running containers are left alone"
+    );
     assert!(resolve_again(&[], &question(&names, 1)).is_err(), "the kubelet knows its devices");
     assert_eq!(resolve_again(&suspects, &question(&names, 1)), Ok(suspects[0]));
-    fixture.session.served("uid-crashing", "c0");
+    fixture.history.served("uid-crashing", "c0");
     assert!(
-        super::suspects(&pods, fixture.ledger.book(), &fixture.session, &asked).is_empty(),
+        super::suspects(&pods, fixture.ledger.allocations(), &fixture.history, &asked).is_empty(),
         "asked once, not twice"
     );
 }
@@ -174,18 +179,18 @@ fn waiting_pod(kinds: [ContainerKind; 3]) -> Arc<Pod> {
 }
 
 #[test]
-fn a_container_on_a_sick_card_may_be_the_one_that_is_meant() {
+fn container_on_an_unhealthy_gpu_is_a_candidate() {
     use ContainerKind::App;
     let mut fixture = Fixture::new();
     let pod = waiting_pod([App, App, App]);
-    fixture.book(&pod, "c0", 0);
-    fixture.book(&pod, "c1", 1);
-    fixture.book(&pod, "c2", 2);
+    fixture.hold(&pod, "c0", 0);
+    fixture.hold(&pod, "c1", 1);
+    fixture.hold(&pod, "c2", 2);
     let pods = [pod];
     let resolved = |offers: [SlotState; 3]| {
         let offer = |slot: &SlotId| offers[slot.number as usize];
         let names = ResourceNames::default();
-        let found = resolve_choice(&pods, fixture.ledger.book(), &fixture.session, &question(&names, 1), offer);
+        let found = resolve_choice(&pods, fixture.ledger.allocations(), &fixture.history, &question(&names, 1), offer);
         found.map(|(subject, again)| (subject.container, again))
     };
     assert_eq!(
@@ -203,39 +208,39 @@ fn after_one_container_was_asked_for_again_the_next_follow() {
     use ContainerKind::{App, Init};
     let mut fixture = Fixture::new();
     let pod = waiting_pod([Init, App, App]);
-    fixture.book(&pod, "c0", 0);
-    fixture.book(&pod, "c1", 0);
-    fixture.book(&pod, "c2", 1);
-    fixture.session.served("uid-waiting", "c0");
+    fixture.hold(&pod, "c0", 0);
+    fixture.hold(&pod, "c1", 0);
+    fixture.hold(&pod, "c2", 1);
+    fixture.history.served("uid-waiting", "c0");
     let (pods, names) = ([pod], ResourceNames::default());
     // Taken by the init container, which says nothing of the other that holds it.
     let offer = |slot: &SlotId| if slot.number == 0 { SlotState::Held } else { SlotState::Free };
-    let found = resolve_choice(&pods, fixture.ledger.book(), &fixture.session, &question(&names, 1), offer);
-    assert_eq!(found, Ok((Subject { pod: &pods[0], container: 1 }, true)));
+    let found = resolve_choice(&pods, fixture.ledger.allocations(), &fixture.history, &question(&names, 1), offer);
+    assert_eq!(found, Ok((ContainerUnderAdmission { pod: &pods[0], container: 1 }, true)));
 }
 
 #[test]
-fn a_slot_lent_anew_is_asked_for_by_the_containers_after_its_lender() {
+fn slot_reused_again_belongs_to_containers_after_the_lender() {
     use ContainerKind::{App, Init};
     let mut fixture = Fixture::new();
     let pod = waiting_pod([Init, Init, App]);
     for container in ["c0", "c1", "c2"] {
-        fixture.book(&pod, container, 0);
+        fixture.hold(&pod, container, 0);
     }
     let pods = [pod];
     let asked = ["GPU-a::0".parse().expect("a slot")];
-    fixture.session.served("uid-waiting", "c1");
-    let found = suspects(&pods, fixture.ledger.book(), &fixture.session, &asked);
-    assert_eq!(found, [Subject { pod: &pods[0], container: 2 }]);
+    fixture.history.served("uid-waiting", "c1");
+    let found = suspects(&pods, fixture.ledger.allocations(), &fixture.history, &asked);
+    assert_eq!(found, [ContainerUnderAdmission { pod: &pods[0], container: 2 }]);
 }
 
 #[test]
-fn a_list_is_quiet_since_a_pod_last_came_onto_it() {
-    let mut session = Session::default();
+fn list_is_quiet_since_its_last_new_pod() {
+    let mut history = CallHistory::default();
     let start = Instant::now();
     let mut look = |pods: &[Arc<Pod>], second: u64| {
-        let quiet = session.quiet(pods, start + Duration::from_secs(second));
-        session.follow(&PodList { pods: pods.to_vec(), connection: None }, &Book::default());
+        let quiet = history.quiet(pods, start + Duration::from_secs(second));
+        history.follow(&PodList { pods: pods.to_vec(), connection: None }, &Allocations::default());
         quiet.as_secs()
     };
     let [a, b] = ["a", "b"].map(|name| mk_pod(name, &[1]));
@@ -248,20 +253,20 @@ fn a_list_is_quiet_since_a_pod_last_came_onto_it() {
 }
 
 #[test]
-fn what_the_kubelet_has_told_states_of_is_past_its_admission_unless_that_was_ours() {
+fn reported_container_states_end_the_admission_unless_served() {
     let mut fixture = Fixture::new();
     let names = ResourceNames::default();
     let lacks = |fixture: &Fixture, pod: &Pod, count| {
         let question = Question { names: &names, resource: &names.count, count };
-        may_lack(pod, fixture.ledger.book(), &fixture.session, &question)
+        may_lack(pod, fixture.ledger.allocations(), &fixture.history, &question)
     };
     let mut pod = mk_pod("new", &[1, 2]);
     assert_eq!((lacks(&fixture, &pod, 1), lacks(&fixture, &pod, 2)), (Some(0), None));
     let told = ContainerState::Waiting { started_before: false };
     Arc::make_mut(&mut pod).states.insert("c0".into(), told);
     assert_eq!(lacks(&fixture, &pod, 1), None, "the kubelet admitted it without asking us");
-    fixture.book(&pod, "c0", 0);
+    fixture.hold(&pod, "c0", 0);
     assert_eq!(lacks(&fixture, &pod, 2), Some(1), "it is admitted once more, and was served in part");
-    fixture.session.refuse(&pod.uid);
+    fixture.history.refuse(&pod.uid);
     assert_eq!(lacks(&fixture, &pod, 2), None);
 }

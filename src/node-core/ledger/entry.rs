@@ -1,4 +1,4 @@
-//! What the books say of one pod.
+//! Entries of the ledger: what one pod requests and holds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use crate::pod::PodRef;
 /// A pod with what its containers ask for and hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodEntry {
-    /// Whose entry it is.
+    /// The pod.
     pub pod: PodRef,
     /// All containers of the pod, in admission order.
     pub containers: Vec<ContainerEntry>,
@@ -25,7 +25,7 @@ pub struct ContainerEntry {
     /// Name, kind and request.
     #[serde(rename = "claim")] // the journal keeps its keys: a rollback reads it
     pub request: ContainerRequest,
-    /// What it was given; `None` before its Allocate, and for good where nothing is requested.
+    /// What it holds; `None` before its Allocate, and for good where nothing is requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holding: Option<Holding>,
 }
@@ -37,14 +37,14 @@ pub struct Holding {
     pub nonce: Nonce,
     /// One part a card.
     pub parts: Vec<Part>,
-    /// How the books came to know.
+    /// How the ledger learnt of it.
     pub origin: Origin,
     /// How it is enforced.
     #[serde(default, skip_serializing_if = "Terms::are_weakest")]
     pub terms: Terms,
 }
 
-/// Isolation tier of a container: settled at Allocate, because the answer, which the kubelet caches, brings what
+/// Isolation tier of a container: fixed at Allocate, because the answer, which the kubelet caches, brings what
 /// the tier needs into the container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
@@ -52,7 +52,7 @@ pub struct Terms {
     pub tier: Tier,
     /// What happens with compute that others leave idle.
     pub compute: Compute,
-    /// Who goes first where there isn't enough of that.
+    /// Priority where there isn't enough of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
 }
@@ -62,31 +62,31 @@ pub struct Terms {
 pub struct Part {
     /// The card.
     pub card: CardId,
-    /// The slot it was handed out by; `None` once the kubelet has handed that slot to another pod, and for whole cards
-    /// that another plugin gave.
+    /// The slot that it was allocated by; `None` once the kubelet has allocated that slot to another pod, and for whole cards
+    /// that another plugin allocated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<u32>,
-    /// The slot that the kubelet has handed to another pod since. It may still have it on record for this container,
-    /// and then wants it listed.
+    /// The slot that the kubelet has allocated to another pod since. The kubelet may still have it on record for this
+    /// container, and then wants it listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<u32>,
     /// How much of the card. Stays what it was at Allocate, whatever becomes of the slot.
     pub share: Share,
 }
 
-/// How the books came to know of a holding.
+/// How the ledger learnt of a holding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
-    /// Our own Allocate.
+    /// An Allocate of this plugin.
     Allocated,
-    /// The kubelet's records and the pod's requests, after our own record was lost.
+    /// The kubelet's records and the pod's requests, after the ledger's record was lost.
     Restored,
     /// The kubelet's records alone: another plugin's pod, or one whose requests can't be read. It holds its cards alone.
     Adopted,
 }
 
-/// Names the directories of one holding: random, because the kubelet caches the answer that names them for as long as
+/// Name of the directories of one holding: random, because the kubelet caches the answer that names them for as long as
 /// the pod lives, and a later holding must never find itself in an earlier one's directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -145,13 +145,13 @@ impl Holding {
 // === impl Terms ===
 
 impl Terms {
-    /// What can be had of them for parts of cards on a node that serves this tier. The hardware enforces no parts.
+    /// These terms for parts of cards on a node that serves this tier. The hardware enforces no parts.
     fn under(self, served: Tier) -> Self {
         let is_of_whole = self.tier == Tier::Mig || served == Tier::Mig;
         Self { tier: if is_of_whole { Tier::Accounting } else { self.tier.min(served) }, ..self }
     }
 
-    /// Those of a holding of which nothing is known.
+    /// Whether these are the terms of a holding of which nothing is known.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
     fn are_weakest(&self) -> bool {
         *self == Self::default()
@@ -162,7 +162,7 @@ impl Terms {
 
 impl Part {
     /// Whether a container that starts with `slot` may be this part's: it holds the slot, or held some slot of that
-    /// card before the kubelet handed it to another pod.
+    /// card before the kubelet allocated it to another pod.
     pub fn concerns(&self, slot: &SlotId) -> bool {
         self.card == slot.card && self.slot.is_none_or(|number| number == slot.number)
     }
@@ -181,7 +181,7 @@ impl Part {
 // === impl Nonce ===
 
 impl Nonce {
-    /// One that nobody has.
+    /// A new random nonce.
     pub fn random() -> Self {
         Self(Uuid::new_v4())
     }
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nonce_has_one_spelling_and_is_a_plain_file_name() {
+    fn nonce_has_one_spelling_and_is_a_file_name() {
         let nonce = Nonce::random();
         assert_eq!(nonce.to_string().parse(), Ok(nonce));
         assert!(nonce.to_string().bytes().all(|b| b.is_ascii_hexdigit()));

@@ -1,4 +1,4 @@
-//! The books on disk: a file that every change is appended to before it is answered for.
+//! Journal of the ledger: a file that every change is appended to before the call is answered.
 //!
 //! Appends aren't fsynced: they survive the process, and what a power loss takes is found again in the kubelet's
 //! records ([`super::reconcile`]).
@@ -10,8 +10,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::LedgerError;
-use super::book::{Book, Change};
-pub use format::{Damage, Recovery, Replay, UnknownVersion, replay};
+use super::allocations::{Allocations, Change};
+pub use format::{Damage, Replay, ReplayReport, UnknownVersion, replay};
 use format::{record, snapshot};
 
 /// Below this many bytes a journal isn't worth rewriting.
@@ -33,9 +33,8 @@ pub(super) struct Journal {
 // === impl Journal ===
 
 impl Journal {
-    /// Writes the books beside whatever stands at `path`, then puts them in its place: at any moment one whole journal
-    /// stands there.
-    pub(super) fn create(path: &Path, book: &Book, revision: u64) -> Result<Self, LedgerError> {
+    /// Writes the allocations to a temporary file and renames it to `path`: at any moment one whole journal stands there.
+    pub(super) fn create(path: &Path, allocations: &Allocations, revision: u64) -> Result<Self, LedgerError> {
         let new = path.with_extension("new");
         let failed = |doing| move |source| LedgerError::Io { path: path.with_extension("new"), doing, source };
         match fs::remove_file(&new) {
@@ -43,7 +42,7 @@ impl Journal {
             _ => {}
         }
         let mut file = OpenOptions::new().append(true).create_new(true).open(&new).map_err(failed("create"))?;
-        let bytes = snapshot(book, revision);
+        let bytes = snapshot(allocations, revision);
         file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed("write"))?;
         fs::rename(&new, path).map_err(failed("rename"))?;
         // Past this point the old file is gone, and an error would make the caller go on with it. What isn't synced
@@ -55,7 +54,7 @@ impl Journal {
         Ok(Self { path: path.to_owned(), file, len, torn: false, overgrown: SMALL.max(4 * len) })
     }
 
-    /// Keeps the file at `path` under another name too, for whoever looks into what damaged it.
+    /// Keeps a copy of the damaged file at `path`, for analysis.
     pub(super) fn keep_damaged(path: &Path) {
         let kept = path.with_extension("damaged");
         let linked = match fs::hard_link(path, &kept) {
@@ -100,9 +99,10 @@ impl Journal {
         self.len > self.overgrown
     }
 
-    /// Rewrites it from the books it led to. A failure costs disk space only; it is tried again at twice the length.
-    pub(super) fn rewrite(&mut self, book: &Book, revision: u64) {
-        match Self::create(&self.path, book, revision) {
+    /// Rewrites the journal from the allocations that it led to. A failure costs disk space only; it is tried again at twice
+    /// the length.
+    pub(super) fn rewrite(&mut self, allocations: &Allocations, revision: u64) {
+        match Self::create(&self.path, allocations, revision) {
             Ok(journal) => *self = journal,
             Err(error) => {
                 tracing::warn!(%error, "cannot rewrite the journal");

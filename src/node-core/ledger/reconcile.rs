@@ -1,6 +1,6 @@
-//! What the books and the kubelet disagree about, and what follows: pure, and the caller applies it.
+//! Reconciliation: changes that bring the ledger in line with the kubelet. Pure; the caller applies them.
 //!
-//! The kubelet is right about which pods there are and who has which slot; the books are right about shares. A pod
+//! The kubelet is right about which pods there are and who has which slot; the ledger is right about shares. A pod
 //! whose record was lost gets its shares back from the kubelet's device records and its own requests. It is left alone
 //! by every placement from then on, even where that means that a card is full twice.
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use divvy_api::request::Defaults;
 use divvy_api::{CardId, Memory, ResourceNames, SlotId};
 
-use super::book::{Book, Change};
+use super::allocations::{Allocations, Change};
 use super::entry::{Nonce, PodEntry, Terms};
 use crate::pod::{CgroupState, DeviceRecord, Pod, PodRef};
 use restore::{Device, Restore};
@@ -26,7 +26,7 @@ pub struct Observed<'a> {
     /// The pod list, received whole; after a failed request there is nothing to reconcile with.
     pub pods: &'a [Arc<Pod>],
     /// Whether the list holds every pod that the kubelet runs. A kubelet that has just started lists pods one by one,
-    /// as it admits them again: until it has settled, a pod that is missing isn't gone.
+    /// as it admits them again: until then, a pod that is missing isn't gone.
     pub is_whole: bool,
     /// Pods, by UID, that this start of the kubelet has listed before: when these are missing they are gone, whether or not
     /// the list is whole.
@@ -46,19 +46,19 @@ pub struct RestoreContext<'a> {
     pub defaults: Defaults,
     /// Memory of a card, while the inventory knows the card.
     pub memory: &'a dyn Fn(&CardId) -> Option<Memory>,
-    /// Cards are given whole or not at all.
+    /// Whether cards are allocated whole or not at all.
     pub gives_whole: bool,
     /// The nonce whose directories a container was started with, and how it is enforced, if that can still be found out,
     /// else a new one.
     pub found: &'a dyn Fn(&PodRef, &str) -> (Nonce, Terms),
 }
 
-/// What is to be done.
+/// Result of a reconciliation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reconciled {
     /// For [`Ledger::apply`](super::Ledger::apply).
     pub changes: Vec<Change>,
-    /// What could not be settled, and why.
+    /// What could not be resolved, and why.
     pub notes: Vec<String>,
 }
 
@@ -68,31 +68,31 @@ struct Record<'a> {
     containers: BTreeMap<&'a str, Vec<Device>>,
 }
 
-/// Changes that bring the books in line with what the kubelet said.
+/// Changes that bring the ledger in line with what the kubelet reports.
 ///
 /// A share ends when its pod is gone from the list and runs no longer, or is Failed or Succeeded with all containers
 /// terminated; not before. An empty list by itself ends nothing that it hasn't shown before: a kubelet that runs this
 /// daemon runs at least one pod.
 /// Pods without a record of either side hold nothing.
-pub fn reconcile(book: &Book, observed: &Observed<'_>, context: &RestoreContext<'_>) -> Reconciled {
-    let mut out = Reconciled { changes: releases(book, observed), notes: Vec::new() };
+pub fn reconcile(allocations: &Allocations, observed: &Observed<'_>, context: &RestoreContext<'_>) -> Reconciled {
+    let mut out = Reconciled { changes: releases(allocations, observed), notes: Vec::new() };
     let Some(assigned) = observed.records else { return out };
     let mut records = records(observed.pods, assigned, &mut out.notes);
-    records.retain(|record| untouched(book, observed.as_of, &record.pod.uid));
+    records.retain(|record| untouched(allocations, observed.as_of, &record.pod.uid));
     let ended: BTreeSet<&str> = out.changes.iter().map(Change::uid).collect();
-    let owners = owners(book, observed.as_of, &ended, &records);
+    let owners = owners(allocations, observed.as_of, &ended, &records);
     let holds: Vec<Change> =
-        records.iter().filter_map(|record| hold(book, record, &owners, context, &mut out.notes)).collect();
+        records.iter().filter_map(|record| hold(allocations, record, &owners, context, &mut out.notes)).collect();
     out.changes.extend(holds);
     out
 }
 
-/// Whether the lists are newer than what the books say of the pod.
-fn untouched(book: &Book, as_of: u64, uid: &str) -> bool {
-    book.changed_at(uid).is_none_or(|revision| revision <= as_of)
+/// Whether the lists are newer than the ledger's entry of the pod.
+fn untouched(allocations: &Allocations, as_of: u64, uid: &str) -> bool {
+    allocations.changed_at(uid).is_none_or(|revision| revision <= as_of)
 }
 
-fn releases(book: &Book, observed: &Observed<'_>) -> Vec<Change> {
+fn releases(allocations: &Allocations, observed: &Observed<'_>) -> Vec<Change> {
     let listed: HashMap<&str, &Arc<Pod>> = observed.pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
     let is_gone = |uid: &str| match observed.cgroups.get(uid) {
         Some(CgroupState::Exists) => false,
@@ -106,14 +106,15 @@ fn releases(book: &Book, observed: &Observed<'_>) -> Vec<Change> {
         None => is_gone(&pod.uid).then(|| "gone from the kubelet's list".to_owned()),
         Some(view) => view.has_ended().then(|| format!("{:?}, all containers terminated", view.phase)),
     };
-    book.pods()
-        .filter(|entry| untouched(book, observed.as_of, &entry.pod.uid))
+    allocations
+        .pods()
+        .filter(|entry| untouched(allocations, observed.as_of, &entry.pod.uid))
         .filter_map(|PodEntry { pod, .. }| Some(Change::Release { pod: pod.clone(), why: why(pod)? }))
         .collect()
 }
 
-/// The kubelet's device records by pod. They name pods, the books know UIDs: a name that two live pods have says
-/// nothing.
+/// The kubelet's device records by pod. They name pods, the ledger knows UIDs: a name that two live pods have is
+/// ambiguous.
 fn records<'a>(pods: &'a [Arc<Pod>], assigned: &'a [DeviceRecord], notes: &mut Vec<String>) -> Vec<Record<'a>> {
     let mut named: BTreeMap<(&str, &str), Vec<Record<'a>>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !pod.has_ended()) {
@@ -135,34 +136,40 @@ fn records<'a>(pods: &'a [Arc<Pod>], assigned: &'a [DeviceRecord], notes: &mut V
     named.into_values().flatten().filter(|record| !record.containers.is_empty()).collect()
 }
 
-/// Whom each slot on record belongs to. A slot on record for two pods was handed out twice: it stays with the one
-/// that the books name.
-fn owners<'a>(book: &Book, as_of: u64, ended: &BTreeSet<&str>, records: &'a [Record<'a>]) -> BTreeMap<SlotId, String> {
-    let mut claimants: BTreeMap<SlotId, Vec<&str>> = BTreeMap::new();
+/// Owner of each slot on record. A slot on record for two pods was allocated twice: it stays with its holder in the
+/// ledger.
+fn owners<'a>(
+    allocations: &Allocations,
+    as_of: u64,
+    ended: &BTreeSet<&str>,
+    records: &'a [Record<'a>],
+) -> BTreeMap<SlotId, String> {
+    let mut requesters: BTreeMap<SlotId, Vec<&str>> = BTreeMap::new();
     for record in records {
         for slot in record.containers.values().flatten().filter_map(Device::slot_id) {
-            claimants.entry(slot).or_default().push(&record.pod.uid);
+            requesters.entry(slot).or_default().push(&record.pod.uid);
         }
     }
-    let owner = |(slot, claimants): (SlotId, Vec<&str>)| {
-        let holder = book.holder_of(&slot).map(|entry| entry.pod.uid.as_str()).filter(|uid| !ended.contains(uid));
-        let keeps = |uid: &&str| claimants.contains(uid) || !untouched(book, as_of, uid);
-        let owner = holder.filter(keeps).or(claimants.first().copied())?;
+    let owner = |(slot, requesters): (SlotId, Vec<&str>)| {
+        let holder =
+            allocations.holder_of(&slot).map(|entry| entry.pod.uid.as_str()).filter(|uid| !ended.contains(uid));
+        let keeps = |uid: &&str| requesters.contains(uid) || !untouched(allocations, as_of, uid);
+        let owner = holder.filter(keeps).or(requesters.first().copied())?;
         Some((slot, owner.to_owned()))
     };
-    claimants.into_iter().filter_map(owner).collect()
+    requesters.into_iter().filter_map(owner).collect()
 }
 
-/// What the pod holds by the kubelet's records, if the books say otherwise.
+/// What the pod holds by the kubelet's records, if the ledger differs.
 fn hold(
-    book: &Book,
+    allocations: &Allocations,
     record: &Record<'_>,
     owners: &BTreeMap<SlotId, String>,
     context: &RestoreContext<'_>,
     notes: &mut Vec<String>,
 ) -> Option<Change> {
-    let booked = book.pod(&record.pod.uid);
-    let mut entry = Restore { context, pod: record.pod, notes }.entry(booked, &record.containers);
+    let recorded = allocations.pod(&record.pod.uid);
+    let mut entry = Restore { context, pod: record.pod, notes }.entry(recorded, &record.containers);
     for part in entry.parts_mut() {
         let owner = part.slot_id().and_then(|slot| owners.get(&slot));
         if owner.is_some_and(|uid| *uid != record.pod.uid) {
@@ -171,8 +178,8 @@ fn hold(
     }
     let holds = entry.parts().next().is_some();
     let why =
-        if booked.is_none() { "restored from the kubelet's records" } else { "corrected by the kubelet's records" };
-    (holds && booked != Some(&entry)).then(|| Change::Hold { entry, why: why.to_owned() })
+        if recorded.is_none() { "restored from the kubelet's records" } else { "corrected by the kubelet's records" };
+    (holds && recorded != Some(&entry)).then(|| Change::Hold { entry, why: why.to_owned() })
 }
 
 // === impl Record ===

@@ -41,7 +41,7 @@ fn holding(card: &str, slot: u32) -> Holding {
     Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated, terms: Terms::default() }
 }
 
-fn reopen(dir: &Path) -> (Ledger, Recovery) {
+fn reopen(dir: &Path) -> (Ledger, ReplayReport) {
     Ledger::open(dir).expect("opens")
 }
 
@@ -50,26 +50,26 @@ fn file(dir: &Path) -> PathBuf {
 }
 
 #[test]
-fn what_was_booked_is_there_after_the_process_is_gone() {
+fn allocation_survives_the_process() {
     let dir = tempfile::tempdir().expect("dir");
-    let (mut ledger, recovery) = reopen(dir.path());
-    assert_eq!(recovery, Recovery::default());
+    let (mut ledger, report) = reopen(dir.path());
+    assert_eq!(report, ReplayReport::default());
     ledger.allocate(&pod("a"), &[app("x"), app("y")], "x", holding("GPU-1", 0)).expect("writes");
     ledger.allocate(&pod("a"), &[app("x"), app("y")], "y", holding("GPU-2", 0)).expect("writes");
     ledger.allocate(&pod("b"), &[app("x")], "x", holding("GPU-1", 1)).expect("writes");
     let freed = ledger.release("b", "gone").expect("writes").expect("known");
     assert_eq!(freed.pod, pod("b"));
-    let before = (ledger.book().clone(), ledger.revision());
+    let before = (ledger.allocations().clone(), ledger.revision());
     drop(ledger);
-    let (ledger, recovery) = reopen(dir.path());
-    assert_eq!(ledger.book(), &before.0);
-    assert_eq!(recovery, Recovery { records: 4, ..Recovery::default() });
+    let (ledger, report) = reopen(dir.path());
+    assert_eq!(ledger.allocations(), &before.0);
+    assert_eq!(report, ReplayReport { records: 4, ..ReplayReport::default() });
     assert!(ledger.revision() > before.1);
-    assert_eq!(ledger.book().changed_at("a"), Some(before.1 - 2), "b was booked and released since");
+    assert_eq!(ledger.allocations().changed_at("a"), Some(before.1 - 2), "b was booked and released since");
 }
 
 #[test]
-fn a_slot_that_comes_again_leaves_its_former_holder_the_share() {
+fn reissued_slot_leaves_the_former_holders_share() {
     let dir = tempfile::tempdir().expect("dir");
     let (mut ledger, _) = reopen(dir.path());
     ledger.allocate(&pod("a"), &[app("x")], "x", holding("GPU-1", 3)).expect("writes");
@@ -77,32 +77,35 @@ fn a_slot_that_comes_again_leaves_its_former_holder_the_share() {
     drop(ledger);
     let (mut ledger, _) = reopen(dir.path());
     let card = "GPU-1".parse().expect("uuid");
-    assert_eq!(ledger.book().holder_of(&"GPU-1::3".parse().expect("slot")).map(|entry| &entry.pod), Some(&pod("b")));
     assert_eq!(
-        ledger.book().pod("a").expect("lives").containers[0].holding.as_ref().expect("held").parts[0].slot,
+        ledger.allocations().holder_of(&"GPU-1::3".parse().expect("slot")).map(|entry| &entry.pod),
+        Some(&pod("b"))
+    );
+    assert_eq!(
+        ledger.allocations().pod("a").expect("lives").containers[0].holding.as_ref().expect("held").parts[0].slot,
         None
     );
-    assert_eq!(ledger.book().held(&card, None).memory, Memory::mib(2048));
-    assert_eq!(ledger.book().slots_held(&card, None), [3].into());
+    assert_eq!(ledger.allocations().held(&card, None).memory, Memory::mib(2048));
+    assert_eq!(ledger.allocations().slots_held(&card, None), [3].into());
     ledger.release("b", "it failed").expect("writes");
-    assert_eq!(ledger.book().slots_held(&card, None), [].into());
-    let on_record: Vec<_> = ledger.book().slots_on_record().collect();
+    assert_eq!(ledger.allocations().slots_held(&card, None), [].into());
+    let on_record: Vec<_> = ledger.allocations().slots_on_record().collect();
     assert_eq!(
         on_record,
         [("GPU-1::3".parse().expect("slot"), None)],
         "the kubelet may still list it for the first pod"
     );
-    assert_eq!(ledger.book().check(&[(card, Memory::mib(2048), Cores::FULL)]), []);
+    assert_eq!(ledger.allocations().check(&[(card, Memory::mib(2048), Cores::FULL)]), []);
 }
 
 #[test]
-fn a_container_that_is_asked_for_again_holds_the_new_answer_alone() {
+fn second_allocate_replaces_the_containers_share() {
     let dir = tempfile::tempdir().expect("dir");
     let (mut ledger, _) = reopen(dir.path());
     ledger.allocate(&pod("a"), &[app("x")], "x", holding("GPU-1", 3)).expect("writes");
     ledger.allocate(&pod("a"), &[app("x")], "x", holding("GPU-2", 3)).expect("writes");
-    assert_eq!(ledger.book().held(&"GPU-1".parse().expect("uuid"), None), divvy_placement::Held::default());
-    assert_eq!(ledger.book().held(&"GPU-2".parse().expect("uuid"), None).pods, 1);
+    assert_eq!(ledger.allocations().held(&"GPU-1".parse().expect("uuid"), None), divvy_placement::Held::default());
+    assert_eq!(ledger.allocations().held(&"GPU-2".parse().expect("uuid"), None).pods, 1);
 }
 
 #[test]
@@ -119,11 +122,11 @@ fn nothing_changes_where_nothing_is_known() {
 }
 
 #[test]
-fn a_write_that_fails_leaves_memory_as_it_was_and_the_next_one_works() {
+fn failed_write_changes_nothing_and_the_next_one_works() {
     let dir = tempfile::tempdir().expect("dir");
     let (mut ledger, _) = reopen(dir.path());
     ledger.allocate(&pod("a"), &[app("x")], "x", holding("GPU-1", 0)).expect("writes");
-    let before = (ledger.book().clone(), ledger.revision());
+    let before = (ledger.allocations().clone(), ledger.revision());
 
     let good = ledger.break_writes();
     let error = ledger.allocate(&pod("b"), &[app("x")], "x", holding("GPU-1", 1)).expect_err("disk full");
@@ -132,9 +135,9 @@ fn a_write_that_fails_leaves_memory_as_it_was_and_the_next_one_works() {
         error.to_string().starts_with(&format!("{}: cannot write the ledger's journal: ", path.display())),
         "{error}"
     );
-    assert_eq!((ledger.book(), ledger.revision()), (&before.0, before.1));
+    assert_eq!((ledger.allocations(), ledger.revision()), (&before.0, before.1));
     ledger.release("a", "gone").expect_err("disk full");
-    assert_eq!((ledger.book(), ledger.revision()), (&before.0, before.1));
+    assert_eq!((ledger.allocations(), ledger.revision()), (&before.0, before.1));
 
     // The disk took half of a record before it was full.
     ledger.mend_writes(good);
@@ -142,27 +145,27 @@ fn a_write_that_fails_leaves_memory_as_it_was_and_the_next_one_works() {
     bytes.extend_from_slice(b"\n0011aabb {\"revision\":");
     fs::write(&path, bytes).expect("writes");
     ledger.allocate(&pod("c"), &[app("x")], "x", holding("GPU-1", 1)).expect("there is space again");
-    let book = ledger.book().clone();
+    let allocations = ledger.allocations().clone();
     drop(ledger);
-    let (ledger, recovery) = reopen(dir.path());
-    assert_eq!((ledger.book(), recovery.damaged), (&book, vec![]));
+    let (ledger, report) = reopen(dir.path());
+    assert_eq!((ledger.allocations(), report.damaged), (&allocations, vec![]));
 }
 
 #[test]
-fn a_second_daemon_is_refused_and_the_next_one_is_not() {
+fn second_daemon_is_refused_while_the_first_runs() {
     let dir = tempfile::tempdir().expect("dir");
     let (first, _) = reopen(dir.path());
     let error = Ledger::open(dir.path()).expect_err("in use");
     assert_eq!(
         error.to_string(),
-        format!("{}: another process keeps its books here: stop it first", dir.path().display())
+        format!("{}: another process keeps its ledger here: stop it first", dir.path().display())
     );
     drop(first);
     reopen(dir.path());
 }
 
 #[test]
-fn a_journal_of_another_version_is_refused_and_left_alone() {
+fn journal_of_another_version_is_refused_unchanged() {
     let dir = tempfile::tempdir().expect("dir");
     drop(reopen(dir.path()));
     let json = r#"{"version":"v2","revision":7}"#;
@@ -175,7 +178,7 @@ fn a_journal_of_another_version_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_is_named() {
+fn uncreatable_directory_is_named_in_the_error() {
     let dir = tempfile::tempdir().expect("dir");
     let path = dir.path().join("file");
     fs::write(&path, "").expect("writes");
@@ -184,7 +187,7 @@ fn a_directory_that_cannot_be_made_is_named() {
 }
 
 #[test]
-fn history_is_dropped_once_it_outgrows_the_books() {
+fn journal_is_compacted_once_it_outgrows_the_ledger() {
     let dir = tempfile::tempdir().expect("dir");
     let (mut ledger, _) = reopen(dir.path());
     ledger.allocate(&pod("a"), &[app("x")], "x", holding("GPU-1", 0)).expect("writes");
@@ -193,14 +196,14 @@ fn history_is_dropped_once_it_outgrows_the_books() {
         ledger.allocate(&pod("b"), &[app("x")], "x", holding("GPU-1", 1)).expect("writes");
         ledger.release("b", "gone").expect("writes");
         longest = longest.max(fs::metadata(file(dir.path())).expect("journal").len());
-        assert_eq!(ledger.book().pods().count(), 1, "round {round}");
+        assert_eq!(ledger.allocations().pods().count(), 1, "round {round}");
     }
     assert!((60 << 10..70 << 10).contains(&longest), "{longest}");
     let revision = ledger.revision();
     drop(ledger);
-    let (ledger, recovery) = reopen(dir.path());
-    assert!(recovery.records < 500, "{recovery:?}");
-    assert_eq!(ledger.book().pods().count(), 1);
+    let (ledger, report) = reopen(dir.path());
+    assert!(report.records < 500, "{report:?}");
+    assert_eq!(ledger.allocations().pods().count(), 1);
     assert!(ledger.revision() > revision);
 }
 
@@ -218,16 +221,16 @@ fn books_that_cannot_be_rewritten_can_still_be_kept() {
     let obstacle = dir.path().join("journal.new");
     fs::create_dir(&obstacle).expect("makes");
 
-    let (mut ledger, recovery) = reopen(dir.path());
-    let problem = recovery.not_rewritten.expect("reported");
+    let (mut ledger, report) = reopen(dir.path());
+    let problem = report.not_rewritten.expect("reported");
     assert!(problem.starts_with(&obstacle.display().to_string()), "{problem}");
-    assert_eq!(recovery.torn, 15);
+    assert_eq!(report.torn, 15);
     assert!(ledger.revision() > revision);
     ledger.allocate(&pod("b"), &[app("x")], "x", holding("GPU-1", 1)).expect("appends");
-    let before = (ledger.book().clone(), ledger.revision());
+    let before = (ledger.allocations().clone(), ledger.revision());
     drop(ledger);
     fs::remove_dir(&obstacle).expect("removes");
-    let (ledger, recovery) = reopen(dir.path());
-    assert_eq!((ledger.book(), recovery), (&before.0, Recovery { records: 2, ..Recovery::default() }));
+    let (ledger, report) = reopen(dir.path());
+    assert_eq!((ledger.allocations(), report), (&before.0, ReplayReport { records: 2, ..ReplayReport::default() }));
     assert!(ledger.revision() > before.1);
 }

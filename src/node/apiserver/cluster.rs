@@ -1,4 +1,4 @@
-//! The API server: what it shows of our objects, and how they are written.
+//! Reads and writes of this node's objects at the API server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -28,10 +28,10 @@ use super::events::PendingEvent;
 use super::node::NodeView;
 use divvy_node_core::pod::PodRef;
 
-/// Who writes, in `managedFields` and events.
+/// Field manager of the `GpuNode`'s status in `managedFields`.
 const MANAGER: &str = "divvy-node";
 
-/// An object as the API server last showed it.
+/// An object as last received from the API server.
 #[derive(Clone, Debug)]
 pub(super) enum Cached<K> {
     /// Not received yet.
@@ -51,18 +51,18 @@ pub(super) struct Cluster {
     recorder: Recorder,
 }
 
-/// A Pod, of which nothing else is read: code to decode all of it would be a megabyte.
+/// Metadata of a Pod; code that decodes all of a Pod would take a megabyte.
 #[derive(Clone, Debug, Serialize, Deserialize, Resource)]
 #[resource(inherit = Pod)]
 struct PodView {
     metadata: ObjectMeta,
 }
 
-/// Attempts to write, by what is written.
+/// Attempts to write, by kind of object.
 #[derive(Default)]
 pub(super) struct Attempts(HashMap<&'static str, Attempt>);
 
-/// Attempts at one thing: after a failure the next one waits, and the same problem is said once.
+/// Attempts to write one object: after a failure the next one is delayed, and the same problem is logged once.
 pub(super) struct Attempt {
     delays: ExponentialBackoff,
     not_before: Option<Instant>,
@@ -105,13 +105,13 @@ pub async fn node_labels(client: Client, name: &str) -> anyhow::Result<BTreeMap<
     Ok(node.metadata.labels.unwrap_or_default())
 }
 
-/// A node as it stands. Listed, because the right to follow a Node doesn't include the right to get it.
+/// The Node of this name. Listed, because the permission to watch a Node doesn't include the permission to get it.
 pub(super) async fn find_node(client: Client, name: &str) -> kube::Result<Option<NodeView>> {
     let only = ListParams::default().fields(&format!("metadata.name={name}"));
     Ok(Api::all(client).list(&only).await?.items.pop())
 }
 
-/// What to do about the most likely mistake of an installation.
+/// Advice for the most likely mistake of an installation.
 fn hint(kind: &str, error: &str) -> &'static str {
     if kind == "GpuNode" && error.contains("404") {
         ": apply the CustomResourceDefinition gpunodes.divvy.dev"
@@ -120,7 +120,7 @@ fn hint(kind: &str, error: &str) -> &'static str {
     }
 }
 
-/// There is an object of that name, but another one: a UID in a patch is a precondition (`storage.Preconditions`), and
+/// Whether an object of that name exists, but another one: a UID in a patch is a precondition (`storage.Preconditions`), and
 /// 1.36.3 says that it can't be changed.
 fn is_another(status: &Status) -> bool {
     let immutable = status.code == 422 && status.message.contains("metadata.uid");
@@ -141,12 +141,12 @@ impl Cluster {
         }
     }
 
-    /// Amounts, labels and annotations, all through the status.
+    /// Writes amounts, labels and annotations, all through the status.
     pub(super) async fn patch_node(&self, patch: &Value) -> kube::Result<()> {
         self.nodes.patch_status(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 
-    /// The object that the status is written to. It goes with its Node.
+    /// Creates the `GpuNode`, owned by its Node.
     pub(super) async fn create_gpu_node(&self, node: &NodeView) -> kube::Result<()> {
         let mut object = GpuNode::new(&self.name, GpuNodeSpec::default());
         object.metadata.owner_references = Some(vec![OwnerReference {
@@ -162,11 +162,14 @@ impl Cluster {
         }
     }
 
-    /// What the API server has made of the status; `None` if the object is gone.
+    /// Writes the status and returns it as the API server stored it; `None` if the object is gone.
+    ///
+    /// By merge patch: every field of the status is written each time, and a definition older than the daemon prunes what it
+    /// doesn't declare, where server-side apply answers 500 (`field not declared in schema`, 1.36.3) and writes nothing.
     pub(super) async fn write_gpu_node(&self, status: &GpuNodeStatus) -> kube::Result<Option<GpuNodeStatus>> {
-        let body = json!({ "apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode", "status": status });
-        let params = PatchParams::apply(MANAGER).force();
-        match self.gpu_nodes.patch_status(&self.name, &params, &Patch::Apply(body)).await {
+        let patch = json!({ "status": status });
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        match self.gpu_nodes.patch_status(&self.name, &params, &Patch::Merge(patch)).await {
             // Deleted a moment ago: the watch will say so, and then it is made again.
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
             written => Ok(written?.status),
@@ -210,7 +213,7 @@ impl Cluster {
             action: (*reason).to_owned(),
             // Events that differ in their notes alone are taken for one that happened again.
             secondary: card.as_ref().map(|card| ObjectReference {
-                kind: Some("Card".to_owned()),
+                kind: Some("GPU".to_owned()),
                 name: Some(card.to_string()),
                 ..ObjectReference::default()
             }),
@@ -226,7 +229,7 @@ impl Attempts {
         self.0.entry(what).or_default()
     }
 
-    /// Makes a write unless an earlier one of its kind failed a moment ago; its answer, if it was made and went well.
+    /// Makes a write unless an earlier one of its kind failed a moment ago. Returns the response if it was made and succeeded.
     pub(super) async fn make<T>(
         &mut self,
         what: &'static str,
@@ -272,13 +275,13 @@ impl Attempt {
         self.problem(what, &describe(error));
     }
 
-    /// A reason not to try, or not to try again.
+    /// Records a reason not to write, or a failure.
     pub(super) fn problem(&mut self, what: &str, problem: &str) {
         self.warning.warn(format!("{what}: publishing failed, retrying: {problem}"));
     }
 }
 
-/// Whether the API server has answered, and said no to this object alone as far as we know.
+/// Whether the API server has answered, and refused as far as known this object alone.
 pub(super) fn concerns_one_object(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 403 | 404 | 409 | 422))
 }

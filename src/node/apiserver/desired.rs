@@ -1,7 +1,7 @@
 //! Desired state of this node from the API server: labels and the GpuNode's spec.
 //!
-//! The last state is kept on disk, so that it holds while the API server is away: a daemon that restarts then doesn't give out
-//! a card that was cordoned.
+//! The last state is kept on disk and stays in effect while the API server is unreachable, so a daemon that restarts doesn't
+//! allocate a GPU that was cordoned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,13 +22,13 @@ use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
 pub struct Desired {
     /// Labels of the Node.
     pub labels: BTreeMap<String, String>,
-    /// UUIDs of cards that take no new pods, as people wrote them: they may be wrong.
+    /// UUIDs of GPUs that accept no new pods, as users wrote them: they may be wrong.
     pub unschedulable_cards: BTreeSet<String>,
     /// `spec.releaseDriver` of the `GpuNode`.
     pub release_driver: bool,
 }
 
-/// Labels by which NVIDIA's driver manager sends away whoever has the driver open, and what it puts into their values
+/// Labels by which NVIDIA's driver manager evicts the pods that have the driver open, and the value that it sets
 /// (NVIDIA/k8s-driver-manager, `maybeSetPaused`).
 const DEPLOY_LABELS: &str = "nvidia.com/gpu.deploy.";
 const PAUSED: &str = "paused-for-driver-upgrade";
@@ -39,7 +39,7 @@ const FILE: &str = "desired.json";
 // === impl Desired ===
 
 impl Desired {
-    /// What was last remembered; nothing, if it can't be read.
+    /// Reads the state saved last; the default if it can't be read.
     pub fn load(state_dir: &Path) -> Self {
         let path = state_dir.join(FILE);
         let read = fs::read_to_string(&path).and_then(|text| Ok(serde_json::from_str(&text)?));
@@ -51,7 +51,7 @@ impl Desired {
         })
     }
 
-    /// Remembers it; what can't be remembered holds until the daemon ends.
+    /// Saves the state. After a failure it stays in effect until the daemon exits.
     pub fn remember(&self, state_dir: &Path) {
         if let Err(error) = self.save(state_dir) {
             let path = state_dir.display();
@@ -68,21 +68,21 @@ impl Desired {
         Ok(())
     }
 
-    /// Takes over what a `GpuNode` says.
+    /// Takes over the spec of a `GpuNode`.
     pub fn take_spec(&mut self, spec: &GpuNodeSpec) {
         let GpuNodeSpec { unschedulable_cards, release_driver } = spec;
         self.unschedulable_cards = unschedulable_cards.iter().cloned().collect();
         self.release_driver = *release_driver;
     }
 
-    /// Who asks to let go of the driver, if anybody does.
+    /// Reason to release the driver, if it is requested.
     pub fn driver_release(&self) -> Option<String> {
         let is_paused = |(key, value): &(&String, &String)| key.starts_with(DEPLOY_LABELS) && value.contains(PAUSED);
         let paused = || self.labels.iter().find(is_paused).map(|(key, value)| format!("{key}={value}"));
         if self.release_driver { Some("spec.releaseDriver".to_owned()) } else { paused() }
     }
 
-    /// The cards with cordoned ones unhealthy: they take no new pods, and those that run keep their shares.
+    /// The inventory with cordoned GPUs unhealthy: they accept no new pods, and running pods keep their shares.
     pub fn cordon(&self, inventory: &Arc<Inventory>) -> Arc<Inventory> {
         let cordoned = |card: &CardInfo| self.unschedulable_cards.iter().any(|uuid| means(uuid, card));
         if !inventory.cards.iter().any(cordoned) {
@@ -120,17 +120,8 @@ mod tests {
 
     fn inventory() -> Arc<Inventory> {
         let card = |name: &str, health| CardInfo {
-            id: name.parse().expect("a UUID"),
-            model: String::new(),
-            memory: Memory::mib(1024),
-            pci_bus_id: String::new(),
-            minor: None,
-            numa: None,
-            mig: None,
             health,
-            memory_used: None,
-            utilization: None,
-            processes: None,
+            ..CardInfo::healthy(name.parse().expect("a UUID"), Memory::mib(1024))
         };
         let sick = CardHealth::Unhealthy { reason: "XID 79".to_owned() };
         let healthy = CardHealth::Healthy;
@@ -156,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cordoned_gpu_takes_its_instances_along() {
+    fn cordoned_gpu_cordons_its_instances() {
         let mut inventory = Inventory::clone(&inventory());
         let [profile, parent] = ["1g.10gb", "GPU-cut"];
         inventory.cards[1].mig = Some(MigInstance {
@@ -189,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cluster_wants_is_remembered() {
+    fn desired_state_survives_a_restart() {
         let directory = tempfile::tempdir().expect("a directory");
         assert_eq!(Desired::load(directory.path()), Desired::default(), "nothing was said yet");
         let labels = [("pool".to_owned(), "a".to_owned())].into();

@@ -1,4 +1,4 @@
-//! Events on the Node and on pods: what happened that somebody should act on.
+//! Events on the Node and on pods: for state changes that need action.
 
 use divvy_api::CardId;
 
@@ -7,22 +7,22 @@ use divvy_node_core::pod::PodRef;
 
 use super::View;
 
-/// Something that happened.
+/// Event to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PendingEvent {
-    /// The pod it is about; `None`: the Node.
+    /// Pod that the event is about; `None`: the Node.
     pub(super) pod: Option<PodRef>,
-    /// A card that it is about, too.
+    /// GPU that the event is about, too.
     pub(super) card: Option<CardId>,
-    /// A `Warning`, not `Normal`.
+    /// Type `Warning`, not `Normal`.
     pub(super) warning: bool,
-    /// One word, in camel case.
+    /// Reason, in camel case.
     pub(super) reason: &'static str,
-    /// What to know and what to do.
+    /// Message: what happened, and what to do.
     pub(super) note: String,
 }
 
-/// What happened between two moments.
+/// Events for the changes between two views.
 pub(super) fn between(before: &View, after: &View) -> Vec<PendingEvent> {
     let mut out: Vec<PendingEvent> =
         after.inventory.cards.iter().filter_map(|card| health(before, after, card)).collect();
@@ -35,7 +35,7 @@ pub(super) fn between(before: &View, after: &View) -> Vec<PendingEvent> {
             pod: Some(pod.clone()),
             card: None,
             warning: true,
-            reason: "NoCardAsked",
+            reason: "NoGpuRequested",
             note: "limits name GPU memory or cores but not nvidia.com/gpu, so the kubelet allocated no GPU: install \
                divvy-webhook, or set nvidia.com/gpu as well"
                 .to_owned(),
@@ -48,12 +48,12 @@ fn health(before: &View, after: &View, card: &CardInfo) -> Option<PendingEvent> 
     let was = before.inventory.cards.iter().find(|known| known.id == card.id).map(|known| &known.health);
     match (was, &card.health) {
         (None | Some(CardHealth::Healthy), CardHealth::Unhealthy { reason }) => {
-            let pods = after.book.held(&card.id, None).pods;
-            let note = format!("GPU {} accepts no new pods: {reason}; pods with a share of it: {pods}", card.id);
-            Some(on_node(Some(&card.id), true, "CardUnhealthy", note))
+            let pods = after.allocations.held(&card.id, None).pods;
+            let note = format!("{} accepts no new pods: {reason}; pods with a share of it: {pods}", card.id);
+            Some(on_node(Some(&card.id), true, "GpuUnhealthy", note))
         }
         (Some(CardHealth::Unhealthy { .. }), CardHealth::Healthy) => {
-            Some(on_node(Some(&card.id), false, "CardHealthy", format!("GPU {} accepts pods again", card.id)))
+            Some(on_node(Some(&card.id), false, "GpuHealthy", format!("{} accepts pods again", card.id)))
         }
         _ => None,
     }

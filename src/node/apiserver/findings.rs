@@ -1,27 +1,27 @@
-//! Events about what was found of the cards' use: on the pod whose doing it is, else on the Node.
+//! Events about share violations: on the pod that commits them, else on the Node.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use divvy_api::CardId;
-use divvy_api::usage::{ContainerRef, Finding, FindingKind};
+use divvy_api::usage::{ContainerRef, ShareViolation, ViolationKind};
 use tokio::time::Instant;
 
 use super::events::PendingEvent;
 use divvy_node_core::pod::PodRef;
 
-/// What stands for so long, or comes again after so long, is told again.
+/// Time after which a violation that is still active, or active again, is reported again.
 const AGAIN: Duration = Duration::from_secs(3600);
 
-/// When each finding was told. One that ends is remembered too: it may come and go every few seconds.
+/// Times at which violations were reported. Those that have ended are kept: they may come and go every few seconds.
 #[derive(Debug, Default)]
-pub(super) struct ReportedViolations(HashMap<(FindingKind, CardId, Option<ContainerRef>), Instant>);
+pub(super) struct ReportedViolations(HashMap<(ViolationKind, CardId, Option<ContainerRef>), Instant>);
 
 // === impl ToldFindings ===
 
 impl ReportedViolations {
-    /// What is to be told of the findings that stand now.
-    pub(super) fn news(&mut self, findings: &[Finding], now: Instant) -> Vec<PendingEvent> {
+    /// Events for the active violations that are due to be reported.
+    pub(super) fn news(&mut self, findings: &[ShareViolation], now: Instant) -> Vec<PendingEvent> {
         self.0.retain(|_, reported| now.saturating_duration_since(*reported) < AGAIN);
         let mut news = Vec::new();
         for finding in findings {
@@ -35,14 +35,14 @@ impl ReportedViolations {
     }
 }
 
-fn event(finding: &Finding) -> PendingEvent {
-    let Finding { kind, card, of, message, .. } = finding;
+fn event(finding: &ShareViolation) -> PendingEvent {
+    let ShareViolation { kind, card, of, message, .. } = finding;
     let remedy = match kind {
-        FindingKind::AboveShare => "libdivvy is a cooperative limit: check what the container runs, or evict the pod",
-        FindingKind::WithoutLibrary => {
+        ViolationKind::AboveShare => "libdivvy is a cooperative limit: check what the container runs, or evict the pod",
+        ViolationKind::WithoutLibrary => {
             "statically linked and musl programs don't load libdivvy: check what the container runs, or evict the pod"
         }
-        FindingKind::Foreign => "this memory is missing to the containers it was allocated to",
+        ViolationKind::Foreign => "this memory is missing to the containers it was allocated to",
     };
     PendingEvent {
         pod: of.as_ref().map(|of| PodRef {
@@ -61,7 +61,7 @@ fn event(finding: &Finding) -> PendingEvent {
 mod tests {
     use super::*;
 
-    fn finding(kind: FindingKind, pod: Option<&str>) -> Finding {
+    fn finding(kind: ViolationKind, pod: Option<&str>) -> ShareViolation {
         let of = pod.map(|pod| ContainerRef {
             pod_uid: format!("uid-{pod}"),
             namespace: "team".to_owned(),
@@ -69,14 +69,14 @@ mod tests {
             container: "main".to_owned(),
         });
         let card = "GPU-a".parse().expect("a UUID");
-        Finding { kind, card, of, pids: vec![7], bytes: 1, seconds: 10, message: "it does that".to_owned() }
+        ShareViolation { kind, card, of, pids: vec![7], bytes: 1, seconds: 10, message: "it does that".to_owned() }
     }
 
     #[test]
     fn violation_event_repeats_after_an_hour() {
         let (mut reported, start) = (ReportedViolations::default(), Instant::now());
-        let both = [finding(FindingKind::AboveShare, Some("a")), finding(FindingKind::Foreign, None)];
-        let mut news = |minutes: u64, findings: &[Finding]| {
+        let both = [finding(ViolationKind::AboveShare, Some("a")), finding(ViolationKind::Foreign, None)];
+        let mut news = |minutes: u64, findings: &[ShareViolation]| {
             reported.news(findings, start + Duration::from_secs(60 * minutes)).len()
         };
         assert_eq!(news(0, &both[..1]), 1);
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn violation_event_is_on_the_pod_or_the_node() {
         let mut reported = ReportedViolations::default();
-        let findings = [finding(FindingKind::WithoutLibrary, Some("a")), finding(FindingKind::Foreign, None)];
+        let findings = [finding(ViolationKind::WithoutLibrary, Some("a")), finding(ViolationKind::Foreign, None)];
         let news = reported.news(&findings, Instant::now());
         let said: Vec<_> =
             news.iter().map(|news| (news.pod.as_ref().map(|pod| &*pod.uid), news.reason, &*news.note)).collect();

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use divvy_node_core::inventory::{CardInfo, Inventory};
 
-/// What the cards and their driver are. Cards of several models, or sizes, leave out the label that would be true of
-/// one of them only.
+/// Labels that describe the GPUs and their driver. A label that would be true of some GPUs only is left out.
 pub(super) fn labels(inventory: &Inventory, slots_per_card: u32) -> BTreeMap<String, String> {
     let cards: Vec<&CardInfo> = inventory.cards.iter().filter(|card| !card.model.is_empty()).collect();
     let common = |of: &dyn Fn(&CardInfo) -> String| {
@@ -32,7 +31,7 @@ pub(super) fn labels(inventory: &Inventory, slots_per_card: u32) -> BTreeMap<Str
     labels.into_iter().filter_map(|(name, value)| Some((format!("nvidia.com/{name}"), value?))).collect()
 }
 
-/// A text as label values may be: at most 63 letters, digits, '-', '_' and '.', the ends letters or digits.
+/// `text` as a label value: at most 63 letters, digits, '-', '_' and '.', the ends letters or digits.
 fn value(text: &str) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
     let text: String = text.chars().map(legal).take(63).collect();

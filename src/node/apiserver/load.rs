@@ -1,5 +1,4 @@
-//! How busy the cards are, as their `GpuNode` says it: often enough to place pods by, and rarely enough to go unnoticed
-//! among an API server's writes.
+//! Utilization of the GPUs in the `GpuNode`: written often enough to place pods by it, and rarely enough for the API server.
 
 use std::time::Duration;
 
@@ -8,20 +7,20 @@ use tokio::time::Instant;
 
 use divvy_node_core::inventory::Inventory;
 
-/// In percent: finer steps say nothing, and each would be a change.
+/// Step of the written utilization, in percent.
 const STEP: u32 = 10;
-/// A change of less than this waits for something else to be written.
+/// Smallest change, in percent, that is written by itself.
 const WORTH_A_WRITE: u32 = 20;
-/// Between two writes for the load alone. What is measured is an average over about as long.
+/// Shortest time between two writes for the utilization alone. The measured average is over about as long.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Writes that were made for the load alone.
+/// Writes that were made for the utilization alone.
 #[derive(Debug, Default)]
 pub(super) struct UtilizationWrites {
     last: Option<Instant>,
 }
 
-/// Puts loads into the status that was made of an inventory. A sick card's load is of before it fell ill.
+/// Sets the utilization in the status made from an inventory. That of an unhealthy GPU is from before it became unhealthy.
 pub(super) fn show(status: &mut GpuNodeStatus, inventory: &Inventory) {
     let healthy = status.cards.iter_mut().zip(&inventory.cards).filter(|(card, _)| card.health == Health::Healthy);
     for (card, info) in healthy {
@@ -32,7 +31,7 @@ pub(super) fn show(status: &mut GpuNodeStatus, inventory: &Inventory) {
 // === impl LoadWrites ===
 
 impl UtilizationWrites {
-    /// Whether a status should be written in place of the one that is shown, which differs.
+    /// Whether a status should be written in place of the current one, which differs.
     pub(super) fn are_due(&mut self, status: &GpuNodeStatus, shown: Option<&GpuNodeStatus>, now: Instant) -> bool {
         let Some(shown) = shown else { return true };
         let pairs = || status.cards.iter().zip(&shown.cards).map(|(new, old)| (new.utilization, old.utilization));
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn with_other_news_loads_are_written_at_once() {
+    fn utilization_is_written_with_any_other_change() {
         let (mut writes, now) = (UtilizationWrites::default(), Instant::now());
         let (shown, news) = (status([Some(40), Some(0)]), status([Some(50), Some(0)]));
         assert!(writes.are_due(&news, None, now), "nothing is shown");

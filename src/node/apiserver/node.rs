@@ -28,18 +28,18 @@ pub(super) struct NodeStatusView {
     pub(super) allocatable: BTreeMap<String, String>,
 }
 
-/// What the Node should say.
+/// State that the Node should have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeFacts {
-    /// By resource name.
+    /// Amounts by resource name.
     pub(super) amounts: BTreeMap<String, u64>,
-    /// By label key.
+    /// Labels by key.
     pub(super) labels: BTreeMap<String, String>,
     /// Revision of the ledger at the last release.
     pub(super) generation: u64,
 }
 
-/// Written by GPU feature discovery, which knows cards better than we do: then labels are its affair.
+/// Label of GPU feature discovery. Where it is set, all labels are left to it.
 pub(super) const FEATURE_DISCOVERY: &str = "nvidia.com/gfd.timestamp";
 
 // === impl NodeView ===
@@ -54,7 +54,7 @@ impl NodeView {
         self.metadata.annotations.as_ref()?.get(GENERATION)
     }
 
-    /// The revision that the annotation carries; 0 without one.
+    /// Ledger revision in the annotation; 0 without one.
     pub(super) fn generation(&self) -> u64 {
         self.mark().and_then(|text| text.parse().ok()).unwrap_or(0)
     }
@@ -63,7 +63,7 @@ impl NodeView {
 // === impl NodeFacts ===
 
 impl NodeFacts {
-    /// A merge patch of the Node's status that makes `node` say this; `None` if it does.
+    /// A merge patch of the Node's status that gives `node` this state; `None` if it has it.
     pub(super) fn patch(&self, node: &NodeView) -> Option<Value> {
         let mut patch = Map::new();
         let amounts = |said: &BTreeMap<String, String>| {

@@ -6,13 +6,13 @@ use divvy_api::gpunode::GpuNodeStatus;
 use divvy_runtime::logging::WarnOnce;
 use serde_json::Value;
 
-/// The definition may have been replaced: so often it is seen.
+/// Time after which a pruned status is written again: the definition may have been replaced.
 const TRIED_AGAIN: Duration = Duration::from_secs(60);
 
-/// What was written last and didn't come back whole.
+/// The last written status that the API server pruned.
 #[derive(Debug, Default)]
 pub(super) struct Pruned {
-    /// As written, as kept, and when.
+    /// Status as written, status as stored, and the time of the write.
     last: Option<(GpuNodeStatus, GpuNodeStatus, Instant)>,
     warning: WarnOnce,
 }
@@ -20,14 +20,14 @@ pub(super) struct Pruned {
 // === impl Pruned ===
 
 impl Pruned {
-    /// Whether the API server shows what it made of this very status a moment ago: then writing it again changes nothing.
+    /// Whether the API server pruned this very status a moment ago to what it shows now: writing it again would change nothing.
     pub(super) fn explains(&self, status: &GpuNodeStatus, shown: Option<&GpuNodeStatus>) -> bool {
         self.last
             .as_ref()
             .is_some_and(|(written, kept, at)| written == status && shown == Some(kept) && at.elapsed() < TRIED_AGAIN)
     }
 
-    /// Takes note of what became of a status, and says so.
+    /// Compares a status with what the API server stored, and logs a difference.
     pub(super) fn compare(&mut self, written: GpuNodeStatus, kept: GpuNodeStatus) {
         // As they are sent: times lose their fractions of a second on the way.
         let [whole, rest] = [&written, &kept].map(|status| serde_json::to_value(status).unwrap_or_default());

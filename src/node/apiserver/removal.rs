@@ -1,4 +1,4 @@
-//! Takes off the Node what the daemon wrote there.
+//! Removes from the Node what the daemon wrote there.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use super::cluster::{Cluster, find_node};
 use super::node::{FEATURE_DISCOVERY, NodeView};
 
-/// Takes amounts, labels and annotations off the Node of this name and says which; none if it has none of ours, or
-/// doesn't exist.
+/// Removes Divvy's amounts, labels and annotations from the Node of this name and returns which; none if there are none, or no
+/// such Node.
 pub async fn remove(client: Client, name: &str, names: &ResourceNames) -> anyhow::Result<Vec<String>> {
     let Some(node) = find_node(client.clone(), name).await? else { return Ok(Vec::new()) };
     let Removal { patch, what } = Removal::new(&node, &[&names.memory, &names.memory_percentage, &names.cores]);
@@ -21,7 +21,7 @@ pub async fn remove(client: Client, name: &str, names: &ResourceNames) -> anyhow
     Ok(what)
 }
 
-/// A merge patch of the Node's status, and what it takes off.
+/// A merge patch of the Node's status, and a list of what it removes.
 pub(super) struct Removal {
     pub(super) patch: Value,
     pub(super) what: Vec<String>,
@@ -30,7 +30,7 @@ pub(super) struct Removal {
 // === impl Removal ===
 
 impl Removal {
-    /// `amounts`: those that the daemon has written.
+    /// A removal of these `amounts` and of all labels and annotations.
     pub(super) fn new(node: &NodeView, amounts: &[&ResourceName]) -> Self {
         let nothing = BTreeMap::new();
         let (annotations, labels) = (node.metadata.annotations.as_ref(), node.metadata.labels.as_ref());

@@ -1,7 +1,7 @@
-//! `GpuNode.status`: every card, and who holds which share of it.
+//! `GpuNode.status`: every GPU, and the shares allocated on it.
 
 use divvy_api::gpunode::{CardStatus, GpuNodeStatus, Health, LinkStatus, Scales, ShareStatus, Summary};
-use divvy_api::usage::{Finding, FindingKind, NodeUsage};
+use divvy_api::usage::{NodeUsage, ShareViolation, ViolationKind};
 use divvy_api::{Cores, Memory, Tier};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -10,8 +10,7 @@ use super::View;
 use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
 use divvy_node_core::ledger::{ContainerEntry, Part, PodEntry};
 
-/// The status that says what `view` shows. `seen`: the one that stands in the cluster, whose times are kept where a
-/// condition hasn't changed.
+/// The status for `view`. `seen`: the one in the cluster, whose transition times are kept for conditions that haven't changed.
 pub(super) fn status(
     view: &View,
     scales: Scales,
@@ -77,18 +76,18 @@ fn shares(view: &View) -> Vec<ShareStatus> {
         };
         entry.containers.iter().flat_map(of_container).collect::<Vec<_>>()
     };
-    view.book.pods().flat_map(of_pod).collect()
+    view.allocations.pods().flat_map(of_pod).collect()
 }
 
 fn summary(view: &View, scales: Scales) -> Summary {
     let cards = &view.inventory.cards;
     let healthy = cards.iter().filter(|card| card.health == CardHealth::Healthy).count();
-    let held: Vec<_> = cards.iter().map(|card| view.book.held(&card.id, None)).collect();
+    let held: Vec<_> = cards.iter().map(|card| view.allocations.held(&card.id, None)).collect();
     let memory: (Memory, Memory) =
         (held.iter().map(|held| held.memory).sum(), cards.iter().map(|card| card.memory.percent(scales.memory)).sum());
     let cores: (Cores, Cores) =
         (held.iter().map(|held| held.cores).sum(), cards.iter().map(|_| Cores::new(scales.cores)).sum());
-    let pods = u32::try_from(view.book.pods().count()).unwrap_or(u32::MAX);
+    let pods = u32::try_from(view.allocations.pods().count()).unwrap_or(u32::MAX);
     Summary::new((healthy, cards.len()), memory, cores, pods)
 }
 
@@ -98,8 +97,8 @@ fn conditions(view: &View, seen: &[Condition], now: Timestamp) -> Vec<Condition>
         None => (true, "CardsKnown", "NVML answers"),
         Some(problem) => (false, "NvmlProblem", problem),
     };
-    let ready = if let Some(rival) = &view.rival {
-        (false, "AnotherPlugin", rival.as_str())
+    let ready = if let Some(conflict) = &view.conflict {
+        (false, "AnotherPlugin", conflict.as_str())
     } else if !view.registered {
         (false, "NotRegistered", "device plugin is not registered with the kubelet")
     } else if !known {
@@ -132,7 +131,8 @@ fn conditions(view: &View, seen: &[Condition], now: Timestamp) -> Vec<Condition>
     states.map(|(kind, state)| condition(kind, state, seen, now)).into()
 }
 
-/// Whether nobody was found to use more of the cards than was promised: the first finding, and how many more there are.
+/// Condition `SharesHeld`: false if a process uses more of a GPU than its share, with the first violation and the number of
+/// further ones.
 fn shares_held(view: &View) -> (bool, &'static str, String) {
     let NodeUsage { findings, unmeasured, .. } = &*view.usage;
     match (findings.first(), unmeasured) {
@@ -146,14 +146,14 @@ fn shares_held(view: &View) -> (bool, &'static str, String) {
     }
 }
 
-/// A finding without the figures that change from one look to the next: each would be a write.
-fn what(finding: &Finding) -> String {
+/// Description of a violation without the figures that change from one measurement to the next: each would be a write.
+fn what(finding: &ShareViolation) -> String {
     let of = finding.of.as_ref().map_or_else(|| "a process without a share".to_owned(), ToString::to_string);
     let card = &finding.card;
     match finding.kind {
-        FindingKind::AboveShare => format!("{of} uses more of GPU {card} than its share"),
-        FindingKind::WithoutLibrary => format!("{of} uses GPU {card} without libdivvy"),
-        FindingKind::Foreign => format!("{of} uses GPU {card}"),
+        ViolationKind::AboveShare => format!("{of} uses more of {card} than its share"),
+        ViolationKind::WithoutLibrary => format!("{of} uses {card} without libdivvy"),
+        ViolationKind::Foreign => format!("{of} uses {card}"),
     }
 }
 

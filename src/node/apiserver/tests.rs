@@ -19,17 +19,9 @@ fn card(number: usize) -> CardId {
 
 fn inventory(cards: usize) -> Inventory {
     let info = |number| CardInfo {
-        id: card(number),
         model: "NVIDIA H100 80GB HBM3".to_owned(),
-        memory: CARD,
-        pci_bus_id: String::new(),
-        minor: None,
         numa: Some(0),
-        mig: None,
-        health: CardHealth::Healthy,
-        memory_used: None,
-        utilization: None,
-        processes: None,
+        ..CardInfo::healthy(card(number), CARD)
     };
     Inventory {
         driver: Some(Driver { version: "580.95.05".to_owned(), cuda: Some("13.0".to_owned()) }),
@@ -46,7 +38,7 @@ fn sick(inventory: &Inventory, number: usize) -> Inventory {
 }
 
 /// Books in which each request is held by a pod of its own, on the card of its number.
-fn held(requests: &[(usize, GpuRequest, Totals)]) -> Book {
+fn held(requests: &[(usize, GpuRequest, Totals)]) -> Allocations {
     let directory = tempfile::tempdir().expect("a directory");
     let (mut ledger, _) = Ledger::open(directory.path()).expect("an empty ledger");
     for (at, (number, request, counted)) in requests.iter().enumerate() {
@@ -65,11 +57,17 @@ fn held(requests: &[(usize, GpuRequest, Totals)]) -> Book {
         let holding = Holding { nonce, parts: vec![part], origin: Origin::Allocated, terms: Terms::default() };
         ledger.allocate(&pod, &[container], "main", holding).expect("booked");
     }
-    ledger.book().clone()
+    ledger.allocations().clone()
 }
 
-fn view(inventory: Inventory, book: Book) -> View {
-    View { revision: 7, book: Arc::new(book), inventory: Arc::new(inventory), registered: true, ..View::default() }
+fn view(inventory: Inventory, allocations: Allocations) -> View {
+    View {
+        revision: 7,
+        allocations: Arc::new(allocations),
+        inventory: Arc::new(inventory),
+        registered: true,
+        ..View::default()
+    }
 }
 
 fn request(memory: MemoryAmount, cores: u32) -> GpuRequest {
@@ -81,14 +79,14 @@ fn mib(amount: u64) -> MemoryAmount {
 }
 
 fn amounts(view: &View, scales: Scales) -> Amounts {
-    Amounts::of(&view.book, &view.inventory, scales)
+    Amounts::of(&view.allocations, &view.inventory, scales)
 }
 
 #[test]
 fn amounts_share_one_pool_across_resources() {
     let (absolute, percent) = (request(mib(20_000), 0), request(MemoryAmount::Percent(50), 30));
-    let book = held(&[(0, absolute, absolute.totals()), (0, percent, percent.totals())]);
-    let offered = amounts(&view(inventory(1), book), WHOLE);
+    let allocations = held(&[(0, absolute, absolute.totals()), (0, percent, percent.totals())]);
+    let offered = amounts(&view(inventory(1), allocations), WHOLE);
     // 20 000 and 40 000 MiB are held, so 20 000 MiB, which are 25 %, are free.
     assert_eq!(offered, Amounts { memory: 40_000, percent: 75, cores: 100 });
 }
@@ -97,8 +95,8 @@ fn amounts_share_one_pool_across_resources() {
 fn amounts_of_whole_and_unhealthy_gpus() {
     let (whole, part) = (GpuRequest::whole(1), request(mib(8000), 10));
     let plain = Totals { count: 1, ..Totals::default() };
-    let book = held(&[(0, whole, plain), (1, part, part.totals())]);
-    let offered = amounts(&view(sick(&inventory(3), 1), book), WHOLE);
+    let allocations = held(&[(0, whole, plain), (1, part, part.totals())]);
+    let offered = amounts(&view(sick(&inventory(3), 1), allocations), WHOLE);
     assert_eq!(offered, Amounts { memory: 88_000, percent: 100, cores: 110 });
 }
 
@@ -111,7 +109,7 @@ fn whole_card_fallback_publishes_requested_amount() {
 
 #[test]
 fn scales_multiply_free_amounts() {
-    let offered = amounts(&view(inventory(2), Book::default()), Scales { memory: 150, cores: 200 });
+    let offered = amounts(&view(inventory(2), Allocations::default()), Scales { memory: 150, cores: 200 });
     assert_eq!(offered, Amounts { memory: 240_000, percent: 300, cores: 400 });
 }
 
@@ -129,7 +127,7 @@ proptest! {
         let offered = amounts(&view, WHOLE);
         let counted = |of: fn(&Totals) -> u64| requests.iter().map(|(_, _, counted)| of(counted)).sum::<u64>();
         let left = |number| {
-            let held = view.book.held(&card(number), None);
+            let held = view.allocations.held(&card(number), None);
             (CARD.saturating_sub(held.memory).as_mib(), u64::from(Cores::FULL.saturating_sub(held.cores).units()))
         };
         let free = (0..3).map(left).fold((0, 0), |sum, (memory, cores)| (sum.0 + memory, sum.1 + cores));
@@ -161,7 +159,7 @@ fn node(capacity: &str, annotations: &[(&str, &str)], labels: &[(&str, &str)]) -
 const OURS: [(&str, &str); 2] = [("divvy.dev/generation", "3"), ("divvy.dev/labels", "nvidia.com/gpu.count")];
 
 #[test]
-fn a_node_that_says_it_all_is_left_alone() {
+fn up_to_date_node_is_not_patched() {
     let labels = [("nvidia.com/gpu.count", "8")];
     assert_eq!(facts().patch(&node("80000", &OURS, &labels)), None);
     assert_eq!(facts().patch(&node("80k", &OURS, &labels)), None, "as the API server prints it");
@@ -175,7 +173,7 @@ fn amounts_taken_away_by_hand_come_back() {
 }
 
 #[test]
-fn labels_of_others_are_never_ours() {
+fn foreign_labels_are_kept() {
     let said = |annotations: &[(&str, &str)], labels: &[(&str, &str)]| {
         facts().patch(&node("80000", annotations, labels)).map(|patch| patch["metadata"]["labels"].clone())
     };
@@ -216,7 +214,7 @@ fn labels_describe_only_what_all_gpus_share() {
 }
 
 #[test]
-fn the_status_of_a_node() {
+fn status_shows_gpus_shares_and_conditions() {
     let part = request(mib(8192), 10);
     let view = view(sick(&inventory(2), 1), held(&[(0, part, part.totals())]));
     let then = Timestamp::from_second(1_790_000_000).expect("a time");
@@ -242,13 +240,14 @@ fn status_lists_mig_instances_with_their_resource() {
         let (profile, parent) = ("1g.10gb".parse().expect("a profile"), "GPU-0".parse().expect("a UUID"));
         card.mig = Some(MigInstance { profile, parent, gi: 1, ci: 0, by_profile });
     }
-    let status = status::status(&view(inventory, Book::default()), WHOLE, Tier::Shim, None, Timestamp::UNIX_EPOCH);
+    let status =
+        status::status(&view(inventory, Allocations::default()), WHOLE, Tier::Shim, None, Timestamp::UNIX_EPOCH);
     let said: Vec<_> = status.cards.iter().map(|card| (card.mig.as_deref(), card.plain)).collect();
     assert_eq!(said, [(None, false), (Some("1g.10gb"), true), (Some("1g.10gb"), false)]);
 }
 
 #[test]
-fn shares_say_which_of_them_are_held_one_after_another() {
+fn shares_name_the_kind_of_their_container() {
     let directory = tempfile::tempdir().expect("a directory");
     let (mut ledger, _) = Ledger::open(directory.path()).expect("an empty ledger");
     let pod = PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "p".to_owned() };
@@ -268,7 +267,7 @@ fn shares_say_which_of_them_are_held_one_after_another() {
             Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated, terms: Terms::default() };
         ledger.allocate(&pod, &containers, &container.name, holding).expect("booked");
     }
-    let view = view(inventory(1), ledger.book().clone());
+    let view = view(inventory(1), ledger.allocations().clone());
     let twice = Scales { memory: 200, cores: 100 };
     let status = status::status(&view, twice, Tier::Accounting, None, Timestamp::UNIX_EPOCH);
     let reported = serde_json::to_value(&status).expect("JSON");
@@ -292,7 +291,7 @@ fn cordon_lasts_until_the_gpunode_is_deleted() {
 
 #[test]
 fn cordon_of_an_unknown_gpu_is_a_condition() {
-    let view = View { unknown_cards: vec!["GPU-x".to_owned()], ..view(inventory(1), Book::default()) };
+    let view = View { unknown_cards: vec!["GPU-x".to_owned()], ..view(inventory(1), Allocations::default()) };
     let status = status::status(&view, WHOLE, Tier::Accounting, None, Timestamp::UNIX_EPOCH);
     let condition = status.conditions.iter().find(|condition| condition.type_ == "SpecApplied").expect("a condition");
     let said = format!("{} {}: {}", condition.status, condition.reason, condition.message);
@@ -300,27 +299,27 @@ fn cordon_of_an_unknown_gpu_is_a_condition() {
 }
 
 #[test]
-fn events_tell_what_has_changed_once() {
+fn events_report_each_change_once() {
     let (well, part) = (inventory(2), request(mib(8192), 10));
-    let book = held(&[(1, part, part.totals())]);
-    let before = view(well.clone(), book.clone());
-    let after = view(sick(&well, 1), book.clone());
+    let allocations = held(&[(1, part, part.totals())]);
+    let before = view(well.clone(), allocations.clone());
+    let after = view(sick(&well, 1), allocations.clone());
     let notes = |before: &View, after: &View| between(before, after).into_iter().map(|h| h.note).collect::<Vec<_>>();
-    assert_eq!(notes(&before, &after), ["GPU GPU-1 accepts no new pods: XID 79; pods with a share of it: 1"]);
+    assert_eq!(notes(&before, &after), ["GPU-1 accepts no new pods: XID 79; pods with a share of it: 1"]);
     assert_eq!(notes(&after, &after), Vec::<String>::new());
-    assert_eq!(notes(&after, &before), ["GPU GPU-1 accepts pods again"]);
+    assert_eq!(notes(&after, &before), ["GPU-1 accepts pods again"]);
     let pod = PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "half".to_owned() };
     let unasked = View { unasked: vec![pod.clone()], ..before.clone() };
     let event = between(&before, &unasked);
-    assert_eq!((event[0].pod.as_ref(), event[0].reason), (Some(&pod), "NoCardAsked"));
+    assert_eq!((event[0].pod.as_ref(), event[0].reason), (Some(&pod), "NoGpuRequested"));
 }
 
 #[test]
 fn annotation_changes_only_with_its_own_pod() {
     let part = request(mib(8192), 10);
-    let text = |book: &Book| {
-        let view = view(inventory(2), book.clone());
-        let texts: Vec<String> = cards::annotations(&view, Tier::Shim).map(|(_, text)| text).collect();
+    let text = |allocations: &Allocations| {
+        let view = view(inventory(2), allocations.clone());
+        let texts: Vec<String> = pod_annotation::annotations(&view, Tier::Shim).map(|(_, text)| text).collect();
         texts
     };
     let (alone, joined) =
@@ -349,8 +348,8 @@ fn annotation_has_the_weakest_tier_of_a_pod() {
         let terms = Terms { tier: Tier::Shim, ..Terms::default() };
         let holding = Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated, terms };
         ledger.allocate(&pod, &requests, name, holding).expect("booked");
-        let view = view(inventory(1), ledger.book().clone());
-        let text = cards::annotations(&view, Tier::Shim).next().expect("a pod").1;
+        let view = view(inventory(1), ledger.allocations().clone());
+        let text = pod_annotation::annotations(&view, Tier::Shim).next().expect("a pod").1;
         annotation::decode::<Cards>(&text).expect("it is ours").tier
     };
     assert_eq!(given(0, "MIG-0"), Tier::Mig);
@@ -358,7 +357,7 @@ fn annotation_has_the_weakest_tier_of_a_pod() {
 }
 
 #[test]
-fn a_removal_takes_off_what_is_ours_and_nothing_else() {
+fn removal_deletes_only_divvys_fields() {
     let names = ResourceNames::default();
     let amounts = [&names.memory, &names.memory_percentage, &names.cores];
     let labels = [("nvidia.com/gpu.count", "8"), ("pool", "a")];
@@ -392,15 +391,15 @@ fn a_removal_takes_off_what_is_ours_and_nothing_else() {
 
 #[test]
 fn violation_is_a_condition_while_active() {
-    use divvy_api::usage::{Finding, FindingKind, NodeUsage};
-    let mut view = view(inventory(1), Book::default());
+    use divvy_api::usage::{NodeUsage, ShareViolation, ViolationKind};
+    let mut view = view(inventory(1), Allocations::default());
     let held = |view: &View| {
         let status = status::status(view, WHOLE, Tier::Shim, None, Timestamp::UNIX_EPOCH);
         let condition =
             status.conditions.into_iter().find(|condition| condition.type_ == "SharesHeld").expect("a condition");
         [condition.status, condition.reason, condition.message]
     };
-    let finding = |kind| Finding {
+    let finding = |kind| ShareViolation {
         kind,
         card: card(0),
         of: None,
@@ -410,7 +409,7 @@ fn violation_is_a_condition_while_active() {
         message: "with figures".to_owned(),
     };
     let mut said = vec![held(&view)];
-    let findings = vec![finding(FindingKind::Foreign), finding(FindingKind::AboveShare)];
+    let findings = vec![finding(ViolationKind::Foreign), finding(ViolationKind::AboveShare)];
     view.usage = Arc::new(NodeUsage { findings, ..NodeUsage::default() });
     said.push(held(&view));
     view.usage = Arc::new(NodeUsage { unmeasured: Some("NVML is old".to_owned()), ..NodeUsage::default() });

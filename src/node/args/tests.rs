@@ -90,7 +90,7 @@ fn json(config: &Config) -> Value {
 }
 
 #[test]
-fn every_key_is_a_flag_a_variable_and_a_line_of_the_file() {
+fn every_key_has_a_flag_a_variable_and_a_file_entry() {
     let default = json(&load(&[], &[("NODE_NAME", "n1")], "").expect("defaults"));
     let keys: Vec<&String> = default.as_object().expect("an object").keys().collect();
     let mut named: Vec<&str> = VALUES.iter().map(|(key, _)| *key).collect();
@@ -108,7 +108,7 @@ fn every_key_is_a_flag_a_variable_and_a_line_of_the_file() {
 }
 
 #[test]
-fn a_flag_wins_over_a_variable_and_a_variable_over_the_file() {
+fn flag_overrides_variable_overrides_file() {
     let file = "version: v1\nnodeName: file\nslotsPerCard: 1\ndefaultCores: 1\ncardPolicy: spread\n";
     let variables = [("NODE_NAME", "variable"), ("SLOTS_PER_CARD", "2"), ("CARD_POLICY", "")];
     let config = load(&["--node-name", "flag"], &variables, file).expect("valid");
@@ -119,7 +119,7 @@ fn a_flag_wins_over_a_variable_and_a_variable_over_the_file() {
 }
 
 #[test]
-fn the_file_is_named_by_a_flag_or_a_variable() {
+fn config_file_is_given_by_flag_or_variable() {
     let missing = "/nonexistent/config.yaml";
     let flag = load(&["--config-file", missing], &[("CONFIG_FILE", "/elsewhere")], "").expect_err("no such file");
     let variable = load(&[], &[("CONFIG_FILE", missing)], "").expect_err("no such file");
@@ -131,7 +131,7 @@ fn the_file_is_named_by_a_flag_or_a_variable() {
 }
 
 #[test]
-fn the_printed_configuration_is_a_file_that_says_the_same() {
+fn printed_configuration_round_trips() {
     let default = load(&[], &[("NODE_NAME", "n1")], "").expect("defaults");
     insta::assert_snapshot!(default.to_yaml());
     assert_eq!(load(&[], &[], &default.to_yaml()).expect("our own file"), default);
@@ -172,7 +172,7 @@ fn wrong_flags_and_variables_are_refused_by_name() {
 }
 
 #[test]
-fn a_variable_of_other_bytes_is_refused() {
+fn variable_with_invalid_utf8_is_refused() {
     use std::os::unix::ffi::OsStringExt;
     let bytes = |name: &str| (name == "NODE_NAME").then(|| OsString::from_vec(vec![b'n', 0xff]));
     let stop = parse(["divvy-node".into()], bytes).expect_err("not text");
@@ -180,7 +180,7 @@ fn a_variable_of_other_bytes_is_refused() {
 }
 
 #[test]
-fn a_wrong_file_is_refused_with_key_line_and_column() {
+fn invalid_file_is_refused_with_key_line_and_column() {
     let file = |line: &str| refused(&["--node-name=n1"], &[], &format!("version: v1\n{line}\n"));
     insta::assert_snapshot!(file("slotPerCard: 3"), @"config.yaml: line 2, column 1: slotPerCard: unknown field `slotPerCard`, expected one of version, selector, overrides, nodeName, nodeIp, resourceCount, resourceMemory, resourceMemoryPercentage, resourceCores, slotsPerCard, advertise, memoryUnit, numaTopology, memoryScale, coresScale, defaultMemory, defaultCores, cardPolicy, tier, libdivvyPath, deviceListStrategy, cdiDir, nvidiaCdiHookPath, driverRoot, driverRootCtrPath, devRoot, devicePluginDir, podResourcesSocket, kubeletUrl, kubeletCa, kubeletCertificate, kubeletTokenFile, cgroupRoot, kubeletTimeout, kubeconfig, stateDir, runDir, kubeletSettleTime, releaseInterval, drainTimeout, nvmlLibrary, sysfsRoot, migStrategy, probeInterval, probeTimeout, publishUtilization, ignoredXids, recoverAfter, listenAddress, logLevel, logFormat");
     insta::assert_snapshot!(file("slotsPerCard: 300"), @r#"config.yaml: line 2, column 15: slotsPerCard: "300" is not a whole number from 1 to 256"#);
@@ -196,7 +196,7 @@ fn a_wrong_file_is_refused_with_key_line_and_column() {
 }
 
 #[test]
-fn what_must_agree_is_compared() {
+fn missing_and_conflicting_keys_are_refused() {
     let node = [("NODE_NAME", "n1")];
     insta::assert_snapshot!(refused(&[], &[], ""), @"nodeName is missing: set --node-name, the environment variable NODE_NAME or nodeName in the file");
     insta::assert_snapshot!(refused(&["--resource-cores=nvidia.com/gpu"], &node, ""), @"resource nvidia.com/gpu stands for two amounts: resourceCount, resourceMemory, resourceMemoryPercentage and resourceCores must differ");

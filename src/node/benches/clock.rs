@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use divvy_api::{CardId, Cores, Memory, Share, Tier};
 use divvy_node::config::{KeySet as _, Keys};
+use divvy_node::container::Containers;
 use divvy_node::container::clock::{self, Tenant, View};
 use divvy_node::container::isolation;
-use divvy_node::container::{Allocation, Containers, PodRef};
 use divvy_node_core::ledger::{Nonce, Terms};
+use divvy_node_core::pod::PodRef;
+use divvy_node_core::ports::{AllocatedContainer, ContainerSetup as _};
 use divvy_region::layout::{self, LINE, SLOTS};
 use rustix::time::{ClockId, clock_gettime};
 use tokio_util::sync::CancellationToken;
@@ -76,11 +78,11 @@ impl Case {
 
     fn come(&self, delivery: &Containers, run_dir: &Path, card: &CardId, is_busy: bool) -> anyhow::Result<Tenant> {
         let (nonce, cores) = (Nonce::random(), Cores::new(25));
-        delivery.prepare(&Allocation {
-            pod: PodRef { uid: "u", namespace: "ns", name: "p" },
-            container: "c",
-            nonce: &nonce.to_string(),
-            shares: &[(card.clone(), Share { memory: Memory::mib(1), cores, exclusive: false })],
+        delivery.prepare(&AllocatedContainer {
+            pod: &PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "p".to_owned() },
+            name: "c",
+            nonce,
+            shares: vec![(card.clone(), Share { memory: Memory::mib(1), cores, exclusive: false })],
             terms: Terms { tier: Tier::Shim, ..Terms::default() },
         })?;
         let region = File::options().write(true).open(run_dir.join(format!("containers/{nonce}/region/books")))?;

@@ -1,4 +1,4 @@
-//! Names and addresses as keys have them.
+//! Types of keys that are names or addresses.
 
 use std::net::IpAddr;
 

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use divvy_runtime::settings::List;
 use serde::{Deserialize, Serialize};
 
-/// One way; several can be combined.
+/// One strategy; several can be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
     /// UUIDs in a variable, which any image or pod can set too.
     Envvar,
-    /// UUIDs as mounts, which a pod can't make: the toolkit must be told to read them.
+    /// UUIDs as mounts, which a pod can't make: the toolkit must be configured to read them.
     VolumeMounts,
     /// CDI names in an annotation of the container.
     CdiAnnotations,
@@ -25,7 +25,7 @@ pub enum Strategy {
 pub enum DeviceListStrategy {
     /// `cdi-cri` where it can work, else `volume-mounts`.
     Auto,
-    /// These, come what may.
+    /// These, whether or not they can work.
     These(BTreeSet<Strategy>),
 }
 

@@ -20,7 +20,7 @@ fn config(flags: &[(&str, &str)]) -> Config {
 }
 
 #[test]
-fn texts_that_are_no_value() {
+fn invalid_values_are_refused() {
     refused::<Scale>(&["", "0", "0.09", "10.01", "1.555", "1e0", "-1", ".5", "1.", "1.x", "+1", "99999999999"]);
     refused::<NodeName>(&["", "N1", "n_1", "-n", "n-", "n..m", &"n".repeat(254)]);
     refused::<KubeletUrl>(&[
@@ -37,7 +37,7 @@ fn texts_that_are_no_value() {
 }
 
 #[test]
-fn texts_that_are_a_value() {
+fn valid_values_are_parsed() {
     assert_eq!(from_text::<Scale>("1.5").map(Scale::percent), Ok(150));
     assert_eq!(from_text::<Scale>("0.1").map(Scale::percent), Ok(10));
     assert_eq!(from_text::<Scale>("10").map(Scale::percent), Ok(1000));
@@ -47,7 +47,7 @@ fn texts_that_are_a_value() {
 }
 
 #[test]
-fn a_default_may_follow_another_key() {
+fn default_may_depend_on_another_key() {
     let moved = config(&[("NODE_IP", "fd00::7"), ("DRIVER_ROOT", "/run/nvidia/driver")]);
     assert_eq!(moved.kubelet_url.as_str(), "https://[fd00::7]:10250");
     assert_eq!(&*moved.driver_root_ctr_path, Path::new("/run/nvidia/driver"));
@@ -85,7 +85,7 @@ overrides:
 ";
 
 #[test]
-fn the_last_override_that_matches_wins_over_the_rest_of_the_file() {
+fn last_matching_override_wins() {
     let on = |labels: &[(&str, &str)]| {
         let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let (keys, selectors) = file(OVERRIDES).expect("valid").on(&labels);
@@ -142,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn no_file_panics(text in "(version: v1\n)?([a-zA-Z]{1,8}: ?[ -~]{0,12}\n){0,4}") {
+    fn parsing_any_file_never_panics(text in "(version: v1\n)?([a-zA-Z]{1,8}: ?[ -~]{0,12}\n){0,4}") {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("config.yaml");
         std::fs::write(&path, text).expect("writing the file");

@@ -1,9 +1,9 @@
-//! Amounts and choices that nodes alone have. They are read from text, as those of `divvy_runtime::settings` are.
+//! Types of keys that only the daemon has. They are parsed from text, as those of `divvy_runtime::settings` are.
 
 use divvy_api::Tier;
 use serde::{Deserialize, Serialize};
 
-/// A multiple of what a card has, in percent: 10 to 1000.
+/// Multiple of a GPU's capacity, in percent: 10 to 1000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "f64")]
 pub struct Scale(u32);
@@ -12,16 +12,16 @@ pub struct Scale(u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", rename_all = "lowercase")]
 pub enum Served {
-    /// The strongest that the node has the means for.
+    /// The strongest that the node supports.
     #[default]
     Auto,
     /// [`Tier::Accounting`].
     Accounting,
-    /// [`Tier::Shim`], or no start.
+    /// [`Tier::Shim`]; the daemon exits where it isn't supported.
     Shim,
     /// [`Tier::Mig`], and nothing else.
     Mig,
-    /// [`Tier::Mps`], or no start.
+    /// [`Tier::Mps`]; the daemon exits where it isn't supported.
     Mps,
 }
 
@@ -29,7 +29,7 @@ pub enum Served {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MigStrategy {
-    /// Instances are left alone, so a GPU in MIG mode can't be given out.
+    /// Instances are left alone, so a GPU in MIG mode can't be allocated.
     #[default]
     None,
     /// Instances are cards like any other.
@@ -46,12 +46,12 @@ impl MigStrategy {
         self != Self::None
     }
 
-    /// Why a GPU in MIG mode is not given out as a whole.
+    /// Why a GPU in MIG mode is not allocated as a whole.
     pub fn objection(self) -> &'static str {
         if self.makes_cards() {
             "in MIG mode: its instances are advertised instead"
         } else {
-            "in MIG mode: set migStrategy to single or mixed, or take the card out of MIG mode"
+            "in MIG mode: set migStrategy to single or mixed, or disable MIG mode on the GPU"
         }
     }
 }
@@ -59,10 +59,10 @@ impl MigStrategy {
 // === impl Scale ===
 
 impl Scale {
-    /// As much as there is.
+    /// 100 %: the capacity itself.
     pub const ONE: Self = Self(100);
 
-    /// In percent.
+    /// The multiple in percent.
     pub const fn percent(self) -> u32 {
         self.0
     }

@@ -1,4 +1,4 @@
-//! What guards a MIG instance: one device node for its GPU instance, one for its compute instance.
+//! Capabilities of MIG instances: a device node for the GPU instance, and one for the compute instance.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -17,14 +17,14 @@ pub(super) struct MigMinors {
 // === impl MigMinors ===
 
 impl MigMinors {
-    /// Reads it where procfs is mounted; every container's own shows it.
+    /// Reads the file below `procfs`; that of any container will do.
     pub(super) fn read(procfs: &Path) -> Self {
         let file = procfs.join("driver/nvidia-caps/mig-minors");
         Self { text: fs::read_to_string(&file), file }
     }
 
     /// The names below `/dev` of the two nodes of an instance on the GPU with this minor number, each with the file for
-    /// which nvidia-modprobe makes it; or why they can't be told.
+    /// which nvidia-modprobe makes it; or why they are not known.
     pub(super) fn nodes(&self, gpu: u32, gi: u32, ci: u32) -> Result<[(String, String); 2], String> {
         let file = self.file.display();
         let text = self.text.as_ref().map_err(|error| format!("reading {file}: {error}"))?;

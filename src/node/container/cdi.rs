@@ -1,4 +1,4 @@
-//! The CDI specification: for the container runtime, what each card's name stands for (CDI 0.5, `SPEC.md`).
+//! CDI specification: device nodes, mounts and hooks that the container runtime adds for each GPU (CDI 0.5, `SPEC.md`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ const KIND: &str = "divvy.dev/gpu";
 /// Name of the file in the CDI directory.
 pub(super) const FILE_NAME: &str = "divvy.dev-gpu.json";
 
-/// The name by which a runtime is asked for a card.
+/// Qualified name of a card's CDI device.
 pub(super) fn qualified(card: &CardId) -> String {
     format!("{KIND}={card}")
 }
 
-/// What the file says. Runtimes refuse fields that are newer than `cdi_version`.
+/// Content of the specification file. Runtimes refuse fields that are newer than `cdi_version`.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Spec {
@@ -83,22 +83,22 @@ struct Hook {
     args: Vec<String>,
 }
 
-/// A specification, and what is known of it beside its text.
+/// A specification, and facts about it that aren't part of the file.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub spec: Spec,
-    /// Cards that have a name in it.
+    /// Cards that the specification names.
     pub cards: BTreeSet<CardId>,
-    /// Instances that no container could use, and why.
+    /// MIG instances that no container could use, and why.
     pub refused: BTreeMap<CardId, String>,
-    /// Why a container would lack something, if it would as far as can be seen from here.
+    /// What a container would lack, as far as the daemon can see.
     pub lacks: Option<String>,
 }
 
 // === impl Draft ===
 
 impl Draft {
-    /// Looks at the disk for what a container with any of these cards needs.
+    /// Collects the files and device nodes that containers with these cards need.
     pub(super) fn new(options: &ContainerOptions, cards: &[CdiCard]) -> Self {
         let driver = Driver::find(&options.driver_root, &options.driver_root_ctr_path);
         let minors = MigMinors::read(&options.procfs);
@@ -139,7 +139,7 @@ fn lacks(options: &ContainerOptions, driver: &Driver, devices: &[Device]) -> Opt
     }
     let mut nodes = devices.iter().flat_map(|device| &device.container_edits.device_nodes).peekable();
     if nodes.peek().is_none() {
-        return Some("no card has a device node that is known".to_owned());
+        return Some("no GPU has a known device node".to_owned());
     }
     let unseen = nodes.find(|node| node.kind.is_none())?;
     Some(format!("{} is no device node", unseen.host_path.as_ref().unwrap_or(&unseen.path).display()))
@@ -166,7 +166,7 @@ fn nodes(options: &ContainerOptions, minors: &MigMinors, card: &CdiCard) -> Opti
     Some(minors.nodes(gpu, gi, ci).and_then(guarded))
 }
 
-/// What a container gets with any card.
+/// Edits of a container with any card.
 fn common(options: &ContainerOptions, driver: &Driver) -> Edits {
     let nodes = SHARED_NODES.iter().map(|name| DeviceNode::new(&options.dev_root, name));
     let mounts = driver.files.iter().map(|file| Mount {

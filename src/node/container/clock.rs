@@ -1,4 +1,4 @@
-//! Tells the containers of each card how many of them are busy: writes the cards' clock pages.
+//! Writes the clock pages, which tell the containers that share a GPU how many of them are busy.
 //!
 //! A container is busy on a card as long as its region says that work is in flight there. That is looked at often where there
 //! is something to tell apart, and never so rarely that a page goes stale: `divvy_region` believes one for 100 ms.
@@ -31,42 +31,42 @@ use self::watched::Watched;
 use divvy_node_core::ledger::Nonce;
 
 const MS: u64 = 1_000_000;
-/// Between two looks at cards where there is nothing to tell apart: 26 ms, so that a page isn't stale when some come late.
+/// Interval of samples of a card that at most one container uses: 26 ms, so that a page isn't stale when some come late.
 const SELDOM: u64 = 8 * SAMPLE_PERIOD_NS;
-/// Between two looks at the books. All are multiples of the shortest, so that they fall together.
-const BOOKS: u64 = 16 * SAMPLE_PERIOD_NS;
-/// More containers than that, counted on each of their cards, are looked at half as often: each costs a call of the system.
+/// Interval of checks for a new revision of the ledger. All intervals are multiples of the shortest, so that they coincide.
+const LEDGER: u64 = 16 * SAMPLE_PERIOD_NS;
+/// Containers, counted on each of their cards, above which samples are half as frequent: each costs a system call.
 const MANY: usize = 16;
-/// Between two looks whether files are still those that are open.
+/// Interval of checks whether files have been replaced since they were opened.
 const REFRESH: u64 = 1000 * MS;
 
-/// The containers that the shim keeps to their shares, at one moment.
+/// Containers whose compute the shim limits, at one revision of the ledger.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     /// Revision of the ledger.
     pub revision: u64,
-    /// Each of them.
+    /// All such containers.
     pub tenants: Vec<Tenant>,
 }
 
 /// A container whose use of compute the shim limits.
 #[derive(Clone, Debug)]
 pub struct Tenant {
-    /// Names its directories.
+    /// Nonce that names the container's directories.
     pub nonce: Nonce,
-    /// What it was promised of each card, in the order of its limits file.
+    /// Compute guaranteed on each card, in the order of the limits file.
     pub cards: Vec<(CardId, Cores)>,
-    /// Who goes first where there isn't enough for all.
+    /// Priority where there isn't enough compute for all.
     pub priority: Option<Priority>,
 }
 
-/// The pages of all cards that somebody shares.
+/// Clock pages of all cards that containers share.
 #[derive(Debug)]
 pub struct Clock {
     run_dir: PathBuf,
     watched: Vec<Watched>,
     cards: Vec<Card>,
-    /// Between two looks at cards that several containers share.
+    /// Interval of samples of cards that several containers share.
     often_ns: u64,
 }
 
@@ -105,7 +105,7 @@ fn sleep_until(at_ns: u64) {
 // === impl Clock ===
 
 impl Clock {
-    /// No pages yet.
+    /// A clock without pages.
     pub fn new(run_dir: PathBuf) -> Self {
         Self { run_dir, watched: Vec::new(), cards: Vec::new(), often_ns: SAMPLE_PERIOD_NS }
     }
@@ -125,13 +125,13 @@ impl Clock {
                     self.refresh(now);
                     refresh = now + REFRESH;
                 }
-                look = next(now, BOOKS);
+                look = next(now, LEDGER);
             }
             sleep_until(self.tick(now).min(look));
         }
     }
 
-    /// From now on these are the tenants. Files that are open stay so.
+    /// Replaces the set of tenants. Open files of tenants that stay are kept.
     pub fn follow(&mut self, tenants: &[Tenant]) {
         let mut known: HashMap<Nonce, Watched> =
             mem::take(&mut self.watched).into_iter().map(|watched| (watched.nonce, watched)).collect();
@@ -150,13 +150,13 @@ impl Clock {
         self.often_ns = if seats > MANY { 2 * SAMPLE_PERIOD_NS } else { SAMPLE_PERIOD_NS };
     }
 
-    /// Opens what isn't open, or has been replaced since.
+    /// Opens files that aren't open or have been replaced.
     pub fn refresh(&mut self, now_ns: u64) {
         self.watched.iter_mut().for_each(Watched::refresh);
         self.cards.iter_mut().for_each(|card| card.refresh(now_ns));
     }
 
-    /// Looks at the cards that are due, and says when the next one is.
+    /// Samples the cards that are due, and returns when the next one is.
     pub fn tick(&mut self, now_ns: u64) -> u64 {
         let Self { watched, cards, often_ns, .. } = self;
         cards.iter_mut().map(|card| card.tick(now_ns, watched, *often_ns)).min().unwrap_or(u64::MAX)

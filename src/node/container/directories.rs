@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use divvy_api::container::{OVERHEAD_FILE, REGION_FILE};
-use divvy_proto::deviceplugin::Mount;
+use divvy_node_core::ports::Mount;
+
+use tracing::warn;
 
 use super::error::{ContainerError, state};
 use super::files;
@@ -16,14 +18,14 @@ use divvy_node_core::ledger::Nonce;
 /// Name of the file in the limits directory.
 pub const LIMITS_FILE: &str = "limits";
 
-/// The directories of all containers.
-#[derive(Debug)]
+/// Directories of all containers.
+#[derive(Clone, Debug)]
 pub(super) struct Directories {
-    /// One tenant's are not another's: only the daemon and the runtime get through here.
+    /// Open to the daemon and the container runtime alone, so that no tenant reaches another's directories.
     root: PathBuf,
 }
 
-/// The directories of one container.
+/// Directories of one container.
 #[derive(Debug)]
 pub struct Container {
     root: PathBuf,
@@ -34,17 +36,17 @@ const CONTAINERS: &str = "containers";
 const LIMITS: &str = "limits";
 const REGION: &str = "region";
 
-/// The directory around those of the container with this nonce.
+/// Directory that contains those of the container with this nonce.
 pub(crate) fn container_root(run_dir: &Path, nonce: &OsStr) -> PathBuf {
     run_dir.join(CONTAINERS).join(nonce)
 }
 
-/// Where the region of the container with this nonce lies, if it has one.
+/// Path of the accounting region of the container with this nonce.
 pub(crate) fn region_file(run_dir: &Path, nonce: Nonce) -> PathBuf {
     container_root(run_dir, nonce.to_string().as_ref()).join(REGION).join(REGION_FILE)
 }
 
-/// Where the container with this nonce is told what the driver charges it beyond its books.
+/// File in which the container with this nonce reads what the driver charges it beyond its accounting region.
 pub(crate) fn overhead_file(run_dir: &Path, nonce: Nonce) -> PathBuf {
     run_dir.join(CONTAINERS).join(nonce.to_string()).join(LIMITS).join(OVERHEAD_FILE)
 }
@@ -56,21 +58,18 @@ impl Directories {
         Self { root: run_dir.join(CONTAINERS) }
     }
 
-    fn path(&self, nonce: &str) -> Result<PathBuf, ContainerError> {
-        if !is_nonce(nonce) {
-            return Err(ContainerError::Nonce(nonce.to_owned()));
-        }
-        Ok(self.root.join(nonce))
+    fn path(&self, nonce: Nonce) -> PathBuf {
+        self.root.join(nonce.to_string())
     }
 
-    /// Whether the container has any.
-    pub(super) fn exist(&self, nonce: &str) -> bool {
-        self.path(nonce).is_ok_and(|path| path.is_dir())
+    /// Whether the container has directories.
+    pub(super) fn exist(&self, nonce: Nonce) -> bool {
+        self.path(nonce).is_dir()
     }
 
-    /// Makes what is missing of them.
-    pub(super) fn make(&self, nonce: &str) -> Result<Container, ContainerError> {
-        let root = self.path(nonce)?;
+    /// Makes those directories of the container that are missing.
+    pub(super) fn make(&self, nonce: Nonce) -> Result<Container, ContainerError> {
+        let root = self.path(nonce);
         let container = Container { is_new: self.make_root(&root)?, root };
         make(&container.limits(), 0o755)?;
         // The processes of a pod run as any user, and none may remove another's file.
@@ -78,7 +77,7 @@ impl Directories {
         Ok(container)
     }
 
-    /// The directory around a container's two; the one around all is made with the first.
+    /// Makes the directory that contains a container's two, and the one of all containers if it is missing.
     fn make_root(&self, path: &Path) -> Result<bool, ContainerError> {
         match files::make_directory(path, 0o755) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -90,39 +89,32 @@ impl Directories {
         make(path, 0o755)
     }
 
-    pub(super) fn remove(&self, nonce: &str) -> Result<bool, ContainerError> {
-        let path = self.path(nonce)?;
-        match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            removed => removed.map(|()| true).map_err(state("removing directory", &path)),
-        }
+    /// Removes the container's directories, if there are any; a failure is logged. Whether none are left.
+    pub(super) fn remove(&self, nonce: Nonce) -> bool {
+        let path = self.path(nonce);
+        let removed = fs::remove_dir_all(&path).or_else(files::not_there);
+        let removed = removed.map_err(state("removing directory", &path));
+        removed.inspect_err(|error| warn!(%error, "failed to remove the directory of a terminated container")).is_ok()
     }
 
-    /// The nonce under which limits for this container lie, and what they say.
-    pub(super) fn find(&self, pod_uid: &str, container: &str) -> Option<(String, Limits)> {
-        let entries = fs::read_dir(&self.root).ok()?;
-        let nonces = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut written = nonces.filter_map(|nonce| {
-            let path = self.root.join(&nonce).join(LIMITS).join(LIMITS_FILE);
-            let limits = fs::read_to_string(path).ok()?.parse::<Limits>().ok()?;
-            Some((nonce, limits))
+    /// The nonce and the limits of the container, found by the limits files.
+    pub(super) fn find(&self, pod_uid: &str, container: &str) -> Option<(Nonce, Limits)> {
+        let mut written = nonces(fs::read_dir(&self.root).ok()?).filter_map(|nonce| {
+            let limits = fs::read_to_string(self.path(nonce).join(LIMITS).join(LIMITS_FILE));
+            Some((nonce, limits.ok()?.parse::<Limits>().ok()?))
         });
         written.find(|(_, limits)| limits.pod_uid == pod_uid && limits.container == container)
     }
 
-    pub(super) fn sweep(&self, live: &HashSet<String>) -> Result<Vec<String>, ContainerError> {
+    /// Removes the directories of all containers but the `live` ones, and returns which it removed.
+    pub(super) fn sweep(&self, live: &HashSet<Nonce>) -> Result<Vec<Nonce>, ContainerError> {
         let entries = match fs::read_dir(&self.root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.map_err(state("reading directory", &self.root))?,
         };
-        let nonces = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut dead: Vec<String> = nonces.filter(|nonce| is_nonce(nonce) && !live.contains(nonce)).collect();
-        dead.sort();
-        dead.retain(|nonce| {
-            self.remove(nonce)
-                .inspect_err(|error| tracing::warn!(%error, "failed to remove the directory of a terminated container"))
-                .is_ok()
-        });
+        let mut dead: Vec<Nonce> = nonces(entries).filter(|nonce| !live.contains(nonce)).collect();
+        dead.sort_by_cached_key(Nonce::to_string);
+        dead.retain(|nonce| self.remove(*nonce));
         Ok(dead)
     }
 }
@@ -130,27 +122,27 @@ impl Directories {
 // === impl Container ===
 
 impl Container {
-    /// The directory around both, which the container doesn't see.
+    /// Directory that contains both; not mounted into the container.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// What it reads.
+    /// Directory that the container reads.
     pub fn limits(&self) -> PathBuf {
         self.root.join(LIMITS)
     }
 
-    /// What it writes, and may leave anything in.
+    /// Directory that the container writes, with any content.
     pub fn region(&self) -> PathBuf {
         self.root.join(REGION)
     }
 
-    /// Whether they were just made: nothing was ever put into them.
+    /// Whether the directories were just made and are empty.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// Replaces the limits, unless they are these already.
+    /// Writes the limits file, unless it has this content.
     pub(super) fn write(&self, limits: &Limits) -> Result<(), ContainerError> {
         let (file, text) = (self.limits().join(LIMITS_FILE), limits.to_string());
         if fs::read_to_string(&file).is_ok_and(|written| written == text) {
@@ -160,17 +152,16 @@ impl Container {
     }
 }
 
-/// A nonce becomes part of a path, and of an annotation's key, whose name has 63 characters at most.
-fn is_nonce(text: &str) -> bool {
-    let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=40).contains(&text.len()) && text.bytes().all(legal)
+/// Nonces that name the entries; files with other names are left alone.
+fn nonces(entries: fs::ReadDir) -> impl Iterator<Item = Nonce> {
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 fn make(path: &Path, mode: u32) -> Result<bool, ContainerError> {
     files::make_directory(path, mode).map_err(state("making directory", path))
 }
 
-/// A read-only mount of what is there on the host.
+/// A read-only mount of a host path.
 pub(crate) fn mount(container_path: &str, host_path: &Path) -> Mount {
     Mount { container_path: container_path.to_owned(), host_path: host_path.display().to_string(), read_only: true }
 }

@@ -1,4 +1,4 @@
-//! What of the driver is on disk: libraries, programs and device nodes.
+//! Files of NVIDIA's driver: libraries, programs and device nodes.
 
 use std::collections::BTreeSet;
 use std::env::consts::ARCH;

@@ -4,48 +4,46 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use divvy_api::{CardId, Tier};
+use divvy_node_core::ports::SetupError;
 
 use super::limits::LimitsError;
 
-/// Why a container can't be given its cards, or not all that belongs to them.
+/// Why a container can't be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerError {
-    /// The nonce becomes part of a path.
-    #[error("nonce {0:?} can't be a directory's name: expected 1 to 40 lower-case letters, digits and '-'")]
-    Nonce(String),
-    /// Names become fields of the limits file.
+    /// A name that can't be a field of the limits file.
     #[error(
         "{field} {value:?} can't be written to the limits file: expected 1 to 253 letters, digits, '-', '_' and '.'"
     )]
     Field {
-        /// Which name.
+        /// Kind of name.
         field: &'static str,
-        /// Its text.
+        /// The name itself.
         value: String,
     },
-    /// The reader would refuse them.
+    /// Limits that a reader of the file would refuse.
     #[error(transparent)]
     Limits(#[from] LimitsError),
-    /// What enforces shares on this node has gone.
+    /// A tier that can't be served now.
     #[error("tier {tier} can't be served now: {problem}; running containers are not affected")]
     Isolation {
-        /// The one that the container is given.
+        /// Tier of the container.
         tier: Tier,
-        /// What is wrong, and what to do.
+        /// Problem, and what to do.
         problem: String,
     },
-    /// Nothing to deliver.
+    /// A container without shares.
     #[error("container \"{0}\" has no GPU allocated")]
     NoCards(String),
-    /// CDI was asked for by name, so nothing else will do.
-    #[error("GPU {card} has no CDI device, which deviceListStrategy requires: {problem}")]
+    /// A card without a CDI device, which the configured strategy requires.
+    #[error("{card} has no CDI device, which deviceListStrategy requires: {problem}")]
     Cdi {
         /// The first such card.
         card: CardId,
         /// What keeps it out of the specification.
         problem: String,
     },
-    /// The runtime would give the card's node, and the driver would not let the container use the instance.
+    /// A MIG instance that the driver wouldn't let the container use.
     #[error("MIG instance {card} can't be allocated: {problem}")]
     Refused {
         /// The first such instance.
@@ -76,8 +74,16 @@ pub enum ContainerError {
     },
 }
 
-/// The error of a step that failed there.
+/// Turns the I/O error of a step at `path` into a [`ContainerError::State`].
 pub(crate) fn state(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ContainerError {
     let path = path.to_owned();
     move |source| ContainerError::State { doing, path, source }
+}
+
+// === impl ContainerError ===
+
+impl From<ContainerError> for SetupError {
+    fn from(error: ContainerError) -> Self {
+        Self(error.to_string())
+    }
 }

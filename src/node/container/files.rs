@@ -1,4 +1,4 @@
-//! Directories and files that containers see while they are written.
+//! Writes of files and directories that containers may be reading.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -16,7 +16,7 @@ pub(crate) fn keep(path: &Path, content: &[u8]) -> io::Result<()> {
     replace(path, content)
 }
 
-/// Makes `path` another name of the file at `source`, in place of what stands there. `.new` is added to it for a moment.
+/// Makes `path` a hard link to `source`, in place of what exists there. A temporary link has the extension `.new`.
 pub(crate) fn link(source: &Path, path: &Path) -> io::Result<()> {
     let file = |path: &Path| fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
     if file(path).ok() == Some(file(source)?) {
@@ -33,7 +33,7 @@ pub(crate) fn link(source: &Path, path: &Path) -> io::Result<()> {
 }
 
 /// Opens a file where a tenant may have put anything in its place. No link is followed, nothing but a regular file is opened,
-/// and nobody is waited for.
+/// and the call never blocks.
 pub(crate) fn open_tenants(path: &Path, options: &mut OpenOptions) -> io::Result<(File, Metadata)> {
     let regular =
         |found: Metadata| found.is_file().then_some(found).ok_or_else(|| io::Error::other("it is not a regular file"));
@@ -44,12 +44,12 @@ pub(crate) fn open_tenants(path: &Path, options: &mut OpenOptions) -> io::Result
     Ok((file, found))
 }
 
-/// Takes an error that says that a file is missing for success.
+/// Maps the error of a missing file to success.
 pub(crate) fn not_there(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
-/// A runtime makes an empty directory of a mount source that is missing. No file replaces one.
+/// Removes an empty directory at `path`: a runtime makes one of a mount source that is missing, and no file replaces it.
 fn make_way(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir(path),

@@ -1,10 +1,10 @@
-//! How shares are enforced: what each tier needs of the node, puts on disk for a container, and adds to its answer.
+//! Isolation tiers: what each one needs on the node, writes for a container, and adds to the response to `Allocate`.
 //!
 //! A container keeps the tier that it was made for as long as the node serves that or a stronger one: what a tier mounts is
-//! part of the answer, which the kubelet caches. On a node that serves a weaker one its limits say so, and nobody enforces
-//! them any more.
+//! part of the response, which the kubelet caches. On a node that serves a weaker tier the container's limits state that one,
+//! and its shares are no longer enforced as they were.
 //!
-//! The hardware keeps to its shares whoever has whole MIG instances, on every node and without anything being done for it.
+//! A container of whole MIG instances is kept to its shares by the hardware, on every node and without preparation.
 
 mod accounting;
 mod mig;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use std::{fmt, fs, io};
 
 use divvy_api::{CardId, Share, Tier};
-use divvy_proto::deviceplugin::Mount;
+use divvy_node_core::ports::Mount;
 use divvy_runtime::logging::WarnOnce;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -32,50 +32,51 @@ use crate::container::directories::Container;
 use crate::container::error::ContainerError;
 use divvy_mps::MpsDirectory;
 
-/// A tier, as this node serves it.
+/// Isolation tier as served on this node.
 pub trait Isolation: fmt::Debug + Send + Sync {
-    /// Which one.
+    /// The tier.
     fn tier(&self) -> Tier;
 
-    /// The strongest that it can enforce on this card.
+    /// The strongest tier that is enforced on this card.
     fn tier_on(&self, _: &CardId) -> Tier {
         self.tier()
     }
 
-    /// Who serves a container that was made for `tier`, which this node may have served before; `None`: nobody, here.
+    /// Implementation for a container that was prepared for `tier`, which this node may have served before; `None` where it
+    /// can't be served any more.
     fn of(&self, tier: Tier) -> Option<&dyn Isolation>;
 
-    /// Why no container can be given what it needs just now, though the node had the means when the daemon started.
+    /// Why no container can be prepared now, though the node supported the tier when the daemon started.
     fn problem(&self) -> Option<String> {
         None
     }
 
-    /// Puts what the container needs into its directories, and leaves what is there and sound. The container may run.
+    /// Makes files that the container needs in its directories, except valid ones that exist. The container may be running.
     fn prepare(&self, container: &Container, shares: &[(CardId, Share)]) -> Result<(), ContainerError>;
 
-    /// What the container needs mounted beside its directories.
+    /// Mounts of the container beside its directories.
     fn mounts(&self, container: &Container, shares: &[(CardId, Share)]) -> Vec<Mount>;
 
-    /// What it needs in its environment.
+    /// Environment variables of the container.
     fn variables(&self, _: &[(CardId, Share)]) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 
-    /// Removes what no container needs any more, after some have gone.
+    /// Removes files that no container needs any more, after some have been removed.
     fn clear(&self);
 }
 
-/// The tier of this node, and why it is that one.
+/// Tier of this node, and why it was selected.
 #[derive(Debug)]
 pub struct Selection {
-    /// What the node serves.
+    /// Tier that the node serves.
     pub tier: Tier,
-    /// For people.
+    /// Reason, for logs and `/config`.
     pub reason: String,
     library: Option<Library>,
 }
 
-/// Between two looks at what the node has the means for.
+/// Interval of checks for what the node supports.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The strongest tier that the configuration allows and the node can serve; an error where it asks for more.
@@ -106,7 +107,7 @@ pub fn select(config: &Config) -> Result<Selection, ConfigError> {
     Ok(Selection { tier, reason, library: Some(library) })
 }
 
-/// Ends when a node that chooses for itself could serve more than `tier`: the service may start after the daemon.
+/// Returns when a node with tier `auto` could serve a stronger one than `tier`: MPS may start after the daemon.
 pub async fn outgrown(config: &Config, tier: Tier) {
     if config.tier != Served::Auto {
         return std::future::pending().await;
@@ -121,7 +122,7 @@ pub async fn outgrown(config: &Config, tier: Tier) {
     }
 }
 
-/// Says when the node's tier can't be served any more, and when it can again.
+/// Logs when the node's tier can't be served any more.
 pub async fn watch(problem: impl Fn() -> Option<String>, stop: CancellationToken) {
     let mut warning = WarnOnce::default();
     while !stop.is_cancelled() {
@@ -133,7 +134,7 @@ pub async fn watch(problem: impl Fn() -> Option<String>, stop: CancellationToken
     }
 }
 
-/// Removes what tiers keep on the node beside containers' directories, once no container is left, and says what that was.
+/// Removes what tiers keep on the node beside containers' directories, once no container is left, and returns the paths.
 pub fn remove(config: &Config) -> io::Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
     for directory in [config.state_dir.join(shim::LIBRARIES), config.run_dir.join(pages::DIRECTORY)] {
@@ -148,7 +149,7 @@ pub fn remove(config: &Config) -> io::Result<Vec<PathBuf>> {
 // === impl Selection ===
 
 impl Selection {
-    /// Makes the node ready to serve it.
+    /// Installs the files of the tier on the node.
     pub fn install(self, run_dir: &Path) -> Result<Box<dyn Isolation>, ContainerError> {
         if self.tier == Tier::Mig {
             return Ok(Box::new(Mig));

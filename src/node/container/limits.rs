@@ -1,4 +1,4 @@
-//! The limits file as the daemon has it: the words of [`divvy_region::limits`] as values of the API.
+//! Limits file: the text of [`divvy_region::limits`] as values of the API.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,20 +10,20 @@ use divvy_region::{clock, limits};
 
 pub(super) use divvy_region::limits::is_field;
 
-/// What one container holds, and how that is enforced.
+/// Shares of one container, and how they are enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// How the shares are enforced.
     pub tier: Tier,
-    /// What happens with compute that others leave idle.
+    /// Policy for compute that other containers leave idle.
     pub compute: Compute,
-    /// Who goes first where there isn't enough of that.
+    /// Priority among containers for idle compute.
     pub priority: Option<Priority>,
     /// `metadata.uid` of the pod.
     pub pod_uid: String,
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub pod: String,
     /// The container's name.
     pub container: String,
@@ -31,33 +31,35 @@ pub struct Limits {
     pub cards: Vec<(CardId, Share)>,
 }
 
-/// A text that is not a limits file; whoever reads it must give the container nothing.
+/// A text that is not a valid limits file; its reader must let the container use no GPU.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitsError {
     /// Not in the form of [`divvy_region::limits`].
     #[error("{0}")]
     Malformed(String),
-    /// A word that has no meaning to this build.
+    /// A value that this build doesn't know.
     #[error("{field} {value:?} is not known to this build")]
     Unknown {
-        /// What the word stands for.
+        /// Name of the field.
         field: &'static str,
-        /// The word.
+        /// The value.
         value: String,
     },
     /// One card with two shares.
-    #[error("card {0} is listed twice")]
+    #[error("{0} is listed twice")]
     Twice(CardId),
 }
 
-/// What the tier means to whoever opens the file.
+/// Explanation of the tier, written as a comment into the file.
 fn meaning(tier: Tier, cards: &[(CardId, Share)]) -> &'static str {
     match tier {
-        Tier::Mig => "kept by the hardware: whole MIG instances, which nobody else is given",
-        _ if cards.iter().all(|(_, share)| share.exclusive) => "whole cards, which nobody else is given",
-        Tier::Accounting => "a promise in the books, enforced by nothing",
-        Tier::Shim => "kept by libdivvy.so inside the container, which can detect more than it can prevent",
-        Tier::Mps => "memory and a cap on compute kept by CUDA's multi-process service, and memory by libdivvy.so too",
+        Tier::Mig => "enforced by the hardware: whole MIG instances, allocated to no other container",
+        _ if cards.iter().all(|(_, share)| share.exclusive) => "whole GPUs, allocated to no other container",
+        Tier::Accounting => "recorded in the node's ledger, not enforced",
+        Tier::Shim => "enforced by libdivvy.so inside the container, which can detect more than it can prevent",
+        Tier::Mps => {
+            "memory and a cap on compute enforced by CUDA's multi-process service, and memory by libdivvy.so too"
+        }
     }
 }
 
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_spelling_is_refused() {
+    fn noncanonical_limits_are_refused() {
         let spellings = [
             ("v1", "v2"),
             ("tier accounting", "tier none"),
@@ -231,19 +233,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(limits in any_limits()) {
+        fn limits_round_trip(limits in any_limits()) {
             prop_assert_eq!(limits.to_string().parse(), Ok(limits));
         }
 
         #[test]
-        fn a_cut_file_is_refused(limits in any_limits(), cut in any::<prop::sample::Index>()) {
+        fn truncated_limits_are_refused(limits in any_limits(), cut in any::<prop::sample::Index>()) {
             let text = limits.to_string();
             let cut = &text[..cut.index(text.len())];
             prop_assert!(cut.parse::<Limits>().is_err(), "{cut:?}");
         }
 
         #[test]
-        fn no_text_panics(text in "(divvy-limits v1\n)?((tier|compute|pod|container|card|end|#)?[ -~\n]{0,20}){0,8}") {
+        fn parsing_any_limits_never_panics(text in "(divvy-limits v1\n)?((tier|compute|pod|container|card|end|#)?[ -~\n]{0,20}){0,8}") {
             prop_assert!(text.parse::<Limits>().is_err());
         }
     }

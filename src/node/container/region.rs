@@ -1,4 +1,4 @@
-//! The accounting region of a container on disk. Its directory belongs to the tenant, who may have put anything in its place.
+//! Accounting region of a container on disk. The tenant may write to its directory, and may have put anything in its place.
 
 mod reader;
 
@@ -33,8 +33,8 @@ pub(super) fn ensure(container: &Container, cards: usize) -> io::Result<()> {
         }
     };
     make_way(&path)?;
-    // Made where no tenant sees it, and named when it is whole.
-    let temporary = container.root().join(".books");
+    // Made where no tenant sees it, and renamed when it is complete.
+    let temporary = container.root().join(".region");
     fs::remove_file(&temporary).or_else(not_there)?;
     let made = make(&temporary, cards, generation).and_then(|()| fs::rename(&temporary, &path));
     made.inspect_err(|_| drop(fs::remove_file(&temporary)))
@@ -57,7 +57,7 @@ fn set_mode(file: &File) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(MODE))
 }
 
-/// How often the region was made before this time. What the old one says of that, if it is still there, its tenant wrote.
+/// Generation of a new region: how often it was made before. The tenant may have overwritten the number in the old one.
 fn next_generation(container: &Container) -> io::Result<u64> {
     let file = container.root().join("generation");
     let last = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0_u64);

@@ -1,9 +1,11 @@
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use divvy_api::{Cores, Memory};
+use divvy_node_core::pod::PodRef;
 use tempfile::TempDir;
 
 use super::*;
@@ -41,7 +43,16 @@ impl Host {
     }
 
     fn path(&self, path: &str) -> PathBuf {
+        let path = nonces().fold(path.to_owned(), |path, (nonce, name)| path.replace(&name, &nonce));
         self.root.path().join(path)
+    }
+
+    /// Ends the container: whether it had directories, and they are gone.
+    fn remove(&self, containers: &Containers, name: &str) -> bool {
+        let directories = self.path(&format!("run/containers/{name}"));
+        let existed = directories.exists();
+        containers.remove(vec![nonce(name)]);
+        existed && !directories.exists()
     }
 
     fn parent(&self, path: &str) -> PathBuf {
@@ -82,6 +93,7 @@ impl Host {
 
     /// Text in which the host's temporary directory is `/host`.
     fn steady(&self, text: &str) -> String {
+        let text = nonces().fold(text.to_owned(), |text, (nonce, name)| text.replace(&nonce, &name));
         text.replace(&self.root.path().display().to_string(), "/host").replace(std::env::consts::ARCH, "ARCH")
     }
 
@@ -104,9 +116,25 @@ fn share(card: &str, memory: u64) -> (CardId, Share) {
     (id(card), Share { memory: Memory::mib(memory), cores: Cores::new(30), exclusive: false })
 }
 
-fn handout<'a>(nonce: &'a str, shares: &'a [(CardId, Share)]) -> Allocation<'a> {
-    let pod = PodRef { uid: "0d9f3f0e-7c1b-4b53-a6a5-0d7d5e0f8a11", namespace: "default", name: "trainer-0" };
-    Allocation { pod, container: "main", nonce, shares, terms: Terms::default() }
+fn pod(uid: &str, namespace: &str, name: &str) -> PodRef {
+    PodRef { uid: uid.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+/// Nonce of the container that is `n-<number>` in these tests, in the paths of [`Host::path`] and in snapshots.
+fn nonce(name: &str) -> Nonce {
+    let number = name.strip_prefix("n-").and_then(|number| number.parse::<u32>().ok()).expect("n-<number>");
+    format!("{number:032x}").parse().expect("32 digits")
+}
+
+/// Names of containers, with the nonces that they stand for; `n-12` before `n-1`.
+fn nonces() -> impl Iterator<Item = (String, String)> {
+    (0..30).rev().map(|number| format!("n-{number}")).map(|name| (nonce(&name).to_string(), name))
+}
+
+fn allocated(name: &str, shares: &[(CardId, Share)]) -> AllocatedContainer<'static> {
+    static POD: LazyLock<PodRef> =
+        LazyLock::new(|| pod("0d9f3f0e-7c1b-4b53-a6a5-0d7d5e0f8a11", "default", "trainer-0"));
+    AllocatedContainer { pod: &POD, name: "main", nonce: nonce(name), shares: shares.to_vec(), terms: Terms::default() }
 }
 
 fn mode(path: &Path) -> u32 {
@@ -114,11 +142,11 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn each_strategy_answers_as_nvidias_plugin_does() {
+fn each_strategy_answers_like_nvidias_plugin() {
     let host = Host::new();
     let shares = [share(A, 8192), share(B, 8192)];
     for strategy in ["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"] {
-        let answer = host.delivery(strategy).prepare(&handout("n-1", &shares)).expect("an answer");
+        let answer = host.delivery(strategy).prepare(&allocated("n-1", &shares)).expect("an answer");
         insta::assert_snapshot!(strategy, host.steady(&format!("{answer:#?}")));
     }
 }
@@ -127,7 +155,7 @@ fn each_strategy_answers_as_nvidias_plugin_does() {
 fn strategies_can_be_combined() {
     let host = Host::new();
     let shares = [share(A, 8192)];
-    let answer = |strategies| host.delivery(strategies).prepare(&handout("n-1", &shares)).expect("an answer");
+    let answer = |strategies| host.delivery(strategies).prepare(&allocated("n-1", &shares)).expect("an answer");
     let both = answer("envvar,volume-mounts");
     assert_eq!(
         both.envs["NVIDIA_VISIBLE_DEVICES"], "/var/run/nvidia-container-devices",
@@ -140,18 +168,21 @@ fn strategies_can_be_combined() {
 }
 
 #[test]
-fn a_prefix_for_annotations_replaces_the_one_of_cdi() {
+fn annotation_prefix_replaces_the_cdi_prefix() {
     let host = Host::new();
     let options =
         ContainerOptions { cdi_annotation_prefix: "nvidia.cdi.k8s.io/".into(), ..host.options("cdi-annotations") };
     let delivery = Containers::new(options, Box::new(Accounting));
     delivery.publish_cards(&cards()).expect("published");
-    let answer = delivery.prepare(&handout("n-1", &[share(A, 1)])).expect("an answer");
-    assert_eq!(answer.annotations["nvidia.cdi.k8s.io/divvy-node_n-1"], format!("divvy.dev/gpu={A}"));
+    let answer = delivery.prepare(&allocated("n-1", &[share(A, 1)])).expect("an answer");
+    assert_eq!(
+        answer.annotations[&format!("nvidia.cdi.k8s.io/divvy-node_{}", nonce("n-1"))],
+        format!("divvy.dev/gpu={A}")
+    );
 }
 
 #[test]
-fn the_specification_names_cards_by_uuid_and_brings_the_driver() {
+fn cdi_spec_names_gpus_by_uuid_and_mounts_the_driver() {
     let host = Host::new();
     host.delivery("cdi-cri");
     let spec = fs::read_to_string(host.path("cdi/divvy.dev-gpu.json")).expect("a specification");
@@ -159,7 +190,7 @@ fn the_specification_names_cards_by_uuid_and_brings_the_driver() {
 }
 
 #[test]
-fn the_specification_asks_for_no_more_than_it_uses() {
+fn cdi_spec_omits_a_missing_hook_and_escaping_links() {
     let host = Host::new();
     fs::remove_file(host.path("usr/bin/nvidia-cdi-hook")).expect("no hook");
     // A link that leads out of the driver's tree would be another file on the host.
@@ -176,7 +207,7 @@ fn the_specification_asks_for_no_more_than_it_uses() {
 }
 
 #[test]
-fn the_specification_is_written_only_when_it_changes() {
+fn cdi_spec_is_written_only_when_changed() {
     let host = Host::new();
     let delivery = host.delivery("auto");
     let inode = || fs::metadata(host.path("cdi/divvy.dev-gpu.json")).expect("a specification").ino();
@@ -192,7 +223,7 @@ fn the_specification_is_written_only_when_it_changes() {
 }
 
 #[test]
-fn no_specification_is_written_for_strategies_without_cdi() {
+fn cdi_spec_is_written_only_for_cdi_strategies() {
     let host = Host::new();
     let strategies = host.delivery("envvar,volume-mounts").strategies();
     assert!(!host.path("cdi").exists());
@@ -208,7 +239,7 @@ fn auto_is_cdi_where_the_driver_is_found() {
     let strategies = delivery.strategies();
     assert_eq!(strategies.active, [Strategy::CdiCri].into());
     assert_eq!(strategies.reason, "auto: the CDI specification is written");
-    let answer = delivery.prepare(&handout("n-1", &[share(A, 1)])).expect("an answer");
+    let answer = delivery.prepare(&allocated("n-1", &[share(A, 1)])).expect("an answer");
     assert_eq!((answer.cdi_devices.len(), answer.envs.len()), (1, 0));
 }
 
@@ -221,7 +252,7 @@ fn auto_after(change: impl FnOnce(&Host, &mut ContainerOptions)) -> String {
     let outcome = delivery.publish_cards(&cards());
     let strategies = delivery.strategies();
     assert_eq!(strategies.active, [Strategy::VolumeMounts].into());
-    let answer = delivery.prepare(&handout("n-1", &[share(A, 1)])).expect("an answer");
+    let answer = delivery.prepare(&allocated("n-1", &[share(A, 1)])).expect("an answer");
     assert_eq!((answer.cdi_devices.len(), answer.mounts.len()), (0, 3), "auto falls back");
     let reason = strategies.reason.strip_prefix("auto: no CDI specification: ").expect("the reason");
     assert!(outcome.map_or_else(|error| error.to_string() == reason, |()| true), "{reason}");
@@ -229,7 +260,7 @@ fn auto_after(change: impl FnOnce(&Host, &mut ContainerOptions)) -> String {
 }
 
 #[test]
-fn auto_falls_back_to_mounts_and_says_why() {
+fn auto_falls_back_to_mounts_with_a_reason() {
     let no_driver = auto_after(|_, options| options.driver_root_ctr_path = "/nonexistent".into());
     assert_eq!(no_driver, "libcuda.so.1 is in none of the usual directories under /nonexistent");
     let no_node = auto_after(|host, _| fs::remove_file(host.path("dev/nvidia1")).expect("a link"));
@@ -256,13 +287,13 @@ fn configured_cdi_without_devices_refuses_allocation() {
     host.file("cdi");
     let delivery = Containers::new(host.options("cdi-cri"), Box::new(Accounting));
     let published = delivery.publish_cards(&cards()).expect_err("a file is no directory").to_string();
-    let error = delivery.prepare(&handout("n-1", &[share(A, 1)])).expect_err("no specification").to_string();
-    assert_eq!(error, format!("GPU {A} has no CDI device, which deviceListStrategy requires: {published}"));
+    let error = delivery.prepare(&allocated("n-1", &[share(A, 1)])).expect_err("no specification").to_string();
+    assert_eq!(error, format!("{A} has no CDI device, which deviceListStrategy requires: {published}"));
     assert!(!host.path("run").exists(), "nothing is made for a container that is refused");
 }
 
 #[test]
-fn a_card_without_a_node_of_its_own_is_given_by_mounts() {
+fn gpu_without_device_node_is_given_by_mounts() {
     let host = Host::new();
     let old = "MIG-GPU-5c3f2a10/1/0";
     let odd = [
@@ -273,29 +304,29 @@ fn a_card_without_a_node_of_its_own_is_given_by_mounts() {
     let auto = Containers::new(host.options("auto"), Box::new(Accounting));
     auto.publish_cards(&all).expect("published");
     let ways = |card| {
-        let answer = auto.prepare(&handout("n-1", &[share(card, 1)])).expect("an answer");
+        let answer = auto.prepare(&allocated("n-1", &[share(card, 1)])).expect("an answer");
         (answer.cdi_devices.len(), answer.mounts.len())
     };
     assert_eq!((ways(A), ways(B), ways(old)), ((1, 2), (0, 3), (0, 3)));
     let demanded = Containers::new(host.options("cdi-annotations"), Box::new(Accounting));
     demanded.publish_cards(&all).expect("published");
-    let error = demanded.prepare(&handout("n-1", &[share(A, 1), share(B, 1)])).expect_err("B has no node");
-    assert!(error.to_string().starts_with(&format!("GPU {B} has no CDI device")), "{error}");
+    let error = demanded.prepare(&allocated("n-1", &[share(A, 1), share(B, 1)])).expect_err("B has no node");
+    assert!(error.to_string().starts_with(&format!("{B} has no CDI device")), "{error}");
 }
 
 #[test]
-fn a_container_has_limits_to_read_and_a_region_to_write() {
+fn container_gets_readonly_limits_and_a_writable_region() {
     let host = Host::new();
     let delivery = host.delivery("volume-mounts");
     let shares = [share(A, 8192), (id(B), Share { memory: Memory::mib(81_559), cores: Cores::FULL, exclusive: true })];
-    delivery.prepare(&handout("n-1", &shares)).expect("an answer");
+    delivery.prepare(&allocated("n-1", &shares)).expect("an answer");
     let container = host.path("run/containers/n-1");
     assert_eq!(mode(&host.path("run/containers")), 0o700, "one tenant's directories are not another's");
     assert_eq!((mode(&container.join("limits")), mode(&container.join("region"))), (0o755, 0o1777));
     assert_eq!(mode(&container.join("limits/limits")), 0o644);
     insta::assert_snapshot!(fs::read_to_string(container.join("limits/limits")).expect("limits"), @"
     divvy-limits v1
-    # accounting: a promise in the books, enforced by nothing
+    # accounting: recorded in the node's ledger, not enforced
     tier accounting
     compute cap
     pod 0d9f3f0e-7c1b-4b53-a6a5-0d7d5e0f8a11 default trainer-0
@@ -311,25 +342,25 @@ fn a_container_has_limits_to_read_and_a_region_to_write() {
 fn limits_come_back_after_everything_is_gone() {
     let host = Host::new();
     let delivery = host.delivery("volume-mounts");
-    delivery.prepare(&handout("n-1", &[share(A, 1)])).expect("an answer");
+    delivery.prepare(&allocated("n-1", &[share(A, 1)])).expect("an answer");
     fs::remove_dir_all(host.path("run")).expect("gone");
-    delivery.write_limits(&handout("n-1", &[share(A, 2)])).expect("written");
+    delivery.write_limits(&allocated("n-1", &[share(A, 2)])).expect("written");
     assert_eq!(host.limits("n-1").cards, [share(A, 2)]);
     assert!(host.path("run/containers/n-1/region").is_dir());
 }
 
 #[test]
-fn a_reader_never_sees_part_of_a_limits_file() {
+fn reader_never_sees_a_partial_limits_file() {
     let host = Host::new();
     let delivery = host.delivery("volume-mounts");
     let (few, many) = ([share(A, 1)], [share(A, 81_559), share(B, 81_559)]);
-    delivery.prepare(&handout("n-1", &few)).expect("an answer");
+    delivery.prepare(&allocated("n-1", &few)).expect("an answer");
     let written = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for turn in 0..300 {
                 let shares: &[_] = if turn % 2 == 0 { &many } else { &few };
-                delivery.write_limits(&handout("n-1", shares)).expect("written");
+                delivery.write_limits(&allocated("n-1", shares)).expect("written");
             }
             written.store(true, Ordering::Release);
         });
@@ -341,23 +372,23 @@ fn a_reader_never_sees_part_of_a_limits_file() {
 }
 
 #[test]
-fn what_nobody_holds_is_swept_and_nothing_else() {
+fn only_unheld_directories_are_removed() {
     let host = Host::new();
     let delivery = host.delivery("volume-mounts");
-    assert_eq!(delivery.sweep(&HashSet::new()).expect("no directory yet"), Vec::<String>::new());
+    assert_eq!(delivery.sweep(&HashSet::new()).expect("no directory yet"), []);
     for nonce in ["n-1", "n-2", "n-3"] {
-        delivery.prepare(&handout(nonce, &[share(A, 1)])).expect("an answer");
+        delivery.prepare(&allocated(nonce, &[share(A, 1)])).expect("an answer");
     }
     host.file("outside/kept");
     symlink(host.path("outside"), host.path("run/containers/n-2/region/way-out")).expect("what a tenant may do");
     host.file("run/containers/n-2/region/deep/er/file");
     host.file("run/containers/README.md");
-    let swept = delivery.sweep(&HashSet::from(["n-1".to_owned()])).expect("swept");
-    assert_eq!(swept, ["n-2", "n-3"]);
+    let swept = delivery.sweep(&HashSet::from([nonce("n-1")])).expect("swept");
+    assert_eq!(swept, ["n-2", "n-3"].map(nonce));
     assert_eq!(host.limits("n-1").cards, [share(A, 1)]);
     assert!(host.path("outside/kept").exists() && host.path("run/containers/README.md").exists());
-    assert!(delivery.remove("n-1").expect("removed"));
-    assert!(!delivery.remove("n-1").expect("nothing to remove"), "a release can be repeated");
+    assert!(host.remove(&delivery, "n-1"));
+    assert!(!host.remove(&delivery, "n-1"), "a release can be repeated");
 }
 
 #[test]
@@ -367,33 +398,30 @@ fn names_that_would_leave_their_place_are_refused() {
     let shares = [share(A, 1)];
     let long = "a".repeat(41);
     for nonce in ["", ".", "..", "../n-1", "a/b", "/etc", "N-1", "n_1", "n-1\n", "n-\u{e4}", &long] {
-        let refused = |error: Result<(), ContainerError>| matches!(error, Err(ContainerError::Nonce(_)));
-        assert!(refused(delivery.write_limits(&handout(nonce, &shares))), "{nonce:?}");
-        assert!(refused(delivery.remove(nonce).map(drop)), "{nonce:?}");
+        assert!(nonce.parse::<Nonce>().is_err(), "{nonce:?}");
     }
-    let valid = handout("n-1", &shares);
-    let pod = |uid, namespace, name| Allocation { pod: PodRef { uid, namespace, name }, ..valid };
-    let handouts = [
-        (pod("u\ntier mig", "ns", "p"), "pod UID"),
-        (pod("u", "", "p"), "namespace"),
-        (pod("u", "ns", "p q"), "pod name"),
-        (Allocation { container: "c\n", ..valid }, "container name"),
+    let pods = [
+        (pod("u\ntier mig", "ns", "p"), "c", "pod UID"),
+        (pod("u", "", "p"), "c", "namespace"),
+        (pod("u", "ns", "p q"), "c", "pod name"),
+        (pod("u", "ns", "p"), "c\n", "container name"),
     ];
-    for (handout, field) in handouts {
-        let error = delivery.prepare(&handout).expect_err(field).to_string();
+    for (pod, name, field) in &pods {
+        let container = AllocatedContainer { pod, name, ..allocated("n-1", &shares) };
+        let error = delivery.prepare(&container).expect_err(field).to_string();
         assert!(error.starts_with(&format!("{field} \"")), "{error}");
     }
-    let error = |shares| delivery.prepare(&handout("n-1", shares)).expect_err("refused").to_string();
+    let error = |shares| delivery.prepare(&allocated("n-1", shares)).expect_err("refused").to_string();
     assert_eq!(error(&[]), "container \"main\" has no GPU allocated");
-    assert_eq!(error(&[share(A, 1), share(A, 2)]), format!("card {A} is listed twice"));
+    assert_eq!(error(&[share(A, 1), share(A, 2)]), format!("{A} is listed twice"));
     assert!(!host.path("run").exists());
 }
 
 #[test]
-fn a_run_directory_that_is_none_is_named() {
+fn invalid_run_directory_is_named_in_the_error() {
     let host = Host::new();
     host.file("run");
-    let error = host.delivery("volume-mounts").prepare(&handout("n-1", &[share(A, 1)])).expect_err("a file");
+    let error = host.delivery("volume-mounts").prepare(&allocated("n-1", &[share(A, 1)])).expect_err("a file");
     assert_eq!(
         host.steady(&error.to_string()),
         "making directory /host/run/containers/n-1: Not a directory (os error 20): runDir must be a directory that the daemon can write to"
@@ -401,14 +429,14 @@ fn a_run_directory_that_is_none_is_named() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_keeps_the_old_limits() {
+fn unwritable_directory_keeps_the_old_limits() {
     let host = Host::new();
     let delivery = host.delivery("volume-mounts");
-    delivery.prepare(&handout("n-1", &[share(A, 1)])).expect("an answer");
+    delivery.prepare(&allocated("n-1", &[share(A, 1)])).expect("an answer");
     let limits = host.path("run/containers/n-1/limits/limits");
     fs::remove_file(&limits).expect("limits");
     fs::create_dir(&limits).expect("what no file can replace");
-    let error = delivery.write_limits(&handout("n-1", &[share(A, 2)])).expect_err("a directory").to_string();
+    let error = delivery.write_limits(&allocated("n-1", &[share(A, 2)])).expect_err("a directory").to_string();
     assert!(host.steady(&error).starts_with("writing limits /host/run/containers/n-1/limits/limits: "), "{error}");
     let left = fs::read_dir(host.path("run/containers/n-1/limits")).expect("a directory").count();
     assert_eq!(left, 1, "no temporary file stays");
@@ -416,7 +444,7 @@ fn a_directory_that_cannot_be_written_keeps_the_old_limits() {
 
 /// Root may write anywhere, so this says something only for other users; the errors before it hold for all.
 #[test]
-fn a_read_only_cdi_directory_is_an_error_for_all_but_root() {
+fn readonly_cdi_directory_is_an_error() {
     let host = Host::new();
     fs::create_dir(host.path("cdi")).expect("a directory");
     fs::set_permissions(host.path("cdi"), Permissions::from_mode(0o555)).expect("read-only");

@@ -1,6 +1,6 @@
 //! Gauges computed at scrape time, so that no series outlives its pod.
 //!
-//! What is not an amount is an info gauge of value 1, and its labels say it: the tier, the device-list strategies.
+//! Facts that aren't numbers, such as the tier, are labels of info gauges with value 1.
 
 mod ledger;
 mod usage;
@@ -12,21 +12,21 @@ use divvy_node_core::allocator::SharedAllocator;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
-use self::ledger::Ledger;
+use self::ledger::LedgerCollector;
 use self::usage::Usage;
 use super::ConfigStatus;
 use crate::container::Containers;
-use crate::kubelet::registration::Standing;
+use crate::kubelet::registration::RegistrationStatus;
 
-/// Adds to `registry`, whose prefix they take, gauges of what `allocator` holds and of what containers use.
+/// Registers gauges of the ledger and of the measured use of containers.
 pub fn register(
     registry: &mut Registry,
     allocator: SharedAllocator,
     containers: Arc<Containers>,
-    standing: watch::Receiver<Standing>,
+    registration: watch::Receiver<RegistrationStatus>,
     config: watch::Receiver<ConfigStatus>,
     usage: watch::Receiver<Arc<NodeUsage>>,
 ) {
-    registry.register_collector(Box::new(Ledger { allocator, containers, standing, config }));
+    registry.register_collector(Box::new(LedgerCollector { allocator, containers, registration, config }));
     registry.register_collector(Box::new(Usage(usage)));
 }

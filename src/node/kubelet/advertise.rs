@@ -1,6 +1,8 @@
-//! What `ListAndWatch` lists.
+//! Advertises the node's GPUs: the devices that `ListAndWatch` lists, and the two ways for memory and compute beside them.
+//!
+//! Slots, the devices that containers get their GPUs by, are listed either way.
 
-mod units;
+pub(super) mod devices;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,61 +10,68 @@ use divvy_api::gpunode::Scales;
 use divvy_api::{MigProfile, ResourceName, ResourceNames, SlotId};
 use divvy_proto::deviceplugin as api;
 
+use crate::config::Advertise;
+
 use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
-use divvy_node_core::ledger::Book;
+use divvy_node_core::ledger::Allocations;
 
 /// The devices of one resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offer {
-    /// Registered by this name.
+    /// Name that the resource is registered by.
     pub resource: ResourceName,
-    /// Everything that is listed for it.
+    /// All devices that are listed for the resource.
     pub devices: Vec<api::Device>,
 }
 
-/// What of the configuration decides what is listed.
+/// Settings that decide what is listed.
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// Names of our resources.
+    /// Names of Divvy's resources.
     pub names: ResourceNames,
     /// Slots listed for each card.
     pub slots_per_card: u32,
     /// Slots carry their card's NUMA node. The kubelet then counts healthy slots to tell what a NUMA node can take, so
     /// the free slots of cards with nothing left are listed as unhealthy.
     ///
-    /// Seen on 1.36.3 with `single-numa-node`, scope `container`, on a machine of one node: parts of cards, several cards
-    /// and whole ones are all admitted, also once more after the kubelet's restart. It asks for a preference as it does
-    /// without topology: what isn't asked for (a tenth to a sixth of the Allocates) are containers that take over all
-    /// slots of an init container. It counts slots, not cards: a request of two cards where one has room finds slots
-    /// enough on one node, and we are the ones who refuse it.
+    /// Observed on 1.36.3 with `single-numa-node`, scope `container`, on a machine of one NUMA node: requests for parts of
+    /// GPUs, several GPUs and whole ones are all admitted, also again after the kubelet's restart. The kubelet calls
+    /// GetPreferredAllocation as it does without topology, except (a tenth to a sixth of the Allocates) for containers that
+    /// take over all slots of an init container. It counts slots, not GPUs: a request for two GPUs where only one has free
+    /// capacity finds slots enough on one NUMA node, and Allocate refuses it.
     pub numa_topology: bool,
-    /// How much of the cards is promised.
+    /// Percentages of the GPUs' memory and compute that may be allocated.
     pub scales: Scales,
-    /// Units of memory and compute are devices too, not amounts on the Node.
-    pub units: bool,
+    /// How memory and compute are advertised.
+    pub advertise: Advertise,
 }
 
-/// A slot as it is to be listed.
+/// Slot to be listed.
 struct Slot {
     id: SlotId,
     healthy: bool,
     numa: Option<u32>,
 }
 
-/// Every slot of every card, by the resource that it is asked for by, and those that pods hold besides: of a card that
-/// hasn't been seen since the daemon started, or of more slots a card than there are now. An ID once listed stays listed
+/// Devices of each resource: every slot of every card, and further slots that pods hold: of a card that hasn't been found
+/// since the daemon started, or of more slots per card than are configured now. An ID once listed stays listed
 /// as long as it is held: kubelets since 1.34 may crash over one that vanishes (reference: Kubernetes
 /// `devicemanager/manager.go`, `allDevices[resource][id].Topology`); it turns unhealthy instead.
 ///
-/// The plain count is always among them, also where it counts nothing. `given`: units that pods have.
-pub fn offers(inventory: &Inventory, book: &Book, given: &BTreeSet<&str>, listing: &Listing) -> Vec<Offer> {
+/// The resource for whole GPUs is always included, even without devices. `given`: units that the kubelet gave to pods.
+pub fn offers(
+    inventory: &Inventory,
+    allocations: &Allocations,
+    given: &BTreeSet<&str>,
+    listing: &Listing,
+) -> Vec<Offer> {
     let mut listed: BTreeMap<Option<&MigProfile>, Vec<Slot>> = [(None, Vec::new())].into();
     for card in &inventory.cards {
-        listed.entry(card.asked_by()).or_default().extend(listing.slots(card, book));
+        listed.entry(card.asked_by()).or_default().extend(listing.slots(card, allocations));
     }
     let known: BTreeSet<SlotId> = listed.values().flatten().map(|slot| slot.id.clone()).collect();
     let held: BTreeMap<SlotId, Option<&MigProfile>> =
-        book.slots_on_record().filter(|(slot, _)| !known.contains(slot)).collect();
+        allocations.slots_on_record().filter(|(slot, _)| !known.contains(slot)).collect();
     for (id, profile) in held {
         listed.entry(profile).or_default().push(Slot { id, healthy: false, numa: None });
     }
@@ -71,8 +80,10 @@ pub fn offers(inventory: &Inventory, book: &Book, given: &BTreeSet<&str>, listin
         devices: slots.into_iter().map(Slot::device).collect(),
     };
     let mut offers: Vec<Offer> = listed.into_iter().map(offer).collect();
-    if listing.units {
-        offers.extend(units::offers(inventory, book, given, listing));
+    match listing.advertise {
+        // Written to the Node's status by the publisher.
+        Advertise::Amounts => {}
+        Advertise::Devices => offers.extend(devices::offers(inventory, allocations, given, listing)),
     }
     offers
 }
@@ -80,10 +91,15 @@ pub fn offers(inventory: &Inventory, book: &Book, given: &BTreeSet<&str>, listin
 // === impl Listing ===
 
 impl Listing {
-    fn slots(&self, card: &CardInfo, book: &Book) -> impl Iterator<Item = Slot> {
+    /// Whether the lists change with what is allocated, not only with the GPUs.
+    pub fn follows_allocations(&self) -> bool {
+        self.numa_topology || self.advertise == Advertise::Devices
+    }
+
+    fn slots(&self, card: &CardInfo, allocations: &Allocations) -> impl Iterator<Item = Slot> {
         let is_healthy = card.health == CardHealth::Healthy;
-        let held = book.slots_held(&card.id, None);
-        let hides_free = self.numa_topology && self.is_full(card, book);
+        let held = allocations.slots_held(&card.id, None);
+        let hides_free = self.numa_topology && self.is_full(card, allocations);
         let numa = card.numa.filter(|_| self.numa_topology);
         (0..self.slots_per_card).map(move |number| Slot {
             id: card.id.slot(number),
@@ -93,8 +109,8 @@ impl Listing {
     }
 
     /// Whether no request whatever fits on the card.
-    fn is_full(&self, card: &CardInfo, book: &Book) -> bool {
-        let held = book.held(&card.id, None);
+    fn is_full(&self, card: &CardInfo, allocations: &Allocations) -> bool {
+        let held = allocations.held(&card.id, None);
         held.exclusive || held.memory >= card.memory.percent(self.scales.memory)
     }
 }

@@ -1,4 +1,4 @@
-//! Asks the kubelet for its pod list, over a connection that is kept.
+//! Client for the kubelet's pod list, over a persistent connection.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,50 +15,50 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
 use hyper_util::rt::TokioExecutor;
 
-use super::pods::{DecodeError, Known};
 use super::tls;
+use crate::pod_list::{DecodeError, Known};
 
-/// Where the kubelet's own API is and how it is trusted.
+/// Address of the kubelet's API, and how its certificate is verified.
 #[derive(Clone, Debug)]
 pub struct KubeletEndpoint {
     /// `https://<node's address>:10250`.
     pub url: String,
-    /// Bearer token, read anew for every question: projected tokens are rotated.
+    /// File of the bearer token, read again for every request: projected tokens are rotated.
     pub token_file: PathBuf,
     /// How the kubelet's certificate is checked.
     pub trust: tls::Trust,
-    /// Deadline of one question; a slow answer fails one pod, a hanging one would stop the node.
+    /// Deadline of one request; a slow response fails one pod, a hanging one would block the node.
     pub timeout: Duration,
 }
 
-/// Asks `GET /pods`.
+/// Client for `GET /pods`.
 #[derive(Debug)]
 pub struct PodListClient {
     endpoint: KubeletEndpoint,
     uri: Uri,
-    /// Made anew after a failed connection. Never held across an await.
+    /// HTTP client, replaced after a failed connection. Never locked across an await.
     client: Mutex<Option<HttpsClient>>,
-    /// Of the list before.
+    /// Decoded pods of the previous list.
     known: Mutex<Known>,
 }
 
 type HttpsClient = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
 
-/// A list beyond this is not a pod list: 500 pods of 4.6 KB are 2.3 MB.
+/// Largest accepted list in bytes: 500 pods of 4.6 KB are 2.3 MB.
 const LARGEST_LIST: usize = 64 << 20;
 
-/// A connection that waits keeps its buffer, by default up to 400 KiB of it.
+/// Read buffer of the connection in bytes, which an idle connection keeps; the default is up to 400 KiB.
 const READ_BUFFER: usize = 64 << 10;
 
 /// Why there is no pod list.
 #[derive(Debug, thiserror::Error)]
 pub enum PodListError {
-    /// The URL in the configuration is none.
+    /// The configured URL is invalid.
     #[error("kubeletUrl \"{url}\" is not a URL: {problem}")]
     Url {
-        /// As configured.
+        /// The configured URL.
         url: String,
-        /// What the parser says.
+        /// Error of the parser.
         problem: String,
     },
     /// rustls refuses its configuration.
@@ -69,39 +69,39 @@ pub enum PodListError {
     Token {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// No answer in time.
+    /// No response before the deadline.
     #[error("kubelet pod list {url}: no answer within {}ms", .timeout.as_millis())]
     Timeout {
-        /// What was asked.
+        /// URL of the request.
         url: String,
         /// The deadline.
         timeout: Duration,
     },
-    /// No connection, or it broke, or it isn't the kubelet's.
+    /// No connection, a broken one, or one whose certificate isn't the kubelet's.
     #[error("kubelet pod list {url}: {problem}")]
     Connection {
-        /// What was asked.
+        /// URL of the request.
         url: String,
-        /// What went wrong, with its causes.
+        /// Error with its causes.
         problem: String,
     },
-    /// 401, 403 and whatever else isn't 200.
+    /// A status other than 200, such as 401 or 403.
     #[error("kubelet pod list {url}: answered {status}{}", hint(*.status))]
     Status {
-        /// What was asked.
+        /// URL of the request.
         url: String,
-        /// The answer.
+        /// Status of the response.
         status: StatusCode,
     },
-    /// Not a pod list.
+    /// The response is not a pod list.
     #[error("kubelet pod list {url}: {source}")]
     Decode {
-        /// What was asked.
+        /// URL of the request.
         url: String,
-        /// What is wrong with it.
+        /// Why it can't be decoded.
         source: DecodeError,
     },
 }

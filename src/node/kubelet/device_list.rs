@@ -1,4 +1,4 @@
-//! `ListAndWatch`: a resource's list of devices, and every change of it, until the session ends.
+//! `ListAndWatch`: streams a resource's devices and every change of them, until the session ends.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use tonic::Status;
 
 use super::advertise::Offer;
 
-/// What one resource lists for one session: from our registration to the kubelet's next restart.
+/// Devices of one resource for one session, from the registration to the kubelet's next restart.
 #[derive(Clone, Debug)]
 pub(super) struct DeviceList {
     pub(super) resource: ResourceName,
-    /// Our resources, and all devices of each with their health.
+    /// All devices of each resource, with their health.
     pub(super) offers: watch::Receiver<Arc<Vec<Offer>>>,
     /// Cancelled when the session ends. A `ListAndWatch` that the kubelet closes ends the session.
     pub(super) session: CancellationToken,
-    /// Cancelled when another plugin has taken our resource: further lists of ours would replace its own.
+    /// Cancelled when another plugin has taken the resource: further lists from the daemon would replace that plugin's.
     pub(super) silence: CancellationToken,
 }
 
-/// What `ListAndWatch` streams.
+/// Stream of `ListAndWatch`.
 pub(super) type Devices = Pin<Box<dyn Stream<Item = Result<api::ListAndWatchResponse, Status>> + Send>>;
 
-/// The lists until the session ends.
+/// Lists until the session ends.
 struct UntilCancelled {
     lists: Devices,
     ended: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -39,10 +39,10 @@ struct UntilCancelled {
 // === impl DeviceList ===
 
 impl DeviceList {
-    /// The list as it is, and as it becomes.
+    /// Streams the current list, and every later one.
     pub(super) fn stream(&self) -> Devices {
         let Self { resource, offers, session, silence } = self.clone();
-        // Dropped with the stream, that is when the kubelet goes away: then we have to register again.
+        // Dropped with the stream, when the kubelet closes it: then the daemon has to register again.
         let guard: DropGuard = session.clone().drop_guard();
         let lists = WatchStream::new(offers).filter_map(move |offers| {
             let _held_as_long_as_the_stream = &guard;
@@ -50,7 +50,7 @@ impl DeviceList {
             let offer = offers.iter().find(|offer| offer.resource == resource)?;
             Some(Ok(api::ListAndWatchResponse { devices: offer.devices.clone() }))
         });
-        // A server that waits for its streams would wait for ever: the kubelet never closes this one by itself.
+        // A server that waits for its streams would wait forever: the kubelet never closes this one.
         let ended = Box::pin(session.cancelled_owned());
         Box::pin(UntilCancelled { lists: Box::pin(lists), ended, silence })
     }

@@ -1,4 +1,4 @@
-//! Counters and times of the kubelet's calls and of its pod list.
+//! Metrics of the device plugin's calls and of the kubelet's pod list.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 
 use divvy_node_core::allocator::Refusal;
 
-/// What is counted as it happens.
+/// Counters and histograms.
 #[derive(Debug)]
 pub struct Metrics {
     calls: Family<Call, Counter>,
@@ -22,7 +22,7 @@ pub struct Metrics {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Call {
     call: &'static str,
-    /// `ok` or the refusal's kind.
+    /// `ok` or the kind of refusal.
     outcome: &'static str,
 }
 
@@ -42,7 +42,7 @@ struct Outcome {
     outcome: &'static str,
 }
 
-/// Seconds; Allocate's own part is tens of microseconds, a pod list under load a tenth of a second.
+/// Histogram in seconds: Allocate's own part is tens of microseconds, a pod list under load a tenth of a second.
 fn durations() -> Histogram {
     Histogram::new([25e-6, 50e-6, 100e-6, 250e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0])
 }
@@ -50,7 +50,7 @@ fn durations() -> Histogram {
 // === impl Metrics ===
 
 impl Metrics {
-    /// Adds the counters to `registry`, whose prefix they take.
+    /// Registers the metrics; their names get the prefix of `registry`.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             calls: Family::default(),
@@ -72,7 +72,7 @@ impl Metrics {
         metrics
     }
 
-    /// A call of the kubelet was answered.
+    /// Records a call that was answered.
     pub fn observe<T>(&self, call: &'static str, started: Instant, result: &Result<T, Refusal>) {
         let outcome = result.as_ref().err().map_or("ok", Refusal::kind);
         if let Err(refusal) = result {
@@ -82,13 +82,13 @@ impl Metrics {
         self.durations.get_or_create(&CallName { call }).observe(started.elapsed().as_secs_f64());
     }
 
-    /// The pod list was asked for.
+    /// Records a request for the pod list.
     pub fn pod_list(&self, started: Instant, ok: bool) {
         let outcome = Outcome { outcome: if ok { "ok" } else { "error" } };
         self.pod_lists.get_or_create(&outcome).observe(started.elapsed().as_secs_f64());
     }
 
-    /// A container was told from all others, among the pods that `source` lists.
+    /// Records a container whose pod was identified among those that `source` lists.
     pub fn identified(&self, source: &'static str) {
         self.identified.get_or_create(&Source { source }).inc();
     }

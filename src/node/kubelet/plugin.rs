@@ -1,4 +1,4 @@
-//! The device-plugin service: decodes what the kubelet asks, has the core answer it, and encodes the answer.
+//! Device-plugin service for slots: decodes the kubelet's requests, passes them to the core, and encodes the responses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use super::device_list::{DeviceList, Devices};
 use super::metrics::Metrics;
 use super::response::{response, status};
 
-/// The service of one resource for one session.
+/// Device-plugin service of one resource, for one session with the kubelet.
 #[derive(Debug)]
 pub(super) struct Plugin<S> {
     pub(super) list: DeviceList,
     pub(super) calls: Calls<S>,
 }
 
-/// What calls are answered and counted by.
+/// Shared state of all services.
 #[derive(Debug)]
 pub struct Calls<S> {
-    /// Decides.
+    /// Decides about allocations.
     pub daemon: Arc<Daemon<S>>,
-    /// Told after every call that may have changed the ledger.
+    /// Notified after every call that may have changed the ledger.
     pub ledger_changed: Arc<Notify>,
-    /// Counts and times.
+    /// Metrics of the calls.
     pub metrics: Arc<Metrics>,
 }
 
@@ -108,7 +108,7 @@ impl<S: PodSource> Plugin<S> {
 // === impl Calls ===
 
 impl<S> Calls<S> {
-    /// Counts and times what a call comes to.
+    /// Records the outcome and the duration of a call.
     pub(super) async fn answer<T>(
         &self,
         call: &'static str,
@@ -129,7 +129,7 @@ impl<S> Clone for Calls<S> {
     }
 }
 
-/// The kubelet sends one container a call; more would each need an identity of their own.
+/// The single container request of a call: the kubelet sends one, and each further one would have to be identified by itself.
 pub(super) fn only<T>(mut requests: Vec<T>) -> Result<T, Refusal> {
     match (requests.len(), requests.pop()) {
         (1, Some(request)) => Ok(request),

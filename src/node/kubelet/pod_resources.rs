@@ -1,4 +1,4 @@
-//! The kubelet's records of who has which device.
+//! Client for PodResources, the kubelet's records of the devices of each container.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,19 +10,19 @@ use divvy_proto::podresources::pod_resources_lister_client::PodResourcesListerCl
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::rivals::Listed;
+use super::conflict::Listed;
 use super::unix_channel;
 
-/// A client of the PodResources socket. Each question is a connection of its own: they are rare.
+/// Client of the PodResources socket. Each request opens a connection of its own, as requests are rare.
 #[derive(Clone, Debug)]
 pub struct PodResources {
     /// `<kubelet's root>/pod-resources/kubelet.sock`.
     pub socket: PathBuf,
-    /// Names of the resources whose devices are asked for.
+    /// Names of the resources whose devices are requested.
     pub names: ResourceNames,
 }
 
-/// No answer.
+/// A failed request.
 #[derive(Debug, thiserror::Error)]
 pub enum PodResourcesError {
     /// No connection.
@@ -30,7 +30,7 @@ pub enum PodResourcesError {
     Connection {
         /// The socket.
         socket: PathBuf,
-        /// What went wrong.
+        /// Error of the connection.
         problem: String,
     },
     /// The kubelet refused.
@@ -38,29 +38,29 @@ pub enum PodResourcesError {
     Status {
         /// The socket.
         socket: PathBuf,
-        /// Which call.
+        /// Name of the call.
         call: &'static str,
-        /// The answer.
+        /// Status of the response.
         status: Box<Status>,
     },
 }
 
 const DEADLINE: Duration = Duration::from_secs(2);
-/// In which the kubelet's rate limit lets another question in.
+/// Time after which the kubelet's rate limit admits another request.
 const PAUSE: Duration = Duration::from_millis(10);
-/// One entry a device: a node of many slots passes tonic's 4 MiB (reference: kubernetes.md §4.1).
+/// Largest response in bytes: with one entry for each device, a node of many slots exceeds tonic's 4 MiB.
 const LARGEST_ANSWER: usize = 64 << 20;
 
 // === impl PodResources ===
 
 impl PodResources {
-    /// All containers with devices of ours. Sweeps the kubelet's books, so never asked while an Allocate is in flight
-    /// (kubernetes#137534): only before we register.
+    /// All containers with Divvy's devices. The kubelet releases devices of ended pods when it answers, so this is only called
+    /// before registration, never while an Allocate is in flight (kubernetes#137534).
     pub async fn list(&self) -> Result<Vec<DeviceRecord>, PodResourcesError> {
         self.list_of(|resource| self.names.counts_cards(resource)).await
     }
 
-    /// All containers with units of memory or compute, where those are devices. To be asked when [`Self::list`] may be.
+    /// All containers with units of memory or compute, where those are devices. To be called when [`Self::list`] may be.
     pub async fn list_units(&self) -> Result<Vec<DeviceRecord>, PodResourcesError> {
         let ResourceNames { memory, cores, .. } = &self.names;
         if !self.names.counts_memory_in_devices() {
@@ -75,9 +75,8 @@ impl PodResources {
         Ok(answer.into_inner().pod_resources.iter().flat_map(|pod| assigned(pod, &is_wanted)).collect())
     }
 
-    /// What the kubelet has given of our devices to each of these pods, by namespace and name; `None` for a pod that it
-    /// doesn't have, or that is over. It has a pod from just before its admission on. Ordinary init containers are never
-    /// shown. Doesn't sweep.
+    /// Divvy's devices of each of these pods, by namespace and name; `None` for a pod that the kubelet doesn't have, or that has
+    /// ended. It has a pod from just before its admission on. Ordinary init containers are never included. Releases nothing.
     pub async fn get(&self, pods: &[PodRef]) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodResourcesError> {
         let mut records = Vec::with_capacity(pods.len());
         if pods.is_empty() {
@@ -104,7 +103,7 @@ impl PodResources {
                     let pod = answer.into_inner().pod_resources.unwrap_or_default();
                     return Ok(Some(assigned(&pod, |resource| self.names.counts_cards(resource))));
                 }
-                // 100 questions a second of all who ask, with a burst of 10: a refused one is asked again.
+                // 100 requests a second of all clients, with a burst of 10: a rejected one is repeated.
                 Err(status) if status.code() == Code::ResourceExhausted && started.elapsed() < DEADLINE => {
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -114,7 +113,7 @@ impl PodResources {
         }
     }
 
-    /// Every healthy device of every plugin that is registered now. Doesn't sweep, so it may be asked at any time.
+    /// Every healthy device of every registered plugin. Releases nothing, so it may be called at any time.
     pub async fn allocatable(&self) -> Result<Vec<Listed>, PodResourcesError> {
         let answer = self.client().await?.get_allocatable_resources(api::AllocatableResourcesRequest {}).await;
         let answer = answer.map_err(|status| self.refused("GetAllocatableResources", status))?;
@@ -138,7 +137,7 @@ impl PodResources {
     }
 }
 
-/// A pod that the kubelet doesn't have: it answers with an error of no code (`server_v1.go`).
+/// Whether the kubelet doesn't have the pod: it answers with an error without code (`server_v1.go`).
 fn is_unknown(status: &Status, namespace: &str, name: &str) -> bool {
     status.code() == Code::NotFound || status.message() == format!("pod {name} in namespace {namespace} not found")
 }
@@ -147,7 +146,7 @@ fn hint(call: &str) -> &'static str {
     if call == "Get" { " (needs Kubernetes 1.34, or the kubelet's feature gate KubeletPodResourcesGet)" } else { "" }
 }
 
-/// Containers of a pod with devices of the resources that are wanted.
+/// Containers of a pod with devices of the wanted resources.
 fn assigned(pod: &api::PodResources, is_wanted: impl Fn(&str) -> bool) -> Vec<DeviceRecord> {
     let devices_of = |container: &api::ContainerResources| {
         let wanted = container.devices.iter().filter(|devices| is_wanted(&devices.resource_name));

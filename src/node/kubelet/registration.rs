@@ -1,7 +1,13 @@
-//! Keeps us registered: one session after another, each from fresh sockets to the kubelet's next restart.
+//! Registration with the kubelet: one session after another, each from fresh sockets to the kubelet's next restart.
 //!
-//! All resources share a session: each has a socket of its own, and they begin and end together. What is concluded from
-//! the order of the kubelet's calls, across resources, so has one beginning.
+//! All resources share a session: each has a socket of its own, and they begin and end together, because conclusions are
+//! drawn from the order of the kubelet's calls across resources.
+//!
+//! A kubelet that still runs has an endpoint of the last session, and the end of that session's stream stops the resource
+//! by its name (`runClient` in `plugin/v1beta1/handler.go` calls `disconnectClient`, which calls `PluginDisconnected` in
+//! `devicemanager/manager.go`: `markResourceUnhealthy` and `setStopTime`). If it gets to that only after the next
+//! `Register`, it stops the new endpoint, whose connection may stay open: the node has no healthy device and nothing would
+//! register it again. So the next session with the same kubelet begins when the kubelet lists none of its devices any more.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,57 +33,57 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tracing::{debug, info, warn};
 
 use super::advertise::Offer;
+use super::advertise::devices::UnitPlugin;
+use super::conflict::{self, ConflictTracker, Verdict};
 use super::device_list::DeviceList;
 use super::plugin::{Calls, Plugin};
 use super::pod_resources::PodResources;
-use super::rivals::{self, Rivalry, Verdict};
 use super::socket::{DirectoryWatch, SocketFile};
-use super::units::Units;
 use super::unix_channel;
 
-/// Registers our resources with the kubelet.
+/// Registers Divvy's resources with the kubelet.
 #[derive(Debug)]
 pub struct Registrar<S> {
     /// The kubelet's plugin directory.
     pub directory: PathBuf,
-    /// What calls are answered by.
+    /// Answers the kubelet's calls.
     pub calls: Calls<S>,
-    /// Our resources, and all devices of each with their health.
+    /// Resources to register, with all devices of each and their health.
     pub offers: watch::Receiver<Arc<Vec<Offer>>>,
-    /// Where conflicting device plugins show.
+    /// Source of the allocatable devices, which show conflicting device plugins.
     pub pod_resources: PodResources,
-    /// How long another plugin of our cards must be seen before we stand back, and be gone before we come.
+    /// Time for which a conflicting plugin must be registered before the daemon unregisters, and be gone before it registers.
     pub patience: Duration,
-    /// Told how we stand with the kubelet.
-    pub standing: watch::Sender<Standing>,
+    /// Receives every change of the status.
+    pub status: watch::Sender<RegistrationStatus>,
 }
 
-/// How we stand with the kubelet.
+/// Status of the registration with the kubelet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
-    /// It doesn't have us registered.
+pub enum RegistrationStatus {
+    /// Not registered.
     #[default]
     Unregistered,
-    /// It asks us for devices.
+    /// Registered: the kubelet allocates this daemon's devices.
     Registered,
-    /// Another plugin serves our cards or our resource, so we don't: which, and what to do.
-    Rivalled(String),
+    /// Not registered because another device plugin serves the same GPUs or resource: which one, and what to do.
+    Conflict(String),
 }
 
-/// A plain file in the plugin directory. A kubelet that starts and finds no file in the plugin directory zeroes the node's extended
-/// resources (`ShouldResetExtendedResourceCapacity`), our amounts among them; sockets it has deleted by then.
+/// Plain file in the plugin directory. A kubelet that starts and finds no file there zeroes the node's extended resources
+/// (`ShouldResetExtendedResourceCapacity`), Divvy's amounts among them; sockets it has deleted by then.
 pub(crate) const NOTE: &str = "divvy-node.txt";
-const NOTE_TEXT: &str = "Keeps a kubelet that starts from zeroing this node's card memory and cores.\n";
-/// A kubelet that doesn't answer a `Register` within this is still cleaning up; it is asked again at once.
+const NOTE_TEXT: &str = "Keeps a kubelet that starts from zeroing this node's GPU memory and cores.\n";
+/// Deadline of the first `Register`. A kubelet that misses it is still cleaning up; the request is repeated at once.
 const REGISTER_DEADLINE: Duration = Duration::from_secs(1);
-/// One that has answered a first `Register` has cleaned up, and only takes its time, over long lists of devices for one.
-/// To begin anew would take the other resources from it, and fail pods that it admits once more.
+/// Deadline of further ones. A kubelet that has answered a first `Register` has cleaned up and is only slow, for one over
+/// long lists of devices. A new session would take the other resources from it, and fail pods that it admits again.
 const LONGEST_REGISTER: Duration = Duration::from_secs(10);
-/// How often another plugin of our cards is looked for: [`Registrar::patience`] parted by this.
+/// Looks for a conflicting plugin in each [`Registrar::patience`].
 const LOOKS: u32 = 4;
-/// How long calls in flight may take to end with their session.
+/// Time that calls in flight have to finish when their session ends.
 const SESSION_DRAIN: Duration = Duration::from_millis(500);
-/// Largest request: all free slots at each `GetPreferredAllocation`, above tonic's 4 MiB on nodes of many slots.
+/// Largest request in bytes: `GetPreferredAllocation` carries all free slots, above tonic's 4 MiB on nodes of many slots.
 const LARGEST_REQUEST: usize = 64 << 20;
 
 /// A session that could not begin.
@@ -85,21 +91,21 @@ const LARGEST_REQUEST: usize = 64 << 20;
 enum SessionError {
     #[error("socket {path}: {source}")]
     Socket { path: PathBuf, source: std::io::Error },
-    #[error("our own socket {path} doesn't answer: {problem}")]
+    #[error("plugin socket {path} doesn't answer: {problem}")]
     SelfDial { path: PathBuf, problem: String },
-    #[error("the kubelet at {path} doesn't register us: {problem}")]
+    #[error("registering with the kubelet at {path}: {problem}")]
     Register { path: PathBuf, problem: String },
 }
 
 /// Running servers, one for each resource.
 struct Session {
     token: CancellationToken,
-    /// Cancelled when another plugin has taken one of our resources: then nothing more is listed.
+    /// Cancelled when another plugin has taken one of the resources: then no list is sent any more.
     silence: CancellationToken,
-    /// What was registered.
+    /// Registered resources.
     resources: Vec<ResourceName>,
     servers: Vec<JoinHandle<Result<(), tonic::transport::Error>>>,
-    /// The kubelet's socket and ours, as they were when we registered.
+    /// The kubelet's socket and the plugins', as they were at registration.
     sockets: Vec<(PathBuf, Option<SocketFile>)>,
 }
 
@@ -109,7 +115,7 @@ fn socket_name(resource: &ResourceName) -> String {
     format!("divvy-{name}.sock")
 }
 
-/// Our sockets in the plugin directory, also of resources that aren't offered any more.
+/// Divvy's sockets in the plugin directory, also of resources that aren't offered any more.
 pub(crate) fn own_sockets(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let is_own = |name: &str| name.strip_suffix(".sock").is_some_and(|name| name.starts_with("divvy-"));
@@ -124,41 +130,43 @@ impl<S: PodSource + 'static> Registrar<S> {
     pub async fn run(self, stop: CancellationToken) {
         let mut watch = DirectoryWatch::new(&self.directory);
         self.keep_note();
-        let mut pause = Pause::default();
-        let (mut rivalry, mut is_known) = (Rivalry::new(self.patience), false);
+        let mut backoff = Backoff::default();
+        let (mut conflicts, mut last) = (ConflictTracker::new(self.patience), None);
         while !stop.is_cancelled() {
             let Some(kubelet) = SocketFile::at(&self.kubelet_socket()) else {
                 tokio::select! { () = watch.changed() => {}, () = stop.cancelled() => {} }
                 continue;
             };
-            pause.meet(kubelet);
-            // A kubelet that comes back finds us at once. Whoever came in between is seen during the session.
-            if !is_known || *rivalry.verdict() != Verdict::Nobody {
-                self.look_for_rivals(&mut rivalry, None).await;
+            backoff.reset_for(kubelet);
+            // A kubelet that has restarted is registered with at once: it has no endpoint of the last session, and a
+            // conflicting plugin is found during the next one.
+            let has_restarted = last.is_some_and(|last| last != kubelet);
+            if !has_restarted || *conflicts.verdict() != Verdict::None {
+                self.look_for_conflict(&mut conflicts, None).await;
             }
-            if *rivalry.verdict() != Verdict::Nobody {
-                tokio::select! { () = tokio::time::sleep(pause.next()) => {}, () = stop.cancelled() => {} }
+            if *conflicts.verdict() != Verdict::None {
+                tokio::select! { () = tokio::time::sleep(backoff.next()) => {}, () = stop.cancelled() => {} }
                 continue;
             }
             match self.begin(&stop).await {
                 Ok(session) => {
-                    (pause, is_known) = (Pause::default(), true);
-                    self.standing.send_replace(Standing::Registered);
+                    (backoff, last) = (Backoff::default(), Some(kubelet));
+                    self.status.send_replace(RegistrationStatus::Registered);
                     let resources = session.resources.iter().map(ResourceName::as_str).collect::<Vec<_>>().join(", ");
                     info!(resources, "registered with the kubelet");
-                    self.until_over(&session, &mut watch, &mut rivalry).await;
-                    // First of all: a kubelet that has just started lists pods one by one.
+                    self.until_over(&session, &mut watch, &mut conflicts).await;
+                    // Before anything else: a kubelet that has just started lists pods one by one.
                     lock(self.calls.daemon.allocator()).begin_session();
-                    self.standing.send_if_modified(|standing| {
-                        let over = *standing == Standing::Registered;
-                        over.then(|| *standing = Standing::Unregistered).is_some()
+                    self.status.send_if_modified(|status| {
+                        let over = *status == RegistrationStatus::Registered;
+                        over.then(|| *status = RegistrationStatus::Unregistered).is_some()
                     });
                     session.end().await;
                     info!(stopping = stop.is_cancelled(), "session with the kubelet is over");
                 }
                 Err(error) => {
-                    pause.warning.warn(error.to_string());
-                    tokio::select! { () = tokio::time::sleep(pause.next()) => {}, () = watch.changed() => {}, () = stop.cancelled() => {} }
+                    backoff.warning.warn(error.to_string());
+                    tokio::select! { () = tokio::time::sleep(backoff.next()) => {}, () = watch.changed() => {}, () = stop.cancelled() => {} }
                 }
             }
         }
@@ -169,10 +177,10 @@ impl<S: PodSource + 'static> Registrar<S> {
 
     /// Connects to the kubelet, serves on fresh sockets, makes sure that they answer, registers.
     ///
-    /// In this order: a kubelet that starts deletes every socket in the directory before it listens, so one that takes
-    /// our connection has done that and leaves the sockets that we make now. A kubelet that is asked to dial a socket
-    /// which it has just deleted tries again after a second at the earliest, and fails pods meanwhile. One that was
-    /// killed has left its socket behind, which nobody answers: ours stay as they are then.
+    /// In this order: a kubelet that starts deletes every socket in the directory before it listens, so one that accepts
+    /// the connection has done that and leaves the sockets that are made now. A kubelet that dials a socket which it has
+    /// just deleted tries again after a second at the earliest, and fails pods meanwhile. One that was killed has left its
+    /// socket behind, on which nobody listens: the plugins' sockets stay as they are then.
     async fn begin(&self, stop: &CancellationToken) -> Result<Session, SessionError> {
         let kubelet = self.kubelet_socket();
         let channel = Self::connect(&kubelet).await?;
@@ -202,7 +210,7 @@ impl<S: PodSource + 'static> Registrar<S> {
             let server = if self.pod_resources.names.counts_cards(resource.as_str()) {
                 serve(&own, Plugin { list, calls }, token)?
             } else {
-                serve(&own, Units { list, calls }, token)?
+                serve(&own, UnitPlugin { list, calls }, token)?
             };
             session.servers.push(server);
             session.sockets.push((own.clone(), SocketFile::at(&own)));
@@ -248,12 +256,12 @@ impl<S: PodSource + 'static> Registrar<S> {
         answer.map(drop).map_err(|status| failed(format!("{}: {}", status.code(), status.message())))
     }
 
-    /// Returns when the session is over: the kubelet closed a stream, a socket is another file, our resources are others,
-    /// we stop, or another plugin offers our cards.
+    /// Returns when the session is over: the kubelet closed a stream, a socket is another file, other resources are to be
+    /// registered, the daemon stops, or another plugin offers this node's GPUs.
     ///
-    /// One that has taken our resource is not fought: we fall silent, and keep the stream open until it is gone, because
-    /// kubelets up to 1.36 would take the end of our stream for its end (kubernetes#121994).
-    async fn until_over(&self, session: &Session, watch: &mut DirectoryWatch, rivalry: &mut Rivalry) {
+    /// A resource that another plugin has taken is left to it: no list is sent any more, and the stream stays open until
+    /// the other plugin is gone, because kubelets up to 1.36 take the end of the stream for its end (kubernetes#121994).
+    async fn until_over(&self, session: &Session, watch: &mut DirectoryWatch, conflicts: &mut ConflictTracker) {
         let unchanged = || session.sockets.iter().all(|(path, known)| SocketFile::at(path) == *known);
         let mut offers = self.offers.clone();
         let mut others = async || drop(offers.wait_for(|offers| resources(offers) != session.resources).await);
@@ -265,48 +273,49 @@ impl<S: PodSource + 'static> Registrar<S> {
             tokio::select! {
                 () = session.token.cancelled() => return,
                 () = watch.changed() => continue,
-                () = others() => return info!("other resources are to be registered"),
+                () = others() => return info!("resources to register have changed"),
                 _ = looks.tick() => {}
             }
             if !session.silence.is_cancelled() {
                 listed = self.offers.borrow().clone();
             }
-            self.look_for_rivals(rivalry, Some(&listed)).await;
-            match rivalry.verdict() {
-                Verdict::Somebody(rival) if rival.same_resource => session.silence.cancel(),
-                Verdict::Somebody(_) => return,
-                Verdict::Nobody if session.silence.is_cancelled() => return,
-                Verdict::Nobody | Verdict::Perhaps => {}
+            self.look_for_conflict(conflicts, Some(&listed)).await;
+            match conflicts.verdict() {
+                Verdict::Confirmed(plugin) if plugin.same_resource => session.silence.cancel(),
+                Verdict::Confirmed(_) => return,
+                Verdict::None if session.silence.is_cancelled() => return,
+                Verdict::None | Verdict::Suspected => {}
             }
         }
         debug!("a socket in the plugin directory was replaced");
     }
 
-    /// `listed`: what the kubelet has from us, while we are registered. A kubelet that doesn't answer shows nothing.
-    async fn look_for_rivals(&self, rivalry: &mut Rivalry, listed: Option<&[Offer]>) {
+    /// Updates the verdict from the kubelet's allocatable devices. `listed`: what was sent to the kubelet, while the daemon
+    /// is registered. A kubelet that doesn't answer changes nothing.
+    async fn look_for_conflict(&self, conflicts: &mut ConflictTracker, listed: Option<&[Offer]>) {
         let known = match self.pod_resources.allocatable().await {
             Ok(known) => known,
-            Err(error) => return debug!(%error, "not known whether another plugin serves our cards"),
+            Err(error) => return debug!(%error, "failed to look for conflicting device plugins"),
         };
         let ours = listed.map_or_else(|| self.offers.borrow().to_vec(), <[_]>::to_vec);
-        let was = rivalry.verdict().clone();
-        rivalry.observe(Instant::now(), rivals::find(&known, &ours, listed.is_some()));
-        match rivalry.verdict() {
-            Verdict::Somebody(rival) if !matches!(was, Verdict::Somebody(_)) => {
+        let was = conflicts.verdict().clone();
+        conflicts.observe(Instant::now(), conflict::find(&known, &ours, listed.is_some()));
+        match conflicts.verdict() {
+            Verdict::Confirmed(plugin) if !matches!(was, Verdict::Confirmed(_)) => {
                 let own = ours.iter().map(|offer| socket_name(&offer.resource));
                 let known: Vec<String> = own.chain(["kubelet.sock".to_owned()]).collect();
-                let listening = rivals::listening(&self.directory, &known).await.join(", ");
-                let listening = if listening.is_empty() { "nobody".to_owned() } else { listening };
+                let listening = conflict::listening(&self.directory, &known).await.join(", ");
+                let listening = if listening.is_empty() { "none".to_owned() } else { listening };
                 let text = format!(
-                    "{}; listening beside us: {listening}; nothing is allocated here until it is removed from this node",
-                    rival.evidence
+                    "{}; other sockets in the plugin directory: {listening}; no GPU is allocated until that plugin is removed from this node",
+                    plugin.evidence
                 );
                 warn!("{text}");
-                self.standing.send_replace(Standing::Rivalled(text));
+                self.status.send_replace(RegistrationStatus::Conflict(text));
             }
-            Verdict::Nobody if matches!(was, Verdict::Somebody(_)) => {
-                info!("the other device plugin is gone");
-                self.standing.send_replace(Standing::Unregistered);
+            Verdict::None if matches!(was, Verdict::Confirmed(_)) => {
+                info!("the conflicting device plugin is gone");
+                self.status.send_replace(RegistrationStatus::Unregistered);
             }
             _ => {}
         }
@@ -350,40 +359,40 @@ async fn self_dial(path: &Path) -> Result<(), SessionError> {
 // === impl Session ===
 
 impl Session {
-    /// Ends every stream, waits for calls in flight, and lets go of the sockets. A server whose connections don't close
-    /// would wait for ever, so it is given up after [`SESSION_DRAIN`].
+    /// Ends every stream, waits for calls in flight, and closes the sockets. A server whose connections don't close would
+    /// wait forever, so it is aborted after [`SESSION_DRAIN`].
     async fn end(self) {
         self.token.cancel();
-        let given_up = Instant::now() + SESSION_DRAIN;
+        let deadline = Instant::now() + SESSION_DRAIN;
         for mut server in self.servers {
-            match tokio::time::timeout_at(given_up.into(), &mut server).await {
+            match tokio::time::timeout_at(deadline.into(), &mut server).await {
                 Ok(Ok(Ok(()))) => {}
                 Ok(Ok(Err(error))) => warn!(%error, "plugin server failed"),
-                Ok(Err(error)) => warn!(%error, "plugin server broke off"),
+                Ok(Err(error)) => warn!(%error, "plugin server panicked or was cancelled"),
                 Err(_elapsed) => server.abort(),
             }
         }
     }
 }
 
-/// Pauses between tries: short at first, then longer, and each problem said once.
+/// Delays between attempts, 2 ms doubling to 1 s; each problem is logged once.
 #[derive(Default)]
-struct Pause {
+struct Backoff {
     kubelet: Option<SocketFile>,
-    tries: u32,
+    attempts: u32,
     warning: WarnOnce,
 }
 
-impl Pause {
-    /// Begins anew with another kubelet: its socket is seen before it listens, and then the next try succeeds.
-    fn meet(&mut self, kubelet: SocketFile) {
+impl Backoff {
+    /// Starts over for another kubelet: its socket exists before it listens, and the attempt after that succeeds.
+    fn reset_for(&mut self, kubelet: SocketFile) {
         if self.kubelet.replace(kubelet) != Some(kubelet) {
-            self.tries = 0;
+            self.attempts = 0;
         }
     }
 
     fn next(&mut self) -> Duration {
-        self.tries += 1;
-        Duration::from_millis(1 << self.tries.min(10))
+        self.attempts += 1;
+        Duration::from_millis(1 << self.attempts.min(10))
     }
 }

@@ -1,11 +1,11 @@
-//! Refusals and answers of the core, as gRPC has them.
+//! Conversion of the core's responses and refusals to gRPC.
 
 use divvy_node_core::allocator::Refusal;
 use divvy_node_core::ports::{ContainerResponse, Mount};
 use divvy_proto::deviceplugin as api;
 use tonic::{Code, Status};
 
-/// The status that a refused call ends with. Its text reaches the pod's status and its events.
+/// gRPC status of a refused call. Its message reaches the pod's status and events.
 pub fn status(refusal: &Refusal) -> Status {
     let code = match refusal {
         Refusal::Call(_) | Refusal::GpuRequest(_) | Refusal::Annotation(_) | Refusal::UnitsAlone { .. } => {
@@ -23,7 +23,7 @@ pub fn status(refusal: &Refusal) -> Status {
     Status::new(code, format!("divvy: {}: {refusal}", refusal.kind()))
 }
 
-/// A container's answer to `Allocate`.
+/// Response to `Allocate` for one container.
 pub fn response(container: ContainerResponse) -> api::ContainerAllocateResponse {
     let ContainerResponse { envs, mounts, annotations, cdi_devices } = container;
     let mount = |Mount { container_path, host_path, read_only }| api::Mount { container_path, host_path, read_only };

@@ -1,4 +1,4 @@
-//! Notices what happens to the sockets in the plugin directory.
+//! Detects changes of the sockets in the plugin directory.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use inotify::{Inotify, WatchMask};
 use tokio_stream::StreamExt as _;
 use tracing::warn;
 
-/// Identity of a socket file: a new socket at an old path is another one.
+/// Identity of a socket file, which changes when the socket is recreated at the same path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketFile {
     device: u64,
     inode: u64,
-    /// Inodes are used again at once on some file systems.
+    /// Change time, as some file systems reuse inodes at once.
     changed: (i64, i64),
 }
 
@@ -24,10 +24,9 @@ pub struct DirectoryWatch {
     events: Option<inotify::EventStream<[u8; 1024]>>,
 }
 
-/// How often the directory is looked at where inotify isn't to be had: `fs.inotify.max_user_instances` is 128 on
-/// common machines.
+/// Polling interval without inotify: `fs.inotify.max_user_instances` is only 128 on common machines.
 const POLL: Duration = Duration::from_millis(100);
-/// Even with inotify, in case an event was lost.
+/// Longest interval between checks with inotify, in case an event was lost.
 const LOOK_ANYWAY: Duration = Duration::from_secs(5);
 
 // === impl SocketFile ===
@@ -58,7 +57,7 @@ impl DirectoryWatch {
         });
         let events = events.map_err(|error| {
             let path = path.display();
-            warn!(%path, %error, "no inotify, looking every {}ms; raise fs.inotify.max_user_instances", POLL.as_millis());
+            warn!(%path, %error, "inotify is not available, polling every {}ms; raise fs.inotify.max_user_instances", POLL.as_millis());
         });
         Self { path: path.to_owned(), events: events.ok() }
     }
@@ -68,7 +67,7 @@ impl DirectoryWatch {
         let Some(events) = &mut self.events else { return tokio::time::sleep(POLL).await };
         // Elapsing is as good as an event: the caller looks either way.
         if let Ok(None | Some(Err(_))) = tokio::time::timeout(LOOK_ANYWAY, events.next()).await {
-            warn!(path = %self.path.display(), "inotify ended, looking every {}ms", POLL.as_millis());
+            warn!(path = %self.path.display(), "inotify ended, polling every {}ms", POLL.as_millis());
             self.events = None;
         }
     }

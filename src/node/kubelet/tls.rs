@@ -1,8 +1,8 @@
-//! Whether it is really the kubelet that answers.
+//! Verification of the kubelet's serving certificate.
 //!
 //! A kubelet with `serverTLSBootstrap` has its certificate from the cluster's authority, another one signs its own and
 //! leaves it on the host (`k8s.io/client-go/util/certificate`, `cmd/kubelet/app: InitializeTLS`). Which of them it is may
-//! change with its configuration, so both are tried for every connection, and both files are read anew: authorities and
+//! change with its configuration, so both are tried for every connection, and both files are read again: authorities and
 //! certificates are replaced while the daemon runs.
 
 mod shown;
@@ -23,16 +23,16 @@ use rustls::{
 
 use self::shown::Shown;
 
-/// What the kubelet's certificate is compared with. A file that isn't there vouches for nothing.
+/// Files that the kubelet's certificate is verified with. Either may be missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trust {
-    /// Authorities, one of which may have signed it for the address that is asked.
+    /// CA certificates, one of which may have signed it for the requested address.
     pub authorities: PathBuf,
-    /// The certificate itself, on the host.
+    /// The kubelet's own certificate, on the host.
     pub certificate: PathBuf,
 }
 
-/// A certificate for which nobody vouches.
+/// A certificate that can't be verified.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the kubelet's certificate is not trusted: it is {shown}; kubeletCa {}: {authorities}; kubeletCertificate {}: {certificate}; \
@@ -41,7 +41,7 @@ pub struct Trust {
     .trust.authorities.display(), .trust.certificate.display()
 )]
 pub struct Untrusted {
-    /// What vouched for it in vain.
+    /// Result of each verification.
     trust: Trust,
     shown: Shown,
     authorities: String,
@@ -60,7 +60,7 @@ pub fn client_config(trust: Trust) -> Result<ClientConfig, rustls::Error> {
     Ok(config)
 }
 
-/// What a failed connection says of the certificate, if that is why it failed.
+/// The error about the certificate, if that is why a connection failed.
 pub fn untrusted<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Untrusted> {
     // The source of an I/O error is that of the error within, which itself is passed over.
     let within = |error: &'a (dyn Error + 'static)| {
@@ -74,7 +74,7 @@ pub fn untrusted<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Untrusted> 
     })
 }
 
-/// Asks the authorities, then the host. Who holds the private key is proved by the handshake either way.
+/// Verifies with the CA certificates, then with the file on the host. The handshake proves possession of the private key.
 #[derive(Debug)]
 struct Verifier {
     trust: Trust,

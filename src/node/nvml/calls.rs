@@ -35,23 +35,23 @@ pub(super) struct CallError {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProbeError {
     /// The driver knows no card of this UUID.
-    #[error("NVML no longer finds the card")]
+    #[error("NVML no longer finds the GPU")]
     Gone,
-    /// The GPU is there without this instance.
+    /// The GPU doesn't have this instance any more.
     #[error("NVML no longer finds the MIG instance")]
     Vanished,
-    /// The instance is there, and something is wrong with it.
+    /// An error of the instance, which exists.
     #[error("{0}")]
     Instance(String),
-    /// Something is wrong with the card.
+    /// An error of the card.
     #[error(transparent)]
     Call(#[from] CallError),
 }
 
-/// Why no card, or no instance, was found at an index.
+/// Why no card or MIG instance was found at an index.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FindError {
-    /// NVML doesn't tell.
+    /// NVML reports an error.
     #[error(transparent)]
     Call(#[from] CallError),
     /// The UUID can't be part of a device ID.
@@ -62,7 +62,7 @@ pub(super) enum FindError {
     Profile(#[from] divvy_api::card::BadMigProfile),
 }
 
-/// What a probe learns; `None`: NVML doesn't say.
+/// Result of a probe; `None`: not reported by NVML.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) memory: Memory,
@@ -112,7 +112,7 @@ pub(super) fn find(nvml: &Nvml, index: u32) -> Result<CardId, FindError> {
     Ok(device.uuid().map_err(in_call("nvmlDeviceGetUUID"))?.parse()?)
 }
 
-/// Asks a card everything. Only its handle, its memory and its MIG mode must be answered; another call counts as failed
+/// Probes a card. Only its handle, its memory and its MIG mode must be answered; another call counts as failed
 /// if it says that the card is lost.
 pub(super) fn probe(nvml: &Nvml, card: &CardId, sysfs: &Path, mig: MigStrategy) -> Result<Sample, ProbeError> {
     let device = nvml.device_by_uuid(card.as_str()).map_err(|error| match error {
@@ -136,8 +136,8 @@ pub(super) fn probe(nvml: &Nvml, card: &CardId, sysfs: &Path, mig: MigStrategy) 
     })
 }
 
-/// The processes that compute on a card or an instance, in the order of their numbers: those that have it for themselves and
-/// clients of the multi-process service, which older drivers don't tell.
+/// Compute processes on a card or a MIG instance, ordered by PID: those with a context of their own, and clients of the
+/// multi-process service, which older drivers don't report.
 fn processes(device: &Device<'_>) -> Result<Vec<CardProcess>, NvmlError> {
     let process = |info: ProcessInfo| CardProcess {
         pid: info.pid,
@@ -164,7 +164,7 @@ pub(super) fn subscribe<'n>(nvml: &'n Nvml, card: &CardId) -> Result<EventSet<'n
     registered.map_err(|error| in_call("nvmlDeviceRegisterEvents")(error.error))
 }
 
-/// The error of a wait for events, for people.
+/// Text of an error of a wait for events.
 pub(super) fn wait_error(error: NvmlError) -> CallError {
     in_call("nvmlEventSetWait")(error)
 }
@@ -216,12 +216,12 @@ fn unless_lost<T>(function: &'static str, answer: Result<T, NvmlError>) -> Resul
     }
 }
 
-/// Whether it says that the GPU can't do anything, rather than this.
+/// Whether the error means that the GPU is unusable, rather than that this call failed.
 fn is_about_the_gpu(error: &NvmlError) -> bool {
     matches!(error, NvmlError::GpuLost | NvmlError::ResetRequired)
 }
 
-/// Asks sysfs, where the kernel writes -1 for a card that is near no node in particular.
+/// Reads the NUMA node from sysfs, where the kernel writes -1 for a card without one.
 fn numa_node(sysfs: &Path, bus_id: &str) -> Option<u32> {
     let (domain, rest) = bus_id.split_once(':')?;
     let domain = u32::from_str_radix(domain, 16).ok()?;

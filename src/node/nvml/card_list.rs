@@ -18,10 +18,10 @@ use card::{Card, Listing};
 use divvy_node_core::inventory::{Driver, Inventory};
 use driver::DriverState;
 
-/// More than any machine has; a count above it is nonsense.
+/// Most GPUs of a node; a larger count is invalid.
 const MAX_CARDS: u32 = 128;
 
-/// Everything that the keeper knows.
+/// State of the monitor.
 #[derive(Debug)]
 pub(super) struct CardList {
     interval: Duration,
@@ -31,7 +31,7 @@ pub(super) struct CardList {
     driver: DriverState,
     /// Look-ups by index that run, or that failed.
     lookups: BTreeMap<u32, Lookup>,
-    /// Every GPU that was ever found, and every instance.
+    /// Every GPU and MIG instance that was ever found.
     cards: BTreeMap<CardId, Card>,
     links: LinkTable,
     /// Cards whose links were read since NVML was opened.
@@ -39,7 +39,7 @@ pub(super) struct CardList {
     linking: Option<Call>,
 }
 
-/// A call, or a row of calls, that has not come back. It may begin in the future, when the thread has slept.
+/// A call, or a series of calls, that has not returned. It may begin in the future, when the thread has slept.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     since: Instant,
@@ -51,14 +51,14 @@ struct Call {
 struct Lookup {
     /// The look-up that runs.
     call: Option<Call>,
-    /// What the last one said; it stands until another one says something else.
+    /// Result of the last one, which is valid until there is another.
     error: Option<String>,
 }
 
 // === impl CardList ===
 
 impl CardList {
-    /// Nothing known; the driver is asked from `at` on.
+    /// An empty list; the driver is called from `at` on.
     pub(super) fn new(at: Instant, options: &InventoryOptions) -> Self {
         Self {
             interval: options.probe_interval,
@@ -74,18 +74,18 @@ impl CardList {
         }
     }
 
-    /// Every GPU that was ever found: what is to be watched.
+    /// Every GPU that was ever found, each of which is to be watched.
     pub(super) fn gpus(&self) -> Vec<CardId> {
         self.cards.values().filter(|card| card.info.mig.is_none()).map(|card| card.info.id.clone()).collect()
     }
 
-    /// NVML was opened anew.
+    /// Records that NVML was opened again.
     pub(super) fn opened(&mut self, at: Instant, driver: Driver) {
         self.driver = DriverState { driver: Some(driver), ..DriverState::asked(at) };
         self.linked.clear();
     }
 
-    /// How many cards NVML counts.
+    /// Records the number of cards that NVML reports.
     pub(super) fn counted(&mut self, at: Instant, count: Result<u32, String>) {
         self.driver.call = Call::new(at + self.interval);
         self.driver.count = Some(count);
@@ -102,7 +102,7 @@ impl CardList {
         self.linking = None;
     }
 
-    /// Indices to be looked up: all of them, when NVML counts more cards than are known to be there.
+    /// Indices to be looked up: all of them, when NVML counts more cards than are known.
     pub(super) fn start_lookups(&mut self, at: Instant) -> Vec<u32> {
         let count = self.driver.count.as_ref().and_then(|count| count.as_ref().ok()).copied().unwrap_or(0);
         let there = self.cards.values().filter(|card| card.info.mig.is_none() && !card.gone).count();
@@ -119,7 +119,7 @@ impl CardList {
         (0..count.min(MAX_CARDS)).filter(|index| start(index)).collect()
     }
 
-    /// What is at an index; returns a card that nobody watches yet.
+    /// Records the card at an index; returns it if it isn't watched yet.
     pub(super) fn found(&mut self, index: u32, found: Result<CardId, String>) -> Option<CardId> {
         match found {
             Ok(card) if self.cards.contains_key(&card) => {
@@ -138,7 +138,7 @@ impl CardList {
         }
     }
 
-    /// The card at an index can't be told.
+    /// Records that the card at an index couldn't be read.
     pub(super) fn lookup_failed(&mut self, index: u32, error: String) {
         self.lookups.insert(index, Lookup { call: None, error: Some(error) });
     }
@@ -150,7 +150,7 @@ impl CardList {
         }
     }
 
-    /// A probe has come back, and the next one is due after an interval.
+    /// Records the result of a probe; the next one is due after an interval.
     pub(super) fn probed(&mut self, at: Instant, gpu: &CardId, probed: Result<Sample, ProbeError>) {
         match &probed {
             Ok(sample) => self.see_instances(at, gpu, sample),
@@ -181,7 +181,7 @@ impl CardList {
         }
     }
 
-    /// The card can't be watched, for a reason of ours.
+    /// Records that the card can't be watched, for a reason on the daemon's side.
     pub(super) fn unwatched(&mut self, at: Instant, gpu: &CardId, reason: &str) {
         self.fail(at, gpu, reason);
         if let Some(card) = self.cards.get_mut(gpu) {
@@ -189,14 +189,14 @@ impl CardList {
         }
     }
 
-    /// The driver reported an XID of a GPU, or of a slice of it.
+    /// Records an XID of a GPU, or of a MIG instance.
     pub(super) fn xid(&mut self, at: Instant, gpu: &CardId, slice: Option<Slice>, xid: u64) {
         for card in self.cards.values_mut().filter(|card| card.is_of(gpu) && card.is_in(slice)) {
             card.health.observe(&self.health, at, Observation::Xid(xid));
         }
     }
 
-    /// Something befalls a GPU, and so all of its instances.
+    /// Records a failure of a GPU, and so of all of its instances.
     fn fail(&mut self, at: Instant, gpu: &CardId, reason: &str) {
         for card in self.cards.values_mut().filter(|card| card.is_of(gpu)) {
             card.health.observe(&self.health, at, Observation::Failed { reason: reason.to_owned() });
@@ -204,7 +204,7 @@ impl CardList {
         }
     }
 
-    /// The healthy GPUs, if there is one among them whose links were not read, and nobody is reading.
+    /// The healthy GPUs, if the links of one of them were not read, and none are being read.
     pub(super) fn start_linking(&mut self, at: Instant) -> Option<Vec<CardId>> {
         let idle = self.linking.is_none_or(|call| call.overdue) && !self.is_finding();
         // Instances have no links: CUDA knows no peers among them.
@@ -219,13 +219,13 @@ impl CardList {
         Some(healthy)
     }
 
-    /// Links were read.
+    /// Records the links that were read.
     pub(super) fn linked(&mut self, table: LinkTable) {
         self.links.update(table);
         self.linking = None;
     }
 
-    /// Notes the calls that have taken too long by now.
+    /// Marks the calls that have exceeded the timeout.
     pub(super) fn expire(&mut self, now: Instant) {
         let timeout = self.timeout;
         let calls = self.cards.values_mut().filter_map(|card| Some((&card.info.id, card.call.as_mut()?)));
@@ -239,7 +239,7 @@ impl CardList {
         }
     }
 
-    /// When [`Self::expire`] has something to do.
+    /// Time at which [`Self::expire`] is due.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
         let cards = self.cards.values().filter_map(|card| card.call);
         let lookups = self.lookups.values().filter_map(|lookup| lookup.call);
@@ -247,14 +247,14 @@ impl CardList {
         calls.filter(|call| !call.overdue).map(|call| call.since + self.timeout).min()
     }
 
-    /// Whether the first look round is over: each card has answered, or has taken too long, or there is no driver.
-    pub(super) fn is_settled(&self) -> bool {
+    /// Whether the first inventory is complete: each card has answered or exceeded the timeout, or there is no driver.
+    pub(super) fn is_complete(&self) -> bool {
         let linking = self.linking.is_some_and(|call| !call.overdue);
         let answered = self.cards.values().all(|card| card.listing != Listing::Unknown);
         self.driver.is_away() || (self.driver.count.is_some() && answered && !self.is_finding() && !linking)
     }
 
-    /// What is known now.
+    /// Current inventory.
     pub(super) fn inventory(&self) -> Inventory {
         let listed = self.cards.values().filter(|card| card.listing == Listing::Listed);
         let mut cards: Vec<_> = listed.map(|card| card.info(self.mig)).collect();
@@ -273,7 +273,7 @@ impl CardList {
     }
 }
 
-/// What people are told about a call that doesn't come back.
+/// Message about a call that doesn't return.
 fn silence(timeout: Duration) -> String {
     format!("NVML has not answered for {timeout:?}")
 }
@@ -298,7 +298,7 @@ impl Call {
 impl Lookup {
     fn problem(&self, index: u32, timeout: Duration) -> Option<String> {
         let overdue = self.call.is_some_and(|call| call.overdue).then(|| silence(timeout));
-        Some(format!("card at index {index}: {}", overdue.as_ref().or(self.error.as_ref())?))
+        Some(format!("GPU at index {index}: {}", overdue.as_ref().or(self.error.as_ref())?))
     }
 }
 

@@ -1,24 +1,24 @@
-//! Whether a card is fit for new shares: one state machine per card, without a clock or a thread of its own.
+//! Health of a card: one state machine per card, without a clock or a thread of its own.
 //!
-//! A failure makes a card unhealthy at once. It is healthy again when NVML has answered well about it for
-//! [`HealthOptions::recover_after`] without a new failure. Nothing here knows of other cards, so nothing that befalls
-//! one card can touch another.
+//! A failure makes a card unhealthy at once. It is healthy again when NVML has answered without error about it for
+//! [`HealthOptions::recover_after`] without a new failure. No state is shared, so a failure of one card
+//! can't affect another.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use divvy_node_core::inventory::CardHealth;
 
-/// What counts as a failure, and when it is over.
+/// Settings: which failures count, and when a card has recovered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthOptions {
-    /// XIDs that say something about an application, not about its card.
+    /// XIDs that are caused by applications and don't make the card unhealthy.
     pub ignored_xids: BTreeSet<u64>,
-    /// How long NVML must answer well before a card is trusted again.
+    /// Time for which NVML must answer without error before a card is healthy again.
     pub recover_after: Duration,
 }
 
-/// What is observed of a card.
+/// Observation of a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Observation {
     /// NVML answered everything that matters.
@@ -28,7 +28,7 @@ pub(super) enum Observation {
     },
     /// NVML didn't answer, or answered that the card is in a bad state.
     Failed {
-        /// Which call and what it said.
+        /// Name of the call, and its error.
         reason: String,
     },
     /// The driver reported an error of this number (<https://docs.nvidia.com/deploy/xid-errors>).
@@ -68,7 +68,7 @@ impl Default for HealthOptions {
 // === impl Health ===
 
 impl Health {
-    /// Takes in what was observed at `at`; observations come in the order of their times.
+    /// Records an observation; observations come in the order of their times.
     pub(super) fn observe(&mut self, options: &HealthOptions, at: Instant, observation: Observation) {
         match observation {
             Observation::Answered { ecc_uncorrected } => {
@@ -83,7 +83,7 @@ impl Health {
         }
     }
 
-    /// The verdict.
+    /// Current health.
     pub(super) fn verdict(&self) -> CardHealth {
         match &self.state {
             State::New => CardHealth::Unhealthy { reason: "NVML has not answered yet".to_owned() },
@@ -108,7 +108,7 @@ impl Health {
         }
     }
 
-    /// Errors from before the first look are history: they were there when the card was last given out, too. A count
+    /// Errors from before the first look are history: they existed when the card was last allocated, too. A count
     /// that has fallen was reset with the driver.
     fn new_memory_errors(&mut self, count: Option<u64>) -> Option<String> {
         let before = self.ecc_uncorrected;

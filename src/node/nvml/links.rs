@@ -1,4 +1,4 @@
-//! How the cards are linked. Read when a card joins, never when one is given out.
+//! Links between cards. Read when a card is added, never during an allocation.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use nvml_wrapper::{Device, Nvml};
 use super::calls::{self, NvLinks};
 use divvy_node_core::inventory::CardInfo;
 
-/// Links by card, the lesser UUID first; they outlive a driver that forgets them.
+/// Links by pair of cards, the lesser UUID first; they are kept when the driver is gone.
 #[derive(Debug, Default)]
 pub(super) struct LinkTable(BTreeMap<(CardId, CardId), Link>);
 
@@ -52,7 +52,7 @@ fn pair(a: &CardId, b: &CardId) -> (CardId, CardId) {
 // === impl LinkTable ===
 
 impl LinkTable {
-    /// Takes over what was read anew.
+    /// Merges a table of links that was just read.
     pub(super) fn update(&mut self, newer: Self) {
         self.0.extend(newer.0);
     }

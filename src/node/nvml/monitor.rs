@@ -1,4 +1,4 @@
-//! The thread that decides: takes the reports, starts what is missing, publishes.
+//! Monitor thread: receives the reports, starts missing threads, and publishes the inventory.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -19,25 +19,25 @@ use super::stop::{self, StopHandle};
 use super::threads::{self, CardWatch, DriverWatch, Reporter};
 use divvy_node_core::inventory::{Driver, Inventory};
 
-/// How long the keeper sleeps when no call is under way.
+/// Longest sleep of the monitor while no call is in progress.
 const IDLE: Duration = Duration::from_secs(3600);
-/// How often it looks whether the last call to an NVML that was let go of has come back.
+/// Interval of checks whether the last call to a closed NVML has returned.
 const CLOSING: Duration = Duration::from_millis(100);
 
-/// What the keeper is told.
+/// Message to the monitor.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// To end.
+    /// Ends the monitor.
     Stop,
-    /// To close NVML for this reason, or to open it again.
+    /// Closes NVML for this reason, or opens it again.
     Release(Option<String>),
-    /// By the thread that keeps NVML open, if it is the one of this number.
+    /// Report of the driver thread with this number.
     Driver(u64, DriverReport),
-    /// By a thread that was started for this opening of NVML.
+    /// Report of a thread of this NVML session.
     Card(u64, CardReport),
 }
 
-/// About NVML as a whole.
+/// Report about the driver.
 #[derive(Debug)]
 pub(super) enum DriverReport {
     /// NVML is open; its threads keep it so.
@@ -48,14 +48,14 @@ pub(super) enum DriverReport {
     Refused(String),
 }
 
-/// About cards.
+/// Report about cards.
 #[derive(Debug)]
 pub(super) enum CardReport {
-    /// What is at an index.
+    /// Card at an index.
     Found(u32, Result<CardId, String>),
-    /// What a probe learned of a card and its instances.
+    /// Result of a probe of a card and its MIG instances.
     Probed(CardId, Result<Sample, ProbeError>),
-    /// The card's driver reported this XID, of all of it or of a slice.
+    /// XID of the card or of a MIG instance.
     Xid(CardId, Option<Slice>, u64),
     /// Links between cards.
     Linked(LinkTable),
@@ -66,22 +66,22 @@ struct Monitor {
     cards: CardList,
     inventories: watch::Sender<Arc<Inventory>>,
     messages: Sender<Message>,
-    /// Which opening of NVML reports are taken from.
+    /// NVML session whose reports are accepted.
     session: u64,
     nvml: Weak<Nvml>,
-    /// The threads of this opening.
+    /// Threads of this session.
     threads: Vec<StopHandle>,
-    /// The thread that keeps NVML open, and its number; none while NVML is let go of.
+    /// Driver thread and its number; none while NVML is closed.
     driver_watch: Option<StopHandle>,
     driver_watches: u64,
-    /// Why NVML is let go of.
+    /// Why NVML is closed.
     released: Option<String>,
     /// Shared with every thread that has NVML open, or did before its call came to hang.
     users: Arc<()>,
 }
 
-/// Starts the keeper. Without one (the machine has no thread to spare) the inventory stays as it is, empty, and its
-/// receivers see that nobody publishes.
+/// Starts the monitor. If no thread can be started, the inventory stays empty, and its receivers are notified of the closed
+/// channel.
 pub(super) fn start(
     options: InventoryOptions,
     inventories: watch::Sender<Arc<Inventory>>,
@@ -114,7 +114,7 @@ fn no_thread(error: &io::Error) -> String {
     format!("can't start a thread: {error}")
 }
 
-/// Says what has changed, once.
+/// Logs the changes between two inventories.
 fn log_changes(last: &Inventory, next: &Inventory) {
     if last.problem != next.problem {
         if let Some(problem) = &next.problem {
@@ -181,7 +181,7 @@ impl Monitor {
         self.released = reason;
     }
 
-    /// Nothing is taken from the threads of this opening any more.
+    /// Ignores further reports of the threads of this session.
     fn invalidate(&mut self, now: Instant, reason: String) {
         self.session += 1;
         self.threads.clear();
@@ -239,11 +239,11 @@ impl Monitor {
         }
     }
 
-    /// Publishes what has changed. The first cards are published together, so that nobody takes a part for the whole.
+    /// Publishes what has changed. The first cards are published together, so that no receiver takes a part for the whole.
     fn publish(&self) {
         let last = self.inventories.borrow().clone();
         let next = self.cards.inventory();
-        if *last == next || (last.cards.is_empty() && !self.cards.is_settled()) {
+        if *last == next || (last.cards.is_empty() && !self.cards.is_complete()) {
             return;
         }
         log_changes(&last, &next);

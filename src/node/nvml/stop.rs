@@ -1,19 +1,19 @@
-//! How a thread learns that it is no longer wanted.
+//! Stop handles for threads.
 
 use std::convert::Infallible;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-/// Kept by whoever wants the thread; letting it go ends the thread.
+/// Stop handle: dropping it ends the thread.
 pub(super) struct StopHandle {
-    /// Nothing is ever sent: that it is dropped says it all.
+    /// Type of the messages, of which none is ever sent: the thread ends when the sender is dropped.
     _held: Sender<Infallible>,
 }
 
-/// Kept by the thread.
+/// Receiver of the thread that ends.
 pub(super) struct StopSignal(Receiver<Infallible>);
 
-/// Both ends.
+/// Makes a stop handle and its receiver.
 pub(super) fn pair() -> (StopHandle, StopSignal) {
     let (held, stop) = mpsc::channel();
     (StopHandle { _held: held }, StopSignal(stop))
@@ -22,7 +22,7 @@ pub(super) fn pair() -> (StopHandle, StopSignal) {
 // === impl StopSignal ===
 
 impl StopSignal {
-    /// Sleeps; false as soon as the thread is no longer wanted.
+    /// Sleeps; false as soon as the thread should end.
     pub(super) fn pause(&self, duration: Duration) -> bool {
         self.0.recv_timeout(duration) == Err(RecvTimeoutError::Timeout)
     }

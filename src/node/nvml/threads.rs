@@ -1,4 +1,4 @@
-//! The threads that call NVML. They report and decide nothing.
+//! Threads that call NVML. They report to the monitor and decide nothing.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,20 +20,20 @@ use super::stop::StopSignal;
 use crate::config::MigStrategy;
 use divvy_node_core::inventory::Driver;
 
-/// Ours need a few KiB; how much NVML needs below them is its secret. What isn't touched costs nothing.
+/// Stack size of the threads in bytes: the daemon needs a few KiB, NVML an unknown amount. Untouched pages cost nothing.
 const STACK_BYTES: usize = 512 << 10;
 
 /// A wait for events can't be interrupted, so it is cut into pieces of this length, after which a thread may end.
 const LISTEN: Duration = Duration::from_secs(1);
 
-/// Carries the reports of threads that belong to one opening of NVML.
+/// Sender of the reports of one NVML session's threads.
 #[derive(Clone)]
 pub(super) struct Reporter {
     pub(super) session: u64,
     pub(super) messages: Sender<Message>,
 }
 
-/// Opens NVML and counts its cards, again and again.
+/// Opens NVML and counts its cards, repeatedly.
 pub(super) struct DriverWatch {
     pub(super) number: u64,
     pub(super) library: OsString,
@@ -42,7 +42,7 @@ pub(super) struct DriverWatch {
     pub(super) stop: StopSignal,
 }
 
-/// Probes one card with its MIG instances, and listens for its XIDs.
+/// Probes one card with its MIG instances, and waits for its XIDs.
 pub(super) struct CardWatch {
     pub(super) card: CardId,
     pub(super) nvml: Arc<Nvml>,
@@ -54,12 +54,12 @@ pub(super) struct CardWatch {
 }
 
 /// The event set of one card. One set a card, so that a set which fails, or a driver that doesn't say whose event it
-/// delivers, concerns nobody else.
+/// delivers, affects no other.
 struct Listener<'w> {
     nvml: &'w Nvml,
     card: &'w CardId,
     set: Option<EventSet<'w>>,
-    /// Why XIDs aren't heard, as it was logged.
+    /// Why XIDs aren't received, as it was logged.
     trouble: Option<String>,
 }
 
@@ -136,12 +136,12 @@ impl CardWatch {
         let mut listener = Listener { nvml: &self.nvml, card: &self.card, set: None, trouble: None };
         let mut warning = WarnOnce::default();
         loop {
-            // Before the probe: once a card is known to be well, its XIDs are heard.
+            // Before the probe: once a card is healthy, its XIDs are received.
             listener.subscribe();
             let probed = calls::probe(&self.nvml, &self.card, &self.sysfs, self.mig);
             if let Ok(sample) = &probed {
                 match sample.partition.as_ref().and_then(|partition| partition.trouble.as_ref()) {
-                    Some(trouble) => warning.warn(format!("card {}: {trouble}", self.card)),
+                    Some(trouble) => warning.warn(format!("{}: {trouble}", self.card)),
                     None => warning.clear(),
                 }
             }
@@ -168,7 +168,7 @@ impl Listener<'_> {
         }
     }
 
-    /// Hears XIDs for that long; without a set it just waits. False: the thread is no longer wanted.
+    /// Receives XIDs for that long; without a set it just waits. False: the thread should end.
     fn listen(&mut self, duration: Duration, stop: &StopSignal, on_event: impl Fn(&XidEvent<'_>)) -> bool {
         let end = Instant::now() + duration;
         loop {
@@ -205,7 +205,7 @@ impl Listener<'_> {
         }
     }
 
-    /// Says so once, and tries again after the next probe.
+    /// Logs the error once, and tries again after the next probe.
     fn unsubscribe(&mut self, error: &CallError) {
         self.set = None;
         let error = error.to_string();

@@ -1,4 +1,4 @@
-//! The end of a daemon that is told to stop: first the cluster hears of it, then pods that are on their way are served.
+//! Shutdown: first the condition Draining is published, then pods under admission are served.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use tracing::{info, warn};
 
 use crate::apiserver::Announcement;
 
-/// Longest wait for the API server to take the news. While it is away nobody schedules pods here.
+/// Longest wait for the condition to be written. While the API server is unreachable no pods are scheduled here.
 const ANNOUNCING: Duration = Duration::from_secs(5);
-/// Between two looks at the kubelet's pods.
+/// Interval of requests for the kubelet's pods.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Looks in a row that find nobody waiting. A pod that was bound a moment ago may be on no list yet.
+/// Consecutive lists without a waiting pod that are required. A pod that was just bound may be on no list yet.
 const QUIET: u32 = 3;
 
-/// Ends when no new pods come. Without an API server nobody can be told to stay away, and waiting would be of no use.
+/// Returns when no more pods are waiting, and at once without an API server, where Draining can't be published.
 pub(super) async fn drain<S: PodSource>(daemon: &Daemon<S>, announcement: Option<Announcement>) {
     let Some(announcement) = announcement else { return };
     if tokio::time::timeout(ANNOUNCING, announcement.make()).await.is_err() {
@@ -29,9 +29,9 @@ pub(super) async fn drain<S: PodSource>(daemon: &Daemon<S>, announcement: Option
             Ok(pods) if pods.is_empty() => quiet += 1,
             Ok(pods) => {
                 quiet = 0;
-                info!(pods = pods.join(", "), "waiting for pods that lack their cards");
+                info!(pods = pods.join(", "), "waiting for pods that have no GPUs yet");
             }
-            Err(refusal) => return warn!("cannot tell which pods still wait for cards: {refusal}"),
+            Err(refusal) => return warn!("failed to list pods that wait for GPUs: {refusal}"),
         }
     }
 }

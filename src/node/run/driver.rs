@@ -1,4 +1,4 @@
-//! Lets go of the driver while somebody replaces it.
+//! Releases the driver while it is being replaced.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use crate::apiserver::desired::Desired;
 use crate::nvml::DriverControl;
 
-/// By hand, on the node: SIGUSR1 lets go of the driver, SIGUSR2 takes that back.
+/// Signals for an administrator on the node: SIGUSR1 releases the driver, SIGUSR2 reverts that.
 pub(super) struct DriverSignals {
     release: Signal,
     resume: Signal,
@@ -19,7 +19,7 @@ impl DriverSignals {
     }
 }
 
-/// Keeps NVML closed as long as the cluster or somebody on the node asks for it. A signal is forgotten with the process.
+/// Keeps NVML closed while that is requested by the cluster or by signal. A signal is valid until the process ends.
 pub(super) async fn follow(
     mut desired: watch::Receiver<Desired>,
     mut signals: DriverSignals,

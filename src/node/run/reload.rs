@@ -1,7 +1,7 @@
-//! The configuration of this node at its start, and its changes afterwards.
+//! Configuration of this node at start, and reload after changes.
 //!
-//! A change takes effect by a new start of the program in the same process, whatever its keys: every part is built from
-//! one configuration, and pods that run notice nothing. A file that can't be read leaves everything as it is.
+//! A change of any key takes effect by executing the program again in the same process: every part is built from one
+//! configuration, and running pods are not affected. A file that can't be read changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,18 +22,17 @@ use crate::container::isolation;
 use crate::http::ConfigStatus;
 use crate::kubelet::socket::DirectoryWatch;
 
-/// Longest wait at the start for the API server to say the node's labels. Without it the remembered ones hold.
+/// Longest wait at start for the node's labels from the API server. After that the saved ones are used.
 const LABELS: Duration = Duration::from_secs(5);
-/// A file must say the same for so long: editors and copies write theirs piece by piece.
+/// Time for which a file must be unchanged: editors and copies write theirs piece by piece.
 const WRITTEN: Duration = Duration::from_millis(100);
 
-/// What `/config` shows of a configuration in effect, and the tier that it came to.
+/// Text of `/config` for the effective configuration and the selected tier.
 pub(super) fn shown(effective: &Effective, tier: &str) -> ConfigStatus {
     ConfigStatus { text: format!("# tier in effect: {tier}\n{}", effective.to_yaml()), problem: None }
 }
 
-/// The configuration of this node, and what the cluster wants of it beside. The labels that select overrides are asked
-/// for if there are any overrides.
+/// Configuration and desired state of this node. The node's labels are requested only if there are overrides.
 pub(super) async fn configure(sources: &Sources) -> Result<(Effective, Desired), ConfigError> {
     let base = sources.effective(&BTreeMap::new())?;
     let mut desired = Desired::load(&base.config.state_dir);
@@ -47,12 +46,12 @@ pub(super) async fn configure(sources: &Sources) -> Result<(Effective, Desired),
 }
 
 async fn labels(config: &Config) -> anyhow::Result<BTreeMap<String, String>> {
-    let client = settings::client(config).await?.context("no API server")?;
+    let client = settings::client(config).await?.context("neither in a cluster nor given a kubeconfig")?;
     apiserver::node_labels(client, config.node_name.as_str()).await
 }
 
-/// Follows the file and the node's labels; returns once they make another configuration than `effective`, and one that
-/// this node can serve. `tier`: the one in effect.
+/// Watches the file and the node's labels; returns once they result in a valid configuration other than `effective`. `tier`: the
+/// selected one.
 pub(super) async fn changed(
     sources: Sources,
     mut effective: Effective,
@@ -91,7 +90,7 @@ pub(super) async fn changed(
     }
 }
 
-/// The file's bytes, once they are still; `None` if it can't be read.
+/// Content of the file, once it is unchanged; `None` if it can't be read.
 async fn written(file: &Path) -> Option<Vec<u8>> {
     let mut last = std::fs::read(file).ok();
     loop {
@@ -107,7 +106,7 @@ async fn written(file: &Path) -> Option<Vec<u8>> {
 fn say(before: &Config, after: &Config) {
     let (before, after) = (before.to_yaml(), after.to_yaml());
     let news = after.lines().filter(|line| !before.lines().any(|known| known == *line));
-    info!(changed = news.collect::<Vec<_>>().join(", "), "the configuration has changed: starting anew");
+    info!(changed = news.collect::<Vec<_>>().join(", "), "the configuration has changed: restarting");
 }
 
 #[cfg(test)]
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_broken_file_leaves_the_last_good_configuration_in_effect() {
+    async fn invalid_file_keeps_the_last_valid_configuration() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("divvy-node.yaml");
         std::fs::write(&file, "version: v1\nslotsPerCard: 8\n").expect("written");
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_config_map_that_is_swapped_is_noticed() {
+    async fn swapped_config_map_is_reloaded() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name: &str| directory.path().join(name);
         for (version, slots) in [("..1", 8), ("..2", 9)] {
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_label_that_selects_an_override_changes_the_configuration() {
+    async fn node_label_selects_an_override() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("divvy-node.yaml");
         let text = "version: v1\noverrides:\n- selector: {matchLabels: {pool: a}}\n  slotsPerCard: 8\n\

@@ -1,4 +1,4 @@
-//! What each part is told of the configuration.
+//! Settings of each part, from the configuration.
 
 use divvy_api::Tier;
 use divvy_api::gpunode::Scales;
@@ -7,7 +7,7 @@ use divvy_placement::Policy;
 
 use crate::apiserver::PublishSettings;
 use crate::apiserver::desired::Desired;
-use crate::config::{Advertise, Config, Switch};
+use crate::config::{Config, Switch};
 use crate::kubelet::advertise::Listing;
 use crate::kubelet::client::KubeletEndpoint;
 use crate::kubelet::tls::Trust;
@@ -31,7 +31,7 @@ pub(super) fn listing(config: &Config) -> Listing {
         slots_per_card: config.slots_per_card.get(),
         numa_topology: config.numa_topology == Switch::On,
         scales: scales(config),
-        units: config.advertise == Advertise::Devices,
+        advertise: config.advertise,
     }
 }
 
@@ -69,7 +69,7 @@ pub(super) fn publish(config: &Config, tier: Tier) -> PublishSettings {
         node_name: config.node_name.as_str().to_owned(),
         names: config.amount_names(),
         scales: scales(config),
-        amounts: config.advertise == Advertise::Amounts,
+        advertise: config.advertise,
         tier,
         slots_per_card: config.slots_per_card.get(),
         utilization: config.publish_utilization == Switch::On,
@@ -77,7 +77,7 @@ pub(super) fn publish(config: &Config, tier: Tier) -> PublishSettings {
     }
 }
 
-/// The API server, where there is one.
+/// A client of the API server; `None` where there is neither a cluster nor a kubeconfig.
 pub(super) async fn client(config: &Config) -> anyhow::Result<Option<kube::Client>> {
     divvy_runtime::api_server::client(config.kubeconfig.as_deref()).await
 }

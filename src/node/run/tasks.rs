@@ -1,4 +1,4 @@
-//! How the daemon's tasks end.
+//! End of the daemon's tasks.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use divvy_runtime::{Signals, Tasks};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// What follows on the daemon's end.
+/// Action after the daemon's tasks have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Nothing: it was told to stop.
+    /// Exit, after a signal.
     Exit,
-    /// It starts anew, with another configuration.
+    /// Restart with another configuration.
     Start,
 }
 
@@ -35,20 +35,20 @@ pub(super) async fn until_over(
     if next.is_ok() {
         tokio::select! {
             () = drained => {}
-            () = tokio::time::sleep(patience) => warn!(timeout = ?patience, "stopping with pods on their way"),
+            () = tokio::time::sleep(patience) => warn!(timeout = ?patience, "stopping although pods are still waiting for GPUs"),
             name = signals.next() => next = Ok(told_again(name, &next)?),
         }
     }
     stop.cancel();
     tokio::select! {
         () = tasks.end() => {}
-        () = tokio::time::sleep(patience) => warn!(timeout = ?patience, "tasks didn't end in time"),
+        () = tokio::time::sleep(patience) => warn!(timeout = ?patience, "tasks didn't end before the timeout"),
         name = signals.next() => next = Ok(told_again(name, &next)?),
     }
     next
 }
 
-/// A second signal aborts; the first may come while the daemon is about to start anew.
+/// A second signal aborts; the first may come while the daemon is about to restart.
 fn told_again(name: &'static str, next: &anyhow::Result<Next>) -> anyhow::Result<Next> {
     anyhow::ensure!(matches!(next, Ok(Next::Start)), "{name} while stopping: aborted");
     info!(signal = name, "stopping");

@@ -1,4 +1,4 @@
-//! The containers whose compute shares the clock paces.
+//! Containers whose compute shares are paced by the clock pages.
 
 use divvy_api::Tier;
 use divvy_node_core::allocator::Allocator;
@@ -6,13 +6,13 @@ use divvy_node_core::ledger::{Holding, PodEntry};
 
 use crate::container::clock::{Tenant, View};
 
-/// Containers that the shim holds to their shares, unless they are those of this revision of the ledger.
+/// Containers with shares enforced by the shim; `None` if the ledger still has the revision `known`.
 pub(super) fn tenants(allocator: &Allocator, known: u64) -> Option<View> {
     let revision = allocator.ledger().revision();
     if revision == known {
         return None;
     }
-    let holdings = allocator.ledger().book().pods().flat_map(PodEntry::holdings).map(|(_, holding)| holding);
+    let holdings = allocator.ledger().allocations().pods().flat_map(PodEntry::holdings).map(|(_, holding)| holding);
     let tenants = holdings.filter(|holding| is_paced(holding, allocator.tier())).map(tenant).collect();
     Some(View { revision, tenants })
 }

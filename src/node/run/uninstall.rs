@@ -1,6 +1,6 @@
-//! Takes the daemon's traces off a node that it has left. What running pods use stays, so it may be done again later.
+//! `--uninstall`: removes what the daemon left on the node. Files of running pods are kept, so it can be repeated later.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -15,18 +15,19 @@ use crate::container::Containers;
 use crate::container::isolation::{self, Accounting};
 use crate::kubelet::client::PodListClient;
 use crate::kubelet::registration::{NOTE, own_sockets};
-use divvy_node_core::ledger::Ledger;
+use divvy_node_core::ledger::{Ledger, Nonce};
+use divvy_node_core::ports::ContainerSetup as _;
 
-/// Something is still there; what and why was said.
+/// Something could not be removed, as was printed.
 #[derive(Debug)]
 pub(super) struct Incomplete;
 
-/// Removes everything that can be removed and says each thing. Nothing is touched while a daemon runs: it would put it
-/// all back.
+/// Removes everything that can be removed, and prints a line for each. Removes nothing while a daemon runs, which would make
+/// it all again.
 pub(super) async fn uninstall(config: &Config, mut say: impl FnMut(String)) -> Result<(), Incomplete> {
-    // Held to the end. The books themselves stay: a daemon that is installed again finds its pods in them.
-    let books = config.state_dir.exists().then(|| Ledger::open(&config.state_dir)).transpose();
-    if let Err(error) = books {
+    // Locked to the end. The ledger itself is kept: a daemon that is installed again finds its pods in it.
+    let ledger = config.state_dir.exists().then(|| Ledger::open(&config.state_dir)).transpose();
+    if let Err(error) = ledger {
         say(format!("nothing is removed: {error}"));
         return Err(Incomplete);
     }
@@ -34,13 +35,13 @@ pub(super) async fn uninstall(config: &Config, mut say: impl FnMut(String)) -> R
     remove(config, pods.await, say).await
 }
 
-/// `pods`: the kubelet's.
+/// Removes everything that is not used by `pods`, the kubelet's.
 async fn remove(
     config: &Config,
     pods: anyhow::Result<Vec<Arc<Pod>>>,
     mut say: impl FnMut(String),
 ) -> Result<(), Incomplete> {
-    let files = pods.context("not known which pods run").and_then(|pods| remove_files(config, &pods));
+    let files = pods.context("listing running pods").and_then(|pods| remove_files(config, &pods));
     let parts = [("Node", clean_node(config).await), ("plugin", remove_plugin(config)), ("files", files)];
     let mut result = Ok(());
     for (part, removed) in parts {
@@ -64,7 +65,7 @@ async fn clean_node(config: &Config) -> anyhow::Result<Vec<String>> {
     Ok(removed.into_iter().map(|what| format!("removed: {what} of Node {name}")).collect())
 }
 
-/// What the daemon keeps in the kubelet's directory.
+/// Removes the daemon's files in the kubelet's plugin directory.
 fn remove_plugin(config: &Config) -> anyhow::Result<Vec<String>> {
     let mut out = Vec::new();
     let mut sockets = own_sockets(&config.device_plugin_dir);
@@ -81,18 +82,18 @@ fn remove_plugin(config: &Config) -> anyhow::Result<Vec<String>> {
     Ok(out)
 }
 
-/// The directories of ended containers; and the CDI specification, once no pod has any: a container that restarts needs
+/// Removes the directories of ended containers, and the CDI specification once no pod has any: a container that restarts needs
 /// both.
 fn remove_files(config: &Config, pods: &[Arc<Pod>]) -> anyhow::Result<Vec<String>> {
-    let delivery = Containers::new(config.into(), Box::new(Accounting));
+    let prepared = Containers::new(config.into(), Box::new(Accounting));
     let running = pods.iter().filter(|pod| !pod.has_ended());
     let containers = running.flat_map(|pod| pod.containers.iter().map(move |container| (pod, &container.name)));
-    let used: BTreeMap<String, String> =
-        containers.filter_map(|(pod, name)| Some((delivery.find(&pod.uid, name)?.0, pod.to_string()))).collect();
-    let ended = delivery.sweep(&used.keys().cloned().collect())?;
+    let used: HashMap<Nonce, String> =
+        containers.filter_map(|(pod, name)| Some((prepared.find(&pod.uid, name)?.0, pod.to_string()))).collect();
+    let ended = prepared.sweep(&used.keys().copied().collect())?;
     let mut lines: Vec<String> = ended.iter().map(|nonce| format!("removed: limits and region {nonce}")).collect();
     if used.is_empty() {
-        let removed = delivery.remove_specification()?;
+        let removed = prepared.remove_specification()?;
         lines.extend(removed.then(|| format!("removed: CDI specification in {}", config.cdi_dir.display())));
         let removed = isolation::remove(config).context("removing the library and clock pages")?;
         lines.extend(removed.into_iter().map(|directory| format!("removed: {}", directory.display())));

@@ -127,7 +127,7 @@ fn assert_healthy(inventory: &Inventory, cards: impl IntoIterator<Item = u32>, w
 }
 
 #[tokio::test]
-async fn the_first_cards_come_all_together_and_with_their_links() {
+async fn first_gpus_are_published_together_with_links() {
     let mut machine = Machine::start(Scenario::hgx_h100());
     let inventory = machine.until("cards", |inventory| !inventory.cards.is_empty()).await;
     assert_eq!(inventory.cards.len(), 8);
@@ -165,7 +165,7 @@ async fn links_without_switches_are_direct_or_pci() {
 }
 
 #[tokio::test]
-async fn a_driver_may_come_late() {
+async fn driver_may_be_installed_later() {
     let directory = tempfile::tempdir().unwrap();
     let (mut inventories, _handle) = watch(options(&directory));
     let says =
@@ -182,10 +182,10 @@ async fn a_driver_may_come_late() {
 }
 
 #[tokio::test]
-async fn a_lost_card_stays_listed_and_returns() {
+async fn lost_gpu_stays_listed_and_returns() {
     let mut machine = Machine::start(quad());
     let before = machine.until_well().await;
-    for (state, says) in [(CardState::Lost, "fell off the bus"), (CardState::Gone, "no longer finds the card")] {
+    for (state, says) in [(CardState::Lost, "fell off the bus"), (CardState::Gone, "no longer finds the GPU")] {
         machine.change(|scenario| scenario.cards[1].state = state);
         let sick = machine.until("the card is unhealthy", |inventory| reason(inventory, 1).is_some()).await;
         assert!(reason(&sick, 1).is_some_and(|reason| reason.contains(says)), "{:?}", reason(&sick, 1));
@@ -199,7 +199,7 @@ async fn a_lost_card_stays_listed_and_returns() {
 }
 
 #[tokio::test]
-async fn xids_of_a_card_make_it_unhealthy_unless_they_are_ignored() {
+async fn xid_makes_its_gpu_unhealthy_unless_ignored() {
     let mut machine = Machine::start(quad());
     machine.until_well().await;
     machine.change(|scenario| {
@@ -213,7 +213,7 @@ async fn xids_of_a_card_make_it_unhealthy_unless_they_are_ignored() {
 }
 
 #[tokio::test]
-async fn an_xid_of_no_known_card_changes_nothing() {
+async fn xid_of_an_unknown_gpu_changes_nothing() {
     let mut machine = Machine::start(quad());
     machine.until_well().await;
     machine.change(|scenario| {
@@ -249,13 +249,13 @@ async fn hanging_call_makes_only_its_gpu_unhealthy() {
 }
 
 #[tokio::test]
-async fn a_card_that_hangs_from_the_start_does_not_hide_the_others() {
+async fn gpu_that_hangs_at_start_does_not_hide_others() {
     let mut scenario = quad();
     scenario.hangs.insert(Call::about("nvmlDeviceGetHandleByIndex_v2", &Scenario::uuid(1)), NEVER);
     scenario.hangs.insert(Call::about("nvmlDeviceGetMemoryInfo_v2", &Scenario::uuid(2)), NEVER);
     let mut machine = Machine::start(scenario);
     let inventory = machine.until("cards", |inventory| !inventory.cards.is_empty()).await;
-    assert_eq!(inventory.problem.as_deref(), Some("card at index 1: NVML has not answered for 2s"));
+    assert_eq!(inventory.problem.as_deref(), Some("GPU at index 1: NVML has not answered for 2s"));
     assert_eq!(inventory.cards.len(), 3);
     assert_healthy(&inventory, [0, 3], "while cards 1 and 2 hang");
     assert_eq!(reason(&inventory, 2), Some("NVML has not answered for 2s"));
@@ -282,7 +282,7 @@ async fn hanging_nvml_is_a_problem_of_the_inventory() {
 }
 
 #[tokio::test]
-async fn no_error_of_any_function_touches_another_card() {
+async fn nvml_error_affects_its_own_gpu_alone() {
     let mut machine = Machine::start(quad());
     machine.until_well().await;
     let victim = Scenario::uuid(0);
@@ -304,7 +304,7 @@ async fn no_error_of_any_function_touches_another_card() {
 }
 
 #[tokio::test]
-async fn the_reason_names_the_call_that_failed() {
+async fn health_reason_names_the_failed_nvml_call() {
     let mut machine = Machine::start(quad());
     machine.until_well().await;
     machine.change(|scenario| {
@@ -316,7 +316,7 @@ async fn the_reason_names_the_call_that_failed() {
 }
 
 #[tokio::test]
-async fn xids_are_heard_again_after_waiting_for_them_failed() {
+async fn xid_subscription_recovers_after_a_failure() {
     let mut machine = Machine::start(quad());
     machine.until_well().await;
     machine.change(|scenario| {
@@ -351,7 +351,7 @@ async fn new_memory_errors_make_a_card_unhealthy() {
 }
 
 #[tokio::test]
-async fn a_card_that_is_plugged_in_is_added() {
+async fn new_gpu_is_added() {
     let mut scenario = Scenario::hgx_h100();
     scenario.cards[5].state = CardState::Gone;
     let mut machine = Machine::start(scenario);
@@ -364,7 +364,7 @@ async fn a_card_that_is_plugged_in_is_added() {
 }
 
 #[tokio::test]
-async fn a_card_that_takes_anothers_place_is_added() {
+async fn replaced_gpu_is_added() {
     let mut scenario = quad();
     scenario.cards[3].state = CardState::Gone;
     let mut machine = Machine::start(scenario);
@@ -468,7 +468,7 @@ async fn nvml_is_not_opened_at_all_while_the_driver_is_upgraded() {
 }
 
 #[tokio::test]
-async fn a_stopped_inventory_says_that_it_has_ended() {
+async fn stopped_inventory_ends_its_stream() {
     let mut machine = Machine::start(quad());
     machine.until_well().await;
     machine.handle.stop();

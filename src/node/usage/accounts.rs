@@ -1,9 +1,9 @@
-//! What the containers' own books add up to, over the lives of processes, regions and lies.
+//! Totals of the containers' accounting regions, over the lifetimes of processes and regions.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use divvy_api::usage::OwnBooks;
+use divvy_api::usage::RegionUsage;
 use divvy_region::Owner;
 use divvy_region::snapshot::{Snapshot, Usage};
 
@@ -12,17 +12,17 @@ use divvy_node_core::ledger::Nonce;
 #[cfg(test)]
 mod tests;
 
-/// The time over which it is said how busy a container is.
+/// Time over which a container's utilization is averaged.
 const WINDOW: Duration = Duration::from_secs(2);
 
 /// The accounts of all containers that hold shares.
 #[derive(Debug, Default)]
 pub(super) struct Accounts(HashMap<Nonce, Account>);
 
-/// One container's.
+/// Totals of one container.
 #[derive(Debug, Default)]
 struct Account {
-    /// Which region was read last: its file, and how often it was made before.
+    /// Last region that was read: its file, and its generation.
     region: (u64, u64),
     cards: Vec<CardAccount>,
 }
@@ -33,15 +33,15 @@ struct CardAccount {
     launches: CounterSum,
     ooms: CounterSum,
     unknown: CounterSum,
-    /// GPU time of each slot's process, which goes when its slot is freed.
+    /// GPU time of each slot's process, until its slot is freed.
     slots: HashMap<usize, (Owner, CounterSum)>,
     busy_ns: u64,
-    /// When how much GPU time had been used: back to the last look that was made [`WINDOW`] ago or earlier.
+    /// GPU time used by each measurement, back to the last one that is at least [`WINDOW`] old.
     trail: VecDeque<(Instant, u64)>,
     usage: Usage,
 }
 
-/// A sum of what a counter has grown, which goes on when another region's begins at zero.
+/// Sum of a counter's increases, which continues when the counter of a new region starts at zero.
 #[derive(Clone, Copy, Debug, Default)]
 struct CounterSum {
     seen: u64,
@@ -51,7 +51,7 @@ struct CounterSum {
 // === impl Accounts ===
 
 impl Accounts {
-    /// Takes what a region says at this moment. `file` tells one region of the container from the next.
+    /// Adds what a region contains at this moment. `file` distinguishes successive regions of the container.
     pub(super) fn take(&mut self, nonce: Nonce, file: u64, snapshot: Snapshot<'_>, at: Instant) {
         let account = self.0.entry(nonce).or_default();
         let region = (file, snapshot.generation());
@@ -65,9 +65,9 @@ impl Accounts {
         }
     }
 
-    /// What was counted of a card, by its number in the region.
-    pub(super) fn books(&self, nonce: Nonce, card: usize) -> Option<OwnBooks> {
-        Some(self.0.get(&nonce)?.cards.get(card)?.books())
+    /// Totals for a card, by its number in the region.
+    pub(super) fn totals(&self, nonce: Nonce, card: usize) -> Option<RegionUsage> {
+        Some(self.0.get(&nonce)?.cards.get(card)?.totals())
     }
 
     /// Forgets all other containers.
@@ -109,8 +109,8 @@ impl CardAccount {
         }
     }
 
-    fn books(&self) -> OwnBooks {
-        OwnBooks {
+    fn totals(&self) -> RegionUsage {
+        RegionUsage {
             used_bytes: self.usage.committed,
             imported_bytes: self.usage.imported,
             busy_percent: self.busy_percent(),
@@ -123,7 +123,8 @@ impl CardAccount {
         }
     }
 
-    /// A kernel's time comes at its end, all at once, and processes that take turns each count the time of both.
+    /// Average over the window, at most 100: a kernel's time is added at its end, all at once, and processes that take turns each
+    /// count the time of both.
     fn busy_percent(&self) -> Option<u32> {
         let ((from, before), (to, after)) = (self.trail.front()?, self.trail.back()?);
         let elapsed = to.saturating_duration_since(*from).as_nanos();
@@ -132,10 +133,10 @@ impl CardAccount {
     }
 }
 
-// === impl Growing ===
+// === impl CounterSum ===
 
 impl CounterSum {
-    /// The counter stands there now. One that has shrunk was overwritten, and adds nothing.
+    /// Adds the increase up to the counter's current value. A counter that has decreased was overwritten, and adds nothing.
     fn see(&mut self, counter: u64) {
         self.total = self.total.saturating_add(counter.saturating_sub(self.seen));
         self.seen = counter;

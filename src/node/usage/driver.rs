@@ -1,4 +1,4 @@
-//! What the driver shows on the cards, and whose it is.
+//! Processes that the driver reports on the GPUs, and their owners.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -14,32 +14,32 @@ use divvy_node_core::inventory::Inventory;
 #[cfg(test)]
 mod tests;
 
-/// Pods' processes are looked up anew after this long, or when NVML shows something new.
+/// Time after which pods' processes are looked up again, unless NVML reports something new before.
 const STALE: Duration = Duration::from_secs(5);
 
-/// Remembers whose processes are whose while nothing has changed.
+/// Processes of the pods, cached while nothing has changed.
 #[derive(Debug, Default)]
 pub(super) struct Driver {
-    /// What NVML showed when the pods were looked through.
+    /// Inventory at the time when the processes were looked up.
     inventory: Option<(Arc<Inventory>, Instant)>,
-    /// By pod UID.
+    /// Processes by pod UID.
     pods: HashMap<String, PodProcesses>,
 }
 
-/// What the driver shows at one moment.
+/// Processes on the GPUs at one moment.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    /// Cards whose processes are known.
+    /// Processes by card, for cards whose processes are known.
     pub(super) cards: BTreeMap<CardId, Vec<GpuProcess>>,
-    /// Why there are none, or why not all that is wrong can be found.
+    /// Why there are none, or why violations may be missed.
     pub(super) problem: Option<String>,
 }
 
 // === impl Driver ===
 
 impl Driver {
-    /// What NVML shows of healthy cards: what it showed of a sick one may be long ago. Says of each holder whether all
-    /// processes of its pod are seen. `supervisor`: of the multi-process service, while that is up.
+    /// Determines the processes on healthy GPUs (data of unhealthy ones may be old) and their owners, and sets for each holder
+    /// whether all processes of its pod are visible. `supervisor`: PID of the MPS supervisor, while it is up.
     pub(super) fn measure(
         &mut self,
         inventory: &Arc<Inventory>,
@@ -99,21 +99,21 @@ impl Driver {
     }
 }
 
-/// All who could have a process.
+/// Possible owners of a process.
 struct ProcessOwners<'a> {
     holders: &'a [Holder],
     slots: &'a [Option<Slots>],
     pods: &'a HashMap<String, PodProcesses>,
     supervisor: Option<u32>,
-    /// Not all of their processes are seen.
+    /// Whether some of their processes are not visible.
     is_incomplete: bool,
 }
 
-// === impl Crowd ===
+// === impl ProcessOwners ===
 
 impl ProcessOwners<'_> {
-    /// Whose a process on a card is: by the lock that it holds, else by its pod's cgroup. Which container of the pod is told
-    /// by its slot, by a neighbour in its cgroup that has one, or by there being no other.
+    /// Owner of a process on a card: by the lock that it holds, else by its pod's cgroup. The container in the pod follows from
+    /// the process's slot, from the slot of another process in the same cgroup, or from being the only one.
     fn owner_of(&self, card: &CardId, pid: u32, identity: impl Fn(u32) -> Option<Identity>) -> ProcessOwner {
         let slots = |at: usize| self.slots.get(at).and_then(Option::as_ref);
         let all = 0..self.holders.len();
@@ -149,7 +149,7 @@ impl ProcessOwners<'_> {
 // === impl Measured ===
 
 impl Measured {
-    /// What the holder at this position uses of a card, if all of it is known.
+    /// Bytes that the holder at this position uses on a card, if all of its processes are known.
     pub(super) fn bytes(&self, at: usize, holder: &Holder, card: &CardId) -> Option<u64> {
         let processes = self.cards.get(card).filter(|_| holder.is_visible)?;
         let is_doubtful =

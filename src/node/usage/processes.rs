@@ -1,4 +1,4 @@
-//! The processes of a pod: which there are, by its cgroup, and which each of them is inside its container.
+//! Processes of a pod, found by its cgroup, with the PID that each has inside its container.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -6,31 +6,31 @@ use std::{fs, io};
 
 use divvy_region::Owner;
 
-use crate::kubelet::cgroups;
+use crate::cgroups;
 
 #[cfg(test)]
 mod tests;
 
-/// More cgroups than a pod's containers make; a tenant that may make some of its own must not keep us busy.
+/// Most cgroups of a pod that are read; a tenant that can make cgroups must not keep the daemon busy.
 const MAX_CGROUPS: usize = 1000;
 
-/// The processes of one pod at one moment.
+/// Processes of one pod at one moment.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PodProcesses {
-    /// Which cgroup of the pod's each is in, by the host's number.
+    /// Index of each process's cgroup within the pod, by PID on the host.
     pub(super) pids: BTreeMap<u32, usize>,
-    /// Its cgroup is seen.
+    /// Whether the pod's cgroup is visible.
     pub(super) is_there: bool,
-    /// There are no other processes in it.
+    /// Whether these are all processes of the pod.
     pub(super) is_whole: bool,
-    /// There are others, which have no number in our PID namespace: the kernel writes 0 for each.
+    /// Whether there are others, without a PID in this PID namespace: the kernel writes 0 for each.
     pub(super) has_hidden_processes: bool,
 }
 
-/// A process as its own container numbers it, and its start: what a slot names it by.
+/// PID of a process inside its container and its start time, as in its slot.
 pub(super) type Identity = (u32, u64);
 
-/// Which slots' processes live, of those that one pod can have.
+/// Live processes of one pod, as slots name them.
 #[derive(Debug)]
 pub(super) struct LiveProcesses {
     known: HashSet<Identity>,
@@ -73,7 +73,7 @@ impl PodProcesses {
         found
     }
 
-    /// Looks up what they are in their containers.
+    /// Looks up the processes' identities inside their containers.
     pub(super) fn live_processes(&self) -> LiveProcesses {
         let mut live_processes = LiveProcesses { known: HashSet::new(), is_whole: self.is_whole };
         for pid in self.pids.keys() {
@@ -87,7 +87,7 @@ impl PodProcesses {
     }
 }
 
-// === impl Living ===
+// === impl LiveProcesses ===
 
 impl LiveProcesses {
     /// Whether a slot's process is dead. In doubt it isn't. One that is dead stays so: its number may come again, its
@@ -101,7 +101,7 @@ impl LiveProcesses {
     }
 }
 
-/// What a process of the host is in its container; `None`: the kernel says something else than expected.
+/// Identity of a host process inside its container; `None` if the kernel's text has an unexpected form.
 pub(super) fn identity(pid: u32) -> io::Result<Option<Identity>> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;

@@ -1,4 +1,4 @@
-//! The region of one container, kept open for as long as the container holds its shares.
+//! Accounting region of one container, kept open for as long as the container holds its shares.
 
 use std::io;
 use std::path::Path;
@@ -15,11 +15,11 @@ use crate::container::region::{Lock, RegionError, RegionReader};
 #[cfg(test)]
 mod tests;
 
-/// One container's region, where there is one.
+/// Region of one container, if it has one.
 #[derive(Default)]
 pub(super) struct ContainerRegion {
-    /// The last one that could be read. A tenant that removes or replaces it by nonsense leaves us that one, and its
-    /// processes their maps of it.
+    /// The last one that could be read. It stays open if the tenant removes or replaces it, and its processes keep their
+    /// mappings of it.
     file: Option<RegionReader>,
     warning: WarnOnce,
 }
@@ -27,13 +27,13 @@ pub(super) struct ContainerRegion {
 // === impl ContainerRegion ===
 
 impl ContainerRegion {
-    /// Whether there is one.
+    /// Whether the container has a region.
     pub(super) fn is_there(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Reads it, and frees the slots of dead processes: what was read is told before and after. Returns who is in it; `None`
-    /// where there is no region, or it can't be read, which is said once.
+    /// Reads the region and frees the slots of dead processes; `tell` receives the content before and after. Returns the slots in
+    /// use; `None` where there is no region, or it can't be read, which is logged once.
     pub(super) fn look(
         &mut self,
         path: &Path,
@@ -53,7 +53,7 @@ impl ContainerRegion {
         looked.ok().flatten()
     }
 
-    /// Opens the file at `path`, if it is another one and a region.
+    /// Opens the file at `path`, if it has been replaced by another region.
     fn renew(&mut self, path: &Path, cards: usize) -> Result<(), String> {
         match RegionReader::open(path, cards, self.file.as_ref()) {
             Ok(None) => Ok(()),
@@ -92,7 +92,7 @@ fn look(
     Ok(slots)
 }
 
-/// Frees those slots whose processes are dead, of those whose locks are free; whether there were any.
+/// Frees the slots of dead processes among `suspects`, whose locks are free. Returns whether there were any.
 fn reap(
     file: &RegionReader,
     holder: &Holder,

@@ -1,9 +1,9 @@
-//! Share violations: computed from the processes that the driver reports and from who holds shares.
+//! Share violations: computed from the processes that the driver reports and from the shares in the ledger.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use divvy_api::usage::{ContainerRef, Finding, FindingKind};
+use divvy_api::usage::{ContainerRef, ShareViolation, ViolationKind};
 use divvy_api::{CardId, Memory, Share};
 
 use super::{GpuProcess, Holder, ProcessOwner};
@@ -11,7 +11,7 @@ use super::{GpuProcess, Holder, ProcessOwner};
 #[cfg(test)]
 mod tests;
 
-/// What must be seen for so long before it is a finding. A process that has just started is on its card before its pod's
+/// Time for which a violation must be observed before it is active. A process that has just started is on its card before its pod's
 /// cgroup has been looked through again, and one that ends is there for a moment without its slot.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct ViolationTracker(BTreeMap<Key, Instant>);
 
-type Key = (FindingKind, CardId, Option<ContainerRef>);
+type Key = (ViolationKind, CardId, Option<ContainerRef>);
 
 /// Observation of one violation at one moment.
 #[derive(Debug, Default)]
@@ -27,11 +27,11 @@ struct Observed {
     pids: Vec<u32>,
     bytes: u64,
     share: Option<Share>,
-    /// What of the bytes no allocation asked for.
+    /// Bytes of overhead, which no allocation requested.
     overhead: u64,
 }
 
-// === impl Judge ===
+// === impl ViolationTracker ===
 
 impl ViolationTracker {
     /// Returns the active violations. `cards` are those whose processes are known.
@@ -40,7 +40,7 @@ impl ViolationTracker {
         holders: &[Holder],
         cards: &BTreeMap<CardId, Vec<GpuProcess>>,
         now: Instant,
-    ) -> Vec<Finding> {
+    ) -> Vec<ShareViolation> {
         let seen = observe(holders, cards);
         self.0.retain(|key, _| seen.contains_key(key));
         let mut findings = Vec::new();
@@ -68,11 +68,11 @@ fn observe(holders: &[Holder], cards: &BTreeMap<CardId, Vec<GpuProcess>>) -> BTr
             ProcessOwner::Nobody => (None, false),
         };
         if holder.is_some_and(|holder| holder.has_library && !has_slot) {
-            see(FindingKind::WithoutLibrary, holder, None);
+            see(ViolationKind::WithoutLibrary, holder, None);
         }
         match holder.and_then(|holder| holder.parts.iter().find(|(held, _)| held == card)) {
-            None => see(FindingKind::Foreign, holder, None),
-            Some((_, share)) if !share.exclusive => see(FindingKind::AboveShare, holder, Some(*share)),
+            None => see(ViolationKind::Foreign, holder, None),
+            Some((_, share)) if !share.exclusive => see(ViolationKind::AboveShare, holder, Some(*share)),
             Some(_) => {}
         }
     }
@@ -82,12 +82,12 @@ fn observe(holders: &[Holder], cards: &BTreeMap<CardId, Vec<GpuProcess>>) -> BTr
     seen
 }
 
-/// By more than 5 %: what contexts take is counted late, and the driver rounds up.
+/// Whether the use exceeds the share by more than 5 %: memory of contexts is counted late, and the driver rounds up.
 fn is_above(bytes: u64, share: Share) -> bool {
     u128::from(bytes) * 100 > u128::from(share.memory.as_mib()) * (105 << 20)
 }
 
-// === impl Sight ===
+// === impl Observed ===
 
 impl Observed {
     fn add(&mut self, process: &GpuProcess) {
@@ -95,16 +95,16 @@ impl Observed {
         self.bytes = self.bytes.saturating_add(process.bytes.unwrap_or(0));
     }
 
-    /// Not a byte can be allocated.
+    /// Whether the overhead uses up the share, so that no memory can be allocated.
     fn leaves_nothing_of(&self, share: Share) -> bool {
         u128::from(self.overhead) >= u128::from(share.memory.as_mib()) << 20
     }
 
-    fn finding(self, (kind, card, of): Key, lasted: Duration) -> Finding {
+    fn finding(self, (kind, card, of): Key, lasted: Duration) -> ShareViolation {
         let (used, who) = (Memory::from_bytes_floor(self.bytes), processes(&self.pids));
         let owner_of = of.as_ref().map(ToString::to_string).unwrap_or_default();
         let message = match (kind, &of) {
-            (FindingKind::AboveShare, _) => {
+            (ViolationKind::AboveShare, _) => {
                 let share = self.share.unwrap_or_default();
                 let nothing_left = if self.leaves_nothing_of(share) {
                     let overhead = Memory::from_bytes_floor(self.overhead);
@@ -114,24 +114,24 @@ impl Observed {
                 };
                 let share = share.memory;
                 format!(
-                    "{owner_of} uses {used} of GPU {card} according to the driver; its share is {share} ({who}){nothing_left}"
+                    "{owner_of} uses {used} of {card} according to the driver; its share is {share} ({who}){nothing_left}"
                 )
             }
-            (FindingKind::WithoutLibrary, _) => {
-                format!("{owner_of} uses GPU {card} without libdivvy, so its share is not enforced: {who}, {used}")
+            (ViolationKind::WithoutLibrary, _) => {
+                format!("{owner_of} uses {card} without libdivvy, so its share is not enforced: {who}, {used}")
             }
-            (FindingKind::Foreign, Some(_)) => {
-                format!("{owner_of} uses GPU {card} without a share of it: {who}, {used}")
+            (ViolationKind::Foreign, Some(_)) => {
+                format!("{owner_of} uses {card} without a share of it: {who}, {used}")
             }
-            (FindingKind::Foreign, None) => {
-                format!("GPU {card} is used by a process without a share: {who}, {used}")
+            (ViolationKind::Foreign, None) => {
+                format!("{card} is used by a process without a share: {who}, {used}")
             }
         };
-        Finding { kind, card, of, pids: self.pids, bytes: self.bytes, seconds: lasted.as_secs(), message }
+        ShareViolation { kind, card, of, pids: self.pids, bytes: self.bytes, seconds: lasted.as_secs(), message }
     }
 }
 
-/// The first few of them, for people.
+/// Text that names the first few of them.
 fn processes(pids: &[u32]) -> String {
     let named: Vec<String> = pids.iter().take(5).map(ToString::to_string).collect();
     let more = if pids.len() > named.len() { format!(" and {} more", pids.len() - named.len()) } else { String::new() };

@@ -1,4 +1,4 @@
-//! Looks at regions, cgroups and cards twice a second, and takes back what dead processes held.
+//! Measures the use of containers twice a second, and frees the region slots of dead processes.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -22,15 +22,15 @@ use super::{Holder, Slots};
 use crate::container::region_file;
 use divvy_mps::MpsDirectory;
 use divvy_node_core::inventory::Inventory;
-use divvy_node_core::ledger::{Book, Nonce, PodEntry};
+use divvy_node_core::ledger::{Allocations, Nonce, PodEntry};
 
-/// Between two looks: what a process held is free within a second of its death.
+/// Interval of measurements: memory of a process is free within a second of its death.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// All that is looked at, and what is remembered of it.
+/// State of the measurements.
 pub struct Watcher {
     node: String,
-    /// Below which each holder has its directories.
+    /// Directory that contains those of the holders.
     run_dir: PathBuf,
     cgroups: PathBuf,
     allocator: SharedAllocator,
@@ -44,11 +44,11 @@ pub struct Watcher {
     overheads: Overheads,
     driver: Driver,
     violations: ViolationTracker,
-    /// Bytes of the region that is read.
+    /// Buffer for the region that is read.
     buffer: Vec<u8>,
 }
 
-/// Looks until `stop`, beside the threads that serve.
+/// Measures until `stop`, on blocking threads.
 pub async fn watch(mut watcher: Watcher, stop: CancellationToken) -> io::Result<()> {
     let mut rounds = tokio::time::interval(INTERVAL);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -65,8 +65,8 @@ pub async fn watch(mut watcher: Watcher, stop: CancellationToken) -> io::Result<
 // === impl Watcher ===
 
 impl Watcher {
-    /// Directories below `run_dir`, cgroups below `cgroup_root`, cards that are probed each `probe_interval`; and where to see
-    /// what is found.
+    /// A watcher of directories below `run_dir`, cgroups below `cgroup_root` and GPUs that are probed each `probe_interval`; and
+    /// the receiver of its results.
     pub fn new(
         node: &str,
         run_dir: &Path,
@@ -108,7 +108,7 @@ impl Watcher {
                 of: holder.of.clone(),
                 card: card.clone(),
                 share: *share,
-                books: slots.as_ref().and_then(|_read| self.accounts.books(holder.nonce, number)),
+                region: slots.as_ref().and_then(|_read| self.accounts.totals(holder.nonce, number)),
                 driver_bytes: measured.bytes(at, holder, card),
                 overhead_bytes: 0,
             };
@@ -124,7 +124,7 @@ impl Watcher {
         self.usage.send_replace(Arc::new(usage));
     }
 
-    /// Notices who holds shares now.
+    /// Updates the holders from the ledger.
     fn follow_ledger(&mut self) {
         let allocator = lock(&self.allocator);
         let ledger = allocator.ledger();
@@ -132,7 +132,7 @@ impl Watcher {
             return;
         }
         self.revision = Some(ledger.revision());
-        self.holders = holders(ledger.book());
+        self.holders = holders(ledger.allocations());
         drop(allocator);
         let live: HashSet<Nonce> = self.holders.iter().map(|holder| holder.nonce).collect();
         self.regions.retain(|nonce, _| live.contains(nonce));
@@ -140,7 +140,7 @@ impl Watcher {
         self.overheads.retain(&live);
     }
 
-    /// Reads every holder's region and frees the slots of its dead: who has a seat in each, where it could be read.
+    /// Reads every holder's region, frees the slots of dead processes, and returns the slots of each region that could be read.
     fn read_regions(&mut self, now: Instant) -> Vec<Option<Slots>> {
         let Self { holders, regions, accounts, buffer, run_dir, cgroups, .. } = self;
         let slots = |holder: &mut Holder| {
@@ -157,7 +157,7 @@ impl Watcher {
 }
 
 /// All containers that hold shares.
-fn holders(book: &Book) -> Vec<Holder> {
+fn holders(allocations: &Allocations) -> Vec<Holder> {
     let of_pod = |entry: &PodEntry| {
         let pod = entry.pod.clone();
         let holder = |(container, holding): (&str, &divvy_node_core::ledger::Holding)| Holder {
@@ -175,5 +175,5 @@ fn holders(book: &Book) -> Vec<Holder> {
         };
         entry.holdings().map(holder).collect::<Vec<_>>()
     };
-    book.pods().flat_map(of_pod).collect()
+    allocations.pods().flat_map(of_pod).collect()
 }

@@ -13,7 +13,7 @@ fn classes_are_written_as_nvidia_smi_writes_them() {
 }
 
 #[test]
-fn a_set_is_as_good_as_its_worst_link() {
+fn set_ranks_by_its_worst_link() {
     let links = Links::quads(8, 4);
     assert_eq!(links.bottleneck(&[0, 1, 2, 3]), Some(Link::NvLink(4)));
     assert_eq!(links.bottleneck(&[0, 1, 4]), Some(Link::System));
@@ -22,7 +22,7 @@ fn a_set_is_as_good_as_its_worst_link() {
 }
 
 #[test]
-fn twins_are_cards_that_could_change_places() {
+fn twins_are_interchangeable_cards() {
     let quads = Links::quads(8, 4);
     assert!(quads.are_twins(0, 3) && quads.are_twins(4, 5) && !quads.are_twins(0, 4));
     assert!((1..16).all(|card| Links::nvswitch(16, 18).are_twins(0, card)));
@@ -31,7 +31,7 @@ fn twins_are_cards_that_could_change_places() {
 }
 
 #[test]
-fn free_sets_are_worth_what_jobs_can_get_there() {
+fn free_sets_are_rated_by_later_jobs() {
     let quads = Links::quads(8, 4);
     let value = |free| (quads.value(free) >> 32, quads.value(free) & 0xffff_ffff);
     let ((all, _), (broken, rest)) = (value(0b1111_1111), value(0b1111_1110));

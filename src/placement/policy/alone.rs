@@ -6,7 +6,7 @@ use divvy_api::{Cores, Memory, Share};
 use super::topology::FreeSets;
 use super::{Cost, Criterion, Policy, binpack, random, spread};
 use crate::card::Card;
-use crate::free::Free;
+use crate::card_free::CardFree;
 use crate::links::Links;
 
 /// What decides about one card beside what is free of it, and doesn't depend on the pod.
@@ -24,7 +24,7 @@ pub(crate) struct Spot {
 /// One card, seen by itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lot<'a> {
-    pub(crate) free: &'a Free,
+    pub(crate) free: &'a CardFree,
     pub(crate) spot: &'a Spot,
 }
 
@@ -45,11 +45,11 @@ impl Spot {
 }
 
 /// What is free of the cards of a node, and the rest.
-pub(crate) fn spots(cards: &[Card], links: &Links) -> (Vec<Free>, Vec<Spot>) {
+pub(crate) fn spots(cards: &[Card], links: &Links) -> (Vec<CardFree>, Vec<Spot>) {
     let mut free_sets = FreeSets::new(cards, links);
     let mut lost = |at| free_sets.lost(links, &[(at, Share::default())]);
     let spots = cards.iter().enumerate().map(|(at, card)| Spot::new(card, lost(at)));
-    (cards.iter().map(Free::of).collect(), spots.collect())
+    (cards.iter().map(CardFree::of).collect(), spots.collect())
 }
 
 // === impl Lot ===

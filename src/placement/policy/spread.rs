@@ -5,7 +5,7 @@ use divvy_api::{Cores, Memory, Share};
 use super::alone::Spot;
 use super::permille;
 use crate::card::Card;
-use crate::free::Free;
+use crate::card_free::CardFree;
 
 /// How full a card is, in thousandths: memory and compute alike.
 pub(super) fn load(card: &Card) -> u64 {
@@ -17,8 +17,8 @@ pub(super) fn crowding(card: &Card, share: &Share) -> u64 {
     risen(load(card), load_with(card, share))
 }
 
-/// The same.
-pub(super) fn crowding_of(spot: &Spot, free: &Free, share: &Share) -> u64 {
+/// [`crowding`] from the numbers of a [`Spot`].
+pub(super) fn crowding_of(spot: &Spot, free: &CardFree, share: &Share) -> u64 {
     // What is held beyond the capacity isn't free either way, and fuller than full is full.
     let load = |share: &Share| {
         let memory = spot.memory_capacity.saturating_sub(free.memory).saturating_add(share.memory);

@@ -6,8 +6,8 @@ use divvy_api::Share;
 
 use super::Outcome;
 use crate::card::{Card, Held};
-use crate::case::Case;
 use crate::links::{CardSet, LINKED_CARDS, Link, Links};
+use crate::problem::Problem;
 
 /// How well the cards of each container can be linked at best.
 pub(super) struct Bonds {
@@ -22,7 +22,7 @@ pub(super) struct Bonds {
 pub(super) struct FreeSets {
     empty: CardSet,
     worth: u64,
-    /// Of sets met before: a search meets the same few again and again.
+    /// Value of sets met before: a search meets the same few again and again.
     left: HashMap<CardSet, u64>,
 }
 
@@ -39,40 +39,40 @@ pub(super) fn looseness(links: &Links, set: &[usize]) -> u64 {
 // === impl Bonds ===
 
 impl Bonds {
-    pub(super) fn new(case: &Case<'_>, links: &Links) -> Self {
-        let cards = if links.vary() && case.cards.len() <= LINKED_CARDS { 0..case.cards.len() } else { 0..0 };
+    pub(super) fn new(problem: &Problem<'_>, links: &Links) -> Self {
+        let cards = if links.vary() && problem.cards.len() <= LINKED_CARDS { 0..problem.cards.len() } else { 0..0 };
         let open = |step: usize| {
-            let may_take = |card: &usize| case.steps[step].chosen > 1 && case.takes(*card, step);
+            let may_take = |card: &usize| problem.steps[step].chosen > 1 && problem.takes(*card, step);
             set_of(cards.clone().filter(may_take))
         };
-        Self { open: (0..case.steps.len()).map(open).collect(), best: HashMap::new() }
+        Self { open: (0..problem.steps.len()).map(open).collect(), best: HashMap::new() }
     }
 
     /// How much worse than the best a container's cards are linked at their worst link, whatever those will be that are still
     /// missing; nothing as long as all are.
-    pub(super) fn worst_link(&mut self, case: &Case<'_>, links: &Links, step: usize, outcome: &Outcome) -> u64 {
+    pub(super) fn worst_link(&mut self, problem: &Problem<'_>, links: &Links, step: usize, outcome: &Outcome) -> u64 {
         let set = &outcome.sets[step];
         if set.is_empty() {
             return 0;
         }
-        let rank = self.best(case, links, step, outcome).or_else(|| links.bottleneck(set).map(Link::rank));
+        let rank = self.best(problem, links, step, outcome).or_else(|| links.bottleneck(set).map(Link::rank));
         rank.map_or(0, |rank| Link::BEST_RANK - rank)
     }
 
     /// The rank of the best worst link that a set can have with the cards that it misses; `None` where it misses none, or
     /// where that can't be told.
-    fn best(&mut self, case: &Case<'_>, links: &Links, step: usize, outcome: &Outcome) -> Option<u64> {
-        let (set, facts) = (&outcome.sets[step], &case.steps[step]);
+    fn best(&mut self, problem: &Problem<'_>, links: &Links, step: usize, outcome: &Outcome) -> Option<u64> {
+        let (set, facts) = (&outcome.sets[step], &problem.steps[step]);
         let missing = facts.request.cards.checked_sub(u32::try_from(set.len()).ok()?).filter(|missing| *missing > 0)?;
         if facts.drawn > 0 || self.open[step] == 0 {
             return None;
         }
         let mut others = self.open[step];
-        if case.numa_strict(step) {
-            others &= set_of((0..case.cards.len()).filter(|card| case.on_one_node(&[set[0], *card])));
+        if problem.numa_strict(step) {
+            others &= set_of((0..problem.cards.len()).filter(|card| problem.on_one_node(&[set[0], *card])));
         }
-        if case.is_exclusive(step) {
-            let beside = (0..case.steps.len()).filter(|other| *other != step && case.run_together(step, *other));
+        if problem.is_exclusive(step) {
+            let beside = (0..problem.steps.len()).filter(|other| *other != step && problem.run_together(step, *other));
             others &= !set_of(beside.flat_map(|other| outcome.sets[other].iter().copied()));
         }
         let set = set_of(set.iter().copied());

@@ -64,8 +64,8 @@ pub(crate) fn no_wishes() -> &'static Preferences {
 
 pub(crate) fn pod_request<'a>(
     containers: &'a [ContainerRequest],
-    settled: &'a [Vec<usize>],
+    allocated: &'a [Vec<usize>],
     preferences: &'a Preferences,
 ) -> PodRequest<'a> {
-    PodRequest { containers, settled, preferences }
+    PodRequest { containers, allocated, preferences }
 }

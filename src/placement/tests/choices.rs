@@ -95,7 +95,7 @@ fn least_fragmentation_fits_best_among_the_cards_of_a_node() {
 }
 
 #[test]
-fn a_card_that_is_busier_than_promised_is_taken_where_no_other_will_do() {
+fn busy_card_is_chosen_only_if_no_other_fits() {
     for policy in ALL.into_iter().filter(|name| *name != PolicyName::Random).map(by) {
         let mut cards = filled(&[(0, 0), (40, 30), (40, 30)]);
         let chosen = |cards: &[Card], gib| chosen(cards, &Links::default(), &[app(1, gib, 10)], &policy).concat()[0];
@@ -110,7 +110,7 @@ fn a_card_that_is_busier_than_promised_is_taken_where_no_other_will_do() {
 }
 
 #[test]
-fn two_cards_are_less_busy_than_one_if_they_are_together() {
+fn sum_of_utilization_decides_between_card_sets() {
     let mut cards = filled(&[(40, 30), (40, 30), (0, 0)]);
     for policy in ALL.into_iter().filter(|name| *name != PolicyName::Random).map(by) {
         (cards[0].busy, cards[1].busy, cards[2].busy) = (75, 25, 25);
@@ -119,7 +119,7 @@ fn two_cards_are_less_busy_than_one_if_they_are_together() {
 }
 
 #[test]
-fn a_node_with_a_busy_card_is_worth_less_only_if_the_pod_would_go_there() {
+fn busy_card_lowers_the_score_only_if_it_would_be_chosen() {
     let none = Links::default();
     let (idle, mut busy) = (filled(&[(40, 30), (0, 0)]), filled(&[(40, 30), (0, 0)]));
     busy[0].busy = 100;
@@ -132,7 +132,7 @@ fn a_node_with_a_busy_card_is_worth_less_only_if_the_pod_would_go_there() {
 }
 
 #[test]
-fn many_cards_are_chosen_on_good_links() {
+fn several_cards_are_chosen_by_their_links() {
     let quads = Links::quads(8, 4);
     let busy = filled(&[(0, 0), (0, 0), (0, 0), (10, 10), (0, 0), (0, 0), (0, 0), (0, 0)]);
     for policy in ALL.into_iter().filter(|name| *name != PolicyName::Random).map(by) {
@@ -150,7 +150,7 @@ fn many_cards_are_chosen_on_good_links() {
 }
 
 #[test]
-fn one_card_is_taken_where_links_are_broken_already() {
+fn one_card_is_taken_where_links_are_least_useful() {
     let busy = filled(&[(0, 0), (0, 0), (0, 0), (0, 0), (0, 0), (10, 10), (0, 0), (0, 0)]);
     for policy in ALL.into_iter().filter(|name| *name != PolicyName::Random).map(by) {
         assert_eq!(
@@ -164,7 +164,7 @@ fn one_card_is_taken_where_links_are_broken_already() {
 }
 
 #[test]
-fn numa_is_a_demand_or_a_wish() {
+fn numa_is_required_or_preferred() {
     let mut cards = filled(&[(40, 40), (0, 0), (40, 40), (0, 0)]);
     for (card, node) in cards.iter_mut().zip([Some(0), Some(1), Some(1), None]) {
         card.numa = node;
@@ -182,7 +182,7 @@ fn numa_is_a_demand_or_a_wish() {
 }
 
 #[test]
-fn wished_models_and_cards_are_taken() {
+fn preferred_models_and_cards_are_taken() {
     let mut cards = cards(3);
     cards[1].model = "Tesla T4".into();
     let uuid = |number: usize| cards[number].id.clone();
@@ -199,7 +199,7 @@ fn wished_models_and_cards_are_taken() {
 }
 
 #[test]
-fn an_init_containers_card_suits_those_that_draw_from_it() {
+fn init_card_suits_containers_that_reuse_it() {
     let cards = filled(&[(70, 0), (30, 0), (0, 0)]);
     let pod = [container(Init, 1, 1 << 10, 0), app(1, 40, 0)];
     let plan = plan(&cards, &Links::default(), &pod_request(&pod, &[], no_wishes()), &by(PolicyName::Binpack))
@@ -209,7 +209,7 @@ fn an_init_containers_card_suits_those_that_draw_from_it() {
 }
 
 #[test]
-fn nodes_are_ranked_as_cards_are() {
+fn nodes_are_ranked_like_cards() {
     let (empty, half, none) = (filled(&[(0, 0), (0, 0)]), filled(&[(0, 0), (40, 40)]), Links::default());
     let better = |policy: PolicyName, pod: &[ContainerRequest]| {
         rated(&half, &none, pod, &by(policy)).cmp(&rated(&empty, &none, pod, &by(policy)))
@@ -230,7 +230,7 @@ fn equal_cards_are_taken_from_the_first() {
 }
 
 #[test]
-fn scaled_cards_take_more_than_they_have() {
+fn oversubscribed_cards_take_more_than_physical() {
     let mut cards = filled(&[(70, 90)]);
     cards[0].memory_capacity = cards[0].memory.saturating_add(cards[0].memory);
     cards[0].cores_capacity = Cores::new(200);
@@ -243,14 +243,14 @@ fn cards_are_alike_only_until_one_is_used() {
     let pod = [app(1, 40, 0), app(1, 25, 0), app(1, 50, 0), app(1, 40, 0)];
     let together = chosen(&cards(2), &Links::default(), &pod, &by(PolicyName::Binpack));
     assert_eq!(together, [[0], [1], [1], [0]]);
-    let settled = [vec![0]];
-    let request = pod_request(&pod, &settled, no_wishes());
+    let allocated = [vec![0]];
+    let request = pod_request(&pod, &allocated, no_wishes());
     let beside_facts = plan(&cards(2), &Links::default(), &request, &by(PolicyName::Binpack));
     assert!(beside_facts.is_ok(), "{beside_facts:?}");
 }
 
 #[test]
-fn drawn_cards_stand_on_the_demanded_numa_node_too() {
+fn reused_cards_are_on_the_required_numa_node() {
     let mut cards = filled(&[(20, 0), (0, 0), (0, 0), (70, 0)]);
     for (card, node) in cards.iter_mut().zip([Some(0), Some(1), Some(1), Some(0)]) {
         card.numa = node;

@@ -26,7 +26,7 @@ fn undivided(cards: &[Card]) -> Vec<Card> {
 }
 
 #[test]
-fn each_request_takes_the_smallest_instance_that_holds_it_and_all_of_that() {
+fn request_takes_the_smallest_instance_that_holds_it_whole() {
     let cards = instances(&[40, 5, 20, 10, 20]);
     let containers = [app(1, 8), app(2, 12)];
     let wishes = by_hardware();
@@ -40,7 +40,7 @@ fn each_request_takes_the_smallest_instance_that_holds_it_and_all_of_that() {
 }
 
 #[test]
-fn percentages_are_of_the_instance_and_so_any_will_do() {
+fn percentage_request_fits_any_instance() {
     let cards = instances(&[40, 5, 20]);
     let half = GpuRequest { cards: 1, memory: MemoryAmount::Percent(50), cores: Cores::new(50) };
     for request in [half, GpuRequest::whole(1)] {
@@ -50,7 +50,7 @@ fn percentages_are_of_the_instance_and_so_any_will_do() {
 }
 
 #[test]
-fn without_the_wish_an_instance_is_shared_as_ever() {
+fn instance_is_shared_unless_tier_is_mig() {
     let mut cards = instances(&[10, 10]);
     cards[1].held = held(2 << 10, 20);
     assert_eq!(chosen(&cards, &[app(1, 8)], no_wishes()), Ok(vec![vec![1]]));
@@ -60,19 +60,19 @@ fn without_the_wish_an_instance_is_shared_as_ever() {
 }
 
 #[test]
-fn why_there_is_no_instance_is_said_card_by_card() {
+fn missing_instance_is_explained_card_by_card() {
     let mut cards = [instances(&[5, 10, 20]), vec![card(3, 80 << 10)]].concat();
     cards[1].held = held(2 << 10, 20);
     cards[2].held = Held { exclusive: true, ..held(20 << 10, 100) };
     assert_eq!(
         chosen(&cards, &[app(1, 8)], &by_hardware()).expect_err("no instance"),
-        "container \"main\" requests 1 card with 8Gi memory and 0 cores each (whole MIG instances): Insufficient GPUs (1 too \
+        "container \"main\" requests 1 GPU with 8Gi memory and 0 cores each (whole MIG instances): Insufficient GPUs (1 too \
          small, largest 5Gi; 1 in use by other pods; 1 held exclusively by another pod; 1 not a MIG instance)"
     );
 }
 
 #[test]
-fn an_instance_holds_no_more_than_it_has_whatever_is_promised_of_it() {
+fn instance_holds_no_more_than_its_physical_memory() {
     let mut cards = instances(&[5]);
     cards[0].memory_capacity = Memory::mib(10 << 10);
     assert_eq!(chosen(&cards, &[app(1, 8)], no_wishes()), Ok(vec![vec![0]]), "promised twice");
@@ -83,21 +83,21 @@ fn an_instance_holds_no_more_than_it_has_whatever_is_promised_of_it() {
 }
 
 #[test]
-fn what_an_init_container_leaves_must_do_for_the_containers_that_are_fed_from_it() {
+fn init_container_takes_an_instance_that_suits_its_successors() {
     let containers = [container(Init, 1, 4 << 10, 0), app(1, 15)];
     assert_eq!(chosen(&instances(&[20, 5]), &containers, &by_hardware()), Ok(vec![vec![0], vec![]]));
     assert!(chosen(&instances(&[5, 10]), &containers, &by_hardware()).is_err());
 }
 
 #[test]
-fn a_plan_with_a_gpu_in_it_is_not_followed() {
+fn plan_with_a_gpu_among_instances_is_refused() {
     let cards = [instances(&[10]), vec![card(1, 10 << 10)]].concat();
     let verified = |at: usize| {
         let plan = Plan { containers: vec![ContainerPlan { chosen: vec![at], ..ContainerPlan::default() }] };
         verify(&cards, &pod_request(&[app(1, 8)], &[], &by_hardware()), &plan)
     };
     assert_eq!(verified(0), Ok(()));
-    assert_eq!(verified(1).map_err(|misfit| misfit.to_string()), Err(format!("card GPU-1: {}", Reason::NoInstance)));
+    assert_eq!(verified(1).map_err(|misfit| misfit.to_string()), Err(format!("GPU-1: {}", Reason::NoInstance)));
 }
 
 /// Of the instances that nobody holds, the smallest so many that hold the request; `None`: there are too few.
@@ -112,7 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_the_policy_no_instance_is_larger_than_it_has_to_be(
+    fn every_policy_takes_the_smallest_instance(
         facts in prop::collection::vec((prop::sample::select(vec![5u64, 10, 20, 40]), 0..3u32, prop::bool::weighted(0.8)), 0..8),
         wanted in 1u32..4,
         gib in 1u64..45,
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn containers_of_one_pod_never_meet_on_an_instance(
+    fn containers_of_one_pod_never_share_an_instance(
         sizes in prop::collection::vec(prop::sample::select(vec![5u64, 10, 20]), 1..6),
         asked in prop::collection::vec((1u32..3, 1u64..20), 1..4),
     ) {

@@ -26,7 +26,7 @@ pub(crate) fn survives(cards: &[Card], pod: &PodRequest<'_>, chosen: &[Vec<usize
     let allowed = |at: usize, card: &usize| {
         cards.get(*card).is_some_and(|card| is_allowed(card, pod) && card.profile == pod.containers[at].profile)
     };
-    let mut open = chosen.iter().enumerate().skip(pod.settled.len());
+    let mut open = chosen.iter().enumerate().skip(pod.allocated.len());
     chosen.len() == pod.containers.len()
         && open.all(|(at, cards)| cards.iter().all(|card| allowed(at, card)))
         && plays(pod, chosen).is_some_and(|plays| plays.iter().all(|play| fits(cards, pod, play)))
@@ -54,7 +54,7 @@ fn try_all(cards: &[Card], pod: &PodRequest<'_>, chosen: &mut Vec<Vec<usize>>) -
         return true;
     }
     let positions: BTreeSet<usize> = (0..cards.len()).collect();
-    let missing = if at < pod.settled.len() { 0 } else { missing(pod, at) };
+    let missing = if at < pod.allocated.len() { 0 } else { missing(pod, at) };
     subsets(&positions, missing).into_iter().any(|set| {
         chosen.push(set.into_iter().collect());
         let so_far = PodRequest { containers: &pod.containers[..=at], ..*pod };
@@ -108,7 +108,7 @@ impl Play {
         chosen: &[Vec<usize>],
     ) -> Option<Vec<Self>> {
         let (wanted, pool) = (wanted(container), self.pool(container));
-        if let Some(facts) = pod.settled.get(at) {
+        if let Some(facts) = pod.allocated.get(at) {
             let cards: BTreeSet<usize> = facts.iter().copied().filter(|_| container.request.is_some()).collect();
             let mut after = self.clone();
             let slots = cards
@@ -164,7 +164,7 @@ fn is_allowed(card: &Card, pod: &PodRequest<'_>) -> bool {
 }
 
 fn fits(cards: &[Card], pod: &PodRequest<'_>, play: &Play) -> bool {
-    let open = pod.settled.len()..pod.containers.len();
+    let open = pod.allocated.len()..pod.containers.len();
     let distinct =
         |at: usize| play.got[at].iter().map(|slot| slot.0).collect::<BTreeSet<_>>().len() == play.got[at].len();
     let touched: BTreeSet<usize> = open.clone().flat_map(|at| play.got[at].iter().map(|slot| slot.0)).collect();
@@ -186,7 +186,7 @@ fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) ->
         if whole { GpuRequest::whole(1).share_on(card.memory) } else { asked(container) }
     };
     let is_enough = |(at, container): (usize, &ContainerRequest)| {
-        !whole || at < pod.settled.len() || asked(container).memory <= card.memory
+        !whole || at < pod.allocated.len() || asked(container).memory <= card.memory
     };
     let slots: BTreeSet<Slot> = play.got.iter().flatten().copied().filter(|slot| slot.0 == position).collect();
     let alone = play.holders(pod, position).any(|(_, container)| share(container).exclusive);
@@ -202,7 +202,7 @@ fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) ->
     phases.push(holders.iter().filter(|holder| !is_init(holder)).copied().collect());
     let phase_fits = |alive: &Vec<(usize, &ContainerRequest)>| {
         let shares: Vec<Share> = alive.iter().map(|(_, container)| share(container)).collect();
-        let facts = alive.iter().all(|(at, _)| *at < pod.settled.len());
+        let facts = alive.iter().all(|(at, _)| *at < pod.allocated.len());
         amounts_fit(card, &shares) && (facts || are_compatible(&shares))
     };
     play.holders(pod, position).all(is_enough)

@@ -16,14 +16,14 @@ pub(crate) struct Scene {
     pub(crate) cards: Vec<Card>,
     pub(crate) links: Links,
     pub(crate) containers: Vec<ContainerRequest>,
-    pub(crate) settled: Vec<Vec<usize>>,
+    pub(crate) allocated: Vec<Vec<usize>>,
     preferences: Preferences,
     pub(crate) policy: Policy,
 }
 
 impl Scene {
     pub(crate) fn pod(&self) -> PodRequest<'_> {
-        PodRequest { containers: &self.containers, settled: &self.settled, preferences: &self.preferences }
+        PodRequest { containers: &self.containers, allocated: &self.allocated, preferences: &self.preferences }
     }
 
     pub(crate) fn plan(&self) -> Result<Plan, NoPlan> {
@@ -33,7 +33,8 @@ impl Scene {
     /// The plan's drawn cards are those of the draws.
     fn check_draws(&self, plan: &Plan) -> Result<(), TestCaseError> {
         let plays = plays(&self.pod(), &chosen(plan)).expect("as many cards as asked for");
-        for (at, ContainerPlan { chosen, reused, drawn }) in plan.containers.iter().enumerate().skip(self.settled.len())
+        for (at, ContainerPlan { chosen, reused, drawn }) in
+            plan.containers.iter().enumerate().skip(self.allocated.len())
         {
             let foreign =
                 |play: &Play| play.got[at].iter().map(|slot| slot.0).filter(|card| !chosen.contains(card)).collect();
@@ -173,7 +174,7 @@ fn preferences() -> impl Strategy<Value = Preferences> {
 }
 
 /// Facts that a kubelet could have made, and some that it couldn't.
-fn settled() -> impl Strategy<Value = Vec<Vec<usize>>> {
+fn allocated() -> impl Strategy<Value = Vec<Vec<usize>>> {
     prop_oneof![
         1 => Just(Vec::new()),
         1 => prop::collection::vec(subsequence((0..6).collect::<Vec<_>>(), 0..=3), 0..=3),
@@ -181,13 +182,13 @@ fn settled() -> impl Strategy<Value = Vec<Vec<usize>>> {
 }
 
 pub(crate) fn scene() -> impl Strategy<Value = Scene> {
-    (cards(), links(), containers(), settled(), preferences(), policies()).prop_map(
-        |(cards, links, containers, mut settled, preferences, policy)| {
-            settled.truncate(containers.len());
-            for (held, container) in settled.iter_mut().zip(&containers) {
+    (cards(), links(), containers(), allocated(), preferences(), policies()).prop_map(
+        |(cards, links, containers, mut allocated, preferences, policy)| {
+            allocated.truncate(containers.len());
+            for (held, container) in allocated.iter_mut().zip(&containers) {
                 held.retain(|card| cards.get(*card).is_none_or(|card| card.profile == container.profile));
             }
-            Scene { cards, links, containers, settled, preferences, policy }
+            Scene { cards, links, containers, allocated, preferences, policy }
         },
     )
 }
@@ -197,7 +198,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_plan_survives_every_draw_and_is_found_if_there_is_one(scene in scene()) {
+    fn plan_survives_every_draw_and_is_found_if_possible(scene in scene()) {
         match scene.plan() {
             Ok(plan) => {
                 prop_assert!(survives(&scene.cards, &scene.pod(), &chosen(&plan)), "{plan:?}");
@@ -213,7 +214,7 @@ proptest! {
     }
 
     #[test]
-    fn how_busy_cards_are_keeps_no_pod_away(scene in scene()) {
+    fn utilization_never_makes_a_pod_unschedulable(scene in scene()) {
         let cards_as_busy = |percent| {
             let cards = scene.cards.iter().map(|card| Card { busy: percent, ..card.clone() }).collect();
             Scene { cards, ..scene.clone() }
@@ -223,14 +224,14 @@ proptest! {
     }
 
     #[test]
-    fn a_plan_names_all_cards_that_the_kubelet_may_draw(scene in scene()) {
+    fn plan_names_every_card_the_kubelet_may_draw(scene in scene()) {
         if let Ok(plan) = scene.plan() {
             scene.check_draws(&plan)?;
         }
     }
 
     #[test]
-    fn another_plan_is_verified_exactly_if_it_survives(scene in scene(), at in any::<Index>(), to in 0usize..7, twist in 0..4) {
+    fn any_plan_verifies_exactly_if_it_survives(scene in scene(), at in any::<Index>(), to in 0usize..7, twist in 0..4) {
         let mut plan = scene.plan().unwrap_or_else(|_| Plan { containers: vec![ContainerPlan::default(); scene.containers.len()] });
         let at = at.index(plan.containers.len());
         let cards = &mut plan.containers[at].chosen;
@@ -244,26 +245,26 @@ proptest! {
     }
 
     #[test]
-    fn the_rest_of_a_plan_is_valid_whatever_the_kubelet_has_drawn(scene in scene(), play in any::<Index>(), upto in any::<Index>()) {
+    fn rest_of_a_plan_stays_valid_after_any_draw(scene in scene(), play in any::<Index>(), upto in any::<Index>()) {
         let Ok(plan) = scene.plan() else { return Ok(()) };
         let plays = plays(&scene.pod(), &chosen(&plan)).expect("as many cards as asked for");
         let facts = plays[play.index(plays.len())].got.iter().map(|slots| slots.iter().map(|slot| slot.0).collect());
-        let from = scene.settled.len();
-        let settled: Vec<Vec<usize>> = facts.take(from + upto.index(scene.containers.len() - from + 1)).collect();
-        let later = Scene { settled, ..scene.clone() };
+        let from = scene.allocated.len();
+        let allocated: Vec<Vec<usize>> = facts.take(from + upto.index(scene.containers.len() - from + 1)).collect();
+        let later = Scene { allocated, ..scene.clone() };
         prop_assert_eq!(verify(&later.cards, &later.pod(), &plan), Ok(()));
         let plan = later.plan().expect("the rest of the first plan is one");
         later.check_draws(&plan)?;
     }
 
     #[test]
-    fn nonsense_is_answered(
+    fn out_of_range_positions_never_panic(
         scene in scene(),
-        settled in prop::collection::vec(prop::collection::vec(prop_oneof![0usize..8, Just(usize::MAX)], 0..5), 0..8),
+        allocated in prop::collection::vec(prop::collection::vec(prop_oneof![0usize..8, Just(usize::MAX)], 0..5), 0..8),
         planned in prop::collection::vec(prop::collection::vec(prop_oneof![0usize..8, Just(usize::MAX)], 0..5), 0..8),
         huge in any::<bool>(),
     ) {
-        let mut scene = Scene { settled, ..scene };
+        let mut scene = Scene { allocated, ..scene };
         if huge {
             let all = GpuRequest { cards: u32::MAX, memory: MemoryAmount::Absolute(Memory::mib(u64::MAX)), cores: Cores::new(u32::MAX) };
             scene.containers.iter_mut().for_each(|container| container.request = Some(all));

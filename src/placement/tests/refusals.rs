@@ -10,15 +10,15 @@ use crate::{Card, ContainerPlan, Held, Links, NoPlan, Plan, Policy, plan, verify
 fn refusal(
     cards: &[Card],
     containers: &[ContainerRequest],
-    settled: &[Vec<usize>],
+    allocated: &[Vec<usize>],
     preferences: &Preferences,
 ) -> String {
-    let request = pod_request(containers, settled, preferences);
+    let request = pod_request(containers, allocated, preferences);
     plan(cards, &Links::default(), &request, &Policy::default()).expect_err("no plan").to_string()
 }
 
 #[test]
-fn every_card_has_its_reason() {
+fn refusal_has_a_reason_per_card() {
     let mut cards = cards(8);
     cards[0].healthy = false;
     cards[1].model = "NVIDIA T400 4GB".into();
@@ -31,29 +31,29 @@ fn every_card_has_its_reason() {
     let wish = Preferences { models: vec!["A100".into()], ..Preferences::default() };
     assert_eq!(
         refusal(&cards, &[container(App, 1, 40 << 10, 30)], &[], &wish),
-        "container \"main\" requests 1 card with 40Gi memory and 30 cores each: Insufficient GPUs (1 unhealthy; 1 of a model \
+        "container \"main\" requests 1 GPU with 40Gi memory and 30 cores each: Insufficient GPUs (1 unhealthy; 1 of a model \
          that the pod doesn't allow; 2 short of memory, largest free 20Gi; 1 too small, largest 16Gi; 1 short of cores, most \
          free 20; 1 held exclusively by another pod; 1 without free slots)"
     );
 }
 
 #[test]
-fn too_few_cards_and_shared_cards() {
+fn too_few_or_shared_cards_are_refused() {
     let mut cards = cards(3);
     cards[1].held = Held { pods: 2, ..held(1 << 10, 0) };
     let whole = ContainerRequest { request: Some(GpuRequest::whole(3)), ..container(App, 1, 1, 0) };
     assert_eq!(
         refusal(&cards, &[whole], &[], no_wishes()),
-        "container \"main\" requests 3 whole cards: Insufficient GPUs (1 in use by other pods; 2 suitable)"
+        "container \"main\" requests 3 whole GPUs: Insufficient GPUs (1 in use by other pods; 2 suitable)"
     );
     assert_eq!(
         refusal(&[], &[container(App, 1, 1024, 0)], &[], no_wishes()),
-        "container \"main\" requests 1 card with 1Gi memory and 0 cores each: no GPUs"
+        "container \"main\" requests 1 GPU with 1Gi memory and 0 cores each: no GPUs"
     );
 }
 
 #[test]
-fn containers_of_one_pod_that_exclude_one_another() {
+fn exclusive_containers_of_one_pod_are_refused() {
     let whole =
         ContainerRequest { name: "second".into(), request: Some(GpuRequest::whole(1)), ..container(App, 1, 1, 0) };
     let pod = [container(App, 1, 1024, 0), ContainerRequest { name: "first".into(), ..whole.clone() }, whole];
@@ -61,7 +61,7 @@ fn containers_of_one_pod_that_exclude_one_another() {
 }
 
 #[test]
-fn numa_nodes_too_small_for_a_demand() {
+fn numa_nodes_too_small_are_refused() {
     let mut cards = cards(4);
     for (card, node) in cards.iter_mut().zip([Some(0), Some(1), Some(1), None]) {
         card.numa = node;
@@ -73,7 +73,7 @@ fn numa_nodes_too_small_for_a_demand() {
 }
 
 #[test]
-fn a_card_that_the_kubelet_would_reuse_and_that_is_too_full() {
+fn full_card_the_kubelet_would_reuse_is_refused() {
     let mut cards = cards(2);
     cards[0].held = held(60 << 10, 0);
     let pod = [container(Init, 1, 1024, 0), container(App, 1, 40 << 10, 0)];
@@ -84,7 +84,7 @@ fn a_card_that_the_kubelet_would_reuse_and_that_is_too_full() {
 }
 
 #[test]
-fn plans_of_others_are_refused_by_name() {
+fn foreign_plan_is_refused_naming_the_card() {
     let cards = cards(2);
     let pod = [container(App, 2, 1024, 0)];
     let refused = |containers: Vec<Vec<usize>>| {
@@ -93,18 +93,18 @@ fn plans_of_others_are_refused_by_name() {
         verify(&cards, &pod_request(&pod, &[], no_wishes()), &plan).expect_err("a misfit").to_string()
     };
     assert_eq!(refused(vec![]), "planned for 0 containers, the pod has 1");
-    assert_eq!(refused(vec![vec![0]]), "container \"main\": 1 cards planned, 2 to be chosen");
-    assert_eq!(refused(vec![vec![0, 7]]), "container \"main\": card 7 planned, the node has 2");
-    assert_eq!(refused(vec![vec![1, 1]]), "container \"main\": card GPU-1 planned twice");
+    assert_eq!(refused(vec![vec![0]]), "container \"main\": 1 GPUs planned, 2 to be chosen");
+    assert_eq!(refused(vec![vec![0, 7]]), "container \"main\": GPU 7 planned, the node has 2");
+    assert_eq!(refused(vec![vec![1, 1]]), "container \"main\": GPU-1 planned twice");
     let mut sick = cards.clone();
     sick[0].healthy = false;
     let plan = Plan { containers: vec![ContainerPlan { chosen: vec![0, 1], ..ContainerPlan::default() }] };
     let error = verify(&sick, &pod_request(&pod, &[], no_wishes()), &plan).expect_err("a misfit");
-    assert_eq!(error.to_string(), "card GPU-0: unhealthy");
+    assert_eq!(error.to_string(), "GPU-0: unhealthy");
 }
 
 #[test]
-fn a_pod_with_absurdly_many_containers_is_given_up() {
+fn search_gives_up_on_absurdly_many_containers() {
     let pod = vec![container(App, 1, 1, 0); 600];
     let request = pod_request(&pod, &[], no_wishes());
     let answer = plan(&cards(64), &Links::default(), &request, &Policy::default());

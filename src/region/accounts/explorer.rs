@@ -277,7 +277,7 @@ fn explore(cast: &Cast, program: &Program) -> Findings {
 }
 
 #[test]
-fn no_interleaving_of_the_codes_steps_exceeds_the_limit() {
+fn no_interleaving_exceeds_the_limit() {
     for cast in CASTS {
         let found = explore(&cast, &Program::of_the_code(cast.slots));
         assert!(!found.over_limit && !found.refused_wrongly && !found.left_over, "{cast:?}: {found:?}");
@@ -286,7 +286,7 @@ fn no_interleaving_of_the_codes_steps_exceeds_the_limit() {
 }
 
 #[test]
-fn every_other_order_of_them_does() {
+fn every_reordering_exceeds_the_limit() {
     for (reads, settles) in [(true, false), (false, true), (true, true)] {
         let exceeds = |cast: &Cast| explore(cast, &Program::reordered(cast.slots, reads, settles)).over_limit;
         assert!(CASTS.iter().any(exceeds), "reads {reads}, settles {settles}");
@@ -294,7 +294,7 @@ fn every_other_order_of_them_does() {
 }
 
 #[test]
-fn a_fence_stands_between_publishing_and_adding_up() {
+fn fence_separates_publishing_from_summing() {
     let owned = Owned::with_high(1, 2, 2);
     let account = owned.region().accounts(0).expect("a card").account(0).expect("a slot");
     let accesses = record(|| assert_eq!(account.reserve(1, 1, || ()), Reservation::Reserved));

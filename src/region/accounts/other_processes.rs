@@ -19,9 +19,9 @@ const ALLOWED_NS: u64 = 500_000;
 /// more.
 #[derive(Debug, Default)]
 pub struct OtherProcesses {
-    /// What they had in flight, ns.
+    /// GPU time that the other processes had in flight at the last sum, ns.
     sum: AtomicU64,
-    /// When that was.
+    /// The moment of that sum, ns.
     at_ns: AtomicU64,
     /// What may be launched before they are added up again, ns.
     allowed: AtomicU64,
@@ -52,7 +52,7 @@ impl OtherProcesses {
         all
     }
 
-    /// The next one adds up again.
+    /// Discards the sum: the next launch adds up again.
     pub fn forget(&self) {
         self.allowed.store(0, Ordering::Relaxed);
         self.at_ns.store(0, Ordering::Relaxed);

@@ -8,7 +8,7 @@ fn nobody_waits() {
 }
 
 #[test]
-fn memory_is_granted_to_the_byte_and_shared_by_all_slots() {
+fn memory_limit_is_exact_over_all_slots() {
     let owned = Owned::with_high(2, 3, 3);
     let accounts = owned.region().accounts(1).expect("a card");
     let [a, b] = [0, 2].map(|slot| accounts.account(slot).expect("a slot"));
@@ -22,7 +22,7 @@ fn memory_is_granted_to_the_byte_and_shared_by_all_slots() {
 }
 
 #[test]
-fn what_the_driver_took_unasked_counts_and_is_never_refused() {
+fn unrequested_memory_is_charged_and_never_refused() {
     let owned = Owned::with_high(1, 2, 2);
     let accounts = owned.region().accounts(0).expect("a card");
     let account = accounts.account(0).expect("a slot");
@@ -37,7 +37,7 @@ fn what_the_driver_took_unasked_counts_and_is_never_refused() {
 }
 
 #[test]
-fn others_that_only_try_make_one_wait_before_it_is_refused() {
+fn tentative_reservations_of_others_delay_a_refusal() {
     let owned = Owned::with_high(1, 2, 2);
     owned.leave_tentative(1, 100);
     let account = owned.region().accounts(0).expect("a card").account(0).expect("a slot");
@@ -49,7 +49,7 @@ fn others_that_only_try_make_one_wait_before_it_is_refused() {
 }
 
 #[test]
-fn work_in_flight_is_summed_and_settled() {
+fn work_in_flight_is_summed_and_completed() {
     let owned = Owned::with_high(1, 2, 2);
     let accounts = owned.region().accounts(0).expect("a card");
     let [a, b] = [0, 1].map(|slot| accounts.account(slot).expect("a slot"));
@@ -61,7 +61,7 @@ fn work_in_flight_is_summed_and_settled() {
 }
 
 #[test]
-fn threads_never_hold_more_than_the_limit_together() {
+fn threads_never_exceed_the_limit_together() {
     let owned = Owned::with_high(1, 4, 4);
     let accounts = owned.region().accounts(0).expect("a card");
     std::thread::scope(|scope| {
@@ -83,7 +83,7 @@ fn threads_never_hold_more_than_the_limit_together() {
 proptest! {
     /// A tenant can write anything into its region.
     #[test]
-    fn whatever_lies_in_the_lines_nothing_overflows(
+    fn arbitrary_region_values_never_overflow(
         words in proptest::collection::vec(any::<u64>(), 18),
         high in any::<u32>(),
         bytes in any::<u64>(),

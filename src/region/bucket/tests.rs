@@ -17,7 +17,7 @@ fn full(now_ns: u64, share: Share) -> Card {
 }
 
 #[test]
-fn a_bucket_begins_full_and_earns_its_share_to_the_nanosecond() {
+fn bucket_starts_full_and_refills_by_its_share() {
     let card = full(1000 * MS, quarter());
     assert_eq!(card.balance_ns(), 12_500_000);
     card.debit(20 * MS);
@@ -30,7 +30,7 @@ fn a_bucket_begins_full_and_earns_its_share_to_the_nanosecond() {
 }
 
 #[test]
-fn the_gate_shuts_at_nothing_and_opens_at_a_batch() {
+fn gate_closes_at_zero_and_opens_at_a_batch() {
     let card = full(1000 * MS, quarter());
     assert_eq!(card.gate(Gate::Open, MS, 12 * MS, quarter()), Gate::Open);
     assert_eq!(card.gate(Gate::Open, MS, 13 * MS, quarter()), Gate::Shut);
@@ -57,7 +57,7 @@ fn a_batch_of_a_small_share_fits_its_bucket() {
 }
 
 #[test]
-fn the_whole_card_is_never_gated_nor_accounted() {
+fn whole_card_is_never_gated_or_charged() {
     let card = Card::default();
     card.debit(u64::MAX);
     card.refill(1000 * MS, Share::WHOLE);
@@ -79,7 +79,7 @@ fn late_refill_is_ignored_and_clock_jump_is_followed() {
 }
 
 #[test]
-fn an_estimate_follows_what_was_measured() {
+fn estimate_follows_measurements() {
     let mut estimate = Estimate::UNKNOWN;
     estimate.observe(100_000, 10);
     assert_eq!(estimate.ns(), 505_000);
@@ -108,7 +108,7 @@ fn first_measurement_above_the_guess_is_used_at_once() {
 }
 
 #[test]
-fn threads_that_race_to_refill_add_each_moment_once() {
+fn concurrent_refills_add_each_moment_once() {
     for round in 1..50_u64 {
         let card = Card::default();
         card.balance_ns.store(-1_000_000_000, Ordering::Relaxed);
@@ -131,7 +131,7 @@ fn threads_that_race_to_refill_add_each_moment_once() {
 proptest! {
     /// (a) Of what a container used, all but one kernel and one full bucket was its share of the time.
     #[test]
-    fn use_is_the_share_of_the_time_in_the_long_run(
+    fn long_run_use_equals_the_share(
         parts in 100_u32..10_000,
         work in proptest::collection::vec((0_u64..3 * MS, 1_u64..300 * MS), 1..200),
     ) {
@@ -157,7 +157,7 @@ proptest! {
     /// (b) After a kernel of any length the next waits at most as long as that one's length and a batch are worth, and if it
     /// is longer than a batch itself, as long as that one's length alone is.
     #[test]
-    fn work_never_waits_longer_than_it_is_worth(
+    fn wait_never_exceeds_the_debt(
         parts in 1_u32..10_000,
         kernels in proptest::collection::vec(1_u64..2000 * MS, 1..20),
     ) {
@@ -178,7 +178,7 @@ proptest! {
 
     /// Nothing that lies in the line, and no clock, makes it overflow.
     #[test]
-    fn no_value_is_too_odd(balance in any::<i64>(), at in any::<u64>(), now in any::<u64>(), ns in any::<u64>(), parts in any::<u32>()) {
+    fn bucket_never_overflows(balance in any::<i64>(), at in any::<u64>(), now in any::<u64>(), ns in any::<u64>(), parts in any::<u32>()) {
         let (card, share) = (Card::default(), Share::of(parts));
         card.balance_ns.store(balance, Ordering::Relaxed);
         card.refilled_at_ns.store(at, Ordering::Relaxed);
@@ -191,7 +191,7 @@ proptest! {
 
     /// What a share makes of a time is neither more nor, by more than a nanosecond, less.
     #[test]
-    fn shares_of_times_are_exact(parts in 0_u32..=10_000, ns in any::<u64>()) {
+    fn share_of_a_duration_is_exact(parts in 0_u32..=10_000, ns in any::<u64>()) {
         let exact = u128::from(ns) * u128::from(parts) / 10_000;
         prop_assert_eq!(u128::from(Share::of(parts).of_ns(ns)), exact);
     }

@@ -9,7 +9,7 @@ fn busy(tenants: u32) -> Busy {
 }
 
 #[test]
-fn virtual_time_is_divided_among_the_busy() {
+fn virtual_time_is_divided_among_busy_tenants() {
     let page = Page::default();
     let mut writer = Writer::new(&page, 1000 * MS);
     writer.publish(1000 * MS, busy(2));
@@ -23,7 +23,7 @@ fn virtual_time_is_divided_among_the_busy() {
 
 /// Beside one that is always busy.
 #[test]
-fn who_comes_and_goes_between_looks_pays_what_it_should() {
+fn short_lived_tenant_is_charged_correctly() {
     let page = Page::default();
     let mut writer = Writer::new(&page, 0);
     let mut looks = (1..).map(|number| number * SAMPLE_PERIOD_NS).peekable();
@@ -53,7 +53,7 @@ fn who_comes_and_goes_between_looks_pays_what_it_should() {
 }
 
 #[test]
-fn time_counts_in_full_once_the_daemon_is_silent() {
+fn time_counts_in_full_without_a_heartbeat() {
     let page = Page::default();
     let mut writer = Writer::new(&page, 0);
     writer.publish(1000 * MS, busy(2));
@@ -64,7 +64,7 @@ fn time_counts_in_full_once_the_daemon_is_silent() {
 }
 
 #[test]
-fn the_next_daemon_goes_on_where_the_last_one_stopped() {
+fn restarted_daemon_continues_the_clock() {
     let page = Page::default();
     Writer::new(&page, 1000 * MS).publish(1000 * MS, busy(2));
     page.sequence.fetch_add(1, Ordering::Relaxed); // it was killed while it wrote
@@ -77,7 +77,7 @@ fn the_next_daemon_goes_on_where_the_last_one_stopped() {
 }
 
 #[test]
-fn idle_time_is_divided_among_those_that_may_have_it() {
+fn idle_time_is_divided_among_bursting_tenants() {
     let of = |tenants, guaranteed, unguaranteed| {
         let busy = Busy { tenants, guaranteed, unguaranteed, ..Busy::default() };
         Reading { heartbeat_ns: 0, virtual_ns: 0, busy }
@@ -119,7 +119,7 @@ fn low_priority_yields_to_high_and_keeps_its_guarantee() {
 }
 
 #[test]
-fn work_that_began_long_ago_costs_what_time_counted_then() {
+fn old_work_is_charged_at_the_rate_of_its_time() {
     let (page, mut history) = (Page::default(), History::new());
     let mut writer = Writer::new(&page, 0);
     for ms in 1..=4000 {
@@ -153,7 +153,7 @@ fn time_without_a_clock_page_counts_in_full() {
 
 #[test]
 #[expect(unsafe_code, reason = "the constructors are what is tested")]
-fn memory_becomes_a_page_once_a_writer_has_begun_on_it() {
+fn page_is_valid_once_a_writer_initialised_it() {
     let memory = Page::default();
     let base = core::ptr::from_ref(&memory).cast::<u8>();
     // SAFETY: `memory` outlives all views, and is written by atomics only.
@@ -175,7 +175,7 @@ fn memory_becomes_a_page_once_a_writer_has_begun_on_it() {
 
 proptest! {
     #[test]
-    fn no_value_is_too_odd(words in any::<[u64; 6]>(), counts in any::<[u32; 6]>(), promise in any::<u32>()) {
+    fn history_never_overflows(words in any::<[u64; 6]>(), counts in any::<[u32; 6]>(), promise in any::<u32>()) {
         let [tenants, guaranteed, unguaranteed, high, low_guaranteed, low_unguaranteed] = counts;
         let busy = Busy { tenants, guaranteed, unguaranteed, high, low_guaranteed, low_unguaranteed };
         let reading = Reading { heartbeat_ns: words[0], virtual_ns: words[1], busy };

@@ -23,7 +23,7 @@ fn times(file: &File) -> [u64; 2] {
 }
 
 #[test]
-fn what_is_published_is_in_the_file() {
+fn published_page_is_in_the_file() {
     let file = file(PAGE);
     let mut page = ClockPage::map(file.as_raw_fd(), 1000 * MS).expect("mapped");
     let mut start = [0; 12];
@@ -35,7 +35,7 @@ fn what_is_published_is_in_the_file() {
 }
 
 #[test]
-fn the_next_daemon_finds_the_page_as_it_was() {
+fn remapped_page_keeps_its_values() {
     let file = file(PAGE);
     let mut page = ClockPage::map(file.as_raw_fd(), 1000 * MS).expect("mapped");
     page.publish(1040 * MS, Busy::default());
@@ -45,7 +45,7 @@ fn the_next_daemon_finds_the_page_as_it_was() {
 }
 
 #[test]
-fn what_is_no_page_is_refused() {
+fn invalid_page_file_is_refused() {
     let map = |file: &File| ClockPage::map(file.as_raw_fd(), 0).err();
     assert_eq!(map(&file(PAGE - 1)), Some(libc::EINVAL));
     assert_eq!(map(&File::open("/dev/zero").expect("a device")), Some(libc::EINVAL));

@@ -64,7 +64,7 @@ fn hold(owned: &Owned, slot: usize, bytes: u64) {
 }
 
 #[test]
-fn each_process_gets_a_slot_of_its_own_until_there_are_no_more() {
+fn each_process_claims_its_own_slot_until_full() {
     let (owned, kernel) = (Owned::new(1, 3), Kernel::default());
     let region = owned.region();
     let claims: Vec<_> = (1..=4).map(|pid| region.claim(&kernel.start(pid), &owner(pid))).collect();
@@ -106,7 +106,7 @@ fn a_process_that_lost_its_lock_keeps_its_slot() {
 }
 
 #[test]
-fn the_image_after_exec_takes_its_slot_over_and_holds_nothing() {
+fn exec_keeps_the_slot_and_resets_it() {
     let (owned, kernel) = (Owned::new(1, 3), Kernel::default());
     let region = owned.region();
     for pid in [1, 2] {
@@ -122,7 +122,7 @@ fn the_image_after_exec_takes_its_slot_over_and_holds_nothing() {
 }
 
 #[test]
-fn a_number_that_is_used_again_is_another_process() {
+fn reused_pid_is_another_process() {
     let (owned, kernel) = (Owned::new(1, 2), Kernel::default());
     let region = owned.region();
     assert_eq!(region.claim(&kernel.start(1), &owner(1)), Ok(0));
@@ -161,7 +161,7 @@ fn half_claimed_slot_is_cleaned_by_the_next_owner() {
 }
 
 #[test]
-fn slots_that_were_never_claimed_are_not_looked_at() {
+fn unclaimed_slots_are_not_scanned() {
     let (owned, kernel) = (Owned::new(1, 1000), Kernel::default());
     let region = owned.region();
     assert_eq!(region.claim(&kernel.start(1), &owner(1)), Ok(0));

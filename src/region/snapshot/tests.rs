@@ -47,7 +47,7 @@ fn owner(pid: u32) -> Owner {
 }
 
 #[test]
-fn what_processes_write_the_daemon_reads() {
+fn snapshot_reads_what_processes_wrote() {
     let mut memory = new_region(2);
     let region = map(&mut memory).expect("a region");
     assert_eq!((region.cards(), region.generation()), (2, 3));
@@ -85,7 +85,7 @@ fn what_processes_write_the_daemon_reads() {
 }
 
 #[test]
-fn an_erased_slot_is_free_and_holds_nothing() {
+fn erased_slot_is_free_and_empty() {
     let mut memory = new_region(2);
     let region = map(&mut memory).expect("a region");
     for slot in 0..2 {
@@ -105,7 +105,7 @@ fn an_erased_slot_is_free_and_holds_nothing() {
 }
 
 #[test]
-fn what_is_no_region_is_refused_with_the_reason() {
+fn invalid_region_is_refused_with_the_reason() {
     let refused = |at: usize, byte: u8| {
         let mut memory = new_region(1);
         memory[0].0[at] = byte;
@@ -133,7 +133,7 @@ fn what_is_no_region_is_refused_with_the_reason() {
 
 #[test]
 #[expect(unsafe_code, reason = "the constructor is what is tested")]
-fn memory_that_is_not_aligned_or_not_there_is_refused() {
+fn unaligned_or_short_memory_is_refused() {
     let mut memory = new_region(1);
     let base = memory.as_mut_ptr().cast::<u8>();
     // SAFETY: nothing but the address is looked at before it is refused.
@@ -148,7 +148,7 @@ proptest! {
 
     /// A true header, and anything after it.
     #[test]
-    fn no_bytes_make_it_panic(
+    fn snapshot_of_any_slots_never_panics(
         cards in 1_u32..=2,
         high in any::<u32>(),
         noise in proptest::collection::vec((any::<prop::sample::Index>(), any::<u64>()), 0..200),
@@ -176,7 +176,7 @@ proptest! {
     }
 
     #[test]
-    fn nor_do_any_bytes_at_all(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn snapshot_of_arbitrary_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         prop_assert!(Snapshot::new(&bytes).is_err());
         let _sum = in_flight_ns(&bytes);
     }

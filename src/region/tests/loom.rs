@@ -58,7 +58,7 @@ fn both<T: 'static>(a: impl FnOnce() -> T + 'static, b: impl FnOnce() -> T + 'st
 }
 
 #[test]
-fn of_two_that_want_the_last_byte_at_most_one_gets_it() {
+fn last_byte_goes_to_at_most_one_process() {
     loom::model(|| {
         let owned = Arc::new(Owned::with_high(1, 2, 2));
         let first = Arc::clone(&owned);
@@ -70,7 +70,7 @@ fn of_two_that_want_the_last_byte_at_most_one_gets_it() {
 }
 
 #[test]
-fn two_threads_of_one_process_do_not_share_the_last_byte_either() {
+fn last_byte_goes_to_at_most_one_thread() {
     loom::model(|| {
         let owned = Arc::new(Owned::with_high(1, 1, 1));
         let first = Arc::clone(&owned);
@@ -82,7 +82,7 @@ fn two_threads_of_one_process_do_not_share_the_last_byte_either() {
 }
 
 #[test]
-fn what_is_released_can_be_had_and_only_then() {
+fn released_memory_can_be_reserved_only_afterwards() {
     loom::model(|| {
         let owned = Arc::new(Owned::with_high(1, 2, 2));
         assert_eq!(reserve(&owned, 0, 1), Reservation::Reserved);
@@ -111,7 +111,7 @@ fn what_is_released_can_be_had_and_only_then() {
 }
 
 #[test]
-fn what_the_dead_left_is_given_once_it_is_reaped() {
+fn memory_of_a_dead_process_is_free_once_reaped() {
     loom::model(|| {
         let owned = Arc::new(Owned::new(1, 2));
         let kernel = Arc::new(Kernel::new(&[66]));
@@ -164,7 +164,7 @@ fn concurrent_claims_get_different_slots() {
 }
 
 #[test]
-fn a_claim_of_a_dead_slot_is_not_reaped_again() {
+fn reclaimed_slot_is_not_reaped_again() {
     loom::model(|| {
         let owned = Arc::new(Owned::new(1, 1));
         let kernel = Arc::new(Kernel::new(&[66]));
@@ -191,7 +191,7 @@ fn a_claim_of_a_dead_slot_is_not_reaped_again() {
 }
 
 #[test]
-fn each_moment_is_added_once() {
+fn refill_adds_each_moment_once() {
     loom::model(|| {
         let owned = Arc::new(Owned::new(1, 1));
         let share = Share::of(2500);
@@ -208,7 +208,7 @@ fn each_moment_is_added_once() {
 }
 
 #[test]
-fn a_page_is_read_as_it_was_written() {
+fn clock_page_is_never_read_torn() {
     const BUSY: Busy =
         Busy { tenants: 2, guaranteed: 3, unguaranteed: 4, high: 5, low_guaranteed: 6, low_unguaranteed: 7 };
     loom::model(|| {

@@ -148,7 +148,7 @@ fn assert_near(shares: &[f64], wanted: &[f64]) {
 }
 
 #[test]
-fn a_container_alone_gets_its_share_whatever_its_kernels_are() {
+fn single_container_gets_its_share_for_any_kernel() {
     for percent in [25, 50, 75] {
         for kernel_ns in [STEP, MS, 20 * MS] {
             assert_near(&simulate(vec![Tenant::new(percent, kernel_ns)], true), &[f64::from(percent) / 100.0]);
@@ -165,7 +165,7 @@ fn two_containers_get_a_quarter_and_three_quarters() {
 }
 
 #[test]
-fn without_the_clock_page_both_pay_for_the_others_time_too() {
+fn without_clock_page_both_pay_for_all_time() {
     let shares = simulate(vec![Tenant::new(25, MS), Tenant::new(75, MS)], false);
     assert!(shares[0] < 0.20 && shares[1] < 0.70, "{shares:.3?}");
 }

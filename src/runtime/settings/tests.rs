@@ -11,7 +11,7 @@ fn refused<T: DeserializeOwned + std::fmt::Debug>(texts: &[&str]) {
 }
 
 #[test]
-fn texts_that_are_no_value() {
+fn malformed_setting_values_are_refused() {
     refused::<Within<1, 256>>(&["", "0", "257", "-1", "1.0", "0x1", "one"]);
     refused::<Period>(&["", "0s", "0.5ms", "30", "-1s", "25h", "1 fortnight"]);
     refused::<AbsolutePath>(&["", "a", "./a", "~/a", "/a/../b"]);
@@ -25,7 +25,7 @@ fn texts_that_are_no_value() {
 }
 
 #[test]
-fn texts_that_are_a_value() {
+fn setting_values_parse() {
     assert_eq!(from_text::<Period>("1m 30s").map(|period| period.get().as_secs()), Ok(90));
     assert_eq!(from_text::<ObjectName>("a.b-1").expect("valid"), ObjectName::new("a.b-1"));
     assert_eq!(from_text::<DefaultMemory>("25%").map(DefaultMemory::amount), Ok(Some(MemoryAmount::Percent(25))));
@@ -34,7 +34,7 @@ fn texts_that_are_a_value() {
 }
 
 #[test]
-fn the_log_s_filter_is_by_the_start_of_targets() {
+fn log_filter_matches_target_prefixes() {
     let filter = from_text::<LogFilter>("info,divvy=debug,divvy_node::kubelet=trace").expect("valid").targets();
     assert!(filter.would_enable("divvy_webhook::feed", &tracing::Level::DEBUG));
     assert!(filter.would_enable("divvy_node::kubelet::client", &tracing::Level::TRACE));
@@ -43,7 +43,7 @@ fn the_log_s_filter_is_by_the_start_of_targets() {
 }
 
 #[test]
-fn what_kube_repeats_is_shown_to_those_who_ask() {
+fn kube_watch_warnings_are_shown_only_on_request() {
     let shows = |text: &str| {
         let filter = from_text::<LogFilter>(text).expect("valid").targets();
         filter.would_enable("kube_runtime::watcher", &tracing::Level::WARN)
@@ -54,14 +54,14 @@ fn what_kube_repeats_is_shown_to_those_who_ask() {
 }
 
 #[test]
-fn a_missing_key_is_named_as_each_source_spells_it() {
+fn missing_key_is_named_as_each_source_spells_it() {
     insta::assert_snapshot!(ConfigError::Missing { key: "pod_ip" }, @"podIp is missing: set --pod-ip, the environment variable POD_IP or podIp in the file");
     insta::assert_snapshot!(ConfigError::Missing { key: "namespace" }, @"namespace is missing: set --namespace, the environment variable NAMESPACE or namespace in the file");
 }
 
 proptest! {
     #[test]
-    fn periods_are_printed_as_they_are_read(millis in 1u64..=86_400_000) {
+    fn period_round_trips(millis in 1u64..=86_400_000) {
         let period = Period::millis(millis);
         prop_assert_eq!(from_text::<Period>(&String::from(period)), Ok(period));
     }

@@ -74,14 +74,14 @@ fn with_file<T>(text: &str, use_it: impl FnOnce(&Path) -> T) -> T {
 }
 
 #[test]
-fn help_tells_of_each_key_what_happens_without_it() {
+fn help_states_the_default_of_each_key() {
     insta::assert_snapshot!(
         divvy_runtime::settings::described::<Keys>(CommandLine::command()).term_width(100).render_help()
     );
 }
 
 #[test]
-fn the_strongest_source_wins() {
+fn flag_wins_over_variable_file_and_cluster_config() {
     with_file("version: v1\nownName: file\ncount: 4\nroot: /file\nchosen: [4]\n", |path| {
         let flag = format!("--config-file={}", path.display());
         let config = load(&["--count=6", &flag], &[("COUNT", "5"), ("ROOT", "/variable"), ("CHOSEN", "")]);
@@ -121,7 +121,7 @@ fn cluster_config_fills_in_what_no_other_source_has() {
 }
 
 #[test]
-fn the_file_is_that_of_the_flag_before_that_of_the_variable() {
+fn config_file_flag_wins_over_its_variable() {
     let file = |flags: &[&str]| {
         let sources = sources(flags, &[("CONFIG_FILE", "/variable.yaml")]).expect("valid");
         sources.file().map(Path::to_owned).expect("a file")
@@ -132,7 +132,7 @@ fn the_file_is_that_of_the_flag_before_that_of_the_variable() {
 }
 
 #[test]
-fn what_only_the_file_has_is_read_and_never_passed_on() {
+fn file_only_keys_are_not_passed_to_children() {
     with_file("version: v1\nentries:\n- count: 7\n- {}\n", |path| {
         let keys: Keys = divvy_runtime::settings::read(path).expect("valid");
         assert_eq!(keys.entries[0].count, Some(Within::new(7)));
@@ -143,7 +143,7 @@ fn what_only_the_file_has_is_read_and_never_passed_on() {
 }
 
 #[test]
-fn the_printed_configuration_is_a_file_that_says_the_same() {
+fn printed_configuration_round_trips() {
     let config = load(&["--own-name=n", "--extra=/x", "--others=a,b"], &[]).expect("valid");
     insta::assert_snapshot!(config.to_yaml(), @r#"
     version: v1

@@ -10,13 +10,11 @@
 
 #[path = "../tests/container.rs"]
 mod container;
-#[path = "../tests/cuda.rs"]
-mod cuda;
 
 use std::time::Instant;
 
 use container::{Container, Tenant, listen, say, words};
-use cuda::{Cuda, SUCCESS};
+use driver_api::{Cuda, DEFAULT_STREAM, DRIVER, SUCCESS};
 
 const ROUNDS: usize = 9;
 const BATCHES: u32 = 400;
@@ -70,16 +68,15 @@ fn ready(mut tenant: Tenant) -> Tenant {
 }
 
 fn hold() {
-    let cuda = Cuda::start();
+    let cuda = Cuda::start(DRIVER);
     cuda.allocate(1000);
     say("ready");
     listen();
 }
 
 fn measure(what: usize) {
-    let cuda = Cuda::start();
-    let stream: usize = cuda.get(|cuda, to| cuda.cuStreamCreate(to, 1));
-    let stream = if what == 4 { stream } else { 0 };
+    let cuda = Cuda::start(DRIVER);
+    let stream = if what == 4 { cuda.stream() } else { DEFAULT_STREAM };
     let allocate = || match what {
         0 | 1 => cuda.allocate(4096),
         2..=4 => cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, 4096, stream)),
@@ -91,7 +88,7 @@ fn measure(what: usize) {
         _ => {}
     };
     // A pool that has what is wanted, as it is most of the time.
-    let held = cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, 1 << 20, 0));
+    let held = cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, 1 << 20, DEFAULT_STREAM));
     say("ready");
     listen();
     let batches = (0..BATCHES).map(|_| {
@@ -104,5 +101,5 @@ fn measure(what: usize) {
     });
     say((batches.min().unwrap_or_default() / BATCH).as_nanos());
     listen();
-    assert_eq!(cuda.cuMemFreeAsync(held, 0), SUCCESS);
+    assert_eq!(cuda.cuMemFreeAsync(held, DEFAULT_STREAM), SUCCESS);
 }

@@ -70,8 +70,8 @@ impl<const HOOKS: usize, const CALLED: usize> Library<HOOKS, CALLED> {
         }
     }
 
-    /// Learns where all the real functions are, from the library that the first of them was found in. Nobody has found any
-    /// yet where a program only asks whether there is a driver: then somebody asks again.
+    /// Looks up all the real functions in the library that the first of them was found in. A program that only asks whether
+    /// there is a driver has found none yet: then the next lookup does it.
     fn bind(&'static self, handle: *mut c_void) {
         if self.is_bound.load(Ordering::Acquire) {
             return;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 
 #[test]
-fn functions_are_passed_on_with_what_the_drivers_take() {
+fn hook_signatures_match_the_driver() {
     let theirs: BTreeMap<&str, &[usize]> = fake_cuda::signatures().collect();
     let ours: Vec<_> = signatures().filter(|(name, _)| name.starts_with("cu")).collect();
     let differing: Vec<_> = ours.iter().filter(|(name, sizes)| theirs.get(name) != Some(sizes)).collect();

@@ -1,4 +1,4 @@
-//! Where a program waits for work: what is done then need not be asked for, and memory that was freed in a stream's order
+//! Hooks of functions that wait for work: what is done then need not be asked for, and memory that was freed in a stream's order
 //! has returned to its pool.
 
 use crate::cuda::{CUcontext, CUevent, CUresult, CUstream};

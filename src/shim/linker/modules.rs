@@ -1,5 +1,5 @@
-//! Functions of loaded libraries, found without the dynamic linker: it has no other way to its own `dlsym` for who stands
-//! before it.
+//! Lookup of functions in loaded libraries without the dynamic linker: a library that interposes `dlsym` has no other way to
+//! the real one.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr::with_exposed_provenance;

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn no_size_overflows() {
+    fn array_size_never_overflows() {
         for (width, levels) in [(usize::MAX, 1), (usize::MAX / 16, 64), (1, c_uint::MAX)] {
             let _any = bytes(&descriptor(width, usize::MAX, usize::MAX), levels);
             assert_eq!(bytes(&descriptor(width, usize::MAX, usize::MAX), levels), u64::MAX);

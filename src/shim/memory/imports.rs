@@ -57,7 +57,7 @@ pub(crate) unsafe fn close_handle(
     result
 }
 
-/// What isn't entered is taken for a context's, which is never too little.
+/// Counts memory that is open as imported. What isn't counted the daemon takes for a context's, which is never too little.
 fn enter(address: CUdeviceptr) {
     if let Some(open) = RESOURCES.get(Kind::Import, address) {
         let _had_a_place = RESOURCES.put(Kind::Import, address, Resource { of: open.of + 1, ..open });

@@ -139,7 +139,7 @@ pub(super) fn claim_slot() -> Result<(), CUresult> {
 fn refused() -> CUresult {
     static FULL: log::LogOnce = log::LogOnce::new();
     FULL.log(format_args!(
-        "{SLOTS} processes of this container use cards already: this one gets nothing until one ends"
+        "{SLOTS} processes of this container use GPUs already: this one may use none until one of them ends"
     ));
     ERROR_NOT_PERMITTED
 }

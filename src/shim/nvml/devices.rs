@@ -58,7 +58,7 @@ pub(crate) unsafe fn handle_by_index(
     NVML_ERROR_INVALID_ARGUMENT
 }
 
-/// `nvmlDeviceGetHandleByUUID`, `…ByPciBusId` and `…BySerial`: other people's cards aren't there.
+/// `nvmlDeviceGetHandleByUUID`, `…ByPciBusId` and `…BySerial`: cards that aren't the container's are not found.
 ///
 /// # Safety
 /// As the driver's.

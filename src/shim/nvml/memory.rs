@@ -8,7 +8,7 @@ use super::{NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, whose};
 use crate::process::UNLIMITED;
 use crate::time;
 
-/// Bytes.
+/// Memory of a card, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct nvmlMemory_t {
@@ -17,7 +17,7 @@ pub struct nvmlMemory_t {
     used: u64,
 }
 
-/// Bytes, with what the driver keeps for itself.
+/// Memory of a card, in bytes, with what the driver reserves for itself.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct nvmlMemory_v2_t {

@@ -9,7 +9,7 @@ use super::{
     NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, whose,
 };
 
-/// As the first version of the call has it.
+/// A process, as the first version of the call lists it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct nvmlProcessInfo_v1_t {
@@ -17,7 +17,7 @@ pub struct nvmlProcessInfo_v1_t {
     usedGpuMemory: u64,
 }
 
-/// As the second and third have it.
+/// A process, as the second and third version of the call list it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct nvmlProcessInfo_t {
@@ -27,7 +27,7 @@ pub struct nvmlProcessInfo_t {
     computeInstanceId: c_uint,
 }
 
-/// The instance of a process that isn't on one.
+/// The MIG instance of a process that uses a whole GPU.
 const NO_INSTANCE: c_uint = c_uint::MAX;
 
 type Call<T> = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint, *mut T) -> nvmlReturn_t;
@@ -66,7 +66,7 @@ pub(crate) unsafe fn compute_v3(
     unsafe { listed(device, count, infos, info) }
 }
 
-/// The functions for processes that draw or go through MPS: none of them is known.
+/// `nvmlDeviceGetGraphicsRunningProcesses`, `nvmlDeviceGetMPSComputeRunningProcesses`: none, as the library counts neither.
 ///
 /// # Safety
 /// As the driver's.

@@ -9,10 +9,10 @@ const INTERVALS: usize = 16;
 /// Times that were charged, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChargedTime {
-    /// Apart from each other, in their order.
+    /// Intervals that were charged, disjoint and in order of time.
     intervals: [Interval; INTERVALS],
     length: usize,
-    /// Before it nothing is charged any more: what was known of that time was dropped.
+    /// The end of the last interval that was dropped: nothing before it is charged any more.
     forgotten: u64,
 }
 
@@ -66,7 +66,7 @@ impl ChargedTime {
         *self = rest;
     }
 
-    /// In the order of time; when there are too many, the first is forgotten.
+    /// Adds the latest interval; when there are too many, the first is dropped.
     fn push(&mut self, interval: Interval) {
         if self.length == INTERVALS {
             self.forgotten = self.intervals.first().map_or(0, |first| first.to);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_streams_did_at_once_is_paid_once() {
+    fn concurrent_streams_are_charged_once() {
         let mut charged = ChargedTime::new();
         assert_eq!(uncharged(&mut charged, 10, 20), [(10, 20)]);
         assert_eq!(uncharged(&mut charged, 30, 40), [(30, 40)]);
@@ -113,7 +113,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_moment_is_paid_once(spans in prop::collection::vec((0_u64..64, 0_u64..64), 0..40)) {
+        fn every_moment_is_charged_once(spans in prop::collection::vec((0_u64..64, 0_u64..64), 0..40)) {
             // No more intervals than fit lie apart in so little time.
             let mut charged = ChargedTime::new();
             let mut known = [false; 64];

@@ -1,4 +1,4 @@
-//! How time counts on a card.
+//! Rate at which time on a card is charged.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

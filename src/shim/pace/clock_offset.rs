@@ -4,12 +4,12 @@
 //! which it was reached, and all of them together tell by how much the clocks differ: of all streams of a card, for what
 //! they did at once is told by their times.
 
-/// How far a card's clock is from ours.
+/// The offset of a card's clock from the host's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClockOffset {
     /// What the card's clock showed when it was read last, ns.
     last_ns: i64,
-    /// By how much ours is ahead of it at least, and at most, ns.
+    /// By how much the host's clock is ahead at least, and at most, ns.
     ahead: Option<(i64, i64)>,
 }
 
@@ -48,7 +48,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn many_late_looks_tell_the_moment_well() {
+    fn late_samples_give_an_exact_offset() {
         let mut offset = ClockOffset::new();
         let mut off = 0;
         for number in 0..200_u64 {
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_is_read_anew() {
+    fn changed_clock_resets_the_offset() {
         let mut offset = ClockOffset::new();
         offset.reached(0, 10 * MS, 11 * MS);
         assert_eq!(offset.reached(500 * MS.cast_signed(), 12 * MS, 13 * MS), 12 * MS + MS / 2);
@@ -72,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_never_says_what_cannot_be(looks in prop::collection::vec(any::<(i64, u64, u64)>(), 1..20)) {
+        fn offset_stays_within_each_sample(looks in prop::collection::vec(any::<(i64, u64, u64)>(), 1..20)) {
             let mut offset = ClockOffset::new();
             for (card, one, other) in looks {
                 let told = offset.reached(card, one.min(other), one.max(other));

@@ -1,4 +1,4 @@
-//! Where work is known to be done without a question, and where streams and contexts end.
+//! Completion of work that is known without asking the driver: after waits, and at the end of streams and contexts.
 
 use core::ffi::{c_int, c_uint};
 use core::ptr;

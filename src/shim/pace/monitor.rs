@@ -1,6 +1,6 @@
 //! Polling for completed work.
 //!
-//! Somebody has to see it, also where nobody waits: the container would stay busy in the eyes of others, and its gate shut.
+//! A container whose completed work nobody polls for counts as busy, and its gate stays shut, also where no thread waits.
 //! A poll asks whether markers were reached, charges, and says when what is left should be done; it records nothing. To wake for
 //! it costs ten times as much as to poll. So threads of the program's poll when they are there anyway: who waits at the
 //! gate whenever it wakes, and who launches once in a millisecond. A thread of the library's own, which exists from the

@@ -168,7 +168,7 @@ impl Track {
         }
     }
 
-    /// Nothing is launched for now: markers what was.
+    /// Records a marker behind what was launched, before the program is held back.
     pub(super) fn mark_rest(&mut self, stream: &Stream, now_ns: u64) {
         if !self.unmarked.is_empty() {
             self.record_marker(stream, now_ns, false);

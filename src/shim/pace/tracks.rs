@@ -13,19 +13,19 @@ use crate::lock::{Held, Lock};
 const ENTRIES: usize = 512;
 const WAYS: usize = 8;
 
-/// All zeros at first: they take no room in the library, and none in memory until they are used.
+/// Streams that work was launched in. All zeros at first, which takes no space in the file, and no memory until it is used.
 static TABLE: [StreamEntry; ENTRIES] = [const { StreamEntry::new() }; ENTRIES];
-/// Places below this one may be taken; it saves looking at the others.
+/// Entries below this one may be in use; no search goes beyond it.
 static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
 
 /// The entry of a stream.
 pub(super) struct StreamEntry {
-    /// Whose it is; changed only by who holds the track. 0: nobody's.
+    /// The stream that has the entry: context, handle, thread; changed by the holder of the track alone. 0: none.
     context: AtomicUsize,
     handle: AtomicUsize,
     thread: AtomicUsize,
     card: AtomicU8,
-    /// Whether something of it is in flight, as far as one can tell without holding the track.
+    /// Whether work of the stream is in flight, as far as can be told without the lock of the track.
     is_busy: AtomicBool,
     track: Lock<Track>,
 }
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_find_their_places_again_and_idle_ones_make_room() {
+    fn streams_keep_tracks_and_idle_ones_are_evicted() {
         let stream = |number: usize| Stream { context: 0x5500_0000_1000, handle: 0x7f00_0000 + 64 * number, thread: 0 };
         for number in 0..2000 {
             let stream = stream(number);

@@ -1,4 +1,4 @@
-//! What was launched, and what it is estimated to take.
+//! Launched work, and its estimated duration.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -21,9 +21,9 @@ pub(super) struct Batch {
     cost_ns: u64,
     kernels: Launches,
     graphs: Launches,
-    /// Whose the graphs are; 0: there are none.
+    /// The executable graph that was launched, by its handle; 0: none.
     graph: usize,
-    /// The launch whose like was never measured is one of them.
+    /// Whether one of them is the probe: the first launch of its kind.
     has_probe: bool,
 }
 
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_and_graphs_learn_from_one_batch_by_their_parts() {
+    fn batch_time_is_divided_among_kernels_and_graphs() {
         let graph = Work::Graph(0x7f00_1230);
         let mut kernel = Estimate::UNKNOWN;
         let unknown = kernel.ns();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_that_takes_anothers_place_begins_anew() {
+    fn replaced_graph_is_measured_anew() {
         let first = 0x7f11_0000_usize;
         let place = |graph| GraphEstimate::of(graph).map(core::ptr::from_ref);
         let other = (1..100_000).map(|by| first + 16 * by).find(|other| place(*other) == place(first));

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_ordinal_has_the_largest_share() {
+    fn every_mps_ordinal_has_the_largest_share() {
         let of = |cards: &str| {
             let file = ["divvy-limits v1\ntier mps\ncompute cap\npod u ns p\ncontainer c\n", cards, "end\n"].concat();
             let text = memory(&Limits::read(&file).expect("sound"));

@@ -1,4 +1,4 @@
-//! Where a container finds what the daemon has put there (`divvy_api::container`). Tests have no container: the library
+//! Paths in a container of the files that the daemon puts there (`divvy_api::container`). Tests have no container: the library
 //! that they build looks in the directory that a program was started in.
 
 use core::ffi::CStr;

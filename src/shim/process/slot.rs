@@ -27,7 +27,7 @@ pub(super) struct RegionSlot {
 pub(super) enum OpenError {
     Io(Errno),
     InvalidRegion(InvalidRegion),
-    /// A region for another number of cards than the limits.
+    /// A region for another number of GPUs than the limits.
     Cards,
 }
 
@@ -130,7 +130,7 @@ fn start_of(pid: u32) -> Result<u64, Errno> {
     field.and_then(|ticks| ticks.parse().ok()).ok_or(Errno::NOT_FOUND)
 }
 
-/// Has children of this process forget its place. glibc's `pthread_atfork` is this with the caller's own handle.
+/// Has children that fork makes forget their parent's slot. glibc's `pthread_atfork` calls this with the caller's handle.
 fn forget_in_children() {
     type Handler = Option<unsafe extern "C" fn()>;
     type Register = unsafe extern "C" fn(Handler, Handler, Handler, *const ()) -> i32;
@@ -153,7 +153,7 @@ impl core::fmt::Display for OpenError {
         match self {
             Self::Io(error) => write!(f, "{error}"),
             Self::InvalidRegion(unfit) => write!(f, "{unfit}"),
-            Self::Cards => f.write_str("for another number of cards than the limits"),
+            Self::Cards => f.write_str("for another number of GPUs than the limits"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How aarch64 calls the kernel.
+//! System calls on aarch64.
 
 use core::arch::asm;
 

@@ -1,4 +1,4 @@
-//! How x86_64 calls the kernel.
+//! System calls on x86_64.
 
 use core::arch::asm;
 

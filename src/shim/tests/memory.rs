@@ -8,7 +8,6 @@
 #[path = "memory/charges.rs"]
 mod charges;
 mod container;
-mod cuda;
 #[path = "memory/entry.rs"]
 mod entry;
 #[path = "memory/overhead.rs"]

@@ -6,7 +6,6 @@
 #![allow(dead_code, reason = "not every test program needs all of what they share")]
 
 mod container;
-mod cuda;
 #[path = "memory/shell.rs"]
 mod shell;
 #[path = "pace/tenants.rs"]
@@ -16,14 +15,11 @@ use std::thread;
 use std::time::Duration;
 use std::{env, fs, process};
 
+use driver_api::{DEVICE_UNAVAILABLE, OUT_OF_MEMORY, SUCCESS};
 use fake_cuda::Machine;
 use fake_cuda::card::{EXCLUSIVE_PROCESS, Usage, set_compute_mode};
 
 use container::{Container, GIB, MIB, Share, Tenant, eventually};
-use cuda::{OUT_OF_MEMORY, SUCCESS};
-
-/// `CUDA_ERROR_DEVICE_UNAVAILABLE`
-const DEVICE_UNAVAILABLE: u32 = 46;
 
 /// A container with these shares of cards that only clients can open. Its control daemon is this process.
 fn container(shares: &[Share]) -> Container {
@@ -60,7 +56,7 @@ fn program_without_mps_variables_is_a_limited_client() {
 }
 
 #[test]
-fn what_a_tenant_writes_into_them_changes_nothing() {
+fn mps_variables_of_a_tenant_are_overridden() {
     let wrong = [
         ("CUDA_MPS_PIPE_DIRECTORY", "/nowhere"),
         ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=1024M"),
@@ -78,7 +74,7 @@ fn what_a_tenant_writes_into_them_changes_nothing() {
     let mut command = container.command_without_library(env::current_exe().expect("a program"));
     command.env("CUDA_MPS_PIPE_DIRECTORY", "/nowhere");
     let mut stray = Tenant::start(command, "shell::tenant", "without a context");
-    assert_eq!(stray.answers("start"), DEVICE_UNAVAILABLE.to_string(), "without the library the card is closed");
+    assert_eq!(stray.answers("start"), DEVICE_UNAVAILABLE.0.to_string(), "without the library the card is closed");
 }
 
 #[test]
@@ -113,7 +109,7 @@ fn mps_compute_is_left_to_the_service() {
 }
 
 #[test]
-fn a_node_that_goes_back_to_the_shim_is_followed() {
+fn change_from_mps_to_shim_takes_effect() {
     let shares = [Share { memory: 100, cores: 25, compute: "cap" }];
     let container = container(&shares);
     let mut busy = tenant(&container, "tenants::tenant", "busy 1000000 1", &[]);

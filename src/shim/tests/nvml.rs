@@ -69,7 +69,7 @@ fn tenant() {
 }
 
 #[test]
-fn a_container_sees_its_own_cards_each_as_large_as_its_share() {
+fn nvml_shows_own_cards_at_their_share() {
     let container = container();
     let expected = [
         format!("{}: 0 of 8192 MiB, 8192 free", Machine::uuid(0)),
@@ -81,7 +81,7 @@ fn a_container_sees_its_own_cards_each_as_large_as_its_share() {
 }
 
 #[test]
-fn it_sees_its_own_processes_with_what_its_books_say() {
+fn nvml_shows_own_processes_with_region_usage() {
     let container = container();
     // As a process of it would have written them.
     let mut books = std::fs::read(container.path("region/books")).expect("books");
@@ -101,12 +101,12 @@ fn it_sees_its_own_processes_with_what_its_books_say() {
 }
 
 #[test]
-fn it_can_change_nothing_that_others_share() {
+fn nvml_setters_are_refused() {
     assert_eq!(told("changes", &container()), ["true", "true", "true", "NVIDIA L4"]);
 }
 
 #[test]
-fn a_node_that_no_longer_keeps_shares_leaves_programs_alone() {
+fn accounting_tier_leaves_nvml_unchanged() {
     let container = container();
     let limits = std::fs::read_to_string(container.path("limits/limits")).expect("limits");
     std::fs::write(container.path("limits/limits"), limits.replace("tier shim", "tier accounting")).expect("room");

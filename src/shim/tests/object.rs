@@ -21,13 +21,13 @@ fn symbols(library: &Path, which: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn it_shows_its_hooks_and_nothing_else() {
+fn object_exports_only_hooks() {
     let hooks = divvy::hooks::names().chain(["dlsym", "dlvsym"]).map(str::to_owned);
     assert_eq!(symbols(&library(), "--defined-only"), hooks.collect());
 }
 
 #[test]
-fn it_asks_nothing_of_a_program_that_any_c_library_lacks() {
+fn object_imports_only_common_libc_symbols() {
     let library = library();
     let asked = output(Command::new("nm").args(["--dynamic", "--undefined-only"]).arg(&library));
     let asked: Vec<Vec<&str>> = asked.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -49,7 +49,7 @@ fn it_asks_nothing_of_a_program_that_any_c_library_lacks() {
 
 /// glibc of 2012 (2.17) is the oldest that CUDA runs on. Compressed relocations came with 2.36, tables of hashes with 2.5.
 #[test]
-fn linkers_of_2012_can_load_it() {
+fn object_loads_with_linkers_of_2012() {
     let library = library();
     let readelf = |what: &str| output(Command::new("readelf").args([what, "--wide"]).arg(&library));
     let dynamic = readelf("--dynamic");
@@ -71,7 +71,7 @@ fn linkers_of_2012_can_load_it() {
 }
 
 #[test]
-fn it_is_small() {
+fn object_is_below_300_kib() {
     let bytes = library().metadata().expect("it is there").len();
     assert!(bytes <= 300 << 10, "{bytes} bytes");
 }

@@ -7,7 +7,6 @@
 mod container;
 #[path = "pace/cost.rs"]
 mod cost;
-mod cuda;
 #[path = "pace/guest.rs"]
 mod guest;
 #[path = "pace/launchers.rs"]

@@ -1,5 +1,5 @@
-//! Packing that a webhook loses which forgets the request distribution at each restart and learns from the pods that it
-//! lists: such pods are those that live long.
+//! Packing that a webhook loses by restarts: it keeps no request distribution and learns from the pods that it lists, which
+//! are those that live long.
 //!
 //! `cargo bench -p divvy-simulate --bench restarts`; takes the traces in shared/traces.
 

@@ -1,8 +1,8 @@
-//! The product's own policies, by the product's own code: what the extender says of the hosts that the scheduler would ask
-//! it about, and the cards of the plan that it promises.
+//! Divvy's own policies, by Divvy's own code: the extender's answer for the hosts that the scheduler would ask it about, and
+//! the cards of the plan that it reserves.
 //!
-//! An [`Index`] is filled as the webhook's is, with a report for each host and a promise for each pod; no simulated node
-//! ever reports a share, so promises stay until their pod ends. This is how it is asked for thousands of pods too: a decision
+//! An [`Index`] is filled as the webhook's is, with a report for each host and a reservation for each pod; no simulated
+//! node ever reports a share, so reservations stay until their pod ends. This is how it is asked for thousands of pods too: a decision
 //! takes tens of microseconds, and a layer below the index would save little of it.
 //!
 //! Of pods that ask for no cards the extender is asked too, as those of the published figures go by the policy. While it
@@ -19,8 +19,8 @@ use divvy_api::{CardId, ContainerKind, ContainerSpec, Cores, GpuRequest, Memory,
 use divvy_index::demand::{Demand, SchedulingConfig};
 use divvy_index::pod::PodView;
 use divvy_index::{Index, NodeRef, Query, ReservationTimeouts, ranked};
-use divvy_placement::mix::Kind as MixKind;
-use divvy_placement::{Expected, Mix, NodeScore, Policy as Placement};
+use divvy_placement::Kind as RequestKind;
+use divvy_placement::{Expected, ExpectedRequests, NodeScore, Policy as Placement};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
@@ -41,13 +41,13 @@ pub struct Product {
     scheduler: Scheduler,
     /// The host that the stock scheduler looks at first.
     next: usize,
-    /// Of all promises, which never expire.
+    /// Time of all reservations, which never expire.
     now: Instant,
 }
 
-/// Of every card, in MiB: what cards have the traces don't say, only which part of it pods ask for.
+/// Memory of every card, in MiB: the traces don't give it, only the part of it that pods ask for.
 const CARD_MEMORY: Memory = Memory::mib(80 << 10);
-/// The most that the weights of a mix add up to, about.
+/// The most that the weights of the expected requests add up to, about.
 const WEIGHTS: f64 = 1_000_000.0;
 const CONTAINER: &str = "main";
 
@@ -64,7 +64,7 @@ impl Product {
     ) -> Self {
         let names: Vec<String> = (0..cluster.hosts().len()).map(|host| format!("n{host}")).collect();
         let index = index(name, workload, cluster, &names);
-        index.expect(mix(target, &workload.models));
+        index.expect(expected_requests(target, &workload.models));
         let (in_tree, ties) = (InTree::new(workload), scheduler.ties);
         let without_cards: Box<dyn Policy> = if scheduler.is_stock {
             Box::new(Scored::new(in_tree.clone(), ties, workload))
@@ -79,16 +79,16 @@ impl Product {
     /// the stock scheduler (`percentageOfNodesToScore` of 0), which goes on from there with the next pod.
     fn roomy(&mut self, cluster: &Cluster, kind: &Kind) -> Vec<usize> {
         let hosts = cluster.hosts();
-        let has_room =
+        let suits =
             |at: &usize| !hosts[*at].cards.is_empty() && hosts[*at].cpu >= kind.cpu && hosts[*at].memory >= kind.memory;
         if !self.scheduler.is_stock {
-            return (0..hosts.len()).filter(has_room).collect();
+            return (0..hosts.len()).filter(suits).collect();
         }
         let percent = 50_usize.saturating_sub(hosts.len() / 125).max(5);
         let enough = (hosts.len() * percent / 100).max(100);
         let mut looked_at = 0;
         let from_next = (0..hosts.len()).map(|at| (at + self.next) % hosts.len());
-        let roomy = from_next.inspect(|_| looked_at += 1).filter(has_room).take(enough).collect();
+        let roomy = from_next.inspect(|_| looked_at += 1).filter(suits).take(enough).collect();
         self.next = (self.next + looked_at) % hosts.len();
         roomy
     }
@@ -152,7 +152,7 @@ impl Policy for Product {
     }
 
     fn expect(&mut self, _cluster: &Cluster, target: &Arc<Target>) {
-        self.index.expect(mix(target, &self.workload.models));
+        self.index.expect(expected_requests(target, &self.workload.models));
     }
 }
 
@@ -246,11 +246,11 @@ fn gpu_request(cards: u32, part: Part) -> GpuRequest {
 }
 
 /// The target as least fragmentation is told it: without pods that ask for no cards.
-fn mix(target: &Target, models: &[String]) -> Mix {
+fn expected_requests(target: &Target, models: &[String]) -> ExpectedRequests {
     let all: f64 = target.all.iter().map(|(_, weight)| weight).sum();
     let with_cards = target.all.iter().filter(|(request, _)| request.cards > 0);
     let expected = |(request, weight): &(Request, f64)| Expected {
-        kind: MixKind {
+        kind: RequestKind {
             request: gpu_request(request.cards, request.part),
             profile: None,
             instances: false,
@@ -260,7 +260,7 @@ fn mix(target: &Target, models: &[String]) -> Mix {
         },
         weight: (weight / all * WEIGHTS).round() as u32,
     };
-    Mix { requests: with_cards.map(expected).collect() }
+    ExpectedRequests { requests: with_cards.map(expected).collect() }
 }
 
 /// Models as pods name those that will do; none if all will.

@@ -41,7 +41,7 @@ fn workload(machines: usize, cards: u32, pods: &[(u32, u32, u32)]) -> Arc<Worklo
 }
 
 #[test]
-fn best_fit_rates_what_is_left_by_the_largest_machine() {
+fn best_fit_rates_leftovers_by_the_largest_node() {
     // 100 · (1 − ½ · 52000 / 128000 − ½ · (1960 − 460) / 8000) = 70.3
     assert_eq!(BestFit.rate(&host(&[1000, 460, 500]), &kind(12_000, 1, 460)), (70, Cards::one(1)));
     // 100 · (1 − ½ · 52000 / 128000 − 0) = 79.7
@@ -49,7 +49,7 @@ fn best_fit_rates_what_is_left_by_the_largest_machine() {
 }
 
 #[test]
-fn packing_takes_cards_in_use_then_hosts_in_use_then_small_hosts() {
+fn packing_prefers_cards_in_use_then_hosts_in_use_then_small() {
     let rate = |cards: &[u32], kind: &Kind| Packing.rate(&host(cards), kind).0;
     let share = kind(1000, 1, 460);
     assert_eq!(rate(&[1000, 540], &share), 95);
@@ -73,14 +73,14 @@ fn fgd_rates_the_growth_of_fragments_in_steps() {
 }
 
 #[test]
-fn the_scheduler_s_own_scores_prefer_what_is_empty_and_balanced() {
+fn in_tree_scores_prefer_empty_and_balanced_nodes() {
     let workload = workload(1, 1, &[(32_000, 1, 1000)]);
     // CPU is half free after, memory nearly all: (50 + 99) / 2, and 1 − (0.996 − 0.5) / 2 is 75 %.
     assert_eq!(InTree::new(&workload).rate(&host(&[1000]), &workload.kinds[0]), (74 + 75, Cards::one(0)));
 }
 
 #[test]
-fn ties_go_to_the_first_or_to_any_of_the_best() {
+fn ties_go_to_the_first_or_a_random_best_host() {
     let mut rng = Rng::seed_from_u64(1);
     let rated = [(1, 'a'), (2, 'b'), (2, 'c'), (1, 'd'), (2, 'e')];
     assert!((0..50).all(|_| Ties::Fixed.best(rated.into_iter(), &mut rng) == Some('b')));
@@ -107,7 +107,7 @@ fn random_takes_any_host_and_any_card_that_fit() {
 }
 
 #[test]
-fn a_rating_is_asked_for_again_when_its_host_has_changed() {
+fn rating_is_renewed_when_its_host_changes() {
     let workload = workload(2, 1, &[(1000, 1, 600), (1000, 1, 1000)]);
     let mut cluster = Cluster::in_order(&workload, 0..2);
     let mut policy = Scored::new(BestFit, Ties::Fixed, &workload);
@@ -126,7 +126,7 @@ fn a_rating_is_asked_for_again_when_its_host_has_changed() {
 }
 
 #[test]
-fn what_compute_and_memory_leave_counts_by_their_mean() {
+fn leftover_is_the_mean_of_compute_and_memory() {
     let part = |cores, memory| Part { cores, memory };
     let host = |cards: &[Part]| Host { cards: cards.to_vec(), ..host(&[]) };
     let bound = Kind { part: part(200, 400), ..kind(0, 1, 0) };
@@ -161,7 +161,7 @@ fn placed(name: PolicyName, workload: &Arc<Workload>, kinds: &[usize]) -> Vec<Op
 }
 
 #[test]
-fn the_product_s_policies_differ_as_they_should() {
+fn product_policies_choose_different_hosts() {
     let workload = workload(2, 2, &[(1000, 1, 250), (1000, 2, 1000), (64_000, 1, 250)]);
     let place = |host, cards: &[usize]| Some((host, cards.to_vec()));
     assert_eq!(
@@ -176,7 +176,7 @@ fn the_product_s_policies_differ_as_they_should() {
 }
 
 #[test]
-fn the_product_is_asked_for_both_amounts() {
+fn product_request_has_compute_and_memory() {
     let mut workload = Arc::unwrap_or_clone(workload(1, 1, &[(1000, 1, 300), (1000, 1, 600)]));
     workload.kinds[0].part.memory = 600;
     workload.kinds[1].part.memory = 300;
@@ -190,13 +190,13 @@ fn the_product_is_asked_for_both_amounts() {
 }
 
 #[test]
-fn nearly_all_of_a_card_is_a_whole_card_to_the_product() {
+fn nearly_whole_share_is_a_whole_card() {
     let workload = workload(1, 1, &[(1000, 1, 995), (1000, 1, 8)]);
     assert_eq!(placed(PolicyName::Binpack, &workload, &[0, 1]), [Some((0, vec![0])), None]);
 }
 
 #[test]
-fn the_product_forgets_pods_that_end_and_keeps_those_that_are_there_when_it_learns() {
+fn product_keeps_running_pods_and_drops_ended_ones() {
     let workload = workload(1, 1, &[(1000, 1, 500)]);
     let mut cluster = Cluster::in_order(&workload, 0..1);
     let target = Arc::new(Target::of(&workload));
@@ -223,7 +223,7 @@ fn the_product_forgets_pods_that_end_and_keeps_those_that_are_there_when_it_lear
 }
 
 #[test]
-fn the_stock_scheduler_asks_about_some_hosts_and_goes_on_with_the_next_pod() {
+fn stock_scheduler_samples_hosts_and_continues_after_them() {
     let workload = workload(400, 1, &[(1000, 1, 250)]);
     let mut cluster = Cluster::in_order(&workload, 0..400);
     let stock = Scheduler { is_stock: true, ..scheduler(Ties::Fixed, 1) };

@@ -37,7 +37,7 @@ fn settings(policies: &[Name]) -> Settings {
 }
 
 #[test]
-fn pods_are_drawn_again_until_enough_has_been_asked_for() {
+fn pods_are_redrawn_until_the_load_is_reached() {
     let workload = one_node(4, 4);
     assert_eq!(fill::arrivals(&workload, 130, &mut rng(1, Draw::Pods)).len(), 6, "5.2 cards take 6 pods");
     assert_eq!(fill::arrivals(&workload, 50, &mut rng(1, Draw::Pods)).len(), 2);
@@ -51,7 +51,7 @@ fn pods_are_drawn_again_until_enough_has_been_asked_for() {
 }
 
 #[test]
-fn what_is_measured_at_a_load_is_the_mean_while_it_rounds_to_that() {
+fn sample_at_a_load_is_the_mean_while_the_load_rounds_to_it() {
     let workload = one_node(4, 4);
     let arrivals = [0; 6];
     let filled = fill::fill(&mut run(&workload), &arrivals, 130, &Watch::default()).expect("not interrupted");
@@ -65,7 +65,7 @@ fn what_is_measured_at_a_load_is_the_mean_while_it_rounds_to_that() {
 }
 
 #[test]
-fn pods_that_come_and_go_are_measured_in_the_second_half() {
+fn churn_is_measured_in_the_second_half() {
     let workload = one_node(1, 1);
     let visits = [2, 9, 3, 9, 9, 9].map(|until| Visit { kind: 0, until });
     // The first holds the card in ticks 0 and 1, the third in 2; the fourth in all of the second half.
@@ -74,7 +74,7 @@ fn pods_that_come_and_go_are_measured_in_the_second_half() {
 }
 
 #[test]
-fn lifetimes_are_such_that_the_pods_ask_for_the_load() {
+fn lifetimes_give_the_requested_churn_load() {
     let workload = trace();
     let visits = churn::visits(&workload, 1.5, &mut rng(1, Draw::Pods));
     let lifetimes: u64 = (0..).zip(&visits).map(|(tick, visit)| visit.until - tick).sum();
@@ -101,7 +101,7 @@ fn outcomes_depend_on_nothing_but_the_seed() {
 }
 
 #[test]
-fn what_comes_teaches_policies_that_look_ahead() {
+fn policies_learn_expected_requests_from_arrivals() {
     let (workload, settings) = (trace(), settings(&[Name::Fgd, Name::Product(PolicyName::LeastFragmentation)]));
     let study = |expected| {
         let outcomes = study(&workload, &expected, &settings, &Watch::default()).expect("not interrupted");
@@ -113,7 +113,7 @@ fn what_comes_teaches_policies_that_look_ahead() {
 }
 
 #[test]
-fn an_interrupted_study_says_so() {
+fn interrupted_study_is_an_error() {
     let (workload, watch) = (trace(), Watch::default());
     watch.interrupt();
     let expected = Expected::Known(Arc::new(Target::of(&workload)));
@@ -122,12 +122,12 @@ fn an_interrupted_study_says_so() {
 }
 
 #[test]
-fn programs_read_a_report_as_json() {
+fn report_json_matches_snapshot() {
     let workload = one_node(4, 4);
     let settings = Settings { until: 50, ..settings(&[Name::BestFit, Name::Fgd]) };
     let expected = Expected::Known(Arc::new(Target::of(&workload)));
     let outcomes = study(&workload, &expected, &settings, &Watch::default()).expect("not interrupted");
-    let mut report = Report::of(&workload, &settings, "pods", &outcomes);
+    let mut report = Report::of(&workload, &settings, &outcomes);
     for policy in &mut report.policies {
         policy.at.retain(|at| at.arrived_pct > 25);
         policy.decision_us = Quantiles { p50: 1.5, p99: 2.25 };

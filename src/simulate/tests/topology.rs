@@ -40,7 +40,7 @@ fn best_effort_takes_the_best_pair_of_the_best_split() {
 }
 
 #[test]
-fn best_effort_splits_off_what_is_left_over_as_a_set_of_its_own() {
+fn best_effort_splits_the_remainder_off() {
     // Of seven cards in quads a four is whole, and the three that are left make a set with three links.
     let quads = Machine::new("quads", Links::quads(8, 4));
     assert_eq!(best_effort(&quads, 0b1111_1110, 4), 0b1111_0000);
@@ -49,12 +49,12 @@ fn best_effort_splits_off_what_is_left_over_as_a_set_of_its_own() {
 }
 
 #[test]
-fn best_effort_gives_one_card_as_they_come() {
+fn best_effort_takes_the_first_single_card() {
     assert_eq!(best_effort(&row(), 0b1110, 1), 0b0010);
 }
 
 #[test]
-fn hami_takes_the_best_sum_whatever_is_left() {
+fn hami_takes_the_highest_sum_of_links() {
     // 12: 310, and 0 and 3 are left with no link.
     assert_eq!(hami(&row(), 0b1111, 2), 0b0110);
     // 012: 250 + 310 + 10, and 0 and 2 have no link between them.
@@ -62,14 +62,14 @@ fn hami_takes_the_best_sum_whatever_is_left() {
 }
 
 #[test]
-fn hami_gives_one_card_that_the_free_ones_are_least_linked_with() {
+fn hami_takes_the_least_linked_single_card() {
     // Of 0, 1, 2, 3: 270, 570, 570, 270; without 0: 1 has 320, 2 has 560, 3 has 260.
     assert_eq!(hami(&row(), 0b1111, 1), 0b0001);
     assert_eq!(hami(&row(), 0b1110, 1), 0b1000);
 }
 
 #[test]
-fn best_effort_doesn_t_see_nvswitches_and_hami_does() {
+fn nvswitch_links_count_for_hami_only() {
     // Cards 0 and 2 with two links to switches each, on different PCIe switches; 2 and 3 are on one.
     let links = Links::new(4, |a, b| if (a, b) == (0, 2) { Link::NvLink(2) } else { Link::System });
     let machine = Machine::new("switched", links).switched();
@@ -78,7 +78,7 @@ fn best_effort_doesn_t_see_nvswitches_and_hami_does() {
 }
 
 #[test]
-fn ours_take_the_set_whose_worst_link_is_best() {
+fn topology_policy_maximises_the_worst_link() {
     // Cards 0, 1 and 2 with one link in each pair: 150 + 110 + 110. Card 3 with four links to 0 alone, so that 0, 1 and 3 have
     // 150 + 410 + 10, and no link between 1 and 3.
     let links = Links::new(4, |a, b| match (a, b) {
@@ -94,7 +94,7 @@ fn ours_take_the_set_whose_worst_link_is_best() {
 }
 
 #[test]
-fn ours_leave_no_better_set_on_any_known_machine() {
+fn topology_policy_is_optimal_on_known_machines() {
     let seeds: Vec<u64> = (1..=10).collect();
     for machine in Machine::all_known() {
         let ours = study(&machine, Name::Product(PolicyName::Topology), &seeds);
@@ -105,7 +105,7 @@ fn ours_leave_no_better_set_on_any_known_machine() {
 }
 
 #[test]
-fn optimum_counts_sets_that_don_t_overlap() {
+fn optimum_counts_disjoint_sets() {
     let dgx1 = Machine::new("dgx1", Links::dgx1());
     let mut optimum = Optimum::new(&dgx1);
     assert_eq!(optimum.best(dgx1.all(), 4), Link::NvLink(1));
@@ -115,7 +115,7 @@ fn optimum_counts_sets_that_don_t_overlap() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_requests() {
+fn equal_seeds_give_equal_requests() {
     let draw = |seed| study::requests::requests(8, 100, &mut Rng::seed_from_u64(seed));
     assert_eq!(draw(7), draw(7));
     assert_ne!(draw(7), draw(8));

@@ -35,7 +35,7 @@ fn both_pod_forms_are_read() {
 }
 
 #[test]
-fn memory_of_cards_may_come_in_a_last_column_of_both_pod_forms() {
+fn gpu_memory_column_is_read_in_both_pod_forms() {
     let read = |columns: &str, rows: &str| {
         let pods = with_file(&format!("{columns},gpu_memory_milli\n{rows}"), pods).expect("valid");
         pods.into_iter().map(|pod| (pod.milli, pod.card_memory, pod.models)).collect::<Vec<_>>()
@@ -49,7 +49,7 @@ fn memory_of_cards_may_come_in_a_last_column_of_both_pod_forms() {
 }
 
 #[test]
-fn a_wrong_memory_of_cards_is_named_by_line_and_column() {
+fn wrong_gpu_memory_is_named_by_line_and_column() {
     let refused = |row: &str| with_file(&format!("{PODS},gpu_memory_milli\n{row}\n"), pods).expect_err("refused");
     assert_eq!(refused("p-0,1,1,1,500,x"), "trace.csv:2:15: \"x\" is not a whole number from 1 to 1000");
     assert_eq!(refused("p-0,1,1,1,500,0"), "trace.csv:2:15: \"0\" is not a whole number from 1 to 1000");
@@ -63,7 +63,7 @@ fn a_wrong_memory_of_cards_is_named_by_line_and_column() {
 }
 
 #[test]
-fn nodes_may_have_no_cards() {
+fn nodes_without_gpus_are_read() {
     let read = with_file(&format!("{NODES}\nn-0,64000,262144,2,P100\nn-1,64000,262144,0,\n"), nodes).expect("valid");
     let node = |name: &str, cards, model: &str| TraceNode {
         name: name.into(),
@@ -76,7 +76,7 @@ fn nodes_may_have_no_cards() {
 }
 
 #[test]
-fn a_wrong_field_is_named_by_line_and_column() {
+fn wrong_field_is_named_by_line_and_column() {
     assert_eq!(refused_pods("p-1,12000,16384,x,460"), "trace.csv:3:17: \"x\" is not a whole number from 0 to 32");
     assert_eq!(refused_pods("p-1,1,1,1,1001"), "trace.csv:3:11: \"1001\" is not a whole number from 0 to 1000");
     assert_eq!(refused_pods("p-1,1,1,2,500"), "trace.csv:3:11: gpu_milli is 500: expected 1000 where num_gpu is 2");
@@ -87,11 +87,11 @@ fn a_wrong_field_is_named_by_line_and_column() {
     assert_eq!(refused_pods("p-1,-1,1,1,500"), "trace.csv:3:5: \"-1\" is not a whole number from 0 to 100000000");
     assert_eq!(refused_pods("p-1,1,,1,500"), "trace.csv:3:7: \"\" is not a whole number from 0 to 1073741824");
     let model = with_file(&format!("{NODES}\nn-0,1,1,2,\n"), nodes).expect_err("refused");
-    assert_eq!(model, "trace.csv:2:11: model is empty, but the node has 2 cards");
+    assert_eq!(model, "trace.csv:2:11: model is empty, but the node has 2 GPUs");
 }
 
 #[test]
-fn a_model_that_no_node_has_is_named() {
+fn unknown_model_is_named() {
     let text = format!("{}\np-0,1,1,1,1000,V100M16|H100,LS,Running,0,1,0\n", POD_COLUMNS.join(","));
     assert_eq!(
         with_file(&text, pods).expect_err("refused"),
@@ -100,7 +100,7 @@ fn a_model_that_no_node_has_is_named() {
 }
 
 #[test]
-fn a_wrong_header_is_named_by_line_and_column() {
+fn wrong_header_is_named_by_line_and_column() {
     let header = |text: &str| with_file(text, pods).expect_err("refused");
     assert_eq!(
         header("name,cpu,memory_mib,num_gpu,gpu_milli\n"),

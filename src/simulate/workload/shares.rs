@@ -1,23 +1,24 @@
 //! Workloads in which memory and compute of cards differ, from a trace that has one number for both.
 
+use clap::ValueEnum;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::Serialize;
 
 use crate::Rng;
 use crate::workload::{Kind, Part};
 
-/// What pods ask for that share a card. Whole cards stay whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// Change of the shares that pods ask for. Whole cards stay whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shares {
-    /// What the trace says.
+    /// No change.
     #[default]
     AsGiven,
-    /// Memory as the trace says, and half as much compute.
+    /// Half as much compute as memory.
     MemoryBound,
-    /// Compute as the trace says, and half as much memory.
+    /// Half as much memory as compute.
     CoreBound,
-    /// A third of the kinds of each of these, by a draw that depends on nothing but the kind.
+    /// A third of the kinds of pods each way, by a draw that depends on nothing but the kind.
     Mixed,
 }
 
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn one_amount_stays_and_the_other_is_half_of_it_in_whole_percents() {
+    fn shares_halve_one_amount_in_whole_percents() {
         let part = |shares: Shares, cores, memory| {
             let Part { cores, memory } = shares.of(kind(1, 1000, cores, memory)).part;
             (cores, memory)
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_third_of_the_kinds_are_mixed_each_way_and_always_the_same() {
+    fn mixed_shares_change_a_fixed_third_each_way() {
         let mixed = |cpu| Shares::Mixed.of(kind(1, cpu, 500, 500)).part;
         let mut counts = [0; 3];
         for part in (0..3000).map(mixed) {

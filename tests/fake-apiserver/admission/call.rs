@@ -1,8 +1,6 @@
 //! Calling a webhook, on connections that are kept from call to call.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper::StatusCode;
@@ -13,11 +11,7 @@ use super::super::core::Core;
 use super::super::object::text;
 use super::hook::Hook;
 use super::review::{Question, Reply};
-use crate::https::{Https, Trust};
-
-/// Clients by whom they believe.
-#[derive(Debug, Default)]
-pub(crate) struct Callers(Mutex<HashMap<Trust, Https>>);
+use crate::https::Trust;
 
 /// Where a webhook is.
 struct Place {
@@ -33,7 +27,7 @@ pub(super) async fn call(core: &Core, hook: &Hook, question: &Question) -> Resul
     let place = Place::of(core, hook)?;
     let failed = |why: String| format!("failed to call webhook: {why}");
     let Place { url, address, trust } = &place;
-    let client = core.callers.get(trust).map_err(|error| failed(format!("{error:#}")))?;
+    let client = core.webhooks.get(trust).map_err(|error| failed(format!("{error:#}")))?;
     let (dialled, host) = match address {
         Some(address) => (place.dialled(*address), Some(place.host())),
         None => (url.clone(), None),
@@ -45,20 +39,6 @@ pub(super) async fn call(core: &Core, hook: &Hook, question: &Question) -> Resul
         return Err(failed(format!("the server responded with the status code {}", status.as_u16())));
     }
     question.decode(&body, hook.mutating)
-}
-
-// === impl Callers ===
-
-impl Callers {
-    fn get(&self, trust: &Trust) -> anyhow::Result<Https> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = known.get(trust) {
-            return Ok(client.clone());
-        }
-        let client = Https::new(trust)?;
-        known.insert(trust.clone(), client.clone());
-        Ok(client)
-    }
 }
 
 // === impl Place ===

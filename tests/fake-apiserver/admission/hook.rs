@@ -2,12 +2,13 @@
 
 use serde_json::Value;
 
+use super::super::conditions;
 use super::super::object::{self, items, text};
 use super::super::selector::Selector;
 use super::super::status::{Answer, Refusal};
 use super::super::store::{Key, Store};
-use super::super::write::{Draft, Target};
-use super::conditions;
+use super::super::target::Target;
+use super::super::write::Draft;
 use super::review::Question;
 
 /// An entry of a configuration's `webhooks`, as it was when the request came.
@@ -102,7 +103,7 @@ impl Hook {
         if !takes(&draft.object) && !draft.live.as_deref().is_some_and(takes) {
             return Ok(false);
         }
-        match conditions::hold(items(&self.webhook, "/matchConditions"), question) {
+        match conditions::hold(items(&self.webhook, "/matchConditions"), &question.variables()) {
             Err(_) if self.fails_open() => Ok(false),
             Err(why) => {
                 let Target { resource, .. } = &draft.target;

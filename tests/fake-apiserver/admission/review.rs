@@ -6,8 +6,9 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::super::object::{self, items, text};
+use super::super::target::Target;
 use super::super::users::User;
-use super::super::write::{Draft, Target};
+use super::super::write::Draft;
 use super::hook::operation;
 
 /// What a webhook is asked.
@@ -62,6 +63,11 @@ impl Question {
         }
         let old_object = draft.live.as_ref().map(|live| resource.show(live)).unwrap_or_default();
         Self { uid, object: draft.shown(), old_object, request }
+    }
+
+    /// What match conditions can name.
+    pub(super) fn variables(&self) -> [(&'static str, &Value); 3] {
+        [("object", &self.object), ("oldObject", &self.old_object), ("request", &self.request)]
     }
 
     /// The review to send.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::super::admission;
+use super::super::conditions;
 use super::super::object::{self, Object, items, text};
 use super::super::resource::Resource;
 use super::super::status::{Answer, Fault, Refusal};
@@ -77,7 +77,7 @@ fn faults(path: &str, webhook: &Value) -> Vec<Fault> {
     }
     for (number, condition) in items(webhook, "/matchConditions").iter().enumerate() {
         let expression = text(condition, "/expression");
-        if let Err(why) = admission::check_condition(expression) {
+        if let Err(why) = conditions::check(expression) {
             let field = at(&format!("matchConditions[{number}].expression"));
             faults.push(Fault::invalid(&field, &expression.into(), &why));
         }

@@ -1,13 +1,16 @@
 //! A kernel that takes as long as it is told.
 
-use anyhow::Result;
+use std::ptr;
 
-use super::cuda::{Code, Cuda, Launch};
+use anyhow::Result;
+use driver_api::sys::{CUfunction, CUstream};
+use driver_api::{Code, Cuda, launch_config};
+
 use crate::figures::median;
 
 /// One thread that counts down. It keeps time by its own work, not by a clock, which would go on while the card serves
 /// somebody else. Its result depends on every step, or the compiler would leave the loop out.
-const TEXT: &[u8] = b"\
+const IMAGE: &[u8] = b"\
 .version 6.0
 .target sm_50
 .address_size 64
@@ -36,13 +39,10 @@ END:
 }
 \0";
 
-/// [`TEXT`], as `cuModuleLoadData` takes it.
-pub(crate) const IMAGE: &[u8; TEXT.len()] = TEXT.first_chunk().expect("all of it");
-
 /// The kernel on this machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
-    function: usize,
+    function: CUfunction,
     speed: Speed,
 }
 
@@ -62,23 +62,26 @@ const TRIAL: u64 = 1 << 20;
 
 impl Kernel {
     pub(crate) fn load(cuda: &Cuda, speed: Speed) -> Result<Self, Code> {
-        let module = Cuda::get(|module| cuda.cuModuleLoadData(module, IMAGE))?;
-        let function = Cuda::get(|function| cuda.cuModuleGetFunction(function, module, b"busy_ns\0"))?;
+        let module = cuda.try_get(|cuda, module| cuda.cuModuleLoadData(module, IMAGE.as_ptr().cast()))?;
+        let function =
+            cuda.try_get(|cuda, function| cuda.cuModuleGetFunction(function, module, c"busy_ns".as_ptr()))?;
         Ok(Self { function, speed })
     }
 
     /// Launches it for about so many nanoseconds; 0: for as short as it can be.
-    pub(crate) fn launch(&self, cuda: &Cuda, ns: u64, stream: usize) -> Result<(), Code> {
+    pub(crate) fn launch(&self, cuda: &Cuda, ns: u64, stream: CUstream) -> Result<(), Code> {
         let (grid, steps) = self.size(ns);
-        cuda.cuLaunchKernel(self.function, grid, 1, 1, 1, 1, 1, 0, stream, &[&steps], 0)
+        let mut arguments = [(&raw const steps).cast_mut().cast()];
+        let arguments = arguments.as_mut_ptr();
+        cuda.cuLaunchKernel(self.function, grid, 1, 1, 1, 1, 1, 0, stream, arguments, ptr::null_mut()).ok()
     }
 
     /// Launches by `cuLaunchKernelEx`.
-    pub(crate) fn launch_ex(&self, cuda: &Cuda, ns: u64, stream: usize) -> Result<(), Code> {
+    pub(crate) fn launch_ex(&self, cuda: &Cuda, ns: u64, stream: CUstream) -> Result<(), Code> {
         let (grid, steps) = self.size(ns);
-        let (grid, block) = ([grid, 1, 1], [1, 1, 1]);
-        let launch = Launch { grid, block, shared: 0, stream, attributes: 0, attribute_count: 0 };
-        cuda.cuLaunchKernelEx(&launch, self.function, &[&steps], 0)
+        let mut arguments = [(&raw const steps).cast_mut().cast()];
+        let arguments = arguments.as_mut_ptr();
+        cuda.cuLaunchKernelEx(&launch_config(grid, stream), self.function, arguments, ptr::null_mut()).ok()
     }
 
     fn size(&self, ns: u64) -> (u32, u64) {
@@ -89,17 +92,17 @@ impl Kernel {
     }
 
     /// Steps in a nanosecond, by the driver's events. The first runs only warm the card up.
-    pub(crate) fn measure(&self, cuda: &Cuda, stream: usize) -> Result<f64, Code> {
+    pub(crate) fn measure(&self, cuda: &Cuda, stream: CUstream) -> Result<f64, Code> {
         let unmeasured = Self { speed: Speed::Steps(1.0), ..*self };
-        let start = Cuda::get(|event| cuda.cuEventCreate(event, 0))?;
-        let end = Cuda::get(|event| cuda.cuEventCreate(event, 0))?;
+        let start = cuda.try_get(|cuda, event| cuda.cuEventCreate(event, 0))?;
+        let end = cuda.try_get(|cuda, event| cuda.cuEventCreate(event, 0))?;
         let mut speeds = Vec::new();
         for round in 0..60 {
-            cuda.cuEventRecord(start, stream)?;
+            cuda.cuEventRecord(start, stream).ok()?;
             unmeasured.launch(cuda, TRIAL, stream)?;
-            cuda.cuEventRecord(end, stream)?;
-            cuda.cuEventSynchronize(end)?;
-            let took: f32 = Cuda::get(|took| cuda.cuEventElapsedTime(took, start, end))?;
+            cuda.cuEventRecord(end, stream).ok()?;
+            cuda.cuEventSynchronize(end).ok()?;
+            let took = cuda.try_get(|cuda, took| cuda.cuEventElapsedTime(took, start, end))?;
             if round >= 20 {
                 speeds.push(TRIAL as f64 / (f64::from(took) * 1e6));
             }

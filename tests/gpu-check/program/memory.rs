@@ -3,25 +3,29 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use driver_api::sys::{
+    CUdeviceptr, CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUmemGenericAllocationHandle,
+};
+use driver_api::{Code, Cuda, ipc_handle, on_device, pinned};
 use serde_json::{Value, json};
 
-use super::cuda::{Code, Cuda, Physical, Shared};
-use super::{Program, hex};
+use super::{Program, hex, room};
 use crate::figures::sleep_until;
 
 /// Something to give back.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Held {
     /// By `cuMemFree`.
-    Plain(u64),
+    Plain(CUdeviceptr),
     /// In the stream's order.
-    Pooled(u64),
+    Pooled(CUdeviceptr),
     /// A handle of virtual memory.
-    Physical(u64),
+    Physical(CUmemGenericAllocationHandle),
     /// Another process's.
-    Opened(u64),
+    Opened(CUdeviceptr),
     /// Mapped: an address and bytes, whose handle is released.
-    Mapped(u64, usize),
+    Mapped(CUdeviceptr, usize),
 }
 
 /// `CU_MEM_ATTACH_GLOBAL`.
@@ -47,7 +51,7 @@ impl Program {
         let least = self.least(kind)?;
         let (mut size, mut got) = (step.max(least), 0);
         while got < most {
-            match Code::room(self.allocate(kind, size))? {
+            match room(self.allocate(kind, size))? {
                 Some(held) => {
                     self.held.push(held);
                     got += size;
@@ -63,25 +67,30 @@ impl Program {
         match least(kind) {
             0 => bail!("{kind:?}: no kind of memory"),
             least if kind == "vmm" => {
-                let physical = Physical::of(self.device);
-                let size = Cuda::get(|size| self.cuda.cuMemGetAllocationGranularity(size, &physical, 0))?;
+                let minimum = CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
+                let granularity = |cuda: &Cuda, to| cuda.cuMemGetAllocationGranularity(to, &self.physical(), minimum);
+                let size = self.cuda.try_get(granularity)?;
                 Ok(size.max(least))
             }
             least => Ok(least),
         }
     }
 
+    fn physical(&self) -> CUmemAllocationProp {
+        pinned(on_device(self.device), CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE)
+    }
+
     fn allocate(&self, kind: &str, size: usize) -> Result<Held, Code> {
         let cuda = &self.cuda;
         match kind {
-            "managed" => Cuda::get(|to| cuda.cuMemAllocManaged(to, size, GLOBAL)).map(Held::Plain),
+            "managed" => cuda.try_get(|cuda, to| cuda.cuMemAllocManaged(to, size, GLOBAL)).map(Held::Plain),
             "pitch" => {
                 let mut pitch = 0;
-                Cuda::get(|to| cuda.cuMemAllocPitch_v2(to, &mut pitch, size / 16, 16, 4)).map(Held::Plain)
+                cuda.try_get(|cuda, to| cuda.cuMemAllocPitch_v2(to, &raw mut pitch, size / 16, 16, 4)).map(Held::Plain)
             }
-            "async" => Cuda::get(|to| cuda.cuMemAllocAsync(to, size, self.stream)).map(Held::Pooled),
-            "vmm" => Cuda::get(|to| cuda.cuMemCreate(to, size, &Physical::of(self.device), 0)).map(Held::Physical),
-            _ => Cuda::get(|to| cuda.cuMemAlloc_v2(to, size)).map(Held::Plain),
+            "async" => cuda.try_get(|cuda, to| cuda.cuMemAllocAsync(to, size, self.stream)).map(Held::Pooled),
+            "vmm" => cuda.try_get(|cuda, to| cuda.cuMemCreate(to, size, &self.physical(), 0)).map(Held::Physical),
+            _ => cuda.try_get(|cuda, to| cuda.cuMemAlloc_v2(to, size)).map(Held::Plain),
         }
     }
 
@@ -100,22 +109,22 @@ impl Program {
             self.give_back(held)?;
         }
         if has_pooled {
-            self.cuda.cuStreamSynchronize(self.stream)?;
-            let pool = Cuda::get(|pool| self.cuda.cuDeviceGetDefaultMemPool(pool, self.device))?;
-            self.cuda.cuMemPoolTrimTo(pool, 0)?;
+            self.cuda.cuStreamSynchronize(self.stream).ok()?;
+            let pool = self.cuda.try_get(|cuda, pool| cuda.cuDeviceGetDefaultMemPool(pool, self.device))?;
+            self.cuda.cuMemPoolTrimTo(pool, 0).ok()?;
         }
         Ok(json!({}))
     }
 
     fn give_back(&self, held: Held) -> Result<(), Code> {
         match held {
-            Held::Plain(address) => self.cuda.cuMemFree_v2(address),
-            Held::Pooled(address) => self.cuda.cuMemFreeAsync(address, self.stream),
-            Held::Physical(handle) => self.cuda.cuMemRelease(handle),
-            Held::Opened(address) => self.cuda.cuIpcCloseMemHandle(address),
+            Held::Plain(address) => self.cuda.cuMemFree_v2(address).ok(),
+            Held::Pooled(address) => self.cuda.cuMemFreeAsync(address, self.stream).ok(),
+            Held::Physical(handle) => self.cuda.cuMemRelease(handle).ok(),
+            Held::Opened(address) => self.cuda.cuIpcCloseMemHandle(address).ok(),
             Held::Mapped(address, size) => {
-                self.cuda.cuMemUnmap(address, size)?;
-                self.cuda.cuMemAddressFree(address, size)
+                self.cuda.cuMemUnmap(address, size).ok()?;
+                self.cuda.cuMemAddressFree(address, size).ok()
             }
         }
     }
@@ -125,7 +134,7 @@ impl Program {
         sleep_until(from);
         let mut got = 0;
         while got < most
-            && let Some(held) = Code::room(self.allocate("plain", piece))?
+            && let Some(held) = room(self.allocate("plain", piece))?
         {
             self.held.push(held);
             got += piece;
@@ -137,7 +146,7 @@ impl Program {
     pub(super) fn churn(&mut self, size: usize) -> Result<Value> {
         super::answer(Ok(json!({})))?;
         for turn in 0.. {
-            let held = Code::room(self.allocate("plain", size << (turn % 4)))?;
+            let held = room(self.allocate("plain", size << (turn % 4)))?;
             match held {
                 Some(held) if turn % 3 == 0 => self.give_back(held)?,
                 Some(held) => self.held.push(held),
@@ -153,8 +162,8 @@ impl Program {
     /// A handle by which another process can open what was allocated last.
     pub(super) fn share(&self) -> Result<Value> {
         let Some(Held::Plain(address)) = self.held.last() else { bail!("nothing that can be shared") };
-        let mut handle = [0; 64];
-        self.cuda.cuIpcGetMemHandle(&mut handle, *address)?;
+        let mut handle = [0_u8; 64];
+        self.cuda.cuIpcGetMemHandle((&raw mut handle).cast(), *address).ok()?;
         Ok(json!(hex(&handle)))
     }
 
@@ -164,7 +173,7 @@ impl Program {
             let digits = handle.get(2 * at..2 * at + 2).context("a handle of 64 bytes")?;
             *byte = u8::from_str_radix(digits, 16)?;
         }
-        let address = Cuda::get(|to| self.cuda.cuIpcOpenMemHandle_v2(to, Shared(bytes), 1))?;
+        let address = self.cuda.try_get(|cuda, to| cuda.cuIpcOpenMemHandle_v2(to, ipc_handle(bytes), 1))?;
         self.held.push(Held::Opened(address));
         Ok(json!({}))
     }
@@ -172,10 +181,10 @@ impl Program {
     /// Maps virtual memory, and releases the handle: the mapping alone keeps it.
     pub(super) fn map(&mut self, size: usize) -> Result<Value> {
         let size = size.next_multiple_of(self.least("vmm")?);
-        let handle = Cuda::get(|to| self.cuda.cuMemCreate(to, size, &Physical::of(self.device), 0))?;
-        let address = Cuda::get(|to| self.cuda.cuMemAddressReserve(to, size, 0, 0, 0))?;
-        self.cuda.cuMemMap(address, size, 0, handle, 0)?;
-        self.cuda.cuMemRelease(handle)?;
+        let handle = self.cuda.try_get(|cuda, to| cuda.cuMemCreate(to, size, &self.physical(), 0))?;
+        let address = self.cuda.try_get(|cuda, to| cuda.cuMemAddressReserve(to, size, 0, 0, 0))?;
+        self.cuda.cuMemMap(address, size, 0, handle, 0).ok()?;
+        self.cuda.cuMemRelease(handle).ok()?;
         self.held.push(Held::Mapped(address, size));
         Ok(json!({ "bytes": size }))
     }

@@ -1,12 +1,11 @@
 //! What NVML shows of a card.
 
 use std::ffi::{CString, c_char, c_void};
-use std::mem;
+use std::mem::ManuallyDrop;
 
 use anyhow::{Context as _, Result, ensure};
+use libloading::Library;
 use serde_json::{Value, json};
-
-use super::Library;
 
 /// `nvmlMemory_t`.
 #[repr(C)]
@@ -23,24 +22,16 @@ type Info = unsafe extern "C" fn(*mut c_void, *mut Memory) -> u32;
 
 /// Bytes of a card; null on a machine without the library.
 pub(super) fn memory(uuid: &str) -> Result<Value> {
-    let Some(library) = Library::open(c"libnvidia-ml.so.1") else { return Ok(Value::Null) };
-    let find = |name| {
-        let address = library.symbol(name);
-        ensure!(!address.is_null(), "{name:?}: not in libnvidia-ml.so.1");
-        Ok(address)
-    };
-    let (init, by_uuid) = (find(c"nvmlInit_v2")?, find(c"nvmlDeviceGetHandleByUUID")?);
-    let info = find(c"nvmlDeviceGetMemoryInfo")?;
-    // SAFETY: NVML's function of this name has these arguments, as the two below have theirs (nvml.h).
-    let init = unsafe { mem::transmute::<*mut c_void, Init>(init) };
-    // SAFETY: as above.
-    let by_uuid = unsafe { mem::transmute::<*mut c_void, ByUuid>(by_uuid) };
-    // SAFETY: as above.
-    let info = unsafe { mem::transmute::<*mut c_void, Info>(info) };
+    // SAFETY: what NVML's library does when it is loaded is what every program relies on.
+    let Ok(library) = (unsafe { Library::new("libnvidia-ml.so.1") }) else { return Ok(Value::Null) };
+    let library = ManuallyDrop::new(library);
     let name = CString::new(uuid).context("a UUID")?;
     let (mut device, mut memory) = (std::ptr::null_mut(), Memory::default());
-    // SAFETY: a name that ends with a zero byte, and places for what is written; the second has written the device.
+    // SAFETY: NVML's functions have these arguments (nvml.h): a name that ends with a zero byte, and places to write to.
     let results = unsafe {
+        let init = library.get::<Init>("nvmlInit_v2")?;
+        let by_uuid = library.get::<ByUuid>("nvmlDeviceGetHandleByUUID")?;
+        let info = library.get::<Info>("nvmlDeviceGetMemoryInfo")?;
         (
             init(),
             by_uuid(name.as_ptr(), &raw mut device),

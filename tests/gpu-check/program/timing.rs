@@ -1,21 +1,20 @@
 //! How long calls take, one by one.
 
+use std::ptr;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use driver_api::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL as GLOBAL;
+use driver_api::{Code, NOT_FOUND};
 use serde_json::{Value, json};
 
 use super::Program;
-use super::cuda::{Code, Cuda};
 use crate::figures::{now, percentile};
 
 /// Launches between two synchronisations.
 const BATCH: u64 = 1000;
 /// Graph launches between two synchronisations: a graph costs the card more.
 const GRAPHS: u64 = 100;
-
-/// `CU_STREAM_CAPTURE_MODE_GLOBAL`.
-pub(super) const GLOBAL: u32 = 0;
 
 // === impl Program ===
 
@@ -34,21 +33,17 @@ impl Program {
             "alloc-2m" => self.pairs(count, 2 << 20)?,
             "alloc-64m" => self.pairs(count, 64 << 20)?,
             "alloc-async" => self.batches(count, BATCH, |program| {
-                let address = Cuda::get(|to| program.cuda.cuMemAllocAsync(to, 2 << 20, program.stream))?;
-                program.cuda.cuMemFreeAsync(address, program.stream)
+                let address = program.cuda.try_get(|cuda, to| cuda.cuMemAllocAsync(to, 2 << 20, program.stream))?;
+                program.cuda.cuMemFreeAsync(address, program.stream).ok()
             })?,
-            "info" => self.batches(count, count, |program| program.cuda.cuMemGetInfo_v2(&mut 0, &mut 0))?,
-            "dlsym" => {
-                self.batches(
-                    count,
-                    count,
-                    |program| {
-                        if program.look_up().is_null() { Err(Code::NOT_FOUND) } else { Ok(()) }
-                    },
-                )?
-            }
+            "info" => self.batches(count, count, |program| program.cuda.cuMemGetInfo_v2(&mut 0, &mut 0).ok())?,
+            "dlsym" => self.batches(count, count, |program| {
+                if program.cuda.symbol("cuMemAlloc_v2\0").is_null() { Err(NOT_FOUND) } else { Ok(()) }
+            })?,
             "resolver" => self.batches(count, count, |program| {
-                program.cuda.cuGetProcAddress_v2(b"cuMemAlloc\0", &mut 0, 12_000, 0, &mut 0)
+                let (mut found, mut status) = (ptr::null_mut(), 0_u32);
+                let (found, status) = (&raw mut found, (&raw mut status).cast());
+                program.cuda.cuGetProcAddress_v2(c"cuMemAlloc".as_ptr(), found, 12_000, 0, status).ok()
             })?,
             _ => bail!("{what:?}: nothing that can be timed"),
         };
@@ -71,7 +66,7 @@ impl Program {
                 call(self)?;
                 took.push((now() - before) as f64);
             }
-            self.cuda.cuStreamSynchronize(self.stream)?;
+            self.cuda.cuStreamSynchronize(self.stream).ok()?;
             if batch < count {
                 std::thread::sleep(3 * Duration::from_nanos(now() - begun));
             }
@@ -81,24 +76,24 @@ impl Program {
 
     fn pairs(&mut self, count: u64, size: usize) -> Result<Vec<f64>> {
         self.batches(count, count, |program| {
-            let address = Cuda::get(|to| program.cuda.cuMemAlloc_v2(to, size))?;
-            program.cuda.cuMemFree_v2(address)
+            let address = program.cuda.try_get(|cuda, to| cuda.cuMemAlloc_v2(to, size))?;
+            program.cuda.cuMemFree_v2(address).ok()
         })
     }
 
     fn graphs(&mut self, count: u64) -> Result<Vec<f64>> {
-        self.cuda.cuStreamBeginCapture_v2(self.stream, GLOBAL)?;
+        self.cuda.cuStreamBeginCapture_v2(self.stream, GLOBAL).ok()?;
         self.kernel.launch(&self.cuda, 0, self.stream)?;
-        let graph = Cuda::get(|graph| self.cuda.cuStreamEndCapture(self.stream, graph))?;
-        let exec = Cuda::get(|exec| self.cuda.cuGraphInstantiateWithFlags(exec, graph, 0))?;
+        let graph = self.cuda.try_get(|cuda, graph| cuda.cuStreamEndCapture(self.stream, graph))?;
+        let exec = self.cuda.try_get(|cuda, exec| cuda.cuGraphInstantiateWithFlags(exec, graph, 0))?;
         // A graph is new to the library, which learns how long it takes.
         for _ in 0..20 {
-            self.cuda.cuGraphLaunch(exec, self.stream)?;
-            self.cuda.cuStreamSynchronize(self.stream)?;
+            self.cuda.cuGraphLaunch(exec, self.stream).ok()?;
+            self.cuda.cuStreamSynchronize(self.stream).ok()?;
         }
-        let took = self.batches(count, GRAPHS, |program| program.cuda.cuGraphLaunch(exec, program.stream))?;
-        self.cuda.cuGraphExecDestroy(exec)?;
-        self.cuda.cuGraphDestroy(graph)?;
+        let took = self.batches(count, GRAPHS, |program| program.cuda.cuGraphLaunch(exec, program.stream).ok())?;
+        self.cuda.cuGraphExecDestroy(exec).ok()?;
+        self.cuda.cuGraphDestroy(graph).ok()?;
         Ok(took)
     }
 }

@@ -143,8 +143,7 @@ fn wrong_amounts_and_missing_files_are_found() {
 fn too_few_cards_are_found_before_and_after_the_start() {
     let two = GpuRequest { cards: 2, ..request(8, 30) };
     assert!(
-        broken_by(|c| c.request = Some(two))
-            .contains("2 cards with 8Gi memory and 30 cores each requested, 1 distinct")
+        broken_by(|c| c.request = Some(two)).contains("2 GPUs with 8Gi memory and 30 cores each requested, 1 distinct")
     );
     let before = broken_by(|c| (c.request, c.given, c.running) = (Some(two), None, false));
     assert!(before.ends_with("1 distinct: GPU-a"), "{before}");

@@ -90,7 +90,7 @@ impl Session {
         self.refuse("-", &name, why);
     }
 
-    /// It stays until there is room; somebody asks why there is none.
+    /// Keeps a pod until there is room; somebody asks why there is none.
     async fn wait(&mut self, webhook: &Webhook, waiting: Waiting, why: &Reason) {
         let Waiting { offer, uid } = &waiting;
         self.requests.insert(uid.clone(), offer.shape.requests().unwrap_or_default());

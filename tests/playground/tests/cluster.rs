@@ -69,7 +69,7 @@ async fn nodes_that_decide_alone_keep_every_invariant_in_trouble() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_come_through_admission_scheduler_and_extender_and_every_promise_is_kept() {
+async fn pods_pass_webhook_and_extender_and_keep_reservations() {
     let report = play("--node-limit 2 --admissions 60 --load 120 --seed 5").await;
     assert_eq!(report.checks.broken, []);
     accounted(&report, 60);
@@ -88,7 +88,7 @@ async fn pods_come_through_admission_scheduler_and_extender_and_every_promise_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_of_the_webhook_are_killed_and_nothing_is_promised_twice() {
+async fn killed_webhook_replicas_never_reserve_twice() {
     let report = play("--node-limit 2 --admissions 70 --load 120 --chaos --seed 8").await;
     assert_eq!(report.checks.broken, []);
     accounted(&report, 70);
@@ -132,7 +132,7 @@ async fn nothing_is_left_running_after_sigterm() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_stays_says_how_to_get_in_and_ends_well_when_told_to() {
+async fn staying_cluster_prints_access_and_ends_cleanly() {
     Binaries::get(false).await.expect("built");
     let mut playground = Command::new(PLAYGROUND)
         .args(["--no-build", "--stay", "--admissions", "10", "--node-limit", "2"])

@@ -1,6 +1,6 @@
 //! One divvy-webhook process.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use serde_json::json;
@@ -14,7 +14,7 @@ use divvy_testkit::process::{Process, Program, own_address};
 /// A replica and where it is.
 #[derive(Debug)]
 pub(super) struct Replica {
-    /// Of its pod.
+    /// Name of the pod.
     pub(super) name: &'static str,
     /// Where it answers API server and scheduler.
     pub(super) address: SocketAddr,
@@ -36,7 +36,7 @@ impl Replica {
         let keys = json!({
             "version": "v1",
             "podName": name,
-            "podIp": ip,
+            "podIp": in_slice(ip),
             "namespace": SYSTEM,
             "kubeconfig": control_plane.webhook_kubeconfig,
             "listenAddress": address,
@@ -52,4 +52,16 @@ impl Replica {
         self.process.ended()?;
         page(self.process.pages(), "readyz").await.map(drop).map_err(|error| format!("{error:#}"))
     }
+}
+
+/// Address in the EndpointSlice of a replica that listens at a loopback address, which the API server refuses there.
+fn in_slice(listening: Ipv4Addr) -> Ipv4Addr {
+    let [_, rest @ ..] = listening.octets();
+    Ipv4Addr::from([10, rest[0], rest[1], rest[2]])
+}
+
+/// Listening address of the replica with this address in the EndpointSlice.
+pub(super) fn listening(in_slice: Ipv4Addr) -> Ipv4Addr {
+    let [_, rest @ ..] = in_slice.octets();
+    Ipv4Addr::from([127, rest[0], rest[1], rest[2]])
 }

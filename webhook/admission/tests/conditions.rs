@@ -2,13 +2,13 @@ use super::*;
 use crate::admission::conditions::{MatchCondition, for_changes, for_pods, for_templates};
 
 #[test]
-fn the_conditions_read_so() {
+fn match_conditions_as_written() {
     let text = |conditions: Vec<MatchCondition>| {
         let lines = conditions.iter().map(|condition| format!("# {}\n{}", condition.name, condition.expression));
         lines.collect::<Vec<_>>().join("\n")
     };
     insta::assert_snapshot!(text(for_pods(&ResourceNames::default())), @r#"
-    # asks-for-cards
+    # requests-gpus
     [object].exists(pod,
       pod.?metadata.?annotations.orValue({}).exists(key, key.startsWith('divvy.dev/')) ||
       (pod.?spec.?containers.orValue([]) + pod.?spec.?initContainers.orValue([])
@@ -27,7 +27,7 @@ fn the_conditions_read_so() {
         pair[0].metadata.?annotations[?key] != pair[1].metadata.?annotations[?key]))
     ");
     insta::assert_snapshot!(text(for_templates(&ResourceNames::default())), @r#"
-    # asks-for-cards
+    # requests-gpus
     [object.spec.?jobTemplate.?spec.orValue(object.spec).template].exists(pod,
       pod.?metadata.?annotations.orValue({}).exists(key, key.startsWith('divvy.dev/')) ||
       (pod.?spec.?containers.orValue([]) + pod.?spec.?initContainers.orValue([])
@@ -43,7 +43,7 @@ fn the_conditions_read_so() {
 }
 
 #[test]
-fn the_names_are_the_configured_ones() {
+fn match_conditions_use_configured_resource_names() {
     let names = ResourceNames { count: "example.com/card".parse().expect("a name"), ..ResourceNames::default() };
     let expression = &for_pods(&names)[0].expression;
     assert!(
@@ -53,7 +53,7 @@ fn the_names_are_the_configured_ones() {
 
 /// Which pods come here, as the conditions say it and `is_ours` repeats it.
 #[test]
-fn a_pod_comes_here_for_a_resource_in_any_container_or_an_annotation() {
+fn match_conditions_select_pods_by_resource_or_annotation() {
     let comes = |pod: Value| serde_json::from_value::<Pod>(pod).expect("a pod").is_ours(&ResourceNames::default());
     let with = |list: &str, resources: Value| json!({ "spec": { list: [{}, { "resources": resources }] } });
     for list in ["containers", "initContainers", "ephemeralContainers"] {

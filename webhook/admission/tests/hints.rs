@@ -21,7 +21,7 @@ fn nowhere() -> Fit {
 }
 
 #[test]
-fn the_index_is_asked_once_for_what_the_pod_requests() {
+fn index_is_queried_once_per_review() {
     let asked = RefCell::new(Vec::new());
     let fits = |demand: &PodDemand| {
         asked.borrow_mut().push(demand.clone());
@@ -40,7 +40,7 @@ fn the_index_is_asked_once_for_what_the_pod_requests() {
 }
 
 #[test]
-fn hints_stand_in_the_pod_and_in_kubectl() {
+fn hints_are_written_as_annotation_and_warning() {
     let settings = Settings::default();
     let said = |fit: Fit| {
         let reply = ask_index(&settings, &created(whole()), Endpoint::Mutate, &fit);
@@ -54,7 +54,7 @@ fn hints_stand_in_the_pod_and_in_kubectl() {
 }
 
 #[test]
-fn hinted_nodes_are_preferred_only_where_configured_and_once() {
+fn hinted_nodes_are_preferred_where_configured() {
     let settings = Settings { prefer_hinted_nodes: true, ..Settings::default() };
     let fit = Fit::Now(vec!["n2".into(), "n7".into()]);
     let prefer = |pod: &Value| ask_index(&settings, &created(pod.clone()), Endpoint::Mutate, &fit);
@@ -75,7 +75,7 @@ fn hinted_nodes_are_preferred_only_where_configured_and_once() {
 }
 
 #[test]
-fn authors_of_templates_are_told_what_their_pods_would_be() {
+fn workload_review_warns_about_its_pod_template() {
     let settings = Settings::default();
     let advise = |kind: &str, object: Value| {
         let reply =

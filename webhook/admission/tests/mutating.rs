@@ -3,7 +3,7 @@ use divvy_api::{Cores, Memory};
 use super::*;
 
 #[test]
-fn amounts_become_totals_and_the_request_is_written_beside_them() {
+fn amounts_become_totals_and_request_annotation_is_set() {
     let reply = mutate_new(&pod(json!([container(
         "main",
         json!({ "cpu": "4", "nvidia.com/gpu": "2", "nvidia.com/gpumem": "8Gi", "nvidia.com/gpucores": "30" })
@@ -19,7 +19,7 @@ fn amounts_become_totals_and_the_request_is_written_beside_them() {
 }
 
 #[test]
-fn a_count_is_filled_in() {
+fn missing_gpu_count_is_filled_in() {
     let reply = mutate_new(&pod(json!([container("main", json!({ "nvidia.com/gpucores": 30 }))])));
     insta::assert_snapshot!(reply.operations(), @r#"
     add /spec/containers/0/resources/limits/nvidia.com~1gpu "1"
@@ -31,7 +31,7 @@ fn a_count_is_filled_in() {
 }
 
 #[test]
-fn whole_cards_get_no_other_resource() {
+fn whole_gpus_get_no_other_resource() {
     let unmodified = mutate_new(&pod(json!([container("main", json!({ "nvidia.com/gpu": "2" }))])));
     insta::assert_snapshot!(unmodified.operations(), @r#"add /metadata/annotations {"divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":2,\"memory\":\"100%\",\"cores\":100}}}"}"#);
     let spelled_out = json!({ "nvidia.com/gpu": "2", "nvidia.com/gpucores": "100" });
@@ -43,7 +43,7 @@ fn whole_cards_get_no_other_resource() {
 }
 
 #[test]
-fn every_kind_of_container_is_read_and_those_without_a_request_see_no_card() {
+fn all_containers_are_read_and_others_get_no_gpu() {
     let reply = mutate_new(&json!({
         "metadata": { "generateName": "train-", "annotations": { "team": "a" } },
         "spec": {
@@ -72,7 +72,7 @@ fn every_kind_of_container_is_read_and_those_without_a_request_see_no_card() {
 }
 
 #[test]
-fn zeros_are_removed_with_their_requests() {
+fn zero_limits_are_removed_with_their_requests() {
     let zero = json!({ "nvidia.com/gpu": "0", "nvidia.com/gpumem": "0", "cpu": "1" });
     insta::assert_snapshot!(mutate_new(&pod(json!([container("main", zero)]))).operations(), @r#"
     remove /spec/containers/0/resources/limits/nvidia.com~1gpu
@@ -84,7 +84,7 @@ fn zeros_are_removed_with_their_requests() {
 }
 
 #[test]
-fn requests_are_made_where_the_api_server_has_made_none() {
+fn missing_requests_are_copied_from_limits() {
     let bare = json!([{ "name": "main", "resources": { "limits": { "nvidia.com/gpumem": "1Gi" } } }]);
     insta::assert_snapshot!(mutate_new(&pod(bare)).operations(), @r#"
     add /spec/containers/0/resources/limits/nvidia.com~1gpu "1"
@@ -95,7 +95,7 @@ fn requests_are_made_where_the_api_server_has_made_none() {
 }
 
 #[test]
-fn memory_may_be_counted_in_coarse_units_and_defaults_are_rounded_up_to_them() {
+fn memory_defaults_round_up_to_the_memory_unit() {
     let names = ResourceNames::default().in_units(Memory::mib(256)).expect("a name");
     let defaults = Defaults { memory: Some("1000".parse().expect("an amount")), cores: Cores::new(5) };
     let settings = Settings { names, defaults, ..Settings::default() };
@@ -119,7 +119,7 @@ fn memory_may_be_counted_in_coarse_units_and_defaults_are_rounded_up_to_them() {
 }
 
 #[test]
-fn a_pod_that_comes_again_is_changed_only_where_others_have_added_to_it() {
+fn reinvocation_changes_only_containers_added_by_others() {
     let first = pod(json!([container("main", json!({ "nvidia.com/gpu": "2", "nvidia.com/gpumem": "40000" }))]));
     let mut again = apply(&first, &mutate_new(&first).patch);
     // The API server writes quantities in its own form between two calls.
@@ -141,7 +141,7 @@ fn a_pod_that_comes_again_is_changed_only_where_others_have_added_to_it() {
 }
 
 #[test]
-fn a_copied_pod_must_agree_with_the_requests_that_came_with_it() {
+fn copied_request_annotation_must_agree_with_limits() {
     let first = pod(json!([container("main", json!({ "nvidia.com/gpumem": "8Gi" }))]));
     let mut copy = apply(&first, &mutate_new(&first).patch);
     copy["metadata"]["annotations"]["divvy.dev/node-fit"] = "whatever".into();
@@ -153,7 +153,7 @@ fn a_copied_pod_must_agree_with_the_requests_that_came_with_it() {
 }
 
 #[test]
-fn pods_that_are_none_of_ours_are_left_alone() {
+fn pods_without_gpus_are_not_patched() {
     let stranger = pod(json!([container("main", json!({ "cpu": "1" })), { "name": "b" }]));
     assert!(mutate_new(&stranger).operations().is_empty());
     let mut copy_of_static = pod(json!([container("main", json!({ "nvidia.com/gpumem": "8Gi" })), { "name": "b" }]));

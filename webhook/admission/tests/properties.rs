@@ -1,6 +1,6 @@
 use divvy_api::annotation::{self, RequestAnnotation};
+use divvy_api::limits::pod_requests;
 use divvy_api::names::annotation::REQUEST;
-use divvy_api::request::pod_requests;
 use proptest::prelude::*;
 
 use super::*;
@@ -95,7 +95,7 @@ fn stripped(pod: &Value) -> Value {
 
 proptest! {
     #[test]
-    fn a_patched_pod_needs_no_other_and_keeps_all_that_is_not_ours(pod in pods()) {
+    fn patch_is_idempotent_and_keeps_other_fields(pod in pods()) {
         let first = hinted(&pod);
         prop_assume!(first.allowed);
         let patched = apply(&pod, &first.patch);
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn the_daemon_reads_from_a_patched_pod_what_was_claimed(pod in pods()) {
+    fn node_reads_patched_pod_as_requested(pod in pods()) {
         let first = mutate_new(&pod);
         prop_assume!(first.allowed);
         let names = ResourceNames::default();
@@ -135,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn a_container_that_others_add_changes_nothing_of_the_rest(pod in pods(), requests: bool, at in 0usize..4) {
+    fn added_container_leaves_the_others_unchanged(pod in pods(), requests: bool, at in 0usize..4) {
         let first = mutate_new(&pod);
         prop_assume!(first.allowed && !first.patch.is_empty());
         let alone = apply(&pod, &first.patch);
@@ -153,14 +153,14 @@ proptest! {
     }
 
     #[test]
-    fn no_body_panics(body in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn review_of_any_bytes_does_not_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
         for endpoint in [Endpoint::Mutate, Endpoint::Validate, Endpoint::Templates] {
             reply(&review(&body, endpoint, &Settings::default(), &nothing_known).body);
         }
     }
 
     #[test]
-    fn no_object_panics(object in values(), old in values(), update: bool) {
+    fn review_of_any_object_does_not_panic(object in values(), old in values(), update: bool) {
         let operation = if update { "UPDATE" } else { "CREATE" };
         for (endpoint, kind) in [(Endpoint::Mutate, "Pod"), (Endpoint::Validate, "Pod"), (Endpoint::Templates, "Job")] {
             ask(endpoint, &Settings::default(), &question(operation, kind, object.clone(), old.clone()));

@@ -13,7 +13,7 @@ fn part() -> Value {
 }
 
 #[test]
-fn contradictions_name_field_value_and_range() {
+fn refusal_names_field_value_and_range() {
     let refused =
         |resources: Value| mutate_new(&pod(json!([{ "name": "a", "resources": resources }]))).refusal().to_owned();
     let limits = |limits: Value| refused(json!({ "limits": limits }));
@@ -31,8 +31,8 @@ fn contradictions_name_field_value_and_range() {
     insta::assert_snapshot!(cases.join("\n"), @r#"
     422 Invalid: spec.containers[0].resources.limits[nvidia.com/gpumem]: "8G" is ambiguous: did you mean "8Gi"?
     422 Invalid: spec.containers[0].resources.limits[nvidia.com/gpumem-percentage]: excludes nvidia.com/gpumem in the same container: set one of them
-    422 Invalid: spec.containers[0].resources.limits[nvidia.com/gpucores]: 101 is out of range: allowed are 1 to 100 percent of each card
-    422 Invalid: spec.containers[0].resources.limits[nvidia.com/gpucores]: 0 is out of range: allowed are 1 to 100 percent of each card
+    422 Invalid: spec.containers[0].resources.limits[nvidia.com/gpucores]: 101 is out of range: allowed are 1 to 100 percent of each GPU
+    422 Invalid: spec.containers[0].resources.limits[nvidia.com/gpucores]: 0 is out of range: allowed are 1 to 100 percent of each GPU
     422 Invalid: spec.containers[0].resources.limits[nvidia.com/mig-1g.10gb]: excludes nvidia.com/gpu in the same container: set one of them, or use a container for each
     422 Invalid: spec.containers[0].resources.limits[nvidia.com/gpu]: "500m" is not a whole number
     422 Invalid: spec.containers[0].resources.requests[nvidia.com/gpu]: 1 without a limit: set the limit, and the request follows it
@@ -42,7 +42,7 @@ fn contradictions_name_field_value_and_range() {
 }
 
 #[test]
-fn requests_of_the_same_amount_are_no_contradiction() {
+fn requests_equal_to_limits_are_allowed() {
     let same = json!([{ "name": "a", "resources": {
         "limits": { "nvidia.com/gpumem": "8Gi" }, "requests": { "nvidia.com/gpumem": "8192Mi", "nvidia.com/gpu": "0" },
     } }]);
@@ -56,7 +56,7 @@ fn requests_of_the_same_amount_are_no_contradiction() {
 }
 
 #[test]
-fn all_that_is_wrong_is_said_at_once() {
+fn all_problems_are_reported_at_once() {
     let mut pod = pod(json!([
         container("a", json!({ "nvidia.com/gpucores": "101" })),
         container("a", json!({ "nvidia.com/gpu": "-1" })),
@@ -67,14 +67,14 @@ fn all_that_is_wrong_is_said_at_once() {
     422 Invalid: spec.ephemeralContainers[0].resources[nvidia.com/gpu]: an ephemeral container can't request GPUs: request them in spec.containers
     annotation divvy.dev/cards: only Divvy writes it: remove it from the pod, and from the template that it is made from
     annotation divvy.dev/numa: "maybe" is not allowed: expected strict or prefer
-    spec.containers[0].resources.limits[nvidia.com/gpucores]: 101 is out of range: allowed are 1 to 100 percent of each card
+    spec.containers[0].resources.limits[nvidia.com/gpucores]: 101 is out of range: allowed are 1 to 100 percent of each GPU
     spec.containers[1].name: "a" is the name of another container too, and requests are kept by name
     spec.containers[1].resources.limits[nvidia.com/gpu]: "-1" is out of range
     "#);
 }
 
 #[test]
-fn cards_are_not_chosen_by_variable_or_mount() {
+fn gpus_selected_by_variable_or_mount_are_refused() {
     let variable = |value: &str| json!({ "env": [{ "name": "NVIDIA_VISIBLE_DEVICES", "value": value }] });
     let reference = json!({ "env": [
         { "name": "NVIDIA_VISIBLE_DEVICES", "value": "void" },
@@ -98,7 +98,7 @@ fn cards_are_not_chosen_by_variable_or_mount() {
 }
 
 #[test]
-fn nothing_is_loaded_or_mounted_ahead_of_what_keeps_a_container_to_its_part() {
+fn preloads_and_mounts_that_bypass_limits_are_refused() {
     let mount = |path: &str| json!({ "volumeMounts": [{ "name": "a", "mountPath": "/a" }, { "name": "v", "mountPath": path }] });
     let variable = |name: &str| json!({ "env": [{ "name": name, "value": "/x.so" }] });
     let cases = [
@@ -118,7 +118,7 @@ fn nothing_is_loaded_or_mounted_ahead_of_what_keeps_a_container_to_its_part() {
 }
 
 #[test]
-fn what_harms_nobody_is_allowed() {
+fn harmless_pods_are_allowed() {
     let allowed = |limits: Value, fields: Value| {
         let mut main = container("main", limits);
         main.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
@@ -144,7 +144,7 @@ fn what_harms_nobody_is_allowed() {
 }
 
 #[test]
-fn what_is_probably_not_meant_is_warned_of() {
+fn likely_mistakes_are_warned_about() {
     let mut suspect = pod(json!([container("main", part())]));
     suspect["spec"]["containers"][0]["securityContext"] = json!({ "privileged": true });
     suspect["spec"]["volumes"] = json!([
@@ -157,16 +157,16 @@ fn what_is_probably_not_meant_is_warned_of() {
     let idle = json!({ "metadata": { "annotations": { "divvy.dev/numa": "strict" } }, "spec": { "containers": [] } });
     let warnings = [mutate_new(&suspect).warnings, mutate_new(&idle).warnings].concat();
     insta::assert_snapshot!(warnings.join("\n"), @r#"
-    annotation divvy.dev/card-modell: nothing of Divvy reads it
-    spec.containers[0].securityContext.privileged: it can open every card of its node, whatever its limits say
-    spec.volumes[1].hostPath.path: /dev/nvidia0 shows the containers cards that their limits don't give them
-    spec.volumes[3].hostPath.path: / shows the containers cards that their limits don't give them
-    annotation divvy.dev/numa: has no effect: no container asks for a card
+    annotation divvy.dev/card-modell: unknown to Divvy, has no effect
+    spec.containers[0].securityContext.privileged: it can open every GPU of its node, whatever its limits
+    spec.volumes[1].hostPath.path: /dev/nvidia0 exposes GPUs to containers beyond their limits
+    spec.volumes[3].hostPath.path: / exposes GPUs to containers beyond their limits
+    annotation divvy.dev/numa: has no effect: no container requests a GPU
     "#);
 }
 
 #[test]
-fn some_annotations_are_for_chosen_namespaces() {
+fn high_priority_needs_a_favoured_namespace() {
     let mut asks = pod(json!([container("main", part())]));
     asks["metadata"]["annotations"] = json!({ "divvy.dev/priority": "high", "divvy.dev/numa": "strict" });
     assert!(mutate_new(&asks).allowed);

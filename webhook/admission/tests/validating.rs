@@ -9,7 +9,7 @@ fn claiming() -> Value {
 }
 
 #[test]
-fn a_pod_is_as_mutation_leaves_it() {
+fn mutated_pod_passes_validation() {
     assert!(validate_new(&mutated(&claiming())).allowed);
     insta::assert_snapshot!(validate_new(&claiming()).refusal(), @"422 Invalid: /spec/containers/0/resources/limits/nvidia.com~1gpu: Divvy's mutating webhook would change this: either it wasn't called, or another webhook came after it and it wasn't called again, which its reinvocationPolicy IfNeeded asks for");
     let mut tampered = mutated(&claiming());
@@ -23,7 +23,7 @@ fn a_pod_is_as_mutation_leaves_it() {
 }
 
 #[test]
-fn outputs_stay_as_they_are_and_inputs_while_the_pod_has_its_node() {
+fn outputs_are_immutable_and_inputs_once_the_pod_is_bound() {
     let mut old = mutated(&claiming());
     old["metadata"]["annotations"]["divvy.dev/planned"] = "{}".into();
     let annotated = |key: &str, value: Value| {
@@ -54,7 +54,7 @@ fn outputs_stay_as_they_are_and_inputs_while_the_pod_has_its_node() {
 }
 
 #[test]
-fn a_pod_from_before_is_not_held_to_rules_of_today() {
+fn update_of_an_older_pod_is_not_held_to_new_rules() {
     let mut old = claiming();
     old["spec"]["containers"][0]["env"] = json!([{ "name": "NVIDIA_VISIBLE_DEVICES", "value": "all" }]);
     let mut new = old.clone();
@@ -63,7 +63,7 @@ fn a_pod_from_before_is_not_held_to_rules_of_today() {
 }
 
 #[test]
-fn ephemeral_containers_request_nothing_and_choose_nothing() {
+fn ephemeral_containers_may_not_request_or_select_gpus() {
     let old = mutated(&claiming());
     let debugged = |debugger: Value| {
         let mut new = old.clone();

@@ -5,7 +5,7 @@ fn post(body: &str) -> Reply {
 }
 
 #[test]
-fn a_malformed_review_is_answered_with_the_field() {
+fn malformed_review_is_refused_naming_the_field() {
     let changed = |field: &str, value: Value| {
         let mut question = question("CREATE", "Pod", pod(json!([{ "name": "a" }])), Value::Null);
         *question.pointer_mut(field).expect("a field") = value;
@@ -55,7 +55,7 @@ fn a_malformed_review_is_answered_with_the_field() {
 }
 
 #[test]
-fn every_truncation_is_refused() {
+fn truncated_review_is_refused() {
     let whole = question("CREATE", "Pod", pod(json!([container("a", json!({ "nvidia.com/gpu": "1" }))])), Value::Null);
     let whole = whole.to_string();
     for end in 0..whole.len() {
@@ -65,7 +65,7 @@ fn every_truncation_is_refused() {
 }
 
 #[test]
-fn an_answer_bears_the_uid_of_its_question_even_if_that_is_malformed() {
+fn response_carries_uid_of_a_malformed_review() {
     let uid = |question: &Value| {
         let body = review(question.to_string().as_bytes(), Endpoint::Mutate, &Settings::default(), &nothing_known).body;
         serde_json::from_slice::<Value>(&body).expect("a review")["response"]["uid"].clone()
@@ -79,14 +79,14 @@ fn an_answer_bears_the_uid_of_its_question_even_if_that_is_malformed() {
 }
 
 #[test]
-fn other_operations_are_none_of_ours() {
+fn other_operations_are_allowed() {
     for operation in ["DELETE", "CONNECT"] {
         assert!(post(&question(operation, "Pod", Value::Null, Value::Null).to_string()).allowed);
     }
 }
 
 #[test]
-fn a_template_is_never_refused_whatever_came() {
+fn workload_review_never_refuses() {
     for body in ["", "{}", r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{}}"#] {
         let reply = reply(&review(body.as_bytes(), Endpoint::Templates, &Settings::default(), &nothing_known).body);
         assert!(reply.allowed && reply.warnings.len() == 1, "{body}");
@@ -94,7 +94,7 @@ fn a_template_is_never_refused_whatever_came() {
 }
 
 #[test]
-fn warnings_fit_into_the_api_servers_limits() {
+fn warnings_fit_the_limits_of_the_api_server() {
     let mut noisy = pod(json!([container("a", json!({ "nvidia.com/gpu": "1" }))]));
     let keys = (0..100).map(|at| (format!("divvy.dev/{at}{}\n", "ä".repeat(300)), "".into()));
     noisy["metadata"]["annotations"] = Value::Object(keys.collect());
@@ -102,5 +102,5 @@ fn warnings_fit_into_the_api_servers_limits() {
     let lengths: Vec<_> = warnings.iter().map(|warning| warning.chars().count()).collect();
     assert!(lengths.iter().all(|length| *length == 256) && lengths.len() == 15, "{lengths:?}");
     noisy["metadata"]["annotations"] = json!({ "divvy.dev/a\nb": "" });
-    assert_eq!(mutate_new(&noisy).warnings, ["annotation divvy.dev/a b: nothing of Divvy reads it"]);
+    assert_eq!(mutate_new(&noisy).warnings, ["annotation divvy.dev/a b: unknown to Divvy, has no effect"]);
 }

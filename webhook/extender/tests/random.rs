@@ -155,7 +155,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_said_of_nodes_is_what_plans_find(card_policy in policies(), nodes in policies(), agree in any::<bool>(), steps in prop::collection::vec(steps(), 1..40)) {
+    fn answers_agree_with_placement(card_policy in policies(), nodes in policies(), agree in any::<bool>(), steps in prop::collection::vec(steps(), 1..40)) {
         let node_policy = if agree { card_policy.name } else { nodes.name };
         let index = Index::new(SchedulingConfig { card_policy, node_policy, ..SchedulingConfig::default() }, ReservationTimeouts::default());
         let (extender, mut machines) = (Extender::new(Arc::new(index), 16), Machines::default());
@@ -200,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn nonsense_is_answered_or_refused(body in any::<Vec<u8>>(), at in any::<prop::sample::Index>(), to in any::<u8>(), cut in any::<prop::sample::Index>()) {
+    fn arbitrary_calls_are_answered_or_refused(body in any::<Vec<u8>>(), at in any::<prop::sample::Index>(), to in any::<u8>(), cut in any::<prop::sample::Index>()) {
         let extender = extender(&four(), 16);
         let whole = json!({
             "Pod": json_of(&pod("a", 1, 8, 0)), "NodeNames": ["n1"], "Nodes": {"items": [{"metadata": {"name": "n2"}}]},

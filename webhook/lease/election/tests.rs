@@ -41,12 +41,12 @@ fn following(start: Instant) -> Election {
 }
 
 #[test]
-fn nothing_is_claimed_before_the_lease_was_seen() {
+fn nothing_is_acquired_before_the_lease_was_read() {
     assert!(!Election::new(candidate(1)).may_acquire(Instant::now()));
 }
 
 #[test]
-fn a_term_lasts_from_before_the_renewal_was_sent_and_goes_on_with_it() {
+fn term_counts_from_before_the_renewal_was_sent() {
     let start = Instant::now();
     let mut election = leading(start);
     assert_eq!(election.leader(after(start, 9)), Leader::Us { term: 1, until: after(start, 10) });
@@ -56,7 +56,7 @@ fn a_term_lasts_from_before_the_renewal_was_sent_and_goes_on_with_it() {
 }
 
 #[test]
-fn a_renewal_that_took_too_long_begins_a_new_term_or_none() {
+fn late_renewal_begins_a_new_term_or_none() {
     let start = Instant::now();
     let mut election = leading(start);
     election.accepted(acquire(&candidate(1), 1), after(start, 8), after(start, 12));
@@ -66,7 +66,7 @@ fn a_renewal_that_took_too_long_begins_a_new_term_or_none() {
 }
 
 #[test]
-fn a_follower_knows_the_leader_until_it_has_been_silent_for_the_duration() {
+fn follower_knows_the_leader_until_the_lease_expires() {
     let start = Instant::now();
     let mut election = following(start);
     election.observe(Some(acquire(&candidate(1), 0)), after(start, 14));
@@ -81,7 +81,7 @@ fn a_follower_knows_the_leader_until_it_has_been_silent_for_the_duration() {
 }
 
 #[test]
-fn the_longer_promise_counts_but_not_an_absurd_one() {
+fn longer_lease_duration_counts_up_to_a_bound() {
     let start = Instant::now();
     for (seconds, wait) in [(0, 15), (60, 60), (1_000_000, 150)] {
         let mut election = Election::new(candidate(2));
@@ -93,7 +93,7 @@ fn the_longer_promise_counts_but_not_an_absurd_one() {
 }
 
 #[test]
-fn a_lease_that_was_given_up_is_claimed_at_once_and_one_without_a_name_or_none_is_not() {
+fn only_a_released_lease_is_acquired_at_once() {
     let start = Instant::now();
     let given_up = Acquire { holder: String::new(), duration: RELEASED, ..acquire(&candidate(1), 1) };
     let edited = Acquire { holder: String::new(), ..acquire(&candidate(1), 0) };
@@ -106,7 +106,7 @@ fn a_lease_that_was_given_up_is_claimed_at_once_and_one_without_a_name_or_none_i
 }
 
 #[test]
-fn a_leader_mends_a_lease_that_was_deleted_or_emptied_within_its_term() {
+fn leader_restores_a_deleted_or_emptied_lease() {
     let start = Instant::now();
     let emptied = Acquire { holder: String::new(), ..acquire(&candidate(1), 0) };
     for seen in [None, Some(emptied)] {
@@ -119,7 +119,7 @@ fn a_leader_mends_a_lease_that_was_deleted_or_emptied_within_its_term() {
 }
 
 #[test]
-fn a_name_written_by_hand_ends_the_term_and_makes_nobody_a_leader() {
+fn holder_written_by_hand_ends_the_term() {
     let start = Instant::now();
     let written = Acquire { holder: "divvy-webhook-2".to_owned(), ..acquire(&candidate(1), 0) };
     let (mut leader, mut follower) = (leading(start), following(start));
@@ -315,7 +315,7 @@ fn happening() -> impl Strategy<Value = Happening> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
     #[test]
-    fn two_never_lead_at_one_time_whatever_is_late(history in prop::collection::vec(happening(), 1..400)) {
+    fn two_replicas_never_lead_at_once(history in prop::collection::vec(happening(), 1..400)) {
         let mut world = World::new();
         for happening in &history {
             world.happen(happening);
@@ -325,7 +325,7 @@ proptest! {
 }
 
 #[test]
-fn in_histories_without_end_the_lead_changes_often() {
+fn leadership_changes_in_random_histories() {
     use proptest::strategy::ValueTree as _;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut world = World::new();

@@ -21,7 +21,7 @@ fn review(object: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_review_that_makes_no_sense_is_answered_with_a_review() {
+async fn malformed_review_is_answered_with_a_review() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let replica = bench.alone(&json!({})).await;
     let https = bench.https();
@@ -71,7 +71,7 @@ async fn a_review_that_makes_no_sense_is_answered_with_a_review() {
 }
 
 #[tokio::test]
-async fn calls_of_the_scheduler_may_name_whatever_they_like() {
+async fn extender_calls_may_name_any_nodes() {
     let bench = Bench::with_nodes(&[("n1", 1), ("n2", 1)]).await;
     let replica = bench.alone(&json!({})).await;
     let (https, made) = (bench.https(), bench.pod(&pod("a", 8, 0)).await);
@@ -117,7 +117,7 @@ async fn calls_of_the_scheduler_may_name_whatever_they_like() {
     ] {
         let answer = https.post(replica.address, &format!("/{verb}"), body.clone()).await;
         assert_eq!(answer.code.as_u16(), 400, "{verb} {body}: {}", answer.text());
-        assert!(answer.text().starts_with(&format!("not the arguments of {verb}: ")), "{}", answer.text());
+        assert!(answer.text().starts_with(&format!("invalid arguments of {verb}: ")), "{}", answer.text());
     }
     for body in [json!({}), json!({ "PodUID": "no-such", "Node": "n1" }), to(&made, "nobody"), to(&made, "../n1")] {
         let answer = https.post(replica.address, "/bind", body.to_string()).await.json();
@@ -127,7 +127,7 @@ async fn calls_of_the_scheduler_may_name_whatever_they_like() {
 }
 
 #[tokio::test]
-async fn a_node_that_lies_or_cannot_be_read_is_named_and_the_others_serve() {
+async fn unreadable_gpu_node_is_named_and_others_serve() {
     let bench = Bench::with_nodes(&[("good", 1), ("garbled", 1), ("liar", 1), ("twice", 2), ("silent", 1)]).await;
     let replica = bench.alone(&json!({})).await;
     bench.report("garbled", |status| status["cards"] = "many".into());
@@ -142,7 +142,7 @@ async fn a_node_that_lies_or_cannot_be_read_is_named_and_the_others_serve() {
         let answer = filter(&large).await;
         let reasons = answer["FailedAndUnresolvableNodes"].as_object()?.clone();
         let said = |name: &str, text: &str| reasons[name].as_str().unwrap().contains(text);
-        let all = said("garbled", "can't be read")
+        let all = said("garbled", "can't be decoded")
             && said("liar", "0 MiB of memory")
             && said("twice", "twice")
             && said("silent", "no status")
@@ -156,13 +156,13 @@ async fn a_node_that_lies_or_cannot_be_read_is_named_and_the_others_serve() {
     bench.report("garbled", |status| status["cards"] = json!([]));
     until("the garbled one is read again", async || {
         let answer = filter(&large).await;
-        (!answer["FailedAndUnresolvableNodes"]["garbled"].as_str()?.contains("can't be read")).then_some(())
+        (!answer["FailedAndUnresolvableNodes"]["garbled"].as_str()?.contains("can't be decoded")).then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn paths_and_methods_that_there_are_not_are_refused() {
+async fn unknown_paths_and_methods_are_refused() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let replica = bench.alone(&json!({})).await;
     let https = bench.https();
@@ -185,7 +185,7 @@ async fn paths_and_methods_that_there_are_not_are_refused() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_http_cost_nobody_else_an_answer() {
+async fn bytes_that_are_not_http_disturb_no_other_client() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let replica = bench.alone(&json!({})).await;
     let https = bench.https();
@@ -208,7 +208,7 @@ async fn bytes_that_are_no_http_cost_nobody_else_an_answer() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_most_wait_until_others_end() {
+async fn connections_beyond_the_limit_wait() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let replica = bench.alone(&json!({})).await;
     let https = bench.https();

@@ -1,6 +1,6 @@
 //! A cluster: its API server, nodes and pods, and replicas of the webhook.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::https::{Answer, Https};
-use crate::replica::Replica;
+use crate::replica::{POD_IP, Replica};
 use crate::{until, within};
 
 const RIGHTS: &str = include_str!("../../../deploy/manifests/webhook-rbac.yaml");
-const MIX: &str = include_str!("../../../deploy/manifests/webhook-mix.yaml");
+const SERVICES: &str = include_str!("../../../deploy/manifests/webhook-service.yaml");
 const CONFIGURATIONS: &str = include_str!("../../../deploy/manifests/webhook-configurations.yaml");
 const ACCOUNT: &str = "system:serviceaccount:divvy-system:divvy-webhook";
 const TOKENS: [&str; 2] = ["of-the-webhook", "of-the-admin"];
@@ -111,7 +111,7 @@ impl Bench {
         let follower = self.start("divvy-webhook-b", keys);
         leader.ready().await;
         follower.ready().await;
-        follower.says("following divvy-webhook-a").await;
+        follower.says("new leader elected: divvy-webhook-a").await;
         self.called(&[&leader, &follower]).await;
         [leader, follower]
     }
@@ -158,15 +158,6 @@ impl Bench {
         self.https().ask(Method::POST, (replica.address, "/explain"), &headers, pod.to_string()).await.json()
     }
 
-    /// Applies an object of the manifests as `kubectl apply --server-side` does.
-    pub(crate) async fn apply(&self, kind: &str, path: &str) {
-        let request = Request::patch(format!("{path}?fieldManager=kubectl"))
-            .header("content-type", "application/apply-patch+yaml");
-        let body = Body::from(Self::installed(kind).to_string().into_bytes());
-        let answer = self.admin.send(request.body(body).unwrap()).await.unwrap();
-        assert!(answer.status().is_success(), "{}", answer.status());
-    }
-
     /// Creates a pod that must be admitted, and returns it as it is stored.
     pub(crate) async fn pod(&self, pod: &Value) -> Value {
         let made = self.create(PODS, pod).await;
@@ -201,13 +192,14 @@ impl Bench {
 pub(crate) fn route(view: &View<'_>) -> Option<SocketAddr> {
     let slice = view.get("EndpointSlice", "divvy-system", "divvy-extender")?;
     assert_eq!(slice["metadata"]["labels"]["kubernetes.io/service-name"], "divvy-extender");
-    let ip = slice["endpoints"][0]["addresses"][0].as_str()?;
-    Some(format!("{ip}:{}", slice["ports"][0]["port"]).parse().unwrap())
+    assert_eq!(slice["endpoints"][0]["addresses"][0], POD_IP);
+    let port = slice["ports"][0]["port"].as_u64()?;
+    Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port.try_into().unwrap())))
 }
 
 /// The objects of the manifests.
 fn installed() -> impl Iterator<Item = Value> {
-    [RIGHTS, MIX, CONFIGURATIONS].into_iter().flat_map(|text| serde_saphyr::from_multiple::<Value>(text).unwrap())
+    [RIGHTS, SERVICES, CONFIGURATIONS].into_iter().flat_map(|text| serde_saphyr::from_multiple::<Value>(text).unwrap())
 }
 
 /// A pod with one container that asks for a card with so many GiB and cores; all of it if both are 0.

@@ -35,7 +35,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn one_whose_answer_is_lost_is_looked_up_and_counts() {
+async fn binding_with_lost_answer_is_looked_up_and_counts() {
     let scene = Scene::new().await;
     scene.bench.server.lose_answers("create", "/binding", 1);
     assert_eq!(scene.bind(&scene.pod).await, "");
@@ -47,7 +47,7 @@ async fn one_whose_answer_is_lost_is_looked_up_and_counts() {
 }
 
 #[tokio::test]
-async fn one_that_is_never_heard_of_keeps_its_promise_for_the_next_try() {
+async fn unanswered_binding_keeps_its_reservation() {
     let scene = Scene::new().await;
     scene.bench.server.swallow("create", "/binding", 1);
     let why = scene.bind(&scene.pod).await;
@@ -59,7 +59,7 @@ async fn one_that_is_never_heard_of_keeps_its_promise_for_the_next_try() {
 }
 
 #[tokio::test]
-async fn one_that_is_refused_leaves_the_card_to_others() {
+async fn refused_binding_frees_the_gpu() {
     let scene = Scene::new().await;
     scene.bench.server.fail("create", "/binding", 1, StatusCode::FORBIDDEN);
     assert!(!scene.bind(&scene.pod).await.is_empty());
@@ -82,16 +82,16 @@ async fn one_that_is_refused_leaves_the_card_to_others() {
 }
 
 #[tokio::test]
-async fn a_pod_that_another_scheduler_has_bound_keeps_nothing_here() {
+async fn pod_bound_by_another_scheduler_loses_its_reservation() {
     let scene = Scene::new().await;
     scene.bench.server.bind("default", "a", "n2", &json!({})).unwrap();
     let why = scene.bind(&scene.pod).await;
-    assert!(why.contains("n2") || why.contains("given cards already"), "{why}");
+    assert!(why.contains("n2") || why.contains("allocated GPUs already"), "{why}");
     assert!(scene.reservations().await < 0.5);
 }
 
 #[tokio::test]
-async fn an_api_server_in_trouble_is_asked_again_at_the_next_try() {
+async fn failed_binding_is_retried_with_the_same_reservation() {
     let scene = Scene::new().await;
     scene.bench.server.fail("create", "/binding", 1, StatusCode::INTERNAL_SERVER_ERROR);
     let why = scene.bind(&scene.pod).await;

@@ -19,7 +19,7 @@ fn authority() -> (String, [String; 2]) {
 }
 
 #[tokio::test]
-async fn the_scheduler_shows_a_certificate_and_the_api_server_need_not() {
+async fn scheduler_needs_a_client_certificate_api_server_does_not() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let (trusted, [certificate, key]) = authority();
     let (_, [strangers_certificate, strangers_key]) = authority();
@@ -49,7 +49,7 @@ async fn the_scheduler_shows_a_certificate_and_the_api_server_need_not() {
 }
 
 #[tokio::test]
-async fn whoever_shows_nothing_is_told_so_before_his_body_is_read() {
+async fn call_without_certificate_is_refused_before_its_body() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let file = bench.home.path().join("scheduler-ca.crt");
     std::fs::write(&file, authority().0).unwrap();

@@ -63,7 +63,7 @@ fn listed(requests: &[Request]) -> Vec<u16> {
 }
 
 #[tokio::test]
-async fn a_binding_that_arrived_and_was_not_answered_holds_for_the_next_leader() {
+async fn unanswered_binding_counts_for_the_next_leader() {
     let mut scene = Scene::new().await;
     let [first, second] = [scene.bench.pod(&pod("first", 0, 0)).await, scene.bench.pod(&pod("second", 8, 0)).await];
     scene.bench.server.lose_answers("create", "/binding", 1);
@@ -85,7 +85,7 @@ async fn a_binding_that_arrived_and_was_not_answered_holds_for_the_next_leader()
 }
 
 #[tokio::test]
-async fn a_binding_that_never_arrived_is_made_by_the_next_leader() {
+async fn lost_binding_is_made_by_the_next_leader() {
     let mut scene = Scene::new().await;
     let [first, second] = [scene.bench.pod(&pod("first", 0, 0)).await, scene.bench.pod(&pod("second", 8, 0)).await];
     scene.bench.server.swallow("create", "/binding", 1);
@@ -100,7 +100,7 @@ async fn a_binding_that_never_arrived_is_made_by_the_next_leader() {
 }
 
 #[tokio::test]
-async fn a_leader_answers_nobody_before_it_has_read_what_the_last_one_promised() {
+async fn new_leader_reads_reservations_before_it_answers() {
     let mut scene = Scene::new().await;
     let made = scene.bench.pod(&pod("a", 8, 0)).await;
     scene.bench.server.fail("list", "/api/v1/pods", 3, StatusCode::INTERNAL_SERVER_ERROR);
@@ -129,7 +129,17 @@ async fn service_leads_to_the_next_leader_after_a_kill() {
     scene.leader.signal("KILL").await;
     let killed = Instant::now();
     scene.leader.ended().await;
+    scene.follower.leads().await;
+    let term = scene.bench.server.requests().len();
     within("a route to the follower", scene.bench.server.wait_for(behind(scene.follower.address))).await;
+    let requests = scene.bench.server.requests();
+    let is_slice =
+        |request: &Request| request.verb == "patch" && request.path.ends_with("endpointslices/divvy-extender");
+    let until_route = requests[term..].iter().take_while(|request| !is_slice(request));
+    let renewals =
+        until_route.filter(|request| request.verb == "update" && request.resource.starts_with("leases")).count();
+    // It is restored every fifth renewal in any case.
+    assert!(renewals <= 2, "{renewals} renewals of the Lease before the EndpointSlice was written");
     // Who is behind the Service answers: no call is lost after that.
     let answer = scene.https.post(scene.follower.address, "/bind", to(&made, "n1").to_string()).await;
     println!("bound {:?} after the leader was killed", killed.elapsed());
@@ -146,8 +156,28 @@ async fn route_that_somebody_removes_is_restored() {
     assert_eq!(within("a route again", bench.server.wait_for(route)).await, replica.address);
 }
 
+/// The leader goes on for a while after the Service is deleted, and must not leave anything behind.
 #[tokio::test]
-async fn a_long_list_of_promises_goes_on_where_it_failed() {
+async fn endpoint_slice_is_deleted_with_its_service() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let replica = bench.alone(&json!({})).await;
+    within("a route", bench.server.wait_for(route)).await;
+    let service = bench.server.get("Service", "divvy-system", "divvy-extender").unwrap();
+    let slice = bench.server.get("EndpointSlice", "divvy-system", "divvy-extender").unwrap();
+    let owner = &slice["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["kind"], &owner["uid"]), (&json!("Service"), &service["metadata"]["uid"]));
+    bench.server.delete("Service", "divvy-system", "divvy-extender", None).unwrap();
+    assert_eq!(bench.server.get("EndpointSlice", "divvy-system", "divvy-extender"), None);
+    replica.says("writing EndpointSlice divvy-extender: ").await;
+    assert_eq!(bench.server.get("EndpointSlice", "divvy-system", "divvy-extender"), None);
+    let metadata = json!({ "name": "divvy-extender", "namespace": "divvy-system" });
+    let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service["spec"] });
+    bench.server.create(&service).unwrap();
+    assert_eq!(within("a route again", bench.server.wait_for(route)).await, replica.address);
+}
+
+#[tokio::test]
+async fn list_of_reservations_resumes_where_it_failed() {
     let mut scene = Scene::new().await;
     for number in 0..1_100 {
         let mut bound = pod(&format!("bound-{number}"), 8, 0);
@@ -168,7 +198,7 @@ async fn a_long_list_of_promises_goes_on_where_it_failed() {
 }
 
 #[tokio::test]
-async fn a_pod_that_ends_while_promises_are_read_is_not_brought_back_by_them() {
+async fn pod_that_ends_during_the_list_stays_ended() {
     let mut scene = Scene::new().await;
     let [first, second] = [scene.bench.pod(&pod("first", 0, 0)).await, scene.bench.pod(&pod("second", 0, 0)).await];
     let answer = scene.https.post(scene.leader.address, "/bind", to(&first, "n1").to_string()).await.json();

@@ -23,7 +23,7 @@ const BUDGET: u64 = 150;
 
 #[tokio::test]
 #[ignore = "a figure of the release profile, and minutes of work: hack/bench webhook"]
-async fn a_replica_that_knows_a_large_cluster_stays_within_its_memory() {
+async fn replica_of_a_large_cluster_stays_within_its_memory() {
     let bench = Bench::new().await;
     let mut cluster = Cluster::silent(NODES, false);
     for at in 0..NODES {

@@ -7,7 +7,7 @@ use crate::bench::{Bench, about, pod, to};
 use crate::until;
 
 #[tokio::test]
-async fn without_an_api_server_answers_come_from_memory_and_its_return_is_caught_up_with() {
+async fn api_server_outage_is_bridged_from_memory() {
     let bench = Bench::with_nodes(&[("n1", 1), ("n2", 1), ("n3", 1)]).await;
     let replica = bench.alone(&json!({})).await;
     let (https, made) = (bench.https(), bench.pod(&pod("a", 30, 0)).await);
@@ -24,7 +24,8 @@ async fn without_an_api_server_answers_come_from_memory_and_its_return_is_caught
     let from_memory = async || {
         let (code, text) = replica.page("readyz").await.unwrap();
         assert_eq!(code, 200, "{text}");
-        let kinds = ["pods", "nodes", "gpunodes"].map(|kind| text.contains(&format!("\n{kind} from memory: ")));
+        let kinds =
+            ["pods", "nodes", "gpunodes"].map(|kind| text.contains(&format!("\n{kind} from memory, watch failing: ")));
         kinds.iter().all(|kind| *kind).then_some(())
     };
     until("what isn't followed is named", from_memory).await;
@@ -63,7 +64,7 @@ async fn without_an_api_server_answers_come_from_memory_and_its_return_is_caught
 }
 
 #[tokio::test]
-async fn what_a_dropped_watch_and_a_forgotten_history_hide_is_seen_in_the_end() {
+async fn changes_during_a_dropped_watch_are_seen_after_relist() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let replica = bench.alone(&json!({})).await;
     bench.server.drop_watches();
@@ -80,7 +81,7 @@ async fn what_a_dropped_watch_and_a_forgotten_history_hide_is_seen_in_the_end() 
 }
 
 #[tokio::test]
-async fn a_list_that_is_older_than_a_promise_ends_it_not_even_for_a_moment() {
+async fn outdated_list_does_not_end_a_reservation() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let replica = bench.alone(&json!({})).await;
     let lists = bench.asked("list", "/pods");

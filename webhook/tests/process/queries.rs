@@ -56,7 +56,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn whoever_may_read_the_same_in_the_api_server_is_answered() {
+async fn queries_need_the_rights_of_the_caller() {
     let scene = Scene::new().await;
     scene.bench.pod(&pod("large", 80, 0)).await;
     let of_pod = "/explain?pod=default/large";
@@ -84,7 +84,7 @@ async fn whoever_may_read_the_same_in_the_api_server_is_answered() {
 }
 
 #[tokio::test]
-async fn a_pod_in_the_body_is_explained_without_being_created() {
+async fn explain_accepts_a_pod_in_the_body() {
     let scene = Scene::new().await;
     let explained = scene.ask("bob", "/explain", &pod("fits", 8, 0).to_string()).await.json();
     let large = scene.ask("bob", "/explain", &pod("large", 80, 0).to_string()).await.json();
@@ -99,7 +99,7 @@ async fn a_pod_in_the_body_is_explained_without_being_created() {
 
 /// What is asked of the API server in our name is what the caller may ask himself.
 #[tokio::test]
-async fn a_name_is_no_way_to_another_place_of_the_api() {
+async fn pod_name_cannot_escape_its_api_path() {
     let scene = Scene::new().await;
     scene.bench.pod(&pod("a", 8, 0)).await;
     let before = scene.bench.server.requests().len();

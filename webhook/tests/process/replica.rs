@@ -29,6 +29,9 @@ pub(crate) struct Replica {
     _ports: [TcpSocket; 2],
 }
 
+/// Address of every replica in the EndpointSlice, where the API server refuses loopback ones; the port tells the replica.
+pub(crate) const POD_IP: &str = "192.0.2.1";
+
 // === impl Replica ===
 
 impl Replica {
@@ -39,7 +42,7 @@ impl Replica {
         let mut all = json!({
             "version": "v1",
             "podName": name,
-            "podIp": "127.0.0.1",
+            "podIp": POD_IP,
             "namespace": "divvy-system",
             "listenAddress": address,
             "metricsAddress": pages,
@@ -88,7 +91,7 @@ impl Replica {
 
     /// Leads, and knows the reservations of the last leader.
     pub(crate) async fn leads(&self) {
-        self.says("serving the scheduler").await;
+        self.says("serving extender calls").await;
     }
 
     pub(crate) async fn says(&self, text: &str) {

@@ -15,7 +15,7 @@ fn deployment(name: &str, spec: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_gpu_pod_comes_out_completed_and_no_other_pod_ever_comes_here() {
+async fn gpu_pods_are_completed_and_others_not_reviewed() {
     let bench = Bench::with_nodes(&[("n1", 2)]).await;
     let replica = bench.alone(&json!({})).await;
     let mut two = pod("two", 8, 30);
@@ -45,7 +45,7 @@ async fn a_gpu_pod_comes_out_completed_and_no_other_pod_ever_comes_here() {
 }
 
 #[tokio::test]
-async fn warnings_and_refusals_reach_whoever_creates() {
+async fn warnings_and_refusals_reach_the_client() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let replica = bench.alone(&json!({})).await;
     let pods = "/api/v1/namespaces/default/pods";
@@ -53,8 +53,8 @@ async fn warnings_and_refusals_reach_whoever_creates() {
     assert_eq!((large.code, large.warnings.len()), (201, 1), "{large:?}");
     assert!(large.warnings[0].contains("none could ever run this pod"), "{large:?}");
     for (wish, value, why) in [
-        (TIER, "shim", "tier shim requested, accounting on the node"),
-        (OVERSUBSCRIBE, "true", "oversubscribe requested, tier accounting can't"),
+        (TIER, "shim", "node(s) had tier accounting (tier shim requested)"),
+        (OVERSUBSCRIBE, "true", "node(s) had tier accounting, which can't limit host memory (oversubscribe requested)"),
     ] {
         let mut wishes = pod(value, 8, 0);
         wishes["metadata"]["annotations"] = json!({ wish: value });
@@ -75,7 +75,7 @@ async fn warnings_and_refusals_reach_whoever_creates() {
 }
 
 #[tokio::test]
-async fn workloads_are_commented_on_and_never_refused() {
+async fn workloads_get_warnings_and_are_never_refused() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let replica = bench.alone(&json!({})).await;
     let path = "/apis/apps/v1/namespaces/default/deployments";
@@ -95,7 +95,7 @@ async fn workloads_are_commented_on_and_never_refused() {
 }
 
 #[tokio::test]
-async fn what_the_node_has_written_on_a_pod_is_nobody_elses_to_change() {
+async fn annotations_of_the_node_are_immutable_for_others() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let _replica = bench.alone(&json!({})).await;
     let mut own = pod("own", 8, 0);

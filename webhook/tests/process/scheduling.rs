@@ -16,7 +16,7 @@ fn of_known_length(answer: &crate::https::Answer) {
 }
 
 #[tokio::test]
-async fn a_pod_is_filtered_ranked_and_bound_with_its_plan_in_the_binding() {
+async fn pod_is_filtered_prioritized_and_bound_with_its_plan() {
     let bench = Bench::with_nodes(&[("n1", 1), ("n2", 2), ("small", 1)]).await;
     bench.report("small", |status| status["cards"][0]["memoryMi"] = 4096.into());
     let replica = bench.alone(&json!({})).await;
@@ -59,7 +59,7 @@ async fn preempt_answers_with_victims() {
 }
 
 #[tokio::test]
-async fn whole_nodes_come_back_whole() {
+async fn filter_answers_node_objects_with_node_objects() {
     let bench = Bench::with_nodes(&[("n1", 1), ("n2", 1)]).await;
     let replica = bench.alone(&json!({})).await;
     let (https, made) = (bench.https(), bench.pod(&pod("a", 8, 0)).await);

@@ -10,7 +10,7 @@ use crate::replica::PROGRAM;
 use crate::{until, within};
 
 #[tokio::test]
-async fn it_is_ready_when_the_cluster_was_listed_and_there_is_a_certificate() {
+async fn readyz_waits_for_lists_and_a_certificate() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     for (kind, namespace) in [("ClusterRoleBinding", ""), ("RoleBinding", "divvy-system")] {
         bench.server.delete(kind, namespace, "divvy-webhook", None).unwrap();
@@ -58,7 +58,7 @@ async fn it_is_ready_when_the_cluster_was_listed_and_there_is_a_certificate() {
 }
 
 #[tokio::test]
-async fn bad_flags_and_files_end_it_with_64_and_a_reason() {
+async fn bad_flags_and_files_exit_with_64_and_a_reason() {
     let cases: [(&[&str], &str); 5] = [
         (&["--shortlist", "5001"], "0 to 5000"),
         (&["--no-such-flag"], "unexpected argument '--no-such-flag'"),
@@ -77,7 +77,7 @@ async fn bad_flags_and_files_end_it_with_64_and_a_reason() {
 }
 
 #[tokio::test]
-async fn without_a_cluster_it_ends_with_1_and_says_what_is_missing() {
+async fn missing_cluster_exits_with_1_and_a_reason() {
     let flags = ["--pod-name", "a", "--pod-ip", "127.0.0.1", "--namespace", "b"];
     let ports = ["--listen-address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0"];
     for (kubeconfig, said) in [
@@ -93,7 +93,7 @@ async fn without_a_cluster_it_ends_with_1_and_says_what_is_missing() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_ends_it_with_1() {
+async fn taken_port_exits_with_1() {
     let bench = Bench::new().await;
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut replica =

@@ -35,7 +35,7 @@ fn shown(credentials: &Credentials) -> CertificateDer<'static> {
 }
 
 #[test]
-fn what_is_made_holds_by_every_name_of_the_service_and_wants_nothing_more() {
+fn issued_certificate_covers_every_service_name() {
     let data = fresh(day(0));
     let (usable, wanted) = settled(&data, &divvy(), day(0));
     assert!(wanted.is_none());
@@ -51,12 +51,12 @@ fn what_is_made_holds_by_every_name_of_the_service_and_wants_nothing_more() {
 }
 
 #[test]
-fn a_certificate_is_renewed_with_a_third_of_its_life_left_and_shown_meanwhile() {
+fn certificate_renews_with_a_third_of_its_lifetime_left() {
     let data = fresh(day(0));
     assert_eq!(wants(&data, &divvy(), day(19)), None);
     let (usable, wanted) = settled(&data, &divvy(), day(20));
     let (renewed, why) = wanted.unwrap();
-    assert_eq!(why, "the certificate has a third of its life left");
+    assert_eq!(why, "the serving certificate has a third of its lifetime left");
     assert_eq!((&renewed["ca.crt"], &renewed["ca.key"]), (&data["ca.crt"], &data["ca.key"]));
     let (next, wanted) = settled(&renewed, &divvy(), day(20));
     assert!(wanted.is_none());
@@ -66,7 +66,7 @@ fn a_certificate_is_renewed_with_a_third_of_its_life_left_and_shown_meanwhile() 
 }
 
 #[test]
-fn a_secret_that_says_nothing_is_made_anew_and_why() {
+fn unusable_secret_is_reissued_with_a_reason() {
     let good = fresh(day(0));
     let other = fresh(day(0));
     let with = |key: &str, value: &[u8]| {
@@ -118,7 +118,7 @@ fn a_secret_that_says_nothing_is_made_anew_and_why() {
 }
 
 #[test]
-fn a_certificate_that_no_authority_signed_or_that_has_other_names_is_replaced_by_the_same_authority() {
+fn foreign_or_misnamed_certificate_is_reissued() {
     let (good, other) = (fresh(day(0)), fresh(day(0)));
     let mut foreign = good.clone();
     for key in ["tls.crt", "tls.key"] {
@@ -128,14 +128,14 @@ fn a_certificate_that_no_authority_signed_or_that_has_other_names_is_replaced_by
         [(&foreign, divvy(), day(0)), (&good, service("gpu"), day(0)), (&good, divvy(), day(40))]
     {
         let (mended, why) = settled(data, &service, now).1.unwrap();
-        assert!(why.starts_with("the certificate doesn't hold: "), "{why}");
+        assert!(why.starts_with("the serving certificate isn't valid: "), "{why}");
         assert_eq!(mended["ca.crt"], good["ca.crt"]);
         assert_eq!(wants(&mended, &service, now), None, "{why}");
     }
 }
 
 #[test]
-fn an_authority_by_which_nobody_can_be_believed_is_replaced_too() {
+fn unusable_authority_is_replaced() {
     let powerless = params("no authority", day(0), AUTHORITY_LIFE);
     let mut for_others = params("another's", day(0), AUTHORITY_LIFE);
     for_others.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -144,7 +144,7 @@ fn an_authority_by_which_nobody_can_be_believed_is_replaced_too() {
         Some(rcgen::NameConstraints { permitted_subtrees: names, excluded_subtrees: Vec::new() });
     for (authority, because) in [
         (powerless, "the first certificate in ca.crt may not sign others"),
-        (for_others, "the certificate doesn't hold: "),
+        (for_others, "the serving certificate isn't valid: "),
     ] {
         let (key, mut data) = (KeyPair::generate().unwrap(), fresh(day(0)));
         data.insert("ca.crt".to_owned(), ByteString(authority.self_signed(&key).unwrap().pem().into_bytes()));
@@ -157,7 +157,7 @@ fn an_authority_by_which_nobody_can_be_believed_is_replaced_too() {
 }
 
 #[test]
-fn clocks_that_jump_lead_to_certificates_that_hold_by_them() {
+fn clock_jumps_reissue_valid_certificates() {
     let data = fresh(day(1000));
     for now in [day(0), day(900), day(5000)] {
         let (anew, _) = settled(&data, &divvy(), now).1.unwrap();
@@ -169,7 +169,7 @@ fn clocks_that_jump_lead_to_certificates_that_hold_by_them() {
 }
 
 #[test]
-fn over_sixteen_years_whoever_knows_the_bundle_of_an_hour_ago_believes_what_is_shown() {
+fn bundle_of_an_hour_ago_verifies_for_sixteen_years() {
     let (mut data, mut now) = (fresh(day(0)), day(0));
     let mut known = settled(&data, &divvy(), now).0.unwrap();
     let (mut authorities, mut longest) = (vec![data["ca.key"].clone()], 0);

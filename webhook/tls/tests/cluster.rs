@@ -117,7 +117,7 @@ async fn replicas_that_start_at_once_agree_on_one_authority() {
 }
 
 #[tokio::test]
-async fn a_secret_that_is_deleted_emptied_or_garbled_is_made_anew_and_what_else_it_holds_stays() {
+async fn damaged_secret_is_reissued_and_keeps_other_data() {
     let bench = Bench::new().await;
     let replicas = [bench.replica().await, bench.replica().await];
     let mut last = None;
@@ -150,7 +150,7 @@ async fn a_secret_that_is_deleted_emptied_or_garbled_is_made_anew_and_what_else_
 }
 
 #[tokio::test]
-async fn what_is_shown_stays_while_the_api_server_is_away_and_when_it_refuses() {
+async fn certificate_stays_while_the_api_server_is_away() {
     let bench = Bench::new().await;
     bench.server.fail("create", "/secrets", 1, http::StatusCode::FORBIDDEN);
     let identity = bench.replica().await;
@@ -163,7 +163,7 @@ async fn what_is_shown_stays_while_the_api_server_is_away_and_when_it_refuses() 
 }
 
 #[tokio::test]
-async fn bundles_are_filled_in_when_they_are_emptied_and_when_the_authority_changes() {
+async fn ca_bundles_follow_the_authority() {
     let bench = Bench::new().await;
     let (first, second) = (issue(), issue());
     let bundles = [first.bundle(), second.bundle()];
@@ -196,7 +196,7 @@ async fn bundles_are_filled_in_when_they_are_emptied_and_when_the_authority_chan
 }
 
 #[tokio::test]
-async fn these_rights_are_enough() {
+async fn manifest_rights_suffice_for_certificates() {
     let bench = Bench::new().await;
     let may = |group: &str, resources: &[&str], name: Option<&str>, verbs: &[&str]| {
         let names: Vec<_> = name.into_iter().collect();
@@ -263,7 +263,7 @@ async fn these_rights_are_enough() {
 }
 
 #[tokio::test]
-async fn the_api_server_believes_what_is_shown_before_and_after_the_authority_changes() {
+async fn api_server_trusts_webhook_across_authority_rotation() {
     let bench = Bench::new().await;
     let identity = bench.replica().await;
     let review = async |ConnectInfo(caller): ConnectInfo<Caller>, Json(review): Json<Value>| {

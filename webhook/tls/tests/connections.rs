@@ -5,7 +5,7 @@ use tokio_rustls::TlsConnector;
 use super::*;
 
 #[tokio::test]
-async fn a_connection_goes_on_while_the_certificate_and_its_authority_change() {
+async fn connection_survives_certificate_rotation() {
     let (old, new) = (issue(), issue());
     let (before, after) = (Asker::new(&old, None), Asker::new(&new, None));
     let identity = known(old);
@@ -19,7 +19,7 @@ async fn a_connection_goes_on_while_the_certificate_and_its_authority_change() {
 }
 
 #[tokio::test]
-async fn nobody_is_answered_before_there_is_a_certificate_and_everybody_after() {
+async fn handshakes_wait_for_the_first_certificate() {
     let credentials = issue();
     let (asker, identity) = (Asker::new(&credentials, None), Identity::unknown());
     let (address, _stop) = serve(who(), identity.clone(), None).await;
@@ -55,7 +55,7 @@ async fn scheduler_is_authenticated_by_its_authority() {
 }
 
 #[tokio::test]
-async fn clients_that_stall_hold_up_nobody() {
+async fn stalled_clients_do_not_block_others() {
     let credentials = issue();
     let asker = Asker::new(&credentials, None);
     let (address, _stop) = serve(who(), known(credentials), None).await;
@@ -67,7 +67,7 @@ async fn clients_that_stall_hold_up_nobody() {
 }
 
 #[tokio::test]
-async fn a_client_that_agrees_on_http2_and_says_nothing_more_is_left() {
+async fn idle_http2_client_is_disconnected() {
     let credentials = issue();
     let connector = TlsConnector::from(Arc::new(believing(&credentials).with_no_client_auth()));
     let (address, _stop) = serve(who(), known(credentials), None).await;
@@ -81,7 +81,7 @@ async fn a_client_that_agrees_on_http2_and_says_nothing_more_is_left() {
 }
 
 #[tokio::test]
-async fn what_is_no_handshake_is_refused_and_the_next_one_served() {
+async fn bytes_that_are_not_tls_are_refused() {
     let credentials = issue();
     let asker = Asker::new(&credentials, None);
     let (address, _stop) = serve(who(), known(credentials), None).await;

@@ -44,7 +44,7 @@ fn shown(identity: &Identity) -> Option<CertificateDer<'static>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn files_that_are_swapped_are_shown_and_broken_ones_change_nothing() {
+async fn swapped_files_are_loaded_and_broken_ones_ignored() {
     let (volume, identity, stop) = (Volume::new(), Identity::unknown(), CancellationToken::new());
     let _end = stop.clone().drop_guard();
     tokio::spawn(keep_files(volume.files(), identity.clone(), stop));
@@ -68,7 +68,7 @@ async fn files_that_are_swapped_are_shown_and_broken_ones_change_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_schedulers_authority_is_read_again_and_nobody_is_believed_without_it() {
+async fn scheduler_authority_is_reloaded_and_required() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("ca.crt");
     let stop = CancellationToken::new();

@@ -62,7 +62,7 @@ fn machine(name: &str) -> GpuNode {
 
 impl Life {
     fn request<'a>(&'a self, settled: &'a [Vec<usize>]) -> PodRequest<'a> {
-        PodRequest { settled, ..self.demand.request() }
+        PodRequest { allocated: settled, ..self.demand.request() }
     }
 
     /// The second node serves nothing else.
@@ -320,7 +320,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn pods_with_a_promise_all_fit(events in prop::collection::vec(events(), 1..60), luck in any::<u64>()) {
+    fn reservations_never_overfill_a_gpu(events in prop::collection::vec(events(), 1..60), luck in any::<u64>()) {
         let mut truth = Truth::new(luck);
         for event in events {
             truth.happen(event.clone());

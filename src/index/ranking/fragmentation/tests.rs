@@ -49,8 +49,8 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Without requests for several cards, as their prices are set only now and then.
-fn mix() -> impl Strategy<Value = Mix> {
+/// Without requests for several cards, as the weights of their slots are set only now and then.
+fn mix() -> impl Strategy<Value = ExpectedRequests> {
     let request = (1u64..40, 0u32..60, 0u32..8000, 1u32..5).prop_map(|(gib, cores, cpu_milli, weight)| {
         let request =
             GpuRequest { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(gib << 10)), cores: Cores::new(cores) };
@@ -58,10 +58,10 @@ fn mix() -> impl Strategy<Value = Mix> {
             Kind { request, profile: None, instances: false, models: Vec::new(), avoid_models: Vec::new(), cpu_milli };
         Expected { kind, weight }
     });
-    prop::collection::vec(request, 1..6).prop_map(|requests| Mix { requests })
+    prop::collection::vec(request, 1..6).prop_map(|requests| ExpectedRequests { requests })
 }
 
-fn index(mix: &Mix) -> Index {
+fn index(mix: &ExpectedRequests) -> Index {
     let index = Index::new(
         SchedulingConfig { load_aware: true, ..SchedulingConfig::default() },
         ReservationTimeouts::default(),
@@ -112,7 +112,7 @@ struct Cluster {
 
 impl Cluster {
     /// As a process knows it that has just started.
-    fn anew(&self, mix: &Mix) -> Index {
+    fn anew(&self, mix: &ExpectedRequests) -> Index {
         let index = index(mix);
         self.reports.iter().for_each(|(at, report)| index.apply_gpu_node(NAMES[*at], report));
         self.node_objects.iter().for_each(|(at, cpu)| index.apply_node(NAMES[*at], None, Some(*cpu)));
@@ -125,7 +125,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_kept_is_what_a_process_that_has_just_started_finds(mix in mix(), steps in prop::collection::vec(steps(), 1..60)) {
+    fn cached_scores_equal_scores_of_a_fresh_index(mix in mix(), steps in prop::collection::vec(steps(), 1..60)) {
         let (index, mut cluster) = (index(&mix), Cluster::default());
         for (number, step) in steps.into_iter().enumerate() {
             match step {
@@ -188,7 +188,7 @@ proptest! {
 }
 
 #[test]
-fn pods_go_where_they_spoil_least_and_not_where_cards_find_no_cpu() {
+fn pods_go_where_least_usable_capacity_is_lost() {
     let large = Kind {
         request: GpuRequest { cards: 1, memory: MemoryAmount::Absolute(Memory::mib(30 << 10)), cores: Cores::new(70) },
         profile: None,
@@ -197,7 +197,7 @@ fn pods_go_where_they_spoil_least_and_not_where_cards_find_no_cpu() {
         avoid_models: Vec::new(),
         cpu_milli: 8000,
     };
-    let index = index(&Mix { requests: vec![Expected { kind: large, weight: 1 }] });
+    let index = index(&ExpectedRequests { requests: vec![Expected { kind: large, weight: 1 }] });
     for (name, cpu) in [("n0", 8000), ("n1", 7000), ("n2", 64_000)] {
         index.apply_node(name, None, Some(cpu));
         index.apply_gpu_node(name, &node(name, 1));
@@ -214,8 +214,8 @@ fn pods_go_where_they_spoil_least_and_not_where_cards_find_no_cpu() {
 }
 
 #[test]
-fn a_node_whose_card_is_busier_than_promised_comes_after_one_that_loses_less_than_that() {
-    let index = index(&Mix { requests: vec![expected(20)] });
+fn busy_gpu_costs_as_much_as_lost_capacity() {
+    let index = index(&ExpectedRequests { requests: vec![expected(20)] });
     let names = ["n0", "n1", "n2"];
     let report = |name: &str, utilization| {
         let mut report = node(name, 1);
@@ -231,8 +231,8 @@ fn a_node_whose_card_is_busier_than_promised_comes_after_one_that_loses_less_tha
 }
 
 #[test]
-fn a_busy_card_that_the_pod_would_not_take_counts_nothing() {
-    let index = index(&Mix { requests: vec![expected(20)] });
+fn busy_gpu_that_the_pod_would_not_take_costs_nothing() {
+    let index = index(&ExpectedRequests { requests: vec![expected(20)] });
     for (name, loads) in [("n0", [100, 100]), ("n1", [100, 0])] {
         let mut report = node(name, 2);
         status(&mut report).cards.iter_mut().zip(loads).for_each(|(card, load)| card.utilization = Some(load));
@@ -244,8 +244,8 @@ fn a_busy_card_that_the_pod_would_not_take_counts_nothing() {
 }
 
 #[test]
-fn nodes_of_a_pod_that_has_a_promise_are_rated_without_it() {
-    let index = index(&Mix { requests: vec![expected(20)] });
+fn node_with_own_reservation_is_scored_without_it() {
+    let index = index(&ExpectedRequests { requests: vec![expected(20)] });
     for name in ["n0", "n1"] {
         index.apply_node(name, None, Some(8000));
         index.apply_gpu_node(name, &node(name, 1));
@@ -258,10 +258,10 @@ fn nodes_of_a_pod_that_has_a_promise_are_rated_without_it() {
 }
 
 #[test]
-fn a_question_asks_so_many_new_nodes_and_none_that_was_asked_in_advance() {
-    /// Not asked by the first query, nor by one that knows a single node already.
-    const LAST: usize = MOST_NEW + 1;
-    let index = index(&Mix { requests: vec![expected(20)] });
+fn query_scores_a_limited_number_of_new_nodes() {
+    /// Every other node is scored by the first query, all by the second.
+    const LAST: usize = MOST_NEW_AT_FIRST + 1;
+    let index = index(&ExpectedRequests { requests: vec![expected(20)] });
     let names: Vec<String> = (0..=LAST).map(|number| format!("n{number}")).collect();
     let full = |name: &str| {
         let mut report = node(name, 1);
@@ -277,7 +277,8 @@ fn a_question_asks_so_many_new_nodes_and_none_that_was_asked_in_advance() {
     let answer = |gib, names: &[&str]| {
         let demand = Demand::of(&pod("a", 1, gib, 0), index.config()).expect("a request").expect("cards");
         let ranking = index.rank(&Query::new(&demand, &demand.policies(index.config())), names, false);
-        ranking.fitting.into_iter().max_by_key(|(_, score)| *score).map(|(asked, _)| asked.name)
+        let best = ranking.fitting.into_iter().min_by_key(|(asked, score)| (Reverse(*score), asked.place()));
+        best.map(|(asked, _)| asked.name)
     };
     assert_ne!(answer(5, &names), Some(LAST), "it would be best, and its turn comes with the next query");
     assert_eq!(answer(5, &names), Some(LAST));

@@ -16,12 +16,12 @@ pub(super) const HEALTHY: &str = "Healthy";
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CardReport {
-    /// Its UUID.
+    /// UUID of the card.
     pub uuid: String,
     /// Product name as NVML gives it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// `Healthy`, `Unhealthy`, `Missing` if the daemon doesn't list it, or a newer daemon's word. A cordon is no illness.
+    /// `Healthy`, `Unhealthy`, `Missing` if the daemon doesn't list it, or a newer daemon's word. A cordoned card stays `Healthy`.
     pub health: String,
     /// Why it isn't healthy.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,7 +47,7 @@ pub struct CardReport {
     pub memory_mi: Amount,
     /// In percent of a card.
     pub cores: Amount,
-    /// Who holds what, as the `GpuNode` has it.
+    /// Shares that containers hold, as the `GpuNode` has them.
     pub shares: Vec<Share>,
 }
 
@@ -55,13 +55,13 @@ pub struct CardReport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Amount {
-    /// What the card has.
+    /// Capacity of the card.
     pub total: u64,
-    /// What may be promised of it: another amount where the node's configuration scales it.
+    /// Allocatable amount: another one than the total where the node's configuration scales it.
     pub capacity: u64,
-    /// What pods hold of it: of each the larger of its init containers' peak and the sum of its others.
+    /// Amount that pods hold: of each the larger of its init containers' peak and the sum of its others.
     pub held: u64,
-    /// What the next pod could get: nothing where card or node takes no pods, or not all of the report can be read.
+    /// Amount that the next pod could get: nothing where card or node takes no pods, or not all of the report can be read.
     pub free: u64,
 }
 
@@ -71,7 +71,7 @@ pub struct Amount {
 pub struct Totals {
     /// Cards that the daemons list.
     pub cards: usize,
-    /// Of these, the healthy ones, cordoned or not.
+    /// Healthy ones of these cards, cordoned or not.
     pub healthy_cards: usize,
     /// Pods that hold a share.
     pub pods: usize,
@@ -136,7 +136,7 @@ impl CardReport {
     }
 }
 
-/// Health and reason apart from a cordon, which the daemon publishes as an illness; and whether there is one.
+/// Health and reason apart from a cordon, which the daemon publishes as `Unhealthy`; and whether there is one.
 fn condition_of(card: &Card) -> (&str, Option<&str>, bool) {
     let reason = card.reason.as_deref();
     match reason.and_then(|reason| reason.strip_prefix(CORDONED)) {

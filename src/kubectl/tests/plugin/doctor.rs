@@ -41,7 +41,7 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn the_manifests_are_a_sound_installation() {
+async fn installed_manifests_pass_every_check() {
     let bench = Bench::installed().await;
     let Ended { code, out, err } = bench.doctor("").await;
     assert_eq!((code, &*err), (Some(0), ""), "{out}");
@@ -53,7 +53,7 @@ async fn the_manifests_are_a_sound_installation() {
 }
 
 #[tokio::test]
-async fn a_link_that_failed_is_the_exit_code() {
+async fn failed_check_sets_the_exit_code() {
     let bench = Bench::installed().await;
     bench.daemons(0);
     let Ended { code, out, err } = bench.doctor("").await;
@@ -65,7 +65,7 @@ async fn a_link_that_failed_is_the_exit_code() {
 }
 
 #[tokio::test]
-async fn a_webhook_without_its_parts_is_taken_apart() {
+async fn incomplete_webhook_fails_check_by_check() {
     let bench = Bench::installed().await;
     let of_webhook = |api: &str, kind: &str, namespace: Value, rest: Value| {
         let mut object =
@@ -90,7 +90,7 @@ async fn a_webhook_without_its_parts_is_taken_apart() {
 }
 
 #[tokio::test]
-async fn rights_that_are_missing_are_no_failure() {
+async fn missing_permissions_are_not_checked() {
     let bench = Bench::installed().await;
     let forbid = |verb, path| bench.server.fail(verb, path, 1, http::StatusCode::FORBIDDEN);
     forbid("get", "/customresourcedefinitions/");
@@ -102,7 +102,7 @@ async fn rights_that_are_missing_are_no_failure() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_divvy_or_out_of_reach_is_told_so() {
+async fn doctor_reports_a_missing_divvy_or_cluster() {
     let bench = Bench::new().await;
     let Ended { code, out, .. } = bench.doctor("").await;
     assert_eq!(code, Some(1));
@@ -111,4 +111,34 @@ async fn a_cluster_without_divvy_or_out_of_reach_is_told_so() {
     let Ended { code, out, .. } = bench.doctor("").await;
     assert_eq!((code, out.lines().count()), (Some(1), 4), "{out}");
     assert!(out.starts_with("FAILED        API server   Unable to connect to the server"), "{out}");
+}
+
+#[tokio::test]
+async fn extender_service_is_ok_once_the_leader_wrote_its_slice() {
+    let bench = Bench::installed().await;
+    let create = |api: &str, kind: &str, labels: Value, rest: Value| {
+        let metadata = json!({ "name": "divvy-extender", "namespace": "divvy-system", "labels": labels });
+        let mut object = json!({ "apiVersion": api, "kind": kind, "metadata": metadata });
+        object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        bench.server.create(&object).unwrap();
+    };
+    let replicas = json!({ "replicas": 1, "selector": {}, "template": {} });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": { "name": "divvy-webhook", "namespace": "divvy-system" }, "spec": replicas,
+    });
+    bench.server.create(&deployment).unwrap();
+    let line = async || {
+        let out = bench.doctor("").await.out;
+        let line = out.lines().find(|line| line.contains("Service divvy-extender")).unwrap();
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line().await, "FAILED Service divvy-extender there is none in divvy-system");
+    create("v1", "Service", json!({}), json!({ "spec": {} }));
+    assert_eq!(line().await, "FAILED Service divvy-extender no ready endpoint: the scheduler reaches no extender");
+    let endpoint = json!({ "addresses": ["10.0.0.1"], "conditions": { "ready": true } });
+    let of_service = json!({ "kubernetes.io/service-name": "divvy-extender" });
+    let slice = json!({ "addressType": "IPv4", "endpoints": [endpoint] });
+    create("discovery.k8s.io/v1", "EndpointSlice", of_service, slice);
+    assert_eq!(line().await, "ok Service divvy-extender 1 ready endpoint");
 }

@@ -46,7 +46,7 @@ fn heads(out: &str) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn all_nodes_are_shown_and_those_that_were_asked_for() {
+async fn inspect_shows_all_nodes_or_the_named_ones() {
     let bench = Bench::with_nodes().await;
     let Ended { code, out, err } = bench.inspect("").await;
     assert_eq!((code, &*err), (Some(0), ""));
@@ -70,7 +70,7 @@ fn yaml_of(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_node_that_is_not_there_is_an_error_beside_those_that_are() {
+async fn missing_node_is_an_error_beside_the_others() {
     let bench = Bench::with_nodes().await;
     let Ended { code, out, err } = bench.inspect("nope node-1").await;
     assert_eq!((code, heads(&out)), (Some(1), vec!["node-1"]));
@@ -79,7 +79,7 @@ async fn a_node_that_is_not_there_is_an_error_beside_those_that_are() {
 }
 
 #[tokio::test]
-async fn nothing_to_show_is_no_error() {
+async fn empty_result_is_no_error() {
     let bench = Bench::new().await;
     bench.server.create(&json!(GpuNode::crd())).unwrap();
     let nothing = |err: &str| Ended { code: Some(0), out: String::new(), err: err.to_owned() };
@@ -89,7 +89,7 @@ async fn nothing_to_show_is_no_error() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_divvy_is_told_so() {
+async fn inspect_reports_a_cluster_without_divvy() {
     let bench = Bench::new().await;
     for arguments in ["", "node-1"] {
         let said = bench.refused(arguments).await;
@@ -98,7 +98,7 @@ async fn a_cluster_without_divvy_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_right_that_is_missing_is_named() {
+async fn missing_permission_is_named() {
     let bench = Bench::with_nodes().await;
     let forbid = |path| bench.server.fail("list", path, 1, http::StatusCode::FORBIDDEN);
     forbid("/gpunodes");
@@ -114,7 +114,7 @@ async fn a_right_that_is_missing_is_named() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_asked_is_one_line() {
+async fn unreachable_server_is_one_line() {
     let bench = Bench::with_nodes().await;
     let missing = bench.refused("--kubeconfig nope").await;
     assert!(missing.starts_with("error: kubeconfig nope: No such file or directory"), "{missing}");
@@ -131,7 +131,7 @@ async fn a_server_that_cannot_be_asked_is_one_line() {
 }
 
 #[tokio::test]
-async fn proxies_are_used_but_for_servers_that_need_none() {
+async fn proxy_is_used_unless_no_proxy_names_the_server() {
     let bench = Bench::with_nodes().await;
     let proxied = |none: &str| {
         let mut command = bench.command(PROGRAM, "inspect");
@@ -143,7 +143,7 @@ async fn proxies_are_used_but_for_servers_that_need_none() {
 }
 
 #[tokio::test]
-async fn a_cluster_of_many_pages_is_shown_as_a_whole() {
+async fn paginated_lists_are_shown_whole() {
     let bench = Bench::with_nodes().await;
     for number in 3..=501 {
         bench.node(&format!("node-{number}"), &[], &json!([]));
@@ -156,7 +156,7 @@ async fn a_cluster_of_many_pages_is_shown_as_a_whole() {
 }
 
 #[tokio::test]
-async fn who_reads_the_first_line_only_makes_no_noise() {
+async fn closed_output_pipe_is_no_error() {
     let bench = Bench::with_nodes().await;
     let many: Vec<Value> = (0..5000).map(|number| share("team-a", &format!("serve-{number}"))).collect();
     bench.node("node-3", &[], &json!(many));
@@ -171,7 +171,7 @@ async fn who_reads_the_first_line_only_makes_no_noise() {
 }
 
 #[tokio::test]
-async fn kubectl_finds_its_plugin() {
+async fn kubectl_finds_the_plugin() {
     let Some(directory) =
         std::env::var_os("KUBE_BIN_DIR").filter(|directory| Path::new(directory).join("kubectl").exists())
     else {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
 
+mod docs;
 mod doctor;
 mod explain;
 mod inspect;

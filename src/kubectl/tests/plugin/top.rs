@@ -61,7 +61,7 @@ fn usage(namespace: &str, pod: &str, busy: u32) -> Value {
             },
         }],
         "findings": [{
-            "kind": "foreign", "card": CARD, "pids": [7], "bytes": 1, "seconds": 11, "message": "card is used by others",
+            "kind": "foreign", "card": CARD, "pids": [7], "bytes": 1, "seconds": 11, "message": "GPU is used by others",
         }],
     })
 }
@@ -73,7 +73,7 @@ fn addresses() -> [String; 2] {
 }
 
 #[tokio::test]
-async fn each_daemon_is_asked_through_the_server() {
+async fn each_daemon_is_queried_through_the_api_server() {
     let bench = Bench::new().await;
     let [first, second] = addresses();
     bench.daemon("node-1", &first, "200 OK", &usage("team-a", "serve-0", 29));
@@ -89,7 +89,7 @@ async fn each_daemon_is_asked_through_the_server() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_is_said_beside_what_can() {
+async fn unreachable_daemons_are_reported_beside_the_others() {
     let bench = Bench::new().await;
     let [first, second] = addresses();
     bench.daemon("node-1", &first, "200 OK", &usage("team-a", "serve-0", 29));
@@ -101,7 +101,7 @@ async fn what_cannot_be_asked_is_said_beside_what_can() {
 }
 
 #[tokio::test]
-async fn a_right_that_is_missing_and_a_cluster_without_daemons_are_said() {
+async fn missing_permission_and_missing_daemons_are_reported() {
     let bench = Bench::new().await;
     let none = bench.top("").await;
     assert_eq!((none.code, none.out.as_str()), (Some(1), ""));

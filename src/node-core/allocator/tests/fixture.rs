@@ -92,19 +92,8 @@ pub(crate) fn cards(slots: &[SlotId]) -> Vec<String> {
 }
 
 fn card(number: u32) -> CardInfo {
-    CardInfo {
-        id: format!("GPU-{number}").parse().expect("a UUID"),
-        model: "NVIDIA L4".to_owned(),
-        memory: Memory::mib(MEMORY),
-        pci_bus_id: String::new(),
-        minor: Some(number),
-        numa: None,
-        mig: None,
-        health: CardHealth::Healthy,
-        memory_used: None,
-        utilization: None,
-        processes: None,
-    }
+    let id = format!("GPU-{number}").parse().expect("a UUID");
+    CardInfo { minor: Some(number), ..CardInfo::healthy(id, Memory::mib(MEMORY)) }
 }
 
 fn settings(policy: PolicyName) -> AllocationSettings {
@@ -281,7 +270,7 @@ impl Node {
     // --- books and disk ---
 
     /// A share of another pod, which runs and was never admitted here.
-    pub(crate) fn book(&mut self, name: &str, slot: &SlotId, mib: u64) {
+    pub(crate) fn hold(&mut self, name: &str, slot: &SlotId, mib: u64) {
         let pod = pod(name, &[&[]]);
         let request = GpuRequest::whole(1);
         let request = ContainerRequest {
@@ -302,7 +291,7 @@ impl Node {
     }
 
     pub(crate) fn holding(&self, pod: &str, container: &str) -> Option<&Holding> {
-        self.allocator.ledger().book().pod(&format!("uid-{pod}"))?.holding(container)
+        self.allocator.ledger().allocations().pod(&format!("uid-{pod}"))?.holding(container)
     }
 
     /// Cards and MiB that the container holds.

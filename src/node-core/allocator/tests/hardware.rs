@@ -28,7 +28,7 @@ fn tier(node: &Node, pod: &str) -> Tier {
 }
 
 #[test]
-fn who_must_be_held_by_the_hardware_has_the_smallest_instance_that_will_do() {
+fn mig_pod_gets_the_smallest_sufficient_instance() {
     for served in [Tier::Accounting, Tier::Shim, Tier::Mig] {
         let mut node = node(served);
         node.pods.push(strict("a", "150"));
@@ -44,7 +44,7 @@ fn who_must_be_held_by_the_hardware_has_the_smallest_instance_that_will_do() {
 }
 
 #[test]
-fn shares_of_instances_are_kept_by_the_hardware_if_they_are_all_of_them() {
+fn whole_instances_are_enforced_by_hardware() {
     let mut node = node(Tier::Shim);
     node.pods.push(pod("whole", &[&[("gpu", "1"), ("gpumem", "400"), ("gpucores", "100")]]));
     node.allocate(&[slot("MIG-0::0")]).expect("fits");
@@ -56,7 +56,7 @@ fn shares_of_instances_are_kept_by_the_hardware_if_they_are_all_of_them() {
 }
 
 #[test]
-fn a_container_with_a_gpu_too_is_held_as_that_is() {
+fn container_with_instance_and_gpu_has_the_weaker_tier() {
     let mut node = node(Tier::Shim);
     node.pods.push(pod("both", &[&[("gpu", "2")]]));
     node.allocate(&[slot("MIG-0::0"), slot("GPU-3::0")]).expect("fits");
@@ -64,29 +64,29 @@ fn a_container_with_a_gpu_too_is_held_as_that_is() {
 }
 
 #[test]
-fn whoever_finds_no_instance_is_told_why() {
+fn request_without_free_instance_is_refused_with_a_reason() {
     let mut whole = Node::new(1, PolicyName::Binpack);
     whole.pods.push(strict("a", "100"));
     let refusal = whole.propose(1).expect_err("a GPU alone");
     assert_eq!(refusal.kind(), "tier");
-    let why = "annotation divvy.dev/tier: mig is demanded, this node has accounting and no MIG instances";
+    let why = "annotation divvy.dev/tier: mig requested, this node offers accounting and no MIG instances";
     assert_eq!(refusal.to_string(), why);
 
     let mut node = node(Tier::Shim);
-    node.book("other", &slot("MIG-0::0"), 10);
+    node.hold("other", &slot("MIG-0::0"), 10);
     node.pods.push(strict("b", "300"));
     let refusal = node.propose(1).expect_err("in use, or too small, or a GPU");
     assert_eq!(refusal.kind(), "no-fit");
-    let why = "container \"c0\" requests 1 card with 300Mi memory and 0 cores each (whole MIG instances): Insufficient GPUs (2 \
+    let why = "container \"c0\" requests 1 GPU with 300Mi memory and 0 cores each (whole MIG instances): Insufficient GPUs (2 \
                too small, largest 200Mi; 1 in use by other pods; 1 not a MIG instance)";
     assert_eq!(refusal.to_string(), why);
 }
 
 #[test]
-fn slots_that_the_kubelet_chose_for_itself_must_be_of_free_instances() {
+fn slots_chosen_by_the_kubelet_must_be_of_free_instances() {
     let given = |slots: &[&str]| {
         let mut node = node(Tier::Shim);
-        node.book("other", &slot("MIG-0::0"), 10);
+        node.hold("other", &slot("MIG-0::0"), 10);
         node.pods.push(strict("a", "150"));
         let slots: Vec<SlotId> = slots.iter().map(|name| slot(name)).collect();
         kind(node.allocate(&slots))
@@ -98,7 +98,7 @@ fn slots_that_the_kubelet_chose_for_itself_must_be_of_free_instances() {
 }
 
 #[test]
-fn a_node_of_this_tier_gives_everybody_whole_instances() {
+fn tier_mig_allocates_whole_instances_only() {
     let mut node = node(Tier::Mig);
     node.pods.push(pod("two", &[&[("gpu", "1"), ("gpucores", "10")], &[("gpu", "1"), ("gpumem", "150")]]));
     assert_eq!(node.serve(1).expect("fits"), ["MIG-1"]);
@@ -110,7 +110,7 @@ fn a_node_of_this_tier_gives_everybody_whole_instances() {
 }
 
 #[test]
-fn what_was_given_lasts_whatever_the_next_daemon_serves() {
+fn allocated_tier_survives_a_change_of_the_nodes_tier() {
     let mut node = node(Tier::Mig);
     node.pods.push(part("a", "150"));
     node.serve(1).expect("fits");
@@ -121,7 +121,7 @@ fn what_was_given_lasts_whatever_the_next_daemon_serves() {
 }
 
 #[test]
-fn a_node_of_this_tier_enforces_nothing_of_parts_that_were_given_before() {
+fn mig_node_enforces_no_parts_allocated_before() {
     let mut node = node(Tier::Shim);
     node.pods.push(part("a", "50"));
     let given = node.serve(1).expect("fits");
@@ -135,7 +135,7 @@ fn a_node_of_this_tier_enforces_nothing_of_parts_that_were_given_before() {
 }
 
 #[test]
-fn what_the_journal_has_lost_is_restored_whole() {
+fn instance_lost_by_the_journal_is_restored_whole() {
     for (served, wish) in [(Tier::Shim, true), (Tier::Mig, false)] {
         for later in [Tier::Shim, Tier::Mig] {
             let mut node = node(served);
@@ -158,7 +158,7 @@ fn what_the_journal_has_lost_is_restored_whole() {
 }
 
 #[test]
-fn a_kubelet_without_its_checkpoint_finds_the_same_instance_again() {
+fn instance_is_kept_when_the_kubelet_lost_its_checkpoint() {
     let mut node = node(Tier::Shim);
     node.pods.push(strict("a", "150"));
     node.serve(1).expect("fits");

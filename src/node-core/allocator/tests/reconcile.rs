@@ -12,7 +12,7 @@ fn list(pods: &[Arc<Pod>]) -> PodList {
 }
 
 #[test]
-fn a_list_that_was_overtaken_forgets_nobody() {
+fn outdated_list_ends_no_share() {
     let mut node = Node::new(1, PolicyName::Binpack);
     let overtaken = (node.allocator.begin_list(), list(&[]));
     node.pods.push(part("refused", "2000"));
@@ -25,7 +25,7 @@ fn a_list_that_was_overtaken_forgets_nobody() {
 }
 
 #[test]
-fn one_of_several_that_is_refused_takes_nobody_along() {
+fn refused_pod_does_not_block_other_candidates() {
     let mut node = Node::new(1, PolicyName::Binpack);
     // The first one's call failed before it was known whose it was.
     node.pods.extend([part("unknown", "100"), part("second", "100")]);
@@ -36,14 +36,14 @@ fn one_of_several_that_is_refused_takes_nobody_along() {
 }
 
 #[test]
-fn a_pod_that_lingers_after_its_last_list_is_gone_when_it_lingers_no_more() {
+fn pod_that_outlives_its_list_entry_ends_with_its_cgroup() {
     let mut node = Node::new(1, PolicyName::Binpack);
     node.pods.push(part("forced", "100"));
     node.serve(1).expect("fits");
     let mut look = |pods: &[Arc<Pod>], cgroups: &HashMap<String, CgroupState>| {
         let asked = node.allocator.begin_list();
         node.allocator.reconcile(&list(pods), asked, false, cgroups).expect("written");
-        node.allocator.ledger().book().pods().count()
+        node.allocator.ledger().allocations().pods().count()
     };
     let (forced, another) = (part("forced", "100"), part("another", "100"));
     assert_eq!(look(std::slice::from_ref(&forced), &HashMap::new()), 1);

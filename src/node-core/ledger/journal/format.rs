@@ -16,29 +16,29 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::book::{Book, Change};
+use crate::ledger::allocations::{Allocations, Change};
 
 /// The version that this build writes and reads.
 const VERSION: &str = "v1";
-/// No journal of ours gets here; the largest number that every reader of JSON gets exactly.
+/// Largest number that every reader of JSON gets exactly; far above any revision that this program writes.
 const LARGEST_REVISION: u64 = 1 << 53;
 
 /// What a journal's bytes say.
 #[derive(Debug, Default)]
 pub struct Replay {
-    /// The books that they add up to.
-    pub book: Book,
+    /// Allocations that the records add up to.
+    pub allocations: Allocations,
     /// The highest revision found.
     pub revision: u64,
     /// How reading went.
-    pub recovery: Recovery,
+    pub report: ReplayReport,
     /// Bytes before the torn tail.
     pub(in crate::ledger) whole: u64,
 }
 
 /// How reading a journal went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recovery {
+pub struct ReplayReport {
     /// Records read.
     pub records: usize,
     /// Bytes of a last record that was never finished; dropped.
@@ -67,7 +67,7 @@ pub struct UnknownVersion(pub String);
 #[derive(Serialize, Deserialize)]
 struct Header {
     version: String,
-    /// Of the books at the time of writing, which may be above that of any record that follows.
+    /// Revision of the ledger at the time of writing, which may be above that of any record that follows.
     revision: u64,
 }
 
@@ -78,7 +78,7 @@ struct Record<C> {
     change: C,
 }
 
-impl fmt::Display for Recovery {
+impl fmt::Display for ReplayReport {
     /// A line for each thing that is wrong; nothing if nothing is.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for damage in &self.damaged {
@@ -88,7 +88,7 @@ impl fmt::Display for Recovery {
             writeln!(f, "{} bytes of an unfinished last record dropped", self.torn)?;
         }
         if let Some(problem) = &self.not_rewritten {
-            writeln!(f, "written on without being rewritten: {problem}")?;
+            writeln!(f, "appended to without a rewrite: {problem}")?;
         }
         Ok(())
     }
@@ -108,7 +108,7 @@ pub fn replay(bytes: &[u8]) -> Result<Replay, UnknownVersion> {
         let begin = offset;
         offset += line.len();
         let Some(line) = line.strip_suffix(b"\n") else {
-            replay.recovery.torn = line.len();
+            replay.report.torn = line.len();
             break;
         };
         replay.whole = offset as u64;
@@ -118,7 +118,7 @@ pub fn replay(bytes: &[u8]) -> Result<Replay, UnknownVersion> {
             line => replay.record(line),
         };
         if let Err(reason) = read {
-            replay.recovery.damaged.push(Damage { offset: begin, reason });
+            replay.report.damaged.push(Damage { offset: begin, reason });
         }
     }
     Ok(replay)
@@ -144,9 +144,9 @@ pub(super) fn record(revision: u64, change: &Change) -> Vec<u8> {
     [b"\n".to_vec(), line(&Record { revision, change })].concat()
 }
 
-pub(super) fn snapshot(book: &Book, revision: u64) -> Vec<u8> {
+pub(super) fn snapshot(allocations: &Allocations, revision: u64) -> Vec<u8> {
     let mut bytes = line(&Header { version: VERSION.to_owned(), revision });
-    for (entry, changed_at) in book.entries() {
+    for (entry, changed_at) in allocations.entries() {
         let change = Change::Hold { entry: entry.clone(), why: "kept".to_owned() };
         bytes.extend(record(changed_at, &change));
     }
@@ -165,8 +165,8 @@ impl Replay {
     fn record(&mut self, line: &[u8]) -> Result<(), String> {
         let Record { revision, change } = parse::<Record<Change>>(line)?;
         self.reach(revision)?;
-        self.book.apply(change, revision);
-        self.recovery.records += 1;
+        self.allocations.apply(change, revision);
+        self.report.records += 1;
         Ok(())
     }
 
@@ -203,6 +203,6 @@ mod tests {
             let Record { revision, change } = parse::<Record<Change>>(written.as_bytes()).expect(written);
             assert_eq!(String::from_utf8(record(revision, &change)).expect("text"), format!("\n{written}\n"));
         }
-        assert_eq!(replay(JOURNAL.as_bytes()).expect("this version").recovery.records, 3);
+        assert_eq!(replay(JOURNAL.as_bytes()).expect("this version").report.records, 3);
     }
 }

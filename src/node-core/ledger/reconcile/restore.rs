@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use divvy_api::annotation::{self, Preferences, RequestAnnotation};
 use divvy_api::card::CardIdError;
+use divvy_api::limits::{asks_for_cards, counted, pod_requests, profile};
 use divvy_api::names::annotation::REQUEST;
-use divvy_api::request::{asks_for_cards, counted, pod_requests, profile};
 use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, SlotId, Tier};
 
 use super::RestoreContext;
@@ -50,9 +50,9 @@ impl FromStr for Device {
 // === impl Restore ===
 
 impl Restore<'_> {
-    /// The pod's entry: as booked, or else from its requests, with what the records give to its containers.
-    pub(super) fn entry(&mut self, booked: Option<&PodEntry>, devices: &BTreeMap<&str, Vec<Device>>) -> PodEntry {
-        let mut entry = booked.cloned().unwrap_or_else(|| self.unbooked());
+    /// The pod's entry: as recorded, or else from its requests, with what the records give to its containers.
+    pub(super) fn entry(&mut self, recorded: Option<&PodEntry>, devices: &BTreeMap<&str, Vec<Device>>) -> PodEntry {
+        let mut entry = recorded.cloned().unwrap_or_else(|| self.unrecorded());
         for container in &mut entry.containers {
             if let Some(devices) = devices.get(container.request.name.as_str()) {
                 self.give(&entry.pod, container, devices);
@@ -64,15 +64,16 @@ impl Restore<'_> {
         entry
     }
 
-    /// The pod as it would have been booked before its first Allocate.
-    fn unbooked(&mut self) -> PodEntry {
+    /// The pod's entry as it is before its first Allocate.
+    fn unrecorded(&mut self) -> PodEntry {
         let Pod { uid, namespace, name, containers, .. } = self.pod;
         let pod = PodRef { uid: uid.clone(), namespace: namespace.clone(), name: name.clone() };
         let requests = match self.requests() {
             Ok(requests) => requests,
             Err(problem) => {
-                self.notes
-                    .push(format!("pod {pod}: its requests can't be read, so it holds its cards alone: {problem}"));
+                self.notes.push(format!(
+                    "pod {pod}: its requests can't be read, so it holds its GPUs exclusively: {problem}"
+                ));
                 let bare = |spec: &ContainerSpec| ContainerRequest {
                     name: spec.name.clone(),
                     kind: spec.kind,
@@ -96,17 +97,17 @@ impl Restore<'_> {
         pod_requests(names, defaults, request.as_ref(), &self.pod.containers).map_err(|error| error.to_string())
     }
 
-    /// Books these devices for a container. What is booked already keeps its share, its nonce and its order.
+    /// Records these devices for a container. Parts that are recorded already keep their share, nonce and order.
     fn give(&mut self, pod: &PodRef, container: &mut ContainerEntry, devices: &[Device]) {
         let ContainerEntry { request: ContainerRequest { name, request, .. }, holding } = container;
         let whole = GpuRequest::whole(u32::try_from(devices.len()).unwrap_or(u32::MAX));
-        // Whatever the pod asked another plugin for, it was given the cards whole.
+        // Another plugin allocated the cards whole, whatever the pod requested.
         let foreign = holding.is_none() && (request.is_none() || devices.iter().any(|device| device.slot.is_none()));
         let given = request.filter(|_| !foreign).unwrap_or(whole);
-        let booked = holding.as_ref().map_or(&[][..], |holding| &holding.parts);
+        let recorded = holding.as_ref().map_or(&[][..], |holding| &holding.parts);
         let known = holding.as_ref().map(|holding| (holding.nonce, holding.terms));
         let (nonce, terms) = known.unwrap_or_else(|| (self.context.found)(pod, name));
-        let parts = self.parts(pod, self.taken(given, terms), booked, devices);
+        let parts = self.parts(pod, self.taken(given, terms), recorded, devices);
         if parts.is_empty() {
             return;
         }
@@ -116,8 +117,8 @@ impl Restore<'_> {
         *holding = Some(Holding { nonce, parts, origin, terms });
     }
 
-    /// What a request took of cards: all of them, where the pod wants nothing else, the node gives nothing else, or the limits
-    /// that the container found said that it had.
+    /// What a request took of its cards: whole cards, where the pod demands that, the node allocates nothing else, or the
+    /// container's limits file shows it.
     fn taken(&self, request: GpuRequest, terms: Terms) -> GpuRequest {
         let wishes = Preferences::from_annotations(&self.pod.annotations);
         let is_wanted = wishes.is_ok_and(|wishes| wishes.wants_instances());
@@ -125,19 +126,19 @@ impl Restore<'_> {
         if is_whole { GpuRequest::whole(request.cards) } else { request }
     }
 
-    fn parts(&mut self, pod: &PodRef, request: GpuRequest, booked: &[Part], devices: &[Device]) -> Vec<Part> {
-        let position = |device: &Device| booked.iter().position(|part| part.card == device.card);
+    fn parts(&mut self, pod: &PodRef, request: GpuRequest, recorded: &[Part], devices: &[Device]) -> Vec<Part> {
+        let position = |device: &Device| recorded.iter().position(|part| part.card == device.card);
         let mut devices: Vec<(Option<usize>, &Device)> =
             devices.iter().map(|device| (position(device), device)).collect();
-        devices.sort_by_key(|(booked, device)| (booked.unwrap_or(usize::MAX), *device));
+        devices.sort_by_key(|(recorded, device)| (recorded.unwrap_or(usize::MAX), *device));
         let mut part = |(at, device): (Option<usize>, &Device)| {
             let Device { card, slot } = device.clone();
             let share = match at {
-                Some(at) => Some(booked[at].share),
+                Some(at) => Some(recorded[at].share),
                 None => (self.context.memory)(&card).map(|memory| request.share_on(memory)),
             };
             if share.is_none() {
-                self.notes.push(format!("pod {pod}: holds card {card}, which isn't known yet"));
+                self.notes.push(format!("pod {pod}: holds {card}, which isn't known yet"));
             }
             Some(Part { card, slot, lost: None, share: share? })
         };
@@ -150,7 +151,7 @@ impl Restore<'_> {
         spec.is_some_and(|spec| asks_for_cards(self.context.names, spec))
     }
 
-    /// Books an ordinary init container, which the kubelet's records never list, on the cards of the containers after
+    /// Records an ordinary init container, which the kubelet's records never list, on the cards of the containers after
     /// it: the kubelet feeds those from the init container's devices before it takes others. What the init container
     /// had beyond that stays with the pod too, but nothing says which cards it was.
     fn charge_init(&mut self, entry: &mut PodEntry, at: usize) {
@@ -179,7 +180,7 @@ impl Restore<'_> {
         if parts.len() < request.cards as usize {
             let known = parts.len();
             self.notes.push(format!(
-                "pod {}: init container \"{name}\" requests {request}, of which {known} can be told",
+                "pod {}: init container \"{name}\" requests {request}, of which {known} can be identified",
                 entry.pod
             ));
         }

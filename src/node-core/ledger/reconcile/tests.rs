@@ -58,7 +58,7 @@ fn memory(card: &CardId) -> Option<Memory> {
 }
 
 /// What the kubelet says of the books, with everything new since revision `as_of`.
-fn heard(book: &Book, as_of: u64, pods: &[Arc<Pod>], assigned: Option<&[DeviceRecord]>) -> Reconciled {
+fn heard(allocations: &Allocations, as_of: u64, pods: &[Arc<Pod>], assigned: Option<&[DeviceRecord]>) -> Reconciled {
     let names = ResourceNames::default();
     let found = |pod: &PodRef, container: &str| {
         let digits = format!("{:032x}", u128::from(crc32fast::hash(format!("{pod}{container}").as_bytes())));
@@ -72,25 +72,25 @@ fn heard(book: &Book, as_of: u64, pods: &[Arc<Pod>], assigned: Option<&[DeviceRe
         found: &found,
     };
     reconcile(
-        book,
+        allocations,
         &Observed { as_of, pods, is_whole: true, listed_before: None, cgroups: &HashMap::new(), records: assigned },
         &reading,
     )
 }
 
 /// The books after that, which must have nothing left to change.
-fn settled(book: &Book, pods: &[Arc<Pod>], assigned: &[DeviceRecord]) -> (Book, Vec<String>) {
-    let Reconciled { changes, notes } = heard(book, u64::MAX, pods, Some(assigned));
-    let mut book = book.clone();
+fn reconciled(allocations: &Allocations, pods: &[Arc<Pod>], assigned: &[DeviceRecord]) -> (Allocations, Vec<String>) {
+    let Reconciled { changes, notes } = heard(allocations, u64::MAX, pods, Some(assigned));
+    let mut allocations = allocations.clone();
     for change in changes {
-        book.apply(change, 1);
+        allocations.apply(change, 1);
     }
-    assert_eq!(heard(&book, u64::MAX, pods, Some(assigned)).changes, []);
-    (book, notes)
+    assert_eq!(heard(&allocations, u64::MAX, pods, Some(assigned)).changes, []);
+    (allocations, notes)
 }
 
-fn book(pods: &[Arc<Pod>], records: &[DeviceRecord]) -> Book {
-    settled(&Book::default(), pods, records).0
+fn allocations(pods: &[Arc<Pod>], records: &[DeviceRecord]) -> Allocations {
+    reconciled(&Allocations::default(), pods, records).0
 }
 
 fn released(reconciled: &Reconciled) -> Vec<(&str, &str)> {
@@ -104,14 +104,14 @@ fn released(reconciled: &Reconciled) -> Vec<(&str, &str)> {
     reconciled.changes.iter().map(why).collect()
 }
 
-fn holding<'a>(book: &'a Book, uid: &str, container: &str) -> &'a Holding {
-    let entry = book.pod(uid).and_then(|entry| entry.container(container));
+fn holding<'a>(allocations: &'a Allocations, uid: &str, container: &str) -> &'a Holding {
+    let entry = allocations.pod(uid).and_then(|entry| entry.container(container));
     entry.and_then(|container| container.holding.as_ref()).expect("held")
 }
 
-fn parts(book: &Book, uid: &str, container: &str) -> Vec<(String, Option<u32>)> {
+fn parts(allocations: &Allocations, uid: &str, container: &str) -> Vec<(String, Option<u32>)> {
     let named = |part: &Part| (part.card.to_string(), part.slot);
-    holding(book, uid, container).parts.iter().map(named).collect()
+    holding(allocations, uid, container).parts.iter().map(named).collect()
 }
 
 fn share(mib: u64, cores: u32) -> Share {
@@ -119,11 +119,11 @@ fn share(mib: u64, cores: u32) -> Share {
 }
 
 #[test]
-fn a_share_ends_with_its_pod_and_not_before() {
+fn share_ends_with_its_pod() {
     let mut pods: Vec<Arc<Pod>> = ["gone", "failed", "done", "terminating", "looping", "last"].map(simple).into();
     let records: Vec<DeviceRecord> =
         pods.iter().zip(0..).map(|(pod, slot)| assigned(&pod.uid, "main", &[&format!("GPU-{slot}::0")])).collect();
-    let book = book(&pods, &records);
+    let allocations = allocations(&pods, &records);
     pods.remove(0);
     let mut set = |at: usize, phase, state| {
         let pod = Arc::make_mut(&mut pods[at]);
@@ -137,7 +137,7 @@ fn a_share_ends_with_its_pod_and_not_before() {
     set(4, Phase::Running, ContainerState::Terminated);
     let all_terminated = "all containers terminated";
     assert_eq!(
-        released(&heard(&book, u64::MAX, &pods, None)),
+        released(&heard(&allocations, u64::MAX, &pods, None)),
         [
             ("done", format!("Succeeded, {all_terminated}").as_str()),
             ("failed", format!("Failed, {all_terminated}").as_str()),
@@ -147,11 +147,11 @@ fn a_share_ends_with_its_pod_and_not_before() {
 }
 
 #[test]
-fn a_list_that_may_lack_pods_ends_nothing() {
+fn incomplete_list_ends_no_share() {
     let pods = ["a", "b"].map(simple);
-    let book = book(&pods, &[assigned("a", "main", &["GPU-1::0"]), assigned("b", "main", &["GPU-1::1"])]);
-    assert_eq!(heard(&book, u64::MAX, &[], Some(&[])).changes, []);
-    assert_eq!(heard(&book, 0, &pods[..1], None).changes, [], "b was booked while the list was under way");
+    let allocations = allocations(&pods, &[assigned("a", "main", &["GPU-1::0"]), assigned("b", "main", &["GPU-1::1"])]);
+    assert_eq!(heard(&allocations, u64::MAX, &[], Some(&[])).changes, []);
+    assert_eq!(heard(&allocations, 0, &pods[..1], None).changes, [], "b was booked while the list was under way");
     let names = ResourceNames::default();
     let found = |_: &PodRef, _: &str| (Nonce::random(), Terms::default());
     let reading = RestoreContext {
@@ -170,39 +170,46 @@ fn a_list_that_may_lack_pods_ends_nothing() {
         cgroups: &HashMap::new(),
         records: None,
     };
-    assert_eq!(reconcile(&book, &starting, &reading).changes, [], "the kubelet has just started");
+    assert_eq!(reconcile(&allocations, &starting, &reading).changes, [], "the kubelet has just started");
     let seen = HashSet::from([pods[1].uid.clone()]);
     let starting = Observed { listed_before: Some(&seen), ..starting };
-    assert_eq!(released(&reconcile(&book, &starting, &reading)).len(), 1, "it has listed b since it started");
+    assert_eq!(released(&reconcile(&allocations, &starting, &reading)).len(), 1, "it has listed b since it started");
     let traces = HashMap::from([(pods[1].uid.clone(), CgroupState::Exists)]);
     let forced = Observed { cgroups: &traces, ..starting };
-    assert_eq!(reconcile(&book, &forced, &reading).changes, [], "deleted by force, and its processes run on");
+    assert_eq!(reconcile(&allocations, &forced, &reading).changes, [], "deleted by force, and its processes run on");
     let traces = HashMap::from([(pods[1].uid.clone(), CgroupState::Removed)]);
     let forced = Observed { cgroups: &traces, pods: &[], listed_before: None, ..starting };
-    assert_eq!(released(&reconcile(&book, &forced, &reading)).len(), 1, "its processes are dead, whatever is listed");
+    assert_eq!(
+        released(&reconcile(&allocations, &forced, &reading)).len(),
+        1,
+        "its processes are dead, whatever is listed"
+    );
     let listed = Observed { pods: &pods, ..forced };
-    assert_eq!(reconcile(&book, &listed, &reading).changes, [], "it is to be started again");
-    assert_eq!(released(&heard(&book, u64::MAX, &pods[..1], None)).len(), 1);
+    assert_eq!(reconcile(&allocations, &listed, &reading).changes, [], "it is to be started again");
+    assert_eq!(released(&heard(&allocations, u64::MAX, &pods[..1], None)).len(), 1);
 }
 
 #[test]
-fn a_lost_record_is_restored_from_the_pods_own_requests() {
+fn lost_record_is_restored_from_the_pods_requests() {
     let mut annotated = pod("b", &[("main", ContainerKind::App, &[("gpu", "2"), ("gpumem-percentage", "40")])]);
     let request = GpuRequest { cards: 2, memory: "20%".parse().expect("amount"), cores: Cores::ZERO };
     let request = RequestAnnotation { containers: [("main".to_owned(), request)].into() };
     Arc::make_mut(&mut annotated).annotations.insert("divvy.dev/request".to_owned(), encode(&request));
     let pods = [simple("a"), annotated, simple("without a record")];
     let records = [assigned("a", "main", &["GPU-1::3"]), assigned("b", "main", &["GPU-2::0", "GPU-1::0"])];
-    let (book, notes) = settled(&Book::default(), &pods, &records);
+    let (allocations, notes) = reconciled(&Allocations::default(), &pods, &records);
     assert_eq!(notes, [""; 0]);
-    assert_eq!(book.pods().count(), 2);
-    let Holding { parts, origin, .. } = holding(&book, "a", "main");
+    assert_eq!(allocations.pods().count(), 2);
+    let Holding { parts, origin, .. } = holding(&allocations, "a", "main");
     assert_eq!(
         (parts, *origin),
         (&vec![Part { card: card("GPU-1"), slot: Some(3), lost: None, share: share(300, 30) }], Origin::Restored)
     );
-    assert_eq!(holding(&book, "b", "main").parts.iter().map(|part| part.share).collect::<Vec<_>>(), [share(200, 0); 2]);
-    assert_eq!(book.held(&card("GPU-1"), None).memory, Memory::mib(500));
+    assert_eq!(
+        holding(&allocations, "b", "main").parts.iter().map(|part| part.share).collect::<Vec<_>>(),
+        [share(200, 0); 2]
+    );
+    assert_eq!(allocations.held(&card("GPU-1"), None).memory, Memory::mib(500));
 }
 
 #[test]
@@ -222,16 +229,16 @@ fn init_containers_are_charged_to_the_cards_of_those_after_them() {
         assigned("a", "main", &["GPU-2::0"]),
         assigned("a", "other", &["GPU-2::1"]),
     ];
-    let (book, notes) = settled(&Book::default(), &pods, &records);
-    assert_eq!(parts(&book, "a", "init"), [("GPU-2".to_owned(), Some(0))]);
+    let (allocations, notes) = reconciled(&Allocations::default(), &pods, &records);
+    assert_eq!(parts(&allocations, "a", "init"), [("GPU-2".to_owned(), Some(0))]);
     assert_eq!(
         notes,
         [
-            "pod default/pod-a (a): init container \"init\" requests 2 cards with 700Mi memory and 0 cores each, of which 1 can be told"
+            "pod default/pod-a (a): init container \"init\" requests 2 GPUs with 700Mi memory and 0 cores each, of which 1 can be identified"
         ]
     );
-    assert_eq!(book.held(&card("GPU-2"), None).memory, Memory::mib(700), "the init step is the peak");
-    assert_eq!(book.held(&card("GPU-1"), None).memory, Memory::mib(50));
+    assert_eq!(allocations.held(&card("GPU-2"), None).memory, Memory::mib(700), "the init step is the peak");
+    assert_eq!(allocations.held(&card("GPU-1"), None).memory, Memory::mib(50));
 }
 
 #[test]
@@ -251,30 +258,32 @@ fn pods_of_another_plugin_hold_their_cards_alone() {
         assigned("c", "main", &["GPU-3::5"]),
         assigned("d", "main", &["GPU-4::0"]),
     ];
-    let (book, notes) = settled(&Book::default(), &pods, &records);
+    let (allocations, notes) = reconciled(&Allocations::default(), &pods, &records);
     assert_eq!(notes.len(), 1);
-    assert!(notes[0].starts_with("pod default/pod-b (b): its requests can't be read, so it holds its cards alone: "));
+    assert!(
+        notes[0].starts_with("pod default/pod-b (b): its requests can't be read, so it holds its GPUs exclusively: ")
+    );
     let alone = Held { memory: MEMORY, cores: Cores::FULL, exclusive: true, pods: 1 };
-    let origins = ["a", "b", "c", "d"].map(|uid| holding(&book, uid, "main").origin);
+    let origins = ["a", "b", "c", "d"].map(|uid| holding(&allocations, uid, "main").origin);
     assert_eq!(origins, [Origin::Adopted, Origin::Adopted, Origin::Adopted, Origin::Restored]);
     for number in 1..=4 {
-        assert_eq!(book.held(&card(&format!("GPU-{number}")), None), alone);
+        assert_eq!(allocations.held(&card(&format!("GPU-{number}")), None), alone);
     }
-    assert_eq!(parts(&book, "a", "main"), [("GPU-1".to_owned(), None)]);
+    assert_eq!(parts(&allocations, "a", "main"), [("GPU-1".to_owned(), None)]);
 }
 
 #[test]
-fn the_kubelet_is_right_about_slots_and_the_books_about_shares() {
+fn kubelet_decides_slots_ledger_decides_shares() {
     let pods = [simple("a"), simple("b")];
-    let before = book(&pods, &[assigned("a", "main", &["GPU-1::0"]), assigned("b", "main", &["GPU-1::1"])]);
+    let before = allocations(&pods, &[assigned("a", "main", &["GPU-1::0"]), assigned("b", "main", &["GPU-1::1"])]);
     let pods = [Arc::clone(&pods[0]), pod("b", &[("main", ContainerKind::App, &[("gpumem", "999")])])];
     let records = [assigned("a", "main", &["GPU-1::1"]), assigned("b", "main", &["GPU-1::0"])];
-    let (after, _) = settled(&before, &pods, &records);
+    let (after, _) = reconciled(&before, &pods, &records);
     assert_eq!(parts(&after, "a", "main"), [("GPU-1".to_owned(), Some(1))]);
     assert_eq!(parts(&after, "b", "main"), [("GPU-1".to_owned(), Some(0))]);
     assert_eq!(after.held(&card("GPU-1"), None), before.held(&card("GPU-1"), None));
 
-    let (moved, _) = settled(&after, &pods, &[assigned("a", "main", &["GPU-2::7"])]);
+    let (moved, _) = reconciled(&after, &pods, &[assigned("a", "main", &["GPU-2::7"])]);
     assert_eq!(parts(&moved, "a", "main"), [("GPU-2".to_owned(), Some(7))]);
     assert_eq!(holding(&moved, "a", "main").parts[0].share, share(300, 30));
     assert_eq!(holding(&moved, "a", "main").nonce, holding(&before, "a", "main").nonce, "its directories are mounted");
@@ -282,38 +291,38 @@ fn the_kubelet_is_right_about_slots_and_the_books_about_shares() {
 }
 
 #[test]
-fn a_slot_on_record_twice_stays_with_the_pod_that_the_books_name() {
+fn slot_on_record_twice_stays_with_its_holder_in_the_ledger() {
     let pods = ["a", "b", "c"].map(simple);
-    let b_first = book(&pods, &[assigned("b", "main", &["GPU-1::0"])]);
+    let b_first = allocations(&pods, &[assigned("b", "main", &["GPU-1::0"])]);
     let records = ["a", "b", "c"].map(|uid| assigned(uid, "main", &["GPU-1::0"]));
-    let (book, _) = settled(&b_first, &pods, &records);
-    let slots = ["a", "b", "c"].map(|uid| holding(&book, uid, "main").parts[0].slot);
+    let (allocations, _) = reconciled(&b_first, &pods, &records);
+    let slots = ["a", "b", "c"].map(|uid| holding(&allocations, uid, "main").parts[0].slot);
     assert_eq!(slots, [None, Some(0), None]);
-    assert_eq!(book.held(&card("GPU-1"), None).pods, 3, "all three hold shares");
+    assert_eq!(allocations.held(&card("GPU-1"), None).pods, 3, "all three hold shares");
 
-    let (book, _) = settled(&book, &[Arc::clone(&pods[0]), Arc::clone(&pods[2])], &records);
-    let slots = ["a", "c"].map(|uid| holding(&book, uid, "main").parts[0].slot);
+    let (allocations, _) = reconciled(&allocations, &[Arc::clone(&pods[0]), Arc::clone(&pods[2])], &records);
+    let slots = ["a", "c"].map(|uid| holding(&allocations, uid, "main").parts[0].slot);
     assert_eq!(slots, [Some(0), None], "once its holder has ended, another on record gets it");
 }
 
 #[test]
-fn records_older_than_the_books_move_nothing() {
+fn records_older_than_the_ledger_change_nothing() {
     let pods = ["a", "b"].map(simple);
-    let mut book = book(&pods, &[assigned("a", "main", &["GPU-1::0"])]);
-    let mut entry = book.pod("a").expect("booked").clone();
+    let mut allocations = allocations(&pods, &[assigned("a", "main", &["GPU-1::0"])]);
+    let mut entry = allocations.pod("a").expect("booked").clone();
     entry.containers[0].holding.as_mut().expect("held").parts[0].slot = Some(5);
-    book.apply(Change::Hold { entry, why: "asked again".to_owned() }, 9);
+    allocations.apply(Change::Hold { entry, why: "asked again".to_owned() }, 9);
     let records = [assigned("a", "main", &["GPU-1::0"]), assigned("b", "main", &["GPU-1::5"])];
-    let Reconciled { changes, .. } = heard(&book, 8, &pods, Some(&records));
+    let Reconciled { changes, .. } = heard(&allocations, 8, &pods, Some(&records));
     for change in changes {
-        book.apply(change, 10);
+        allocations.apply(change, 10);
     }
-    assert_eq!(parts(&book, "a", "main"), [("GPU-1".to_owned(), Some(5))]);
-    assert_eq!(parts(&book, "b", "main"), [("GPU-1".to_owned(), None)]);
+    assert_eq!(parts(&allocations, "a", "main"), [("GPU-1".to_owned(), Some(5))]);
+    assert_eq!(parts(&allocations, "b", "main"), [("GPU-1".to_owned(), None)]);
 }
 
 #[test]
-fn what_cannot_be_settled_is_said() {
+fn unresolved_records_are_reported_in_notes() {
     let mut twin = simple("twin");
     Arc::make_mut(&mut twin).name = "pod-a".to_owned();
     let odd = simple("odd");
@@ -326,15 +335,15 @@ fn what_cannot_be_settled_is_said() {
         assigned("odd", "renamed", &["GPU-1::1"]),
         assigned("ended", "main", &["GPU-1::1"]),
     ];
-    let (book, notes) = settled(&Book::default(), &pods, &records);
-    assert_eq!(book, Book::default());
+    let (allocations, notes) = reconciled(&Allocations::default(), &pods, &records);
+    assert_eq!(allocations, Allocations::default());
     assert_eq!(
         notes,
         [
             "pod default/pod-a, container \"main\": two pods have this name, so its devices have no clear holder",
-            "pod default/pod-odd, container \"main\": \"nvidia0\" is not a card UUID: expected \"GPU-\" or \"MIG-\" followed by letters, digits, '-' or '/'",
+            "pod default/pod-odd, container \"main\": \"nvidia0\" is not a GPU UUID: expected \"GPU-\" or \"MIG-\" followed by letters, digits, '-' or '/'",
             "pod default/pod-odd, container \"renamed\": the pod has no such container",
-            "pod default/pod-lost (lost): holds card MIG-away, which isn't known yet",
+            "pod default/pod-lost (lost): holds MIG-away, which isn't known yet",
         ]
     );
 }

@@ -68,13 +68,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_journal_cut_anywhere_says_what_was_written_whole(written in written()) {
+    fn truncated_journal_replays_its_whole_records(written in written()) {
         let last = written.records.last().map_or(0, |record| record.revision);
         for cut in 0..=written.bytes.len() {
-            let Replay { book, revision, recovery, .. } = replay(&written.bytes[..cut]).expect("our version");
+            let Replay { allocations, revision, report, .. } = replay(&written.bytes[..cut]).expect("our version");
             let whole = written.records.iter().take_while(|record| record.at.end <= cut).last();
-            whole.map(|record| record.model.clone()).unwrap_or_default().agrees_with(&book)?;
-            prop_assert_eq!(recovery.damaged, vec![]);
+            whole.map(|record| record.model.clone()).unwrap_or_default().agrees_with(&allocations)?;
+            prop_assert_eq!(report.damaged, vec![]);
             prop_assert!(revision >= whole.map_or(0, |record| record.revision));
             let header_read = revision > 0;
             prop_assert!(!header_read || next_opening(revision) > last, "{} after {}", revision, last);
@@ -82,39 +82,39 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_byte_costs_its_own_record(written in written(), xor in 1..=255u8) {
+    fn damaged_byte_loses_one_record(written in written(), xor in 1..=255u8) {
         for offset in 0..written.bytes.len() {
             let mut bytes = written.bytes.clone();
             bytes[offset] ^= xor;
-            let Replay { book, recovery, .. } = replay(&bytes).expect("a damaged version is damage");
+            let Replay { allocations, report, .. } = replay(&bytes).expect("a damaged version is damage");
             let hit = written.records.iter().position(|record| record.at.contains(&offset));
             let last = written.records.len().checked_sub(1);
-            prop_assert_eq!(recovery.records, written.records.len() - usize::from(hit.is_some()));
-            prop_assert!(!recovery.damaged.is_empty() || recovery.torn > 0 && hit == last, "unnoticed at {}", offset);
+            prop_assert_eq!(report.records, written.records.len() - usize::from(hit.is_some()));
+            prop_assert!(!report.damaged.is_empty() || report.torn > 0 && hit == last, "unnoticed at {}", offset);
             let lost = hit.map(|hit| &written.records[hit]);
             let ended_later = |from: usize, uid: &str| {
                 written.records[from..].iter().any(|record| record.uid == uid && record.nonce.is_none())
             };
             for (at, record) in written.records.iter().enumerate().filter(|(at, _)| Some(*at) != hit) {
                 let Some(nonce) = record.nonce.filter(|_| !ended_later(at, &record.uid)) else { continue };
-                let entry = book.pod(&record.uid);
+                let entry = allocations.pod(&record.uid);
                 let kept = entry.is_some_and(|entry| {
                     entry.containers.iter().filter_map(|container| container.holding.as_ref()).any(|held| held.nonce == nonce)
                 });
                 prop_assert!(kept, "{} lost, though another record was hit: {:?}", record.uid, lost.map(|lost| &lost.at));
             }
-            let slots_clash = book.check(&[]);
+            let slots_clash = allocations.check(&[]);
             prop_assert_eq!(slots_clash, vec![]);
         }
     }
 
     #[test]
-    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn replay_of_any_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         prop_assert!(replay(&bytes).is_ok(), "no header of another version comes about by chance");
     }
 
     #[test]
-    fn no_wellformed_records_panic(lines in prop::collection::vec("\\{\"(version|revision)\":[0-9]{1,21},\"(hold|release|revision)\":(\\{\\}|[0-9]{1,20})\\}", 0..6)) {
+    fn replay_of_any_records_never_panics(lines in prop::collection::vec("\\{\"(version|revision)\":[0-9]{1,21},\"(hold|release|revision)\":(\\{\\}|[0-9]{1,20})\\}", 0..6)) {
         let line = |json: &String| format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
         let text: String = lines.iter().map(line).collect();
         prop_assert!(replay(text.as_bytes()).is_ok());
@@ -134,26 +134,26 @@ fn damage_is_reported_with_its_place_and_the_file_is_kept() {
     bytes[offset + 30] ^= 1;
     std::fs::write(file(dir.path()), &bytes).expect("writes");
     for _ in 0..2 {
-        let (ledger, recovery) = reopen(dir.path());
-        let pods: Vec<&str> = ledger.book().pods().map(|entry| entry.pod.uid.as_str()).collect();
+        let (ledger, report) = reopen(dir.path());
+        let pods: Vec<&str> = ledger.allocations().pods().map(|entry| entry.pod.uid.as_str()).collect();
         assert_eq!(pods, ["a", "c"]);
-        if !recovery.damaged.is_empty() {
-            assert_eq!(recovery.damaged[0].to_string(), format!("record at byte {offset}: its checksum differs"));
+        if !report.damaged.is_empty() {
+            assert_eq!(report.damaged[0].to_string(), format!("record at byte {offset}: its checksum differs"));
         }
         assert_eq!(std::fs::read(dir.path().join("journal.damaged")).expect("kept"), bytes);
     }
 }
 
 #[test]
-fn a_revision_that_no_journal_reaches_is_damage() {
+fn impossible_revision_is_damage() {
     for revision in [u64::MAX, (1 << 53) + 1] {
         let change = Change::Release { pod: super::pod("a"), why: "gone".to_owned() };
         let mut record = serde_json::to_value(&change).expect("json");
         record["revision"] = revision.into();
         let json = record.to_string();
         let text = format!("\n{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
-        let Replay { recovery, revision: reached, .. } = replay(text.as_bytes()).expect("no version");
-        assert_eq!((recovery.damaged.len(), reached), (1, 0));
-        assert!(recovery.damaged[0].reason.ends_with("is out of range"));
+        let Replay { report, revision: reached, .. } = replay(text.as_bytes()).expect("no version");
+        assert_eq!((report.damaged.len(), reached), (1, 0));
+        assert!(report.damaged[0].reason.ends_with("is out of range"));
     }
 }

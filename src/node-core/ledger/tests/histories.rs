@@ -73,7 +73,7 @@ impl Node {
     }
 
     fn agrees(&self) -> Result<(), TestCaseError> {
-        self.model.agrees_with(self.ledger.as_ref().expect("open between steps").book())
+        self.model.agrees_with(self.ledger.as_ref().expect("open between steps").allocations())
     }
 
     fn uid(&self, pod: usize) -> String {
@@ -131,7 +131,7 @@ impl Node {
             cgroups: &HashMap::new(),
             records: assigned.as_deref(),
         };
-        let Reconciled { changes, notes } = reconcile(ledger.book(), &heard, &reading);
+        let Reconciled { changes, notes } = reconcile(ledger.allocations(), &heard, &reading);
         ledger.apply(changes).expect("writes");
         prop_assert_eq!(notes, Vec::<String>::new());
         for pod in (0..4).filter(|pod| gone.contains(&self.uid(*pod))).collect::<Vec<_>>() {
@@ -143,7 +143,7 @@ impl Node {
             pods.iter_mut().flat_map(PodEntry::parts_mut).for_each(|part| (part.slot, part.lost) = (None, None));
             pods
         };
-        let after: Vec<PodEntry> = self.ledger().book().pods().cloned().collect();
+        let after: Vec<PodEntry> = self.ledger().allocations().pods().cloned().collect();
         prop_assert_eq!(shares(after.iter().collect()), shares(self.model.pods.values().collect()));
         self.model.pods = after.into_iter().map(|entry| (entry.pod.uid.clone(), entry)).collect();
         Ok(())
@@ -176,8 +176,8 @@ impl Node {
         let path = file(self.dir.path());
         let torn: Vec<u8> = torn.iter().copied().filter(|byte| *byte != b'\n').collect();
         fs::write(&path, [fs::read(&path).expect("journal"), torn.clone()].concat()).expect("writes");
-        let (ledger, recovery) = reopen(self.dir.path());
-        prop_assert_eq!((recovery.torn, recovery.damaged), (torn.len(), vec![]));
+        let (ledger, report) = reopen(self.dir.path());
+        prop_assert_eq!((report.torn, report.damaged), (torn.len(), vec![]));
         prop_assert!(ledger.revision() > revision);
         self.ledger = Some(ledger);
         Ok(())
@@ -188,7 +188,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_books_survive_every_crash_and_never_overfill_a_card(
+    fn ledger_survives_crashes_and_never_overfills_a_gpu(
         shapes in prop::collection::vec(pod_shape(), 4),
         steps in prop::collection::vec(step(), 1..60),
     ) {
@@ -204,7 +204,7 @@ proptest! {
                 Step::Crash { torn } => node.crash(&torn)?,
                 Step::Rewrite => {
                     let ledger = node.ledger();
-                    ledger.journal.rewrite(&ledger.book, ledger.revision);
+                    ledger.journal.rewrite(&ledger.allocations, ledger.revision);
                 }
             }
             node.agrees()?;

@@ -8,7 +8,7 @@ use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, Cores, G
 use divvy_placement::Held;
 use proptest::prelude::*;
 
-use crate::ledger::{Book, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, Terms};
+use crate::ledger::{Allocations, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, Terms};
 use crate::pod::{Phase, Pod, PodRef};
 
 pub(crate) const CARDS: usize = 3;
@@ -139,20 +139,20 @@ impl Model {
         (0..CARDS).all(|number| fits(&card(number))).then_some((entry, holding))
     }
 
-    /// Everything that the book answers, against the same from the map.
-    pub(crate) fn agrees_with(&self, book: &Book) -> Result<(), TestCaseError> {
-        prop_assert_eq!(book.pods().collect::<Vec<_>>(), self.pods.values().collect::<Vec<_>>());
-        prop_assert_eq!(book.check(&capacities()), vec![]);
+    /// Everything that the allocations answers, against the same from the map.
+    pub(crate) fn agrees_with(&self, allocations: &Allocations) -> Result<(), TestCaseError> {
+        prop_assert_eq!(allocations.pods().collect::<Vec<_>>(), self.pods.values().collect::<Vec<_>>());
+        prop_assert_eq!(allocations.check(&capacities()), vec![]);
         let uids = self.pods.keys().map(|uid| Some(uid.as_str())).chain([None, Some("nobody")]);
         for (except, number) in uids.flat_map(|uid| (0..CARDS).map(move |number| (uid, number))) {
             let card = card(number);
-            prop_assert_eq!(book.held(&card, except), self.held(&card, except));
+            prop_assert_eq!(allocations.held(&card, except), self.held(&card, except));
             let others = self.pods.values().filter(|entry| Some(entry.pod.uid.as_str()) != except);
             let held = others.flat_map(slots).filter(|slot| slot.card == card).map(|slot| slot.number);
-            prop_assert_eq!(book.slots_held(&card, except), held.collect::<BTreeSet<_>>());
+            prop_assert_eq!(allocations.slots_held(&card, except), held.collect::<BTreeSet<_>>());
         }
         for entry in self.pods.values() {
-            prop_assert!(slots(entry).all(|slot| book.holder_of(&slot) == Some(entry)));
+            prop_assert!(slots(entry).all(|slot| allocations.holder_of(&slot) == Some(entry)));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! One card's page, and when it is written.
+//! Clock page of one card, and when it is written.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -15,7 +15,7 @@ use super::pages;
 use super::watched::Watched;
 use super::{MS, SELDOM, next};
 
-/// How long a card that somebody was busy on is taken to be at work. While it is, it is looked at as often whatever is seen.
+/// Time for which a card counts as active after a container was busy on it. Active cards are sampled at the full rate.
 const LATE: u64 = 1000 * MS;
 
 /// A card that containers share.
@@ -25,7 +25,7 @@ pub(super) struct Card {
     path: PathBuf,
     page: Option<Mapped>,
     seats: Vec<Seat>,
-    /// When somebody was last seen busy.
+    /// Time at which a container was last busy.
     busy_at_ns: Option<u64>,
     due_ns: u64,
     warning: WarnOnce,
@@ -40,12 +40,12 @@ struct Mapped {
 /// A tenant's part of the card.
 #[derive(Debug)]
 struct Seat {
-    /// Which tenant.
+    /// Index of the tenant.
     tenant: usize,
-    /// Which of its cards.
+    /// Index of the card among the tenant's.
     position: usize,
-    /// What it was promised.
-    promise: Share,
+    /// Guaranteed compute.
+    guarantee: Share,
     rank: clock::Priority,
 }
 
@@ -79,7 +79,7 @@ impl Card {
             None => clock::Priority::Normal,
             Some(Priority::Low) => clock::Priority::Low,
         };
-        self.seats.push(Seat { tenant, position, promise: Share::of(cores.units().saturating_mul(100)), rank });
+        self.seats.push(Seat { tenant, position, guarantee: Share::of(cores.units().saturating_mul(100)), rank });
     }
 
     /// Maps the page, unless that very file is mapped.
@@ -104,12 +104,12 @@ impl Card {
         };
     }
 
-    /// How many containers share it.
+    /// Number of containers that share the card.
     pub(super) fn seats(&self) -> usize {
         self.seats.len()
     }
 
-    /// Looks at the tenants and writes the page, if that is due, and says when it is next.
+    /// Samples the tenants and writes the page, if that is due, and returns when it is due next.
     pub(super) fn tick(&mut self, now_ns: u64, watched: &mut [Watched], often_ns: u64) -> u64 {
         if now_ns < self.due_ns {
             return self.due_ns;
@@ -129,9 +129,9 @@ impl Card {
 
     fn busy(&self, now_ns: u64, watched: &mut [Watched]) -> Busy {
         let mut busy = Busy::default();
-        for Seat { tenant, position, promise, rank } in &self.seats {
+        for Seat { tenant, position, guarantee, rank } in &self.seats {
             if watched.get_mut(*tenant).is_some_and(|watched| watched.is_busy(*position, now_ns)) {
-                busy.add(*promise, *rank);
+                busy.add(*guarantee, *rank);
             }
         }
         busy

@@ -10,9 +10,11 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::{KeySet as _, Keys};
+use crate::container::Containers;
 use crate::container::isolation::tests::shim;
-use crate::container::{Allocation, Containers, PodRef};
 use divvy_node_core::ledger::Terms;
+use divvy_node_core::pod::PodRef;
+use divvy_node_core::ports::{AllocatedContainer, ContainerSetup as _};
 
 /// A node that serves the shim, and its clock; time is what tests say.
 struct Bench {
@@ -72,14 +74,9 @@ impl Bench {
             .iter()
             .map(|(card, cores)| (card.clone(), Share { memory: Memory::mib(1), cores: *cores, exclusive: false }))
             .collect();
-        let handout = Allocation {
-            pod: PodRef { uid: "u", namespace: "ns", name: "p" },
-            container: "c",
-            nonce: &nonce.to_string(),
-            shares: &shares,
-            terms: Terms { tier: Tier::Shim, ..Terms::default() },
-        };
-        self.delivery.prepare(&handout).expect("an answer");
+        let pod = PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "p".to_owned() };
+        let terms = Terms { tier: Tier::Shim, ..Terms::default() };
+        self.delivery.prepare(&AllocatedContainer { pod: &pod, name: "c", nonce, shares, terms }).expect("an answer");
         self.tenants.push(Tenant { nonce, cards, priority });
         nonce
     }
@@ -132,7 +129,7 @@ impl Bench {
 }
 
 #[test]
-fn those_that_go_first_and_last_are_told_apart() {
+fn high_and_low_priority_are_counted_apart() {
     let mut bench = Bench::new();
     let first = bench.come_as(&[(0, 30)], Some(Priority::High));
     let last = [20, 0, 0].map(|cores| bench.come_as(&[(0, cores)], Some(Priority::Low)));
@@ -146,7 +143,7 @@ fn those_that_go_first_and_last_are_told_apart() {
 }
 
 #[test]
-fn the_busy_are_counted_with_what_they_were_promised() {
+fn busy_containers_are_counted_with_their_shares() {
     let mut bench = Bench::new();
     let tenants = [bench.come(&[(0, 30)]), bench.come(&[(0, 20)]), bench.come(&[(0, 0)])];
     bench.work(tenants[0], 0, 5);
@@ -207,7 +204,7 @@ fn virtual_time_goes_on_by_the_number_of_the_busy() {
 }
 
 #[test]
-fn it_looks_often_where_there_is_something_to_tell() {
+fn sampling_is_faster_while_containers_are_busy() {
     let mut bench = Bench::new();
     let tenants = [bench.come(&[(0, 50)]), bench.come(&[(0, 50)])];
     bench.come(&[(1, 50)]);
@@ -249,7 +246,7 @@ fn many_are_looked_at_half_as_often() {
 }
 
 #[test]
-fn cards_are_told_apart_also_within_one_container() {
+fn gpus_of_one_container_are_counted_apart() {
     let mut bench = Bench::new();
     let both = bench.come(&[(1, 40), (0, 10)]);
     let one = bench.come(&[(0, 60)]);
@@ -261,7 +258,7 @@ fn cards_are_told_apart_also_within_one_container() {
     bench.write(both, in_flight_at(2, 1, 0), &1_u64.to_ne_bytes());
     bench.pass(1010, 1013);
     assert_eq!((bench.busy(0), bench.busy(1)), ([2, 7000, 0], [1, 4000, 0]));
-    bench.delivery.remove(&one.to_string()).expect("removed");
+    bench.delivery.remove(vec![one]);
     bench.tenants.retain(|tenant| tenant.nonce != one);
     bench.follow(1020);
     bench.pass(1020, 1023);

@@ -1,4 +1,4 @@
-//! What a container's processes have in flight.
+//! Work in flight of a container's processes.
 
 use std::path::{Path, PathBuf};
 

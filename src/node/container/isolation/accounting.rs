@@ -1,13 +1,13 @@
-//! Tier `accounting`: shares are booked and written down, and nothing enforces them.
+//! Tier `accounting`: shares are recorded in the ledger, and nothing enforces them.
 
 use divvy_api::{CardId, Share, Tier};
-use divvy_proto::deviceplugin::Mount;
+use divvy_node_core::ports::Mount;
 
 use super::Isolation;
 use crate::container::directories::Container;
 use crate::container::error::ContainerError;
 
-/// Serves it. Needs nothing of the node.
+/// Tier `accounting`, which every node supports.
 #[derive(Clone, Copy, Debug)]
 pub struct Accounting;
 

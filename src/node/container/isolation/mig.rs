@@ -1,29 +1,29 @@
 //! Tier `mig`: each container has whole MIG instances, and the hardware keeps it within them.
 //!
-//! On any node that is true of whoever holds nothing else. On a node of this tier nothing else is given out.
+//! That holds on any node for a container that has nothing else. On a node of this tier nothing else is allocated.
 
 use divvy_api::{CardId, Share, Tier};
-use divvy_proto::deviceplugin::Mount;
+use divvy_node_core::ports::Mount;
 
 use super::Isolation;
 use crate::config::{Config, ConfigError, MigStrategy, Scale};
 use crate::container::directories::Container;
 use crate::container::error::ContainerError;
 
-/// Serves it. What it needs of the node is done before the daemon starts: GPUs are cut.
+/// Tier `mig`. GPUs are partitioned before the daemon starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Mig;
 
-/// Whether the configuration leaves anything to be given out.
+/// Checks that the configuration leaves something to allocate.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let refused = |problem: &str| Err(ConfigError::Disagreement(format!("tier mig can't be served: {problem}")));
     if config.mig_strategy == MigStrategy::None {
-        return refused(
-            "migStrategy none makes no card of an instance: set it to single or mixed, or set tier to auto",
-        );
+        return refused("migStrategy none advertises no MIG instances: set it to single or mixed, or set tier to auto");
     }
     if config.memory_scale != Scale::ONE || config.cores_scale != Scale::ONE {
-        return refused("an instance can't be promised more or less than once: set memoryScale and coresScale to 1");
+        return refused(
+            "MIG instances can't be overcommitted or reserved in part: set memoryScale and coresScale to 1",
+        );
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use divvy_api::container::{
     MPS_MEMORY_LIMIT, MPS_PIPE_DIRECTORY, MPS_PIPE_MOUNT, MPS_THREAD_PERCENTAGE, SHARED_MEMORY_MOUNT,
 };
 use divvy_api::{CardId, Cores, Share, Tier};
-use divvy_proto::deviceplugin::Mount;
+use divvy_node_core::ports::Mount;
 
 use super::Isolation;
 use super::shim::{self, Shim};
@@ -25,18 +25,18 @@ use crate::container::directories::{Container, mount};
 use crate::container::error::ContainerError;
 use divvy_mps::MpsDirectory;
 
-/// Serves it.
+/// Tier `mps`, on top of the shim.
 #[derive(Debug)]
 pub(super) struct Mps {
     shim: Shim,
     service: MpsDirectory,
 }
 
-/// What one client may have of each of its cards, as CUDA counts them from 0.
+/// MPS limits of one client for each of its cards, which CUDA numbers from 0.
 ///
 /// All ordinals get the largest memory: the driver's order of the cards isn't known here, and which share is on which card
-/// is the library's to keep. A request asks the same of all its cards, so they differ only where it is a percentage of cards
-/// that differ. The part of the cards' compute can be but one, the smallest; none where none was promised.
+/// is enforced by the library. A request asks the same of all its cards, so they differ only where it is a percentage of cards
+/// that differ. The part of the cards' compute can be but one, the smallest; none where no compute is allocated.
 fn limits(shares: &[(CardId, Share)]) -> impl Iterator<Item = (&'static str, String)> {
     let memory = shares.iter().map(|(_, share)| share.memory).max().unwrap_or_default().as_mib();
     let each: Vec<String> = (0..shares.len()).map(|ordinal| format!("{ordinal}={memory}M")).collect();

@@ -6,8 +6,8 @@
 //!              ld.so.preload               names it as containers see it       mounted
 //! runDir/clocks/GPU-8f6d…                  a card's clock page
 //!       /containers/<nonce>/limits/clock-GPU-8f6d…    another name of the page
-//!                           region/books   the region of the container's processes
-//!                           generation     how often that was made anew
+//!                           region/books   the accounting region of the container's processes
+//!                           generation     how often the region was recreated
 //! ```
 //!
 //! The library doesn't lie in `runDir`: many systems mount `/run` `noexec`, and what some runtimes mount from there stays so
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use divvy_api::container::{LIBRARY, PRELOAD_FILE};
 use divvy_api::{CardId, Share, Tier};
-use divvy_proto::deviceplugin::Mount;
+use divvy_node_core::ports::Mount;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use tracing::warn;
 
@@ -38,20 +38,20 @@ use crate::container::region;
 
 /// The libraries' directory in `stateDir`.
 pub(super) const LIBRARIES: &str = "lib";
-/// How every library for Linux begins.
+/// First bytes of every library for Linux.
 const ELF: &[u8] = b"\x7fELF";
-/// How the names of libraries end.
+/// Extension of libraries.
 const END: &str = "so";
 
 /// The library as it is installed with the daemon.
 #[derive(Debug)]
 pub(super) struct Library {
     pub(super) content: Vec<u8>,
-    /// Where containers get it from.
+    /// Directory that containers get the library from.
     pub(super) directory: PathBuf,
 }
 
-/// Serves it.
+/// Tier `shim`, with the library installed on the node.
 #[derive(Debug)]
 pub struct Shim {
     library: PathBuf,

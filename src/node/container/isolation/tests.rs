@@ -67,14 +67,14 @@ fn tier_mig_requires_mig_strategy_and_no_overcommit() {
         for scale in ["MEMORY_SCALE", "CORES_SCALE"] {
             assert_eq!(
                 of(&[("MIG_STRATEGY", strategy), (scale, "1.5")]),
-                "tier mig can't be served: an instance can't be promised more or less than once: set memoryScale and \
+                "tier mig can't be served: MIG instances can't be overcommitted or reserved in part: set memoryScale and \
                  coresScale to 1"
             );
         }
     }
     assert_eq!(
         of(&[]),
-        "tier mig can't be served: migStrategy none makes no card of an instance: set it to single or mixed, or set tier \
+        "tier mig can't be served: migStrategy none advertises no MIG instances: set it to single or mixed, or set tier \
          to auto"
     );
 }

@@ -1,4 +1,4 @@
-//! One container's accounting region, as a file that its tenant can do anything to.
+//! Reader of one container's accounting region, a file that its tenant can change in any way.
 //!
 //! It is read by `pread`, never mapped: a process that reads a map of a file that is cut short is killed, and one that reads while
 //! the tenant punches a hole waits for as long as the tenant likes. The locks are those of bytes, as libdivvy takes them; those of
@@ -25,12 +25,12 @@ pub(crate) struct RegionReader {
     cards: usize,
 }
 
-/// Who has a slot's lock.
+/// State of a slot's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lock {
-    /// Nobody.
+    /// Not locked.
     Free,
-    /// A process that lives; its number on the host, unless it has none in our PID namespace.
+    /// Locked by a live process: its PID on the host, unless it has none in this PID namespace.
     Held(Option<u32>),
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum RegionError {
     #[error(transparent)]
     Invalid(#[from] InvalidRegion),
     /// A region of another container.
-    #[error("it is for another number of cards than the {0} that the container holds")]
+    #[error("it is for another number of GPUs than the container's {0}")]
     Cards(usize),
 }
 
@@ -116,7 +116,7 @@ impl RegionReader {
         Ok(())
     }
 
-    /// Returns who has the lock of a slot.
+    /// Returns the state of a slot's lock.
     pub(crate) fn lock_of(&self, slot: usize) -> io::Result<Lock> {
         let mut lock = byte(libc::F_WRLCK, slot);
         fcntl(&self.file, FcntlArg::F_GETLK(&mut lock))?;

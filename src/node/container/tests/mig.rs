@@ -23,12 +23,12 @@ fn cut(gi: u32, ci: u32) -> [CdiCard; 2] {
 }
 
 /// Publishes the second card's instance, and gives it to a container.
-fn outcome(host: &Host, strategies: &str, gi: u32, ci: u32) -> Result<ContainerAllocateResponse, String> {
+fn outcome(host: &Host, strategies: &str, gi: u32, ci: u32) -> Result<ContainerResponse, String> {
     let delivery = Containers::new(host.options(strategies), Box::new(Accounting));
     let published = delivery.publish_cards(&cut(gi, ci)).map_err(|error| error.to_string());
-    let answer = delivery.prepare(&handout("n-1", &[share(INSTANCE, 1)])).map_err(|error| error.to_string());
+    let answer = delivery.prepare(&allocated("n-1", &[share(INSTANCE, 1)])).map_err(|error| error.to_string());
     assert_eq!(published.err(), answer.as_ref().err().cloned(), "the log says what the pod is told");
-    delivery.prepare(&handout("n-2", &[share(A, 1)])).expect("a card that is whole is given all the same");
+    delivery.prepare(&allocated("n-2", &[share(A, 1)])).expect("a card that is whole is given all the same");
     answer.map_err(|error| host.steady(&error))
 }
 
@@ -36,7 +36,7 @@ fn outcome(host: &Host, strategies: &str, gi: u32, ci: u32) -> Result<ContainerA
 fn mig_instance_gets_gpu_node_and_two_capabilities() {
     let host = host();
     let answer = outcome(&host, "cdi-cri", 11, 2).expect("an answer");
-    assert_eq!(answer.cdi_devices[0].name, format!("divvy.dev/gpu={INSTANCE}"));
+    assert_eq!(answer.cdi_devices[0], format!("divvy.dev/gpu={INSTANCE}"));
     let spec = fs::read_to_string(host.path("cdi/divvy.dev-gpu.json")).expect("a specification");
     let spec: serde_json::Value = serde_json::from_str(&spec).expect("JSON");
     let device = serde_json::to_string_pretty(&spec["devices"][1]).expect("JSON");
@@ -53,7 +53,7 @@ fn mig_instance_is_named_by_uuid_for_nvidia_runtime() {
 }
 
 #[test]
-fn an_instance_without_its_capabilities_is_refused_by_name() {
+fn instance_without_capabilities_is_refused_by_name() {
     let host = host();
     for strategies in ["auto", "cdi-cri", "cdi-annotations,envvar"] {
         assert_eq!(
@@ -84,13 +84,13 @@ fn an_instance_without_its_capabilities_is_refused_by_name() {
 }
 
 #[test]
-fn an_instance_is_given_once_its_capabilities_have_come() {
+fn instance_is_given_once_its_capabilities_exist() {
     let host = host();
     let delivery = Containers::new(host.options("auto"), Box::new(Accounting));
     delivery.publish_cards(&cut(1, 0)).expect_err("no such nodes");
     host.link("/dev/null", "dev/nvidia-caps/nvidia-cap1012");
     host.link("/dev/null", "dev/nvidia-caps/nvidia-cap13");
     delivery.publish_cards(&cut(1, 0)).expect("published");
-    let answer = delivery.prepare(&handout("n-1", &[share(INSTANCE, 1)])).expect("an answer");
+    let answer = delivery.prepare(&allocated("n-1", &[share(INSTANCE, 1)])).expect("an answer");
     assert_eq!(answer.cdi_devices.len(), 1);
 }

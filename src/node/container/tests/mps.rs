@@ -20,7 +20,7 @@ impl Host {
     }
 
     /// Mounts and variables, a line each.
-    fn brings(&self, answer: &ContainerAllocateResponse) -> String {
+    fn brings(&self, answer: &ContainerResponse) -> String {
         let mounts = answer.mounts.iter().map(|mount| {
             let access = if mount.read_only { "ro" } else { "rw" };
             format!("{} <- {} {access}\n", mount.container_path, mount.host_path)
@@ -31,8 +31,8 @@ impl Host {
     }
 }
 
-fn client<'a>(nonce: &'a str, shares: &'a [(CardId, Share)]) -> Allocation<'a> {
-    Allocation { terms: TERMS, ..handout(nonce, shares) }
+fn client(nonce: &str, shares: &[(CardId, Share)]) -> AllocatedContainer<'static> {
+    AllocatedContainer { terms: TERMS, ..allocated(nonce, shares) }
 }
 
 fn of(card: &str, memory: u64, cores: u32) -> (CardId, Share) {
@@ -79,7 +79,7 @@ fn mps_limits_for_several_gpus() {
 }
 
 #[test]
-fn a_whole_card_is_opened_through_the_service_too() {
+fn whole_gpu_is_used_through_the_mps_service() {
     let host = Host::new();
     let (delivery, _up) = (host.with_service(), host.service().mark_ready().expect("a lock"));
     let whole = Share { memory: Memory::mib(81_559), cores: Cores::FULL, exclusive: true };
@@ -106,24 +106,24 @@ fn new_containers_are_refused_while_mps_is_down() {
     insta::assert_snapshot!(host.steady(&refused.to_string()), @"tier mps can't be served now: CUDA's MPS is not up on this node: DaemonSet divvy-mps runs it on nodes with label divvy.dev/mps=true; see the log of its pod (/host/run/mps/ready is not locked); running containers are not affected");
     assert!(!host.path("run/containers/n-2").exists());
     delivery.write_limits(&client("n-1", &shares)).expect_err("nor if it starts again");
-    delivery.renew(&client("n-1", &shares)).expect("but it may be running");
+    delivery.renew_limits(&client("n-1", &shares)).expect("but it may be running");
     let _up = place.mark_ready().expect("a lock");
     delivery.prepare(&client("n-2", &shares)).expect("an answer");
 }
 
 #[test]
-fn containers_of_the_shim_stay_what_they_are() {
+fn shim_containers_keep_their_tier_under_mps() {
     let host = Host::new();
     let (delivery, shares) = (host.with_service(), [share(A, 300)]);
     let terms = Terms { tier: Tier::Shim, compute: Compute::Burst, priority: None };
-    let handout = Allocation { terms, ..handout("n-1", &shares) };
-    let answer = delivery.prepare(&handout).expect("it needs no service");
+    let container = AllocatedContainer { terms, ..allocated("n-1", &shares) };
+    let answer = delivery.prepare(&container).expect("it needs no service");
     assert_eq!((answer.mounts.len(), answer.envs.len()), (4, 1));
     assert!(host.path("run/containers/n-1/region/books").is_file());
 }
 
 #[test]
-fn the_service_has_no_instances() {
+fn mps_service_excludes_mig_instances() {
     let host = Host::new();
     let delivery = host.with_service();
     let instance = "MIG-5c3f2a10-0000-4000-8000-0000000000aa";

@@ -40,8 +40,8 @@ impl Host {
     }
 }
 
-fn shimmed<'a>(nonce: &'a str, shares: &'a [(CardId, Share)]) -> Allocation<'a> {
-    Allocation { terms: TERMS, ..handout(nonce, shares) }
+fn shimmed(nonce: &str, shares: &[(CardId, Share)]) -> AllocatedContainer<'static> {
+    AllocatedContainer { terms: TERMS, ..allocated(nonce, shares) }
 }
 
 fn whole(card: &str) -> (CardId, Share) {
@@ -49,7 +49,7 @@ fn whole(card: &str) -> (CardId, Share) {
 }
 
 #[test]
-fn the_library_and_its_name_in_the_container_are_mounted() {
+fn library_and_preload_file_are_mounted() {
     let host = Host::new();
     let answer = host.shimmed("1").prepare(&shimmed("n-1", &[share(A, 8192)])).expect("an answer");
     let mounts = answer.mounts.iter().map(|mount| {
@@ -98,7 +98,7 @@ fn shim_is_needed_only_with_a_partial_gpu() {
     assert_eq!(answer.mounts.len(), 2);
     assert!(!host.region("n-1").exists() && !host.path("run/clocks").exists());
     let text = fs::read_to_string(host.path("run/containers/n-1/limits/limits")).expect("limits");
-    assert!(text.contains("\n# shim: whole cards, which nobody else is given\n"), "{text}");
+    assert!(text.contains("\n# shim: whole GPUs, allocated to no other container\n"), "{text}");
     let answer = delivery.prepare(&shimmed("n-2", &[whole(A), share(B, 1)])).expect("an answer");
     assert_eq!((answer.mounts.len(), host.head("n-2").cards), (4, 2));
 }
@@ -107,8 +107,8 @@ fn shim_is_needed_only_with_a_partial_gpu() {
 fn restarted_container_keeps_its_weaker_tier() {
     let host = Host::new();
     let shares = [share(A, 1)];
-    host.delivery("envvar").prepare(&handout("n-1", &shares)).expect("an answer");
-    host.shimmed("1").write_limits(&handout("n-1", &shares)).expect("written");
+    host.delivery("envvar").prepare(&allocated("n-1", &shares)).expect("an answer");
+    host.shimmed("1").write_limits(&allocated("n-1", &shares)).expect("written");
     assert!(!host.region("n-1").exists());
     assert_eq!(host.limits("n-1").tier, Tier::Accounting);
 }
@@ -175,12 +175,12 @@ fn invalid_region_is_replaced_on_prepare() {
             assert_eq!((region.len(), host.head("n-1").generation), (layout::size(1) as u64, generation), "{what}");
         }
         assert_eq!(fs::read_to_string(host.path("outside")).expect("a file"), "outside", "{what}");
-        assert!(delivery.remove("n-1").expect(what));
+        assert!(host.remove(&delivery, "n-1"), "{what}");
     }
 }
 
 #[test]
-fn a_container_keeps_its_library_until_it_starts_again() {
+fn container_keeps_its_library_until_it_restarts() {
     let host = Host::new();
     let shares = [share(A, 1)];
     host.shimmed("1").prepare(&shimmed("n-1", &shares)).expect("an answer");
@@ -192,9 +192,9 @@ fn a_container_keeps_its_library_until_it_starts_again() {
     assert_eq!(host.libraries().len(), 3, "the earlier one is gone: {:?}", host.libraries());
     second.write_limits(&shimmed("n-1", &shares)).expect("written");
     assert_eq!(fs::read(host.path("run/state/lib/n-1.so")).expect("a file"), b"2");
-    let installed = format!("run/state/lib/{}", host.libraries()[1]);
+    let installed = format!("run/state/lib/{}", host.libraries()[2]);
     assert_eq!(host.inode("run/state/lib/n-1.so"), host.inode(&installed));
-    second.remove("n-1").expect("removed");
+    assert!(host.remove(&second, "n-1"));
     assert_eq!(host.libraries().len(), 2, "its name of the library goes with it: {:?}", host.libraries());
 }
 
@@ -214,7 +214,7 @@ fn prepare_replaces_directories_made_for_missing_files() {
 }
 
 #[test]
-fn a_clock_page_lives_as_long_as_a_container_has_it() {
+fn clock_page_lives_as_long_as_its_containers() {
     let host = Host::new();
     let delivery = host.shimmed("1");
     let page = format!("run/clocks/{A}");
@@ -225,11 +225,11 @@ fn a_clock_page_lives_as_long_as_a_container_has_it() {
     let next = host.shimmed("2");
     next.prepare(&shimmed("n-3", &[share(A, 1), share(B, 1)])).expect("an answer");
     assert_eq!(host.inode(&page), inode, "the next daemon goes on with it");
-    next.remove_all(&[]);
-    next.remove("n-1").expect("removed");
-    assert_eq!(next.sweep(&HashSet::from(["n-3".to_owned()])).expect("swept"), ["n-2"]);
+    next.remove(Vec::new());
+    assert!(host.remove(&next, "n-1"));
+    assert_eq!(next.sweep(&HashSet::from([nonce("n-3")])).expect("swept"), [nonce("n-2")]);
     assert_eq!(host.inode(&page), inode);
-    next.remove("n-3").expect("removed");
+    assert!(host.remove(&next, "n-3"));
     assert_eq!(fs::read_dir(host.path("run/clocks")).expect("a directory").count(), 0);
 }
 
@@ -275,11 +275,11 @@ fn on_a_full_filesystem() {
     let said = refused(&names[fits]);
     assert!(said.contains("making region") && said.contains("No space left on device"), "{said}");
     assert!(!host.region(&names[fits]).exists(), "half a region");
-    let half = host.path(&format!("run/containers/{}/.books", names[fits]));
+    let half = host.path(&format!("run/containers/{}/.region", names[fits]));
     assert!(!half.exists(), "half a region, under another name");
-    assert!(delivery.remove(&names[fits]).expect("removed"));
+    assert!(host.remove(&delivery, &names[fits]));
     let taken: Vec<PathBuf> = inodes.take_while(|path| fs::File::create_new(path).is_ok()).collect();
-    let said = refused("n-next");
+    let said = refused("n-29");
     assert!(said.contains("making directory") && said.contains("No space left on device"), "{said}");
     // What runs has all its room, and keeps its limits where no others can be written.
     let (before, more) = (host.limits("n-0"), [share(A, 2)]);
@@ -289,7 +289,7 @@ fn on_a_full_filesystem() {
     for path in taken {
         fs::remove_file(path).expect("removed");
     }
-    delivery.remove("n-0").expect("removed");
-    prepare("n-next").expect("there is room now");
-    assert_eq!(host.head("n-next").generation, 0);
+    assert!(host.remove(&delivery, "n-0"));
+    prepare("n-29").expect("there is room now");
+    assert_eq!(host.head("n-29").generation, 0);
 }

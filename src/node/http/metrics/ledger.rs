@@ -1,4 +1,4 @@
-//! Gauges of cards and shares, read from the books when scraped, and of how both are handed out.
+//! Gauges of GPUs and shares, read from the ledger when scraped, and of the tier and the device list strategies.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use tokio::sync::watch;
 use crate::config::Strategy;
 use crate::container::{Containers, Strategies};
 use crate::http::ConfigStatus;
-use crate::kubelet::registration::Standing;
+use crate::kubelet::registration::RegistrationStatus;
 use divvy_node_core::inventory::{CardHealth, CardInfo};
 use divvy_node_core::ledger::Holding;
 use divvy_node_core::pod::PodRef;
 
-/// What a scrape reads.
-pub(super) struct Ledger {
+/// Collector of the ledger's gauges.
+pub(super) struct LedgerCollector {
     pub(super) allocator: SharedAllocator,
     pub(super) containers: Arc<Containers>,
-    pub(super) standing: watch::Receiver<Standing>,
+    pub(super) registration: watch::Receiver<RegistrationStatus>,
     pub(super) config: watch::Receiver<ConfigStatus>,
 }
 
@@ -36,13 +36,13 @@ struct Gauges {
     values: Vec<(Labels, f64)>,
 }
 
-impl fmt::Debug for Ledger {
+impl fmt::Debug for LedgerCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ledger")
+        f.write_str("LedgerCollector")
     }
 }
 
-impl Collector for Ledger {
+impl Collector for LedgerCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         for Gauges { name, help, values } in self.read() {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -54,23 +54,23 @@ impl Collector for Ledger {
     }
 }
 
-impl Ledger {
+impl LedgerCollector {
     fn read(&self) -> Vec<Gauges> {
         let allocator = lock(&self.allocator);
-        let standing = self.standing.borrow().clone();
+        let registration = self.registration.borrow().clone();
         let is = |held: bool| f64::from(u8::from(held));
         let mut gauges = vec![
             one(
                 "registered",
                 "1 if the device plugin is registered with the kubelet",
                 vec![],
-                is(standing == Standing::Registered),
+                is(registration == RegistrationStatus::Registered),
             ),
             one(
                 "device_plugin_conflict",
                 "1 if another device plugin serves the same resources",
                 vec![],
-                is(matches!(standing, Standing::Rivalled(_))),
+                is(matches!(registration, RegistrationStatus::Conflict(_))),
             ),
             one(
                 "configuration_invalid",
@@ -103,7 +103,7 @@ fn one(name: &'static str, help: &'static str, labels: Labels, value: f64) -> Ga
     Gauges { name, help, values: vec![(labels, value)] }
 }
 
-/// A value for each strategy in effect. `bypassable` is of all together: the weakest decides.
+/// One value for each strategy in effect. `bypassable` is true of all if it is of one.
 fn strategy_gauge(strategies: &Strategies) -> Gauges {
     let Strategies { active, reason, bypassable } = strategies;
     let labels = |strategy: &Strategy| {
@@ -116,13 +116,13 @@ fn strategy_gauge(strategies: &Strategies) -> Gauges {
 }
 
 fn card_gauges(allocator: &Allocator) -> Vec<Gauges> {
-    let book = allocator.ledger().book();
+    let allocations = allocator.ledger().allocations();
     let per_card = |name, help, value: &dyn Fn(&CardInfo) -> Option<f64>| {
         let labels = |card: &CardInfo| vec![("uuid", card.id.to_string()), ("model", card.model.clone())];
         let cards = allocator.inventory().cards.iter();
         Gauges { name, help, values: cards.filter_map(|card| Some((labels(card), value(card)?))).collect() }
     };
-    let held = |card: &CardInfo| book.held(&card.id, None);
+    let held = |card: &CardInfo| allocations.held(&card.id, None);
     vec![
         per_card("card_healthy", "1 if the GPU is healthy and accepts new pods", &|card| {
             Some(f64::from(u8::from(card.health == CardHealth::Healthy)))
@@ -132,20 +132,22 @@ fn card_gauges(allocator: &Allocator) -> Vec<Gauges> {
             card.memory_used.map(bytes)
         }),
         per_card("card_memory_allocated_bytes", "GPU memory allocated to pods", &|card| Some(bytes(held(card).memory))),
-        per_card("card_cores_allocated", "Compute allocated to pods, in percent of the GPU", &|card| {
-            Some(f64::from(held(card).cores.units()))
-        }),
+        per_card(
+            "card_cores_allocated",
+            "Compute allocated to pods, in cores: percent of the GPU's compute",
+            &|card| Some(f64::from(held(card).cores.units())),
+        ),
         per_card("card_pods", "Pods with a share of the GPU", &|card| Some(f64::from(held(card).pods))),
     ]
 }
 
 fn share_gauges(allocator: &Allocator) -> Vec<Gauges> {
     let mut memory = Gauges { name: "share_memory_bytes", help: "GPU memory allocated to a container", values: vec![] };
-    let help = "Compute allocated to a container, in percent of the GPU";
+    let help = "Compute allocated to a container, in cores: percent of the GPU's compute";
     let mut cores = Gauges { name: "share_cores", help, values: vec![] };
     let help = "Isolation tier of a container";
     let mut tiers = Gauges { name: "share_tier_info", help, values: vec![] };
-    for entry in allocator.ledger().book().pods() {
+    for entry in allocator.ledger().allocations().pods() {
         for (container, holding) in entry.holdings() {
             let tier = holding.terms_under(allocator.tier()).tier;
             tiers.values.push((labels(&entry.pod, container, ("tier", tier.to_string())), 1.0));

@@ -1,9 +1,9 @@
-//! What containers really use, and what was found about it, as of the last look.
+//! Gauges and counters of the measured use of containers, as of the last measurement.
 
 use std::fmt;
 use std::sync::Arc;
 
-use divvy_api::usage::{ContainerUsage, FindingKind, NodeUsage};
+use divvy_api::usage::{ContainerUsage, NodeUsage, ViolationKind};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::sync::watch;
 
-/// What a scrape reads.
+/// Collector of the measured use.
 #[derive(Debug)]
 pub(super) struct Usage(pub(super) watch::Receiver<Arc<NodeUsage>>);
 
@@ -23,38 +23,38 @@ const GAUGES: [PerContainer; 5] = [
         Some(count(usage.share.memory.as_mib() << 20))
     }),
     ("container_memory_used_bytes", "GPU memory used by the container according to libdivvy", |usage| {
-        usage.books.map(|books| count(books.used_bytes))
+        usage.region.map(|region| count(region.used_bytes))
     }),
     (
         "container_memory_overhead_bytes",
         "GPU memory of CUDA contexts and modules beyond what libdivvy accounts",
-        |usage| usage.books.map(|_| count(usage.overhead_bytes)),
+        |usage| usage.region.map(|_| count(usage.overhead_bytes)),
     ),
     ("container_memory_driver_bytes", "GPU memory used by the container according to the driver", |usage| {
         usage.driver_bytes.map(count)
     }),
     ("container_processes", "Processes of the container that libdivvy accounts", |usage| {
-        usage.books.map(|books| f64::from(books.processes))
+        usage.region.map(|region| f64::from(region.processes))
     }),
 ];
 
 const COUNTERS: [PerContainer; 5] = [
     ("container_busy_seconds", "GPU time used by the container", |usage| {
-        usage.books.map(|books| seconds(books.busy_ns))
+        usage.region.map(|region| seconds(region.busy_ns))
     }),
     ("container_throttled_seconds", "Time for which launches of the container were throttled", |usage| {
-        usage.books.map(|books| seconds(books.throttled_ns))
+        usage.region.map(|region| seconds(region.throttled_ns))
     }),
     ("container_launches", "Kernels and graphs launched by the container", |usage| {
-        usage.books.map(|books| count(books.launches))
+        usage.region.map(|region| count(region.launches))
     }),
     ("container_out_of_memory", "GPU memory allocations refused to the container", |usage| {
-        usage.books.map(|books| count(books.out_of_memory))
+        usage.region.map(|region| count(region.out_of_memory))
     }),
     (
         "container_unhooked_functions",
         "CUDA functions loaded in the container that libdivvy doesn't intercept",
-        |usage| usage.books.map(|books| count(books.unhooked)),
+        |usage| usage.region.map(|region| count(region.unhooked)),
     ),
 ];
 
@@ -79,9 +79,9 @@ impl Collector for Usage {
         }
         let help = "Active share violations, by kind";
         let mut family = encoder.encode_descriptor("share_violations", help, None, MetricType::Gauge)?;
-        for kind in FindingKind::ALL {
-            let standing = usage.findings.iter().filter(|finding| finding.kind == kind).count();
-            ConstGauge::new(count(standing as u64)).encode(family.encode_family(&[("kind", kind.as_str())])?)?;
+        for kind in ViolationKind::ALL {
+            let active = usage.findings.iter().filter(|finding| finding.kind == kind).count();
+            ConstGauge::new(count(active as u64)).encode(family.encode_family(&[("kind", kind.as_str())])?)?;
         }
         Ok(())
     }

@@ -10,29 +10,20 @@ fn listing(numa_topology: bool) -> Listing {
         slots_per_card: 2,
         numa_topology,
         scales: Scales { memory: 100, cores: 100 },
-        units: false,
+        advertise: Advertise::Amounts,
     }
 }
 
 fn inventory() -> Inventory {
     let card = |number: u32| CardInfo {
-        id: format!("GPU-{number}").parse().expect("a UUID"),
-        model: "NVIDIA L4".to_owned(),
-        memory: Memory::mib(1000),
-        pci_bus_id: String::new(),
-        minor: None,
         numa: (number < 2).then_some(number),
-        mig: None,
-        health: CardHealth::Healthy,
-        memory_used: None,
-        utilization: None,
-        processes: None,
+        ..CardInfo::healthy(format!("GPU-{number}").parse().expect("a UUID"), Memory::mib(1000))
     };
     Inventory { cards: (0..3).map(card).collect(), ..Inventory::default() }
 }
 
 /// Books in which a pod of its own holds each of these slots, with so many MiB.
-fn book(held: &[(&str, u64)]) -> Book {
+fn allocations(held: &[(&str, u64)]) -> Allocations {
     let directory = tempfile::tempdir().expect("a directory");
     let (mut ledger, _) = Ledger::open(directory.path()).expect("an empty ledger");
     for (slot, mib) in held {
@@ -46,12 +37,12 @@ fn book(held: &[(&str, u64)]) -> Book {
         let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated, terms: Terms::default() };
         ledger.allocate(&pod, &[request], "main", holding).expect("booked");
     }
-    ledger.book().clone()
+    ledger.allocations().clone()
 }
 
 /// Each slot with its health and its NUMA node.
-fn listed(book: &Book, listing: &Listing) -> Vec<(String, bool, Option<i64>)> {
-    let offers = offers(&inventory(), book, &BTreeSet::new(), listing);
+fn listed(allocations: &Allocations, listing: &Listing) -> Vec<(String, bool, Option<i64>)> {
+    let offers = offers(&inventory(), allocations, &BTreeSet::new(), listing);
     assert_eq!(offers.len(), 1, "nobody asks for instances here");
     let numa = |device: &api::Device| device.topology.as_ref().map(|topology| topology.nodes[0].id);
     let devices = offers[0].devices.iter();
@@ -64,15 +55,15 @@ fn slot(id: &str, healthy: bool, numa: Option<i64>) -> (String, bool, Option<i64
 
 #[test]
 fn slots_carry_no_topology_unless_asked_to() {
-    let book = book(&[("GPU-0::1", 1000)]);
-    assert!(listed(&book, &listing(false)).iter().all(|(_, healthy, numa)| *healthy && numa.is_none()));
+    let allocations = allocations(&[("GPU-0::1", 1000)]);
+    assert!(listed(&allocations, &listing(false)).iter().all(|(_, healthy, numa)| *healthy && numa.is_none()));
 }
 
 #[test]
 fn with_topology_free_slots_of_full_cards_are_unhealthy() {
-    let book = book(&[("GPU-0::1", 1000), ("GPU-1::0", 999)]);
+    let allocations = allocations(&[("GPU-0::1", 1000), ("GPU-1::0", 999)]);
     assert_eq!(
-        listed(&book, &listing(true)),
+        listed(&allocations, &listing(true)),
         [
             slot("GPU-0::0", false, Some(0)),
             slot("GPU-0::1", true, Some(0)),
@@ -86,7 +77,7 @@ fn with_topology_free_slots_of_full_cards_are_unhealthy() {
 
 #[test]
 fn held_slots_of_unknown_cards_stay_listed() {
-    let book = book(&[("GPU-0::7", 10), ("GPU-9::0", 10)]);
-    let listed = listed(&book, &listing(true));
+    let allocations = allocations(&[("GPU-0::7", 10), ("GPU-9::0", 10)]);
+    let listed = listed(&allocations, &listing(true));
     assert_eq!(listed[6..], [slot("GPU-0::7", false, None), slot("GPU-9::0", false, None)]);
 }

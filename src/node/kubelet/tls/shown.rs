@@ -1,4 +1,4 @@
-//! A certificate in words, for who has to find out why it isn't trusted.
+//! Description of a certificate, for errors about why it isn't trusted.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-/// What a certificate says of itself; empty where it says nothing, or can't be read.
+/// Fields of a certificate; empty where it lacks them, or can't be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shown {
     subject: String,

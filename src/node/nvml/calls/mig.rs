@@ -1,4 +1,4 @@
-//! A GPU's MIG mode, and its instances.
+//! MIG mode and MIG instances of a GPU.
 
 use divvy_api::card::BadMigProfile;
 use divvy_api::{CardId, Memory, MigProfile};
@@ -10,7 +10,7 @@ use super::{CallError, FindError, ProbeError, Sample, in_call, raw};
 use crate::config::MigStrategy;
 use divvy_node_core::inventory::{CardProcess, MigInstance};
 
-/// More than any GPU can be cut into; a count above it is nonsense.
+/// Most instances of a GPU; a larger count is invalid.
 const MAX_INSTANCES: u32 = 64;
 
 /// A GPU in MIG mode.
@@ -18,27 +18,27 @@ const MAX_INSTANCES: u32 = 64;
 pub(in crate::nvml) struct Partition {
     /// Instances that are advertised.
     pub(in crate::nvml) instances: Vec<Instance>,
-    /// Why there aren't more of them, if there should be.
+    /// Reason why there are no more, if there should be.
     pub(in crate::nvml) trouble: Option<String>,
 }
 
-/// An instance, as a probe of its GPU sees it.
+/// MIG instance, as found by a probe of its GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::nvml) struct Instance {
     pub(in crate::nvml) id: CardId,
     pub(in crate::nvml) place: MigInstance,
     /// The GPU's product and the profile.
     pub(in crate::nvml) model: String,
-    /// All of it, and what is in use; or what NVML says instead.
+    /// Total memory and memory in use, or NVML's error.
     pub(in crate::nvml) memory: Result<(Memory, Memory), String>,
     /// Processes that compute on it; `None`: NVML doesn't report them.
     pub(in crate::nvml) processes: Option<Vec<CardProcess>>,
 }
 
-/// Looks at a GPU that may be in MIG mode; `None`: it isn't, or it can't be.
+/// Probes a GPU that may be in MIG mode; `None`: it isn't, or it doesn't support MIG.
 ///
 /// NVML gives out handles of instances by index only since the beginning, by UUID since R470, so they are looked up by
-/// index each time. Instances may come and go meanwhile: one that can't be told is left out, and concerns no other.
+/// index each time. Instances may come and go meanwhile: one that can't be read is left out without affecting the others.
 pub(super) fn partition(
     nvml: &Nvml,
     gpu: &CardId,
@@ -104,7 +104,7 @@ fn profile(name: &str) -> Result<MigProfile, BadMigProfile> {
 // === impl Instance ===
 
 impl Instance {
-    /// As if it had been probed by itself: where it is, and whether its memory is sound, is as with its GPU.
+    /// Result as if the instance had been probed by itself; location and memory errors are those of its GPU.
     pub(in crate::nvml) fn sample(&self, gpu: &Sample) -> Result<Sample, ProbeError> {
         let (memory, memory_used) = self.memory.clone().map_err(ProbeError::Instance)?;
         Ok(Sample {

@@ -1,4 +1,4 @@
-//! What nvml-wrapper 0.13 lacks, or loses.
+//! NVML functions that nvml-wrapper 0.13 lacks, or whose results it loses.
 #![expect(unsafe_code, reason = "a C interface")]
 
 use std::ffi::c_uint;
@@ -9,14 +9,14 @@ use nvml_wrapper_sys::bindings as sys;
 
 /// An XID that the driver reports.
 pub(in crate::nvml) struct XidEvent<'n> {
-    /// The GPU, also where the event is about an instance.
+    /// The GPU, also where the event is about a MIG instance.
     pub(in crate::nvml) device: Device<'n>,
     pub(in crate::nvml) xid: u64,
     /// `None`: all of the GPU.
     pub(in crate::nvml) slice: Option<Slice>,
 }
 
-/// What of a GPU in MIG mode something is about.
+/// GPU instance or compute instance that an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::nvml) struct Slice {
     /// ID of the GPU instance.

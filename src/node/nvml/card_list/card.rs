@@ -1,4 +1,4 @@
-//! One card.
+//! State of one card.
 
 use std::time::Instant;
 
@@ -13,15 +13,15 @@ use divvy_node_core::inventory::{CardHealth, CardInfo};
 
 #[derive(Debug)]
 pub(super) struct Card {
-    /// All but the health.
+    /// Description of the card; its health is separate.
     pub(super) info: CardInfo,
     pub(super) health: Health,
-    /// While probes say how busy it is.
+    /// Average utilization, while probes report it.
     load: Option<Load>,
     /// The probe that runs, or the next one; `None`: nobody probes, or its GPU's probe is its own.
     pub(super) call: Option<Call>,
     pub(super) listing: Listing,
-    /// NVML knows no such card.
+    /// Whether NVML no longer finds the card.
     pub(super) gone: bool,
     /// A GPU in MIG mode.
     in_mig: bool,
@@ -30,11 +30,11 @@ pub(super) struct Card {
 /// Whether it is shown as a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listing {
-    /// No probe has come back yet, nor taken too long.
+    /// No probe has returned yet, nor exceeded the timeout.
     Unknown,
-    /// Its instances are cards instead.
+    /// Not listed: MIG instances are listed in its place.
     Hidden,
-    /// Listed for good: a pod may hold its slots.
+    /// Listed until the daemon restarts, as a pod may hold its slots.
     Listed,
 }
 
@@ -43,19 +43,7 @@ pub(super) enum Listing {
 impl Card {
     pub(super) fn new(id: CardId) -> Self {
         let health = Health::default();
-        let info = CardInfo {
-            id,
-            model: String::new(),
-            memory: Memory::ZERO,
-            pci_bus_id: String::new(),
-            minor: None,
-            numa: None,
-            mig: None,
-            health: health.verdict(),
-            memory_used: None,
-            utilization: None,
-            processes: None,
-        };
+        let info = CardInfo { health: health.verdict(), ..CardInfo::healthy(id, Memory::ZERO) };
         Self { info, health, load: None, call: None, listing: Listing::Unknown, gone: false, in_mig: false }
     }
 
@@ -121,7 +109,7 @@ impl Card {
         CardInfo { health: self.verdict(strategy), ..self.info.clone() }
     }
 
-    /// What a card is stays known; what it does is as new as the sample.
+    /// Updates the card from a sample; its description is kept where the sample lacks it.
     fn learn(&mut self, at: Instant, sample: Sample) {
         self.load = sample.utilization.map(|percent| Load::with(self.load, percent, at));
         let info = &mut self.info;

@@ -1,4 +1,4 @@
-//! The driver.
+//! State of the driver.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ pub(super) struct DriverState {
 // === impl DriverState ===
 
 impl DriverState {
-    /// Nothing known; the driver is asked from `at` on.
+    /// An unknown state; the driver is called from `at` on.
     pub(super) fn asked(at: Instant) -> Self {
         Self { driver: None, call: Call::new(at), refusal: None, count: None }
     }

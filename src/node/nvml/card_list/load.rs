@@ -1,11 +1,11 @@
-//! How busy a card is, evened out: NVML tells of the last second or less, in which a training step may just have begun.
+//! Average utilization of a card: NVML reports that of the last second or less, in which a training step may just have begun.
 
 use std::time::{Duration, Instant};
 
-/// After so long a sample counts for a third of what it did.
+/// Time constant of the average: after this time a sample has a third of its weight.
 const MEMORY: Duration = Duration::from_secs(60);
 
-/// An average in which newer samples count more.
+/// Exponentially weighted average.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     percent: f64,
@@ -15,7 +15,7 @@ pub(super) struct Load {
 // === impl Load ===
 
 impl Load {
-    /// With one more sample, in percent. It stands for the whole time since the one before.
+    /// Adds a sample in percent, which stands for the whole time since the previous one.
     pub(super) fn with(before: Option<Self>, percent: u32, at: Instant) -> Self {
         let sample = f64::from(percent.min(100));
         let before = before.unwrap_or(Self { percent: sample, at });

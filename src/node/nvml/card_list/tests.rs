@@ -121,7 +121,7 @@ fn processes_are_unknown_after_a_failed_probe() {
 }
 
 #[test]
-fn a_call_is_overdue_once_and_not_before_its_time() {
+fn call_is_overdue_once_after_its_deadline() {
     let start = Instant::now();
     let options = InventoryOptions::default();
     let mut cards = pair(start);
@@ -136,7 +136,7 @@ fn a_call_is_overdue_once_and_not_before_its_time() {
 }
 
 #[test]
-fn a_count_that_is_nonsense_starts_few_threads() {
+fn absurd_device_count_starts_few_threads() {
     let now = Instant::now();
     let mut cards = pair(now);
     cards.counted(now, Ok(u32::MAX));
@@ -145,14 +145,14 @@ fn a_count_that_is_nonsense_starts_few_threads() {
 }
 
 #[test]
-fn a_problem_stands_while_it_is_looked_at_again() {
+fn problem_stays_reported_during_the_next_probe() {
     let now = Instant::now();
     let mut cards = pair(now);
     cards.counted(now, Ok(3));
     assert_eq!(cards.start_lookups(now), [0, 1, 2]);
     assert_eq!(cards.found(2, Err("lost".to_owned())), None);
     assert_eq!(cards.start_lookups(now), [2]);
-    assert_eq!(cards.inventory().problem.as_deref(), Some("card at index 2: lost"));
+    assert_eq!(cards.inventory().problem.as_deref(), Some("GPU at index 2: lost"));
     cards.counted(now, Ok(2));
     assert_eq!(cards.found(2, Ok(card("late"))), Some(card("late")));
     assert_eq!(cards.inventory().problem, None);

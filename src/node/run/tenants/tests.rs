@@ -9,16 +9,16 @@ use divvy_api::names::annotation as key;
 use divvy_api::request::Defaults;
 use divvy_api::{CardId, ContainerKind, ContainerSpec, Memory, ResourceNames, SlotId, Tier};
 use divvy_node_core::allocator::{AllocationSettings, Choice, Refusal};
-use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory, MigInstance};
-use divvy_node_core::ledger::Ledger;
+use divvy_node_core::inventory::{CardInfo, Inventory, MigInstance};
+use divvy_node_core::ledger::{Ledger, Terms};
 use divvy_node_core::pod::{Phase, Pod, PodList};
+use divvy_node_core::ports::ContainerSetup as _;
 use divvy_placement::{Link, Links, Policy};
 
 use super::*;
 use crate::config::{Config, KeySet as _, Keys};
 use crate::container::isolation::tests::{mps, shim};
 use crate::container::isolation::{Accounting, Isolation, Mig};
-use crate::container::setup::Setup;
 use crate::container::{Containers, LIMITS_FILE, Limits};
 use divvy_mps::MpsDirectory;
 
@@ -66,7 +66,7 @@ impl Node {
 
     fn propose(&mut self, size: usize) -> Result<Vec<SlotId>, Refusal> {
         let slots = self.cards.iter().flat_map(|card| (0..4).map(|number| card.id.slot(number)));
-        let available = slots.filter(|slot| self.allocator.ledger().book().holder_of(slot).is_none()).collect();
+        let available = slots.filter(|slot| self.allocator.ledger().allocations().holder_of(slot).is_none()).collect();
         let choice = Choice { available, required: BTreeSet::new(), size };
         self.allocator.propose(&ResourceNames::default().count, &self.pods, &choice)
     }
@@ -83,7 +83,7 @@ impl Node {
     }
 
     fn holding(&self, pod: &str, container: &str) -> Option<&Holding> {
-        self.allocator.ledger().book().pod(&format!("uid-{pod}"))?.holding(container)
+        self.allocator.ledger().allocations().pod(&format!("uid-{pod}"))?.holding(container)
     }
 
     fn limits(&self, pod: &str, container: &str) -> PathBuf {
@@ -116,7 +116,7 @@ fn start(directory: &tempfile::TempDir, state: &str, tier: Tier) -> (Allocator, 
     };
     let (ledger, _) = Ledger::open(&directory.path().join(state)).expect("the ledger");
     let containers = Arc::new(Containers::new((&config(&run)).into(), enforcement));
-    (Allocator::new(settings, ledger, Arc::new(Setup(Arc::clone(&containers)))), containers)
+    (Allocator::new(settings, ledger, Arc::clone(&containers) as _), containers)
 }
 
 fn config(run: &std::path::Path) -> Config {
@@ -130,19 +130,8 @@ fn config(run: &std::path::Path) -> Config {
 }
 
 fn card(number: u32) -> CardInfo {
-    CardInfo {
-        id: format!("GPU-{number}").parse().expect("a UUID"),
-        model: "NVIDIA L4".to_owned(),
-        memory: Memory::mib(1000),
-        pci_bus_id: String::new(),
-        minor: Some(number),
-        numa: None,
-        mig: None,
-        health: CardHealth::Healthy,
-        memory_used: None,
-        utilization: None,
-        processes: None,
-    }
+    let id = format!("GPU-{number}").parse().expect("a UUID");
+    CardInfo { minor: Some(number), ..CardInfo::healthy(id, Memory::mib(1000)) }
 }
 
 /// A pod that has just come, with a container `c0` and its limits without `nvidia.com/`.
@@ -212,7 +201,7 @@ fn paced(node: &Node) -> Vec<(&'static str, Vec<(CardId, u32)>)> {
 }
 
 #[test]
-fn a_node_with_the_library_serves_the_shim_and_caps_who_asks_for_nothing_else() {
+fn node_with_library_serves_shim_with_cap_by_default() {
     let node = shimmed();
     assert_eq!(terms(&node, "burst"), (Tier::Shim, Compute::Burst));
     assert_eq!(terms(&node, "cap"), (Tier::Shim, Compute::Cap));
@@ -227,7 +216,7 @@ fn a_node_with_the_library_serves_the_shim_and_caps_who_asks_for_nothing_else() 
 }
 
 #[test]
-fn a_pod_may_demand_no_more_than_the_node_serves() {
+fn pod_cannot_demand_a_stronger_tier_than_the_node() {
     let mut node = Node::new(1);
     node.restart(Tier::Shim);
     node.pods.push(annotated(part("a", "100"), key::TIER, "mps"));
@@ -237,7 +226,7 @@ fn a_pod_may_demand_no_more_than_the_node_serves() {
 }
 
 #[test]
-fn a_node_that_serves_less_says_so_in_the_limits_of_containers_that_run() {
+fn limits_of_running_containers_state_a_weaker_tier() {
     let mut node = shimmed();
     node.restart(Tier::Accounting);
     for pod in ["burst", "cap", "whole"] {
@@ -250,7 +239,7 @@ fn a_node_that_serves_less_says_so_in_the_limits_of_containers_that_run() {
 }
 
 #[test]
-fn a_container_without_the_library_stays_without_it() {
+fn container_without_library_stays_without() {
     let mut node = Node::new(1);
     node.pods.push(part("old", "300"));
     let slots = node.propose(1).expect("fits");
@@ -268,13 +257,12 @@ fn limits_tell_the_terms_of_a_pod_that_the_journal_has_lost() {
     let limits = node.limits("burst", "c0");
     node.lose_journal();
     let found = node.containers.find("uid-burst", "c0").expect("its directories");
-    assert!(limits.to_str().expect("text").contains(&found.0));
-    assert_eq!((found.1.tier, found.1.compute), (Tier::Shim, Compute::Burst));
-    assert_eq!(found.1.priority, Some(Priority::Low));
+    assert!(limits.to_str().expect("text").contains(&found.0.to_string()));
+    assert_eq!(found.1, Terms { tier: Tier::Shim, compute: Compute::Burst, priority: Some(Priority::Low) });
 }
 
 #[test]
-fn a_node_with_the_service_serves_it_and_leaves_older_containers_what_they_are() {
+fn node_with_mps_serves_it_and_older_containers_keep_theirs() {
     let mut node = shimmed();
     let place = MpsDirectory::new(&node.directory.path().join("run"));
     place.create().expect("directories");

@@ -4,9 +4,14 @@ use divvy_api::{Cores, Memory, Share};
 
 use super::*;
 use crate::config::{KeySet as _, Keys};
-use crate::container::{Allocation, PodRef};
-use crate::kubelet::pods;
+use crate::pod_list;
 use divvy_node_core::ledger::Terms;
+use divvy_node_core::pod::PodRef;
+use divvy_node_core::ports::AllocatedContainer;
+
+/// Nonces of the container `main` of pod `ns/train`, and of one that is in no pod.
+const RUNNING: &str = "a1000000000000000000000000000000";
+const ENDED: &str = "b2000000000000000000000000000000";
 
 /// A node whose daemon has ended, without a cluster. The container `main` of pod `ns/train` was given a card.
 struct Left {
@@ -32,15 +37,15 @@ impl Left {
             write(&directory.path().join(file));
         }
         let share = Share { memory: Memory::mib(1024), cores: Cores::new(10), exclusive: false };
-        let handout = Allocation {
-            pod: PodRef { uid: "u", namespace: "ns", name: "train" },
-            container: "main",
-            nonce: "a1",
-            shares: &[("GPU-a".parse().expect("a UUID"), share)],
+        let container = AllocatedContainer {
+            pod: &PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "train".to_owned() },
+            name: "main",
+            nonce: RUNNING.parse().expect("a nonce"),
+            shares: vec![("GPU-a".parse().expect("a UUID"), share)],
             terms: Terms::default(),
         };
-        Containers::new((&config).into(), Box::new(Accounting)).write_limits(&handout).expect("written");
-        write(&directory.path().join("run/containers/b2/limits/limits"));
+        Containers::new((&config).into(), Box::new(Accounting)).write_limits(&container).expect("written");
+        write(&directory.path().join(format!("run/containers/{ENDED}/limits/limits")));
         Self { directory, config }
     }
 
@@ -67,19 +72,19 @@ fn write(path: &Path) {
 fn running() -> Vec<Arc<Pod>> {
     let list = r#"{"kind":"PodList","items":[{"metadata":{"uid":"u","namespace":"ns","name":"train"},
         "spec":{"containers":[{"name":"main"}]},"status":{"phase":"Running"}}]}"#;
-    pods::decode(list.as_bytes()).expect("a list")
+    pod_list::decode(list.as_bytes()).expect("a list")
 }
 
 #[tokio::test]
-async fn what_is_ours_is_removed_and_a_second_time_finds_nothing() {
+async fn uninstall_removes_divvys_files_and_is_idempotent() {
     let left = Left::new();
     let (complete, said) = left.remove(Ok(Vec::new())).await;
     assert!(complete);
     insta::assert_snapshot!(said, @r"
     left: the Node, as there is neither a cluster nor a kubeconfig
     removed: DIR/plugins/divvy-gpu.sock
-    removed: limits and region a1
-    removed: limits and region b2
+    removed: limits and region a1000000000000000000000000000000
+    removed: limits and region b2000000000000000000000000000000
     removed: CDI specification in DIR/cdi
     removed: DIR/state/lib
     removed: DIR/run/clocks
@@ -87,7 +92,10 @@ async fn what_is_ours_is_removed_and_a_second_time_finds_nothing() {
     for file in ["plugins/other.sock", "cdi/other.json"] {
         assert!(left.there(file), "{file} isn't ours");
     }
-    for file in ["plugins/divvy-gpu.sock", "cdi/divvy.dev-gpu.json", "run/containers/a1", "run/containers/b2"] {
+    let directories = [RUNNING, ENDED].map(|nonce| format!("run/containers/{nonce}"));
+    for file in
+        ["plugins/divvy-gpu.sock", "cdi/divvy.dev-gpu.json"].into_iter().chain(directories.iter().map(|it| &**it))
+    {
         assert!(!left.there(file), "{file}");
     }
     let (complete, said) = left.remove(Ok(Vec::new())).await;
@@ -96,19 +104,19 @@ async fn what_is_ours_is_removed_and_a_second_time_finds_nothing() {
 }
 
 #[tokio::test]
-async fn what_running_pods_use_stays() {
+async fn uninstall_keeps_files_of_running_pods() {
     let left = Left::new();
     let (complete, said) = left.remove(Ok(running())).await;
     assert!(complete);
     insta::assert_snapshot!(said, @r"
     left: the Node, as there is neither a cluster nor a kubeconfig
     removed: DIR/plugins/divvy-gpu.sock
-    removed: limits and region b2
+    removed: limits and region b2000000000000000000000000000000
     left: CDI specification, limits and regions, which these pods use: ns/train
     ");
-    assert!(left.there("cdi/divvy.dev-gpu.json") && left.there("run/containers/a1/limits/limits"));
+    assert!(left.there("cdi/divvy.dev-gpu.json") && left.there(&format!("run/containers/{RUNNING}/limits/limits")));
     assert!(left.there("state/lib/ld.so.preload") && left.there("run/clocks/GPU-a"));
-    assert!(!left.there("run/containers/b2"));
+    assert!(!left.there(&format!("run/containers/{ENDED}")));
 }
 
 #[tokio::test]
@@ -119,9 +127,9 @@ async fn without_the_kubelet_every_pod_may_be_running() {
     insta::assert_snapshot!(said, @r"
     left: the Node, as there is neither a cluster nor a kubeconfig
     removed: DIR/plugins/divvy-gpu.sock
-    left: files: not known which pods run: no answer
+    left: files: listing running pods: no answer
     ");
-    assert!(left.there("cdi/divvy.dev-gpu.json") && left.there("run/containers/b2"));
+    assert!(left.there("cdi/divvy.dev-gpu.json") && left.there(&format!("run/containers/{ENDED}")));
 }
 
 #[tokio::test]
@@ -130,6 +138,6 @@ async fn nothing_is_removed_beside_a_running_daemon() {
     let _daemon = Ledger::open(&left.config.state_dir).expect("books");
     let mut lines = Vec::new();
     assert!(uninstall(&left.config, |line| lines.push(line)).await.is_err());
-    insta::assert_snapshot!(left.said(&lines), @"nothing is removed: DIR/state: another process keeps its books here: stop it first");
+    insta::assert_snapshot!(left.said(&lines), @"nothing is removed: DIR/state: another process keeps its ledger here: stop it first");
     assert!(left.there("plugins/divvy-gpu.sock"));
 }

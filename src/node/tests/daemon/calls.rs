@@ -32,7 +32,7 @@ fn allocate(containers: &[&[&str]]) -> dp::AllocateRequest {
 }
 
 #[tokio::test]
-async fn an_allocate_that_makes_no_sense_says_why() {
+async fn invalid_allocate_is_refused_with_a_reason() {
     let bench = Bench::new().await;
     let mut plugin = plugin(&bench).await;
     let slot = format!("{}::0", Scenario::uuid(0));
@@ -42,9 +42,9 @@ async fn an_allocate_that_makes_no_sense_says_why() {
         (&[&["0"]], Code::NotFound, "slot 0 was never registered by this daemon"),
         (&[&["GPU-x::99999999999"]], Code::NotFound, "slot GPU-x::99999999999 was never registered"),
         (&[&[""]], Code::NotFound, "was never registered"),
-        (&[&[]], Code::FailedPrecondition, "no listed pod has a container that lacks 0 nvidia.com/gpu"),
+        (&[&[]], Code::FailedPrecondition, "no listed pod waits for 0 nvidia.com/gpu"),
         // Nobody is under admission.
-        (&[&[&slot]], Code::FailedPrecondition, "no listed pod has a container that lacks 1 nvidia.com/gpu"),
+        (&[&[&slot]], Code::FailedPrecondition, "no listed pod waits for 1 nvidia.com/gpu"),
     ];
     for (containers, code, said) in cases {
         let status = plugin.allocate(allocate(containers)).await.unwrap_err();
@@ -78,13 +78,13 @@ async fn allocate_for_two_cards(ids: &[&str]) -> tonic::Status {
 }
 
 #[tokio::test]
-async fn two_slots_for_two_cards_have_to_be_on_two_known_cards() {
+async fn slots_must_be_on_distinct_known_gpus() {
     let slots = [0, 1].map(|number| format!("{}::{number}", Scenario::uuid(0)));
     let two_of_one = [slots[0].as_str(), slots[1].as_str()];
     let twice_the_same = [slots[0].as_str(); 2];
     let cases = [
-        (two_of_one, Code::ResourceExhausted, "divvy: same-card: the kubelet chose two slots of card GPU-"),
-        (twice_the_same, Code::ResourceExhausted, "divvy: same-card: the kubelet chose two slots of card GPU-"),
+        (two_of_one, Code::ResourceExhausted, "divvy: same-card: the kubelet chose two slots of GPU-"),
+        (twice_the_same, Code::ResourceExhausted, "divvy: same-card: the kubelet chose two slots of GPU-"),
         (["GPU-x::0", "GPU-x::1"], Code::NotFound, "divvy: unknown-slot: slot GPU-x::0 was never registered"),
     ];
     for (ids, code, said) in cases {

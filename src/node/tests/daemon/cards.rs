@@ -33,7 +33,7 @@ async fn nvml_may_come_late() {
 }
 
 #[tokio::test]
-async fn a_call_that_hangs_takes_its_own_card_alone() {
+async fn hanging_nvml_call_affects_its_own_gpu_alone() {
     let mut bench = Bench::new().await;
     let call = Call::about("nvmlDeviceGetMemoryInfo_v2", &Scenario::uuid(0));
     bench.change_scenario(|scenario| scenario.hangs.extend([(call.clone(), 3_600_000)]));
@@ -45,7 +45,7 @@ async fn a_call_that_hangs_takes_its_own_card_alone() {
 }
 
 #[tokio::test]
-async fn a_lost_card_turns_unhealthy_and_returns() {
+async fn lost_gpu_turns_unhealthy_and_returns() {
     let mut bench = Bench::new().await;
     let uid = bench.run(part("100")).await;
     let (card, _) = bench.given(&uid)[0].clone();
@@ -62,7 +62,7 @@ async fn a_lost_card_turns_unhealthy_and_returns() {
 }
 
 #[tokio::test]
-async fn slots_of_a_card_that_is_lost_while_the_daemon_is_down_stay_listed() {
+async fn slots_of_gpu_lost_while_daemon_is_down_stay_listed() {
     let mut bench = Bench::new().await;
     let uid = bench.run(part("100")).await;
     let (card, _) = bench.given(&uid)[0].clone();

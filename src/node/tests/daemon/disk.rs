@@ -39,7 +39,7 @@ async fn said_at_its_end(mut daemon: Command) -> Output {
 }
 
 #[tokio::test]
-async fn cdi_by_name_fails_where_its_directory_cannot_be_written_and_auto_does_without() {
+async fn read_only_cdi_directory_fails_cdi_but_not_auto() {
     let mut bench = Bench::stopped(json!({ "deviceListStrategy": "cdi-cri" })).await;
     // A directory can't be made below a file, not even by root.
     fs::write(bench.path("file"), "").unwrap();
@@ -69,7 +69,7 @@ async fn cdi_by_name_fails_where_its_directory_cannot_be_written_and_auto_does_w
 }
 
 #[tokio::test]
-async fn a_full_disk_fails_pods_cleanly_and_loses_nothing() {
+async fn full_disk_fails_pods_and_loses_no_share() {
     let mut bench = Bench::new().await;
     let uid = bench.run(part("1000")).await;
     let given = bench.given(&uid);
@@ -91,7 +91,7 @@ async fn a_full_disk_fails_pods_cleanly_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_run_directory_that_cannot_be_written_any_more_fails_pods_cleanly_and_loses_nothing() {
+async fn read_only_run_directory_fails_new_pods_and_loses_nothing() {
     let mut bench = Bench::new().await;
     let uid = bench.run(part("1000")).await;
     let given = bench.given(&uid);
@@ -111,7 +111,7 @@ async fn a_run_directory_that_cannot_be_written_any_more_fails_pods_cleanly_and_
 }
 
 #[tokio::test]
-async fn a_state_directory_that_cannot_be_written_at_start_ends_it_with_1_and_costs_no_share() {
+async fn read_only_state_directory_at_start_exits_with_1() {
     let mut bench = Bench::new().await;
     let uid = bench.run(part("1000")).await;
     let given = bench.given(&uid);
@@ -134,7 +134,7 @@ async fn a_state_directory_that_cannot_be_written_at_start_ends_it_with_1_and_co
 }
 
 #[tokio::test]
-async fn a_state_directory_on_a_read_only_file_system_ends_it_with_1() {
+async fn readonly_state_directory_exits_with_1() {
     let mut bench = Bench::new().await;
     bench.kill().await;
     let Some(daemon) = mounted(&bench, "ro").await else { return };
@@ -146,7 +146,7 @@ async fn a_state_directory_on_a_read_only_file_system_ends_it_with_1() {
 }
 
 #[tokio::test]
-async fn a_library_that_containers_could_not_execute_is_not_given_to_them() {
+async fn library_on_noexec_mount_is_not_mounted() {
     let mut bench = Bench::new().await;
     bench.kill().await;
     fs::write(bench.path("libdivvy.so"), b"\x7fELF").unwrap();
@@ -160,7 +160,7 @@ async fn a_library_that_containers_could_not_execute_is_not_given_to_them() {
 }
 
 #[tokio::test]
-async fn a_log_that_cannot_be_written_ends_nothing() {
+async fn unwritable_log_ends_nothing() {
     let mut bench = Bench::stopped(json!({})).await;
     bench.start(Stderr::Full).await;
     bench.ready().await;

@@ -43,7 +43,7 @@ fn limits(bench: &Bench, uid: &str) -> Limits {
 }
 
 #[tokio::test]
-async fn who_wants_the_hardware_has_the_smallest_instance_and_it_is_said_everywhere() {
+async fn pod_with_tier_mig_gets_smallest_instance_and_tier_is_shown() {
     let mut bench = bench("accounting").await;
     let uid = bench.run(by_hardware(part("3000"))).await;
     let given = bench.given(&uid);
@@ -83,7 +83,7 @@ async fn who_wants_the_hardware_has_the_smallest_instance_and_it_is_said_everywh
 }
 
 #[tokio::test]
-async fn a_node_of_this_tier_gives_whole_instances_alone() {
+async fn tier_mig_gives_whole_instances_alone() {
     let mut bench = bench("mig").await;
     let told = bench.until_told("the GPU's health", |status| status.cards[2].health == Health::Unhealthy).await;
     let reason = told.cards[2].reason.as_deref();

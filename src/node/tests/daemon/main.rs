@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
 
 mod bench;
-mod books;
 mod calls;
 mod cards;
 mod disk;
 mod instances;
+mod ledger;
 mod mps;
 mod pages;
 mod pod_list;

@@ -26,7 +26,7 @@ fn is_ready(node: &GpuNodeStatus, status: &str, reason: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_node_says_what_it_serves_and_takes_no_pods_while_it_cannot() {
+async fn node_without_its_tier_takes_no_pods() {
     let mut bench = Bench::publishing().await;
     fs::write(bench.path("libdivvy.so"), b"\x7fELF").unwrap();
     let up = service(&bench);

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::bench::{Bench, Stderr, part};
 
 #[tokio::test]
-async fn the_pages_answer() {
+async fn metrics_readyz_and_configz_answer() {
     let mut bench = Bench::new().await;
     bench.run(part("100")).await;
     assert_eq!(bench.page("/healthz").await, Some((200, "ok\n".to_owned())));
@@ -27,7 +27,7 @@ async fn the_pages_answer() {
 }
 
 #[tokio::test]
-async fn it_is_ready_when_the_kubelet_has_registered_it() {
+async fn readyz_is_ok_once_registered() {
     let mut bench = Bench::stopped(json!({})).await;
     bench.kubelet.set_faults(|faults| faults.pods = fake_kubelet::PodsFault::Refused);
     bench.start(Stderr::Log).await;

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::bench::{Bench, Stderr, part};
 
 #[tokio::test]
-async fn a_refused_or_broken_list_fails_one_pod_with_url_and_reason() {
+async fn broken_pod_list_fails_the_pod_with_url_and_reason() {
     let mut bench = Bench::new().await;
     let url = format!("kubelet pod list https://{}/pods: ", bench.kubelet.address());
     let faults = [
@@ -31,12 +31,12 @@ async fn a_refused_or_broken_list_fails_one_pod_with_url_and_reason() {
 }
 
 #[tokio::test]
-async fn a_kubelet_of_another_authority_is_not_believed() {
+async fn kubelet_with_untrusted_certificate_is_refused() {
     let mut bench = Bench::stopped(json!({})).await;
     let other = Bench::stopped(json!({})).await;
     bench.set_key("kubeletCa", other.kubelet.ca_file().to_str().unwrap());
     bench.start(Stderr::Log).await;
-    bench.until_said("not registering yet: kubelet pod list https://").await;
+    bench.until_said("not registering with the kubelet yet: kubelet pod list https://").await;
     bench.until_said("the kubelet's certificate is not trusted: it is of \"CN=").await;
     assert_eq!(bench.kubelet.view().registrations.len(), 0);
     bench.kill().await;
@@ -47,7 +47,7 @@ async fn a_kubelet_of_another_authority_is_not_believed() {
 }
 
 #[tokio::test]
-async fn known_pods_are_served_while_nobody_can_review_the_daemons_token() {
+async fn known_pods_are_served_while_token_review_fails() {
     let mut bench = Bench::new().await;
     let uid = bench.run(part("100")).await;
     bench.kubelet.set_faults(|faults| faults.pods = PodsFault::Status(StatusCode::UNAUTHORIZED));

@@ -7,7 +7,7 @@ use tokio::process::Command;
 use crate::bench::{Bench, Stderr, binaries, part};
 
 #[tokio::test]
-async fn sigterm_ends_it_with_0_and_its_socket_is_gone() {
+async fn sigterm_exits_with_0_and_removes_the_socket() {
     let mut bench = Bench::new().await;
     let uid = bench.run(part("100")).await;
     bench.signal("TERM").await;
@@ -21,7 +21,7 @@ async fn sigterm_ends_it_with_0_and_its_socket_is_gone() {
 }
 
 #[tokio::test]
-async fn a_second_sigterm_aborts() {
+async fn second_sigterm_aborts() {
     // A kubelet that takes connections and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", silent.local_addr().unwrap());
@@ -36,7 +36,7 @@ async fn a_second_sigterm_aborts() {
 }
 
 #[tokio::test]
-async fn bad_flags_and_bad_files_end_it_with_64_and_a_reason() {
+async fn invalid_flags_and_files_exit_with_64_and_a_reason() {
     let daemon = &binaries().await.daemon;
     let shim = ["--node-name=n", "--tier=shim", "--libdivvy-path=/nowhere/libdivvy.so"];
     let cases: [(&[&str], &str); 6] = [
@@ -44,7 +44,7 @@ async fn bad_flags_and_bad_files_end_it_with_64_and_a_reason() {
         (&["--no-such-flag"], "unexpected argument '--no-such-flag'"),
         (&[], "nodeName is missing"),
         (&["--config-file", "/nowhere"], "reading configuration file /nowhere"),
-        (&["--node-name=n", "--tier=mig"], "tier mig can't be served: migStrategy none makes no card of an instance"),
+        (&["--node-name=n", "--tier=mig"], "tier mig can't be served: migStrategy none advertises no MIG instances"),
         (&shim, "tier shim can't be served: libdivvyPath: /nowhere/libdivvy.so: No such file or directory"),
     ];
     for (flags, said) in cases {
@@ -55,11 +55,11 @@ async fn bad_flags_and_bad_files_end_it_with_64_and_a_reason() {
 }
 
 #[tokio::test]
-async fn two_daemons_do_not_keep_the_same_books() {
+async fn second_daemon_on_same_state_directory_exits_with_1() {
     let bench = Bench::new().await;
     let second =
         Command::new(&binaries().await.daemon).arg("--config-file").arg(bench.path("config.yaml")).output().await;
     let second = second.unwrap();
     let stderr = String::from_utf8_lossy(&second.stderr);
-    assert!(second.status.code() == Some(1) && stderr.contains("another process keeps its books here"), "{stderr}");
+    assert!(second.status.code() == Some(1) && stderr.contains("another process keeps its ledger here"), "{stderr}");
 }

@@ -10,7 +10,7 @@ const PERCENT: &str = "nvidia.com/gpumem-percentage";
 const CORES: &str = "nvidia.com/gpucores";
 
 #[tokio::test]
-async fn the_reason_reaches_the_pods_status() {
+async fn refusal_reason_reaches_the_pod_status() {
     let bench = Bench::new().await;
     let annotated = |key: &str, value: &str| part("100").annotation(key, value);
     let bad: [(Workload, &str); 11] = [
@@ -29,7 +29,7 @@ async fn the_reason_reaches_the_pods_status() {
             annotated("divvy.dev/oversubscribe", "true"),
             "annotation divvy.dev/oversubscribe: refused, because tier accounting",
         ),
-        (annotated("divvy.dev/tier", "shim"), "annotation divvy.dev/tier: shim is demanded, this node has accounting"),
+        (annotated("divvy.dev/tier", "shim"), "annotation divvy.dev/tier: shim requested, this node offers accounting"),
         (annotated("divvy.dev/card-uuid", "GPU-none"), "2 with a UUID that the pod doesn't allow"),
     ];
     for (workload, reason) in bad {
@@ -42,12 +42,12 @@ async fn the_reason_reaches_the_pods_status() {
 }
 
 #[tokio::test]
-async fn a_slot_that_another_pod_holds_gives_no_more_than_its_card_has_left() {
+async fn slot_of_another_pod_gives_no_more_than_its_gpu_has_free() {
     let bench = Bench::new().await;
     let whole = bench.run(pod(&[(GPU, "2")])).await;
     bench.kubelet.set_faults(|faults| faults.hand_out_twice = 1.0);
     let message = bench.refused(part("100")).await;
-    assert!(message.contains("the kubelet chose for itself") && message.contains("held exclusively"), "{message}");
+    assert!(message.contains("the GPUs that the kubelet chose") && message.contains("held exclusively"), "{message}");
     bench.gone(&whole).await;
     bench.until_booked(&[]).await;
     let first = bench.run(part("100")).await;

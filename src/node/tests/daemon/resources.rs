@@ -86,7 +86,7 @@ async fn shares_held_otherwise_come_out_of_the_units() {
 }
 
 #[tokio::test]
-async fn units_that_a_pod_was_given_stay_healthy_whatever_comes_beside_it() {
+async fn units_of_a_pod_stay_healthy() {
     let mut bench = bench_of_units().await;
     let uuid = bench.scenario.cards[0].uuid.clone();
     let on_one_card = |workload: Workload| workload.annotation("divvy.dev/card-uuid", &uuid);
@@ -118,7 +118,7 @@ async fn units_that_a_pod_was_given_stay_healthy_whatever_comes_beside_it() {
 async fn units_without_a_card_are_refused() {
     let bench = bench_of_units().await;
     let message = bench.refused(pod(&[(CORES, "30")])).await;
-    assert!(message.contains("asks for nvidia.com/gpucores but for no card: set nvidia.com/gpu as well"), "{message}");
+    assert!(message.contains("requests nvidia.com/gpucores but no GPU: set nvidia.com/gpu as well"), "{message}");
     bench.run(in_units("30", "4")).await;
     let beside = in_units("30", "4").app("beside", &[(UNITS, "4")]);
     let message = bench.refused(beside).await;
@@ -127,7 +127,7 @@ async fn units_without_a_card_are_refused() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_to_the_node_and_what_another_configuration_wrote_is_taken_off() {
+async fn advertised_devices_write_nothing_to_node_and_remove_amounts() {
     let mut bench = Bench::publishing().await;
     bench.until_offered([u64::from(CARDS) * MEMORY, 200, 200]).await;
     bench.set_key("advertise", "devices");
@@ -206,7 +206,7 @@ async fn instances_that_are_made_anew_are_registered_anew() {
 }
 
 #[tokio::test]
-async fn with_the_single_strategy_instances_are_cards_like_any_other() {
+async fn single_strategy_gives_instances_as_gpus() {
     let bench = bench_of_instances("single").await;
     healthy_slots(&bench, &[(GPU, 96)]).await;
     let two = bench.run(pod(&[(GPU, "2"), ("nvidia.com/gpumem-percentage", "100")])).await;

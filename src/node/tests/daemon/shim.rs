@@ -51,7 +51,7 @@ async fn restart(bench: &Bench, uid: &str) {
 }
 
 #[tokio::test]
-async fn a_container_gets_library_region_and_clock_and_the_tier_is_stated() {
+async fn shim_container_gets_library_region_clock_and_tier() {
     let bench = shimmed().await;
     let uid = bench.run(part("100").annotation("divvy.dev/compute", "burst")).await;
     for (path, end) in [("/usr/lib/divvy/libdivvy.so", "so"), ("/etc/ld.so.preload", "preload")] {
@@ -78,11 +78,11 @@ async fn a_container_gets_library_region_and_clock_and_the_tier_is_stated() {
     );
     let (_, metrics) = bench.page("/metrics").await.unwrap();
     assert!(metrics.contains(r#"divvy_tier_info{tier="shim"} 1.0"#), "{metrics}");
-    assert!(bench.log().contains("shares are enforced by tier shim (auto: there is /"), "{}", bench.log());
+    assert!(bench.log().contains("isolation tier: shim (auto: there is /"), "{}", bench.log());
 }
 
 #[tokio::test]
-async fn an_unmodified_manifest_runs_as_ever() {
+async fn unmodified_manifest_gets_a_whole_gpu() {
     let bench = shimmed().await;
     let uid = bench.run(pod(&[(GPU, "2")])).await;
     assert_eq!(source(&bench, &uid, "/usr/lib/divvy/libdivvy.so"), None);
@@ -91,7 +91,7 @@ async fn an_unmodified_manifest_runs_as_ever() {
 }
 
 #[tokio::test]
-async fn a_restart_keeps_a_sound_region_and_replaces_any_other() {
+async fn restart_keeps_a_valid_region_and_replaces_others() {
     let mut bench = shimmed().await;
     let uid = bench.run(part("100")).await;
     let inode = || fs::symlink_metadata(books(&bench, &uid)).unwrap().ino();
@@ -113,7 +113,7 @@ async fn a_restart_keeps_a_sound_region_and_replaces_any_other() {
 }
 
 #[tokio::test]
-async fn a_file_system_that_is_full_fails_the_pod_and_not_a_process_later() {
+async fn full_filesystem_fails_the_pod_not_a_process_later() {
     let bench = shimmed().await;
     let running = bench.run(part("100")).await;
     bench.limit_file_size(Some(50_000)).await;

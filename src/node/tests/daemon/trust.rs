@@ -71,7 +71,7 @@ impl Pair {
 }
 
 #[tokio::test]
-async fn an_authority_that_signed_it_vouches_for_it_also_when_both_are_replaced() {
+async fn kubelet_certificate_and_ca_can_be_rotated() {
     let pair = Pair::new(Serving::ByCa).await;
     fs::remove_file(pair.kubelet.certificate_file()).unwrap();
     assert_eq!(pair.list().await, Ok(()));
@@ -81,7 +81,7 @@ async fn an_authority_that_signed_it_vouches_for_it_also_when_both_are_replaced(
 }
 
 #[tokio::test]
-async fn the_file_on_the_host_vouches_for_it_also_when_it_is_replaced() {
+async fn certificate_file_on_the_host_is_trusted_and_reloaded() {
     let pair = Pair::new(Serving::SelfSigned).await;
     fs::remove_file(pair.kubelet.ca_file()).unwrap();
     assert_eq!(pair.list().await, Ok(()));
@@ -90,7 +90,7 @@ async fn the_file_on_the_host_vouches_for_it_also_when_it_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_kubelet_that_comes_to_have_its_certificate_from_the_cluster_is_believed_on() {
+async fn kubelet_may_switch_to_a_certificate_of_the_cluster_ca() {
     let pair = Pair::new(Serving::SelfSigned).await;
     assert_eq!(pair.list().await, Ok(()));
     pair.renew(Serving::ByCa).await;
@@ -102,7 +102,7 @@ async fn a_kubelet_that_comes_to_have_its_certificate_from_the_cluster_is_believ
 }
 
 #[tokio::test]
-async fn a_certificate_for_which_nobody_vouches_is_refused_with_all_that_was_tried() {
+async fn untrusted_kubelet_certificate_is_refused_with_reasons() {
     let pair = Pair::new(Serving::SelfSigned).await;
     pair.swap(&pair.kubelet.certificate_file()).await;
     insta::assert_snapshot!(pair.refused().await, @r#"the kubelet's certificate is not trusted: it is of "CN=system:node:node", signed by itself, for node, localhost, 127.0.0.1; kubeletCa DIR/pki/ca.crt: did not sign it; kubeletCertificate DIR/pki/kubelet.crt: another one, of "CN=system:node:node", signed by itself, for node, localhost, 127.0.0.1; name the authority that signs it in kubeletCa, or in kubeletCertificate the file that the kubelet serves with, kubelet.crt or (if it is rotated) kubelet-server-current.pem in the kubelet's certDirectory"#);
@@ -112,7 +112,7 @@ async fn a_certificate_for_which_nobody_vouches_is_refused_with_all_that_was_tri
 }
 
 #[tokio::test]
-async fn an_authority_that_is_replaced_vouches_no_longer() {
+async fn replaced_ca_is_no_longer_trusted() {
     let pair = Pair::new(Serving::ByCa).await;
     assert_eq!(pair.list().await, Ok(()));
     fs::remove_file(pair.kubelet.certificate_file()).unwrap();

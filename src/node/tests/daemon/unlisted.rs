@@ -59,7 +59,7 @@ async fn from_the_start_on_pods_are_served() {
 }
 
 #[tokio::test]
-async fn in_the_middle_and_back_it_is_said_once_each() {
+async fn list_outage_and_return_are_logged_once_each() {
     let bench = Bench::publishing().await;
     bench.run(part("1000")).await;
     bench.list(FORBIDDEN);
@@ -81,14 +81,14 @@ async fn in_the_middle_and_back_it_is_said_once_each() {
 }
 
 #[tokio::test]
-async fn a_slow_list_isnt_waited_for() {
+async fn slow_list_is_not_awaited() {
     let bench = Bench::unlisted(PodsFault::Slow(Duration::from_secs(60))).await;
     let uid = bench.run(part("1000")).await;
     assert_eq!(bench.given(&uid)[0].1, 1000);
 }
 
 #[tokio::test]
-async fn of_twenty_pods_at_once_each_gets_its_own() {
+async fn twenty_pods_at_once_are_told_apart() {
     const PODS: u64 = 20;
     let bench = Bench::unlisted(FORBIDDEN).await;
     let own = |number: u64| 100 + number;
@@ -118,7 +118,7 @@ async fn several_containers_of_equal_pods_each_get_their_own() {
 }
 
 #[tokio::test]
-async fn a_pod_that_isnt_the_api_servers_gets_nothing_and_takes_nothing() {
+async fn pod_unknown_to_api_server_gets_nothing_and_takes_nothing() {
     let bench = Bench::unlisted(FORBIDDEN).await;
     let foreign = bench.kubelet.add_pod(part("1000").pod()).unwrap();
     // It waits behind that one, and is all that the API server shows.
@@ -131,7 +131,7 @@ async fn a_pod_that_isnt_the_api_servers_gets_nothing_and_takes_nothing() {
 }
 
 #[tokio::test]
-async fn where_nobody_tells_the_pod_fails_with_both_reasons() {
+async fn pod_fails_with_both_reasons_without_any_list() {
     let bench = Bench::unlisted(FORBIDDEN).await;
     bench.server().fail("list", "/api/v1/pods", usize::MAX, StatusCode::FORBIDDEN);
     let message = bench.refused(part("1000")).await;
@@ -139,7 +139,7 @@ async fn where_nobody_tells_the_pod_fails_with_both_reasons() {
         message.contains("/pods: answered 403 Forbidden: the service account needs \"get\" on nodes/pods"),
         "{message}"
     );
-    assert!(message.contains("nor can it be told without that list: pods of node node: 403 "), "{message}");
+    assert!(message.contains("without that list: pods of node node: 403 "), "{message}");
     assert!(message.contains("the service account needs \"list\" on pods"), "{message}");
     bench.server().go_away().await;
     let message = bench.refused(part("1000")).await;
@@ -150,7 +150,7 @@ async fn where_nobody_tells_the_pod_fails_with_both_reasons() {
 }
 
 #[tokio::test]
-async fn a_kubelet_that_doesnt_tell_pods_by_name_is_not_guessed_about() {
+async fn kubelet_without_pod_resources_get_is_never_guessed() {
     let bench = Bench::unlisted(FORBIDDEN).await;
     bench.kubelet.set_faults(|faults| faults.no_get = true);
     let message = bench.refused(part("1000")).await;
@@ -159,7 +159,7 @@ async fn a_kubelet_that_doesnt_tell_pods_by_name_is_not_guessed_about() {
 }
 
 #[tokio::test]
-async fn shares_end_by_what_the_others_say() {
+async fn shares_end_by_pod_resources_and_cgroups() {
     let bench = Bench::unlisted(FORBIDDEN).await;
     let whole = || pod(&[(GPU, "2")]);
     let done = bench.run(whole()).await;
@@ -176,7 +176,7 @@ async fn shares_end_by_what_the_others_say() {
 }
 
 #[tokio::test]
-async fn a_restarted_daemon_rebuilds_its_books_from_records_and_pods() {
+async fn ledger_is_rebuilt_from_records_and_pods() {
     let mut bench = Bench::unlisted(FORBIDDEN).await;
     let uid = bench.run(part("1000")).await;
     bench.killed(|bench| std::fs::remove_dir_all(bench.path("state")).unwrap()).await;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
 
 use divvy_api::container::{LIMITS_MOUNT, OVERHEAD_FILE, REGION_MOUNT};
-use divvy_api::usage::{ContainerUsage, FindingKind, NodeUsage};
+use divvy_api::usage::{ContainerUsage, NodeUsage, ViolationKind};
 use divvy_region::layout::{self, LINE};
 use divvy_testkit::pods::GPU;
 use fake_kubelet::Workload;
@@ -89,7 +89,7 @@ impl Bench {
     async fn until_used(&self, uid: &str, processes: u32, mib: u64) -> ContainerUsage {
         self.until_so(&format!("{processes} processes with {mib} MiB"), async || {
             let usage = self.usage().await.containers.into_iter().find(|line| line.of.pod_uid == uid)?;
-            let books = usage.books?;
+            let books = usage.region?;
             (books.processes == processes && books.used_bytes == mib * MIB).then_some(usage)
         })
         .await
@@ -142,10 +142,10 @@ fn named(name: &str) -> Workload {
 }
 
 #[tokio::test]
-async fn what_containers_use_is_told_and_what_a_killed_process_held_is_back_at_once() {
+async fn usage_is_reported_and_memory_of_killed_process_is_freed() {
     let mut bench = Bench::new().await;
     let uid = bench.run(named("train")).await;
-    assert_eq!(bench.usage_of(&uid).await.books, None, "without a library");
+    assert_eq!(bench.usage_of(&uid).await.region, None, "without a library");
     let (card, _) = bench.given(&uid)[0].clone();
     let books = bench.books(&uid);
     let (first, second) = (Tenant::start(&books), Tenant::start(&books));
@@ -163,19 +163,19 @@ async fn what_containers_use_is_told_and_what_a_killed_process_held_is_back_at_o
     usage.containers[0].of.pod_uid = "<uid>".to_owned();
     usage.containers[0].card = "GPU-x".parse().unwrap();
     // The counters of one file: both processes wrote the same ones. The first look has no earlier one to compare with.
-    usage.containers[0].books.as_mut().unwrap().busy_percent = None;
+    usage.containers[0].region.as_mut().unwrap().busy_percent = None;
     insta::assert_json_snapshot!("usage", usage);
     let (_, metrics) = bench.page("/metrics").await.unwrap();
     insta::assert_snapshot!("metrics", told(&metrics, &uid).replace(&card, "GPU-x"));
 
     drop(first);
-    let after = bench.until_used(&uid, 1, 64).await.books.unwrap();
+    let after = bench.until_used(&uid, 1, 64).await.region.unwrap();
     assert_eq!((after.busy_ns, after.launches), (3_000_000_000, 15), "counters stay");
     drop(second);
     bench.until_used(&uid, 0, 0).await;
     let third = Tenant::start(&books);
     bench.set_processes(&uid, &[third.pid()]);
-    let again = bench.until_used(&uid, 1, 64).await.books.unwrap();
+    let again = bench.until_used(&uid, 1, 64).await.region.unwrap();
     assert_eq!(again.busy_ns, 4_500_000_000);
     bench.killed(|_| {}).await;
     bench.until_used(&uid, 1, 64).await;
@@ -186,7 +186,7 @@ async fn what_containers_use_is_told_and_what_a_killed_process_held_is_back_at_o
 }
 
 #[tokio::test]
-async fn hostile_books_are_said_and_change_nothing_for_others() {
+async fn hostile_region_is_reported_and_affects_no_other() {
     let bench = Bench::new().await;
     let (sound, hostile) = (bench.run(named("sound")).await, bench.run(named("hostile")).await);
     let _tenant = Tenant::start(&bench.books(&sound));
@@ -202,7 +202,7 @@ async fn hostile_books_are_said_and_change_nothing_for_others() {
     fs::write(&path, vec![0xff; 1 << 20]).unwrap();
     bench.until_said("region begins with 0xffffffffffffffff").await;
     bench.until_used(&sound, 1, 64).await;
-    assert_eq!(bench.usage_of(&hostile).await.books, None);
+    assert_eq!(bench.usage_of(&hostile).await.region, None);
 }
 
 /// A program that no linker loads a library into, where there is a C compiler that makes one.
@@ -220,7 +220,7 @@ fn statically_linked(bench: &Bench) -> Command {
 }
 
 #[tokio::test]
-async fn what_no_promise_allows_is_found_and_told() {
+async fn share_violations_are_detected_and_published() {
     let mut bench = Bench::publishing().await;
     let uid = bench.run(named("greedy")).await;
     let (card, _) = bench.given(&uid)[0].clone();
@@ -242,13 +242,13 @@ async fn what_no_promise_allows_is_found_and_told() {
     assert_eq!(
         found,
         [
-            (FindingKind::AboveShare, sorted.to_vec(), 2064),
-            (FindingKind::WithoutLibrary, vec![bypass.pid()], 2000),
-            (FindingKind::Foreign, vec![process::id()], 7),
+            (ViolationKind::AboveShare, sorted.to_vec(), 2064),
+            (ViolationKind::WithoutLibrary, vec![bypass.pid()], 2000),
+            (ViolationKind::Foreign, vec![process::id()], 7),
         ]
     );
     let said = findings[1].message.replace(&card, "GPU-x").replace(&bypass.pid().to_string(), "PID");
-    let expected = "container main of pod default/greedy uses GPU GPU-x without libdivvy, so its share is not \
+    let expected = "container main of pod default/greedy uses GPU-x without libdivvy, so its share is not \
                     enforced: process PID of the host, 2000Mi";
     assert_eq!(said, expected);
     for (reason, about) in [("AboveShare", "greedy"), ("WithoutLibrary", "greedy"), ("ForeignProcess", "node")] {
@@ -267,7 +267,7 @@ async fn what_no_promise_allows_is_found_and_told() {
 }
 
 #[tokio::test]
-async fn a_driver_that_tells_no_processes_is_said_to_tell_none() {
+async fn missing_process_list_is_reported() {
     let mut bench = Bench::new().await;
     let uid = bench.run(part("100")).await;
     let call = Call::any("nvmlDeviceGetComputeRunningProcesses_v3");

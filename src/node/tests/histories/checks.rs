@@ -61,7 +61,7 @@ impl Node {
     ) -> Result<(), TestCaseError> {
         let at = format!("{} {container}", pod.view.name);
         let allocator = self.daemon().allocator();
-        let entry = allocator.ledger().book().pod(&pod.view.uid);
+        let entry = allocator.ledger().allocations().pod(&pod.view.uid);
         let holding = entry.and_then(|entry| entry.holding(container));
         let Some(holding) = holding else {
             return Err(TestCaseError::fail(format!("I3: {at}: has its devices, and the books know nothing of it")));
@@ -102,7 +102,7 @@ impl Node {
 
     /// After a look at a whole list the books hold shares of live pods only.
     pub(crate) fn nothing_leaked(&self) -> Result<(), TestCaseError> {
-        for entry in self.daemon().allocator().ledger().book().pods() {
+        for entry in self.daemon().allocator().ledger().allocations().pods() {
             let live = self.pods.iter().any(|pod| pod.view.uid == entry.pod.uid && !pod.view.has_ended());
             prop_assert!(live, "{} is over and holds its shares", entry.pod);
         }
@@ -112,7 +112,7 @@ impl Node {
     /// After a start there is a directory for each holding, and no other.
     pub(crate) fn only_live_directories(&self) -> Result<(), TestCaseError> {
         let live: BTreeSet<String> =
-            self.daemon().allocator().ledger().book().nonces().map(|nonce| nonce.to_string()).collect();
+            self.daemon().allocator().ledger().allocations().nonces().map(|nonce| nonce.to_string()).collect();
         let found: BTreeSet<String> = self.disk.containers().into_iter().collect();
         prop_assert!(found.is_subset(&live), "directories {found:?}, live are {live:?}");
         Ok(())
@@ -120,8 +120,8 @@ impl Node {
 
     pub(crate) fn is_empty(&self) -> Result<(), TestCaseError> {
         let allocator = self.daemon().allocator();
-        let book = allocator.ledger().book();
-        prop_assert_eq!(book.pods().count(), 0, "shares of pods that are gone");
+        let allocations = allocator.ledger().allocations();
+        prop_assert_eq!(allocations.pods().count(), 0, "shares of pods that are gone");
         prop_assert_eq!(self.disk.containers(), Vec::<String>::new(), "directories of pods that are gone");
         Ok(())
     }

@@ -10,11 +10,10 @@ use divvy_api::request::Defaults;
 use divvy_api::{Memory, ResourceName, ResourceNames, SlotId};
 use divvy_node::config::{DeviceListStrategy, Strategy};
 use divvy_node::container::isolation::Accounting;
-use divvy_node::container::setup::Setup;
 use divvy_node::container::{ContainerOptions, Containers};
 use divvy_node::kubelet::response::response;
 use divvy_node_core::allocator::{AllocationSettings, Allocator, Choice, ListRequest, Refusal, lock};
-use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory, MigInstance};
+use divvy_node_core::inventory::{CardInfo, Inventory, MigInstance};
 use divvy_node_core::ledger::Ledger;
 use divvy_node_core::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
 use divvy_node_core::ports::{NodeRecords, PodOrigin, PodSource, PodSourceError};
@@ -61,17 +60,10 @@ pub(crate) struct Shown {
 pub(crate) fn cards() -> Vec<CardInfo> {
     let memory = |number| Memory::mib(if number == 3 { 600 } else { 1000 });
     let info = |number| CardInfo {
-        id: card(number),
         model: "H100".to_owned(),
-        memory: memory(number),
-        pci_bus_id: String::new(),
         minor: Some(number),
         numa: Some(number / 2),
-        mig: None,
-        health: CardHealth::Healthy,
-        memory_used: None,
-        utilization: None,
-        processes: None,
+        ..CardInfo::healthy(card(number), memory(number))
     };
     let mig = |ci| MigInstance {
         profile: "1g.10gb".parse().unwrap(),
@@ -119,7 +111,7 @@ impl Disk {
             policy: Policy::default(),
         };
         let containers = Containers::new(self.options(), Box::new(Accounting));
-        let allocator = Allocator::new(settings, ledger, Arc::new(Setup(Arc::new(containers))));
+        let allocator = Allocator::new(settings, ledger, Arc::new(containers));
         Daemon(divvy_node_core::Daemon::new(Arc::new(Mutex::new(allocator)), ShownPods::default(), SETTLE_TIME))
     }
 

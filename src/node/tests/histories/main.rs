@@ -134,7 +134,7 @@ proptest! {
 }
 
 #[test]
-fn no_history_overfills_a_card_or_takes_a_share_from_a_container() {
+fn no_history_overcommits_a_gpu_or_loses_a_share() {
     any_history();
     let seen = SEEN.lock().unwrap();
     println!("{seen:?}");

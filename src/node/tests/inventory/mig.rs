@@ -101,7 +101,7 @@ async fn instances_are_cards_beside_gpus_that_are_whole() {
 }
 
 #[tokio::test]
-async fn where_the_hardware_must_enforce_gpus_give_nothing() {
+async fn tier_mig_marks_whole_gpus_unhealthy() {
     let mut machine = start(MigStrategy::Single, cut());
     let alone = until_all_well(&mut machine).await.of_instances();
     let instances = [0, 1, 2].map(|at| health(&alone, &uuid(&machine, at)));
@@ -117,7 +117,7 @@ async fn where_the_hardware_must_enforce_gpus_give_nothing() {
 #[tokio::test]
 async fn without_a_strategy_a_gpu_in_mig_mode_is_not_given_out() {
     let mut machine = start(MigStrategy::None, cut());
-    let reason = "unhealthy: in MIG mode: set migStrategy to single or mixed, or take the card out of MIG mode";
+    let reason = "unhealthy: in MIG mode: set migStrategy to single or mixed, or disable MIG mode on the GPU";
     let inventory = machine.until("cards", |inventory| !inventory.cards.is_empty()).await;
     assert_eq!(inventory.cards.len(), 2);
     assert_eq!([0, 1].map(|gpu| health(&inventory, &Scenario::uuid(gpu))), [reason, "healthy"]);
@@ -174,7 +174,7 @@ async fn gpu_stays_listed_when_mig_mode_is_enabled() {
 }
 
 #[tokio::test]
-async fn what_befalls_a_gpu_befalls_all_of_its_instances() {
+async fn failure_of_a_gpu_affects_all_its_instances() {
     let mut machine = start(MigStrategy::Single, cut());
     until_all_well(&mut machine).await;
     let (gpu, hung) = (Scenario::uuid(0), uuid(&machine, 1));
@@ -204,7 +204,7 @@ async fn what_befalls_a_gpu_befalls_all_of_its_instances() {
 }
 
 #[tokio::test]
-async fn an_xid_of_an_instance_is_of_no_other() {
+async fn xid_of_an_instance_affects_it_alone() {
     let mut machine = start(MigStrategy::Mixed, cut());
     until_all_well(&mut machine).await;
     let uuids = [0, 1, 2].map(|at| uuid(&machine, at));
@@ -225,7 +225,7 @@ async fn an_xid_of_an_instance_is_of_no_other() {
 }
 
 #[tokio::test]
-async fn an_instance_that_fails_is_sick_alone() {
+async fn failed_instance_is_unhealthy_alone() {
     let mut machine = start(MigStrategy::Single, cut());
     until_all_well(&mut machine).await;
     let [first, second] = [0, 1].map(|at| uuid(&machine, at));
@@ -237,7 +237,7 @@ async fn an_instance_that_fails_is_sick_alone() {
 }
 
 #[tokio::test]
-async fn no_error_about_an_instance_touches_another() {
+async fn instance_error_affects_it_alone() {
     let functions = [
         "nvmlDeviceGetUUID",
         "nvmlDeviceGetName",
@@ -272,7 +272,7 @@ async fn no_error_about_an_instance_touches_another() {
 }
 
 #[tokio::test]
-async fn no_error_of_a_mig_function_touches_another_gpu() {
+async fn mig_error_affects_its_own_gpu_alone() {
     let mut machine = start(MigStrategy::Single, cut());
     until_all_well(&mut machine).await;
     let gpu = Scenario::uuid(0);
@@ -288,7 +288,7 @@ async fn no_error_of_a_mig_function_touches_another_gpu() {
 }
 
 #[tokio::test]
-async fn a_driver_that_knows_nothing_of_mig_has_whole_cards() {
+async fn driver_without_mig_lists_whole_gpus() {
     for answer in [NvmlReturn::FunctionNotFound, NvmlReturn::NotSupported] {
         let mut scenario = cut();
         scenario.errors = MIG_FUNCTIONS.map(|function| (Call::any(function), answer)).into();

@@ -83,8 +83,8 @@ impl World {
 }
 
 fn counted(accounts: &Accounts, nonce: Nonce) -> [u64; 5] {
-    let OwnBooks { busy_ns, throttled_ns, launches, out_of_memory, unhooked, .. } =
-        accounts.books(nonce, 0).expect("looked at");
+    let RegionUsage { busy_ns, throttled_ns, launches, out_of_memory, unhooked, .. } =
+        accounts.totals(nonce, 0).expect("looked at");
     [busy_ns, throttled_ns, launches, out_of_memory, unhooked]
 }
 
@@ -93,7 +93,7 @@ proptest! {
 
     /// Looked at now and then, and before each end, as the daemon does before it frees a slot.
     #[test]
-    fn what_was_counted_is_what_happened(events in prop::collection::vec((honest(), any::<bool>()), 1..60)) {
+    fn counters_equal_recorded_events(events in prop::collection::vec((honest(), any::<bool>()), 1..60)) {
         let (mut world, mut accounts, nonce, mut at) = (World::new(), Accounts::default(), Nonce::random(), Instant::now());
         for (number, (event, now_and_then)) in events.iter().enumerate() {
             world.play(event);
@@ -106,12 +106,12 @@ proptest! {
             accounts.take(nonce, 1, world.books.snapshot(), at);
             prop_assert_eq!(counted(&accounts, nonce), world.truth);
             let live_processes = world.slots.iter().flatten().count();
-            prop_assert_eq!(accounts.books(nonce, 0).map(|books| books.processes as usize), Some(live_processes));
+            prop_assert_eq!(accounts.totals(nonce, 0).map(|books| books.processes as usize), Some(live_processes));
         }
     }
 
     #[test]
-    fn no_counter_goes_down_whatever_is_written(
+    fn counters_never_decrease(
         events in prop::collection::vec(
             prop_oneof![
                 honest(),
@@ -129,7 +129,7 @@ proptest! {
             accounts.take(nonce, file, world.books.snapshot(), at);
             let now = counted(&accounts, nonce);
             prop_assert!(before.iter().zip(now).all(|(before, now)| *before <= now), "{before:?} {now:?}");
-            prop_assert!(accounts.books(nonce, 0).is_some_and(|books| books.busy_percent.is_none_or(|busy| busy <= 100)));
+            prop_assert!(accounts.totals(nonce, 0).is_some_and(|books| books.busy_percent.is_none_or(|busy| busy <= 100)));
             before = now;
         }
     }
@@ -141,7 +141,7 @@ fn gpu_time_is_averaged_over_two_seconds() {
     let mut busy_after = |millis: u64, ns: u64| {
         world.play(&Event::Work(0, ns));
         accounts.take(nonce, 1, world.books.snapshot(), start + Duration::from_millis(millis));
-        accounts.books(nonce, 0).expect("looked at").busy_percent
+        accounts.totals(nonce, 0).expect("looked at").busy_percent
     };
     assert_eq!(busy_after(0, 9_000_000_000), None, "over no time");
     assert_eq!(busy_after(500, 150_000_000), Some(30));
@@ -152,15 +152,15 @@ fn gpu_time_is_averaged_over_two_seconds() {
 }
 
 #[test]
-fn memory_is_that_of_this_moment_and_others_are_forgotten() {
+fn memory_is_current_and_ended_regions_are_dropped() {
     let (mut world, mut accounts, nonce, at) = (World::new(), Accounts::default(), Nonce::random(), Instant::now());
     world.play(&Event::Work(0, 1));
     world.play(&Event::Work(2, 1));
     world.books.uses(2, Usage { committed: 130, imported: 7, ..Usage::default() });
     accounts.take(nonce, 1, world.books.snapshot(), at);
-    let books = accounts.books(nonce, 0).expect("looked at");
+    let books = accounts.totals(nonce, 0).expect("looked at");
     assert_eq!((books.used_bytes, books.imported_bytes, books.processes), (140, 7, 2));
-    assert_eq!((accounts.books(nonce, 1), accounts.books(Nonce::random(), 0)), (None, None));
+    assert_eq!((accounts.totals(nonce, 1), accounts.totals(Nonce::random(), 0)), (None, None));
     accounts.retain(&HashSet::new());
-    assert_eq!(accounts.books(nonce, 0), None);
+    assert_eq!(accounts.totals(nonce, 0), None);
 }

@@ -61,7 +61,7 @@ fn process_owner_by_lock_slot_cgroup_or_sole_container() {
 
 /// This test is taken for a server, and what has started it for the control daemon.
 #[test]
-fn a_server_of_the_service_is_told_by_who_started_it() {
+fn mps_server_is_identified_by_its_parent() {
     let (server, control) = (std::process::id(), std::os::unix::process::parent_id());
     let mut town = Town::new();
     assert_eq!(town.owner_of(0, server), ProcessOwner::Nobody);
@@ -77,19 +77,7 @@ fn a_server_of_the_service_is_told_by_who_started_it() {
 }
 
 fn inventory(processes: Option<Vec<CardProcess>>, health: CardHealth) -> Arc<Inventory> {
-    let card = CardInfo {
-        id: card(0),
-        model: String::new(),
-        memory: divvy_api::Memory::mib(1000),
-        pci_bus_id: String::new(),
-        minor: None,
-        numa: None,
-        mig: None,
-        health,
-        memory_used: None,
-        utilization: None,
-        processes,
-    };
+    let card = CardInfo { health, processes, ..CardInfo::healthy(card(0), divvy_api::Memory::mib(1000)) };
     Arc::new(Inventory { cards: vec![card], ..Inventory::default() })
 }
 
@@ -105,7 +93,7 @@ fn measured(procs: &str, inventory: &Arc<Inventory>) -> (Option<u64>, Option<Str
 }
 
 #[test]
-fn what_is_not_wholly_known_is_not_said() {
+fn incomplete_process_list_is_not_reported() {
     let process = |pid, bytes| CardProcess { pid, bytes };
     let known = |bytes| {
         inventory(Some(vec![process(10, Some(5)), process(11, bytes), process(99, Some(50))]), CardHealth::Healthy)

@@ -1,6 +1,6 @@
 use std::os::unix::fs::MetadataExt as _;
 
-use divvy_api::usage::OwnBooks;
+use divvy_api::usage::RegionUsage;
 use divvy_api::{CardId, Share};
 use proptest::prelude::*;
 
@@ -20,9 +20,9 @@ struct Bench {
     now: Instant,
 }
 
-fn seen(card: CardId, driver_bytes: Option<u64>, books: OwnBooks) -> ContainerUsage {
+fn seen(card: CardId, driver_bytes: Option<u64>, region: RegionUsage) -> ContainerUsage {
     let of = holder("a", true).of;
-    ContainerUsage { of, card, share: Share::default(), books: Some(books), driver_bytes, overhead_bytes: 0 }
+    ContainerUsage { of, card, share: Share::default(), region: Some(region), driver_bytes, overhead_bytes: 0 }
 }
 
 impl Bench {
@@ -33,26 +33,26 @@ impl Bench {
         Self { directory, nonce, overheads: Overheads::over(WINDOW * LOOK), now: Instant::now() }
     }
 
-    /// What is told after another look at these figures of card 0 and these of card 1.
+    /// What is written after another look at these figures of card 0 and these of card 1.
     fn looks(&mut self, first: (Option<u64>, u64), second: (Option<u64>, u64)) -> [u64; 2] {
         self.now += LOOK;
-        let books = |used_bytes| OwnBooks { used_bytes, ..OwnBooks::default() };
-        let mut cards = [seen(card(0), first.0, books(first.1)), seen(card(1), second.0, books(second.1))];
+        let region = |used_bytes| RegionUsage { used_bytes, ..RegionUsage::default() };
+        let mut cards = [seen(card(0), first.0, region(first.1)), seen(card(1), second.0, region(second.1))];
         self.overheads.take(self.nonce, &mut cards, self.directory.path(), self.now);
         cards.map(|card| card.overhead_bytes)
     }
 
-    /// The same with books of card 0 alone.
-    fn looks_at_books(&mut self, driver: Option<u64>, books: OwnBooks) -> u64 {
+    /// The same with region of card 0 alone.
+    fn looks_at_region(&mut self, driver: Option<u64>, region: RegionUsage) -> u64 {
         self.now += LOOK;
-        let mut cards = [seen(card(0), driver, books)];
+        let mut cards = [seen(card(0), driver, region)];
         self.overheads.take(self.nonce, &mut cards, self.directory.path(), self.now);
         cards[0].overhead_bytes
     }
 
     /// The same of card 0 alone, so many times.
-    fn looks_at(&mut self, times: u32, driver: Option<u64>, books: u64) -> u64 {
-        (0..times).fold(0, |_, _| self.looks((driver, books), (Some(0), 0))[0])
+    fn looks_at(&mut self, times: u32, driver: Option<u64>, region: u64) -> u64 {
+        (0..times).fold(0, |_, _| self.looks((driver, region), (Some(0), 0))[0])
     }
 
     fn file(&self) -> Option<String> {
@@ -81,7 +81,7 @@ fn context_overhead_is_reported_after_a_full_window() {
 }
 
 #[test]
-fn what_grows_and_shrinks_in_turn_is_nobodys_context() {
+fn fluctuating_memory_is_no_context() {
     let mut bench = Bench::new();
     bench.looks_at(WINDOW + 1, Some(0), 0);
     for round in 0..100 {
@@ -94,29 +94,29 @@ fn what_grows_and_shrinks_in_turn_is_nobodys_context() {
 }
 
 #[test]
-fn what_is_shared_may_be_charged_to_each_who_has_it() {
+fn shared_memory_is_charged_to_each_user() {
     let mut bench = Bench::new();
-    let mut told = 0;
+    let mut written = 0;
     for _ in 0..=WINDOW {
-        let books = OwnBooks { used_bytes: 100 * MIB, imported_bytes: 300 * MIB, ..OwnBooks::default() };
-        told = bench.looks_at_books(Some(450 * MIB), books);
+        let region = RegionUsage { used_bytes: 100 * MIB, imported_bytes: 300 * MIB, ..RegionUsage::default() };
+        written = bench.looks_at_region(Some(450 * MIB), region);
     }
-    assert_eq!(told, 50 * MIB);
+    assert_eq!(written, 50 * MIB);
 }
 
 #[test]
-fn small_changes_are_told_to_nobody() {
+fn small_changes_are_not_written() {
     let mut bench = Bench::new();
     bench.looks_at(WINDOW + 1, Some(10 * MIB), 0);
-    let told = bench.inode();
+    let written = bench.inode();
     assert_eq!(bench.looks_at(WINDOW + 1, Some(11 * MIB - 1), 0), 10 * MIB);
-    assert_eq!(bench.inode(), told);
+    assert_eq!(bench.inode(), written);
     assert_eq!(bench.looks_at(WINDOW + 1, Some(11 * MIB), 0), 11 * MIB);
-    assert_ne!(bench.inode(), told);
+    assert_ne!(bench.inode(), written);
 }
 
 #[test]
-fn what_is_no_longer_known_is_charged_to_nobody() {
+fn unknown_overhead_is_not_charged() {
     let mut bench = Bench::new();
     bench.looks_at(WINDOW + 1, Some(10 * MIB), 0);
     assert_eq!(bench.looks_at(WINDOW, None, 0), 10 * MIB);
@@ -147,9 +147,9 @@ fn overhead_of_a_removed_container_is_skipped() {
 
 proptest! {
     /// Allocations come and go at any moment, and the driver's figure is as old as the last of its probes. Whatever it is
-    /// that it sees beyond the books, no more than that is told, and all of it once nothing moves any more.
+    /// that it sees beyond the region, no more than that is written, and all of it once nothing moves any more.
     #[test]
-    fn no_more_is_told_than_there_is(
+    fn overhead_never_exceeds_the_actual_one(
         context in 1..2000_u64,
         held in prop::collection::vec(0..10_000_u64, 1..120),
         probe in 1..=9_usize,
@@ -163,8 +163,8 @@ proptest! {
             if number % probe == first % probe {
                 probed = context + held;
             }
-            let told = bench.looks_at(1, Some(probed * MIB), held * MIB);
-            prop_assert!(told <= context * MIB, "{} MiB", told / MIB);
+            let written = bench.looks_at(1, Some(probed * MIB), held * MIB);
+            prop_assert!(written <= context * MIB, "{} MiB", written / MIB);
         }
         prop_assert_eq!(bench.looks_at(1, Some((context + last) * MIB), last * MIB), context * MIB);
     }

@@ -28,7 +28,7 @@ fn processes_are_found_in_all_cgroups_of_their_pod() {
 }
 
 #[test]
-fn where_some_cannot_be_seen_none_is_taken_for_dead() {
+fn hidden_processes_are_never_taken_for_dead() {
     let gone = owner(1, 1);
     let is_dead = |root: &Path| PodProcesses::of(root, UID).live_processes().is_dead(&gone);
     assert!(is_dead(pod("", "").path()), "its cgroup is empty");
@@ -41,7 +41,7 @@ fn where_some_cannot_be_seen_none_is_taken_for_dead() {
 }
 
 #[test]
-fn a_process_lives_by_its_number_and_its_start() {
+fn process_is_identified_by_pid_and_start_time() {
     let own = process::id();
     let (pid, started) = identity(own).expect("it runs").expect("Linux tells");
     let live_processes = PodProcesses::of(pod("", &own.to_string()).path(), UID).live_processes();
@@ -53,7 +53,7 @@ fn a_process_lives_by_its_number_and_its_start() {
 }
 
 #[test]
-fn a_process_that_has_just_ended_is_dead() {
+fn zombie_process_is_dead() {
     let mut child = Command::new("true").spawn().expect("a process");
     child.wait().expect("it ends");
     let live_processes = PodProcesses::of(pod("", &child.id().to_string()).path(), UID).live_processes();
@@ -61,7 +61,7 @@ fn a_process_that_has_just_ended_is_dead() {
 }
 
 #[test]
-fn a_name_can_hold_anything() {
+fn process_name_may_hold_any_bytes() {
     let stat = "12 (a) R 1 (b) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
     assert_eq!((start(stat), start("12 (a"), start("")), (Some(4711), None, None));
     assert_eq!(inner_pid("Name:\tx\nNSpid:\t4000\t21\t7\n"), Some(7));

@@ -137,7 +137,7 @@ fn a_tenants_process() {
 }
 
 #[test]
-fn what_a_killed_process_held_is_counted_and_taken_back() {
+fn memory_of_a_killed_process_is_released() {
     let mut bench = Bench::new();
     let (mut first, second) = (bench.start(true), bench.start(true));
     bench.processes(&[&first, &second]);
@@ -154,7 +154,7 @@ fn what_a_killed_process_held_is_counted_and_taken_back() {
 }
 
 #[test]
-fn a_process_that_lost_its_lock_and_lives_keeps_its_slot() {
+fn live_process_without_lock_keeps_its_slot() {
     let mut bench = Bench::new();
     let mut tenant = bench.start(false);
     bench.processes(&[&tenant]);
@@ -181,7 +181,7 @@ fn slots_are_kept_while_processes_are_hidden() {
 }
 
 #[test]
-fn a_slot_is_freed_under_its_lock_and_only_as_it_was_seen() {
+fn slot_is_freed_only_under_its_lock_and_unchanged() {
     let mut bench = Bench::new();
     let mut tenant = bench.start(true);
     bench.processes(&[&tenant]);
@@ -214,7 +214,7 @@ fn slot_lock_survives_closing_another_descriptor() {
 }
 
 #[test]
-fn what_is_no_region_is_not_read_and_does_not_hang() {
+fn invalid_region_is_not_read_and_does_not_block() {
     let mut bench = Bench::new();
     let sound = Books::new(0).0;
     let path = bench.path();
@@ -233,7 +233,7 @@ fn what_is_no_region_is_not_read_and_does_not_hang() {
         ("region of 0 bytes", &file(Vec::new())),
         ("are needed", &file(sound[..sound.len() / 2].to_vec())),
         ("begins with", &file(vec![7; sound.len()])),
-        ("than the 1 that", &file(two_cards)),
+        ("than the container's 1", &file(two_cards)),
     ];
     for (problem, make) in hostile {
         remake(make);

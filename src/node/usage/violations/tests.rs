@@ -14,19 +14,19 @@ fn of(at: usize, has_slot: bool) -> ProcessOwner {
 }
 
 /// What is found of this on a card after it has been seen for long enough.
-fn found(holders: &[Holder], number: u8, processes: Vec<GpuProcess>) -> Vec<Finding> {
+fn found(holders: &[Holder], number: u8, processes: Vec<GpuProcess>) -> Vec<ShareViolation> {
     let (mut violations, cards, now) =
         (ViolationTracker::default(), BTreeMap::from([(card(number), processes)]), Instant::now());
     assert_eq!(violations.update(holders, &cards, now), [], "not at once");
     violations.update(holders, &cards, now + PATIENCE)
 }
 
-fn messages(findings: &[Finding]) -> String {
+fn messages(findings: &[ShareViolation]) -> String {
     findings.iter().map(|finding| format!("{}: {}", finding.kind, finding.message)).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_names() {
+fn violation_message_names_container_and_gpu() {
     let holders = [holder("a", true), holder("b", false)];
     let seen = vec![
         on_card(10, 60, of(0, true)),
@@ -38,30 +38,30 @@ fn what_is_wrong_is_said_with_its_names() {
         on_card(50, 30, ProcessOwner::Service),
     ];
     insta::assert_snapshot!(messages(&found(&holders, 0, seen)), @r"
-    above-share: container main of pod team/a uses 106Mi of GPU GPU-0 according to the driver; its share is 100Mi (processes 10, 11 of the host)
-    without-library: container main of pod team/a uses GPU GPU-0 without libdivvy, so its share is not enforced: process 11 of the host, 46Mi
-    foreign: GPU GPU-0 is used by a process without a share: processes 30, 31 of the host, 3Mi
+    above-share: container main of pod team/a uses 106Mi of GPU-0 according to the driver; its share is 100Mi (processes 10, 11 of the host)
+    without-library: container main of pod team/a uses GPU-0 without libdivvy, so its share is not enforced: process 11 of the host, 46Mi
+    foreign: GPU-0 is used by a process without a share: processes 30, 31 of the host, 3Mi
     ");
 }
 
 #[test]
-fn a_share_that_contexts_take_whole_is_told_apart() {
+fn share_used_up_by_contexts_is_a_violation() {
     let mut starved = holder("a", true);
     starved.overheads = vec![100 * MIB - 1];
     assert_eq!(found(&[starved.clone()], 0, vec![on_card(10, 102, of(0, true))]), [], "a byte is left");
     starved.overheads = vec![100 * MIB];
     let findings = found(&[starved], 0, vec![on_card(10, 102, of(0, true))]);
-    insta::assert_snapshot!(messages(&findings), @"above-share: container main of pod team/a uses 102Mi of GPU GPU-0 according to the driver; its share is 100Mi (process 10 of the host): contexts and modules take 100Mi, so it can't allocate memory");
+    insta::assert_snapshot!(messages(&findings), @"above-share: container main of pod team/a uses 102Mi of GPU-0 according to the driver; its share is 100Mi (process 10 of the host): contexts and modules take 100Mi, so it can't allocate memory");
 }
 
 #[test]
-fn a_share_of_another_card_is_none_of_this_one() {
+fn share_of_another_gpu_does_not_count() {
     let findings = found(&[holder("a", true)], 1, vec![on_card(10, 60, of(0, true))]);
-    insta::assert_snapshot!(messages(&findings), @"foreign: container main of pod team/a uses GPU GPU-1 without a share of it: process 10 of the host, 60Mi");
+    insta::assert_snapshot!(messages(&findings), @"foreign: container main of pod team/a uses GPU-1 without a share of it: process 10 of the host, 60Mi");
 }
 
 #[test]
-fn who_has_a_card_alone_is_above_no_share_of_it() {
+fn exclusive_container_never_exceeds_its_share() {
     let mut alone = holder("a", false);
     alone.parts[0].1.exclusive = true;
     assert_eq!(found(&[alone], 0, vec![on_card(10, 5000, of(0, false))]), []);
@@ -104,11 +104,11 @@ proptest! {
             let own = || seen.iter().filter(|process| matches!(process.owner, ProcessOwner::Holder { at: found, .. } if found == at));
             let used: u64 = own().filter_map(|process| process.bytes).sum();
             let is = |kind| findings.iter().any(|found| found.kind == kind && found.of.as_ref() == Some(&holder.of));
-            prop_assert_eq!(is(FindingKind::AboveShare), used > 105 * MIB);
+            prop_assert_eq!(is(ViolationKind::AboveShare), used > 105 * MIB);
             let unseated = own().any(|process| matches!(process.owner, ProcessOwner::Holder { has_slot: false, .. }));
-            prop_assert_eq!(is(FindingKind::WithoutLibrary), holder.has_library && unseated);
+            prop_assert_eq!(is(ViolationKind::WithoutLibrary), holder.has_library && unseated);
         }
         let nobodys = seen.iter().any(|process| process.owner == ProcessOwner::Nobody);
-        prop_assert_eq!(findings.iter().any(|found| found.kind == FindingKind::Foreign), nobodys);
+        prop_assert_eq!(findings.iter().any(|found| found.kind == ViolationKind::Foreign), nobodys);
     }
 }

@@ -40,7 +40,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn it_holds_what_a_map_holds(steps in steps()) {
+    fn resources_behave_like_a_map(steps in steps()) {
         let held = Box::new(Resources::new());
         let mut map = BTreeMap::new();
         for step in steps {
@@ -72,7 +72,7 @@ proptest! {
 
 /// Entries that want the last places of a shard go on at its first.
 #[test]
-fn a_crowd_at_the_end_of_a_shard_goes_round() {
+fn probing_wraps_at_the_end_of_a_shard() {
     let mut shard = Shard { entries: ptr::null_mut(), used: 0 };
     let crowd: Vec<u64> = (0_u64..).filter(|key| (PLACES - 3..).contains(&start(hash(1, *key)))).take(40).collect();
     let put =
@@ -92,7 +92,7 @@ fn a_crowd_at_the_end_of_a_shard_goes_round() {
 }
 
 #[test]
-fn a_full_table_says_so_and_holds_what_it_has() {
+fn full_table_refuses_and_keeps_its_entries() {
     let held = Box::new(Resources::new());
     let refused =
         (1_u64..1 << 21).find(|key| held.put(Kind::Memory, key << 9, resource(*key)) == Err(Full)).expect("an end");

@@ -9,7 +9,7 @@ use crate::programs::{is_there, output};
 const HELD: &str = "exit status: 0\n100 of 100\n";
 
 #[test]
-fn programs_with_sanitizers_run_and_are_held() {
+fn programs_with_sanitizers_are_limited() {
     let container = Container::of_memory(100);
     for sanitizer in ["undefined", "thread", "leak", "address"] {
         let flag = format!("-fsanitize={sanitizer}");
@@ -35,7 +35,7 @@ fn programs_with_sanitizers_run_and_are_held() {
 }
 
 #[test]
-fn under_tracers_and_debuggers_it_holds_as_ever() {
+fn programs_under_tracers_are_limited() {
     let container = Container::of_memory(100);
     let linked = container.compile("routes", true);
     let library = format!("LD_PRELOAD={}", library().display());
@@ -53,7 +53,7 @@ fn under_tracers_and_debuggers_it_holds_as_ever() {
 }
 
 #[test]
-fn whatever_the_linker_is_told_it_holds() {
+fn limits_hold_under_every_linker_setting() {
     let container = Container::of_memory(100);
     let (linked, loading) = (container.compile("routes", true), container.path("loading"));
     container.build("audit", "audit.so", &["-shared", "-fPIC"]);

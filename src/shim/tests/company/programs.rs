@@ -25,7 +25,7 @@ fn notices_nothing(container: &Container, program: &str, arguments: &[&str]) {
 }
 
 #[test]
-fn interpreters_compilers_and_tools_run_as_ever() {
+fn interpreters_and_compilers_run_unchanged() {
     let container = Container::of_memory(100);
     let python = "import ctypes, os, ssl, sqlite3, subprocess
 print(os.listdir('/proc/self/fd'), subprocess.call(['true']))
@@ -48,7 +48,7 @@ raise SystemExit(7)";
 }
 
 #[test]
-fn a_program_in_c_sees_errno_errors_and_descriptors_as_ever() {
+fn errno_and_descriptors_of_c_programs_are_unchanged() {
     let container = Container::of_memory(100);
     for (name, flags) in [("plain", &[][..]), ("iterating", &["-DITERATES"][..])] {
         let program = container.build("plain", name, flags);
@@ -60,7 +60,7 @@ fn a_program_in_c_sees_errno_errors_and_descriptors_as_ever() {
 
 /// Statically linked ones load nothing; musl's linker loads the library, which finds all that it needs there.
 #[test]
-fn programs_without_glibc_or_without_a_linker_run_as_ever() {
+fn musl_and_static_programs_run_unchanged() {
     let container = Container::of_memory(100);
     for (compiler, name, flags) in [
         ("cc", "static", &["-static", "-Wno-error"][..]),
@@ -76,7 +76,7 @@ fn programs_without_glibc_or_without_a_linker_run_as_ever() {
 }
 
 #[test]
-fn it_stands_in_both_orders_beside_what_else_is_preloaded() {
+fn other_preloaded_libraries_work_in_both_orders() {
     let container = Container::of_memory(100);
     for (name, to) in [("wrap", "wrap.so"), ("trace", "trace.so")] {
         container.build(name, to, &["-shared", "-fPIC"]);

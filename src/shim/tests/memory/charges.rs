@@ -1,7 +1,7 @@
 //! What is charged, for how long, and what is refused, in one process at a time.
 
 use crate::container::{Container, GIB, MIB, Share};
-use crate::cuda::{INVALID_VALUE, OUT_OF_MEMORY};
+use driver_api::{ILLEGAL_ADDRESS, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
 use fake_cuda::Machine;
 
 #[test]
@@ -24,7 +24,7 @@ fn memory_is_charged_to_the_byte_and_refused_above_the_limit() {
 }
 
 #[test]
-fn what_the_driver_refuses_or_does_not_know_changes_nothing() {
+fn refused_allocations_are_not_charged() {
     let mut machine = Machine::uniform(1, 50 * MIB);
     let fault = fake_cuda::Fault { code: "CUDA_ERROR_ILLEGAL_ADDRESS".to_owned(), nth: Some(2) };
     machine.faults.insert("cuMemFree_v2".to_owned(), fault);
@@ -35,7 +35,7 @@ fn what_the_driver_refuses_or_does_not_know_changes_nothing() {
     container.holds(0);
     assert_eq!(tenant.answers("info"), "50 of 100", "a card that is full is shown so");
     tenant.succeeds_in(&["allocate a 1000", "free nothing"]);
-    tenant.does("free a", 700);
+    tenant.does("free a", ILLEGAL_ADDRESS);
     container.holds_bytes(1000);
     tenant.succeeds_in(&["free a"]);
     tenant.does("free a", INVALID_VALUE);
@@ -43,7 +43,7 @@ fn what_the_driver_refuses_or_does_not_know_changes_nothing() {
 }
 
 #[test]
-fn rows_and_managed_memory_are_charged_too() {
+fn pitched_and_managed_memory_are_charged() {
     let container = Container::of_memory(100);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["pitched a 1000 10"]);
@@ -60,7 +60,7 @@ fn rows_and_managed_memory_are_charged_too() {
 }
 
 #[test]
-fn a_pool_is_charged_with_what_it_has_reserved() {
+fn pool_is_charged_with_its_reserved_memory() {
     let container = Container::of_memory(10);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["allocate-async a 1", "allocate-async b 3000000"]);
@@ -104,7 +104,7 @@ fn own_pool_is_charged_while_allocations_live() {
 
 /// A real pool grows by 32 MiB, which nobody says beforehand.
 #[test]
-fn what_a_pool_grew_beyond_the_limit_is_used_for_nothing() {
+fn pool_growth_beyond_the_limit_is_not_usable() {
     let machine = Machine { granularity: 32 * MIB, ..Machine::uniform(1, GIB) };
     let container = Container::new(&machine, &[Share::of_memory(40)]);
     let mut tenant = container.shell();
@@ -126,7 +126,7 @@ fn what_a_pool_grew_beyond_the_limit_is_used_for_nothing() {
 }
 
 #[test]
-fn memory_of_a_capture_is_charged_with_its_graph() {
+fn captured_memory_is_charged_with_its_graph() {
     let container = Container::of_memory(10);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["stream s", "capture s", "allocate-async a 12000000 s", "allocate-async b 1000000 s"]);
@@ -150,7 +150,7 @@ fn graph_memory_is_charged_until_it_is_trimmed() {
     tenant.succeeds_in(&["end-executable e"]);
     container.holds(4);
     // What the driver still calls used, because the graph didn't free it, can't be trimmed.
-    tenant.does("trim-graphs", 0);
+    tenant.does("trim-graphs", SUCCESS);
     container.holds(4);
 }
 
@@ -190,7 +190,7 @@ fn arrays_are_charged_with_their_tiles() {
 }
 
 #[test]
-fn what_other_processes_made_is_charged_to_them_alone() {
+fn imported_memory_is_charged_to_its_owner() {
     let container = Container::of_memory(10);
     let (mut maker, mut other) = (container.shell(), container.shell());
     maker.succeeds_in(&["allocate a 6000000", "export file a"]);
@@ -202,7 +202,7 @@ fn what_other_processes_made_is_charged_to_them_alone() {
 }
 
 #[test]
-fn how_much_of_others_is_open_is_told_and_charged_to_nobody() {
+fn open_imports_are_counted_and_not_charged() {
     let container = Container::of_memory(10);
     let imported = || container.totals(0).usage.imported;
     let (mut maker, mut other) = (container.shell(), container.shell());
@@ -230,7 +230,7 @@ fn how_much_of_others_is_open_is_told_and_charged_to_nobody() {
 }
 
 #[test]
-fn what_was_in_a_context_is_forgotten_with_it() {
+fn destroyed_context_releases_its_memory() {
     let container = Container::of_memory(100);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["allocate a 1000", "context c", "allocate b 5000", "array d 100 100"]);
@@ -267,7 +267,7 @@ fn green_context_memory_ends_with_primary_context() {
 }
 
 #[test]
-fn each_card_has_a_limit_of_its_own() {
+fn each_card_has_its_own_limit() {
     let shares = [Share::of_memory(10), Share::of_memory(20)];
     let container = Container::new(&Machine::uniform(2, GIB), &shares);
     let mut command = container.command(std::env::current_exe().expect("a program"));
@@ -291,7 +291,7 @@ fn lowered_limit_keeps_memory_and_refuses_more() {
         if code == "0" {
             tenant.succeeds_in(&["free b"]);
         }
-        (code == OUT_OF_MEMORY.to_string()).then_some(())
+        (code == OUT_OF_MEMORY.0.to_string()).then_some(())
     };
     crate::container::eventually("the new limit", refused);
     assert_eq!(tenant.answers("info"), "0 of 50");

@@ -30,7 +30,7 @@ fn every_lookup_route_shows_the_share_as_the_card() {
 
 /// As extensions of Python are: what they are linked to stands in their own scope.
 #[test]
-fn so_does_a_plugin_that_is_linked_to_the_driver() {
+fn linked_plugin_shows_the_share_as_the_card() {
     let container = Container::of_memory(100);
     let plugin = [&LINKED[..], &["-shared", "-fPIC"]].concat();
     container.build("routes", "plugin.so", &plugin);
@@ -43,7 +43,7 @@ fn so_does_a_plugin_that_is_linked_to_the_driver() {
 
 /// The stand-in's symbols have no versions, and real ones' need not have any either.
 #[test]
-fn by_dlvsym_too() {
+fn dlvsym_shows_the_share_as_the_card() {
     let container = Container::of_memory(100);
     let loading = container.compile("routes", false);
     fs::write(container.path("script"), "DRIVER { global: *; };").expect("room");
@@ -54,7 +54,7 @@ fn by_dlvsym_too() {
 }
 
 #[test]
-fn without_the_library_it_sees_the_card() {
+fn program_without_the_library_sees_the_card() {
     let container = Container::of_memory(100);
     let program = container.compile("routes", false);
     let output = container.command_without_library(program).arg("dlsym").output().expect("a program that runs");
@@ -62,7 +62,7 @@ fn without_the_library_it_sees_the_card() {
 }
 
 #[test]
-fn a_new_revision_of_a_hooked_function_passes_and_is_counted() {
+fn unknown_function_revision_passes_and_is_counted() {
     let mut machine = Machine::uniform(1, GIB);
     let like = fake_cuda::Gain { like: "cuMemGetInfo_v2".to_owned(), since: 11_000 };
     machine.gains.insert("cuMemGetInfo_v3".to_owned(), like);
@@ -73,7 +73,7 @@ fn a_new_revision_of_a_hooked_function_passes_and_is_counted() {
 }
 
 #[test]
-fn a_container_without_limits_gets_nothing_and_is_told_once() {
+fn missing_limits_refuse_memory_and_log_once() {
     let container = Container::of_memory(100);
     let program = container.compile("routes", false);
     let limits = fs::read_to_string(container.path("limits/limits")).expect("limits");
@@ -92,7 +92,7 @@ fn a_container_without_limits_gets_nothing_and_is_told_once() {
 }
 
 #[test]
-fn books_that_are_missing_or_are_none_are_no_books() {
+fn missing_or_invalid_region_refuses_memory() {
     let container = Container::of_memory(100);
     let program = container.compile("routes", false);
     let books = fs::read(container.path("region/books")).expect("books");
@@ -118,7 +118,7 @@ fn books_that_are_missing_or_are_none_are_no_books() {
 }
 
 #[test]
-fn programs_that_know_nothing_of_cuda_notice_nothing() {
+fn programs_without_cuda_are_unchanged() {
     let container = Container::of_memory(100);
     fs::remove_dir_all(container.path("limits")).expect("a directory");
     for line in ["true", "bash --version", "python3 --version", "cc --version", "ls /"] {

@@ -2,10 +2,10 @@
 
 use std::fs;
 
+use driver_api::{OUT_OF_MEMORY, SUCCESS};
 use fake_cuda::Machine;
 
 use crate::container::{Container, GIB, MIB, Share, Tenant, eventually};
-use crate::cuda::OUT_OF_MEMORY;
 
 impl Container {
     /// Says so of card 0, as the daemon does.
@@ -28,7 +28,7 @@ impl Tenant {
 }
 
 #[test]
-fn what_contexts_take_is_not_to_be_had() {
+fn context_overhead_reduces_available_memory() {
     let container = Container::of_memory(100);
     let mut tenant = container.shell();
     tenant.succeeds_in(&[&format!("allocate a {}", 10 * MIB)]);
@@ -69,7 +69,7 @@ fn contexts_and_allocations_share_one_limit() {
 }
 
 #[test]
-fn more_than_the_share_leaves_nothing_and_takes_nothing_away() {
+fn overhead_above_the_share_leaves_zero() {
     let container = Container::of_memory(100);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["allocate a 1000", "default-pool p", "keep-all p", "allocate-async b 3000000"]);
@@ -77,7 +77,7 @@ fn more_than_the_share_leaves_nothing_and_takes_nothing_away() {
     container.charge_overhead(500, &mut tenant, "0 of 100");
     tenant.does("allocate c 1", OUT_OF_MEMORY);
     // Of what a pool has, which is charged already.
-    tenant.does("allocate-async b 4194304", 0);
+    tenant.does("allocate-async b 4194304", SUCCESS);
     tenant.does("allocate-async c 4194304", OUT_OF_MEMORY);
     tenant.succeeds_in(&["free-async b", "free a"]);
     container.charge_overhead(1, &mut tenant, "95 of 100");

@@ -3,23 +3,17 @@
 use std::fs;
 
 use divvy_region::layout::SLOTS;
+use driver_api::{Cuda, DEFAULT_STREAM, DRIVER, NOT_PERMITTED, OUT_OF_MEMORY, SUCCESS};
 use fake_cuda::Machine;
 
 use crate::container::{Container, GIB, MIB, Share, Tenant, eventually, listen, say, words};
-use crate::cuda::{Cuda, NOT_PERMITTED, OUT_OF_MEMORY, SUCCESS};
 
 const LIMIT: u64 = 64 * MIB;
 
 #[test]
-fn many_processes_race_for_one_limit_and_fill_it_to_the_byte() {
+fn racing_processes_fill_the_limit_to_the_byte() {
     let container = Container::new(&Machine::uniform(1, GIB), &[Share::of_memory(LIMIT / MIB)]);
-    let mut tenants: Vec<_> = (0..64).map(|_| container.tenant("processes::racer", "race")).collect();
-    for tenant in &mut tenants {
-        tenant.says("ready");
-    }
-    for tenant in &mut tenants {
-        tenant.tell("go");
-    }
+    let mut tenants = racers(&container, 64);
     for tenant in &mut tenants {
         let most: u64 = tenant.heard().and_then(|most| most.parse().ok()).expect("a number");
         assert!(most <= LIMIT, "{most} bytes of the card at once");
@@ -34,6 +28,18 @@ fn many_processes_race_for_one_limit_and_fill_it_to_the_byte() {
     container.holds(0);
 }
 
+/// So many [racers](racer), which have begun.
+fn racers(container: &Container, count: u32) -> Vec<Tenant> {
+    let mut tenants: Vec<_> = (0..count).map(|_| container.tenant("processes::racer", "race")).collect();
+    for tenant in &mut tenants {
+        tenant.says("ready");
+    }
+    for tenant in &mut tenants {
+        tenant.tell("go");
+    }
+    tenants
+}
+
 /// Allocates and frees at random, and then takes what is left to the last byte. It looks at the card after each success,
 /// and says the most that all processes had of it at once.
 #[test]
@@ -42,7 +48,7 @@ fn racer() {
     if words().is_empty() {
         return;
     }
-    let cuda = Cuda::start();
+    let cuda = Cuda::start(DRIVER);
     let card = fake_cuda::card::Card::open("lib/state".as_ref(), &Machine::uuid(0)).expect("a card");
     say("ready");
     listen();
@@ -85,16 +91,10 @@ fn racer() {
 }
 
 #[test]
-fn what_killed_processes_held_is_there_for_the_next() {
+fn memory_of_killed_processes_is_free_again() {
     let container = Container::of_memory(64);
     for round in 0..50 {
-        let mut tenants: Vec<_> = (0..4).map(|_| container.tenant("processes::racer", "race")).collect();
-        for tenant in &mut tenants {
-            tenant.says("ready");
-        }
-        for tenant in &mut tenants {
-            tenant.tell("go");
-        }
+        let mut tenants = racers(&container, 4);
         // Not at a fixed point: they are anywhere in their allocations by then.
         std::thread::sleep(std::time::Duration::from_micros(round * 617 % 9000));
         tenants.iter_mut().for_each(Tenant::kill);
@@ -110,7 +110,7 @@ fn what_killed_processes_held_is_there_for_the_next() {
 }
 
 #[test]
-fn programs_that_come_after_others_are_shown_what_those_left() {
+fn later_programs_see_the_remaining_memory() {
     let container = Container::of_memory(100);
     // The next takes the place of the first over, and so what it held.
     let mut both = [container.shell(), container.shell()];
@@ -123,7 +123,7 @@ fn programs_that_come_after_others_are_shown_what_those_left() {
 }
 
 #[test]
-fn a_child_that_fork_made_holds_for_itself() {
+fn forked_child_is_charged_separately() {
     let container = Container::of_memory(20);
     let mut parent = container.idle_shell();
     parent.tell("fork");
@@ -158,7 +158,7 @@ fn forked_child_leaves_its_parents_slot_alone() {
 }
 
 #[test]
-fn a_program_that_begins_again_holds_nothing() {
+fn program_after_exec_holds_nothing() {
     let container = Container::of_memory(20);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["allocate a 1000"]);
@@ -172,7 +172,7 @@ fn a_program_that_begins_again_holds_nothing() {
 }
 
 #[test]
-fn a_process_that_closes_all_its_descriptors_keeps_its_place() {
+fn process_that_closes_its_descriptors_keeps_its_slot() {
     let container = Container::of_memory(20);
     let (mut closing, mut other) = (container.shell(), container.shell());
     closing.succeeds_in(&["allocate a 1000000", "close-all"]);
@@ -187,7 +187,7 @@ fn a_process_that_closes_all_its_descriptors_keeps_its_place() {
 
 /// The number of a process that is gone belongs to another now, which started at another time.
 #[test]
-fn a_number_that_is_used_again_is_another_process() {
+fn reused_pid_is_another_process() {
     let container = Container::of_memory(20);
     let mut gone = container.shell();
     gone.succeeds_in(&["allocate a 15000000"]);
@@ -205,7 +205,7 @@ fn a_number_that_is_used_again_is_another_process() {
 }
 
 #[test]
-fn without_descriptors_the_living_are_not_taken_for_dead() {
+fn processes_without_descriptors_are_not_reaped() {
     let container = Container::of_memory(20);
     let mut other = container.shell();
     other.succeeds_in(&["allocate a 15000000", "close-all"]); // nor does its lock say that it lives
@@ -217,7 +217,7 @@ fn without_descriptors_the_living_are_not_taken_for_dead() {
 }
 
 #[test]
-fn threads_share_their_process_s_books() {
+fn threads_share_the_slot_of_their_process() {
     let container = Container::of_memory(64);
     let mut tenants: Vec<_> = (0..2).map(|_| container.tenant("processes::threaded", "8")).collect();
     for tenant in &mut tenants {
@@ -231,23 +231,22 @@ fn threads_share_their_process_s_books() {
 #[ignore = "a tenant of another test"]
 fn threaded() {
     let [threads] = &words()[..] else { return };
-    let cuda = Cuda::start();
-    let context: usize = cuda.get(|cuda, to| cuda.cuDevicePrimaryCtxRetain(to, 0));
+    let cuda = Cuda::start(DRIVER);
     std::thread::scope(|scope| {
         for thread in 0..threads.parse().expect("a number") {
             let cuda = &cuda;
             scope.spawn(move || {
-                assert_eq!(cuda.cuCtxSetCurrent(context), SUCCESS);
+                cuda.enter(0);
                 for round in 0..500_u64 {
                     let size = 1 + (round * 7919 + thread * 104_729) % (3 * MIB);
                     let plain = cuda.try_allocate(size);
                     let mut pooled = 0;
-                    let from_pool = cuda.cuMemAllocAsync(&raw mut pooled, size as usize, 0);
+                    let from_pool = cuda.cuMemAllocAsync(&raw mut pooled, size as usize, DEFAULT_STREAM);
                     if let Ok(address) = plain {
                         assert_eq!(cuda.cuMemFree_v2(address), SUCCESS);
                     }
                     if from_pool == SUCCESS {
-                        assert_eq!(cuda.cuMemFreeAsync(pooled, 0), SUCCESS);
+                        assert_eq!(cuda.cuMemFreeAsync(pooled, DEFAULT_STREAM), SUCCESS);
                     }
                 }
             });
@@ -260,13 +259,13 @@ fn threaded() {
 }
 
 #[test]
-fn the_one_process_too_many_is_refused_and_told() {
+fn process_beyond_the_slots_is_refused_and_logged() {
     as_many_as_there_are_places_are_served_of(SLOTS + 76);
 }
 
 #[test]
 #[ignore = "12 s of processor time"]
-fn so_are_three_thousand_processes_too_many() {
+fn three_thousand_processes_beyond_the_slots_are_refused() {
     as_many_as_there_are_places_are_served_of(4 * SLOTS);
 }
 
@@ -277,11 +276,11 @@ fn as_many_as_there_are_places_are_served_of(crowd: usize) {
     let output = container.command(program).arg(crowd.to_string()).output().expect("a program that runs");
     assert!(output.status.success(), "{}\n{}", output.status, container.complaints());
     let answered = String::from_utf8(output.stdout).expect("text");
-    let refused = answered.lines().filter(|code| *code == NOT_PERMITTED.to_string()).count();
+    let refused = answered.lines().filter(|code| *code == NOT_PERMITTED.0.to_string()).count();
     assert_eq!((answered.lines().count(), refused), (crowd, crowd - SLOTS), "the others had no driver to speak of");
     let told = container.complaints();
     assert_eq!(told.lines().count(), crowd - SLOTS);
-    assert!(told.lines().all(|line| line.starts_with("libdivvy: 1024 processes of this container use cards already")));
+    assert!(told.lines().all(|line| line.starts_with("libdivvy: 1024 processes of this container use GPUs already")));
     // They are gone, and so are their places.
     let mut next = container.shell();
     next.succeeds_in(&[&format!("allocate all {}", 64 * MIB)]);

@@ -4,32 +4,32 @@ use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
+use driver_api::{NOT_PERMITTED, OUT_OF_MEMORY, SUCCESS};
 use fake_cuda::Machine;
 
 use crate::container::{Container, GIB, MIB, Share, Tenant};
-use crate::cuda::{NOT_PERMITTED, OUT_OF_MEMORY, SUCCESS};
 
 #[test]
-fn without_descriptors_it_does_not_begin_and_is_told_why() {
+fn start_without_descriptors_is_refused_and_logged() {
     let container = Container::of_memory(20);
     let mut tenant = container.idle_shell();
     tenant.succeeds_in(&["exhaust"]);
     tenant.does("start", NOT_PERMITTED);
     tenant.does("start", NOT_PERMITTED);
     let told = container.complaints();
-    assert!(told.starts_with("libdivvy: limits/limits: too many open files: this process gets nothing"), "{told}");
+    assert!(told.starts_with("libdivvy: limits/limits: too many open files: this process may use no GPU"), "{told}");
     assert_eq!(told.lines().count(), 1, "{told}");
     tenant.succeeds();
 }
 
 #[test]
-fn who_cannot_look_at_the_limits_any_more_keeps_the_last_ones() {
+fn unreadable_limits_keep_the_last_ones() {
     let container = Container::of_memory(20);
     let (mut starved, mut other) = (container.shell(), container.shell());
     starved.succeeds_in(&["allocate a 1000", "exhaust"]);
     container.limit(&[Share::of_memory(1)]);
     let (most, deadline) = (format!("allocate b {}", 10 * MIB), Instant::now() + Duration::from_secs(30));
-    while other.answers(&most) == SUCCESS.to_string() {
+    while other.answers(&most) == SUCCESS.0.to_string() {
         assert!(Instant::now() < deadline, "limits that have changed are in force");
         other.succeeds_in(&["free b"]);
     }
@@ -38,7 +38,7 @@ fn who_cannot_look_at_the_limits_any_more_keeps_the_last_ones() {
 }
 
 #[test]
-fn what_it_has_no_memory_to_remember_stays_charged() {
+fn untracked_allocation_stays_charged() {
     let container = Container::of_memory(20);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["no-more-memory", "allocate a 1000", "free a"]);
@@ -48,7 +48,7 @@ fn what_it_has_no_memory_to_remember_stays_charged() {
 }
 
 #[test]
-fn without_a_thread_of_ours_work_is_done_and_paid_for() {
+fn without_monitor_thread_work_is_still_charged() {
     let container = Container::new(&Machine::uniform(1, GIB), &[Share { cores: 50, ..Share::of_memory(20) }]);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["deny-calls", "work 100", "allocate a 1000", "free a"]);
@@ -69,7 +69,7 @@ fn has_moved(tenant: &mut Tenant, container: &Container) -> bool {
 }
 
 #[test]
-fn where_there_is_no_proc_the_living_are_not_taken_for_dead() {
+fn processes_without_proc_are_not_reaped() {
     let container = Container::of_memory(20);
     let (mut seen, mut blind) = (container.shell(), container.shell());
     seen.succeeds_in(&["allocate a 15000000", "close-all"]); // its lock is gone too
@@ -85,7 +85,7 @@ fn where_there_is_no_proc_the_living_are_not_taken_for_dead() {
 }
 
 #[test]
-fn who_began_without_proc_is_not_taken_for_dead() {
+fn process_started_without_proc_is_not_reaped() {
     let container = Container::of_memory(20);
     let mut blind = container.idle_shell();
     blind.succeeds_in(&["init"]);
@@ -103,7 +103,7 @@ fn who_began_without_proc_is_not_taken_for_dead() {
 
 /// The memory that it looks at is gone: there is nothing else that the kernel could do.
 #[test]
-fn who_cuts_the_books_short_ends_the_processes_of_the_container() {
+fn truncated_region_ends_the_processes() {
     let container = Container::of_memory(20);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["allocate a 1000"]);

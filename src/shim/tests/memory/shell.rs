@@ -3,8 +3,16 @@
 use std::collections::HashMap;
 use std::{env, process, ptr};
 
+use driver_api::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as RELAXED;
+use driver_api::sys::{
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEM_ALLOC_NODE_PARAMS, CUarray_format,
+    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemPool_attribute, CUmemPoolProps,
+};
+use driver_api::{
+    Code, Cuda, DEFAULT_STREAM, DRIVER, HOST, INVALID_VALUE, NON_BLOCKING, SUCCESS, ipc_handle, on_device, pinned,
+};
+
 use crate::container::{Container, MIB, Tenant, listen, say, words};
-use crate::cuda::{Array, Array3d, Cuda, GraphAllocation, INVALID_VALUE, IpcHandle, Location, Physical, Pool, SUCCESS};
 
 /// What the tenant has names for.
 struct Shell {
@@ -12,19 +20,18 @@ struct Shell {
     named: HashMap<String, u64>,
 }
 
-/// A card, by its ordinal.
-const CARD: Location = Location { kind: 1, id: 0 };
-/// `CU_MEM_LOCATION_TYPE_HOST`.
-const HOST: Location = Location { kind: 2, id: 0 };
+const CARD: CUmemLocation = on_device(0);
+const DESCRIPTOR: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+const FLOAT: CUarray_format = CUarray_format::CU_AD_FORMAT_FLOAT;
 
 // === impl Tenant ===
 
 impl Tenant {
     /// Has it do something, which must give this code.
     #[track_caller]
-    pub(crate) fn does(&mut self, line: &str, code: u32) {
+    pub(crate) fn does(&mut self, line: &str, code: Code) {
         self.tell(line);
-        assert_eq!(self.heard().as_deref(), Some(code.to_string().as_str()), "{line}");
+        assert_eq!(self.heard().as_deref(), Some(code.0.to_string().as_str()), "{line}");
     }
 
     /// Has it do several things that must succeed.
@@ -81,7 +88,7 @@ fn tenant() {
     if words.is_empty() {
         return;
     }
-    let cuda = if words[0] == "with" { Cuda::start() } else { Cuda::load() };
+    let cuda = if words[0] == "with" { Cuda::start(DRIVER) } else { Cuda::load(DRIVER).expect("a driver") };
     let mut shell = Shell { cuda, named: HashMap::new() };
     loop {
         let line = listen();
@@ -102,10 +109,12 @@ fn tenant() {
             ["work", kernels] => {
                 let busy = shell.cuda.function(c"busy_ns");
                 let count = 0..kernels.parse().expect("a number");
-                let refused = count.map(|_: u32| shell.cuda.launch(busy, 1_000_000, 0)).find(|code| *code != SUCCESS);
-                say(refused.unwrap_or_else(|| shell.cuda.cuCtxSynchronize()));
+                let refused = count
+                    .map(|_: u32| shell.cuda.launch(busy, 1_000_000, DEFAULT_STREAM))
+                    .find(|code| *code != SUCCESS);
+                say(refused.unwrap_or_else(|| shell.cuda.cuCtxSynchronize()).0);
             }
-            _ => say(shell.does(&words)),
+            _ => say(shell.does(&words).0),
         }
     }
 }
@@ -114,139 +123,149 @@ fn tenant() {
 
 impl Shell {
     #[expect(clippy::too_many_lines, reason = "a list")]
-    fn does(&mut self, words: &[&str]) -> u32 {
+    fn does(&mut self, words: &[&str]) -> Code {
         let Self { cuda, named } = self;
         let number = |word: &str| word.parse::<u64>().expect("a number");
         let size = |word: &str| number(word) as usize;
         let known = |name: &str| *named.get(name).unwrap_or(&0);
-        let handle = |name: &str| known(name) as usize;
-        let mut made = 0_u64;
-        let mut wide = 0_usize;
+        let at = |address: &str, offset: &str| known(address) + number(offset);
+        let (mut made, mut pitch) = (0_u64, 0);
+        let to = &raw mut made;
         let code = match *words {
             ["init"] => cuda.cuInit(0),
             ["start"] => {
-                let mut context = 0;
+                let mut context = ptr::null_mut();
                 match (cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(&raw mut context, 0)) {
                     (SUCCESS, SUCCESS) => cuda.cuCtxSetCurrent(context),
                     (_, code) => code,
                 }
             }
-            ["context", _] => cuda.cuCtxCreate_v2(&raw mut wide, 0, 0),
-            ["end-context", name] => cuda.cuCtxDestroy_v2(handle(name)),
-            ["green", _] => cuda.cuGreenCtxCreate(&raw mut wide, 0, 0, 1),
+            ["context", _] => cuda.cuCtxCreate_v2(to.cast(), 0, 0),
+            ["end-context", name] => cuda.cuCtxDestroy_v2(handle(known(name))),
+            ["green", _] => cuda.cuGreenCtxCreate(to.cast(), ptr::null_mut(), 0, 1),
             ["enter-green", name] => {
-                let mut context = 0;
-                match cuda.cuCtxFromGreenCtx(&raw mut context, handle(name)) {
+                let mut context = ptr::null_mut();
+                match cuda.cuCtxFromGreenCtx(&raw mut context, handle(known(name))) {
                     SUCCESS => cuda.cuCtxSetCurrent(context),
                     code => code,
                 }
             }
-            ["end-green", name] => cuda.cuGreenCtxDestroy(handle(name)),
+            ["end-green", name] => cuda.cuGreenCtxDestroy(handle(known(name))),
             ["release-primary"] => cuda.cuDevicePrimaryCtxRelease_v2(0),
             ["reset-primary"] => cuda.cuDevicePrimaryCtxReset_v2(0),
-            ["allocate", _, bytes] => cuda.cuMemAlloc_v2(&raw mut made, size(bytes)),
-            ["managed", _, bytes] => cuda.cuMemAllocManaged(&raw mut made, size(bytes), 1),
-            ["pitched", _, width, height] => {
-                cuda.cuMemAllocPitch_v2(&raw mut made, &raw mut wide, size(width), size(height), 4)
-            }
+            ["allocate", _, bytes] => cuda.cuMemAlloc_v2(to, size(bytes)),
+            ["managed", _, bytes] => cuda.cuMemAllocManaged(to, size(bytes), 1),
+            ["pitched", _, width, height] => cuda.cuMemAllocPitch_v2(to, &raw mut pitch, size(width), size(height), 4),
             ["narrow", _, bytes] => {
                 let mut narrow = 0;
                 cuda.cuMemAlloc(&raw mut narrow, u32::try_from(number(bytes)).expect("small"))
             }
             ["free", name] => cuda.cuMemFree_v2(known(name)),
-            ["stream", _] => cuda.cuStreamCreate(&raw mut wide, 1),
-            ["allocate-async", _, bytes] => cuda.cuMemAllocAsync(&raw mut made, size(bytes), 0),
-            ["allocate-async", _, bytes, stream] => cuda.cuMemAllocAsync(&raw mut made, size(bytes), handle(stream)),
-            ["free-async", name] => cuda.cuMemFreeAsync(known(name), 0),
-            ["free-async", name, stream] => cuda.cuMemFreeAsync(known(name), handle(stream)),
+            ["stream", _] => cuda.cuStreamCreate(to.cast(), NON_BLOCKING),
+            ["allocate-async", _, bytes] => cuda.cuMemAllocAsync(to, size(bytes), DEFAULT_STREAM),
+            ["allocate-async", _, bytes, stream] => cuda.cuMemAllocAsync(to, size(bytes), handle(known(stream))),
+            ["free-async", name] => cuda.cuMemFreeAsync(known(name), DEFAULT_STREAM),
+            ["free-async", name, stream] => cuda.cuMemFreeAsync(known(name), handle(known(stream))),
             ["synchronise"] => cuda.cuCtxSynchronize(),
-            ["pool", _] => {
-                let pool = Pool { kind: 1, location: CARD, ..Pool::default() };
-                cuda.cuMemPoolCreate(&raw mut wide, &raw const pool)
-            }
-            ["host-pool", _] => {
-                let pool = Pool { kind: 1, location: HOST, ..Pool::default() };
-                cuda.cuMemPoolCreate(&raw mut wide, &raw const pool)
-            }
-            ["default-pool", _] => cuda.cuDeviceGetDefaultMemPool(&raw mut wide, 0),
+            ["pool", _] => cuda.cuMemPoolCreate(to.cast(), &pool(CARD)),
+            ["host-pool", _] => cuda.cuMemPoolCreate(to.cast(), &pool(HOST)),
+            ["default-pool", _] => cuda.cuDeviceGetDefaultMemPool(to.cast(), 0),
             ["keep-all", pool] => {
-                let mut threshold = u64::MAX;
-                cuda.cuMemPoolSetAttribute(handle(pool), 4, &raw mut threshold)
+                let (mut all, threshold) = (u64::MAX, CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
+                cuda.cuMemPoolSetAttribute(handle(known(pool)), threshold, (&raw mut all).cast())
             }
             ["allocate-from", _, bytes, pool] => {
-                cuda.cuMemAllocFromPoolAsync(&raw mut made, size(bytes), handle(pool), 0)
+                cuda.cuMemAllocFromPoolAsync(to, size(bytes), handle(known(pool)), DEFAULT_STREAM)
             }
-            ["trim", pool, keep] => cuda.cuMemPoolTrimTo(handle(pool), size(keep)),
-            ["end-pool", pool] => cuda.cuMemPoolDestroy(handle(pool)),
+            ["trim", pool, keep] => cuda.cuMemPoolTrimTo(handle(known(pool)), size(keep)),
+            ["end-pool", pool] => cuda.cuMemPoolDestroy(handle(known(pool))),
             ["create", _, bytes, place] => {
                 let location = if place == "host" { HOST } else { CARD };
-                let physical = Physical { kind: 1, handle_types: 1, location, ..Physical::default() };
-                cuda.cuMemCreate(&raw mut made, size(bytes), &raw const physical, 0)
+                cuda.cuMemCreate(to, size(bytes), &pinned(location, DESCRIPTOR), 0)
             }
             ["release", name] => cuda.cuMemRelease(known(name)),
-            ["reserve", _, bytes] => cuda.cuMemAddressReserve(&raw mut made, size(bytes), 0, 0, 0),
-            ["map", address, at, bytes, name] => {
-                cuda.cuMemMap(known(address) + number(at), size(bytes), 0, known(name), 0)
-            }
-            ["unmap", address, at, bytes] => cuda.cuMemUnmap(known(address) + number(at), size(bytes)),
-            ["retain", _, address, at] => cuda.cuMemRetainAllocationHandle(&raw mut made, known(address) + number(at)),
+            ["reserve", _, bytes] => cuda.cuMemAddressReserve(to, size(bytes), 0, 0, 0),
+            ["map", address, offset, bytes, name] => cuda.cuMemMap(at(address, offset), size(bytes), 0, known(name), 0),
+            ["unmap", address, offset, bytes] => cuda.cuMemUnmap(at(address, offset), size(bytes)),
+            ["retain", _, address, offset] => cuda.cuMemRetainAllocationHandle(to, handle(at(address, offset))),
             ["share", _, name] => {
-                let mut descriptor = 0;
-                let code = cuda.cuMemExportToShareableHandle(&raw mut descriptor, known(name), 1, 0);
+                let mut descriptor = 0_i32;
+                let code = cuda.cuMemExportToShareableHandle((&raw mut descriptor).cast(), known(name), DESCRIPTOR, 0);
                 made = u64::try_from(descriptor).expect("a descriptor");
                 code
             }
-            ["import", _, descriptor] => cuda.cuMemImportFromShareableHandle(&raw mut made, handle(descriptor), 1),
+            ["import", _, descriptor] => cuda.cuMemImportFromShareableHandle(to, handle(known(descriptor)), DESCRIPTOR),
             ["array", _, width, height] => {
-                let array = Array { width: size(width), height: size(height), format: 0x20, channels: 4 };
-                cuda.cuArrayCreate_v2(&raw mut wide, &raw const array)
+                let array =
+                    CUDA_ARRAY_DESCRIPTOR { Width: size(width), Height: size(height), Format: FLOAT, NumChannels: 4 };
+                cuda.cuArrayCreate_v2(to.cast(), &raw const array)
             }
             ["array", _, width, height, depth] => {
-                let (width, height, depth) = (size(width), size(height), size(depth));
-                let array = Array3d { width, height, depth, format: 0x20, channels: 1, flags: 0 };
-                cuda.cuArray3DCreate_v2(&raw mut wide, &raw const array)
+                cuda.cuArray3DCreate_v2(to.cast(), &array([width, height, depth].map(size)))
             }
             ["mipmapped", _, width, height, levels] => {
-                let (width, height) = (size(width), size(height));
-                let array = Array3d { width, height, depth: 0, format: 0x20, channels: 1, flags: 0 };
-                cuda.cuMipmappedArrayCreate(
-                    &raw mut wide,
-                    &raw const array,
-                    u32::try_from(number(levels)).expect("few"),
-                )
+                let levels = u32::try_from(number(levels)).expect("few");
+                cuda.cuMipmappedArrayCreate(to.cast(), &array([size(width), size(height), 0]), levels)
             }
-            ["end-array", name] => cuda.cuArrayDestroy(handle(name)),
-            ["end-mipmapped", name] => cuda.cuMipmappedArrayDestroy(handle(name)),
-            ["graph", _] => cuda.cuGraphCreate(&raw mut wide, 0),
+            ["end-array", name] => cuda.cuArrayDestroy(handle(known(name))),
+            ["end-mipmapped", name] => cuda.cuMipmappedArrayDestroy(handle(known(name))),
+            ["graph", _] => cuda.cuGraphCreate(to.cast(), 0),
             ["add-allocation", graph, bytes] => {
-                let pool = Pool { kind: 1, location: CARD, ..Pool::default() };
-                let mut given = GraphAllocation { pool, size: size(bytes), ..GraphAllocation::default() };
-                let mut node = 0;
-                cuda.cuGraphAddMemAllocNode(&raw mut node, handle(graph), ptr::null(), 0, &raw mut given)
+                let mut given = CUDA_MEM_ALLOC_NODE_PARAMS {
+                    poolProps: pool(CARD),
+                    accessDescs: ptr::null(),
+                    accessDescCount: 0,
+                    bytesize: size(bytes),
+                    dptr: 0,
+                };
+                let node = &mut ptr::null_mut();
+                cuda.cuGraphAddMemAllocNode(node, handle(known(graph)), ptr::null(), 0, &raw mut given)
             }
-            ["instantiate", _, graph] => cuda.cuGraphInstantiateWithFlags(&raw mut wide, handle(graph), 1),
-            ["launch", graph] => cuda.cuGraphLaunch(handle(graph), 0),
-            ["end-executable", graph] => cuda.cuGraphExecDestroy(handle(graph)),
+            ["instantiate", _, graph] => cuda.cuGraphInstantiateWithFlags(to.cast(), handle(known(graph)), 1),
+            ["launch", graph] => cuda.cuGraphLaunch(handle(known(graph)), DEFAULT_STREAM),
+            ["end-executable", graph] => cuda.cuGraphExecDestroy(handle(known(graph))),
             ["trim-graphs"] => cuda.cuDeviceGraphMemTrim(0),
-            ["capture", stream] => cuda.cuStreamBeginCapture_v2(handle(stream), 2),
-            ["end-capture", _, stream] => cuda.cuStreamEndCapture(handle(stream), &raw mut wide),
+            ["capture", stream] => cuda.cuStreamBeginCapture_v2(handle(known(stream)), RELAXED),
+            ["end-capture", _, stream] => cuda.cuStreamEndCapture(handle(known(stream)), to.cast()),
             ["export", _, name] => {
                 let mut exported = [0; 64];
-                let code = cuda.cuIpcGetMemHandle(&raw mut exported, known(name));
+                let code = cuda.cuIpcGetMemHandle((&raw mut exported).cast(), known(name));
                 std::fs::write(words[1], exported).expect("room");
                 code
             }
             ["open", _, file] => {
                 let exported = std::fs::read(file).expect("what was exported").try_into().expect("64 bytes");
-                cuda.cuIpcOpenMemHandle_v2(&raw mut made, IpcHandle(exported), 1)
+                cuda.cuIpcOpenMemHandle_v2(to, ipc_handle(exported), 1)
             }
             ["close", name] => cuda.cuIpcCloseMemHandle(known(name)),
             _ => panic!("{words:?}"),
         };
-        if code == SUCCESS && words.len() > 1 && (made, wide) != (0, 0) {
-            named.insert(words[1].to_owned(), made.max(wide as u64));
+        if code == SUCCESS && words.len() > 1 && made != 0 {
+            named.insert(words[1].to_owned(), made);
         }
         code
+    }
+}
+
+/// A handle that has a name.
+fn handle<T>(known: u64) -> *mut T {
+    ptr::with_exposed_provenance_mut(known as usize)
+}
+
+/// An array of this width, height and depth.
+fn array([width, height, depth]: [usize; 3]) -> CUDA_ARRAY3D_DESCRIPTOR {
+    CUDA_ARRAY3D_DESCRIPTOR { Width: width, Height: height, Depth: depth, Format: FLOAT, NumChannels: 1, Flags: 0 }
+}
+
+fn pool(location: CUmemLocation) -> CUmemPoolProps {
+    CUmemPoolProps {
+        allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        handleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+        location,
+        win32SecurityAttributes: ptr::null_mut(),
+        maxSize: 0,
+        usage: 0,
+        reserved: [0; 54],
     }
 }
 
@@ -255,18 +274,18 @@ fn fork() {
     // SAFETY: the child calls what its parent could.
     match unsafe { libc::fork() } {
         0 => {
-            let cuda = Cuda::load();
+            let cuda = Cuda::load(DRIVER).expect("a driver");
             let started = cuda.cuInit(0);
-            let mut context = 0;
+            let mut context = ptr::null_mut();
             let retained = cuda.cuDevicePrimaryCtxRetain(&raw mut context, 0);
             let set = cuda.cuCtxSetCurrent(context);
             let allocated = cuda.try_allocate(10 * MIB).err().unwrap_or(SUCCESS);
-            say([started, retained, set, allocated].into_iter().find(|code| *code != SUCCESS).unwrap_or(SUCCESS));
+            say([started, retained, set, allocated].into_iter().find(|code| *code != SUCCESS).unwrap_or(SUCCESS).0);
             listen();
             process::exit(0);
         }
         child => {
-            let mut status = INVALID_VALUE.cast_signed();
+            let mut status = INVALID_VALUE.0.cast_signed();
             // SAFETY: a status is written to a status.
             unsafe { libc::waitpid(child, &raw mut status, 0) };
             say(status);
@@ -286,7 +305,7 @@ fn exec() {
 fn close_all() {
     // SAFETY: whoever has them is not asked.
     unsafe { libc::close_range(3, u32::MAX, 0) };
-    say(SUCCESS);
+    say(SUCCESS.0);
 }
 
 /// There is no more of it to be had than there was before, or than this.

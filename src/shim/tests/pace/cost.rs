@@ -10,7 +10,7 @@ use fake_cuda::Machine;
 
 #[test]
 #[ignore = "figures"]
-fn a_launch() {
+fn launch_cost_figures() {
     for (what, cores) in [("without the library", None), ("at 100 %", Some(100)), ("at 90 %, open", Some(90))] {
         let container = Container::new(&Machine::uniform(1, 1 << 30), &[share(cores.unwrap_or(100), "cap")]);
         container.build("null_driver", "lib/libcuda.so.1", &["-O2", "-shared", "-fPIC"]);
@@ -26,7 +26,7 @@ fn a_launch() {
 /// What the thread that watches takes of a processor, and what all others of the program do.
 #[test]
 #[ignore = "figures"]
-fn the_thread_that_watches() {
+fn monitor_thread_cost_figures() {
     let all = [
         ("once 1000 1", 50),
         ("busy 1000000 1", 25),
@@ -55,7 +55,7 @@ fn the_thread_that_watches() {
 /// and the most.
 #[test]
 #[ignore = "figures"]
-fn how_late_an_end_is_seen() {
+fn completion_delay_figures() {
     for words in ["paused 3000000 20", "paused 3000000 50", "paused 100000 5", "paused 8000000 30"] {
         let node = Node::new(&[share(60, "cap")]);
         let tenant = node.tenant(0, words);

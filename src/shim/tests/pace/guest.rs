@@ -10,7 +10,7 @@ fn comes_to_rest(node: &Node) {
 }
 
 #[test]
-fn what_nobody_waits_for_is_seen_to_be_done() {
+fn unawaited_work_is_detected_as_completed() {
     let node = Node::new(&[share(50, "cap")]);
     let _tenant = node.tenant(0, "once 500000 5");
     comes_to_rest(&node);
@@ -20,7 +20,7 @@ fn what_nobody_waits_for_is_seen_to_be_done() {
 }
 
 #[test]
-fn who_has_waited_for_an_event_is_seen_to_be_idle_at_once() {
+fn waiting_for_an_event_completes_the_stream() {
     let node = Node::new(&[share(50, "cap")]);
     let mut tenant = node.tenant(0, "waits 20");
     let mut seen = 0;
@@ -34,7 +34,7 @@ fn who_has_waited_for_an_event_is_seen_to_be_idle_at_once() {
 }
 
 #[test]
-fn captures_are_not_disturbed_and_not_counted() {
+fn stream_captures_are_neither_disturbed_nor_charged() {
     let node = Node::new(&[share(50, "cap")]);
     let _tenant = node.tenant(0, "captures 40");
     comes_to_rest(&node);
@@ -44,7 +44,7 @@ fn captures_are_not_disturbed_and_not_counted() {
 }
 
 #[test]
-fn streams_and_contexts_end_while_they_are_watched() {
+fn streams_and_contexts_may_be_destroyed_while_watched() {
     let node = Node::new(&[share(60, "cap")]);
     let mut tenant = node.tenant(0, "ends 60");
     comes_to_rest(&node);

@@ -3,17 +3,18 @@
 use std::ffi::{c_int, c_uint};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 use std::{env, ptr, thread};
 
+use driver_api::sys::{CUDA_LAUNCH_PARAMS, CUfunction, CUstream};
+use driver_api::{Code, Cuda, DEFAULT_STREAM, DRIVER, SUCCESS, launch_config};
+
 use crate::container::{listen, say, words};
-use crate::cuda::{Cuda, Launch, LaunchConfig, SUCCESS};
 
 /// What a kernel takes, ns, but for those that can't be told.
 const WIDTH: c_uint = 1_000_000;
-const ONE: [c_uint; 3] = [1; 3];
 
 /// Launches as it is told, and as fast as it is let; goes on until it is told another way.
 #[test]
@@ -30,37 +31,28 @@ fn launcher() {
     }
 }
 
-fn check(code: u32) {
+fn check(code: Code) {
     assert_eq!(code, SUCCESS);
 }
 
 /// In all ways, one after the other.
 fn any() {
-    let cuda = Cuda::start();
+    let cuda = Cuda::start(DRIVER);
     let (busy, other) = (cuda.function(c"busy_ns"), cuda.function(c"any"));
-    let streams: Vec<usize> = (0..4).map(|_| cuda.get(|cuda, to| cuda.cuStreamCreate(to, 1))).collect();
+    let streams: Vec<CUstream> = (0..4).map(|_| cuda.stream()).collect();
     let stream = streams[0];
-    let config = LaunchConfig { grid: [WIDTH, 1, 1], block: ONE, stream, ..LaunchConfig::default() };
-    let own_default = LaunchConfig { stream: 0, ..config };
-    let many = [0, 1].map(|number| Launch {
-        function: busy,
-        grid: [WIDTH, 1, 1],
-        block: ONE,
-        stream: streams[number],
-        ..Launch::default()
-    });
+    let (config, own_default) = (launch_config(WIDTH, stream), launch_config(WIDTH, DEFAULT_STREAM));
+    let many = [0, 1].map(|number| cooperative(busy, streams[number]));
     let graphs = streams.iter().map(|stream| {
-        check(cuda.cuStreamBeginCapture_v2(*stream, 0));
-        (0..3).for_each(|_| check(cuda.launch(busy, WIDTH / 5, *stream)));
-        let graph = cuda.get(|cuda, to| cuda.cuStreamEndCapture(*stream, to));
-        (cuda.get(|cuda, to| cuda.cuGraphInstantiateWithFlags(to, graph, 0)), *stream)
+        let launch = || (0..3).for_each(|_| check(cuda.launch(busy, WIDTH / 5, *stream)));
+        (cuda.captured(*stream, launch), *stream)
     });
-    let graphs: Vec<(usize, usize)> = graphs.collect();
-    let first: usize = cuda.get(|cuda, to| cuda.cuDevicePrimaryCtxRetain(to, 0));
-    let second: usize = cuda.get(|cuda, to| cuda.cuCtxCreate_v2(to, 0, 0));
+    let graphs: Vec<_> = graphs.collect();
+    let first = cuda.enter(0);
+    let second = cuda.get(|cuda, to| cuda.cuCtxCreate_v2(to, 0, 0));
     let of_second = cuda.function(c"busy_ns");
     check(cuda.cuCtxSetCurrent(first));
-    let event: usize = cuda.get(|cuda, to| cuda.cuEventCreate(to, 0));
+    let event = cuda.event();
     let width = c_int::try_from(WIDTH).expect("a number");
     let launch = |way: &str| {
         let none = ptr::null_mut();
@@ -69,7 +61,7 @@ fn any() {
             "extended, own default" => check(cuda.cuLaunchKernelEx_ptsz(&raw const own_default, busy, none, none)),
             "cooperative" => check(cuda.cuLaunchCooperativeKernel(busy, WIDTH, 1, 1, 1, 1, 1, 0, stream, none)),
             "cooperative, own default" => {
-                check(cuda.cuLaunchCooperativeKernel_ptsz(busy, WIDTH, 1, 1, 1, 1, 1, 0, 0, none));
+                check(cuda.cuLaunchCooperativeKernel_ptsz(busy, WIDTH, 1, 1, 1, 1, 1, 0, DEFAULT_STREAM, none));
             }
             "cooperative, many" => {
                 let mut many = many;
@@ -79,11 +71,11 @@ fn any() {
             "grid" => check(cuda.cuLaunchGrid(busy, width, 1)),
             "grid, stream" => check(cuda.cuLaunchGridAsync(busy, width, 1, stream)),
             "graphs" => graphs.iter().for_each(|(exec, stream)| check(cuda.cuGraphLaunch(*exec, *stream))),
-            "graph, own default" => check(cuda.cuGraphLaunch_ptsz(graphs[0].0, 0)),
+            "graph, own default" => check(cuda.cuGraphLaunch_ptsz(graphs[0].0, DEFAULT_STREAM)),
             "contexts" => {
                 check(cuda.launch(busy, WIDTH, stream));
                 check(cuda.cuCtxSetCurrent(second));
-                check(cuda.launch(of_second, WIDTH, 0));
+                check(cuda.launch(of_second, WIDTH, DEFAULT_STREAM));
                 check(cuda.cuCtxSetCurrent(first));
             }
             "events" => {
@@ -101,23 +93,22 @@ fn any() {
     let way = Mutex::new(String::new());
     thread::scope(|scope| {
         scope.spawn(|| {
-            check(cuda.cuCtxSetCurrent(first));
-            loop {
-                let way = way.lock().expect("nobody panics").clone();
-                if way == "end" {
-                    break;
-                }
-                launch(&way);
+            while *way.lock().expect("nobody panics") != "end" {
+                let next = match listen() {
+                    end if end.is_empty() => "end".to_owned(),
+                    next => next,
+                };
+                *way.lock().expect("nobody panics") = next;
+                say("begun");
             }
         });
         say("ready");
-        while *way.lock().expect("nobody panics") != "end" {
-            let next = match listen() {
-                end if end.is_empty() => "end".to_owned(),
-                next => next,
-            };
-            *way.lock().expect("nobody panics") = next;
-            say("begun");
+        loop {
+            let way = way.lock().expect("nobody panics").clone();
+            if way == "end" {
+                break;
+            }
+            launch(&way);
         }
     });
 }
@@ -137,34 +128,35 @@ fn family() {
             break;
         }
     }
-    let cuda = Cuda::start();
+    let cuda = Cuda::start(DRIVER);
     let busy = cuda.function(c"busy_ns");
     say(std::process::id());
     loop {
-        check(cuda.launch(busy, WIDTH, 0));
+        check(cuda.launch(busy, WIDTH, DEFAULT_STREAM));
     }
 }
 
 /// Makes children all the time it works; each finds that it has no CUDA, which is all that one can have. The last becomes
 /// a program of its own.
 fn forks() {
-    let cuda = Cuda::start();
+    let cuda = Cuda::start(DRIVER);
     let busy = cuda.function(c"busy_ns");
     thread::scope(|scope| {
         scope.spawn(|| {
-            let context: usize = cuda.get(|cuda, to| cuda.cuDevicePrimaryCtxRetain(to, 0));
-            check(cuda.cuCtxSetCurrent(context));
+            cuda.enter(0);
+            let busy = cuda.function(c"busy_ns");
             loop {
-                check(cuda.launch(busy, WIDTH / 10, 0));
+                check(cuda.launch(busy, WIDTH / 10, DEFAULT_STREAM));
             }
         });
         for _ in 0..100 {
             // SAFETY: the child ends at once, with nothing that needs another thread.
             let child = unsafe { libc::fork() };
             if child == 0 {
-                let code = cuda.launch(busy, 1, 0) | cuda.cuStreamSynchronize(0) | cuda.cuCtxSynchronize();
+                let launched = cuda.launch(busy, 1, DEFAULT_STREAM);
+                let codes = [launched, cuda.cuStreamSynchronize(DEFAULT_STREAM), cuda.cuCtxSynchronize()];
                 // SAFETY: as above.
-                unsafe { libc::_exit(i32::from(code == SUCCESS)) };
+                unsafe { libc::_exit(i32::from(codes == [SUCCESS; 3])) };
             }
             let mut status = -1;
             // SAFETY: a status is written to a status.
@@ -187,24 +179,23 @@ fn forks() {
 
 /// On all cards, in turns; and when it is told so on all at once.
 fn cards() {
-    let cuda = Cuda::start();
+    let cuda = &Cuda::start(DRIVER);
     let on = |card| {
-        let context: usize = cuda.get(|cuda, to| cuda.cuDevicePrimaryCtxRetain(to, card));
-        check(cuda.cuCtxSetCurrent(context));
-        (context, cuda.function(c"busy_ns"), cuda.get(|cuda, to| cuda.cuStreamCreate(to, 1)))
+        cuda.enter(card);
+        (cuda.function(c"busy_ns"), cuda.stream())
     };
-    let cards: [(usize, usize, usize); 2] = [on(0), on(1)];
-    let is_over = &AtomicBool::new(false);
+    let (is_over, has_begun) = (&AtomicBool::new(false), &Barrier::new(3));
     thread::scope(|scope| {
-        let threads = cards.map(|(context, busy, stream)| {
-            let cuda = &cuda;
+        let threads = [0, 1].map(|card| {
             scope.spawn(move || {
-                check(cuda.cuCtxSetCurrent(context));
+                let (busy, stream) = on(card);
+                has_begun.wait();
                 while !is_over.load(Ordering::Relaxed) {
                     check(cuda.launch(busy, WIDTH, stream));
                 }
             })
         });
+        has_begun.wait();
         say("ready");
         listen();
         is_over.store(true, Ordering::Relaxed);
@@ -213,14 +204,27 @@ fn cards() {
         }
     });
     say("at once");
-    let mut launches = cards.map(|(_, busy, stream)| Launch {
-        function: busy,
-        grid: [WIDTH, 1, 1],
-        block: ONE,
-        stream,
-        ..Launch::default()
+    let mut launches = [0, 1].map(|card| {
+        let (busy, stream) = on(card);
+        cooperative(busy, stream)
     });
     loop {
         check(cuda.cuLaunchCooperativeKernelMultiDevice(launches.as_mut_ptr(), 2, 0));
+    }
+}
+
+/// One launch of several at once.
+fn cooperative(function: CUfunction, stream: CUstream) -> CUDA_LAUNCH_PARAMS {
+    CUDA_LAUNCH_PARAMS {
+        function,
+        gridDimX: WIDTH,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: 1,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: 0,
+        hStream: stream,
+        kernelParams: ptr::null_mut(),
     }
 }

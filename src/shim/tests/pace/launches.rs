@@ -16,7 +16,7 @@ fn launcher(node: &Node, words: &str) -> Tenant {
 }
 
 #[test]
-fn every_way_to_launch_is_held_to_the_share() {
+fn every_launch_function_is_held_to_the_share() {
     let node = Node::new(&[share(50, "cap")]);
     let mut tenant = launcher(&node, "any");
     tenant.says("ready");
@@ -93,7 +93,7 @@ fn each_card_of_a_container_has_its_own_share() {
 }
 
 #[test]
-fn a_kernel_whose_like_was_never_measured_goes_alone() {
+fn unmeasured_kernel_is_launched_alone() {
     let node = Node::new(&[share(25, "cap")]);
     let tenant = node.tenant(0, "busy 300000000 1");
     eventually("a second launch", || (node.containers[0].totals(0).launches == 2).then_some(()));

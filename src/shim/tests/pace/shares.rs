@@ -57,17 +57,17 @@ fn alone_long_kernels_get_three_quarters() {
 }
 
 #[test]
-fn without_a_daemon_one_alone_gets_its_share_too() {
+fn container_without_daemon_gets_its_share() {
     assert_shares(&Node::silent(&[share(50, "burst")]), &["default 1000000"], &[50.0], 3.0);
 }
 
 #[test]
-fn each_threads_own_default_stream_is_held_too() {
+fn per_thread_default_stream_is_limited() {
     assert_shares(&Node::new(&[share(50, "cap")]), &["own-default 1000000"], &[50.0], 3.0);
 }
 
 #[test]
-fn graphs_are_held_too() {
+fn graph_launches_are_limited() {
     let node = Node::new(&[share(50, "cap")]);
     assert_shares(&node, &["graphs 500000 7"], &[50.0], 3.0);
     let totals = node.containers[0].totals(0);
@@ -75,25 +75,25 @@ fn graphs_are_held_too() {
 }
 
 #[test]
-fn two_that_were_promised_a_quarter_and_three_quarters_get_them() {
+fn two_containers_get_quarter_and_three_quarters() {
     let node = Node::new(&[25, 75].map(|cores| share(cores, "cap")));
     assert_shares(&node, &["busy 1000000 1", "busy 20000000 1"], &[25.0, 75.0], 4.0);
 }
 
 #[test]
-fn two_halves_leave_nothing_idle() {
+fn two_half_shares_leave_no_idle_time() {
     let node = Node::new(&[50, 50].map(|cores| share(cores, "cap")));
     assert_shares(&node, &["busy 1000000 1"; 2], &[50.0, 50.0], 4.0);
 }
 
 #[test]
-fn three_get_what_they_were_promised() {
+fn three_containers_get_their_shares() {
     let node = Node::new(&[20, 30, 50].map(|cores| share(cores, "cap")));
     assert_shares(&node, &["busy 1000000 1"; 3], &[20.0, 30.0, 50.0], 4.0);
 }
 
 #[test]
-fn two_processes_of_a_container_share_its_promise_evenly() {
+fn two_processes_divide_a_share_evenly() {
     let node = Node::new(&[share(50, "cap")]);
     let tenants = [node.tenant(0, "busy 1000000 1"), node.tenant(0, "busy 1000000 1")];
     thread::sleep(SETTLING);
@@ -116,7 +116,7 @@ fn two_processes_are_held_to_one_containers_share() {
 }
 
 #[test]
-fn what_a_killed_process_had_in_flight_holds_nobody_up() {
+fn work_of_a_killed_process_delays_nobody() {
     let node = Node::new(&[share(50, "cap")]);
     let mut killed = node.tenant(0, "busy 20000000 1");
     let left = node.tenant(0, "busy 1000000 1");
@@ -127,7 +127,7 @@ fn what_a_killed_process_had_in_flight_holds_nobody_up() {
 }
 
 #[test]
-fn idle_time_of_others_is_used_at_once_and_given_back_at_once() {
+fn idle_time_is_lent_and_returned_at_once() {
     let node = Node::new(&[share(25, "burst"), share(75, "burst")]);
     let one = node.tenant(0, "busy 1000000 1");
     let mut other = node.tenant(1, "called 1000000");
@@ -149,7 +149,7 @@ fn idle_time_of_others_is_used_at_once_and_given_back_at_once() {
 }
 
 #[test]
-fn one_without_a_promise_gets_what_nobody_busy_was_promised() {
+fn container_without_share_gets_unreserved_time() {
     let node = Node::new(&[share(0, "cap"), share(70, "cap")]);
     assert_shares(&node, &["busy 1000000 1", "busy 1000000 1"], &[30.0, 70.0], 4.0);
 }
@@ -161,7 +161,7 @@ fn low_priority_yields_to_high_and_keeps_its_share() {
 }
 
 #[test]
-fn a_share_that_is_changed_is_in_force_soon() {
+fn changed_share_takes_effect_soon() {
     let node = Node::new(&[share(100, "cap")]);
     let tenant = node.tenant(0, "busy 1000000 1");
     thread::sleep(SETTLING);
@@ -179,7 +179,7 @@ fn measure(node: &Node, words: &[&str]) -> Vec<f64> {
 
 #[test]
 #[ignore = "a minute of figures"]
-fn the_whole_matrix() {
+fn shares_over_kernel_lengths_figures() {
     for cores in [25, 50, 75] {
         for width in [10_000, 1_000_000, 20_000_000] {
             let node = Node::new(&[share(cores, "cap")]);

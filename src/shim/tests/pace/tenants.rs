@@ -5,13 +5,15 @@ use std::ptr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use driver_api::sys::{CUfunction, CUstream};
+use driver_api::{Cuda, DEFAULT_STREAM, DRIVER, SUCCESS};
+
 use crate::container::{listen, say, words};
-use crate::cuda::{Cuda, SUCCESS};
 
 /// A program with card 0 and a kernel that takes time.
 struct Program {
     cuda: Cuda,
-    busy: usize,
+    busy: CUfunction,
 }
 
 /// `<verb> <number> …`
@@ -21,7 +23,7 @@ fn tenant() {
     let words = words();
     let Some((verb, arguments)) = words.split_first() else { return };
     let numbers: Vec<c_uint> = arguments.iter().map(|word| word.parse().expect("a number")).collect();
-    let cuda = Cuda::start();
+    let cuda = Cuda::start(DRIVER);
     let program = Program { busy: cuda.function(c"busy_ns"), cuda };
     match (verb.as_str(), &*numbers) {
         ("busy", [width, streams]) => program.busy(*width, *streams),
@@ -42,17 +44,13 @@ fn tenant() {
 // === impl Program ===
 
 impl Program {
-    fn launch(&self, width: c_uint, stream: usize) {
+    fn launch(&self, width: c_uint, stream: CUstream) {
         assert_eq!(self.cuda.launch(self.busy, width, stream), SUCCESS);
-    }
-
-    fn stream(&self) -> usize {
-        self.cuda.get(|cuda, to| cuda.cuStreamCreate(to, 1))
     }
 
     /// Kernels of so many nanoseconds, as fast as they are let in, in so many streams by turns.
     fn busy(&self, width: c_uint, streams: c_uint) {
-        let streams: Vec<usize> = (0..streams).map(|_| self.stream()).collect();
+        let streams: Vec<CUstream> = (0..streams).map(|_| self.cuda.stream()).collect();
         say("ready");
         loop {
             for stream in &streams {
@@ -65,7 +63,7 @@ impl Program {
     fn default(&self, width: c_uint) {
         say("ready");
         loop {
-            self.launch(width, 0);
+            self.launch(width, DEFAULT_STREAM);
         }
     }
 
@@ -74,22 +72,16 @@ impl Program {
         say("ready");
         let none = ptr::null_mut();
         loop {
-            let launched = self.cuda.cuLaunchKernel_ptsz(self.busy, width, 1, 1, 1, 1, 1, 0, 0, none, none);
+            let launched =
+                self.cuda.cuLaunchKernel_ptsz(self.busy, width, 1, 1, 1, 1, 1, 0, DEFAULT_STREAM, none, none);
             assert_eq!(launched, SUCCESS);
         }
     }
 
-    fn captured(&self, stream: usize, launch: impl FnOnce()) -> usize {
-        assert_eq!(self.cuda.cuStreamBeginCapture_v2(stream, 0), SUCCESS);
-        launch();
-        let graph = self.cuda.get(|cuda, to| cuda.cuStreamEndCapture(stream, to));
-        self.cuda.get(|cuda, to| cuda.cuGraphInstantiateWithFlags(to, graph, 0))
-    }
-
     /// Graphs of so many kernels.
     fn graphs(&self, width: c_uint, kernels: c_uint) {
-        let stream = self.stream();
-        let exec = self.captured(stream, || (0..kernels).for_each(|_| self.launch(width, stream)));
+        let stream = self.cuda.stream();
+        let exec = self.cuda.captured(stream, || (0..kernels).for_each(|_| self.launch(width, stream)));
         say("ready");
         loop {
             assert_eq!(self.cuda.cuGraphLaunch(exec, stream), SUCCESS);
@@ -98,7 +90,7 @@ impl Program {
 
     /// Steps of so many kernels, each waited for.
     fn steps(&self, width: c_uint, kernels: c_uint) {
-        let stream = self.stream();
+        let stream = self.cuda.stream();
         say("ready");
         loop {
             (0..kernels).for_each(|_| self.launch(width, stream));
@@ -108,7 +100,7 @@ impl Program {
 
     /// A kernel each so many milliseconds, and nobody waits for it.
     fn paused(&self, width: c_uint, pause: c_uint) {
-        let stream = self.stream();
+        let stream = self.cuda.stream();
         say("ready");
         loop {
             self.launch(width, stream);
@@ -118,7 +110,7 @@ impl Program {
 
     /// Is busy for so many milliseconds whenever it is told so.
     fn called(&self, width: c_uint) {
-        let stream = self.stream();
+        let stream = self.cuda.stream();
         say("ready");
         while let Ok(time) = listen().parse() {
             let end = Instant::now() + Duration::from_millis(time);
@@ -132,7 +124,7 @@ impl Program {
 
     /// Launches so many, and waits for none of them.
     fn once(&self, width: c_uint, kernels: c_uint) {
-        let streams = [0, self.stream()];
+        let streams = [DEFAULT_STREAM, self.cuda.stream()];
         for stream in streams {
             (0..kernels).for_each(|_| self.launch(width, stream));
         }
@@ -142,8 +134,8 @@ impl Program {
 
     /// Waits for an event behind kernels of any length, and says so each time.
     fn waits(&self, count: c_uint) {
-        let stream = self.stream();
-        let event: usize = self.cuda.get(|cuda, to| cuda.cuEventCreate(to, 0));
+        let stream = self.cuda.stream();
+        let event = self.cuda.event();
         say("ready");
         for number in 0..count {
             self.launch(1_000_000 + number * 7 % 5 * 1_000_000, stream);
@@ -156,10 +148,10 @@ impl Program {
 
     /// Captures in the strictest mode while another stream works, which the library watches meanwhile.
     fn captures(&self, count: c_uint) {
-        let (stream, other) = (self.stream(), self.stream());
+        let (stream, other) = (self.cuda.stream(), self.cuda.stream());
         for _ in 0..count {
             (0..5).for_each(|_| self.launch(300_000, other));
-            let exec = self.captured(stream, || {
+            let exec = self.cuda.captured(stream, || {
                 for _ in 0..10 {
                     self.launch(10_000, stream);
                     thread::sleep(Duration::from_micros(300));
@@ -179,7 +171,7 @@ impl Program {
         for _ in 0..count {
             let context = self.cuda.get(|cuda, to| cuda.cuCtxCreate_v2(to, 0, 0));
             let function = self.cuda.function(c"busy_ns");
-            let streams: Vec<usize> = (0..3).map(|_| self.stream()).collect();
+            let streams: Vec<CUstream> = (0..3).map(|_| self.cuda.stream()).collect();
             for stream in &streams {
                 (0..3).for_each(|_| assert_eq!(self.cuda.launch(function, 200_000, *stream), SUCCESS));
             }

@@ -80,8 +80,8 @@ async fn are_accounted_for(cluster: &mut Cluster) -> anyhow::Result<()> {
         .until("pods that are accounted for", std::time::Duration::from_secs(30), async |this| {
             let usage: NodeUsage = serde_json::from_str(&page(this.daemon.address, "usage").await?)?;
             ensure!(usage.containers.len() == PODS.len(), "{usage:?}");
-            for ContainerUsage { of, share, books, driver_bytes, .. } in &usage.containers {
-                let (held, promised) = (books.map(|books| books.used_bytes), share.memory.as_mib() << 20);
+            for ContainerUsage { of, share, region, driver_bytes, .. } in &usage.containers {
+                let (held, promised) = (region.map(|region| region.used_bytes), share.memory.as_mib() << 20);
                 let agree = held == Some(promised) && *driver_bytes == held;
                 ensure!(agree, "{}: {held:?} bytes by its books, {driver_bytes:?} by the driver", of.pod);
             }
@@ -89,7 +89,7 @@ async fn are_accounted_for(cluster: &mut Cluster) -> anyhow::Result<()> {
         })
         .await?;
     ensure!(usage.findings.is_empty(), "nothing is wrong, and yet: {:?}", usage.findings);
-    let processes: Vec<_> = usage.containers.iter().filter_map(|container| Some(container.books?.processes)).collect();
+    let processes: Vec<_> = usage.containers.iter().filter_map(|container| Some(container.region?.processes)).collect();
     println!("  books, driver and promises agree; processes: {processes:?}");
     Ok(())
 }

@@ -7,7 +7,7 @@ use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::{Cluster, FOLLOWS, Look, PATIENCE};
 use divvy_e2e::containers::{self, ContainerKey};
 use divvy_e2e::pods::PODS;
-use divvy_e2e::{checkpoint, install, pods, runner};
+use divvy_e2e::{checkpoint, pods, runner};
 use divvy_node::kubelet::client::PodListClient;
 use divvy_testkit::pods::PodShape;
 use serde_json::json;
@@ -144,7 +144,7 @@ pub(crate) async fn pod_list(cluster: &mut Cluster) -> anyhow::Result<()> {
     ensure!(refused(&cluster.calls().await?) == 0, "calls were refused: {:?}", cluster.calls().await?);
     let again = with_a_share(&cluster.look()?);
     cluster.restart_container(again.first().context("a container with a share")?).await?;
-    install::apply(cluster, &["node-rbac"]).await?;
+    cluster.apply(&["node-rbac"]).await?;
     cluster.until("pod list", PATIENCE, async |_| Ok(client.list().await.ok().map(drop))).await?;
     cluster.agree().await?;
     say(&cluster.calls().await?);

@@ -14,7 +14,6 @@ use divvy_api::names::annotation::{self as keys, CARD_UUID};
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::node::CARDS;
 use divvy_e2e::pods::{self, PODS};
-use divvy_e2e::webhook::Webhook;
 use divvy_e2e::{containers, view};
 use divvy_testkit::pods::PodShape;
 use k8s_openapi::jiff::Timestamp;
@@ -44,8 +43,8 @@ pub(crate) async fn by_priority(cluster: &mut Cluster) -> anyhow::Result<()> {
         });
         cluster.api.create(CLASSES, &class).await?;
     }
-    Webhook::start(cluster).await?;
-    Webhook::schedule(cluster, true).await?;
+    cluster.start_webhook().await?;
+    cluster.restart_scheduler(true).await?;
     fill(cluster).await?;
     // The sums lack 80 GiB: the scheduler takes a large and a small pod that came late. They lie on two cards.
     evicting(cluster, &pod("urgent", "high", &WHOLE), 3, &["right-large", "left-small"]).await?;
@@ -59,7 +58,7 @@ pub(crate) async fn by_priority(cluster: &mut Cluster) -> anyhow::Result<()> {
         cluster.api.delete(&format!("{CLASSES}/{name}")).await?;
     }
     cluster.clear().await?;
-    Webhook::end(cluster).await
+    cluster.stop_webhook().await
 }
 
 fn pod(name: &str, class: &str, limits: &[(&str, &str)]) -> Value {

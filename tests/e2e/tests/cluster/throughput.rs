@@ -8,10 +8,8 @@ use divvy_api::ContainerKind::App;
 use divvy_e2e::api::Part;
 use divvy_e2e::audit::Bindings;
 use divvy_e2e::cluster::{Cluster, NODE_PATH};
-use divvy_e2e::install;
 use divvy_e2e::pods::PODS;
 use divvy_e2e::program::processor_time;
-use divvy_e2e::webhook::Webhook;
 use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -38,10 +36,10 @@ struct Measured {
 
 /// Interleaved runs of a scheduler alone, with a shortlist of one node, and with one of sixteen.
 pub(crate) async fn throughput(cluster: &mut Cluster) -> anyhow::Result<()> {
-    Webhook::start(cluster).await?;
-    Webhook::unasked(cluster).await?;
+    cluster.start_webhook().await?;
+    cluster.unregister_webhook().await?;
     // Nobody may write another node's GpuNode, and nobody marks nodes without a kubelet as gone.
-    install::delete(cluster, &["policy"]).await?;
+    cluster.delete(&["policy"]).await?;
     let anybodys =
         json!({"apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": "b"}, "spec": {}});
     cluster
@@ -108,7 +106,7 @@ async fn run(cluster: &mut Cluster, shortlist: Option<u32>) -> anyhow::Result<Me
     cluster.control_plane.scheduler.kill().await?;
     if let Some(shortlist) = shortlist {
         cluster.webhook.configure(&json!({"shortlist": shortlist})).await?;
-        Webhook::ready(cluster).await?;
+        cluster.webhook_ready().await?;
         cluster.until("leader", RUN, async |this| Ok(this.webhook.leader().await)).await?;
     }
     cluster.create((0..MANY).map(pod)).await?;
@@ -116,7 +114,7 @@ async fn run(cluster: &mut Cluster, shortlist: Option<u32>) -> anyhow::Result<Me
     let mut times = Vec::new();
     let before = spent(cluster);
     let connections = cluster.webhook.connections();
-    Webhook::schedule(cluster, shortlist.is_some()).await?;
+    cluster.restart_scheduler(shortlist.is_some()).await?;
     cluster
         .until("pods that all have a node", RUN, async |_| {
             times.extend(bindings.new_ones()?);

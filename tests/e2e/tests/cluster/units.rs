@@ -55,7 +55,7 @@ pub(crate) async fn counted_by_the_kubelet(cluster: &mut Cluster) -> anyhow::Res
     ensure!(said.contains(&format!("Insufficient {CORES}")), "the scheduler says: {said}");
     let said = cluster.until_pod("alone", |pod| view::is_over(pod).then(|| view::failure(pod))).await?;
     println!("  daemon: {said}");
-    ensure!(said.contains("asks for nvidia.com/gpucores but for no card"), "the daemon says: {said}");
+    ensure!(said.contains("requests nvidia.com/gpucores but no GPU"), "the daemon says: {said}");
     cluster.api.delete(&format!("{PODS}/alone")).await?;
     cluster.api.delete(&format!("{PODS}/many")).await?;
     cluster.create_objects(vec![pods::plain(&in_units(COUNT))]).await?;

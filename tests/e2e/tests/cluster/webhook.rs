@@ -12,7 +12,6 @@ use divvy_e2e::cluster::{Cluster, NODE_PATH, PATIENCE};
 use divvy_e2e::node::CARDS;
 use divvy_e2e::pods::{self, PODS};
 use divvy_e2e::view;
-use divvy_e2e::webhook::Webhook;
 use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 
@@ -22,7 +21,7 @@ const HUNDRED: usize = 100;
 
 /// What kubectl is told, and what isn't held up by us.
 pub(crate) async fn reviews(cluster: &mut Cluster) -> anyhow::Result<()> {
-    Webhook::start(cluster).await?;
+    cluster.start_webhook().await?;
     let before = reviewed(cluster).await;
     cluster.create_objects(vec![pods::plain(&PodShape::new("plain").with(App, "main", &[]))]).await?;
     cluster.api.patch(&format!("{PODS}/plain"), Part::Object, &json!({"metadata": {"labels": {"a": "b"}}})).await?;
@@ -72,7 +71,7 @@ pub(crate) async fn reviews(cluster: &mut Cluster) -> anyhow::Result<()> {
     let deployments = "/apis/apps/v1/namespaces/default/deployments";
     cluster.api.delete(deployments).await?;
     cluster.clear().await?;
-    Webhook::end(cluster).await
+    cluster.stop_webhook().await
 }
 
 /// Both replicas are down: GPU pods are refused, others aren't; a CA bundle that was emptied comes back.
@@ -92,15 +91,15 @@ async fn outage(cluster: &mut Cluster) -> anyhow::Result<()> {
     for program in cluster.webhook.programs() {
         program.start()?;
     }
-    Webhook::asked(cluster).await?;
+    cluster.webhook_called().await?;
     println!("  started anew, and the CA bundle put back, after {:.1?}", started.elapsed());
     cluster.create_objects(vec![gpu_pod]).await
 }
 
 /// A hundred pods as their users wrote them, completed, placed and bound by us, and run by the kubelet.
 pub(crate) async fn a_hundred_pods(cluster: &mut Cluster) -> anyhow::Result<()> {
-    Webhook::start(cluster).await?;
-    Webhook::schedule(cluster, true).await?;
+    cluster.start_webhook().await?;
+    cluster.restart_scheduler(true).await?;
     let started = Instant::now();
     cluster.create_objects(hundred()).await?;
     println!("  created after {:.1?}", started.elapsed());
@@ -110,14 +109,14 @@ pub(crate) async fn a_hundred_pods(cluster: &mut Cluster) -> anyhow::Result<()> 
     as_planned(cluster).await?;
     say_outcomes(cluster).await;
     cluster.clear().await?;
-    Webhook::end(cluster).await
+    cluster.stop_webhook().await
 }
 
 /// The replica that leads is killed again and again while pods are placed.
 pub(crate) async fn leader_killed(cluster: &mut Cluster) -> anyhow::Result<()> {
     const KILLS: usize = 6;
-    Webhook::start(cluster).await?;
-    Webhook::schedule(cluster, true).await?;
+    cluster.start_webhook().await?;
+    cluster.restart_scheduler(true).await?;
     let objects = hundred();
     let started = Instant::now();
     for some in objects.chunks(HUNDRED.div_ceil(KILLS)) {
@@ -133,14 +132,14 @@ pub(crate) async fn leader_killed(cluster: &mut Cluster) -> anyhow::Result<()> {
     as_planned(cluster).await?;
     say_outcomes(cluster).await;
     cluster.clear().await?;
-    Webhook::end(cluster).await
+    cluster.stop_webhook().await
 }
 
 /// A share that is released wakes a pod that waits for it.
 pub(crate) async fn woken(cluster: &mut Cluster) -> anyhow::Result<()> {
     const ROUNDS: usize = 3;
-    Webhook::start(cluster).await?;
-    Webhook::schedule(cluster, true).await?;
+    cluster.start_webhook().await?;
+    cluster.restart_scheduler(true).await?;
     let holder =
         |number: usize| pods::plain(&PodShape::new(format!("holder-{number}")).with(App, "main", &[("gpu", "4")]));
     let holders = usize::try_from(CARDS)? / 4;
@@ -172,7 +171,7 @@ pub(crate) async fn woken(cluster: &mut Cluster) -> anyhow::Result<()> {
         );
     }
     cluster.clear().await?;
-    Webhook::end(cluster).await
+    cluster.stop_webhook().await
 }
 
 async fn generation(cluster: &Cluster) -> anyhow::Result<Value> {
@@ -214,7 +213,7 @@ async fn reviewed(cluster: &Cluster) -> u64 {
 }
 
 async fn say_outcomes(cluster: &Cluster) {
-    for metric in ["divvy_prediction_total", "divvy_extender_calls_total"] {
+    for metric in ["divvy_reservation_outcomes_total", "divvy_extender_calls_total"] {
         for (labels, count) in cluster.webhook.metric(metric).await {
             println!("  {metric}{labels} {count}");
         }

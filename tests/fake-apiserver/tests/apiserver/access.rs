@@ -28,7 +28,7 @@ async fn only_known_tokens_are_let_in_until_they_are_refused() {
 }
 
 #[tokio::test]
-async fn a_server_that_went_away_comes_back_on_its_port_with_its_state() {
+async fn restarted_server_keeps_port_and_state() {
     let bench = Bench::new().await;
     bench.server.create(&config_map("a", &json!({}))).unwrap();
     let maps = Api::<ConfigMap>::namespaced(bench.client.clone(), "default");

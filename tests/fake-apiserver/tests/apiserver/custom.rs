@@ -23,7 +23,7 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn a_definition_is_served_the_moment_it_is_created_and_no_longer_than_it_is_there() {
+async fn definition_is_served_from_creation_to_deletion() {
     let bench = Bench::with_gpu_nodes().await;
     let group = bench.get("/apis/divvy.dev/v1alpha1").await;
     let names: Vec<_> = group["resources"].as_array().unwrap().iter().map(|own| &own["name"]).collect();
@@ -62,7 +62,7 @@ async fn a_status_is_its_own_and_takes_no_metadata_along() {
     let Err(Error::Api(refused)) = nodes.replace("node-1", &PostParams::default(), &bare).await else {
         panic!("replaced")
     };
-    let wanted = "GpuNode.divvy.dev \"node-1\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update";
+    let wanted = "gpunodes.divvy.dev \"node-1\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update";
     assert_eq!((refused.code, refused.message.as_str()), (422, wanted));
     let strategic = bench.patch("strategic-merge-patch+json", &format!("{NODES}/node-1"), &json!({})).await;
     assert_eq!(strategic.0.as_u16(), 415);

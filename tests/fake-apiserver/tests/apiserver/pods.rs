@@ -106,8 +106,8 @@ async fn an_eviction_deletes_and_a_uid_protects_a_namesake() {
     assert_eq!(code, StatusCode::CONFLICT);
     let uid = made["metadata"]["uid"].as_str().unwrap();
     let message = format!(
-        "Operation cannot be fulfilled on pods \"a\": Precondition failed: UID in precondition: of-another, \
-         UID in object meta: {uid}"
+        "Operation cannot be fulfilled on Pod \"a\": the UID in the precondition (of-another) does not match the UID \
+         in record ({uid}). The object might have been deleted and then recreated"
     );
     assert_eq!(status["message"], message);
 }

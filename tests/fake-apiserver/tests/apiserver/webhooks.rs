@@ -97,7 +97,7 @@ async fn a_webhook_sees_the_object_with_its_defaults_and_changes_it() {
 }
 
 #[tokio::test]
-async fn webhooks_come_in_the_order_of_names_and_again_if_a_later_one_changed_the_object() {
+async fn webhooks_are_called_by_name_and_reinvoked_after_changes() {
     let bench = Bench::new().await;
     // Each appends its own name to the trail.
     let server = JsonServer::start(&[HOST], |path, review| {

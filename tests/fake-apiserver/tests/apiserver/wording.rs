@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{Bench, config_map, pod};
 
 #[tokio::test]
-async fn refusals_are_statuses_with_the_servers_own_reason_and_message() {
+async fn refusals_have_kube_apiservers_reasons_and_messages() {
     let bench = Bench::new().await;
     bench.server.create(&config_map("a", &json!({}))).unwrap();
     bench.server.create(&pod("a")).unwrap();

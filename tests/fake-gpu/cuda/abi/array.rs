@@ -2,7 +2,9 @@
 
 use std::ffi::{c_int, c_uint};
 
-use super::types::{Array3dDescriptor, ArrayDescriptor, ArrayRequirements};
+use cudarc::driver::sys::CUDA_ARRAY_MEMORY_REQUIREMENTS;
+
+use super::types::{Array3dDescriptor, ArrayDescriptor};
 use super::{Entry, functions, write};
 use crate::codes::Code;
 use crate::driver::Driver;
@@ -28,7 +30,7 @@ unsafe fn create(me: Entry, array: *mut usize, descriptor: Array3dDescriptor, le
 /// `requirements` is null or valid for writes.
 unsafe fn requirements(
     me: Entry,
-    requirements: *mut ArrayRequirements,
+    requirements: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS,
     array: usize,
     device: c_int,
 ) -> Result<(), Code> {
@@ -37,7 +39,9 @@ unsafe fn requirements(
     let array = driver.arrays.get(array)?;
     let size = array.shape.size(array.levels).ok_or(Code::INVALID_VALUE)? as usize;
     // SAFETY: the caller's.
-    unsafe { write::value(requirements, ArrayRequirements { size, alignment: ALIGNMENT, reserved: [0; 4] }) }
+    unsafe {
+        write::value(requirements, CUDA_ARRAY_MEMORY_REQUIREMENTS { size, alignment: ALIGNMENT, reserved: [0; 4] })
+    }
 }
 
 fn descriptor(driver: &Driver, array: usize) -> Result<Array3dDescriptor, Code> {
@@ -80,6 +84,6 @@ functions! {
         write::value(to, descriptor(&*me.driver()?, array)?)
     };
     [11060 cuArrayGetMemoryRequirements, 11060 cuMipmappedArrayGetMemoryRequirements](
-        to: *mut ArrayRequirements, array: usize, device: c_int
+        to: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: usize, device: c_int
     ) = |me| requirements(me, to, array, device);
 }

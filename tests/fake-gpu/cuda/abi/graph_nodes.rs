@@ -1,12 +1,15 @@
 //! Nodes of graphs.
 
 use std::ffi::{c_uint, c_void};
+use std::ptr;
+
+use cudarc::driver::sys::{
+    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMSET_NODE_PARAMS,
+};
 
 use super::launch::kernel;
 use super::moves::rows_3d;
-use super::types::{
-    AllocationParameters, Copy3d, FillParameters, HostParameters, KernelParameters, KernelParameters2, NodeParameters,
-};
+use super::types::{AllocationParameters, Copy3d, NodeParameters};
 use super::{Entry, functions, write};
 use crate::codes::Code;
 use crate::driver::Driver;
@@ -52,39 +55,44 @@ unsafe fn add_allocation(me: Entry, place: &Place, given: *mut AllocationParamet
 
 /// # Safety
 /// `given` is null or valid for reads.
-unsafe fn kernel_node(driver: &Driver, given: *const KernelParameters) -> Result<Kernel, Code> {
+unsafe fn kernel_node(driver: &Driver, given: *const CUDA_KERNEL_NODE_PARAMS_v1) -> Result<Kernel, Code> {
     // SAFETY: the caller's.
     let given = unsafe { write::read(given) }?;
-    kernel(driver, given.function, given.grid, given.block, given.shared)
+    let grid = [given.gridDimX, given.gridDimY, given.gridDimZ];
+    let block = [given.blockDimX, given.blockDimY, given.blockDimZ];
+    kernel(driver, given.func.addr(), grid, block, given.sharedMemBytes)
 }
 
 /// Reads the second form, with a kernel in the place of the function if there is none.
 ///
 /// # Safety
 /// `given` is null or valid for reads.
-unsafe fn kernel_node_2(driver: &Driver, given: *const KernelParameters2) -> Result<Kernel, Code> {
+unsafe fn kernel_node_2(driver: &Driver, given: *const CUDA_KERNEL_NODE_PARAMS_v2) -> Result<Kernel, Code> {
     // SAFETY: the caller's.
-    let KernelParameters2 { first, kernel: other, .. } = unsafe { write::read(given) }?;
-    let function = if first.function == 0 { other } else { first.function };
-    kernel(driver, function, first.grid, first.block, first.shared)
+    let given = unsafe { write::read(given) }?;
+    let function = if given.func.is_null() { given.kern.addr() } else { given.func.addr() };
+    let grid = [given.gridDimX, given.gridDimY, given.gridDimZ];
+    let block = [given.blockDimX, given.blockDimY, given.blockDimZ];
+    kernel(driver, function, grid, block, given.sharedMemBytes)
 }
 
 /// # Safety
 /// `given` is null or valid for reads.
-unsafe fn fill(given: *const FillParameters) -> Result<NodeKind, Code> {
+unsafe fn fill(given: *const CUDA_MEMSET_NODE_PARAMS) -> Result<NodeKind, Code> {
     // SAFETY: the caller's.
-    let FillParameters { to, pitch, value, element, width, height } = unsafe { write::read(given) }?;
+    let CUDA_MEMSET_NODE_PARAMS { dst: to, pitch, value, elementSize: element, width, height } =
+        unsafe { write::read(given) }?;
     let (pitch, width, height) = (pitch as u64, width as u64, height as u64);
     Ok(NodeKind::Fill(Fill { to, pitch, value, element, width, height }))
 }
 
 /// # Safety
 /// `given` is null or valid for reads.
-unsafe fn host(given: *const HostParameters) -> Result<NodeKind, Code> {
+unsafe fn host(given: *const CUDA_HOST_NODE_PARAMS) -> Result<NodeKind, Code> {
     // SAFETY: the caller's.
     let given = unsafe { write::read(given) }?;
-    let function = given.function.ok_or(Code::INVALID_VALUE)?;
-    Ok(NodeKind::Host(HostCall::Function { function, data: given.data }))
+    let function = given.fn_.ok_or(Code::INVALID_VALUE)?;
+    Ok(NodeKind::Host(HostCall::Function { function, data: given.userData.expose_provenance() }))
 }
 
 /// A node of the form that has one function for all kinds.
@@ -148,23 +156,36 @@ fn number(kind: &NodeKind) -> c_uint {
     }
 }
 
-fn kernel_of(driver: &Driver, node: usize) -> Result<KernelParameters, Code> {
+fn kernel_of(driver: &Driver, node: usize) -> Result<CUDA_KERNEL_NODE_PARAMS_v2, Code> {
     match driver.nodes.get(node)?.kind {
-        NodeKind::Kernel(Kernel { function, grid, block, shared, .. }) => {
-            Ok(KernelParameters { function, grid, block, shared, arguments: 0, extra: 0 })
-        }
+        NodeKind::Kernel(Kernel { function, grid, block, shared, .. }) => Ok(CUDA_KERNEL_NODE_PARAMS_v2 {
+            func: ptr::without_provenance_mut(function),
+            gridDimX: grid[0],
+            gridDimY: grid[1],
+            gridDimZ: grid[2],
+            blockDimX: block[0],
+            blockDimY: block[1],
+            blockDimZ: block[2],
+            sharedMemBytes: shared,
+            kernelParams: ptr::null_mut(),
+            extra: ptr::null_mut(),
+            kern: ptr::null_mut(),
+            ctx: ptr::null_mut(),
+        }),
         _ => Err(Code::INVALID_VALUE),
     }
 }
 
 functions! {
     [10000 cuGraphAddKernelNode](
-        node: *mut usize, graph: usize, dependencies: *const usize, count: usize, given: *const KernelParameters
+        node: *mut usize, graph: usize, dependencies: *const usize, count: usize,
+        given: *const CUDA_KERNEL_NODE_PARAMS_v1
     ) = |me| add(me, &Place { node, graph, dependencies, count }, |driver| {
         Ok(NodeKind::Kernel(kernel_node(driver, given)?))
     });
     [12000 cuGraphAddKernelNode_v2](
-        node: *mut usize, graph: usize, dependencies: *const usize, count: usize, given: *const KernelParameters2
+        node: *mut usize, graph: usize, dependencies: *const usize, count: usize,
+        given: *const CUDA_KERNEL_NODE_PARAMS_v2
     ) = |me| add(me, &Place { node, graph, dependencies, count }, |driver| {
         Ok(NodeKind::Kernel(kernel_node_2(driver, given)?))
     });
@@ -172,11 +193,11 @@ functions! {
         node: *mut usize, graph: usize, dependencies: *const usize, count: usize, copy: *const Copy3d, _context: usize
     ) = |me| add(me, &Place { node, graph, dependencies, count }, |driver| rows_3d(driver, copy));
     [10000 cuGraphAddMemsetNode](
-        node: *mut usize, graph: usize, dependencies: *const usize, count: usize, given: *const FillParameters,
+        node: *mut usize, graph: usize, dependencies: *const usize, count: usize, given: *const CUDA_MEMSET_NODE_PARAMS,
         _context: usize
     ) = |me| add(me, &Place { node, graph, dependencies, count }, |_| fill(given));
     [10000 cuGraphAddHostNode](
-        node: *mut usize, graph: usize, dependencies: *const usize, count: usize, given: *const HostParameters
+        node: *mut usize, graph: usize, dependencies: *const usize, count: usize, given: *const CUDA_HOST_NODE_PARAMS
     ) = |me| add(me, &Place { node, graph, dependencies, count }, |_| host(given));
     [10000 cuGraphAddChildGraphNode](
         node: *mut usize, graph: usize, dependencies: *const usize, count: usize, child: usize
@@ -209,38 +230,39 @@ functions! {
         node: *mut usize, graph: usize, dependencies: *const usize, _edges: *const c_void, count: usize,
         given: *mut NodeParameters
     ) = |me| add_any(me, &Place { node, graph, dependencies, count }, given);
-    [10000 cuGraphKernelNodeGetParams](node: usize, to: *mut KernelParameters) = |me| {
+    [10000 cuGraphKernelNodeGetParams](node: usize, to: *mut CUDA_KERNEL_NODE_PARAMS_v1) = |me| {
+        // The second form begins with the first.
+        let whole = kernel_of(&*me.driver()?, node)?;
+        write::value(to, (&raw const whole).cast::<CUDA_KERNEL_NODE_PARAMS_v1>().read())
+    };
+    [12000 cuGraphKernelNodeGetParams_v2](node: usize, to: *mut CUDA_KERNEL_NODE_PARAMS_v2) = |me| {
         write::value(to, kernel_of(&*me.driver()?, node)?)
     };
-    [12000 cuGraphKernelNodeGetParams_v2](node: usize, to: *mut KernelParameters2) = |me| {
-        let first = kernel_of(&*me.driver()?, node)?;
-        write::value(to, KernelParameters2 { first, kernel: 0, context: 0 })
-    };
-    [10000 cuGraphKernelNodeSetParams](node: usize, given: *const KernelParameters) = |me| {
+    [10000 cuGraphKernelNodeSetParams](node: usize, given: *const CUDA_KERNEL_NODE_PARAMS_v1) = |me| {
         let mut driver = me.driver()?;
         let kernel = kernel_node(&driver, given)?;
         driver.nodes.get_mut(node)?.kind = NodeKind::Kernel(kernel);
         Ok(())
     };
-    [12000 cuGraphKernelNodeSetParams_v2](node: usize, given: *const KernelParameters2) = |me| {
+    [12000 cuGraphKernelNodeSetParams_v2](node: usize, given: *const CUDA_KERNEL_NODE_PARAMS_v2) = |me| {
         let mut driver = me.driver()?;
         let kernel = kernel_node_2(&driver, given)?;
         driver.nodes.get_mut(node)?.kind = NodeKind::Kernel(kernel);
         Ok(())
     };
-    [10010 cuGraphExecKernelNodeSetParams](exec: usize, node: usize, given: *const KernelParameters) = |me| {
+    [10010 cuGraphExecKernelNodeSetParams](exec: usize, node: usize, given: *const CUDA_KERNEL_NODE_PARAMS_v1) = |me| {
         change(me, exec, node, |driver| Ok(NodeKind::Kernel(kernel_node(driver, given)?)))
     };
-    [12000 cuGraphExecKernelNodeSetParams_v2](exec: usize, node: usize, given: *const KernelParameters2) = |me| {
-        change(me, exec, node, |driver| Ok(NodeKind::Kernel(kernel_node_2(driver, given)?)))
-    };
+    [12000 cuGraphExecKernelNodeSetParams_v2](
+        exec: usize, node: usize, given: *const CUDA_KERNEL_NODE_PARAMS_v2
+    ) = |me| change(me, exec, node, |driver| Ok(NodeKind::Kernel(kernel_node_2(driver, given)?)));
     [10020 cuGraphExecMemcpyNodeSetParams](exec: usize, node: usize, copy: *const Copy3d, _context: usize) = |me| {
         change(me, exec, node, |driver| rows_3d(driver, copy))
     };
     [10020 cuGraphExecMemsetNodeSetParams](
-        exec: usize, node: usize, given: *const FillParameters, _context: usize
+        exec: usize, node: usize, given: *const CUDA_MEMSET_NODE_PARAMS, _context: usize
     ) = |me| change(me, exec, node, |_| fill(given));
-    [10020 cuGraphExecHostNodeSetParams](exec: usize, node: usize, given: *const HostParameters) = |me| {
+    [10020 cuGraphExecHostNodeSetParams](exec: usize, node: usize, given: *const CUDA_HOST_NODE_PARAMS) = |me| {
         change(me, exec, node, |_| host(given))
     };
     [11060 cuGraphNodeSetEnabled](exec: usize, node: usize, enabled: c_uint) = |me| {

@@ -2,7 +2,8 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use super::types::{LaunchConfig, LaunchParameters};
+use cudarc::driver::sys::{CUDA_LAUNCH_PARAMS, CUlaunchConfig};
+
 use super::{Entry, functions, write};
 use crate::codes::Code;
 use crate::driver::capture::Target;
@@ -68,14 +69,20 @@ functions! {
         block_z: c_uint, shared: c_uint, stream: usize, _arguments: *mut *mut c_void
     ) = |me| launch(me, function, ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]), shared, stream);
     [11060 cuLaunchKernelEx, 11060 cuLaunchKernelEx_ptsz](
-        config: *const LaunchConfig, function: usize, _arguments: *mut *mut c_void, _extra: *mut *mut c_void
+        config: *const CUlaunchConfig, function: usize, _arguments: *mut *mut c_void, _extra: *mut *mut c_void
     ) = |me| {
-        let config = write::read(config)?;
-        launch(me, function, (config.grid, config.block), config.shared, config.stream)
+        let one = write::read(config)?;
+        let grid = [one.gridDimX, one.gridDimY, one.gridDimZ];
+        let block = [one.blockDimX, one.blockDimY, one.blockDimZ];
+        launch(me, function, (grid, block), one.sharedMemBytes, one.hStream.addr())
     };
-    [9000 cuLaunchCooperativeKernelMultiDevice](launches: *mut LaunchParameters, count: c_uint, _flags: c_uint) = |me| {
+    [9000 cuLaunchCooperativeKernelMultiDevice](
+        launches: *mut CUDA_LAUNCH_PARAMS, count: c_uint, _flags: c_uint
+    ) = |me| {
         for one in write::list(launches.cast_const(), count as usize)? {
-            launch(me, one.function, (one.grid, one.block), one.shared, one.stream)?;
+            let grid = [one.gridDimX, one.gridDimY, one.gridDimZ];
+            let block = [one.blockDimX, one.blockDimY, one.blockDimZ];
+            launch(me, one.function.addr(), (grid, block), one.sharedMemBytes, one.hStream.addr())?;
         }
         Ok(())
     };

@@ -2,8 +2,10 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use super::types::{IpcHandle, Location};
-use super::{functions, write};
+use cudarc::driver::sys::CUipcMemHandle;
+
+use super::types::Location;
+use super::{Entry, functions, write};
 use crate::codes::Code;
 use crate::driver::context::current;
 use crate::driver::memory::{Block, Kind};
@@ -69,6 +71,12 @@ unsafe fn write_attribute(to: *mut c_void, (value, size): (u64, usize)) -> Resul
             _ => write::value(to.cast(), value),
         }
     }
+}
+
+fn advise(me: Entry, address: u64) -> Result<(), Code> {
+    let driver = me.driver()?;
+    let managed = driver.memory.find(address).filter(|(_, block)| block.kind == Kind::Managed);
+    managed.map(drop).ok_or(Code::INVALID_VALUE)
 }
 
 functions! {
@@ -138,14 +146,8 @@ functions! {
         write::wanted(size, block.size as usize);
         Ok(())
     };
-    [8000 cuMemAdvise](address: u64, _count: usize, _advice: c_uint, _device: c_int) = |me| {
-        let driver = me.driver()?;
-        driver.memory.find(address).filter(|(_, block)| block.kind == Kind::Managed).map(drop).ok_or(Code::INVALID_VALUE)
-    };
-    [12020 cuMemAdvise_v2](address: u64, _count: usize, _advice: c_uint, _location: Location) = |me| {
-        let driver = me.driver()?;
-        driver.memory.find(address).filter(|(_, block)| block.kind == Kind::Managed).map(drop).ok_or(Code::INVALID_VALUE)
-    };
+    [8000 cuMemAdvise](address: u64, _count: usize, _advice: c_uint, _device: c_int) = |me| advise(me, address);
+    [12020 cuMemAdvise_v2](address: u64, _count: usize, _advice: c_uint, _location: Location) = |me| advise(me, address);
     [8000 cuMemPrefetchAsync, 8000 cuMemPrefetchAsync_ptsz](
         address: u64, count: usize, device: c_int, stream: usize
     ) = |me| {
@@ -183,19 +185,19 @@ functions! {
         let known = driver.memory.find(address).filter(|_| !value.is_null());
         known.map(drop).ok_or(Code::INVALID_VALUE)
     };
-    [4010 cuIpcGetMemHandle](handle: *mut IpcHandle, address: u64) = |me| {
+    [4010 cuIpcGetMemHandle](handle: *mut CUipcMemHandle, address: u64) = |me| {
         let words = me.unsafe_driver()?.export_block(address)?;
-        write::value(handle, IpcHandle::from_words(words))
+        write::value(handle.cast(), words)
     };
     [4010 cuIpcOpenMemHandle, 11000 cuIpcOpenMemHandle_v2](
-        address: *mut u64, handle: IpcHandle, flags: c_uint
+        address: *mut u64, handle: CUipcMemHandle, flags: c_uint
     ) = |me| {
         if flags != 1 {
             return Err(Code::INVALID_VALUE);
         }
         let mut driver = me.unsafe_driver()?;
         driver.current()?;
-        write::value(address, driver.import_block(handle.words())?)
+        write::value(address, driver.import_block((&raw const handle).cast::<[u64; 8]>().read_unaligned())?)
     };
     [4010 cuIpcCloseMemHandle](address: u64) = |me| {
         let mut driver = me.unsafe_driver()?;

@@ -37,7 +37,7 @@ functions! {
         _array: *mut usize, _memory: usize, _description: *const c_void
     ) = |me| refuse(me);
     [4010 cuIpcGetEventHandle](_handle: *mut c_void, _event: usize) = |me| refuse(me);
-    [4010 cuIpcOpenEventHandle](_event: *mut usize, _handle: super::types::IpcHandle) = |me| refuse(me);
+    [4010 cuIpcOpenEventHandle](_event: *mut usize, _handle: cudarc::driver::sys::CUipcEventHandle) = |me| refuse(me);
     [8000 cuStreamWaitValue32_v2, 8000 cuStreamWaitValue32_v2_ptsz](
         _stream: usize, _address: u64, _value: u32, _flags: c_uint
     ) = |me| refuse(me);

@@ -15,6 +15,17 @@ const NONE: c_uint = 0;
 const ACTIVE: c_uint = 1;
 const INVALIDATED: c_uint = 2;
 
+/// Writes something of a stream.
+///
+/// # Safety
+/// `to` is null or valid for writes.
+unsafe fn get<T>(me: Entry, stream: usize, to: *mut T, what: impl FnOnce(&Stream) -> T) -> Result<(), Code> {
+    let driver = me.driver()?;
+    let stream = driver.stream(stream, me.per_thread)?;
+    // SAFETY: the caller's.
+    unsafe { write::value(to, what(driver.streams.get(stream)?)) }
+}
+
 /// # Safety
 /// `stream` is null or valid for writes.
 unsafe fn create(me: Entry, stream: *mut usize, flags: c_uint, priority: c_int) -> Result<(), Code> {
@@ -125,37 +136,25 @@ functions! {
         })
     };
     [5050 cuStreamGetPriority, 7000 cuStreamGetPriority_ptsz](stream: usize, priority: *mut c_int) = |me| {
-        let driver = me.driver()?;
-        let stream = driver.stream(stream, me.per_thread)?;
-        write::value(priority, driver.streams.get(stream)?.priority)
+        get(me, stream, priority, |stream| stream.priority)
     };
     [5050 cuStreamGetFlags, 7000 cuStreamGetFlags_ptsz](stream: usize, flags: *mut c_uint) = |me| {
-        let driver = me.driver()?;
-        let stream = driver.stream(stream, me.per_thread)?;
-        write::value(flags, driver.streams.get(stream)?.flags)
+        get(me, stream, flags, |stream| stream.flags)
     };
     [12000 cuStreamGetId, 12000 cuStreamGetId_ptsz](stream: usize, id: *mut c_ulonglong) = |me| {
-        let driver = me.driver()?;
-        let stream = driver.stream(stream, me.per_thread)?;
-        write::value(id, driver.streams.get(stream)?.id)
+        get(me, stream, id, |stream| stream.id)
     };
     [9020 cuStreamGetCtx, 9020 cuStreamGetCtx_ptsz](stream: usize, context: *mut usize) = |me| {
-        let driver = me.driver()?;
-        let stream = driver.stream(stream, me.per_thread)?;
-        write::value(context, driver.streams.get(stream)?.context)
+        get(me, stream, context, |stream| stream.context)
     };
     [12050 cuStreamGetCtx_v2, 12050 cuStreamGetCtx_v2_ptsz](
         stream: usize, context: *mut usize, green: *mut usize
     ) = |me| {
-        let driver = me.driver()?;
-        let stream = driver.stream(stream, me.per_thread)?;
         write::wanted(green, 0);
-        write::value(context, driver.streams.get(stream)?.context)
+        get(me, stream, context, |stream| stream.context)
     };
     [12080 cuStreamGetDevice, 12080 cuStreamGetDevice_ptsz](stream: usize, device: *mut c_int) = |me| {
-        let driver = me.driver()?;
-        let stream = driver.stream(stream, me.per_thread)?;
-        write::value(device, c_int::try_from(driver.streams.get(stream)?.device).unwrap_or(0))
+        get(me, stream, device, |stream| c_int::try_from(stream.device).unwrap_or(0))
     };
     [6000 cuStreamAttachMemAsync, 7000 cuStreamAttachMemAsync_ptsz](
         stream: usize, _address: u64, _length: usize, _flags: c_uint

@@ -1,6 +1,9 @@
-//! Structures of CUDA's that we read. Enumerations are numbers, handles too.
+//! Structures of CUDA's that hold enumerations; all others are cudarc's. A program may write any number where `cuda.h` has an
+//! enumeration, and a Rust enumeration with a number that it doesn't list is undefined behaviour: here they are numbers.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
+
+use cudarc::driver::sys;
 
 /// `CUmemLocation`.
 #[repr(C)]
@@ -44,51 +47,6 @@ pub(super) struct Access {
     pub(super) flags: c_uint,
 }
 
-/// `CUlaunchConfig`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct LaunchConfig {
-    pub(super) grid: [c_uint; 3],
-    pub(super) block: [c_uint; 3],
-    pub(super) shared: c_uint,
-    pub(super) stream: usize,
-    pub(super) attributes: usize,
-    pub(super) attribute_count: c_uint,
-}
-
-/// `CUDA_LAUNCH_PARAMS`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct LaunchParameters {
-    pub(super) function: usize,
-    pub(super) grid: [c_uint; 3],
-    pub(super) block: [c_uint; 3],
-    pub(super) shared: c_uint,
-    pub(super) stream: usize,
-    pub(super) arguments: usize,
-}
-
-/// `CUDA_KERNEL_NODE_PARAMS`, and the beginning of its second form.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct KernelParameters {
-    pub(super) function: usize,
-    pub(super) grid: [c_uint; 3],
-    pub(super) block: [c_uint; 3],
-    pub(super) shared: c_uint,
-    pub(super) arguments: usize,
-    pub(super) extra: usize,
-}
-
-/// `CUDA_KERNEL_NODE_PARAMS_v2`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct KernelParameters2 {
-    pub(super) first: KernelParameters,
-    pub(super) kernel: usize,
-    pub(super) context: usize,
-}
-
 /// `CUDA_MEM_ALLOC_NODE_PARAMS`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -98,26 +56,6 @@ pub(super) struct AllocationParameters {
     pub(super) access_count: usize,
     pub(super) size: usize,
     pub(super) address: u64,
-}
-
-/// `CUDA_MEMSET_NODE_PARAMS`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct FillParameters {
-    pub(super) to: u64,
-    pub(super) pitch: usize,
-    pub(super) value: c_uint,
-    pub(super) element: c_uint,
-    pub(super) width: usize,
-    pub(super) height: usize,
-}
-
-/// `CUDA_HOST_NODE_PARAMS`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct HostParameters {
-    pub(super) function: Option<unsafe extern "C" fn(*mut c_void)>,
-    pub(super) data: usize,
 }
 
 /// `CUgraphNodeParams`, whose middle is one of the above.
@@ -160,15 +98,6 @@ pub(super) struct Array3dDescriptor {
     pub(super) format: c_uint,
     pub(super) channels: c_uint,
     pub(super) flags: c_uint,
-}
-
-/// `CUDA_ARRAY_MEMORY_REQUIREMENTS`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct ArrayRequirements {
-    pub(super) size: usize,
-    pub(super) alignment: usize,
-    pub(super) reserved: [c_uint; 4],
 }
 
 /// One end of `CUDA_MEMCPY2D`.
@@ -223,27 +152,22 @@ pub(super) struct Copy3d {
     pub(super) depth: usize,
 }
 
-/// `CUipcMemHandle`, passed by value.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct IpcHandle(pub(super) [u8; 64]);
+macro_rules! same_size {
+    ($($ours:ident $theirs:ident;)*) => {
+        $(const _: () = assert!(size_of::<$ours>() == size_of::<sys::$theirs>());)*
+    };
+}
 
-// === impl IpcHandle ===
-
-impl IpcHandle {
-    pub(super) fn from_words(words: [u64; 8]) -> Self {
-        let mut bytes = [0; 64];
-        for (byte, value) in bytes.iter_mut().zip(words.into_iter().flat_map(u64::to_le_bytes)) {
-            *byte = value;
-        }
-        Self(bytes)
-    }
-
-    pub(super) fn words(&self) -> [u64; 8] {
-        let mut words = [0; 8];
-        for (word, bytes) in words.iter_mut().zip(self.0.chunks_exact(8)) {
-            *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        }
-        words
-    }
+same_size! {
+    Access CUmemAccessDesc;
+    AllocationParameters CUDA_MEM_ALLOC_NODE_PARAMS;
+    AllocationProperties CUmemAllocationProp;
+    Array3dDescriptor CUDA_ARRAY3D_DESCRIPTOR;
+    ArrayDescriptor CUDA_ARRAY_DESCRIPTOR;
+    Copy2d CUDA_MEMCPY2D;
+    Copy3d CUDA_MEMCPY3D;
+    InstantiateParameters CUDA_GRAPH_INSTANTIATE_PARAMS;
+    Location CUmemLocation;
+    NodeParameters CUgraphNodeParams;
+    PoolProperties CUmemPoolProps;
 }

@@ -77,7 +77,7 @@ struct Item {
 /// What the queue waits for.
 pub(crate) enum Gate {
     Open,
-    /// A function can be called; it is completed by [`Engine::called`].
+    /// A function can be called; it is completed by [`Engine::pass`].
     Call(HostCall),
     Wait {
         device: usize,

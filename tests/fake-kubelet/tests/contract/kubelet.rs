@@ -166,7 +166,8 @@ impl Bench {
 
     /// IDs that the kubelet counts as healthy.
     pub(crate) async fn healthy(&self) -> BTreeSet<String> {
-        let mut lister = PodResourcesListerClient::new(unix(self.kubelet.pod_resources_socket()).await);
+        let lister = PodResourcesListerClient::new(unix(self.kubelet.pod_resources_socket()).await);
+        let mut lister = lister.max_decoding_message_size(64 << 20);
         let Ok(answer) = lister.get_allocatable_resources(pr::AllocatableResourcesRequest {}).await else {
             return BTreeSet::new();
         };

@@ -14,13 +14,14 @@ mod real;
 mod registration;
 mod stand_in;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::pin::Pin;
 use std::process::ExitCode;
-use std::time::Instant;
 
+use divvy_e2e::contract::{self, Report};
 use divvy_e2e::files::{Files, Programs};
-use divvy_e2e::namespace;
+use divvy_e2e::{namespace, runner};
+use tokio::runtime::Runtime;
 
 use crate::kubelet::{Bench, KubeletUnderTest};
 
@@ -68,69 +69,55 @@ const TESTS: &[Test] = tests![
     registration::restart_deletes_sockets_and_keeps_pods(true, true),
     registration::restart_fails_pods_past_their_init_containers(false, false),
     registration::lost_checkpoint_hands_out_held_ids_again(false, true),
+    registration::lost_checkpoint_rejects_more_than_is_allocatable(false, false),
 ];
 
 fn main() -> ExitCode {
-    let list = std::env::args().any(|arg| arg == "--list");
-    match namespace::inner() {
+    let passed = match namespace::inner() {
         Some(directory) => {
             namespace::end_with_the_outer_process();
             let files = Files::new(directory);
             run_all("kubelet", |directory| Box::pin(real::Real::start(files.clone(), directory)))
         }
-        None if list => {
-            chosen().for_each(|test| println!("{}: test", test.name));
-            ExitCode::SUCCESS
-        }
+        None if contract::list(names()) => true,
         None => {
             let stand_in = run_all("stand-in", |directory| Box::pin(stand_in::StandIn::start(directory)));
-            let real = run_real();
-            if stand_in == ExitCode::SUCCESS { real } else { stand_in }
+            run_real() && stand_in
         }
-    }
+    };
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Starts this program again in namespaces of its own, or says why the real kubelet can't be asked.
-fn run_real() -> ExitCode {
-    if let Err(reason) = Programs::find().and_then(|_| divvy_e2e::runner::root()) {
-        let count = chosen().map(|test| println!("test kubelet::{} ... ignored, {reason:#}", test.name)).count();
-        println!("\ntest result: ok. 0 passed; 0 failed; {count} ignored");
-        return ExitCode::SUCCESS;
+fn run_real() -> bool {
+    if let Err(reason) = Programs::find().and_then(|_| runner::root()) {
+        contract::ignore("kubelet", names(), &reason);
+        return true;
     }
     let directory = tempfile::Builder::new().prefix("divvy-contract-").tempdir().expect("a directory for the run");
-    let status = namespace::enter(directory.path()).expect("namespaces");
-    if status.success() {
-        return ExitCode::SUCCESS;
+    let passed = namespace::enter(directory.path()).expect("namespaces").success();
+    if !passed {
+        println!("logs are in {}", Files::new(directory.keep()).logs().display());
     }
-    println!("logs are in {}", Files::new(directory.keep()).logs().display());
-    ExitCode::FAILURE
+    passed
 }
 
-fn chosen() -> impl Iterator<Item = &'static Test> {
-    let words: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    TESTS.iter().filter(move |test| words.is_empty() || words.iter().any(|word| test.name.contains(&**word)))
+fn names() -> impl Iterator<Item = &'static str> {
+    TESTS.iter().map(|test| test.name).filter(|name| contract::is_chosen(name))
 }
 
 type Starting<'a> = Pin<Box<dyn Future<Output = Box<dyn KubeletUnderTest>> + 'a>>;
 
 /// Runs the tests one after another, each on a kubelet without pods and plugins.
-fn run_all(whose: &str, start: impl for<'a> Fn(&'a std::path::Path) -> Starting<'a>) -> ExitCode {
-    let (mut passed, mut failed) = (0, 0);
-    for test in chosen() {
-        let started = Instant::now();
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+fn run_all(whose: &'static str, start: impl for<'a> Fn(&'a Path) -> Starting<'a>) -> bool {
+    let mut report = Report::new(whose);
+    for test in TESTS.iter().filter(|test| contract::is_chosen(test.name)) {
         let directory = tempfile::tempdir().expect("a directory for sockets");
-        let run = async {
+        report.run(test.name, &Runtime::new().expect("a runtime"), async {
             let mut bench = Bench::new(start(directory.path()).await, test.options).await;
             (test.run)(&mut bench).await;
             bench.kubelet.end().await;
-        };
-        let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(run)));
-        let word = if outcome.is_ok() { "ok" } else { "FAILED" };
-        println!("test {whose}::{} ... {word} ({:.1?})", test.name, started.elapsed());
-        if outcome.is_ok() { passed += 1 } else { failed += 1 }
+        });
     }
-    let word = if failed == 0 { "ok" } else { "FAILED" };
-    println!("\ntest result: {word}. {passed} passed; {failed} failed; 0 ignored");
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    report.finish()
 }

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use divvy_proto::podresources as pr;
 use divvy_proto::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use fake_apiserver::ApiServer;
-use fake_kubelet::{ContainerState, KubeletView, Method, Phase, Workload};
+use fake_kubelet::{Method, Phase, Workload};
 use serde_json::json;
-use tonic::Status;
 
 use crate::plugin::{options, unix};
 use crate::{Bench, gpus, pod};
@@ -19,36 +18,7 @@ fn count(bench: &Bench, method: Method, uid: &str) -> usize {
 }
 
 #[tokio::test]
-async fn pre_start_of_several_pods_runs_at_the_same_time() {
-    let bench = Bench::new(options(true, false)).await;
-    bench.script.pre_starts.forget_permits(usize::MAX);
-    for name in ["a", "b", "c"] {
-        bench.admit(pod(name, "1")).await;
-    }
-    let all_waiting = bench.script.pre_started.subscribe().wait_for(|all| all.len() == 3).await.map(|all| all.len());
-    assert_eq!(all_waiting.ok(), Some(3), "three are in flight and none is answered");
-}
-
-#[tokio::test]
-async fn a_failed_pre_start_waits_and_is_tried_again() {
-    let bench = Bench::new(options(true, false)).await;
-    *bench.script.pre_start.lock().unwrap() = Err(Status::unavailable("not yet"));
-    let uid = bench.admit(pod("patient", "1")).await;
-    let waiting = |view: &KubeletView| match &view.pods[&uid].containers[0].state {
-        ContainerState::Waiting { reason, message } => {
-            *reason == "CreateContainerConfigError" && message.contains("not yet")
-        }
-        _ => false,
-    };
-    bench.until("the error to show", waiting).await;
-    *bench.script.pre_start.lock().unwrap() = Ok(());
-    bench.running(&uid).await;
-    assert_eq!(count(&bench, Method::Allocate, &uid), 1);
-    assert!(count(&bench, Method::PreStartContainer, &uid) > 1);
-}
-
-#[tokio::test]
-async fn a_restarted_container_is_prestarted_again_and_never_allocated_again() {
+async fn container_restart_calls_pre_start_but_not_allocate() {
     let bench = Bench::new(options(true, false)).await;
     let uid = bench.admit(pod("crash", "1")).await;
     bench.running(&uid).await;
@@ -56,20 +26,6 @@ async fn a_restarted_container_is_prestarted_again_and_never_allocated_again() {
     bench.until("a second start", |view| view.pods[&uid].containers[0].starts == 2).await;
     assert_eq!(count(&bench, Method::Allocate, &uid), 1);
     assert_eq!(count(&bench, Method::PreStartContainer, &uid), 2);
-}
-
-#[tokio::test]
-async fn init_containers_run_one_after_another_before_the_apps() {
-    let bench = Bench::new(options(true, false)).await;
-    let pod = Workload::new("steps").init("one", &gpus("1")).sidecar("log", &[]).init("two", &gpus("1"));
-    let uid = bench.admit(pod.app("main", &gpus("1"))).await;
-    bench.running(&uid).await;
-    let view = bench.kubelet.view();
-    let running = |name: &str| view.pods[&uid].container(name).unwrap().state.is_running();
-    assert_eq!(["one", "log", "two", "main"].map(running), [false, true, false, true]);
-    let calls = bench.kubelet.calls();
-    let starts = calls.iter().filter(|call| call.method == Method::PreStartContainer);
-    assert_eq!(starts.map(|call| call.container.as_str()).collect::<Vec<_>>(), ["one", "two", "main"]);
 }
 
 #[tokio::test]
@@ -87,7 +43,7 @@ async fn a_finished_pod_stays_listed_until_it_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_deleted_pod_is_listed_and_holds_its_ids_until_its_containers_are_gone() {
+async fn deleted_pod_holds_its_ids_until_its_containers_end() {
     let bench = Bench::new(options(false, false)).await;
     let uid = bench.admit(pod("slow", "1")).await;
     bench.running(&uid).await;
@@ -110,24 +66,9 @@ async fn an_evicted_pod_is_failed_while_its_containers_still_run() {
     bench.until("the containers' end", |view| !view.pods[&uid].containers[0].state.is_running()).await;
 }
 
-#[tokio::test]
-async fn ids_of_a_dead_pod_are_freed_by_the_next_admission_only() {
-    let bench = Bench::new(options(false, false)).await;
-    let uid = bench.admit(pod("dead", "32")).await;
-    bench.kubelet.delete(&uid).unwrap();
-    bench.gone(&uid).await;
-    let checkpoint = bench.kubelet.plugin_dir().join("kubelet_internal_checkpoint");
-    let names_it = || std::fs::read_to_string(&checkpoint).unwrap().contains(&uid);
-    assert!(names_it(), "nobody swept");
-    bench.admit(Workload::new("without").app("main", &[])).await;
-    assert!(names_it(), "a container without a plugin resource sweeps nothing");
-    bench.admit(pod("next", "32")).await;
-    assert!(!names_it());
-}
-
 /// kubernetes#137534.
 #[tokio::test]
-async fn a_list_during_an_allocate_makes_its_ids_free_for_the_next_pod() {
+async fn list_during_allocate_frees_the_ids_in_flight() {
     let bench = Bench::new(options(false, true)).await;
     let dead = bench.admit(pod("dead", "1")).await;
     bench.running(&dead).await;
@@ -161,7 +102,7 @@ async fn without_the_race_live_pods_never_share_an_id() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_deleted_the_moment_it_comes_is_removed_from_the_api_server() {
+async fn pod_deleted_before_admission_leaves_the_api_server() {
     let bench = Bench::new(options(false, false)).await;
     let server = Arc::new(ApiServer::start(&[]).await.unwrap());
     let _member = bench.kubelet.join(&server).unwrap();

@@ -112,7 +112,7 @@ async fn a_rejected_and_a_deleted_pod_say_so() {
 }
 
 #[tokio::test]
-async fn only_the_token_is_let_in_and_faults_come_and_go_on_one_connection() {
+async fn pod_list_needs_the_token_and_shows_injected_faults() {
     let bench = Bench::new(options(false, false)).await;
     bench.admit(pod("one", "1")).await;
     let mut client = Client::connect(&bench.kubelet, &bench.kubelet.ca_file()).await.unwrap();
@@ -168,21 +168,6 @@ async fn a_self_signed_certificate_is_vouched_for_by_its_file_alone() {
     }
     assert_eq!(client.unwrap().pods().await.unwrap().0, StatusCode::OK);
     assert!(Client::connect(&kubelet, &kubelet.ca_file()).await.is_err());
-}
-
-#[tokio::test]
-async fn pod_resources_shows_active_pods_without_their_init_containers() {
-    let bench = Bench::new(options(false, false)).await;
-    let workload = Workload::new("worker").init("load", &gpus("1")).sidecar("log", &gpus("1"));
-    let uid = bench.admit(workload.app("main", &gpus("2"))).await;
-    bench.rejected(pod("big", "33")).await;
-    let mut lister = lister(&bench).await;
-    let list = lister.list(pr::ListPodResourcesRequest {}).await.unwrap().into_inner().pod_resources;
-    let [shown] = &list[..] else { panic!("rejected pods are not active: {list:?}") };
-    assert_eq!(shown.containers.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["log", "main"]);
-    let ids = shown.containers[1].devices.iter().flat_map(|entry| entry.device_ids.clone());
-    assert_eq!(ids.collect::<std::collections::BTreeSet<_>>(), bench.held(&uid, "main"));
-    assert!(shown.containers[1].devices.iter().all(|entry| entry.device_ids.len() == 1), "one entry an ID");
 }
 
 #[tokio::test]

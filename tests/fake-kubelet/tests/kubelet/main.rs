@@ -15,6 +15,7 @@ mod admission;
 mod fleet;
 mod lifecycle;
 mod listing;
+#[allow(dead_code, reason = "the contract uses more of it")]
 mod plugin;
 mod restart;
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{Bench, pod};
 
 #[tokio::test]
-async fn pods_go_where_most_is_left_until_nothing_fits_and_on_when_something_goes() {
+async fn pods_spread_until_full_and_continue_after_a_deletion() {
     let bench = Bench::alone(2).await;
     let mut nodes = Vec::new();
     for name in ["first", "second"] {

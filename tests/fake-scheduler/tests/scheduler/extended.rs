@@ -20,7 +20,7 @@ fn verbs(bench: &Bench) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_extender_is_asked_by_names_and_binds_to_the_node_that_it_kept() {
+async fn extender_gets_node_names_and_binds_the_one_it_kept() {
     let bench = Bench::extended(3, |_| {}, |path, _| if path == "/filter" { keeps(&["b"]) } else { Value::Null }).await;
     bench.create(&cards("p"));
     assert_eq!(bench.bound("p").await, "b");
@@ -64,7 +64,7 @@ async fn pods_without_cards_are_none_of_the_extenders_business() {
 }
 
 #[tokio::test]
-async fn a_refused_pod_says_why_and_is_tried_again_when_a_node_says_something_new() {
+async fn unschedulable_pod_has_reasons_and_waits_for_nodes() {
     let answer = |path: &str, body: &Value| match path {
         "/filter" if body["Pod"]["metadata"]["name"] == "other" => keeps(&["a"]),
         "/filter" => json!({
@@ -105,7 +105,7 @@ async fn an_extender_that_fails_is_asked_again_a_little_later() {
     assert_eq!(bench.bound("p").await, "a");
     let events = bench.events("p", 3).await.join("\n");
     assert!(
-        events.contains("requests a filtered node \"elsewhere\" which is not found in the input node list"),
+        events.contains("claims a filtered node \"elsewhere\" which is not found in the input node list"),
         "{events}"
     );
 }
@@ -158,7 +158,7 @@ async fn a_pod_that_was_bound_after_all_is_left_there() {
 }
 
 #[tokio::test]
-async fn the_schedulers_own_sums_leave_out_what_the_extender_looks_after() {
+async fn ignored_resources_are_not_summed() {
     let ignores = |extender: &mut Extender| extender.managed_resources[0].ignored_by_scheduler = true;
     let answer = |path: &str, body: &Value| match path {
         "/filter" => json!({ "NodeNames": body["NodeNames"] }),

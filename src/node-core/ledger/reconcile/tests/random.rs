@@ -41,26 +41,26 @@ fn records(entry: &PodEntry) -> Vec<DeviceRecord> {
 }
 
 /// Books with pods that fit, and the model they equal.
-fn books() -> impl Strategy<Value = (Book, Model)> {
+fn books() -> impl Strategy<Value = (Allocations, Model)> {
     let pods = prop::collection::vec((pod_shape(), prop::collection::vec(0..48usize, 4)), 1..5);
     pods.prop_map(|pods| {
-        let (mut book, mut model) = (Book::default(), Model::default());
+        let (mut allocations, mut model) = (Allocations::default(), Model::default());
         for (uid, (requests, picks)) in pods.into_iter().enumerate() {
             for (at, pick) in (0..requests.len()).zip(picks) {
                 if let Some((entry, _)) = model.plan(&uid.to_string(), &requests, at, pick) {
-                    book.apply(Change::Hold { entry: entry.clone(), why: String::new() }, 1);
+                    allocations.apply(Change::Hold { entry: entry.clone(), why: String::new() }, 1);
                     model.hold(entry);
                 }
             }
         }
-        (book, model)
+        (allocations, model)
     })
 }
 
 proptest! {
     #[test]
-    fn one_pass_settles_whatever_the_kubelet_says(
-        (book, model) in books(),
+    fn one_pass_reconciles_any_kubelet_records(
+        (allocations, model) in books(),
         mut lists in prop::collection::vec(listed(), 0..6),
     ) {
         lists.sort_by_key(|listed| listed.uid);
@@ -81,10 +81,10 @@ proptest! {
             let devices: Vec<&str> = devices.iter().map(String::as_str).collect();
             assigned(&listed.uid.to_string(), &format!("c{container}"), &devices)
         })).collect();
-        let (after, _) = settled(&book, &pods, &records);
+        let (after, _) = reconciled(&allocations, &pods, &records);
         let clashes: Vec<_> = after.check(&[]);
         prop_assert_eq!(clashes, vec![]);
-        for entry in book.pods() {
+        for entry in allocations.pods() {
             let listed = pods.iter().find(|pod| pod.uid == entry.pod.uid);
             let lives = pods.is_empty() || listed.is_some_and(|pod| !pod.has_ended());
             prop_assert_eq!(after.pod(&entry.pod.uid).is_some(), lives);
@@ -101,11 +101,11 @@ proptest! {
     }
 
     #[test]
-    fn all_that_the_kubelet_lists_comes_back_after_the_journal_is_lost((book, model) in books()) {
+    fn lost_journal_is_restored_from_the_kubelets_records((allocations, model) in books()) {
         let pods: Vec<Arc<Pod>> = model.pods.values().map(view).collect();
-        let records: Vec<DeviceRecord> = book.pods().flat_map(records).collect();
-        let (restored, _) = settled(&Book::default(), &pods, &records);
-        for container in book.pods().flat_map(|entry| entry.containers.iter().map(move |container| (entry, container))) {
+        let records: Vec<DeviceRecord> = allocations.pods().flat_map(records).collect();
+        let (restored, _) = reconciled(&Allocations::default(), &pods, &records);
+        for container in allocations.pods().flat_map(|entry| entry.containers.iter().map(move |container| (entry, container))) {
             let (entry, container) = container;
             let listed = container.request.kind != ContainerKind::Init;
             let Some(held) = container.holding.as_ref().filter(|_| listed) else { continue };
@@ -116,7 +116,7 @@ proptest! {
                 prop_assert_eq!(found.parts.iter().collect::<Vec<_>>(), expected);
             }
         }
-        if book.pods().all(|entry| entry.containers.iter().all(|container| container.request.kind != ContainerKind::Init)) {
+        if allocations.pods().all(|entry| entry.containers.iter().all(|container| container.request.kind != ContainerKind::Init)) {
             prop_assert_eq!(restored.check(&capacities()), vec![]);
         }
     }

@@ -9,7 +9,7 @@ use crate::bench::{Bench, MEMORY, part};
 const NOTICED: Duration = Duration::from_secs(120);
 
 #[tokio::test]
-async fn a_token_that_is_replaced_in_its_file_is_taken_up() {
+async fn rotated_token_is_used() {
     let bench = Bench::publishing().await;
     bench.rotate_token("of-the-daemon-2");
     bench.run(part("4096")).await;

@@ -62,7 +62,7 @@ async fn amounts_that_were_zeroed_or_dropped_come_back_at_once() {
 }
 
 #[tokio::test]
-async fn a_restarted_kubelet_admits_its_running_pods_against_the_amounts_once_more() {
+async fn restarted_kubelet_readmits_running_pods_against_amounts() {
     let bench = Bench::publishing().await;
     let percent = pod(&[(GPU, "1"), ("nvidia.com/gpumem-percentage", "25"), ("nvidia.com/gpucores", "60")]);
     let uids = [bench.run(part("12000")).await, bench.run(percent).await, bench.run(part("9000")).await];
@@ -85,7 +85,7 @@ async fn a_restarted_kubelet_admits_its_running_pods_against_the_amounts_once_mo
 }
 
 #[tokio::test]
-async fn the_generation_changes_after_a_release_and_not_after_an_allocation() {
+async fn generation_changes_after_release_not_allocation() {
     let bench = Bench::publishing().await;
     let (first, second) = (bench.run(part("1000")).await, bench.run(part("2000")).await);
     bench.until_told("both", |status| status.shares.len() == 2).await;
@@ -105,7 +105,7 @@ async fn the_generation_changes_after_a_release_and_not_after_an_allocation() {
 }
 
 #[tokio::test]
-async fn the_generation_grows_over_the_loss_of_the_books() {
+async fn generation_grows_across_a_lost_ledger() {
     let mut bench = Bench::publishing().await;
     let uid = bench.run(part("1000")).await;
     bench.until_told("the share", |status| status.shares.len() == 1).await;

@@ -7,7 +7,7 @@ use crate::bench::cluster::events;
 use crate::bench::{Bench, MEMORY, part};
 
 #[tokio::test]
-async fn a_sick_card_is_told_to_everybody_and_its_recovery_too() {
+async fn unhealthy_gpu_and_its_recovery_are_published() {
     let mut bench = Bench::publishing().await;
     let uid = bench.run(part("4096")).await;
     bench.until_offered([2 * MEMORY, 175, 200]).await;
@@ -21,7 +21,7 @@ async fn a_sick_card_is_told_to_everybody_and_its_recovery_too() {
     let said = |reason: &'static str| {
         move |view: &fake_apiserver::View<'_>| Some(events(view, reason)).filter(|all| all.len() == 2)
     };
-    let all = bench.until_shown("an event for each card", said("CardUnhealthy")).await;
+    let all = bench.until_shown("an event for each card", said("GpuUnhealthy")).await;
     for card in &told.cards {
         let (name, note) = all.iter().find(|(_, note)| note.contains(card.uuid.as_str())).expect("an event names it");
         let pods = u8::from(card.uuid.as_str() == held);
@@ -29,15 +29,15 @@ async fn a_sick_card_is_told_to_everybody_and_its_recovery_too() {
     }
     bench.change_scenario(|scenario| scenario.cards.iter_mut().for_each(|card| card.state = CardState::Present));
     bench.until_offered([2 * MEMORY, 175, 200]).await;
-    bench.until_shown("their recovery", said("CardHealthy")).await;
+    bench.until_shown("their recovery", said("GpuHealthy")).await;
 }
 
 #[tokio::test]
-async fn an_event_that_could_not_be_written_is_written_later() {
+async fn failed_event_is_retried() {
     let mut bench = Bench::publishing().await;
     bench.run(part("4096")).await;
     bench.server().fail("create", "/events", 3, hyper::StatusCode::INTERNAL_SERVER_ERROR);
     bench.change_scenario(|scenario| scenario.cards[0].state = CardState::Lost);
-    bench.until_shown("the event", |view| (events(view, "CardUnhealthy").len() == 1).then_some(())).await;
+    bench.until_shown("the event", |view| (events(view, "GpuUnhealthy").len() == 1).then_some(())).await;
     assert_eq!(bench.log().matches("events: publishing failed").count(), 1, "{}", bench.log());
 }

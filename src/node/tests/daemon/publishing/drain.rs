@@ -10,7 +10,7 @@ fn is_draining(status: &GpuNodeStatus) -> bool {
 }
 
 #[tokio::test]
-async fn sigterm_is_announced_before_the_socket_goes_and_pods_on_their_way_are_served() {
+async fn sigterm_sets_draining_and_serves_bound_pods_first() {
     let mut bench = Bench::publishing().await;
     bench.run(part("1000")).await;
     let socket = bench.kubelet.plugin_dir().join("divvy-gpu.sock");
@@ -29,7 +29,7 @@ async fn sigterm_is_announced_before_the_socket_goes_and_pods_on_their_way_are_s
 }
 
 #[tokio::test]
-async fn sigterm_without_an_api_server_ends_it_all_the_same() {
+async fn sigterm_without_api_server_still_exits() {
     let mut bench = Bench::publishing().await;
     bench.run(part("1000")).await;
     bench.server().go_away().await;

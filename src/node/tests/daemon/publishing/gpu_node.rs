@@ -17,7 +17,7 @@ const RETRIED: Duration = Duration::from_secs(90);
 const MISSING: &str = "apply the CustomResourceDefinition gpunodes.divvy.dev";
 
 #[tokio::test]
-async fn a_gpu_node_belongs_to_its_node_and_carries_the_books() {
+async fn gpu_node_is_owned_by_its_node_and_shows_the_ledger() {
     let bench = Bench::publishing().await;
     let owner = bench.server().get("GpuNode", "", "node").unwrap()["metadata"]["ownerReferences"][0].clone();
     let node = bench.server().get("Node", "", "node").unwrap();
@@ -47,7 +47,7 @@ async fn a_gpu_node_belongs_to_its_node_and_carries_the_books() {
 }
 
 #[tokio::test]
-async fn one_that_was_edited_is_healed_and_one_that_was_deleted_is_made_again() {
+async fn edited_gpu_node_is_reverted_and_deleted_one_recreated() {
     let bench = Bench::publishing().await;
     bench.run(part("1000")).await;
     let told = bench.until_told("the share", |status| status.shares.len() == 1).await;
@@ -77,7 +77,7 @@ async fn one_that_was_edited_is_healed_and_one_that_was_deleted_is_made_again() 
 }
 
 #[tokio::test]
-async fn an_older_definition_is_said_once_and_healed_by_the_right_one() {
+async fn older_crd_is_logged_once_until_replaced() {
     let mut bench = Bench::joined().await;
     let mut old = json!(GpuNode::crd());
     let status = &mut old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"];
@@ -116,7 +116,7 @@ async fn an_older_definition_is_said_once_and_healed_by_the_right_one() {
 }
 
 #[tokio::test]
-async fn without_its_definition_it_is_said_once_and_published_once_there_is_one() {
+async fn missing_crd_is_logged_once_and_published_when_created() {
     let mut bench = Bench::joined().await;
     bench.start(Stderr::Log).await;
     bench.ready().await;

@@ -16,7 +16,7 @@ fn loads(status: &GpuNodeStatus) -> Vec<Option<u32>> {
 }
 
 #[tokio::test]
-async fn how_busy_cards_are_is_told_if_that_is_wanted_and_hardly_ever_by_itself() {
+async fn utilization_is_published_if_enabled_and_rarely_by_itself() {
     let mut bench = Bench::joined().await;
     bench.define();
     bench.change_scenario(|scenario| {

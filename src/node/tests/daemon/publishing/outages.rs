@@ -5,7 +5,7 @@ use hyper::StatusCode;
 use crate::bench::{Bench, MEMORY, Stderr, part};
 
 #[tokio::test]
-async fn while_it_is_away_pods_are_served_and_all_is_made_up_for() {
+async fn api_server_outage_is_made_up_for() {
     let bench = Bench::publishing().await;
     let (stays, goes) = (bench.run(part("1000")).await, bench.run(part("2000")).await);
     bench.until_told("both", |status| status.shares.len() == 2).await;
@@ -36,7 +36,7 @@ async fn while_it_is_away_pods_are_served_and_all_is_made_up_for() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_starts_without_it_rebuilds_and_serves() {
+async fn daemon_started_without_api_server_serves() {
     let mut bench = Bench::publishing().await;
     let uid = bench.run(part("1000")).await;
     bench.until_annotated(&uid).await;
@@ -54,7 +54,7 @@ async fn a_daemon_that_starts_without_it_rebuilds_and_serves() {
 }
 
 #[tokio::test]
-async fn a_node_that_comes_late_is_waited_for() {
+async fn missing_node_object_is_waited_for() {
     let mut bench = Bench::joined().await;
     bench.define();
     let node = bench.server().get("Node", "", "node").unwrap();
@@ -91,7 +91,7 @@ async fn watches_that_are_dropped_or_too_old_go_on() {
 }
 
 #[tokio::test]
-async fn writes_that_are_refused_for_a_while_are_made_later_and_said_once() {
+async fn refused_writes_are_retried_and_logged_once() {
     for code in [StatusCode::CONFLICT, StatusCode::TOO_MANY_REQUESTS, StatusCode::INTERNAL_SERVER_ERROR] {
         let bench = Bench::publishing().await;
         for path in ["/nodes/node/status", "/gpunodes/node/status", "/pods/"] {
@@ -116,7 +116,7 @@ async fn writes_that_are_refused_for_a_while_are_made_later_and_said_once() {
 }
 
 #[tokio::test]
-async fn one_pod_that_is_refused_does_not_keep_others_from_being_annotated() {
+async fn refused_annotation_of_one_pod_does_not_affect_others() {
     let bench = Bench::publishing().await;
     let bad = part("1000");
     let name = bad.clone().pod().metadata.name.unwrap();

@@ -8,7 +8,7 @@ use crate::bench::cluster::events;
 use crate::bench::{Bench, part, pod};
 
 #[tokio::test]
-async fn every_pod_is_annotated_with_the_cards_that_its_containers_got() {
+async fn every_pod_is_annotated_with_its_gpus() {
     let bench = Bench::publishing().await;
     let part_of = bench.run(part("1000")).await;
     let both = bench.run(pod(&[(GPU, "2"), ("nvidia.com/gpumem-percentage", "50")])).await;
@@ -25,7 +25,7 @@ async fn every_pod_is_annotated_with_the_cards_that_its_containers_got() {
 }
 
 #[tokio::test]
-async fn a_namesake_with_another_uid_is_left_alone() {
+async fn pod_of_the_same_name_with_another_uid_is_not_annotated() {
     let bench = Bench::publishing().await;
     // The API server has forgotten the pod that still runs here, and has another one by its name elsewhere.
     let elsewhere = part("1000");
@@ -41,7 +41,7 @@ async fn a_namesake_with_another_uid_is_left_alone() {
         let path = format!("/api/v1/namespaces/default/pods/{name}/status");
         view.requests().iter().filter(|asked| asked.path == path).map(|asked| asked.code).collect::<Vec<_>>()
     };
-    assert_eq!(bench.server().read(answered), [409], "asked once, and refused");
+    assert_eq!(bench.server().read(answered), [422], "asked once, and refused: a UID is immutable");
     let name = namesake["metadata"]["name"].as_str().unwrap();
     let found = bench.server().get("Pod", "default", name).unwrap();
     assert_eq!(found["metadata"]["annotations"]["divvy.dev/cards"], json!(null));
@@ -49,12 +49,12 @@ async fn a_namesake_with_another_uid_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_pod_with_amounts_and_no_cards_is_warned_once() {
+async fn pod_with_amounts_but_no_gpu_gets_one_warning() {
     let bench = Bench::publishing().await;
     bench.run(part("1000")).await;
     let forgot = Workload::new("forgot").app("main", &[("nvidia.com/gpumem", "1000")]);
     bench.run(forgot).await;
-    let warned = |view: &fake_apiserver::View<'_>| Some(events(view, "NoCardAsked")).filter(|all| !all.is_empty());
+    let warned = |view: &fake_apiserver::View<'_>| Some(events(view, "NoGpuRequested")).filter(|all| !all.is_empty());
     let all = bench.until_shown("a warning", warned).await;
     let [(name, note)] = all.as_slice() else { panic!("not one: {all:#?}") };
     assert!(
@@ -65,7 +65,7 @@ async fn a_pod_with_amounts_and_no_cards_is_warned_once() {
     assert_eq!((&event["type"], &event["involvedObject"]["kind"]), (&json!("Warning"), &json!("Pod")));
     let next = bench.run(part("2000")).await;
     bench.until_annotated(&next).await;
-    let all = bench.server().read(|view| events(view, "NoCardAsked"));
+    let all = bench.server().read(|view| events(view, "NoGpuRequested"));
     assert_eq!(all.len(), 1);
     assert!(bench.server().list("Event")[0]["series"].is_null(), "said once, not again and again");
 }

@@ -160,7 +160,7 @@ impl Node {
     /// Whether the books say that the container has its devices.
     fn booked(&self, demand: Demand<'_>) -> bool {
         let allocator = self.daemon().allocator();
-        let entry = allocator.ledger().book().pod(demand.pod);
+        let entry = allocator.ledger().allocations().pod(demand.pod);
         entry.is_some_and(|entry| entry.holding(demand.container).is_some())
     }
 }

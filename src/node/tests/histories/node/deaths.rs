@@ -2,6 +2,7 @@
 
 use divvy_api::ResourceNames;
 use divvy_api::gpunode::Scales;
+use divvy_node::config::Advertise;
 use divvy_node::kubelet::advertise::{self, Listing, Offer};
 use divvy_node_core::inventory::CardInfo;
 use proptest::prelude::*;
@@ -73,11 +74,15 @@ impl Node {
             slots_per_card: SLOTS,
             numa_topology: false,
             scales: Scales { memory: self.disk.memory_scale, cores: 100 },
-            units: false,
+            advertise: Advertise::Amounts,
         };
         let allocator = self.daemon().allocator();
-        let offers =
-            advertise::offers(allocator.inventory(), allocator.ledger().book(), &allocator.units_given(), &listing);
+        let offers = advertise::offers(
+            allocator.inventory(),
+            allocator.ledger().allocations(),
+            &allocator.units_given(),
+            &listing,
+        );
         drop(allocator);
         self.listed = offers.iter().flat_map(|offer| &offer.devices).map(|device| device.id.clone()).collect();
         for Offer { resource, devices } in offers {

@@ -99,7 +99,7 @@ async fn workloads_are_heard_of_when_people_change_what_they_want() {
 }
 
 #[tokio::test]
-async fn a_condition_that_cannot_be_told_fails_the_request_or_passes_the_webhook_over() {
+async fn failing_match_condition_follows_the_failure_policy() {
     let bench = Bench::new().await;
     let server = webhook(|_| json!({ "allowed": false })).await;
     let mut hook = entry("v", &server);

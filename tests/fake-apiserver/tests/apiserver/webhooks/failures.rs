@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_webhook_that_cannot_be_reached_fails_the_request_or_is_passed_over() {
+async fn unreachable_webhook_follows_the_failure_policy() {
     let bench = Bench::new().await;
     let server = webhook(|_| allowed()).await;
     register(&bench, "Validating", "a", &server, &[entry("v", &server)]);

@@ -1,43 +1,51 @@
 //! Streams that record graphs, and what spoils that.
 
-use std::thread;
+use std::{ptr, thread};
 
-use crate::program::{GIB, MIB, Program, SUCCESS, Site};
+use driver_api::sys::CUgraphMem_attribute::{
+    CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH,
+};
+use driver_api::sys::CUstreamCaptureMode::{
+    self, CU_STREAM_CAPTURE_MODE_GLOBAL as GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED as RELAXED,
+    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as THREAD_LOCAL,
+};
+use driver_api::{
+    CAPTURED_EVENT, Cuda, DEFAULT_STREAM, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED, STREAM_CAPTURE_UNJOINED,
+    STREAM_CAPTURE_UNSUPPORTED, SUCCESS,
+};
 
-const GLOBAL: u32 = 0;
-const THREAD_LOCAL: u32 = 1;
-const RELAXED: u32 = 2;
-
-const UNSUPPORTED: u32 = 900;
-const INVALIDATED: u32 = 901;
-const UNJOINED: u32 = 904;
-const IMPLICIT: u32 = 906;
+use crate::program::{GIB, MIB, Site, busy_meanwhile};
 
 /// Whether a capture of this mode outlives what another thread does.
-fn survives(mode: u32, other: impl Fn(&Program) + Send + Sync) -> bool {
+fn survives(mode: CUstreamCaptureMode, other: impl Fn(&Cuda) + Send + Sync) -> bool {
     let cuda = Site::small().program();
     let stream = cuda.stream();
     assert_eq!(cuda.cuStreamBeginCapture_v2(stream, mode), SUCCESS);
     thread::scope(|scope| {
         scope.spawn(|| {
-            assert_eq!(cuda.cuCtxSetCurrent(cuda.context), SUCCESS);
+            cuda.enter(0);
             other(&cuda);
         });
     });
-    let mut graph = 0;
-    match cuda.cuStreamEndCapture(stream, &raw mut graph) {
+    match cuda.cuStreamEndCapture(stream, &mut ptr::null_mut()) {
         SUCCESS => true,
-        INVALIDATED => false,
+        STREAM_CAPTURE_INVALIDATED => false,
         other => panic!("{other}"),
     }
+}
+
+/// Changes the mode of this thread, and returns the one before.
+fn exchange(cuda: &Cuda, mut mode: u32) -> u32 {
+    assert_eq!(cuda.cuThreadExchangeStreamCaptureMode((&raw mut mode).cast()), SUCCESS);
+    mode
 }
 
 #[test]
 fn an_unsafe_call_of_any_thread_invalidates_a_global_capture() {
     assert!(survives(GLOBAL, |_| {}));
-    assert!(!survives(GLOBAL, |cuda| assert_eq!(cuda.cuMemAlloc_v2(&mut 0, 1), UNSUPPORTED)));
-    assert!(!survives(GLOBAL, |cuda| assert_eq!(cuda.cuEventQuery(cuda.event()), UNSUPPORTED)));
-    assert!(!survives(GLOBAL, |cuda| assert_eq!(cuda.cuEventSynchronize(cuda.event()), UNSUPPORTED)));
+    assert!(!survives(GLOBAL, |cuda| assert_eq!(cuda.cuMemAlloc_v2(&mut 0, 1), STREAM_CAPTURE_UNSUPPORTED)));
+    assert!(!survives(GLOBAL, |cuda| assert_eq!(cuda.cuEventQuery(cuda.event()), STREAM_CAPTURE_UNSUPPORTED)));
+    assert!(!survives(GLOBAL, |cuda| assert_eq!(cuda.cuEventSynchronize(cuda.event()), STREAM_CAPTURE_UNSUPPORTED)));
     assert!(survives(THREAD_LOCAL, |cuda| assert_ne!(cuda.allocate(1), 0)));
     assert!(survives(RELAXED, |cuda| assert_ne!(cuda.allocate(1), 0)));
 }
@@ -45,9 +53,7 @@ fn an_unsafe_call_of_any_thread_invalidates_a_global_capture() {
 #[test]
 fn a_relaxed_thread_may_do_what_it_wants() {
     assert!(survives(GLOBAL, |cuda| {
-        let mut mode = RELAXED;
-        assert_eq!(cuda.cuThreadExchangeStreamCaptureMode(&raw mut mode), SUCCESS);
-        assert_eq!(mode, GLOBAL, "the mode before");
+        assert_eq!(exchange(cuda, RELAXED as u32), GLOBAL as u32, "the mode before");
         let event = cuda.event();
         assert_eq!(cuda.cuEventRecord(event, cuda.stream()), SUCCESS);
         assert_eq!(cuda.cuEventSynchronize(event), SUCCESS);
@@ -59,14 +65,12 @@ fn a_relaxed_thread_may_do_what_it_wants() {
 fn a_thread_that_captures_may_be_relaxed_for_a_while() {
     let cuda = Site::small().program();
     let stream = cuda.stream();
-    let mut mode = RELAXED;
     assert_eq!(cuda.cuStreamBeginCapture_v2(stream, GLOBAL), SUCCESS);
-    assert_eq!(cuda.cuThreadExchangeStreamCaptureMode(&raw mut mode), SUCCESS);
+    let before = exchange(&cuda, RELAXED as u32);
     cuda.allocate(1);
-    assert_eq!(cuda.cuThreadExchangeStreamCaptureMode(&raw mut mode), SUCCESS);
-    assert_eq!(mode, RELAXED);
+    assert_eq!(exchange(&cuda, before), RELAXED as u32);
     assert_eq!(cuda.cuMemGetInfo_v2(&mut 0, &mut 0), SUCCESS, "a safe call");
-    assert_eq!(cuda.cuStreamEndCapture(stream, &mut 0), SUCCESS);
+    assert_eq!(cuda.cuStreamEndCapture(stream, &mut ptr::null_mut()), SUCCESS);
 }
 
 #[test]
@@ -74,22 +78,26 @@ fn waiting_for_a_capturing_stream_invalidates_it() {
     let cuda = Site::small().program();
     let stream = cuda.stream();
     assert_eq!(cuda.cuStreamBeginCapture_v2(stream, RELAXED), SUCCESS);
-    assert_eq!(cuda.cuStreamSynchronize(stream), UNSUPPORTED);
-    assert_eq!(cuda.get::<u32>(|cuda, to| cuda.cuStreamIsCapturing(stream, to)), 2);
-    assert_eq!(cuda.cuStreamEndCapture(stream, &mut 0), INVALIDATED);
+    assert_eq!(cuda.cuStreamSynchronize(stream), STREAM_CAPTURE_UNSUPPORTED);
+    assert_eq!(cuda.get::<u32>(|cuda, to| cuda.cuStreamIsCapturing(stream, to.cast())), 2);
+    assert_eq!(cuda.cuStreamEndCapture(stream, &mut ptr::null_mut()), STREAM_CAPTURE_INVALIDATED);
     assert_eq!(cuda.cuStreamSynchronize(stream), SUCCESS, "it is an ordinary stream again");
 
-    let blocking: usize = cuda.get(|cuda, to| cuda.cuStreamCreate(to, 0));
+    let blocking = cuda.get(|cuda, to| cuda.cuStreamCreate(to, 0));
     assert_eq!(cuda.cuStreamBeginCapture_v2(blocking, RELAXED), SUCCESS);
-    assert_eq!(cuda.launch(cuda.function("busy_ns"), 1, 0), IMPLICIT, "the default stream would have to wait");
-    assert_eq!(cuda.cuStreamEndCapture(blocking, &mut 0), INVALIDATED);
+    assert_eq!(
+        cuda.launch(cuda.function(c"busy_ns"), 1, DEFAULT_STREAM),
+        STREAM_CAPTURE_IMPLICIT,
+        "the default stream would have to wait"
+    );
+    assert_eq!(cuda.cuStreamEndCapture(blocking, &mut ptr::null_mut()), STREAM_CAPTURE_INVALIDATED);
 }
 
 #[test]
 fn a_captured_graph_takes_the_time_of_its_kernels() {
     let site = Site::small();
     let cuda = site.program();
-    let (busy, one, other) = (cuda.function("busy_ns"), cuda.stream(), cuda.stream());
+    let (busy, one, other) = (cuda.function(c"busy_ns"), cuda.stream(), cuda.stream());
     let (fork, join) = (cuda.event(), cuda.event());
     assert_eq!(cuda.cuStreamBeginCapture_v2(one, GLOBAL), SUCCESS);
     assert_eq!(cuda.launch(busy, 1_000_000, one), SUCCESS);
@@ -98,14 +106,14 @@ fn a_captured_graph_takes_the_time_of_its_kernels() {
     assert_eq!(cuda.launch(busy, 2_000_000, other), SUCCESS);
     assert_eq!(cuda.cuEventRecord(join, other), SUCCESS);
     assert_eq!(cuda.cuStreamWaitEvent(one, join, 0), SUCCESS);
-    let graph: usize = cuda.get(|cuda, to| cuda.cuStreamEndCapture(one, to));
+    let graph = cuda.get(|cuda, to| cuda.cuStreamEndCapture(one, to));
     let mut count = 0;
-    assert_eq!(cuda.cuGraphGetNodes(graph, std::ptr::null_mut(), &raw mut count), SUCCESS);
+    assert_eq!(cuda.cuGraphGetNodes(graph, ptr::null_mut(), &raw mut count), SUCCESS);
     assert_eq!(count, 2);
-    let exec: usize = cuda.get(|cuda, to| cuda.cuGraphInstantiateWithFlags(to, graph, 0));
+    let exec = cuda.get(|cuda, to| cuda.cuGraphInstantiateWithFlags(to, graph, 0));
     assert_eq!(cuda.cuGraphDestroy(graph), SUCCESS);
     let (start, end) = (cuda.event(), cuda.event());
-    cuda.busy_meanwhile(one);
+    busy_meanwhile(&cuda, one);
     assert_eq!(cuda.cuEventRecord(start, one), SUCCESS);
     assert_eq!(cuda.cuGraphLaunch(exec, one), SUCCESS);
     assert_eq!(cuda.cuEventRecord(end, one), SUCCESS);
@@ -118,19 +126,23 @@ fn a_captured_graph_takes_the_time_of_its_kernels() {
 #[test]
 fn a_stream_that_isnt_joined_spoils_the_capture() {
     let cuda = Site::small().program();
-    let (busy, one, other, fork) = (cuda.function("busy_ns"), cuda.stream(), cuda.stream(), cuda.event());
+    let (busy, one, other, fork) = (cuda.function(c"busy_ns"), cuda.stream(), cuda.stream(), cuda.event());
     assert_eq!(cuda.cuStreamBeginCapture_v2(one, GLOBAL), SUCCESS);
     assert_eq!(cuda.cuEventRecord(fork, one), SUCCESS);
     assert_eq!(cuda.cuStreamWaitEvent(other, fork, 0), SUCCESS);
     assert_eq!(cuda.launch(busy, 1, other), SUCCESS);
-    assert_eq!(cuda.cuEventQuery(fork), 907, "an event of a capture");
-    assert_eq!(cuda.cuStreamEndCapture(one, &mut 0), INVALIDATED, "which that has spoiled");
+    assert_eq!(cuda.cuEventQuery(fork), CAPTURED_EVENT, "an event of a capture");
+    assert_eq!(
+        cuda.cuStreamEndCapture(one, &mut ptr::null_mut()),
+        STREAM_CAPTURE_INVALIDATED,
+        "which that has spoiled"
+    );
 
     assert_eq!(cuda.cuStreamBeginCapture_v2(one, GLOBAL), SUCCESS);
     assert_eq!(cuda.cuEventRecord(fork, one), SUCCESS);
     assert_eq!(cuda.cuStreamWaitEvent(other, fork, 0), SUCCESS);
     assert_eq!(cuda.launch(busy, 1, other), SUCCESS);
-    assert_eq!(cuda.cuStreamEndCapture(one, &mut 0), UNJOINED);
+    assert_eq!(cuda.cuStreamEndCapture(one, &mut ptr::null_mut()), STREAM_CAPTURE_UNJOINED);
 }
 
 #[test]
@@ -138,20 +150,25 @@ fn graph_memory_is_held_from_launch_until_trim() {
     let cuda = Site::small().program();
     let stream = cuda.stream();
     let attribute = |number| cuda.get::<u64>(|cuda, to| cuda.cuDeviceGetGraphMemAttribute(0, number, to.cast()));
+    let (used, most_used, reserved) =
+        (CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
     assert_eq!(cuda.cuStreamBeginCapture_v2(stream, GLOBAL), SUCCESS);
-    let address: u64 = cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, (3 * MIB) as usize, stream));
+    let address = cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, (3 * MIB) as usize, stream));
     assert_eq!(cuda.cuMemFreeAsync(address, stream), SUCCESS);
-    let graph: usize = cuda.get(|cuda, to| cuda.cuStreamEndCapture(stream, to));
-    let exec: usize = cuda.get(|cuda, to| cuda.cuGraphInstantiateWithFlags(to, graph, 0));
+    let graph = cuda.get(|cuda, to| cuda.cuStreamEndCapture(stream, to));
+    let exec = cuda.get(|cuda, to| cuda.cuGraphInstantiateWithFlags(to, graph, 0));
     assert_eq!(cuda.info().0, GIB);
     for _ in 0..2 {
         assert_eq!(cuda.cuGraphLaunch(exec, stream), SUCCESS);
-        assert_eq!((cuda.info().0, attribute(0), attribute(1), attribute(2)), (GIB - 4 * MIB, 0, 3 * MIB, 4 * MIB));
+        assert_eq!(
+            (cuda.info().0, attribute(used), attribute(most_used), attribute(reserved)),
+            (GIB - 4 * MIB, 0, 3 * MIB, 4 * MIB)
+        );
     }
     assert_eq!(cuda.cuDeviceGraphMemTrim(0), SUCCESS);
-    assert_eq!(attribute(2), 4 * MIB, "the graph could be launched again");
+    assert_eq!(attribute(reserved), 4 * MIB, "the graph could be launched again");
     assert_eq!(cuda.cuGraphExecDestroy(exec), SUCCESS);
-    assert_eq!(attribute(2), 4 * MIB);
+    assert_eq!(attribute(reserved), 4 * MIB);
     assert_eq!(cuda.cuDeviceGraphMemTrim(0), SUCCESS);
-    assert_eq!((attribute(2), cuda.info().0), (0, GIB));
+    assert_eq!((attribute(reserved), cuda.info().0), (0, GIB));
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use driver_api::{OUT_OF_MEMORY, SUCCESS};
 use fake_cuda::{Fault, Machine, MachineError};
 
-use crate::program::{GIB, MIB, OUT_OF_MEMORY, SUCCESS, Site};
+use crate::program::{GIB, MIB, Site};
 
 #[test]
 fn the_third_call_fails_and_no_other() {

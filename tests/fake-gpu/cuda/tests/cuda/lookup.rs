@@ -1,45 +1,56 @@
 //! Functions by name, by version and by default stream.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ptr;
+use std::ffi::{CString, c_int, c_void};
+use std::{mem, ptr};
 
+use driver_api::{Code, Cuda, INVALID_VALUE, NOT_FOUND, SUCCESS};
 use fake_cuda::{Gain, Machine};
 
-use crate::program::{INVALID_VALUE, SUCCESS, Site};
+use crate::program::Site;
 
 const PER_THREAD: u64 = 2;
+
+/// What `cuGetProcAddress_v2` answers: status and address.
+pub(crate) fn look_up(cuda: &Cuda, name: &str, version: c_int, flags: u64) -> (u32, *mut c_void) {
+    let (mut found, mut status) = (ptr::null_mut(), 9_u32);
+    let name = CString::new(name).unwrap();
+    let to = (&raw mut status).cast();
+    assert_eq!(cuda.cuGetProcAddress_v2(name.as_ptr(), &raw mut found, version, flags, to), SUCCESS);
+    (status, found)
+}
 
 #[test]
 fn a_version_chooses_the_newest_revision_that_it_knows() {
     let cuda = Site::small().program();
-    assert_eq!(cuda.look_up("cuMemAlloc", 13_000, 0), (0, cuda.address("cuMemAlloc_v2")));
-    assert_eq!(cuda.look_up("cuMemAlloc", 3020, 0), (0, cuda.address("cuMemAlloc_v2")));
-    assert_eq!(cuda.look_up("cuMemAlloc", 3010, 0), (0, cuda.address("cuMemAlloc")));
-    assert_ne!(cuda.address("cuMemAlloc"), cuda.address("cuMemAlloc_v2"));
-    assert_eq!(cuda.look_up("cuCtxCreate", 11_080, 0).1, cuda.address("cuCtxCreate_v3"));
-    assert_eq!(cuda.look_up("cuCtxCreate", 12_050, 0).1, cuda.address("cuCtxCreate_v4"));
-    assert_eq!(cuda.look_up("cuGraphInstantiate", 11_080, 0).1, cuda.address("cuGraphInstantiate_v2"));
-    assert_eq!(cuda.look_up("cuGraphInstantiate", 12_000, 0).1, cuda.address("cuGraphInstantiateWithFlags"));
+    assert_eq!(look_up(&cuda, "cuMemAlloc", 13_000, 0), (0, cuda.symbol("cuMemAlloc_v2")));
+    assert_eq!(look_up(&cuda, "cuMemAlloc", 3020, 0), (0, cuda.symbol("cuMemAlloc_v2")));
+    assert_eq!(look_up(&cuda, "cuMemAlloc", 3010, 0), (0, cuda.symbol("cuMemAlloc")));
+    assert_ne!(cuda.symbol("cuMemAlloc"), cuda.symbol("cuMemAlloc_v2"));
+    assert_eq!(look_up(&cuda, "cuCtxCreate", 11_080, 0).1, cuda.symbol("cuCtxCreate_v3"));
+    assert_eq!(look_up(&cuda, "cuCtxCreate", 12_050, 0).1, cuda.symbol("cuCtxCreate_v4"));
+    assert_eq!(look_up(&cuda, "cuGraphInstantiate", 11_080, 0).1, cuda.symbol("cuGraphInstantiate_v2"));
+    assert_eq!(look_up(&cuda, "cuGraphInstantiate", 12_000, 0).1, cuda.symbol("cuGraphInstantiateWithFlags"));
 }
 
 #[test]
 fn per_thread_default_streams_have_functions_of_their_own() {
     let cuda = Site::small().program();
-    assert_eq!(cuda.look_up("cuLaunchKernel", 12_000, PER_THREAD).1, cuda.address("cuLaunchKernel_ptsz"));
-    assert_eq!(cuda.look_up("cuMemcpyHtoD", 12_000, PER_THREAD).1, cuda.address("cuMemcpyHtoD_v2_ptds"));
-    assert_eq!(cuda.look_up("cuLaunchKernel", 12_000, 0).1, cuda.address("cuLaunchKernel"));
-    assert_eq!(cuda.look_up("cuMemAlloc", 12_000, PER_THREAD).1, cuda.address("cuMemAlloc_v2"), "it has no stream");
-    assert_eq!(cuda.look_up("cuLaunchKernel", 6000, PER_THREAD).1, cuda.address("cuLaunchKernel"), "before 7.0");
+    assert_eq!(look_up(&cuda, "cuLaunchKernel", 12_000, PER_THREAD).1, cuda.symbol("cuLaunchKernel_ptsz"));
+    assert_eq!(look_up(&cuda, "cuMemcpyHtoD", 12_000, PER_THREAD).1, cuda.symbol("cuMemcpyHtoD_v2_ptds"));
+    assert_eq!(look_up(&cuda, "cuLaunchKernel", 12_000, 0).1, cuda.symbol("cuLaunchKernel"));
+    assert_eq!(look_up(&cuda, "cuMemAlloc", 12_000, PER_THREAD).1, cuda.symbol("cuMemAlloc_v2"), "it has no stream");
+    assert_eq!(look_up(&cuda, "cuLaunchKernel", 6000, PER_THREAD).1, cuda.symbol("cuLaunchKernel"), "before 7.0");
 }
 
 #[test]
 fn the_resolver_says_why_there_is_no_function() {
     let cuda = Site::small().program();
-    assert_eq!(cuda.look_up("cuNoSuchThing", 12_000, 0), (1, 0));
-    assert_eq!(cuda.look_up("cuMemAlloc_v2", 12_000, 0), (1, 0), "revisions aren't names");
-    assert_eq!(cuda.look_up("cuMemAllocAsync", 11_010, 0), (2, 0));
+    assert_eq!(look_up(&cuda, "cuNoSuchThing", 12_000, 0), (1, ptr::null_mut()));
+    assert_eq!(look_up(&cuda, "cuMemAlloc_v2", 12_000, 0), (1, ptr::null_mut()), "revisions aren't names");
+    assert_eq!(look_up(&cuda, "cuMemAllocAsync", 11_010, 0), (2, ptr::null_mut()));
     let (mut found, name) = (ptr::null_mut(), c"cuNoSuchThing".as_ptr());
-    assert_eq!(cuda.cuGetProcAddress(name, &raw mut found, 12_000, 0), 500, "the first form has no status");
+    assert_eq!(cuda.cuGetProcAddress(name, &raw mut found, 12_000, 0), NOT_FOUND, "the first form has no status");
     let name = c"cuInit".as_ptr();
     assert_eq!(cuda.cuGetProcAddress_v2(name, &raw mut found, 13_010, 0, ptr::null_mut()), INVALID_VALUE, "too new");
     assert_eq!(cuda.cuGetProcAddress_v2(name, &raw mut found, 2000, 0, ptr::null_mut()), SUCCESS, "no status wanted");
@@ -48,8 +59,8 @@ fn the_resolver_says_why_there_is_no_function() {
 #[test]
 fn the_resolver_finds_itself() {
     let cuda = Site::small().program();
-    assert_eq!(cuda.look_up("cuGetProcAddress", 11_080, 0).1, cuda.address("cuGetProcAddress"));
-    assert_eq!(cuda.look_up("cuGetProcAddress", 12_000, 0).1, cuda.address("cuGetProcAddress_v2"));
+    assert_eq!(look_up(&cuda, "cuGetProcAddress", 11_080, 0).1, cuda.symbol("cuGetProcAddress"));
+    assert_eq!(look_up(&cuda, "cuGetProcAddress", 12_000, 0).1, cuda.symbol("cuGetProcAddress_v2"));
 }
 
 #[test]
@@ -68,16 +79,15 @@ fn an_older_driver_lacks_functions_and_a_newer_one_has_more() {
         ..Machine::uniform(1, 1 << 30)
     };
     let cuda = Site::new(&machine).program();
-    assert!(!cuda.has("cuMemAllocAsync"));
-    assert!(cuda.has("cuMemAllocAsync_ptsz") && cuda.has("cuMemAlloc_v2"));
-    assert_eq!(cuda.look_up("cuMemAllocAsync", 12_000, 0).0, 2, "for the per-thread form alone");
-    assert_eq!(cuda.look_up("cuMemAlloc", 12_080, 0).1, cuda.address("cuMemAlloc_v2"));
+    assert!(cuda.symbol("cuMemAllocAsync").is_null());
+    assert!(!cuda.symbol("cuMemAllocAsync_ptsz").is_null() && !cuda.symbol("cuMemAlloc_v2").is_null());
+    assert_eq!(look_up(&cuda, "cuMemAllocAsync", 12_000, 0).0, 2, "for the per-thread form alone");
+    assert_eq!(look_up(&cuda, "cuMemAlloc", 12_080, 0).1, cuda.symbol("cuMemAlloc_v2"));
 
-    let (status, newer) = cuda.look_up("cuMemAlloc", 13_000, 0);
-    assert!(status == 0 && newer != cuda.address("cuMemAlloc_v2"));
-    let newer: *const () = ptr::with_exposed_provenance(newer);
+    let (status, newer) = look_up(&cuda, "cuMemAlloc", 13_000, 0);
+    assert!(status == 0 && newer != cuda.symbol("cuMemAlloc_v2"));
     // SAFETY: the function does what `cuMemAlloc_v2` does.
-    let newer = unsafe { std::mem::transmute::<*const (), unsafe extern "C" fn(*mut u64, usize) -> u32>(newer) };
+    let newer = unsafe { mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut u64, usize) -> Code>(newer) };
     let before = cuda.info().0;
     // SAFETY: the place is valid for writes.
     let address = cuda.get(|_, to| unsafe { newer(to, 1000) });

@@ -2,9 +2,14 @@
 
 use std::ptr;
 
+use driver_api::sys::CUmemPool_attribute::{
+    CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH,
+    CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_HIGH,
+};
+use driver_api::{CONTEXT_IS_DESTROYED, Cuda, DEFAULT_STREAM, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, ipc_handle};
 use fake_cuda::Machine;
 
-use crate::program::{GIB, Handle, INVALID_VALUE, MIB, OUT_OF_MEMORY, Program, SUCCESS, Site, eventually};
+use crate::program::{GIB, MIB, Site, eventually};
 
 #[test]
 fn memory_is_charged_to_the_byte_and_a_full_card_is_full() {
@@ -32,13 +37,17 @@ fn contexts_cost_and_take_their_memory_with_them() {
     machine.cards[0].context_bytes = 100 * MIB;
     let cuda = Site::new(&machine).program();
     assert_eq!(cuda.info().0, GIB - 100 * MIB, "the primary context");
-    let context: usize = cuda.get(|cuda, to| cuda.cuCtxCreate_v2(to, 0, 0));
+    let context = cuda.get(|cuda, to| cuda.cuCtxCreate_v2(to, 0, 0));
     cuda.allocate(MIB);
     assert_eq!(cuda.info().0, GIB - 201 * MIB);
     assert_eq!(cuda.cuCtxDestroy_v2(context), SUCCESS);
     assert_eq!(cuda.info().0, GIB - 100 * MIB);
     assert_eq!(cuda.cuDevicePrimaryCtxRelease_v2(0), SUCCESS);
-    assert_eq!(cuda.cuMemGetInfo_v2(ptr::null_mut(), ptr::null_mut()), 709, "its context is destroyed");
+    assert_eq!(
+        cuda.cuMemGetInfo_v2(ptr::null_mut(), ptr::null_mut()),
+        CONTEXT_IS_DESTROYED,
+        "its context is destroyed"
+    );
 }
 
 #[test]
@@ -75,7 +84,7 @@ fn what_is_copied_to_the_card_comes_back() {
 #[test]
 fn managed_memory_may_exceed_the_card() {
     let cuda = Site::small().program();
-    let address: u64 = cuda.get(|cuda, to| cuda.cuMemAllocManaged(to, (4 * GIB) as usize, 1));
+    let address = cuda.get(|cuda, to| cuda.cuMemAllocManaged(to, (4 * GIB) as usize, 1));
     assert_eq!(cuda.info().0, GIB);
     let bytes: *mut u8 = ptr::with_exposed_provenance_mut(address as usize);
     // SAFETY: managed memory can be touched by the program.
@@ -89,24 +98,28 @@ fn managed_memory_may_exceed_the_card() {
 #[test]
 fn a_pool_keeps_what_is_freed_until_it_is_trimmed() {
     let cuda = Site::small().program();
-    let pool: usize = cuda.get(|cuda, to| cuda.cuDeviceGetDefaultMemPool(to, 0));
-    let attribute = |number| cuda.get::<u64>(|cuda, to| cuda.cuMemPoolGetAttribute(pool, number, to));
-    let mut threshold = u64::MAX;
-    assert_eq!(cuda.cuMemPoolSetAttribute(pool, 4, &raw mut threshold), SUCCESS);
-    let address: u64 = cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, (5 * MIB) as usize, 0));
-    assert_eq!((attribute(5), attribute(7), cuda.info().0), (6 * MIB, 5 * MIB, GIB - 6 * MIB));
-    assert_eq!(cuda.cuMemFreeAsync(address, 0), SUCCESS);
-    assert_eq!(cuda.cuStreamSynchronize(0), SUCCESS);
-    assert_eq!((attribute(5), attribute(6), attribute(7), attribute(8)), (6 * MIB, 6 * MIB, 0, 5 * MIB));
+    let pool = cuda.get(|cuda, to| cuda.cuDeviceGetDefaultMemPool(to, 0));
+    let attribute = |number| cuda.get::<u64>(|cuda, to| cuda.cuMemPoolGetAttribute(pool, number, to.cast()));
+    let (reserved, used) = (CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+    let (most_reserved, most_used) = (CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, CU_MEMPOOL_ATTR_USED_MEM_HIGH);
+    let keep = |mut bytes: u64| {
+        let threshold = (&raw mut bytes).cast();
+        assert_eq!(cuda.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, threshold), SUCCESS);
+    };
+    keep(u64::MAX);
+    let address = cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, (5 * MIB) as usize, DEFAULT_STREAM));
+    assert_eq!((attribute(reserved), attribute(used), cuda.info().0), (6 * MIB, 5 * MIB, GIB - 6 * MIB));
+    assert_eq!(cuda.cuMemFreeAsync(address, DEFAULT_STREAM), SUCCESS);
+    assert_eq!(cuda.cuStreamSynchronize(DEFAULT_STREAM), SUCCESS);
+    assert_eq!([reserved, most_reserved, used, most_used].map(attribute), [6 * MIB, 6 * MIB, 0, 5 * MIB]);
     assert_eq!(cuda.cuMemPoolTrimTo(pool, 0), SUCCESS);
-    assert_eq!((attribute(5), cuda.info().0), (0, GIB));
+    assert_eq!((attribute(reserved), cuda.info().0), (0, GIB));
 
-    threshold = 0;
-    assert_eq!(cuda.cuMemPoolSetAttribute(pool, 4, &raw mut threshold), SUCCESS);
-    let address: u64 = cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, MIB as usize, 0));
-    assert_eq!(cuda.cuMemFreeAsync(address, 0), SUCCESS);
+    keep(0);
+    let address = cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, MIB as usize, DEFAULT_STREAM));
+    assert_eq!(cuda.cuMemFreeAsync(address, DEFAULT_STREAM), SUCCESS);
     assert_eq!(cuda.info().0, GIB - 2 * MIB);
-    assert_eq!(cuda.cuStreamSynchronize(0), SUCCESS);
+    assert_eq!(cuda.cuStreamSynchronize(DEFAULT_STREAM), SUCCESS);
     assert_eq!(cuda.info().0, GIB, "a synchronisation trims to the threshold");
 }
 
@@ -115,8 +128,8 @@ fn another_process_opens_an_exported_block_and_isnt_charged() {
     let site = Site::small();
     let cuda = site.program();
     let address = cuda.allocate(MIB);
-    let mut handle = [0u8; 64];
-    assert_eq!(cuda.cuIpcGetMemHandle(&raw mut handle, address + 512), SUCCESS);
+    let mut handle = [0_u8; 64];
+    assert_eq!(cuda.cuIpcGetMemHandle((&raw mut handle).cast(), address + 512), SUCCESS);
     let digits: Vec<String> = handle.iter().map(|byte| format!("{byte:02x}")).collect();
     let digits = digits.concat();
     let mut other = site.worker(&format!("import {digits}"));
@@ -139,14 +152,11 @@ fn visible_cards_are_chosen_and_ordered() {
 #[test]
 fn a_child_of_a_fork_has_no_driver() {
     let cuda = Site::small().program();
-    let address = cuda.address("cuCtxSynchronize");
     // SAFETY: the child calls the function and `_exit`, and allocates nothing.
     let child = unsafe {
         let child = libc::fork();
         if child == 0 {
-            let synchronise: *const () = ptr::with_exposed_provenance(address);
-            let synchronise = std::mem::transmute::<*const (), unsafe extern "C" fn() -> i32>(synchronise);
-            libc::_exit(synchronise());
+            libc::_exit(cuda.cuCtxSynchronize().0.cast_signed());
         }
         child
     };
@@ -157,13 +167,13 @@ fn a_child_of_a_fork_has_no_driver() {
 }
 
 /// Of [`another_process_opens_an_exported_block_and_isnt_charged`].
-pub(crate) fn import(cuda: &Program, digits: &str) -> bool {
-    let mut handle = [0u8; 64];
+pub(crate) fn import(cuda: &Cuda, digits: &str) -> bool {
+    let mut handle = [0; 64];
     for (byte, index) in handle.iter_mut().zip((0..).step_by(2)) {
         *byte = u8::from_str_radix(&digits[index..index + 2], 16).unwrap();
     }
     let mut address = 0;
-    if cuda.cuIpcOpenMemHandle(&raw mut address, Handle(handle), 1) != SUCCESS {
+    if cuda.cuIpcOpenMemHandle(&raw mut address, ipc_handle(handle), 1) != SUCCESS {
         return false;
     }
     let mut byte = 0u8;

@@ -2,15 +2,14 @@
 
 use std::path::Path;
 use std::time::Duration;
-use std::{env, fs, process, thread};
+use std::{env, fs, process, ptr, thread};
 
+use driver_api::{Cuda, DEVICE_UNAVAILABLE, OUT_OF_MEMORY, SUCCESS};
 use fake_cuda::Machine;
 use fake_cuda::card::{EXCLUSIVE_PROCESS, clock, set_compute_mode};
 use tempfile::TempDir;
 
-use crate::program::{GIB, MIB, OUT_OF_MEMORY, Program, SUCCESS, Site, eventually};
-
-const DEVICE_UNAVAILABLE: u32 = 46;
+use crate::program::{GIB, MIB, Site, eventually};
 
 /// A pipe directory whose control daemon is this process.
 fn service() -> TempDir {
@@ -72,7 +71,7 @@ fn only_clients_open_a_card_that_is_for_one_process() {
 }
 
 /// What processes of these tests do.
-pub(crate) fn limited(cuda: &Program, megabytes: &str) {
+pub(crate) fn limited(cuda: &Cuda, megabytes: &str) {
     let bytes = megabytes.parse::<u64>().unwrap() * MIB;
     assert_eq!(cuda.info(), (bytes, GIB));
     let mut address = 0;
@@ -82,10 +81,7 @@ pub(crate) fn limited(cuda: &Program, megabytes: &str) {
 
 /// As above.
 pub(crate) fn refused() {
-    // SAFETY: the library has no constructors.
-    let library = unsafe { libloading::Library::new(env::var("FAKE_CUDA_LIBRARY").unwrap()) }.unwrap();
-    let mut context = 0;
-    let cuda = Program::bare(library);
+    let cuda = Cuda::load(env::var("FAKE_CUDA_LIBRARY").unwrap()).unwrap();
     assert_eq!(cuda.cuInit(0), SUCCESS);
-    assert_eq!(cuda.cuDevicePrimaryCtxRetain(&raw mut context, 0), DEVICE_UNAVAILABLE);
+    assert_eq!(cuda.cuDevicePrimaryCtxRetain(&mut ptr::null_mut(), 0), DEVICE_UNAVAILABLE);
 }

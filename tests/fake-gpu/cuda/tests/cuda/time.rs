@@ -6,23 +6,25 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use crate::program::{NOT_READY, SUCCESS, Site};
+use driver_api::{DEFAULT_STREAM, NOT_READY, SUCCESS};
+
+use crate::program::{Site, busy_meanwhile};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
 #[test]
 fn events_tell_how_long_kernels_took() {
     let cuda = Site::small().program();
-    let (busy, other) = (cuda.function("busy_ns"), cuda.function("matmul"));
+    let (busy, other) = (cuda.function(c"busy_ns"), cuda.function(c"matmul"));
     let (start, middle, end) = (cuda.event(), cuda.event(), cuda.event());
-    cuda.busy_meanwhile(0);
-    assert_eq!(cuda.cuEventRecord(start, 0), SUCCESS);
-    assert_eq!(cuda.launch(busy, 3_000_000, 0), SUCCESS);
-    assert_eq!(cuda.cuEventRecord(middle, 0), SUCCESS);
+    busy_meanwhile(&cuda, DEFAULT_STREAM);
+    assert_eq!(cuda.cuEventRecord(start, DEFAULT_STREAM), SUCCESS);
+    assert_eq!(cuda.launch(busy, 3_000_000, DEFAULT_STREAM), SUCCESS);
+    assert_eq!(cuda.cuEventRecord(middle, DEFAULT_STREAM), SUCCESS);
     for _ in 0..7 {
-        assert_eq!(cuda.launch(other, 5, 0), SUCCESS);
+        assert_eq!(cuda.launch(other, 5, DEFAULT_STREAM), SUCCESS);
     }
-    assert_eq!(cuda.cuEventRecord(end, 0), SUCCESS);
+    assert_eq!(cuda.cuEventRecord(end, DEFAULT_STREAM), SUCCESS);
     assert_eq!(cuda.cuEventQuery(end), NOT_READY);
     assert_eq!(cuda.cuEventSynchronize(end), SUCCESS);
     assert!(
@@ -36,10 +38,10 @@ fn events_tell_how_long_kernels_took() {
 #[test]
 fn a_span_doesnt_depend_on_when_anybody_looks() {
     let cuda = Site::small().program();
-    let (busy, stream) = (cuda.function("busy_ns"), cuda.stream());
+    let (busy, stream) = (cuda.function(c"busy_ns"), cuda.stream());
     let (start, end) = (cuda.event(), cuda.event());
     for _ in 0..10 {
-        cuda.busy_meanwhile(stream);
+        busy_meanwhile(&cuda, stream);
         assert_eq!(cuda.cuEventRecord(start, stream), SUCCESS);
         assert_eq!(cuda.launch(busy, 50_000, stream), SUCCESS);
         assert_eq!(cuda.cuEventRecord(end, stream), SUCCESS);
@@ -52,7 +54,7 @@ fn a_span_doesnt_depend_on_when_anybody_looks() {
 #[test]
 fn waiting_waits_for_the_work_of_its_stream() {
     let cuda = Site::small().program();
-    let (busy, one, other) = (cuda.function("busy_ns"), cuda.stream(), cuda.stream());
+    let (busy, one, other) = (cuda.function(c"busy_ns"), cuda.stream(), cuda.stream());
     let started = Instant::now();
     assert_eq!(cuda.launch(busy, 200_000_000, one), SUCCESS);
     assert_eq!(cuda.cuStreamQuery(one), NOT_READY);
@@ -67,13 +69,13 @@ fn waiting_waits_for_the_work_of_its_stream() {
 #[test]
 fn the_thousand_and_twenty_fifth_launch_waits_for_the_first() {
     let cuda = Site::small().program();
-    let busy = cuda.function("busy_ns");
+    let busy = cuda.function(c"busy_ns");
     let started = Instant::now();
     for _ in 0..1024 {
-        assert_eq!(cuda.launch(busy, 300_000_000, 0), SUCCESS);
+        assert_eq!(cuda.launch(busy, 300_000_000, DEFAULT_STREAM), SUCCESS);
     }
     assert!(started.elapsed() < Duration::from_millis(300), "the queue has room");
-    assert_eq!(cuda.launch(busy, 1, 0), SUCCESS);
+    assert_eq!(cuda.launch(busy, 1, DEFAULT_STREAM), SUCCESS);
     assert!(started.elapsed() >= Duration::from_millis(300), "it had none");
 }
 
@@ -85,12 +87,12 @@ fn host_function_blocks_its_stream() {
         SEEN.fetch_add(1, SeqCst);
     }
     let cuda = Site::small().program();
-    let (busy, start, end) = (cuda.function("busy_ns"), cuda.event(), cuda.event());
+    let (busy, start, end) = (cuda.function(c"busy_ns"), cuda.event(), cuda.event());
     let started = Instant::now();
-    assert_eq!(cuda.launch(busy, 10_000_000, 0), SUCCESS);
-    assert_eq!(cuda.cuEventRecord(start, 0), SUCCESS);
-    assert_eq!(cuda.cuLaunchHostFunc(0, see, ptr::null_mut()), SUCCESS);
-    assert_eq!(cuda.cuEventRecord(end, 0), SUCCESS);
+    assert_eq!(cuda.launch(busy, 10_000_000, DEFAULT_STREAM), SUCCESS);
+    assert_eq!(cuda.cuEventRecord(start, DEFAULT_STREAM), SUCCESS);
+    assert_eq!(cuda.cuLaunchHostFunc(DEFAULT_STREAM, Some(see), ptr::null_mut()), SUCCESS);
+    assert_eq!(cuda.cuEventRecord(end, DEFAULT_STREAM), SUCCESS);
     assert_eq!(SEEN.load(SeqCst), 0);
     assert_eq!(cuda.cuCtxSynchronize(), SUCCESS);
     assert_eq!(SEEN.load(SeqCst), 1);
@@ -102,9 +104,9 @@ fn host_function_blocks_its_stream() {
 fn what_was_submitted_shows_in_the_cards_state() {
     let site = Site::small();
     let cuda = site.program();
-    let busy = cuda.function("busy_ns");
+    let busy = cuda.function(c"busy_ns");
     for _ in 0..50 {
-        assert_eq!(cuda.launch(busy, 100_000, 0), SUCCESS);
+        assert_eq!(cuda.launch(busy, 100_000, DEFAULT_STREAM), SUCCESS);
     }
     assert_eq!(cuda.cuCtxSynchronize(), SUCCESS);
     let usage = site.card(0).usage_of(std::process::id()).unwrap();

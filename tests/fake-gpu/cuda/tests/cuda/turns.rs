@@ -3,11 +3,12 @@
 use std::time::Duration;
 use std::{env, process, thread};
 
+use driver_api::{Cuda, DEFAULT_STREAM, SUCCESS};
 use fake_cuda::card::{Card, clock};
-use libloading::Library;
 
+use crate::lookup::look_up;
 use crate::memory::import;
-use crate::program::{GIB, Program, SUCCESS, Site, Worker, eventually};
+use crate::program::{GIB, Site, Worker, busy_meanwhile, eventually};
 
 /// How much of the card's time each worker has in a while that begins when all of them run.
 fn shares(card: Card, workers: &[Worker], time: Duration) -> Vec<f64> {
@@ -53,15 +54,15 @@ fn a_killed_holder_doesnt_stop_the_card() {
     // Hours of work wait, and the kernel that runs ends never.
     let mut other = site.worker("busy 4000000000");
     eventually(|| (other.usage(card).busy > 0).then_some(()));
-    let (busy, start, end) = (cuda.function("busy_ns"), cuda.event(), cuda.event());
-    cuda.busy_meanwhile(0);
+    let (busy, start, end) = (cuda.function(c"busy_ns"), cuda.event(), cuda.event());
+    busy_meanwhile(&cuda, DEFAULT_STREAM);
     other.kill();
     assert!(!other.wait().unwrap());
-    assert_eq!(cuda.cuEventRecord(start, 0), SUCCESS);
+    assert_eq!(cuda.cuEventRecord(start, DEFAULT_STREAM), SUCCESS);
     for _ in 0..10 {
-        assert_eq!(cuda.launch(busy, 10_000_000, 0), SUCCESS);
+        assert_eq!(cuda.launch(busy, 10_000_000, DEFAULT_STREAM), SUCCESS);
     }
-    assert_eq!(cuda.cuEventRecord(end, 0), SUCCESS);
+    assert_eq!(cuda.cuEventRecord(end, DEFAULT_STREAM), SUCCESS);
     assert_eq!(cuda.cuEventSynchronize(end), SUCCESS);
     // Its own work, and at most the rest of the other's slice.
     let span = cuda.elapsed(start, end);
@@ -74,7 +75,7 @@ fn a_killed_holder_doesnt_stop_the_card() {
 fn killed_at_any_moment_a_process_leaves_nothing_behind() {
     let site = Site::small();
     let cuda = site.program();
-    let (card, busy) = (site.card(0), cuda.function("busy_ns"));
+    let (card, busy) = (site.card(0), cuda.function(c"busy_ns"));
     for round in 0..20 {
         let mut workers = [site.worker("churn 1000000"), site.worker("churn 300000000")];
         eventually(|| workers.iter().all(|worker| worker.usage(card).launches > 100).then_some(()));
@@ -84,7 +85,7 @@ fn killed_at_any_moment_a_process_leaves_nothing_behind() {
             assert!(!worker.wait().unwrap());
         }
         assert_eq!(card.memory_used(), 0);
-        assert_eq!(cuda.launch(busy, 1_000_000, 0), SUCCESS);
+        assert_eq!(cuda.launch(busy, 1_000_000, DEFAULT_STREAM), SUCCESS);
         assert_eq!(cuda.cuCtxSynchronize(), SUCCESS, "the card goes on");
     }
     assert_eq!(cuda.info().0, GIB);
@@ -96,13 +97,13 @@ fn time_sliced_spans_last_as_long_as_both_together() {
     let cuda = site.program();
     let other = site.worker("busy 500000");
     eventually(|| (other.usage(site.card(0)).busy > 0).then_some(()));
-    let (busy, start, end) = (cuda.function("busy_ns"), cuda.event(), cuda.event());
-    cuda.busy_meanwhile(0);
-    assert_eq!(cuda.cuEventRecord(start, 0), SUCCESS);
+    let (busy, start, end) = (cuda.function(c"busy_ns"), cuda.event(), cuda.event());
+    busy_meanwhile(&cuda, DEFAULT_STREAM);
+    assert_eq!(cuda.cuEventRecord(start, DEFAULT_STREAM), SUCCESS);
     for _ in 0..200 {
-        assert_eq!(cuda.launch(busy, 500_000, 0), SUCCESS);
+        assert_eq!(cuda.launch(busy, 500_000, DEFAULT_STREAM), SUCCESS);
     }
-    assert_eq!(cuda.cuEventRecord(end, 0), SUCCESS);
+    assert_eq!(cuda.cuEventRecord(end, DEFAULT_STREAM), SUCCESS);
     assert_eq!(cuda.cuEventSynchronize(end), SUCCESS);
     let span = cuda.elapsed(start, end);
     assert!(span.abs_diff(Duration::from_millis(200)) <= Duration::from_millis(4), "{span:?}");
@@ -121,13 +122,12 @@ fn worker() {
     if verb == "refused" {
         return crate::service::refused();
     }
-    // SAFETY: the library has no constructors.
-    let cuda = Program::on(unsafe { Library::new(env::var("FAKE_CUDA_LIBRARY").unwrap()) }.unwrap(), 0);
+    let cuda = Cuda::start(env::var("FAKE_CUDA_LIBRARY").unwrap());
     match verb {
         "busy" => {
-            let (function, lasts) = (cuda.function("busy_ns"), argument.parse().unwrap());
+            let (function, lasts) = (cuda.function(c"busy_ns"), argument.parse().unwrap());
             loop {
-                assert_eq!(cuda.launch(function, lasts, 0), SUCCESS);
+                assert_eq!(cuda.launch(function, lasts, DEFAULT_STREAM), SUCCESS);
             }
         }
         "allocate" => {
@@ -137,19 +137,21 @@ fn worker() {
             }
         }
         "limited" => crate::service::limited(&cuda, argument),
-        "resolve" => assert_eq!(cuda.look_up("cuMemAlloc", 13_000, 0).1, cuda.address(argument)),
+        "resolve" => assert_eq!(look_up(&cuda, "cuMemAlloc", 13_000, 0).1, cuda.symbol(argument)),
         "import" => process::exit(i32::from(!import(&cuda, argument))),
         "churn" => {
-            let function = cuda.function("busy_ns");
+            let function = cuda.function(c"busy_ns");
             loop {
                 let address = cuda.allocate(argument.parse().unwrap());
-                assert_eq!(cuda.launch(function, 3000, 0), SUCCESS);
+                assert_eq!(cuda.launch(function, 3000, DEFAULT_STREAM), SUCCESS);
                 assert_eq!(cuda.cuMemFree_v2(address), SUCCESS);
             }
         }
         "cards" => {
-            let seen: String = (0..cuda.get::<i32>(Program::cuDeviceGetCount))
-                .map(|device| cuda.get::<[u8; 16]>(|cuda, to| cuda.cuDeviceGetUuid_v2(to, device))[15].to_string())
+            let seen: String = (0..cuda.get::<i32>(Cuda::cuDeviceGetCount))
+                .map(|device| {
+                    cuda.get::<[u8; 16]>(|cuda, to| cuda.cuDeviceGetUuid_v2(to.cast(), device))[15].to_string()
+                })
                 .collect();
             assert_eq!(seen, argument);
         }

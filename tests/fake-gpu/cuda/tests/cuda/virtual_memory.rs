@@ -1,16 +1,23 @@
 //! Addresses, memory and mappings, each with its own life.
 
-use crate::program::{GIB, INVALID_VALUE, MIB, OUT_OF_MEMORY, Program, SUCCESS, Site};
+use driver_api::sys::{
+    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
+};
+use driver_api::{Cuda, HOST, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, on_device, pinned};
+
+use crate::program::{GIB, MIB, Site};
+use std::ptr;
 
 const PIECE: usize = (4 * MIB) as usize;
 
-/// `CUmemAllocationProp` of pinned memory on card 0, exportable as a descriptor.
-const PINNED: [u32; 8] = [1, 1, 1, 0, 0, 0, 0, 0];
+/// Exportable memory of card 0.
+const PINNED: CUmemAllocationProp = pinned(on_device(0), DESCRIPTOR);
+const DESCRIPTOR: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-/// `CUmemAccessDesc` of card 0 for reading and writing.
-const READ_WRITE: [u32; 3] = [1, 0, 3];
+const READ_WRITE: CUmemAccessDesc =
+    CUmemAccessDesc { location: on_device(0), flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 
-fn create(cuda: &Program) -> u64 {
+fn create(cuda: &Cuda) -> CUmemGenericAllocationHandle {
     cuda.get(|cuda, to| cuda.cuMemCreate(to, PIECE, &PINNED, 0))
 }
 
@@ -18,7 +25,7 @@ fn create(cuda: &Program) -> u64 {
 fn memory_lives_until_its_handles_and_mappings_are_gone() {
     let cuda = Site::small().program();
     let used = || GIB - cuda.info().0;
-    let base: u64 = cuda.get(|cuda, to| cuda.cuMemAddressReserve(to, 4 * PIECE, 0, 0, 0));
+    let base = cuda.get(|cuda, to| cuda.cuMemAddressReserve(to, 4 * PIECE, 0, 0, 0));
     assert_eq!(used(), 0, "addresses are free");
     let handle = create(&cuda);
     assert_eq!(used(), PIECE as u64);
@@ -28,7 +35,8 @@ fn memory_lives_until_its_handles_and_mappings_are_gone() {
     assert_eq!(cuda.cuMemRelease(handle), SUCCESS);
     assert_eq!(cuda.cuMemRelease(handle), INVALID_VALUE);
     assert_eq!(used(), PIECE as u64, "the mappings hold it");
-    let again: u64 = cuda.get(|cuda, to| cuda.cuMemRetainAllocationHandle(to, base));
+    let again =
+        cuda.get(|cuda, to| cuda.cuMemRetainAllocationHandle(to, ptr::with_exposed_provenance_mut(base as usize)));
     assert_eq!(again, handle);
     assert_eq!(cuda.cuMemAddressFree(base, 4 * PIECE), INVALID_VALUE, "something is mapped there");
     assert_eq!(cuda.cuMemUnmap(base, PIECE), SUCCESS);
@@ -42,7 +50,7 @@ fn memory_lives_until_its_handles_and_mappings_are_gone() {
 #[test]
 fn mapped_memory_can_be_used_once_it_may_be() {
     let cuda = Site::small().program();
-    let base: u64 = cuda.get(|cuda, to| cuda.cuMemAddressReserve(to, 2 * PIECE, 0, 0, 0));
+    let base = cuda.get(|cuda, to| cuda.cuMemAddressReserve(to, 2 * PIECE, 0, 0, 0));
     let handles = [create(&cuda), create(&cuda)];
     for (handle, place) in handles.into_iter().zip([base, base + PIECE as u64]) {
         assert_eq!(cuda.cuMemMap(place, PIECE, 0, handle, 0), SUCCESS);
@@ -60,7 +68,7 @@ fn sizes_are_multiples_and_limits_hold() {
     let mut handle = 0;
     assert_eq!(cuda.cuMemCreate(&raw mut handle, 1000, &PINNED, 0), INVALID_VALUE);
     assert_eq!(cuda.cuMemCreate(&raw mut handle, (2 * GIB) as usize, &PINNED, 0), OUT_OF_MEMORY);
-    let host = [1, 1, 3, 0, 0, 0, 0, 0];
+    let host = pinned(HOST, DESCRIPTOR);
     assert_eq!(cuda.cuMemCreate(&raw mut handle, (2 * GIB) as usize, &raw const host, 0), SUCCESS, "on the host");
     assert_eq!(cuda.info().0, GIB);
 }
@@ -69,8 +77,9 @@ fn sizes_are_multiples_and_limits_hold() {
 fn an_exported_handle_is_imported_without_a_charge() {
     let cuda = Site::small().program();
     let handle = create(&cuda);
-    let descriptor: i32 = cuda.get(|cuda, to| cuda.cuMemExportToShareableHandle(to, handle, 1, 0));
-    let imported: u64 = cuda.get(|cuda, to| cuda.cuMemImportFromShareableHandle(to, descriptor as usize, 1));
+    let descriptor = cuda.get::<i32>(|cuda, to| cuda.cuMemExportToShareableHandle(to.cast(), handle, DESCRIPTOR, 0));
+    let by_number = ptr::without_provenance_mut(descriptor as usize);
+    let imported = cuda.get(|cuda, to| cuda.cuMemImportFromShareableHandle(to, by_number, DESCRIPTOR));
     assert_ne!(imported, handle);
     assert_eq!(GIB - cuda.info().0, PIECE as u64);
     assert_eq!(cuda.cuMemRelease(imported), SUCCESS);

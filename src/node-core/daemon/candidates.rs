@@ -1,0 +1,159 @@
+//! Candidates: the pods among which the one under admission is, and the reconciliation of the ledger with them.
+//!
+//! The kubelet's own list comes first. While the kubelet doesn't list its pods, because it refuses, can't be reached or is slow,
+//! two others stand in: the API server's list of the pods bound to this node, and the kubelet's PodResources, which is asked
+//! for each of them by name. Let P be the pod under admission. It is among the pods that are left, for each of the steps
+//! that leave pods out keeps P:
+//!
+//! 1. *Bound at a moment after the question.* The kubelet has P from the API server and calls the plugin afterwards; the list is
+//!    requested after that and is no older than its request ([`PodSource::bound_pods`]), so P is on it. A watch couldn't say
+//!    this: it may lag behind the kubelet's own, and then another pod would be alone on it.
+//! 2. *Lacks that many devices, and isn't past its admission*: as with the kubelet's list ([`crate::identity`]). A pod
+//!    of which the kubelet has told container states is past it too, unless the ledger says that some of its containers
+//!    were served: the kubelet tells them after an admission, not during one.
+//! 3. *Known to the kubelet.* P is put into its pod manager just before its admission, and by the same goroutine that
+//!    takes pods out (`HandlePodAdditions`, `HandlePodRemoves`), which waits for the plugin's answer. `Get` looks there
+//!    (`kubeletPodsProvider.GetPodByName`). It leaves out what the kubelet knows to be over, which P isn't.
+//! 4. *Without devices on the kubelet's record* for the container in question: they are recorded after the plugin's answer.
+//!    It is how a pod is told from its namesake, as `Get` knows names alone.
+//!
+//! So if one pod is left it is P, and if several are, nobody is served. Step 3 is what makes one of many: pods that are
+//! bound and wait for their turn aren't in the pod manager yet, and pods refused there are over.
+//!
+//! P is not on the list if it is static, or was deleted by force since the kubelet took it in. Nobody is left then, unless
+//! a second pod passes all the steps: one that the kubelet admitted without a call, which takes that the resource
+//! wasn't registered, and of whose containers it hasn't told a state yet. Kubelets without `Get` (before 1.34) serve
+//! nobody this way, nor are units of `advertise: devices` counted: a call for those may come after its container has its
+//! cards, when nothing is lacking any more.
+//!
+//! Shares end by the same two witnesses: a pod has ended if the API server shows it as Failed or Succeeded with all
+//! containers terminated, which is what the kubelet wrote, or if it isn't bound here any more, has no cgroup, and the
+//! kubelet doesn't know it. So the ledger stays right however long the kubelet's list is away, at the price of one list
+//! of the API server for each container that comes and one a minute.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use divvy_api::ResourceName;
+
+use super::{Candidates, Daemon};
+use crate::allocator::{Refusal, lock};
+use crate::pod::{CgroupState, DeviceRecord, Pod, PodRef};
+use crate::ports::{PodSource, PodSourceError};
+
+/// Longest time for all that stands in for the kubelet's list: a `Get` for each of 110 pods takes a second, by the kubelet's
+/// rate limit.
+const DEADLINE: Duration = Duration::from_secs(3);
+/// Quiet periods (`kubeletSettleTime`) after which a kubelet's list is whole even if new pods keep coming: some hundred pods, each admitted
+/// again within seconds.
+const LONGEST_START: u32 = 30;
+
+impl<S: PodSource> Daemon<S> {
+    /// Lists the kubelet's pods, after the ledger was brought in line with them.
+    pub async fn reconcile(&self) -> Result<Vec<Arc<Pod>>, Refusal> {
+        let asked = lock(&self.allocator).begin_list();
+        let list = self.source.kubelet_pods().await?;
+        let missing = lock(&self.allocator).missing(&list.pods);
+        let cgroups = self.source.cgroups(missing);
+        // A kubelet that has just started lists its pods one by one, as it admits them again: until then absence says
+        // nothing. Static pods are listed before the API server was ever asked: they don't show that the list is whole.
+        let age = self.source.kubelet_age();
+        let has_api_server_pods = list.pods.iter().any(|pod| !pod.is_static());
+        self.apply(|allocator| {
+            let is_quiet =
+                allocator.quiet(&list) >= self.kubelet_settle_time || age >= self.kubelet_settle_time * LONGEST_START;
+            let is_whole = has_api_server_pods && age >= self.kubelet_settle_time && is_quiet;
+            allocator.reconcile(&list, asked, is_whole, &cgroups)
+        })?;
+        Ok(list.pods)
+    }
+
+    /// Brings the ledger in line by the API server and PodResources, where the kubelet's list is refused with `list`.
+    pub async fn reconcile_unlisted(&self, list: PodSourceError) -> Result<(), Refusal> {
+        self.instead_of(list, self.bound_pods()).await.map(drop)
+    }
+
+    /// Pods among which the one is that is to get `wanted` devices of `resource`.
+    pub(crate) async fn candidates(&self, resource: &ResourceName, wanted: usize) -> Result<Candidates, Refusal> {
+        match self.reconcile().await {
+            Ok(pods) => Ok(Candidates { pods, unlisted: None }),
+            Err(Refusal::Pods(list @ PodSourceError::KubeletPods(_))) => {
+                let unlisted = Some(list.clone());
+                let pods = self.instead_of(list, self.unlisted_candidates(resource, wanted)).await?;
+                Ok(Candidates { pods, unlisted })
+            }
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// What `work` finds instead of the kubelet's list, which was refused with `list`.
+    async fn instead_of<T: Send>(
+        &self,
+        list: PodSourceError,
+        work: impl Future<Output = Result<Option<T>, Refusal>> + Send,
+    ) -> Result<T, Refusal> {
+        let found = self.source.within(DEADLINE, work).await;
+        match found.unwrap_or(Err(PodSourceError::Timeout(DEADLINE).into())) {
+            Ok(Some(found)) => Ok(found),
+            Ok(None) => Err(list.into()),
+            Err(instead) => Err(Refusal::Unlisted { list, instead: Box::new(instead) }),
+        }
+    }
+
+    /// The pods bound to this node, after the ledger was brought in line with them; `None` without an API server.
+    async fn bound_pods(&self) -> Result<Option<Vec<Arc<Pod>>>, Refusal> {
+        let asked = lock(&self.allocator).begin_list();
+        let Some(pods) = self.source.bound_pods().await? else { return Ok(None) };
+        if let Some(pod) = lock(&self.allocator).recorded_elsewhere(&pods) {
+            return Err(PodSourceError::NotBound { pod }.into());
+        }
+        let gone = self.gone(&pods).await?;
+        self.apply(|allocator| allocator.reconcile_bound(&pods, asked, &gone))?;
+        Ok(Some(pods))
+    }
+
+    /// Pods in the ledger, by UID, that aren't bound here any more and don't run.
+    async fn gone(&self, bound: &[Arc<Pod>]) -> Result<HashSet<String>, PodSourceError> {
+        // A kubelet that has just started doesn't know its static pods yet.
+        if self.source.kubelet_age() < self.kubelet_settle_time {
+            return Ok(HashSet::new());
+        }
+        let mut missing = lock(&self.allocator).missing_pods(bound);
+        let cgroups = self.source.cgroups(missing.iter().map(|pod| pod.uid.clone()).collect());
+        missing.retain(|pod| cgroups.get(&pod.uid) != Some(&CgroupState::Exists));
+        // Of a pod whose name has passed to another one PodResources would tell that one's devices.
+        let (replaced, rest): (Vec<PodRef>, Vec<PodRef>) =
+            missing.into_iter().partition(|pod| bound.iter().any(|other| other.has_name_of(pod)));
+        let records = self.source.device_records(&rest).await?;
+        let unknown = rest.into_iter().zip(records).filter(|(_, records)| records.is_none()).map(|(pod, _)| pod);
+        Ok(replaced.into_iter().chain(unknown).map(|pod| pod.uid).collect())
+    }
+
+    /// Bound pods that may be under admission for `wanted` devices of `resource`, and that the kubelet knows without devices.
+    async fn unlisted_candidates(
+        &self,
+        resource: &ResourceName,
+        wanted: usize,
+    ) -> Result<Option<Vec<Arc<Pod>>>, Refusal> {
+        let Some(bound) = self.bound_pods().await? else { return Ok(None) };
+        let lacking = lock(&self.allocator).lacking(resource, bound, wanted);
+        let names: Vec<PodRef> = lacking.iter().map(|(pod, _)| pod.reference()).collect();
+        let records = self.source.device_records(&names).await?;
+        let lacks = |((pod, container), records): ((Arc<Pod>, String), Option<Vec<DeviceRecord>>)| {
+            let has_devices = records?.iter().any(|record| record.container == container);
+            (!has_devices).then_some(pod)
+        };
+        Ok(Some(lacking.into_iter().zip(records).filter_map(lacks).collect()))
+    }
+}
+
+impl Candidates {
+    /// A refusal that says among whose pods the one under admission was looked for.
+    pub(crate) fn explain(&self, refusal: Refusal) -> Refusal {
+        match (&self.unlisted, refusal) {
+            (Some(list), Refusal::Identity(unresolved)) => Refusal::IdentityUnlisted { unresolved, list: list.clone() },
+            (_, refusal) => refusal,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use divvy_api::ResourceNames;
+use divvy_api::annotation::PolicyName;
+
+use super::*;
+use crate::allocator::tests::fixture::{Node, part, slot};
+use crate::pod::{CONFIG_SOURCE, CgroupState, ContainerState, DeviceRecord, Pod, PodList};
+use crate::ports::{NodeRecords, PodOrigin};
+
+/// What kubelet and API server answer.
+#[derive(Default)]
+struct Answers {
+    pods: Vec<Arc<Pod>>,
+    /// The kubelet refuses its list; these are bound by the API server.
+    bound: Option<Vec<Arc<Pod>>>,
+    /// Of pods that the kubelet has, by name; `None`: PodResources doesn't answer.
+    records: Option<BTreeMap<String, Vec<DeviceRecord>>>,
+    identified: Mutex<Vec<PodOrigin>>,
+    /// Time since the kubelet started; `None`: an hour.
+    age: Option<Duration>,
+}
+
+impl PodSource for Answers {
+    async fn kubelet_pods(&self) -> Result<PodList, PodSourceError> {
+        match self.bound {
+            None => Ok(PodList { pods: self.pods.clone(), connection: None }),
+            Some(_) => Err(PodSourceError::KubeletPods("answered 403".to_owned())),
+        }
+    }
+
+    async fn bound_pods(&self) -> Result<Option<Vec<Arc<Pod>>>, PodSourceError> {
+        Ok(self.bound.clone())
+    }
+
+    async fn device_records(&self, pods: &[PodRef]) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodSourceError> {
+        let records = self.records.as_ref().ok_or(PodSourceError::DeviceRecords("no answer".to_owned()))?;
+        Ok(pods.iter().map(|pod| records.get(&pod.name).cloned()).collect())
+    }
+
+    async fn all_device_records(&self) -> Result<NodeRecords, PodSourceError> {
+        let slots = self.records.iter().flat_map(BTreeMap::values).flatten().cloned().collect();
+        Ok(NodeRecords { slots, units: Vec::new() })
+    }
+
+    fn cgroups(&self, _: Vec<String>) -> HashMap<String, CgroupState> {
+        HashMap::new()
+    }
+
+    fn watch_cgroups(&self, _: &HashSet<String>) {}
+
+    fn kubelet_age(&self) -> Duration {
+        self.age.unwrap_or(Duration::from_secs(3600))
+    }
+
+    async fn within<T: Send>(&self, _: Duration, work: impl Future<Output = T> + Send) -> Option<T> {
+        Some(work.await)
+    }
+
+    fn identified(&self, by: PodOrigin) {
+        self.identified.lock().unwrap().push(by);
+    }
+}
+
+/// The result of work that waits for nothing.
+fn at_once<T>(work: impl Future<Output = T>) -> T {
+    match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+fn record(pod: &str, slot: &str) -> DeviceRecord {
+    DeviceRecord {
+        namespace: "default".to_owned(),
+        pod: pod.to_owned(),
+        container: "c0".to_owned(),
+        devices: vec![slot.to_owned()],
+    }
+}
+
+/// Quiet period after a start of the kubelet.
+const SETTLE_TIME: Duration = Duration::from_millis(20);
+
+/// A daemon over the node's allocator; the directory has to outlive it.
+fn daemon(node: &mut Node, answers: Answers) -> Daemon<Answers> {
+    let spare = Node::new(1, PolicyName::Binpack);
+    let allocator = std::mem::replace(&mut node.allocator, spare.allocator);
+    Daemon::new(Arc::new(Mutex::new(allocator)), answers, SETTLE_TIME)
+}
+
+fn kind<T>(result: Result<T, Refusal>) -> &'static str {
+    result.err().map_or("ok", |refusal| refusal.kind())
+}
+
+/// What a second `Allocate` for a container that waits for its next start comes to, by what PodResources says of it.
+fn second_allocate(records: Option<BTreeMap<String, Vec<DeviceRecord>>>) -> &'static str {
+    let mut node = Node::new(1, PolicyName::Binpack);
+    node.pods.push(part("a", "600"));
+    node.serve(1).expect("fits");
+    let waits = ContainerState::Waiting { started_before: true };
+    Arc::make_mut(&mut node.pods[0]).states.insert("c0".to_owned(), waits);
+    node.lose_checkpoint();
+    let pods = node.pods.clone();
+    let daemon = daemon(&mut node, Answers { pods, records, ..Answers::default() });
+    kind(at_once(daemon.allocate(&ResourceNames::default().count, &[slot("GPU-0::1")])))
+}
+
+#[test]
+fn lost_checkpoint_allocates_again_without_a_record() {
+    assert_eq!(second_allocate(Some([("a".to_owned(), vec![])].into())), "ok");
+}
+
+#[test]
+fn recorded_container_is_not_allocated_again() {
+    let recorded = [("a".to_owned(), vec![record("a", "GPU-0::0")])].into();
+    assert_eq!(second_allocate(Some(recorded)), "identity-nobody");
+    assert_eq!(second_allocate(Some(BTreeMap::new())), "identity-nobody", "the kubelet doesn't have the pod");
+    assert_eq!(second_allocate(None), "identity-nobody", "nobody knows");
+}
+
+#[test]
+fn unlisted_pod_is_identified_by_device_records() {
+    let mut node = Node::new(1, PolicyName::Binpack);
+    let bound = Some(vec![part("waits", "100"), part("admitted", "100")]);
+    let records = Some([("admitted".to_owned(), vec![])].into());
+    let daemon = daemon(&mut node, Answers { bound, records, ..Answers::default() });
+    at_once(daemon.allocate(&ResourceNames::default().count, &[slot("GPU-0::1")])).expect("one is left");
+    assert!(lock(daemon.allocator()).ledger().allocations().pod("uid-admitted").is_some());
+    assert_eq!(*daemon.source().identified.lock().unwrap(), [PodOrigin::ApiServer]);
+}
+
+#[test]
+fn container_start_restores_a_pod_that_the_ledger_lost() {
+    let mut node = Node::new(1, PolicyName::Binpack);
+    let pods = vec![part("a", "100")];
+    let records = Some([("a".to_owned(), vec![record("a", "GPU-0::2")])].into());
+    let daemon = daemon(&mut node, Answers { pods, records, ..Answers::default() });
+    assert_eq!(kind(at_once(daemon.pre_start(&[slot("GPU-0::3")]))), "unknown-holder");
+    at_once(daemon.pre_start(&[slot("GPU-0::2")])).expect("restored");
+    assert!(lock(daemon.allocator()).ledger().allocations().pod("uid-a").is_some());
+}
+
+#[test]
+fn start_compares_the_ledger_with_device_records() {
+    let mut node = Node::new(1, PolicyName::Binpack);
+    let records = Some([("a".to_owned(), vec![record("a", "GPU-0::2")])].into());
+    let daemon = daemon(&mut node, Answers { pods: vec![part("a", "100")], records, ..Answers::default() });
+    at_once(daemon.recover()).expect("both answer");
+    assert!(lock(daemon.allocator()).ledger().allocations().pod("uid-a").is_some());
+}
+
+/// Pods in the ledger after two lists without the one that holds a share, a quiet period apart.
+fn left_after_missing(age: Duration, listed: Arc<Pod>) -> usize {
+    let mut node = Node::new(1, PolicyName::Binpack);
+    node.pods.push(part("missing", "100"));
+    node.serve(1).expect("fits");
+    let daemon = daemon(&mut node, Answers { pods: vec![listed], age: Some(age), ..Answers::default() });
+    at_once(daemon.reconcile()).expect("listed");
+    std::thread::sleep(SETTLE_TIME);
+    at_once(daemon.reconcile()).expect("listed");
+    lock(daemon.allocator()).ledger().allocations().pods().count()
+}
+
+#[test]
+fn share_of_a_missing_pod_ends_once_the_kubelet_has_settled() {
+    let listed = || part("listed", "1");
+    assert_eq!(left_after_missing(SETTLE_TIME / 2, listed()), 1, "the kubelet may not have listed it yet");
+    assert_eq!(left_after_missing(SETTLE_TIME, listed()), 0);
+    let mut of_file = listed();
+    Arc::make_mut(&mut of_file).annotations.insert(CONFIG_SOURCE.to_owned(), "file".to_owned());
+    assert_eq!(left_after_missing(SETTLE_TIME, of_file), 1, "the kubelet may not have reached the API server yet");
+}

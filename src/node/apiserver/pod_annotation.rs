@@ -1,0 +1,24 @@
+//! The `divvy.dev/cards` annotation: the GPUs allocated to each container of a pod.
+
+use divvy_api::Tier;
+use divvy_api::annotation::{self, CardShare, Cards};
+
+use super::View;
+use divvy_node_core::ledger::Holding;
+use divvy_node_core::pod::PodRef;
+
+/// A pod and the value of its annotation. The value depends on the pod's own allocations and on the tier that the node serves,
+/// the strongest that any pod has except those with whole MIG instances.
+pub(super) fn annotations(view: &View, served: Tier) -> impl Iterator<Item = (&PodRef, String)> {
+    view.allocations.pods().map(move |entry| {
+        let shares = |holding: &Holding| {
+            let share = |part: &divvy_node_core::ledger::Part| CardShare { uuid: part.card.clone(), share: part.share };
+            holding.parts.iter().map(share).collect()
+        };
+        let containers = entry.holdings().map(|(name, holding)| (name.to_owned(), shares(holding))).collect();
+        let tiers = entry.holdings().map(|(_, holding)| holding.terms_under(served).tier);
+        let tier = tiers.min().unwrap_or(served);
+        let ledger_revision = view.allocations.changed_at(&entry.pod.uid).unwrap_or(view.revision);
+        (&entry.pod, annotation::encode(&Cards { ledger_revision, tier, containers }))
+    })
+}

@@ -1,0 +1,115 @@
+//! Passes the inventory on to the allocator, the container setup and the device lists, and registers once it is known.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use divvy_api::Tier;
+use divvy_node_core::allocator::{SharedAllocator, lock};
+use divvy_node_core::ports::{ContainerSetup as _, PodSource};
+use divvy_runtime::logging::WarnOnce;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::reconcile;
+use crate::apiserver::desired::Desired;
+use crate::container::{CdiCard, Containers};
+use crate::kubelet::advertise::{self, Listing, Offer};
+use crate::kubelet::registration::Registrar;
+use divvy_node_core::inventory::{CardInfo, Inventory};
+
+/// Delay before another attempt to write the CDI specification: a missing directory or device node may appear.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Passes on every change of the inventory and of the desired state.
+pub(super) async fn follow(
+    mut inventory: watch::Receiver<Arc<Inventory>>,
+    mut desired: watch::Receiver<Desired>,
+    containers: Arc<Containers>,
+    advertiser: Advertiser,
+    stop: CancellationToken,
+) {
+    let (mut known, mut warning) = (None, WarnOnce::default());
+    loop {
+        let cards = desired.borrow_and_update().cordon(&inventory.borrow_and_update());
+        let cards = if containers.tier() == Tier::Mig { cards.of_instances() } else { cards };
+        lock(&advertiser.allocator).set_inventory(Arc::clone(&cards));
+        // Searches for the driver's files, which takes too long with the allocator locked.
+        let published = containers.publish_cards(&cdi_cards(&cards));
+        let again = published.is_err();
+        match published {
+            Ok(()) => warning.clear(),
+            Err(error) => warning.warn(error.to_string()),
+        }
+        let strategies = containers.strategies();
+        if known.as_ref() != Some(&strategies) {
+            info!(active = ?strategies.active, bypassable = strategies.bypassable, "device list strategies: {}", strategies.reason);
+            known = Some(strategies);
+        }
+        advertiser.update();
+        tokio::select! {
+            changed = inventory.changed() => if changed.is_err() { return },
+            // An error without an API server: the desired state never changes.
+            Ok(()) = desired.changed() => {}
+            () = tokio::time::sleep(AGAIN), if again => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// Updates the device lists after every change of the ledger, where they depend on it.
+pub(super) async fn relist(advertiser: Advertiser, changed: Arc<Notify>, stop: CancellationToken) {
+    let mut listed = None;
+    while !stop.is_cancelled() {
+        tokio::select! { () = changed.notified() => {}, () = stop.cancelled() => return }
+        let revision = lock(&advertiser.allocator).ledger().revision();
+        if listed.replace(revision) != Some(revision) {
+            advertiser.update();
+        }
+    }
+}
+
+fn cdi_cards(inventory: &Inventory) -> Vec<CdiCard> {
+    let card = |card: &CardInfo| CdiCard {
+        id: card.id.clone(),
+        minor: card.minor,
+        instance: card.mig.as_ref().map(|mig| (mig.gi, mig.ci)),
+    };
+    inventory.cards.iter().map(card).collect()
+}
+
+/// Registers once the GPUs are known and the ledger is reconciled with the kubelet: before that nothing may be allocated.
+pub(super) async fn register<S: PodSource + 'static>(
+    registrar: Registrar<S>,
+    mut inventory: watch::Receiver<Arc<Inventory>>,
+    advertiser: Advertiser,
+    stop: CancellationToken,
+) {
+    tokio::select! {
+        known = inventory.wait_for(|inventory| inventory.driver.is_some()) => if known.is_err() { return },
+        () = stop.cancelled() => return,
+    }
+    reconcile::recover(&registrar.calls.daemon, &stop).await;
+    // What was restored may hold slots of cards that don't answer.
+    advertiser.update();
+    registrar.run(stop).await;
+}
+
+/// Updates the device lists of the sessions with the kubelet.
+#[derive(Clone)]
+pub(super) struct Advertiser {
+    pub(super) allocator: SharedAllocator,
+    pub(super) listing: Listing,
+    pub(super) offers: watch::Sender<Arc<Vec<Offer>>>,
+}
+
+impl Advertiser {
+    fn update(&self) {
+        let offers = {
+            let allocator = lock(&self.allocator);
+            let given = allocator.units_given();
+            advertise::offers(allocator.inventory(), allocator.ledger().allocations(), &given, &self.listing)
+        };
+        self.offers.send_if_modified(|known| (**known != offers).then(|| *known = Arc::new(offers)).is_some());
+    }
+}

@@ -1,0 +1,121 @@
+//! Reconciles the ledger with the kubelet at start, and periodically for terminated pods.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use divvy_node_core::Daemon;
+use divvy_node_core::allocator::{Refusal, lock};
+use divvy_node_core::ports::{PodSource, PodSourceError};
+use divvy_runtime::logging::WarnOnce;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// Interval of pod list requests that keep the connection warm: the kubelet caches token and access reviews for some minutes
+/// (`authenticationTokenWebhookCacheTTL`), and no Allocate should have to wait for a new review.
+const KEEP_WARM: Duration = Duration::from_secs(60);
+/// Interval of sweeps for directories without a container: a runtime makes directories of mount sources that are missing, also
+/// for a container whose pod has just ended.
+const SWEEP: Duration = Duration::from_secs(60);
+/// Interval of requests to the API server, which has many nodes, while the kubelet doesn't list its pods.
+const UNLISTED: Duration = Duration::from_secs(60);
+/// Delay between attempts at start, while the kubelet isn't up.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Repairs the ledger from the kubelet's pods and its records of devices. Nothing may be allocated until that has succeeded
+/// once, so it is tried until `stop`; each problem is logged once.
+///
+/// A kubelet that doesn't list its pods, because the API server that reviews the daemon's token is unreachable, isn't waited for
+/// where the ledger has pods: their containers can't start without the daemon. The first list that succeeds repairs the
+/// ledger, and nothing is allocated without one.
+pub(super) async fn recover<S: PodSource>(daemon: &Daemon<S>, stop: &CancellationToken) {
+    let mut warning = WarnOnce::default();
+    while !stop.is_cancelled() {
+        let recovered = daemon.recover().await;
+        let (pods, revision) = {
+            let allocator = lock(daemon.allocator());
+            (allocator.ledger().allocations().pods().count(), allocator.ledger().revision())
+        };
+        match recovered {
+            Ok(()) => {
+                lock(daemon.allocator()).remove_stale_directories();
+                return info!(pods, revision, "ledger reconciled with kubelet");
+            }
+            Err(refusal) if refusal.is_unlisted() && pods > 0 => {
+                return warn!(pods, "serving known pods; ledger not yet reconciled with kubelet: {refusal}");
+            }
+            Err(refusal) => warning.warn(format!("not registering with the kubelet yet: {refusal}")),
+        }
+        tokio::select! { () = tokio::time::sleep(RETRY) => {}, () = stop.cancelled() => {} }
+    }
+}
+
+/// Releases the shares of terminated pods every `interval`, and requests the pod list now and then to keep the connection warm.
+/// `changed` is notified after each list.
+pub(super) async fn watch<S: PodSource>(
+    daemon: Arc<Daemon<S>>,
+    changed: Arc<Notify>,
+    interval: Duration,
+    stop: CancellationToken,
+) {
+    let mut rounds = Rounds::default();
+    loop {
+        tokio::select! { () = tokio::time::sleep(interval) => {}, () = stop.cancelled() => return }
+        rounds.next(&daemon).await;
+        changed.notify_one();
+    }
+}
+
+/// Times of the last periodic actions.
+struct Rounds {
+    listed: Instant,
+    swept: Instant,
+    unlisted: Option<Instant>,
+    warning: WarnOnce,
+}
+
+// === impl Rounds ===
+
+impl Default for Rounds {
+    fn default() -> Self {
+        let now = Instant::now();
+        Self { listed: now, swept: now, unlisted: None, warning: WarnOnce::default() }
+    }
+}
+
+impl Rounds {
+    async fn next<S: PodSource>(&mut self, daemon: &Daemon<S>) {
+        if self.swept.elapsed() >= SWEEP {
+            self.swept = Instant::now();
+            lock(daemon.allocator()).remove_stale_directories();
+        }
+        let pods: HashSet<String> =
+            lock(daemon.allocator()).ledger().allocations().pods().map(|entry| entry.pod.uid.clone()).collect();
+        // Here, where no call waits for it.
+        daemon.source().watch_cgroups(&pods);
+        if pods.is_empty() && self.listed.elapsed() < KEEP_WARM {
+            return;
+        }
+        self.listed = Instant::now();
+        match self.reconcile(daemon).await {
+            Ok(()) => self.warning.clear(),
+            Err(refusal) => {
+                self.warning.warn(format!("releasing shares of terminated pods failed, retrying: {refusal}"));
+            }
+        }
+    }
+
+    async fn reconcile<S: PodSource>(&mut self, daemon: &Daemon<S>) -> Result<(), Refusal> {
+        match daemon.reconcile().await {
+            Err(Refusal::Pods(list @ PodSourceError::KubeletPods(_))) => {
+                if self.unlisted.is_some_and(|asked| asked.elapsed() < UNLISTED) {
+                    return Ok(());
+                }
+                self.unlisted = Some(Instant::now());
+                daemon.reconcile_unlisted(list).await
+            }
+            reconciled => reconciled.map(drop),
+        }
+    }
+}

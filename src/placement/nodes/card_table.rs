@@ -1,0 +1,356 @@
+//! Cards of thousands of nodes, for a caller that compares all of them: what doesn't depend on the pod is computed once and
+//! stored side by side, because a query over all nodes costs as much as reading their numbers.
+//!
+//! Most pods have one request of one card. For them the best card and its score follow from a few numbers a card, without a
+//! search, and are the same that [`plan`](crate::plan()) and [`score`](crate::score()) give. For all others there is a
+//! bound that tells which nodes are worth a search.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use divvy_api::annotation::{Numa, Preferences};
+use divvy_api::{ContainerRequest, GpuRequest, Memory, MemoryAmount, MigProfile, Share};
+use smallvec::SmallVec;
+
+use crate::card::{Card, Lacking};
+use crate::card_free::CardFree;
+use crate::eligible::barred;
+use crate::links::Links;
+use crate::nodes::score::NodeScore;
+use crate::pod::PodRequest;
+use crate::policy::{self, Cost, Lot, Policy, Spot};
+
+/// Numbers of the cards of some nodes.
+#[derive(Clone, Debug, Default)]
+pub struct CardTable {
+    sites: Vec<Site>,
+    /// One entry a card, node after node: all that is read of most cards.
+    free: Vec<CardFree>,
+    spots: Vec<Spot>,
+}
+
+/// One node of these.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeCards<'a> {
+    free: &'a [CardFree],
+    spots: &'a [Spot],
+    site: &'a Site,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Site {
+    /// Where its cards end; they begin where those of the node before it end.
+    end: usize,
+    /// How full its cards are together, in thousandths of one.
+    load: u64,
+    /// Whether its cards are allocated whole or not at all.
+    undivided: bool,
+    /// The least physical memory of its cards, and no less than is free of any.
+    bounds: (Memory, CardFree),
+}
+
+/// The share of each card that a pod takes, by position: nearly always of one.
+pub type CardShares = SmallVec<[(usize, Share); 1]>;
+
+/// A pod with one request.
+#[derive(Clone, Copy, Debug)]
+pub struct OneRequest<'a> {
+    request: GpuRequest,
+    profile: Option<&'a MigProfile>,
+    preferences: &'a Preferences,
+    is_picky: bool,
+}
+
+/// A pod with one request of one card.
+#[derive(Clone, Debug)]
+pub struct OneCard<'a> {
+    one: OneRequest<'a>,
+    cards: &'a Policy,
+    nodes: &'a Policy,
+}
+
+/// Any pod, to be compared by what its plans are worth at best.
+#[derive(Clone, Debug)]
+pub struct AnyPod<'a> {
+    pod: PodRequest<'a>,
+    is_picky: bool,
+    nodes: &'a Policy,
+}
+
+// === impl OneRequest ===
+
+impl<'a> OneRequest<'a> {
+    /// The pod, if it is of this kind, none of its containers holds cards already, and any card with enough free will do.
+    pub fn of(pod: &PodRequest<'a>) -> Option<Self> {
+        let PodRequest { preferences, allocated, .. } = *pod;
+        let mut claiming = claiming(pod);
+        let (container, request) = claiming.next()?;
+        let is_alone = claiming.next().is_none() && allocated.is_empty();
+        let is_free = request.cards == 1 || preferences.numa != Some(Numa::Strict);
+        (is_alone && is_free).then(|| Self {
+            request,
+            profile: container.profile.as_ref(),
+            preferences,
+            is_picky: is_picky(preferences),
+        })
+    }
+}
+
+// === impl OneCard ===
+
+impl<'a> OneCard<'a> {
+    /// The pod, if it is of this kind and none of its containers holds cards already. `cards` decides between the cards of a node,
+    /// `nodes` between nodes.
+    pub fn of(pod: &PodRequest<'a>, cards: &'a Policy, nodes: &'a Policy) -> Option<Self> {
+        let one = OneRequest::of(pod).filter(|one| one.request.cards == 1)?;
+        Some(Self { one, cards, nodes })
+    }
+}
+
+// === impl Several ===
+
+impl<'a> AnyPod<'a> {
+    /// The pod; `nodes` decides between nodes.
+    pub fn of(pod: PodRequest<'a>, nodes: &'a Policy) -> Self {
+        Self { pod, is_picky: is_picky(pod.preferences), nodes }
+    }
+}
+
+// === impl CardTable ===
+
+impl CardTable {
+    /// One node, whose numbers these are.
+    pub fn of(cards: &[Card], links: &Links) -> Self {
+        let (free, spots) = policy::spots(cards, links);
+        let least = spots.iter().map(|spot| spot.memory).min().unwrap_or_default();
+        let bounds = (least, free.iter().copied().fold(CardFree::default(), CardFree::or));
+        let undivided = cards.iter().any(|card| card.undivided);
+        Self { sites: vec![Site { end: cards.len(), load: policy::load(cards), undivided, bounds }], free, spots }
+    }
+
+    /// The node at this position.
+    #[inline]
+    pub fn at(&self, at: usize) -> Option<NodeCards<'_>> {
+        let range = self.range(at);
+        let site = self.sites.get(at)?;
+        Some(NodeCards { free: &self.free[range.clone()], spots: &self.spots[range], site })
+    }
+
+    /// Puts the first of these nodes in the place of another, and nodes without cards in all places before it that
+    /// there aren't yet.
+    pub fn put(&mut self, at: usize, node: Self) {
+        let last = self.free.len();
+        while self.sites.len() <= at {
+            self.sites.push(Site { end: last, ..Site::default() });
+        }
+        let range = self.range(at);
+        let (before, after) = (range.len(), node.free.len());
+        self.free.splice(range.clone(), node.free);
+        self.spots.splice(range, node.spots);
+        self.sites[at..].iter_mut().for_each(|site| site.end = site.end + after - before);
+        if let Some(site) = node.sites.into_iter().next() {
+            self.sites[at] = Site { end: self.sites[at].end, ..site };
+        }
+    }
+
+    #[inline]
+    fn range(&self, at: usize) -> Range<usize> {
+        let end = |at: usize| self.sites.get(at).map_or(self.free.len(), |site| site.end);
+        at.checked_sub(1).map_or(0, end)..end(at)
+    }
+}
+
+// === impl NodeCards ===
+
+impl<'g> NodeCards<'g> {
+    /// The card that a plan would give the pod, by position, and what the plan is worth; maybe nothing if no plan is as
+    /// good as `least`. `cards` are those that this was made of; they are looked at only where that can't be helped.
+    pub fn best<'c>(
+        self,
+        cards: impl Fn() -> &'c [Card],
+        pod: &OneCard<'_>,
+        least: Option<&NodeScore>,
+    ) -> Option<(usize, NodeScore)> {
+        if self.is_whole(pod.one.preferences) {
+            self.best_of::<true>(cards, pod, least)
+        } else {
+            self.best_of::<false>(cards, pod, least)
+        }
+    }
+
+    /// The best card, of cards that are allocated `WHOLE` or of others: a type parameter, so that it isn't tested at each card.
+    fn best_of<'c, const WHOLE: bool>(
+        self,
+        cards: impl Fn() -> &'c [Card],
+        pod: &OneCard<'_>,
+        least: Option<&NodeScore>,
+    ) -> Option<(usize, NodeScore)> {
+        let OneCard { one: OneRequest { request, profile, preferences, is_picky }, .. } = *pod;
+        let (memory, free) = self.site.bounds;
+        if !free.fits(&request.share_on(memory)) {
+            return None;
+        }
+        let by = if WHOLE { &Policy::OF_WHOLE } else { pod.cards };
+        let by_one = by.name == pod.nodes.name;
+        let second_to_fourth = |cost: &Cost| [cost[1], cost[2], cost[3]];
+        let mut most = least.filter(|_| by_one).map_or([u64::MAX; 3], |score| second_to_fourth(&score.plan.0));
+        let mut best = None::<(Cost, usize, Share)>;
+        let wishes = is_picky.then_some(preferences);
+        for (at, share) in self.taking::<WHOLE>(&request, profile) {
+            let lot = self.lot(at);
+            if !lot.may_cost(by, &share, most) {
+                continue;
+            }
+            let cost = lot.cost(by, &share, || &cards()[at]);
+            let is_better = second_to_fourth(&cost) <= most && best.is_none_or(|(least, ..)| cost < least);
+            if is_better && is_open(&cards, at, profile, wishes) {
+                best = Some((cost, at, share));
+                most = second_to_fourth(&cost);
+            }
+        }
+        best.map(|(cost, at, share)| {
+            let cost = if by_one { cost } else { self.lot(at).cost(pod.nodes, &share, || &cards()[at]) };
+            (at, self.score(cost, pod.nodes))
+        })
+    }
+
+    /// The cards with the least left that can take the pod, by position, and its share of each; `None`: it doesn't
+    /// fit. Cards with utilisation beyond what is allocated come last. A plan of least fragmentation takes these, or others with as
+    /// little left that are linked better.
+    pub fn tightest<'c>(self, cards: impl Fn() -> &'c [Card], pod: &OneRequest<'_>) -> Option<CardShares> {
+        if self.is_whole(pod.preferences) {
+            self.tightest_of::<true>(cards, pod)
+        } else {
+            self.tightest_of::<false>(cards, pod)
+        }
+    }
+
+    fn tightest_of<'c, const WHOLE: bool>(
+        self,
+        cards: impl Fn() -> &'c [Card],
+        pod: &OneRequest<'_>,
+    ) -> Option<CardShares> {
+        let OneRequest { request, profile, preferences, is_picky } = *pod;
+        let wishes = is_picky.then_some(preferences);
+        let taking = self.taking::<WHOLE>(&request, profile);
+        let taking = taking.filter(|(at, _)| is_open(&cards, *at, profile, wishes));
+        let order = |(at, _): &(usize, Share)| (self.free[*at].busy, self.free[*at].leftover());
+        if request.cards == 1 {
+            return Some(CardShares::from_buf([taking.min_by_key(order)?]));
+        }
+        let mut taking: CardShares = taking.collect();
+        let wanted = request.cards as usize;
+        if taking.len() < wanted {
+            return None;
+        }
+        taking.sort_by_key(order);
+        taking.truncate(wanted);
+        Some(taking)
+    }
+
+    /// Amounts that the cards lack for a pod that none of them can take; `None` where these numbers don't suffice to tell.
+    pub fn lacking(self, pod: &OneCard<'_>) -> Option<Lacking> {
+        let OneRequest { request, profile, is_picky, .. } = pod.one;
+        if is_picky || profile.is_some() || self.site.undivided || self.free.is_empty() {
+            return None;
+        }
+        self.free.iter().zip(self.spots).try_fold(Lacking::default(), |lacking, (free, spot)| {
+            let share = request.share_on(spot.memory);
+            let reason = free.lacks(&share, spot.memory_capacity).filter(|_| free.is_plain)?;
+            Some(lacking.with(&reason))
+        })
+    }
+
+    /// What no plan for the pod exceeds; `None`: there is no plan, as one of its containers finds too few cards even if
+    /// it is placed alone.
+    pub fn at_best<'c>(self, cards: impl Fn() -> &'c [Card], several: &AnyPod<'_>) -> Option<NodeScore> {
+        if self.is_whole(several.pod.preferences) {
+            self.at_best_of::<true>(cards, several)
+        } else {
+            self.at_best_of::<false>(cards, several)
+        }
+    }
+
+    fn at_best_of<'c, const WHOLE: bool>(
+        self,
+        cards: impl Fn() -> &'c [Card],
+        several: &AnyPod<'_>,
+    ) -> Option<NodeScore> {
+        let AnyPod { pod, is_picky, nodes } = several;
+        let wishes = is_picky.then_some(pod.preferences);
+        let mut least = Cost::default();
+        let mut lots: Vec<(Lot<'_>, Share)> = Vec::with_capacity(self.free.len());
+        for (container, request) in claiming(pod) {
+            let (profile, wanted) = (container.profile.as_ref(), request.cards as usize);
+            let taking = self.taking::<WHOLE>(&request, profile);
+            let taking = taking.filter(|(at, _)| is_open(&cards, *at, profile, wishes));
+            lots.clear();
+            lots.extend(taking.map(|(at, share)| (self.lot(at), share)));
+            if lots.len() < wanted {
+                return None;
+            }
+            // Containers may share their cards, so what the dearest of them costs is all that is certain.
+            let cost = policy::least(nodes, &lots, wanted);
+            least.iter_mut().zip(cost).for_each(|(least, cost)| *least = cost.max(*least));
+        }
+        Some(self.score(least, nodes))
+    }
+
+    /// Whether the pod takes these cards whole; as [`takes_whole`](crate::takes_whole).
+    #[inline]
+    fn is_whole(self, preferences: &Preferences) -> bool {
+        self.site.undivided || preferences.wants_instances()
+    }
+
+    /// Cards that can take a request by itself, and its share of each; all of the card where it is allocated `WHOLE`.
+    #[inline]
+    fn taking<const WHOLE: bool>(
+        self,
+        request: &GpuRequest,
+        profile: Option<&MigProfile>,
+    ) -> impl Iterator<Item = (usize, Share)> + use<'g, WHOLE> {
+        let (request, is_plain) = (*request, profile.is_none());
+        // An amount is the same on all cards, so that it needn't be known what they have.
+        let is_fixed = !WHOLE && matches!(request.memory, MemoryAmount::Absolute(_));
+        let fixed = is_fixed.then(|| request.share_on(Memory::default()));
+        self.free.iter().enumerate().filter_map(move |(at, free)| {
+            let share = fixed.unwrap_or_else(|| request.share_of(self.spots[at].memory, WHOLE));
+            let is_enough = !WHOLE || request.is_within(self.spots[at].memory);
+            (is_enough && free.fits(&share) && free.is_plain == is_plain).then_some((at, share))
+        })
+    }
+
+    #[inline]
+    fn lot(self, at: usize) -> Lot<'g> {
+        Lot { free: &self.free[at], spot: &self.spots[at] }
+    }
+
+    fn score(self, cost: Cost, policy: &Policy) -> NodeScore {
+        NodeScore { plan: Reverse(cost), node: Reverse(policy.node_cost(self.site.load, self.free.len())) }
+    }
+}
+
+fn is_picky(wishes: &Preferences) -> bool {
+    wishes.wants_instances()
+        || [&wishes.models, &wishes.avoid_models].iter().any(|models| !models.is_empty())
+        || [&wishes.cards, &wishes.avoid_cards].iter().any(|cards| !cards.is_empty())
+}
+
+/// Whether a card with enough free is of the resource that a container requests, and allowed by the pod's annotations.
+fn is_open<'c>(
+    cards: impl Fn() -> &'c [Card],
+    at: usize,
+    profile: Option<&MigProfile>,
+    wishes: Option<&Preferences>,
+) -> bool {
+    profile.is_none_or(|_| cards()[at].profile.as_ref() == profile)
+        && wishes.is_none_or(|wishes| barred(&cards()[at], wishes).is_none())
+}
+
+fn claiming<'a>(pod: &PodRequest<'a>) -> impl Iterator<Item = (&'a ContainerRequest, GpuRequest)> + use<'a> {
+    let requests = pod.containers.iter().filter_map(|container| Some((container, container.request?)));
+    requests.filter(|(_, request)| request.cards > 0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! The short way against the long one.
+
+use divvy_api::Memory;
+use proptest::prelude::*;
+
+use super::*;
+use crate::tests::properties::{Scene, policies, scene};
+use crate::{NoPlan, Taken, score, taken, verify};
+
+/// The scene with amounts of memory as real cards have them, in which compute isn't all that counts.
+fn large(mut scene: Scene) -> Scene {
+    let times = |memory: Memory| Memory::mib(memory.as_mib() << 10);
+    let amount = |amount| match amount {
+        MemoryAmount::Absolute(memory) => MemoryAmount::Absolute(times(memory)),
+        percent @ MemoryAmount::Percent(_) => percent,
+    };
+    for card in &mut scene.cards {
+        (card.memory, card.memory_capacity) = (times(card.memory), times(card.memory_capacity));
+        card.held.memory = times(card.held.memory);
+    }
+    for request in scene.containers.iter_mut().filter_map(|container| container.request.as_mut()) {
+        request.memory = amount(request.memory);
+    }
+    scene
+}
+
+/// The scene with all requests but one left out, and that one for a single card.
+fn alone(mut scene: Scene, which: usize) -> Scene {
+    scene.allocated.clear();
+    let which = which % scene.containers.len();
+    for (at, container) in scene.containers.iter_mut().enumerate() {
+        container.request = container.request.filter(|_| at == which).map(|request| GpuRequest { cards: 1, ..request });
+    }
+    scene
+}
+
+fn table(scene: &Scene) -> CardTable {
+    CardTable::of(&scene.cards, &scene.links)
+}
+
+/// The short way.
+fn best(scene: &Scene, nodes: &Policy, least: Option<&NodeScore>) -> Option<(usize, NodeScore)> {
+    let (pod, table) = (scene.pod(), table(scene));
+    let single = OneCard::of(&pod, &scene.policy, nodes).expect("one request, one card");
+    table.at(0).expect("one node").best(|| &scene.cards, &single, least)
+}
+
+/// The long way.
+fn planned(scene: &Scene, nodes: &Policy) -> Option<(usize, NodeScore)> {
+    let plan = scene.plan().ok()?;
+    let card = plan.containers.iter().find_map(|container| container.chosen.first().copied());
+    Some((card.expect("one request, one card"), score(&scene.cards, &scene.links, &scene.pod(), &plan, nodes)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn lacking_agrees_with_the_reasons_of_each_card(scene in scene(), which in 0usize..5) {
+        let scene = alone(large(scene), which);
+        prop_assume!(claiming(&scene.pod()).next().is_some());
+        let (pod, table) = (scene.pod(), table(&scene));
+        let single = OneCard::of(&pod, &scene.policy, &scene.policy).expect("one request, one card");
+        if let Some(lacking) = table.at(0).expect("one node").lacking(&single) {
+            let Err(NoPlan::Nothing { reasons, .. }) = scene.plan() else { panic!("there is a plan") };
+            prop_assert_eq!(lacking, Lacking::of(&reasons));
+        }
+    }
+
+    #[test]
+    fn one_card_answer_equals_plan_and_score(scene in scene(), which in 0usize..5, nodes in policies(), agree in any::<bool>()) {
+        let scene = alone(large(scene), which);
+        let nodes = Policy { name: if agree { scene.policy.name } else { nodes.name }, ..scene.policy.clone() };
+        prop_assume!(claiming(&scene.pod()).next().is_some());
+        prop_assert_eq!(best(&scene, &nodes, None), planned(&scene, &nodes));
+    }
+
+    #[test]
+    fn best_card_at_least_as_good_as_a_bound_is_found(scene in scene(), which in 0usize..5, other in scene()) {
+        let (scene, mut other) = (alone(large(scene), which), large(other));
+        (other.containers, other.allocated, other.policy) = (scene.containers.clone(), Vec::new(), scene.policy.clone());
+        prop_assume!(claiming(&scene.pod()).next().is_some());
+        let Some((_, least)) = planned(&other, &scene.policy) else { return Ok(()) };
+        let found = best(&scene, &scene.policy, Some(&least));
+        let wanted = planned(&scene, &scene.policy).filter(|(_, score)| *score > least || score.is_as_good_as(&least));
+        prop_assert!(wanted.is_none() || found == wanted, "{found:?}, not {wanted:?}");
+    }
+
+    #[test]
+    fn nodes_of_one_table_are_independent(puts in prop::collection::vec((0usize..4, scene()), 1..8)) {
+        let (mut together, mut alone) = (CardTable::default(), std::collections::BTreeMap::new());
+        for (at, scene) in puts {
+            together.put(at, table(&scene));
+            alone.insert(at, table(&scene));
+        }
+        for (at, alone) in alone {
+            let (one, other) = (together.at(at).expect("a node"), alone.at(0).expect("a node"));
+            prop_assert_eq!(format!("{:?}{:?}", one.free, one.spots), format!("{:?}{:?}", other.free, other.spots));
+            prop_assert_eq!(one.site.load, other.site.load);
+        }
+    }
+
+    #[test]
+    fn no_score_exceeds_the_bound(mut scene in scene()) {
+        scene.allocated.clear();
+        let scene = large(scene);
+        let pod = scene.pod();
+        let planned = scene.plan().ok();
+        let worth = planned.map(|plan| score(&scene.cards, &scene.links, &pod, &plan, &scene.policy));
+        let bound = table(&scene).at(0).expect("one node").at_best(|| &scene.cards, &AnyPod::of(pod, &scene.policy));
+        prop_assert!(worth <= bound, "{worth:?}");
+    }
+
+    #[test]
+    fn plan_within_the_free_amounts_verifies(mut scene in scene()) {
+        scene.allocated.clear();
+        let Ok(plan) = scene.plan() else { return Ok(()) };
+        for Taken { card, share, slots } in taken(&scene.cards, &scene.pod(), &plan).expect("it is a plan") {
+            let card = &mut scene.cards[card];
+            card.held.memory = card.memory_capacity.saturating_sub(share.memory);
+            card.held.cores = card.cores_capacity.saturating_sub(share.cores);
+            card.free_slots = slots;
+        }
+        prop_assert_eq!(verify(&scene.cards, &scene.pod(), &plan), Ok(()));
+    }
+}

@@ -1,0 +1,365 @@
+//! Forecast of what a pod on a node takes from requests to come, so that a node can be chosen where it takes least.
+//!
+//! Three measures, each of one node alone, and each worth less after a pod has come:
+//!
+//! - [`usable`](NodeOutlook::usable): free capacity that an expected request could use, on average. What is free
+//!   beyond that is a fragment (after FGD, Weng et al., USENIX ATC 2023, whose cards have one dimension).
+//! - [`multi_gpu_slots`](NodeOutlook::multi_gpu_slots): how many requests for several cards the node could take. Few come, so
+//!   that the average hardly notices them, and one small pod can leave a node without a slot for them. They are
+//!   [weighted](Forecast::slot_weights) by how scarce such slots are in the whole cluster.
+//! - [`allocatable`](Forecast::allocatable): capacity that would be allocated if expected pods came until none fits any more.
+//!   It looks furthest ahead, and costs a hundred times as much.
+
+mod classes;
+mod outlook;
+
+use divvy_api::{MemoryAmount, Share};
+
+use crate::eligible::is_allowed;
+use crate::nodes::expected::{Expected, ExpectedRequests, Kind};
+use crate::nodes::free_capacity::{FreeCapacity, Hardware, Left, size_of};
+
+use classes::{Classes, Steps, has};
+
+pub use outlook::{Loss, NodeOutlook};
+
+/// The expected requests, worked out for the hardware that there is.
+#[derive(Clone, Debug, Default)]
+pub struct Forecast {
+    /// The most frequent kinds, which cover most requests, come first.
+    classes: Vec<Class>,
+    /// How frequent each of these is; all of them together are 1.
+    parts: Vec<f64>,
+    /// Kinds of several cards.
+    several: Vec<Several>,
+    by_cpu: Steps,
+    hardware: Vec<Suited>,
+    /// Positions of classes, as their pods may come.
+    streams: Vec<Vec<u8>>,
+}
+
+/// Weights of multi-GPU slots, by kind as in [`NodeOutlook::multi_gpu_slots`]: in thousandths of cards, from nothing, where there
+/// are plenty, to all the cards of a request. Kinds without a weight are left out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SlotWeights(Vec<(usize, f64)>);
+
+/// What a kind asks for beside its part of each card.
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    cards: u32,
+    cpu_milli: u32,
+}
+
+/// What is left of a card that isn't full, and what fits there.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    left: Left,
+    fitting: Classes,
+}
+
+/// A class of several cards.
+#[derive(Clone, Copy, Debug)]
+struct Several {
+    class: usize,
+    /// Fraction of all requested cards.
+    demand: f64,
+}
+
+/// Classes on some hardware.
+#[derive(Clone, Debug)]
+struct Suited {
+    /// By class; nothing where the hardware won't do.
+    needs: Vec<Option<Need>>,
+    /// For which it will.
+    able: Classes,
+    /// Those of them that take a part of a card.
+    sharing: Classes,
+    by_memory: Steps,
+    by_cores: Steps,
+}
+
+/// What a class takes of a card.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    /// In MiB.
+    memory: u32,
+    /// In thousandths of a card, as [`Left::size`].
+    size: u32,
+    cores: u16,
+    is_exclusive: bool,
+}
+
+/// The part of all requests that the common ones cover at least.
+const COVERAGE: f64 = 0.95;
+/// Together with those of several cards they are a set of bits.
+const MOST_COMMON: usize = 64;
+/// Kinds of several cards that are looked after: those that ask for most.
+pub const MOST_SEVERAL: usize = 24;
+/// Simulated futures of one node.
+const STREAMS: u32 = 24;
+/// Pods of each future: more than fill any node, or it isn't full, which is no matter.
+const STREAM: usize = 150;
+/// A node with one card too few for a class counts as this part of a slot, as a pod may end.
+const NEARLY: f64 = 0.3;
+/// Part of the cluster that becomes free while pods wait, in addition to what is free now.
+const TURNOVER: f64 = 0.02;
+/// Steps in which weights move.
+const WEIGHT_STEPS: f64 = 20.0;
+
+// === impl Forecast ===
+
+impl Forecast {
+    /// Works out the expected requests for cards of these kinds, by their numbers. Without requests it's empty.
+    pub fn new(expected: &ExpectedRequests, hardware: &[Hardware]) -> Self {
+        let mut requests: Vec<&Expected> = expected.requests.iter().filter(|request| request.weight > 0).collect();
+        requests.sort_by_key(|request| std::cmp::Reverse(request.weight));
+        let demand = |request: &Expected| demand(&request.kind) * f64::from(request.weight);
+        let all_demand: f64 = requests.iter().copied().map(demand).sum();
+        let common = common(&requests);
+        let mut several: Vec<&Expected> = requests.iter().copied().filter(|it| it.kind.request.cards > 1).collect();
+        several.sort_by(|one, other| demand(other).total_cmp(&demand(one)));
+        several.truncate(MOST_SEVERAL);
+
+        let mut kinds: Vec<&Kind> = requests[..common].iter().map(|request| &request.kind).collect();
+        let mut class = |kind| {
+            kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
+                kinds.push(kind);
+                kinds.len() - 1
+            })
+        };
+        let several = several
+            .into_iter()
+            .map(|request| Several { class: class(&request.kind), demand: demand(request) / all_demand })
+            .collect();
+        let covered: f64 = requests[..common].iter().map(|request| f64::from(request.weight)).sum();
+        let parts: Vec<f64> = requests[..common].iter().map(|request| f64::from(request.weight) / covered).collect();
+        Self {
+            streams: streams(&parts),
+            parts,
+            several,
+            by_cpu: Steps::new(kinds.iter().map(|kind| Some(kind.cpu_milli))),
+            hardware: hardware.iter().map(|hardware| Suited::to(&kinds, hardware)).collect(),
+            classes: kinds.iter().map(|kind| Class { cards: kind.request.cards, cpu_milli: kind.cpu_milli }).collect(),
+        }
+    }
+
+    /// Weights of slots in a cluster with so much free of so much, in thousandths of cards, and so many whole slots of each
+    /// kind: how likely it is that as many requests come before everything is full, if they come one by one.
+    pub fn slot_weights(&self, free: u64, capacity: u64, slots: &[u32]) -> SlotWeights {
+        let class = |several: &Several| self.classes[several.class];
+        let weight = |(of, slots): (&Several, &u32)| {
+            let cards = class(of).cards;
+            // Requests that are harder to place take slots too, the larger ones several.
+            let is_harder = |other: &&Several| {
+                let other = class(other);
+                other.cards > cards || (other.cards == cards && other.cpu_milli >= class(of).cpu_milli)
+            };
+            let coming = |other: &Several| {
+                let cards_of_other = class(other).cards;
+                let requests =
+                    other.demand * (milli(free) + TURNOVER * milli(capacity)) / (1000.0 * f64::from(cards_of_other));
+                requests * f64::from(cards_of_other / cards)
+            };
+            let coming: f64 = self.several.iter().filter(is_harder).map(coming).sum();
+            let weight = (at_least(coming, *slots) * WEIGHT_STEPS).round() / WEIGHT_STEPS;
+            weight * 1000.0 * f64::from(cards)
+        };
+        let weights = self.several.iter().zip(slots).map(weight).enumerate();
+        SlotWeights(weights.filter(|(_, weight)| *weight > 0.0).collect())
+    }
+
+    /// Capacity that expected pods would allocate on the node before none fits any more, in thousandths of cards: the mean of
+    /// some futures, the same ones for every node.
+    pub fn allocatable(&self, node: &FreeCapacity) -> f64 {
+        let mut open: Vec<Open> = node.cards.iter().filter(|left| left.size > 0).map(|left| self.open(*left)).collect();
+        open.sort_unstable_by_key(|card| card.left.size);
+        let (mut allocated, mut cards) = (0, open.clone());
+        for stream in &self.streams {
+            cards.copy_from_slice(&open);
+            let (mut cpu, mut in_vain) = (node.cpu_milli, 0);
+            let mut may_fit = self.may_fit(&cards, cpu);
+            for class in stream {
+                let class = usize::from(*class);
+                if !has(may_fit, class) {
+                    continue; // what doesn't fit will never fit
+                }
+                match self.allocate(&mut cards, class) {
+                    0 => in_vain |= 1 << class,
+                    size => {
+                        allocated += size;
+                        cpu = cpu.map(|free| free - self.classes[class].cpu_milli);
+                    }
+                }
+                may_fit = self.may_fit(&cards, cpu) & !in_vain;
+                if may_fit == 0 {
+                    break;
+                }
+            }
+        }
+        f64::from(allocated) / f64::from(STREAMS)
+    }
+
+    /// The common classes that fit one of these cards, and the CPU.
+    fn may_fit(&self, cards: &[Open], cpu: Option<u32>) -> Classes {
+        let common = Classes::MAX >> (Classes::BITS as usize - self.parts.len().max(1));
+        cards.iter().fold(0, |all, card| all | card.fitting) & self.with_cpu(cpu) & common
+    }
+
+    /// Allocates a pod the tightest of these cards, which are in that order and stay in it. Returns what it takes of them; 0 if
+    /// it doesn't fit.
+    fn allocate(&self, cards: &mut [Open], class: usize) -> u32 {
+        let wanted = self.classes[class].cards;
+        let fits = |card: &Open| has(card.fitting, class);
+        if wanted > 1 && cards.iter().filter(|card| fits(card)).count() < wanted as usize {
+            return 0;
+        }
+        let (mut from, mut allocated) = (0, 0);
+        for _ in 0..wanted {
+            let Some(at) = cards[from..].iter().position(fits) else { break };
+            let at = from + at;
+            let mut left = cards[at].left;
+            let Some(Need { memory, cores, is_exclusive, size }) = self.need(left, class) else { break };
+            left.take(memory, cores, is_exclusive);
+            allocated += size;
+            cards[at] = self.open(left);
+            let tighter = cards[..at].partition_point(|card| card.left.size < left.size);
+            cards[tighter..=at].rotate_right(1);
+            from = at + 1; // those before it were too small, or have been taken
+        }
+        allocated
+    }
+
+    fn open(&self, left: Left) -> Open {
+        Open { left, fitting: self.fitting(left) }
+    }
+
+    /// What a class needs of a card; `None` if it won't do.
+    fn need(&self, left: Left, class: usize) -> Option<Need> {
+        *self.hardware.get(usize::from(left.hardware))?.needs.get(class)?
+    }
+
+    /// The classes that fit what is left of a card.
+    #[inline]
+    fn fitting(&self, left: Left) -> Classes {
+        let Some(suited) = self.hardware.get(usize::from(left.hardware)) else { return 0 };
+        let open = if left.whole { suited.able } else { suited.sharing };
+        open & suited.by_memory.met_by(left.memory) & suited.by_cores.met_by(left.cores.into())
+    }
+
+    /// The classes that would fit the card if nobody had anything of it.
+    fn able(&self, left: Left) -> Classes {
+        self.hardware.get(usize::from(left.hardware)).map_or(0, |suited| suited.able)
+    }
+
+    /// The classes for which so much CPU will do; `None`: enough for everybody.
+    #[inline]
+    fn with_cpu(&self, cpu: Option<u32>) -> Classes {
+        self.by_cpu.met_by(cpu.unwrap_or(u32::MAX))
+    }
+}
+
+// === impl SlotWeights ===
+
+impl SlotWeights {
+    /// Cost of losing so many slots, by kind of several cards.
+    pub fn cost(&self, lost: impl Fn(usize) -> f64) -> f64 {
+        self.0.iter().map(|(several, weight)| weight * lost(*several)).sum()
+    }
+}
+
+// === impl Suited ===
+
+impl Suited {
+    fn to(kinds: &[&Kind], hardware: &Hardware) -> Self {
+        let needs: Vec<Option<Need>> = kinds.iter().map(|kind| Need::of(kind, hardware)).collect();
+        let those = |is_one: fn(&Need) -> bool| {
+            let classes = needs.iter().enumerate().filter(|(_, need)| need.as_ref().is_some_and(is_one));
+            classes.fold(0, |all, (class, _)| all | 1 << class)
+        };
+        Self {
+            able: those(|_| true),
+            sharing: those(|need| !need.is_exclusive),
+            by_memory: Steps::new(needs.iter().map(|need| Some(need.as_ref()?.memory))),
+            by_cores: Steps::new(needs.iter().map(|need| Some(need.as_ref()?.cores.into()))),
+            needs,
+        }
+    }
+}
+
+// === impl Need ===
+
+impl Need {
+    /// `None`: the hardware won't do.
+    fn of(kind: &Kind, hardware: &Hardware) -> Option<Self> {
+        let whole = kind.instances || hardware.undivided;
+        let Share { memory, cores, exclusive } = kind.request.share_of(hardware.memory, whole);
+        let is_of_kind = kind.profile == hardware.profile && (hardware.is_instance || !kind.instances);
+        let is_too_small = whole && !kind.request.is_within(hardware.memory);
+        if !is_of_kind || is_too_small || !is_allowed(&hardware.model, &kind.models, &kind.avoid_models) {
+            return None;
+        }
+        let memory = u32::try_from(memory.as_mib()).ok()?;
+        let cores = u16::try_from(cores.units()).unwrap_or(u16::MAX);
+        Some(Self { memory, size: size_of(memory, cores).max(1), cores, is_exclusive: exclusive })
+    }
+}
+
+/// Cards that a kind asks for. What is asked for in MiB counts as a card where compute doesn't tell how much of one it is.
+fn demand(kind: &Kind) -> f64 {
+    let of_each = match (kind.request.cores.units(), kind.request.memory) {
+        _ if kind.instances => 100,
+        (0, MemoryAmount::Percent(percent)) => percent,
+        (0, MemoryAmount::Absolute(_)) => 100,
+        (cores, _) => cores,
+    };
+    f64::from(kind.request.cards) * f64::from(of_each) / 100.0
+}
+
+/// How many of these, the most frequent first, cover most of them.
+fn common(requests: &[&Expected]) -> usize {
+    let enough = COVERAGE * requests.iter().map(|request| f64::from(request.weight)).sum::<f64>();
+    let mut covered = 0.0;
+    let is_wanted = |request: &&&Expected| {
+        let is_wanted = covered < enough;
+        covered += f64::from(request.weight);
+        is_wanted
+    };
+    requests.iter().take_while(is_wanted).count().min(MOST_COMMON)
+}
+
+/// Draws that depend on nothing but the expected requests.
+fn streams(parts: &[f64]) -> Vec<Vec<u8>> {
+    let mut state = 0;
+    let mut draw = || {
+        state += 1;
+        let mut unit = f64::from((crate::policy::mixed(state) >> 32) as u32) / f64::from(u32::MAX);
+        let of = parts.iter().position(|part| {
+            unit -= part;
+            unit < 0.0
+        });
+        u8::try_from(of.unwrap_or(0)).unwrap_or(0)
+    };
+    let streams = if parts.is_empty() { 0 } else { STREAMS };
+    (0..streams).map(|_| (0..STREAM).map(|_| draw()).collect()).collect()
+}
+
+/// How likely it is that at least so many come where `mean` are expected (Poisson).
+fn at_least(mean: f64, number: u32) -> f64 {
+    if mean > 50.0 {
+        return 1.0 / (1.0 + (1.7 * (f64::from(number) - mean) / mean.sqrt()).exp());
+    }
+    let (mut of_exactly, mut fewer) = ((-mean).exp(), 0.0);
+    for count in 1..=number.min(1000) {
+        fewer += of_exactly;
+        of_exactly *= mean / f64::from(count);
+    }
+    (1.0 - fewer).clamp(0.0, 1.0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "2^53 thousandths are more cards than there are")]
+fn milli(amount: u64) -> f64 {
+    amount as f64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! Placement problem: a node's cards, and a pod as the kubelet is going to admit it.
+
+use std::collections::BTreeSet;
+
+use divvy_api::Share;
+use divvy_api::annotation::{Numa, Preferences};
+use divvy_api::pod::ContainerKind;
+
+use crate::card::{Card, Reason};
+use crate::eligible::barred;
+use crate::fit::{Load, Slot, alone};
+use crate::pod::{Plan, PodRequest};
+use crate::reuse::{self, Admission, Step};
+
+pub(crate) struct Problem<'a> {
+    pub(crate) cards: &'a [Card],
+    pub(crate) pod: PodRequest<'a>,
+    pub(crate) steps: Vec<Step>,
+    /// For each pool the cards whose slots init containers with an allocation have left in it.
+    lent: Vec<BTreeSet<usize>>,
+    /// By card.
+    sites: Vec<Site>,
+    /// Whether cards are allocated whole or not at all.
+    pub(crate) whole: bool,
+}
+
+/// What is certain about one card.
+#[derive(Default)]
+struct Site {
+    /// Load of the containers that hold cards already.
+    allocated: Load,
+    /// Nothing new of this pod is put on it.
+    barred: Option<Reason>,
+}
+
+/// Whether a pod takes whole cards, whatever part it asks for: because the hardware must enforce its limits, or because a
+/// node with these cards allocates no parts.
+pub fn takes_whole(cards: &[Card], preferences: &Preferences) -> bool {
+    preferences.wants_instances() || cards.iter().any(|card| card.undivided)
+}
+
+// === impl Problem ===
+
+impl<'a> Problem<'a> {
+    pub(crate) fn new(cards: &'a [Card], pod: &PodRequest<'a>) -> Self {
+        let mut sites: Vec<Site> =
+            cards.iter().map(|card| Site { barred: barred(card, pod.preferences), ..Site::default() }).collect();
+        let whole = takes_whole(cards, pod.preferences);
+        for (container, request, held) in reuse::allocated(pod) {
+            for card in held.into_iter().filter(|card| *card < cards.len()) {
+                sites[card].allocated.allocate(
+                    &cards[card],
+                    container.kind,
+                    request.share_of(cards[card].memory, whole),
+                );
+            }
+        }
+        let Admission { steps, lent } = Admission::new(pod);
+        Self { cards, pod: *pod, steps, lent, sites, whole }
+    }
+
+    /// The pod's share of a card if these steps choose it, or what breaks in the worst draw.
+    pub(crate) fn fit(&self, card: usize, chosen_by: &[usize]) -> Result<Share, Reason> {
+        self.load(card, chosen_by).map(|load| load.peak)
+    }
+
+    /// The pod's load on a card if these steps choose it.
+    pub(crate) fn load(&self, card: usize, chosen_by: &[usize]) -> Result<Load, Reason> {
+        self.load_until(card, chosen_by).map_err(|(_, reason)| reason)
+    }
+
+    /// The pod's load on a card if these steps choose it, or the step that overfills it.
+    fn load_until(&self, card: usize, chosen_by: &[usize]) -> Result<Load, (usize, Reason)> {
+        let mut load = self.sites[card].allocated;
+        for (index, step) in self.steps.iter().enumerate() {
+            let slot = match step {
+                _ if chosen_by.contains(&index) => Slot::New,
+                Step { drawn: 0, .. } => continue,
+                _ if !self.is_of_kind(card, index) => continue,
+                _ if !load.is_pooled() => continue,
+                Step { drains: true, .. } => Slot::Drained,
+                Step { .. } => Slot::Drawn,
+            };
+            let admitted =
+                self.share(card, index).and_then(|share| load.admit(&self.cards[card], step.kind, share, slot));
+            admitted.map_err(|reason| (index, reason))?;
+        }
+        Ok(load)
+    }
+
+    /// What a step takes of a card; an error if it would have all of the card, and that is less than it asks for.
+    fn share(&self, card: usize, step: usize) -> Result<Share, Reason> {
+        let (request, memory) = (&self.steps[step].request, self.cards[card].memory);
+        if self.whole && !request.is_within(memory) {
+            return Err(Reason::TooSmall { wanted: request.memory.of(memory), capacity: memory });
+        }
+        Ok(request.share_of(memory, self.whole))
+    }
+
+    /// Whether a step's cards are held by nobody else.
+    pub(crate) fn is_exclusive(&self, step: usize) -> bool {
+        self.whole || self.steps[step].request.is_exclusive()
+    }
+
+    /// The steps that choose each card in a plan. Positions that don't exist are passed over.
+    pub(crate) fn chosen_by(&self, plan: &Plan) -> Vec<Vec<usize>> {
+        let mut chosen_by = vec![Vec::new(); self.cards.len()];
+        for (index, step) in self.steps.iter().enumerate() {
+            let chosen = plan.containers.get(step.container).map_or(&[][..], |container| &container.chosen);
+            for card in chosen.iter().filter(|card| **card < self.cards.len()) {
+                chosen_by[*card].push(index);
+            }
+        }
+        chosen_by
+    }
+
+    /// Why a card is out of the question for a step, whatever else is placed.
+    pub(crate) fn barred(&self, card: usize) -> Option<&Reason> {
+        self.sites[card].barred.as_ref()
+    }
+
+    /// Whether a card is one of those that a step asks for.
+    pub(crate) fn is_of_kind(&self, card: usize, step: usize) -> bool {
+        self.cards[card].profile == self.pod.containers[self.steps[step].container].profile
+    }
+
+    /// Whether a card can take a step's request by itself.
+    pub(crate) fn takes(&self, card: usize, step: usize) -> bool {
+        self.barred(card).is_none() && self.is_of_kind(card, step) && self.alone(card, step).is_ok()
+    }
+
+    fn alone(&self, card: usize, step: usize) -> Result<(), Reason> {
+        alone(&self.cards[card], self.share(card, step)?)
+    }
+
+    /// Why a card can't take a step's request by itself.
+    pub(crate) fn refusal(&self, card: usize, step: usize) -> Option<Reason> {
+        let other_kind = (!self.is_of_kind(card, step)).then_some(Reason::Kind);
+        self.barred(card).cloned().or(other_kind).or_else(|| self.alone(card, step).err())
+    }
+
+    /// Cards that the kubelet may draw from at a step, given which steps chose each card.
+    pub(crate) fn pool(&self, step: usize, chosen_by: &[Vec<usize>]) -> Vec<usize> {
+        if self.steps[step].drawn == 0 {
+            return Vec::new();
+        }
+        let beyond = self.lent[self.steps[step].pool].iter().copied().filter(|card| *card >= chosen_by.len());
+        let pooled = |card: &usize| self.may_pool(step, *card, chosen_by.get(*card).map_or(&[], Vec::as_slice));
+        (0..chosen_by.len()).chain(beyond).filter(pooled).collect()
+    }
+
+    fn may_pool(&self, step: usize, card: usize, chosen_by: &[usize]) -> bool {
+        let Step { pool, pooled_from, pooled_allocated, .. } = self.steps[step];
+        let is_fed = |by: &usize| self.steps[*by].pool == pool && self.steps[*by].kind == ContainerKind::Init;
+        let lends = |by: &usize| (pooled_from..step).contains(by) && is_fed(by);
+        (pooled_allocated && self.lent[pool].contains(&card)) || chosen_by.iter().any(lends)
+    }
+
+    /// Cards on which something of the pod may be put.
+    pub(crate) fn open_cards(&self) -> Vec<usize> {
+        (0..self.cards.len()).filter(|card| self.sites[*card].barred.is_none()).collect()
+    }
+
+    /// The first card that is the same to this pod; never another one for a card that it holds already.
+    pub(crate) fn first_alike(&self, card: usize) -> usize {
+        let facts = |card: usize| {
+            let Card { profile, memory, memory_capacity, cores_capacity, numa, free_slots, held, .. } =
+                &self.cards[card];
+            let (is_open, busy) = (self.sites[card].barred.is_none(), self.cards[card].busy_steps());
+            (profile, memory, memory_capacity, cores_capacity, numa, free_slots, held, is_open, busy)
+        };
+        let fresh = |card: usize| self.sites[card].allocated.is_fresh();
+        let alike = |other: &usize| fresh(*other) && fresh(card) && facts(*other) == facts(card);
+        (0..card).find(alike).unwrap_or(card)
+    }
+
+    /// The pod's shares of cards that it holds already, with what later containers may draw there.
+    pub(crate) fn allocated_shares(&self) -> Vec<(usize, Share)> {
+        let held = (0..self.cards.len()).filter(|card| !self.sites[*card].allocated.is_fresh());
+        held.map(|card| (card, self.fit(card, &[]).unwrap_or(self.sites[card].allocated.peak))).collect()
+    }
+
+    /// The step that breaks a card which init containers with an allocation lent, by being fed from it.
+    pub(crate) fn drawn_in_vain(&self, card: usize) -> Option<usize> {
+        self.load_until(card, &[]).err().map(|(step, _)| step)
+    }
+
+    /// Whether a step's cards must stand on one NUMA node.
+    pub(crate) fn numa_strict(&self, step: usize) -> bool {
+        self.steps[step].request.cards > 1 && self.pod.preferences.numa == Some(Numa::Strict)
+    }
+
+    /// Whether the containers of two steps are surely alive at the same time.
+    pub(crate) fn run_together(&self, a: usize, b: usize) -> bool {
+        [a, b].iter().all(|step| self.steps[*step].kind != ContainerKind::Init)
+    }
+
+    /// Where a card stands; `None` if that isn't known.
+    pub(crate) fn numa(&self, card: usize) -> Option<u32> {
+        self.cards.get(card).and_then(|card| card.numa)
+    }
+
+    /// Whether all of these stand on one known NUMA node.
+    pub(crate) fn on_one_node(&self, cards: &[usize]) -> bool {
+        let first = cards.first().and_then(|card| self.numa(*card));
+        cards.is_empty() || (first.is_some() && cards.iter().all(|card| self.numa(*card) == first))
+    }
+
+    /// Cards that come to a step from the slots of init containers with an allocation at most; the rest of its request's are chosen by
+    /// open steps.
+    pub(crate) fn lent(&self, step: usize) -> usize {
+        self.lent[self.steps[step].pool].len()
+    }
+}

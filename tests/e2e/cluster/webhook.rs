@@ -1,0 +1,121 @@
+//! divvy-webhook in the cluster: started, asked by the API server and the scheduler, and ended.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::{Cluster, PATIENCE};
+use crate::control_plane::configure_scheduler;
+use crate::pages::page;
+use crate::program::Program;
+use crate::webhook::{leader, serve};
+
+const SERVICE: &str = "/api/v1/namespaces/divvy-system/services/divvy-webhook";
+const EXTENDER: &str = "/api/v1/namespaces/divvy-system/services/divvy-extender";
+const SECRET: &str = "/api/v1/namespaces/divvy-system/secrets/divvy-webhook-tls";
+/// What it takes of a scheduler's configuration.
+const SCHEDULER: &str = include_str!("../../../deploy/scheduler/kube-scheduler.yaml");
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// Starts both, serves them at their Services' ClusterIPs, and waits until the API server asks them.
+    pub async fn start_webhook(&mut self) -> anyhow::Result<()> {
+        let args = ["create", "token", "divvy-webhook", "--namespace=divvy-system", "--duration=24h"];
+        let token = self.kubectl.run(&args).await?;
+        std::fs::write(&self.webhook.token, token).context("writing the webhook's token")?;
+        self.webhook.programs().try_for_each(Program::start_if_down)?;
+        let replicas = self.webhook.replicas.each_ref().map(|replica| replica.address);
+        let connections = Arc::clone(&self.webhook.connections);
+        let reviews =
+            serve(listen(self, SERVICE).await?, Arc::default(), move || std::future::ready(replicas.to_vec()));
+        let api = self.api.clone();
+        let leader = move || {
+            let api = api.clone();
+            async move { leader(&api).await.into_iter().collect() }
+        };
+        let extender = serve(listen(self, EXTENDER).await?, connections, leader);
+        self.webhook.services = vec![tokio::spawn(reviews).abort_handle(), tokio::spawn(extender).abort_handle()];
+        self.webhook_ready().await?;
+        self.apply(&["webhook-configurations"]).await?;
+        self.webhook_called().await
+    }
+
+    /// Waits until both are ready.
+    pub async fn webhook_ready(&mut self) -> anyhow::Result<()> {
+        self.until("two replicas of divvy-webhook that are ready", PATIENCE, async |this| {
+            for replica in &this.webhook.replicas {
+                let said = page(replica.pages, "readyz").await?;
+                anyhow::ensure!(said.starts_with("ok\n"), "{said}");
+            }
+            Ok(Some(()))
+        })
+        .await
+    }
+
+    /// Waits until the API server has a GPU pod completed.
+    pub async fn webhook_called(&mut self) -> anyhow::Result<()> {
+        let container = json!({"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}});
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asked"}, "spec": {"containers": [container]},
+        });
+        self.until("answer of divvy-webhook", PATIENCE, async |this| {
+            let pod = this.api.create("/api/v1/namespaces/default/pods?dryRun=All", &pod).await?;
+            Ok(pod["metadata"]["annotations"]["divvy.dev/request"].as_str().map(drop))
+        })
+        .await
+    }
+
+    /// Takes them out of the API server.
+    pub async fn unregister_webhook(&self) -> anyhow::Result<()> {
+        for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
+            self.api.delete(&format!("/apis/admissionregistration.k8s.io/v1/{kind}/divvy-webhook")).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends both, and takes them out of the API server and the scheduler.
+    pub async fn stop_webhook(&mut self) -> anyhow::Result<()> {
+        self.unregister_webhook().await?;
+        for program in self.webhook.programs() {
+            program.kill().await?;
+        }
+        self.webhook.services.drain(..).for_each(|service| service.abort());
+        self.restart_scheduler(false).await
+    }
+
+    /// Starts kube-scheduler anew, with the extender or without.
+    pub async fn restart_scheduler(&mut self, with_extender: bool) -> anyhow::Result<()> {
+        let extender = if with_extender { Some(extender(self).await?) } else { None };
+        configure_scheduler(&self.files, extender)?;
+        self.control_plane.scheduler.kill().await?;
+        self.control_plane.scheduler.start()
+    }
+}
+
+async fn listen(cluster: &Cluster, service: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind((cluster_ip(cluster, service).await?, 443)).await.context("listening at a ClusterIP")
+}
+
+async fn cluster_ip(cluster: &Cluster, service: &str) -> anyhow::Result<IpAddr> {
+    let service = cluster.api.get(service).await?;
+    let address = service["spec"]["clusterIP"].as_str().context("the Service has no ClusterIP")?;
+    Ok(address.parse()?)
+}
+
+/// The entry that our manifests show, with what an administrator fills in.
+async fn extender(cluster: &Cluster) -> anyhow::Result<Value> {
+    let secret = cluster.api.get(SECRET).await?;
+    let authority = secret["data"]["ca.crt"].as_str().context("the Secret has no ca.crt")?;
+    let authority = cluster.files.write("webhook-ca.crt", BASE64_STANDARD.decode(authority)?)?;
+    let config: Value = serde_saphyr::from_str(SCHEDULER).context("deploy/scheduler/kube-scheduler.yaml")?;
+    let mut extender = config["extenders"][0].clone();
+    extender["urlPrefix"] = json!(format!("https://{}", cluster_ip(cluster, EXTENDER).await?));
+    extender["tlsConfig"]["caFile"] = json!(authority);
+    Ok(extender)
+}

@@ -1,0 +1,80 @@
+//! What divvy-webhook relies on in a scheduler, asked of the stand-in and, with `KUBE_BIN_DIR`, of kube-scheduler.
+//!
+//! `cargo test -p fake-scheduler --test contract [-- WORDS]`
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
+
+mod bindings;
+mod cluster;
+mod filters;
+#[path = "../../../fake-apiserver/tests/contract/server.rs"]
+#[allow(dead_code, reason = "the contract of API servers uses more of it")]
+mod server;
+
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use divvy_e2e::contract::{self, RealApiServer, Report};
+use divvy_e2e::files::Programs;
+use fake_apiserver::ApiServer;
+use tokio::runtime::Runtime;
+
+use crate::cluster::{Cluster, Servers};
+use crate::server::TOKEN;
+
+type Run = for<'a> fn(&'a mut Cluster<'_>) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+macro_rules! tests {
+    ($($module:ident::$name:ident),* $(,)?) => { &[$((stringify!($name), |cluster| Box::pin($module::$name(cluster)))),*] };
+}
+
+const TESTS: &[(&str, Run)] = tests![
+    filters::extender_gets_node_names_and_binds_the_one_it_kept,
+    filters::weighted_scores_decide,
+    filters::pods_without_managed_resources_are_not_sent,
+    filters::refused_pod_names_the_reasons_by_count,
+    filters::refused_pod_is_retried_when_a_node_changes,
+    filters::failing_filter_is_retried,
+    filters::unknown_node_of_a_filter_is_an_error,
+    filters::ignorable_extender_is_passed_over,
+    filters::ignored_resources_are_not_summed,
+    bindings::failing_bind_is_retried,
+    bindings::pod_that_was_bound_all_the_same_stays,
+];
+
+fn main() -> ExitCode {
+    let names = || TESTS.iter().map(|(name, _)| *name).filter(|name| contract::is_chosen(name));
+    if contract::list(names()) {
+        return ExitCode::SUCCESS;
+    }
+    let runtime = Runtime::new().expect("a runtime");
+    let server = runtime.block_on(ApiServer::start(&[(TOKEN, "admin")])).expect("it starts");
+    let mut passed = run_all("stand-in", &runtime, &mut Servers::StandIn(Arc::new(server)));
+    match Programs::find() {
+        Err(reason) => contract::ignore("kube-scheduler", names(), &reason),
+        Ok(programs) => {
+            let directory = tempfile::Builder::new().prefix("divvy-contract-").tempdir().expect("a directory");
+            let real = runtime.block_on(RealApiServer::start(&programs, directory.path())).expect("it starts");
+            let mut real = Servers::Real(Box::new(real));
+            passed &= run_all("kube-scheduler", &runtime, &mut real);
+            if let Servers::Real(real) = real {
+                runtime.block_on(real.end()).expect("it runs");
+            }
+        }
+    }
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs the tests one after another, each with nodes and a scheduler of its own.
+fn run_all(whose: &'static str, runtime: &Runtime, servers: &mut Servers) -> bool {
+    let mut report = Report::new(whose);
+    for (name, run) in TESTS.iter().filter(|(name, _)| contract::is_chosen(name)) {
+        report.run(name, runtime, async {
+            let mut cluster = Cluster::new(name, servers).await;
+            run(&mut cluster).await;
+            cluster.end().await;
+        });
+    }
+    report.finish()
+}
