@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -20,7 +21,7 @@ pub struct Report {
     failed: usize,
 }
 
-/// A real etcd and API server on loopback ports, and a scheduler that isn't started yet.
+/// A real etcd and API server on loopback ports, and a scheduler that isn't started yet; killed when dropped.
 #[derive(Debug)]
 pub struct RealApiServer {
     /// The programs.
@@ -37,6 +38,31 @@ pub struct RealApiServer {
 pub fn is_chosen(name: &str) -> bool {
     let words: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     words.is_empty() || words.iter().any(|word| name.contains(&**word))
+}
+
+/// Runs a suite's tests against the stand-in and, if `KUBE_BIN_DIR` has the programs, beside a real API server. Both
+/// functions run the chosen tests and return whether all passed.
+pub fn suite(
+    real_name: &'static str,
+    tests: impl Iterator<Item = &'static str> + Clone,
+    on_stand_in: impl FnOnce(&Runtime) -> bool,
+    on_real: impl FnOnce(&Runtime, RealApiServer) -> bool,
+) -> ExitCode {
+    let chosen = tests.filter(|name| is_chosen(name));
+    if list(chosen.clone()) {
+        return ExitCode::SUCCESS;
+    }
+    let runtime = Runtime::new().expect("a runtime");
+    let mut passed = on_stand_in(&runtime);
+    match Programs::find() {
+        Err(reason) => ignore(real_name, chosen, &reason),
+        Ok(programs) => {
+            let directory = tempfile::Builder::new().prefix("divvy-contract-").tempdir().expect("a directory");
+            let real = runtime.block_on(RealApiServer::start(&programs, directory.path())).expect("it starts");
+            passed &= on_real(&runtime, real);
+        }
+    }
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Prints the names of the tests and returns true, if that is what the command line asks for.
@@ -105,13 +131,5 @@ impl RealApiServer {
     /// Reads the administrator's kubeconfig.
     pub fn kubeconfig(&self) -> anyhow::Result<String> {
         Ok(std::fs::read_to_string(self.pki.kubeconfig("admin", self.ports.api)?)?)
-    }
-
-    /// Ends all programs.
-    pub async fn end(mut self) -> anyhow::Result<()> {
-        for program in self.control_plane.programs() {
-            program.kill().await?;
-        }
-        Ok(())
     }
 }

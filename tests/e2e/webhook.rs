@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context as _;
 use divvy_testkit::binaries::Binaries;
+use fake_apiserver::endpoints::{first_endpoint, pod_ip};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
@@ -38,8 +39,6 @@ pub struct Replica {
     pub(crate) pages: SocketAddr,
 }
 
-/// Address of every replica in the EndpointSlice, where the API server refuses loopback ones; the port tells the replica.
-const POD_IP: &str = "192.0.2.1";
 const SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/divvy-system/endpointslices/divvy-extender";
 
 // === impl Webhook ===
@@ -54,7 +53,7 @@ impl Webhook {
             let keys = json!({
                 "version": "v1",
                 "podName": name,
-                "podIp": POD_IP,
+                "podIp": pod_ip(Ipv4Addr::LOCALHOST),
                 "namespace": "divvy-system",
                 "listenAddress": at(port),
                 "metricsAddress": at(pages),
@@ -127,10 +126,7 @@ impl Webhook {
 
 /// Where the extender's Service leads to.
 pub(crate) async fn leader(api: &Api) -> Option<SocketAddr> {
-    let slice = api.get(SLICE).await.ok()?;
-    let port = slice["ports"][0]["port"].as_u64()?;
-    (slice["endpoints"][0]["addresses"][0] == POD_IP).then_some(())?;
-    Some(SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(port).ok()?)))
+    first_endpoint(&api.get(SLICE).await.ok()?)
 }
 
 /// Passes each connection on to one of the endpoints, in turns.

@@ -34,6 +34,7 @@ mod conditions;
 mod core;
 mod discovery;
 mod dispatch;
+pub mod endpoints;
 mod feed;
 mod fields;
 pub mod https;

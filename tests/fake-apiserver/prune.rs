@@ -14,15 +14,14 @@ pub(crate) fn prune(object: &mut Value, schema: &Value) {
 }
 
 fn walk(value: &mut Value, schema: &Value) {
-    if schema["x-kubernetes-preserve-unknown-fields"] == true {
+    if keeps_all(schema) {
         return;
     }
     match value {
         Value::Object(map) => {
-            let of = |field: &str| schema["properties"].get(field).or_else(|| schema.get("additionalProperties"));
-            map.retain(|field, _| of(field).is_some());
+            map.retain(|field, _| declared(schema, field).is_some());
             for (field, value) in map {
-                walk(value, of(field).unwrap_or(&Value::Null));
+                walk(value, declared(schema, field).unwrap_or(&Value::Null));
             }
         }
         Value::Array(items) => items.iter_mut().for_each(|item| walk(item, &schema["items"])),
@@ -32,13 +31,12 @@ fn walk(value: &mut Value, schema: &Value) {
 
 /// Path of the first field that a schema doesn't name, as the error of server-side apply has it.
 pub(crate) fn undeclared(value: &Value, schema: &Value) -> Option<String> {
-    if schema["x-kubernetes-preserve-unknown-fields"] == true {
+    if keeps_all(schema) {
         return None;
     }
     match value {
         Value::Object(map) => map.iter().find_map(|(field, value)| {
-            let own = schema["properties"].get(field).or_else(|| schema.get("additionalProperties"));
-            let Some(own) = own else { return Some(format!(".{field}")) };
+            let Some(own) = declared(schema, field) else { return Some(format!(".{field}")) };
             undeclared(value, own).map(|below| format!(".{field}{below}"))
         }),
         Value::Array(items) => items
@@ -47,6 +45,15 @@ pub(crate) fn undeclared(value: &Value, schema: &Value) -> Option<String> {
             .find_map(|(at, item)| undeclared(item, &schema["items"]).map(|below| format!("[{at}]{below}"))),
         _ => None,
     }
+}
+
+/// Schema of a field that an object's schema names, or allows by `additionalProperties`.
+fn declared<'s>(schema: &'s Value, field: &str) -> Option<&'s Value> {
+    schema["properties"].get(field).or_else(|| schema.get("additionalProperties"))
+}
+
+fn keeps_all(schema: &Value) -> bool {
+    schema["x-kubernetes-preserve-unknown-fields"] == true
 }
 
 /// Fills in the defaults of fields that an object lacks.

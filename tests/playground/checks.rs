@@ -19,10 +19,10 @@ pub enum Invariant {
     I2,
     /// An ID that was ever listed stays listed.
     I4,
-    /// What bound pods were promised fits on the cards, in whatever order they arrive.
+    /// Cards reserved for bound pods suffice, in whatever order the pods arrive.
     I5,
-    /// A node that nothing has happened to keeps what was promised for it.
-    Promise,
+    /// An undisturbed node gives pods the cards reserved for them.
+    Reservation,
     /// A pod that contradicts itself is refused: at admission where there is a webhook, else by its node. One that is too
     /// large for every node never gets one.
     Refusal,

@@ -7,11 +7,11 @@
 //!            divvy-webhook ×2 ─┘    kubelet ──device plugin──▶ divvy-node ─────┴─▶ fake NVML
 //!                          ▲ bindings │                            ▲
 //!     filter, prioritize,  │          └── outside ──▶ checks,      └── chaos (and to divvy-webhook)
-//!     bind                 └─ scheduler   promises    picture
+//!     bind                 └─ scheduler   reservations picture
 //! ```
 //!
 //! Nothing here asks a daemon what it thinks it gave: `outside` reads what the kubelet was told and what containers got,
-//! `promises` what stands in the pods' annotations.
+//! `reservations` what stands in the pods' annotations.
 
 pub mod args;
 pub mod arrivals;
@@ -24,7 +24,7 @@ pub mod front;
 pub mod install;
 pub mod mix;
 pub mod picture;
-pub mod promises;
+pub mod reservations;
 pub mod published;
 pub mod report;
 pub mod run;

@@ -32,8 +32,8 @@ pub struct Report {
     pub refused: BTreeMap<String, Refusals>,
     /// Pods for which there was no room when they came.
     pub waited: Waited,
-    /// Promises of cards.
-    pub promises: Promises,
+    /// Reservations of cards.
+    pub reservations: Reservations,
     /// Admitted pods that a kubelet failed later, by kind and reason.
     pub failed_later: BTreeMap<String, u64>,
     /// Invariants: how often checked, and which were broken.
@@ -96,21 +96,21 @@ pub struct Waited {
     pub texts: BTreeMap<String, u64>,
 }
 
-/// What became of promises of cards.
+/// What became of reservations of cards.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Promises {
+pub struct Reservations {
     /// As the webhook counts it (`divvy_reservation_outcomes_total`): without what a replica didn't live to see.
     pub counted: Predictions,
     /// As it is seen from outside, when nodes admit pods.
     pub seen: Seen,
 }
 
-/// Pods that were promised cards.
+/// Pods with reserved cards, by what their nodes did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Seen {
-    /// They hold the cards of `divvy.dev/planned`.
+    /// Pods that hold the cards of `divvy.dev/planned`.
     pub kept: u64,
-    /// They hold others.
+    /// Pods that hold others.
     pub moved: u64,
     /// Pods that a node refused.
     pub refused: u64,

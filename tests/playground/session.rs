@@ -22,7 +22,7 @@ use crate::cluster::{Node, PATIENCE};
 use crate::console::{self, Console};
 use crate::control_plane::ControlPlane;
 use crate::front::Front;
-use crate::promises;
+use crate::reservations;
 use crate::published::Published;
 use crate::report::{Reason, Report};
 use crate::session::scheduled::Waiting;
@@ -238,7 +238,7 @@ impl Session {
             let found = told.and_then(|told| told.contradicts(&node.view));
             self.report.checks.note(Invariant::I2, &node.name, found);
             if self.front.is_some() {
-                let found = promises::fit(&self.control_plane.server, &node.view, &self.requests, |uid| {
+                let found = reservations::fit(&self.control_plane.server, &node.view, &self.requests, |uid| {
                     seen.pods.contains_key(uid)
                 });
                 self.report.checks.note(Invariant::I5, &node.name, found);

@@ -29,6 +29,7 @@ use crate::install::{WEBHOOK_CONFIGURATIONS, WEBHOOK_SERVICE};
 use divvy_testkit::binaries::Binaries;
 use divvy_testkit::pages::page;
 use divvy_testkit::pods::{GPU, NAMESPACE};
+use fake_apiserver::endpoints::first_endpoint;
 use fake_apiserver::https::{Https, Trust};
 use fake_apiserver::{ApiServer, View};
 use fake_scheduler::extender::Extender;
@@ -56,7 +57,7 @@ pub enum Kill {
     Leader,
 }
 
-/// Promises by what became of them, as `divvy_reservation_outcomes_total` counts them.
+/// Reservations by what became of them, as `divvy_reservation_outcomes_total` counts them.
 pub type Predictions = BTreeMap<String, u64>;
 
 /// Name of the Service, the configurations and the Lease.
@@ -129,7 +130,7 @@ impl Webhook {
         Ok(explanation["verdict"].as_str().filter(|_| waits).map(str::to_owned))
     }
 
-    /// What became of promises so far, as both replicas count it.
+    /// What became of reservations so far, as both replicas count it.
     pub async fn predictions(&self) -> anyhow::Result<Predictions> {
         let mut sums = self.before.clone();
         for replica in &self.replicas {
@@ -138,8 +139,8 @@ impl Webhook {
         Ok(sums)
     }
 
-    /// Promises that their nodes haven't shown yet, as the replica says that knows most.
-    pub async fn open_promises(&self) -> anyhow::Result<u64> {
+    /// Reservations that their nodes haven't shown yet, as the replica says that knows most.
+    pub async fn open_reservations(&self) -> anyhow::Result<u64> {
         let mut most = 0;
         for replica in &self.replicas {
             let text = page(replica.process.pages(), "metrics").await?;
@@ -221,10 +222,7 @@ fn authority(view: &View<'_>) -> Option<String> {
 
 /// Listening address of the replica that the extender's Service leads to.
 fn leader(view: &View<'_>) -> Option<SocketAddr> {
-    let slice = view.kept("EndpointSlice", SYSTEM, "divvy-extender")?;
-    let ip = slice["endpoints"][0]["addresses"][0].as_str()?.parse().ok()?;
-    let port = slice["ports"][0]["port"].as_u64()?.try_into().ok()?;
-    Some(SocketAddr::from((replica::listening(ip), port)))
+    first_endpoint(view.kept("EndpointSlice", SYSTEM, "divvy-extender")?)
 }
 
 /// Asks as the scheduler does: only the leader answers, once it knows the cluster.

@@ -91,11 +91,11 @@ struct Rated {
 /// Pods with one key have the same scores.
 type Key = (Shape, u32);
 
-/// Cost of a thousandth of a card that expected requests can't use any more, …
+/// Cost of a thousandth of a card that expected requests can't use any more.
 const OF_USABLE: f64 = 1.0;
-/// … of one that expected pods couldn't allocate any more, …
+/// Cost of a thousandth of a card that expected pods couldn't allocate any more.
 const OF_ALLOCATABLE: f64 = 1.0;
-/// … and of a thousandth of a multi-GPU slot, at the highest weight.
+/// Cost of a thousandth of a multi-GPU slot, at the highest weight.
 const OF_SLOTS: f64 = 0.1;
 /// Cost of a percent of utilization of the pod's card beyond what is reserved: a hundredth of a card, as a card that is always
 /// busy is as good as lost to the pod.
@@ -113,9 +113,9 @@ const WEIGHTS_FOR: u32 = 32;
 const CPU_OF_CARD: u32 = 16;
 /// 72 bytes a node and shape: 22 MiB for 64 shapes and 5 000 nodes.
 const MOST_SHAPES: usize = 64;
-/// Most nodes that one query scores anew, which takes a microsecond each, …
+/// Most nodes that one query scores anew; each takes a microsecond.
 const MOST_NEW: usize = 1024;
-/// … and those of a shape's first query: before the next one comes, all nodes are usually scored in advance.
+/// Most nodes that a shape's first query scores: before the next one comes, all nodes are usually scored in advance.
 const MOST_NEW_AT_FIRST: usize = 64;
 /// Nodes of the second round in a shape's first query: each takes up to 40 µs while nothing of them is cached.
 const FINALISTS_AT_FIRST: usize = 2;

@@ -1,6 +1,6 @@
 //! The report for people.
 
-use super::{Latency, Promises, Refusals, Report, Waited};
+use super::{Latency, Reservations, Refusals, Report, Waited};
 use crate::checks::Invariant;
 use crate::text::{clip, wrap};
 
@@ -20,10 +20,10 @@ impl Report {
         let refused: u64 = self.refused.values().map(|refusals| refusals.count).sum();
         let waited = match self.waited.given_up {
             0 => String::new(),
-            given_up => format!(", {given_up} found no room in time"),
+            given_up => format!(", {given_up} found no node in time"),
         };
         let head = format!(
-            "{} pods offered to {} nodes with {} cards in {:.1} s: {} ran ({} without a card), {refused} refused{waited}; {:.0} % of the cards held",
+            "{} pods submitted to {} nodes with {} GPUs in {:.1} s: {} ran ({} without a GPU), {refused} refused{waited}; {:.0} % of the GPUs allocated",
             self.offered,
             self.settings.nodes,
             self.settings.cards,
@@ -36,11 +36,11 @@ impl Report {
         self.refused.iter().for_each(|(kind, refusals)| sections.refused(kind, refusals));
         sections.counted("failed later", &self.failed_later);
         if self.overlooked > 0 {
-            sections.add("overlooked", &format!("{} by a kubelet that had lost its checkpoint", self.overlooked));
+            sections.add("overlooked", &format!("{} by a kubelet without its checkpoint", self.overlooked));
         }
         if self.settings.webhook {
             sections.waited(&self.waited);
-            sections.promised(&self.promises);
+            sections.reserved(&self.reservations);
         }
         sections.calls(self);
         sections.counted("written", &self.daemon_writes);
@@ -69,7 +69,7 @@ impl Sections {
             self.0.push('\n');
         }
         if reasons.len() > REASONS {
-            self.add("", &format!("and {} reasons more (--report FILE has all)", reasons.len() - REASONS));
+            self.add("", &format!("and {} more reasons (--report FILE has all)", reasons.len() - REASONS));
         }
     }
 
@@ -82,26 +82,26 @@ impl Sections {
     fn waited(&mut self, waited: &Waited) {
         let Waited { pods, explained, told, placed, given_up: _, texts } = waited;
         let text = format!(
-            "{pods} pods, of which {placed} got a node later; divvy-webhook (/explain) said why to {explained}, the scheduler alone to {told}{}",
+            "{pods} pods had to wait, {placed} of them got a node later; reasons for {explained} from divvy-webhook (/explain), for {told} from the scheduler alone{}",
             if texts.is_empty() { "" } else { ":" }
         );
-        self.add("waited", &text);
+        self.add("waiting", &text);
         self.reasons(texts);
     }
 
-    fn promised(&mut self, Promises { counted, seen }: &Promises) {
+    fn reserved(&mut self, Reservations { counted, seen }: &Reservations) {
         let all = seen.kept + seen.moved + seen.refused;
         let words =
-            [("kept", "kept"), ("moved", "moved"), ("ended", "over before their node told"), ("expired", "expired")];
+            [("kept", "kept"), ("moved", "moved"), ("ended", "ended before a report of their node"), ("expired", "expired")];
         let counted = words.map(|(own, said)| format!("{} {said}", counted.get(own).copied().unwrap_or_default()));
         self.add(
-            "promised",
+            "reserved",
             &format!(
-                "cards to {all} pods: {} got these, {} got others, {} were refused by their node",
+                "GPUs for {all} pods: {} got these, {} got others, {} were refused by their node",
                 seen.kept, seen.moved, seen.refused
             ),
         );
-        self.add("", &format!("divvy-webhook itself counts {}", counted.join(", ")));
+        self.add("", &format!("counted by divvy-webhook: {}", counted.join(", ")));
     }
 
     fn calls(&mut self, report: &Report) {
@@ -109,6 +109,9 @@ impl Sections {
             ["calls", "", ""].into_iter().zip(&report.latencies)
         {
             self.add(name, &format!("{calls:>4} {method:<22} p50 {p50_us} µs, p99 {p99_us} µs; {failed} more failed"));
+        }
+        if cfg!(debug_assertions) {
+            self.add("", "of an unoptimised build; with --release they are several times faster");
         }
     }
 
@@ -121,13 +124,13 @@ impl Sections {
 
     fn checks(&mut self, report: &Report) {
         let what = |invariant: &Invariant| match invariant {
-            Invariant::I1 => "shares fit on their card",
-            Invariant::I2 => "all say the same of a container",
+            Invariant::I1 => "shares fit on their GPU",
+            Invariant::I2 => "all records of a container agree",
             Invariant::I4 => "slots stay listed",
-            Invariant::I5 => "promises fit on their cards",
-            Invariant::Promise => "promises are kept",
-            Invariant::Refusal => "nonsense is refused, and why",
-            Invariant::Recovery => "what was killed is back",
+            Invariant::I5 => "reservations fit on their GPUs",
+            Invariant::Reservation => "reservations are kept",
+            Invariant::Refusal => "invalid requests are refused with a reason",
+            Invariant::Recovery => "killed processes are back",
         };
         let checked = report.checks.checked.iter().map(|(own, count)| format!("{count} {} ({own})", what(own)));
         self.add("checks", &checked.collect::<Vec<_>>().join(", "));
@@ -136,7 +139,7 @@ impl Sections {
             self.0.push('\n');
         }
         if report.checks.broken.is_empty() {
-            self.add("", "none of them failed");
+            self.add("", "no check failed");
         }
     }
 }

@@ -29,7 +29,7 @@ impl Session {
             let found = self.books_agree(node, Told::Too).await;
             self.report.checks.note(Invariant::I2, &self.nodes[node].name, found);
         }
-        self.count_promises().await?;
+        self.count_reservations().await?;
         for node in &self.nodes {
             self.console.plain("");
             self.console.plain(picture::of(&node.view, self.console.colours).trim_end());
@@ -46,20 +46,20 @@ impl Session {
     }
 
     /// Takes over what the webhook has counted, once nothing is open any more.
-    async fn count_promises(&mut self) -> anyhow::Result<()> {
+    async fn count_reservations(&mut self) -> anyhow::Result<()> {
         let Some(front) = &self.front else { return Ok(()) };
         let start = Instant::now();
-        while front.webhook.open_promises().await? > 0 && start.elapsed() < LAG {
+        while front.webhook.open_reservations().await? > 0 && start.elapsed() < LAG {
             tokio::time::sleep(LAG / 100).await;
         }
         if !self.report.settings.chaos {
-            let found = match front.webhook.open_promises().await? {
+            let found = match front.webhook.open_reservations().await? {
                 0 => Ok(()),
-                open => Err(format!("{open} promises are still open")),
+                open => Err(format!("{open} reservations are still open")),
             };
             self.report.checks.note(Invariant::Recovery, "divvy-webhook", found);
         }
-        self.report.promises.counted = front.webhook.predictions().await?;
+        self.report.reservations.counted = front.webhook.predictions().await?;
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use crate::arrivals::Offer;
 use crate::checks::Invariant;
 use crate::cluster::{Node, PATIENCE};
 use crate::front::{self, Door, Front};
-use crate::promises;
+use crate::reservations;
 use crate::report::Reason;
 use crate::webhook::{Kill, Webhook};
 use divvy_testkit::pods::{Fate, NAMESPACE};
@@ -115,17 +115,17 @@ impl Session {
         self.waiting.push(waiting);
     }
 
-    /// Whether the node kept what the extender had promised for it. One that something has happened to may know better.
+    /// Whether the node kept what the extender had reserved for it. One that something has happened to may know better.
     pub(super) fn judge(&mut self, node: usize, uid: &str, planned: &Planned, refused: Option<&Reason>) {
         let Node { name, view, .. } = &self.nodes[node];
-        let seen = &mut self.report.promises.seen;
+        let seen = &mut self.report.reservations.seen;
         let found = match (refused, view.pods.iter().find(|pod| pod.uid == uid)) {
             (Some(Reason { kind, text }), _) => {
                 seen.refused += 1;
-                Err(format!("pod {uid}: promised cards, and refused: {kind}: {text}"))
+                Err(format!("pod {uid}: refused although cards were reserved: {kind}: {text}"))
             }
             (None, Some(pod)) => {
-                let found = promises::kept(planned, pod);
+                let found = reservations::kept(planned, pod);
                 if found.is_ok() {
                     seen.kept += 1;
                 } else {
@@ -136,9 +136,9 @@ impl Session {
             (None, None) => return, // gone already
         };
         if !self.troubled.contains(&node) {
-            self.report.checks.note(Invariant::Promise, name, found);
+            self.report.checks.note(Invariant::Reservation, name, found);
         } else if let Err(moved) = found {
-            self.console.node(name, &format!("a promise isn't kept: {moved}"));
+            self.console.node(name, &format!("reservation not kept: {moved}"));
         }
     }
 
@@ -188,7 +188,7 @@ impl Session {
         let requests = shape.requests().ok().filter(|_| valid).unwrap_or_default();
         self.requests.insert(uid.clone(), requests.clone());
         let kubelet = Arc::clone(&self.nodes[node].kubelet);
-        Some(Submitted { placed: Placed { node, shape, requests, planned: promises::of(&pod), at, end }, uid, kubelet })
+        Some(Submitted { placed: Placed { node, shape, requests, planned: reservations::of(&pod), at, end }, uid, kubelet })
     }
 }
 

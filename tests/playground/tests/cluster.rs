@@ -77,12 +77,12 @@ async fn pods_pass_webhook_and_extender_and_keep_reservations() {
     let both = "spec.containers[0].resources.limits[nvidia.com/gpumem-percentage]: excludes nvidia.com/gpumem in the \
                 same container: set one of them";
     assert!(denied.texts.contains_key(both), "{denied:#?}");
-    let Report { waited, promises, .. } = &report;
+    let Report { waited, reservations, .. } = &report;
     assert!(waited.texts.keys().any(|text| text.contains("none could ever run this pod")), "{waited:#?}");
     assert_eq!(waited.explained + waited.told, waited.pods, "all that wait are told why: {waited:#?}");
-    assert!(promises.seen.kept > 0 && promises.counted["kept"] > 0, "{promises:#?}");
-    assert_eq!((promises.seen.moved, promises.counted["moved"], promises.seen.refused), (0, 0, 0));
-    for invariant in [Invariant::I5, Invariant::Promise] {
+    assert!(reservations.seen.kept > 0 && reservations.counted["kept"] > 0, "{reservations:#?}");
+    assert_eq!((reservations.seen.moved, reservations.counted["moved"], reservations.seen.refused), (0, 0, 0));
+    for invariant in [Invariant::I5, Invariant::Reservation] {
         assert!(report.checks.checked.get(&invariant).is_some_and(|checks| *checks > 0), "{invariant} is checked");
     }
 }
@@ -95,7 +95,7 @@ async fn killed_webhook_replicas_never_reserve_twice() {
     for kill in ["leading webhook gone", "other webhook killed"] {
         assert!(report.chaos.contains_key(kill), "{:?}", report.chaos);
     }
-    assert!(report.promises.seen.kept > 0, "{:#?}", report.promises);
+    assert!(report.reservations.seen.kept > 0, "{:#?}", report.reservations);
 }
 
 /// Every pod is admitted, refused, or found no room.

@@ -1,6 +1,6 @@
 //! One divvy-webhook process.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 
 use serde_json::json;
@@ -10,6 +10,7 @@ use crate::control_plane::ControlPlane;
 use divvy_testkit::binaries::Binaries;
 use divvy_testkit::pages::page;
 use divvy_testkit::process::{Process, Program, own_address};
+use fake_apiserver::endpoints::pod_ip;
 
 /// A replica and where it is.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl Replica {
         let keys = json!({
             "version": "v1",
             "podName": name,
-            "podIp": in_slice(ip),
+            "podIp": pod_ip(ip),
             "namespace": SYSTEM,
             "kubeconfig": control_plane.webhook_kubeconfig,
             "listenAddress": address,
@@ -52,16 +53,4 @@ impl Replica {
         self.process.ended()?;
         page(self.process.pages(), "readyz").await.map(drop).map_err(|error| format!("{error:#}"))
     }
-}
-
-/// Address in the EndpointSlice of a replica that listens at a loopback address, which the API server refuses there.
-fn in_slice(listening: Ipv4Addr) -> Ipv4Addr {
-    let [_, rest @ ..] = listening.octets();
-    Ipv4Addr::from([10, rest[0], rest[1], rest[2]])
-}
-
-/// Listening address of the replica with this address in the EndpointSlice.
-pub(super) fn listening(in_slice: Ipv4Addr) -> Ipv4Addr {
-    let [_, rest @ ..] = in_slice.octets();
-    Ipv4Addr::from([127, rest[0], rest[1], rest[2]])
 }

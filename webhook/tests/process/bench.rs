@@ -8,6 +8,7 @@ use divvy_api::annotation::{self, Planned};
 use divvy_api::gpunode::GpuNode;
 use divvy_api::names::annotation::PLANNED;
 use divvy_index::fixture;
+use fake_apiserver::endpoints::{first_endpoint, pod_ip};
 use fake_apiserver::{ApiServer, User, View};
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::https::{Answer, Https};
-use crate::replica::{POD_IP, Replica};
+use crate::replica::Replica;
 use crate::{until, within};
 
 const RIGHTS: &str = include_str!("../../../deploy/manifests/webhook-rbac.yaml");
@@ -192,9 +193,8 @@ impl Bench {
 pub(crate) fn route(view: &View<'_>) -> Option<SocketAddr> {
     let slice = view.get("EndpointSlice", "divvy-system", "divvy-extender")?;
     assert_eq!(slice["metadata"]["labels"]["kubernetes.io/service-name"], "divvy-extender");
-    assert_eq!(slice["endpoints"][0]["addresses"][0], POD_IP);
-    let port = slice["ports"][0]["port"].as_u64()?;
-    Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port.try_into().unwrap())))
+    assert_eq!(slice["endpoints"][0]["addresses"][0], pod_ip(Ipv4Addr::LOCALHOST).to_string());
+    first_endpoint(&slice)
 }
 
 /// The objects of the manifests.

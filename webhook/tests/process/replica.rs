@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
 use bytes::Bytes;
+use fake_apiserver::endpoints::pod_ip;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -29,9 +30,6 @@ pub(crate) struct Replica {
     _ports: [TcpSocket; 2],
 }
 
-/// Address of every replica in the EndpointSlice, where the API server refuses loopback ones; the port tells the replica.
-pub(crate) const POD_IP: &str = "192.0.2.1";
-
 // === impl Replica ===
 
 impl Replica {
@@ -42,7 +40,7 @@ impl Replica {
         let mut all = json!({
             "version": "v1",
             "podName": name,
-            "podIp": POD_IP,
+            "podIp": pod_ip(Ipv4Addr::LOCALHOST),
             "namespace": "divvy-system",
             "listenAddress": address,
             "metricsAddress": pages,

@@ -17,7 +17,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use divvy_e2e::contract::{self, RealApiServer, Report};
-use divvy_e2e::files::Programs;
 use fake_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
@@ -75,24 +74,14 @@ const TESTS: &[(&str, Run)] = tests![
 ];
 
 fn main() -> ExitCode {
-    let names = || TESTS.iter().map(|(name, _)| *name).filter(|name| contract::is_chosen(name));
-    if contract::list(names()) {
-        return ExitCode::SUCCESS;
-    }
-    let runtime = Runtime::new().expect("a runtime");
-    let stand_in = runtime.block_on(ApiServer::start(&[(TOKEN, "admin")])).expect("it starts");
-    let (kubeconfig, stand_in) = (stand_in.kubeconfig(TOKEN), Arc::new(stand_in));
-    let mut passed = run_all("stand-in", &runtime, &kubeconfig, Some(&stand_in));
-    match Programs::find() {
-        Err(reason) => contract::ignore("kube-apiserver", names(), &reason),
-        Ok(programs) => {
-            let directory = tempfile::Builder::new().prefix("divvy-contract-").tempdir().expect("a directory");
-            let real = runtime.block_on(RealApiServer::start(&programs, directory.path())).expect("it starts");
-            passed &= run_all("kube-apiserver", &runtime, &real.kubeconfig().expect("it was written"), None);
-            runtime.block_on(real.end()).expect("it runs");
-        }
-    }
-    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let on_stand_in = |runtime: &Runtime| {
+        let server = Arc::new(runtime.block_on(ApiServer::start(&[(TOKEN, "admin")])).expect("it starts"));
+        run_all("stand-in", runtime, &server.kubeconfig(TOKEN), Some(&server))
+    };
+    let on_real = |runtime: &Runtime, real: RealApiServer| {
+        run_all("kube-apiserver", runtime, &real.kubeconfig().expect("it was written"), None)
+    };
+    contract::suite("kube-apiserver", TESTS.iter().map(|(name, _)| *name), on_stand_in, on_real)
 }
 
 /// Runs the tests one after another, each in a namespace of its own.

@@ -15,8 +15,7 @@ use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use divvy_e2e::contract::{self, RealApiServer, Report};
-use divvy_e2e::files::Programs;
+use divvy_e2e::contract::{self, Report};
 use fake_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
@@ -44,34 +43,20 @@ const TESTS: &[(&str, Run)] = tests![
 ];
 
 fn main() -> ExitCode {
-    let names = || TESTS.iter().map(|(name, _)| *name).filter(|name| contract::is_chosen(name));
-    if contract::list(names()) {
-        return ExitCode::SUCCESS;
-    }
-    let runtime = Runtime::new().expect("a runtime");
-    let server = runtime.block_on(ApiServer::start(&[(TOKEN, "admin")])).expect("it starts");
-    let mut passed = run_all("stand-in", &runtime, &mut Servers::StandIn(Arc::new(server)));
-    match Programs::find() {
-        Err(reason) => contract::ignore("kube-scheduler", names(), &reason),
-        Ok(programs) => {
-            let directory = tempfile::Builder::new().prefix("divvy-contract-").tempdir().expect("a directory");
-            let real = runtime.block_on(RealApiServer::start(&programs, directory.path())).expect("it starts");
-            let mut real = Servers::Real(Box::new(real));
-            passed &= run_all("kube-scheduler", &runtime, &mut real);
-            if let Servers::Real(real) = real {
-                runtime.block_on(real.end()).expect("it runs");
-            }
-        }
-    }
-    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let on_stand_in = |runtime: &Runtime| {
+        let server = runtime.block_on(ApiServer::start(&[(TOKEN, "admin")])).expect("it starts");
+        run_all("stand-in", runtime, Servers::StandIn(Arc::new(server)))
+    };
+    let on_real = |runtime: &Runtime, real| run_all("kube-scheduler", runtime, Servers::Real(Box::new(real)));
+    contract::suite("kube-scheduler", TESTS.iter().map(|(name, _)| *name), on_stand_in, on_real)
 }
 
 /// Runs the tests one after another, each with nodes and a scheduler of its own.
-fn run_all(whose: &'static str, runtime: &Runtime, servers: &mut Servers) -> bool {
+fn run_all(whose: &'static str, runtime: &Runtime, mut servers: Servers) -> bool {
     let mut report = Report::new(whose);
     for (name, run) in TESTS.iter().filter(|(name, _)| contract::is_chosen(name)) {
         report.run(name, runtime, async {
-            let mut cluster = Cluster::new(name, servers).await;
+            let mut cluster = Cluster::new(name, &mut servers).await;
             run(&mut cluster).await;
             cluster.end().await;
         });

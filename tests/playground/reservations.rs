@@ -1,4 +1,4 @@
-//! What bound pods were promised by the extender, against what they hold: seen from outside, in the pods' own annotations.
+//! Cards that the extender reserved for bound pods (`divvy.dev/planned`), compared with the cards that the pods hold.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use serde_json::Value;
 use divvy_testkit::outside::{CardView, NodeView, PodView, Requests};
 use fake_apiserver::{ApiServer, View};
 
-/// A pod that is bound to a node and was promised cards of it.
-struct Promised<'a> {
+/// A pod bound to a node, with the cards reserved for it there.
+struct Reserved<'a> {
     name: String,
     requests: &'a [ContainerRequest],
     planned: Planned,
@@ -20,25 +20,25 @@ struct Promised<'a> {
     there: Option<&'a PodView>,
 }
 
-/// What a pod was promised, if it was.
+/// Cards reserved for a bound pod.
 pub fn of(pod: &Value) -> Option<Planned> {
     let planned = annotation::decode::<Planned>(pod["metadata"]["annotations"][Planned::KEY].as_str()?).ok()?;
     (pod["spec"]["nodeName"] == *planned.node).then_some(planned)
 }
 
-/// Whether a pod's containers hold no cards but those that were promised to them; and which they hold, if it isn't so.
+/// Checks that a pod's containers hold only cards reserved for them; the error names the others.
 pub fn kept(planned: &Planned, pod: &PodView) -> Result<(), String> {
     for container in pod.containers.iter().filter(|container| container.request.is_some()) {
-        let promised = planned.containers.get(&container.name).map(cards).unwrap_or_default();
+        let reserved = planned.containers.get(&container.name).map(cards).unwrap_or_default();
         let held = container.cards();
-        if !held.is_subset(&promised) {
-            return Err(format!("{} container {}: promised {promised:?}, holds {held:?}", pod.name, container.name));
+        if !held.is_subset(&reserved) {
+            return Err(format!("{} container {}: reserved {reserved:?}, holds {held:?}", pod.name, container.name));
         }
     }
     Ok(())
 }
 
-/// Whether all that was promised to the node's pods fits on its cards (I5), as far as it isn't over: a pod that holds its
+/// Checks that all that is reserved for the node's living pods fits on its cards (I5): a pod that holds its
 /// cards counts with these, one that is yet to come with all that it may be given. One that the node gave others, since it
 /// knew better, is the node's affair (I1). `known`: the pods, by UID, that have come to the node's kubelet.
 pub fn fit(
@@ -47,9 +47,9 @@ pub fn fit(
     requests: &Requests,
     known: impl Fn(&str) -> bool,
 ) -> Result<(), String> {
-    let promised = server.read(|view| promised(view, node, requests, known));
-    let is_kept = |own: &&Promised<'_>| own.there.is_none_or(|pod| kept(&own.planned, pod).is_ok());
-    let counted: Vec<_> = promised.iter().filter(is_kept).collect();
+    let reserved = server.read(|view| reserved(view, node, requests, known));
+    let is_kept = |own: &&Reserved<'_>| own.there.is_none_or(|pod| kept(&own.planned, pod).is_ok());
+    let counted: Vec<_> = reserved.iter().filter(is_kept).collect();
     for card in &node.cards {
         let shares = counted.iter().map(|own| (&own.name, own.share_of(card)));
         let shares: Vec<_> = shares.filter(|(_, share)| *share != Share::default()).collect();
@@ -61,18 +61,18 @@ pub fn fit(
         });
         if sum.memory > card.memory || sum.cores > Cores::FULL || (sum.exclusive && sum.pods > 1) {
             let shares: Vec<String> = shares.iter().map(|(name, share)| format!("{name} {share}")).collect();
-            return Err(format!("card {}: promised more than once: {}", card.id, shares.join("; ")));
+            return Err(format!("card {}: reserved more than once: {}", card.id, shares.join("; ")));
         }
     }
     Ok(())
 }
 
-fn promised<'a>(
+fn reserved<'a>(
     view: &View<'_>,
     node: &'a NodeView,
     requests: &'a Requests,
     known: impl Fn(&str) -> bool,
-) -> Vec<Promised<'a>> {
+) -> Vec<Reserved<'a>> {
     let read = |pod: &Value| {
         let metadata = &pod["metadata"];
         let uid = metadata["uid"].as_str()?;
@@ -82,7 +82,7 @@ fn promised<'a>(
             || (known(uid) && there.is_none());
         let planned = of(pod).filter(|_| !over)?;
         let name = metadata["name"].as_str().unwrap_or_default().to_owned();
-        Some(Promised { name, requests: requests.get(uid)?, planned, there })
+        Some(Reserved { name, requests: requests.get(uid)?, planned, there })
     };
     let pods = view.all_kept("Pod");
     pods.iter().filter(|pod| pod["spec"]["nodeName"] == *node.name).filter_map(|pod| read(pod)).collect()
@@ -92,9 +92,9 @@ fn cards(planned: &PlannedCards) -> BTreeSet<&str> {
     planned.chosen.iter().chain(&planned.reused).map(divvy_api::CardId::as_str).collect()
 }
 
-// === impl Promised ===
+// === impl Reserved ===
 
-impl Promised<'_> {
+impl Reserved<'_> {
     /// What it takes of a card at its peak.
     fn share_of(&self, card: &CardView) -> Share {
         peak(self.requests.iter().map(|container| {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     /// Its UID.
-    fn promise(server: &ApiServer, name: &str, card: &str) -> String {
+    fn reservation(server: &ApiServer, name: &str, card: &str) -> String {
         let planned = json!({ "version": "v1", "node": "n", "containers": { "main": { "chosen": [card] } } });
         let metadata = json!({ "name": name, "annotations": { Planned::KEY: planned.to_string() } });
         let spec = json!({ "nodeName": "n", "containers": [{ "name": "main" }] });
@@ -169,15 +169,15 @@ mod tests {
     #[tokio::test]
     async fn card_reserved_twice_is_found_before_it_is_held() {
         let server = ApiServer::start(&[]).await.expect("an API server");
-        let (mut node, one) = (node(), promise(&server, "one", "GPU-a"));
+        let (mut node, one) = (node(), reservation(&server, "one", "GPU-a"));
         let fit = |node: &NodeView, uids: &[&str]| fit(&server, node, &requests(uids), |_| false);
         assert_eq!(fit(&node, &[&one]), Ok(()));
-        let other = promise(&server, "other", "GPU-a");
+        let other = reservation(&server, "other", "GPU-a");
         let both = [&*one, &*other];
         let twice = fit(&node, &both).expect_err("overfilled");
-        assert!(twice.starts_with("card GPU-a: promised more than once: one "), "{twice}");
+        assert!(twice.starts_with("card GPU-a: reserved more than once: one "), "{twice}");
         node.pods = vec![there(&one, "GPU-a")];
-        assert!(fit(&node, &both).is_err(), "held by the one, promised to the other");
+        assert!(fit(&node, &both).is_err(), "held by the one, reserved for the other");
         node.pods = vec![there(&one, "GPU-b")];
         assert_eq!(fit(&node, &both), Ok(()), "the node has moved one of them");
         node.pods.clear();
@@ -186,12 +186,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_promise_is_kept_by_its_cards_and_no_others() {
+    async fn reservation_is_kept_by_its_cards_alone() {
         let server = ApiServer::start(&[]).await.expect("an API server");
-        promise(&server, "one", "GPU-a");
-        let planned = of(&server.get("Pod", "default", "one").expect("a pod")).expect("a promise");
+        reservation(&server, "one", "GPU-a");
+        let planned = of(&server.get("Pod", "default", "one").expect("a pod")).expect("a reservation");
         assert_eq!(kept(&planned, &there("one", "GPU-a")), Ok(()));
         let moved = kept(&planned, &there("one", "GPU-b")).expect_err("moved");
-        assert_eq!(moved, "default/one container main: promised {\"GPU-a\"}, holds {\"GPU-b\"}");
+        assert_eq!(moved, "default/one container main: reserved {\"GPU-a\"}, holds {\"GPU-b\"}");
     }
 }
