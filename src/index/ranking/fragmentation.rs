@@ -185,7 +185,11 @@ impl FragmentationScorer {
             if count >= most && !rated.is_empty() {
                 break; // the others are scored in advance, or by the next queries
             }
-            let worth = self.known_worth(&mut shape.by_place, query, view, asked);
+            let worth = if is_first {
+                self.worth_at(query, view, asked) // a table of all nodes would cost more than these scores
+            } else {
+                self.known_worth(&mut shape.by_place, query, view, asked)
+            };
             rated.extend(worth.map(|worth| self.rated(asked, &worth)));
         }
         self.scores.put(key, shape);
@@ -292,17 +296,20 @@ impl FragmentationScorer {
         view: &View,
         asked: NodeRef,
     ) -> Option<Worth> {
-        if let Some(known) = scores.get(asked) {
-            return known;
-        }
+        scores.get(asked).unwrap_or_else(|| {
+            let worth = self.worth_at(query, view, asked);
+            scores.set(asked, worth);
+            worth
+        })
+    }
+
+    fn worth_at(&self, query: &Query<'_>, view: &View, asked: NodeRef) -> Option<Worth> {
         let NodeRef { place, revision, .. } = asked;
         let (node, ground) = (view.node(place)?, view.ground(place)?);
-        let worth = match self.nodes.get(place as usize).filter(|now| now.revision == revision) {
+        match self.nodes.get(place as usize).filter(|now| now.revision == revision) {
             Some(now) => self.worth(query, (node, now), ground),
             None => self.worth(query, (node, &NodeState::of(node, &self.forecast)), ground), // a later view was here
-        };
-        scores.set(asked, worth);
-        worth
+        }
     }
 
     /// `None`: the pod doesn't fit.
