@@ -1,6 +1,6 @@
 //! The report for people.
 
-use super::{Latency, Reservations, Refusals, Report, Waited};
+use super::{Latency, Refusals, Report, Reservations, Waited};
 use crate::checks::Invariant;
 use crate::text::{clip, wrap};
 
@@ -91,8 +91,12 @@ impl Sections {
 
     fn reserved(&mut self, Reservations { counted, seen }: &Reservations) {
         let all = seen.kept + seen.moved + seen.refused;
-        let words =
-            [("kept", "kept"), ("moved", "moved"), ("ended", "ended before a report of their node"), ("expired", "expired")];
+        let words = [
+            ("kept", "kept"),
+            ("moved", "moved"),
+            ("ended", "ended before a report of their node"),
+            ("expired", "expired"),
+        ];
         let counted = words.map(|(own, said)| format!("{} {said}", counted.get(own).copied().unwrap_or_default()));
         self.add(
             "reserved",

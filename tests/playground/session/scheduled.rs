@@ -12,8 +12,8 @@ use crate::arrivals::Offer;
 use crate::checks::Invariant;
 use crate::cluster::{Node, PATIENCE};
 use crate::front::{self, Door, Front};
-use crate::reservations;
 use crate::report::Reason;
+use crate::reservations;
 use crate::webhook::{Kill, Webhook};
 use divvy_testkit::pods::{Fate, NAMESPACE};
 use fake_apiserver::{ApiServer, View};
@@ -188,7 +188,11 @@ impl Session {
         let requests = shape.requests().ok().filter(|_| valid).unwrap_or_default();
         self.requests.insert(uid.clone(), requests.clone());
         let kubelet = Arc::clone(&self.nodes[node].kubelet);
-        Some(Submitted { placed: Placed { node, shape, requests, planned: reservations::of(&pod), at, end }, uid, kubelet })
+        Some(Submitted {
+            placed: Placed { node, shape, requests, planned: reservations::of(&pod), at, end },
+            uid,
+            kubelet,
+        })
     }
 }
 
