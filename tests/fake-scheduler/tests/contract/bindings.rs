@@ -1,16 +1,18 @@
 //! Bind calls that fail, or seem to.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 
 pub(crate) async fn failing_bind_is_retried(cluster: &mut Cluster<'_>) {
-    let binds = AtomicUsize::new(0);
+    let is_failing = Arc::new(AtomicBool::new(true));
+    let answered = Arc::clone(&is_failing);
     let answer = move |path: &str, body: &Value| match path {
         "/filter" => json!({ "NodeNames": body["NodeNames"] }),
-        "/bind" if binds.fetch_add(1, Ordering::Relaxed) == 0 => json!({ "Error": "the reservation is gone" }),
+        "/bind" if answered.load(Ordering::Relaxed) => json!({ "Error": "the reservation is gone" }),
         _ => Value::Null,
     };
     cluster.start(1, json!({}), answer).await;
@@ -18,6 +20,7 @@ pub(crate) async fn failing_bind_is_retried(cluster: &mut Cluster<'_>) {
     let expected = ("SchedulerError".to_owned(), "the reservation is gone".to_owned());
     assert_eq!(cluster.unscheduled("p").await, expected);
     cluster.event("p", |line| line == "Warning FailedScheduling the reservation is gone").await;
+    is_failing.store(false, Ordering::Relaxed);
     assert_eq!(cluster.bound("p").await, cluster.node("a"));
     // It counts there again.
     cluster.create_gpu_pod("late").await;

@@ -1,6 +1,7 @@
 //! Filter and prioritize calls, and what becomes of their answers.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
@@ -92,16 +93,18 @@ pub(crate) async fn refused_pod_names_the_reasons_by_count(cluster: &mut Cluster
 }
 
 pub(crate) async fn refused_pod_is_retried_when_a_node_changes(cluster: &mut Cluster<'_>) {
-    let calls = AtomicUsize::new(0);
+    let is_full = Arc::new(AtomicBool::new(true));
     let nodes = ["a", "b"].map(|letter| cluster.node(letter));
-    let answer = move |path: &str, _: &Value| match (path, calls.fetch_add(1, Ordering::Relaxed)) {
-        ("/filter", 0) => json!({ "NodeNames": [], "FailedNodes": { &nodes[0]: "taken", &nodes[1]: "taken" } }),
-        ("/filter", _) => keeps(&nodes[..1]),
+    let answered = Arc::clone(&is_full);
+    let answer = move |path: &str, _: &Value| match (path, answered.load(Ordering::Relaxed)) {
+        ("/filter", true) => json!({ "NodeNames": [], "FailedNodes": { &nodes[0]: "taken", &nodes[1]: "taken" } }),
+        ("/filter", false) => keeps(&nodes[..1]),
         _ => Value::Null,
     };
     cluster.start(2, json!({}), answer).await;
     cluster.create_gpu_pod("p").await;
     cluster.unscheduled("p").await;
+    is_full.store(false, Ordering::Relaxed);
     let change = json!({ "metadata": { "annotations": { "divvy.dev/generation": "2" } } });
     let path = format!("/api/v1/nodes/{}/status", cluster.node("b"));
     assert_eq!(cluster.api.patch("merge-patch+json", &path, &change).await.0, 200);
@@ -109,15 +112,19 @@ pub(crate) async fn refused_pod_is_retried_when_a_node_changes(cluster: &mut Clu
 }
 
 pub(crate) async fn failing_filter_is_retried(cluster: &mut Cluster<'_>) {
-    let calls = AtomicUsize::new(0);
-    let answer = move |path: &str, body: &Value| match calls.fetch_add(1, Ordering::Relaxed) {
-        0 => json!({ "Error": "the cluster state isn't filled yet" }),
-        _ => agreeable(path, body),
+    let is_failing = Arc::new(AtomicBool::new(true));
+    let answered = Arc::clone(&is_failing);
+    let answer = move |path: &str, body: &Value| {
+        if answered.load(Ordering::Relaxed) {
+            return json!({ "Error": "the cluster state isn't filled yet" });
+        }
+        agreeable(path, body)
     };
     cluster.start(2, json!({}), answer).await;
     cluster.create_gpu_pod("p").await;
     let expected = ("SchedulerError".to_owned(), "the cluster state isn't filled yet".to_owned());
     assert_eq!(cluster.unscheduled("p").await, expected);
+    is_failing.store(false, Ordering::Relaxed);
     cluster.bound("p").await;
 }
 

@@ -11,12 +11,14 @@ mod filters;
 #[allow(dead_code, reason = "the contract of API servers uses more of it")]
 mod server;
 
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use divvy_e2e::contract::{self, Report};
 use fake_apiserver::ApiServer;
+use futures::FutureExt as _;
 use tokio::runtime::Runtime;
 
 use crate::cluster::{Cluster, Servers};
@@ -57,8 +59,9 @@ fn run_all(whose: &'static str, runtime: &Runtime, mut servers: Servers) -> bool
     for (name, run) in TESTS.iter().filter(|(name, _)| contract::is_chosen(name)) {
         report.run(name, runtime, async {
             let mut cluster = Cluster::new(name, &mut servers).await;
-            run(&mut cluster).await;
-            cluster.end().await;
+            let outcome = AssertUnwindSafe(run(&mut cluster)).catch_unwind().await;
+            cluster.end().await; // what a failed test leaves behind would fail the next one
+            outcome.unwrap_or_else(|panic| resume_unwind(panic));
         });
     }
     report.finish()
