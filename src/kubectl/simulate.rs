@@ -14,8 +14,7 @@ use divvy_api::annotation::PolicyName;
 use divvy_simulate::Watch;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::Report;
-use divvy_simulate::study::{self, Expected, Settings};
-use divvy_simulate::target::Target;
+use divvy_simulate::study::{self, Settings};
 use divvy_simulate::workload::{Shares, Workload};
 
 use crate::cluster::ClusterArgs;
@@ -104,11 +103,10 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     }
     let workload = Workload::read(nodes, pods).map_err(Misused::new)?;
     let workload = Arc::new(workload.with_shares(args.shares));
-    let expected = Expected::Known(Arc::new(Target::of(&workload)));
     let settings = args.settings();
     let outcomes = progress::watched(study::pods(&workload, &settings), {
         let (workload, settings) = (Arc::clone(&workload), settings.clone());
-        move |watch: &Watch| study::study(&workload, &expected, &settings, watch)
+        move |watch: &Watch| study::study(&workload, &settings, watch)
     })
     .await?;
     let report = Report::of(&workload, &settings, &outcomes);

@@ -19,7 +19,6 @@
 pub mod churn;
 pub mod cluster;
 pub mod fill;
-pub mod history;
 pub mod policy;
 pub mod report;
 pub mod run;

@@ -75,6 +75,11 @@ impl Product {
         Self { index, workload, names, without_cards, in_tree, scheduler, next: 0, now }
     }
 
+    /// Other requests are expected from now on.
+    pub fn expect(&self, target: &Target) {
+        self.index.expect(expected_requests(target, &self.workload.models));
+    }
+
     /// Hosts that the extender is asked about: those with room beside their cards, or the first of these that are enough for
     /// the stock scheduler (`percentageOfNodesToScore` of 0), which goes on from there with the next pod.
     fn roomy(&mut self, cluster: &Cluster, kind: &Kind) -> Vec<usize> {
@@ -149,10 +154,6 @@ impl Policy for Product {
 
     fn ended(&mut self, pod: Arrival) {
         self.index.delete_pod(&uid(pod.serial));
-    }
-
-    fn expect(&mut self, _cluster: &Cluster, target: &Arc<Target>) {
-        self.index.expect(expected_requests(target, &self.workload.models));
     }
 }
 

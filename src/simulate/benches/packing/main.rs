@@ -3,6 +3,8 @@
 //! `hack/bench placement`; with other seeds `cargo bench -p divvy-simulate --bench packing -- FIRST`; with `--test` one short
 //! run of each.
 
+mod learning;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,9 +12,10 @@ use divvy_api::annotation::PolicyName;
 use divvy_simulate::Watch;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::{At, PolicyReport};
-use divvy_simulate::study::{self, Expected, Settings};
-use divvy_simulate::target::Target;
+use divvy_simulate::study::{self, Settings};
 use divvy_simulate::workload::{Shares, Workload};
+
+use learning::Learning;
 
 const WORKLOADS: [&str; 7] =
     ["default", "cpu100", "gpushare40", "gpushare100", "gpuspec10", "multigpu20", "multigpu50"];
@@ -108,9 +111,15 @@ impl Bench {
     fn report(&self, workload: &Arc<Workload>, of: &Contender, until: u32, churn: Option<f64>) -> PolicyReport {
         let Contender { name, scheduler, learns, .. } = *of;
         let settings = Settings { policies: vec![name], seeds: self.seeds(), until, churn, scheduler };
-        let known = || Expected::Known(Arc::new(Target::of(workload)));
-        let expected = if learns { Expected::History { restarts_after: None } } else { known() };
-        let outcomes = study::study(workload, &expected, &settings, &Watch::default()).expect("nobody interrupts it");
+        let watch = Watch::default();
+        let outcomes = if learns {
+            study::study_with(workload, &settings, &watch, &|_, cluster| {
+                Box::new(Learning::new(workload, cluster, scheduler, None))
+            })
+        } else {
+            study::study(workload, &settings, &watch)
+        };
+        let outcomes = outcomes.expect("nobody interrupts it");
         PolicyReport::of(name, &settings, &outcomes.concat())
     }
 
