@@ -1,9 +1,23 @@
-//! Output of a subcommand, and the exit code that follows from it.
+//! Output of a subcommand: its format, and the exit code that follows from it.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use clap::ValueEnum;
+use serde::Serialize;
+
 use crate::text::plain;
+
+/// Output format other than a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Tables with every column and row
+    Wide,
+    /// Structured data for programs, memory in MiB
+    Json,
+    /// JSON's fields as YAML
+    Yaml,
+}
 
 /// Output of a subcommand.
 #[derive(Debug, Default)]
@@ -20,6 +34,19 @@ pub struct CommandOutput {
 #[derive(Debug, thiserror::Error)]
 #[error("error: {0}")]
 pub struct Misused(Box<dyn std::error::Error + Send + Sync>);
+
+/// Formats an answer, for people by `text`, which is told whether it is to be wide.
+pub(crate) fn format(
+    answer: &impl Serialize,
+    output: Option<Format>,
+    text: impl FnOnce(bool) -> String,
+) -> anyhow::Result<String> {
+    Ok(match output {
+        Some(Format::Json) => format!("{}\n", serde_json::to_string_pretty(answer)?),
+        Some(Format::Yaml) => serde_saphyr::to_string(answer)?,
+        None | Some(Format::Wide) => text(output.is_some()),
+    })
+}
 
 /// Writes to standard error, if it is still open.
 pub(crate) fn write_stderr(text: &str) {

@@ -121,7 +121,6 @@ fn judge(report: &NodeReport, host: Option<&NodeView>) -> Option<Check> {
         let sick = cards.iter().filter(|card| card.health == "Unhealthy");
         let sick: Vec<String> =
             sick.map(|card| format!("{}: {}", card.uuid, card.reason.as_deref().unwrap_or("unhealthy"))).collect();
-        let sick: Vec<&str> = sick.iter().map(String::as_str).collect();
         let (sound, all) = (totals.healthy_cards, totals.cards);
         let found = format!("{} of {all} GPUs take no new pods: {}", all - sound, listed(&sick, 3));
         return Some(Check::warning(link(name), found, inspect));

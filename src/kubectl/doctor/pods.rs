@@ -50,7 +50,6 @@ pub(super) fn waiting(facts: &Facts) -> Check {
         };
     };
     let names: Vec<String> = waiting.iter().map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (count, s) = (waiting.len(), if waiting.len() == 1 { " waits" } else { "s wait" });
     let why = format!("kubectl divvy explain -n {} {} says why", first.namespace, first.name);
     Check::warning(link, format!("{count} pod{s} for GPUs: {}", listed(&names, 3)), why)
