@@ -6,10 +6,10 @@ mod show;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use clap::ValueEnum;
 use divvy_api::annotation::PolicyName;
-use divvy_simulate::Watch;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::Report;
 use divvy_simulate::study::{self, Settings};
@@ -96,7 +96,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let settings = args.settings();
     let outcomes = progress::watched(study::pods(&workload, &settings), {
         let (workload, settings) = (Arc::clone(&workload), settings.clone());
-        move |watch: &Watch| study::study(&workload, &settings, watch)
+        move |arrived: &AtomicU64| study::study(&workload, &settings, arrived)
     })
     .await?;
     let report = Report::of(&workload, &settings, &outcomes);

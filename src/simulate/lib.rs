@@ -25,10 +25,7 @@ pub mod run;
 pub mod study;
 pub mod target;
 pub mod trace;
-mod watch;
 pub mod workload;
-
-pub use watch::Watch;
 
 /// Random numbers that a seed determines, on every machine and with every version of Rust.
 pub type Rng = rand::rngs::Xoshiro256PlusPlus;

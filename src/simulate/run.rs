@@ -9,11 +9,6 @@ use crate::policy::{Arrival, Policy};
 use crate::target::Target;
 use crate::workload::{Kind, Workload};
 
-/// A run that was stopped from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("interrupted")]
-pub struct Interrupted;
-
 /// A run under way.
 pub struct Run<'a> {
     workload: &'a Workload,

@@ -1,18 +1,19 @@
 //! Many runs, spread over the machine's cores, and what they say together.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use rand::SeedableRng as _;
 use rayon::prelude::*;
 
+use crate::Rng;
 use crate::churn::{self, Churned};
 use crate::cluster::Cluster;
 use crate::fill::{self, Filled};
 use crate::policy::{Name, Policy, Scheduler};
-use crate::run::{Interrupted, Run};
+use crate::run::Run;
 use crate::target::Target;
 use crate::workload::Workload;
-use crate::{Rng, Watch};
 
 /// What is to be found out.
 #[derive(Clone, Debug)]
@@ -56,10 +57,13 @@ enum Draw {
     Ties,
 }
 
-/// Runs by policy and seed, in the order of the settings; every policy is told what will come.
-pub fn study(workload: &Arc<Workload>, settings: &Settings, watch: &Watch) -> Result<Vec<Vec<Outcome>>, Interrupted> {
+/// Runs by policy and seed, in the order of the settings; every policy is told what will come. `arrived` counts the pods
+/// of all runs.
+pub fn study(workload: &Arc<Workload>, settings: &Settings, arrived: &AtomicU64) -> Vec<Vec<Outcome>> {
     let target = Target::of(workload);
-    study_with(workload, settings, watch, &|name, cluster| name.policy(workload, cluster, &target, settings.scheduler))
+    study_with(workload, settings, arrived, &|name, cluster| {
+        name.policy(workload, cluster, &target, settings.scheduler)
+    })
 }
 
 /// Makes a policy of its name, for an empty cluster.
@@ -69,16 +73,15 @@ pub type Maker<'a> = dyn Fn(Name, &Cluster) -> Box<dyn Policy + 'a> + Sync + 'a;
 pub fn study_with<'a>(
     workload: &'a Workload,
     settings: &'a Settings,
-    watch: &'a Watch,
+    arrived: &'a AtomicU64,
     policy: &'a Maker<'a>,
-) -> Result<Vec<Vec<Outcome>>, Interrupted> {
+) -> Vec<Vec<Outcome>> {
     let Settings { policies, seeds, .. } = settings;
-    let study = Study { workload, policy, measure: Target::of(workload), settings, watch };
+    let study = Study { workload, policy, measure: Target::of(workload), settings, arrived };
     let jobs: Vec<(Name, u64)> =
         policies.iter().flat_map(|name| seeds.iter().map(move |seed| (*name, *seed))).collect();
-    let outcomes: Vec<Outcome> =
-        jobs.into_par_iter().map(|(name, seed)| study.run(name, seed)).collect::<Result<_, _>>()?;
-    Ok(outcomes.chunks(seeds.len().max(1)).map(<[Outcome]>::to_vec).collect())
+    let outcomes: Vec<Outcome> = jobs.into_par_iter().map(|(name, seed)| study.run(name, seed)).collect();
+    outcomes.chunks(seeds.len().max(1)).map(<[Outcome]>::to_vec).collect()
 }
 
 struct Study<'a> {
@@ -86,28 +89,28 @@ struct Study<'a> {
     policy: &'a Maker<'a>,
     measure: Target,
     settings: &'a Settings,
-    watch: &'a Watch,
+    arrived: &'a AtomicU64,
 }
 
 // === impl Study ===
 
 impl Study<'_> {
-    fn run(&self, name: Name, seed: u64) -> Result<Outcome, Interrupted> {
-        let Self { workload, settings, watch, .. } = self;
+    fn run(&self, name: Name, seed: u64) -> Outcome {
+        let Self { workload, settings, arrived, .. } = self;
         let mut outcome = Outcome::default();
         if settings.until > 0 {
             let arrivals = fill::arrivals(workload, settings.until, &mut rng(seed, Draw::Pods));
             let mut run = self.begin(name, seed);
-            outcome.filled = fill::fill(&mut run, &arrivals, settings.until, watch)?;
+            outcome.filled = fill::fill(&mut run, &arrivals, settings.until, arrived);
             outcome.decisions.append(&mut run.decisions);
         }
         if let Some(load) = settings.churn {
             let visits = churn::visits(workload, load, &mut rng(seed, Draw::Pods));
             let mut run = self.begin(name, seed);
-            outcome.churned = Some(churn::churn(&mut run, &visits, watch)?);
+            outcome.churned = Some(churn::churn(&mut run, &visits, arrived));
             outcome.decisions.append(&mut run.decisions);
         }
-        Ok(outcome)
+        outcome
     }
 
     fn begin(&self, name: Name, seed: u64) -> Run<'_> {

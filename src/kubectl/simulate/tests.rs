@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 use super::*;
 
@@ -15,7 +16,7 @@ fn report(policies: &[&str], churn: Option<f64>) -> Report {
         churn,
         scheduler: Scheduler { ties: Ties::Fixed, shortlist: SHORTLIST, is_stock: false },
     };
-    let outcomes = study::study(&workload, &settings, &Watch::default()).expect("not interrupted");
+    let outcomes = study::study(&workload, &settings, &AtomicU64::default());
     let mut report = Report::of(&workload, &settings, &outcomes);
     for policy in &mut report.policies {
         (policy.decision_us.p50, policy.decision_us.p99) = (12.3, 45.6);

@@ -8,9 +8,9 @@ mod learning;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use divvy_api::annotation::PolicyName;
-use divvy_simulate::Watch;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::PolicyReport;
 use divvy_simulate::study::{self, Settings};
@@ -44,11 +44,10 @@ fn main() {
             churn: Some(LOAD),
             scheduler: Scheduler { ties: Ties::Random, shortlist: 16, is_stock: false },
         };
-        let watch = Watch::default();
-        let outcomes = study::study_with(&workload, &settings, &watch, &|_, cluster| {
+        let arrived = AtomicU64::default();
+        let outcomes = study::study_with(&workload, &settings, &arrived, &|_, cluster| {
             Box::new(Learning::new(&workload, cluster, settings.scheduler, restarts_after))
         });
-        let outcomes = outcomes.expect("nobody interrupts it");
         let report = PolicyReport::of(settings.policies[0], &settings, &outcomes.concat());
         let filled = report.at.iter().find(|at| at.arrived_pct == 100).expect("filled to 100 %");
         let churned = report.churn.expect("churn was asked for");

@@ -4,9 +4,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use divvy_api::annotation::PolicyName;
-use divvy_simulate::Watch;
 use divvy_simulate::churn::Churned;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::Report;
@@ -42,13 +42,13 @@ fn policies_learn_expected_requests_from_arrivals() {
         churn: Some(1.2),
         scheduler: Scheduler { ties: Ties::Random, shortlist: 16, is_stock: false },
     };
-    let watch = Watch::default();
-    let told = study(&workload, &settings, &watch).expect("not interrupted");
+    let arrived = AtomicU64::default();
+    let told = study(&workload, &settings, &arrived);
     let learned = |restarts_after| {
-        let outcomes = study_with(&workload, &settings, &watch, &|_, cluster| {
+        let outcomes = study_with(&workload, &settings, &arrived, &|_, cluster| {
             Box::new(Learning::new(&workload, cluster, settings.scheduler, restarts_after))
         });
-        churned(outcomes.expect("not interrupted"))
+        churned(outcomes)
     };
     assert_ne!(churned(told), learned(None));
     assert_ne!(learned(None), learned(Some(100)));
@@ -64,7 +64,7 @@ fn plot_has_a_named_line_per_policy() {
         churn: None,
         scheduler: Scheduler { ties: Ties::Fixed, shortlist: 16, is_stock: false },
     };
-    let outcomes = study(&workload, &settings, &Watch::default()).expect("not interrupted");
+    let outcomes = study(&workload, &settings, &AtomicU64::default());
     let report = Report::of(&workload, &settings, &outcomes);
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("plot.svg");

@@ -9,9 +9,9 @@ mod shares;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use divvy_api::annotation::PolicyName;
-use divvy_simulate::Watch;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::{At, PolicyReport, Report};
 use divvy_simulate::study::{self, Settings};
@@ -119,15 +119,14 @@ impl Bench {
     fn report(&self, workload: &Arc<Workload>, of: &Contender, until: u32, churn: Option<f64>) -> PolicyReport {
         let Contender { name, scheduler, learns, .. } = *of;
         let settings = Settings { policies: vec![name], seeds: self.seeds(), until, churn, scheduler };
-        let watch = Watch::default();
+        let arrived = AtomicU64::default();
         let outcomes = if learns {
-            study::study_with(workload, &settings, &watch, &|_, cluster| {
+            study::study_with(workload, &settings, &arrived, &|_, cluster| {
                 Box::new(Learning::new(workload, cluster, scheduler, None))
             })
         } else {
-            study::study(workload, &settings, &watch)
+            study::study(workload, &settings, &arrived)
         };
-        let outcomes = outcomes.expect("nobody interrupts it");
         PolicyReport::of(name, &settings, &outcomes.concat())
     }
 
@@ -151,7 +150,7 @@ impl Bench {
         let policies = vec![OWN, Name::Fgd, Name::BestFit, Name::Random];
         let seeds = self.seeds().into_iter().take(3).collect();
         let settings = Settings { policies, seeds, until: 130, churn: None, scheduler: RANDOM };
-        let outcomes = study::study(workload, &settings, &Watch::default()).expect("nobody interrupts it");
+        let outcomes = study::study(workload, &settings, &AtomicU64::default());
         plot::draw(&Report::of(workload, &settings, &outcomes), file).expect("a file that can be written");
     }
 
