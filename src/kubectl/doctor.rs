@@ -28,8 +28,8 @@ pub struct Args {
     #[arg(short, long, value_name = "NAME", default_value = "divvy-system")]
     namespace: String,
     /// Output format
-    #[arg(short, long, value_name = "FORMAT")]
-    output: Option<Format>,
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Format,
     #[command(flatten)]
     cluster: ClusterArgs,
 }

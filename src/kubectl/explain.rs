@@ -44,8 +44,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "divvy-system")]
     divvy_namespace: String,
     /// Output format
-    #[arg(short, long, value_name = "FORMAT")]
-    output: Option<Format>,
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Format,
     /// Don't print column headers
     #[arg(long)]
     no_headers: bool,

@@ -32,8 +32,8 @@ pub struct Args {
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
     /// Output format
-    #[arg(short, long, value_name = "FORMAT")]
-    output: Option<Format>,
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Format,
     /// Don't print column headers
     #[arg(long)]
     no_headers: bool,

@@ -8,9 +8,11 @@ use serde::Serialize;
 
 use crate::text::plain;
 
-/// Output format other than a table.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
+    /// Tables for people
+    Table,
     /// Tables with every column and row
     Wide,
     /// Structured data for programs, memory in MiB
@@ -38,13 +40,14 @@ pub struct Misused(Box<dyn std::error::Error + Send + Sync>);
 /// Formats an answer, for people by `text`, which is told whether it is to be wide.
 pub(crate) fn format(
     answer: &impl Serialize,
-    output: Option<Format>,
+    output: Format,
     text: impl FnOnce(bool) -> String,
 ) -> anyhow::Result<String> {
     Ok(match output {
-        Some(Format::Json) => format!("{}\n", serde_json::to_string_pretty(answer)?),
-        Some(Format::Yaml) => serde_saphyr::to_string(answer)?,
-        None | Some(Format::Wide) => text(output.is_some()),
+        Format::Json => format!("{}\n", serde_json::to_string_pretty(answer)?),
+        Format::Yaml => serde_saphyr::to_string(answer)?,
+        Format::Table => text(false),
+        Format::Wide => text(true),
     })
 }
 

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use clap::ValueEnum;
 use divvy_api::annotation::PolicyName;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::Report;
@@ -16,7 +15,7 @@ use divvy_simulate::study::{self, Settings};
 use divvy_simulate::workload::Workload;
 
 use crate::cluster::ClusterArgs;
-use crate::output::{CommandOutput, Misused};
+use crate::output::{CommandOutput, Format, Misused, format};
 
 /// Fills a cluster with the pods of a trace, by one policy after another, and shows how much of its GPUs stays unallocated
 ///
@@ -70,16 +69,7 @@ pub struct Args {
     ties: Ties,
     /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    output: Output,
-}
-
-/// Output format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// Loads at which policies differ
-    Table,
-    /// Structured data for programs, with every percent of load
-    Json,
+    output: Format,
 }
 
 /// Nodes that the extender names: the webhook's default.
@@ -100,10 +90,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     })
     .await?;
     let report = Report::of(&workload, &settings, &outcomes);
-    let answer = match args.output {
-        Output::Table => show::tables(&report),
-        Output::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
-    };
+    let answer = format(&report, args.output, |_| show::tables(&report))?;
     Ok(CommandOutput { answer, ..CommandOutput::default() })
 }
 
@@ -118,10 +105,7 @@ async fn of_cluster(args: Args) -> anyhow::Result<CommandOutput> {
     let cluster = ClusterArgs::of_context(args.kubeconfig, args.context).connect().await?;
     let snapshot = live::Snapshot::read(&cluster, own.first().copied().unwrap_or_default()).await?;
     let outlook = snapshot.outlook(&own, &seeds);
-    let answer = match args.output {
-        Output::Table => outlook.tables(),
-        Output::Json => format!("{}\n", serde_json::to_string_pretty(&outlook)?),
-    };
+    let answer = format(&outlook, args.output, |_| outlook.tables())?;
     Ok(CommandOutput { answer, ..CommandOutput::default() })
 }
 

@@ -37,8 +37,6 @@ pub struct Models(u64);
 /// A node with nobody on it.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Name of the Node.
-    pub name: String,
     /// Thousandths of a CPU core.
     pub cpu: u32,
     /// Host memory in MiB.
@@ -159,9 +157,9 @@ impl Workload {
         }
         let models: Vec<String> = models.into_iter().map(str::to_owned).collect();
         let machine = |node: &TraceNode| {
-            let TraceNode { name, cpu, memory, cards, model } = node;
+            let TraceNode { cpu, memory, cards, model, .. } = node;
             let model = number(&models, model).unwrap_or_default();
-            Machine { name: name.clone(), cpu: *cpu, memory: *memory, cards: *cards, model }
+            Machine { cpu: *cpu, memory: *memory, cards: *cards, model }
         };
         let machines: Vec<Machine> = nodes.iter().map(machine).collect();
         let (kinds, pods) = kinds(pods, &models);

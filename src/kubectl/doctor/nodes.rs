@@ -10,7 +10,7 @@ use kube::api::DynamicObject;
 use super::check::{Check, State};
 use super::facts::Facts;
 use crate::cluster::Refusal;
-use crate::inspect::report::{NodeReport, Report};
+use crate::inspect::report::NodeReport;
 use crate::inspect::{Found, Host, NodeView};
 use crate::text::listed;
 
@@ -97,7 +97,7 @@ fn report(object: &DynamicObject, host: Option<&NodeView>, all_known: bool, fact
         None => Host::Unknown,
     };
     let found = Found { name: object.name_any(), gpu_node: object.clone(), host };
-    Report::new(&[found], None, facts.now).nodes.remove(0)
+    NodeReport::new(&found, facts.now)
 }
 
 /// What is wrong with a node; nothing, if it is well.

@@ -27,7 +27,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::{Arrival, BestFit, InTree, Policy, Scheduler, Score as _, Scored};
 use crate::Rng;
 use crate::cluster::{Cards, Cluster, Host, Place};
-use crate::target::{Request, Target};
+use crate::target::Target;
 use crate::workload::{Kind, Models, Part, Workload};
 
 /// An index, and how the scheduler uses it.
@@ -250,7 +250,7 @@ fn gpu_request(cards: u32, part: Part) -> GpuRequest {
 fn expected_requests(target: &Target, models: &[String]) -> ExpectedRequests {
     let all: f64 = target.all.iter().map(|(_, weight)| weight).sum();
     let with_cards = target.all.iter().filter(|(request, _)| request.cards > 0);
-    let expected = |(request, weight): &(Request, f64)| Expected {
+    let expected = |(request, weight): &(Kind, f64)| Expected {
         kind: RequestKind {
             request: gpu_request(request.cards, request.part),
             profile: None,
