@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use kube::api::{ListParams, ObjectList};
+use divvy_api::gpunode::GpuNode;
+use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::{Request, Status};
 use kube::{Api, Client, Config};
@@ -152,6 +153,11 @@ impl Cluster {
     /// The client, to make an [`Api`] of.
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// The `GpuNode`s, of any version of divvy-node.
+    pub fn gpu_nodes(&self) -> Api<DynamicObject> {
+        Api::all_with(self.client(), &ApiResource::erase::<GpuNode>(&()))
     }
 
     /// One object.

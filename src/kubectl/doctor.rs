@@ -8,13 +8,12 @@ mod nodes;
 mod pods;
 mod webhook;
 
-use clap::ValueEnum;
 use serde::Serialize;
 
 pub use self::check::{Check, State};
 use self::facts::Facts;
 use crate::cluster::{Cluster, ClusterArgs};
-use crate::output::CommandOutput;
+use crate::output::{CommandOutput, Format, format};
 
 /// Checks the installation of Divvy part by part, and shows how to repair what is broken
 ///
@@ -29,19 +28,10 @@ pub struct Args {
     #[arg(short, long, value_name = "NAME", default_value = "divvy-system")]
     namespace: String,
     /// Output format
-    #[arg(short, long, value_name = "FORMAT")]
-    output: Option<Output>,
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Format,
     #[command(flatten)]
     cluster: ClusterArgs,
-}
-
-/// Output format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// Structured data for programs
-    Json,
-    /// JSON's fields as YAML
-    Yaml,
 }
 
 /// Findings of all checks. Fields are added without notice; one that changes its meaning, or goes, comes with another `version`.
@@ -58,11 +48,7 @@ pub struct Report {
 pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let Args { namespace, output, cluster } = args;
     let report = examine(&cluster.connect().await?, namespace).await;
-    let answer = match output {
-        Some(Output::Json) => format!("{}\n", serde_json::to_string_pretty(&report)?),
-        Some(Output::Yaml) => serde_saphyr::to_string(&report)?,
-        None => report.to_string(),
-    };
+    let answer = format(&report, output, |_| report.to_string())?;
     let incomplete = report.checks.iter().any(|check| check.state == State::Failed);
     Ok(CommandOutput { answer, incomplete, ..CommandOutput::default() })
 }

@@ -11,11 +11,10 @@ mod show;
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
 use divvy_index::pod::PodView;
 
 use crate::cluster::ClusterArgs;
-use crate::output::CommandOutput;
+use crate::output::{CommandOutput, Format, format};
 
 /// Explains where a pod fits and where it doesn't, node by node, and what to do about it
 ///
@@ -25,6 +24,7 @@ use crate::output::CommandOutput;
 /// (of pods of lower priority), not now, never (not even if all GPUs of the node were healthy and free), or unknown (other
 /// nodes took too long). SCORE is the extender's score of these nodes, 10 for the best, as far as CPU doesn't decide;
 /// least-fragmentation expects requests like those of the pods in the cluster. FREE is the most that is free on one GPU.
+/// -o wide shows every node, every GPU with its reason, and the requests that nodes are ranked by.
 ///
 /// Resource names, defaults and policies are those of the ConfigMap divvy-config of the Divvy installation; where that
 /// can't be read, --config names a file like it, or the defaults hold.
@@ -44,8 +44,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "divvy-system")]
     divvy_namespace: String,
     /// Output format
-    #[arg(short, long, value_name = "FORMAT")]
-    output: Option<Output>,
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Format,
     /// Don't print column headers
     #[arg(long)]
     no_headers: bool,
@@ -54,17 +54,6 @@ pub struct Args {
     config: Option<PathBuf>,
     #[command(flatten)]
     cluster: ClusterArgs,
-}
-
-/// Output format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// Every node, every GPU with its reason, and the requests that nodes are ranked by
-    Wide,
-    /// Structured data for programs, memory in MiB
-    Json,
-    /// JSON's fields as YAML
-    Yaml,
 }
 
 /// Asks the cluster and puts the answer into words.
@@ -84,11 +73,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
         None => config::from_cluster(&cluster, &divvy_namespace, &mut remarks).await,
     };
     let found = fetch::explanation(&cluster, &pod, config, remarks).await?;
-    let answer = match output {
-        Some(Output::Json) => format!("{}\n", serde_json::to_string_pretty(&found.explanation)?),
-        Some(Output::Yaml) => serde_saphyr::to_string(&found.explanation)?,
-        None | Some(Output::Wide) => show::render(&found, output.is_some(), !no_headers),
-    };
+    let answer = format(&found.explanation, output, |wide| show::render(&found, wide, !no_headers))?;
     Ok(CommandOutput { answer, remarks: found.remarks, incomplete: false })
 }
 

@@ -6,21 +6,20 @@ mod read;
 pub mod report;
 mod table;
 
-use clap::ValueEnum;
 use k8s_openapi::jiff::Timestamp;
 
 pub(crate) use self::fetch::Found;
 pub(crate) use self::host::{Host, NodeView};
 use self::report::Report;
 use crate::cluster::ClusterArgs;
-use crate::output::CommandOutput;
+use crate::output::{CommandOutput, Format, format};
 
 /// Shows the GPUs of nodes, the shares that pods hold of them, what is free, and problems
 ///
 /// Reads GpuNodes, which each node's divvy-node writes, and the Nodes of the same names. Amounts are HELD/CAPACITY; free
 /// is what the next pod could get: nothing of a GPU that is unhealthy, cordoned or held exclusively, or of a node that takes
 /// no pods. Init containers hold their shares one after another, before the others, so the shares of a GPU may add up to
-/// more than what is held of it. One core is 1 % of a GPU.
+/// more than what is held of it. One core is 1 % of a GPU. -o wide adds whole UUIDs, NUMA nodes, MIG profiles and links.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Nodes to show [default: all that have a GpuNode]
@@ -33,24 +32,13 @@ pub struct Args {
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
     /// Output format
-    #[arg(short, long, value_name = "FORMAT")]
-    output: Option<Output>,
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Format,
     /// Don't print column headers
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
-}
-
-/// Output format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// Tables with whole UUIDs, NUMA nodes, MIG profiles and links
-    Wide,
-    /// Structured data for programs, memory in MiB
-    Json,
-    /// JSON's fields as YAML
-    Yaml,
 }
 
 /// Asks the cluster and puts the answer into words.
@@ -61,11 +49,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let mut remarks = found.remarks;
     remarks.extend(found.missing.iter().map(ToString::to_string));
     let report = Report::new(&found.nodes, namespace.as_deref(), Timestamp::now());
-    let answer = match output {
-        Some(Output::Json) => format!("{}\n", serde_json::to_string_pretty(&report)?),
-        Some(Output::Yaml) => serde_saphyr::to_string(&report)?,
-        None | Some(Output::Wide) => table::render(&report, output.is_some(), !no_headers),
-    };
+    let answer = format(&report, output, |wide| table::render(&report, wide, !no_headers))?;
     if answer.is_empty() && !incomplete {
         remarks.push(match namespace {
             Some(namespace) => format!("No resources found in {namespace} namespace."),

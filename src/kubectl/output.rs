@@ -1,9 +1,25 @@
-//! Output of a subcommand, and the exit code that follows from it.
+//! Output of a subcommand: its format, and the exit code that follows from it.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use clap::ValueEnum;
+use serde::Serialize;
+
 use crate::text::plain;
+
+/// Output format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Tables for people
+    Table,
+    /// Tables with every column and row
+    Wide,
+    /// Structured data for programs, memory in MiB
+    Json,
+    /// JSON's fields as YAML
+    Yaml,
+}
 
 /// Output of a subcommand.
 #[derive(Debug, Default)]
@@ -20,6 +36,20 @@ pub struct CommandOutput {
 #[derive(Debug, thiserror::Error)]
 #[error("error: {0}")]
 pub struct Misused(Box<dyn std::error::Error + Send + Sync>);
+
+/// Formats an answer, for people by `text`, which is told whether it is to be wide.
+pub(crate) fn format(
+    answer: &impl Serialize,
+    output: Format,
+    text: impl FnOnce(bool) -> String,
+) -> anyhow::Result<String> {
+    Ok(match output {
+        Format::Json => format!("{}\n", serde_json::to_string_pretty(answer)?),
+        Format::Yaml => serde_saphyr::to_string(answer)?,
+        Format::Table => text(false),
+        Format::Wide => text(true),
+    })
+}
 
 /// Writes to standard error, if it is still open.
 pub(crate) fn write_stderr(text: &str) {

@@ -1,25 +1,21 @@
 //! `kubectl divvy simulate`: placement policies over a trace.
 
 mod live;
-mod plot;
 mod progress;
 mod show;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use anyhow::anyhow;
-use clap::ValueEnum;
 use divvy_api::annotation::PolicyName;
-use divvy_simulate::Watch;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::Report;
-use divvy_simulate::study::{self, Expected, Settings};
-use divvy_simulate::target::Target;
-use divvy_simulate::workload::{Shares, Workload};
+use divvy_simulate::study::{self, Settings};
+use divvy_simulate::workload::Workload;
 
 use crate::cluster::ClusterArgs;
-use crate::output::{CommandOutput, Misused};
+use crate::output::{CommandOutput, Format, Misused, format};
 
 /// Fills a cluster with the pods of a trace, by one policy after another, and shows how much of its GPUs stays unallocated
 ///
@@ -32,8 +28,7 @@ use crate::output::{CommandOutput, Misused};
 /// Files have the columns of Alibaba's openb traces: sn,cpu_milli,memory_mib,gpu,model and
 /// name,cpu_milli,memory_mib,num_gpu,gpu_milli, and maybe gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time.
 /// Times are ignored. A share of a GPU is the same part of its compute and of its memory, unless pods have one more column,
-/// gpu_memory_milli, which comes last: thousandths of each GPU's memory; or --shares changes it. What is allocated of a GPU
-/// is then the mean of both.
+/// gpu_memory_milli, which comes last: thousandths of each GPU's memory. What is allocated of a GPU is then the mean of both.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// CSV file of nodes
@@ -44,7 +39,7 @@ pub struct Args {
     pods: Option<PathBuf>,
     /// Read a live cluster instead of files: which pending pods would fit now, and how many of all pods would get GPUs, and
     /// how many GPUs would stay free, if all pods were created again under each of Divvy's policies, in one random order per run
-    #[arg(long, conflicts_with_all = ["nodes", "pods", "until", "churn", "shares", "ties", "plot"])]
+    #[arg(long, conflicts_with_all = ["nodes", "pods", "until", "churn", "ties"])]
     cluster: bool,
     /// Path to the kubeconfig file, for --cluster [default: as kubectl]
     #[arg(long, value_name = "FILE", requires = "cluster")]
@@ -69,27 +64,12 @@ pub struct Args {
     /// 0.95
     #[arg(long, value_name = "RHO", value_parser = load)]
     churn: Option<f64>,
-    /// Change of the shares that the pods of the files ask for; whole GPUs stay whole
-    #[arg(long, value_name = "HOW", default_value = "as-given")]
-    shares: Shares,
     /// Choice between nodes that are equally good: random for each pod, as in kube-scheduler, or in one order for the whole run
     #[arg(long, value_name = "HOW", default_value = "random")]
     ties: Ties,
     /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    output: Output,
-    /// Also plot allocated GPUs by load into this file
-    #[arg(long, value_name = "FILE.svg")]
-    plot: Option<PathBuf>,
-}
-
-/// Output format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// Loads at which policies differ
-    Table,
-    /// Structured data for programs, with every percent of load
-    Json,
+    output: Format,
 }
 
 /// Nodes that the extender names: the webhook's default.
@@ -102,23 +82,15 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     if args.until == 0 && args.churn.is_none() {
         return Err(Misused::new("--until 0: leaves nothing to simulate without --churn").into());
     }
-    let workload = Workload::read(nodes, pods).map_err(Misused::new)?;
-    let workload = Arc::new(workload.with_shares(args.shares));
-    let expected = Expected::Known(Arc::new(Target::of(&workload)));
+    let workload = Arc::new(Workload::read(nodes, pods).map_err(Misused::new)?);
     let settings = args.settings();
     let outcomes = progress::watched(study::pods(&workload, &settings), {
         let (workload, settings) = (Arc::clone(&workload), settings.clone());
-        move |watch: &Watch| study::study(&workload, &expected, &settings, watch)
+        move |arrived: &AtomicU64| study::study(&workload, &settings, arrived)
     })
     .await?;
     let report = Report::of(&workload, &settings, &outcomes);
-    if let Some(file) = &args.plot {
-        plot::draw(&report, file).map_err(|error| anyhow!("error: {}: {error}", file.display()))?;
-    }
-    let answer = match args.output {
-        Output::Table => show::tables(&report),
-        Output::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
-    };
+    let answer = format(&report, args.output, |_| show::tables(&report))?;
     Ok(CommandOutput { answer, ..CommandOutput::default() })
 }
 
@@ -133,10 +105,7 @@ async fn of_cluster(args: Args) -> anyhow::Result<CommandOutput> {
     let cluster = ClusterArgs::of_context(args.kubeconfig, args.context).connect().await?;
     let snapshot = live::Snapshot::read(&cluster, own.first().copied().unwrap_or_default()).await?;
     let outlook = snapshot.outlook(&own, &seeds);
-    let answer = match args.output {
-        Output::Table => outlook.tables(),
-        Output::Json => format!("{}\n", serde_json::to_string_pretty(&outlook)?),
-    };
+    let answer = format(&outlook, args.output, |_| outlook.tables())?;
     Ok(CommandOutput { answer, ..CommandOutput::default() })
 }
 

@@ -1,6 +1,8 @@
 //! Texts for a terminal: columns as kubectl's, and nothing that steers the terminal.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
+
+use divvy_api::ContainerKind;
 
 /// Between two columns, as in `kubectl get`.
 const GAP: usize = 3;
@@ -47,8 +49,17 @@ pub(crate) fn distinct_length(mut uuids: Vec<&str>) -> usize {
     uuids.windows(2).map(|pair| common(pair[0], pair[1]) + 1).chain([SHORT]).max().unwrap_or(SHORT)
 }
 
+/// A container's kind, in one word.
+pub(crate) fn kind(kind: ContainerKind) -> &'static str {
+    match kind {
+        ContainerKind::Init => "init",
+        ContainerKind::Sidecar => "sidecar",
+        ContainerKind::App => "app",
+    }
+}
+
 /// The first of some things, and how many there are beside them.
-pub(crate) fn listed(things: &[&str], most: usize) -> String {
+pub(crate) fn listed<S: Borrow<str>>(things: &[S], most: usize) -> String {
     let (named, more) = things.split_at(things.len().min(most));
     let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
     format!("{}{more}", named.join(", "))

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use anyhow::anyhow;
-use clap::ValueEnum;
 use divvy_api::Memory;
 use divvy_api::usage::{ContainerUsage, NodeUsage};
 use divvy_index::pod::PodView;
@@ -12,7 +11,7 @@ use kube::api::ListParams;
 use serde::Serialize;
 
 use crate::cluster::{Cluster, ClusterArgs, Refusal};
-use crate::output::CommandOutput;
+use crate::output::{CommandOutput, Format, format};
 use crate::text::{distinct_length, table};
 
 #[cfg(test)]
@@ -43,22 +42,13 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "divvy-system")]
     divvy_namespace: String,
     /// Output format
-    #[arg(short, long, value_name = "FORMAT")]
-    output: Option<Output>,
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Format,
     /// Don't print column headers
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
-}
-
-/// Output format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// Structured data for programs
-    Json,
-    /// JSON's fields as YAML
-    Yaml,
 }
 
 /// What the daemons answer. Fields are added without notice; one that changes its meaning, or goes, comes with another
@@ -96,11 +86,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
             usage.findings.retain(|finding| finding.of.as_ref().is_some_and(|of| of.namespace == *namespace));
         }
     }
-    told.answer = match output {
-        Some(Output::Json) => format!("{}\n", serde_json::to_string_pretty(&report)?),
-        Some(Output::Yaml) => serde_saphyr::to_string(&report)?,
-        None => render(&report, !no_headers),
-    };
+    told.answer = format(&report, output, |_| render(&report, !no_headers))?;
     told.remarks.extend(warnings(&report));
     if told.answer.is_empty() && !told.incomplete {
         told.remarks.push("No container holds a share".to_owned());

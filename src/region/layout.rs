@@ -270,11 +270,6 @@ impl<'a> Region<'a> {
         self.cards.len()
     }
 
-    /// Number of earlier regions of this container.
-    pub fn generation(&self) -> u64 {
-        self.header.generation.load(Ordering::Relaxed)
-    }
-
     /// State of a card that all processes share; cards are numbered as in the limits file.
     pub fn card(&self, card: usize) -> Option<&'a Card> {
         self.cards.get(card)

@@ -6,7 +6,7 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::cuda::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphNode,
-    CUmemAllocationPropWhole, CUmemGenericAllocationHandle, CUmemoryPool, CUstream, CUuuid, ERROR_NOT_FOUND,
+    CUmemAllocationPropWhole, CUmemGenericAllocationHandle, CUmemoryPool, CUstream, CUuuid, ERROR_NOT_FOUND, SUCCESS,
 };
 use crate::linker;
 
@@ -129,6 +129,16 @@ called! {
     cuStreamIsCapturing(stream: CUstream, status: *mut c_int);
     cuStreamQuery(stream: CUstream);
     cuThreadExchangeStreamCaptureMode(mode: *mut c_uint);
+}
+
+/// The calling thread's context; null if it has none.
+pub(crate) fn current_context() -> CUcontext {
+    let mut context: CUcontext = core::ptr::null_mut();
+    // SAFETY: a context is written to a context.
+    match unsafe { cuda::cuCtxGetCurrent(&raw mut context) } {
+        SUCCESS => context,
+        _ => core::ptr::null_mut(),
+    }
 }
 
 called! {

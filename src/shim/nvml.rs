@@ -40,27 +40,16 @@ pub(crate) unsafe fn unseen(_real: unsafe extern "C" fn() -> nvmlReturn_t) -> nv
     NVML_ERROR_NOT_FOUND
 }
 
-/// Whose card a device is.
-enum Whose {
-    /// A card of the container, by its position in the limits file.
-    Ours(&'static Process, usize),
-    /// A card that isn't the container's, or whose UUID NVML doesn't tell.
-    OtherProcesses,
-    /// No card is the container's, as it has no limits.
-    Refused,
-}
-
+/// The position in the limits file of the container's card that a device is; `None` for a card that isn't the container's, or
+/// whose UUID NVML doesn't tell.
+///
 /// # Safety
 /// A device of NVML's.
-unsafe fn whose(device: nvmlDevice_t) -> Whose {
-    match process::this() {
-        Err(_) => Whose::Refused,
-        // SAFETY: the caller's guarantee.
-        Ok(process) => match (unsafe { id_of(device) }).and_then(|id| process.find(&id)) {
-            Some(card) => Whose::Ours(process, card),
-            None => Whose::OtherProcesses,
-        },
-    }
+unsafe fn card_of(device: nvmlDevice_t) -> Option<(&'static Process, usize)> {
+    let process = process::this().ok()?;
+    // SAFETY: the caller's guarantee.
+    let id = unsafe { id_of(device) }?;
+    Some((process, process.find(&id)?))
 }
 
 /// # Safety

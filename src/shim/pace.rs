@@ -29,8 +29,8 @@ use divvy_region::{Account, Estimate};
 use stream::Stream;
 use work::Work;
 
-use crate::cuda::{CUcontext, CUdevice, CUresult, CUstream, ERROR_NOT_PERMITTED, SUCCESS};
-use crate::driver::cuda::{cuCtxGetCurrent, cuCtxGetDevice};
+use crate::cuda::{CUresult, CUstream, ERROR_NOT_PERMITTED, SUCCESS};
+use crate::driver::current_context;
 use crate::process::{self, Process};
 use crate::time;
 
@@ -86,14 +86,13 @@ fn admit(stream: CUstream, is_per_thread: bool, work: Work) -> Result<Option<Adm
     process.refresh(now);
     if process.has_whole_cards() {
         UNCHECKED_LAUNCHES.store(LAUNCHES_PER_CHECK, Ordering::Relaxed);
-        if let Some(bucket) = current_position(process).and_then(|position| process.region().card(position)) {
+        if let Some(bucket) = process.current_card().ok().and_then(|position| process.region().card(position)) {
             bucket.launches.add((LAUNCHES_PER_CHECK + 1).into());
         }
         return Ok(None);
     }
-    let mut context: CUcontext = core::ptr::null_mut();
-    // SAFETY: a context is written to a context.
-    if unsafe { cuCtxGetCurrent(&raw mut context) } != SUCCESS || context.is_null() {
+    let context = current_context();
+    if context.is_null() {
         return Ok(None);
     }
     let stream = Stream::of(context, stream, is_per_thread);
@@ -103,7 +102,7 @@ fn admit(stream: CUstream, is_per_thread: bool, work: Work) -> Result<Option<Adm
     let known = tracks::find(&stream);
     let position = match known {
         Some(entry) => entry.card(),
-        None => current_position(process).ok_or(ERROR_NOT_PERMITTED)?,
+        None => process.current_card()?,
     };
     if process.share(position).is_whole() {
         return Ok(None);
@@ -115,14 +114,6 @@ fn admit(stream: CUstream, is_per_thread: bool, work: Work) -> Result<Option<Adm
     admitted.is_idle = known.is_none_or(tracks::StreamEntry::is_idle);
     account.launched(admitted.estimate.ns());
     Ok(Some(admitted))
-}
-
-/// The card of the current context.
-fn current_position(process: &Process) -> Option<usize> {
-    let mut device: CUdevice = 0;
-    // SAFETY: a device is written to a device.
-    let result = unsafe { cuCtxGetDevice(&raw mut device) };
-    (result == SUCCESS).then(|| process.card_of(device))?
 }
 
 /// In a child that fork made: nothing was launched, and nobody looks.
@@ -180,7 +171,7 @@ impl Admitted {
     fn begin_idle(&self) {
         let Self { process, stream, began_ns, .. } = *self;
         // A handle, of a context or a stream, may be another one's by now.
-        let Some(position) = current_position(process) else { return };
+        let Ok(position) = process.current_card() else { return };
         let entry = tracks::find(&stream).filter(|entry| entry.card() == position);
         if entry.is_none() && tracks::insert(&stream, position).is_none() {
             return;

@@ -82,17 +82,6 @@ pub(crate) unsafe fn init(real: unsafe extern "C" fn(c_uint) -> CUresult, flags:
     unsafe { real(flags) }
 }
 
-/// The card of the calling thread's context.
-pub(crate) fn current_card() -> Result<(&'static Process, usize), CUresult> {
-    let process = this()?;
-    let mut device: CUdevice = 0;
-    // SAFETY: a device is written to a device.
-    match unsafe { cuCtxGetDevice(&raw mut device) } {
-        SUCCESS => process.card_of(device).map(|card| (process, card)).ok_or(ERROR_NOT_PERMITTED),
-        error => Err(error),
-    }
-}
-
 /// Has children that fork makes run this too, once they have forgotten their parent's slot.
 pub(crate) fn after_fork(run: fn()) {
     AFTER_FORK.get_or_make(|| run);
@@ -236,6 +225,16 @@ impl Process {
         }
     }
 
+    /// The position of the card of the calling thread's context.
+    pub(crate) fn current_card(&self) -> Result<usize, CUresult> {
+        let mut device: CUdevice = 0;
+        // SAFETY: a device is written to a device.
+        match unsafe { cuCtxGetDevice(&raw mut device) } {
+            SUCCESS => self.card_of(device).ok_or(ERROR_NOT_PERMITTED),
+            error => Err(error),
+        }
+    }
+
     fn look_up(&self, device: CUdevice) -> Option<usize> {
         let mut uuid = CUuuid::default();
         // SAFETY: a UUID is written to a UUID. Of a MIG instance only the second tells the instance's.
@@ -292,11 +291,6 @@ impl Process {
     /// Bytes that all processes of the container take of a card: what they hold, and what the driver charges beyond that.
     pub(crate) fn used(&self, card: usize) -> u64 {
         self.slot.region().accounts(card).map_or(0, |accounts| accounts.used()).saturating_add(self.overhead(card))
-    }
-
-    /// Processes of the container with what each holds of a card, by their numbers in the container.
-    pub(crate) fn holders(&self, card: usize) -> impl Iterator<Item = (u32, u64)> {
-        self.slot.region().holders(card)
     }
 
     /// What this process holds of a card; `None` if the container has more processes than can be counted.

@@ -4,11 +4,13 @@
 //! fit is dropped. What is measured at a load of L percent is the mean over all moments at which the demand so far, rounded
 //! to whole percents of the cluster, is L.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 
-use crate::run::{Interrupted, Run};
+use crate::Rng;
+use crate::run::Run;
 use crate::workload::Workload;
-use crate::{Rng, Watch};
 
 /// What was measured at every load.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,12 +52,12 @@ pub fn arrivals(workload: &Workload, until: u32, rng: &mut Rng) -> Vec<usize> {
     come
 }
 
-/// Offers these pods one by one.
-pub fn fill(run: &mut Run<'_>, arrivals: &[usize], until: u32, watch: &Watch) -> Result<Filled, Interrupted> {
+/// Offers these pods one by one, and counts them in `arrived`.
+pub fn fill(run: &mut Run<'_>, arrivals: &[usize], until: u32, arrived: &AtomicU64) -> Filled {
     let mut at = vec![Sums::default(); until as usize + 1];
     let mut demand = 0.0;
     for (serial, kind) in (0..).zip(arrivals) {
-        watch.step()?;
+        arrived.fetch_add(1, Ordering::Relaxed);
         run.offer(serial, *kind);
         demand += run.demand(*kind);
         if let Some(sums) = at.get_mut(run.cluster().percent(demand).round() as usize) {
@@ -64,7 +66,7 @@ pub fn fill(run: &mut Run<'_>, arrivals: &[usize], until: u32, watch: &Watch) ->
             sums.moments += 1;
         }
     }
-    Ok(Filled { at: at.into_iter().map(Sums::average).collect() })
+    Filled { at: at.into_iter().map(Sums::average).collect() }
 }
 
 // === impl Sums ===

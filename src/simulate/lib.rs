@@ -19,17 +19,13 @@
 pub mod churn;
 pub mod cluster;
 pub mod fill;
-pub mod history;
 pub mod policy;
 pub mod report;
 pub mod run;
 pub mod study;
 pub mod target;
 pub mod trace;
-mod watch;
 pub mod workload;
-
-pub use watch::Watch;
 
 /// Random numbers that a seed determines, on every machine and with every version of Rust.
 pub type Rng = rand::rngs::Xoshiro256PlusPlus;

@@ -45,18 +45,12 @@ pub trait Policy {
 
     /// The pod is over and its place free.
     fn ended(&mut self, _pod: Arrival) {}
-
-    /// Other requests are expected from now on.
-    fn expect(&mut self, _cluster: &Cluster, _target: &Arc<Target>) {}
 }
 
 /// What a host is worth to a pod that fits there, and the cards that it would get; the greater the better.
 pub trait Score {
     /// Hosts don't depend on one another, nor on what was before.
     fn rate(&self, host: &Host, kind: &Kind) -> (i64, Cards);
-
-    /// Other requests are expected from now on.
-    fn expect(&mut self, _target: &Arc<Target>) {}
 }
 
 /// Choice between hosts that are equally good.
@@ -163,11 +157,6 @@ impl<S: Score> Policy for Scored<S> {
             });
         self.ties.best(rated, rng)
     }
-
-    fn expect(&mut self, _cluster: &Cluster, target: &Arc<Target>) {
-        self.score.expect(target);
-        self.ratings.iter_mut().flatten().for_each(|rating| *rating = Rating::default());
-    }
 }
 
 // === impl Name ===
@@ -198,6 +187,25 @@ impl Name {
             Self::Product(PolicyName::Binpack) => "binpack",
             Self::Product(PolicyName::Spread) => "spread",
             Self::Product(PolicyName::Topology) => "topology",
+        }
+    }
+
+    /// The policy, for an empty cluster to which pods come as `target` says.
+    pub fn policy<'a>(
+        self,
+        workload: &Arc<Workload>,
+        cluster: &Cluster,
+        target: &'a Target,
+        scheduler: Scheduler,
+    ) -> Box<dyn Policy + 'a> {
+        let ties = scheduler.ties;
+        match self {
+            Self::InTree => Box::new(Scored::new(InTree::new(workload), ties, workload)),
+            Self::BestFit => Box::new(Scored::new(BestFit, ties, workload)),
+            Self::Packing => Box::new(Scored::new(Packing, ties, workload)),
+            Self::Random => Box::new(Random::new(workload)),
+            Self::Fgd => Box::new(Scored::new(Fgd::new(target), ties, workload)),
+            Self::Product(name) => Box::new(Product::new(name, workload, cluster, target, scheduler)),
         }
     }
 }

@@ -5,7 +5,6 @@ use serde::Serialize;
 use crate::fill::Sample;
 use crate::policy::{Name, Scheduler, Ties};
 use crate::study::{Outcome, Settings};
-use crate::workload::Shares;
 use crate::workload::Workload;
 
 /// Results of a study.
@@ -32,9 +31,6 @@ pub struct ReportedSettings {
     pub until_pct: u32,
     /// Between hosts that are equally good.
     pub ties: Ties,
-    /// What was made of the shares that pods of the file ask for, if anything.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shares: Option<Shares>,
 }
 
 /// One policy.
@@ -99,7 +95,6 @@ impl Report {
             seeds: seeds.clone(),
             until_pct: *until,
             ties: *ties,
-            shares: Some(workload.shares).filter(|shares| *shares != Shares::AsGiven),
         };
         let policies =
             policies.iter().zip(outcomes).map(|(name, of_policy)| PolicyReport::of(*name, settings, of_policy));

@@ -1,20 +1,13 @@
 //! One cluster, one policy, and the pods that come to it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 use crate::Rng;
 use crate::cluster::{Cluster, Place};
-use crate::history::History;
 use crate::policy::{Arrival, Policy};
 use crate::target::Target;
 use crate::workload::{Kind, Workload};
-
-/// A run that was stopped from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("interrupted")]
-pub struct Interrupted;
 
 /// A run under way.
 pub struct Run<'a> {
@@ -24,12 +17,8 @@ pub struct Run<'a> {
     rng: Rng,
     /// By serial number.
     placed: HashMap<u64, (usize, Place)>,
-    /// What the policy learns from, if it does.
-    history: Option<History>,
-    /// Pods after which the process that learns is restarted.
-    restarts_after: Option<u64>,
     /// What fragments are measured by, whatever the policy expects.
-    target: Arc<Target>,
+    target: &'a Target,
     /// By host, and their sum; in thousandths of cards.
     fragments: Vec<f64>,
     fragmented: f64,
@@ -45,7 +34,7 @@ impl<'a> Run<'a> {
         workload: &'a Workload,
         cluster: Cluster,
         policy: Box<dyn Policy + 'a>,
-        target: Arc<Target>,
+        target: &'a Target,
         rng: Rng,
     ) -> Self {
         let fragments: Vec<f64> = cluster.hosts().iter().map(|host| target.fragmented(host)).collect();
@@ -56,20 +45,11 @@ impl<'a> Run<'a> {
             policy,
             rng,
             placed: HashMap::new(),
-            history: None,
-            restarts_after: None,
             target,
             fragments,
             fragmented,
             decisions: Vec::new(),
         }
-    }
-
-    /// Run whose policy expects what has come so far; after every `restarts_after` pods it forgets that, and learns from
-    /// the pods that are there.
-    #[must_use]
-    pub fn learning(self, restarts_after: Option<u64>) -> Self {
-        Self { history: Some(History::default()), restarts_after, ..self }
     }
 
     /// The cluster as it is now.
@@ -90,12 +70,6 @@ impl<'a> Run<'a> {
     /// A pod comes; whether it was placed.
     pub fn offer(&mut self, serial: u64, kind: usize) -> bool {
         let workload = self.workload;
-        if self.restarts_after.is_some_and(|pods| serial > 0 && serial.is_multiple_of(pods)) {
-            self.restart();
-        }
-        if let Some(target) = self.history.as_mut().and_then(|history| history.learn(kind, workload)) {
-            self.policy.expect(&self.cluster, &target);
-        }
         let start = Instant::now();
         let place = self.policy.choose(&self.cluster, Arrival { serial, kind }, &mut self.rng);
         let spec: &Kind = &workload.kinds[kind];
@@ -116,16 +90,6 @@ impl<'a> Run<'a> {
             self.policy.ended(Arrival { serial, kind });
             self.measure(place.host);
         }
-    }
-
-    /// Learns from the pods that are there, in the order in which the API server lists them: that of names with random
-    /// suffixes.
-    fn restart(&mut self) {
-        let mut listed: Vec<u64> = self.placed.keys().copied().collect();
-        listed.sort_unstable_by_key(|serial| serial.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let history = History::listed(listed.iter().map(|serial| self.placed[serial].0));
-        self.policy.expect(&self.cluster, &Arc::new(history.target(self.workload)));
-        self.history = Some(history);
     }
 
     fn measure(&mut self, host: usize) {

@@ -1,19 +1,19 @@
 //! Many runs, spread over the machine's cores, and what they say together.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use divvy_api::annotation::PolicyName;
 use rand::SeedableRng as _;
 use rayon::prelude::*;
 
+use crate::Rng;
 use crate::churn::{self, Churned};
 use crate::cluster::Cluster;
 use crate::fill::{self, Filled};
-use crate::policy::{BestFit, Fgd, InTree, Name, Packing, Policy, Product, Random, Scheduler, Scored};
-use crate::run::{Interrupted, Run};
+use crate::policy::{Name, Policy, Scheduler};
+use crate::run::Run;
 use crate::target::Target;
 use crate::workload::Workload;
-use crate::{Rng, Watch};
 
 /// What is to be found out.
 #[derive(Clone, Debug)]
@@ -28,18 +28,6 @@ pub struct Settings {
     pub churn: Option<f64>,
     /// Between all these policies and the pods.
     pub scheduler: Scheduler,
-}
-
-/// Where policies that look ahead know from what will come.
-#[derive(Clone, Debug)]
-pub enum Expected {
-    /// They are told.
-    Known(Arc<Target>),
-    /// They see what comes.
-    History {
-        /// Pods after which the process that learns is restarted, and lists those that are there.
-        restarts_after: Option<u64>,
-    },
 }
 
 /// What came out of one run of each protocol.
@@ -69,77 +57,66 @@ enum Draw {
     Ties,
 }
 
-/// Runs by policy and seed, in the order of the settings.
-pub fn study(
-    workload: &Arc<Workload>,
-    expected: &Expected,
-    settings: &Settings,
-    watch: &Watch,
-) -> Result<Vec<Vec<Outcome>>, Interrupted> {
+/// Runs by policy and seed, in the order of the settings; every policy is told what will come. `arrived` counts the pods
+/// of all runs.
+pub fn study(workload: &Arc<Workload>, settings: &Settings, arrived: &AtomicU64) -> Vec<Vec<Outcome>> {
+    let target = Target::of(workload);
+    study_with(workload, settings, arrived, &|name, cluster| {
+        name.policy(workload, cluster, &target, settings.scheduler)
+    })
+}
+
+/// Makes a policy of its name, for an empty cluster.
+pub type Maker<'a> = dyn Fn(Name, &Cluster) -> Box<dyn Policy + 'a> + Sync + 'a;
+
+/// Runs by policy and seed of policies that `policy` makes.
+pub fn study_with<'a>(
+    workload: &'a Workload,
+    settings: &'a Settings,
+    arrived: &'a AtomicU64,
+    policy: &'a Maker<'a>,
+) -> Vec<Vec<Outcome>> {
     let Settings { policies, seeds, .. } = settings;
-    let study = Study { workload, expected, measure: Arc::new(Target::of(workload)), settings, watch };
+    let study = Study { workload, policy, measure: Target::of(workload), settings, arrived };
     let jobs: Vec<(Name, u64)> =
         policies.iter().flat_map(|name| seeds.iter().map(move |seed| (*name, *seed))).collect();
-    let outcomes: Vec<Outcome> =
-        jobs.into_par_iter().map(|(name, seed)| study.run(name, seed)).collect::<Result<_, _>>()?;
-    Ok(outcomes.chunks(seeds.len().max(1)).map(<[Outcome]>::to_vec).collect())
+    let outcomes: Vec<Outcome> = jobs.into_par_iter().map(|(name, seed)| study.run(name, seed)).collect();
+    outcomes.chunks(seeds.len().max(1)).map(<[Outcome]>::to_vec).collect()
 }
 
 struct Study<'a> {
-    workload: &'a Arc<Workload>,
-    expected: &'a Expected,
-    measure: Arc<Target>,
+    workload: &'a Workload,
+    policy: &'a Maker<'a>,
+    measure: Target,
     settings: &'a Settings,
-    watch: &'a Watch,
+    arrived: &'a AtomicU64,
 }
 
 // === impl Study ===
 
-impl<'a> Study<'a> {
-    fn run(&self, name: Name, seed: u64) -> Result<Outcome, Interrupted> {
-        let Self { workload, settings, watch, .. } = *self;
+impl Study<'_> {
+    fn run(&self, name: Name, seed: u64) -> Outcome {
+        let Self { workload, settings, arrived, .. } = self;
         let mut outcome = Outcome::default();
         if settings.until > 0 {
             let arrivals = fill::arrivals(workload, settings.until, &mut rng(seed, Draw::Pods));
             let mut run = self.begin(name, seed);
-            outcome.filled = fill::fill(&mut run, &arrivals, settings.until, watch)?;
+            outcome.filled = fill::fill(&mut run, &arrivals, settings.until, arrived);
             outcome.decisions.append(&mut run.decisions);
         }
         if let Some(load) = settings.churn {
             let visits = churn::visits(workload, load, &mut rng(seed, Draw::Pods));
             let mut run = self.begin(name, seed);
-            outcome.churned = Some(churn::churn(&mut run, &visits, watch)?);
+            outcome.churned = Some(churn::churn(&mut run, &visits, arrived));
             outcome.decisions.append(&mut run.decisions);
         }
-        Ok(outcome)
+        outcome
     }
 
-    fn begin(&self, name: Name, seed: u64) -> Run<'a> {
+    fn begin(&self, name: Name, seed: u64) -> Run<'_> {
         let cluster = Cluster::new(self.workload, &mut rng(seed, Draw::Hosts));
-        let policy = self.policy(name, &cluster);
-        let run = Run::new(self.workload, cluster, policy, Arc::clone(&self.measure), rng(seed, Draw::Ties));
-        match self.expected {
-            Expected::Known(_) => run,
-            Expected::History { restarts_after } => run.learning(*restarts_after),
-        }
-    }
-
-    fn policy(&self, name: Name, cluster: &Cluster) -> Box<dyn Policy + 'a> {
-        let Self { workload, expected, settings: Settings { scheduler, .. }, .. } = *self;
-        let ties = scheduler.ties;
-        let target = match expected {
-            Expected::Known(target) => Arc::clone(target),
-            Expected::History { .. } => Arc::default(),
-        };
-        let product = |name: PolicyName| Product::new(name, workload, cluster, &target, *scheduler);
-        match name {
-            Name::InTree => Box::new(Scored::new(InTree::new(workload), ties, workload)),
-            Name::BestFit => Box::new(Scored::new(BestFit, ties, workload)),
-            Name::Packing => Box::new(Scored::new(Packing, ties, workload)),
-            Name::Random => Box::new(Random::new(workload)),
-            Name::Fgd => Box::new(Scored::new(Fgd::new(target), ties, workload)),
-            Name::Product(name) => Box::new(product(name)),
-        }
+        let policy = (self.policy)(name, &cluster);
+        Run::new(self.workload, cluster, policy, &self.measure, rng(seed, Draw::Ties))
     }
 }
 

@@ -2,42 +2,19 @@
 //! 2023).
 
 use crate::cluster::Host;
-use crate::workload::{Kind, Models, Part, Workload};
+use crate::workload::{Kind, Workload};
 
-/// Requests that are expected, each with its part of all; together 1. Host memory doesn't count.
+/// Kinds of pods that are expected, each with its part of all; together 1. Host memory doesn't count: it is 0 in all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Target {
     /// Those that cover most pods, the most frequent first.
-    pub requests: Vec<(Request, f64)>,
+    pub requests: Vec<(Kind, f64)>,
     /// All, with the weights that they were told with.
-    pub all: Vec<(Request, f64)>,
-}
-
-/// A request of the target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Request {
-    /// Thousandths of a CPU core.
-    pub cpu: u32,
-    /// Number of cards.
-    pub cards: u32,
-    /// Part of each card.
-    pub part: Part,
-    /// Models that will do.
-    pub models: Models,
+    pub all: Vec<(Kind, f64)>,
 }
 
 /// The part of all pods that a target covers at least, by the most frequent of their requests.
 const COVERAGE: f64 = 0.95;
-
-// === impl Request ===
-
-impl Request {
-    /// Request of a kind of pods.
-    pub fn of(kind: &Kind) -> Self {
-        let Kind { cpu, cards, part, models, .. } = *kind;
-        Self { cpu, cards, part, models }
-    }
-}
 
 // === impl Target ===
 
@@ -53,9 +30,9 @@ impl Target {
 
     /// As kinds of pods come that weigh so much. Of equally frequent ones the earlier comes first.
     pub fn weighted(kinds: &[Kind], weights: &[f64]) -> Self {
-        let mut requests: Vec<(Request, f64)> = Vec::new();
+        let mut requests: Vec<(Kind, f64)> = Vec::new();
         for (kind, weight) in kinds.iter().zip(weights).filter(|(_, weight)| **weight > 0.0) {
-            let request = Request::of(kind);
+            let request = Kind { memory: 0, ..*kind };
             match requests.iter_mut().find(|(known, _)| *known == request) {
                 Some((_, sum)) => *sum += weight,
                 None => requests.push((request, *weight)),
@@ -86,8 +63,8 @@ impl Target {
 
 /// Thousandths of the host's cards that are `free` and useless to the request, of compute and memory together: all, if it
 /// doesn't fit, else the cards that are too small.
-fn useless(host: &Host, free: u32, request: &Request) -> u32 {
-    let Request { cpu, cards, part, models } = *request;
+fn useless(host: &Host, free: u32, request: &Kind) -> u32 {
+    let Kind { cpu, cards, part, models, .. } = *request;
     if cards == 0 || host.cpu < cpu || !models.contain(host.model) {
         return free;
     }
@@ -103,6 +80,7 @@ fn useless(host: &Host, free: u32, request: &Request) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::{Models, Part};
 
     fn kind(cpu: u32, cards: u32, milli: u32, models: Models) -> Kind {
         Kind { cpu, memory: 1, cards, part: even(milli), models }

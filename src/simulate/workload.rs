@@ -1,12 +1,9 @@
 //! A trace in numbers: machines, and pods by their kind, of which there are few.
 
-mod shares;
-
 use std::collections::{BTreeSet, HashMap};
 use std::ops::{AddAssign, SubAssign};
 use std::path::Path;
 
-pub use self::shares::Shares;
 use crate::trace::{self, TraceError, TraceNode, TracePod};
 
 /// What one pod asks for. Pods of one kind are interchangeable.
@@ -40,8 +37,6 @@ pub struct Models(u64);
 /// A node with nobody on it.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Name of the Node.
-    pub name: String,
     /// Thousandths of a CPU core.
     pub cpu: u32,
     /// Host memory in MiB.
@@ -63,8 +58,6 @@ pub struct Workload {
     pub kinds: Vec<Kind>,
     /// The pods in the order of the file, each the number of its kind.
     pub pods: Vec<usize>,
-    /// Change of the shares that the pods of the file ask for.
-    pub shares: Shares,
 }
 
 /// What can't be simulated.
@@ -164,25 +157,18 @@ impl Workload {
         }
         let models: Vec<String> = models.into_iter().map(str::to_owned).collect();
         let machine = |node: &TraceNode| {
-            let TraceNode { name, cpu, memory, cards, model } = node;
+            let TraceNode { cpu, memory, cards, model, .. } = node;
             let model = number(&models, model).unwrap_or_default();
-            Machine { name: name.clone(), cpu: *cpu, memory: *memory, cards: *cards, model }
+            Machine { cpu: *cpu, memory: *memory, cards: *cards, model }
         };
         let machines: Vec<Machine> = nodes.iter().map(machine).collect();
         let (kinds, pods) = kinds(pods, &models);
-        let workload = Self { machines, models, kinds, pods, shares: Shares::AsGiven };
+        let workload = Self { machines, models, kinds, pods };
         match (workload.capacity(), workload.mean_demand()) {
             (0, _) => Err(WorkloadError::NoCards),
             (_, mean) if mean <= 0.0 => Err(WorkloadError::NoDemand),
             _ => Ok(workload),
         }
-    }
-
-    /// Workload of the same pods, asking for other shares.
-    #[must_use]
-    pub fn with_shares(self, shares: Shares) -> Self {
-        let kinds = self.kinds.into_iter().map(|kind| shares.of(kind)).collect();
-        Self { kinds, shares, ..self }
     }
 
     /// Thousandths of all cards.

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::api::{DynamicObject, ListParams};
 use kube::{Api, CustomResourceExt as _};
 use serde::Deserialize;
 
@@ -109,7 +109,6 @@ const CALLS: &str = "divvy_extender_calls_total";
 impl Facts {
     pub(super) async fn gather(cluster: &Cluster, namespace: String) -> Self {
         let client = || cluster.client();
-        let gpu_nodes = Api::<DynamicObject>::all_with(client(), &ApiResource::erase::<GpuNode>(&()));
         let webhook = WebhookFacts::gather(cluster, &namespace).await;
         let calls = webhook.calls();
         let pods = async |phase: &str| {
@@ -122,7 +121,7 @@ impl Facts {
             home: optional(cluster.get(&Api::all(client()), &namespace).await),
             daemons: optional(cluster.get(&Api::namespaced(client(), &namespace), "divvy-node").await),
             nodes: cluster.list(&Api::all(client()), None).await,
-            gpu_nodes: cluster.list(&gpu_nodes, None).await,
+            gpu_nodes: cluster.list(&cluster.gpu_nodes(), None).await,
             policies: cluster.list(&Api::all(client()), None).await,
             bindings: cluster.list(&Api::all(client()), None).await,
             pending: pods("Pending").await,

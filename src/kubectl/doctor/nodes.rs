@@ -10,7 +10,7 @@ use kube::api::DynamicObject;
 use super::check::{Check, State};
 use super::facts::Facts;
 use crate::cluster::Refusal;
-use crate::inspect::report::{NodeReport, Report};
+use crate::inspect::report::NodeReport;
 use crate::inspect::{Found, Host, NodeView};
 use crate::text::listed;
 
@@ -97,7 +97,7 @@ fn report(object: &DynamicObject, host: Option<&NodeView>, all_known: bool, fact
         None => Host::Unknown,
     };
     let found = Found { name: object.name_any(), gpu_node: object.clone(), host };
-    Report::new(&[found], None, facts.now).nodes.remove(0)
+    NodeReport::new(&found, facts.now)
 }
 
 /// What is wrong with a node; nothing, if it is well.
@@ -121,7 +121,6 @@ fn judge(report: &NodeReport, host: Option<&NodeView>) -> Option<Check> {
         let sick = cards.iter().filter(|card| card.health == "Unhealthy");
         let sick: Vec<String> =
             sick.map(|card| format!("{}: {}", card.uuid, card.reason.as_deref().unwrap_or("unhealthy"))).collect();
-        let sick: Vec<&str> = sick.iter().map(String::as_str).collect();
         let (sound, all) = (totals.healthy_cards, totals.cards);
         let found = format!("{} of {all} GPUs take no new pods: {}", all - sound, listed(&sick, 3));
         return Some(Check::warning(link(name), found, inspect));

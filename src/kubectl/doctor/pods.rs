@@ -4,7 +4,7 @@ use divvy_api::names::annotation::PLANNED;
 use divvy_index::demand::{Demand, SchedulingConfig};
 use divvy_index::pod::PodView;
 
-use super::check::{Check, State};
+use super::check::Check;
 use super::facts::Facts;
 use crate::text::listed;
 
@@ -42,15 +42,9 @@ pub(super) fn waiting(facts: &Facts) -> Check {
     let waits = |pod: &&PodView| pod.node.is_none() && !matches!(Demand::of(pod, &reading), Ok(None));
     let waiting: Vec<&PodView> = pending.iter().filter(waits).collect();
     let Some(first) = waiting.first() else {
-        return Check {
-            link: link.to_owned(),
-            state: State::Ok,
-            found: "no pod waits for GPUs".to_owned(),
-            remedy: None,
-        };
+        return Check::ok(link, "no pod waits for GPUs");
     };
     let names: Vec<String> = waiting.iter().map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (count, s) = (waiting.len(), if waiting.len() == 1 { " waits" } else { "s wait" });
     let why = format!("kubectl divvy explain -n {} {} says why", first.namespace, first.name);
     Check::warning(link, format!("{count} pod{s} for GPUs: {}", listed(&names, 3)), why)

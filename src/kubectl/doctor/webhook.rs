@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::certificate::{self, Authority};
-use super::check::{Check, State};
+use super::check::Check;
 use super::facts::{Configuration, EXTENDER, Facts, Replica, ServiceFacts, WEBHOOK, WebhookFacts};
 use super::pods;
 
@@ -191,5 +191,5 @@ fn lease(facts: &Facts) -> Check {
             format!("see the logs of {WEBHOOK}, and whether the clocks agree"),
         );
     }
-    Check { link, state: State::Ok, found: format!("{holder} is the leader"), remedy: None }
+    Check::ok(link, format!("{holder} is the leader"))
 }

@@ -110,14 +110,12 @@ async fn take_nodes(cluster: &Cluster, index: &Index) -> Result<HashMap<String, 
 
 /// What the nodes report, by name, or why that can't be decoded.
 pub(crate) async fn gpu_nodes(cluster: &Cluster) -> Result<Vec<(String, Result<GpuNode, String>)>, Refusal> {
-    let resource = ApiResource::erase::<GpuNode>(&());
-    let gpu_nodes: Api<DynamicObject> = Api::all_with(cluster.client(), &resource);
     let decoded = |object: DynamicObject| {
         let name = object.name_any();
         let node = serde_json::to_value(object).and_then(GpuNode::deserialize);
         (name, node.map_err(|error| error.to_string()))
     };
-    Ok(cluster.list(&gpu_nodes, None).await?.into_iter().map(decoded).collect())
+    Ok(cluster.list(&cluster.gpu_nodes(), None).await?.into_iter().map(decoded).collect())
 }
 
 /// Tells the index which Nodes there are, and what keeps pods away from them.

@@ -35,13 +35,14 @@ pub(super) fn only_pod(text: &str) -> anyhow::Result<Written> {
         let kind = |object: &Value| object["kind"].as_str().unwrap_or("an object without a kind").to_owned();
         if with_pods.is_empty() {
             let kinds: Vec<String> = documents.iter().map(kind).collect();
-            bail!("expected a Pod, or a workload with a pod template, found {}", listed(&kinds));
+            let found = if kinds.is_empty() { "nothing".to_owned() } else { kinds.join(", ") };
+            bail!("expected a Pod, or a workload with a pod template, found {found}");
         }
         let named: Vec<String> = with_pods
             .iter()
             .map(|(object, _)| format!("{} {}", kind(object), object["metadata"]["name"].as_str().unwrap_or_default()))
             .collect();
-        bail!("expected one pod or workload, found {}", listed(&named));
+        bail!("expected one pod or workload, found {}", named.join(", "));
     };
     let mut pod = PodView::deserialize(*template).context("the pod")?;
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
@@ -59,8 +60,4 @@ fn template(object: &Value) -> Option<&Value> {
         "CronJob" => object.pointer("/spec/jobTemplate/spec/template"),
         _ => object.pointer("/spec/template").filter(|template| template["spec"]["containers"].is_array()),
     }
-}
-
-fn listed(things: &[String]) -> String {
-    if things.is_empty() { "nothing".to_owned() } else { things.join(", ") }
 }

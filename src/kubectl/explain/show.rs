@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use divvy_api::Memory;
 use divvy_api::annotation::{Cards, Planned};
-use divvy_api::{ContainerKind, Memory};
 use divvy_index::explain::{CardAnswer, ContainerAsks, Explanation, Fits, NodeAnswer, State};
 use divvy_index::{Expectation, ExpectedPart, Unschedulable};
 
@@ -11,7 +11,7 @@ use divvy_placement::Kind;
 
 use super::fetch::Found;
 use super::hints::hints;
-use crate::text::{listed, plain, table};
+use crate::text::{self, listed, plain, table};
 
 /// Most nodes that are all shown one by one. Of more, those that don't fit are shown by their reasons.
 const MOST_ROWS: usize = 16;
@@ -51,12 +51,8 @@ pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
 
 fn container_row(asks: &ContainerAsks) -> Row {
     let ContainerAsks { name, kind, profile, cards, memory, cores, exclusive } = asks;
-    let kind = match kind {
-        ContainerKind::Init => "init",
-        ContainerKind::Sidecar => "sidecar",
-        ContainerKind::App => "app",
-    };
-    let mut row = vec![("CONTAINER", name.clone()), ("KIND", kind.to_owned()), ("GPUS", cards.to_string())];
+    let mut row =
+        vec![("CONTAINER", name.clone()), ("KIND", text::kind(*kind).to_owned()), ("GPUS", cards.to_string())];
     row.extend(profile.as_ref().map(|profile| ("MIG", profile.to_string())));
     row.extend([("MEMORY", memory.to_string()), ("CORES", cores.to_string()), ("EXCLUSIVE", exclusive.to_string())]);
     row

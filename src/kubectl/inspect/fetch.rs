@@ -3,10 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 
 use anyhow::bail;
-use divvy_api::gpunode::GpuNode;
 use kube::Api;
 use kube::ResourceExt as _;
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::DynamicObject;
 
 use super::host::{Host, NodeView};
 use crate::cluster::{Cluster, Refusal};
@@ -32,8 +31,7 @@ pub(super) struct Answer {
 
 /// Reads the `GpuNode`s of these names, or all; of Nodes with certain labels only.
 pub(super) async fn fetch(cluster: &Cluster, names: &[String], selector: Option<&str>) -> anyhow::Result<Answer> {
-    let resource = ApiResource::erase::<GpuNode>(&());
-    let gpu_nodes: Api<DynamicObject> = Api::all_with(cluster.client(), &resource);
+    let gpu_nodes = cluster.gpu_nodes();
     let mut answer = Answer { nodes: Vec::new(), missing: Vec::new(), remarks: Vec::new() };
     let mut objects = Vec::new();
     if names.is_empty() {

@@ -94,7 +94,7 @@ impl Report {
 // === impl NodeReport ===
 
 impl NodeReport {
-    fn new(found: &Found, now: Timestamp) -> Self {
+    pub(crate) fn new(found: &Found, now: Timestamp) -> Self {
         let said = Said::of(&found.gpu_node.data);
         let serves = said.cards.iter().any(|card| card.health == HEALTHY);
         let mut problems = found.host.problems(serves, now);

@@ -1,10 +1,10 @@
 //! The report for people: a line for each node, its problems, its GPUs, and the pods that hold shares of them.
 
-use divvy_api::{ContainerKind, Memory};
+use divvy_api::Memory;
 
 use super::read::Share;
 use super::report::{Amount, CardReport, NodeReport, Report, Totals};
-use crate::text::{distinct_length, plain, table};
+use crate::text::{self, distinct_length, plain, table};
 
 /// Text for a terminal; none, if there are no nodes.
 pub(super) fn render(report: &Report, wide: bool, with_heads: bool) -> String {
@@ -73,17 +73,12 @@ fn links(card: &CardReport, all: &[CardReport]) -> String {
 }
 
 fn share_row(share: &Share, uuid: String, wide: bool) -> Vec<(&'static str, String)> {
-    let kind = match share.kind {
-        ContainerKind::Init => "init",
-        ContainerKind::Sidecar => "sidecar",
-        ContainerKind::App => "app",
-    };
     let mut row = vec![
         ("GPU", uuid),
         ("NAMESPACE", share.namespace.clone()),
         ("POD", share.pod.clone()),
         ("CONTAINER", share.container.clone()),
-        ("KIND", kind.to_owned()),
+        ("KIND", text::kind(share.kind).to_owned()),
         ("MEMORY", share.part.memory.to_string()),
         ("CORES", share.part.cores.to_string()),
         ("EXCLUSIVE", if share.by_hardware { "by hardware".to_owned() } else { share.part.exclusive.to_string() }),

@@ -27,9 +27,8 @@ pub(super) fn tables(report: &Report) -> String {
         [first, .., last] => format!("{} runs, seeds {first} to {last}", settings.seeds.len()),
         [] => "no runs".to_owned(),
     };
-    let shares = settings.shares.map_or_else(String::new, |shares| format!(", {} shares", shares.as_str()));
     let ReportedSettings { nodes, cards, pods, .. } = settings;
-    let cluster = format!("{nodes} nodes with {cards} GPUs, {pods} pods{shares}; {runs}");
+    let cluster = format!("{nodes} nodes with {cards} GPUs, {pods} pods; {runs}");
     let unallocated = "unallocated GPUs in % of all, by what pods have asked for; mean ± standard deviation";
     let tables = [filling.map(|filling| format!("{unallocated}\n\n{filling}")), churn(report)];
     let tables: Vec<String> = tables.into_iter().flatten().collect();

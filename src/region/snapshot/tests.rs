@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::layout::{self, CARDS, Region, VERSION};
 use crate::slots::Locks;
+use crate::sync::Ordering;
 
 /// Memory as a mapping would have it.
 #[derive(Clone, Copy)]
@@ -50,7 +51,7 @@ fn owner(pid: u32) -> Owner {
 fn snapshot_reads_what_processes_wrote() {
     let mut memory = new_region(2);
     let region = map(&mut memory).expect("a region");
-    assert_eq!((region.cards(), region.generation()), (2, 3));
+    assert_eq!((region.cards(), region.header.generation.load(Ordering::Relaxed)), (2, 3));
     let slot = region.claim(&Nobody, &owner(12)).expect("room");
     let account = region.accounts(1).and_then(|accounts| accounts.account(slot)).expect("a slot");
     account.charge(500);

@@ -1,10 +1,9 @@
 //! Memory by address: allocated for a context, and freed one way or the other.
 
 use core::ffi::c_uint;
-use core::ptr;
 
-use crate::cuda::{CUcontext, CUdeviceptr, CUresult, CUstream, SUCCESS};
-use crate::driver::cuda::cuCtxGetCurrent;
+use crate::cuda::{CUdeviceptr, CUresult, CUstream, SUCCESS};
+use crate::driver::current_context;
 
 use super::quota::Quota;
 use super::resources::{Kind, RESOURCES, Resource};
@@ -153,9 +152,7 @@ pub(super) fn held(kind: Kind, bytes: u64, ask: impl FnOnce() -> (CUresult, u64)
         Ok(quota) => quota,
         Err(refused) => return refused,
     };
-    let mut context: CUcontext = ptr::null_mut();
-    // SAFETY: a context is written to a context.
-    unsafe { cuCtxGetCurrent(&raw mut context) };
+    let context = current_context();
     let reserved = match quota.reserve(bytes) {
         Ok(reserved) => reserved,
         Err(refused) => return refused,
@@ -193,6 +190,6 @@ pub(super) fn release(resource: Resource) {
     if resource.of != 0 {
         pools::freed(resource);
     } else if let Ok(quota) = Quota::of_card(resource.card) {
-        quota.release(resource.bytes);
+        quota.account.release(resource.bytes);
     }
 }

@@ -4,8 +4,9 @@
 use core::ffi::c_uint;
 use core::ptr;
 
-use crate::cuda::{CUcontext, CUdeviceptr, CUipcMemHandle, CUresult, SUCCESS};
-use crate::driver::cuda::{cuCtxGetCurrent, cuMemGetAddressRange_v2};
+use crate::cuda::{CUdeviceptr, CUipcMemHandle, CUresult, SUCCESS};
+use crate::driver::cuda::cuMemGetAddressRange_v2;
+use crate::driver::current_context;
 use crate::lock::Lock;
 
 use super::quota::Quota;
@@ -63,23 +64,20 @@ fn enter(address: CUdeviceptr) {
         let _had_a_place = RESOURCES.put(Kind::Import, address, Resource { of: open.of + 1, ..open });
         return;
     }
-    let (mut bytes, mut context): (usize, CUcontext) = (0, ptr::null_mut());
-    // SAFETY: a size is written to a size, and a context to a context.
-    let found = unsafe {
-        cuCtxGetCurrent(&raw mut context);
-        cuMemGetAddressRange_v2(ptr::null_mut(), &raw mut bytes, address)
-    };
+    let mut bytes = 0;
+    // SAFETY: a size is written to a size.
+    let found = unsafe { cuMemGetAddressRange_v2(ptr::null_mut(), &raw mut bytes, address) };
     let Ok(quota) = Quota::of_current() else { return };
-    let open = Resource { of: 1, ..Resource::in_context(bytes as u64, quota.card, context) };
+    let open = Resource { of: 1, ..Resource::in_context(bytes as u64, quota.card, current_context()) };
     if found == SUCCESS && RESOURCES.put(Kind::Import, address, open).is_ok() {
-        quota.import(open.bytes);
+        quota.account.import(open.bytes);
     }
 }
 
 /// Nothing of it is open any more.
 pub(super) fn close(open: Resource) {
     if let Ok(quota) = Quota::of_card(open.card) {
-        quota.close(open.bytes);
+        quota.account.close(open.bytes);
     }
 }
 

@@ -238,7 +238,7 @@ fn grow_import(number: u64, bytes: u64) {
         && bytes > memory.bytes
         && let Ok(quota) = Quota::of_card(memory.card)
     {
-        quota.import(bytes - memory.bytes);
+        quota.account.import(bytes - memory.bytes);
         let _had_a_place = RESOURCES.put(Kind::Physical, number, Resource { bytes, ..memory });
     }
 }

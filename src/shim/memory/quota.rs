@@ -16,7 +16,7 @@ use super::{graphs, pools};
 pub(super) struct Quota {
     process: &'static Process,
     pub(super) card: usize,
-    account: Account<'static>,
+    pub(super) account: Account<'static>,
 }
 
 /// Bytes that are reserved, and released at the end unless they were [kept](Reserved::keep).
@@ -30,8 +30,8 @@ pub(super) struct Reserved {
 impl Quota {
     /// The quota of the card of the calling thread's context.
     pub(super) fn of_current() -> Result<Self, CUresult> {
-        let (process, card) = process::current_card()?;
-        Self::of(process, card)
+        let process = process::this()?;
+        Self::of(process, process.current_card()?)
     }
 
     /// The quota of the card that the driver numbers so.
@@ -87,21 +87,6 @@ impl Quota {
         }
     }
 
-    /// Gives back bytes that were kept, after the driver has taken them.
-    pub(super) fn release(&self, bytes: u64) {
-        self.account.release(bytes);
-    }
-
-    /// Bytes that others made, and are charged with, are open here from now on.
-    pub(super) fn import(&self, bytes: u64) {
-        self.account.import(bytes);
-    }
-
-    /// Imported bytes that are closed.
-    pub(super) fn close(&self, bytes: u64) {
-        self.account.close(bytes);
-    }
-
     /// Whether the container holds more than it may, after the driver took more than was foreseen.
     pub(super) fn is_overdrawn(&self) -> bool {
         self.process.used(self.card) > self.process.limit(self.card)
@@ -118,7 +103,7 @@ impl Quota {
 // === impl Reserved ===
 
 impl Reserved {
-    /// The driver has given what they were for: they stay charged until they are [released](Quota::release).
+    /// The driver has given what they were for: they stay charged until they are [released](Account::release).
     pub(super) fn keep(mut self) {
         self.quota.count();
         self.bytes = 0;
@@ -127,7 +112,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.quota.release(self.bytes);
+        self.quota.account.release(self.bytes);
     }
 }
 

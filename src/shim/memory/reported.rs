@@ -84,7 +84,8 @@ pub(crate) unsafe fn total<B: Bytes>(
 /// What is left of the limit of the current context's card, and the limit. Programs that size themselves by it come after
 /// others that have just ended, so what the dead held doesn't count.
 fn share() -> Result<(u64, u64), CUresult> {
-    let (process, card) = process::current_card()?;
+    let process = process::this()?;
+    let card = process.current_card()?;
     let now = time::now();
     process.refresh(now);
     let reaped = REAPED_NS.load(Ordering::Relaxed);

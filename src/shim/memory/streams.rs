@@ -7,9 +7,9 @@ use crate::cuda::{
     CUcontext, CUdevice, CUresult, CUstream, ERROR_NOT_FOUND, STREAM_LEGACY, STREAM_PER_THREAD, SUCCESS,
 };
 use crate::driver::cuda::{
-    cuCtxGetCurrent, cuCtxGetDevice, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuStreamGetCtx, cuStreamGetDevice,
-    cuStreamIsCapturing,
+    cuCtxGetDevice, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuStreamGetCtx, cuStreamGetDevice, cuStreamIsCapturing,
 };
+use crate::driver::current_context;
 
 /// Whether work in a stream is recorded instead of done.
 ///
@@ -47,15 +47,14 @@ pub(super) unsafe fn device_of<const PER_THREAD: bool>(stream: CUstream) -> Resu
             ERROR_NOT_FOUND => {} // before CUDA 12.8
             result => return checked(result, device),
         }
-        let (mut context, mut current): (CUcontext, CUcontext) = (ptr::null_mut(), ptr::null_mut());
+        let mut context: CUcontext = ptr::null_mut();
         checked(cuStreamGetCtx(named::<PER_THREAD>(stream), &raw mut context), 0)?;
-        cuCtxGetCurrent(&raw mut current);
-        if context == current {
+        if context == current_context() {
             return checked(cuCtxGetDevice(&raw mut device), device);
         }
         checked(cuCtxPushCurrent_v2(context), 0)?;
         let result = cuCtxGetDevice(&raw mut device);
-        cuCtxPopCurrent_v2(&raw mut current);
+        cuCtxPopCurrent_v2(&raw mut context);
         checked(result, device)
     }
 }

@@ -6,7 +6,7 @@ use core::ptr;
 
 use crate::driver::{nvmlDevice_t, nvmlReturn_t};
 
-use super::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, whose};
+use super::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, card_of};
 use crate::driver::nvml::nvmlDeviceGetHandleByIndex_v2;
 
 /// `nvmlDeviceGetCount` and `_v2`.
@@ -89,5 +89,5 @@ unsafe fn by_index(index: c_uint) -> Option<nvmlDevice_t> {
 /// A device of NVML's.
 unsafe fn is_ours(device: nvmlDevice_t) -> bool {
     // SAFETY: the caller's guarantee.
-    matches!(unsafe { whose(device) }, Whose::Ours(..))
+    unsafe { card_of(device) }.is_some()
 }

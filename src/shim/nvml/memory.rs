@@ -4,7 +4,7 @@ use core::ffi::c_uint;
 
 use crate::driver::{nvmlDevice_t, nvmlReturn_t};
 
-use super::{NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, whose};
+use super::{NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, card_of};
 use crate::process::UNLIMITED;
 use crate::time;
 
@@ -28,14 +28,6 @@ pub struct nvmlMemory_v2_t {
     used: u64,
 }
 
-/// What to show in place of a card.
-#[derive(Clone, Copy)]
-struct Shown {
-    total: u64,
-    free: u64,
-    used: u64,
-}
-
 /// `nvmlDeviceGetMemoryInfo`.
 ///
 /// # Safety
@@ -51,8 +43,7 @@ pub(crate) unsafe fn info(
         if result != NVML_SUCCESS || memory.is_null() {
             return result;
         }
-        let before = Shown { total: (*memory).total, free: (*memory).free, used: (*memory).used };
-        changed(device, before, |Shown { total, free, used }| *memory = nvmlMemory_t { total, free, used })
+        changed(device, *memory, |shown| *memory = shown)
     }
 }
 
@@ -72,8 +63,8 @@ pub(crate) unsafe fn info_v2(
             return result;
         }
         let version = (*memory).version;
-        let before = Shown { total: (*memory).total, free: (*memory).free, used: (*memory).used };
-        changed(device, before, |Shown { total, free, used }| {
+        let before = nvmlMemory_t { total: (*memory).total, free: (*memory).free, used: (*memory).used };
+        changed(device, before, |nvmlMemory_t { total, free, used }| {
             *memory = nvmlMemory_v2_t { version, total, reserved: 0, free, used };
         })
     }
@@ -81,16 +72,12 @@ pub(crate) unsafe fn info_v2(
 
 /// # Safety
 /// A device of NVML's.
-unsafe fn changed(device: nvmlDevice_t, before: Shown, show: impl FnOnce(Shown)) -> nvmlReturn_t {
+unsafe fn changed(device: nvmlDevice_t, before: nvmlMemory_t, show: impl FnOnce(nvmlMemory_t)) -> nvmlReturn_t {
     // SAFETY: the caller's guarantee.
-    match unsafe { whose(device) } {
-        Whose::Ours(process, card) => {
-            process.refresh(time::now());
-            let (limit, used) = (process.limit(card), process.used(card));
-            let total = if limit == UNLIMITED { before.total } else { limit };
-            show(Shown { total, free: before.free.min(total.saturating_sub(used)), used: used.min(total) });
-            NVML_SUCCESS
-        }
-        Whose::OtherProcesses | Whose::Refused => NVML_ERROR_NO_PERMISSION,
-    }
+    let Some((process, card)) = (unsafe { card_of(device) }) else { return NVML_ERROR_NO_PERMISSION };
+    process.refresh(time::now());
+    let (limit, used) = (process.limit(card), process.used(card));
+    let total = if limit == UNLIMITED { before.total } else { limit };
+    show(nvmlMemory_t { total, free: before.free.min(total.saturating_sub(used)), used: used.min(total) });
+    NVML_SUCCESS
 }

@@ -6,7 +6,7 @@ use core::ffi::c_uint;
 use crate::driver::{nvmlDevice_t, nvmlReturn_t};
 
 use super::{
-    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, Whose, whose,
+    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, card_of,
 };
 
 /// A process, as the first version of the call lists it.
@@ -95,11 +95,11 @@ unsafe fn listed<T>(
         return NVML_ERROR_INVALID_ARGUMENT;
     }
     // SAFETY: the caller's guarantee.
-    let Whose::Ours(process, card) = (unsafe { whose(device) }) else { return NVML_ERROR_NO_PERMISSION };
+    let Some((process, card)) = (unsafe { card_of(device) }) else { return NVML_ERROR_NO_PERMISSION };
     // SAFETY: the caller's number.
     let capacity = if infos.is_null() { 0 } else { unsafe { *count } };
     let mut found = 0;
-    for (pid, bytes) in process.holders(card) {
+    for (pid, bytes) in process.region().holders(card) {
         if found < capacity {
             // SAFETY: there is room for `capacity` entries.
             unsafe { infos.add(found as usize).write(info(pid, bytes)) };

@@ -8,23 +8,13 @@ use super::stream::{Relaxed, Stream};
 use super::track::{Completed, Track};
 use super::{monitor, tracks};
 use crate::cuda::{CUcontext, CUdevice, CUresult, CUstream, SUCCESS};
-use crate::driver::cuda::{
-    cuCtxGetCurrent, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain,
-};
+use crate::driver::cuda::{cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain};
+use crate::driver::current_context;
 use crate::process;
 use crate::time;
 
 /// One who waited for so long waited for work; else it was done before.
 const WAITED_NS: u64 = 50_000;
-
-fn current_context() -> CUcontext {
-    let mut context: CUcontext = ptr::null_mut();
-    // SAFETY: a context is written to a context.
-    match unsafe { cuCtxGetCurrent(&raw mut context) } {
-        SUCCESS => context,
-        _ => ptr::null_mut(),
-    }
-}
 
 /// Pays for what a track's program has waited for; nothing more, if others have launched meanwhile.
 fn complete(track: &mut Track, stream: &Stream, launches: u64) {

@@ -3,15 +3,20 @@
 //!
 //! `cargo bench -p divvy-simulate --bench restarts`; takes the traces in shared/traces.
 
+#[path = "packing/learning.rs"]
+mod learning;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use divvy_api::annotation::PolicyName;
-use divvy_simulate::Watch;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::PolicyReport;
-use divvy_simulate::study::{self, Expected, Settings};
+use divvy_simulate::study::{self, Settings};
 use divvy_simulate::workload::Workload;
+
+use learning::Learning;
 
 const FIRST_SEED: u64 = 7001;
 const RUNS: usize = 10;
@@ -39,8 +44,10 @@ fn main() {
             churn: Some(LOAD),
             scheduler: Scheduler { ties: Ties::Random, shortlist: 16, is_stock: false },
         };
-        let expected = Expected::History { restarts_after };
-        let outcomes = study::study(&workload, &expected, &settings, &Watch::default()).expect("nobody interrupts it");
+        let arrived = AtomicU64::default();
+        let outcomes = study::study_with(&workload, &settings, &arrived, &|_, cluster| {
+            Box::new(Learning::new(&workload, cluster, settings.scheduler, restarts_after))
+        });
         let report = PolicyReport::of(settings.policies[0], &settings, &outcomes.concat());
         let filled = report.at.iter().find(|at| at.arrived_pct == 100).expect("filled to 100 %");
         let churned = report.churn.expect("churn was asked for");

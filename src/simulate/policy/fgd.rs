@@ -1,8 +1,6 @@
 //! Fragmentation gradient descent (Weng et al., USENIX ATC 2023): the host and card where the least becomes useless to the
 //! requests that are expected.
 
-use std::sync::Arc;
-
 use super::Score;
 use crate::cluster::{Cards, Host};
 use crate::target::Target;
@@ -11,21 +9,21 @@ use crate::workload::Kind;
 /// As published: of growth Δ in thousandths of a card the score is floor(100 · sigmoid(−Δ / 1000)), so that about 40
 /// thousandths are one step near 0. Half of what it gains comes of these steps: they keep it from opening new hosts for
 /// next to nothing. [`Target::fragmented`] says what counts as useless where compute and memory differ.
-#[derive(Clone, Debug)]
-pub struct Fgd {
-    target: Arc<Target>,
+#[derive(Clone, Copy, Debug)]
+pub struct Fgd<'a> {
+    target: &'a Target,
 }
 
 // === impl Fgd ===
 
-impl Fgd {
+impl<'a> Fgd<'a> {
     /// With these requests expected.
-    pub fn new(target: Arc<Target>) -> Self {
+    pub fn new(target: &'a Target) -> Self {
         Self { target }
     }
 }
 
-impl Score for Fgd {
+impl Score for Fgd<'_> {
     fn rate(&self, host: &Host, kind: &Kind) -> (i64, Cards) {
         let before = self.target.fragmented(host);
         let rate = |cards: Cards| {
@@ -38,9 +36,5 @@ impl Score for Fgd {
         let rated = host.fitting(kind).map(|card| rate(Cards::one(card)));
         // The first of equals, which `max_by_key` wouldn't give.
         rated.reduce(|best, next| if next.0 > best.0 { next } else { best }).unwrap_or_default()
-    }
-
-    fn expect(&mut self, target: &Arc<Target>) {
-        self.target = Arc::clone(target);
     }
 }

@@ -27,7 +27,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::{Arrival, BestFit, InTree, Policy, Scheduler, Score as _, Scored};
 use crate::Rng;
 use crate::cluster::{Cards, Cluster, Host, Place};
-use crate::target::{Request, Target};
+use crate::target::Target;
 use crate::workload::{Kind, Models, Part, Workload};
 
 /// An index, and how the scheduler uses it.
@@ -73,6 +73,11 @@ impl Product {
         };
         let (workload, now) = (Arc::clone(workload), Instant::now());
         Self { index, workload, names, without_cards, in_tree, scheduler, next: 0, now }
+    }
+
+    /// Other requests are expected from now on.
+    pub fn expect(&self, target: &Target) {
+        self.index.expect(expected_requests(target, &self.workload.models));
     }
 
     /// Hosts that the extender is asked about: those with room beside their cards, or the first of these that are enough for
@@ -149,10 +154,6 @@ impl Policy for Product {
 
     fn ended(&mut self, pod: Arrival) {
         self.index.delete_pod(&uid(pod.serial));
-    }
-
-    fn expect(&mut self, _cluster: &Cluster, target: &Arc<Target>) {
-        self.index.expect(expected_requests(target, &self.workload.models));
     }
 }
 
@@ -249,7 +250,7 @@ fn gpu_request(cards: u32, part: Part) -> GpuRequest {
 fn expected_requests(target: &Target, models: &[String]) -> ExpectedRequests {
     let all: f64 = target.all.iter().map(|(_, weight)| weight).sum();
     let with_cards = target.all.iter().filter(|(request, _)| request.cards > 0);
-    let expected = |(request, weight): &(Request, f64)| Expected {
+    let expected = |(request, weight): &(Kind, f64)| Expected {
         kind: RequestKind {
             request: gpu_request(request.cards, request.part),
             profile: None,

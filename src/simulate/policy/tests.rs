@@ -62,7 +62,7 @@ fn packing_prefers_cards_in_use_then_hosts_in_use_then_small() {
 #[test]
 fn fgd_rates_the_growth_of_fragments_in_steps() {
     let target = Arc::new(Target::weighted(&[kind(0, 1, 600)], &[1.0]));
-    let rate = |cards: &[u32], kind: &Kind| Fgd::new(Arc::clone(&target)).rate(&host(cards), kind);
+    let rate = |cards: &[u32], kind: &Kind| Fgd::new(&target).rate(&host(cards), kind);
     // 700 are left, which is enough: nothing grows, and 100 · sigmoid(0) = 50.
     assert_eq!(rate(&[1000, 1000], &kind(0, 1, 300)), (50, Cards::one(0)));
     // 500 become useless: 100 · sigmoid(−0.5) = 37.8.
@@ -136,7 +136,8 @@ fn leftover_is_the_mean_of_compute_and_memory() {
     assert_eq!(BestFit.rate(&host(&[Part::WHOLE, part(1000, 399)]), &bound).1, Cards::one(0));
     assert_eq!(Packing.rate(&host(&[Part::WHOLE, part(900, 500)]), &bound), (93, Cards::one(1)));
     // 600 of compute are left and 100 of memory, of no use to another such: 100 · sigmoid(−0.35) = 41.3.
-    let fgd = Fgd::new(Arc::new(Target::weighted(&[bound], &[1.0])));
+    let target = Target::weighted(&[bound], &[1.0]);
+    let fgd = Fgd::new(&target);
     assert_eq!(fgd.rate(&host(&[part(800, 500), part(100, 0)]), &bound), (41, Cards::one(0)));
 }
 
@@ -199,7 +200,7 @@ fn nearly_whole_share_is_a_whole_card() {
 fn product_keeps_running_pods_and_drops_ended_ones() {
     let workload = workload(1, 1, &[(1000, 1, 500)]);
     let mut cluster = Cluster::in_order(&workload, 0..1);
-    let target = Arc::new(Target::of(&workload));
+    let target = Target::of(&workload);
     let name = PolicyName::LeastFragmentation;
     let mut policy = Product::new(name, &workload, &cluster, &target, scheduler(Ties::Random, 0));
     let mut rng = Rng::seed_from_u64(1);
@@ -211,7 +212,7 @@ fn product_keeps_running_pods_and_drops_ended_ones() {
     let place = choose(&mut policy, 1).expect("room");
     assert!(choose(&mut policy, 2).is_some());
     assert!(choose(&mut policy, 3).is_none());
-    policy.expect(&Cluster::in_order(&workload, 0..1), &target);
+    policy.expect(&target);
     assert!(
         policy
             .choose(&Cluster::in_order(&workload, 0..1), Arrival { serial: 4, kind: 0 }, &mut Rng::seed_from_u64(1))

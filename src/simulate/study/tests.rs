@@ -1,9 +1,11 @@
 use std::path::Path;
 
+use divvy_api::annotation::PolicyName;
+
 use super::*;
 use crate::churn::Visit;
 use crate::fill::Sample;
-use crate::policy::Ties;
+use crate::policy::{BestFit, Scored, Ties};
 use crate::report::{Quantiles, Report};
 use crate::trace::{TraceNode, TracePod};
 
@@ -14,10 +16,10 @@ fn one_node(cards: u32, pods: usize) -> Arc<Workload> {
     Arc::new(Workload::new(&[node], &vec![pod; pods]).expect("cards and pods"))
 }
 
-fn run(workload: &Workload) -> Run<'_> {
+fn run<'a>(workload: &'a Workload, target: &'a Target) -> Run<'a> {
     let cluster = Cluster::in_order(workload, 0..workload.machines.len());
     let policy = Box::new(Scored::new(BestFit, Ties::Fixed, workload));
-    Run::new(workload, cluster, policy, Arc::new(Target::of(workload)), rng(1, Draw::Ties))
+    Run::new(workload, cluster, policy, target, rng(1, Draw::Ties))
 }
 
 /// The trace in `tests/trace`.
@@ -54,12 +56,12 @@ fn pods_are_redrawn_until_the_load_is_reached() {
 fn sample_at_a_load_is_the_mean_while_the_load_rounds_to_it() {
     let workload = one_node(4, 4);
     let arrivals = [0; 6];
-    let filled = fill::fill(&mut run(&workload), &arrivals, 130, &Watch::default()).expect("not interrupted");
+    let filled = fill::fill(&mut run(&workload, &Target::of(&workload)), &arrivals, 130, &AtomicU64::default());
     let allocated = |load: usize| filled.at[load].map(|sample| sample.allocated);
     assert_eq!([25, 50, 100, 125].map(allocated), [Some(25.0), Some(50.0), Some(100.0), Some(100.0)]);
     assert_eq!([24, 101, 130].map(allocated), [None; 3]);
     let workload = one_node(32, 4);
-    let filled = fill::fill(&mut run(&workload), &[0; 8], 100, &Watch::default()).expect("not interrupted");
+    let filled = fill::fill(&mut run(&workload, &Target::of(&workload)), &[0; 8], 100, &AtomicU64::default());
     // No CPU is left after the eighth pod, so all that is free is a fragment.
     assert_eq!(filled.at[25], Some(Sample { allocated: 25.0, fragmented: 75.0 }));
 }
@@ -69,7 +71,7 @@ fn churn_is_measured_in_the_second_half() {
     let workload = one_node(1, 1);
     let visits = [2, 9, 3, 9, 9, 9].map(|until| Visit { kind: 0, until });
     // The first holds the card in ticks 0 and 1, the third in 2; the fourth in all of the second half.
-    let churned = churn::churn(&mut run(&workload), &visits, &Watch::default()).expect("not interrupted");
+    let churned = churn::churn(&mut run(&workload, &Target::of(&workload)), &visits, &AtomicU64::default());
     assert_eq!((churned.allocated, churned.rejected.round()), (100.0, 67.0));
 }
 
@@ -90,10 +92,9 @@ fn outcomes_depend_on_nothing_but_the_seed() {
     let (workload, settings) = (trace(), settings(&policies));
     let study = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
-        let expected = Expected::Known(Arc::new(Target::of(&workload)));
-        let outcomes = pool.install(|| study(&workload, &expected, &settings, &Watch::default()));
+        let outcomes = pool.install(|| study(&workload, &settings, &AtomicU64::default()));
         let figures = |outcome: Outcome| (outcome.filled, outcome.churned);
-        outcomes.expect("not interrupted").into_iter().flatten().map(figures).collect::<Vec<_>>()
+        outcomes.into_iter().flatten().map(figures).collect::<Vec<_>>()
     };
     let (one, three) = (study(1), study(3));
     assert_eq!(one, three);
@@ -101,32 +102,10 @@ fn outcomes_depend_on_nothing_but_the_seed() {
 }
 
 #[test]
-fn policies_learn_expected_requests_from_arrivals() {
-    let (workload, settings) = (trace(), settings(&[Name::Fgd, Name::Product(PolicyName::LeastFragmentation)]));
-    let study = |expected| {
-        let outcomes = study(&workload, &expected, &settings, &Watch::default()).expect("not interrupted");
-        outcomes.into_iter().flatten().map(|outcome| outcome.churned).collect::<Vec<_>>()
-    };
-    let (told, learned) =
-        (study(Expected::Known(Arc::new(Target::of(&workload)))), study(Expected::History { restarts_after: None }));
-    assert_ne!(told, learned);
-}
-
-#[test]
-fn interrupted_study_is_an_error() {
-    let (workload, watch) = (trace(), Watch::default());
-    watch.interrupt();
-    let expected = Expected::Known(Arc::new(Target::of(&workload)));
-    let outcomes = study(&workload, &expected, &settings(&[Name::BestFit]), &watch);
-    assert_eq!(outcomes.err(), Some(Interrupted));
-}
-
-#[test]
 fn report_json_matches_snapshot() {
     let workload = one_node(4, 4);
     let settings = Settings { until: 50, ..settings(&[Name::BestFit, Name::Fgd]) };
-    let expected = Expected::Known(Arc::new(Target::of(&workload)));
-    let outcomes = study(&workload, &expected, &settings, &Watch::default()).expect("not interrupted");
+    let outcomes = study(&workload, &settings, &AtomicU64::default());
     let mut report = Report::of(&workload, &settings, &outcomes);
     for policy in &mut report.policies {
         policy.at.retain(|at| at.arrived_pct > 25);

@@ -1,18 +1,24 @@
 //! How much of the cards of the openb traces each policy leaves unused: the tables of docs/placement.md.
 //!
 //! `hack/bench placement`; with other seeds `cargo bench -p divvy-simulate --bench packing -- FIRST`; with `--test` one short
-//! run of each.
+//! run of each, and with FILE.svg the picture of docs/use.md alone.
+
+mod learning;
+mod plot;
+mod shares;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use divvy_api::annotation::PolicyName;
-use divvy_simulate::Watch;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
-use divvy_simulate::report::{At, PolicyReport};
-use divvy_simulate::study::{self, Expected, Settings};
-use divvy_simulate::target::Target;
-use divvy_simulate::workload::{Shares, Workload};
+use divvy_simulate::report::{At, PolicyReport, Report};
+use divvy_simulate::study::{self, Settings};
+use divvy_simulate::workload::Workload;
+
+use learning::Learning;
+use shares::Shares;
 
 const WORKLOADS: [&str; 7] =
     ["default", "cpu100", "gpushare40", "gpushare100", "gpuspec10", "multigpu20", "multigpu50"];
@@ -64,17 +70,22 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let first = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(FIRST_SEED);
     let bench = Bench { first, is_test: arguments.iter().any(|argument| argument == "--test") };
-    println!("Cards that nobody has, in % of all, by what pods have asked for; seeds {}.", bench.said_seeds());
     let read = |workload: &str| {
         let pods = traces.join(format!("openb_pod_list_{workload}.csv"));
         Arc::new(Workload::read(&traces.join("openb_node_list_gpu_node.csv"), &pods).expect("a sound trace"))
     };
+    let mut files = arguments.iter().map(Path::new);
+    if let Some(file) = files.find(|file| file.extension().is_some_and(|extension| extension == "svg")) {
+        bench.plot(&read("default"), file);
+        return;
+    }
+    println!("Cards that nobody has, in % of all, by what pods have asked for; seeds {}.", bench.said_seeds());
     for workload in WORKLOADS {
         bench.fill(workload, &read(workload), &CONTENDERS);
     }
     let default = read("default");
     for shares in [Shares::MemoryBound, Shares::CoreBound, Shares::Mixed] {
-        let bound = Arc::new(Workload::clone(&default).with_shares(shares));
+        let bound = Arc::new(shares.of_workload(&default));
         bench.fill(&format!("default, {} shares", shares.as_str()), &bound, &CONTENDERS);
     }
     bench.fill("default, under a stock kube-scheduler", &default, &STOCK_CONTENDERS);
@@ -108,9 +119,14 @@ impl Bench {
     fn report(&self, workload: &Arc<Workload>, of: &Contender, until: u32, churn: Option<f64>) -> PolicyReport {
         let Contender { name, scheduler, learns, .. } = *of;
         let settings = Settings { policies: vec![name], seeds: self.seeds(), until, churn, scheduler };
-        let known = || Expected::Known(Arc::new(Target::of(workload)));
-        let expected = if learns { Expected::History { restarts_after: None } } else { known() };
-        let outcomes = study::study(workload, &expected, &settings, &Watch::default()).expect("nobody interrupts it");
+        let arrived = AtomicU64::default();
+        let outcomes = if learns {
+            study::study_with(workload, &settings, &arrived, &|_, cluster| {
+                Box::new(Learning::new(workload, cluster, scheduler, None))
+            })
+        } else {
+            study::study(workload, &settings, &arrived)
+        };
         PolicyReport::of(name, &settings, &outcomes.concat())
     }
 
@@ -127,6 +143,15 @@ impl Bench {
             let took = report.decision_us;
             println!("| {} | {} | {:.0} | {:.0} |", contender.says, cells.join(" | "), took.p50, took.p99);
         }
+    }
+
+    /// Draws what some policies allocate, as docs/use.md shows it.
+    fn plot(&self, workload: &Arc<Workload>, file: &Path) {
+        let policies = vec![OWN, Name::Fgd, Name::BestFit, Name::Random];
+        let seeds = self.seeds().into_iter().take(3).collect();
+        let settings = Settings { policies, seeds, until: 130, churn: None, scheduler: RANDOM };
+        let outcomes = study::study(workload, &settings, &AtomicU64::default());
+        plot::draw(&Report::of(workload, &settings, &outcomes), file).expect("a file that can be written");
     }
 
     fn churn(&self, title: &str, workload: &Arc<Workload>, contenders: &[Contender]) {

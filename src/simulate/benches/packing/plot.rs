@@ -22,7 +22,7 @@ const COLOURS: [RGBColor; 8] = [
 const TEXT: (&str, i32) = ("sans-serif", 15);
 
 /// One line a policy.
-pub(super) fn draw(report: &Report, file: &Path) -> Result<(), Box<dyn Error>> {
+pub(crate) fn draw(report: &Report, file: &Path) -> Result<(), Box<dyn Error>> {
     let text = svg(report)?;
     Ok(std::fs::write(file, text)?)
 }
