@@ -9,7 +9,6 @@
 //! The pod is read through a narrow view, in one pass, and answered with a patch of exactly what changes: unknown fields
 //! survive.
 
-pub mod conditions;
 mod examine;
 mod hints;
 mod mutate;

@@ -1,10 +1,10 @@
 #![expect(clippy::needless_pass_by_value, reason = "so that json! can stand in the arguments")]
 
-mod conditions;
 mod hints;
 mod mutating;
 mod properties;
 mod rules;
+mod selection;
 mod validating;
 mod wire;
 
