@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use divvy_index::demand::Demand;
-use divvy_index::{Index, Query};
+use divvy_index::Index;
 
 use crate::admission::{Fit, PodDemand};
 
@@ -12,8 +12,7 @@ const PATIENCE: Duration = Duration::from_millis(2);
 
 /// Which nodes could take a pod.
 pub fn fit(index: &Index, demand: &Demand) -> Fit {
-    let policies = demand.policies(index.config());
-    let outlook = index.feasibility(&Query::new(demand, &policies), PATIENCE);
+    let outlook = index.feasibility(demand, PATIENCE);
     match (outlook.now, outlook.ever) {
         (Some(true), _) => Fit::Now(outlook.best.iter().map(ToString::to_string).collect()),
         (Some(false), _) | (None, false) => Fit::Nowhere(outlook.to_string()),

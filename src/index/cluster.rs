@@ -16,7 +16,7 @@ use divvy_api::annotation::Planned;
 use divvy_api::gpunode::GpuNode;
 use divvy_placement::{CardTable, ExpectedRequests, NoPlan, NodeScore, plan};
 
-use crate::demand::{Demand, Policies, SchedulingConfig};
+use crate::demand::{Demand, SchedulingConfig};
 use crate::fit::{Query, Rating, ReasonSummaries, SearchCache, Until};
 use crate::pod::PodView;
 use crate::ranking::FragmentationScorer;
@@ -211,8 +211,7 @@ impl Index {
         }
         let nodes: Vec<NodeRef> = view.all().collect();
         for sample in samples {
-            let policies = sample.policies(&self.config);
-            let query = Query::new(&sample, &policies);
+            let query = Query::new(&sample, &self.config);
             for some in nodes.chunks(ASKED_AT_ONCE) {
                 unpoisoned(self.scorer.lock()).ask(&query, &view, some);
             }
@@ -380,7 +379,7 @@ impl Index {
         if let Some(reason) = node.refusal(demand) {
             return Err(NotReserved::Refused { node: name.to_owned(), reason });
         }
-        let Policies { cards: policy, .. } = demand.policies(&self.config);
+        let policy = demand.policies(&self.config).cards;
         let plan = plan(&node.cards, &node.links, &demand.request(), &policy)
             .map_err(|source| NotReserved::NoPlan { node: name.to_owned(), source })?;
         let (deadline, on) = (now + self.terms.bound_within, (&*node.cards, &plan));

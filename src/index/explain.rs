@@ -193,8 +193,7 @@ impl Index {
     }
 
     fn ask_nodes(&self, demand: &Demand, deadline: Instant, explanation: &mut Explanation) {
-        let policies = demand.policies(self.config());
-        let query = Query::new(demand, &policies);
+        let query = Query::new(demand, self.config());
         let view = self.view();
         let ask = |asked: NodeRef| {
             let is_late = Instant::now() >= deadline;

@@ -21,7 +21,7 @@ pub(crate) use random::mixed;
 use topology::{Bonds, FreeSets};
 
 /// How cards and nodes are chosen among those that would do.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Policy {
     /// Which comparator.
     pub name: PolicyName,

@@ -34,8 +34,7 @@ impl Extender {
             }
         };
         self.remember(&demand);
-        let policies = demand.policies(self.index.config());
-        let question = Query::new(&demand, &policies);
+        let question = Query::new(&demand, self.index.config());
         let mut ranking = self.index.rank(&question, names, self.shortlist == 0);
         if ranking.fitting.is_empty() {
             return self.reasons(&question, names, &ranking);
@@ -65,8 +64,7 @@ impl Extender {
             Ok(None) => return self.scores_without_cards(pod, names),
             Err(_) => return scores,
         };
-        let policies = demand.policies(self.index.config());
-        let question = Query::new(&demand, &policies);
+        let question = Query::new(&demand, self.index.config());
         let mut fitting = self.index.rank(&question, names, true).fitting;
         for (asked, _, score) in ranked(&mut fitting) {
             scores[asked.name] = score;
@@ -79,8 +77,7 @@ impl Extender {
     fn scores_without_cards(&self, pod: &PodView, names: &[&str]) -> Vec<i64> {
         let mut scores = vec![BEST_SCORE; names.len()];
         let demand = Demand::without_cards(pod);
-        let policies = demand.policies(self.index.config());
-        let mut ranking = self.index.rank(&Query::new(&demand, &policies), names, true);
+        let mut ranking = self.index.rank(&Query::new(&demand, self.index.config()), names, true);
         for (asked, _, score) in ranked(&mut ranking.fitting) {
             scores[asked.name] = score.min(BEST_SCORE - 1);
         }

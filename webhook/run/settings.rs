@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use divvy_index::demand::SchedulingConfig;
-use divvy_placement::Policy;
 use divvy_runtime::settings::Switch;
 use kube::Client;
 
@@ -29,7 +28,7 @@ pub(super) fn reading(config: &Config) -> SchedulingConfig {
         names: config.resource_names(),
         defaults: config.request_defaults(),
         slots_per_card: config.slots_per_card.get(),
-        card_policy: Policy { name: config.card_policy, seed: 0 },
+        card_policy: config.card_policy,
         node_policy: config.node_policy,
         load_aware: config.load_aware == Switch::On,
     }
@@ -83,7 +82,7 @@ mod tests {
                 |name: &str| policies.iter().chain(&pod).find(|(key, _)| *key == name).map(|(_, text)| text.into());
             let config = Keys::from_env(given).and_then(Keys::into_config).expect("valid");
             let SchedulingConfig { card_policy, node_policy, .. } = reading(&config);
-            (card_policy.name, node_policy)
+            (card_policy, node_policy)
         };
         assert_eq!(names(&[("CARD_POLICY", "spread")]), (PolicyName::Spread, PolicyName::Spread));
         let both = [("CARD_POLICY", "spread"), ("NODE_POLICY", "binpack")];

@@ -11,6 +11,7 @@ use divvy_api::annotation::Preferences;
 use divvy_placement::NodeScore;
 
 use crate::cluster::Index;
+use crate::demand::Demand;
 use crate::fit::Query;
 use crate::fit::{SearchCache, Until};
 use crate::snapshot::Node;
@@ -48,7 +49,8 @@ const SAMPLE: usize = 16;
 impl Index {
     /// Whether and where a pod fits. Where a plan takes a search, cached scores are used, and no node is searched after
     /// `patience`: a new shape of pod costs the most if it fits nowhere.
-    pub fn feasibility(&self, query: &Query<'_>, patience: Duration) -> Feasibility {
+    pub fn feasibility(&self, demand: &Demand, patience: Duration) -> Feasibility {
+        let query = &Query::new(demand, self.config());
         let view = self.view();
         let score = |asked: &NodeRef, least: Option<&NodeScore>| query.rate_quickly(&view, asked.place, least);
         let (best, is_certain) = if query.is_slow() {

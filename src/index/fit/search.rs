@@ -76,7 +76,7 @@ impl SearchCache {
     /// Changes the scores of the query's shape, which are taken out of the cache meanwhile. Scores of random policies aren't
     /// kept.
     pub(crate) fn with<R>(cache: &Mutex<Self>, query: &Query<'_>, change: impl FnOnce(&mut Scores<Rating>) -> R) -> R {
-        let Policies { cards, nodes } = query.policies;
+        let Policies { cards, nodes } = &query.policies;
         let key = (query.demand.shape(), cards.name, nodes.name);
         let is_kept = !query.policies.is_random();
         let known = is_kept.then(|| unpoisoned(cache.lock()).take(&key)).flatten();
