@@ -24,8 +24,8 @@ struct Reply {
     warnings: Vec<String>,
 }
 
-fn nothing_known(_: &PodDemand) -> Fit {
-    Fit::Unknown
+fn nothing_known(_: &Demand) -> Option<Feasibility> {
+    None
 }
 
 fn pod(containers: Value) -> Value {

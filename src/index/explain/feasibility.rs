@@ -145,6 +145,14 @@ fn could_ever(view: &View, query: &Query<'_>) -> bool {
 
 // === impl Feasibility ===
 
+impl Feasibility {
+    /// Why no node can take the pod now, or none ever could; `None` if one can, or if that isn't known.
+    pub fn refusal(&self) -> Option<String> {
+        let is_refused = self.now.map_or(!self.ever, |fits| !fits);
+        is_refused.then(|| self.to_string())
+    }
+}
+
 /// Summary in a sentence.
 impl fmt::Display for Feasibility {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
