@@ -93,7 +93,7 @@ pub fn bind(bytes: &[u8]) {
         Err(_) => {}
         Ok(Bind::Answer(answer)) => assert_ne!(json(&answer)["Error"], ""),
         Ok(Bind::Post(binding)) => {
-            assert_eq!(json(&binding.body)["target"]["name"], binding.node);
+            assert_eq!(binding.object().target.name.as_deref(), Some(&*binding.node));
             assert_eq!(extender.bind(bytes, now).expect("as before"), Bind::Post(binding.clone()));
             within_cards(&index);
             extender.failed(&binding, "refused");
