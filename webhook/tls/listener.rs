@@ -28,8 +28,6 @@ use super::{Identity, SchedulerAuthority};
 
 /// Longest time for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// HTTP/2, as ALPN names it.
-pub const HTTP2: &[u8] = b"h2";
 /// Handshakes under way at one time.
 const PENDING: usize = 256;
 
@@ -77,7 +75,7 @@ impl TlsListener {
             ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
         let config = config.with_client_cert_verifier(Arc::new(Ask(provider)));
         let mut config = config.with_cert_resolver(Arc::new(identity));
-        config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let acceptor = Acceptor { tls: TlsAcceptor::from(Arc::new(config)), scheduler };
         Ok(Self { tcp, acceptor, handshakes: JoinSet::new(), pending: VecDeque::new() })
     }
