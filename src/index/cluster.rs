@@ -21,7 +21,9 @@ use crate::fit::{Query, Rating, ReasonSummaries, SearchCache, Until};
 use crate::pod::PodView;
 use crate::ranking::FragmentationScorer;
 use crate::snapshot::{Node, NodeRef, Table, Unschedulable, View};
-use crate::state::{ClusterState, Outcome, Outcomes, Reservation, ReservationTimeouts, Source, Touched, Unusable};
+use crate::state::{
+    ClusterState, NodeObject, Outcome, Outcomes, Reservation, ReservationTimeouts, Source, Touched, Unusable,
+};
 use crate::unpoisoned;
 
 /// State of the cluster's GPUs, shared by extender, reviews and watches.
@@ -133,20 +135,17 @@ impl Index {
     /// Applies a Node that was added or changed: whether it is unschedulable, and its allocatable CPU in thousandths of a
     /// core, if it has one.
     pub fn apply_node(&self, name: &str, unschedulable: Option<Unschedulable>, allocatable_cpu: Option<u32>) {
-        self.change(|state| state.apply_node(name, allocatable_cpu));
-        unpoisoned(self.table.write()).apply_node(name, unschedulable);
+        self.change(|state| state.apply_node(name, NodeObject { unschedulable, allocatable_cpu }));
     }
 
     /// Removes a Node that was deleted.
     pub fn delete_node(&self, name: &str) {
-        self.change(|state| state.apply_node(name, None));
-        unpoisoned(self.table.write()).delete_node(name);
+        self.change(|state| state.delete_node(name));
     }
 
     /// Removes Nodes that aren't in this complete list; from now on a node without a Node object is gone.
     pub fn keep_nodes(&self, names: &HashSet<String>) {
         self.change(|state| state.keep_nodes(names));
-        unpoisoned(self.table.write()).keep_nodes(names);
     }
 
     /// Removes nodes whose `GpuNode` isn't in this complete list.
@@ -369,7 +368,7 @@ impl Index {
             Some(reservation) if reservation.is_announced() && reservation.planned.node == name => {
                 return Ok(reservation.planned.clone());
             }
-            Some(reservation) if reservation.is_bound() => {
+            Some(reservation) if reservation.bound => {
                 return Err(NotReserved::Bound(reservation.planned.node.clone()));
             }
             Some(_) => self.publish(&mut state, |state| state.failed(&demand.uid)),

@@ -113,6 +113,18 @@ fn reservation_stays_until_ledger_shows_all_containers() {
 }
 
 #[test]
+fn heartbeat_of_a_node_changes_nothing() {
+    let (index, allocatable) = (index(&[&node("n1", 1)]), Some(8000));
+    index.apply_node("n1", None, allocatable);
+    let before = index.node("n1").expect("known");
+    assert_eq!((before.cpu_milli, before.unschedulable), (allocatable, None));
+    index.apply_node("n1", None, allocatable);
+    assert_eq!(index.node("n1").expect("known").revision, before.revision);
+    index.apply_node("n1", Some(Unschedulable::Cordoned), allocatable);
+    assert_eq!(index.node("n1").expect("known").unschedulable, Some(Unschedulable::Cordoned));
+}
+
+#[test]
 fn busy_gpus_come_last_and_reservations_stay() {
     let (mut n1, mut n2, now) = (node("n1", 2), node("n2", 2), Instant::now());
     let best = |index: &Index, pod: &PodView| {
