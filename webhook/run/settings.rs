@@ -24,22 +24,16 @@ pub(super) async fn client(config: &Config) -> anyhow::Result<Client> {
 
 /// How pods are read and compared.
 pub(super) fn reading(config: &Config) -> SchedulingConfig {
-    SchedulingConfig {
-        names: config.resource_names(),
-        defaults: config.request_defaults(),
-        slots_per_card: config.slots_per_card.get(),
-        card_policy: config.card_policy,
-        node_policy: config.node_policy,
-        load_aware: config.load_aware == Switch::On,
-    }
+    config.scheduling().expect("into_config has tried")
 }
 
 /// How pods are admitted.
 pub(super) fn admission(config: &Config) -> Settings {
     let favoured: BTreeSet<String> = config.favoured_namespaces.0.iter().map(|name| name.to_string()).collect();
+    let SchedulingConfig { names, defaults, .. } = reading(config);
     Settings {
-        names: config.resource_names(),
-        defaults: config.request_defaults(),
+        names,
+        defaults,
         favoured_namespaces: Some(favoured).filter(|names| !names.is_empty()),
         prefer_hinted_nodes: config.extender == Switch::Off,
     }
