@@ -15,16 +15,18 @@ pub(super) struct Choice<'n> {
     pub(super) kept: Vec<usize>,
     /// Reasons of nodes where evicting pods of lower priority would help (`FailedNodes`).
     pub(super) by_eviction: Reasons<'n>,
-    /// Reasons of nodes where it wouldn't (`FailedAndUnresolvableNodes`).
+    /// Reasons of nodes where evicting pods wouldn't help (`FailedAndUnresolvableNodes`).
     pub(super) for_good: Reasons<'n>,
 }
 
+/// Reason of a node that the index doesn't know.
 const UNKNOWN: &str = "node(s) had no GpuNode: divvy-node isn't running there or hasn't reported yet";
 
 // === impl Extender ===
 
 impl Extender {
-    /// Reasons are given where no node is left, which is when somebody reads them: their length is what a call costs.
+    /// Chooses the nodes as good as the best. Reasons are given only where no node is left, which is when somebody reads them:
+    /// their length is what a call costs.
     pub(super) fn choose<'n>(&self, pod: &PodView, names: &[&'n str]) -> Choice<'n> {
         let demand = match Demand::of(pod, self.index.config()) {
             Ok(Some(demand)) => Arc::new(demand),
@@ -56,7 +58,7 @@ impl Extender {
         choice
     }
 
-    /// Scores by position of the name.
+    /// Scores of the nodes, in the order of their names.
     pub(super) fn scores(&self, pod: &PodView, names: &[&str]) -> Vec<i64> {
         let mut scores = vec![0; names.len()];
         let demand = match Demand::of(pod, self.index.config()) {
@@ -72,8 +74,8 @@ impl Extender {
         scores
     }
 
-    /// A pod without cards takes CPU that cards may need: nodes without cards first, then those that lose least. A
-    /// scheduler asks that if the extender's configuration names no managed resources.
+    /// Scores for a pod without cards, which takes CPU that cards may need: nodes without cards are best, then those that lose
+    /// least. A scheduler asks about such pods if the extender's configuration names no managed resources.
     fn scores_without_cards(&self, pod: &PodView, names: &[&str]) -> Vec<i64> {
         let mut scores = vec![BEST_SCORE; names.len()];
         let demand = Demand::without_cards(pod);
