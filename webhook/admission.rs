@@ -9,7 +9,6 @@
 //! The pod is read through a narrow view, in one pass, and answered with a patch of exactly what changes: unknown fields
 //! survive.
 
-pub mod conditions;
 mod examine;
 mod hints;
 mod mutate;
@@ -26,8 +25,9 @@ use std::collections::BTreeSet;
 
 use divvy_api::ResourceNames;
 use divvy_api::request::Defaults;
+use divvy_index::Feasibility;
+use divvy_index::demand::Demand;
 
-pub use hints::{Fit, PodDemand};
 use pod::Pod;
 use refusal::Refusal;
 use review::{Answer, Operation, Request};
@@ -83,8 +83,11 @@ pub struct Reviewed {
     pub verdict: &'static str,
 }
 
-/// Answers the review in `body`, whatever that is. `fits` says which nodes could take a pod; it is asked at most once.
-pub fn review(body: &[u8], endpoint: Endpoint, settings: &Settings, fits: &dyn Fn(&PodDemand) -> Fit) -> Reviewed {
+/// Which nodes could take a pod, where that is known.
+pub type Fits<'a> = dyn Fn(&Demand) -> Option<Feasibility> + 'a;
+
+/// Answers the review in `body`, whatever that is. `fits` is asked at most once.
+pub fn review(body: &[u8], endpoint: Endpoint, settings: &Settings, fits: &Fits<'_>) -> Reviewed {
     let answered = match endpoint {
         Endpoint::Mutate => review::decode(body).map(|request| (mutated(&request, settings, fits), request.uid)),
         Endpoint::Validate => review::decode(body).map(|request| (validated(&request, settings), request.uid)),
@@ -101,11 +104,7 @@ pub fn review(body: &[u8], endpoint: Endpoint, settings: &Settings, fits: &dyn F
     Reviewed { verdict: answer.verdict(), body: answer.encode(&uid) }
 }
 
-fn mutated(
-    request: &Request<Pod>,
-    settings: &Settings,
-    fits: &dyn Fn(&PodDemand) -> Fit,
-) -> Result<Answer, Vec<Refusal>> {
+fn mutated(request: &Request<Pod>, settings: &Settings, fits: &Fits<'_>) -> Result<Answer, Vec<Refusal>> {
     match (request.operation, request.sub_resource(), our_pod(request, settings)?) {
         (Operation::Create, "", Some(pod)) => mutate::mutate(pod, request.namespace(), settings, fits),
         _ => Ok(Answer::default()),
@@ -124,7 +123,7 @@ fn validated(request: &Request<Pod>, settings: &Settings) -> Result<Answer, Vec<
     Ok(Answer::default())
 }
 
-fn advised(request: &Request<Workload>, settings: &Settings, fits: &dyn Fn(&PodDemand) -> Fit) -> Answer {
+fn advised(request: &Request<Workload>, settings: &Settings, fits: &Fits<'_>) -> Answer {
     let workload = request.object.as_ref();
     let warnings = workload.map(|workload| workload.advice(request.namespace(), settings, fits)).unwrap_or_default();
     Answer { warnings, ..Answer::default() }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use divvy_api::names::annotation::PLANNED;
 use divvy_runtime::api_server::errors::describe;
-use http::{Request, header};
 use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
 use kube::core::Status;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::timeout;
@@ -56,31 +56,26 @@ impl Binder {
     }
 
     async fn post(&self, binding: &Binding, until: Instant) -> Posted {
-        let Binding { namespace, name, body, .. } = binding;
-        let request = Request::post(format!("/api/v1/namespaces/{namespace}/pods/{name}/binding"))
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(body.clone());
-        let request = match request {
-            Ok(request) => request,
-            Err(error) => return Posted::Refused(format!("pod {namespace}/{name} can't be named in a URL: {error}")),
-        };
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &binding.namespace);
+        let (params, object) = (PostParams::default(), binding.object());
+        let post = pods.create_subresource::<_, Status>("binding", &binding.name, &params, &object);
         let patience = DEADLINE.min(until.saturating_duration_since(Instant::now()));
-        let why = match timeout(patience, self.client.request::<Status>(request)).await {
+        let why = match timeout(patience, post).await {
             Ok(Ok(_)) => return Posted::Bound,
             // Somebody has bound it: maybe we have, and our answer was lost.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => status.message,
             Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) => {
                 return Posted::Refused(status.message);
             }
+            Ok(Err(error @ kube::Error::BuildRequest(_))) => return Posted::Refused(describe(&error)),
             Ok(Err(error)) => describe(&error),
             Err(_elapsed) => format!("the API server didn't answer within {patience:?}"),
         };
-        self.look(binding, why).await
+        Self::look(&pods, binding, why).await
     }
 
     /// Whether the pod was bound as told.
-    async fn look(&self, binding: &Binding, why: String) -> Posted {
-        let pods = Api::<Pod>::namespaced(self.client.clone(), &binding.namespace);
+    async fn look(pods: &Api<Pod>, binding: &Binding, why: String) -> Posted {
         match timeout(DEADLINE, pods.get(&binding.name)).await {
             Ok(Ok(pod)) if pod.metadata.uid.as_deref() != Some(&*binding.uid) => Posted::Refused(why),
             Ok(Ok(pod)) => match pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {

@@ -7,10 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use divvy_api::ResourceNames;
 use divvy_api::annotation::PolicyName;
-use divvy_api::config::ClusterConfig;
+use divvy_api::config::{ClusterConfig, ClusterConfigError, Version};
 use divvy_api::names::ResourceName;
-use divvy_api::quantity::{Cores, Memory};
-use divvy_api::request::Defaults;
+use divvy_index::demand::SchedulingConfig;
 use divvy_runtime::settings::{
     AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet as _, List, LogFilter, LogFormat, ObjectName, Period,
     Switch, Within,
@@ -114,7 +113,7 @@ impl Keys {
     /// The configuration that the keys make: absent ones take their defaults, and what must agree is compared.
     pub fn into_config(self) -> Result<Config, ConfigError> {
         let config = self.resolve()?;
-        config.request_names()?;
+        config.scheduling()?;
         config.check_certificate().map_err(ConfigError::Disagreement)?;
         Ok(config)
     }
@@ -132,25 +131,23 @@ impl Config {
         Err(format!("{given} needs {absent}: set both, or neither and the webhook issues its own certificate"))
     }
 
-    /// The resources that requests are written in.
-    pub fn resource_names(&self) -> ResourceNames {
-        self.request_names().expect("into_config has tried")
-    }
-
-    fn request_names(&self) -> Result<ResourceNames, ConfigError> {
-        let amounts = ResourceNames {
-            count: self.resource_count.clone(),
-            memory: self.resource_memory.clone(),
-            memory_percentage: self.resource_memory_percentage.clone(),
-            cores: self.resource_cores.clone(),
-            ..ResourceNames::default()
-        };
-        Ok(self.advertise.request_names(amounts, Memory::mib(self.memory_unit.get().into()))?)
-    }
-
-    /// What stands for amounts that a request leaves out.
-    pub fn request_defaults(&self) -> Defaults {
-        Defaults { memory: self.default_memory.amount(), cores: Cores::new(self.default_cores.get()) }
+    /// How pods are read and compared, by the keys that the cluster's parts share.
+    pub fn scheduling(&self) -> Result<SchedulingConfig, ClusterConfigError> {
+        SchedulingConfig::try_from(&ClusterConfig {
+            version: Some(Version::V1),
+            resource_count: self.resource_count.clone(),
+            resource_memory: self.resource_memory.clone(),
+            resource_memory_percentage: self.resource_memory_percentage.clone(),
+            resource_cores: self.resource_cores.clone(),
+            advertise: self.advertise,
+            memory_unit: self.memory_unit,
+            slots_per_card: self.slots_per_card,
+            default_memory: self.default_memory,
+            default_cores: self.default_cores,
+            card_policy: self.card_policy,
+            node_policy: Some(self.node_policy),
+            load_aware: self.load_aware,
+        })
     }
 }
 

@@ -12,9 +12,6 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 
-use crate::admission::Fit;
-use crate::fit::fit;
-
 /// Sends events on pending pods.
 pub struct PodEvents {
     index: Arc<Index>,
@@ -42,6 +39,8 @@ const PERIOD: Duration = Duration::from_secs(15);
 const PENDING_FOR: Duration = Duration::from_secs(30);
 /// Time after which an unchanged reason is sent again; the API server deletes events after an hour.
 const LASTS: Duration = Duration::from_secs(600);
+/// Longest search for nodes for one shape of pods.
+const PATIENCE: Duration = Duration::from_millis(2);
 /// Most events in one round; the rest follow in the next.
 const MOST: usize = 50;
 
@@ -61,7 +60,7 @@ impl PodEvents {
         loop {
             ticks.tick().await;
             let waiting = if leads() { self.index.waiting() } else { Vec::new() };
-            let due = self.sent.due(&waiting, Instant::now(), |demand| fit(&self.index, demand));
+            let due = self.sent.due(&waiting, Instant::now(), |demand| why_not(&self.index, demand));
             for (demand, note) in due {
                 self.send(&demand, note).await;
             }
@@ -98,20 +97,19 @@ impl Sent {
         &mut self,
         waiting: &[Arc<Demand>],
         now: Instant,
-        fit: impl Fn(&Demand) -> Fit,
+        why_not: impl Fn(&Demand) -> Option<String>,
     ) -> Vec<(Arc<Demand>, String)> {
         let uids: HashSet<&str> = waiting.iter().map(|demand| &*demand.uid).collect();
         self.pods.retain(|uid, _| uids.contains(&**uid));
         let mut due = Vec::new();
         // Pods of one shape have one answer; those of a Job wait by the thousand.
-        let mut fits: HashMap<Shape, Fit> = HashMap::new();
+        let mut reasons: HashMap<Shape, Option<String>> = HashMap::new();
         for demand in waiting {
             let patience = self.pods.entry(Arc::clone(&demand.uid)).or_insert(Patience { since: now, last: None });
             if due.len() == MOST || now.duration_since(patience.since) < PENDING_FOR {
                 continue;
             }
-            let fit = fits.entry(demand.shape()).or_insert_with(|| fit(demand));
-            let Fit::Nowhere(reason) = fit else { continue };
+            let Some(reason) = reasons.entry(demand.shape()).or_insert_with(|| why_not(demand)) else { continue };
             let note = shortened(reason.clone());
             let stands = |(last, at): &(String, Instant)| *last == note && now.duration_since(*at) < LASTS;
             if !patience.last.as_ref().is_some_and(stands) {
@@ -121,6 +119,11 @@ impl Sent {
         }
         due
     }
+}
+
+/// Why no node can take the pod.
+fn why_not(index: &Index, demand: &Demand) -> Option<String> {
+    index.feasibility(demand, PATIENCE).refusal()
 }
 
 /// The API server refuses notes of more than 1024 bytes (`ValidateEvent`, `NoteLengthLimit`).
@@ -152,7 +155,7 @@ mod tests {
     }
 
     fn due(sent: &mut Sent, index: &Index, now: Instant) -> Vec<String> {
-        sent.due(&index.waiting(), now, |demand| fit(index, demand)).into_iter().map(|(_, note)| note).collect()
+        sent.due(&index.waiting(), now, |demand| why_not(index, demand)).into_iter().map(|(_, note)| note).collect()
     }
 
     #[test]

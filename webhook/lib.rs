@@ -16,7 +16,6 @@ pub mod config;
 pub mod endpoint_slice;
 pub mod events;
 pub mod extender;
-pub mod fit;
 pub mod leadership;
 pub mod lease;
 pub mod metrics;

@@ -18,9 +18,9 @@ use prometheus_client::registry::Registry;
 #[derive(Clone, Debug)]
 pub struct Metrics {
     reviews: Family<Review, Counter>,
-    review_durations: Family<Endpoint, Histogram, fn() -> Histogram>,
+    review_durations: Durations,
     calls: Family<Call, Counter>,
-    call_durations: Family<Verb, Histogram, fn() -> Histogram>,
+    call_durations: Durations,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -30,21 +30,14 @@ struct Review {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Endpoint {
-    endpoint: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Call {
     verb: &'static str,
     /// HTTP status code.
     code: u16,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Verb {
-    verb: &'static str,
-}
+/// Histograms by one label.
+type Durations = Family<[(&'static str, &'static str); 1], Histogram, fn() -> Histogram>;
 
 /// Gauges that are read when scraped.
 struct State {
@@ -89,12 +82,12 @@ impl Metrics {
 
     pub(crate) fn reviewed(&self, endpoint: &'static str, started: Instant, verdict: &'static str) {
         self.reviews.get_or_create(&Review { endpoint, verdict }).inc();
-        self.review_durations.get_or_create(&Endpoint { endpoint }).observe(started.elapsed().as_secs_f64());
+        self.review_durations.get_or_create(&[("endpoint", endpoint)]).observe(started.elapsed().as_secs_f64());
     }
 
     pub(crate) fn called(&self, verb: &'static str, started: Instant, code: u16) {
         self.calls.get_or_create(&Call { verb, code }).inc();
-        self.call_durations.get_or_create(&Verb { verb }).observe(started.elapsed().as_secs_f64());
+        self.call_durations.get_or_create(&[("verb", verb)]).observe(started.elapsed().as_secs_f64());
     }
 }
 

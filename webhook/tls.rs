@@ -27,7 +27,7 @@ use tokio::sync::watch;
 pub use self::bundle::keep_bundle;
 pub use self::credentials::{Credentials, Unusable};
 pub use self::files::{Files, SchedulerAuthority, keep_files};
-pub use self::listener::{Caller, HTTP2, TlsListener};
+pub use self::listener::{Caller, TlsListener};
 pub use self::secret::keep_secret;
 
 /// The Service at which clients reach the webhook.

@@ -16,12 +16,14 @@ use divvy_api::annotation::Planned;
 use divvy_api::gpunode::GpuNode;
 use divvy_placement::{CardTable, ExpectedRequests, NoPlan, NodeScore, plan};
 
-use crate::demand::{Demand, Policies, SchedulingConfig};
+use crate::demand::{Demand, SchedulingConfig};
 use crate::fit::{Query, Rating, ReasonSummaries, SearchCache, Until};
 use crate::pod::PodView;
 use crate::ranking::FragmentationScorer;
 use crate::snapshot::{Node, NodeRef, Table, Unschedulable, View};
-use crate::state::{ClusterState, Outcome, Outcomes, Reservation, ReservationTimeouts, Source, Touched, Unusable};
+use crate::state::{
+    ClusterState, NodeObject, Outcome, Outcomes, Reservation, ReservationTimeouts, Source, Touched, Unusable,
+};
 use crate::unpoisoned;
 
 /// State of the cluster's GPUs, shared by extender, reviews and watches.
@@ -133,20 +135,17 @@ impl Index {
     /// Applies a Node that was added or changed: whether it is unschedulable, and its allocatable CPU in thousandths of a
     /// core, if it has one.
     pub fn apply_node(&self, name: &str, unschedulable: Option<Unschedulable>, allocatable_cpu: Option<u32>) {
-        self.change(|state| state.apply_node(name, allocatable_cpu));
-        unpoisoned(self.table.write()).apply_node(name, unschedulable);
+        self.change(|state| state.apply_node(name, NodeObject { unschedulable, allocatable_cpu }));
     }
 
     /// Removes a Node that was deleted.
     pub fn delete_node(&self, name: &str) {
-        self.change(|state| state.apply_node(name, None));
-        unpoisoned(self.table.write()).delete_node(name);
+        self.change(|state| state.delete_node(name));
     }
 
     /// Removes Nodes that aren't in this complete list; from now on a node without a Node object is gone.
     pub fn keep_nodes(&self, names: &HashSet<String>) {
         self.change(|state| state.keep_nodes(names));
-        unpoisoned(self.table.write()).keep_nodes(names);
     }
 
     /// Removes nodes whose `GpuNode` isn't in this complete list.
@@ -211,8 +210,7 @@ impl Index {
         }
         let nodes: Vec<NodeRef> = view.all().collect();
         for sample in samples {
-            let policies = sample.policies(&self.config);
-            let query = Query::new(&sample, &policies);
+            let query = Query::new(&sample, &self.config);
             for some in nodes.chunks(ASKED_AT_ONCE) {
                 unpoisoned(self.scorer.lock()).ask(&query, &view, some);
             }
@@ -370,7 +368,7 @@ impl Index {
             Some(reservation) if reservation.is_announced() && reservation.planned.node == name => {
                 return Ok(reservation.planned.clone());
             }
-            Some(reservation) if reservation.is_bound() => {
+            Some(reservation) if reservation.bound => {
                 return Err(NotReserved::Bound(reservation.planned.node.clone()));
             }
             Some(_) => self.publish(&mut state, |state| state.failed(&demand.uid)),
@@ -380,7 +378,7 @@ impl Index {
         if let Some(reason) = node.refusal(demand) {
             return Err(NotReserved::Refused { node: name.to_owned(), reason });
         }
-        let Policies { cards: policy, .. } = demand.policies(&self.config);
+        let policy = demand.policies(&self.config).cards;
         let plan = plan(&node.cards, &node.links, &demand.request(), &policy)
             .map_err(|source| NotReserved::NoPlan { node: name.to_owned(), source })?;
         let (deadline, on) = (now + self.terms.bound_within, (&*node.cards, &plan));

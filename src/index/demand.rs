@@ -23,8 +23,8 @@ pub struct SchedulingConfig {
     /// Slots that nodes register for each card.
     pub slots_per_card: u32,
     /// Order of a node's plans where the pod doesn't say.
-    pub card_policy: Policy,
-    /// Order of nodes where the pod doesn't say, with the seed of `card_policy`.
+    pub card_policy: PolicyName,
+    /// Order of nodes where the pod doesn't say.
     pub node_policy: PolicyName,
     /// Cards that are busier than reserved come after others.
     pub load_aware: bool,
@@ -68,7 +68,7 @@ pub struct Shape {
 }
 
 /// The policies by which a pod's cards and its node are chosen.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Policies {
     /// Among plans of one node.
     pub cards: Policy,
@@ -81,7 +81,7 @@ pub struct Policies {
 impl Default for SchedulingConfig {
     fn default() -> Self {
         let (names, defaults) = (ResourceNames::default(), Defaults::default());
-        let (card_policy, node_policy) = (Policy::default(), PolicyName::default());
+        let (card_policy, node_policy) = (PolicyName::default(), PolicyName::default());
         Self { names, defaults, slots_per_card: 32, card_policy, node_policy, load_aware: false }
     }
 }
@@ -95,7 +95,7 @@ impl TryFrom<&ClusterConfig> for SchedulingConfig {
             names: config.resource_names()?,
             defaults: config.request_defaults(),
             slots_per_card: config.slots_per_card.get(),
-            card_policy: Policy { name: config.card_policy, seed: 0 },
+            card_policy: config.card_policy,
             node_policy: config.node_policy.unwrap_or(config.card_policy),
             load_aware: config.load_aware == Switch::On,
         })
@@ -174,10 +174,10 @@ impl Demand {
         let (by_card, by_node) = if self.preferences.wants_instances() {
             (PolicyName::LeastFragmentation, PolicyName::LeastFragmentation)
         } else {
-            (self.preferences.card_policy.unwrap_or(card_policy.name), *node_policy)
+            (self.preferences.card_policy.unwrap_or(*card_policy), *node_policy)
         };
         let mixed = |seed: u64, byte| (seed.rotate_left(5) ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        let seed = self.uid.bytes().fold(card_policy.seed, mixed);
+        let seed = self.uid.bytes().fold(0, mixed);
         let named = |name| Policy { name, seed };
         Policies { cards: named(by_card), nodes: named(self.preferences.node_policy.unwrap_or(by_node)) }
     }
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn pod_policies_win_over_configured_policies() {
         let config = SchedulingConfig {
-            card_policy: Policy { name: PolicyName::Binpack, ..Policy::default() },
+            card_policy: PolicyName::Binpack,
             node_policy: PolicyName::Spread,
             ..SchedulingConfig::default()
         };

@@ -193,13 +193,12 @@ impl Index {
     }
 
     fn ask_nodes(&self, demand: &Demand, deadline: Instant, explanation: &mut Explanation) {
-        let policies = demand.policies(self.config());
-        let query = Query::new(demand, &policies);
+        let query = Query::new(demand, self.config());
         let view = self.view();
         let ask = |asked: NodeRef| {
             let is_late = Instant::now() >= deadline;
-            let (answer, score) =
-                NodeAnswer::of(view.node(asked.place)?, &query, view.unschedulable(asked.place), is_late);
+            let node = view.node(asked.place)?;
+            let (answer, score) = NodeAnswer::of(node, &query, node.unschedulable, is_late);
             Some(Said { asked, answer, score })
         };
         match &explanation.state {
@@ -212,15 +211,11 @@ impl Index {
                 explanation.nodes = nodes;
             }
             State::Bound { node: name, .. } => {
-                match view.place(name).and_then(|at| Some((view.node(at)?, view.unschedulable(at)))) {
-                    Some((node, unschedulable)) => {
+                match view.place(name).and_then(|place| view.node(place)) {
+                    Some(node) => {
                         // Whether it is cordoned was between the pod and the scheduler.
-                        let (answer, _) = NodeAnswer::of(
-                            node,
-                            &query,
-                            unschedulable.filter(|unschedulable| *unschedulable != Unschedulable::Cordoned),
-                            false,
-                        );
+                        let barred = node.unschedulable.filter(|reason| *reason != Unschedulable::Cordoned);
+                        let (answer, _) = NodeAnswer::of(node, &query, barred, false);
                         explanation.verdict = match &answer.reason {
                             None => {
                                 format!("node {name} has free GPUs for the pod and hasn't reported its allocation yet")

@@ -8,5 +8,4 @@ pub use node::{Holder, Node};
 pub(crate) use node::{UnhealthyReasons, hold};
 pub use table::NodeRef;
 pub(crate) use table::{Table, View};
-pub(crate) use unschedulable::NodeObjects;
 pub use unschedulable::Unschedulable;

@@ -22,7 +22,7 @@ use divvy_placement::{Hardware, Links, Taken};
 
 use crate::demand::{Demand, SchedulingConfig};
 use crate::pod::PodView;
-use crate::snapshot::{Holder, Node, hold};
+use crate::snapshot::{Holder, Node, Unschedulable, hold};
 
 pub use decayed_counts::DecayedCounts;
 pub use outcome::{Outcome, Outcomes};
@@ -41,6 +41,10 @@ pub(crate) struct ClusterState {
     pub(crate) config: Arc<SchedulingConfig>,
     terms: ReservationTimeouts,
     reports: HashMap<Arc<str>, Result<Report, Unusable>>,
+    /// Node objects by name.
+    node_objects: HashMap<String, NodeObject>,
+    /// Whether all Nodes have been listed once.
+    has_listed_nodes: bool,
     /// Pods that ask for cards, by UID.
     pods: HashMap<Arc<str>, Pod>,
     /// UIDs of pods with a reservation, by node.
@@ -52,6 +56,14 @@ pub(crate) struct ClusterState {
     pub(crate) distribution: RequestDistribution,
     pub(crate) outcomes: Outcomes,
     revision: u64,
+}
+
+/// A Node, as far as it decides where pods go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeObject {
+    pub(crate) unschedulable: Option<Unschedulable>,
+    /// Allocatable CPU in thousandths of a core.
+    pub(crate) allocatable_cpu: Option<u32>,
 }
 
 /// A pod that asks for cards and hasn't ended.
@@ -83,6 +95,8 @@ impl ClusterState {
             config,
             terms,
             reports: HashMap::new(),
+            node_objects: HashMap::new(),
+            has_listed_nodes: false,
             pods: HashMap::new(),
             reserved: HashMap::new(),
             ended: None,
@@ -107,17 +121,39 @@ impl ClusterState {
         [name].into()
     }
 
-    /// Applies the allocatable CPU of a Node, in thousandths of a core.
-    pub(crate) fn apply_node(&mut self, name: &str, allocatable_cpu: Option<u32>) -> Touched {
-        let has_changed = self.cpu.set_allocatable(name, allocatable_cpu);
-        self.known_node(name).filter(|_| has_changed).into_iter().collect()
+    /// Applies a Node that was added or changed. Heartbeats change nothing.
+    pub(crate) fn apply_node(&mut self, name: &str, object: NodeObject) -> Touched {
+        let before = self.node_objects.insert(name.to_owned(), object);
+        self.known_node(name).filter(|_| before != Some(object)).into_iter().collect()
     }
 
-    /// Removes Nodes that aren't in this complete list.
+    /// Removes a Node that was deleted.
+    pub(crate) fn delete_node(&mut self, name: &str) -> Touched {
+        self.node_objects.remove(name);
+        self.known_node(name).into_iter().collect()
+    }
+
+    /// Removes Nodes that aren't in this complete list; from the first list on a node without a Node is gone.
     pub(crate) fn keep_nodes(&mut self, names: &HashSet<String>) -> Touched {
-        let gone = self.cpu.node_objects().filter(|name| !names.contains(*name));
-        let gone: Vec<String> = gone.cloned().collect();
-        gone.iter().flat_map(|name| self.apply_node(name, None)).collect()
+        let is_first = !std::mem::replace(&mut self.has_listed_nodes, true);
+        let before = self.node_objects.len();
+        self.node_objects.retain(|name, _| names.contains(name));
+        if !is_first && self.node_objects.len() == before {
+            return Touched::new();
+        }
+        self.reports.keys().filter(|name| !self.node_objects.contains_key(&***name)).cloned().collect()
+    }
+
+    /// Why the scheduler gives a node no pods.
+    fn unschedulable(&self, name: &str) -> Option<Unschedulable> {
+        let object = self.node_objects.get(name);
+        object.map_or(self.has_listed_nodes.then_some(Unschedulable::Gone), |object| object.unschedulable)
+    }
+
+    /// CPU that pods may still request on a node; `None` if its allocatable CPU isn't known.
+    fn free_cpu(&self, name: &str) -> Option<u32> {
+        let allocatable = self.node_objects.get(name)?.allocatable_cpu?;
+        Some(allocatable.saturating_sub(u32::try_from(self.cpu.requested(name)).unwrap_or(u32::MAX)))
     }
 
     /// Kinds of cards, by number.
@@ -371,7 +407,10 @@ impl ClusterState {
         let (revision, slots_per_card) = (self.revision, self.config.slots_per_card);
         let report = match self.reports.get(name)? {
             Ok(report) => report,
-            Err(unusable) => return Some(unusable_node(name, unusable, revision)),
+            Err(unusable) => {
+                let unschedulable = self.unschedulable(name);
+                return Some(Node { unschedulable, ..unusable_node(name, unusable, revision) });
+            }
         };
         let holders = self.holders(name, report);
         let mut cards: Box<[_]> = report.cards.clone().into();
@@ -385,7 +424,8 @@ impl ClusterState {
             holders,
             closed: report.closed.clone(),
             tier: report.tier,
-            cpu_milli: self.cpu.free(name),
+            unschedulable: self.unschedulable(name),
+            cpu_milli: self.free_cpu(name),
             hardware: Arc::clone(&report.hardware),
             ledger_revision: report.ledger_revision,
             slots_per_card,
@@ -427,6 +467,7 @@ fn unusable_node(name: &Arc<str>, unusable: &Unusable, revision: u64) -> Node {
         links,
         holders: Box::default(),
         closed: Some(unusable.to_string().into()),
+        unschedulable: None,
         tier: Tier::default(),
         cpu_milli: None,
         hardware: Arc::default(),

@@ -14,6 +14,7 @@ use divvy_api::Share;
 use divvy_api::annotation::{Numa, PolicyName};
 
 use crate::card::Card;
+use crate::card_free::CardFree;
 use crate::links::Links;
 use crate::problem::Problem;
 pub(crate) use alone::{Lot, Spot, least, spots};
@@ -21,7 +22,7 @@ pub(crate) use random::mixed;
 use topology::{Bonds, FreeSets};
 
 /// How cards and nodes are chosen among those that would do.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Policy {
     /// Which comparator.
     pub name: PolicyName,
@@ -60,8 +61,8 @@ pub(crate) struct Judge<'a> {
     problem: &'a Problem<'a>,
     links: &'a Links,
     policy: &'a Policy,
-    /// What is free of each card before the pod comes: thousandths of it, and amounts that compare between models.
-    free: Vec<(u64, u64)>,
+    /// Numbers of each card before the pod comes.
+    lots: Vec<(CardFree, Spot)>,
     /// By card, for [`PolicyName::Random`].
     tickets: Vec<u64>,
     free_sets: FreeSets,
@@ -124,13 +125,13 @@ impl Criterion {
 
 impl<'a> Judge<'a> {
     pub(crate) fn new(problem: &'a Problem<'a>, links: &'a Links, policy: &'a Policy) -> Self {
-        let free = problem.cards.iter().map(|card| (binpack::emptiness(card), binpack::leftover(card))).collect();
+        let lots = problem.cards.iter().map(|card| (CardFree::of(card), Spot::new(card, 0))).collect();
         let mut tickets = Vec::new();
         if policy.name == PolicyName::Random {
             tickets.extend(problem.cards.iter().map(|card| random::ticket(policy.seed, card)));
         }
         let (free_sets, bonds) = (FreeSets::new(problem.cards, links), Bonds::new(problem, links));
-        Self { problem, links, policy, free, tickets, free_sets, bonds }
+        Self { problem, links, policy, lots, tickets, free_sets, bonds }
     }
 
     pub(crate) fn cost(&mut self, outcome: &Outcome) -> Cost {
@@ -150,11 +151,9 @@ impl<'a> Judge<'a> {
         let Outcome { touched, .. } = outcome;
         match criterion {
             Criterion::NumaNodes => self.numa_nodes(outcome),
-            Criterion::Busy => touched.iter().map(|(card, _)| u64::from(self.problem.cards[*card].busy_steps())).sum(),
-            Criterion::Emptiness => touched.iter().map(|(card, _)| self.free[*card].0).sum(),
-            Criterion::Leftover => touched.iter().map(|(card, _)| self.free[*card].1).sum(),
-            Criterion::Crowding => {
-                touched.iter().map(|(card, share)| spread::crowding(&self.problem.cards[*card], share)).sum()
+            Criterion::Busy | Criterion::Emptiness | Criterion::Leftover | Criterion::Crowding => {
+                let lot = |card: usize| Lot { free: &self.lots[card].0, spot: &self.lots[card].1 };
+                touched.iter().map(|(card, share)| lot(*card).adds(criterion, share)).sum()
             }
             Criterion::Chance => random::chance(&self.tickets, outcome),
             Criterion::WorstLink => {

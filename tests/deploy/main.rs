@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
 
 mod chart;
+mod conditions;
 mod configuration;
 mod examples;
 mod images;

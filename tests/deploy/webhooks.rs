@@ -1,9 +1,9 @@
 //! The two webhook configurations: whom they call, and for what.
 
 use divvy_api::ResourceNames;
-use divvy_webhook::admission::conditions::{MatchCondition, for_changes, for_pods, for_templates};
 use serde_json::{Value, json};
 
+use crate::conditions::{MatchCondition, for_changes, for_pods, for_templates};
 use crate::objects;
 
 /// Every webhook of these objects.
@@ -11,7 +11,7 @@ pub(crate) fn webhooks(objects: &[Value]) -> Vec<Value> {
     objects.iter().filter_map(|object| object["webhooks"].as_array()).flatten().cloned().collect()
 }
 
-/// Checks that the match conditions of all webhooks are those of the code.
+/// Checks that the match conditions of all webhooks are those of [`conditions`](crate::conditions).
 pub(crate) fn assert_conditions(webhooks: &[Value], names: &ResourceNames) {
     let written = |conditions: Vec<MatchCondition>| {
         let entry = |condition: MatchCondition| json!({ "name": condition.name, "expression": condition.expression });

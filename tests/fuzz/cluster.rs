@@ -6,11 +6,11 @@ use std::time::Instant;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use divvy_api::gpunode::GpuNode;
-use divvy_index::demand::SchedulingConfig;
+use divvy_index::demand::{Demand, SchedulingConfig};
 use divvy_index::fixture::{AGES, node, pod as asking, share, status};
 use divvy_index::pod::PodView;
-use divvy_index::{Index, ReservationTimeouts};
-use divvy_webhook::admission::{Endpoint, Fit, Settings, review};
+use divvy_index::{Feasibility, Index, ReservationTimeouts};
+use divvy_webhook::admission::{Endpoint, Settings, review};
 use divvy_webhook::extender::{Bind, Extender};
 use serde_json::Value;
 
@@ -47,9 +47,10 @@ fn within_cards(index: &Index) {
 
 /// Reviews, at each endpoint. A pod that was completed needs nothing more.
 pub fn reviews(bytes: &[u8]) {
-    let ask = |body: &[u8], endpoint| {
-        json(&review(body, endpoint, &Settings::default(), &|_| Fit::Now(vec!["n1".to_owned()])).body)
+    let fits = |_: &Demand| {
+        Some(Feasibility { now: Some(true), ever: true, best: vec!["n1".into()], ..Feasibility::default() })
     };
+    let ask = |body: &[u8], endpoint| json(&review(body, endpoint, &Settings::default(), &fits).body);
     for endpoint in [Endpoint::Mutate, Endpoint::Validate, Endpoint::Templates] {
         let answer = ask(bytes, endpoint);
         let response = &answer["response"];
@@ -92,7 +93,7 @@ pub fn bind(bytes: &[u8]) {
         Err(_) => {}
         Ok(Bind::Answer(answer)) => assert_ne!(json(&answer)["Error"], ""),
         Ok(Bind::Post(binding)) => {
-            assert_eq!(json(&binding.body)["target"]["name"], binding.node);
+            assert_eq!(binding.object().target.name.as_deref(), Some(&*binding.node));
             assert_eq!(extender.bind(bytes, now).expect("as before"), Bind::Post(binding.clone()));
             within_cards(&index);
             extender.failed(&binding, "refused");
@@ -162,7 +163,7 @@ pub(crate) fn seeds_are_accepted() {
         assert_eq!(answer["NodeNameToMetaVictims"]["n2"]["Pods"][0]["UID"], "low", "{answer}");
     }
     let settings = Settings::default();
-    let verdict = |body: &[u8], endpoint| review(body, endpoint, &settings, &|_| Fit::Unknown).verdict;
+    let verdict = |body: &[u8], endpoint| review(body, endpoint, &settings, &|_| None).verdict;
     assert_eq!(verdict(include_bytes!("seeds/reviews/created"), Endpoint::Mutate), "allowed");
     assert_eq!(verdict(include_bytes!("seeds/reviews/changed"), Endpoint::Validate), "refused");
     assert_eq!(verdict(include_bytes!("seeds/reviews/deployment"), Endpoint::Templates), "allowed");

@@ -1,46 +1,54 @@
 //! What is changed in a new pod: amounts become totals, the requests are written beside them, and containers without a
 //! request are shown no card. A pod that comes again, after other webhooks, is changed only where they have.
 
-use divvy_api::annotation::{self, Document};
+use divvy_api::annotation::{self, Document, Preferences};
 use divvy_api::container::VISIBLE_DEVICES;
 use serde_json::json;
 
-use super::Settings;
 use super::examine::{Examined, examine};
-use super::hints::{Fit, PodDemand};
+use super::hints;
 use super::patch::{Changes, Patch};
 use super::pod::Pod;
 use super::refusal::Refusal;
+use super::requests::Requests;
 use super::review::Answer;
 use super::rules::{GpuAccess, NO_CARD};
+use super::{Fits, Settings};
+use divvy_index::demand::Demand;
 
 /// Answers the review of a new pod.
-pub(super) fn mutate(
-    pod: &Pod,
-    namespace: &str,
-    settings: &Settings,
-    fits: &dyn Fn(&PodDemand) -> Fit,
-) -> Result<Answer, Vec<Refusal>> {
+pub(super) fn mutate(pod: &Pod, namespace: &str, settings: &Settings, fits: &Fits<'_>) -> Result<Answer, Vec<Refusal>> {
     let Examined { requests, accesses, preferences, mut warnings } = examine(pod, namespace, settings)?;
     let mut patch = Patch::default();
     requests.write(pod, &settings.names, &mut patch);
     hide_cards(pod, &accesses, &mut patch);
     let request = requests.request();
-    let fit = if requests.is_empty() {
-        Fit::Unknown
-    } else {
-        let (namespace, name) = (namespace.to_owned(), pod.name().to_owned());
-        fits(&PodDemand { namespace, name, requests: requests.0, preferences })
-    };
+    let fit = if requests.is_empty() { None } else { fits(&demand(pod, namespace, requests, preferences)) };
     let mut annotations = Changes::new();
     annotate(pod, request.as_ref(), &mut annotations);
-    annotate(pod, fit.annotation().as_ref(), &mut annotations);
+    annotate(pod, fit.as_ref().and_then(hints::annotation).as_ref(), &mut annotations);
     patch.change("/metadata/annotations", pod.annotations().is_some(), annotations);
-    if settings.prefer_hinted_nodes {
-        fit.prefer(pod, &mut patch);
+    if let Some(fit) = fit {
+        if settings.prefer_hinted_nodes {
+            hints::prefer(&fit.best, pod, &mut patch);
+        }
+        warnings.extend(fit.refusal());
     }
-    warnings.extend(fit.warning());
     Ok(Answer { patch, warnings, ..Answer::default() })
+}
+
+/// Demand of a pod that is about to be created: it has no UID yet, by which the policy `random` draws, and its priority and
+/// CPU are nobody's concern before it is scheduled.
+fn demand(pod: &Pod, namespace: &str, requests: Requests, preferences: Preferences) -> Demand {
+    Demand {
+        uid: pod.name().into(),
+        namespace: namespace.to_owned(),
+        name: pod.name().to_owned(),
+        priority: 0,
+        containers: requests.0,
+        preferences,
+        cpu_milli: 0,
+    }
 }
 
 /// What is still to be changed of a pod's requests.

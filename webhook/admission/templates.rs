@@ -3,10 +3,9 @@
 
 use serde::Deserialize;
 
-use super::Settings;
-use super::hints::{Fit, PodDemand};
 use super::mutate::mutate;
 use super::pod::Pod;
+use super::{Fits, Settings};
 
 /// Anything with a pod template: in its spec, or, a CronJob's, in that of its job.
 #[derive(Debug, Deserialize)]
@@ -31,7 +30,7 @@ impl Workload {
     }
 
     /// What is to be said about it.
-    pub(super) fn advice(&self, namespace: &str, settings: &Settings, fits: &dyn Fn(&PodDemand) -> Fit) -> Vec<String> {
+    pub(super) fn advice(&self, namespace: &str, settings: &Settings, fits: &Fits<'_>) -> Vec<String> {
         let Some(pod) = self.template().filter(|pod| pod.is_ours(&settings.names)) else { return Vec::new() };
         match mutate(pod, namespace, settings, fits) {
             Ok(answer) => answer.warnings.into_iter().map(|warning| format!("its pods: {warning}")).collect(),

@@ -1,10 +1,10 @@
 #![expect(clippy::needless_pass_by_value, reason = "so that json! can stand in the arguments")]
 
-mod conditions;
 mod hints;
 mod mutating;
 mod properties;
 mod rules;
+mod selection;
 mod validating;
 mod wire;
 
@@ -24,8 +24,8 @@ struct Reply {
     warnings: Vec<String>,
 }
 
-fn nothing_known(_: &PodDemand) -> Fit {
-    Fit::Unknown
+fn nothing_known(_: &Demand) -> Option<Feasibility> {
+    None
 }
 
 fn pod(containers: Value) -> Value {

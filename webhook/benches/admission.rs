@@ -10,12 +10,14 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use cluster::{Cluster, Pods, loads, pod, times};
+use divvy_index::demand::Demand;
 use divvy_webhook::admission::{Endpoint, Settings, review};
-use divvy_webhook::fit::fit;
 use serde_json::json;
 
 const NODES: usize = 5_000;
 const CALLS: usize = 600;
+/// Longest search for nodes, as in the webhook.
+const PATIENCE: Duration = Duration::from_millis(2);
 
 fn main() {
     let is_test = std::env::args().any(|arg| arg == "--test");
@@ -43,6 +45,7 @@ fn time(cluster: &mut Cluster, call: usize, pods: Pods, changes: usize) -> Durat
     });
     let body = body.to_string().into_bytes();
     let start = Instant::now();
-    black_box(review(&body, Endpoint::Mutate, &Settings::default(), &|asked| fit(&cluster.index, &asked.into())));
+    let fits = |demand: &Demand| Some(cluster.index.feasibility(demand, PATIENCE));
+    black_box(review(&body, Endpoint::Mutate, &Settings::default(), &fits));
     start.elapsed()
 }

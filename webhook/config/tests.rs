@@ -1,4 +1,5 @@
-use divvy_api::MemoryAmount;
+use divvy_api::request::Defaults;
+use divvy_api::{Cores, Memory, MemoryAmount};
 
 use super::*;
 
@@ -49,19 +50,17 @@ fn node_policy_defaults_to_card_policy() {
 
 #[test]
 fn resource_names_and_defaults_are_read() {
-    let default = config(&[]).expect("valid");
-    assert_eq!((default.resource_names(), default.request_defaults()), (ResourceNames::default(), Defaults::default()));
-    let changed = config(&[
+    let scheduling = |variables| config(variables).expect("valid").scheduling().expect("checked");
+    let SchedulingConfig { names, defaults, .. } = scheduling(&[]);
+    assert_eq!((names, defaults), (ResourceNames::default(), Defaults::default()));
+    let SchedulingConfig { names, defaults, .. } = scheduling(&[
         ("ADVERTISE", "devices"),
         ("MEMORY_UNIT", "512"),
         ("RESOURCE_COUNT", "example.com/gpu"),
         ("DEFAULT_MEMORY", "25%"),
         ("DEFAULT_CORES", "10"),
-    ])
-    .expect("valid");
-    let names = changed.resource_names();
+    ]);
     assert_eq!((names.count.as_str(), names.memory.as_str()), ("example.com/gpu", "nvidia.com/gpumem-512mi"));
     assert_eq!(names.memory_unit, Memory::mib(512));
-    let defaults = changed.request_defaults();
     assert_eq!((defaults.memory, defaults.cores), (Some(MemoryAmount::Percent(25)), Cores::new(10)));
 }

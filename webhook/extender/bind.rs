@@ -1,11 +1,11 @@
 //! `bind`: a plan, a reservation, and the Binding that carries it to the node.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use divvy_api::annotation;
 use divvy_api::names::annotation::PLANNED;
-use serde::Serialize;
+use k8s_openapi::api::core::v1::{self, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Extender;
 use super::wire::{self, BindingArgs, BindingResult, Malformed};
@@ -19,7 +19,7 @@ pub enum Bind {
     Answer(Vec<u8>),
 }
 
-/// A `v1.Binding` to be posted to `/api/v1/namespaces/{namespace}/pods/{name}/binding`.
+/// Binding of a pod to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// The pod's namespace.
@@ -32,32 +32,6 @@ pub struct Binding {
     pub node: String,
     /// Value of the annotation `planned`, which the pod gets.
     pub planned: String,
-    /// Request body in JSON. The API server adds its annotations to the pod in the same write, and refuses it for a pod of another UID
-    /// (`assignPod` of `pkg/registry/core/pod/storage`).
-    pub body: Vec<u8>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Body<'a> {
-    api_version: &'a str,
-    kind: &'a str,
-    metadata: Metadata<'a>,
-    target: Target<'a>,
-}
-
-#[derive(Serialize)]
-struct Metadata<'a> {
-    namespace: &'a str,
-    name: &'a str,
-    uid: &'a str,
-    annotations: BTreeMap<&'a str, &'a str>,
-}
-
-#[derive(Serialize)]
-struct Target<'a> {
-    kind: &'a str,
-    name: &'a str,
 }
 
 // === impl Extender ===
@@ -75,11 +49,7 @@ impl Extender {
             Ok(planned) => annotation::encode(&planned),
             Err(refused) => return Ok(Bind::Answer(answer(&refused.to_string()))),
         };
-        let annotations = BTreeMap::from([(PLANNED, planned.as_str())]);
-        let metadata = Metadata { namespace: &namespace, name: &name, uid: &uid, annotations };
-        let target = Target { kind: "Node", name: &node };
-        let body = wire::encode(&Body { api_version: "v1", kind: "Binding", metadata, target });
-        Ok(Bind::Post(Binding { namespace, name, uid, node, planned, body }))
+        Ok(Bind::Post(Binding { namespace, name, uid, node, planned }))
     }
 
     /// Marks the reservation as bound: the API server has accepted the Binding.
@@ -97,6 +67,26 @@ impl Extender {
     /// Response where it is unknown whether the pod is bound: the reservation stays until the watch shows the pod, or expires.
     pub fn undecided(&self, error: &str) -> Vec<u8> {
         answer(error)
+    }
+}
+
+// === impl Binding ===
+
+impl Binding {
+    /// The object. The API server adds its annotations to the pod in the same write, and refuses it for a pod of another UID
+    /// (`assignPod` of `pkg/registry/core/pod/storage`).
+    pub fn object(&self) -> v1::Binding {
+        let Self { namespace, name, uid, node, planned } = self;
+        let metadata = ObjectMeta {
+            namespace: Some(namespace.clone()),
+            name: Some(name.clone()),
+            uid: Some(uid.clone()),
+            annotations: Some([(PLANNED.to_owned(), planned.clone())].into()),
+            ..ObjectMeta::default()
+        };
+        let target =
+            ObjectReference { kind: Some("Node".to_owned()), name: Some(node.clone()), ..ObjectReference::default() };
+        v1::Binding { metadata, target }
     }
 }
 

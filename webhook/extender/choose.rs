@@ -15,16 +15,18 @@ pub(super) struct Choice<'n> {
     pub(super) kept: Vec<usize>,
     /// Reasons of nodes where evicting pods of lower priority would help (`FailedNodes`).
     pub(super) by_eviction: Reasons<'n>,
-    /// Reasons of nodes where it wouldn't (`FailedAndUnresolvableNodes`).
+    /// Reasons of nodes where evicting pods wouldn't help (`FailedAndUnresolvableNodes`).
     pub(super) for_good: Reasons<'n>,
 }
 
+/// Reason of a node that the index doesn't know.
 const UNKNOWN: &str = "node(s) had no GpuNode: divvy-node isn't running there or hasn't reported yet";
 
 // === impl Extender ===
 
 impl Extender {
-    /// Reasons are given where no node is left, which is when somebody reads them: their length is what a call costs.
+    /// Chooses the nodes as good as the best. Reasons are given only where no node is left, which is when somebody reads them:
+    /// their length is what a call costs.
     pub(super) fn choose<'n>(&self, pod: &PodView, names: &[&'n str]) -> Choice<'n> {
         let demand = match Demand::of(pod, self.index.config()) {
             Ok(Some(demand)) => Arc::new(demand),
@@ -34,8 +36,7 @@ impl Extender {
             }
         };
         self.remember(&demand);
-        let policies = demand.policies(self.index.config());
-        let question = Query::new(&demand, &policies);
+        let question = Query::new(&demand, self.index.config());
         let mut ranking = self.index.rank(&question, names, self.shortlist == 0);
         if ranking.fitting.is_empty() {
             return self.reasons(&question, names, &ranking);
@@ -57,7 +58,7 @@ impl Extender {
         choice
     }
 
-    /// Scores by position of the name.
+    /// Scores of the nodes, in the order of their names.
     pub(super) fn scores(&self, pod: &PodView, names: &[&str]) -> Vec<i64> {
         let mut scores = vec![0; names.len()];
         let demand = match Demand::of(pod, self.index.config()) {
@@ -65,8 +66,7 @@ impl Extender {
             Ok(None) => return self.scores_without_cards(pod, names),
             Err(_) => return scores,
         };
-        let policies = demand.policies(self.index.config());
-        let question = Query::new(&demand, &policies);
+        let question = Query::new(&demand, self.index.config());
         let mut fitting = self.index.rank(&question, names, true).fitting;
         for (asked, _, score) in ranked(&mut fitting) {
             scores[asked.name] = score;
@@ -74,13 +74,12 @@ impl Extender {
         scores
     }
 
-    /// A pod without cards takes CPU that cards may need: nodes without cards first, then those that lose least. A
-    /// scheduler asks that if the extender's configuration names no managed resources.
+    /// Scores for a pod without cards, which takes CPU that cards may need: nodes without cards are best, then those that lose
+    /// least. A scheduler asks about such pods if the extender's configuration names no managed resources.
     fn scores_without_cards(&self, pod: &PodView, names: &[&str]) -> Vec<i64> {
         let mut scores = vec![BEST_SCORE; names.len()];
         let demand = Demand::without_cards(pod);
-        let policies = demand.policies(self.index.config());
-        let mut ranking = self.index.rank(&Query::new(&demand, &policies), names, true);
+        let mut ranking = self.index.rank(&Query::new(&demand, self.index.config()), names, true);
         for (asked, _, score) in ranked(&mut ranking.fitting) {
             scores[asked.name] = score.min(BEST_SCORE - 1);
         }

@@ -20,8 +20,7 @@ impl Extender {
             Some(Err(_)) => return Ok(wire::encode(&PreemptionResult::default())),
             None => None,
         };
-        let policies = demand.as_ref().map(|demand| demand.policies(self.index.config()));
-        let question = demand.as_ref().zip(policies.as_ref()).map(|(demand, by)| Query::new(demand, by));
+        let question = demand.as_ref().map(|demand| Query::new(demand, self.index.config()));
         let complete = victims.iter().filter_map(|(name, victims)| {
             let uids = match &question {
                 None => Some(victims.uids.clone()),

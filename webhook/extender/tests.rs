@@ -192,8 +192,8 @@ fn bind_reserves_gpus_and_annotates_the_binding() {
     filter(&extender, &named(&pod("a", 1, 8, 0), &["n2"]));
     let Bind::Post(binding) = bind() else { panic!("it fits") };
     insta::assert_snapshot!(
-        String::from_utf8_lossy(&binding.body),
-        @r#"{"apiVersion":"v1","kind":"Binding","metadata":{"namespace":"default","name":"a","uid":"a","annotations":{"divvy.dev/planned":"{\"version\":\"v1\",\"node\":\"n2\",\"containers\":{\"main\":{\"chosen\":[\"GPU-n2-0\"]}}}"}},"target":{"kind":"Node","name":"n2"}}"#
+        serde_json::to_string(&binding.object()).expect("JSON"),
+        @r#"{"apiVersion":"v1","kind":"Binding","metadata":{"annotations":{"divvy.dev/planned":"{\"version\":\"v1\",\"node\":\"n2\",\"containers\":{\"main\":{\"chosen\":[\"GPU-n2-0\"]}}}"},"name":"a","namespace":"default","uid":"a"},"target":{"kind":"Node","name":"n2"}}"#
     );
     assert_eq!(bind(), Bind::Post(binding.clone()), "the same again");
     assert_eq!(extender.index.reserved().len(), 1);

@@ -127,8 +127,10 @@ pub(super) struct MetaPod<'a> {
 }
 
 /// The arguments of a verb.
-pub(super) fn decode<'a, T: Deserialize<'a>>(verb: &'static str, body: &'a [u8]) -> Result<T, Malformed> {
-    serde_json::from_slice(body).map_err(|source| Malformed { verb, source })
+pub(super) fn decode<'a, T: GoStruct<'a>>(verb: &'static str, body: &'a [u8]) -> Result<T, Malformed> {
+    let mut source = serde_json::Deserializer::from_slice(body);
+    let read = fields(&mut source).and_then(|read| source.end().map(|()| read));
+    read.map_err(|source| Malformed { verb, source })
 }
 
 /// An answer as it goes out.
@@ -209,7 +211,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for NodeItem<'a> {
 // === impl Deserialize ===
 
 /// A struct of Go's, whose fields are known by their names in lower case.
-trait GoStruct<'de>: Default {
+pub(super) trait GoStruct<'de>: Default {
     /// Reads the value of a field, or passes over it.
     fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error>;
 }
@@ -321,24 +323,6 @@ fn fields<'de, T: GoStruct<'de>, D: Deserializer<'de>>(source: D) -> Result<T, D
     }
 
     source.deserialize_map(Fields(PhantomData))
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for ExtenderArgs<'a> {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        fields(source)
-    }
-}
-
-impl<'de> Deserialize<'de> for BindingArgs {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        fields(source)
-    }
-}
-
-impl<'de> Deserialize<'de> for PreemptionArgs {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        fields(source)
-    }
 }
 
 impl<'de> Deserialize<'de> for Victims {

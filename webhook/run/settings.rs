@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use divvy_index::demand::SchedulingConfig;
-use divvy_placement::Policy;
 use divvy_runtime::settings::Switch;
 use kube::Client;
 
@@ -25,22 +24,16 @@ pub(super) async fn client(config: &Config) -> anyhow::Result<Client> {
 
 /// How pods are read and compared.
 pub(super) fn reading(config: &Config) -> SchedulingConfig {
-    SchedulingConfig {
-        names: config.resource_names(),
-        defaults: config.request_defaults(),
-        slots_per_card: config.slots_per_card.get(),
-        card_policy: Policy { name: config.card_policy, seed: 0 },
-        node_policy: config.node_policy,
-        load_aware: config.load_aware == Switch::On,
-    }
+    config.scheduling().expect("into_config has tried")
 }
 
 /// How pods are admitted.
 pub(super) fn admission(config: &Config) -> Settings {
     let favoured: BTreeSet<String> = config.favoured_namespaces.0.iter().map(|name| name.to_string()).collect();
+    let SchedulingConfig { names, defaults, .. } = reading(config);
     Settings {
-        names: config.resource_names(),
-        defaults: config.request_defaults(),
+        names,
+        defaults,
         favoured_namespaces: Some(favoured).filter(|names| !names.is_empty()),
         prefer_hinted_nodes: config.extender == Switch::Off,
     }
@@ -83,7 +76,7 @@ mod tests {
                 |name: &str| policies.iter().chain(&pod).find(|(key, _)| *key == name).map(|(_, text)| text.into());
             let config = Keys::from_env(given).and_then(Keys::into_config).expect("valid");
             let SchedulingConfig { card_policy, node_policy, .. } = reading(&config);
-            (card_policy.name, node_policy)
+            (card_policy, node_policy)
         };
         assert_eq!(names(&[("CARD_POLICY", "spread")]), (PolicyName::Spread, PolicyName::Spread));
         let both = [("CARD_POLICY", "spread"), ("NODE_POLICY", "binpack")];

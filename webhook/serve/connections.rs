@@ -15,14 +15,10 @@ use axum::{Extension, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-
-use crate::tls::HTTP2;
 
 /// Longest time from an answer to the head of the next call, and between two signs of life on HTTP/2. Clients made with
 /// client-go close connections that are idle for 90 s, so that none of their calls meets one that we close.
@@ -31,19 +27,9 @@ const HEAD: Duration = Duration::from_secs(120);
 /// (`timeoutSeconds` of a webhook).
 const CALL: Duration = Duration::from_secs(30);
 
-/// What two ends have agreed to speak.
-pub trait Spoken {
-    /// HTTP/2 rather than HTTP/1.1.
-    fn is_http2(&self) -> bool;
-}
-
 /// A call's connection, for handlers: an [`Extension`].
 #[derive(Clone, Debug)]
-pub struct Connection {
-    /// HTTP/2 rather than HTTP/1.1.
-    pub is_http2: bool,
-    end: CancellationToken,
-}
+pub struct Connection(CancellationToken);
 
 /// The connections of a server. Clones share them.
 #[derive(Clone, Debug)]
@@ -55,24 +41,21 @@ pub struct Connections {
 
 /// Serves until `connections` are stopped, then ends when the calls under way are answered. At most so many connections are
 /// open at a time; others wait in the kernel until one ends. Handlers learn who calls by `ConnectInfo<L::Addr>`.
-pub async fn serve<L: Listener<Io: Spoken>>(mut listener: L, most: usize, router: Router, connections: Connections)
+pub async fn serve<L: Listener>(mut listener: L, most: usize, router: Router, connections: Connections)
 where
     L::Addr: Clone + Sync + 'static,
 {
     let router = router.layer(from_fn(in_time));
     let mut http = Builder::new(TokioExecutor::new());
     http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
-    let (http1, http2) = (http.clone().http1_only(), http.http2_only());
     let (running, places) = (TaskTracker::new(), Arc::new(Semaphore::new(most)));
     let mut next = async || {
         let place = Arc::clone(&places).acquire_owned().await.expect("nobody closes it");
         (listener.accept().await, place)
     };
     while let Some(((stream, caller), place)) = connections.stop.run_until_cancelled(next()).await {
-        let is_http2 = stream.is_http2();
-        let http = if is_http2 { &http2 } else { &http1 };
         let end = connections.open();
-        let connection = Connection { is_http2, end: end.clone() };
+        let connection = Connection(end.clone());
         let router = router.clone().layer(Extension(ConnectInfo(caller))).layer(Extension(connection));
         let mut stream = TimeoutStream::new(stream);
         stream.set_read_timeout(Some(HEAD));
@@ -108,7 +91,7 @@ async fn in_time(request: Request, next: Next) -> Response {
 impl Connection {
     /// Closes it once the calls under way are answered, so that the client opens another one.
     pub fn close(&self) {
-        self.end.cancel();
+        self.0.cancel();
     }
 }
 
@@ -129,20 +112,6 @@ impl Connections {
     /// The end of a connection that begins now.
     fn open(&self) -> CancellationToken {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).child_token()
-    }
-}
-
-// === impl Spoken ===
-
-impl Spoken for TcpStream {
-    fn is_http2(&self) -> bool {
-        false
-    }
-}
-
-impl Spoken for TlsStream<TcpStream> {
-    fn is_http2(&self) -> bool {
-        self.get_ref().1.alpn_protocol() == Some(HTTP2)
     }
 }
 

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::json;
-use crate::access::{Access, Verdict};
+use crate::access::{Access, Denied};
 use crate::watches::SyncStatus;
 
 /// Answers queries.
@@ -47,10 +47,8 @@ struct Which {
 enum Refusal {
     #[error("the watches have not synced yet: try again")]
     Unready,
-    #[error("{0}")]
-    Unauthenticated(String),
-    #[error("{0}")]
-    Forbidden(String),
+    #[error(transparent)]
+    Denied(#[from] Denied),
     #[error("{0}")]
     Unavailable(String),
     #[error("pod={0}: expected NAMESPACE/NAME")]
@@ -82,14 +80,7 @@ impl Queries {
 
     /// Lets a caller pass who may do all of this.
     async fn admit(&self, headers: &HeaderMap, wishes: Vec<ResourceAttributes>) -> Result<(), Refusal> {
-        for wish in wishes {
-            match self.access.judge(headers, wish).await {
-                Verdict::Allowed(_) => {}
-                Verdict::Unauthenticated(why) => return Err(Refusal::Unauthenticated(why)),
-                Verdict::Forbidden(why) => return Err(Refusal::Forbidden(why)),
-                Verdict::Unavailable(why) => return Err(Refusal::Unavailable(why)),
-            }
-        }
+        self.access.check(headers, wishes).await?;
         if self.sync_status.borrow().has_synced() { Ok(()) } else { Err(Refusal::Unready) }
     }
 
@@ -162,9 +153,11 @@ fn answer(value: &impl serde::Serialize) -> Response {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = match self {
-            Self::Unready | Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
-            Self::Forbidden(_) => StatusCode::FORBIDDEN,
+            Self::Unready | Self::Unavailable(_) | Self::Denied(Denied::Unavailable(_)) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::Denied(Denied::Unauthenticated(_)) => StatusCode::UNAUTHORIZED,
+            Self::Denied(Denied::Forbidden(_)) => StatusCode::FORBIDDEN,
             Self::Name(_) | Self::NoPod | Self::Body(_) => StatusCode::BAD_REQUEST,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
         };

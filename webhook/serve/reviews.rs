@@ -1,7 +1,7 @@
 //! The API server's reviews.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -9,12 +9,12 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::post;
-use divvy_index::Index;
+use divvy_index::demand::Demand;
+use divvy_index::{Feasibility, Index};
 use tokio::sync::watch;
 
 use super::json;
-use crate::admission::{Endpoint, Fit, PodDemand, Reviewed, Settings, review};
-use crate::fit::fit;
+use crate::admission::{Endpoint, Reviewed, Settings, review};
 use crate::metrics::Metrics;
 use crate::watches::SyncStatus;
 
@@ -31,6 +31,8 @@ pub struct Reviews {
     pub metrics: Metrics,
 }
 
+/// Longest search for nodes during a review.
+const PATIENCE: Duration = Duration::from_millis(2);
 /// A review carries an object before and after, each of at most 3 MiB (`MaxRequestBodyBytes` of the API server).
 const LARGEST: usize = 8 << 20;
 
@@ -57,7 +59,8 @@ impl Reviews {
         json(StatusCode::OK, body)
     }
 
-    fn fit(&self, demand: &PodDemand) -> Fit {
-        if self.sync_status.borrow().has_synced() { fit(&self.index, &demand.into()) } else { Fit::Unknown }
+    /// Which nodes could take the pod; `None` until all of them are known.
+    fn fit(&self, demand: &Demand) -> Option<Feasibility> {
+        self.sync_status.borrow().has_synced().then(|| self.index.feasibility(demand, PATIENCE))
     }
 }

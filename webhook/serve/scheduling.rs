@@ -6,7 +6,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest as _, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, Version, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use tokio::sync::watch;
@@ -79,7 +79,8 @@ impl Scheduling {
                        tlsConfig of the extender\n";
             return (StatusCode::UNAUTHORIZED, why).into_response();
         }
-        let connection = request.extensions().get::<Connection>().cloned();
+        let is_http2 = request.version() == Version::HTTP_2;
+        let http2 = request.extensions().get::<Connection>().filter(|_| is_http2).cloned();
         let body = match Bytes::from_request(request, &()).await {
             Ok(body) => body,
             Err(refused) => return refused.into_response(),
@@ -94,9 +95,9 @@ impl Scheduling {
                 unavailable("this replica has just become the leader and is still reading reservations: try again")
             }
             Leader::Other { identity } => {
-                refuse_as_follower(connection, &format!("not the leader, which is {identity}: try again"))
+                refuse_as_follower(http2, &format!("not the leader, which is {identity}: try again"))
             }
-            Leader::Nobody => refuse_as_follower(connection, "no leader at the moment: try again"),
+            Leader::Nobody => refuse_as_follower(http2, "no leader at the moment: try again"),
         }
     }
 
@@ -118,11 +119,12 @@ impl Scheduling {
 }
 
 /// Refuses a call and closes its connection, which the scheduler would keep: the Service routes the next one to the leader.
-fn refuse_as_follower(connection: Option<Connection>, why: &str) -> Response {
+/// HTTP/1.1 has a header for that.
+fn refuse_as_follower(http2: Option<Connection>, why: &str) -> Response {
     let mut response = unavailable(why);
-    match connection {
-        Some(connection) if connection.is_http2 => connection.close(),
-        _ => drop(response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"))),
+    match http2 {
+        Some(connection) => connection.close(),
+        None => drop(response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"))),
     }
     response
 }

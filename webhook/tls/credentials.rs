@@ -78,11 +78,6 @@ impl Credentials {
     pub fn bundle(&self) -> String {
         STANDARD.encode(pem(&self.authorities))
     }
-
-    /// When the certificate expires, for metrics; `None` if it can't be read.
-    pub fn until(&self) -> Option<SystemTime> {
-        Some(dates(self.served.cert.first()?)?.1)
-    }
 }
 
 /// The one provider of cryptography.

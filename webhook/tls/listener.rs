@@ -28,8 +28,6 @@ use super::{Identity, SchedulerAuthority};
 
 /// Longest time for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// HTTP/2, as ALPN names it.
-pub const HTTP2: &[u8] = b"h2";
 /// Handshakes under way at one time.
 const PENDING: usize = 256;
 
@@ -43,20 +41,13 @@ pub struct Caller {
 }
 
 /// Accepts TLS connections, for HTTP/2 from clients that speak it, and for HTTP/1.1 from others.
-#[derive(Debug)]
 pub struct TlsListener {
     tcp: TcpListener,
-    acceptor: Acceptor,
+    tls: TlsAcceptor,
+    scheduler: Option<SchedulerAuthority>,
     handshakes: JoinSet<Option<(TlsStream<TcpStream>, Caller)>>,
     /// The oldest first.
     pending: VecDeque<AbortHandle>,
-}
-
-/// What a handshake needs.
-#[derive(Clone)]
-struct Acceptor {
-    tls: TlsAcceptor,
-    scheduler: Option<SchedulerAuthority>,
 }
 
 /// Accepts any client certificate whose key the client has.
@@ -77,9 +68,9 @@ impl TlsListener {
             ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
         let config = config.with_client_cert_verifier(Arc::new(Ask(provider)));
         let mut config = config.with_cert_resolver(Arc::new(identity));
-        config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
-        let acceptor = Acceptor { tls: TlsAcceptor::from(Arc::new(config)), scheduler };
-        Ok(Self { tcp, acceptor, handshakes: JoinSet::new(), pending: VecDeque::new() })
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let tls = TlsAcceptor::from(Arc::new(config));
+        Ok(Self { tcp, tls, scheduler, handshakes: JoinSet::new(), pending: VecDeque::new() })
     }
 
     fn begin(&mut self, stream: TcpStream, address: SocketAddr) {
@@ -89,10 +80,9 @@ impl TlsListener {
         {
             oldest.abort();
         }
-        let acceptor = self.acceptor.clone();
+        let (tls, scheduler) = (self.tls.clone(), self.scheduler.clone());
         self.pending.push_back(self.handshakes.spawn(async move {
-            let handshake = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream, address));
-            match handshake.await {
+            match tokio::time::timeout(HANDSHAKE, shake_hands(tls, scheduler, stream, address)).await {
                 Ok(Ok(accepted)) => Some(accepted),
                 Ok(Err(error)) => {
                     tracing::debug!(%address, %error, "a TLS handshake failed");
@@ -129,22 +119,18 @@ impl Listener for TlsListener {
     }
 }
 
-// === impl Acceptor ===
-
-impl Acceptor {
-    async fn accept(self, stream: TcpStream, address: SocketAddr) -> io::Result<(TlsStream<TcpStream>, Caller)> {
-        stream.set_nodelay(true)?;
-        let stream = self.tls.accept(stream).await?;
-        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-        let is_scheduler = self.scheduler.is_some_and(|scheduler| scheduler.has_signed(chain));
-        Ok((stream, Caller { address, is_scheduler }))
-    }
-}
-
-impl std::fmt::Debug for Acceptor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Acceptor").finish_non_exhaustive()
-    }
+/// The handshake, and who the client is.
+async fn shake_hands(
+    tls: TlsAcceptor,
+    scheduler: Option<SchedulerAuthority>,
+    stream: TcpStream,
+    address: SocketAddr,
+) -> io::Result<(TlsStream<TcpStream>, Caller)> {
+    stream.set_nodelay(true)?;
+    let stream = tls.accept(stream).await?;
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let is_scheduler = scheduler.is_some_and(|scheduler| scheduler.has_signed(chain));
+    Ok((stream, Caller { address, is_scheduler }))
 }
 
 // === impl Ask ===

@@ -6,7 +6,6 @@ use std::time::Instant;
 use divvy_api::annotation::{self, Planned, PolicyName};
 use divvy_api::gpunode::Health;
 use divvy_api::names::annotation::{AVOID_CARD_UUID, CARD_MODEL, CARD_UUID, OVERSUBSCRIBE, PLANNED, TIER};
-use divvy_placement::Policy;
 
 use super::*;
 use crate::Feasibility;
@@ -114,19 +113,33 @@ fn reservation_stays_until_ledger_shows_all_containers() {
 }
 
 #[test]
+fn heartbeat_of_a_node_changes_nothing() {
+    let (index, allocatable) = (index(&[&node("n1", 1)]), Some(8000));
+    index.apply_node("n1", None, allocatable);
+    let before = index.node("n1").expect("known");
+    assert_eq!((before.cpu_milli, before.unschedulable), (allocatable, None));
+    index.apply_node("n1", None, allocatable);
+    assert_eq!(index.node("n1").expect("known").revision, before.revision);
+    index.apply_node("n1", Some(Unschedulable::Cordoned), allocatable);
+    assert_eq!(index.node("n1").expect("known").unschedulable, Some(Unschedulable::Cordoned));
+}
+
+#[test]
 fn busy_gpus_come_last_and_reservations_stay() {
     let (mut n1, mut n2, now) = (node("n1", 2), node("n2", 2), Instant::now());
     let best = |index: &Index, pod: &PodView| {
         let (demand, names) = (demand(pod), ["n1", "n2"]);
-        let policies = demand.policies(index.config());
-        let ranking = index.rank(&Query::new(&demand, &policies), &names, true);
+        let ranking = index.rank(&Query::new(&demand, index.config()), &names, true);
         names[ranking.fitting.iter().max_by_key(|(_, score)| *score).expect("room").0.name]
     };
     let busy = |index: &Index| index.node("n1").expect("known").cards.iter().map(|card| card.busy).collect::<Vec<_>>();
     for policy in [PolicyName::Binpack, PolicyName::Spread, PolicyName::LeastFragmentation, PolicyName::Topology] {
-        let card_policy = Policy { name: policy, ..Policy::default() };
-        let config =
-            SchedulingConfig { card_policy, node_policy: policy, load_aware: true, ..SchedulingConfig::default() };
+        let config = SchedulingConfig {
+            card_policy: policy,
+            node_policy: policy,
+            load_aware: true,
+            ..SchedulingConfig::default()
+        };
         let index = Index::new(config, ReservationTimeouts::default());
         let mut report = |utilization: [Option<u32>; 2]| {
             status(&mut n1).shares = vec![share(&n1, "held", 0, 10, 30)];
@@ -217,8 +230,7 @@ fn feasibility_says_where_pods_fit_now_or_ever() {
     let index = index(&[&n1, &n2]);
     let outlook = |cards, gib| {
         let demand = demand(&pod("p", cards, gib, 0));
-        let policies = demand.policies(index.config());
-        index.feasibility(&Query::new(&demand, &policies), AGES)
+        index.feasibility(&demand, AGES)
     };
     insta::assert_debug_snapshot!([outlook(1, 8), outlook(1, 35), outlook(2, 15), outlook(2, 35), outlook(1, 41)]);
 }
@@ -234,8 +246,7 @@ fn infeasible_pods_are_judged_against_empty_nodes() {
     let told = |cards, gib, wish: &[(&str, &str)]| {
         let annotations = wish.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let demand = demand(&PodView { annotations, ..pod("p", cards, gib, 0) });
-        let policies = demand.policies(index.config());
-        index.feasibility(&Query::new(&demand, &policies), AGES).to_string()
+        index.feasibility(&demand, AGES).to_string()
     };
     let told = [
         told(16, 40, &[]),
@@ -263,8 +274,7 @@ fn nodes_with_mig_instances_differ_from_nodes_with_gpus() {
     let demand = demand(&strict);
     for nodes in [[&n1, &n2], [&n2, &n1]] {
         let index = index(&nodes);
-        let policies = demand.policies(index.config());
-        let outlook = index.feasibility(&Query::new(&demand, &policies), AGES);
+        let outlook = index.feasibility(&demand, AGES);
         assert_eq!((outlook.now, outlook.ever), (Some(false), true), "{outlook}");
     }
     assert!(demand.kinds().all(|kind| kind.instances));
@@ -340,8 +350,8 @@ fn nomination_reserves_the_gpu_that_was_freed() {
 
 /// Nodes by reason, a line each.
 fn refused(index: &Index, names: &[String], pod: &PodView) -> String {
-    let (demand, policies) = (demand(pod), demand(pod).policies(index.config()));
-    let query = Query::new(&demand, &policies);
+    let demand = demand(pod);
+    let query = Query::new(&demand, index.config());
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let ranking = index.rank(&query, &names, true);
     assert!(ranking.fitting.is_empty());

@@ -11,6 +11,7 @@ use divvy_api::annotation::Preferences;
 use divvy_placement::NodeScore;
 
 use crate::cluster::Index;
+use crate::demand::Demand;
 use crate::fit::Query;
 use crate::fit::{SearchCache, Until};
 use crate::snapshot::Node;
@@ -48,7 +49,8 @@ const SAMPLE: usize = 16;
 impl Index {
     /// Whether and where a pod fits. Where a plan takes a search, cached scores are used, and no node is searched after
     /// `patience`: a new shape of pod costs the most if it fits nowhere.
-    pub fn feasibility(&self, query: &Query<'_>, patience: Duration) -> Feasibility {
+    pub fn feasibility(&self, demand: &Demand, patience: Duration) -> Feasibility {
+        let query = &Query::new(demand, self.config());
         let view = self.view();
         let score = |asked: &NodeRef, least: Option<&NodeScore>| query.rate_quickly(&view, asked.place, least);
         let (best, is_certain) = if query.is_slow() {
@@ -142,6 +144,14 @@ fn could_ever(view: &View, query: &Query<'_>) -> bool {
 }
 
 // === impl Feasibility ===
+
+impl Feasibility {
+    /// Why no node can take the pod now, or none ever could; `None` if one can, or if that isn't known.
+    pub fn refusal(&self) -> Option<String> {
+        let is_refused = self.now.map_or(!self.ever, |fits| !fits);
+        is_refused.then(|| self.to_string())
+    }
+}
 
 /// Summary in a sentence.
 impl fmt::Display for Feasibility {

@@ -171,8 +171,7 @@ fn unschedulable_nodes_do_not_fit() {
                    1 node(s) were not ready (GPUs fit)";
     assert_eq!(index.explain(&p, AGES).verdict, nowhere);
     let demand = Demand::of(&p, index.config()).expect("a request").expect("cards");
-    let policies = demand.policies(index.config());
-    assert_eq!(index.feasibility(&Query::new(&demand, &policies), AGES).to_string(), nowhere);
+    assert_eq!(index.feasibility(&demand, AGES).to_string(), nowhere);
     index.apply_gpu_node("gone", &node("gone", 1));
     assert!(index.explain(&p, AGES).fitting == 0, "a report is no Node");
     index.apply_node("gone", None, None);
@@ -229,9 +228,8 @@ fn expected_requests_rank_nodes_as_in_prioritize() {
     let after = index.explain(&asked, AGES);
     assert_eq!(order(&after)[0].0, "wide", "another 20 GiB still fit there");
     let demand = Demand::of(&asked, index.config()).expect("a request").expect("cards");
-    let policies = demand.policies(index.config());
     let names = ["tight", "wide"];
-    let mut told = index.rank(&Query::new(&demand, &policies), &names, true).fitting;
+    let mut told = index.rank(&Query::new(&demand, index.config()), &names, true).fitting;
     let told: Vec<(String, i64)> =
         ranked(&mut told).map(|(asked, _, score)| (names[asked.name].to_owned(), score)).collect();
     assert_eq!(order(&after), told);

@@ -6,7 +6,7 @@ use divvy_placement::{
     plan, score, taken,
 };
 
-use crate::demand::{Demand, Policies};
+use crate::demand::{Demand, Policies, SchedulingConfig};
 use crate::snapshot::Node;
 use crate::snapshot::View;
 
@@ -16,7 +16,7 @@ pub struct Query<'a> {
     /// Request of the pod.
     pub demand: &'a Demand,
     /// Order of plans and nodes.
-    pub policies: &'a Policies,
+    pub policies: Policies,
     kind: Kind<'a>,
     /// One request, for which the tightest cards will do.
     claimant: Option<OneRequest<'a>>,
@@ -34,8 +34,9 @@ enum Kind<'a> {
 
 impl<'a> Query<'a> {
     /// Prepares a demand for many nodes.
-    pub fn new(demand: &'a Demand, policies: &'a Policies) -> Self {
-        let (pod, Policies { cards, nodes }) = (demand.request(), policies);
+    pub fn new(demand: &'a Demand, config: &SchedulingConfig) -> Self {
+        let (pod, policies) = (demand.request(), demand.policies(config));
+        let Policies { cards, nodes } = policies;
         let kind = OneCard::of(&pod, cards, nodes).map_or_else(|| Kind::Several(AnyPod::of(pod, nodes)), Kind::Single);
         Self { demand, policies, kind, claimant: OneRequest::of(&pod) }
     }
@@ -119,7 +120,7 @@ impl<'a> Query<'a> {
         if node.refusal(self.demand).is_some() {
             return None;
         }
-        let Policies { cards: by, nodes } = self.policies;
+        let Policies { cards: by, nodes } = &self.policies;
         match &self.kind {
             Kind::Single(single) => {
                 let grounds = CardTable::of(cards, &node.links);

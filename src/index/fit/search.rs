@@ -30,20 +30,20 @@ pub(crate) enum Rating {
 /// When a search for better plans ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
-    /// When each node has its plan, or has none.
+    /// Until each node has its plan, or has none.
     AllAreFound,
-    /// When there is a plan, and a few nodes have been tried for a better one.
+    /// Until there is a plan, and a few nodes have been tried for a better one.
     SomeAreFound,
-    /// When some are found, or at this time.
+    /// Until there is a plan and a few nodes have been tried for a better one, or until this time.
     Late(Instant),
 }
 
 /// Cached scores of pods whose plans take a search.
 pub(crate) type SearchCache = ScoreCache<(Shape, PolicyName, PolicyName), Scores<Rating>, MOST_SHAPES>;
 
-/// 64 bytes a node and shape: 10 MiB for 32 shapes and 5 000 nodes.
+/// Most shapes of pods whose scores are cached. A score takes 64 bytes: 10 MiB for 32 shapes and 5 000 nodes.
 const MOST_SHAPES: usize = 32;
-/// Searches of one call, as long as one of them finds a plan.
+/// Most searches of one call once one of them has found a plan.
 const MOST_SEARCHES: usize = 8;
 
 // === impl Rating ===
@@ -63,7 +63,7 @@ impl Rating {
     }
 }
 
-/// Rating by a search for the best plan.
+/// Rating of a node that was searched for the best plan.
 impl From<Option<NodeScore>> for Rating {
     fn from(best: Option<NodeScore>) -> Self {
         best.map_or(Self::Not, Self::Is)
@@ -76,7 +76,7 @@ impl SearchCache {
     /// Changes the scores of the query's shape, which are taken out of the cache meanwhile. Scores of random policies aren't
     /// kept.
     pub(crate) fn with<R>(cache: &Mutex<Self>, query: &Query<'_>, change: impl FnOnce(&mut Scores<Rating>) -> R) -> R {
-        let Policies { cards, nodes } = query.policies;
+        let Policies { cards, nodes } = &query.policies;
         let key = (query.demand.shape(), cards.name, nodes.name);
         let is_kept = !query.policies.is_random();
         let known = is_kept.then(|| unpoisoned(cache.lock()).take(&key)).flatten();

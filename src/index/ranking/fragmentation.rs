@@ -102,7 +102,7 @@ const OF_SLOTS: f64 = 0.1;
 const OF_BUSY: f64 = 10.0;
 /// Costs closer than this are equal: finer differences only open new nodes early.
 const BUCKET: f64 = 40.0;
-/// Nodes of the second round.
+/// Most nodes that the second round scores for one query.
 const FINALISTS: usize = 8;
 /// Nodes that are scored in advance as in the second round: a scheduler asks about some of all nodes, and the best of some are
 /// among these.
@@ -111,15 +111,15 @@ const MOST_FORECAST: usize = 128;
 const WEIGHTS_FOR: u32 = 32;
 /// Thousandths of CPU cores that count as much as a thousandth of a card, as a node has 128 cores to eight cards.
 const CPU_OF_CARD: u32 = 16;
-/// 72 bytes a node and shape: 22 MiB for 64 shapes and 5 000 nodes.
+/// Most shapes of pods whose scores are cached. A score takes 72 bytes: 22 MiB for 64 shapes and 5 000 nodes.
 const MOST_SHAPES: usize = 64;
 /// Most nodes that one query scores anew; each takes a microsecond.
 const MOST_NEW: usize = 1024;
 /// Most nodes that a shape's first query scores: before the next one comes, all nodes are usually scored in advance.
 const MOST_NEW_AT_FIRST: usize = 64;
-/// Nodes of the second round in a shape's first query: each takes up to 40 µs while nothing of them is cached.
+/// Most nodes that the second round scores for a shape's first query: each takes up to 40 µs while nothing of them is cached.
 const FINALISTS_AT_FIRST: usize = 2;
-/// About 10 MiB, for nodes with eight cards.
+/// Most cached values of allocatable capacity: about 10 MiB, for nodes with eight cards.
 const MOST_ALLOCATABLE: usize = 40_000;
 
 // === impl FragmentationScorer ===

@@ -9,6 +9,7 @@ use divvy_placement::{Card, FreeCapacity, Held, Links, Taken};
 use foldhash::fast::FixedState;
 
 use crate::demand::Demand;
+use crate::snapshot::Unschedulable;
 
 /// Cards of one node, with the shares of its ledger and the reservations on top.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct Node {
     pub holders: Box<[Holder]>,
     /// Why the node takes no pods, whatever is free.
     pub closed: Option<Arc<str>>,
+    /// Why the scheduler gives it no pods, by its Node object.
+    pub unschedulable: Option<Unschedulable>,
     /// Isolation tier of its shares, at least.
     pub tier: Tier,
     /// Free thousandths of a CPU core; `None` if it isn't known.

@@ -1,20 +1,19 @@
 //! Published nodes by name and by place.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use divvy_placement::{CardTable, Hardware, NodeCards};
 use foldhash::fast::RandomState;
 
 use crate::snapshot::Node;
-use crate::snapshot::{NodeObjects, Unschedulable};
+use crate::snapshot::Unschedulable;
 
 /// The published nodes. A node keeps its place until it is deleted; then another may get it, with another revision.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     view: View,
     free: Vec<u32>,
-    node_objects: NodeObjects,
 }
 
 /// All nodes at one moment. A view costs a pointer for each page; later changes are written to copies of the pages that are
@@ -55,6 +54,7 @@ struct Entry {
     /// Number of the node's kind.
     kind: u64,
     node: Option<Arc<Node>>,
+    /// That of the node: a scan for open nodes reads no more than the entries.
     unschedulable: Option<Unschedulable>,
 }
 
@@ -77,9 +77,13 @@ impl Table {
     /// Publishes a node to readers.
     pub(crate) fn publish(&mut self, node: Node, grounds: CardTable) {
         let place = self.view.place(&node.name).unwrap_or_else(|| self.new_place(&node.name));
-        let (kind, unschedulable) = (node.kind(), self.node_objects.unschedulable(&node.name));
         let (page, at) = self.page(place);
-        page.entries[at] = Entry { revision: node.revision, kind, node: Some(Arc::new(node)), unschedulable };
+        page.entries[at] = Entry {
+            revision: node.revision,
+            kind: node.kind(),
+            unschedulable: node.unschedulable,
+            node: Some(Arc::new(node)),
+        };
         page.grounds.put(at, grounds);
     }
 
@@ -89,35 +93,6 @@ impl Table {
         page.entries[at] = Entry::default();
         page.grounds.put(at, CardTable::default());
         self.free.push(place);
-    }
-
-    /// Applies a Node that was added or changed.
-    pub(crate) fn apply_node(&mut self, name: &str, unschedulable: Option<Unschedulable>) {
-        self.node_objects.apply(name, unschedulable);
-        self.show_unschedulable(name);
-    }
-
-    pub(crate) fn delete_node(&mut self, name: &str) {
-        self.node_objects.delete(name);
-        self.show_unschedulable(name);
-    }
-
-    /// Removes Nodes that aren't in this complete list.
-    pub(crate) fn keep_nodes(&mut self, names: &HashSet<String>) {
-        self.node_objects.keep(names);
-        let known: Vec<Arc<str>> = self.view.places.keys().cloned().collect();
-        for name in known {
-            self.show_unschedulable(&name);
-        }
-    }
-
-    /// Publishes whether a node is unschedulable. Heartbeats of Nodes change nothing, and no page is copied for them.
-    fn show_unschedulable(&mut self, name: &str) {
-        let unschedulable = self.node_objects.unschedulable(name);
-        if let Some(place) = self.view.place(name).filter(|place| self.view.unschedulable(*place) != unschedulable) {
-            let (page, at) = self.page(place);
-            page.entries[at].unschedulable = unschedulable;
-        }
     }
 
     fn page(&mut self, place: u32) -> (&mut Page, usize) {
@@ -159,11 +134,6 @@ impl View {
     pub(crate) fn ground(&self, place: u32) -> Option<NodeCards<'_>> {
         let (page, at) = split(place);
         self.pages.get(page)?.grounds.at(at)
-    }
-
-    /// Why the scheduler gives the node no pods.
-    pub(crate) fn unschedulable(&self, place: u32) -> Option<Unschedulable> {
-        self.entry(place)?.unschedulable
     }
 
     /// Number of nodes.

@@ -1,7 +1,5 @@
 //! Why the scheduler filters a node out, whatever its GPUs can hold.
 
-use std::collections::{HashMap, HashSet};
-
 use serde::Serialize;
 
 /// Why the scheduler gives a node no pods, by its Node object. The extender ignores it: pods of a `DaemonSet` go there all the
@@ -16,14 +14,6 @@ pub enum Unschedulable {
     NotReady,
     /// There is no Node of that name.
     Gone,
-}
-
-/// Known Node objects.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct NodeObjects {
-    by_name: HashMap<String, Option<Unschedulable>>,
-    /// Whether all Nodes have been listed once.
-    listed: bool,
 }
 
 // === impl Unschedulable ===
@@ -45,26 +35,5 @@ impl Unschedulable {
             Self::NotReady => "node(s) were not ready (GPUs fit)",
             Self::Gone => "node(s) had no Node object (GPUs fit)",
         }
-    }
-}
-
-// === impl NodeObjects ===
-
-impl NodeObjects {
-    pub(crate) fn unschedulable(&self, name: &str) -> Option<Unschedulable> {
-        self.by_name.get(name).copied().unwrap_or_else(|| self.listed.then_some(Unschedulable::Gone))
-    }
-
-    pub(crate) fn apply(&mut self, name: &str, unschedulable: Option<Unschedulable>) {
-        self.by_name.insert(name.to_owned(), unschedulable);
-    }
-
-    pub(crate) fn delete(&mut self, name: &str) {
-        self.by_name.remove(name);
-    }
-
-    pub(crate) fn keep(&mut self, names: &HashSet<String>) {
-        self.by_name.retain(|name, _| names.contains(name));
-        self.listed = true;
     }
 }

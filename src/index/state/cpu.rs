@@ -1,15 +1,13 @@
-//! Allocatable CPU of Nodes and the requests of their pods: a GPU is of no use where its pod finds no CPU.
+//! CPU requests of the pods on nodes: a GPU is of no use where its pod finds no CPU.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-/// Free CPU by node. Amounts are thousandths of a core.
+/// Requested CPU by node. Amounts are thousandths of a core.
 #[derive(Debug, Default)]
 pub(crate) struct CpuRequests {
-    /// Allocatable CPU by node.
-    allocatable: HashMap<String, u32>,
     /// Pods on nodes, by UID, also those that ask for no GPUs.
     pods_on_nodes: HashMap<Arc<str>, PodOnNode, RandomState>,
     requested: HashMap<Arc<str>, u64, RandomState>,
@@ -24,20 +22,6 @@ struct PodOnNode {
 // === impl CpuRequests ===
 
 impl CpuRequests {
-    /// Sets a Node's allocatable CPU, and returns whether it has changed.
-    pub(crate) fn set_allocatable(&mut self, name: &str, allocatable: Option<u32>) -> bool {
-        let before = match allocatable {
-            Some(milli) => self.allocatable.insert(name.to_owned(), milli),
-            None => self.allocatable.remove(name),
-        };
-        before != allocatable
-    }
-
-    /// Names of Nodes with allocatable CPU.
-    pub(crate) fn node_objects(&self) -> impl Iterator<Item = &String> {
-        self.allocatable.keys()
-    }
-
     /// Counts a pod's request on a node, and returns the nodes where that changes what is free.
     pub(crate) fn come(&mut self, uid: &Arc<str>, node: &str, cpu_milli: u32) -> Vec<Arc<str>> {
         if self.pods_on_nodes.get(uid).is_some_and(|known| &*known.node == node && known.cpu_milli == cpu_milli) {
@@ -64,11 +48,9 @@ impl CpuRequests {
         self.pods_on_nodes.keys()
     }
 
-    /// CPU that pods may still request on a node; `None` if its allocatable CPU isn't known.
-    pub(crate) fn free(&self, node: &str) -> Option<u32> {
-        let allocatable = self.allocatable.get(node)?;
-        let requested = self.requested.get(node).copied().unwrap_or(0);
-        Some(u32::try_from(u64::from(*allocatable).saturating_sub(requested)).unwrap_or(u32::MAX))
+    /// CPU that the pods on a node request.
+    pub(crate) fn requested(&self, node: &str) -> u64 {
+        self.requested.get(node).copied().unwrap_or(0)
     }
 }
 
@@ -79,15 +61,13 @@ mod tests {
     #[test]
     fn pod_requests_cpu_on_one_node_once() {
         let (mut cpu, pod) = (CpuRequests::default(), Arc::from("p"));
-        assert!(cpu.set_allocatable("n1", Some(8000)) && cpu.set_allocatable("n2", Some(4000)));
-        assert!(!cpu.set_allocatable("n1", Some(8000)), "a heartbeat");
         assert_eq!(cpu.come(&pod, "n1", 3000), [Arc::from("n1")]);
         assert!(cpu.come(&pod, "n1", 3000).is_empty(), "told again");
-        assert_eq!((cpu.free("n1"), cpu.free("n2"), cpu.free("n3")), (Some(5000), Some(4000), None));
+        assert_eq!((cpu.requested("n1"), cpu.requested("n2")), (3000, 0));
         let moved = cpu.come(&pod, "n2", 5000);
         assert_eq!(moved, [Arc::from("n1"), Arc::from("n2")], "bound elsewhere than was reserved");
-        assert_eq!((cpu.free("n1"), cpu.free("n2")), (Some(8000), Some(0)));
+        assert_eq!((cpu.requested("n1"), cpu.requested("n2")), (0, 5000));
         assert_eq!(cpu.go("p").as_deref(), Some("n2"));
-        assert_eq!((cpu.go("p"), cpu.free("n2")), (None, Some(4000)));
+        assert_eq!((cpu.go("p"), cpu.requested("n2")), (None, 0));
     }
 }

@@ -77,11 +77,6 @@ impl Reservation {
         self.source != Source::Nomination
     }
 
-    /// Whether the API server has confirmed the binding.
-    pub(crate) fn is_bound(&self) -> bool {
-        self.bound
-    }
-
     /// Share of each card, whichever devices the kubelet picks; `None` if the node can't follow the plan and will plan anew.
     pub(crate) fn takes(&self, cards: &[Card]) -> Option<Vec<Taken>> {
         let position = |id: &CardId| cards.iter().position(|card| card.id == *id);

@@ -14,7 +14,7 @@ use divvy_api::names::annotation::PLANNED;
 use divvy_index::demand::{Demand, SchedulingConfig};
 use divvy_index::pod::PodView;
 use divvy_index::{Index, Query, ReservationTimeouts, shortlist};
-use divvy_placement::{ExpectedRequests, Policy};
+use divvy_placement::ExpectedRequests;
 use divvy_simulate::Rng;
 use divvy_simulate::policy::Name;
 use kube::api::ListParams;
@@ -114,8 +114,7 @@ impl Snapshot {
                 .then_with(|| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)))
         });
         let waiting = |demand: Arc<Demand>| {
-            let policies = demand.policies(self.index.config());
-            let outlook = self.index.feasibility(&Query::new(&demand, &policies), PATIENCE);
+            let outlook = self.index.feasibility(&demand, PATIENCE);
             let fits =
                 outlook.best.first().is_some_and(|node| self.index.reserve(&demand, node, Instant::now()).is_ok());
             Waiting { pod: format!("{}/{}", demand.namespace, demand.name), fits, says: outlook.to_string() }
@@ -150,9 +149,8 @@ impl Snapshot {
 }
 
 fn index(policy: PolicyName) -> Index {
-    let card_policy = Policy { name: policy, ..Policy::default() };
     Index::new(
-        SchedulingConfig { card_policy, node_policy: policy, ..SchedulingConfig::default() },
+        SchedulingConfig { card_policy: policy, node_policy: policy, ..SchedulingConfig::default() },
         ReservationTimeouts::default(),
     )
 }
@@ -162,8 +160,7 @@ fn place(index: &Index, pod: &PodView, names: &[&str]) -> Option<()> {
     let mut pod = PodView { node: None, nominated: None, ..pod.clone() };
     pod.annotations.remove(PLANNED);
     let demand = Arc::new(Demand::of(&pod, index.config()).ok()??);
-    let policies = demand.policies(index.config());
-    let mut fitting = index.rank(&Query::new(&demand, &policies), names, false).fitting;
+    let mut fitting = index.rank(&Query::new(&demand, index.config()), names, false).fitting;
     shortlist(&mut fitting, 1);
     let (asked, _) = fitting.first()?;
     index.reserve(&demand, names[asked.name], Instant::now()).ok().map(drop)

@@ -65,7 +65,7 @@ impl Admission {
             return Ok(made);
         }
         let name = self.preferences.card_policy.unwrap_or(settings.policy.name);
-        Ok(plan(cards, &inventory.links, &request, &Policy { name, ..settings.policy.clone() })?)
+        Ok(plan(cards, &inventory.links, &request, &Policy { name, ..settings.policy })?)
     }
 
     /// Cards that are to be chosen for any of its containers.

@@ -65,8 +65,8 @@ pub struct OneRequest<'a> {
 #[derive(Clone, Debug)]
 pub struct OneCard<'a> {
     one: OneRequest<'a>,
-    cards: &'a Policy,
-    nodes: &'a Policy,
+    cards: Policy,
+    nodes: Policy,
 }
 
 /// Any pod, to be compared by what its plans are worth at best.
@@ -74,7 +74,7 @@ pub struct OneCard<'a> {
 pub struct AnyPod<'a> {
     pod: PodRequest<'a>,
     is_picky: bool,
-    nodes: &'a Policy,
+    nodes: Policy,
 }
 
 // === impl OneRequest ===
@@ -101,7 +101,7 @@ impl<'a> OneRequest<'a> {
 impl<'a> OneCard<'a> {
     /// The pod, if it is of this kind and none of its containers holds cards already. `cards` decides between the cards of a node,
     /// `nodes` between nodes.
-    pub fn of(pod: &PodRequest<'a>, cards: &'a Policy, nodes: &'a Policy) -> Option<Self> {
+    pub fn of(pod: &PodRequest<'a>, cards: Policy, nodes: Policy) -> Option<Self> {
         let one = OneRequest::of(pod).filter(|one| one.request.cards == 1)?;
         Some(Self { one, cards, nodes })
     }
@@ -111,7 +111,7 @@ impl<'a> OneCard<'a> {
 
 impl<'a> AnyPod<'a> {
     /// The pod; `nodes` decides between nodes.
-    pub fn of(pod: PodRequest<'a>, nodes: &'a Policy) -> Self {
+    pub fn of(pod: PodRequest<'a>, nodes: Policy) -> Self {
         Self { pod, is_picky: is_picky(pod.preferences), nodes }
     }
 }
@@ -190,7 +190,7 @@ impl<'g> NodeCards<'g> {
         if !free.fits(&request.share_on(memory)) {
             return None;
         }
-        let by = if WHOLE { &Policy::OF_WHOLE } else { pod.cards };
+        let by = if WHOLE { &Policy::OF_WHOLE } else { &pod.cards };
         let by_one = by.name == pod.nodes.name;
         let second_to_fourth = |cost: &Cost| [cost[1], cost[2], cost[3]];
         let mut most = least.filter(|_| by_one).map_or([u64::MAX; 3], |score| second_to_fourth(&score.plan.0));
@@ -209,8 +209,8 @@ impl<'g> NodeCards<'g> {
             }
         }
         best.map(|(cost, at, share)| {
-            let cost = if by_one { cost } else { self.lot(at).cost(pod.nodes, &share, || &cards()[at]) };
-            (at, self.score(cost, pod.nodes))
+            let cost = if by_one { cost } else { self.lot(at).cost(&pod.nodes, &share, || &cards()[at]) };
+            (at, self.score(cost, &pod.nodes))
         })
     }
 

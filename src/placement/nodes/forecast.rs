@@ -70,9 +70,9 @@ struct Several {
 struct Suited {
     /// By class; nothing where the hardware won't do.
     needs: Vec<Option<Need>>,
-    /// For which it will.
+    /// Classes for which the hardware will do.
     able: Classes,
-    /// Those of them that take a part of a card.
+    /// Classes for which it will do and that take a part of a card.
     sharing: Classes,
     by_memory: Steps,
     by_cores: Steps,
@@ -91,7 +91,7 @@ struct Need {
 
 /// The part of all requests that the common ones cover at least.
 const COVERAGE: f64 = 0.95;
-/// Together with those of several cards they are a set of bits.
+/// Most common kinds: together with those of several cards they are a set of bits.
 const MOST_COMMON: usize = 64;
 /// Kinds of several cards that are looked after: those that ask for most.
 pub const MOST_SEVERAL: usize = 24;

@@ -32,7 +32,7 @@ pub(crate) struct Lot<'a> {
 
 impl Spot {
     /// `links_lost` goes with the card when it is used.
-    fn new(card: &Card, links_lost: u64) -> Self {
+    pub(super) fn new(card: &Card, links_lost: u64) -> Self {
         Self {
             memory: card.memory,
             memory_capacity: card.memory_capacity,
@@ -61,7 +61,7 @@ impl Lot<'_> {
         let busy = u64::from(free.busy);
         match policy.name {
             PolicyName::Binpack => [0, busy, spot.emptiness.into(), 0, spot.links_lost],
-            PolicyName::Spread => [0, busy, spread::crowding_of(spot, free, share), 0, spot.links_lost],
+            PolicyName::Spread => [0, busy, spread::crowding(spot, free, share), 0, spot.links_lost],
             PolicyName::Random => [0, random::chance_of(policy.seed, card()), 0, 0, 0],
             PolicyName::LeastFragmentation => [0, busy, free.leftover(), 0, spot.links_lost],
             PolicyName::Topology => [0, busy, 0, spot.links_lost, free.leftover()],
@@ -76,21 +76,21 @@ impl Lot<'_> {
         let second_and_third = [most[0], most[1]];
         match policy.name {
             PolicyName::Binpack => [busy, spot.emptiness.into()] <= second_and_third,
-            PolicyName::Spread => [busy, spread::crowding_of(spot, free, share)] <= second_and_third,
+            PolicyName::Spread => [busy, spread::crowding(spot, free, share)] <= second_and_third,
             PolicyName::LeastFragmentation => [busy, free.leftover()] <= second_and_third,
             PolicyName::Random => true,
             PolicyName::Topology => [busy, 0, spot.links_lost] <= most,
         }
     }
 
-    /// What the card adds at least to a criterion that adds up card by card, whatever else a plan does.
-    fn least(self, criterion: Criterion, share: &Share) -> u64 {
+    /// What the card adds to a criterion that adds up card by card, whatever else a plan does.
+    pub(super) fn adds(self, criterion: Criterion, share: &Share) -> u64 {
         let Self { free, spot } = self;
         match criterion {
             Criterion::Busy => free.busy.into(),
             Criterion::Emptiness => spot.emptiness.into(),
             Criterion::Leftover => free.leftover(),
-            Criterion::Crowding => spread::crowding_of(spot, free, share),
+            Criterion::Crowding => spread::crowding(spot, free, share),
             _ => 0,
         }
     }
@@ -105,7 +105,7 @@ pub(crate) fn least(policy: &Policy, taking: &[(Lot<'_>, Share)], wanted: usize)
         if !matches!(criterion, Busy | Emptiness | Leftover | Crowding) {
             continue;
         }
-        let mut costs: Vec<u64> = taking.iter().map(|(lot, share)| lot.least(*criterion, share)).collect();
+        let mut costs: Vec<u64> = taking.iter().map(|(lot, share)| lot.adds(*criterion, share)).collect();
         costs.sort_unstable();
         *least = costs.iter().take(wanted).fold(0, |sum: u64, cost| sum.saturating_add(*cost));
     }

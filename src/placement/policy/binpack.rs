@@ -2,15 +2,8 @@
 
 use super::spread::load;
 use crate::card::Card;
-use crate::card_free::CardFree;
 
 /// What is free of a card before the pod comes, in thousandths of it; more than nothing, so that fewer cards are better.
 pub(super) fn emptiness(card: &Card) -> u64 {
     1001 - load(card).min(1000)
-}
-
-/// What is free of a card before the pod comes, in amounts that compare between models: a small card has less left than a
-/// large one.
-pub(super) fn leftover(card: &Card) -> u64 {
-    CardFree::of(card).leftover()
 }

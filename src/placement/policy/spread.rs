@@ -9,16 +9,12 @@ use crate::card_free::CardFree;
 
 /// How full a card is, in thousandths: memory and compute alike.
 pub(super) fn load(card: &Card) -> u64 {
-    load_with(card, &Share::default())
+    let Card { held, memory_capacity, cores_capacity, .. } = card;
+    if held.exclusive { 1000 } else { filled((held.memory, held.cores), (*memory_capacity, *cores_capacity)) }
 }
 
-/// Grows with the square of the load, so that one more request costs least where there is least.
-pub(super) fn crowding(card: &Card, share: &Share) -> u64 {
-    risen(load(card), load_with(card, share))
-}
-
-/// [`crowding`] from the numbers of a [`Spot`].
-pub(super) fn crowding_of(spot: &Spot, free: &CardFree, share: &Share) -> u64 {
+/// What a share adds to the square of a card's load, so that one more request costs least where there is least.
+pub(super) fn crowding(spot: &Spot, free: &CardFree, share: &Share) -> u64 {
     // What is held beyond the capacity isn't free either way, and fuller than full is full.
     let load = |share: &Share| {
         let memory = spot.memory_capacity.saturating_sub(free.memory).saturating_add(share.memory);
@@ -26,20 +22,8 @@ pub(super) fn crowding_of(spot: &Spot, free: &CardFree, share: &Share) -> u64 {
         let capacity = (spot.memory_capacity, spot.cores_capacity);
         if spot.is_exclusive || share.exclusive { 1000 } else { filled((memory, cores), capacity) }
     };
-    risen(load(&Share::default()), load(share))
-}
-
-fn risen(before: u64, after: u64) -> u64 {
+    let (before, after) = (load(&Share::default()), load(share));
     (after * after).saturating_sub(before * before)
-}
-
-fn load_with(card: &Card, share: &Share) -> u64 {
-    if card.held.exclusive || share.exclusive {
-        return 1000;
-    }
-    let memory = card.held.memory.saturating_add(share.memory);
-    let cores = card.held.cores.saturating_add(share.cores);
-    filled((memory, cores), (card.memory_capacity, card.cores_capacity))
 }
 
 fn filled((memory, cores): (Memory, Cores), (memory_capacity, cores_capacity): (Memory, Cores)) -> u64 {

@@ -20,7 +20,7 @@ use divvy_index::demand::{Demand, SchedulingConfig};
 use divvy_index::pod::PodView;
 use divvy_index::{Index, NodeRef, Query, ReservationTimeouts, ranked};
 use divvy_placement::Kind as RequestKind;
-use divvy_placement::{Expected, ExpectedRequests, NodeScore, Policy as Placement};
+use divvy_placement::{Expected, ExpectedRequests, NodeScore};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
@@ -104,10 +104,9 @@ impl Product {
             return self.without_cards.choose(cluster, pod, rng);
         }
         let (demand, kind) = (Demand::without_cards(view), self.workload.kinds[pod.kind]);
-        let policies = demand.policies(self.index.config());
         let hosts = self.roomy(cluster, &kind);
         let names: Vec<&str> = hosts.iter().map(|host| &*self.names[*host]).collect();
-        let ranking = self.index.rank(&Query::new(&demand, &policies), &names, false);
+        let ranking = self.index.rank(&Query::new(&demand, self.index.config()), &names, false);
         let asked = self.pick(cluster.hosts(), &hosts, &kind, ranking.fitting, rng)?;
         Some(Place { host: hosts[asked.name], cards: Cards::default() })
     }
@@ -144,8 +143,7 @@ impl Policy for Product {
         let demand = Arc::new(Demand::of(&view, self.index.config()).ok()??);
         let hosts = self.roomy(cluster, &kind);
         let names: Vec<&str> = hosts.iter().map(|host| &*self.names[*host]).collect();
-        let policies = demand.policies(self.index.config());
-        let ranking = self.index.rank(&Query::new(&demand, &policies), &names, self.scheduler.shortlist == 0);
+        let ranking = self.index.rank(&Query::new(&demand, self.index.config()), &names, self.scheduler.shortlist == 0);
         let asked = self.pick(cluster.hosts(), &hosts, &kind, ranking.fitting, rng)?;
         let planned = self.index.reserve(&demand, names[asked.name], self.now).ok()?;
         let cards = planned.containers.get(CONTAINER)?.chosen.iter().filter_map(position).collect();
@@ -159,9 +157,8 @@ impl Policy for Product {
 
 /// What the webhook knows before any pod comes.
 fn index(name: PolicyName, workload: &Workload, cluster: &Cluster, names: &[String]) -> Index {
-    let card_policy = Placement { name, ..Placement::default() };
     let index = Index::new(
-        SchedulingConfig { card_policy, node_policy: name, ..SchedulingConfig::default() },
+        SchedulingConfig { card_policy: name, node_policy: name, ..SchedulingConfig::default() },
         ReservationTimeouts::default(),
     );
     for (host, name) in cluster.hosts().iter().zip(names).filter(|(host, _)| !host.cards.is_empty()) {

@@ -4,8 +4,8 @@ use divvy_api::{ContainerKind, GpuRequest};
 
 use super::*;
 
-fn ask_index(settings: &Settings, question: &Value, endpoint: Endpoint, fit: &Fit) -> Reply {
-    reply(&review(question.to_string().as_bytes(), endpoint, settings, &|_| fit.clone()).body)
+fn ask_index(settings: &Settings, question: &Value, endpoint: Endpoint, fit: &Feasibility) -> Reply {
+    reply(&review(question.to_string().as_bytes(), endpoint, settings, &|_| Some(fit.clone())).body)
 }
 
 fn created(pod: Value) -> Value {
@@ -16,16 +16,21 @@ fn whole() -> Value {
     pod(json!([container("main", json!({ "nvidia.com/gpu": "1" }))]))
 }
 
-fn nowhere() -> Fit {
-    Fit::Nowhere("0/3 nodes are available: 3 Insufficient GPUs (1 short of memory, largest free 12Gi)".to_owned())
+fn two_nodes() -> Feasibility {
+    Feasibility { now: Some(true), ever: true, best: vec!["n2".into(), "n7".into()], ..Feasibility::default() }
+}
+
+fn nowhere() -> Feasibility {
+    let reasons = vec![("Insufficient GPUs (1 short of memory, largest free 12Gi)".into(), 3)];
+    Feasibility { now: Some(false), ever: true, nodes: 3, asked: 3, reasons, ..Feasibility::default() }
 }
 
 #[test]
 fn index_is_queried_once_per_review() {
     let asked = RefCell::new(Vec::new());
-    let fits = |demand: &PodDemand| {
+    let fits = |demand: &Demand| {
         asked.borrow_mut().push(demand.clone());
-        Fit::Unknown
+        None
     };
     let mut pod = whole();
     pod["metadata"]["annotations"] = json!({ "divvy.dev/card-model": "H200" });
@@ -34,7 +39,7 @@ fn index_is_queried_once_per_review() {
     let [demand] = asked.as_slice() else { panic!("asked {} times", asked.len()) };
     assert_eq!((demand.namespace.as_str(), demand.name.as_str()), ("ml", "train"));
     assert_eq!(demand.preferences.models, ["H200"]);
-    let main = &demand.requests[0];
+    let main = &demand.containers[0];
     assert_eq!((main.kind, main.request, main.counted.count), (ContainerKind::App, Some(GpuRequest::whole(1)), 1));
     assert_eq!(main.counted.cores, 0, "scheduler and kubelet count whole cards alone");
 }
@@ -42,11 +47,11 @@ fn index_is_queried_once_per_review() {
 #[test]
 fn hints_are_written_as_annotation_and_warning() {
     let settings = Settings::default();
-    let said = |fit: Fit| {
+    let said = |fit: Feasibility| {
         let reply = ask_index(&settings, &created(whole()), Endpoint::Mutate, &fit);
         format!("{}{}", reply.operations(), reply.warnings.join("\n"))
     };
-    insta::assert_snapshot!(said(Fit::Now(vec!["n2".into(), "n7".into()])), @r#"add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[\"n2\",\"n7\"]}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}"#);
+    insta::assert_snapshot!(said(two_nodes()), @r#"add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[\"n2\",\"n7\"]}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}"#);
     insta::assert_snapshot!(said(nowhere()), @r#"
     add /metadata/annotations {"divvy.dev/node-fit":"{\"version\":\"v1\",\"nodes\":[],\"reason\":\"0/3 nodes are available: 3 Insufficient GPUs (1 short of memory, largest free 12Gi)\"}","divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}
     0/3 nodes are available: 3 Insufficient GPUs (1 short of memory, largest free 12Gi)
@@ -56,7 +61,7 @@ fn hints_are_written_as_annotation_and_warning() {
 #[test]
 fn hinted_nodes_are_preferred_where_configured() {
     let settings = Settings { prefer_hinted_nodes: true, ..Settings::default() };
-    let fit = Fit::Now(vec!["n2".into(), "n7".into()]);
+    let fit = two_nodes();
     let prefer = |pod: &Value| ask_index(&settings, &created(pod.clone()), Endpoint::Mutate, &fit);
     let affinity = |reply: &Reply| lines(&reply.patch, "ffinity");
     insta::assert_snapshot!(affinity(&prefer(&whole())), @r#"add /spec/affinity {"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"preference":{"matchFields":[{"key":"metadata.name","operator":"In","values":["n2"]}]},"weight":100},{"preference":{"matchFields":[{"key":"metadata.name","operator":"In","values":["n7"]}]},"weight":99}]}}"#);

@@ -62,7 +62,10 @@ fn pods() -> impl Strategy<Value = Value> {
 
 fn hinted(pod: &Value) -> Reply {
     let settings = Settings { prefer_hinted_nodes: true, ..Settings::default() };
-    let fits = |_: &PodDemand| Fit::Now(vec!["n1".into(), "n2".into()]);
+    let fits = |_: &Demand| {
+        let best = vec!["n1".into(), "n2".into()];
+        Some(Feasibility { now: Some(true), ever: true, best, ..Feasibility::default() })
+    };
     let question = question("CREATE", "Pod", pod.clone(), Value::Null);
     reply(&review(question.to_string().as_bytes(), Endpoint::Mutate, &settings, &fits).body)
 }

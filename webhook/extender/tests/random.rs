@@ -9,8 +9,8 @@ use divvy_api::names::annotation::{
 };
 use divvy_index::demand::{Demand, Policies};
 use divvy_index::fixture::{AGES, cut};
-use divvy_index::{Node, Query, Unschedulable};
-use divvy_placement::{NodeScore, Policy, plan, score};
+use divvy_index::{Node, Unschedulable};
+use divvy_placement::{NodeScore, plan, score};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -79,16 +79,15 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn policies() -> impl Strategy<Value = Policy> {
-    let name = select(vec![
+fn policies() -> impl Strategy<Value = PolicyName> {
+    select(vec![
         PolicyName::LeastFragmentation,
         PolicyName::LeastFragmentation,
         PolicyName::Binpack,
         PolicyName::Spread,
         PolicyName::Random,
         PolicyName::Topology,
-    ]);
-    name.prop_map(|name| Policy { name, ..Policy::default() })
+    ])
 }
 
 // === impl Machines ===
@@ -128,8 +127,7 @@ fn ask(extender: &Extender, pod: &PodView, machines: &Machines) -> Result<(), Te
     let found: Vec<u64> = answer.as_array().expect("scores").iter().filter_map(|host| host["Score"].as_u64()).collect();
     prop_assert_eq!(found, expected.map(|score| score as u64));
 
-    let policies = demand.policies(extender.index.config());
-    let outlook = extender.index.feasibility(&Query::new(&demand, &policies), AGES);
+    let outlook = extender.index.feasibility(&demand, AGES);
     let open = rated.iter().filter(|(name, _)| machines.bar(name).is_none());
     let mut scores: Vec<NodeScore> = open.map(|(_, score)| *score).collect();
     scores.sort_unstable_by(|one, other| other.cmp(one));
@@ -156,7 +154,7 @@ proptest! {
 
     #[test]
     fn answers_agree_with_placement(card_policy in policies(), nodes in policies(), agree in any::<bool>(), steps in prop::collection::vec(steps(), 1..40)) {
-        let node_policy = if agree { card_policy.name } else { nodes.name };
+        let node_policy = if agree { card_policy } else { nodes };
         let index = Index::new(SchedulingConfig { card_policy, node_policy, ..SchedulingConfig::default() }, ReservationTimeouts::default());
         let (extender, mut machines) = (Extender::new(Arc::new(index), 16), Machines::default());
         for step in steps {

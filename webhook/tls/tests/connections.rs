@@ -72,8 +72,8 @@ async fn idle_http2_client_is_disconnected() {
     let connector = TlsConnector::from(Arc::new(believing(&credentials).with_no_client_auth()));
     let (address, _stop) = serve(who(), known(credentials), None).await;
     let (stream, name) = (TcpStream::connect(address).await.unwrap(), server_name());
-    let mut silent = connector.with_alpn(vec![HTTP2.to_vec()]).connect(name, stream).await.unwrap();
-    assert_eq!(silent.get_ref().1.alpn_protocol(), Some(HTTP2));
+    let mut silent = connector.with_alpn(vec![b"h2".to_vec()]).connect(name, stream).await.unwrap();
+    assert_eq!(silent.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     // Time that is paused runs on whenever nobody has anything to do.
     tokio::time::pause();
     // Its own settings are all that the server says, if anything.

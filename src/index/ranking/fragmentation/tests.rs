@@ -86,8 +86,7 @@ fn without_cards(pod: usize, node: usize, cpu_milli: u32) -> PodView {
 /// Nodes with what they are worth, in the order of the names.
 fn ranked(index: &Index, asked: &PodView) -> Vec<(usize, NodeScore)> {
     let demand = Demand::of(asked, index.config()).expect("a request").unwrap_or_else(|| Demand::without_cards(asked));
-    let policies = demand.policies(index.config());
-    let ranking = index.rank(&Query::new(&demand, &policies), &NAMES, true);
+    let ranking = index.rank(&Query::new(&demand, index.config()), &NAMES, true);
     let mut found: Vec<(usize, NodeScore)> =
         ranking.fitting.iter().map(|(asked, score)| (asked.name, *score)).collect();
     found.sort_unstable_by_key(|(name, _)| *name);
@@ -276,7 +275,7 @@ fn query_scores_a_limited_number_of_new_nodes() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let answer = |gib, names: &[&str]| {
         let demand = Demand::of(&pod("a", 1, gib, 0), index.config()).expect("a request").expect("cards");
-        let ranking = index.rank(&Query::new(&demand, &demand.policies(index.config())), names, false);
+        let ranking = index.rank(&Query::new(&demand, index.config()), names, false);
         let best = ranking.fitting.into_iter().min_by_key(|(asked, score)| (Reverse(*score), asked.place()));
         best.map(|(asked, _)| asked.name)
     };

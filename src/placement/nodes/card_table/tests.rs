@@ -41,7 +41,7 @@ fn table(scene: &Scene) -> CardTable {
 /// The short way.
 fn best(scene: &Scene, nodes: &Policy, least: Option<&NodeScore>) -> Option<(usize, NodeScore)> {
     let (pod, table) = (scene.pod(), table(scene));
-    let single = OneCard::of(&pod, &scene.policy, nodes).expect("one request, one card");
+    let single = OneCard::of(&pod, scene.policy, *nodes).expect("one request, one card");
     table.at(0).expect("one node").best(|| &scene.cards, &single, least)
 }
 
@@ -60,7 +60,7 @@ proptest! {
         let scene = alone(large(scene), which);
         prop_assume!(claiming(&scene.pod()).next().is_some());
         let (pod, table) = (scene.pod(), table(&scene));
-        let single = OneCard::of(&pod, &scene.policy, &scene.policy).expect("one request, one card");
+        let single = OneCard::of(&pod, scene.policy, scene.policy).expect("one request, one card");
         if let Some(lacking) = table.at(0).expect("one node").lacking(&single) {
             let Err(NoPlan::Nothing { reasons, .. }) = scene.plan() else { panic!("there is a plan") };
             prop_assert_eq!(lacking, Lacking::of(&reasons));
@@ -70,7 +70,7 @@ proptest! {
     #[test]
     fn one_card_answer_equals_plan_and_score(scene in scene(), which in 0usize..5, nodes in policies(), agree in any::<bool>()) {
         let scene = alone(large(scene), which);
-        let nodes = Policy { name: if agree { scene.policy.name } else { nodes.name }, ..scene.policy.clone() };
+        let nodes = Policy { name: if agree { scene.policy.name } else { nodes.name }, ..scene.policy };
         prop_assume!(claiming(&scene.pod()).next().is_some());
         prop_assert_eq!(best(&scene, &nodes, None), planned(&scene, &nodes));
     }
@@ -78,7 +78,7 @@ proptest! {
     #[test]
     fn best_card_at_least_as_good_as_a_bound_is_found(scene in scene(), which in 0usize..5, other in scene()) {
         let (scene, mut other) = (alone(large(scene), which), large(other));
-        (other.containers, other.allocated, other.policy) = (scene.containers.clone(), Vec::new(), scene.policy.clone());
+        (other.containers, other.allocated, other.policy) = (scene.containers.clone(), Vec::new(), scene.policy);
         prop_assume!(claiming(&scene.pod()).next().is_some());
         let Some((_, least)) = planned(&other, &scene.policy) else { return Ok(()) };
         let found = best(&scene, &scene.policy, Some(&least));
@@ -107,7 +107,7 @@ proptest! {
         let pod = scene.pod();
         let planned = scene.plan().ok();
         let worth = planned.map(|plan| score(&scene.cards, &scene.links, &pod, &plan, &scene.policy));
-        let bound = table(&scene).at(0).expect("one node").at_best(|| &scene.cards, &AnyPod::of(pod, &scene.policy));
+        let bound = table(&scene).at(0).expect("one node").at_best(|| &scene.cards, &AnyPod::of(pod, scene.policy));
         prop_assert!(worth <= bound, "{worth:?}");
     }
 

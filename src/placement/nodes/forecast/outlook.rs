@@ -51,7 +51,7 @@ struct Change {
     size_after: u32,
     /// Classes that fitted before.
     fitted: Classes,
-    /// Those of them that fit still.
+    /// Classes that fitted before and fit still.
     fits: Classes,
 }
 

@@ -1,0 +1,28 @@
+use super::*;
+
+/// Which pods come here, as the match conditions in `deploy/` say it and `is_ours` repeats it.
+#[test]
+fn match_conditions_select_pods_by_resource_or_annotation() {
+    let comes = |pod: Value| serde_json::from_value::<Pod>(pod).expect("a pod").is_ours(&ResourceNames::default());
+    let with = |list: &str, resources: Value| json!({ "spec": { list: [{}, { "resources": resources }] } });
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        for name in ["gpu", "gpumem", "gpumem-percentage", "gpucores", "mig-1g.10gb"] {
+            let amounts = json!({ format!("nvidia.com/{name}"): "0" });
+            assert!(
+                comes(with(list, json!({ "limits": amounts }))) && comes(with(list, json!({ "requests": amounts })))
+            );
+        }
+        assert!(!comes(with(
+            list,
+            json!({ "limits": { "cpu": "1", "nvidia.com/gpu.shared": "1" }, "requests": null })
+        )));
+    }
+    assert!(comes(json!({ "metadata": { "annotations": { "divvy.dev/numa": "strict" } } })));
+    for stranger in [
+        json!({}),
+        json!({ "metadata": null, "spec": null }),
+        json!({ "metadata": { "annotations": { "divvy": "" } } }),
+    ] {
+        assert!(!comes(stranger));
+    }
+}
