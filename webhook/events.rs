@@ -141,9 +141,9 @@ fn shortened(mut note: String) -> String {
 #[cfg(test)]
 mod tests {
     use divvy_api::gpunode::GpuNode;
+    use divvy_index::Index;
     use divvy_index::demand::SchedulingConfig;
     use divvy_index::fixture::{node, pod, share, status};
-    use divvy_index::{Index, ReservationTimeouts};
 
     use super::*;
 
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn pending_pod_gets_an_event_again_when_the_reason_changes() {
-        let index = Index::new(SchedulingConfig::default(), ReservationTimeouts::default());
+        let index = Index::new(SchedulingConfig::default());
         index.apply_gpu_node("n1", &full("n1"));
         let (mut sent, start) = (Sent::default(), Instant::now());
         index.apply_pod(&pod("patient", 1, 8, 30), start);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use axum::Router;
-use divvy_index::{Index, ReservationTimeouts};
+use divvy_index::Index;
 use divvy_runtime::Signals;
 use divvy_runtime::logging;
 use divvy_runtime::settings::Stop;
@@ -105,7 +105,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let metrics_listener = listen(config.metrics_address).await?;
     let client = settings::client(&config).await?;
 
-    let index = Arc::new(Index::new(settings::reading(&config), ReservationTimeouts::default()));
+    let index = Arc::new(Index::new(settings::reading(&config)));
     let watches = Watches::new(client.clone(), Arc::clone(&index));
     let (leads, leader) = watch::channel(Leader::Nobody);
     let (serves, serving) = watch::channel(0);

@@ -21,9 +21,7 @@ use crate::fit::{Query, Rating, ReasonSummaries, SearchCache, Until};
 use crate::pod::PodView;
 use crate::ranking::FragmentationScorer;
 use crate::snapshot::{Node, NodeRef, Table, Unschedulable, View};
-use crate::state::{
-    ClusterState, NodeObject, Outcome, Outcomes, Reservation, ReservationTimeouts, Source, Touched, Unusable,
-};
+use crate::state::{BOUND_WITHIN, ClusterState, NodeObject, Outcome, Outcomes, Reservation, Source, Touched, Unusable};
 use crate::unpoisoned;
 
 /// State of the cluster's GPUs, shared by extender, reviews and watches.
@@ -36,7 +34,6 @@ pub struct Index {
     /// Lock that is held together with no other.
     pub(crate) scorer: Mutex<FragmentationScorer>,
     config: Arc<SchedulingConfig>,
-    terms: ReservationTimeouts,
 }
 
 /// Most nodes of one answer whose reasons give figures. Among more, nearly each would have a reason of its own, and an event
@@ -104,10 +101,10 @@ pub enum NotReserved {
 
 impl Index {
     /// Creates an index without nodes and pods.
-    pub fn new(config: SchedulingConfig, terms: ReservationTimeouts) -> Self {
+    pub fn new(config: SchedulingConfig) -> Self {
         let config = Arc::new(config);
-        let state = Mutex::new(ClusterState::new(Arc::clone(&config), terms));
-        Self { state, table: RwLock::default(), searches: Mutex::default(), scorer: Mutex::default(), config, terms }
+        let state = Mutex::new(ClusterState::new(Arc::clone(&config)));
+        Self { state, table: RwLock::default(), searches: Mutex::default(), scorer: Mutex::default(), config }
     }
 
     /// Configuration by which pods are read and compared.
@@ -381,7 +378,7 @@ impl Index {
         let policy = demand.policies(&self.config).cards;
         let plan = plan(&node.cards, &node.links, &demand.request(), &policy)
             .map_err(|source| NotReserved::NoPlan { node: name.to_owned(), source })?;
-        let (deadline, on) = (now + self.terms.bound_within, (&*node.cards, &plan));
+        let (deadline, on) = (now + BOUND_WITHIN, (&*node.cards, &plan));
         let reservation = Reservation::new(Source::Made, Arc::clone(demand), name, on, deadline);
         let planned = reservation.planned.clone();
         self.publish(&mut state, |state| state.reserve(&demand.uid, reservation));

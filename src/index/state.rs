@@ -27,19 +27,17 @@ use crate::snapshot::{Holder, Node, Unschedulable, hold};
 pub use decayed_counts::DecayedCounts;
 pub use outcome::{Outcome, Outcomes};
 pub use report::Unusable;
-pub use reservation::ReservationTimeouts;
 
 use cpu::CpuRequests;
 use distribution::RequestDistribution;
 use report::{Report, Reported};
-pub(crate) use reservation::{Reservation, Source};
+pub(crate) use reservation::{BOUND_WITHIN, REPORTED_WITHIN, Reservation, Source};
 use shared::SharedValues;
 
 /// The state behind the published nodes.
 #[derive(Debug)]
 pub(crate) struct ClusterState {
     pub(crate) config: Arc<SchedulingConfig>,
-    terms: ReservationTimeouts,
     reports: HashMap<Arc<str>, Result<Report, Unusable>>,
     /// Node objects by name.
     node_objects: HashMap<String, NodeObject>,
@@ -90,10 +88,9 @@ pub(crate) type Touched = BTreeSet<Arc<str>>;
 // === impl ClusterState ===
 
 impl ClusterState {
-    pub(crate) fn new(config: Arc<SchedulingConfig>, terms: ReservationTimeouts) -> Self {
+    pub(crate) fn new(config: Arc<SchedulingConfig>) -> Self {
         Self {
             config,
-            terms,
             reports: HashMap::new(),
             node_objects: HashMap::new(),
             has_listed_nodes: false,
@@ -210,7 +207,7 @@ impl ClusterState {
 
     fn bound(&mut self, uid: &Arc<str>, node: &str, pod: &PodView, demand: Demand, now: Instant) -> Touched {
         let mut touched = Touched::new();
-        let deadline = now + self.terms.reported_within;
+        let deadline = now + REPORTED_WITHIN;
         let planned = || pod.annotations.get(PLANNED).and_then(|text| annotation::decode::<Planned>(text).ok());
         let state = self.pods.get_mut(uid).map(|pod| &mut pod.state);
         match state {
@@ -327,7 +324,7 @@ impl ClusterState {
 
     /// Marks a reservation as bound.
     pub(crate) fn committed(&mut self, uid: &str, now: Instant) {
-        let deadline = now + self.terms.reported_within;
+        let deadline = now + REPORTED_WITHIN;
         if let Some(Pod { state: State::Reserved(reservation), .. }) = self.pods.get_mut(uid)
             && !reservation.bound
         {

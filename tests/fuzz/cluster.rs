@@ -9,14 +9,14 @@ use divvy_api::gpunode::GpuNode;
 use divvy_index::demand::{Demand, SchedulingConfig};
 use divvy_index::fixture::{AGES, node, pod as asking, share, status};
 use divvy_index::pod::PodView;
-use divvy_index::{Feasibility, Index, ReservationTimeouts};
+use divvy_index::{Feasibility, Index};
 use divvy_webhook::admission::{Endpoint, Settings, review};
 use divvy_webhook::extender::{Bind, Extender};
 use serde_json::Value;
 
 /// Two cards on `n1`; two on `n2`, on one of which a pod of low priority holds all. The pod `waiting` asks for one.
 fn index() -> Index {
-    let index = Index::new(SchedulingConfig::default(), ReservationTimeouts::default());
+    let index = Index::new(SchedulingConfig::default());
     index.apply_gpu_node("n1", &node("n1", 2));
     let mut full = node("n2", 2);
     let held = share(&full, "low", 0, 40, 100);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health, LinkStatus, ShareStatus};
 use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount, Share};
+use divvy_index::Index;
 use divvy_index::demand::SchedulingConfig;
-use divvy_index::{Index, ReservationTimeouts};
 use divvy_placement::{Expected, ExpectedRequests, Kind};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
@@ -90,7 +90,7 @@ impl Cluster {
     /// Nodes of which the index hasn't heard.
     pub(crate) fn silent(nodes: usize, looks_ahead: bool) -> Self {
         let names = (0..nodes).map(|number| format!("gpu-node-{number:05}.eu-central.example")).collect();
-        let index = Arc::new(Index::new(SchedulingConfig::default(), ReservationTimeouts::default()));
+        let index = Arc::new(Index::new(SchedulingConfig::default()));
         index.expect(mix(if looks_ahead { 24 } else { 0 }));
         Self { index, names, rng: StdRng::seed_from_u64(1), reports: Vec::new() }
     }

@@ -8,13 +8,13 @@ use divvy_api::names::annotation::TIER;
 use serde_json::{Value, json};
 
 use super::*;
+use divvy_index::Outcome;
 use divvy_index::demand::SchedulingConfig;
 use divvy_index::fixture::{cut, node, pod, share, status};
 use divvy_index::pod::PodView;
-use divvy_index::{Outcome, ReservationTimeouts};
 
 pub(super) fn extender(nodes: &[GpuNode], shortlist: usize) -> Extender {
-    let index = Index::new(SchedulingConfig::default(), ReservationTimeouts::default());
+    let index = Index::new(SchedulingConfig::default());
     for node in nodes {
         index.apply_gpu_node(node.metadata.name.as_deref().expect("a name"), node);
     }

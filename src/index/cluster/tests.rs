@@ -12,7 +12,7 @@ use crate::Feasibility;
 use crate::fixture::{AGES, condition, cut, node, pod, share, status};
 
 fn index(nodes: &[&GpuNode]) -> Index {
-    let index = Index::new(SchedulingConfig::default(), ReservationTimeouts::default());
+    let index = Index::new(SchedulingConfig::default());
     for node in nodes {
         index.apply_gpu_node(node.metadata.name.as_deref().expect("a name"), node);
     }
@@ -86,7 +86,7 @@ fn reservations_are_read_from_pods_in_any_event_order() {
     let (n1, now) = (node("n1", 2), Instant::now());
     let planned = index(&[&n1]).reserve(&demand(&pod("a", 1, 30, 0)), "n1", now).expect("empty cards");
     let a = bound(pod("a", 1, 30, 0), &planned);
-    let pods_first = Index::new(SchedulingConfig::default(), ReservationTimeouts::default());
+    let pods_first = Index::new(SchedulingConfig::default());
     pods_first.apply_pod(&a, now);
     pods_first.apply_gpu_node("n1", &n1);
     let nodes_first = index(&[&n1]);
@@ -140,7 +140,7 @@ fn busy_gpus_come_last_and_reservations_stay() {
             load_aware: true,
             ..SchedulingConfig::default()
         };
-        let index = Index::new(config, ReservationTimeouts::default());
+        let index = Index::new(config);
         let mut report = |utilization: [Option<u32>; 2]| {
             status(&mut n1).shares = vec![share(&n1, "held", 0, 10, 30)];
             status(&mut n2).shares = vec![share(&n2, "held", 0, 10, 30), share(&n2, "other", 1, 10, 30)];

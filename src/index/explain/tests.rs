@@ -5,10 +5,9 @@ use divvy_api::{Memory, Share, Tier};
 use super::*;
 use crate::demand::SchedulingConfig;
 use crate::fixture::{AGES, condition, container, cut, node, pod, share, status};
-use crate::state::ReservationTimeouts;
 
 fn index(nodes: &[GpuNode]) -> Index {
-    let index = Index::new(SchedulingConfig::default(), ReservationTimeouts::default());
+    let index = Index::new(SchedulingConfig::default());
     for node in nodes {
         index.apply_gpu_node(node.metadata.name.as_deref().expect("a name"), node);
     }

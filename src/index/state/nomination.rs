@@ -9,7 +9,7 @@ use divvy_placement::{Card, plan};
 use super::{ClusterState, Pod, State, Touched};
 use crate::demand::Demand;
 use crate::snapshot::Holder;
-use crate::state::{Reservation, Source};
+use crate::state::{REPORTED_WITHIN, Reservation, Source};
 
 // === impl ClusterState ===
 
@@ -31,7 +31,7 @@ impl ClusterState {
         self.pods
             .insert(Arc::clone(uid), Pod { priority: demand.priority, state: State::Waiting(Arc::clone(&demand)) });
         if let Some(node) = nominated.and_then(|name| self.known_node(name)) {
-            touched.extend(self.nominate(&demand, &node, now + self.terms.reported_within));
+            touched.extend(self.nominate(&demand, &node, now + REPORTED_WITHIN));
         }
         touched
     }

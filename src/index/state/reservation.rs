@@ -34,22 +34,10 @@ pub(crate) enum Source {
     Nomination,
 }
 
-/// Timeouts of reservations.
-#[derive(Clone, Copy, Debug)]
-pub struct ReservationTimeouts {
-    /// From the plan to the binding.
-    pub bound_within: Duration,
-    /// From the binding to the node's report.
-    pub reported_within: Duration,
-}
-
-// === impl ReservationTimeouts ===
-
-impl Default for ReservationTimeouts {
-    fn default() -> Self {
-        Self { bound_within: Duration::from_secs(30), reported_within: Duration::from_secs(600) }
-    }
-}
+/// Longest time from the plan to the binding.
+pub(crate) const BOUND_WITHIN: Duration = Duration::from_secs(30);
+/// Longest time from the binding to the node's report.
+pub(crate) const REPORTED_WITHIN: Duration = Duration::from_secs(600);
 
 // === impl Reservation ===
 

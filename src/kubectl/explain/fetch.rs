@@ -7,7 +7,7 @@ use divvy_api::gpunode::GpuNode;
 use divvy_index::demand::SchedulingConfig;
 use divvy_index::explain::Explanation;
 use divvy_index::pod::PodView;
-use divvy_index::{Index, ReservationTimeouts, Unschedulable};
+use divvy_index::{Index, Unschedulable};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::jiff::Timestamp;
@@ -71,7 +71,7 @@ pub(super) async fn explanation(
     config: SchedulingConfig,
     mut remarks: Vec<String>,
 ) -> anyhow::Result<Found> {
-    let (index, now) = (Index::new(config, ReservationTimeouts::default()), Instant::now());
+    let (index, now) = (Index::new(config), Instant::now());
     let mut names = take_nodes(cluster, &index).await.map_err(Refusal::of_gpu_nodes)?;
     if let Err(refused) = take_machines(cluster, &index).await {
         remarks.push(format!("warning: whether the Nodes are cordoned or ready isn't known: {refused}"));

@@ -4,13 +4,13 @@ use divvy_api::gpunode::GpuNode;
 use divvy_index::demand::SchedulingConfig;
 use divvy_index::fixture::{AGES, condition, node, pod, share, status};
 use divvy_index::pod::PodView;
-use divvy_index::{Index, ReservationTimeouts, Unschedulable};
+use divvy_index::{Index, Unschedulable};
 
 use super::fetch::Found;
 use super::*;
 
 fn index(nodes: &[GpuNode]) -> Index {
-    let index = Index::new(SchedulingConfig::default(), ReservationTimeouts::default());
+    let index = Index::new(SchedulingConfig::default());
     for node in nodes {
         index.apply_gpu_node(node.metadata.name.as_deref().expect("a name"), node);
     }

@@ -13,7 +13,7 @@ use divvy_api::gpunode::GpuNode;
 use divvy_api::names::annotation::PLANNED;
 use divvy_index::demand::{Demand, SchedulingConfig};
 use divvy_index::pod::PodView;
-use divvy_index::{Index, Query, ReservationTimeouts, shortlist};
+use divvy_index::{Index, Query, shortlist};
 use divvy_placement::ExpectedRequests;
 use divvy_simulate::Rng;
 use divvy_simulate::policy::Name;
@@ -149,10 +149,7 @@ impl Snapshot {
 }
 
 fn index(policy: PolicyName) -> Index {
-    Index::new(
-        SchedulingConfig { card_policy: policy, node_policy: policy, ..SchedulingConfig::default() },
-        ReservationTimeouts::default(),
-    )
+    Index::new(SchedulingConfig { card_policy: policy, node_policy: policy, ..SchedulingConfig::default() })
 }
 
 /// Puts a pod where the extender would, as if it were new.

@@ -155,7 +155,7 @@ proptest! {
     #[test]
     fn answers_agree_with_placement(card_policy in policies(), nodes in policies(), agree in any::<bool>(), steps in prop::collection::vec(steps(), 1..40)) {
         let node_policy = if agree { card_policy } else { nodes };
-        let index = Index::new(SchedulingConfig { card_policy, node_policy, ..SchedulingConfig::default() }, ReservationTimeouts::default());
+        let index = Index::new(SchedulingConfig { card_policy, node_policy, ..SchedulingConfig::default() });
         let (extender, mut machines) = (Extender::new(Arc::new(index), 16), Machines::default());
         for step in steps {
             match step {

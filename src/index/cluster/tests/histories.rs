@@ -230,7 +230,7 @@ impl Truth {
                 }
             }
             Event::Restart(pods_first) => {
-                self.index = Index::new(SchedulingConfig::default(), ReservationTimeouts::default());
+                self.index = Index::new(SchedulingConfig::default());
                 let pods = || self.pods.values().for_each(|life| self.index.apply_pod(&life.pod, self.now));
                 let nodes = || self.reports.iter().for_each(|(name, node)| self.index.apply_gpu_node(name, node));
                 if pods_first {

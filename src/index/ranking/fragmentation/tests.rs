@@ -10,11 +10,11 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::Index;
 use crate::demand::{Demand, SchedulingConfig};
 use crate::fixture::{node, pod, share, status};
 use crate::pod::PodView;
 use crate::unpoisoned;
-use crate::{Index, ReservationTimeouts};
 
 const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", "n5"];
 
@@ -62,10 +62,7 @@ fn mix() -> impl Strategy<Value = ExpectedRequests> {
 }
 
 fn index(mix: &ExpectedRequests) -> Index {
-    let index = Index::new(
-        SchedulingConfig { load_aware: true, ..SchedulingConfig::default() },
-        ReservationTimeouts::default(),
-    );
+    let index = Index::new(SchedulingConfig { load_aware: true, ..SchedulingConfig::default() });
     index.expect(mix.clone());
     index
 }
