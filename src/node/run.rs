@@ -6,7 +6,6 @@ mod inventory;
 mod reconcile;
 mod reload;
 mod settings;
-mod tasks;
 mod tenants;
 mod uninstall;
 
@@ -21,7 +20,7 @@ use divvy_api::Tier;
 use divvy_node_core::Daemon;
 use divvy_node_core::allocator::{Allocator, lock};
 use divvy_node_core::ports::ContainerSetup as _;
-use divvy_runtime::{Signals, Tasks};
+use divvy_runtime::{Next, Signals, Tasks};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
@@ -30,7 +29,6 @@ use tracing::{error, info, warn};
 
 use self::driver::DriverSignals;
 use self::inventory::Advertiser;
-use self::tasks::{Next, until_over};
 use crate::apiserver::desired::Desired;
 use crate::apiserver::{BoundPods, Publisher};
 use crate::args::{Effective, Job, Sources, Stop};
@@ -226,8 +224,14 @@ async fn run(
     let reconfigured = async {
         tokio::select! { () = changed => {}, () = outgrown => {} }
     };
-    let drained = drain::drain(&daemon, announcement);
-    let result = until_over(tasks, signals, reconfigured, drained, &stop, config.drain_timeout.get()).await;
+    let patience = config.drain_timeout.get();
+    let retire = async {
+        if tokio::time::timeout(patience, drain::drain(&daemon, announcement)).await.is_err() {
+            warn!(timeout = ?patience, "stopping although pods are still waiting for GPUs");
+        }
+        stop.cancel();
+    };
+    let result = tasks.until_over(signals, reconfigured, retire, patience).await;
     inventory_threads.stop();
     result
 }
