@@ -196,8 +196,9 @@ impl Publisher {
 
     /// Publishes until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut node = cluster::watch::<NodeView>(self.cluster.nodes.clone(), &self.settings.node_name, &stop);
-        let mut gpu_node = cluster::watch::<GpuNode>(self.cluster.gpu_nodes.clone(), &self.settings.node_name, &stop);
+        let name = &self.settings.node_name;
+        let mut node = cluster::watch(self.cluster.nodes.clone(), "Node", name, &stop);
+        let mut gpu_node = cluster::watch(self.cluster.gpu_nodes.clone(), "GpuNode", name, &stop);
         let mut rounds = tokio::time::interval(ROUND);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = None;
