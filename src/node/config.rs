@@ -145,9 +145,6 @@ divvy_runtime::keys! {
     log_format: LogFormat = LogFormat::default(),
 }
 
-/// Prefix of CDI annotations, from the CDI specification.
-pub const CDI_ANNOTATION_PREFIX: &str = "cdi.k8s.io/";
-
 // === impl Keys ===
 
 impl From<ClusterConfig> for Keys {
