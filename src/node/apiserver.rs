@@ -35,7 +35,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-pub use self::bound_pods::{BoundPods, BoundPodsError};
+pub use self::bound_pods::BoundPods;
 pub use self::cluster::node_labels;
 use self::cluster::{Attempt, Attempts, Cached, Cluster, concerns_one_object};
 use self::desired::Desired;
