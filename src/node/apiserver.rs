@@ -48,7 +48,7 @@ use self::removal::Removal;
 pub use self::removal::remove;
 use crate::config::Advertise;
 use crate::kubelet::registration::RegistrationStatus;
-use divvy_node_core::amounts::Amounts;
+use divvy_node_core::amounts::allocatable;
 use divvy_node_core::inventory::Inventory;
 use divvy_node_core::ledger::Allocations;
 use divvy_node_core::pod::PodRef;
@@ -299,7 +299,7 @@ impl Publisher {
             let removal = Removal::new(node, &[&names.memory, &names.memory_percentage]);
             return (node.is_marked() && !removal.what.is_empty()).then_some(removal.patch);
         }
-        let amounts = Amounts::of(&view.allocations, &view.inventory, *scales).named(names);
+        let amounts = allocatable(&view.allocations, &view.inventory, *scales, names);
         let facts = NodeFacts {
             amounts: amounts.map(|(name, amount)| (name.to_owned(), amount)).into(),
             labels: labels::labels(&view.inventory, *slots_per_card),
