@@ -110,7 +110,7 @@ async fn run(
     desired: Desired,
 ) -> anyhow::Result<Next> {
     let config = effective.config.clone();
-    info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name.as_str(), "starting divvy-node");
+    info!(version = env!("CARGO_PKG_VERSION"), node = &*config.node_name, "starting divvy-node");
     effective.to_yaml().lines().for_each(|line| info!("config: {line}"));
     let (tier, in_effect) = (selection.tier, selection.to_string());
     info!("isolation tier: {in_effect}");
@@ -136,7 +136,7 @@ async fn run(
     let (offers_sender, offers) = watch::channel(Arc::new(Vec::new()));
     let (registration_sender, registration) = watch::channel(RegistrationStatus::default());
     let (shown_sender, shown) = watch::channel(reload::shown(&effective, &in_effect));
-    let node = config.node_name.as_str();
+    let node: &str = &config.node_name;
     let cgroups = config.cgroup_root.to_path_buf();
     let (shared, cards) = (Arc::clone(&allocator), inventory.clone());
     let (watcher, usage) = Watcher::new(node, &config.run_dir, cgroups, shared, cards, config.probe_interval.get());

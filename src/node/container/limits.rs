@@ -52,11 +52,6 @@ impl fmt::Display for Limits {
             Compute::Cap => clock::Compute::Cap,
             Compute::Burst => clock::Compute::Burst,
         };
-        let rank = match priority {
-            Some(Priority::High) => clock::Priority::High,
-            None => clock::Priority::Normal,
-            Some(Priority::Low) => clock::Priority::Low,
-        };
         let tier_name = tier.to_string();
         let file_cards = cards.iter().map(|(card, share)| limits::Card {
             uuid: card.as_str(),
@@ -67,7 +62,7 @@ impl fmt::Display for Limits {
         let file = limits::Limits {
             tier: &tier_name,
             compute,
-            priority: rank,
+            priority: rank(*priority),
             pod_uid,
             namespace,
             pod,
@@ -103,6 +98,15 @@ impl FromStr for Limits {
             container: file.container.to_owned(),
             cards: file.cards.map(share).collect::<Result<_, _>>()?,
         })
+    }
+}
+
+/// Priority as the library knows it.
+pub(super) fn rank(priority: Option<Priority>) -> clock::Priority {
+    match priority {
+        Some(Priority::High) => clock::Priority::High,
+        None => clock::Priority::Normal,
+        Some(Priority::Low) => clock::Priority::Low,
     }
 }
 
