@@ -37,5 +37,5 @@ where
 
 /// Whether the API server doesn't know this kind of object: a missing object is no error.
 fn is_unknown(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.is_not_found())
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
