@@ -1,7 +1,6 @@
 //! Composes the webhook: builds the parts, starts their tasks, and ends them in order.
 
 mod settings;
-mod tasks;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,9 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use axum::Router;
 use divvy_index::Index;
-use divvy_runtime::Signals;
 use divvy_runtime::logging;
 use divvy_runtime::settings::Stop;
+use divvy_runtime::{Signals, Tasks};
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -21,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info};
 
-use self::tasks::Tasks;
 use crate::access::Access;
 use crate::args;
 use crate::binder::Binder;
@@ -118,30 +116,28 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let (config, stop) = (&parts.config, &parts.stop);
 
     let mut tasks = Tasks::default();
-    tasks.spawn("watches", watches.clone().run());
+    tasks.spawn_endless("watches", watches.clone().run());
     let connections = Connections::until(stop.clone());
     let endpoint = ExtenderEndpoint::new(parts.client.clone(), &config.namespace, settings::address(config));
     let leader = parts.leader.clone();
     let leadership = Leadership { watches, leader, serving: serves, endpoint, connections: connections.clone() };
-    tasks.spawn("leadership", leadership.run());
-    tasks.spawn("expiry", expire(Arc::clone(&parts.index)));
-    tasks.spawn("precomputation", ask_in_advance(Arc::clone(&parts.index)));
+    tasks.spawn_endless("leadership", leadership.run());
+    tasks.spawn_endless("expiry", expire(Arc::clone(&parts.index)));
+    tasks.spawn_endless("precomputation", ask_in_advance(Arc::clone(&parts.index)));
     let events = PodEvents::new(parts.client.clone(), Arc::clone(&parts.index), &config.pod_name);
-    tasks.spawn("pod events", events.run(leading(&parts.leader)));
+    tasks.spawn_endless("pod events", events.run(leading(&parts.leader)));
     parts.keep_certificate(&mut tasks);
     let retired = CancellationToken::new();
-    tasks.spawn_last("lease", parts.elect(leads, retired.clone()));
+    tasks.spawn("lease", parts.elect(leads, retired.clone()));
     let router = parts.router();
     let listener =
         TlsListener::new(tls_listener, parts.identity.clone(), parts.scheduler_authority()).context("TLS")?;
-    tasks.spawn_last("reviews", serve(listener, TLS_CONNECTIONS, router, connections));
+    tasks.spawn("reviews", serve(listener, TLS_CONNECTIONS, router, connections));
     let identity = parts.identity.clone();
     let pages =
         Pages { registry: registry.into(), sync_status: parts.sync_status.clone(), identity, stopping, config: text };
-    tasks.spawn_last(
-        "pages",
-        serve(metrics_listener, METRICS_CONNECTIONS, pages.router(), Connections::until(stop.clone())),
-    );
+    tasks
+        .spawn("pages", serve(metrics_listener, METRICS_CONNECTIONS, pages.router(), Connections::until(stop.clone())));
 
     let delay = config.shutdown_delay.get();
     let retire = async {
@@ -150,7 +146,8 @@ async fn run(config: Config) -> anyhow::Result<()> {
         tokio::time::sleep(delay).await;
         stop.cancel();
     };
-    tasks.until_over(signals, retire, config.drain_timeout.get()).await
+    let patience = config.drain_timeout.get();
+    tasks.until_over(signals, std::future::pending(), retire, patience).await.map(drop)
 }
 
 async fn listen(address: std::net::SocketAddr) -> anyhow::Result<TcpListener> {
@@ -191,15 +188,15 @@ impl Parts {
     fn keep_certificate(&self, tasks: &mut Tasks) {
         let (service, identity, stop) = (settings::service(&self.config), self.identity.clone(), self.stop.clone());
         if let Some(files) = settings::certificate_files(&self.config) {
-            tasks.spawn_last("certificate", keep_files(files, identity, stop));
+            tasks.spawn("certificate", keep_files(files, identity, stop));
             return;
         }
         let client = &self.client;
-        tasks.spawn_last(
+        tasks.spawn(
             "certificate",
             keep_secret(client.clone(), SECRET.to_owned(), service, identity.clone(), stop.clone()),
         );
-        tasks.spawn_last("authority", keep_bundle(client.clone(), SERVICE.to_owned(), identity, stop));
+        tasks.spawn("authority", keep_bundle(client.clone(), SERVICE.to_owned(), identity, stop));
     }
 
     /// Takes part in the leader election until `retired`.

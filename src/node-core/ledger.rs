@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use divvy_api::ContainerRequest;
 
 use crate::pod::PodRef;
-pub use allocations::{Allocations, Change, Violation};
+pub use allocations::{Allocations, Change};
 pub use entry::{BadNonce, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, Terms};
 pub use journal::{Damage, ReplayReport};
 use journal::{Journal, Replay, UnknownVersion};
@@ -140,13 +140,6 @@ impl Ledger {
         given.holding = Some(holding);
         let entry = PodEntry { pod: pod.clone(), containers };
         self.commit(vec![Change::Hold { entry, why: format!("allocated container \"{container}\"") }])
-    }
-
-    /// Ends all of a pod's shares and returns what they were; `None` if it held nothing.
-    pub fn release(&mut self, uid: &str, why: &str) -> Result<Option<PodEntry>, LedgerError> {
-        let Some(entry) = self.allocations.pod(uid).cloned() else { return Ok(None) };
-        self.apply(vec![Change::Release { pod: entry.pod.clone(), why: why.to_owned() }])?;
-        Ok(Some(entry))
     }
 
     /// Makes all of these changes, or none, and answers the revision reached. Releases of unknown pods change nothing.

@@ -35,7 +35,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-pub use self::bound_pods::{BoundPods, BoundPodsError};
+pub use self::bound_pods::BoundPods;
 pub use self::cluster::node_labels;
 use self::cluster::{Attempt, Attempts, Cached, Cluster, concerns_one_object};
 use self::desired::Desired;
@@ -48,7 +48,7 @@ use self::removal::Removal;
 pub use self::removal::remove;
 use crate::config::Advertise;
 use crate::kubelet::registration::RegistrationStatus;
-use divvy_node_core::amounts::Amounts;
+use divvy_node_core::amounts::allocatable;
 use divvy_node_core::inventory::Inventory;
 use divvy_node_core::ledger::Allocations;
 use divvy_node_core::pod::PodRef;
@@ -196,8 +196,9 @@ impl Publisher {
 
     /// Publishes until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut node = cluster::watch::<NodeView>(self.cluster.nodes.clone(), &self.settings.node_name, &stop);
-        let mut gpu_node = cluster::watch::<GpuNode>(self.cluster.gpu_nodes.clone(), &self.settings.node_name, &stop);
+        let name = &self.settings.node_name;
+        let mut node = cluster::watch(self.cluster.nodes.clone(), "Node", name, &stop);
+        let mut gpu_node = cluster::watch(self.cluster.gpu_nodes.clone(), "GpuNode", name, &stop);
         let mut rounds = tokio::time::interval(ROUND);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = None;
@@ -298,7 +299,7 @@ impl Publisher {
             let removal = Removal::new(node, &[&names.memory, &names.memory_percentage]);
             return (node.is_marked() && !removal.what.is_empty()).then_some(removal.patch);
         }
-        let amounts = Amounts::of(&view.allocations, &view.inventory, *scales).named(names);
+        let amounts = allocatable(&view.allocations, &view.inventory, *scales, names);
         let facts = NodeFacts {
             amounts: amounts.map(|(name, amount)| (name.to_owned(), amount)).into(),
             labels: labels::labels(&view.inventory, *slots_per_card),

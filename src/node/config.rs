@@ -6,8 +6,8 @@
 //! The file may have `overrides`: lists of keys for nodes whose labels a selector matches. Of two that match the later
 //! one wins, and each of them wins over the rest of the file.
 
+mod kubelet_url;
 mod overrides;
-mod places;
 mod strategy;
 mod values;
 
@@ -23,11 +23,12 @@ use divvy_api::names::ResourceName;
 use divvy_api::quantity::{Cores, Memory};
 use divvy_api::request::Defaults;
 pub use divvy_runtime::settings::{
-    AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet, List, LogFilter, LogFormat, Period, Switch, Within,
+    AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet, List, LogFilter, LogFormat, ObjectName, Period,
+    Switch, Within,
 };
 
+pub use kubelet_url::KubeletUrl;
 use overrides::Selector;
-pub use places::{KubeletUrl, NodeName};
 pub use strategy::{DeviceListStrategy, Strategy};
 pub use values::{MigStrategy, Scale, Served};
 
@@ -40,7 +41,7 @@ divvy_runtime::keys! {
     }
     required {
         /// Name of this node's Node object; in a pod from spec.nodeName
-        node_name: NodeName,
+        node_name: ObjectName,
     }
     /// Address of this node; in a pod from status.hostIP
     node_ip: IpAddr = Ipv4Addr::LOCALHOST.into(),
@@ -144,9 +145,6 @@ divvy_runtime::keys! {
     /// Log format: plain or json
     log_format: LogFormat = LogFormat::default(),
 }
-
-/// Prefix of CDI annotations, from the CDI specification.
-pub const CDI_ANNOTATION_PREFIX: &str = "cdi.k8s.io/";
 
 // === impl Keys ===
 

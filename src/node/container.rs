@@ -9,7 +9,6 @@ mod cdi;
 pub mod clock;
 mod directories;
 mod driver;
-mod error;
 pub(crate) mod files;
 pub mod isolation;
 pub mod limits;
@@ -19,13 +18,14 @@ mod strategy;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use divvy_api::container::{LIMITS_MOUNT, REGION_MOUNT};
 use divvy_api::{CardId, Share, Tier};
 
-use crate::config::{CDI_ANNOTATION_PREFIX, Config, DeviceListStrategy, Strategy};
+use crate::config::{Config, DeviceListStrategy, Strategy};
+use divvy_node_core::inventory::CardInfo;
 use divvy_node_core::ledger::{Nonce, Terms};
 use divvy_node_core::ports::{AllocatedContainer, ContainerResponse, ContainerSetup, Mount, SetupError};
 
@@ -33,8 +33,7 @@ use self::isolation::Isolation;
 pub use directories::{Container, LIMITS_FILE};
 use directories::{Directories, mount};
 pub(crate) use directories::{overhead_file, region_file};
-pub use error::ContainerError;
-pub use limits::{Limits, LimitsError};
+pub use limits::Limits;
 pub use strategy::Strategies;
 
 /// Configuration of [`Containers`]; each field but the last is the key of the same name.
@@ -44,24 +43,12 @@ pub struct ContainerOptions {
     pub run_dir: PathBuf,
     pub device_list_strategy: DeviceListStrategy,
     pub cdi_dir: PathBuf,
-    pub cdi_annotation_prefix: String,
     pub nvidia_cdi_hook_path: PathBuf,
     pub driver_root: PathBuf,
     pub driver_root_ctr_path: PathBuf,
     pub dev_root: PathBuf,
     /// Where procfs is mounted.
     pub procfs: PathBuf,
-}
-
-/// A card as the CDI specification names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CdiCard {
-    /// UUID of the GPU or MIG instance.
-    pub id: CardId,
-    /// Minor number of the device node, `/dev/nvidia<minor>`; a card without one can't be given by CDI.
-    pub minor: Option<u32>,
-    /// IDs of the GPU instance and the compute instance, for a MIG instance on that GPU.
-    pub instance: Option<(u32, u32)>,
 }
 
 /// Prepares containers for what the ledger allocates to them.
@@ -98,7 +85,6 @@ impl From<&Config> for ContainerOptions {
             run_dir: config.run_dir.to_path_buf(),
             device_list_strategy: config.device_list_strategy.clone(),
             cdi_dir: config.cdi_dir.to_path_buf(),
-            cdi_annotation_prefix: CDI_ANNOTATION_PREFIX.to_owned(),
             nvidia_cdi_hook_path: config.nvidia_cdi_hook_path.to_path_buf(),
             driver_root: config.driver_root.to_path_buf(),
             driver_root_ctr_path: config.driver_root_ctr_path.to_path_buf(),
@@ -120,13 +106,16 @@ impl Containers {
     }
 
     /// Refuses a container whose tier can't be served now.
-    fn check(&self, container: &AllocatedContainer<'_>) -> Result<(), ContainerError> {
+    fn check(&self, container: &AllocatedContainer<'_>) -> Result<(), SetupError> {
         let problem = self.isolation_of(container).and_then(Isolation::problem);
-        problem.map_or(Ok(()), |problem| Err(ContainerError::Isolation { tier: container.terms.tier, problem }))
+        let tier = container.terms.tier;
+        problem.map_or(Ok(()), |problem| {
+            Err(SetupError(format!("tier {tier} can't be served now: {problem}; running containers are not affected")))
+        })
     }
 
     /// Makes the container's directories and writes its limits: last, as a container without limits can't use its GPUs.
-    fn write(&self, container: &AllocatedContainer<'_>) -> Result<Container, ContainerError> {
+    fn write(&self, container: &AllocatedContainer<'_>) -> Result<Container, SetupError> {
         let limits = Limits::try_from(container)?;
         let directories = self.directories.make(container.nonce)?;
         if let Some(isolation) = self.isolation_of(container) {
@@ -141,7 +130,7 @@ impl Containers {
     }
 
     /// Removes the directories of all containers but the `live` ones, and returns which it removed.
-    pub fn sweep(&self, live: &HashSet<Nonce>) -> Result<Vec<Nonce>, ContainerError> {
+    pub fn sweep(&self, live: &HashSet<Nonce>) -> Result<Vec<Nonce>, SetupError> {
         let swept = self.directories.sweep(live)?;
         self.isolation.clear();
         Ok(swept)
@@ -149,9 +138,9 @@ impl Containers {
 
     /// Writes the CDI specification for these cards, if a strategy may use it and its content has changed.
     ///
-    /// After an error, or where the driver's files aren't found, `auto` stands for `volume-mounts`. [`ContainerError::Refused`]
-    /// concerns some instances alone; all else is published.
-    pub fn publish_cards(&self, cards: &[CdiCard]) -> Result<(), ContainerError> {
+    /// After an error, or where the driver's files aren't found, `auto` stands for `volume-mounts`. An error about
+    /// MIG instances concerns those alone; all else is published.
+    pub fn publish_cards(&self, cards: &[CardInfo]) -> Result<(), SetupError> {
         let automatic = match &self.options.device_list_strategy {
             DeviceListStrategy::These(strategies) if !strategies.iter().any(|strategy| strategy.is_cdi()) => {
                 return Ok(());
@@ -166,9 +155,7 @@ impl Containers {
                 Err(error) => (Specification::Missing(error.to_string()), Err(error)),
             },
         };
-        let first = draft.refused.iter().next();
-        let refused =
-            first.map(|(card, problem)| ContainerError::Refused { card: card.clone(), problem: problem.clone() });
+        let refused = draft.refused.iter().next().map(|(card, problem)| refused(card, problem));
         *self.published() = Published { specification, refused: draft.refused };
         outcome.and(refused.map_or(Ok(()), Err))
     }
@@ -189,23 +176,23 @@ impl Containers {
     }
 
     /// The strategies for one container: `auto` falls back where any of its cards has no CDI name.
-    fn strategies_for(&self, cards: &[&CardId]) -> Result<BTreeSet<Strategy>, ContainerError> {
+    fn strategies_for(&self, cards: &[&CardId]) -> Result<BTreeSet<Strategy>, SetupError> {
         let unnamed = self.unnamed(cards)?;
         match (&self.options.device_list_strategy, unnamed) {
             (DeviceListStrategy::Auto, None) => Ok([Strategy::CdiCri].into()),
             (DeviceListStrategy::Auto, Some(_)) => Ok([Strategy::VolumeMounts].into()),
             (DeviceListStrategy::These(strategies), Some((card, problem))) if strategies.iter().any(|s| s.is_cdi()) => {
-                Err(ContainerError::Cdi { card, problem })
+                Err(SetupError(format!("{card} has no CDI device, which deviceListStrategy requires: {problem}")))
             }
             (DeviceListStrategy::These(strategies), _) => Ok(strategies.clone()),
         }
     }
 
     /// The first card that the specification doesn't name, and why.
-    fn unnamed(&self, cards: &[&CardId]) -> Result<Option<(CardId, String)>, ContainerError> {
+    fn unnamed(&self, cards: &[&CardId]) -> Result<Option<(CardId, String)>, SetupError> {
         let published = self.published();
         if let Some((card, problem)) = cards.iter().find_map(|card| published.refused.get_key_value(*card)) {
-            return Err(ContainerError::Refused { card: card.clone(), problem: problem.clone() });
+            return Err(refused(card, problem));
         }
         let (card, problem) = match &published.specification {
             Specification::Missing(problem) => (cards.first(), problem.clone()),
@@ -222,16 +209,16 @@ impl Containers {
 
     /// Removes the CDI specification; false if there was none. Containers that restart still need it if they were given
     /// their cards by its names.
-    pub fn remove_specification(&self) -> Result<bool, ContainerError> {
+    pub fn remove_specification(&self) -> Result<bool, SetupError> {
         let file = self.options.cdi_dir.join(cdi::FILE_NAME);
         match fs::remove_file(&file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(source) => Err(ContainerError::Specification { file, source }),
+            Err(error) => Err(unwritable(&file, &error)),
             Ok(()) => Ok(true),
         }
     }
 
-    fn write_specification(&self, spec: &cdi::Spec) -> Result<(), ContainerError> {
+    fn write_specification(&self, spec: &cdi::Spec) -> Result<(), SetupError> {
         let file = self.options.cdi_dir.join(cdi::FILE_NAME);
         let text = serde_json::to_string_pretty(spec).expect("texts and numbers always serialise") + "\n";
         if fs::read_to_string(&file).is_ok_and(|written| written == text) {
@@ -239,8 +226,20 @@ impl Containers {
         }
         fs::create_dir_all(&self.options.cdi_dir)
             .and_then(|()| files::replace(&file, &text))
-            .map_err(|source| ContainerError::Specification { file, source })
+            .map_err(|error| unwritable(&file, &error))
     }
+}
+
+/// Error: the driver wouldn't let a container use this MIG instance.
+fn refused(instance: &CardId, problem: &str) -> SetupError {
+    SetupError(format!("MIG instance {instance} can't be allocated: {problem}"))
+}
+
+fn unwritable(file: &Path, error: &io::Error) -> SetupError {
+    SetupError(format!(
+        "writing CDI specification {}: {error}: mount cdiDir writable into the daemon's pod, or set deviceListStrategy to volume-mounts",
+        file.display()
+    ))
 }
 
 impl ContainerSetup for Containers {
@@ -270,7 +269,7 @@ impl ContainerSetup for Containers {
             response.envs.extend(variables.map(|(name, value)| (name.to_owned(), value)));
         }
         let key = container.nonce.to_string();
-        strategy::deliver(&strategies, &cards, &self.options.cdi_annotation_prefix, &key, &mut response);
+        strategy::deliver(&strategies, &cards, &key, &mut response);
         Ok(response)
     }
 
@@ -319,19 +318,26 @@ impl ContainerSetup for Containers {
 // === impl Limits ===
 
 impl TryFrom<&AllocatedContainer<'_>> for Limits {
-    type Error = ContainerError;
+    type Error = SetupError;
 
-    fn try_from(container: &AllocatedContainer<'_>) -> Result<Self, ContainerError> {
+    fn try_from(container: &AllocatedContainer<'_>) -> Result<Self, SetupError> {
         let AllocatedContainer { pod, name, shares, terms: Terms { tier, compute, priority }, .. } = container;
         let field = |field, value: &str| {
             let legal = limits::is_field(value);
-            legal.then(|| value.to_owned()).ok_or_else(|| ContainerError::Field { field, value: value.to_owned() })
+            legal.then(|| value.to_owned()).ok_or_else(|| {
+                SetupError(format!(
+                    "{field} {value:?} can't be written to the limits file: expected 1 to 253 letters, digits, '-', '_' and '.'"
+                ))
+            })
         };
         let container = field("container name", name)?;
         if shares.is_empty() {
-            return Err(ContainerError::NoCards(container));
+            return Err(SetupError(format!("container \"{container}\" has no GPU allocated")));
         }
-        limits::check_unique(shares)?;
+        let mut seen = HashSet::new();
+        if let Some((card, _)) = shares.iter().find(|(card, _)| !seen.insert(card)) {
+            return Err(SetupError(format!("{card} is listed twice")));
+        }
         Ok(Self {
             tier: *tier,
             compute: *compute,

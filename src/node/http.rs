@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tracing::error;
 
 use crate::kubelet::registration::RegistrationStatus;
 
@@ -46,7 +47,7 @@ pub struct Pages {
 }
 
 /// Serves the pages until `stop`.
-pub async fn serve(listener: TcpListener, pages: Pages, stop: CancellationToken) -> std::io::Result<()> {
+pub async fn serve(listener: TcpListener, pages: Pages, stop: CancellationToken) {
     let router = Router::new()
         .route("/metrics", get(async |State(pages): State<Arc<Pages>>| divvy_runtime::metrics(&pages.registry)))
         .route("/healthz", get(async || "ok\n"))
@@ -54,7 +55,9 @@ pub async fn serve(listener: TcpListener, pages: Pages, stop: CancellationToken)
         .route("/config", get(config))
         .route("/usage", get(async |State(pages): State<Arc<Pages>>| Json(NodeUsage::clone(&pages.usage.borrow()))))
         .with_state(Arc::new(pages));
-    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+    if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await {
+        error!(%error, "serving HTTP failed");
+    }
 }
 
 /// Answers 200 if the device plugin is registered and NVML has reported the GPUs, with a line for each fallback in use, and

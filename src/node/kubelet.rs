@@ -14,6 +14,7 @@ pub mod tls;
 
 use std::path::PathBuf;
 
+use divvy_runtime::api_server::errors::chain;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -25,8 +26,5 @@ async fn unix_channel(endpoint: Endpoint, path: PathBuf) -> Result<Channel, Stri
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     };
-    endpoint.connect_with_connector(service_fn(connect)).await.map_err(|error| {
-        let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
-        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-    })
+    endpoint.connect_with_connector(service_fn(connect)).await.map_err(|error| chain(&error))
 }

@@ -83,20 +83,6 @@ pub fn watch(mut options: InventoryOptions) -> (watch::Receiver<Arc<Inventory>>,
 
 // === impl InventoryOptions ===
 
-impl Default for InventoryOptions {
-    fn default() -> Self {
-        Self {
-            nvml_library: None,
-            sysfs_root: PathBuf::from("/sys"),
-            mig_strategy: MigStrategy::None,
-            probe_interval: Duration::from_secs(5),
-            probe_timeout: Duration::from_secs(10),
-            health: HealthOptions::default(),
-            released: None,
-        }
-    }
-}
-
 impl InventoryOptions {
     fn library(&self) -> OsString {
         self.nvml_library.clone().map_or_else(|| OsString::from("libnvidia-ml.so.1"), PathBuf::into_os_string)

@@ -12,9 +12,9 @@ use tracing::info;
 
 use crate::apiserver::BoundPods;
 use crate::cgroups::PodCgroups;
-use crate::kubelet::client::{PodListClient, PodListError};
+use crate::kubelet::client::PodListClient;
 use crate::kubelet::metrics::Metrics;
-use crate::kubelet::pod_resources::{PodResources, PodResourcesError};
+use crate::kubelet::pod_resources::PodResources;
 use crate::kubelet::socket::SocketFile;
 
 /// Pods from the kubelet and the API server.
@@ -40,7 +40,7 @@ pub struct NodePods {
 
 impl NodePods {
     /// Logs once that the kubelet doesn't list its pods, and once that it does so again.
-    fn log(&self, problem: Option<&PodListError>) {
+    fn log(&self, problem: Option<&PodSourceError>) {
         let mut warning = self.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(problem) = problem.filter(|_| self.bound.is_some()) {
             warning.warn(format!(
@@ -59,22 +59,20 @@ impl PodSource for NodePods {
         let list = self.kubelet.list().await;
         self.metrics.pod_list(started, list.is_ok());
         self.log(list.as_ref().err());
-        list.map_err(|error| PodSourceError::KubeletPods(error.to_string()))
+        list
     }
 
     async fn bound_pods(&self) -> Result<Option<Vec<Arc<Pod>>>, PodSourceError> {
         let Some(bound) = &self.bound else { return Ok(None) };
-        bound.list().await.map(Some).map_err(|error| PodSourceError::BoundPods(error.to_string()))
+        bound.list().await.map(Some)
     }
 
     async fn device_records(&self, pods: &[PodRef]) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodSourceError> {
-        self.pod_resources.get(pods).await.map_err(device_records_error)
+        self.pod_resources.get(pods).await
     }
 
     async fn all_device_records(&self) -> Result<NodeRecords, PodSourceError> {
-        let slots = self.pod_resources.list().await.map_err(device_records_error)?;
-        let units = self.pod_resources.list_units().await.map_err(device_records_error)?;
-        Ok(NodeRecords { slots, units })
+        Ok(NodeRecords { slots: self.pod_resources.list().await?, units: self.pod_resources.list_units().await? })
     }
 
     fn cgroups(&self, uids: Vec<String>) -> HashMap<String, CgroupState> {
@@ -99,9 +97,4 @@ impl PodSource for NodePods {
             PodOrigin::ApiServer => "api-server",
         });
     }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn device_records_error(error: PodResourcesError) -> PodSourceError {
-    PodSourceError::DeviceRecords(error.to_string())
 }

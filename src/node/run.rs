@@ -6,7 +6,6 @@ mod inventory;
 mod reconcile;
 mod reload;
 mod settings;
-mod tasks;
 mod tenants;
 mod uninstall;
 
@@ -21,7 +20,7 @@ use divvy_api::Tier;
 use divvy_node_core::Daemon;
 use divvy_node_core::allocator::{Allocator, lock};
 use divvy_node_core::ports::ContainerSetup as _;
-use divvy_runtime::{Signals, Tasks};
+use divvy_runtime::{Next, Signals, Tasks};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
@@ -30,7 +29,6 @@ use tracing::{error, info, warn};
 
 use self::driver::DriverSignals;
 use self::inventory::Advertiser;
-use self::tasks::{Next, until_over};
 use crate::apiserver::desired::Desired;
 use crate::apiserver::{BoundPods, Publisher};
 use crate::args::{Effective, Job, Sources, Stop};
@@ -112,7 +110,7 @@ async fn run(
     desired: Desired,
 ) -> anyhow::Result<Next> {
     let config = effective.config.clone();
-    info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name.as_str(), "starting divvy-node");
+    info!(version = env!("CARGO_PKG_VERSION"), node = &*config.node_name, "starting divvy-node");
     effective.to_yaml().lines().for_each(|line| info!("config: {line}"));
     let (tier, in_effect) = (selection.tier, selection.to_string());
     info!("isolation tier: {in_effect}");
@@ -138,7 +136,7 @@ async fn run(
     let (offers_sender, offers) = watch::channel(Arc::new(Vec::new()));
     let (registration_sender, registration) = watch::channel(RegistrationStatus::default());
     let (shown_sender, shown) = watch::channel(reload::shown(&effective, &in_effect));
-    let node = config.node_name.as_str();
+    let node: &str = &config.node_name;
     let cgroups = config.cgroup_root.to_path_buf();
     let (shared, cards) = (Arc::clone(&allocator), inventory.clone());
     let (watcher, usage) = Watcher::new(node, &config.run_dir, cgroups, shared, cards, config.probe_interval.get());
@@ -226,8 +224,14 @@ async fn run(
     let reconfigured = async {
         tokio::select! { () = changed => {}, () = outgrown => {} }
     };
-    let drained = drain::drain(&daemon, announcement);
-    let result = until_over(tasks, signals, reconfigured, drained, &stop, config.drain_timeout.get()).await;
+    let patience = config.drain_timeout.get();
+    let retire = async {
+        if tokio::time::timeout(patience, drain::drain(&daemon, announcement)).await.is_err() {
+            warn!(timeout = ?patience, "stopping although pods are still waiting for GPUs");
+        }
+        stop.cancel();
+    };
+    let result = tasks.until_over(signals, reconfigured, retire, patience).await;
     inventory_threads.stop();
     result
 }

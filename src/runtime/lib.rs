@@ -22,4 +22,4 @@ mod tasks;
 
 pub use metrics::metrics;
 pub use signals::Signals;
-pub use tasks::{Outcome, Tasks};
+pub use tasks::{Next, Tasks};

@@ -33,6 +33,6 @@ pub use error::ConfigError;
 pub use file::{read, read_cluster, to_yaml};
 pub use keys::{KeySet, from_text};
 pub use list::List;
-pub use names::{ObjectName, is_subdomain};
+pub use names::ObjectName;
 pub use path::AbsolutePath;
 pub use values::Period;

@@ -1,60 +1,96 @@
-//! Tasks by name.
+//! Tasks by name, and how a program ends.
 
-use std::io;
+use std::pin::pin;
+use std::time::Duration;
 
-use anyhow::anyhow;
-use tokio::task::{JoinError, JoinSet};
+use anyhow::{anyhow, ensure};
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::Signals;
 
 /// A program's tasks. One that ends unexpectedly ends the program: better restarted than half alive.
 #[derive(Debug, Default)]
-pub struct Tasks(JoinSet<Ended>);
+pub struct Tasks {
+    /// They end when they are told to, and are waited for.
+    ending: JoinSet<&'static str>,
+    /// Dropped at the end.
+    endless: JoinSet<&'static str>,
+}
 
-type Ended = (&'static str, anyhow::Result<()>);
-
-/// Result of a task.
-pub trait Outcome {
-    /// Converts it.
-    fn outcome(self) -> anyhow::Result<()>;
+/// Action after a program's tasks have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Exit, after a signal.
+    Exit,
+    /// Restart with another configuration.
+    Start,
 }
 
 // === impl Tasks ===
 
 impl Tasks {
-    /// Starts a task of this name.
-    pub fn spawn<T: Outcome>(&mut self, name: &'static str, task: impl Future<Output = T> + Send + 'static) {
-        self.0.spawn(async move { (name, task.await.outcome()) });
+    /// Starts a task that ends when it is told to.
+    pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.ending.spawn(named(name, task));
+    }
+
+    /// Starts a task without an end.
+    pub fn spawn_endless(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.endless.spawn(named(name, task));
+    }
+
+    /// Runs until a signal or until `reconfigured`, then tells tasks by `retire` to end, and waits for them; or until a
+    /// task fails. A second signal aborts; the first may come while the program is about to restart.
+    pub async fn until_over(
+        mut self,
+        mut signals: Signals,
+        reconfigured: impl Future<Output = ()>,
+        retire: impl Future<Output = ()>,
+        patience: Duration,
+    ) -> anyhow::Result<Next> {
+        let mut next = tokio::select! {
+            name = signals.next() => {
+                info!(signal = name, "stopping");
+                Next::Exit
+            }
+            () = reconfigured => Next::Start,
+            failure = self.failure() => return Err(failure),
+        };
+        let mut end = pin!(async {
+            retire.await;
+            let ended = async { while self.ending.join_next().await.is_some() {} };
+            if tokio::time::timeout(patience, ended).await.is_err() {
+                warn!(timeout = ?patience, "tasks didn't end before the timeout");
+            }
+        });
+        loop {
+            tokio::select! {
+                () = &mut end => return Ok(next),
+                name = signals.next() => {
+                    ensure!(next == Next::Start, "{name} while stopping: aborted");
+                    info!(signal = name, "stopping");
+                    next = Next::Exit;
+                }
+            }
+        }
     }
 
     /// Waits for a task that ends, and describes that as an error.
-    pub async fn failure(&mut self) -> anyhow::Error {
-        describe(self.0.join_next().await)
-    }
-
-    /// Waits until all have ended.
-    pub async fn end(&mut self) {
-        while self.0.join_next().await.is_some() {}
-    }
-}
-
-fn describe(ended: Option<Result<Ended, JoinError>>) -> anyhow::Error {
-    match ended {
-        Some(Ok((name, Err(error)))) => error.context(format!("task {name} failed")),
-        Some(Ok((name, Ok(())))) => anyhow!("task {name} ended unexpectedly"),
-        Some(Err(error)) => anyhow!(error).context("a task panicked"),
-        None => anyhow!("no task is left"),
+    async fn failure(&mut self) -> anyhow::Error {
+        let ended = tokio::select! {
+            Some(ended) = self.ending.join_next() => ended,
+            Some(ended) = self.endless.join_next() => ended,
+            else => return anyhow!("no task is left"),
+        };
+        match ended {
+            Ok(name) => anyhow!("task {name} ended unexpectedly"),
+            Err(error) => anyhow!(error).context("a task panicked"),
+        }
     }
 }
 
-// === impl Outcome ===
-
-impl Outcome for () {
-    fn outcome(self) -> anyhow::Result<()> {
-        Ok(())
-    }
-}
-
-impl Outcome for io::Result<()> {
-    fn outcome(self) -> anyhow::Result<()> {
-        Ok(self?)
-    }
+async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static str {
+    task.await;
+    name
 }

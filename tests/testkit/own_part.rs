@@ -58,7 +58,6 @@ impl OwnPart {
                 run_dir: tmpfs.path().to_owned(),
                 device_list_strategy: DeviceListStrategy::These([Strategy::VolumeMounts].into()),
                 cdi_dir: directory.join("cdi"),
-                cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
                 nvidia_cdi_hook_path: "/nonexistent".into(),
                 driver_root: "/".into(),
                 driver_root_ctr_path: "/".into(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use divvy_api::pod::{PodSum, peak};
-use divvy_api::{CardId, Cores, Memory, MigProfile, Share, SlotId};
+use divvy_api::{CardId, MigProfile, Share, SlotId};
 use divvy_placement::Held;
 use serde::{Deserialize, Serialize};
 
@@ -55,47 +55,6 @@ pub enum Change {
         pod: PodRef,
         /// What happened.
         why: String,
-    },
-}
-
-/// Violation of the ledger's invariants: no card is overfilled, and every slot has one holder.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
-    /// More memory allocated than there is.
-    #[error("{card}: {held} memory held of {capacity}")]
-    Memory {
-        /// The card.
-        card: CardId,
-        /// Sum of the pods' peaks.
-        held: Memory,
-        /// What can be allocated.
-        capacity: Memory,
-    },
-    /// More compute allocated than there is.
-    #[error("{card}: {held} cores held of {capacity}")]
-    Cores {
-        /// The card.
-        card: CardId,
-        /// Sum of the pods' peaks.
-        held: Cores,
-        /// What can be allocated.
-        capacity: Cores,
-    },
-    /// An exclusive share isn't alone on its card.
-    #[error("{card}: held exclusively, and by {pods} pods")]
-    NotAlone {
-        /// The card.
-        card: CardId,
-        /// Number of pods that hold a share.
-        pods: u32,
-    },
-    /// Two pods hold one slot.
-    #[error("slot {slot}: held by pods {} and {}", .pods[0], .pods[1])]
-    Slot {
-        /// The slot.
-        slot: SlotId,
-        /// UIDs of two of its holders.
-        pods: [String; 2],
     },
 }
 
@@ -181,22 +140,6 @@ impl Allocations {
         self.pod(uid)
     }
 
-    /// Every violation of the invariants, given each card's capacity.
-    pub fn check(&self, cards: &[(CardId, Memory, Cores)]) -> Vec<Violation> {
-        let overfilled =
-            cards.iter().flat_map(|(card, memory, cores)| overfilled(card, self.held(card, None), *memory, *cores));
-        let mut holders: BTreeMap<SlotId, &str> = BTreeMap::new();
-        let doubled = self.pods().filter_map(move |entry| {
-            let uid = entry.pod.uid.as_str();
-            let slots: BTreeSet<SlotId> = entry.parts().filter_map(|(_, part)| part.slot_id()).collect();
-            slots.into_iter().find_map(|slot| {
-                let other = holders.insert(slot.clone(), uid)?;
-                Some(Violation::Slot { slot, pods: [other.to_owned(), uid.to_owned()] })
-            })
-        });
-        overfilled.chain(doubled).collect()
-    }
-
     fn holders(&self, card: &CardId, except: Option<&str>) -> impl Iterator<Item = (&str, &OnCard)> {
         let holders = self.cards.get(card).into_iter().flatten();
         holders.map(|(uid, on)| (uid.as_str(), on)).filter(move |(uid, _)| Some(*uid) != except)
@@ -264,13 +207,4 @@ fn on_cards(entry: &PodEntry) -> BTreeMap<CardId, OnCard> {
             (card.clone(), OnCard { peak: peak(kinds().zip(steps)), slots })
         })
         .collect()
-}
-
-fn overfilled(card: &CardId, held: Held, memory: Memory, cores: Cores) -> impl Iterator<Item = Violation> {
-    let card = || card.clone();
-    let memory =
-        (held.memory > memory).then(|| Violation::Memory { card: card(), held: held.memory, capacity: memory });
-    let cores = (held.cores > cores).then(|| Violation::Cores { card: card(), held: held.cores, capacity: cores });
-    let company = (held.exclusive && held.pods > 1).then(|| Violation::NotAlone { card: card(), pods: held.pods });
-    [memory, cores, company].into_iter().flatten()
 }

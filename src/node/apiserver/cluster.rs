@@ -6,17 +6,16 @@ use std::fmt::Debug;
 use anyhow::Context as _;
 use divvy_api::gpunode::{GpuNode, GpuNodeSpec, GpuNodeStatus};
 use divvy_api::names::annotation::CARDS;
-use divvy_runtime::api_server::errors::{describe, describe_watch};
-use divvy_runtime::api_server::{backoff, within_deadline};
+use divvy_runtime::api_server::errors::describe;
+use divvy_runtime::api_server::{backoff, watch_object, within_deadline};
 use divvy_runtime::logging::WarnOnce;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
-use kube::runtime::WatchStreamExt as _;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::runtime::watcher::{self, ExponentialBackoff, watch_object};
+use kube::runtime::watcher::ExponentialBackoff;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -70,32 +69,21 @@ pub(super) struct Attempt {
 }
 
 /// Follows one object until `stop`.
-pub(super) fn watch<K>(api: Api<K>, name: &str, stop: &CancellationToken) -> tokio::sync::watch::Receiver<Cached<K>>
+pub(super) fn watch<K>(
+    api: Api<K>,
+    kind: &'static str,
+    name: &str,
+    stop: &CancellationToken,
+) -> tokio::sync::watch::Receiver<Cached<K>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-    K::DynamicType: Default,
 {
     let (sender, receiver) = tokio::sync::watch::channel(Cached::Unknown);
-    let objects = watch_object(api, name).backoff(backoff());
-    let kind = K::kind(&K::DynamicType::default()).into_owned();
-    let (stop, mut warning) = (stop.clone(), WarnOnce::default());
-    tokio::spawn(async move {
-        let mut objects = std::pin::pin!(objects.take_until(stop.cancelled_owned()));
-        while let Some(seen) = objects.next().await {
-            match seen {
-                Ok(object) => {
-                    warning.clear();
-                    sender.send_replace(object.map_or(Cached::Gone, |object| Cached::Present(Box::new(object))));
-                }
-                // The API server has forgotten where we were, as it does every few minutes: the object is listed anew.
-                Err(watcher::Error::WatchError(status)) if status.code == 410 => {}
-                Err(error) => {
-                    let problem = describe_watch(&error);
-                    warning.warn(format!("{kind}: watch failed, retrying: {problem}{}", hint(&kind, &problem)));
-                }
-            }
-        }
-    });
+    let objects = watch_object(api, kind, name).take_until(stop.clone().cancelled_owned());
+    tokio::spawn(objects.for_each(move |object| {
+        sender.send_replace(object.map_or(Cached::Gone, |object| Cached::Present(Box::new(object))));
+        std::future::ready(())
+    }));
     receiver
 }
 
@@ -109,15 +97,6 @@ pub async fn node_labels(client: Client, name: &str) -> anyhow::Result<BTreeMap<
 pub(super) async fn find_node(client: Client, name: &str) -> kube::Result<Option<NodeView>> {
     let only = ListParams::default().fields(&format!("metadata.name={name}"));
     Ok(Api::all(client).list(&only).await?.items.pop())
-}
-
-/// Advice for the most likely mistake of an installation.
-fn hint(kind: &str, error: &str) -> &'static str {
-    if kind == "GpuNode" && error.contains("404") {
-        ": apply the CustomResourceDefinition gpunodes.divvy.dev"
-    } else {
-        ""
-    }
 }
 
 /// Whether an object of that name exists, but another one: a UID in a patch is a precondition (`storage.Preconditions`), and

@@ -78,8 +78,9 @@ fn mib(amount: u64) -> MemoryAmount {
     MemoryAmount::Absolute(Memory::mib(amount))
 }
 
-fn amounts(view: &View, scales: Scales) -> Amounts {
-    Amounts::of(&view.allocations, &view.inventory, scales)
+/// Allocatable memory in MiB and in percent, and compute.
+fn amounts(view: &View, scales: Scales) -> [u64; 3] {
+    allocatable(&view.allocations, &view.inventory, scales, &ResourceNames::default()).map(|(_, amount)| amount)
 }
 
 #[test]
@@ -88,7 +89,7 @@ fn amounts_share_one_pool_across_resources() {
     let allocations = held(&[(0, absolute, absolute.totals()), (0, percent, percent.totals())]);
     let offered = amounts(&view(inventory(1), allocations), WHOLE);
     // 20 000 and 40 000 MiB are held, so 20 000 MiB, which are 25 %, are free.
-    assert_eq!(offered, Amounts { memory: 40_000, percent: 75, cores: 100 });
+    assert_eq!(offered, [40_000, 75, 100]);
 }
 
 #[test]
@@ -97,20 +98,20 @@ fn amounts_of_whole_and_unhealthy_gpus() {
     let plain = Totals { count: 1, ..Totals::default() };
     let allocations = held(&[(0, whole, plain), (1, part, part.totals())]);
     let offered = amounts(&view(sick(&inventory(3), 1), allocations), WHOLE);
-    assert_eq!(offered, Amounts { memory: 88_000, percent: 100, cores: 110 });
+    assert_eq!(offered, [88_000, 100, 110]);
 }
 
 #[test]
 fn whole_card_fallback_publishes_requested_amount() {
     let asked = request(mib(20_000), 30).totals();
     let offered = amounts(&view(inventory(2), held(&[(0, GpuRequest::whole(1), asked)])), WHOLE);
-    assert_eq!(offered, Amounts { memory: 20_000 + 80_000, percent: 100, cores: 30 + 100 });
+    assert_eq!(offered, [20_000 + 80_000, 100, 30 + 100]);
 }
 
 #[test]
 fn scales_multiply_free_amounts() {
     let offered = amounts(&view(inventory(2), Allocations::default()), Scales { memory: 150, cores: 200 });
-    assert_eq!(offered, Amounts { memory: 240_000, percent: 300, cores: 400 });
+    assert_eq!(offered, [240_000, 300, 400]);
 }
 
 proptest! {
@@ -124,16 +125,16 @@ proptest! {
             (card, request, request.totals())
         }).collect();
         let view = view(inventory(3), held(&requests));
-        let offered = amounts(&view, WHOLE);
+        let [memory, percent, cores] = amounts(&view, WHOLE);
         let counted = |of: fn(&Totals) -> u64| requests.iter().map(|(_, _, counted)| of(counted)).sum::<u64>();
         let left = |number| {
             let held = view.allocations.held(&card(number), None);
             (CARD.saturating_sub(held.memory).as_mib(), u64::from(Cores::FULL.saturating_sub(held.cores).units()))
         };
         let free = (0..3).map(left).fold((0, 0), |sum, (memory, cores)| (sum.0 + memory, sum.1 + cores));
-        prop_assert_eq!(offered.memory - counted(|counted| counted.memory), free.0);
-        prop_assert_eq!(offered.cores - counted(|counted| counted.cores), free.1);
-        prop_assert!((offered.percent - counted(|counted| counted.percent)) * CARD.as_mib() <= free.0 * 100);
+        prop_assert_eq!(memory - counted(|counted| counted.memory), free.0);
+        prop_assert_eq!(cores - counted(|counted| counted.cores), free.1);
+        prop_assert!((percent - counted(|counted| counted.percent)) * CARD.as_mib() <= free.0 * 100);
     }
 }
 

@@ -112,7 +112,7 @@ fn flag_overrides_variable_overrides_file() {
     let file = "version: v1\nnodeName: file\nslotsPerCard: 1\ndefaultCores: 1\ncardPolicy: spread\n";
     let variables = [("NODE_NAME", "variable"), ("SLOTS_PER_CARD", "2"), ("CARD_POLICY", "")];
     let config = load(&["--node-name", "flag"], &variables, file).expect("valid");
-    assert_eq!(config.node_name.as_str(), "flag");
+    assert_eq!(&*config.node_name, "flag");
     assert_eq!((config.slots_per_card.get(), config.default_cores.get()), (2, 1));
     let policy = json(&config)["cardPolicy"].clone();
     assert_eq!(policy, "spread", "an empty variable is an unset one");

@@ -22,7 +22,7 @@ fn config(flags: &[(&str, &str)]) -> Config {
 #[test]
 fn invalid_values_are_refused() {
     refused::<Scale>(&["", "0", "0.09", "10.01", "1.555", "1e0", "-1", ".5", "1.", "1.x", "+1", "99999999999"]);
-    refused::<NodeName>(&["", "N1", "n_1", "-n", "n-", "n..m", &"n".repeat(254)]);
+    refused::<ObjectName>(&["", "N1", "n_1", "-n", "n-", "n..m", &"n".repeat(254)]);
     refused::<KubeletUrl>(&[
         "",
         "n1:10250",

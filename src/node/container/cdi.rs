@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use divvy_api::CardId;
 use serde::Serialize;
 
+use super::ContainerOptions;
 use super::capabilities::MigMinors;
 use super::driver::{CUDA, Driver, Numbers, SHARED_NODES};
-use super::{CdiCard, ContainerOptions};
+use divvy_node_core::inventory::{CardInfo, MigInstance};
 
 /// Vendor and class of every name.
 const KIND: &str = "divvy.dev/gpu";
@@ -99,7 +100,7 @@ pub(super) struct Draft {
 
 impl Draft {
     /// Collects the files and device nodes that containers with these cards need.
-    pub(super) fn new(options: &ContainerOptions, cards: &[CdiCard]) -> Self {
+    pub(super) fn new(options: &ContainerOptions, cards: &[CardInfo]) -> Self {
         let driver = Driver::find(&options.driver_root, &options.driver_root_ctr_path);
         let minors = MigMinors::read(&options.procfs);
         let (mut named, mut refused) = (BTreeMap::new(), BTreeMap::new());
@@ -145,12 +146,12 @@ fn lacks(options: &ContainerOptions, driver: &Driver, devices: &[Device]) -> Opt
     Some(format!("{} is no device node", unseen.host_path.as_ref().unwrap_or(&unseen.path).display()))
 }
 
-/// A card's nodes, if CDI can name the card: an instance in the driver's old spelling has slashes. An error says why a
+/// A card's nodes, if CDI can name the card: its minor number is known, and an instance in the driver's old spelling has slashes. An error says why a
 /// container that is given them could not use the instance.
-fn nodes(options: &ContainerOptions, minors: &MigMinors, card: &CdiCard) -> Option<Result<Vec<DeviceNode>, String>> {
+fn nodes(options: &ContainerOptions, minors: &MigMinors, card: &CardInfo) -> Option<Result<Vec<DeviceNode>, String>> {
     let gpu = card.minor.filter(|_| !card.id.as_str().contains('/'))?;
     let whole = DeviceNode::new(&options.dev_root, &format!("nvidia{gpu}"));
-    let Some((gi, ci)) = card.instance else { return Some(Ok(vec![whole])) };
+    let Some(MigInstance { gi, ci, .. }) = card.mig else { return Some(Ok(vec![whole])) };
     let guarded = |capabilities: [(String, String); 2]| {
         let mut nodes = vec![whole];
         for (name, access) in capabilities {

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use divvy_api::container::{OVERHEAD_FILE, REGION_FILE};
-use divvy_node_core::ports::Mount;
+use divvy_node_core::ports::{Mount, SetupError};
 
 use tracing::warn;
 
-use super::error::{ContainerError, state};
-use super::files;
+use super::files::{self, state};
 use super::limits::Limits;
 use divvy_node_core::ledger::Nonce;
 
@@ -68,7 +67,7 @@ impl Directories {
     }
 
     /// Makes those directories of the container that are missing.
-    pub(super) fn make(&self, nonce: Nonce) -> Result<Container, ContainerError> {
+    pub(super) fn make(&self, nonce: Nonce) -> Result<Container, SetupError> {
         let root = self.path(nonce);
         let container = Container { is_new: self.make_root(&root)?, root };
         make(&container.limits(), 0o755)?;
@@ -78,7 +77,7 @@ impl Directories {
     }
 
     /// Makes the directory that contains a container's two, and the one of all containers if it is missing.
-    fn make_root(&self, path: &Path) -> Result<bool, ContainerError> {
+    fn make_root(&self, path: &Path) -> Result<bool, SetupError> {
         match files::make_directory(path, 0o755) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             made => return made.map_err(state("making directory", path)),
@@ -107,7 +106,7 @@ impl Directories {
     }
 
     /// Removes the directories of all containers but the `live` ones, and returns which it removed.
-    pub(super) fn sweep(&self, live: &HashSet<Nonce>) -> Result<Vec<Nonce>, ContainerError> {
+    pub(super) fn sweep(&self, live: &HashSet<Nonce>) -> Result<Vec<Nonce>, SetupError> {
         let entries = match fs::read_dir(&self.root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.map_err(state("reading directory", &self.root))?,
@@ -143,7 +142,7 @@ impl Container {
     }
 
     /// Writes the limits file, unless it has this content.
-    pub(super) fn write(&self, limits: &Limits) -> Result<(), ContainerError> {
+    pub(super) fn write(&self, limits: &Limits) -> Result<(), SetupError> {
         let (file, text) = (self.limits().join(LIMITS_FILE), limits.to_string());
         if fs::read_to_string(&file).is_ok_and(|written| written == text) {
             return Ok(());
@@ -157,7 +156,7 @@ fn nonces(entries: fs::ReadDir) -> impl Iterator<Item = Nonce> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-fn make(path: &Path, mode: u32) -> Result<bool, ContainerError> {
+fn make(path: &Path, mode: u32) -> Result<bool, SetupError> {
     files::make_directory(path, mode).map_err(state("making directory", path))
 }
 

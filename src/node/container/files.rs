@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use divvy_node_core::ports::SetupError;
+
 pub(crate) use divvy_runtime::files::{make_directory, replace};
 
 /// Replaces a file unless it has this content already.
@@ -42,6 +44,14 @@ pub(crate) fn open_tenants(path: &Path, options: &mut OpenOptions) -> io::Result
     let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     let found = regular(file.metadata()?)?;
     Ok((file, found))
+}
+
+/// Describes the I/O error of a step at `path`.
+pub(crate) fn state(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SetupError {
+    move |source| {
+        let path = path.display();
+        SetupError(format!("{doing} {path}: {source}: runDir must be a directory that the daemon can write to"))
+    }
 }
 
 /// Maps the error of a missing file to success.

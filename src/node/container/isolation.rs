@@ -16,7 +16,7 @@ use std::time::Duration;
 use std::{fmt, fs, io};
 
 use divvy_api::{CardId, Share, Tier};
-use divvy_node_core::ports::Mount;
+use divvy_node_core::ports::{Mount, SetupError};
 use divvy_runtime::logging::WarnOnce;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -29,7 +29,6 @@ pub use self::shim::Shim;
 use crate::config::{Config, ConfigError, Served};
 use crate::container::clock::pages;
 use crate::container::directories::Container;
-use crate::container::error::ContainerError;
 use divvy_mps::MpsDirectory;
 
 /// Isolation tier as served on this node.
@@ -52,10 +51,14 @@ pub trait Isolation: fmt::Debug + Send + Sync {
     }
 
     /// Makes files that the container needs in its directories, except valid ones that exist. The container may be running.
-    fn prepare(&self, container: &Container, shares: &[(CardId, Share)]) -> Result<(), ContainerError>;
+    fn prepare(&self, _container: &Container, _shares: &[(CardId, Share)]) -> Result<(), SetupError> {
+        Ok(())
+    }
 
     /// Mounts of the container beside its directories.
-    fn mounts(&self, container: &Container, shares: &[(CardId, Share)]) -> Vec<Mount>;
+    fn mounts(&self, _container: &Container, _shares: &[(CardId, Share)]) -> Vec<Mount> {
+        Vec::new()
+    }
 
     /// Environment variables of the container.
     fn variables(&self, _: &[(CardId, Share)]) -> Vec<(&'static str, String)> {
@@ -63,7 +66,7 @@ pub trait Isolation: fmt::Debug + Send + Sync {
     }
 
     /// Removes files that no container needs any more, after some have been removed.
-    fn clear(&self);
+    fn clear(&self) {}
 }
 
 /// Tier of this node, and why it was selected.
@@ -150,7 +153,7 @@ pub fn remove(config: &Config) -> io::Result<Vec<PathBuf>> {
 
 impl Selection {
     /// Installs the files of the tier on the node.
-    pub fn install(self, run_dir: &Path) -> Result<Box<dyn Isolation>, ContainerError> {
+    pub fn install(self, run_dir: &Path) -> Result<Box<dyn Isolation>, SetupError> {
         if self.tier == Tier::Mig {
             return Ok(Box::new(Mig));
         }

@@ -1,6 +1,5 @@
 //! Limits file: the text of [`divvy_region::limits`] as values of the API.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -31,25 +30,6 @@ pub struct Limits {
     pub cards: Vec<(CardId, Share)>,
 }
 
-/// A text that is not a valid limits file; its reader must let the container use no GPU.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LimitsError {
-    /// Not in the form of [`divvy_region::limits`].
-    #[error("{0}")]
-    Malformed(String),
-    /// A value that this build doesn't know.
-    #[error("{field} {value:?} is not known to this build")]
-    Unknown {
-        /// Name of the field.
-        field: &'static str,
-        /// The value.
-        value: String,
-    },
-    /// One card with two shares.
-    #[error("{0} is listed twice")]
-    Twice(CardId),
-}
-
 /// Explanation of the tier, written as a comment into the file.
 fn meaning(tier: Tier, cards: &[(CardId, Share)]) -> &'static str {
     match tier {
@@ -72,11 +52,6 @@ impl fmt::Display for Limits {
             Compute::Cap => clock::Compute::Cap,
             Compute::Burst => clock::Compute::Burst,
         };
-        let rank = match priority {
-            Some(Priority::High) => clock::Priority::High,
-            None => clock::Priority::Normal,
-            Some(Priority::Low) => clock::Priority::Low,
-        };
         let tier_name = tier.to_string();
         let file_cards = cards.iter().map(|(card, share)| limits::Card {
             uuid: card.as_str(),
@@ -87,7 +62,7 @@ impl fmt::Display for Limits {
         let file = limits::Limits {
             tier: &tier_name,
             compute,
-            priority: rank,
+            priority: rank(*priority),
             pod_uid,
             namespace,
             pod,
@@ -99,10 +74,11 @@ impl fmt::Display for Limits {
 }
 
 impl FromStr for Limits {
-    type Err = LimitsError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, LimitsError> {
-        let file = limits::Limits::read(text).map_err(|malformed| LimitsError::Malformed(malformed.to_string()))?;
+    /// Reads a limits file; the reader of one that isn't valid must let the container use no GPU.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let file = limits::Limits::read(text).map_err(|malformed| malformed.to_string())?;
         let compute = match file.compute {
             clock::Compute::Cap => Compute::Cap,
             clock::Compute::Burst => Compute::Burst,
@@ -125,22 +101,22 @@ impl FromStr for Limits {
     }
 }
 
-fn share(card: limits::Card<'_>) -> Result<(CardId, Share), LimitsError> {
+/// Priority as the library knows it.
+pub(super) fn rank(priority: Option<Priority>) -> clock::Priority {
+    match priority {
+        Some(Priority::High) => clock::Priority::High,
+        None => clock::Priority::Normal,
+        Some(Priority::Low) => clock::Priority::Low,
+    }
+}
+
+fn share(card: limits::Card<'_>) -> Result<(CardId, Share), String> {
     let (memory, cores) = (Memory::mib(card.memory_mib), Cores::new(card.cores));
     Ok((known("card", card.uuid)?, Share { memory, cores, exclusive: card.exclusive }))
 }
 
-fn known<T: FromStr>(field: &'static str, value: &str) -> Result<T, LimitsError> {
-    value.parse().map_err(|_unknown| LimitsError::Unknown { field, value: value.to_owned() })
-}
-
-/// Refuses two shares of one card.
-pub(super) fn check_unique(cards: &[(CardId, Share)]) -> Result<(), LimitsError> {
-    let mut seen = HashSet::new();
-    match cards.iter().find(|(card, _)| !seen.insert(card)) {
-        Some((card, _)) => Err(LimitsError::Twice(card.clone())),
-        None => Ok(()),
-    }
+fn known<T: FromStr>(field: &'static str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|_unknown| format!("{field} {value:?} is not known to this build"))
 }
 
 #[cfg(test)]
@@ -220,15 +196,9 @@ mod tests {
         }
         let card = "card GPU-a memory-mib 1 cores 0 exclusive 0\n";
         let twice = SMALL.replace(card, &[card, card].concat()).parse::<Limits>().expect_err("two shares of one card");
-        assert_eq!(
-            twice.to_string(),
-            "line 7 is \"card GPU-a memory-mib 1 cores 0 exclusive 0\", expected \"another card\""
-        );
+        assert_eq!(twice, "line 7 is \"card GPU-a memory-mib 1 cores 0 exclusive 0\", expected \"another card\"");
         let missing = SMALL.replace("container c\n", "").parse::<Limits>().expect_err("no container");
-        assert_eq!(
-            missing.to_string(),
-            "line 5 is \"card GPU-a memory-mib 1 cores 0 exclusive 0\", expected \"container <name>\""
-        );
+        assert_eq!(missing, "line 5 is \"card GPU-a memory-mib 1 cores 0 exclusive 0\", expected \"container <name>\"");
     }
 
     proptest! {

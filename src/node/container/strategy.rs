@@ -10,6 +10,8 @@ use serde::Serialize;
 use super::cdi;
 use crate::config::Strategy;
 
+/// Prefix of CDI annotations, from the CDI specification.
+const ANNOTATION_PREFIX: &str = "cdi.k8s.io/";
 /// Host path of each mount that names a GPU.
 const NOTHING: &str = "/dev/null";
 
@@ -25,13 +27,7 @@ pub struct Strategies {
 }
 
 /// Adds to the response what each strategy needs. `key` makes the annotation's key unique among a container's.
-pub(super) fn deliver(
-    strategies: &BTreeSet<Strategy>,
-    cards: &[&CardId],
-    annotation_prefix: &str,
-    key: &str,
-    response: &mut ContainerResponse,
-) {
+pub(super) fn deliver(strategies: &BTreeSet<Strategy>, cards: &[&CardId], key: &str, response: &mut ContainerResponse) {
     let joined = |name: &dyn Fn(&CardId) -> String| cards.iter().map(|card| name(card)).collect::<Vec<_>>().join(",");
     // In this order: of two that set the variable the later one wins, as in NVIDIA's plugin.
     for strategy in strategies {
@@ -48,7 +44,7 @@ pub(super) fn deliver(
                 }));
             }
             Strategy::CdiAnnotations => {
-                response.annotations.insert(format!("{annotation_prefix}divvy-node_{key}"), joined(&cdi::qualified));
+                response.annotations.insert(format!("{ANNOTATION_PREFIX}divvy-node_{key}"), joined(&cdi::qualified));
             }
             Strategy::CdiCri => {
                 response.cdi_devices.extend(cards.iter().map(|card| cdi::qualified(card)));

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use divvy_api::{Cores, Memory};
+use divvy_node_core::inventory::MigInstance;
 use divvy_node_core::pod::PodRef;
 use tempfile::TempDir;
 
@@ -75,7 +76,6 @@ impl Host {
             run_dir: self.path("run"),
             device_list_strategy: crate::config::List(names).try_into().expect("strategies"),
             cdi_dir: self.path("cdi"),
-            cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
             nvidia_cdi_hook_path: self.path("usr/bin/nvidia-cdi-hook"),
             driver_root: PathBuf::from("/run/nvidia/driver"),
             driver_root_ctr_path: self.path("driver"),
@@ -107,9 +107,20 @@ fn id(text: &str) -> CardId {
     text.parse().expect("a UUID")
 }
 
-fn cards() -> Vec<CdiCard> {
+fn cards() -> Vec<CardInfo> {
     // In an order that isn't the file's.
-    [(B, 1), (A, 0)].map(|(card, minor)| CdiCard { id: id(card), minor: Some(minor), instance: None }).to_vec()
+    [(B, 1), (A, 0)].map(|(id, minor)| card(id, Some(minor), None)).to_vec()
+}
+
+fn card(uuid: &str, minor: Option<u32>, instance: Option<(u32, u32)>) -> CardInfo {
+    let mig = |(gi, ci)| MigInstance {
+        profile: "1g.10gb".parse().expect("a profile"),
+        parent: id(B),
+        gi,
+        ci,
+        by_profile: false,
+    };
+    CardInfo { minor, mig: instance.map(mig), ..CardInfo::healthy(id(uuid), Memory::mib(1024)) }
 }
 
 fn share(card: &str, memory: u64) -> (CardId, Share) {
@@ -165,20 +176,6 @@ fn strategies_can_be_combined() {
     let both = answer("cdi-cri,cdi-annotations,envvar");
     assert_eq!(both.envs["NVIDIA_VISIBLE_DEVICES"], A);
     assert_eq!((both.annotations.len(), both.cdi_devices.len()), (1, 1));
-}
-
-#[test]
-fn annotation_prefix_replaces_the_cdi_prefix() {
-    let host = Host::new();
-    let options =
-        ContainerOptions { cdi_annotation_prefix: "nvidia.cdi.k8s.io/".into(), ..host.options("cdi-annotations") };
-    let delivery = Containers::new(options, Box::new(Accounting));
-    delivery.publish_cards(&cards()).expect("published");
-    let answer = delivery.prepare(&allocated("n-1", &[share(A, 1)])).expect("an answer");
-    assert_eq!(
-        answer.annotations[&format!("nvidia.cdi.k8s.io/divvy-node_{}", nonce("n-1"))],
-        format!("divvy.dev/gpu={A}")
-    );
 }
 
 #[test]
@@ -296,10 +293,7 @@ fn configured_cdi_without_devices_refuses_allocation() {
 fn gpu_without_device_node_is_given_by_mounts() {
     let host = Host::new();
     let old = "MIG-GPU-5c3f2a10/1/0";
-    let odd = [
-        CdiCard { id: id(old), minor: Some(0), instance: Some((1, 0)) },
-        CdiCard { id: id(B), minor: None, instance: None },
-    ];
+    let odd = [card(old, Some(0), Some((1, 0))), card(B, None, None)];
     let all = [&cards()[1..], &odd].concat();
     let auto = Containers::new(host.options("auto"), Box::new(Accounting));
     auto.publish_cards(&all).expect("published");

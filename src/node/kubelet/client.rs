@@ -1,5 +1,6 @@
 //! Client for the kubelet's pod list, over a persistent connection.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -7,6 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use divvy_node_core::pod::PodList;
+use divvy_node_core::ports::PodSourceError;
+use divvy_runtime::api_server::errors::chain;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{Request, StatusCode, Uri};
@@ -16,7 +19,7 @@ use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
 use hyper_util::rt::TokioExecutor;
 
 use super::tls;
-use crate::pod_list::{DecodeError, Known};
+use crate::pod_list::Known;
 
 /// Address of the kubelet's API, and how its certificate is verified.
 #[derive(Clone, Debug)]
@@ -50,121 +53,66 @@ const LARGEST_LIST: usize = 64 << 20;
 /// Read buffer of the connection in bytes, which an idle connection keeps; the default is up to 400 KiB.
 const READ_BUFFER: usize = 64 << 10;
 
-/// Why there is no pod list.
-#[derive(Debug, thiserror::Error)]
-pub enum PodListError {
-    /// The configured URL is invalid.
-    #[error("kubeletUrl \"{url}\" is not a URL: {problem}")]
-    Url {
-        /// The configured URL.
-        url: String,
-        /// Error of the parser.
-        problem: String,
-    },
-    /// rustls refuses its configuration.
-    #[error("tls: {0}")]
-    Tls(#[from] rustls::Error),
-    /// The token can't be read.
-    #[error("kubelet token {path}: {source}")]
-    Token {
-        /// The file.
-        path: PathBuf,
-        /// Error of the system.
-        source: std::io::Error,
-    },
-    /// No response before the deadline.
-    #[error("kubelet pod list {url}: no answer within {}ms", .timeout.as_millis())]
-    Timeout {
-        /// URL of the request.
-        url: String,
-        /// The deadline.
-        timeout: Duration,
-    },
-    /// No connection, a broken one, or one whose certificate isn't the kubelet's.
-    #[error("kubelet pod list {url}: {problem}")]
-    Connection {
-        /// URL of the request.
-        url: String,
-        /// Error with its causes.
-        problem: String,
-    },
-    /// A status other than 200, such as 401 or 403.
-    #[error("kubelet pod list {url}: answered {status}{}", hint(*.status))]
-    Status {
-        /// URL of the request.
-        url: String,
-        /// Status of the response.
-        status: StatusCode,
-    },
-    /// The response is not a pod list.
-    #[error("kubelet pod list {url}: {source}")]
-    Decode {
-        /// URL of the request.
-        url: String,
-        /// Why it can't be decoded.
-        source: DecodeError,
-    },
-}
-
 // === impl PodListClient ===
 
 impl PodListClient {
     /// A client for this endpoint; nothing is connected yet.
-    pub fn new(endpoint: KubeletEndpoint) -> Result<Self, PodListError> {
-        let text = format!("{}/pods", endpoint.url.trim_end_matches('/'));
-        let uri = text.parse::<Uri>().map_err(|error| error.to_string());
+    pub fn new(endpoint: KubeletEndpoint) -> Result<Self, PodSourceError> {
+        let KubeletEndpoint { url, .. } = &endpoint;
+        let uri = format!("{}/pods", url.trim_end_matches('/')).parse::<Uri>().map_err(|error| error.to_string());
         let uri = uri.and_then(|uri| if uri.host().is_some() { Ok(uri) } else { Err("host is missing".to_owned()) });
-        let uri = uri.map_err(|problem| PodListError::Url { url: endpoint.url.clone(), problem })?;
+        let refused = |problem| PodSourceError::KubeletPods(format!("kubeletUrl \"{url}\" is not a URL: {problem}"));
+        let uri = uri.map_err(refused)?;
         Ok(Self { endpoint, uri, client: Mutex::default(), known: Mutex::default() })
     }
 
     /// The kubelet's pods.
-    pub async fn list(&self) -> Result<PodList, PodListError> {
+    pub async fn list(&self) -> Result<PodList, PodSourceError> {
         let (body, connection) = self.raw().await?;
         let pods = self.known.lock().unwrap_or_else(PoisonError::into_inner).decode(&body);
-        let pods = pods.map_err(|source| PodListError::Decode { url: self.uri.to_string(), source })?;
-        Ok(PodList { pods, connection })
+        Ok(PodList { pods: pods.map_err(|error| self.error(error))?, connection })
     }
 
     /// The list as the kubelet sends it: what [`Self::list`] costs without decoding.
-    pub async fn raw(&self) -> Result<(Bytes, Option<SocketAddr>), PodListError> {
+    pub async fn raw(&self) -> Result<(Bytes, Option<SocketAddr>), PodSourceError> {
         let timeout = self.endpoint.timeout;
         let answer = tokio::time::timeout(timeout, self.fetch()).await;
-        let answer = answer.unwrap_or_else(|_| Err(PodListError::Timeout { url: self.uri.to_string(), timeout }));
-        if matches!(answer, Err(PodListError::Timeout { .. } | PodListError::Connection { .. })) {
+        answer.unwrap_or_else(|_elapsed| {
             self.forget();
-        }
-        answer
+            Err(self.error(format!("no answer within {}ms", timeout.as_millis())))
+        })
     }
 
-    async fn fetch(&self) -> Result<(Bytes, Option<SocketAddr>), PodListError> {
+    async fn fetch(&self) -> Result<(Bytes, Option<SocketAddr>), PodSourceError> {
         let client = self.client()?;
         let request = Request::get(self.uri.clone()).header(AUTHORIZATION, self.bearer()?);
         let request = request.body(Empty::new()).map_err(|error| self.broken(&error))?;
         let response = client.request(request).await.map_err(|error| self.broken(&error))?;
         if response.status() != StatusCode::OK {
-            return Err(PodListError::Status { url: self.uri.to_string(), status: response.status() });
+            let status = response.status();
+            return Err(self.error(format!("answered {status}{}", hint(status))));
         }
         let connection = response.extensions().get::<HttpInfo>().map(HttpInfo::local_addr);
         let body = Limited::new(response.into_body(), LARGEST_LIST).collect().await;
         Ok((body.map_err(|error| self.broken(&*error))?.to_bytes(), connection))
     }
 
-    fn bearer(&self) -> Result<HeaderValue, PodListError> {
+    fn bearer(&self) -> Result<HeaderValue, PodSourceError> {
         let path = &self.endpoint.token_file;
         let token = std::fs::read_to_string(path).and_then(|token| {
             let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
             value.map_err(|_control| std::io::Error::other("holds characters that no token has"))
         });
-        token.map_err(|source| PodListError::Token { path: path.clone(), source })
+        token.map_err(|error| PodSourceError::KubeletPods(format!("kubelet token {}: {error}", path.display())))
     }
 
-    fn client(&self) -> Result<HttpsClient, PodListError> {
+    fn client(&self) -> Result<HttpsClient, PodSourceError> {
         let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = &*kept {
             return Ok(client.clone());
         }
-        let tls = tls::client_config(self.endpoint.trust.clone())?;
+        let tls = tls::client_config(self.endpoint.trust.clone());
+        let tls = tls.map_err(|error| PodSourceError::KubeletPods(format!("tls: {error}")))?;
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
         tcp.enforce_http(false);
@@ -182,11 +130,14 @@ impl PodListClient {
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    fn broken(&self, error: &(dyn std::error::Error + 'static)) -> PodListError {
-        let causes = || std::iter::successors(Some(error), |error| error.source());
-        let all = || causes().map(ToString::to_string).collect::<Vec<_>>().join(": ");
-        let problem = tls::untrusted(error).map_or_else(all, ToString::to_string);
-        PodListError::Connection { url: self.uri.to_string(), problem }
+    /// No connection, a broken one, or one whose certificate isn't the kubelet's.
+    fn broken(&self, error: &(dyn std::error::Error + 'static)) -> PodSourceError {
+        self.forget();
+        self.error(tls::untrusted(error).map_or_else(|| chain(error), ToString::to_string))
+    }
+
+    fn error(&self, problem: impl Display) -> PodSourceError {
+        PodSourceError::KubeletPods(format!("kubelet pod list {}: {problem}", self.uri))
     }
 }
 

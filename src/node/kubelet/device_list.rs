@@ -2,13 +2,12 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use divvy_api::ResourceName;
 use divvy_proto::deviceplugin as api;
+use futures::{Stream, StreamExt as _, future, stream};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
-use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Status;
 
@@ -29,13 +28,6 @@ pub(super) struct DeviceList {
 /// Stream of `ListAndWatch`.
 pub(super) type Devices = Pin<Box<dyn Stream<Item = Result<api::ListAndWatchResponse, Status>> + Send>>;
 
-/// Lists until the session ends.
-struct UntilCancelled {
-    lists: Devices,
-    ended: Pin<Box<dyn Future<Output = ()> + Send>>,
-    silence: CancellationToken,
-}
-
 // === impl DeviceList ===
 
 impl DeviceList {
@@ -45,24 +37,15 @@ impl DeviceList {
         // Dropped with the stream, when the kubelet closes it: then the daemon has to register again.
         let guard: DropGuard = session.clone().drop_guard();
         let lists = WatchStream::new(offers).filter_map(move |offers| {
-            let _held_as_long_as_the_stream = &guard;
             // A resource that isn't offered any more is about to be registered no more.
-            let offer = offers.iter().find(|offer| offer.resource == resource)?;
-            Some(Ok(api::ListAndWatchResponse { devices: offer.devices.clone() }))
+            let offer = offers.iter().find(|offer| offer.resource == resource);
+            future::ready(offer.map(|offer| Ok(api::ListAndWatchResponse { devices: offer.devices.clone() })))
         });
-        // A server that waits for its streams would wait forever: the kubelet never closes this one.
-        let ended = Box::pin(session.cancelled_owned());
-        Box::pin(UntilCancelled { lists: Box::pin(lists), ended, silence })
-    }
-}
-
-impl Stream for UntilCancelled {
-    type Item = Result<api::ListAndWatchResponse, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.ended.as_mut().poll(context).is_ready() {
-            return Poll::Ready(None);
-        }
-        if self.silence.is_cancelled() { Poll::Pending } else { self.lists.as_mut().poll_next(context) }
+        // A silent list stays open. A server that waits for its streams would wait forever: the kubelet never closes this one.
+        let lists = lists.take_until(silence.cancelled_owned()).chain(stream::pending());
+        let lists = lists.take_until(session.cancelled_owned());
+        Box::pin(lists.inspect(move |_| {
+            let _held_as_long_as_the_stream = &guard;
+        }))
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use divvy_api::ResourceNames;
 use divvy_node_core::pod::{DeviceRecord, PodRef};
+use divvy_node_core::ports::PodSourceError;
 use divvy_proto::podresources as api;
 use divvy_proto::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use tonic::transport::{Channel, Endpoint};
@@ -22,29 +23,6 @@ pub struct PodResources {
     pub names: ResourceNames,
 }
 
-/// A failed request.
-#[derive(Debug, thiserror::Error)]
-pub enum PodResourcesError {
-    /// No connection.
-    #[error("pod resources {socket}: {problem}")]
-    Connection {
-        /// The socket.
-        socket: PathBuf,
-        /// Error of the connection.
-        problem: String,
-    },
-    /// The kubelet refused.
-    #[error("pod resources {socket}: {call} answered {}: {}{}", .status.code(), .status.message(), hint(.call))]
-    Status {
-        /// The socket.
-        socket: PathBuf,
-        /// Name of the call.
-        call: &'static str,
-        /// Status of the response.
-        status: Box<Status>,
-    },
-}
-
 const DEADLINE: Duration = Duration::from_secs(2);
 /// Time after which the kubelet's rate limit admits another request.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -56,12 +34,12 @@ const LARGEST_ANSWER: usize = 64 << 20;
 impl PodResources {
     /// All containers with Divvy's devices. The kubelet releases devices of ended pods when it answers, so this is only called
     /// before registration, never while an Allocate is in flight (kubernetes#137534).
-    pub async fn list(&self) -> Result<Vec<DeviceRecord>, PodResourcesError> {
+    pub async fn list(&self) -> Result<Vec<DeviceRecord>, PodSourceError> {
         self.list_of(|resource| self.names.counts_cards(resource)).await
     }
 
     /// All containers with units of memory or compute, where those are devices. To be called when [`Self::list`] may be.
-    pub async fn list_units(&self) -> Result<Vec<DeviceRecord>, PodResourcesError> {
+    pub async fn list_units(&self) -> Result<Vec<DeviceRecord>, PodSourceError> {
         let ResourceNames { memory, cores, .. } = &self.names;
         if !self.names.counts_memory_in_devices() {
             return Ok(Vec::new());
@@ -69,15 +47,15 @@ impl PodResources {
         self.list_of(|resource| [memory, cores].iter().any(|name| name.as_str() == resource)).await
     }
 
-    async fn list_of(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<DeviceRecord>, PodResourcesError> {
+    async fn list_of(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<DeviceRecord>, PodSourceError> {
         let answer = self.client().await?.list(api::ListPodResourcesRequest {}).await;
-        let answer = answer.map_err(|status| self.refused("List", status))?;
+        let answer = answer.map_err(|status| self.refused("List", &status))?;
         Ok(answer.into_inner().pod_resources.iter().flat_map(|pod| assigned(pod, &is_wanted)).collect())
     }
 
     /// Divvy's devices of each of these pods, by namespace and name; `None` for a pod that the kubelet doesn't have, or that has
     /// ended. It has a pod from just before its admission on. Ordinary init containers are never included. Releases nothing.
-    pub async fn get(&self, pods: &[PodRef]) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodResourcesError> {
+    pub async fn get(&self, pods: &[PodRef]) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodSourceError> {
         let mut records = Vec::with_capacity(pods.len());
         if pods.is_empty() {
             return Ok(records);
@@ -93,7 +71,7 @@ impl PodResources {
         &self,
         client: &mut PodResourcesListerClient<Channel>,
         pod: &PodRef,
-    ) -> Result<Option<Vec<DeviceRecord>>, PodResourcesError> {
+    ) -> Result<Option<Vec<DeviceRecord>>, PodSourceError> {
         let (namespace, name) = (&pod.namespace, &pod.name);
         let request = api::GetPodResourcesRequest { pod_name: name.clone(), pod_namespace: namespace.clone() };
         let started = Instant::now();
@@ -108,15 +86,15 @@ impl PodResources {
                     tokio::time::sleep(PAUSE).await;
                 }
                 Err(status) if is_unknown(&status, namespace, name) => return Ok(None),
-                Err(status) => return Err(self.refused("Get", status)),
+                Err(status) => return Err(self.refused("Get", &status)),
             }
         }
     }
 
     /// Every healthy device of every registered plugin. Releases nothing, so it may be called at any time.
-    pub async fn allocatable(&self) -> Result<Vec<Listed>, PodResourcesError> {
+    pub async fn allocatable(&self) -> Result<Vec<Listed>, PodSourceError> {
         let answer = self.client().await?.get_allocatable_resources(api::AllocatableResourcesRequest {}).await;
-        let answer = answer.map_err(|status| self.refused("GetAllocatableResources", status))?;
+        let answer = answer.map_err(|status| self.refused("GetAllocatableResources", &status))?;
         let listed = |devices: api::ContainerDevices| {
             let resource = devices.resource_name;
             devices.device_ids.into_iter().map(move |device| Listed { resource: resource.clone(), device })
@@ -124,16 +102,19 @@ impl PodResources {
         Ok(answer.into_inner().devices.into_iter().flat_map(listed).collect())
     }
 
-    async fn client(&self) -> Result<PodResourcesListerClient<Channel>, PodResourcesError> {
+    async fn client(&self) -> Result<PodResourcesListerClient<Channel>, PodSourceError> {
         let endpoint = Endpoint::from_static("http://localhost").timeout(DEADLINE).connect_timeout(DEADLINE);
         let channel = unix_channel(endpoint, self.socket.clone()).await;
-        let channel =
-            channel.map_err(|problem| PodResourcesError::Connection { socket: self.socket.clone(), problem })?;
+        let channel = channel.map_err(|problem| self.error(&problem))?;
         Ok(PodResourcesListerClient::new(channel).max_decoding_message_size(LARGEST_ANSWER))
     }
 
-    fn refused(&self, call: &'static str, status: Status) -> PodResourcesError {
-        PodResourcesError::Status { socket: self.socket.clone(), call, status: Box::new(status) }
+    fn refused(&self, call: &'static str, status: &Status) -> PodSourceError {
+        self.error(&format!("{call} answered {}: {}{}", status.code(), status.message(), hint(call)))
+    }
+
+    fn error(&self, problem: &str) -> PodSourceError {
+        PodSourceError::DeviceRecords(format!("pod resources {}: {problem}", self.socket.display()))
     }
 }
 

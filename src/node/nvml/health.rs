@@ -56,15 +56,6 @@ enum State {
     },
 }
 
-// === impl HealthOptions ===
-
-impl Default for HealthOptions {
-    fn default() -> Self {
-        // The XIDs are those that NVIDIA's device plugin takes for faults of an application.
-        Self { ignored_xids: BTreeSet::from([13, 31, 43, 45, 68, 109]), recover_after: Duration::from_secs(60) }
-    }
-}
-
 // === impl Health ===
 
 impl Health {

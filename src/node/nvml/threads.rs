@@ -11,7 +11,7 @@ use divvy_api::CardId;
 use divvy_runtime::logging::WarnOnce;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{EventSet, Nvml};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::calls::{self, CallError, XidEvent};
 use super::links;
@@ -59,8 +59,7 @@ struct Listener<'w> {
     nvml: &'w Nvml,
     card: &'w CardId,
     set: Option<EventSet<'w>>,
-    /// Why XIDs aren't received, as it was logged.
-    trouble: Option<String>,
+    warning: WarnOnce,
 }
 
 /// Starts a thread; an error says that there can't be more of them.
@@ -133,7 +132,7 @@ impl DriverWatch {
 
 impl CardWatch {
     pub(super) fn run(self) {
-        let mut listener = Listener { nvml: &self.nvml, card: &self.card, set: None, trouble: None };
+        let mut listener = Listener { nvml: &self.nvml, card: &self.card, set: None, warning: WarnOnce::default() };
         let mut warning = WarnOnce::default();
         loop {
             // Before the probe: once a card is healthy, its XIDs are received.
@@ -208,15 +207,12 @@ impl Listener<'_> {
     /// Logs the error once, and tries again after the next probe.
     fn unsubscribe(&mut self, error: &CallError) {
         self.set = None;
-        let error = error.to_string();
-        if self.trouble.as_ref() != Some(&error) {
-            warn!(card = %self.card, error, "XID event subscription failed");
-            self.trouble = Some(error);
-        }
+        self.warning.warn(format!("{}: XID event subscription failed: {error}", self.card));
     }
 
     fn restored(&mut self) {
-        if self.trouble.take().is_some() {
+        if self.warning.current().is_some() {
+            self.warning.clear();
             info!(card = %self.card, "XID event subscription restored");
         }
     }

@@ -13,10 +13,10 @@ use tracing::info;
 
 use super::reconcile;
 use crate::apiserver::desired::Desired;
-use crate::container::{CdiCard, Containers};
+use crate::container::Containers;
 use crate::kubelet::advertise::{self, Listing, Offer};
 use crate::kubelet::registration::Registrar;
-use divvy_node_core::inventory::{CardInfo, Inventory};
+use divvy_node_core::inventory::Inventory;
 
 /// Delay before another attempt to write the CDI specification: a missing directory or device node may appear.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ pub(super) async fn follow(
         let cards = if containers.tier() == Tier::Mig { cards.of_instances() } else { cards };
         lock(&advertiser.allocator).set_inventory(Arc::clone(&cards));
         // Searches for the driver's files, which takes too long with the allocator locked.
-        let published = containers.publish_cards(&cdi_cards(&cards));
+        let published = containers.publish_cards(&cards.cards);
         let again = published.is_err();
         match published {
             Ok(()) => warning.clear(),
@@ -67,15 +67,6 @@ pub(super) async fn relist(advertiser: Advertiser, changed: Arc<Notify>, stop: C
             advertiser.update();
         }
     }
-}
-
-fn cdi_cards(inventory: &Inventory) -> Vec<CdiCard> {
-    let card = |card: &CardInfo| CdiCard {
-        id: card.id.clone(),
-        minor: card.minor,
-        instance: card.mig.as_ref().map(|mig| (mig.gi, mig.ci)),
-    };
-    inventory.cards.iter().map(card).collect()
 }
 
 /// Registers once the GPUs are known and the ledger is reconciled with the kubelet: before that nothing may be allocated.

@@ -15,7 +15,7 @@ use crate::nvml::{HealthOptions, InventoryOptions};
 
 pub(super) fn allocation(config: &Config) -> AllocationSettings {
     AllocationSettings {
-        node_name: config.node_name.as_str().to_owned(),
+        node_name: config.node_name.to_string(),
         names: config.resource_names(),
         defaults: config.request_defaults(),
         slots_per_card: config.slots_per_card.get(),
@@ -66,7 +66,7 @@ pub(super) fn inventory(config: &Config, desired: &Desired) -> InventoryOptions 
 
 pub(super) fn publish(config: &Config, tier: Tier) -> PublishSettings {
     PublishSettings {
-        node_name: config.node_name.as_str().to_owned(),
+        node_name: config.node_name.to_string(),
         names: config.amount_names(),
         scales: scales(config),
         advertise: config.advertise,

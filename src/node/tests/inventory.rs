@@ -5,6 +5,7 @@
 #[path = "inventory/mig.rs"]
 mod mig;
 
+use std::collections::BTreeSet;
 use std::env;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -87,7 +88,7 @@ fn options(directory: &TempDir) -> InventoryOptions {
         mig_strategy: MigStrategy::None,
         probe_interval: Duration::from_millis(10),
         probe_timeout: Duration::from_secs(2),
-        health: HealthOptions { recover_after: Duration::from_millis(50), ..HealthOptions::default() },
+        health: HealthOptions { ignored_xids: BTreeSet::from([13, 31]), recover_after: Duration::from_millis(50) },
         released: None,
     }
 }

@@ -1,7 +1,6 @@
 //! Measures the use of containers twice a second, and frees the region slots of dead processes.
 
 use std::collections::{HashMap, HashSet};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use divvy_node_core::allocator::{SharedAllocator, lock};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
+use tracing::error;
 
 use super::accounts::Accounts;
 use super::driver::Driver;
@@ -49,16 +49,19 @@ pub struct Watcher {
 }
 
 /// Measures until `stop`, on blocking threads.
-pub async fn watch(mut watcher: Watcher, stop: CancellationToken) -> io::Result<()> {
+pub async fn watch(mut watcher: Watcher, stop: CancellationToken) {
     let mut rounds = tokio::time::interval(INTERVAL);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::select! { _ = rounds.tick() => {}, () = stop.cancelled() => return Ok(()) }
+        tokio::select! { _ = rounds.tick() => {}, () = stop.cancelled() => return }
         let round = move || {
             watcher.round(Instant::now());
             watcher
         };
-        watcher = tokio::task::spawn_blocking(round).await?;
+        watcher = match tokio::task::spawn_blocking(round).await {
+            Ok(watcher) => watcher,
+            Err(error) => return error!(%error, "measuring the use of containers failed"),
+        };
     }
 }
 

@@ -27,9 +27,15 @@ where
             // The API server has forgotten where we were, as it does every few minutes: the object is listed anew.
             Err(watcher::Error::WatchError(status)) if status.code == 410 => None,
             Err(error) => {
-                warning.warn(format!("{kind} {name}: watch failed, retrying: {}", describe_watch(&error)));
+                let hint = if is_unknown(&error) { ": apply its CustomResourceDefinition" } else { "" };
+                warning.warn(format!("{kind} {name}: watch failed, retrying: {}{hint}", describe_watch(&error)));
                 None
             }
         })
     })
+}
+
+/// Whether the API server doesn't know this kind of object: a missing object is no error.
+fn is_unknown(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }

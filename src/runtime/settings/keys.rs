@@ -44,7 +44,7 @@ pub trait KeySet: Clone + Default + for<'de> Deserialize<'de> {
 ///     }
 ///     required {
 ///         /// Name of this node
-///         node_name: NodeName,
+///         node_name: ObjectName,
 ///     }
 ///     /// Most containers that can share a GPU
 ///     slots_per_card: Within<1, 256> = Within::new(32),

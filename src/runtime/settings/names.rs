@@ -38,7 +38,7 @@ impl Deref for ObjectName {
 }
 
 /// RFC 1123, as Kubernetes reads it.
-pub fn is_subdomain(text: &str) -> bool {
+fn is_subdomain(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let label = |label: &str| label.starts_with(plain) && label.ends_with(plain);
     text.len() <= 253 && text.split('.').all(label) && text.chars().all(|c| plain(c) || c == '-' || c == '.')

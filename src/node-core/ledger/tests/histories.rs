@@ -9,7 +9,7 @@ use divvy_api::{CardId, ContainerKind, ContainerRequest, ResourceNames, SlotId};
 use proptest::prelude::*;
 
 use super::model::{MEMORY, Model, pod_ref, pod_shape, view};
-use super::{file, reopen};
+use super::{file, release, reopen};
 use crate::ledger::Terms;
 use crate::ledger::reconcile::{Observed, Reconciled, RestoreContext, reconcile};
 use crate::ledger::{Ledger, Nonce, Part, PodEntry};
@@ -165,7 +165,7 @@ impl Node {
 
     fn release(&mut self, pod: usize) {
         let uid = self.uid(pod);
-        let freed: Option<PodEntry> = self.ledger().release(&uid, "gone").expect("writes");
+        let freed: Option<PodEntry> = release(self.ledger(), &uid, "gone").expect("writes");
         assert_eq!(freed, self.model.pods.remove(&uid));
         self.born.iter_mut().skip(pod).take(1).for_each(|born| *born += 1);
     }

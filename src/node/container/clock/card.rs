@@ -14,6 +14,7 @@ use divvy_runtime::logging::WarnOnce;
 use super::pages;
 use super::watched::Watched;
 use super::{MS, SELDOM, next};
+use crate::container::limits;
 
 /// Time for which a card counts as active after a container was busy on it. Active cards are sampled at the full rate.
 const LATE: u64 = 1000 * MS;
@@ -74,11 +75,7 @@ impl Card {
     }
 
     pub(super) fn add(&mut self, tenant: usize, position: usize, cores: Cores, priority: Option<Priority>) {
-        let rank = match priority {
-            Some(Priority::High) => clock::Priority::High,
-            None => clock::Priority::Normal,
-            Some(Priority::Low) => clock::Priority::Low,
-        };
+        let rank = limits::rank(priority);
         self.seats.push(Seat { tenant, position, guarantee: Share::of(cores.units().saturating_mul(100)), rank });
     }
 

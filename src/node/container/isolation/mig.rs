@@ -2,13 +2,10 @@
 //!
 //! That holds on any node for a container that has nothing else. On a node of this tier nothing else is allocated.
 
-use divvy_api::{CardId, Share, Tier};
-use divvy_node_core::ports::Mount;
+use divvy_api::Tier;
 
 use super::Isolation;
 use crate::config::{Config, ConfigError, MigStrategy, Scale};
-use crate::container::directories::Container;
-use crate::container::error::ContainerError;
 
 /// Tier `mig`. GPUs are partitioned before the daemon starts.
 #[derive(Clone, Copy, Debug)]
@@ -38,14 +35,4 @@ impl Isolation for Mig {
     fn of(&self, tier: Tier) -> Option<&dyn Isolation> {
         (tier == Tier::Mig).then_some(self)
     }
-
-    fn prepare(&self, _: &Container, _: &[(CardId, Share)]) -> Result<(), ContainerError> {
-        Ok(())
-    }
-
-    fn mounts(&self, _: &Container, _: &[(CardId, Share)]) -> Vec<Mount> {
-        Vec::new()
-    }
-
-    fn clear(&self) {}
 }

@@ -17,12 +17,11 @@ use divvy_api::container::{
     MPS_MEMORY_LIMIT, MPS_PIPE_DIRECTORY, MPS_PIPE_MOUNT, MPS_THREAD_PERCENTAGE, SHARED_MEMORY_MOUNT,
 };
 use divvy_api::{CardId, Cores, Share, Tier};
-use divvy_node_core::ports::Mount;
+use divvy_node_core::ports::{Mount, SetupError};
 
 use super::Isolation;
 use super::shim::{self, Shim};
 use crate::container::directories::{Container, mount};
-use crate::container::error::ContainerError;
 use divvy_mps::MpsDirectory;
 
 /// Tier `mps`, on top of the shim.
@@ -73,7 +72,7 @@ impl Isolation for Mps {
         self.service.supervisor().err()
     }
 
-    fn prepare(&self, container: &Container, shares: &[(CardId, Share)]) -> Result<(), ContainerError> {
+    fn prepare(&self, container: &Container, shares: &[(CardId, Share)]) -> Result<(), SetupError> {
         self.shim.prepare(container, shares)
     }
 

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use divvy_api::container::{LIBRARY, PRELOAD_FILE};
 use divvy_api::{CardId, Share, Tier};
-use divvy_node_core::ports::Mount;
+use divvy_node_core::ports::{Mount, SetupError};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use tracing::warn;
 
@@ -32,8 +32,7 @@ use super::Isolation;
 use crate::config::Config;
 use crate::container::clock::pages::ClockPages;
 use crate::container::directories::{Container, container_root, mount};
-use crate::container::error::{ContainerError, state};
-use crate::container::files::{self, not_there};
+use crate::container::files::{self, not_there, state};
 use crate::container::region;
 
 /// The libraries' directory in `stateDir`.
@@ -96,7 +95,7 @@ fn is_noexec(directory: &Path) -> bool {
 
 impl Shim {
     /// Puts the library where containers get it from.
-    pub(super) fn install(Library { content, directory }: &Library, run_dir: &Path) -> Result<Self, ContainerError> {
+    pub(super) fn install(Library { content, directory }: &Library, run_dir: &Path) -> Result<Self, SetupError> {
         let library = directory.join(format!("libdivvy-{:08x}.so", crc32fast::hash(content)));
         let preload = directory.join("ld.so.preload");
         let above = directory.parent().unwrap_or(directory);
@@ -144,7 +143,7 @@ impl Isolation for Shim {
         (tier == Tier::Shim).then_some(self)
     }
 
-    fn prepare(&self, container: &Container, shares: &[(CardId, Share)]) -> Result<(), ContainerError> {
+    fn prepare(&self, container: &Container, shares: &[(CardId, Share)]) -> Result<(), SetupError> {
         if !is_needed(shares) {
             return Ok(());
         }

@@ -17,9 +17,8 @@ fn host() -> Host {
     host
 }
 
-fn cut(gi: u32, ci: u32) -> [CdiCard; 2] {
-    let whole = CdiCard { id: id(A), minor: Some(0), instance: None };
-    [whole, CdiCard { id: id(INSTANCE), minor: Some(1), instance: Some((gi, ci)) }]
+fn cut(gi: u32, ci: u32) -> [CardInfo; 2] {
+    [card(A, Some(0), None), card(INSTANCE, Some(1), Some((gi, ci)))]
 }
 
 /// Publishes the second card's instance, and gives it to a container.

@@ -34,9 +34,21 @@ fn sample() -> Sample {
     }
 }
 
+fn options() -> InventoryOptions {
+    InventoryOptions {
+        nvml_library: None,
+        sysfs_root: "/sys".into(),
+        mig_strategy: MigStrategy::None,
+        probe_interval: Duration::from_secs(5),
+        probe_timeout: Duration::from_secs(10),
+        health: HealthOptions { ignored_xids: BTreeSet::new(), recover_after: Duration::from_secs(60) },
+        released: None,
+    }
+}
+
 /// Two cards, found and probed well.
 fn pair(at: Instant) -> CardList {
-    let mut cards = CardList::new(at, &InventoryOptions::default());
+    let mut cards = CardList::new(at, &options());
     cards.opened(at, Driver { version: String::new(), cuda: None });
     cards.counted(at, Ok(2));
     for (index, name) in ["sick", "well"].into_iter().enumerate() {
@@ -67,7 +79,7 @@ fn blow() -> impl Strategy<Value = Blow> {
 proptest! {
     #[test]
     fn failures_of_one_gpu_leave_others_healthy(blows in prop::collection::vec(blow(), 1..30)) {
-        let options = InventoryOptions::default();
+        let options = options();
         let mut now = Instant::now();
         let mut cards = pair(now);
         for blow in blows {
@@ -123,7 +135,7 @@ fn processes_are_unknown_after_a_failed_probe() {
 #[test]
 fn call_is_overdue_once_after_its_deadline() {
     let start = Instant::now();
-    let options = InventoryOptions::default();
+    let options = options();
     let mut cards = pair(start);
     let due = start + options.probe_interval + options.probe_timeout;
     assert_eq!(cards.next_expiry(), Some(due));

@@ -122,7 +122,6 @@ impl Disk {
             run_dir: path("run"),
             device_list_strategy: DeviceListStrategy::These([strategy].into()),
             cdi_dir: path("cdi"),
-            cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
             nvidia_cdi_hook_path: path("hook"),
             driver_root: Path::new("/").to_owned(),
             driver_root_ctr_path: Path::new("/").to_owned(),

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::ledger::tests::model::{CARDS, Model, SLOTS, capacities, card, pod_shape, view};
+use crate::ledger::tests::model::{CARDS, Model, SLOTS, capacities, card, pod_shape, view, violations};
 
 type Id = (usize, Option<u32>);
 
@@ -82,8 +82,7 @@ proptest! {
             assigned(&listed.uid.to_string(), &format!("c{container}"), &devices)
         })).collect();
         let (after, _) = reconciled(&allocations, &pods, &records);
-        let clashes: Vec<_> = after.check(&[]);
-        prop_assert_eq!(clashes, vec![]);
+        prop_assert_eq!(violations(&after, &[]), Vec::<String>::new());
         for entry in allocations.pods() {
             let listed = pods.iter().find(|pod| pod.uid == entry.pod.uid);
             let lives = pods.is_empty() || listed.is_some_and(|pod| !pod.has_ended());
@@ -117,7 +116,7 @@ proptest! {
             }
         }
         if allocations.pods().all(|entry| entry.containers.iter().all(|container| container.request.kind != ContainerKind::Init)) {
-            prop_assert_eq!(restored.check(&capacities()), vec![]);
+            prop_assert_eq!(violations(&restored, &capacities()), Vec::<String>::new());
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::bench::{Bench, CARDS, MEMORY, Stderr, part, pod};
 
 /// A watch that fails is tried again after half a minute at the latest.
 const RETRIED: Duration = Duration::from_secs(90);
-const MISSING: &str = "apply the CustomResourceDefinition gpunodes.divvy.dev";
+const MISSING: &str = "apply its CustomResourceDefinition";
 
 #[tokio::test]
 async fn gpu_node_is_owned_by_its_node_and_shows_the_ledger() {

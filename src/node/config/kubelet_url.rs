@@ -1,40 +1,14 @@
-//! Types of keys that are names or addresses.
+//! Address of the kubelet's API.
 
 use std::net::IpAddr;
 
-use divvy_runtime::settings::is_subdomain;
 use hyper::Uri;
 use serde::{Deserialize, Serialize};
-
-/// Name of a Node: a DNS subdomain (RFC 1123), as the API server demands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String")]
-pub struct NodeName(String);
 
 /// Scheme, host and port of the kubelet's API, without a slash at the end; `https` alone, as a token goes over it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct KubeletUrl(String);
-
-// === impl NodeName ===
-
-impl NodeName {
-    /// The name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for NodeName {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        if is_subdomain(&text) {
-            return Ok(Self(text));
-        }
-        Err(format!("\"{text}\" is not a node's name: expected at most 253 lower-case letters, digits, '-' and '.'"))
-    }
-}
 
 // === impl KubeletUrl ===
 
