@@ -9,10 +9,12 @@
 //! | `forgotten` | `Allocate` for a container of which the kubelet has lost its record |
 //! | `reconcile` | what pod lists and device records change in the ledger |
 //! | `units` | calls for units of memory and compute (`advertise: devices`) |
+//! | `contenders` | the containers that a call may be for where one alone isn't left |
 //! | `admission` | the pod under admission and its plan |
 //! | `fits` | whether a container fits on cards that the kubelet chose |
 
 mod admission;
+mod contenders;
 mod fits;
 mod forgotten;
 mod grant;
@@ -32,6 +34,7 @@ use divvy_placement::{Card, Policy};
 use tracing::warn;
 
 use self::admission::Admission;
+pub use self::contenders::Call;
 use self::grant::Grant;
 pub use self::reconcile::ListRequest;
 use self::reconcile::Reconciliation;
@@ -49,6 +52,14 @@ pub type SharedAllocator = Arc<Mutex<Allocator>>;
 /// Locks the allocator. A panic elsewhere can't have left it half changed: it is changed by whole steps.
 pub fn lock(allocator: &SharedAllocator) -> MutexGuard<'_, Allocator> {
     allocator.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Rewrites the ledger's journal if it is mostly history. Takes as long as the disk takes; the lock is held for moments.
+pub fn rewrite_journal(allocator: &SharedAllocator) {
+    let Some(rewrite) = lock(allocator).ledger.begin_rewrite() else { return };
+    let written = rewrite.write();
+    lock(allocator).ledger.finish_rewrite(written);
+    rewrite.sync_directory();
 }
 
 /// Configuration that decides allocations.
@@ -234,7 +245,10 @@ impl Allocator {
             for (container, holding) in entry.holdings() {
                 if slots.iter().any(|slot| holding.parts.iter().any(|part| part.concerns(slot))) {
                     let container = AllocatedContainer::new(&entry.pod, container, holding, self.tier());
-                    self.containers.write_limits(&container)?;
+                    // What was written before the ledger lost the share is right, and this isn't.
+                    if !holding.parts.iter().any(Part::is_of_unknown_size) {
+                        self.containers.write_limits(&container)?;
+                    }
                     written += 1;
                 }
             }
@@ -247,6 +261,9 @@ impl Allocator {
     pub fn renew_limits(&self) {
         for entry in self.ledger.allocations().pods() {
             for (name, holding) in entry.holdings() {
+                if holding.parts.iter().any(Part::is_of_unknown_size) {
+                    continue;
+                }
                 let container = AllocatedContainer::new(&entry.pod, name, holding, self.tier());
                 if let Err(error) = self.containers.renew_limits(&container) {
                     warn!(

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::allocator::{Allocator, Refusal, SharedAllocator, lock};
 use crate::pod::Pod;
-use crate::ports::PodSource;
+use crate::ports::{PodSource, PodSourceError};
 
 /// Serves the kubelet's calls and keeps the ledger in line with the kubelet.
 ///
@@ -73,5 +73,10 @@ pub(crate) struct Candidates {
     /// The pods.
     pub(crate) pods: Vec<Arc<Pod>>,
     /// Why they aren't the kubelet's list, if they aren't.
-    pub(crate) unlisted: Option<crate::ports::PodSourceError>,
+    pub(crate) unlisted: Option<PodSourceError>,
+    /// Why PodResources didn't tell which of them the kubelet has rejected, if it was asked in vain.
+    pub(crate) untold: Option<PodSourceError>,
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,9 @@
 //! the one under admission is therefore the only one with a container that lacks its devices, once those are left out
 //! that can't be under admission: Failed or Succeeded, past a container's start, refused before, or passed over while
 //! another pod was served (reference: Kubernetes `pkg/kubelet`, `HandlePodAdditions` and `devicemanager.Allocate`).
+//!
+//! A pod that the kubelet rejected before it asked looks as if it waited until its status has come back from the API
+//! server. Where several are left, PodResources tells which of them those are ([`Daemon`](crate::Daemon)).
 
 mod call_history;
 mod forgotten;
@@ -16,7 +19,7 @@ use divvy_api::{ContainerSpec, ResourceName, ResourceNames, SlotId};
 
 pub use self::call_history::CallHistory;
 use self::forgotten::waiting_parts;
-pub use self::forgotten::{forgotten, resolve_again, suspects};
+pub use self::forgotten::{forgotten, perhaps_forgotten, resolve_again, suspects};
 use crate::ledger::{Allocations, Part};
 use crate::pod::Pod;
 
@@ -90,12 +93,22 @@ pub fn resolve<'a>(
     history: &CallHistory,
     question: &Question<'_>,
 ) -> Result<ContainerUnderAdmission<'a>, Unresolved> {
+    question.only_one(&lacking(pods, allocations, history, question))
+}
+
+/// Containers that lack the devices asked for, of pods that may be under admission.
+pub fn lacking<'a>(
+    pods: &'a [Arc<Pod>],
+    allocations: &Allocations,
+    history: &CallHistory,
+    question: &Question<'_>,
+) -> Vec<ContainerUnderAdmission<'a>> {
     let lacking = |pod: &'a Arc<Pod>| {
         let may_be = history.could_be_under_admission(pod);
         let container = may_be.then(|| first_lacking(pod, allocations, question.names)).flatten()?;
         question.fits(&pod.containers[container]).then_some(ContainerUnderAdmission { pod, container })
     };
-    question.only_one(&pods.iter().filter_map(lacking).collect::<Vec<_>>())
+    pods.iter().filter_map(lacking).collect()
 }
 
 /// Finds the container whose slots are to be proposed: one that the kubelet forgot comes before its pod's later ones, and

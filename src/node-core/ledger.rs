@@ -18,7 +18,7 @@ use divvy_api::ContainerRequest;
 use crate::pod::PodRef;
 pub use allocations::{Allocations, Change};
 pub use entry::{BadNonce, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, Terms};
-pub use journal::{Damage, ReplayReport};
+pub use journal::{Damage, ReplayReport, Rewrite, Rewritten};
 use journal::{Journal, Replay, UnknownVersion};
 
 /// Each opening begins at a multiple of this, on disk before the first answer: more than the changes between two
@@ -143,17 +143,28 @@ impl Ledger {
     }
 
     /// Makes all of these changes, or none, and answers the revision reached. Releases of unknown pods change nothing.
-    ///
-    /// This is also when an overgrown journal is rewritten: that costs an fsync, which nobody's Allocate should wait for.
     pub fn apply(&mut self, mut changes: Vec<Change>) -> Result<u64, LedgerError> {
         changes.retain(|change| matches!(change, Change::Hold { .. }) || self.allocations.pod(change.uid()).is_some());
         if !changes.is_empty() {
             self.commit(changes)?;
         }
-        if self.journal.is_overgrown() {
-            self.journal.rewrite(&self.allocations, self.revision);
-        }
         Ok(self.revision)
+    }
+
+    /// Whether the journal is mostly history, so that it should be rewritten.
+    pub fn is_journal_overgrown(&self) -> bool {
+        self.journal.is_overgrown()
+    }
+
+    /// Begins to rewrite the journal, which goes on being written; `None` where that isn't worth it or is under way.
+    /// [`Rewrite::write`] takes an fsync, without this ledger.
+    pub fn begin_rewrite(&mut self) -> Option<Rewrite> {
+        self.is_journal_overgrown().then(|| self.journal.begin_rewrite(&self.allocations, self.revision))
+    }
+
+    /// Ends what [`Self::begin_rewrite`] began. A failure is logged, and the journal stays as it was.
+    pub fn finish_rewrite(&mut self, rewritten: Rewritten) {
+        self.journal.finish_rewrite(rewritten);
     }
 
     fn commit(&mut self, changes: Vec<Change>) -> Result<u64, LedgerError> {

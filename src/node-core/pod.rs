@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use divvy_api::{ContainerSpec, ResourceName, ResourceNames};
@@ -74,9 +73,13 @@ pub enum ContainerState {
 pub struct PodList {
     /// All pods, the one under admission included.
     pub pods: Vec<Arc<Pod>>,
-    /// Local address of the connection. Two lists over one connection come from one kubelet process.
-    pub connection: Option<SocketAddr>,
+    /// The connection that it came over. Two lists over one connection come from one kubelet process.
+    pub connection: Option<ConnectionId>,
 }
+
+/// Number of a connection, which no other connection of this process ever has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionId(pub u64);
 
 /// Devices of our resource that the kubelet has on record for a container.
 #[derive(Clone, Debug, PartialEq, Eq)]

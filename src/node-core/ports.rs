@@ -34,10 +34,10 @@ pub trait PodSource: Send + Sync {
     fn all_device_records(&self) -> impl Future<Output = Result<NodeRecords, PodSourceError>> + Send;
 
     /// What the cgroups of these pods show, by UID.
-    fn cgroups(&self, uids: Vec<String>) -> HashMap<String, CgroupState>;
+    fn cgroups(&self, uids: Vec<String>) -> impl Future<Output = HashMap<String, CgroupState>> + Send;
 
     /// Looks for the cgroups of these pods, which are in the ledger, and forgets all others.
-    fn watch_cgroups(&self, uids: &HashSet<String>);
+    fn watch_cgroups(&self, uids: HashSet<String>) -> impl Future<Output = ()> + Send;
 
     /// Time since the kubelet started.
     fn kubelet_age(&self) -> Duration;
@@ -111,18 +111,20 @@ pub trait ContainerSetup: fmt::Debug + Send + Sync {
     /// Writes the limits of a container that is about to start, and what else it was given where that is gone.
     fn write_limits(&self, container: &AllocatedContainer<'_>) -> Result<(), SetupError>;
 
-    /// Writes the limits of a container that may be running, if it has its directories.
+    /// Writes the limits of a container that may be running, if it has its directories and no limits of a newer build.
     fn renew_limits(&self, container: &AllocatedContainer<'_>) -> Result<(), SetupError>;
 
-    /// The nonce and the terms that a container's limits name, found by the pod's UID and the container's name.
+    /// The nonce and the terms that a container's limits name, found by the pod's UID and the container's name; the weakest
+    /// terms, where a newer build wrote the limits.
     fn find(&self, pod_uid: &str, container: &str) -> Option<(Nonce, Terms)>;
 
-    /// Removes the directories of containers that have ended, now or soon; those that stay are left to
-    /// [`Self::remove_all_but`].
+    /// Puts the directories of containers that have ended away, at once; what tenants left there is removed later, by
+    /// somebody else. Those that stay are left to [`Self::remove_all_but`].
     fn remove(&self, ended: Vec<Nonce>);
 
-    /// Removes the directories of all containers but these.
-    fn remove_all_but(&self, live: &HashSet<Nonce>) -> Result<(), SetupError>;
+    /// Does the same with the directories of all containers but these. Those of the pods in `unmatched`, by UID, stay too, as do
+    /// those whose limits can't be read: a newer build may have written them for a container that runs.
+    fn remove_all_but(&self, live: &HashSet<Nonce>, unmatched: &HashSet<String>) -> Result<(), SetupError>;
 }
 
 /// A container as the ledger has it, for its preparation.

@@ -8,6 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use divvy_node_core::pod::CgroupState;
 use divvy_runtime::logging::WarnOnce;
@@ -22,9 +23,9 @@ const CLASSES: [&str; 4] = ["burstable", "besteffort", "kubepods-burstable.slice
 #[derive(Debug)]
 pub struct PodCgroups {
     root: PathBuf,
-    /// Pods, by UID, whose cgroup was there since this process was started.
-    found: HashSet<String>,
-    warning: WarnOnce,
+    /// Pods, by UID, whose cgroup was there since this process was started. Not locked while directories are read.
+    found: Mutex<HashSet<String>>,
+    warning: Mutex<WarnOnce>,
 }
 
 // === impl PodCgroups ===
@@ -32,26 +33,30 @@ pub struct PodCgroups {
 impl PodCgroups {
     /// Cgroups below `root`, where the host's are mounted: one hierarchy, or one for each controller.
     pub fn new(root: PathBuf) -> Self {
-        Self { root, found: HashSet::new(), warning: WarnOnce::default() }
+        Self { root, found: Mutex::default(), warning: Mutex::default() }
     }
 
     /// Looks for the cgroups of these pods while they are listed, and forgets all other pods.
-    pub fn follow(&mut self, uids: &HashSet<String>) {
-        self.found.retain(|uid| uids.contains(uid));
+    pub fn follow(&self, uids: &HashSet<String>) {
         let classes = classes(&self.root);
-        let new = uids.iter().filter(|uid| !self.found.contains(*uid) && has_cgroup(&classes, uid));
+        let known = {
+            let mut found = self.found();
+            found.retain(|uid| uids.contains(uid));
+            found.clone()
+        };
+        let new = uids.iter().filter(|uid| !known.contains(*uid) && has_cgroup(&classes, uid));
         let new: Vec<String> = new.cloned().collect();
-        self.found.extend(new);
+        self.found().extend(new);
     }
 
     /// State of these pods' cgroups, by UID; a pod whose cgroup was never visible has no entry.
-    pub fn states(&mut self, uids: Vec<String>) -> HashMap<String, CgroupState> {
+    pub fn states(&self, uids: Vec<String>) -> HashMap<String, CgroupState> {
         if uids.is_empty() {
             return HashMap::new();
         }
         let classes = classes(&self.root);
         if classes.is_empty() {
-            self.warning.warn(format!(
+            self.warning.lock().unwrap_or_else(PoisonError::into_inner).warn(format!(
                 "cgroupRoot {}: no cgroup kubepods found, so shares of pods deleted by force are released before their processes have exited",
                 self.root.display()
             ));
@@ -59,13 +64,17 @@ impl PodCgroups {
         }
         let state = |uid: String| {
             if has_cgroup(&classes, &uid) {
-                self.found.insert(uid.clone());
+                self.found().insert(uid.clone());
                 return Some((uid, CgroupState::Exists));
             }
-            let removed = self.found.contains(&uid);
+            let removed = self.found().contains(&uid);
             removed.then_some((uid, CgroupState::Removed))
         };
         uids.into_iter().filter_map(state).collect()
+    }
+
+    fn found(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -100,7 +109,7 @@ mod tests {
 
     const UID: &str = "5d8e01f4-33aa-4c4e-9d2e-0123456789ab";
 
-    fn trace(cgroups: &mut PodCgroups) -> Option<CgroupState> {
+    fn trace(cgroups: &PodCgroups) -> Option<CgroupState> {
         let states = cgroups.states(vec![UID.to_owned(), "another".to_owned()]);
         assert!(!states.contains_key("another"));
         states.get(UID).copied()
@@ -111,7 +120,7 @@ mod tests {
         for directory in directories {
             fs::create_dir_all(root.path().join(directory)).expect("a directory");
         }
-        trace(&mut PodCgroups::new(root.path().to_owned())) == Some(CgroupState::Exists)
+        trace(&PodCgroups::new(root.path().to_owned())) == Some(CgroupState::Exists)
     }
 
     #[test]
@@ -138,21 +147,21 @@ mod tests {
     fn pod_has_ended_once_its_cgroup_is_removed() {
         let root = tempfile::tempdir().expect("a directory");
         let cgroup = root.path().join(format!("kubepods/pod{UID}"));
-        let mut cgroups = PodCgroups::new(root.path().to_owned());
+        let cgroups = PodCgroups::new(root.path().to_owned());
         let pods = HashSet::from([UID.to_owned()]);
         fs::create_dir_all(root.path().join("kubepods")).expect("a directory");
         cgroups.follow(&pods);
-        assert_eq!(trace(&mut cgroups), None, "it may be about to start");
+        assert_eq!(trace(&cgroups), None, "it may be about to start");
         fs::create_dir(&cgroup).expect("a directory");
         cgroups.follow(&pods);
         fs::remove_dir(&cgroup).expect("ours");
-        assert_eq!(trace(&mut cgroups), Some(CgroupState::Removed));
+        assert_eq!(trace(&cgroups), Some(CgroupState::Removed));
         cgroups.follow(&pods);
-        assert_eq!(trace(&mut cgroups), Some(CgroupState::Removed), "until its share has ended");
+        assert_eq!(trace(&cgroups), Some(CgroupState::Removed), "until its share has ended");
         fs::remove_dir(root.path().join("kubepods")).expect("ours");
-        assert_eq!(trace(&mut cgroups), None, "nobody's can be seen");
+        assert_eq!(trace(&cgroups), None, "nobody's can be seen");
         fs::create_dir(root.path().join("kubepods")).expect("a directory");
         cgroups.follow(&HashSet::new());
-        assert_eq!(trace(&mut cgroups), None, "forgotten");
+        assert_eq!(trace(&cgroups), None, "forgotten");
     }
 }

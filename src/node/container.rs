@@ -12,7 +12,9 @@ mod driver;
 pub(crate) mod files;
 pub mod isolation;
 pub mod limits;
+mod mounts;
 pub(crate) mod region;
+mod removal;
 mod strategy;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -117,7 +119,7 @@ impl Containers {
     /// Makes the container's directories and writes its limits: last, as a container without limits can't use its GPUs.
     fn write(&self, container: &AllocatedContainer<'_>) -> Result<Container, SetupError> {
         let limits = Limits::try_from(container)?;
-        let directories = self.directories.make(container.nonce)?;
+        let directories = self.directories.make(container.nonce, container.shares.len())?;
         if let Some(isolation) = self.isolation_of(container) {
             isolation.prepare(&directories, &container.shares)?;
         }
@@ -129,11 +131,33 @@ impl Containers {
         self.isolation.of(container.terms.tier)
     }
 
-    /// Removes the directories of all containers but the `live` ones, and returns which it removed.
-    pub fn sweep(&self, live: &HashSet<Nonce>) -> Result<Vec<Nonce>, SetupError> {
-        let swept = self.directories.sweep(live)?;
+    /// Gives each new region a file system of its own from now on, or says why that isn't possible here: then tenants can fill
+    /// the one that `runDir` is on.
+    pub fn bound_regions(&mut self) -> Result<(), String> {
+        self.directories.bound()
+    }
+
+    /// Whether each new region is a file system of its own, with a size.
+    pub fn are_regions_bounded(&self) -> bool {
+        self.directories.are_bounded()
+    }
+
+    /// Starts the thread that removes what ended containers left, also under an earlier daemon.
+    pub fn start_removal(&self) -> io::Result<()> {
+        let isolation = Arc::clone(&self.isolation);
+        self.directories.start_removal(move || isolation.clear())
+    }
+
+    /// Removes what ended containers left, on this thread.
+    pub fn remove_dead(&self) -> io::Result<()> {
+        let removed = self.directories.remove_dead();
         self.isolation.clear();
-        Ok(swept)
+        removed
+    }
+
+    /// Puts the directories of all containers but the `live` ones away for their removal, and returns whose.
+    pub fn sweep(&self, live: &HashSet<Nonce>) -> Result<Vec<Nonce>, SetupError> {
+        self.directories.sweep(live)
     }
 
     /// Writes the CDI specification for these cards, if a strategy may use it and its content has changed.
@@ -280,37 +304,30 @@ impl ContainerSetup for Containers {
     }
 
     fn renew_limits(&self, container: &AllocatedContainer<'_>) -> Result<(), SetupError> {
-        if self.directories.exist(container.nonce) {
+        if self.directories.exist(container.nonce) && !self.directories.are_of_newer_build(container.nonce) {
             self.write(container)?;
         }
         Ok(())
     }
 
     fn find(&self, pod_uid: &str, container: &str) -> Option<(Nonce, Terms)> {
-        let (nonce, Limits { tier, compute, priority, .. }) = self.directories.find(pod_uid, container)?;
-        Some((nonce, Terms { tier, compute, priority }))
+        let (nonce, limits) = self.directories.find(pod_uid, container)?;
+        let terms = |Limits { tier, compute, priority, .. }| Terms { tier, compute, priority };
+        Some((nonce, limits.map(terms).unwrap_or_default()))
     }
 
     fn remove(&self, ended: Vec<Nonce>) {
-        if ended.is_empty() {
-            return;
+        for nonce in ended {
+            self.directories.put_away(nonce);
         }
-        let (directories, isolation) = (self.directories.clone(), Arc::clone(&self.isolation));
-        let remove = move || {
-            for nonce in ended {
-                directories.remove(nonce);
-            }
-            isolation.clear();
-        };
-        // A tenant may have left millions of files, while other pods wait for their Allocate.
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(remove)),
-            Err(_no_runtime) => remove(),
-        }
+        self.directories.wake_removal();
     }
 
-    fn remove_all_but(&self, live: &HashSet<Nonce>) -> Result<(), SetupError> {
-        self.sweep(live)?;
+    fn remove_all_but(&self, live: &HashSet<Nonce>, unmatched: &HashSet<String>) -> Result<(), SetupError> {
+        let mut stay = self.directories.in_doubt(live, unmatched);
+        stay.extend(live);
+        self.sweep(&stay)?;
+        self.directories.wake_removal();
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! The kubelet's interfaces: device plugin, pod list, PodResources.
 
 pub mod advertise;
+pub mod age;
 pub mod client;
 pub mod conflict;
 mod device_list;

@@ -1,21 +1,20 @@
 //! The node's source of pods: the kubelet's list, its PodResources and cgroups, and the API server.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use divvy_node_core::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
 use divvy_node_core::ports::{NodeRecords, PodOrigin, PodSource, PodSourceError};
 use divvy_runtime::logging::WarnOnce;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::apiserver::BoundPods;
 use crate::cgroups::PodCgroups;
+use crate::kubelet::age::KubeletAge;
 use crate::kubelet::client::PodListClient;
 use crate::kubelet::metrics::Metrics;
 use crate::kubelet::pod_resources::PodResources;
-use crate::kubelet::socket::SocketFile;
 
 /// Pods from the kubelet and the API server.
 #[derive(Debug)]
@@ -27,9 +26,9 @@ pub struct NodePods {
     /// Client for the pods bound to this node; `None` without an API server.
     pub bound: Option<BoundPods>,
     /// Cgroups, which show whether a pod that isn't listed any more may still run.
-    pub cgroups: Mutex<PodCgroups>,
-    /// The kubelet's socket, which is recreated when the kubelet starts, so its age is the kubelet's.
-    pub kubelet_socket: PathBuf,
+    pub cgroups: Arc<PodCgroups>,
+    /// Age of the kubelet.
+    pub kubelet_age: KubeletAge,
     /// Reason why the kubelet doesn't list its pods, if it doesn't.
     pub unlisted: Arc<Mutex<WarnOnce>>,
     /// Metrics of the pod list.
@@ -75,16 +74,24 @@ impl PodSource for NodePods {
         Ok(NodeRecords { slots: self.pod_resources.list().await?, units: self.pod_resources.list_units().await? })
     }
 
-    fn cgroups(&self, uids: Vec<String>) -> HashMap<String, CgroupState> {
-        self.cgroups.lock().unwrap_or_else(PoisonError::into_inner).states(uids)
+    async fn cgroups(&self, uids: Vec<String>) -> HashMap<String, CgroupState> {
+        if uids.is_empty() {
+            return HashMap::new();
+        }
+        let (cgroups, asked) = (Arc::clone(&self.cgroups), uids.clone());
+        let states = tokio::task::spawn_blocking(move || cgroups.states(asked)).await;
+        // What can't be looked at may still run.
+        states.unwrap_or_else(|_| uids.into_iter().map(|uid| (uid, CgroupState::Exists)).collect())
     }
 
-    fn watch_cgroups(&self, uids: &HashSet<String>) {
-        self.cgroups.lock().unwrap_or_else(PoisonError::into_inner).follow(uids);
+    async fn watch_cgroups(&self, uids: HashSet<String>) {
+        let cgroups = Arc::clone(&self.cgroups);
+        let followed = tokio::task::spawn_blocking(move || cgroups.follow(&uids)).await;
+        followed.unwrap_or_else(|error| warn!(%error, "looking for the pods' cgroups failed"));
     }
 
     fn kubelet_age(&self) -> Duration {
-        SocketFile::age(&self.kubelet_socket).unwrap_or_default()
+        self.kubelet_age.get()
     }
 
     async fn within<T: Send>(&self, limit: Duration, work: impl Future<Output = T> + Send) -> Option<T> {

@@ -35,6 +35,7 @@ use crate::args::{Effective, Job, Sources, Stop};
 use crate::cgroups::PodCgroups;
 use crate::container::{Containers, clock, isolation};
 use crate::http::{self, Pages};
+use crate::kubelet::age::KubeletAge;
 use crate::kubelet::client::PodListClient;
 use crate::kubelet::metrics::Metrics;
 use crate::kubelet::plugin::Calls;
@@ -122,7 +123,12 @@ async fn run(
     replay.to_string().lines().for_each(|note| warn!("journal: {note}"));
     // Labels may be fresh from the API server, which may be away at the next start.
     desired.remember(&config.state_dir);
-    let containers = Arc::new(Containers::new((&config).into(), selection.install(&config.run_dir)?));
+    let mut containers = Containers::new((&config).into(), selection.install(&config.run_dir)?);
+    if let Err(problem) = containers.bound_regions() {
+        warn!("containers can fill the file system of runDir with what they write to their region: {problem}");
+    }
+    containers.start_removal().context("starting the removal thread")?;
+    let containers = Arc::new(containers);
     let allocator = Allocator::new(settings::allocation(&config), ledger, Arc::clone(&containers) as _);
     allocator.renew_limits();
     let allocator = Arc::new(Mutex::new(allocator));
@@ -152,8 +158,8 @@ async fn run(
         kubelet: pods,
         pod_resources: pod_resources.clone(),
         bound: client.clone().map(|client| BoundPods::new(client, node)),
-        cgroups: Mutex::new(PodCgroups::new(config.cgroup_root.to_path_buf())),
-        kubelet_socket: config.device_plugin_dir.join("kubelet.sock"),
+        cgroups: Arc::new(PodCgroups::new(config.cgroup_root.to_path_buf())),
+        kubelet_age: KubeletAge::new(config.device_plugin_dir.join("kubelet.sock")),
         unlisted: Arc::clone(&unlisted),
         metrics: Arc::clone(&metrics),
     };

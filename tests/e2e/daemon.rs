@@ -12,7 +12,7 @@ use divvy_testkit::binaries::Binaries;
 use serde_json::{Value, json};
 
 use crate::certs::Pki;
-use crate::files::{Files, Ports};
+use crate::files::{Files, Ports, RUN_DIRECTORY};
 use crate::node::NODE;
 use crate::pages::page;
 use crate::program::Program;
@@ -72,7 +72,7 @@ impl Daemon {
             "kubeletTokenFile": token,
             "kubeconfig": pki.token_kubeconfig("divvy-node", token, ports.api)?,
             "stateDir": files.directory("divvy-state")?,
-            "runDir": files.directory("divvy-run")?,
+            "runDir": files.directory(RUN_DIRECTORY)?,
             "cdiDir": files.directory("cdi")?,
             "sysfsRoot": files.directory("sys")?,
             "cgroupRoot": cgroups,
@@ -120,7 +120,9 @@ impl Daemon {
 
     /// Directories of containers that it has made and not removed.
     pub fn directories(&self) -> usize {
-        std::fs::read_dir(self.files.at("divvy-run/containers")).map_or(0, Iterator::count)
+        let count =
+            |directory| std::fs::read_dir(self.files.at(RUN_DIRECTORY).join(directory)).map_or(0, Iterator::count);
+        count("containers") + count("dead")
     }
 
     /// Whether the kubelet has it registered and it knows its cards.

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
+/// The daemon's `runDir`, in the run's directory.
+pub const RUN_DIRECTORY: &str = "divvy-run";
+
 /// What must lie in `KUBE_BIN_DIR`.
 const PROGRAMS: [&str; 10] = [
     "busybox",
@@ -50,8 +53,8 @@ pub struct Ports {
     pub kubelet: u16,
     /// divvy-node's pages.
     pub daemon: u16,
-    /// divvy-webhook's replicas: where they serve, and their pages.
-    pub webhook: [(u16, u16); 2],
+    /// divvy-webhook's replicas: reviews, extender, queries, and their pages.
+    pub webhook: [[u16; 4]; 2],
 }
 
 // === impl Programs ===
@@ -122,14 +125,13 @@ impl Files {
 impl Ports {
     /// Asks the system for them. Nobody holds them until the programs do.
     pub fn free() -> anyhow::Result<Self> {
-        let listeners: Vec<_> = (0..11).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+        let listeners: Vec<_> = (0..15).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
         let ports: Vec<u16> =
             listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect::<anyhow::Result<_>>()?;
-        let &[etcd, etcd_peer, api, controller_manager, scheduler, kubelet, daemon, a, a_pages, b, b_pages] = &*ports
-        else {
-            bail!("eleven ports are wanted");
-        };
-        let webhook = [(a, a_pages), (b, b_pages)];
+        let (&[etcd, etcd_peer, api, controller_manager, scheduler, kubelet, daemon], webhook) =
+            ports.split_first_chunk().context("seven ports and those of the webhook")?;
+        let (webhook, []) = webhook.as_chunks() else { bail!("four ports are wanted for each replica") };
+        let webhook = webhook.try_into().context("two replicas")?;
         Ok(Self { etcd, etcd_peer, api, controller_manager, scheduler, kubelet, daemon, webhook })
     }
 }

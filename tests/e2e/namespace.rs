@@ -11,7 +11,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context as _, bail};
 
-use crate::files::Files;
+use crate::files::{Files, RUN_DIRECTORY};
 
 /// Set, to the run's directory, in the inner process.
 const INNER: &str = "DIVVY_E2E_INNER";
@@ -65,6 +65,10 @@ pub fn mount(files: &Files, node: &str) -> anyhow::Result<String> {
     }
     // Volumes of pods are mounted below, and containers must see them.
     execute("mount", &["--make-rshared", "/var/lib/kubelet"])?;
+    // As in the daemon's pod, with `mountPropagation: Bidirectional`.
+    let run_dir = files.directory(RUN_DIRECTORY)?;
+    bind(&run_dir, &run_dir.display().to_string())?;
+    execute("mount", &["--make-shared", &run_dir.display().to_string()])?;
     let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
     bind(&files.write("hosts", format!("{hosts}\n127.0.0.1 {node}\n"))?, "/etc/hosts")?;
     let cgroup = cgroup(&files.at(""));

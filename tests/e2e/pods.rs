@@ -26,11 +26,15 @@ pub fn object(mut shape: PodShape) -> anyhow::Result<Value> {
 
 /// The pod as its user wrote it, where there is no webhook.
 pub fn plain(shape: &PodShape) -> Value {
+    let mut spec = spec(&shape.containers, LASTING, "Always");
+    if let Some((name, value)) = &shape.sysctl {
+        spec["securityContext"] = json!({"sysctls": [{"name": name, "value": value}]});
+    }
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": shape.name, "annotations": shape.annotations},
-        "spec": spec(&shape.containers, LASTING, "Always"),
+        "spec": spec,
     })
 }
 

@@ -55,6 +55,7 @@ impl State {
         self.sources_ready = false;
         for pod in &mut self.pods {
             pod.listed = false;
+            pod.unheard = false;
             for container in &mut pod.containers {
                 container.found_running = container.state.is_running();
             }

@@ -49,6 +49,8 @@ pub(crate) struct State {
     pub(crate) endpoints: BTreeMap<String, Endpoint>,
     /// The registration server's own table, by resource.
     pub(crate) clients: BTreeMap<String, Arc<Client>>,
+    /// Rejected pods whose statuses have come back from the API server, by UID: news for the sync loop.
+    pub(crate) heard: Vec<String>,
     /// All pods of the API server were seen since the kubelet's start.
     pub(crate) sources_ready: bool,
     /// Amounts of extended resources in `node.status`, which pods are checked against after their devices.
@@ -78,6 +80,7 @@ impl Core {
             devices: Devices::default(),
             endpoints: BTreeMap::new(),
             clients: BTreeMap::new(),
+            heard: Vec::new(),
             sources_ready: false,
             allocatable: BTreeMap::new(),
             rng: StdRng::seed_from_u64(seed),

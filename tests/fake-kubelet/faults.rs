@@ -9,6 +9,8 @@ use hyper::StatusCode;
 pub struct Faults {
     /// What `/pods` does instead of answering well.
     pub pods: PodsFault,
+    /// Probability, 0 to 1, that the topology manager rejects a pod before any plugin is asked for it.
+    pub reject_before_allocate: f64,
     /// Probability, 0 to 1, that a later admit handler rejects a pod after its devices were allocated.
     pub reject_after_allocate: f64,
     /// Probability, 0 to 1, that a container resource is given IDs that live pods hold, without the plugin being asked.

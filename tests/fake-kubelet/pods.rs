@@ -97,6 +97,8 @@ pub(crate) struct Pod {
     pub(crate) forgotten: bool,
     /// Rejected or evicted.
     pub(crate) failure: Option<Refusal>,
+    /// Rejected, while the API server's object, which `/pods` shows, doesn't say so yet.
+    pub(crate) unheard: bool,
     /// Deletion was asked for.
     pub(crate) deleted: Option<Timestamp>,
     /// When the kubelet first saw it.
@@ -132,7 +134,7 @@ impl Pod {
         let namespace = metadata.namespace.clone().ok_or_else(missing("metadata.namespace"))?;
         let name = metadata.name.clone().ok_or_else(missing("metadata.name"))?;
         let containers = spec::containers(&object).into_iter().map(Container::new).collect();
-        let (failure, deleted, listed, forgotten) = (None, None, false, false);
+        let (failure, unheard, deleted, listed, forgotten) = (None, false, None, false, false);
         let (poke, started) = (Arc::new(Notify::new()), Timestamp::now());
         let outcome = watch::Sender::new(None);
         Ok(Self {
@@ -144,6 +146,7 @@ impl Pod {
             listed,
             forgotten,
             failure,
+            unheard,
             deleted,
             started,
             poke,

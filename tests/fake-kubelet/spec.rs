@@ -31,6 +31,17 @@ pub fn containers(pod: &v1::Pod) -> Vec<ContainerSpec> {
     init.chain(apps.map(|(index, container)| container_spec(container, ContainerKind::App, index))).collect()
 }
 
+/// Kernel parameters that every kubelet allows (`sysctl.SafeSysctlAllowlist`).
+const SAFE_SYSCTLS: [&str; 4] =
+    ["kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range"];
+
+/// The first kernel parameter that a kubelet without `allowedUnsafeSysctls` rejects the pod for.
+pub(crate) fn forbidden_sysctl(pod: &v1::Pod) -> Option<String> {
+    let context = pod.spec.as_ref()?.security_context.as_ref()?;
+    let mut names = context.sysctls.iter().flatten().map(|sysctl| &sysctl.name);
+    names.find(|name| !SAFE_SYSCTLS.contains(&name.as_str())).cloned()
+}
+
 /// The limits that the device manager may have to do with: whole numbers.
 pub(crate) fn counts(container: &ContainerSpec) -> Vec<(String, usize)> {
     let count = |text: &String| parse_count(text).ok().and_then(|count| usize::try_from(count).ok());

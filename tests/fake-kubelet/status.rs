@@ -17,7 +17,9 @@ pub(crate) fn render(pod: &Pod) -> v1::Pod {
         object.metadata.deletion_timestamp = Some(Time(deleted));
         object.metadata.deletion_grace_period_seconds = Some(30);
     }
-    object.status = Some(status(pod));
+    // As the API server has it from before the admission.
+    let unheard = || v1::PodStatus { phase: Some(Phase::Pending.as_str().to_owned()), ..v1::PodStatus::default() };
+    object.status = Some(if pod.unheard { unheard() } else { status(pod) });
     object
 }
 

@@ -17,6 +17,9 @@ pub struct Timing {
     pub admit_after_boot: Duration,
     /// Until the stream of a closed connection ends, as grpc-go leaves it to a goroutine that is woken up.
     pub close: Duration,
+    /// Until the API server shows the status of a rejected pod: a PATCH, and the event of a watch. `/pods` has it once the
+    /// sync loop has nothing left to admit.
+    pub status: Duration,
     /// How long a resource whose plugin went away keeps its capacity.
     pub endpoint_grace: Duration,
 }
@@ -32,6 +35,7 @@ impl Default for Timing {
             retry: Duration::from_millis(100),
             admit_after_boot: Duration::from_millis(100),
             close: Duration::from_millis(10),
+            status: Duration::from_millis(20),
             endpoint_grace: Duration::from_secs(300),
         }
     }

@@ -17,6 +17,7 @@ pub struct Workload {
     namespace: String,
     annotations: BTreeMap<String, String>,
     containers: Vec<(ContainerKind, v1::Container)>,
+    sysctls: Vec<v1::Sysctl>,
 }
 
 // === impl Workload ===
@@ -24,8 +25,8 @@ pub struct Workload {
 impl Workload {
     /// A pod of this name in namespace `default`, without containers.
     pub fn new(name: impl Into<String>) -> Self {
-        let (annotations, containers) = (BTreeMap::new(), Vec::new());
-        Self { name: name.into(), namespace: "default".to_owned(), annotations, containers }
+        let (annotations, containers, sysctls) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self { name: name.into(), namespace: "default".to_owned(), annotations, containers, sysctls }
     }
 
     /// Puts it into another namespace.
@@ -39,6 +40,13 @@ impl Workload {
     #[must_use]
     pub fn annotation(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.annotations.insert(key.into(), value.into());
+        self
+    }
+
+    /// Sets a kernel parameter; the kubelet rejects the pod if it doesn't allow that one.
+    #[must_use]
+    pub fn sysctl(mut self, name: &str, value: &str) -> Self {
+        self.sysctls.push(v1::Sysctl { name: name.to_owned(), value: value.to_owned() });
         self
     }
 
@@ -62,7 +70,7 @@ impl Workload {
 
     /// The object, with a UID of its own.
     pub fn pod(self) -> v1::Pod {
-        let Self { name, namespace, annotations, containers } = self;
+        let Self { name, namespace, annotations, containers, sysctls } = self;
         let (apps, init): (Vec<_>, Vec<_>) = containers.into_iter().partition(|(kind, _)| *kind == ContainerKind::App);
         let init: Vec<_> = init.into_iter().map(|(_, container)| container).collect();
         let spec = v1::PodSpec {
@@ -71,6 +79,8 @@ impl Workload {
             node_name: Some("node".to_owned()),
             priority: Some(0),
             restart_policy: Some("Always".to_owned()),
+            security_context: (!sysctls.is_empty())
+                .then(|| v1::PodSecurityContext { sysctls: Some(sysctls), ..v1::PodSecurityContext::default() }),
             scheduler_name: Some("default-scheduler".to_owned()),
             service_account_name: Some("default".to_owned()),
             termination_grace_period_seconds: Some(30),

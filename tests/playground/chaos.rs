@@ -39,6 +39,8 @@ pub enum Event {
     PodListCut,
     /// The kubelet hands out IDs that live pods hold.
     HandedOutTwice,
+    /// The topology manager rejects pods before the daemon is asked for them.
+    RejectedBeforeAllocate,
     /// A later admit handler rejects pods that have their devices.
     RejectedAfterAllocate,
 }
@@ -52,7 +54,8 @@ pub struct Affliction {
     until: u32,
 }
 
-const ALL: [Event; 11] = [
+/// Every kind.
+pub const ALL: [Event; 12] = [
     Event::DaemonKilled,
     Event::KubeletRestarted,
     Event::CheckpointLost,
@@ -63,6 +66,7 @@ const ALL: [Event; 11] = [
     Event::PodListForbidden,
     Event::PodListCut,
     Event::HandedOutTwice,
+    Event::RejectedBeforeAllocate,
     Event::RejectedAfterAllocate,
 ];
 
@@ -75,7 +79,7 @@ impl Event {
         match ALL.get(turn) {
             Some(event) => *event,
             None if rng.random_bool(0.5) => *often.choose(rng).expect("four of them"),
-            None => *ALL.choose(rng).expect("eleven of them"),
+            None => *ALL.choose(rng).expect("twelve of them"),
         }
     }
 
@@ -92,6 +96,7 @@ impl Event {
             Self::PodListForbidden => "pod list forbidden",
             Self::PodListCut => "pod list cut",
             Self::HandedOutTwice => "IDs handed out twice",
+            Self::RejectedBeforeAllocate => "rejected before Allocate",
             Self::RejectedAfterAllocate => "rejected after Allocate",
         }
     }
@@ -125,6 +130,7 @@ impl Event {
             Self::PodListForbidden => pods(PodsFault::Status(StatusCode::FORBIDDEN)),
             Self::PodListCut => pods(PodsFault::CutShort),
             Self::HandedOutTwice => Faults { hand_out_twice: 0.7, ..Faults::default() },
+            Self::RejectedBeforeAllocate => Faults { reject_before_allocate: 0.5, ..Faults::default() },
             Self::RejectedAfterAllocate => Faults { reject_after_allocate: 0.7, ..Faults::default() },
         };
         node.kubelet.set_faults(|now| *now = faults);

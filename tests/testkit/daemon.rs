@@ -1,9 +1,10 @@
 //! One node's daemon: a real `divvy-node` process.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::binaries::Binaries;
 use crate::process::{Process, Program};
@@ -18,6 +19,10 @@ pub struct NodeFiles {
     pub scenario: PathBuf,
     /// How the API server is reached, if there is one.
     pub kubeconfig: Option<PathBuf>,
+    /// Keys of the daemon that differ from those that all tests use.
+    pub keys: Map<String, Value>,
+    /// Command that starts the daemon; none: it is started itself.
+    pub prefix: Vec<OsString>,
 }
 
 // === impl NodeFiles ===
@@ -26,7 +31,7 @@ impl NodeFiles {
     /// Files under `root`.
     pub fn new(root: PathBuf) -> Self {
         let scenario = root.join("scenario.json");
-        Self { root, scenario, kubeconfig: None }
+        Self { root, scenario, kubeconfig: None, keys: Map::new(), prefix: Vec::new() }
     }
 }
 
@@ -42,9 +47,13 @@ pub fn start(
     if let Some(kubeconfig) = &files.kubeconfig {
         keys["kubeconfig"] = json!(kubeconfig);
     }
+    for (key, value) in &files.keys {
+        keys[key] = value.clone();
+    }
     let program = Program {
         path: binaries.daemon.clone(),
         name: "divvy-node",
+        prefix: files.prefix.clone(),
         environment: vec![("FAKE_NVML_SCENARIO", files.scenario.clone())],
         pages: address,
     };

@@ -4,6 +4,7 @@ pub mod binaries;
 pub mod books;
 pub mod daemon;
 pub mod json_server;
+pub mod namespace;
 pub mod outside;
 pub mod own_part;
 pub mod pages;

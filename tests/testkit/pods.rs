@@ -25,6 +25,8 @@ pub struct PodShape {
     pub containers: Vec<ContainerSpec>,
     /// `metadata.annotations`.
     pub annotations: BTreeMap<String, String>,
+    /// Name and value of a kernel parameter that it sets.
+    pub sysctl: Option<(String, String)>,
     /// What is to become of it.
     pub fate: Fate,
 }
@@ -49,7 +51,8 @@ struct Demand(f64);
 impl PodShape {
     /// A pod without containers.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), containers: Vec::new(), annotations: BTreeMap::new(), fate: Fate::Runs }
+        let (containers, annotations) = (Vec::new(), BTreeMap::new());
+        Self { name: name.into(), containers, annotations, sysctl: None, fate: Fate::Runs }
     }
 
     /// Adds a container; init containers come before app containers.
@@ -65,6 +68,13 @@ impl PodShape {
     #[must_use]
     pub fn annotated(mut self, key: &str, value: impl Into<String>) -> Self {
         self.annotations.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// Sets a kernel parameter; kubelets allow few.
+    #[must_use]
+    pub fn with_sysctl(mut self, name: &str, value: &str) -> Self {
+        self.sysctl = Some((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -111,6 +121,9 @@ impl PodShape {
         let mut workload = Workload::new(&self.name).namespace(NAMESPACE);
         for (key, value) in &self.annotations {
             workload = workload.annotation(key, value);
+        }
+        if let Some((name, value)) = &self.sysctl {
+            workload = workload.sysctl(name, value);
         }
         for container in &self.containers {
             let limits: Vec<_> = container.limits.iter().map(|(name, amount)| (&**name, &**amount)).collect();

@@ -1,5 +1,6 @@
 //! A program of ours as a process of its own.
 
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,8 @@ pub struct Program {
     pub path: PathBuf,
     /// Name of the process and of its files.
     pub name: &'static str,
+    /// Command that starts the executable, such as `nsenter` with its options; none: it is started itself.
+    pub prefix: Vec<OsString>,
     /// Variables that it sees.
     pub environment: Vec<(&'static str, PathBuf)>,
     /// Where its configuration has it serve `/metrics`.
@@ -88,7 +91,9 @@ impl Process {
 fn spawn(program: &Program, config: &Path, log: &Path) -> anyhow::Result<Child> {
     let open = || OpenOptions::new().create(true).append(true).open(log);
     let log: File = open().with_context(|| format!("opening {}", log.display()))?;
-    let mut command = Command::new(&program.path);
+    let mut words = program.prefix.iter().map(OsString::as_os_str).chain([program.path.as_os_str()]);
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words);
     // Keys come from the environment too: a developer's KUBECONFIG must not bring these programs there.
     command.env_clear().envs(program.environment.iter().map(|(name, value)| (name, value))).env("NO_COLOR", "1");
     command.arg("--config-file").arg(config);

@@ -32,6 +32,8 @@ pub(super) struct Reconciliation {
     received: u64,
     /// Live pods that name amounts of cards but no cards.
     pub(super) unasked: Vec<PodRef>,
+    /// Live pods, by UID, that ask for cards and that the ledger doesn't know.
+    unmatched: HashSet<String>,
 }
 
 /// The kubelet's records of devices from before our first answer.
@@ -195,6 +197,7 @@ impl Allocator {
         let changes = reconciled.changes.iter().map(Change::to_string).chain(reconciled.notes).collect();
         self.ledger.apply(reconciled.changes)?;
         self.reconciliation.compared();
+        self.reconciliation.unmatched = self.unknown_pods(pods).into_iter().map(|pod| pod.uid).collect();
         let after = self.nonces(&touched);
         self.ended.extend(before.difference(&after));
         Ok(changes)
@@ -205,13 +208,15 @@ impl Allocator {
         entries.flat_map(PodEntry::holdings).map(|(_, holding)| holding.nonce).collect()
     }
 
-    /// Removes the directories of containers that hold nothing any more. Does nothing before the ledger has been compared with
-    /// the kubelet's records: a container that the ledger has lost may run.
+    /// Removes the directories of containers that hold nothing any more, but for those of listed pods that the ledger doesn't
+    /// know. Does nothing before the ledger has been compared with the kubelet's records: a container that the ledger has
+    /// lost may run.
     pub fn remove_stale_directories(&self) {
         if !matches!(self.reconciliation.records, StartRecords::Compared) {
             return;
         }
-        if let Err(error) = self.containers.remove_all_but(&self.ledger.allocations().nonces().collect()) {
+        let live = self.ledger.allocations().nonces().collect();
+        if let Err(error) = self.containers.remove_all_but(&live, &self.reconciliation.unmatched) {
             warn!(%error, "failed to remove the directories of terminated containers");
         }
     }

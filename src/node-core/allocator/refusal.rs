@@ -49,6 +49,14 @@ pub enum Refusal {
         /// What the kubelet answered.
         list: PodSourceError,
     },
+    /// Several pods lack devices, and PodResources didn't tell which of them the kubelet has rejected.
+    #[error("{unresolved} (PodResources could not tell which of them the kubelet has rejected: {records})")]
+    IdentityUntold {
+        /// What the kubelet's list leaves open.
+        unresolved: Unresolved,
+        /// What PodResources answered.
+        records: PodSourceError,
+    },
     /// The limits contradict one another.
     #[error(transparent)]
     GpuRequest(#[from] RequestError),
@@ -121,7 +129,9 @@ impl Refusal {
             Self::Call(_) => "call",
             Self::UnknownSlot { .. } => "unknown-slot",
             Self::SameCard { .. } => "same-card",
-            Self::Identity(unresolved) | Self::IdentityUnlisted { unresolved, .. } => match unresolved {
+            Self::Identity(unresolved)
+            | Self::IdentityUnlisted { unresolved, .. }
+            | Self::IdentityUntold { unresolved, .. } => match unresolved {
                 Unresolved::Nobody { .. } => "identity-nobody",
                 Unresolved::Ambiguous { .. } => "identity-ambiguous",
             },

@@ -3,14 +3,14 @@
 use divvy_api::{ResourceName, SlotId};
 
 use super::{Candidates, Daemon};
-use crate::allocator::{Allocator, Choice, Refusal, lock};
+use crate::allocator::{Allocator, Call, Choice, Refusal, lock};
 use crate::identity::Unresolved;
 use crate::ports::{ContainerResponse, PodOrigin, PodSource};
 
 impl<S: PodSource> Daemon<S> {
     /// Answers `GetPreferredAllocation`: slots on the cards planned for the container under admission.
     pub async fn propose(&self, resource: &ResourceName, choice: &Choice) -> Result<Vec<SlotId>, Refusal> {
-        let candidates = self.candidates(resource, choice.size).await?;
+        let candidates = self.candidates(resource, Call::Propose(choice)).await?;
         self.among(&candidates, |allocator| allocator.propose(resource, &candidates.pods, choice))
     }
 
@@ -21,7 +21,7 @@ impl<S: PodSource> Daemon<S> {
         if let Some(answer) = proposed {
             return answer;
         }
-        let candidates = self.candidates(resource, slots.len()).await?;
+        let candidates = self.candidates(resource, Call::Allocate(slots)).await?;
         let answer = self.among(&candidates, |allocator| allocator.allocate(resource, &candidates.pods, slots));
         match answer {
             Err(nobody @ Refusal::Identity(Unresolved::Nobody { .. })) => {

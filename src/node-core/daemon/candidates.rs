@@ -1,6 +1,11 @@
 //! Candidates: the pods among which the one under admission is, and the reconciliation of the ledger with them.
 //!
-//! The kubelet's own list comes first. While the kubelet doesn't list its pods, because it refuses, can't be reached or is slow,
+//! The kubelet's own list comes first. It shows what the API server says of a pod, so one that the kubelet rejected without
+//! asking for its devices (topology, a forbidden sysctl, the resource of another plugin) looks for a moment as if it waited
+//! for them. PodResources asks the kubelet's own status manager: where the list leaves several pods, those that `Get`
+//! doesn't find are left out, and what is still ambiguous is refused.
+//!
+//! While the kubelet doesn't list its pods, because it refuses, can't be reached or is slow,
 //! two others stand in: the API server's list of the pods bound to this node, and the kubelet's PodResources, which is asked
 //! for each of them by name. Let P be the pod under admission. It is among the pods that are left, for each of the steps
 //! that leave pods out keeps P:
@@ -38,13 +43,17 @@ use std::time::Duration;
 use divvy_api::ResourceName;
 
 use super::{Candidates, Daemon};
-use crate::allocator::{Refusal, lock};
+use crate::allocator::{Call, Refusal, lock};
+use crate::identity::Unresolved;
 use crate::pod::{CgroupState, DeviceRecord, Pod, PodRef};
 use crate::ports::{PodSource, PodSourceError};
 
 /// Longest time for all that stands in for the kubelet's list: a `Get` for each of 110 pods takes a second, by the kubelet's
 /// rate limit.
 const DEADLINE: Duration = Duration::from_secs(3);
+/// Longest time to ask which of several pods the kubelet has rejected, while the kubelet waits: enough for some 40 of
+/// them.
+const REJECTED_DEADLINE: Duration = Duration::from_millis(300);
 /// Quiet periods (`kubeletSettleTime`) after which a kubelet's list is whole even if new pods keep coming: some hundred pods, each admitted
 /// again within seconds.
 const LONGEST_START: u32 = 30;
@@ -55,7 +64,7 @@ impl<S: PodSource> Daemon<S> {
         let asked = lock(&self.allocator).begin_list();
         let list = self.source.kubelet_pods().await?;
         let missing = lock(&self.allocator).missing(&list.pods);
-        let cgroups = self.source.cgroups(missing);
+        let cgroups = self.source.cgroups(missing).await;
         // A kubelet that has just started lists its pods one by one, as it admits them again: until then absence says
         // nothing. Static pods are listed before the API server was ever asked: they don't show that the list is whole.
         let age = self.source.kubelet_age();
@@ -74,17 +83,42 @@ impl<S: PodSource> Daemon<S> {
         self.instead_of(list, self.bound_pods()).await.map(drop)
     }
 
-    /// Pods among which the one is that is to get `wanted` devices of `resource`.
-    pub(crate) async fn candidates(&self, resource: &ResourceName, wanted: usize) -> Result<Candidates, Refusal> {
+    /// Pods among which the one is that is to get what the call asks for.
+    pub(crate) async fn candidates(&self, resource: &ResourceName, call: Call<'_>) -> Result<Candidates, Refusal> {
         match self.reconcile().await {
-            Ok(pods) => Ok(Candidates { pods, unlisted: None }),
+            Ok(pods) => Ok(self.without_rejected(resource, pods, call).await),
             Err(Refusal::Pods(list @ PodSourceError::KubeletPods(_))) => {
                 let unlisted = Some(list.clone());
-                let pods = self.instead_of(list, self.unlisted_candidates(resource, wanted)).await?;
-                Ok(Candidates { pods, unlisted })
+                let pods = self.instead_of(list, self.unlisted_candidates(resource, call.size())).await?;
+                Ok(Candidates { pods, unlisted, untold: None })
             }
             Err(refusal) => Err(refusal),
         }
+    }
+
+    /// The kubelet's pods; where the call may be for several, without those that PodResources shows not to be under
+    /// admission.
+    async fn without_rejected(&self, resource: &ResourceName, mut pods: Vec<Arc<Pod>>, call: Call<'_>) -> Candidates {
+        let contenders = lock(&self.allocator).contenders(resource, &pods, call);
+        if contenders.is_empty() {
+            return Candidates { pods, unlisted: None, untold: None };
+        }
+        let (names, containers): (Vec<PodRef>, Vec<&str>) =
+            contenders.iter().map(|contender| (contender.pod.reference(), contender.name())).unzip();
+        let records = self.source.within(REJECTED_DEADLINE, self.source.device_records(&names)).await;
+        let late = || PodSourceError::DeviceRecords(format!("no answer within {}ms", REJECTED_DEADLINE.as_millis()));
+        let records = match records.unwrap_or_else(|| Err(late())) {
+            Ok(records) => records,
+            Err(error) => return Candidates { pods, unlisted: None, untold: Some(error) },
+        };
+        for (pod, _) in names.iter().zip(&records).filter(|(_, records)| records.is_none()) {
+            lock(&self.allocator).reject(&pod.uid);
+        }
+        let asked = names.iter().zip(containers).zip(&records);
+        let over = asked.filter(|((_, container), records)| !lacks_devices(container, records.as_deref()));
+        let over: HashSet<&str> = over.map(|((pod, _), _)| pod.uid.as_str()).collect();
+        pods.retain(|pod| !over.contains(pod.uid.as_str()));
+        Candidates { pods, unlisted: None, untold: None }
     }
 
     /// What `work` finds instead of the kubelet's list, which was refused with `list`.
@@ -120,7 +154,7 @@ impl<S: PodSource> Daemon<S> {
             return Ok(HashSet::new());
         }
         let mut missing = lock(&self.allocator).missing_pods(bound);
-        let cgroups = self.source.cgroups(missing.iter().map(|pod| pod.uid.clone()).collect());
+        let cgroups = self.source.cgroups(missing.iter().map(|pod| pod.uid.clone()).collect()).await;
         missing.retain(|pod| cgroups.get(&pod.uid) != Some(&CgroupState::Exists));
         // Of a pod whose name has passed to another one PodResources would tell that one's devices.
         let (replaced, rest): (Vec<PodRef>, Vec<PodRef>) =
@@ -140,20 +174,28 @@ impl<S: PodSource> Daemon<S> {
         let lacking = lock(&self.allocator).lacking(resource, bound, wanted);
         let names: Vec<PodRef> = lacking.iter().map(|(pod, _)| pod.reference()).collect();
         let records = self.source.device_records(&names).await?;
-        let lacks = |((pod, container), records): ((Arc<Pod>, String), Option<Vec<DeviceRecord>>)| {
-            let has_devices = records?.iter().any(|record| record.container == container);
-            (!has_devices).then_some(pod)
-        };
-        Ok(Some(lacking.into_iter().zip(records).filter_map(lacks).collect()))
+        let lacking = lacking.into_iter().zip(records);
+        let lacking = lacking.filter(|((_, container), records)| lacks_devices(container, records.as_deref()));
+        Ok(Some(lacking.map(|((pod, _), _)| pod).collect()))
     }
+}
+
+/// Whether the kubelet has the pod, by what it has on record for it, and no devices for this container.
+fn lacks_devices(container: &str, records: Option<&[DeviceRecord]>) -> bool {
+    records.is_some_and(|records| records.iter().all(|record| record.container != container))
 }
 
 impl Candidates {
     /// A refusal that says among whose pods the one under admission was looked for.
     pub(crate) fn explain(&self, refusal: Refusal) -> Refusal {
-        match (&self.unlisted, refusal) {
-            (Some(list), Refusal::Identity(unresolved)) => Refusal::IdentityUnlisted { unresolved, list: list.clone() },
-            (_, refusal) => refusal,
+        match (&self.unlisted, &self.untold, refusal) {
+            (Some(list), _, Refusal::Identity(unresolved)) => {
+                Refusal::IdentityUnlisted { unresolved, list: list.clone() }
+            }
+            (_, Some(records), Refusal::Identity(unresolved @ Unresolved::Ambiguous { .. })) => {
+                Refusal::IdentityUntold { unresolved, records: records.clone() }
+            }
+            (_, _, refusal) => refusal,
         }
     }
 }

@@ -73,6 +73,3 @@ impl<S: PodSource> Daemon<S> {
         self.reconcile().await.map(drop)
     }
 }
-
-#[cfg(test)]
-mod tests;

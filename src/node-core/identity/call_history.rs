@@ -1,7 +1,6 @@
 //! What follows from the order of the kubelet's calls since the plugin last registered.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,21 +8,21 @@ use divvy_api::{ContainerSpec, ResourceNames};
 
 use super::{ContainerUnderAdmission, first_lacking};
 use crate::ledger::Allocations;
-use crate::pod::{Phase, Pod, PodList};
+use crate::pod::{ConnectionId, Phase, Pod, PodList};
 
 /// Calls and lists of the kubelet since the plugin last registered.
 #[derive(Debug, Default)]
 pub struct CallHistory {
     /// UIDs of refused pods; the kubelet fails them for good.
     pub(super) refused: HashSet<String>,
-    /// Pods that lacked devices while another pod was served, or when one of several was refused: their admission has
-    /// ended. By UID.
+    /// Pods that lacked devices while another pod was served, or when one of several was refused, and pods that the kubelet
+    /// rejected: their admission has ended. By UID.
     passed_over: HashSet<String>,
     /// Containers that were served, by UID and name: the kubelet won't ask for them again.
     served: HashSet<(String, String)>,
     /// Pods on the last list, by UID, and the connection it came over; beside them pods in the ledger that were on an
     /// earlier list of that connection.
-    listed: (Option<SocketAddr>, HashSet<String>),
+    listed: (Option<ConnectionId>, HashSet<String>),
     /// When a list last had a pod that the one before it hadn't.
     grown: Option<Instant>,
 }
@@ -66,6 +65,11 @@ impl CallHistory {
         self.passed_over.extend(lacking.map(|pod| pod.uid.clone()));
     }
 
+    /// Notes that the kubelet has rejected this pod. One that starts later may admit it once more.
+    pub fn reject(&mut self, uid: &str) {
+        self.passed_over.insert(uid.to_owned());
+    }
+
     /// Notes that this container got its devices.
     pub fn served(&mut self, uid: &str, container: &str) {
         self.served.insert((uid.to_owned(), container.to_owned()));
@@ -73,7 +77,7 @@ impl CallHistory {
 
     /// Pods, by UID, that the kubelet at the other end of this connection has listed before. What is missing from its
     /// next list has ended: a kubelet lists pods from their arrival to their end, once it lists them at all.
-    pub fn listed_before(&self, connection: Option<SocketAddr>) -> Option<&HashSet<String>> {
+    pub fn listed_before(&self, connection: Option<ConnectionId>) -> Option<&HashSet<String>> {
         let (known, pods) = &self.listed;
         (connection.is_some() && connection == *known).then_some(pods)
     }

@@ -94,3 +94,22 @@ pub fn forgotten<'a>(
     };
     pods.iter().filter_map(forgotten).collect()
 }
+
+/// Containers in the ledger of which the kubelet doesn't show that it has a record: it offers slots that they hold, never
+/// offers these because their card is unhealthy, or has handed them to others. Of each pod the first.
+pub fn perhaps_forgotten<'a>(
+    pods: &'a [Arc<Pod>],
+    allocations: &Allocations,
+    history: &CallHistory,
+    question: &Question<'_>,
+    state: impl Fn(&SlotId) -> SlotState,
+) -> Vec<ContainerUnderAdmission<'a>> {
+    let is_unrecorded = |part: &Part| part.slot_id().is_none_or(|slot| state(&slot) != SlotState::Held);
+    let perhaps = |pod: &'a Arc<Pod>| {
+        let parts = |spec: &ContainerSpec| waiting_parts(pod, spec, allocations, history);
+        let is_meant = |spec: &ContainerSpec| question.fits(spec) && parts(spec).iter().any(is_unrecorded);
+        let container = pod.containers.iter().position(is_meant).filter(|_| !pod.has_ended())?;
+        Some(ContainerUnderAdmission { pod, container })
+    };
+    pods.iter().filter_map(perhaps).collect()
+}

@@ -18,6 +18,16 @@ pub struct Allocations {
     pods: BTreeMap<String, Versioned>,
     /// Holders by card, then by pod UID: derived from the entries, so that a card's sum costs its own holders, not all pods.
     cards: BTreeMap<CardId, BTreeMap<String, OnCard>>,
+    /// Records of a newer build, for the journal alone.
+    unknown: Vec<Unknown>,
+}
+
+/// A record of a newer build, which this one can't read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Unknown {
+    /// The pod's, if it stands where this build looks for it.
+    uid: Option<String>,
+    json: Vec<u8>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +35,8 @@ struct Versioned {
     entry: PodEntry,
     /// Revision of the last change of this pod's entry.
     revision: u64,
+    /// Record as it was read, where that says more than this build can read.
+    written: Option<Vec<u8>>,
 }
 
 /// What one pod holds of one card.
@@ -102,9 +114,26 @@ impl Allocations {
         self.pods.get(uid).map(|versioned| versioned.revision)
     }
 
-    /// All entries, each with the revision at which it was last written.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (&PodEntry, u64)> {
-        self.pods.values().map(|versioned| (&versioned.entry, versioned.revision))
+    /// All entries, each with the revision at which it was last written, and its record if that says more.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&PodEntry, u64, Option<&[u8]>)> {
+        self.pods.values().map(|Versioned { entry, revision, written }| (entry, *revision, written.as_deref()))
+    }
+
+    /// Records of a newer build, as they were written.
+    pub(super) fn unknown(&self) -> impl Iterator<Item = &[u8]> {
+        self.unknown.iter().map(|unknown| &*unknown.json)
+    }
+
+    /// Keeps a record that this build can't read until its pod ends.
+    pub(super) fn keep_unknown(&mut self, uid: Option<&str>, json: &[u8]) {
+        self.unknown.push(Unknown { uid: uid.map(str::to_owned), json: json.to_owned() });
+    }
+
+    /// Keeps the record of a pod's entry, for as long as the entry stays the same.
+    pub(super) fn keep_written(&mut self, uid: &str, json: &[u8]) {
+        if let Some(versioned) = self.pods.get_mut(uid) {
+            versioned.written = Some(json.to_owned());
+        }
     }
 
     /// What pods other than `except` hold of a card.
@@ -148,7 +177,10 @@ impl Allocations {
     pub(super) fn apply(&mut self, change: Change, revision: u64) {
         match change {
             Change::Hold { entry, .. } => self.hold(entry, revision),
-            Change::Release { pod, .. } => self.drop_pod(&pod.uid),
+            Change::Release { pod, .. } => {
+                self.unknown.retain(|unknown| unknown.uid.as_ref() != Some(&pod.uid));
+                self.drop_pod(&pod.uid);
+            }
         }
     }
 
@@ -162,7 +194,7 @@ impl Allocations {
         for (card, on) in on_cards {
             self.cards.entry(card).or_default().insert(uid.clone(), on);
         }
-        self.pods.insert(uid, Versioned { entry, revision });
+        self.pods.insert(uid, Versioned { entry, revision, written: None });
     }
 
     /// Takes these slots from the pods that hold them.
@@ -170,8 +202,9 @@ impl Allocations {
         for (uid, on) in self.cards.get_mut(card).into_iter().flatten() {
             let taken: Vec<u32> = on.slots.intersection(slots).copied().collect();
             on.slots.retain(|slot| !taken.contains(slot));
-            let entry = self.pods.get_mut(uid).map(|versioned| &mut versioned.entry).filter(|_| !taken.is_empty());
-            for part in entry.into_iter().flat_map(PodEntry::parts_mut) {
+            let Some(versioned) = self.pods.get_mut(uid).filter(|_| !taken.is_empty()) else { continue };
+            versioned.written = None;
+            for part in versioned.entry.parts_mut() {
                 if part.card == *card && part.slot.is_some_and(|slot| taken.contains(&slot)) {
                     part.lose_slot();
                 }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use divvy_api::annotation::{Compute, Priority};
-use divvy_api::{CardId, ContainerRequest, Share, SlotId, Tier};
-use serde::{Deserialize, Serialize};
+use divvy_api::{CardId, ContainerRequest, Cores, Memory, Share, SlotId, Tier};
+use serde::{Deserialize, Deserializer, Serialize};
 use uuid::Uuid;
 
 use crate::pod::PodRef;
@@ -71,7 +71,22 @@ pub struct Part {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<u32>,
     /// How much of the card. Stays what it was at Allocate, whatever becomes of the slot.
+    #[serde(deserialize_with = "of_any_build")]
     pub share: Share,
+}
+
+/// Reads a share that a newer build may have written: fields that this one doesn't know are passed over.
+fn of_any_build<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Share, D::Error> {
+    #[derive(Deserialize)]
+    struct OfAnyBuild {
+        #[serde(rename = "memoryMi")]
+        memory: Memory,
+        cores: Cores,
+        #[serde(default)]
+        exclusive: bool,
+    }
+    let OfAnyBuild { memory, cores, exclusive } = OfAnyBuild::deserialize(deserializer)?;
+    Ok(Share { memory, cores, exclusive })
 }
 
 /// How the ledger learnt of a holding.
@@ -161,6 +176,14 @@ impl Terms {
 // === impl Part ===
 
 impl Part {
+    /// What is booked of a card whose memory isn't known: all of it.
+    pub(super) const OF_UNKNOWN_SIZE: Share = Share { memory: Memory::mib(0), cores: Cores::FULL, exclusive: true };
+
+    /// Whether it is a part of a card that wasn't known when the ledger learnt of it.
+    pub fn is_of_unknown_size(&self) -> bool {
+        self.share == Self::OF_UNKNOWN_SIZE
+    }
+
     /// Whether a container that starts with `slot` may be this part's: it holds the slot, or held some slot of that
     /// card before the kubelet allocated it to another pod.
     pub fn concerns(&self, slot: &SlotId) -> bool {

@@ -76,7 +76,10 @@ struct Record<'a> {
 /// Pods without a record of either side hold nothing.
 pub fn reconcile(allocations: &Allocations, observed: &Observed<'_>, context: &RestoreContext<'_>) -> Reconciled {
     let mut out = Reconciled { changes: releases(allocations, observed), notes: Vec::new() };
-    let Some(assigned) = observed.records else { return out };
+    let Some(assigned) = observed.records else {
+        out.changes.extend(sized(allocations, observed, context));
+        return out;
+    };
     let mut records = records(observed.pods, assigned, &mut out.notes);
     records.retain(|record| untouched(allocations, observed.as_of, &record.pod.uid));
     let ended: BTreeSet<&str> = out.changes.iter().map(Change::uid).collect();
@@ -85,6 +88,18 @@ pub fn reconcile(allocations: &Allocations, observed: &Observed<'_>, context: &R
         records.iter().filter_map(|record| hold(allocations, record, &owners, context, &mut out.notes)).collect();
     out.changes.extend(holds);
     out
+}
+
+/// Shares of cards that weren't known when their pods were restored, and are now.
+fn sized(allocations: &Allocations, observed: &Observed<'_>, context: &RestoreContext<'_>) -> Vec<Change> {
+    let sized = |pod: &Arc<Pod>| {
+        let recorded = allocations.pod(&pod.uid).filter(|_| !pod.has_ended())?;
+        let has_unknown = recorded.parts().any(|(_, part)| part.is_of_unknown_size());
+        let restore = Restore { context, pod, notes: &mut Vec::new() };
+        let entry = has_unknown.then(|| restore.sized(recorded)).flatten()?;
+        Some(Change::Hold { entry, why: "its GPU is known now".to_owned() })
+    };
+    observed.pods.iter().filter_map(sized).collect()
 }
 
 /// Whether the lists are newer than the ledger's entry of the pod.

@@ -194,6 +194,50 @@ fn uncreatable_directory_is_named_in_the_error() {
     assert!(error.to_string().contains(&path.join("ledger").display().to_string()), "{error}");
 }
 
+fn rewrite_if_overgrown(ledger: &mut Ledger) {
+    if let Some(rewrite) = ledger.begin_rewrite() {
+        ledger.finish_rewrite(rewrite.write());
+    }
+}
+
+/// The kubelet's calls don't wait for the disk.
+#[test]
+fn changes_never_rewrite_the_journal() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (mut ledger, _) = reopen(dir.path());
+    let inode = || std::os::unix::fs::MetadataExt::ino(&fs::metadata(file(dir.path())).expect("journal"));
+    let before = inode();
+    for _ in 0..200 {
+        ledger.allocate(&pod("b"), &[app("x")], "x", holding("GPU-1", 1)).expect("writes");
+        release(&mut ledger, "b", "gone").expect("writes");
+    }
+    assert_eq!(inode(), before);
+    let rewrite = ledger.begin_rewrite().expect("it is overgrown");
+    assert!(ledger.begin_rewrite().is_none(), "one at a time");
+    ledger.finish_rewrite(rewrite.write());
+    assert_ne!(inode(), before);
+}
+
+#[test]
+fn failed_rewrite_leaves_the_journal_in_use() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (mut ledger, _) = reopen(dir.path());
+    for _ in 0..400 {
+        ledger.allocate(&pod("b"), &[app("x")], "x", holding("GPU-1", 1)).expect("writes");
+    }
+    let rewrite = ledger.begin_rewrite().expect("it is overgrown");
+    let obstacle = dir.path().join("journal.new");
+    fs::create_dir(&obstacle).expect("makes");
+    ledger.allocate(&pod("a"), &[app("x")], "x", holding("GPU-1", 0)).expect("writes");
+    ledger.finish_rewrite(rewrite.write());
+    assert!(!ledger.is_journal_overgrown(), "tried again when it is twice as long");
+    ledger.allocate(&pod("c"), &[app("x")], "x", holding("GPU-2", 0)).expect("writes");
+    let before = ledger.allocations().clone();
+    drop(ledger);
+    fs::remove_dir(&obstacle).expect("removes");
+    assert_eq!(reopen(dir.path()).0.allocations(), &before);
+}
+
 #[test]
 fn journal_is_compacted_once_it_outgrows_the_ledger() {
     let dir = tempfile::tempdir().expect("dir");
@@ -203,6 +247,7 @@ fn journal_is_compacted_once_it_outgrows_the_ledger() {
     for round in 0..500 {
         ledger.allocate(&pod("b"), &[app("x")], "x", holding("GPU-1", 1)).expect("writes");
         release(&mut ledger, "b", "gone").expect("writes");
+        rewrite_if_overgrown(&mut ledger);
         longest = longest.max(fs::metadata(file(dir.path())).expect("journal").len());
         assert_eq!(ledger.allocations().pods().count(), 1, "round {round}");
     }

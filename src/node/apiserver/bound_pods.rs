@@ -51,7 +51,9 @@ impl fmt::Debug for BoundPods {
 
 fn hint(error: &kube::Error) -> &'static str {
     match error {
-        kube::Error::Api(status) if status.code == 403 => ": the service account needs \"list\" on pods",
+        kube::Error::Api(status) if status.code == 403 => {
+            ": the right to list pods is not part of the installation: deploy/fallback/node-pod-list.yaml grants it"
+        }
         _ => "",
     }
 }

@@ -1,17 +1,23 @@
 //! The directories of containers: `<runDir>/containers/<nonce>/{limits,region}`.
+//!
+//! Those of an ended container are renamed to `<runDir>/dead/<nonce>`, whatever is in them, and removed there.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, Thread};
 use std::{fs, io};
 
 use divvy_api::container::{OVERHEAD_FILE, REGION_FILE};
 use divvy_node_core::ports::{Mount, SetupError};
 
 use tracing::warn;
+use uuid::Uuid;
 
 use super::files::{self, state};
 use super::limits::Limits;
+use super::{mounts, removal};
 use divvy_node_core::ledger::Nonce;
 
 /// Name of the file in the limits directory.
@@ -22,6 +28,12 @@ pub const LIMITS_FILE: &str = "limits";
 pub(super) struct Directories {
     /// Open to the daemon and the container runtime alone, so that no tenant reaches another's directories.
     root: PathBuf,
+    /// Directories of ended containers, which wait for their removal.
+    dead: PathBuf,
+    /// Whether each region is a file system of its own, with a size.
+    bounded: bool,
+    /// Thread that removes what is in `dead`, once there is one.
+    remover: Arc<OnceLock<Thread>>,
 }
 
 /// Directories of one container.
@@ -33,7 +45,8 @@ pub struct Container {
 
 const CONTAINERS: &str = "containers";
 const LIMITS: &str = "limits";
-const REGION: &str = "region";
+pub(super) const REGION: &str = "region";
+const DEAD: &str = "dead";
 
 /// Directory that contains those of the container with this nonce.
 pub(crate) fn container_root(run_dir: &Path, nonce: &OsStr) -> PathBuf {
@@ -54,7 +67,27 @@ pub(crate) fn overhead_file(run_dir: &Path, nonce: Nonce) -> PathBuf {
 
 impl Directories {
     pub(super) fn new(run_dir: &Path) -> Self {
-        Self { root: run_dir.join(CONTAINERS) }
+        Self { root: run_dir.join(CONTAINERS), dead: run_dir.join(DEAD), bounded: false, remover: Arc::default() }
+    }
+
+    /// Whether each region is a file system of its own, with a size.
+    pub(super) fn are_bounded(&self) -> bool {
+        self.bounded
+    }
+
+    /// Gives each new region a file system of its own from now on, or says why that isn't possible.
+    pub(super) fn bound(&mut self) -> Result<(), String> {
+        let above = self.above();
+        if let Err(error) = fs::create_dir_all(above) {
+            return Err(format!("making directory {}: {error}", above.display()));
+        }
+        mounts::problem(above).map_or(Ok(()), Err)?;
+        self.bounded = true;
+        Ok(())
+    }
+
+    fn above(&self) -> &Path {
+        self.root.parent().unwrap_or(&self.root)
     }
 
     fn path(&self, nonce: Nonce) -> PathBuf {
@@ -66,13 +99,17 @@ impl Directories {
         self.path(nonce).is_dir()
     }
 
-    /// Makes those directories of the container that are missing.
-    pub(super) fn make(&self, nonce: Nonce) -> Result<Container, SetupError> {
+    /// Makes those directories of the container that are missing, with room for a region of so many cards.
+    pub(super) fn make(&self, nonce: Nonce, cards: usize) -> Result<Container, SetupError> {
         let root = self.path(nonce);
         let container = Container { is_new: self.make_root(&root)?, root };
         make(&container.limits(), 0o755)?;
+        let region = container.region();
         // The processes of a pod run as any user, and none may remove another's file.
-        make(&container.region(), 0o1777)?;
+        make(&region, 0o1777)?;
+        if self.bounded {
+            mounts::bound(&region, cards).map_err(state("mounting a file system on", &region))?;
+        }
         Ok(container)
     }
 
@@ -82,30 +119,95 @@ impl Directories {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             made => return made.map_err(state("making directory", path)),
         }
-        let above = self.root.parent().unwrap_or(&self.root);
+        let above = self.above();
         fs::create_dir_all(above).map_err(state("making directory", above))?;
         make(&self.root, 0o700)?;
+        // Now, while there is an inode for it.
+        make(&self.dead, 0o700)?;
         make(path, 0o755)
     }
 
-    /// Removes the container's directories, if there are any; a failure is logged. Whether none are left.
-    pub(super) fn remove(&self, nonce: Nonce) -> bool {
+    /// Renames the container's directories, if there are any, to where they are removed; a failure is logged. Whether none are
+    /// left. However much is in them, this takes the time of a rename.
+    pub(super) fn put_away(&self, nonce: Nonce) -> bool {
         let path = self.path(nonce);
-        let removed = fs::remove_dir_all(&path).or_else(files::not_there);
-        let removed = removed.map_err(state("removing directory", &path));
-        removed.inspect_err(|error| warn!(%error, "failed to remove the directory of a terminated container")).is_ok()
+        let renamed = self.rename_dead(&path, nonce).map_err(state("renaming directory", &path));
+        renamed.inspect_err(|error| warn!(%error, "failed to remove the directory of a terminated container")).is_ok()
     }
 
-    /// The nonce and the limits of the container, found by the limits files.
-    pub(super) fn find(&self, pod_uid: &str, container: &str) -> Option<(Nonce, Limits)> {
-        let mut written = nonces(fs::read_dir(&self.root).ok()?).filter_map(|nonce| {
-            let limits = fs::read_to_string(self.path(nonce).join(LIMITS).join(LIMITS_FILE));
-            Some((nonce, limits.ok()?.parse::<Limits>().ok()?))
-        });
-        written.find(|(_, limits)| limits.pod_uid == pod_uid && limits.container == container)
+    fn rename_dead(&self, path: &Path, nonce: Nonce) -> io::Result<()> {
+        if !fs::exists(path)? {
+            return Ok(());
+        }
+        files::make_directory(&self.dead, 0o700)?;
+        match fs::rename(path, self.dead.join(nonce.to_string())) {
+            // A runtime made the directories again, and the first ones are still being removed.
+            Err(error) if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists) => {
+                fs::rename(path, self.dead.join(Uuid::new_v4().simple().to_string()))
+            }
+            renamed => renamed,
+        }
     }
 
-    /// Removes the directories of all containers but the `live` ones, and returns which it removed.
+    /// Starts the thread that removes directories that were put away, by this process or an earlier one. `removed` is called
+    /// on it whenever some are gone.
+    pub(super) fn start_removal(&self, removed: impl Fn() + Send + 'static) -> io::Result<()> {
+        let dead = self.dead.clone();
+        let thread = thread::Builder::new().name("removal".to_owned()).spawn(move || removal::run(&dead, removed))?;
+        self.remover.get_or_init(|| thread.thread().clone());
+        Ok(())
+    }
+
+    /// Wakes the thread that removes directories that were put away.
+    pub(super) fn wake_removal(&self) {
+        if let Some(thread) = self.remover.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Removes directories that were put away, on this thread.
+    pub(super) fn remove_dead(&self) -> io::Result<()> {
+        removal::empty(&self.dead)
+    }
+
+    /// The nonce and the limits of the container, found by the limits files; no limits, where a newer build wrote them.
+    pub(super) fn find(&self, pod_uid: &str, container: &str) -> Option<(Nonce, Option<Limits>)> {
+        let is_of = |text: &str, limits: Option<&Limits>| match limits {
+            Some(limits) => limits.pod_uid == pod_uid && limits.container == container,
+            None => [("pod", pod_uid), ("container", container)]
+                .into_iter()
+                .all(|(key, value)| text.lines().any(|line| line.split(' ').take(2).eq([key, value]))),
+        };
+        nonces(fs::read_dir(&self.root).ok()?).find_map(|nonce| {
+            let text = self.read_limits(nonce)?;
+            let limits = text.parse().ok();
+            is_of(&text, limits.as_ref()).then_some((nonce, limits))
+        })
+    }
+
+    /// Containers other than the `live` ones whose directories may be in use: their limits can't be read, or are those of
+    /// one of these pods, by UID.
+    pub(super) fn in_doubt(&self, live: &HashSet<Nonce>, unmatched: &HashSet<String>) -> HashSet<Nonce> {
+        let is_in_doubt = |nonce: &Nonce| {
+            let limits = self.read_limits(*nonce).map(|text| text.parse::<Limits>());
+            limits.is_some_and(|limits| limits.map_or(true, |limits| unmatched.contains(&limits.pod_uid)))
+        };
+        let dead = fs::read_dir(&self.root).into_iter().flat_map(nonces).filter(|nonce| !live.contains(nonce));
+        dead.filter(is_in_doubt).collect()
+    }
+
+    /// Whether the container has limits that this build can't read.
+    pub(super) fn are_of_newer_build(&self, nonce: Nonce) -> bool {
+        self.read_limits(nonce).is_some_and(|text| text.parse::<Limits>().is_err())
+    }
+
+    /// Text of the limits; `None` where none were written.
+    fn read_limits(&self, nonce: Nonce) -> Option<String> {
+        let bytes = fs::read(self.path(nonce).join(LIMITS).join(LIMITS_FILE)).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Puts the directories of all containers but the `live` ones away, and returns whose.
     pub(super) fn sweep(&self, live: &HashSet<Nonce>) -> Result<Vec<Nonce>, SetupError> {
         let entries = match fs::read_dir(&self.root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -113,7 +215,7 @@ impl Directories {
         };
         let mut dead: Vec<Nonce> = nonces(entries).filter(|nonce| !live.contains(nonce)).collect();
         dead.sort_by_cached_key(Nonce::to_string);
-        dead.retain(|nonce| self.remove(*nonce));
+        dead.retain(|nonce| self.put_away(*nonce));
         Ok(dead)
     }
 }

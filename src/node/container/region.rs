@@ -33,9 +33,9 @@ pub(super) fn ensure(container: &Container, cards: usize) -> io::Result<()> {
         }
     };
     make_way(&path)?;
-    // Made where no tenant sees it, and renamed when it is complete.
-    let temporary = container.root().join(".region");
-    fs::remove_file(&temporary).or_else(not_there)?;
+    // Renamed when it is complete. Made beside it, as nothing is renamed from one file system to another; its name is new, as the
+    // tenant may have put anything behind an old one.
+    let temporary = container.region().join(format!(".{}", Uuid::new_v4().simple()));
     let made = make(&temporary, cards, generation).and_then(|()| fs::rename(&temporary, &path));
     made.inspect_err(|_| drop(fs::remove_file(&temporary)))
 }

@@ -53,7 +53,9 @@ impl Host {
         let directories = self.path(&format!("run/containers/{name}"));
         let existed = directories.exists();
         containers.remove(vec![nonce(name)]);
-        existed && !directories.exists()
+        let is_away = !directories.exists();
+        containers.remove_dead().expect("nothing is left");
+        existed && is_away
     }
 
     fn parent(&self, path: &str) -> PathBuf {
@@ -383,6 +385,32 @@ fn only_unheld_directories_are_removed() {
     assert!(host.path("outside/kept").exists() && host.path("run/containers/README.md").exists());
     assert!(host.remove(&delivery, "n-1"));
     assert!(!host.remove(&delivery, "n-1"), "a release can be repeated");
+}
+
+#[test]
+fn directories_that_may_be_in_use_stay() {
+    let host = Host::new();
+    let delivery = host.delivery("volume-mounts");
+    for nonce in ["n-1", "n-2", "n-3"] {
+        delivery.prepare(&allocated(nonce, &[share(A, 1)])).expect("an answer");
+    }
+    let file = host.path("run/containers/n-2/limits/limits");
+    let newer = fs::read_to_string(&file).expect("limits").replace("divvy-limits v1", "divvy-limits v2");
+    fs::write(&file, &newer).expect("written");
+    let uid = allocated("n-1", &[]).pod.uid.clone();
+    let unmatched = HashSet::from([uid.clone()]);
+    delivery.remove_all_but(&HashSet::new(), &unmatched).expect("swept");
+    let exist = || ["n-1", "n-2", "n-3"].map(|name| host.path(&format!("run/containers/{name}")).exists());
+    assert_eq!(exist(), [true; 3], "of a listed pod that the ledger doesn't know");
+    delivery.remove_all_but(&HashSet::from([nonce("n-1")]), &HashSet::new()).expect("swept");
+    assert_eq!(exist(), [true, true, false], "of a newer build");
+    delivery.renew_limits(&allocated("n-2", &[share(A, 2)])).expect("left alone");
+    assert_eq!(fs::read_to_string(&file).expect("limits"), newer);
+    assert!(host.remove(&delivery, "n-1"));
+    assert_eq!(delivery.find(&uid, "main"), Some((nonce("n-2"), Terms::default())), "it is still found");
+    assert_eq!(delivery.find(&uid, "mai"), None);
+    delivery.write_limits(&allocated("n-2", &[share(A, 2)])).expect("written at the next start");
+    assert_eq!(host.limits("n-2").cards, [share(A, 2)]);
 }
 
 #[test]

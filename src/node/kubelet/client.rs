@@ -1,13 +1,14 @@
 //! Client for the kubelet's pod list, over a persistent connection.
 
+mod connection;
+
 use std::fmt::Display;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use divvy_node_core::pod::PodList;
+use divvy_node_core::pod::{ConnectionId, PodList};
 use divvy_node_core::ports::PodSourceError;
 use divvy_runtime::api_server::errors::chain;
 use http_body_util::{BodyExt, Empty, Limited};
@@ -15,7 +16,7 @@ use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{Request, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
 use super::tls;
@@ -45,7 +46,7 @@ pub struct PodListClient {
     known: Mutex<Known>,
 }
 
-type HttpsClient = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
+type HttpsClient = Client<HttpsConnector<connection::Connector>, Empty<Bytes>>;
 
 /// Largest accepted list in bytes: 500 pods of 4.6 KB are 2.3 MB.
 const LARGEST_LIST: usize = 64 << 20;
@@ -74,7 +75,7 @@ impl PodListClient {
     }
 
     /// The list as the kubelet sends it: what [`Self::list`] costs without decoding.
-    pub async fn raw(&self) -> Result<(Bytes, Option<SocketAddr>), PodSourceError> {
+    pub async fn raw(&self) -> Result<(Bytes, Option<ConnectionId>), PodSourceError> {
         let timeout = self.endpoint.timeout;
         let answer = tokio::time::timeout(timeout, self.fetch()).await;
         answer.unwrap_or_else(|_elapsed| {
@@ -83,7 +84,7 @@ impl PodListClient {
         })
     }
 
-    async fn fetch(&self) -> Result<(Bytes, Option<SocketAddr>), PodSourceError> {
+    async fn fetch(&self) -> Result<(Bytes, Option<ConnectionId>), PodSourceError> {
         let client = self.client()?;
         let request = Request::get(self.uri.clone()).header(AUTHORIZATION, self.bearer()?);
         let request = request.body(Empty::new()).map_err(|error| self.broken(&error))?;
@@ -92,7 +93,7 @@ impl PodListClient {
             let status = response.status();
             return Err(self.error(format!("answered {status}{}", hint(status))));
         }
-        let connection = response.extensions().get::<HttpInfo>().map(HttpInfo::local_addr);
+        let connection = response.extensions().get::<ConnectionId>().copied();
         let body = Limited::new(response.into_body(), LARGEST_LIST).collect().await;
         Ok((body.map_err(|error| self.broken(&*error))?.to_bytes(), connection))
     }
@@ -121,7 +122,7 @@ impl PodListClient {
         let mut builder = Client::builder(TokioExecutor::new());
         builder.pool_idle_timeout(Duration::from_secs(180)).pool_max_idle_per_host(2);
         builder.http1_max_buf_size(READ_BUFFER);
-        let client = builder.build(connector.wrap_connector(tcp));
+        let client = builder.build(connector.wrap_connector(connection::numbered(tcp)));
         *kept = Some(client.clone());
         Ok(client)
     }

@@ -16,6 +16,7 @@ pub fn status(refusal: &Refusal) -> Status {
         Refusal::UnknownSlot { .. } | Refusal::UnknownHolder { .. } => Code::NotFound,
         Refusal::Identity(_)
         | Refusal::IdentityUnlisted { .. }
+        | Refusal::IdentityUntold { .. }
         | Refusal::Tier { .. }
         | Refusal::Oversubscribe { .. }
         | Refusal::Stale => Code::FailedPrecondition,

@@ -37,11 +37,6 @@ impl SocketFile {
         let meta = std::fs::symlink_metadata(path).ok()?;
         Some(Self { device: meta.dev(), inode: meta.ino(), changed: (meta.ctime(), meta.ctime_nsec()) })
     }
-
-    /// How long ago the file at `path` was made; `None` if there is none, or if the clock was set back since.
-    pub fn age(path: &Path) -> Option<Duration> {
-        std::fs::symlink_metadata(path).ok()?.modified().ok()?.elapsed().ok()
-    }
 }
 
 // === impl DirectoryWatch ===

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use divvy_node_core::Daemon;
-use divvy_node_core::allocator::{Refusal, lock};
+use divvy_node_core::allocator::{Refusal, lock, rewrite_journal};
 use divvy_node_core::ports::{PodSource, PodSourceError};
 use divvy_runtime::logging::WarnOnce;
 use tokio::sync::Notify;
@@ -92,9 +92,14 @@ impl Rounds {
         }
         let pods: HashSet<String> =
             lock(daemon.allocator()).ledger().allocations().pods().map(|entry| entry.pod.uid.clone()).collect();
-        // Here, where no call waits for it.
-        daemon.source().watch_cgroups(&pods);
-        if pods.is_empty() && self.listed.elapsed() < KEEP_WARM {
+        let is_idle = pods.is_empty();
+        daemon.source().watch_cgroups(pods).await;
+        if lock(daemon.allocator()).ledger().is_journal_overgrown() {
+            let allocator = Arc::clone(daemon.allocator());
+            // Not waited for: the disk may take seconds.
+            drop(tokio::task::spawn_blocking(move || rewrite_journal(&allocator)));
+        }
+        if is_idle && self.listed.elapsed() < KEEP_WARM {
             return;
         }
         self.listed = Instant::now();

@@ -91,6 +91,7 @@ fn remove_files(config: &Config, pods: &[Arc<Pod>]) -> anyhow::Result<Vec<String
     let used: HashMap<Nonce, String> =
         containers.filter_map(|(pod, name)| Some((prepared.find(&pod.uid, name)?.0, pod.to_string()))).collect();
     let ended = prepared.sweep(&used.keys().copied().collect())?;
+    prepared.remove_dead().context("removing regions of ended containers")?;
     let mut lines: Vec<String> = ended.iter().map(|nonce| format!("removed: limits and region {nonce}")).collect();
     if used.is_empty() {
         let removed = prepared.remove_specification()?;

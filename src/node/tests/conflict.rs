@@ -11,6 +11,7 @@ use divvy_node::config::{KeySet as _, Keys};
 use divvy_node::container::Containers;
 use divvy_node::container::isolation::Accounting;
 use divvy_node::kubelet::advertise::Offer;
+use divvy_node::kubelet::age::KubeletAge;
 use divvy_node::kubelet::client::{KubeletEndpoint, PodListClient};
 use divvy_node::kubelet::metrics::Metrics;
 use divvy_node::kubelet::plugin::Calls;
@@ -145,8 +146,8 @@ fn registrar(
         kubelet: PodListClient::new(endpoint).unwrap(),
         pod_resources: pod_resources.clone(),
         bound: None,
-        cgroups: Mutex::new(PodCgroups::new(path("cgroup"))),
-        kubelet_socket: path("kubelet.sock"),
+        cgroups: Arc::new(PodCgroups::new(path("cgroup"))),
+        kubelet_age: KubeletAge::new(path("kubelet.sock")),
         unlisted: Arc::default(),
         metrics: Arc::clone(&metrics),
     };

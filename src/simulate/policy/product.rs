@@ -18,7 +18,7 @@ use divvy_api::names::annotation::CARD_MODEL;
 use divvy_api::{CardId, ContainerKind, ContainerSpec, Cores, GpuRequest, Memory, MemoryAmount, ResourceNames};
 use divvy_index::demand::{Demand, SchedulingConfig};
 use divvy_index::pod::PodView;
-use divvy_index::{Index, NodeRef, Query, ranked};
+use divvy_index::{Index, NodeObject, NodeRef, Query, ranked};
 use divvy_placement::Kind as RequestKind;
 use divvy_placement::{Expected, ExpectedRequests, NodeScore};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -159,7 +159,7 @@ impl Policy for Product {
 fn index(name: PolicyName, workload: &Workload, cluster: &Cluster, names: &[String]) -> Index {
     let index = Index::new(SchedulingConfig { card_policy: name, node_policy: name, ..SchedulingConfig::default() });
     for (host, name) in cluster.hosts().iter().zip(names).filter(|(host, _)| !host.cards.is_empty()) {
-        index.apply_node(name, None, Some(host.cpu));
+        index.apply_node(name, NodeObject { allocatable_cpu: Some(host.cpu), ..NodeObject::default() });
         index.apply_gpu_node(name, &report(name, host, &workload.models));
     }
     index

@@ -155,8 +155,9 @@ impl ContainerSetup for Containers {
         self.limits.lock().unwrap().retain(|nonce, _| !ended.contains(nonce));
     }
 
-    fn remove_all_but(&self, live: &HashSet<Nonce>) -> Result<(), SetupError> {
-        self.limits.lock().unwrap().retain(|nonce, _| live.contains(nonce));
+    fn remove_all_but(&self, live: &HashSet<Nonce>, unmatched: &HashSet<String>) -> Result<(), SetupError> {
+        let mut limits = self.limits.lock().unwrap();
+        limits.retain(|nonce, limits| live.contains(nonce) || unmatched.contains(&limits.pod_uid));
         Ok(())
     }
 }
@@ -190,9 +191,20 @@ impl Node {
         self.show_cards();
     }
 
-    fn show_cards(&mut self) {
-        let links = Links::new(self.cards.len(), |_, _| Link::System);
-        let inventory = Inventory { cards: self.cards.clone(), links, ..Inventory::default() };
+    pub(crate) fn show_cards(&mut self) {
+        self.show(self.cards.clone());
+    }
+
+    /// NVML doesn't show the card.
+    pub(crate) fn hide(&mut self, card: usize) {
+        let mut cards = self.cards.clone();
+        cards.remove(card);
+        self.show(cards);
+    }
+
+    fn show(&mut self, cards: Vec<CardInfo>) {
+        let links = Links::new(cards.len(), |_, _| Link::System);
+        let inventory = Inventory { cards, links, ..Inventory::default() };
         self.allocator.set_inventory(Arc::new(inventory));
     }
 

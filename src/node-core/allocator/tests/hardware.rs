@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use divvy_api::annotation::PolicyName;
 use divvy_api::names::annotation as key;
-use divvy_api::{SlotId, Tier};
+use divvy_api::{Memory, SlotId, Tier};
 
 use super::fixture::{Node, annotated, cards, part, pod, slot};
 use super::{PodList, kind, of};
@@ -170,4 +170,40 @@ fn instance_is_kept_when_the_kubelet_lost_its_checkpoint() {
     assert_eq!(node.held("a", "c0"), of("MIG-2", 200));
     let slots = node.propose(1).expect("the next larger one");
     assert_eq!(cards(&slots), ["MIG-0"]);
+}
+
+#[test]
+fn share_on_an_unknown_gpu_is_kept_until_the_gpu_is_seen() {
+    let mut node = Node::new(2, PolicyName::Binpack);
+    node.pods.push(part("a", "300"));
+    let slots = node.propose(1).expect("fits");
+    node.allocate(&slots).expect("fits");
+    assert_eq!(cards(&slots), ["GPU-0"]);
+    let written = node.written("a", "c0");
+    node.lose_journal();
+    node.hide(0);
+    node.allocator.compare_slots_with(vec![DeviceRecord {
+        namespace: "default".to_owned(),
+        pod: "a".to_owned(),
+        container: "c0".to_owned(),
+        devices: slots.iter().map(ToString::to_string).collect(),
+    }]);
+    node.look();
+    let unknown = |node: &Node| node.holding("a", "c0").expect("kept").parts[0].share;
+    assert!(unknown(&node).exclusive && unknown(&node).memory == Memory::mib(0));
+    node.look();
+    assert!(unknown(&node).exclusive, "for as long as it isn't seen");
+    node.allocator.pre_start(&slots).expect("its limits are still there");
+    node.allocator.renew_limits();
+    assert_eq!(node.written("a", "c0"), written);
+    node.show_cards();
+    node.pods.push(part("b", "300"));
+    assert_eq!(node.serve(1).expect("there is another"), ["GPU-1"], "nothing but the name is known of the first");
+    node.look();
+    assert_eq!(node.held("a", "c0"), [("GPU-0".to_owned(), 300)]);
+    assert!(!unknown(&node).exclusive);
+    node.pods.push(part("c", "700"));
+    assert_eq!(node.serve(1).map_err(|refusal| refusal.to_string()).expect("it fits beside one of them").len(), 1);
+    node.allocator.pre_start(&slots).expect("written");
+    assert_eq!(node.written("a", "c0").shares, written.shares);
 }

@@ -1,14 +1,13 @@
 //! What lists tell of pods that come, are refused, and go.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr};
 
 use super::*;
-use crate::pod::{CgroupState, PodList};
+use crate::pod::{CgroupState, ConnectionId, PodList};
 
 /// A list of one kubelet process.
 fn list(pods: &[Arc<Pod>]) -> PodList {
-    PodList { pods: pods.to_vec(), connection: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 1))) }
+    PodList { pods: pods.to_vec(), connection: Some(ConnectionId(1)) }
 }
 
 #[test]

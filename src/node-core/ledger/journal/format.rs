@@ -8,6 +8,10 @@
 //! 0c44e1f7 {"revision":2000002,"release":{"uid":…,"why":"gone from the kubelet's list"}}
 //! ```
 //!
+//! A record that this build can't read, though its CRC is right, is of a newer one. It is kept as it is, written back at
+//! every rewrite before the others, until its pod ends; so is one with fields that this build doesn't know, as long as its
+//! pod's entry stays the same.
+//!
 //! Each line carries its CRC-32. A record begins *and* ends with a newline, so that every byte belongs to one record
 //! and a damaged byte costs that record alone.
 
@@ -15,6 +19,7 @@ use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::ledger::allocations::{Allocations, Change};
 
@@ -45,6 +50,8 @@ pub struct ReplayReport {
     pub torn: usize,
     /// Records that can't be read; skipped. The file they stand in is kept as `journal.damaged`.
     pub damaged: Vec<Damage>,
+    /// Records of a newer build, which are kept as they are. What they say of their pods isn't known.
+    pub unknown: Vec<Damage>,
     /// Why the journal was not rewritten as it should be at every start; it was read and can be written on.
     pub not_rewritten: Option<String>,
 }
@@ -84,6 +91,9 @@ impl fmt::Display for ReplayReport {
         for damage in &self.damaged {
             writeln!(f, "{damage}: skipped, see journal.damaged")?;
         }
+        for record in &self.unknown {
+            writeln!(f, "{record}: kept for the newer version that wrote it")?;
+        }
         if self.torn > 0 {
             writeln!(f, "{} bytes of an unfinished last record dropped", self.torn)?;
         }
@@ -113,42 +123,52 @@ pub fn replay(bytes: &[u8]) -> Result<Replay, UnknownVersion> {
         };
         replay.whole = offset as u64;
         let read = match line {
-            [] => Ok(()),
-            line if begin == 0 => replay.header(line),
+            [] => Ok(None),
+            line if begin == 0 => replay.header(line).map(|()| None),
             line => replay.record(line),
         };
-        if let Err(reason) = read {
-            replay.report.damaged.push(Damage { offset: begin, reason });
+        match read {
+            Ok(None) => {}
+            Ok(Some(reason)) => replay.report.unknown.push(Damage { offset: begin, reason }),
+            Err(reason) => replay.report.damaged.push(Damage { offset: begin, reason }),
         }
     }
     Ok(replay)
 }
 
-fn line(content: &impl Serialize) -> Vec<u8> {
-    let json = serde_json::to_vec(content).expect("strings, numbers and lists of them always serialise");
-    let mut line = format!("{:08x} ", crc32fast::hash(&json)).into_bytes();
-    line.extend(json);
-    line.push(b'\n');
-    line
+fn json(content: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(content).expect("strings, numbers and lists of them always serialise")
+}
+
+fn line(json: &[u8]) -> Vec<u8> {
+    [format!("{:08x} ", crc32fast::hash(json)).as_bytes(), json, b"\n"].concat()
 }
 
 fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(whole(line)?).map_err(|error| error.to_string())
+}
+
+/// The JSON of a line, if it is as it was written.
+fn whole(line: &[u8]) -> Result<&[u8], String> {
     let (sum, json) = line.split_at_checked(9).ok_or("too short for a record")?;
-    if sum != format!("{:08x} ", crc32fast::hash(json)).as_bytes() {
-        return Err("its checksum differs".to_owned());
-    }
-    serde_json::from_slice(json).map_err(|error| error.to_string())
+    let is_whole = sum == format!("{:08x} ", crc32fast::hash(json)).as_bytes();
+    is_whole.then_some(json).ok_or_else(|| "its checksum differs".to_owned())
 }
 
 pub(super) fn record(revision: u64, change: &Change) -> Vec<u8> {
-    [b"\n".to_vec(), line(&Record { revision, change })].concat()
+    [b"\n".to_vec(), line(&json(&Record { revision, change }))].concat()
 }
 
 pub(super) fn snapshot(allocations: &Allocations, revision: u64) -> Vec<u8> {
-    let mut bytes = line(&Header { version: VERSION.to_owned(), revision });
-    for (entry, changed_at) in allocations.entries() {
-        let change = Change::Hold { entry: entry.clone(), why: "kept".to_owned() };
-        bytes.extend(record(changed_at, &change));
+    let mut bytes = line(&json(&Header { version: VERSION.to_owned(), revision }));
+    for unknown in allocations.unknown() {
+        bytes.extend([b"\n".to_vec(), line(unknown)].concat());
+    }
+    for (entry, changed_at, written) in allocations.entries() {
+        bytes.extend(match written {
+            Some(written) => [b"\n".to_vec(), line(written)].concat(),
+            None => record(changed_at, &Change::Hold { entry: entry.clone(), why: "kept".to_owned() }),
+        });
     }
     bytes
 }
@@ -162,12 +182,30 @@ impl Replay {
         self.reach(header.revision)
     }
 
-    fn record(&mut self, line: &[u8]) -> Result<(), String> {
-        let Record { revision, change } = parse::<Record<Change>>(line)?;
+    /// Makes the change, or keeps the record and answers why it can't be read.
+    fn record(&mut self, line: &[u8]) -> Result<Option<String>, String> {
+        let written = whole(line)?;
+        let Record { revision, change } = match serde_json::from_slice::<Record<Change>>(written) {
+            Ok(record) => record,
+            Err(unreadable) => return self.keep(written, unreadable.to_string()).map(Some),
+        };
         self.reach(revision)?;
+        let has_more = json(&Record { revision, change: &change }) != written;
+        let uid = change.uid().to_owned();
         self.allocations.apply(change, revision);
+        if has_more {
+            self.allocations.keep_written(&uid, written);
+        }
         self.report.records += 1;
-        Ok(())
+        Ok(None)
+    }
+
+    fn keep(&mut self, written: &[u8], unreadable: String) -> Result<String, String> {
+        let record: Value = serde_json::from_slice(written).map_err(|error| error.to_string())?;
+        self.reach(record["revision"].as_u64().ok_or_else(|| unreadable.clone())?)?;
+        let uid = record.pointer("/hold/pod/uid").or_else(|| record.pointer("/release/uid")).and_then(Value::as_str);
+        self.allocations.keep_unknown(uid, written);
+        Ok(unreadable)
     }
 
     fn reach(&mut self, revision: u64) -> Result<(), String> {

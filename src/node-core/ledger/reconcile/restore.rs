@@ -7,7 +7,7 @@ use divvy_api::annotation::{self, Preferences, RequestAnnotation};
 use divvy_api::card::CardIdError;
 use divvy_api::limits::{asks_for_cards, counted, pod_requests, profile};
 use divvy_api::names::annotation::REQUEST;
-use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, SlotId, Tier};
+use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, Share, SlotId, Tier};
 
 use super::RestoreContext;
 use crate::ledger::entry::{ContainerEntry, Holding, Origin, Part, PodEntry, Terms};
@@ -133,16 +133,37 @@ impl Restore<'_> {
         devices.sort_by_key(|(recorded, device)| (recorded.unwrap_or(usize::MAX), *device));
         let mut part = |(at, device): (Option<usize>, &Device)| {
             let Device { card, slot } = device.clone();
-            let share = match at {
-                Some(at) => Some(recorded[at].share),
-                None => (self.context.memory)(&card).map(|memory| request.share_on(memory)),
+            let share = match at.map(|at| &recorded[at]).filter(|part| !part.is_of_unknown_size()) {
+                Some(part) => part.share,
+                None => self.share(pod, request, &card),
             };
-            if share.is_none() {
-                self.notes.push(format!("pod {pod}: holds {card}, which isn't known yet"));
-            }
-            Some(Part { card, slot, lost: None, share: share? })
+            Part { card, slot, lost: None, share }
         };
-        devices.into_iter().filter_map(&mut part).collect()
+        devices.into_iter().map(&mut part).collect()
+    }
+
+    /// The share that a request takes of a card, which nobody else gets before its size is known.
+    fn share(&mut self, pod: &PodRef, request: GpuRequest, card: &CardId) -> Share {
+        if let Some(memory) = (self.context.memory)(card) {
+            return request.share_on(memory);
+        }
+        self.notes.push(format!("pod {pod}: holds {card} exclusively, as that isn't known yet"));
+        Part::OF_UNKNOWN_SIZE
+    }
+
+    /// The pod's entry with the shares of cards that weren't known before and are now, if there are any.
+    pub(super) fn sized(&self, recorded: &PodEntry) -> Option<PodEntry> {
+        let mut entry = recorded.clone();
+        for ContainerEntry { request, holding } in &mut entry.containers {
+            let (Some(request), Some(holding)) = (request.request, holding) else { continue };
+            let taken = self.taken(request, holding.terms);
+            for part in holding.parts.iter_mut().filter(|part| part.is_of_unknown_size()) {
+                if let Some(memory) = (self.context.memory)(&part.card) {
+                    part.share = taken.share_on(memory);
+                }
+            }
+        }
+        (entry != *recorded).then_some(entry)
     }
 
     /// Whether the container's limits name devices. One with amounts alone is never given any.
@@ -170,8 +191,7 @@ impl Restore<'_> {
         let alike = later.iter().filter(|later| later.request.profile == *profile);
         for part in alike.filter_map(|later| later.holding.as_ref()).flat_map(|holding| &holding.parts) {
             if parts.len() < request.cards as usize && parts.iter().all(|known| known.card != part.card) {
-                let memory = (self.context.memory)(&part.card);
-                parts.extend(memory.map(|memory| Part { share: taken.share_on(memory), ..part.clone() }));
+                parts.push(Part { share: self.share(&entry.pod, taken, &part.card), ..part.clone() });
             }
         }
         if parts.is_empty() {

@@ -12,7 +12,7 @@ use super::model::{MEMORY, Model, pod_ref, pod_shape, view};
 use super::{file, release, reopen};
 use crate::ledger::Terms;
 use crate::ledger::reconcile::{Observed, Reconciled, RestoreContext, reconcile};
-use crate::ledger::{Ledger, Nonce, Part, PodEntry};
+use crate::ledger::{Ledger, Nonce, Part, PodEntry, Rewrite, Rewritten};
 use crate::pod::{DeviceRecord, Pod, PodRef};
 
 #[derive(Clone, Debug)]
@@ -35,8 +35,12 @@ enum Step {
     Crash {
         torn: Vec<u8>,
     },
-    /// The journal is rewritten.
-    Rewrite,
+    /// The journal begins to be rewritten, with the new file perhaps written at once.
+    Begin {
+        written: bool,
+    },
+    /// The new journal takes the place of the old one.
+    Finish,
     /// The kubelet is heard, and some pods are no longer listed.
     Reconcile {
         gone: Vec<bool>,
@@ -51,7 +55,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..4usize, pick).prop_map(|(pod, pick)| Step::Refused { pod, pick }),
         2 => (0..5usize).prop_map(|pod| Step::Release { pod }),
         2 => prop::collection::vec(any::<u8>(), 0..40).prop_map(|torn| Step::Crash { torn }),
-        1 => Just(Step::Rewrite),
+        2 => any::<bool>().prop_map(|written| Step::Begin { written }),
+        2 => Just(Step::Finish),
         2 => (prop::collection::vec(prop::bool::weighted(0.3), 4), any::<bool>()).prop_map(|(gone, slots)| Step::Reconcile { gone, slots }),
     ]
 }
@@ -60,6 +65,8 @@ fn step() -> impl Strategy<Value = Step> {
 struct Node {
     dir: tempfile::TempDir,
     ledger: Option<Ledger>,
+    /// A rewrite under way, with its file if that is written.
+    rewrite: Option<(Rewrite, Option<Rewritten>)>,
     model: Model,
     shapes: Vec<Vec<ContainerRequest>>,
     born: Vec<u32>,
@@ -170,9 +177,25 @@ impl Node {
         self.born.iter_mut().skip(pod).take(1).for_each(|born| *born += 1);
     }
 
+    fn begin(&mut self, written: bool) {
+        if self.rewrite.is_none() {
+            let Ledger { journal, allocations, revision, .. } = self.ledger();
+            let rewrite = journal.begin_rewrite(allocations, *revision);
+            let file = written.then(|| rewrite.write());
+            self.rewrite = Some((rewrite, file));
+        }
+    }
+
+    fn finish(&mut self) {
+        if let Some((rewrite, file)) = self.rewrite.take() {
+            self.ledger().finish_rewrite(file.unwrap_or_else(|| rewrite.write()));
+            rewrite.sync_directory();
+        }
+    }
+
     fn crash(&mut self, torn: &[u8]) -> Result<(), TestCaseError> {
         let revision = self.ledger().revision();
-        self.ledger = None;
+        (self.ledger, self.rewrite) = (None, None);
         let path = file(self.dir.path());
         let torn: Vec<u8> = torn.iter().copied().filter(|byte| *byte != b'\n').collect();
         fs::write(&path, [fs::read(&path).expect("journal"), torn.clone()].concat()).expect("writes");
@@ -194,7 +217,7 @@ proptest! {
     ) {
         let dir = tempfile::tempdir().expect("dir");
         let ledger = Some(reopen(dir.path()).0);
-        let mut node = Node { dir, ledger, model: Model::default(), shapes, born: vec![0; 4], records: vec![] };
+        let mut node = Node { dir, ledger, rewrite: None, model: Model::default(), shapes, born: vec![0; 4], records: vec![] };
         for step in steps {
             match step {
                 Step::Allocate { pod, pick, again } => node.allocate(pod, pick, again)?,
@@ -202,10 +225,8 @@ proptest! {
                 Step::Reconcile { gone, slots } => node.reconcile(&gone, slots)?,
                 Step::Release { pod } => node.release(pod),
                 Step::Crash { torn } => node.crash(&torn)?,
-                Step::Rewrite => {
-                    let ledger = node.ledger();
-                    ledger.journal.rewrite(&ledger.allocations, ledger.revision);
-                }
+                Step::Begin { written } => node.begin(written),
+                Step::Finish => node.finish(),
             }
             node.agrees()?;
         }

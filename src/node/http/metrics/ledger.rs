@@ -90,6 +90,12 @@ impl LedgerCollector {
                 vec![],
                 is(allocator.containers().problem().is_none()),
             ),
+            one(
+                "regions_bounded",
+                "1 if the directory that a container writes to is a file system with a size of its own",
+                vec![],
+                is(self.containers.are_regions_bounded()),
+            ),
             one("tier_info", "Isolation tier of the node", vec![("tier", allocator.tier().to_string())], 1.0),
             strategy_gauge(&self.containers.strategies()),
         ];

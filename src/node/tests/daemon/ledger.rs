@@ -77,6 +77,51 @@ async fn damaged_journal_is_reported_and_repaired() {
 }
 
 #[tokio::test]
+async fn rollback_keeps_records_and_limits_of_a_newer_version() {
+    let mut bench = Bench::new().await;
+    let unreadable = bench.run(part("1000")).await;
+    let readable = bench.run(part("2000")).await;
+    let containers = bench.path("run/containers");
+    let limits = || -> std::collections::BTreeMap<_, _> {
+        let entries = fs::read_dir(&containers).unwrap().map(|entry| entry.unwrap().path().join("limits/limits"));
+        entries.map(|file| (file.clone(), fs::read_to_string(file).unwrap())).collect()
+    };
+    let newer = |text: &str| text.replace("divvy-limits v1", "divvy-limits v2");
+    let mut record = String::new();
+    bench
+        .killed(|bench| {
+            let lines = fs::read_to_string(bench.journal()).unwrap();
+            let journal = lines.split('\n').map(|line| {
+                let Some((_, json)) = line.split_once(' ').filter(|_| line.contains("\"memoryMi\":1000,")) else {
+                    return line.to_owned();
+                };
+                let json = json.replace("\"origin\":\"allocated\"", "\"origin\":\"lent\"");
+                record = format!("{:08x} {json}", crc32fast::hash(json.as_bytes()));
+                record.clone()
+            });
+            fs::write(bench.journal(), journal.collect::<Vec<_>>().join("\n")).unwrap();
+            for (file, text) in limits() {
+                fs::write(file, newer(&text)).unwrap();
+            }
+        })
+        .await;
+    bench.until_said("kept for the newer version that wrote it").await;
+    bench.until_booked(&[1000, 2000]).await;
+    assert_eq!(limits().len(), 2);
+    assert!(limits().values().all(|text| *text == newer(text)), "{:?}", limits());
+    assert!(fs::read_to_string(bench.journal()).unwrap().contains(&record));
+    for uid in [&unreadable, &readable] {
+        bench.kubelet.restart_container(uid, "main").unwrap();
+        bench.until("another start", |view| view.pods[uid].containers[0].starts == 2).await;
+    }
+    assert_eq!([bench.given(&unreadable)[0].1, bench.given(&readable)[0].1], [1000, 2000], "at the next start");
+    bench.gone(&unreadable).await;
+    bench.until_booked(&[2000]).await;
+    bench.killed(|_| {}).await;
+    assert!(!fs::read_to_string(bench.journal()).unwrap().contains(&record), "its pod has ended");
+}
+
+#[tokio::test]
 async fn pod_deleted_by_force_holds_its_gpu_until_processes_exit() {
     let bench = Bench::with(json!({"kubeletSettleTime": "1h"})).await;
     let uid = bench.run(part(&MEMORY.to_string())).await;

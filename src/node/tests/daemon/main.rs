@@ -14,6 +14,7 @@ mod pod_list;
 mod process;
 mod publishing;
 mod refusals;
+mod rejections;
 mod resources;
 mod shim;
 mod trust;

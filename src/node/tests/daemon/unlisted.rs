@@ -140,7 +140,7 @@ async fn pod_fails_with_both_reasons_without_any_list() {
         "{message}"
     );
     assert!(message.contains("without that list: pods of node node: 403 "), "{message}");
-    assert!(message.contains("the service account needs \"list\" on pods"), "{message}");
+    assert!(message.contains("deploy/fallback/node-pod-list.yaml grants it"), "{message}");
     bench.server().go_away().await;
     let message = bench.refused(part("1000")).await;
     assert!(message.contains("divvy: pod-list: "), "{message}");

@@ -10,7 +10,7 @@ use divvy_api::request::Defaults;
 use divvy_api::{Memory, ResourceName, ResourceNames, SlotId};
 use divvy_node::config::{DeviceListStrategy, Strategy};
 use divvy_node::container::isolation::Accounting;
-use divvy_node::container::{ContainerOptions, Containers};
+use divvy_node::container::{ContainerOptions, Containers, Limits};
 use divvy_node::kubelet::response::response;
 use divvy_node_core::allocator::{AllocationSettings, Allocator, Choice, ListRequest, Refusal, lock};
 use divvy_node_core::inventory::{CardInfo, Inventory, MigInstance};
@@ -52,6 +52,8 @@ pub(crate) struct Shown {
     pub(crate) settled: bool,
     /// PodResources.
     pub(crate) assigned: Vec<DeviceRecord>,
+    /// Pods that it has rejected and that don't look so yet, by UID.
+    pub(crate) rejected: HashSet<String>,
     /// The API server's pods of this node, while the list is refused.
     pub(crate) bound: Option<Vec<Arc<Pod>>>,
 }
@@ -83,10 +85,15 @@ impl Disk {
         self.directory.path().join("state/journal")
     }
 
-    /// Directories of containers, by nonce.
-    pub(crate) fn containers(&self) -> Vec<String> {
+    /// Directories of containers, by nonce, with the UID of the pod whose limits are there.
+    pub(crate) fn containers(&self) -> Vec<(String, Option<String>)> {
+        let container = |path: PathBuf| {
+            let limits =
+                fs::read_to_string(path.join("limits/limits")).ok().and_then(|text| text.parse::<Limits>().ok());
+            (path.file_name().unwrap().to_str().unwrap().to_owned(), limits.map(|limits| limits.pod_uid))
+        };
         let entries = fs::read_dir(self.directory.path().join("run/containers"));
-        entries.into_iter().flatten().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        entries.into_iter().flatten().map(|entry| container(entry.unwrap().path())).collect()
     }
 
     /// Takes bytes from the journal's last record, all of it at most, as a death while it was written does.
@@ -233,11 +240,11 @@ impl PodSource for ShownPods {
         Ok(NodeRecords { slots: self.get().assigned.clone(), units: Vec::new() })
     }
 
-    fn cgroups(&self, _: Vec<String>) -> HashMap<String, CgroupState> {
+    async fn cgroups(&self, _: Vec<String>) -> HashMap<String, CgroupState> {
         HashMap::new()
     }
 
-    fn watch_cgroups(&self, _: &HashSet<String>) {}
+    async fn watch_cgroups(&self, _: HashSet<String>) {}
 
     fn kubelet_age(&self) -> Duration {
         if self.get().settled { 1000 * SETTLE_TIME } else { Duration::ZERO }
@@ -255,7 +262,8 @@ impl PodSource for ShownPods {
 impl Shown {
     /// What PodResources' `Get` answers.
     fn records(&self, pod: &PodRef) -> Option<Vec<DeviceRecord>> {
-        let is_known = self.list.pods.iter().any(|listed| listed.has_name_of(pod) && !listed.has_ended());
+        let is_known = |listed: &Pod| !listed.has_ended() && !self.rejected.contains(&listed.uid);
+        let is_known = self.list.pods.iter().any(|listed| listed.has_name_of(pod) && is_known(listed));
         let records = self.assigned.iter().filter(|record| record.pod == pod.name);
         is_known.then(|| records.cloned().collect())
     }

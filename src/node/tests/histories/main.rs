@@ -24,6 +24,10 @@ use shapes::{Shape, shape};
 enum Step {
     /// A pod comes, and perhaps somebody dies while it is admitted.
     Arrive { shape: Shape, dies: Option<(usize, Death)>, twice: bool },
+    /// A pod comes that the kubelet rejects before it asks for devices.
+    Reject { shape: Shape },
+    /// The API server's news of rejected pods reach the kubelet's list.
+    Hear,
     /// A pod's next container starts, or its running init container ends.
     Advance(Index),
     /// A container's process ends, to be started again.
@@ -72,6 +76,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (shape(), dies(), prop::bool::weighted(0.15))
             .prop_map(|(shape, dies, twice)| Step::Arrive { shape, dies, twice }),
+        2 => shape().prop_map(|shape| Step::Reject { shape }),
+        1 => Just(Step::Hear),
         8 => index().prop_map(Step::Advance),
         2 => index().prop_map(Step::Restart),
         1 => index().prop_map(Step::Finish),
@@ -109,6 +115,8 @@ proptest! {
         for step in steps {
             match step {
                 Step::Arrive { shape, dies, twice } => node.arrive(shape, dies, twice)?,
+                Step::Reject { shape } => node.reject(shape),
+                Step::Hear => node.hear(),
                 Step::Advance(pod) => node.advance(pod)?,
                 Step::Restart(pod) => node.restart_container(pod),
                 Step::Finish(pod) => node.finish(pod),
@@ -128,6 +136,7 @@ proptest! {
         node.crash(None)?;
         node.delete_all();
         node.look()?;
+        node.daemon().allocator().remove_stale_directories();
         node.check()?;
         node.is_empty()?;
     }
@@ -148,6 +157,7 @@ fn no_history_overcommits_a_gpu_or_loses_a_share() {
         "torn record",
         "started",
         "allocated unlisted",
+        "allocated behind a rejected pod",
     ];
     for what in all {
         assert!(seen.contains_key(what), "{what}: never seen in {seen:?}");

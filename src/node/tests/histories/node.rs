@@ -38,7 +38,7 @@ pub(crate) struct Node {
     /// The kubelet refuses its list.
     pub(crate) refuses_list: bool,
     /// Starts of the kubelet: connections to one are of no use for the next.
-    boots: u16,
+    boots: u64,
 }
 
 // === impl Node ===

@@ -9,11 +9,13 @@ mod enforcement;
 mod figures;
 mod forced;
 mod guests;
+mod hostile;
 mod instances;
 mod losses;
 mod namesakes;
 mod powers;
 mod preemption;
+mod rejections;
 mod throughput;
 mod topology;
 mod units;
@@ -42,12 +44,14 @@ fn main() -> ExitCode {
         scenario("pods are deleted by force", |c| Box::pin(forced::replaced_at_once(c))),
         scenario("cards are given in every way", |c| Box::pin(delivery::every_strategy(c))),
         scenario("two pods on one card are held to their shares", |c| Box::pin(enforcement::two_on_one_card(c))),
+        scenario("a tenant writes whatever it can", |c| Box::pin(hostile::writes_anything(c))),
         scenario("a card is lost and returns", |c| Box::pin(cards::lost_and_returned(c))),
         scenario("amounts are counted twice", |c| Box::pin(amounts::counted_twice(c))),
         scenario("amounts are taken away", |c| Box::pin(amounts::taken_away(c))),
         scenario("a pod takes over a name", |c| Box::pin(namesakes::annotated_anew(c))),
         scenario("instances of MIG cards", |c| Box::pin(instances::given_by_profile(c))),
         scenario("units as devices", |c| Box::pin(units::counted_by_the_kubelet(c))),
+        scenario("the kubelet rejects pods before it asks", |c| Box::pin(rejections::leave_others_alone(c))),
         scenario("slots with topology", |c| Box::pin(topology::on_one_numa_node(c))),
         scenario("an account that reaches too far is refused", |c| Box::pin(powers::refused(c))),
         scenario("the API server asks the webhook", |c| Box::pin(webhook::reviews(c))),

@@ -30,6 +30,10 @@ pub(crate) trait KubeletUnderTest: Send {
     async fn delete(&mut self, name: &str);
     /// The pods that `/pods` lists, by the names they were added with.
     async fn pods(&self) -> Vec<Pod>;
+    /// The name that the kubelet gives to the pod that was added with this one.
+    fn own_name(&self, name: &str) -> String {
+        name.to_owned()
+    }
     /// Kills the kubelet and starts it again.
     async fn restart(&mut self, lose_checkpoint: bool);
     /// Ends it.

@@ -64,3 +64,26 @@ pub(crate) async fn pod_resources_lists_active_pods_without_init(bench: &mut Ben
     assert_eq!(ids.collect::<std::collections::BTreeSet<_>>(), bench.held("worker", "main").await);
     assert!(shown.containers[1].devices.iter().all(|entry| entry.device_ids.len() == 1), "one entry an ID");
 }
+
+pub(crate) async fn pod_resources_knows_no_rejected_pod_while_the_next_is_admitted(bench: &mut Bench) {
+    let (reason, _) = bench.rejected(&pod("rejected", "1").with_sysctl("kernel.msgmax", "65536")).await;
+    assert_eq!(reason, "SysctlForbidden");
+    assert!(bench.script.allocated.borrow().is_empty(), "the plugin wasn't asked");
+    bench.script.allocates.forget_permits(usize::MAX);
+    bench.add(&pod("next", "1")).await;
+    bench.script.allocated.subscribe().wait_for(|all| all.len() == 1).await.unwrap();
+    let mut lister = PodResourcesListerClient::new(unix(bench.kubelet.pod_resources_socket()).await);
+    let mut found = Vec::new();
+    for name in ["rejected", "next"] {
+        assert!(bench.find(name).await.is_some(), "{name} is listed");
+        let pod_name = bench.kubelet.own_name(name);
+        let answer = lister.get(pr::GetPodResourcesRequest { pod_name, pod_namespace: "default".to_owned() }).await;
+        found.push(answer.map(|answer| answer.into_inner().pod_resources.unwrap_or_default()));
+    }
+    let unknown = found[0].as_ref().expect_err("the kubelet has given it up");
+    assert!(unknown.message().contains("not found"), "{unknown:?}");
+    let next = found[1].as_ref().expect("the kubelet has it while it is admitted");
+    assert!(next.containers.iter().all(|container| container.devices.is_empty()), "{next:?}");
+    bench.script.allocates.add_permits(1);
+    bench.until_pod("next", |pod| is_running(pod, "main").then_some(())).await;
+}

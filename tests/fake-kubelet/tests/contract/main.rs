@@ -61,6 +61,7 @@ const TESTS: &[Test] = tests![
     lifecycle::init_containers_run_before_the_apps(true, false),
     lifecycle::ids_of_a_dead_pod_return_at_the_next_admission(false, false),
     lifecycle::pod_resources_lists_active_pods_without_init(false, false),
+    lifecycle::pod_resources_knows_no_rejected_pod_while_the_next_is_admitted(false, false),
     registration::invalid_registration_is_refused_with_a_reason(false, false),
     registration::each_list_replaces_the_one_before(false, false),
     registration::list_above_4_mib_ends_the_plugin(false, false),

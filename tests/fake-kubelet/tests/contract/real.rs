@@ -130,6 +130,10 @@ impl KubeletUnderTest for Real {
         pods
     }
 
+    fn own_name(&self, name: &str) -> String {
+        format!("{name}-{NODE}")
+    }
+
     async fn restart(&mut self, lose_checkpoint: bool) {
         self.kubelet.kill().await.expect("it runs");
         if lose_checkpoint {

@@ -15,6 +15,17 @@ async fn a_later_admit_handler_may_reject_a_pod_that_has_devices() {
 }
 
 #[tokio::test]
+async fn pod_is_rejected_before_the_plugin_is_asked() {
+    let bench = Bench::new(options(false, true)).await;
+    let (reason, message) = bench.rejected(pod("kernel", "1").sysctl("kernel.msgmax", "65536")).await;
+    assert_eq!(reason, "SysctlForbidden", "{message}");
+    bench.kubelet.set_faults(|faults| faults.reject_before_allocate = 1.0);
+    let (reason, _) = bench.rejected(pod("topology", "1")).await;
+    assert_eq!(reason, "TopologyAffinityError");
+    assert!(bench.script.asked.lock().unwrap().is_empty() && bench.script.allocated.borrow().is_empty());
+}
+
+#[tokio::test]
 async fn amounts_above_allocatable_fail_the_pod_after_allocate() {
     let bench = Bench::new(options(false, false)).await;
     bench.kubelet.set_allocatable("nvidia.com/gpumem", Some(80_000));

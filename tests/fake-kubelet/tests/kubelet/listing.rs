@@ -57,6 +57,24 @@ impl Client {
         let token = self.token.clone();
         self.get("/pods", Some(&token)).await
     }
+
+    /// Asks until these pods are listed in these phases.
+    async fn until_phases(&mut self, wanted: &[(&str, &str)]) {
+        let asking = async {
+            loop {
+                let pods = items(&self.pods().await.unwrap().1);
+                let phase = |name: &str| {
+                    let pod = pods.iter().find(|pod| pod.metadata.name.as_deref() == Some(name));
+                    pod.and_then(|pod| pod.status.as_ref()).and_then(|status| status.phase.as_deref())
+                };
+                if wanted.iter().all(|(name, wanted)| phase(name) == Some(wanted)) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), asking).await.unwrap_or_else(|_| panic!("waiting for {wanted:?}"));
+    }
 }
 
 fn items(body: &Bytes) -> Vec<Pod> {
@@ -103,10 +121,10 @@ async fn a_rejected_and_a_deleted_pod_say_so() {
     bench.running(&uid).await;
     let mut client = Client::connect(&bench.kubelet, &bench.kubelet.ca_file()).await.unwrap();
     bench.kubelet.delete(&uid).unwrap();
+    client.until_phases(&[("big", "Failed")]).await;
     let mut pods = items(&client.pods().await.unwrap().1);
     pods.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     let status = pods[0].status.as_ref().unwrap();
-    assert_eq!(status.phase.as_deref(), Some("Failed"));
     assert_eq!(status.reason.as_deref(), Some("UnexpectedAdmissionError"));
     assert!(pods[1].metadata.deletion_timestamp.is_some());
 }
@@ -197,4 +215,23 @@ async fn pod_resources_refuses_more_than_a_burst_and_recovers() {
     assert!(answers.iter().filter(|answer| answer.is_ok()).count() >= 10, "the burst");
     assert!(answers.iter().any(|answer| answer.as_ref().is_err_and(|code| *code == Code::ResourceExhausted)));
     while lister.list(pr::ListPodResourcesRequest {}).await.is_err() {}
+}
+
+#[tokio::test]
+async fn rejected_pod_looks_pending_until_its_status_has_come_back() {
+    let bench = Bench::new(options(false, false)).await;
+    let mut client = Client::connect(&bench.kubelet, &bench.kubelet.ca_file()).await.expect("the CA vouches for it");
+    let mut lister = lister(&bench).await;
+    bench.script.allocates.forget_permits(usize::MAX);
+    // In one batch, so that the sync loop hears nothing between them.
+    bench.kubelet.add_pod(pod("rejected", "1").sysctl("kernel.msgmax", "65536").pod()).unwrap();
+    bench.kubelet.add_pod(pod("next", "1").pod()).unwrap();
+    bench.script.allocated.subscribe().wait_for(|all| all.len() == 1).await.unwrap();
+    client.until_phases(&[("rejected", "Pending"), ("next", "Pending")]).await;
+    let get = pr::GetPodResourcesRequest { pod_name: "rejected".to_owned(), pod_namespace: "default".to_owned() };
+    let status = lister.get(get).await.unwrap_err();
+    assert!(status.message().contains("not found"), "{status:?}");
+    bench.script.allocates.add_permits(1);
+    // It is heard of once the loop is idle.
+    client.until_phases(&[("rejected", "Failed"), ("next", "Running")]).await;
 }

@@ -146,6 +146,8 @@ impl Node {
                 seen(if again { "allocated again" } else { "allocated" });
                 if self.refuses_list {
                     seen("allocated unlisted");
+                } else if self.pods.iter().any(|pod| pod.is_rejected() && pod.waits_for(demand)) {
+                    seen("allocated behind a rejected pod");
                 }
                 if demand.resource == INSTANCES {
                     seen("instances allocated");

@@ -1,11 +1,10 @@
 //! The kubelet: its restarts, and what it shows to those who ask it.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use divvy_api::ContainerKind;
-use divvy_node_core::pod::{DeviceRecord, Phase, Pod, PodList};
+use divvy_node_core::pod::{ConnectionId, DeviceRecord, Phase, Pod, PodList};
 use divvy_testkit::pods::GPU;
 use fake_kubelet::devices::Devices;
 use proptest::prelude::*;
@@ -53,6 +52,10 @@ impl Node {
         self.advertise();
         for at in 0..self.pods.len() {
             self.pods[at].listed = true;
+            // What was written of it is lost with the process that rejected it, and the next one has the same reason.
+            if self.pods[at].is_rejected() {
+                continue;
+            }
             if matches!(self.pods[at].view.phase, Phase::Pending | Phase::Running) {
                 self.admit(at, dies.take(), false)?;
                 self.check()?;
@@ -64,7 +67,7 @@ impl Node {
 
     pub(super) fn sweep(&mut self) {
         if self.sources_ready {
-            let active = self.pods.iter().filter(|pod| pod.listed && !pod.view.has_ended());
+            let active = self.pods.iter().filter(|pod| pod.listed && !pod.is_rejected() && !pod.view.has_ended());
             let active = active.map(|pod| pod.view.uid.clone()).collect();
             self.devices.sweep(&active);
         }
@@ -73,10 +76,11 @@ impl Node {
     pub(super) fn shown(&mut self) -> Shown {
         let listed = self.pods.iter().filter(|pod| pod.listed).map(|pod| pod.view.clone());
         let pods = listed.chain([daemons_own_pod()]).map(Arc::new).collect();
-        let list = PodList { pods, connection: Some((Ipv4Addr::LOCALHOST, self.boots).into()) };
+        let list = PodList { pods, connection: Some(ConnectionId(self.boots)) };
         let assigned = self.pods.iter().filter(|pod| pod.listed).flat_map(|pod| self.assigned(&pod.view)).collect();
+        let rejected = self.pods.iter().filter(|pod| pod.is_rejected()).map(|pod| pod.view.uid.clone()).collect();
         let bound = self.refuses_list.then(|| self.pods.iter().map(|pod| Arc::new(pod.view.clone())).collect());
-        Shown { list, settled: self.sources_ready, assigned, bound }.shuffle(&mut self.rng)
+        Shown { list, settled: self.sources_ready, assigned, rejected, bound }.shuffle(&mut self.rng)
     }
 
     fn assigned<'a>(&'a self, view: &'a Pod) -> impl Iterator<Item = DeviceRecord> + 'a {

@@ -6,6 +6,7 @@ use divvy_api::{ContainerKind, ContainerSpec};
 use divvy_node_core::pod::{ContainerState, Phase, Pod};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use divvy_testkit::pods::GPU;
+use fake_kubelet::devices::Demand;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -19,12 +20,21 @@ pub(crate) struct ListedPod {
     pub(crate) view: Pod,
     /// The kubelet that runs now has listed it.
     pub(super) listed: bool,
-    failed: bool,
+    fate: Fate,
     pub(crate) bad: bool,
     /// Answers that containers run with, or would be started with; by container.
     pub(crate) given: BTreeMap<String, ContainerAllocateResponse>,
     /// Containers that the kubelet's last start found running.
     pub(super) found_running: BTreeSet<String>,
+}
+
+/// What the kubelet has decided.
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Lives,
+    /// Rejected without a call; the list doesn't say so yet.
+    Rejected,
+    Failed,
 }
 
 // === impl Node ===
@@ -36,20 +46,38 @@ impl Node {
         dies: Option<(usize, Death)>,
         twice: bool,
     ) -> Result<(), TestCaseError> {
+        self.come(shape);
+        self.admit(self.pods.len() - 1, dies, twice)
+    }
+
+    fn come(&mut self, shape: Shape) -> &mut ListedPod {
         self.born += 1;
         let (uid, name) = (format!("u{}", self.born), format!("p{}", self.born));
         let Shape { containers, annotations, bad } = shape;
         let (phase, states) = (Phase::Pending, BTreeMap::new());
         let view = Pod { uid, namespace: "default".to_owned(), name, annotations, containers, phase, states };
         let (given, found_running) = (BTreeMap::new(), BTreeSet::new());
-        self.pods.push(ListedPod { view, listed: true, failed: false, bad, given, found_running });
-        self.admit(self.pods.len() - 1, dies, twice)
+        let (listed, fate) = (true, Fate::Lives);
+        self.pods.push(ListedPod { view, listed, fate, bad, given, found_running });
+        self.pods.last_mut().unwrap()
+    }
+
+    /// A pod comes that an earlier admit handler rejects.
+    pub(crate) fn reject(&mut self, shape: Shape) {
+        self.come(shape).fate = Fate::Rejected;
+    }
+
+    /// What the kubelet wrote of rejected pods has come back from the API server.
+    pub(crate) fn hear(&mut self) {
+        for pod in self.pods.iter_mut().filter(|pod| pod.is_rejected()) {
+            pod.fail();
+        }
     }
 
     pub(crate) fn advance(&mut self, pod: Index) -> Result<(), TestCaseError> {
         let Some(at) = self.pick(pod) else { return Ok(()) };
         let pod = &self.pods[at];
-        if pod.failed || pod.view.states.is_empty() {
+        if pod.fate == Fate::Failed || pod.view.states.is_empty() {
             return Ok(());
         }
         let containers = pod.view.containers.clone();
@@ -105,7 +133,7 @@ impl Node {
 
     pub(crate) fn stop(&mut self, pod: Index) {
         let Some(at) = self.pick(pod) else { return };
-        if self.pods[at].failed {
+        if self.pods[at].fate == Fate::Failed {
             self.pods[at].end_all();
         }
     }
@@ -128,9 +156,21 @@ impl Node {
 // === impl ListedPod ===
 
 impl ListedPod {
+    /// Whether the kubelet has rejected it, and its list doesn't say so.
+    pub(super) fn is_rejected(&self) -> bool {
+        self.fate == Fate::Rejected
+    }
+
     pub(crate) fn running(&self) -> Vec<String> {
         let running = self.view.states.iter().filter(|(_, state)| **state == ContainerState::Running);
         running.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether its first container with devices asks for as many.
+    pub(super) fn waits_for(&self, demand: Demand<'_>) -> bool {
+        let counts =
+            self.view.containers.iter().map(|spec| (resource(&self.view, &spec.name), count(&self.view, &spec.name)));
+        counts.into_iter().find(|(_, count)| *count > 0) == Some((demand.resource, demand.count))
     }
 
     pub(super) fn admitted(&mut self) {
@@ -141,7 +181,7 @@ impl ListedPod {
     }
 
     pub(super) fn fail(&mut self) {
-        self.failed = true;
+        self.fate = Fate::Failed;
         self.view.phase = Phase::Failed;
     }
 
@@ -153,7 +193,7 @@ impl ListedPod {
 
     fn set(&mut self, name: &str, state: ContainerState) {
         self.view.states.insert(name.to_owned(), state);
-        if self.failed {
+        if self.fate == Fate::Failed {
             return;
         }
         let state_of = |container: &ContainerSpec| self.view.states[&container.name];

@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use divvy_api::ResourceNames;
 use divvy_api::annotation::PolicyName;
+use divvy_api::{ResourceName, ResourceNames, SlotId};
 
 use super::*;
-use crate::allocator::tests::fixture::{Node, part, slot};
-use crate::pod::{CONFIG_SOURCE, CgroupState, ContainerState, DeviceRecord, Pod, PodList};
-use crate::ports::{NodeRecords, PodOrigin};
+use crate::allocator::Choice;
+use crate::allocator::tests::fixture::{Node, part, pod, slot};
+use crate::pod::{CONFIG_SOURCE, CgroupState, ContainerState, DeviceRecord, Pod, PodList, PodRef};
+use crate::ports::{ContainerResponse, NodeRecords, PodOrigin, PodSourceError};
 
 /// What kubelet and API server answer.
 #[derive(Default)]
@@ -21,6 +22,8 @@ struct Answers {
     /// Of pods that the kubelet has, by name; `None`: PodResources doesn't answer.
     records: Option<BTreeMap<String, Vec<DeviceRecord>>>,
     identified: Mutex<Vec<PodOrigin>>,
+    /// Names of the pods that PodResources was asked for.
+    asked: Mutex<Vec<String>>,
     /// Time since the kubelet started; `None`: an hour.
     age: Option<Duration>,
 }
@@ -38,6 +41,7 @@ impl PodSource for Answers {
     }
 
     async fn device_records(&self, pods: &[PodRef]) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodSourceError> {
+        self.asked.lock().unwrap().extend(pods.iter().map(|pod| pod.name.clone()));
         let records = self.records.as_ref().ok_or(PodSourceError::DeviceRecords("no answer".to_owned()))?;
         Ok(pods.iter().map(|pod| records.get(&pod.name).cloned()).collect())
     }
@@ -47,11 +51,11 @@ impl PodSource for Answers {
         Ok(NodeRecords { slots, units: Vec::new() })
     }
 
-    fn cgroups(&self, _: Vec<String>) -> HashMap<String, CgroupState> {
+    async fn cgroups(&self, _: Vec<String>) -> HashMap<String, CgroupState> {
         HashMap::new()
     }
 
-    fn watch_cgroups(&self, _: &HashSet<String>) {}
+    async fn watch_cgroups(&self, _: HashSet<String>) {}
 
     fn kubelet_age(&self) -> Duration {
         self.age.unwrap_or(Duration::from_secs(3600))
@@ -132,6 +136,105 @@ fn unlisted_pod_is_identified_by_device_records() {
     at_once(daemon.allocate(&ResourceNames::default().count, &[slot("GPU-0::1")])).expect("one is left");
     assert!(lock(daemon.allocator()).ledger().allocations().pod("uid-admitted").is_some());
     assert_eq!(*daemon.source().identified.lock().unwrap(), [PodOrigin::ApiServer]);
+}
+
+/// What comes of a call for one device while these pods wait, by the pods that PodResources knows.
+fn among(waiting: &[Arc<Pod>], known: Option<&[&str]>, call: Call) -> (Daemon<Answers>, Result<(), Refusal>) {
+    let mut node = Node::new(1, PolicyName::Binpack);
+    let records = known.map(|known| known.iter().map(|name| ((*name).to_owned(), vec![])).collect());
+    let daemon = daemon(&mut node, Answers { pods: waiting.to_vec(), records, ..Answers::default() });
+    let result = call(&daemon, &ResourceNames::default().count);
+    (daemon, result)
+}
+
+type Call = fn(&Daemon<Answers>, &ResourceName) -> Result<(), Refusal>;
+
+/// Both calls, as the kubelet makes them where the plugin chooses.
+fn chosen(daemon: &Daemon<Answers>, resource: &ResourceName) -> Result<(), Refusal> {
+    let available = (0..4).map(|number| slot(&format!("GPU-0::{number}"))).collect();
+    let choice = Choice { available, required: [].into(), size: 1 };
+    let slots = at_once(daemon.propose(resource, &choice))?;
+    allocated(daemon, resource, &slots).map(drop)
+}
+
+/// `Allocate` alone.
+fn unasked(daemon: &Daemon<Answers>, resource: &ResourceName) -> Result<(), Refusal> {
+    allocated(daemon, resource, &[slot("GPU-0::1")]).map(drop)
+}
+
+fn allocated(
+    daemon: &Daemon<Answers>,
+    resource: &ResourceName,
+    slots: &[SlotId],
+) -> Result<ContainerResponse, Refusal> {
+    at_once(daemon.allocate(resource, slots))
+}
+
+fn holds(daemon: &Daemon<Answers>, uid: &str) -> bool {
+    lock(daemon.allocator()).ledger().allocations().pod(uid).is_some()
+}
+
+#[test]
+fn pod_behind_one_that_the_kubelet_rejected_is_identified() {
+    for call in [chosen as Call, unasked] {
+        let waiting = [part("rejected", "100"), part("next", "100")];
+        let (daemon, result) = among(&waiting, Some(&["next"]), call);
+        result.expect("one is left");
+        assert!(holds(&daemon, "uid-next") && !holds(&daemon, "uid-rejected"));
+        assert_eq!(*daemon.source().asked.lock().unwrap(), ["rejected", "next"], "once, for both calls");
+    }
+}
+
+#[test]
+fn rejected_pod_is_asked_for_once() {
+    let waiting = [part("rejected", "100"), part("next", "100")];
+    let (mut daemon, result) = among(&waiting, Some(&["next"]), chosen);
+    result.expect("one is left");
+    daemon.source.pods.push(part("third", "100"));
+    chosen(&daemon, &ResourceNames::default().count).expect("it alone lacks devices");
+    assert!(holds(&daemon, "uid-third"));
+    assert_eq!(daemon.source().asked.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn pods_that_the_kubelet_knows_stay_ambiguous() {
+    let waiting = [part("a", "100"), part("b", "100"), part("rejected", "100")];
+    let (_, result) = among(&waiting, Some(&["a", "b"]), chosen);
+    assert_eq!(
+        result.expect_err("two are left").to_string(),
+        "cannot tell which pod is being admitted: all of these wait for 1 nvidia.com/gpu: default/a, default/b; recreate the pod"
+    );
+}
+
+#[test]
+fn refusal_says_why_pod_resources_did_not_help() {
+    let (_, result) = among(&[part("a", "100"), part("b", "100")], None, chosen);
+    let refusal = result.expect_err("nobody knows");
+    assert_eq!(refusal.kind(), "identity-ambiguous");
+    assert_eq!(
+        refusal.to_string(),
+        "cannot tell which pod is being admitted: all of these wait for 1 nvidia.com/gpu: default/a, default/b; recreate the pod (PodResources could not tell which of them the kubelet has rejected: no answer)"
+    );
+}
+
+#[test]
+fn only_pod_that_waits_is_identified_without_pod_resources() {
+    let (daemon, result) = among(&[part("a", "100"), pod("other", &[&[("gpu", "2")]])], None, chosen);
+    result.expect("it alone waits for one");
+    assert_eq!(*daemon.source().asked.lock().unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn rejected_pod_does_not_get_the_devices_of_a_forgotten_one() {
+    let mut node = Node::new(1, PolicyName::Binpack);
+    node.pods.push(part("forgotten", "600"));
+    node.serve(1).expect("fits");
+    node.lose_checkpoint();
+    let pods = vec![part("rejected", "100"), Arc::clone(&node.pods[0])];
+    let records = Some([("forgotten".to_owned(), vec![])].into());
+    let daemon = daemon(&mut node, Answers { pods, records, ..Answers::default() });
+    chosen(&daemon, &ResourceNames::default().count).expect("allocated again");
+    assert!(holds(&daemon, "uid-forgotten") && !holds(&daemon, "uid-rejected"));
 }
 
 #[test]
