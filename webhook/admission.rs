@@ -40,10 +40,20 @@ pub struct Settings {
     pub names: ResourceNames,
     /// What stands for amounts that are left out.
     pub defaults: Defaults,
-    /// Namespaces whose pods may use `compute`, `priority` and `oversubscribe`; `None`: all.
-    pub favoured_namespaces: Option<BTreeSet<String>>,
+    /// Namespaces whose pods may ask for what others then lack.
+    pub favoured_namespaces: FavouredNamespaces,
     /// Whether pods are made to prefer the hinted nodes: for clusters whose scheduler has no extender.
     pub prefer_hinted_nodes: bool,
+}
+
+/// Namespaces whose pods may use `compute: burst`, `priority: high` and `oversubscribe: true`: each takes from the other pods of
+/// a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FavouredNamespaces {
+    /// Every namespace.
+    All,
+    /// The named ones.
+    Named(BTreeSet<String>),
 }
 
 /// What the API server asks about.
@@ -55,6 +65,24 @@ pub enum Endpoint {
     Validate,
     /// Workloads with a pod template, to be commented on.
     Templates,
+}
+
+// === impl FavouredNamespaces ===
+
+impl FavouredNamespaces {
+    fn contain(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.contains(namespace),
+        }
+    }
+}
+
+/// None.
+impl Default for FavouredNamespaces {
+    fn default() -> Self {
+        Self::Named(BTreeSet::new())
+    }
 }
 
 // === impl Endpoint ===

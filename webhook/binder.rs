@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kube::core::Status;
 use kube::{Api, Client, ResourceExt as _};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::extender::{Bind, Binding, Extender, Malformed};
 
@@ -34,6 +34,11 @@ enum Posted {
 /// Longest wait for an answer: the scheduler waits 5 s, and bind may make two requests.
 const DEADLINE: Duration = Duration::from_secs(2);
 
+/// Longest wait for the watch to show a pod that the scheduler has seen already.
+const WATCH: Duration = Duration::from_millis(500);
+/// Between two looks at what the watch has shown.
+const PAUSE: Duration = Duration::from_millis(10);
+
 // === impl Binder ===
 
 impl Binder {
@@ -44,9 +49,13 @@ impl Binder {
 
     /// Answers a call of `bind`; nothing is posted after `until`.
     pub async fn bind(&self, body: &[u8], until: Instant) -> Result<Vec<u8>, Malformed> {
-        let binding = match self.extender.bind(body, Instant::now())? {
-            Bind::Answer(answer) => return Ok(answer),
-            Bind::Post(binding) => binding,
+        let asked = Instant::now();
+        let binding = loop {
+            match self.extender.bind(body, Instant::now())? {
+                Bind::Post(binding) => break binding,
+                Bind::Unknown(_) if asked.elapsed() < WATCH => sleep(PAUSE).await,
+                Bind::Answer(answer) | Bind::Unknown(answer) => return Ok(answer),
+            }
         };
         Ok(match self.post(&binding, until).await {
             Posted::Bound => self.extender.committed(&binding, Instant::now()),

@@ -14,6 +14,7 @@ use divvy_runtime::settings::{
     AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet as _, List, LogFilter, LogFormat, ObjectName, Period,
     Switch, Within,
 };
+use serde::{Deserialize, Serialize};
 
 divvy_runtime::keys! {
     required {
@@ -54,18 +55,22 @@ divvy_runtime::keys! {
     shortlist: Within<0, 5000> = Within::new(16),
     /// Whether kube-scheduler calls the extender: on or off; when off, pods that request GPUs get a preferred node affinity to the nodes that fit
     extender: Switch = Switch::Off,
-    /// Namespaces whose pods may use the annotations compute, priority and oversubscribe; all if none is named
-    favoured_namespaces: List<ObjectName> = List(Vec::new()),
+    /// Namespaces whose pods may use the annotations compute: burst, priority: high and oversubscribe: true; "*" for all
+    favoured_namespaces: List<Namespace> = List(Vec::new()),
 
     /// File with the certificate chain in PEM, kept by a program such as cert-manager; unless set, the webhook issues its own certificate
     certificate_file: AbsolutePath,
     /// File with the private key of certificateFile, in PEM
     key_file: AbsolutePath,
-    /// File with the CA certificates of kube-scheduler's client certificate, in PEM; if set, extender calls without such a certificate are refused
-    scheduler_client_ca: AbsolutePath,
+    /// Whether any client may call the extender, and bind pods through it: on or off; when off, clients need the certificate that the webhook issues, client.crt of the Secret divvy-webhook-tls
+    allow_unauthenticated_scheduler: Switch = Switch::Off,
 
-    /// Address of the TLS listener: admission reviews, extender calls and explanations
+    /// Address of the TLS listener of admission reviews
     listen_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8443).into(),
+    /// Address of the TLS listener of the extender, with extender on
+    extender_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8444).into(),
+    /// Address of the TLS listener of explanations: /explain and /inspect
+    query_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8445).into(),
     /// Address of the plain-HTTP listener: /metrics, /healthz, /readyz and /config
     metrics_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 9403).into(),
     /// How long new calls are still answered after SIGTERM, while the Services' endpoints are updated
@@ -80,9 +85,19 @@ divvy_runtime::keys! {
     log_format: LogFormat = LogFormat::default(),
 }
 
+/// A namespace of `favouredNamespaces`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Namespace {
+    /// `*`.
+    Any,
+    /// This one.
+    Named(ObjectName),
+}
+
 /// The Service for reviews, and the name of both webhook configurations.
 pub const SERVICE: &str = "divvy-webhook";
-/// The Secret of the certificate that the webhook issues itself.
+/// The Secret of the certificates that the webhook issues itself: its own and the scheduler's.
 pub const SECRET: &str = "divvy-webhook-tls";
 /// The Lease of the leader.
 pub const LEASE: &str = "divvy-webhook";
@@ -116,6 +131,25 @@ impl Keys {
         config.scheduling()?;
         config.check_certificate().map_err(ConfigError::Disagreement)?;
         Ok(config)
+    }
+}
+
+// === impl Namespace ===
+
+impl TryFrom<String> for Namespace {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if text == "*" { Ok(Self::Any) } else { ObjectName::try_from(text).map(Self::Named) }
+    }
+}
+
+impl From<Namespace> for String {
+    fn from(namespace: Namespace) -> Self {
+        match namespace {
+            Namespace::Any => "*".to_owned(),
+            Namespace::Named(name) => name.to_string(),
+        }
     }
 }
 

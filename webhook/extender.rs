@@ -1,18 +1,17 @@
 //! Scheduler extender: filter, prioritize, preempt and bind.
 //!
-//! Bodies in, bodies out. Nothing here waits, and nothing is written but reservations; the binder creates the bindings.
+//! Bodies in, bodies out. Nothing here waits, and nothing is written but reservations; the binder creates the bindings. What a
+//! body says of a pod is used for that call alone: a binding is made of what the watch has shown.
 
 mod bind;
 mod choose;
 mod preempt;
 mod wire;
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use self::wire::{ExtenderArgs, FilterResult, HostPriority};
 use divvy_index::Index;
-use divvy_index::demand::Demand;
 
 pub use self::bind::{Bind, Binding};
 pub use self::wire::Malformed;
@@ -23,24 +22,14 @@ pub struct Extender {
     index: Arc<Index>,
     /// Most nodes that `filter` returns; 0: all that fit.
     shortlist: usize,
-    seen: Mutex<Seen>,
 }
-
-/// Demands of pods that were filtered lately: a pod may be bound before the watch has delivered it.
-#[derive(Debug, Default)]
-struct Seen {
-    demands: HashMap<Arc<str>, Arc<Demand>>,
-    order: VecDeque<Arc<str>>,
-}
-
-const MOST_SEEN: usize = 1024;
 
 // === impl Extender ===
 
 impl Extender {
     /// Answers from this index with at most `shortlist` nodes, or with all that fit if that is 0.
     pub fn new(index: Arc<Index>, shortlist: usize) -> Self {
-        Self { index, shortlist, seen: Mutex::default() }
+        Self { index, shortlist }
     }
 
     /// `filter`: the nodes as good as the best, or why there are none.
@@ -59,23 +48,6 @@ impl Extender {
         let scores = args.pod.as_ref().map_or_else(|| vec![0; names.len()], |pod| self.scores(pod, &names));
         let priorities = names.iter().zip(scores).map(|(host, score)| HostPriority { host, score });
         Ok(wire::encode(&priorities.collect::<Vec<_>>()))
-    }
-
-    fn remember(&self, demand: &Arc<Demand>) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.demands.insert(Arc::clone(&demand.uid), Arc::clone(demand)).is_none() {
-            seen.order.push_back(Arc::clone(&demand.uid));
-        }
-        if seen.order.len() > MOST_SEEN
-            && let Some(oldest) = seen.order.pop_front()
-        {
-            seen.demands.remove(&oldest);
-        }
-    }
-
-    fn demand(&self, uid: &str) -> Option<Arc<Demand>> {
-        let seen = || self.seen.lock().unwrap_or_else(PoisonError::into_inner).demands.get(uid).cloned();
-        self.index.demand(uid).or_else(seen)
     }
 }
 

@@ -10,7 +10,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
@@ -21,6 +21,8 @@ pub struct Metrics {
     review_durations: Durations,
     calls: Family<Call, Counter>,
     call_durations: Durations,
+    /// Until when the scheduler's certificate is valid, in seconds since 1970; 0 until one was shown.
+    pub scheduler_certificate: Gauge,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -64,6 +66,7 @@ impl Metrics {
             review_durations: Family::new_with_constructor(durations),
             calls: Family::default(),
             call_durations: Family::new_with_constructor(durations),
+            scheduler_certificate: Gauge::default(),
         };
         let registry = registry.sub_registry_with_prefix("divvy");
         registry.register("admission_reviews", "Admission reviews, by endpoint (mutate, validate, templates) and verdict (allowed, warned, refused, malformed)", metrics.reviews.clone());
@@ -76,6 +79,11 @@ impl Metrics {
         );
         let help = "Latency of extender calls in seconds; bind includes the request to the API server";
         registry.register("extender_call_duration_seconds", help, metrics.call_durations.clone());
+        registry.register(
+            "scheduler_certificate_expiration_timestamp_seconds",
+            "End of validity of the client certificate that the scheduler showed last, in seconds since 1970; 0: none yet",
+            metrics.scheduler_certificate.clone(),
+        );
         registry.register_collector(Box::new(State { index: Arc::clone(index), leads: Box::new(leads) }));
         metrics
     }

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use axum::Router;
 use divvy_index::Index;
 use divvy_runtime::logging;
-use divvy_runtime::settings::Stop;
+use divvy_runtime::settings::{Stop, Switch};
 use divvy_runtime::{Signals, Tasks};
 use kube::Client;
 use prometheus_client::registry::Registry;
@@ -18,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::access::Access;
 use crate::args;
@@ -30,12 +29,12 @@ use crate::extender::Extender;
 use crate::leadership::Leadership;
 use crate::lease::{self, Leader};
 use crate::metrics::Metrics;
-use crate::serve::connections::{Connections, serve};
+use crate::serve::connections::{Connections, Limits, serve};
 use crate::serve::pages::Pages;
 use crate::serve::queries::Queries;
 use crate::serve::reviews::Reviews;
 use crate::serve::scheduling::Scheduling;
-use crate::tls::{Identity, SchedulerAuthority, TlsListener, keep_bundle, keep_files, keep_secret};
+use crate::tls::{self, Identity, keep_bundle, keep_files, keep_secret};
 use crate::watches::{SyncStatus, Watches};
 
 /// Interval at which overdue reservations are dropped.
@@ -43,12 +42,16 @@ const EXPIRY: Duration = Duration::from_secs(5);
 /// Interval at which the most frequent requests are evaluated ahead of time: a scheduler that places 200 pods a second changes
 /// 50 nodes meanwhile.
 const IN_ADVANCE: Duration = Duration::from_millis(250);
-/// Most open connections of the TLS listener. An API server opens one for each review that it waits for, and it changes 200 objects
-/// at a time unless it is told otherwise (`--max-mutating-requests-inflight`). With the handshakes under way these are
-/// fewer than the 1 024 files that a process may have open where nobody has raised that.
-const TLS_CONNECTIONS: usize = 512;
-/// Most open connections of the metrics listener: the kubelet and Prometheus.
-const METRICS_CONNECTIONS: usize = 64;
+/// Connections for reviews. An API server opens one for each review that it waits for, and it changes 200 objects at a time
+/// unless it is told otherwise (`--max-mutating-requests-inflight`). All listeners together keep fewer than the 1 024 files that
+/// a process may have open where nobody has raised that.
+const REVIEWS: Limits = Limits { connections: 512, per_address: 256 };
+/// Connections of the scheduler. Over HTTP/1.1 it opens one for each binding under way.
+const SCHEDULING: Limits = Limits { connections: 192, per_address: 192 };
+/// Connections for queries.
+const QUERIES: Limits = Limits { connections: 64, per_address: 16 };
+/// Connections of the kubelet and Prometheus.
+const PAGES: Limits = Limits { connections: 64, per_address: 16 };
 
 /// State that the tasks share.
 struct Parts {
@@ -56,7 +59,10 @@ struct Parts {
     client: Client,
     index: Arc<Index>,
     sync_status: watch::Receiver<SyncStatus>,
+    /// The certificate of reviews and queries.
     identity: Identity,
+    /// The certificates that the webhook issues itself, which are those of the extender.
+    issued: Identity,
     leader: watch::Receiver<Leader>,
     serving: watch::Receiver<u64>,
     calls: TaskTracker,
@@ -99,8 +105,13 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let text: Arc<str> = divvy_runtime::settings::to_yaml(&config).into();
     text.lines().for_each(|line| info!("config: {line}"));
     let signals = Signals::new().context("listening for signals")?;
-    let tls_listener = listen(config.listen_address).await?;
+    let review_listener = listen(config.listen_address).await?;
+    let query_listener = listen(config.query_address).await?;
     let metrics_listener = listen(config.metrics_address).await?;
+    let extender_listener = match config.extender {
+        Switch::On => Some(listen(config.extender_address).await?),
+        Switch::Off => None,
+    };
     let client = settings::client(&config).await?;
 
     let index = Arc::new(Index::new(settings::reading(&config)));
@@ -108,11 +119,13 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let (leads, leader) = watch::channel(Leader::Nobody);
     let (serves, serving) = watch::channel(0);
     let (stops, stopping) = watch::channel(false);
-    let (sync_status, identity, stop) = (watches.sync_status(), Identity::unknown(), CancellationToken::new());
+    let (sync_status, stop) = (watches.sync_status(), CancellationToken::new());
+    let issued = Identity::unknown();
+    let identity = if settings::certificate_files(&config).is_some() { Identity::unknown() } else { issued.clone() };
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry, &index, leading(&leader));
     let calls = TaskTracker::new();
-    let parts = Parts { config, client, index, sync_status, identity, leader, serving, calls, metrics, stop };
+    let parts = Parts { config, client, index, sync_status, identity, issued, leader, serving, calls, metrics, stop };
     let (config, stop) = (&parts.config, &parts.stop);
 
     let mut tasks = Tasks::default();
@@ -126,18 +139,34 @@ async fn run(config: Config) -> anyhow::Result<()> {
     tasks.spawn_endless("precomputation", ask_in_advance(Arc::clone(&parts.index)));
     let events = PodEvents::new(parts.client.clone(), Arc::clone(&parts.index), &config.pod_name);
     tasks.spawn_endless("pod events", events.run(leading(&parts.leader)));
-    parts.keep_certificate(&mut tasks);
+    parts.keep_certificates(&mut tasks);
     let retired = CancellationToken::new();
     tasks.spawn("lease", parts.elect(leads, retired.clone()));
-    let router = parts.router();
-    let listener =
-        TlsListener::new(tls_listener, parts.identity.clone(), parts.scheduler_authority()).context("TLS")?;
-    tasks.spawn("reviews", serve(listener, TLS_CONNECTIONS, router, connections));
-    let identity = parts.identity.clone();
-    let pages =
-        Pages { registry: registry.into(), sync_status: parts.sync_status.clone(), identity, stopping, config: text };
-    tasks
-        .spawn("pages", serve(metrics_listener, METRICS_CONNECTIONS, pages.router(), Connections::until(stop.clone())));
+    let until_stop = || Connections::until(stop.clone());
+    let tls = tls::for_everybody(parts.identity.clone()).context("TLS")?;
+    tasks.spawn("reviews", serve(review_listener, Some(tls.clone()), REVIEWS, parts.reviews().router(), until_stop()));
+    tasks.spawn("queries", serve(query_listener, Some(tls), QUERIES, parts.queries().router(), until_stop()));
+    if let Some(listener) = extender_listener {
+        let expiration = match config.allow_unauthenticated_scheduler {
+            Switch::Off => Some(parts.metrics.scheduler_certificate.clone()),
+            Switch::On => {
+                let address = config.extender_address;
+                warn!("allowUnauthenticatedScheduler is on: any client that reaches {address} can bind pods");
+                None
+            }
+        };
+        let tls = tls::for_scheduler(parts.issued.clone(), expiration).context("TLS of the extender")?;
+        let router = parts.scheduling().router();
+        tasks.spawn("extender", serve(listener, Some(tls), SCHEDULING, router, connections));
+    }
+    let pages = Pages {
+        registry: registry.into(),
+        sync_status: parts.sync_status.clone(),
+        identities: [parts.identity.clone(), parts.issued.clone()],
+        stopping,
+        config: text,
+    };
+    tasks.spawn("pages", serve(metrics_listener, None, PAGES, pages.router(), until_stop()));
 
     let delay = config.shutdown_delay.get();
     let retire = async {
@@ -184,19 +213,15 @@ async fn ask_in_advance(index: Arc<Index>) {
 // === impl Parts ===
 
 impl Parts {
-    /// Starts rotation of the serving certificate, and of caBundle with it.
-    fn keep_certificate(&self, tasks: &mut Tasks) {
-        let (service, identity, stop) = (settings::service(&self.config), self.identity.clone(), self.stop.clone());
-        if let Some(files) = settings::certificate_files(&self.config) {
-            tasks.spawn("certificate", keep_files(files, identity, stop));
-            return;
+    /// Starts rotation of the certificates, and of caBundle with them.
+    fn keep_certificates(&self, tasks: &mut Tasks) {
+        let (service, issued, stop) = (settings::service(&self.config), self.issued.clone(), self.stop.clone());
+        let keep = keep_secret(self.client.clone(), SECRET.to_owned(), service, issued.clone(), stop.clone());
+        tasks.spawn("certificate", keep);
+        match settings::certificate_files(&self.config) {
+            Some(files) => tasks.spawn("certificate files", keep_files(files, self.identity.clone(), stop)),
+            None => tasks.spawn("authority", keep_bundle(self.client.clone(), SERVICE.to_owned(), issued, stop)),
         }
-        let client = &self.client;
-        tasks.spawn(
-            "certificate",
-            keep_secret(client.clone(), SECRET.to_owned(), service, identity.clone(), stop.clone()),
-        );
-        tasks.spawn("authority", keep_bundle(client.clone(), SERVICE.to_owned(), identity, stop));
     }
 
     /// Takes part in the leader election until `retired`.
@@ -207,36 +232,34 @@ impl Parts {
         async move { lease::run(client, &namespace, LEASE, candidate, leads, &calls, retired).await }
     }
 
-    fn scheduler_authority(&self) -> Option<SchedulerAuthority> {
-        let file = self.config.scheduler_client_ca.as_ref()?;
-        Some(SchedulerAuthority::follow(file.to_path_buf(), self.stop.clone()))
+    fn reviews(&self) -> Reviews {
+        Reviews {
+            settings: settings::admission(&self.config).into(),
+            index: Arc::clone(&self.index),
+            sync_status: self.sync_status.clone(),
+            metrics: self.metrics.clone(),
+        }
     }
 
-    fn router(&self) -> Router {
-        let (index, sync_status, metrics) = (&self.index, &self.sync_status, &self.metrics);
-        let reviews = Reviews {
-            settings: settings::admission(&self.config).into(),
-            index: Arc::clone(index),
-            sync_status: sync_status.clone(),
-            metrics: metrics.clone(),
-        };
+    fn scheduling(&self) -> Scheduling {
         let most = usize::from(u16::try_from(self.config.shortlist.get()).unwrap_or(u16::MAX));
-        let extender = Arc::new(Extender::new(Arc::clone(index), most));
-        let scheduling = Scheduling {
+        let extender = Arc::new(Extender::new(Arc::clone(&self.index), most));
+        Scheduling {
             binder: Binder::new(self.client.clone(), Arc::clone(&extender)),
             extender,
             leader: self.leader.clone(),
             serving: self.serving.clone(),
             calls: self.calls.clone(),
-            is_guarded: self.config.scheduler_client_ca.is_some(),
-            metrics: metrics.clone(),
-        };
-        let queries = Queries {
-            index: Arc::clone(index),
-            sync_status: sync_status.clone(),
+            metrics: self.metrics.clone(),
+        }
+    }
+
+    fn queries(&self) -> Queries {
+        Queries {
+            index: Arc::clone(&self.index),
+            sync_status: self.sync_status.clone(),
             access: Arc::new(Access::new(self.client.clone())),
             client: self.client.clone(),
-        };
-        reviews.router().merge(scheduling.router()).merge(queries.router())
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The serving certificate: where it comes from, how it is rotated while connections live, and who calls.
 //!
 //! ```text
-//! Secret ──issued──▶ ┐            ┌──▶ listener   serves the certificate, authenticates the scheduler
+//! Secret ──issued──▶ ┐            ┌──▶ acceptor   serves the certificate, authenticates the scheduler
 //!                    ├─▶ Identity ┤
 //! files ─────files─▶ ┘            └──▶ bundle     keeps caBundle of the webhook configurations
 //! ```
@@ -9,11 +9,11 @@
 //! An [`Identity`] is one value that changes; a handshake takes the current one, and open connections stay. Wall clocks are
 //! compared with certificates' dates and with nothing else.
 
+mod acceptor;
 mod bundle;
 mod credentials;
 mod files;
 mod issued;
-mod listener;
 mod secret;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -24,10 +24,10 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
+pub use self::acceptor::{for_everybody, for_scheduler};
 pub use self::bundle::keep_bundle;
 pub use self::credentials::{Credentials, Unusable};
-pub use self::files::{Files, SchedulerAuthority, keep_files};
-pub use self::listener::{Caller, TlsListener};
+pub use self::files::{Files, keep_files};
 pub use self::secret::keep_secret;
 
 /// The Service at which clients reach the webhook.

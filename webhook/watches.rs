@@ -250,13 +250,13 @@ impl Entry for NodeObject {
     }
 
     fn apply(&self, index: &Index) {
-        index.apply_node(self.key(), self.unschedulable(), self.cpu_milli());
+        index.apply_node(self.key(), self.view(index.config()));
     }
 
-    /// The API server deletes the node's `GpuNode` too, but later.
+    /// The node's `GpuNode` stays until it is deleted itself: the watches run apart, and this may be late news of a Node that has
+    /// been made again and reported since.
     fn delete(&self, index: &Index) {
         index.delete_node(self.key());
-        index.delete_gpu_node(self.key());
     }
 
     fn keep(index: &Index, listing: &Listing) {

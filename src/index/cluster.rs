@@ -20,7 +20,7 @@ use crate::demand::{Demand, SchedulingConfig};
 use crate::fit::{Query, Rating, ReasonSummaries, SearchCache, Until};
 use crate::pod::PodView;
 use crate::ranking::FragmentationScorer;
-use crate::snapshot::{Node, NodeRef, Table, Unschedulable, View};
+use crate::snapshot::{Node, NodeRef, Table, View};
 use crate::state::{BOUND_WITHIN, ClusterState, NodeObject, Outcome, Outcomes, Reservation, Source, Touched, Unusable};
 use crate::unpoisoned;
 
@@ -129,10 +129,9 @@ impl Index {
         unpoisoned(self.table.write()).withdraw(name);
     }
 
-    /// Applies a Node that was added or changed: whether it is unschedulable, and its allocatable CPU in thousandths of a
-    /// core, if it has one.
-    pub fn apply_node(&self, name: &str, unschedulable: Option<Unschedulable>, allocatable_cpu: Option<u32>) {
-        self.change(|state| state.apply_node(name, NodeObject { unschedulable, allocatable_cpu }));
+    /// Applies a Node that was added or changed.
+    pub fn apply_node(&self, name: &str, object: NodeObject) {
+        self.change(|state| state.apply_node(name, object));
     }
 
     /// Removes a Node that was deleted.

@@ -57,11 +57,15 @@ pub(crate) struct ClusterState {
 }
 
 /// A Node, as far as it decides where pods go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NodeObject {
-    pub(crate) unschedulable: Option<Unschedulable>,
-    /// Allocatable CPU in thousandths of a core.
-    pub(crate) allocatable_cpu: Option<u32>,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeObject {
+    /// Why the scheduler gives it no pods.
+    pub unschedulable: Option<Unschedulable>,
+    /// Allocatable CPU in thousandths of a core, where known.
+    pub allocatable_cpu: Option<u32>,
+    /// Allocatable devices of the resource that counts GPUs. The kubelet sets it to 0 when the device plugin is gone, and keeps
+    /// it there (`pkg/kubelet/nodestatus/setters.go: MachineInfo`). `None`: no plugin has ever registered it.
+    pub allocatable_gpus: Option<u64>,
 }
 
 /// A pod that asks for cards and hasn't ended.
@@ -145,6 +149,16 @@ impl ClusterState {
     fn unschedulable(&self, name: &str) -> Option<Unschedulable> {
         let object = self.node_objects.get(name);
         object.map_or(self.has_listed_nodes.then_some(Unschedulable::Gone), |object| object.unschedulable)
+    }
+
+    /// Why a report is out of date: the kubelet has no devices of GPUs that are healthy by the report.
+    fn without_plugin(&self, name: &str, report: &Report) -> Option<Arc<str>> {
+        let devices = self.node_objects.get(name)?.allocatable_gpus?;
+        let is_expected = report.cards.iter().any(|card| card.healthy && card.profile.is_none());
+        (devices == 0 && is_expected).then(|| {
+            let resource = &self.config.names.count;
+            format!("divvy-node isn't registered there: the kubelet has 0 allocatable {resource}").into()
+        })
     }
 
     /// CPU that pods may still request on a node; `None` if its allocatable CPU isn't known.
@@ -419,7 +433,7 @@ impl ClusterState {
             unhealthy: Arc::clone(&report.unhealthy),
             links: Arc::clone(&report.links),
             holders,
-            closed: report.closed.clone(),
+            closed: self.without_plugin(name, report).or_else(|| report.closed.clone()),
             tier: report.tier,
             unschedulable: self.unschedulable(name),
             cpu_milli: self.free_cpu(name),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use divvy_api::names::annotation;
-use divvy_webhook::admission::{Endpoint, Settings, review};
+use divvy_webhook::admission::{Endpoint, FavouredNamespaces, Settings, review};
 use serde_json::{Value, json};
 
 use crate::objects;
@@ -47,7 +47,10 @@ fn ask(endpoint: Endpoint, kind: &str, object: &Value) -> Value {
             "kind": { "group": "", "version": "v1", "kind": kind }, "object": object,
         },
     });
-    let answer = review(question.to_string().as_bytes(), endpoint, &Settings::default(), &|_| None);
+    // priority.yaml tells that its namespace has to be one.
+    let favoured_namespaces = FavouredNamespaces::Named(["default".to_owned()].into());
+    let settings = Settings { favoured_namespaces, ..Settings::default() };
+    let answer = review(question.to_string().as_bytes(), endpoint, &settings, &|_| None);
     let response = serde_json::from_slice::<Value>(&answer.body).unwrap()["response"].take();
     assert_eq!(response["allowed"], true, "{}: {}", objects::called(object), response["status"]["message"]);
     assert_eq!(response["warnings"], Value::Null, "{}", objects::called(object));

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 use crate::objects;
 
+/// Of `tlsConfig`, and in the webhook's Secret.
+const FILES: [(&str, &str); 3] = [("caFile", "ca.crt"), ("certFile", "client.crt"), ("keyFile", "client.key")];
 const STOCK: &str = "deploy/scheduler/kube-scheduler.yaml";
 
 fn stock() -> Value {
@@ -28,7 +30,10 @@ fn both_schedulers_ask_the_same_of_the_same_pods() {
     for entry in [&mut stock, &mut second] {
         // Where the webhook is, and whom to believe, depends on where the scheduler runs.
         entry.as_object_mut().unwrap().remove("urlPrefix");
-        entry["tlsConfig"].as_object_mut().unwrap().remove("caFile");
+        for (key, name) in FILES {
+            let file = entry["tlsConfig"].as_object_mut().unwrap().remove(key).unwrap();
+            assert!(file.as_str().unwrap().ends_with(&format!("/{name}")), "{key}: {file}");
+        }
     }
     assert_eq!(stock, second);
     let asked: Vec<_> =
@@ -40,7 +45,7 @@ fn both_schedulers_ask_the_same_of_the_same_pods() {
 }
 
 #[test]
-fn second_scheduler_has_its_own_lease_and_reads_no_key() {
+fn second_scheduler_has_its_own_lease_and_no_key_of_the_webhook() {
     let objects = objects::read("deploy/scheduler/divvy-scheduler.yaml");
     let config = second();
     let role = objects::find(&objects, "Role divvy-system/divvy-scheduler");
@@ -49,7 +54,8 @@ fn second_scheduler_has_its_own_lease_and_reads_no_key() {
     assert_eq!(role["metadata"]["namespace"], lease["resourceNamespace"]);
     assert_eq!(config["profiles"], json!([{ "schedulerName": "divvy-scheduler" }]));
     let pod = &objects::find(&objects, "Deployment divvy-system/divvy-scheduler")["spec"]["template"]["spec"];
-    assert_eq!(pod["volumes"][1]["secret"]["items"], json!([{ "key": "ca.crt", "path": "ca.crt" }]));
+    let items: Vec<Value> = FILES.iter().map(|(_, name)| json!({ "key": name, "path": name })).collect();
+    assert_eq!(pod["volumes"][1]["secret"]["items"], json!(items));
     assert_eq!(pod["volumes"][1]["secret"]["secretName"], SECRET);
 }
 
@@ -63,6 +69,8 @@ fn a_real_scheduler_takes_both_files() {
     let at = |name: &str| directory.path().join(name).display().to_string();
     let authority = rcgen::generate_simple_self_signed(["authority".to_owned()]).unwrap();
     std::fs::write(at("ca.crt"), authority.cert.pem()).unwrap();
+    std::fs::write(at("client.crt"), authority.cert.pem()).unwrap();
+    std::fs::write(at("client.key"), authority.signing_key.serialize_pem()).unwrap();
     let nobody = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "none",
         "clusters": [{ "name": "none", "cluster": { "server": "https://127.0.0.1:1" } }],
@@ -71,7 +79,9 @@ fn a_real_scheduler_takes_both_files() {
     });
     std::fs::write(at("kubeconfig"), nobody.to_string()).unwrap();
     for mut config in [stock(), second()] {
-        config["extenders"][0]["tlsConfig"]["caFile"] = at("ca.crt").into();
+        for (key, name) in FILES {
+            config["extenders"][0]["tlsConfig"][key] = at(name).into();
+        }
         config["clientConnection"] = json!({ "kubeconfig": at("kubeconfig") });
         std::fs::write(at("config.yaml"), config.to_string()).unwrap();
         let mut scheduler = Command::new(programs.join("kube-scheduler"));

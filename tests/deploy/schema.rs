@@ -8,8 +8,9 @@ use serde_json::{Map, Value};
 use crate::{configuration, objects};
 
 /// The chart's own: names of objects, and addresses and files that its objects name.
-const OF_THE_CHART: [&str; 11] = [
+const OF_THE_CHART: [&str; 12] = [
     "certificateFile",
+    "extenderAddress",
     "keyFile",
     "kubeconfig",
     "listenAddress",
@@ -19,7 +20,7 @@ const OF_THE_CHART: [&str; 11] = [
     "nodeName",
     "podIp",
     "podName",
-    "schedulerClientCa",
+    "queryAddress",
 ];
 /// Of the file alone, and no key with a value.
 const OF_THE_FILE: [&str; 2] = ["overrides", "selector"];

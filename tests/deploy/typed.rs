@@ -7,6 +7,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ResourceQuota, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -35,6 +36,7 @@ fn as_its_kind(object: &Value) -> Value {
         "Job" => typed::<Job>(object),
         "MutatingWebhookConfiguration" => typed::<MutatingWebhookConfiguration>(object),
         "Namespace" => typed::<Namespace>(object),
+        "NetworkPolicy" => typed::<NetworkPolicy>(object),
         "Pod" => typed::<Pod>(object),
         "PodDisruptionBudget" => typed::<PodDisruptionBudget>(object),
         "PriorityClass" => typed::<PriorityClass>(object),

@@ -48,15 +48,18 @@ impl Webhook {
     pub fn new(binaries: &Binaries, files: &Files, pki: &Pki, ports: &Ports) -> anyhow::Result<Self> {
         let token = files.at("webhook-token");
         let kubeconfig = pki.token_kubeconfig("divvy-webhook", &token, ports.api)?;
-        let replica = |name: &'static str, (port, pages): (u16, u16)| {
+        let replica = |name: &'static str, ports: [u16; 4]| {
             let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            let [address, extender, queries, pages] = ports.map(at);
             let keys = json!({
                 "version": "v1",
                 "podName": name,
                 "podIp": pod_ip(Ipv4Addr::LOCALHOST),
                 "namespace": "divvy-system",
-                "listenAddress": at(port),
-                "metricsAddress": at(pages),
+                "listenAddress": address,
+                "extenderAddress": extender,
+                "queryAddress": queries,
+                "metricsAddress": pages,
                 "kubeconfig": kubeconfig,
                 "shutdownDelay": "1s",
                 "extender": "on",
@@ -65,7 +68,7 @@ impl Webhook {
             let config = files.write(format!("{name}.yaml"), keys.to_string())?;
             let args = vec!["--config-file".to_owned(), config.display().to_string()];
             let program = Program::new(name, binaries.webhook.clone(), args, &files.logs()).env("NO_COLOR", "1");
-            anyhow::Ok(Replica { program, config, address: at(port), pages: at(pages) })
+            anyhow::Ok(Replica { program, config, address, pages })
         };
         let [one, other] = ports.webhook;
         let replicas = [replica("divvy-webhook-a", one)?, replica("divvy-webhook-b", other)?];

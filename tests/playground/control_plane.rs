@@ -39,9 +39,8 @@ impl ControlPlane {
     pub async fn start(directory: &Path) -> anyhow::Result<Self> {
         let server = ApiServer::start(&[(DAEMON_TOKEN, DAEMON), (WEBHOOK_TOKEN, WEBHOOK)]).await?;
         server.allow(ADMIN_TOKEN, User::from("kubernetes-admin").within("system:masters"));
-        for manifest in [install::NAMESPACE, install::CRD, install::NODE_RBAC, install::WEBHOOK_RBAC] {
-            manifest.install(&server)?;
-        }
+        let node = [install::NAMESPACE, install::CRD, install::NODE_RBAC, install::NODE_POD_LIST];
+        node.into_iter().chain([install::WEBHOOK_RBAC]).try_for_each(|manifest| manifest.install(&server))?;
         server.guard();
         let kubeconfig = |name: &str, token| {
             let file = directory.join(name);

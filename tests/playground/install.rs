@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use fake_apiserver::ApiServer;
 
-/// A file of `deploy/manifests`.
+/// A file of `deploy`.
 pub struct Manifest {
     name: &'static str,
     text: &'static str,
@@ -17,6 +17,8 @@ pub const NAMESPACE: Manifest = manifest("00-namespace", include_str!("../../dep
 pub const CRD: Manifest = manifest("crd", include_str!("../../deploy/manifests/crd.yaml"));
 /// What daemons may do.
 pub const NODE_RBAC: Manifest = manifest("node-rbac", include_str!("../../deploy/manifests/node-rbac.yaml"));
+/// Lets daemons ask the API server for pods where the kubelet doesn't list them.
+pub const NODE_POD_LIST: Manifest = manifest("node-pod-list", include_str!("../../deploy/fallback/node-pod-list.yaml"));
 /// What the webhook may do.
 pub const WEBHOOK_RBAC: Manifest = manifest("webhook-rbac", include_str!("../../deploy/manifests/webhook-rbac.yaml"));
 /// Where API server and scheduler find the webhook.

@@ -16,7 +16,7 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use crate::args::Args;
 use crate::arrivals::{Arrivals, Offer};
-use crate::chaos::{Affliction, Event};
+use crate::chaos::{self, Affliction, Event};
 use crate::checks::Invariant;
 use crate::cluster::{Node, PATIENCE};
 use crate::console::{self, Console};
@@ -259,7 +259,7 @@ impl Session {
 
     /// Now and then makes trouble on a node that is about to get a pod.
     fn trouble(&mut self, target: Option<usize>) -> anyhow::Result<Option<(Event, usize, Duration)>> {
-        let often = if self.troubles < 11 { 6 } else { 12 };
+        let often = if self.troubles < chaos::ALL.len() { 6 } else { 12 };
         let Some(target) = target else { return Ok(None) };
         let calm = self.afflictions.iter().all(|affliction| affliction.node != target);
         if !self.report.settings.chaos || !calm || self.rng.random_range(0..often) > 0 {

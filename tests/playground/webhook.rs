@@ -38,7 +38,8 @@ use fake_scheduler::extender::Extender;
 pub struct Webhook {
     server: Arc<ApiServer>,
     replicas: [Replica; 2],
-    service: Service,
+    /// The Service of reviews, as long as this lives.
+    _service: Service,
     extender: Service,
     endpoints: Endpoints,
     trust: Trust,
@@ -85,14 +86,15 @@ impl Webhook {
         let start = |name| Replica::start(name, binaries, control_plane, directory);
         let replicas = [start("divvy-webhook-a")?, start("divvy-webhook-b")?];
         let (trust, before) = (Trust::default(), Predictions::new());
-        Ok(Self { server, replicas, service, extender, endpoints, trust, before })
+        Ok(Self { server, replicas, _service: service, extender, endpoints, trust, before })
     }
 
     /// Waits until both replicas answer API server and scheduler, and know these nodes.
     pub async fn ready(&mut self, nodes: &[&str]) -> anyhow::Result<()> {
         let authority = tokio::time::timeout(PATIENCE, self.server.wait_for(authority)).await;
         let authority = authority.context("divvy-webhook has put no caBundle into its configurations")?;
-        self.trust = Trust { authority, name: Some(format!("{NAME}.{SYSTEM}.svc")), identity: None };
+        let identity = self.server.read(scheduler_certificate);
+        self.trust = Trust { authority, name: Some(format!("{NAME}.{SYSTEM}.svc")), identity };
         let https = Https::new(&self.trust)?;
         for replica in &mut self.replicas {
             let (start, name) = (Instant::now(), replica.name);
@@ -122,7 +124,10 @@ impl Webhook {
     /// Why a pod waits, in a sentence; nothing if it doesn't, or needn't any more.
     pub async fn explain(&self, pod: &str) -> anyhow::Result<Option<String>> {
         let https = Https::new(&self.trust)?.bearing(ADMIN_TOKEN);
-        let url = format!("https://{}/explain?pod={NAMESPACE}/{pod}", self.service.address);
+        let leader = self.server.read(holder);
+        let replica = self.replicas.iter().find(|replica| Some(replica.name) == leader.as_deref());
+        let replica = replica.unwrap_or(&self.replicas[0]);
+        let url = format!("https://{}/explain?pod={NAMESPACE}/{pod}", replica.queries);
         let (code, body) = https.post(&url, None, Vec::new(), TIMEOUT).await?;
         ensure!(code == StatusCode::OK, "{url} answers {code}: {}", String::from_utf8_lossy(&body).trim_end());
         let explanation: Value = serde_json::from_slice(&body).with_context(|| format!("reading {url}"))?;
@@ -218,6 +223,16 @@ fn authority(view: &View<'_>) -> Option<String> {
     });
     let [Some(mutating), Some(_)] = bundles else { return None };
     String::from_utf8(mutating.first()?.0.clone()).ok().filter(|authority| !authority.is_empty())
+}
+
+/// The scheduler's certificate and its key, as the webhook has issued them.
+fn scheduler_certificate(view: &View<'_>) -> Option<(String, String)> {
+    let secret = view.kept("Secret", SYSTEM, "divvy-webhook-tls")?;
+    let text = |name: &str| {
+        let text: ByteString = serde_json::from_value(secret["data"][name].clone()).ok()?;
+        String::from_utf8(text.0).ok()
+    };
+    text("client.crt").zip(text("client.key"))
 }
 
 /// Listening address of the replica that the extender's Service leads to.

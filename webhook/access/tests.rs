@@ -1,3 +1,5 @@
+use std::net::{IpAddr, Ipv4Addr};
+
 use fake_apiserver::{ApiServer, User};
 use http::HeaderValue;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -28,6 +30,8 @@ async fn server() -> (ApiServer, Access) {
     (server, access)
 }
 
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
 fn with(authorization: &str) -> HeaderMap {
     HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_str(authorization).unwrap())])
 }
@@ -45,9 +49,9 @@ fn pods_in(namespace: &str) -> Vec<ResourceAttributes> {
 async fn caller_needs_the_right_to_get_the_pod() {
     let (_server, access) = server().await;
     for scheme in ["Bearer", "bearer"] {
-        assert_eq!(access.check(&with(&format!("{scheme} of-ann")), pods_in("a")).await, Ok(()));
+        assert_eq!(access.check(HERE, &with(&format!("{scheme} of-ann")), pods_in("a")).await, Ok(()));
     }
-    let denied = access.check(&with("Bearer of-ann"), pods_in("b")).await;
+    let denied = access.check(HERE, &with("Bearer of-ann"), pods_in("b")).await;
     assert_eq!(denied, Err(Denied::Forbidden("ann cannot get pods in namespace b".to_owned())));
 }
 
@@ -55,21 +59,54 @@ async fn caller_needs_the_right_to_get_the_pod() {
 async fn missing_or_invalid_token_is_unauthenticated() {
     let (server, access) = server().await;
     for headers in [HeaderMap::new(), with("Basic YTpi"), with("Bearer"), with("Bearer  ")] {
-        let denied = access.check(&headers, pods_in("a")).await;
+        let denied = access.check(HERE, &headers, pods_in("a")).await;
         assert_eq!(denied, Err(Denied::Unauthenticated("no bearer token: send one as kubectl does".to_owned())));
     }
     assert!(server.requests().iter().all(|request| !request.path.ends_with("tokenreviews")));
-    let denied = access.check(&with("Bearer guessed"), pods_in("a")).await;
+    let denied = access.check(HERE, &with("Bearer guessed"), pods_in("a")).await;
     assert!(matches!(&denied, Err(Denied::Unauthenticated(why)) if why.contains("invalid bearer token")), "{denied:?}");
 }
 
 #[tokio::test]
 async fn access_is_denied_while_the_api_server_is_away() {
     let (server, access) = server().await;
-    assert_eq!(access.check(&with("Bearer of-ann"), pods_in("a")).await, Ok(()));
+    assert_eq!(access.check(HERE, &with("Bearer of-ann"), pods_in("a")).await, Ok(()));
     server.go_away().await;
     for token in ["of-ann", "of-bob"] {
-        let denied = access.check(&with(&format!("Bearer {token}")), pods_in("a")).await;
+        let denied = access.check(HERE, &with(&format!("Bearer {token}")), pods_in("a")).await;
         assert!(matches!(denied, Err(Denied::Unavailable(_))), "{denied:?}");
     }
+}
+
+#[tokio::test]
+async fn address_with_ten_rejected_tokens_waits_a_minute() {
+    let (server, access) = server().await;
+    let reviews = || server.requests().iter().filter(|request| request.path.ends_with("tokenreviews")).count();
+    for _ in 0..MOST_REJECTED {
+        let denied = access.check(HERE, &with("Bearer guessed"), pods_in("a")).await;
+        assert!(matches!(denied, Err(Denied::Unauthenticated(_))), "{denied:?}");
+    }
+    let asked = reviews();
+    assert_eq!(access.check(HERE, &with("Bearer of-ann"), pods_in("a")).await, Err(Denied::TooMany));
+    assert_eq!(reviews(), asked);
+    let elsewhere = Ipv4Addr::new(10, 0, 0, 9).into();
+    assert_eq!(access.check(elsewhere, &with("Bearer of-ann"), pods_in("a")).await, Ok(()));
+    let later = Instant::now() + REJECTED_WITHIN;
+    assert!(!access.has_tried_enough(HERE, later));
+    access.reject(HERE, later);
+    assert!(!access.has_tried_enough(HERE, later), "counted anew");
+}
+
+#[tokio::test]
+async fn rejected_addresses_are_remembered_up_to_a_limit() {
+    let (_server, access) = server().await;
+    let start = Instant::now();
+    let address = |number: u32| IpAddr::from(Ipv4Addr::from_bits(number));
+    for number in 0..5000 {
+        for _ in 0..MOST_REJECTED {
+            access.reject(address(number), start + Duration::from_micros(number.into()));
+        }
+    }
+    assert_eq!(access.rejected().len(), MOST_ADDRESSES);
+    assert!(access.has_tried_enough(address(4999), start) && !access.has_tried_enough(address(0), start));
 }

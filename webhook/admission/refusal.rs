@@ -42,9 +42,9 @@ pub(super) enum Refusal {
     #[error("annotation {key}: only Divvy writes it: leave it as it is")]
     OutputChanged { key: &'static str },
     #[error(
-        "annotation {key}: pods of namespace \"{namespace}\" may not use it: an administrator can add the namespace to favouredNamespaces"
+        "annotation {key}: pods of namespace \"{namespace}\" may not use \"{value}\": an administrator can add the namespace to favouredNamespaces"
     )]
-    Namespace { key: &'static str, namespace: String },
+    Namespace { key: &'static str, value: &'static str, namespace: String },
     #[error("annotation {key}: the pod has its node and GPUs: delete the pod, and create it with the new value")]
     Fixed { key: &'static str },
     #[error(

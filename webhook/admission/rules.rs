@@ -5,7 +5,7 @@
 //! spec is meant, or is a mistake; either is better answered here than found out on the card.
 
 use divvy_api::GpuRequest;
-use divvy_api::annotation::Preferences;
+use divvy_api::annotation::{Compute, Preferences, Priority};
 use divvy_api::container::{DEVICES_AS_MOUNTS, LIBRARY, LIMITS_MOUNT, PRELOAD_FILE, REGION_MOUNT, VISIBLE_DEVICES};
 use divvy_api::names::annotation::{CARDS, COMPUTE, INPUTS, OUTPUTS, OVERSUBSCRIBE, PLANNED, PRIORITY};
 
@@ -108,17 +108,17 @@ pub(super) fn annotations(pod: &Pod) -> Vec<Refusal> {
 pub(super) fn preferences(pod: &Pod, namespace: &str, settings: &Settings) -> Result<Preferences, Vec<Refusal>> {
     let ours = pod.our_annotations().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let read = Preferences::from_annotations(&ours);
-    let granted = settings.favoured_namespaces.as_ref().is_none_or(|granted| granted.contains(namespace));
-    let favours = [COMPUTE, PRIORITY, OVERSUBSCRIBE].into_iter().filter(|key| !granted && ours.contains_key(*key));
-    let mut refusals: Vec<_> = favours.map(|key| Refusal::Namespace { key, namespace: namespace.to_owned() }).collect();
-    match read {
-        Ok(preferences) if refusals.is_empty() => Ok(preferences),
-        Ok(_) => Err(refusals),
-        Err(error) => {
-            refusals.push(error.into());
-            Err(refusals)
-        }
-    }
+    let preferences = read.map_err(|error| vec![error.into()])?;
+    let favours = [
+        (COMPUTE, "burst", preferences.compute == Some(Compute::Burst)),
+        (PRIORITY, "high", preferences.priority == Some(Priority::High)),
+        (OVERSUBSCRIBE, "true", preferences.oversubscribe),
+    ];
+    let is_granted = settings.favoured_namespaces.contain(namespace);
+    let refused = favours.into_iter().filter(|(.., is_asked)| *is_asked && !is_granted);
+    let refusals: Vec<_> =
+        refused.map(|(key, value, _)| Refusal::Namespace { key, value, namespace: namespace.to_owned() }).collect();
+    if refusals.is_empty() { Ok(preferences) } else { Err(refusals) }
 }
 
 /// Warnings about what is allowed and probably not meant.

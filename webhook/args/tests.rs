@@ -28,7 +28,7 @@ fn flag_wins_over_variable_and_variable_over_file() {
     let variables = [&POD[..], &[("CONFIG_FILE", path), ("SHORTLIST", "2"), ("MEMORY_UNIT", "64")]].concat();
     let config = load(&["--shortlist=3"], &variables).expect("valid");
     assert_eq!((config.shortlist.get(), config.memory_unit.get(), config.default_cores.get()), (3, 64, 1));
-    assert_eq!(config.favoured_namespaces.0.iter().map(|name| &**name).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(config.favoured_namespaces.0.iter().cloned().map(String::from).collect::<Vec<_>>(), ["a", "b"]);
 }
 
 #[test]

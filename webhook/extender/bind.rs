@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use divvy_api::annotation;
 use divvy_api::names::annotation::PLANNED;
+use divvy_index::demand::Demand;
 use k8s_openapi::api::core::v1::{self, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -17,6 +18,8 @@ pub enum Bind {
     Post(Binding),
     /// Response of a call that binds nothing, with the reason.
     Answer(Vec<u8>),
+    /// The same, about a pod that the watch has not shown, but may show soon.
+    Unknown(Vec<u8>),
 }
 
 /// Binding of a pod to be created.
@@ -37,14 +40,23 @@ pub struct Binding {
 // === impl Extender ===
 
 impl Extender {
-    /// Handles `bind`. A repeated call reserves the same cards.
+    /// Handles `bind`, for pods that the watch has shown. A repeated call reserves the same cards.
     pub fn bind(&self, body: &[u8], now: Instant) -> Result<Bind, Malformed> {
         let BindingArgs { pod_name: name, pod_namespace: namespace, pod_uid: uid, node } = wire::decode("bind", body)?;
-        let Some(demand) = self.demand(&uid) else {
+        if uid.is_empty() {
+            // The API server would bind any pod of this name (`assignPod`: a precondition only where there is a UID).
+            return Ok(Bind::Answer(answer(&format!("pod {namespace}/{name}: PodUID is empty"))));
+        }
+        let Some(demand) = self.index.demand(&uid) else {
             let unknown =
                 format!("pod {namespace}/{name} is not known yet, or has been allocated GPUs already: try again");
-            return Ok(Bind::Answer(answer(&unknown)));
+            return Ok(Bind::Unknown(answer(&unknown)));
         };
+        if (&demand.namespace, &demand.name) != (&namespace, &name) {
+            let Demand { namespace: of, name: is, .. } = &*demand;
+            let other = format!("the pod with UID {uid} is {of}/{is}, not {namespace}/{name}");
+            return Ok(Bind::Answer(answer(&other)));
+        }
         let planned = match self.index.reserve(&demand, &node, now) {
             Ok(planned) => annotation::encode(&planned),
             Err(refused) => return Ok(Bind::Answer(answer(&refused.to_string()))),

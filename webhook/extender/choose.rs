@@ -29,13 +29,12 @@ impl Extender {
     /// their length is what a call costs.
     pub(super) fn choose<'n>(&self, pod: &PodView, names: &[&'n str]) -> Choice<'n> {
         let demand = match Demand::of(pod, self.index.config()) {
-            Ok(Some(demand)) => Arc::new(demand),
+            Ok(Some(demand)) => demand,
             Ok(None) => return Choice { kept: (0..names.len()).collect(), ..Choice::default() },
             Err(bad) => {
                 return Choice { for_good: alike(names.to_vec(), &bad.to_string()), ..Choice::default() };
             }
         };
-        self.remember(&demand);
         let question = Query::new(&demand, self.index.config());
         let mut ranking = self.index.rank(&question, names, self.shortlist == 0);
         if ranking.fitting.is_empty() {

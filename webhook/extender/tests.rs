@@ -135,6 +135,7 @@ fn mig_tier_pod_takes_the_tightest_instance() {
     };
     let names = ["gpus", "large", "full", "small", "least"];
     assert_eq!(filter(&extender, &named(&by_hardware(8), &names))["NodeNames"], json!(["least"]));
+    extender.index.apply_pod(&by_hardware(8), Instant::now());
     let call = json!({"PodName": "a", "PodNamespace": "default", "PodUID": "a", "Node": "least"});
     let bound = extender.bind(call.to_string().as_bytes(), Instant::now()).expect("arguments");
     let Bind::Post(Binding { planned, .. }) = bound else { panic!("it fits") };
@@ -186,10 +187,11 @@ fn bind_reserves_gpus_and_annotates_the_binding() {
     let (extender, now) = (extender(&four(), 16), Instant::now());
     let args = json!({"podname": "a", "PodNamespace": "default", "podUID": "a", "NODE": "n2"}).to_string();
     let bind = || extender.bind(args.as_bytes(), now).expect("arguments");
-    let Bind::Answer(unknown) = bind() else { panic!("nobody asked for this pod") };
+    filter(&extender, &named(&pod("a", 1, 8, 0), &["n2"]));
+    let Bind::Unknown(unknown) = bind() else { panic!("the watch hasn't shown this pod") };
     assert!(String::from_utf8_lossy(&unknown).contains("pod default/a is not known yet"));
 
-    filter(&extender, &named(&pod("a", 1, 8, 0), &["n2"]));
+    extender.index.apply_pod(&pod("a", 1, 8, 0), now);
     let Bind::Post(binding) = bind() else { panic!("it fits") };
     insta::assert_snapshot!(
         serde_json::to_string(&binding.object()).expect("JSON"),
@@ -207,11 +209,33 @@ fn bind_reserves_gpus_and_annotates_the_binding() {
 }
 
 #[test]
+fn bind_refuses_an_empty_uid_and_names_of_another_pod() {
+    let (extender, now) = (extender(&four(), 16), Instant::now());
+    for uid in ["a", ""] {
+        extender.index.apply_pod(&PodView { uid: uid.into(), ..pod("a", 1, 8, 0) }, now);
+    }
+    let refusal = |namespace: &str, name: &str, uid: &str| {
+        let args = json!({"PodName": name, "PodNamespace": namespace, "PodUID": uid, "Node": "n2"}).to_string();
+        let Bind::Answer(refusal) = extender.bind(args.as_bytes(), now).expect("arguments") else {
+            panic!("{namespace}/{name} is bound")
+        };
+        String::from_utf8(refusal).expect("text")
+    };
+    assert_eq!(refusal("default", "a", ""), r#"{"Error":"pod default/a: PodUID is empty"}"#);
+    for (namespace, name) in [("kube-system", "a"), ("default", "b"), ("default", "a?dryRun=All"), ("..", "..")] {
+        let expected = format!("the pod with UID a is default/a, not {namespace}/{name}");
+        assert!(refusal(namespace, name, "a").contains(&expected));
+    }
+    assert_eq!(extender.index.reserved().len(), 0);
+}
+
+#[test]
 fn pod_fits_where_it_has_a_reservation() {
     let (extender, now) = (extender(&[node("n1", 1)], 16), Instant::now());
     let args = named(&pod("a", 1, 30, 0), &["n1"]);
     assert_eq!(filter(&extender, &args)["NodeNames"], json!(["n1"]));
     let bind = json!({"PodName": "a", "PodNamespace": "default", "PodUID": "a", "Node": "n1"}).to_string();
+    extender.index.apply_pod(&pod("a", 1, 30, 0), now);
     extender.bind(bind.as_bytes(), now).expect("arguments");
     assert_eq!(filter(&extender, &args)["NodeNames"], json!(["n1"]));
     assert_eq!(filter(&extender, &named(&pod("b", 1, 30, 0), &["n1"]))["NodeNames"], json!([]));

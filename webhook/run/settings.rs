@@ -1,6 +1,5 @@
 //! What the keys mean to the parts.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
@@ -8,8 +7,8 @@ use divvy_index::demand::SchedulingConfig;
 use divvy_runtime::settings::Switch;
 use kube::Client;
 
-use crate::admission::Settings;
-use crate::config::{Config, SERVICE};
+use crate::admission::{FavouredNamespaces, Settings};
+use crate::config::{Config, Namespace, SERVICE};
 use crate::lease::{Candidate, Timing};
 use crate::tls::{Files, Service};
 
@@ -29,14 +28,21 @@ pub(super) fn reading(config: &Config) -> SchedulingConfig {
 
 /// How pods are admitted.
 pub(super) fn admission(config: &Config) -> Settings {
-    let favoured: BTreeSet<String> = config.favoured_namespaces.0.iter().map(|name| name.to_string()).collect();
     let SchedulingConfig { names, defaults, .. } = reading(config);
     Settings {
         names,
         defaults,
-        favoured_namespaces: Some(favoured).filter(|names| !names.is_empty()),
+        favoured_namespaces: favoured(&config.favoured_namespaces.0),
         prefer_hinted_nodes: config.extender == Switch::Off,
     }
+}
+
+fn favoured(namespaces: &[Namespace]) -> FavouredNamespaces {
+    let named = namespaces.iter().map(|namespace| match namespace {
+        Namespace::Any => None,
+        Namespace::Named(name) => Some(name.to_string()),
+    });
+    named.collect::<Option<_>>().map_or(FavouredNamespaces::All, FavouredNamespaces::Named)
 }
 
 /// What clients call us.
@@ -52,7 +58,7 @@ pub(super) fn certificate_files(config: &Config) -> Option<Files> {
 
 /// Where the Service of the extender reaches this replica.
 pub(super) fn address(config: &Config) -> SocketAddr {
-    SocketAddr::new(config.pod_ip, config.listen_address.port())
+    SocketAddr::new(config.pod_ip, config.extender_address.port())
 }
 
 /// This replica in the leader election.

@@ -1,24 +1,38 @@
-//! Connections, and how long a client may take. (`axum::serve` waits for ever for one that says nothing.)
+//! Connections of a listener, and how long a client may take. (`axum::serve` waits for ever for one that says nothing.)
 //!
-//! HTTP/2 is for kube-scheduler: over HTTP/1.1 its client keeps two connections, and makes a new one for every further
-//! binding that is under way.
+//! Anybody on the pod network may connect, so places are limited, in all and for each address, and a new connection is never
+//! turned away for an old one that does nothing: when no place is left, the connection goes that has been of the least use. An
+//! honest client's call takes milliseconds, and it loses its place only to hundreds of others that came after it.
 
+mod places;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::extract::{ConnectInfo, Request};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
 use axum::http::StatusCode;
-use axum::middleware::{Next, from_fn};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::IntoResponse as _;
 use axum::serve::Listener;
-use axum::{Extension, Router};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
-use tokio::sync::Semaphore;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::Service as _;
+
+pub use self::places::Limits;
+use self::places::{Place, Places};
 
 /// Longest time from an answer to the head of the next call, and between two signs of life on HTTP/2. Clients made with
 /// client-go close connections that are idle for 90 s, so that none of their calls meets one that we close.
@@ -26,8 +40,10 @@ const HEAD: Duration = Duration::from_secs(120);
 /// Longest time from a call's head to its answer, the body included. The API server waits for webhooks at most as long
 /// (`timeoutSeconds` of a webhook).
 const CALL: Duration = Duration::from_secs(30);
+/// Longest time from a connection to its first call that succeeds: a client connects because it has something to ask.
+const FIRST_CALL: Duration = Duration::from_secs(10);
 
-/// A call's connection, for handlers: an [`Extension`].
+/// A call's connection, for handlers: an extension of the request.
 #[derive(Clone, Debug)]
 pub struct Connection(CancellationToken);
 
@@ -39,41 +55,42 @@ pub struct Connections {
     open: Arc<Mutex<CancellationToken>>,
 }
 
-/// Serves until `connections` are stopped, then ends when the calls under way are answered. At most so many connections are
-/// open at a time; others wait in the kernel until one ends. Handlers learn who calls by `ConnectInfo<L::Addr>`.
-pub async fn serve<L: Listener>(mut listener: L, most: usize, router: Router, connections: Connections)
-where
-    L::Addr: Clone + Sync + 'static,
-{
-    let router = router.layer(from_fn(in_time));
-    let mut http = Builder::new(TokioExecutor::new());
-    http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
-    let (running, places) = (TaskTracker::new(), Arc::new(Semaphore::new(most)));
-    let mut next = async || {
-        let place = Arc::clone(&places).acquire_owned().await.expect("nobody closes it");
-        (listener.accept().await, place)
-    };
-    while let Some(((stream, caller), place)) = connections.stop.run_until_cancelled(next()).await {
-        let end = connections.open();
-        let connection = Connection(end.clone());
-        let router = router.clone().layer(Extension(ConnectInfo(caller))).layer(Extension(connection));
-        let mut stream = TimeoutStream::new(stream);
-        stream.set_read_timeout(Some(HEAD));
-        let stream = TokioIo::new(Box::pin(stream));
-        let connection = http.serve_connection(stream, TowerToHyperService::new(router)).into_owned();
+/// Why a connection is over before its client or the server wanted it.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("TLS: {0}")]
+    Tls(std::io::Error),
+    #[error("no call has succeeded within {FIRST_CALL:?}")]
+    Silent,
+    #[error("its place was needed for another")]
+    Displaced,
+    #[error("HTTP: {0}")]
+    Http(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Serves until `connections` are stopped, then ends when the calls under way are answered. Without `tls` it speaks plain HTTP.
+/// Handlers learn who calls by `ConnectInfo<SocketAddr>`.
+pub async fn serve(
+    mut listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    limits: Limits,
+    router: Router,
+    connections: Connections,
+) {
+    let (running, places) = (TaskTracker::new(), Places::new(limits));
+    while let Some((stream, address)) = connections.stop.run_until_cancelled(Listener::accept(&mut listener)).await {
+        let place = places.take(address.ip());
+        let (tls, router, end) = (tls.clone(), router.clone(), connections.open());
         running.spawn(async move {
-            let mut connection = std::pin::pin!(connection);
-            let ended = tokio::select! {
-                ended = &mut connection => ended,
-                () = end.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
+            let served = tokio::select! {
+                biased;
+                () = place.lost() => Err(Broken::Displaced),
+                () = silence(&place) => Err(Broken::Silent),
+                served = accept(stream, tls, address, router, &place, end) => served,
             };
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a connection broke");
+            if let Err(error) = served {
+                tracing::debug!(%address, %error, "a connection broke");
             }
-            drop(place);
         });
     }
     drop(listener);
@@ -81,9 +98,66 @@ where
     running.wait().await;
 }
 
-async fn in_time(request: Request, next: Next) -> Response {
-    let late = |_elapsed| (StatusCode::REQUEST_TIMEOUT, format!("no answer within {}s\n", CALL.as_secs()));
-    tokio::time::timeout(CALL, next.run(request)).await.map_err(late).into_response()
+/// Ends when a connection has been open for long without a call that succeeded.
+async fn silence(place: &Place) {
+    tokio::time::sleep(FIRST_CALL).await;
+    if place.is_proven() {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn accept(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    address: SocketAddr,
+    router: Router,
+    place: &Place,
+    end: CancellationToken,
+) -> Result<(), Broken> {
+    stream.set_nodelay(true).map_err(|error| Broken::Http(error.into()))?;
+    match tls {
+        None => talk(stream, address, router, place, end).await,
+        Some(tls) => talk(tls.accept(stream).await.map_err(Broken::Tls)?, address, router, place, end).await,
+    }
+}
+
+/// HTTP on a connection until it ends, or until the calls under way are answered after `end`.
+async fn talk(
+    stream: impl AsyncRead + AsyncWrite + Send + 'static,
+    address: SocketAddr,
+    router: Router,
+    place: &Place,
+    end: CancellationToken,
+) -> Result<(), Broken> {
+    let mut http = Builder::new(TokioExecutor::new());
+    http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_read_timeout(Some(HEAD));
+    let (stream, connection) = (TokioIo::new(Box::pin(stream)), Connection(end.clone()));
+    let answer = service_fn(|request: Request<Incoming>| {
+        let (mut router, call) = (router.clone(), place.call());
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(ConnectInfo(address));
+        request.extensions_mut().insert(connection.clone());
+        async move {
+            let late = |_elapsed| (StatusCode::REQUEST_TIMEOUT, format!("no answer within {}s\n", CALL.as_secs()));
+            let response = match timeout(CALL, router.call(request)).await.map_err(late) {
+                Ok(Ok(response)) => response,
+                Err(late) => late.into_response(),
+            };
+            call.ended(response.status());
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let mut talk = std::pin::pin!(http.serve_connection(stream, answer));
+    let ended = tokio::select! {
+        ended = &mut talk => ended,
+        () = end.cancelled() => {
+            talk.as_mut().graceful_shutdown();
+            talk.await
+        }
+    };
+    ended.map_err(Broken::Http)
 }
 
 // === impl Connection ===
@@ -135,7 +209,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
         let router = Router::new().route("/", post(async |body: Bytes| body.len().to_string()));
-        tokio::spawn(serve(listener, most, router, Connections::until(stop.clone())));
+        let limits = Limits { connections: most, per_address: most };
+        tokio::spawn(serve(listener, None, limits, router, Connections::until(stop.clone())));
         (address, stop.drop_guard())
     }
 
@@ -165,11 +240,16 @@ mod tests {
     // Time that is paused runs on whenever nobody has anything to do.
     #[tokio::test(start_paused = true)]
     async fn stalled_client_is_disconnected() {
-        let (mut silent, _stop) = connect().await;
-        silent.write_all(b"POST / HT").await.unwrap();
-        assert_eq!(rest(silent).await, "");
-
+        for start in ["", "POST / HT", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\na"] {
+            let (mut client, _stop) = connect().await;
+            let begun = tokio::time::Instant::now();
+            client.write_all(start.as_bytes()).await.unwrap();
+            assert_eq!(rest(client).await, "", "{start:?}");
+            assert_eq!(begun.elapsed().as_secs(), FIRST_CALL.as_secs(), "{start:?}");
+        }
         let (mut slow, _stop) = connect().await;
+        slow.write_all(CALL).await.unwrap();
+        answer(&mut slow).await;
         slow.write_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\na").await.unwrap();
         let answer = rest(slow).await;
         assert!(answer.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{answer}");
@@ -187,24 +267,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connection_beyond_the_limit_waits() {
+    async fn connection_beyond_the_limit_displaces_a_silent_one() {
         let (address, _stop) = start(2).await;
-        let mut clients = Vec::new();
-        for _ in 0..2 {
-            let mut client = TcpStream::connect(address).await.unwrap();
-            client.write_all(CALL).await.unwrap();
-            answer(&mut client).await;
-            clients.push(client);
-        }
+        let mut proven = TcpStream::connect(address).await.unwrap();
+        proven.write_all(CALL).await.unwrap();
+        answer(&mut proven).await;
+        let silent = TcpStream::connect(address).await.unwrap();
         let mut last = TcpStream::connect(address).await.unwrap();
-        last.write_all(CALL).await.unwrap();
-        // A call of those that are served shows that the server has had its turn.
-        for client in &mut clients {
+        assert_eq!(rest(silent).await, "");
+        for client in [&mut last, &mut proven] {
             client.write_all(CALL).await.unwrap();
             answer(client).await;
         }
-        assert!(last.try_read(&mut [0; 1]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
-        clients.pop();
-        answer(&mut last).await;
     }
 }

@@ -21,8 +21,8 @@ pub struct Pages {
     pub registry: Arc<Registry>,
     /// For `/readyz`.
     pub sync_status: watch::Receiver<SyncStatus>,
-    /// For `/readyz`: whether there is a serving certificate.
-    pub identity: Identity,
+    /// For `/readyz`: whether there are certificates to serve.
+    pub identities: [Identity; 2],
     /// For `/readyz`: whether the process is shutting down.
     pub stopping: watch::Receiver<bool>,
     /// For `/config`.
@@ -48,7 +48,8 @@ impl Pages {
         let why = |kind| sync_status.problem(kind).map(|why| format!(": {why}")).unwrap_or_default();
         let stopping = self.stopping.borrow().then(|| "stopping".to_owned());
         let unlisted = sync_status.unlisted().map(|kind| format!("{} not listed yet{}", kind.as_str(), why(kind)));
-        let certificate = self.identity.now().is_none().then(|| "no certificate yet".to_owned());
+        let is_unknown = self.identities.iter().any(|identity| identity.now().is_none());
+        let certificate = is_unknown.then(|| "no certificate yet".to_owned());
         stopping.into_iter().chain(unlisted).chain(certificate).collect()
     }
 

@@ -1,11 +1,12 @@
 //! Queries of users and their tools: why a pod is or isn't placed, and what every node holds.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::extract::{ConnectInfo, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -19,6 +20,7 @@ use kube::Client;
 use serde::Deserialize;
 use tokio::sync::watch;
 
+use super::bodies::{self, BodyLimits};
 use super::json;
 use crate::access::{Access, Denied};
 use crate::watches::SyncStatus;
@@ -63,24 +65,26 @@ enum Refusal {
 
 /// Longest evaluation of nodes, one after another.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A pod is refused by the API server beyond this.
-const LARGEST: usize = 3 << 20;
+/// A pod is refused by the API server beyond 3 MiB.
+const BODIES: BodyLimits = BodyLimits { largest: 3 << 20, in_flight: 12 << 20 };
 
 // === impl Queries ===
 
 impl Queries {
     /// The routes.
     pub fn router(self) -> Router {
-        Router::new()
-            .route("/explain", get(explain).post(explain))
-            .route("/inspect", get(inspect))
-            .layer(DefaultBodyLimit::max(LARGEST))
-            .with_state(Arc::new(self))
+        let router = Router::new().route("/explain", get(explain).post(explain)).route("/inspect", get(inspect));
+        bodies::limit(router.with_state(Arc::new(self)), BODIES)
     }
 
     /// Lets a caller pass who may do all of this.
-    async fn admit(&self, headers: &HeaderMap, wishes: Vec<ResourceAttributes>) -> Result<(), Refusal> {
-        self.access.check(headers, wishes).await?;
+    async fn admit(
+        &self,
+        caller: SocketAddr,
+        headers: &HeaderMap,
+        wishes: Vec<ResourceAttributes>,
+    ) -> Result<(), Refusal> {
+        self.access.check(caller.ip(), headers, wishes).await?;
         if self.sync_status.borrow().has_synced() { Ok(()) } else { Err(Refusal::Unready) }
     }
 
@@ -98,13 +102,14 @@ impl Queries {
 
 async fn explain(
     State(queries): State<Arc<Queries>>,
+    ConnectInfo(caller): ConnectInfo<SocketAddr>,
     Query(Which { pod }): Query<Which>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let named = pod.map(|text| parse(&text).ok_or(Refusal::Name(text))).transpose()?;
     let pods = named.as_ref().map(|(namespace, _)| get_pods(namespace));
-    queries.admit(&headers, pods.into_iter().chain([list_gpu_nodes()]).collect()).await?;
+    queries.admit(caller, &headers, pods.into_iter().chain([list_gpu_nodes()]).collect()).await?;
     let pod = match named {
         Some((namespace, name)) => queries.pod(&namespace, &name).await?,
         None if body.is_empty() => return Err(Refusal::NoPod),
@@ -121,8 +126,12 @@ fn parse(text: &str) -> Option<(ObjectName, ObjectName)> {
     Some((namespace.to_owned().try_into().ok()?, name.to_owned().try_into().ok()?))
 }
 
-async fn inspect(State(queries): State<Arc<Queries>>, headers: HeaderMap) -> Result<Response, Refusal> {
-    queries.admit(&headers, vec![list_gpu_nodes()]).await?;
+async fn inspect(
+    State(queries): State<Arc<Queries>>,
+    ConnectInfo(caller): ConnectInfo<SocketAddr>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    queries.admit(caller, &headers, vec![list_gpu_nodes()]).await?;
     Ok(answer(&queries.index.overview()))
 }
 
@@ -158,6 +167,7 @@ impl IntoResponse for Refusal {
             }
             Self::Denied(Denied::Unauthenticated(_)) => StatusCode::UNAUTHORIZED,
             Self::Denied(Denied::Forbidden(_)) => StatusCode::FORBIDDEN,
+            Self::Denied(Denied::TooMany) => StatusCode::TOO_MANY_REQUESTS,
             Self::Name(_) | Self::NoPod | Self::Body(_) => StatusCode::BAD_REQUEST,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
         };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::post;
@@ -13,6 +13,7 @@ use divvy_index::demand::Demand;
 use divvy_index::{Feasibility, Index};
 use tokio::sync::watch;
 
+use super::bodies::{self, BodyLimits};
 use super::json;
 use crate::admission::{Endpoint, Reviewed, Settings, review};
 use crate::metrics::Metrics;
@@ -34,7 +35,7 @@ pub struct Reviews {
 /// Longest search for nodes during a review.
 const PATIENCE: Duration = Duration::from_millis(2);
 /// A review carries an object before and after, each of at most 3 MiB (`MaxRequestBodyBytes` of the API server).
-const LARGEST: usize = 8 << 20;
+const BODIES: BodyLimits = BodyLimits { largest: 8 << 20, in_flight: 32 << 20 };
 
 // === impl Reviews ===
 
@@ -43,12 +44,11 @@ impl Reviews {
     pub fn router(self) -> Router {
         let route =
             |endpoint| post(async move |State(reviews): State<Arc<Self>>, body: Bytes| reviews.answer(endpoint, &body));
-        Router::new()
+        let router = Router::new()
             .route("/mutate", route(Endpoint::Mutate))
             .route("/validate", route(Endpoint::Validate))
-            .route("/templates", route(Endpoint::Templates))
-            .layer(DefaultBodyLimit::max(LARGEST))
-            .with_state(Arc::new(self))
+            .route("/templates", route(Endpoint::Templates));
+        bodies::limit(router.with_state(Arc::new(self)), BODIES)
     }
 
     /// Answers with HTTP 200 always: a malformed review is refused within its answer.

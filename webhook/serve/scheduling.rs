@@ -5,20 +5,20 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest as _, Request, State};
+use axum::extract::{FromRequest as _, Request, State};
 use axum::http::{HeaderValue, StatusCode, Version, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
+use super::bodies::{self, BodyLimits};
 use super::connections::Connection;
 use super::json;
 use crate::binder::Binder;
 use crate::extender::{Extender, Malformed};
 use crate::lease::Leader;
 use crate::metrics::Metrics;
-use crate::tls::Caller;
 
 /// Answers kube-scheduler.
 #[derive(Clone)]
@@ -33,8 +33,6 @@ pub struct Scheduling {
     pub serving: watch::Receiver<u64>,
     /// Calls under way: the Lease is kept until they are over.
     pub calls: TaskTracker,
-    /// Whether clients need a certificate of the scheduler's authority.
-    pub is_guarded: bool,
     /// Counters.
     pub metrics: Metrics,
 }
@@ -48,7 +46,7 @@ enum Verb {
 }
 
 /// 5 000 whole nodes of 20 KB, from a scheduler that doesn't send names.
-const LARGEST: usize = 128 << 20;
+const BODIES: BodyLimits = BodyLimits { largest: 128 << 20, in_flight: 128 << 20 };
 
 // === impl Scheduling ===
 
@@ -56,29 +54,20 @@ impl Scheduling {
     /// The routes of the scheduler's configuration.
     pub fn router(self) -> Router {
         let route = |verb| {
-            post(
-                async move |State(service): State<Arc<Self>>,
-                            ConnectInfo(caller): ConnectInfo<Caller>,
-                            request: Request| { service.answer(verb, &caller, request).await },
-            )
+            post(async move |State(service): State<Arc<Self>>, request: Request| service.answer(verb, request).await)
         };
         let router = Verb::ALL.iter().fold(Router::new(), |router, verb| router.route(verb.path(), route(*verb)));
-        router.layer(DefaultBodyLimit::max(LARGEST)).with_state(Arc::new(self))
+        bodies::limit(router.with_state(Arc::new(self)), BODIES)
     }
 
-    async fn answer(&self, verb: Verb, caller: &Caller, request: Request) -> Response {
+    async fn answer(&self, verb: Verb, request: Request) -> Response {
         let started = Instant::now();
-        let response = self.response(verb, caller, request).await;
+        let response = self.response(verb, request).await;
         self.metrics.called(verb.as_str(), started, response.status().as_u16());
         response
     }
 
-    async fn response(&self, verb: Verb, caller: &Caller, request: Request) -> Response {
-        if self.is_guarded && !caller.is_scheduler {
-            let why = "a client certificate of the scheduler's authority is required: set certFile and keyFile in \
-                       tlsConfig of the extender\n";
-            return (StatusCode::UNAUTHORIZED, why).into_response();
-        }
+    async fn response(&self, verb: Verb, request: Request) -> Response {
         let is_http2 = request.version() == Version::HTTP_2;
         let http2 = request.extensions().get::<Connection>().filter(|_| is_http2).cloned();
         let body = match Bytes::from_request(request, &()).await {

@@ -1,4 +1,4 @@
-//! The serving certificate with its key, and the authorities that clients trust it by.
+//! The serving certificate with its key, and the authorities: clients trust it by them, and it trusts clients by them.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,7 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use pem::{EncodeConfig, LineEnding, Pem};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, client};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -19,6 +20,8 @@ pub struct Credentials {
     served: Arc<CertifiedKey>,
     /// Those that signed the certificate, or will sign the next one.
     authorities: Vec<CertificateDer<'static>>,
+    /// By these authorities; without one there are no clients to verify.
+    clients: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 /// Why a certificate can't be served.
@@ -42,8 +45,9 @@ impl Credentials {
         authorities: Vec<CertificateDer<'static>>,
     ) -> Result<Self, Unusable> {
         let served = CertifiedKey::from_der(chain, key, &provider()).map_err(Unusable::Pair)?;
-        roots(&authorities)?;
-        Ok(Self { served: Arc::new(served), authorities })
+        let roots = Arc::new(roots(&authorities)?);
+        let clients = WebPkiClientVerifier::builder_with_provider(roots, provider()).build().ok();
+        Ok(Self { served: Arc::new(served), authorities, clients })
     }
 
     pub(super) fn served(&self) -> &Arc<CertifiedKey> {
@@ -72,6 +76,17 @@ impl Credentials {
         let certificate = ParsedCertificate::try_from(certificate)?;
         let algorithms = provider().signature_verification_algorithms.all;
         client::verify_server_cert_signed_by_trust_anchor(&certificate, &roots, &[], unix(now), algorithms)
+    }
+
+    /// Whether one of the authorities signed a client's certificate that is valid at this time.
+    pub(super) fn verify_client(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let unknown = || rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        self.clients.as_ref().ok_or_else(unknown)?.verify_client_cert(certificate, intermediates, now)
     }
 
     /// The value of `caBundle` in a webhook configuration: the authorities in PEM, as base64.

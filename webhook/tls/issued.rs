@@ -1,9 +1,11 @@
 //! Certificates of our own making, as one Secret keeps them. Pure: what to do is decided from the Secret, the names and the
 //! time.
 //!
-//! The authority's key lies in the same Secret as the certificate that it signed. One object is written in one piece: nobody
-//! ever sees a certificate without the authority that speaks for it. Who can read the Secret can answer as our Service
-//! anyway, and nothing but our own webhook configurations and the scheduler trust the authority.
+//! The authority signs two certificates: the one that we serve, and the one by which the scheduler is known to the extender.
+//! They tell each other apart by their extended key usage. The authority's key lies in the same Secret as the certificates that
+//! it signed. One object is written in one piece: nobody ever sees a certificate without the authority that speaks for it. Who
+//! can read the Secret can answer as our Service anyway, and nothing but our own webhook configurations, the scheduler and the
+//! extender trust the authority.
 //!
 //! A new authority is announced before it signs: it joins the bundle at once, and signs from the next certificate on. The old
 //! one leaves the bundle when nothing that it signed can be valid any more.
@@ -21,19 +23,25 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::Service;
-use super::credentials::{Credentials, Unusable, dates, pem};
+use super::credentials::{Credentials, Unusable, dates, pem, unix};
 
 /// Keys of the Secret. The first two are those of the type `kubernetes.io/tls`.
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const AUTHORITIES: &str = "ca.crt";
 const AUTHORITY_KEY: &str = "ca.key";
+const CLIENT: &str = "client.crt";
+const CLIENT_KEY: &str = "client.key";
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// How long an authority lasts.
 const AUTHORITY_LIFE: Duration = DAY.saturating_mul(3650);
-/// How long a certificate lasts.
+/// How long a serving certificate lasts.
 const CERTIFICATE_LIFE: Duration = DAY.saturating_mul(30);
+/// How long the scheduler's certificate lasts: as long as those that kubeadm issues, because it may be copied by hand.
+const CLIENT_LIFE: Duration = DAY.saturating_mul(365);
+/// The scheduler's name in its certificate.
+const CLIENT_NAME: &str = "divvy-scheduler";
 /// Validity begins so long ago, for clients whose clocks are behind.
 const BEHIND: Duration = Duration::from_secs(3600);
 /// An authority is known for so long before it signs: time for every bundle to hold it.
@@ -46,6 +54,8 @@ pub(super) struct Issued {
     /// The one that signs comes first.
     authorities: Vec<CertificateDer<'static>>,
     authority_key: String,
+    /// The scheduler's certificate and its key, PEM; an older version of the Secret has none.
+    client: Option<(CertificateDer<'static>, String)>,
 }
 
 /// What the Secret should hold, and what of it can be served now.
@@ -76,6 +86,7 @@ enum Unreadable {
 enum Due {
     Certificate(String),
     Authority(String),
+    Client(String),
 }
 
 /// Decides what becomes of a Secret. `None`: there is none.
@@ -106,6 +117,7 @@ pub(super) fn decide(
     let wanted = match due(&usable, &issued, signs, service, now) {
         None => None,
         Some(Due::Authority(why)) => Some((issued.with_new_authority(now)?.write(), why)),
+        Some(Due::Client(why)) => Some((issued.with_new_client(now)?.write(), why)),
         Some(Due::Certificate(why)) => {
             let renewed = issued.with_new_certificate(signs.0, service, now)?;
             // An authority that somebody else made may sign what nobody believes.
@@ -132,8 +144,17 @@ fn due(
         return Some(Due::Authority("the CA certificate has a third of its lifetime left".to_owned()));
     }
     let announced = authority.0 + BEHIND + ANNOUNCED <= now;
-    let old = dates(&issued.certificate).is_none_or(|dates| is_old(dates, now));
-    (old && announced).then(|| Due::Certificate("the serving certificate has a third of its lifetime left".to_owned()))
+    if announced && dates(&issued.certificate).is_none_or(|dates| is_old(dates, now)) {
+        return Some(Due::Certificate("the serving certificate has a third of its lifetime left".to_owned()));
+    }
+    let Some((client, _)) = &issued.client else {
+        return Some(Due::Client("there was no certificate for the scheduler".to_owned()));
+    };
+    if let Err(error) = served.verify_client(client, &[], unix(now)) {
+        return Some(Due::Client(format!("the scheduler's certificate isn't valid: {error}")));
+    }
+    (announced && dates(client).is_none_or(|dates| is_old(dates, now)))
+        .then(|| Due::Client("the scheduler's certificate has a third of its lifetime left".to_owned()))
 }
 
 /// Whether two thirds of a life are over.
@@ -148,7 +169,7 @@ impl Issued {
     fn new(service: &Service, now: SystemTime) -> Result<Self, rcgen::Error> {
         let (authority, authority_key) = new_authority(now)?;
         let (certificate, key) = new_certificate(&authority, &authority_key, service, now)?;
-        Ok(Self { certificate, key, authorities: vec![authority], authority_key })
+        Self { certificate, key, authorities: vec![authority], authority_key, client: None }.with_new_client(now)
     }
 
     fn read(data: &BTreeMap<String, ByteString>) -> Result<Self, Unreadable> {
@@ -166,6 +187,10 @@ impl Issued {
             key: text(KEY)?.to_owned(),
             authorities: certificates(AUTHORITIES)?,
             authority_key: text(AUTHORITY_KEY)?.to_owned(),
+            client: certificates(CLIENT)
+                .ok()
+                .zip(text(CLIENT_KEY).ok())
+                .map(|(mut chain, key)| (chain.swap_remove(0), key.to_owned())),
         };
         let garbled = |name, error: &dyn ToString| Unreadable::Garbled(name, error.to_string());
         let key = KeyPair::from_pem(&read.authority_key).map_err(|error| garbled(AUTHORITY_KEY, &error))?;
@@ -185,7 +210,11 @@ impl Issued {
             (AUTHORITIES, pem(&self.authorities)),
             (AUTHORITY_KEY, self.authority_key.clone()),
         ];
-        texts.into_iter().map(|(name, text)| (name.to_owned(), ByteString(text.into_bytes()))).collect()
+        let client = self.client.iter();
+        let client = client.flat_map(|(certificate, key)| {
+            [(CLIENT, pem(std::slice::from_ref(certificate))), (CLIENT_KEY, key.clone())]
+        });
+        texts.into_iter().chain(client).map(|(name, text)| (name.to_owned(), ByteString(text.into_bytes()))).collect()
     }
 
     fn credentials(&self) -> Result<Credentials, Unreadable> {
@@ -208,10 +237,15 @@ impl Issued {
         service: &Service,
         now: SystemTime,
     ) -> Result<Self, rcgen::Error> {
-        if authority_from + BEHIND + CERTIFICATE_LIFE <= now {
+        if authority_from + BEHIND + CLIENT_LIFE.max(CERTIFICATE_LIFE) <= now {
             self.authorities.truncate(1);
         }
         (self.certificate, self.key) = new_certificate(&self.authorities[0], &self.authority_key, service, now)?;
+        Ok(self)
+    }
+
+    fn with_new_client(mut self, now: SystemTime) -> Result<Self, rcgen::Error> {
+        self.client = Some(new_client(&self.authorities[0], &self.authority_key, now)?);
         Ok(self)
     }
 }
@@ -232,11 +266,31 @@ fn new_certificate(
     service: &Service,
     now: SystemTime,
 ) -> Result<(CertificateDer<'static>, String), rcgen::Error> {
-    let issuer = Issuer::from_ca_cert_der(authority, KeyPair::from_pem(authority_key)?)?;
     let mut params = params(&service.name, now, CERTIFICATE_LIFE);
     params.subject_alt_names = CertificateParams::new(service.names())?.subject_alt_names;
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    sign(params, authority, authority_key)
+}
+
+/// The scheduler's certificate and its key, PEM.
+fn new_client(
+    authority: &CertificateDer<'_>,
+    authority_key: &str,
+    now: SystemTime,
+) -> Result<(CertificateDer<'static>, String), rcgen::Error> {
+    let mut params = params(CLIENT_NAME, now, CLIENT_LIFE);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    sign(params, authority, authority_key)
+}
+
+/// A certificate with a new key, and the key, PEM.
+fn sign(
+    mut params: CertificateParams,
+    authority: &CertificateDer<'_>,
+    authority_key: &str,
+) -> Result<(CertificateDer<'static>, String), rcgen::Error> {
+    let issuer = Issuer::from_ca_cert_der(authority, KeyPair::from_pem(authority_key)?)?;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
     let key = KeyPair::generate()?;
     Ok((params.signed_by(&key, &issuer)?.into(), key.serialize_pem()))

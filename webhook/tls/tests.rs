@@ -14,17 +14,17 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::ByteString;
-use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
 use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ConfigBuilder};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::credentials::{provider, roots};
 use super::*;
-use crate::serve::connections::{Connections, serve as serve_connections};
+use crate::serve::connections::{Connections, Limits, serve as serve_connections};
 
 mod cluster;
 mod connections;
@@ -59,25 +59,20 @@ pub(crate) fn known(credentials: Credentials) -> Identity {
     identity
 }
 
-/// Serves `/` with what is known of the caller, on a free port.
-pub(crate) async fn serve(
-    router: Router,
-    identity: Identity,
-    scheduler: Option<SchedulerAuthority>,
-) -> (SocketAddr, DropGuard) {
-    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = tcp.local_addr().unwrap();
-    let listener = TlsListener::new(tcp, identity, scheduler).unwrap();
+/// Serves `/`, on a free port.
+pub(crate) async fn serve(router: Router, tls: Result<TlsAcceptor, rustls::Error>) -> (SocketAddr, DropGuard) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    tokio::spawn(serve_connections(listener, 64, router, Connections::until(stop.clone())));
+    let limits = Limits { connections: 64, per_address: 64 };
+    let server = serve_connections(listener, Some(tls.unwrap()), limits, router, Connections::until(stop.clone()));
+    tokio::spawn(server);
     (address, stop.drop_guard())
 }
 
-/// Answers with who called: `PORT IS_SCHEDULER`. The port tells connections apart.
+/// Answers with the caller's port, which tells connections apart.
 fn who() -> Router {
-    let answer = async |ConnectInfo(Caller { address, is_scheduler }): ConnectInfo<Caller>| {
-        format!("{} {is_scheduler}", address.port())
-    };
+    let answer = async |ConnectInfo(address): ConnectInfo<SocketAddr>| address.port().to_string();
     Router::new().route("/", get(answer))
 }
 
@@ -102,13 +97,12 @@ impl Asker {
         Self(HttpClient::builder(TokioExecutor::new()).build(connector))
     }
 
-    /// The port, and whether the scheduler was authenticated.
-    async fn ask(&self, address: SocketAddr) -> Result<(String, bool), String> {
+    /// The port.
+    async fn ask(&self, address: SocketAddr) -> Result<String, String> {
         let answer = self.0.get(format!("https://{address}/").parse().unwrap()).await;
         let answer = answer.map_err(|error| divvy_runtime::api_server::errors::chain(&error))?;
         let body = answer.into_body().collect().await.unwrap().to_bytes();
-        let (port, is_scheduler) = std::str::from_utf8(&body).unwrap().split_once(' ').unwrap();
-        Ok((port.to_owned(), is_scheduler == "true"))
+        Ok(String::from_utf8(body.to_vec()).unwrap())
     }
 }
 
@@ -124,14 +118,10 @@ fn decode(bundle: &str) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.decode(bundle).unwrap()
 }
 
-/// An authority and a certificate that it signed for this name.
-fn authority(name: &str) -> (String, CertificateDer<'static>, PrivateKeyDer<'static>) {
-    let mut params = CertificateParams::default();
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    let key = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new([name.to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
-    (authority.pem(), certificate.into(), PrivateKeyDer::try_from(key.serialize_der()).unwrap())
+/// The scheduler's certificate of a Secret, and its key.
+fn client(secret: &Data) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+    let certificate = CertificateDer::from_pem_slice(&secret["client.crt"].0).unwrap();
+    (certificate, PrivateKeyDer::from_pem_slice(&secret["client.key"].0).unwrap())
 }
 
 fn leaf(credentials: &Credentials) -> CertificateDer<'static> {

@@ -1,7 +1,10 @@
 //! The fields of pods and Nodes that are decoded: most of their text is skipped.
 
+use std::collections::BTreeMap;
+
 use divvy_api::quantity::parse_cpu;
 use divvy_index::Unschedulable;
+use divvy_index::demand::SchedulingConfig;
 use divvy_index::pod::{ListedPod, PodView};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -16,7 +19,7 @@ pub(super) struct PodObject {
     pub(super) pod: PodView,
 }
 
-/// A Node: its readiness, cordon and CPU.
+/// A Node: its readiness, cordon and allocatable resources.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = Node)]
 pub(super) struct NodeObject {
@@ -32,13 +35,8 @@ struct NodeSpec {
 
 #[derive(Clone, Debug, Deserialize)]
 struct NodeStatus {
-    allocatable: Option<Allocatable>,
+    allocatable: Option<BTreeMap<String, String>>,
     conditions: Option<Vec<NodeCondition>>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Allocatable {
-    cpu: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -66,13 +64,21 @@ impl<'de> Deserialize<'de> for PodObject {
 // === impl NodeObject ===
 
 impl NodeObject {
-    /// Allocatable CPU in thousandths of a core.
-    pub(super) fn cpu_milli(&self) -> Option<u32> {
-        parse_cpu(self.status.as_ref()?.allocatable.as_ref()?.cpu.as_deref()?).ok()
+    /// What the index keeps of it.
+    pub(super) fn view(&self, config: &SchedulingConfig) -> divvy_index::NodeObject {
+        divvy_index::NodeObject {
+            unschedulable: self.unschedulable(),
+            allocatable_cpu: self.allocatable("cpu").and_then(|cpu| parse_cpu(cpu).ok()),
+            allocatable_gpus: self.allocatable(config.names.count.as_str()).and_then(|count| count.parse().ok()),
+        }
+    }
+
+    fn allocatable(&self, resource: &str) -> Option<&str> {
+        Some(self.status.as_ref()?.allocatable.as_ref()?.get(resource)?.as_str())
     }
 
     /// Why it accepts no pods; a Node without a Ready condition counts as ready.
-    pub(super) fn unschedulable(&self) -> Option<Unschedulable> {
+    fn unschedulable(&self) -> Option<Unschedulable> {
         let is_cordoned = self.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
         let mut conditions = self.status.iter().flat_map(|status| &status.conditions).flatten();
         let ready = conditions.find(|condition| condition.kind == "Ready");
@@ -87,12 +93,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn allocatable_cpu_is_read_where_present() {
-        let cpu = |status: Value| {
-            serde_json::from_value::<NodeObject>(json!({ "metadata": {}, "status": status }))
-                .expect("a Node")
-                .cpu_milli()
+    fn allocatable_resources_are_read_where_present() {
+        let view = |status: Value| {
+            let node: NodeObject = serde_json::from_value(json!({ "metadata": {}, "status": status })).expect("a Node");
+            node.view(&SchedulingConfig::default())
         };
+        let gpus = |count: &str| view(json!({ "allocatable": { "nvidia.com/gpu": count } })).allocatable_gpus;
+        assert_eq!([gpus("256"), gpus("0"), gpus("many")], [Some(256), Some(0), None]);
+        let cpu = |status: Value| view(status).allocatable_cpu;
         assert_eq!(cpu(json!({ "allocatable": { "cpu": "95500m", "memory": "1Ti" } })), Some(95_500));
         assert_eq!(cpu(json!({ "allocatable": { "cpu": "many" } })), None);
         assert_eq!((cpu(json!({ "allocatable": null })), cpu(Value::Null)), (None, None));

@@ -8,8 +8,8 @@ use divvy_api::gpunode::Health;
 use divvy_api::names::annotation::{AVOID_CARD_UUID, CARD_MODEL, CARD_UUID, OVERSUBSCRIBE, PLANNED, TIER};
 
 use super::*;
-use crate::Feasibility;
 use crate::fixture::{AGES, condition, cut, node, pod, share, status};
+use crate::{Feasibility, Unschedulable};
 
 fn index(nodes: &[&GpuNode]) -> Index {
     let index = Index::new(SchedulingConfig::default());
@@ -115,12 +115,19 @@ fn reservation_stays_until_ledger_shows_all_containers() {
 #[test]
 fn heartbeat_of_a_node_changes_nothing() {
     let (index, allocatable) = (index(&[&node("n1", 1)]), Some(8000));
-    index.apply_node("n1", None, allocatable);
+    index.apply_node("n1", NodeObject { allocatable_cpu: allocatable, ..NodeObject::default() });
     let before = index.node("n1").expect("known");
     assert_eq!((before.cpu_milli, before.unschedulable), (allocatable, None));
-    index.apply_node("n1", None, allocatable);
+    index.apply_node("n1", NodeObject { allocatable_cpu: allocatable, ..NodeObject::default() });
     assert_eq!(index.node("n1").expect("known").revision, before.revision);
-    index.apply_node("n1", Some(Unschedulable::Cordoned), allocatable);
+    index.apply_node(
+        "n1",
+        NodeObject {
+            unschedulable: Some(Unschedulable::Cordoned),
+            allocatable_cpu: allocatable,
+            ..NodeObject::default()
+        },
+    );
     assert_eq!(index.node("n1").expect("known").unschedulable, Some(Unschedulable::Cordoned));
 }
 
@@ -409,4 +416,40 @@ fn reasons_stay_the_same_when_unrelated_pods_move() {
     }
     status(&mut n1).shares = shares(31, 20, 0, &n1.clone());
     assert_ne!(reported(&n1), before, "the largest part that is free has changed");
+}
+
+#[test]
+fn node_whose_kubelet_has_no_gpus_takes_no_pods_until_it_has() {
+    let index = Index::new(SchedulingConfig::default());
+    let mut sick = node("sick", 1);
+    status(&mut sick).cards[0].health = Health::Unhealthy;
+    let mut instances = node("instances", 1);
+    cut(&mut instances, &[10, 20]);
+    for card in &mut status(&mut instances).cards {
+        card.plain = false;
+    }
+    for (name, node) in [("n1", node("n1", 1)), ("sick", sick), ("instances", instances)] {
+        index.apply_gpu_node(name, &node);
+    }
+    let closed = |name: &str| index.node(name).expect("it is known").closed.as_deref().map(str::to_owned);
+    let show =
+        |name: &str, gpus| index.apply_node(name, NodeObject { allocatable_gpus: gpus, ..NodeObject::default() });
+    let gone = "divvy-node isn't registered there: the kubelet has 0 allocatable nvidia.com/gpu";
+    for (gpus, expected) in [(None, None), (Some(0), Some(gone)), (Some(32), None), (Some(0), Some(gone)), (None, None)]
+    {
+        show("n1", gpus);
+        assert_eq!(closed("n1").as_deref(), expected, "{gpus:?}");
+    }
+    // These have no healthy GPU of that resource, so that 0 is what the kubelet should have.
+    show("sick", Some(0));
+    show("instances", Some(0));
+    assert_eq!([closed("sick"), closed("instances")], [None, None]);
+
+    show("n1", Some(0));
+    let waiting = pod("p", 1, 8, 0);
+    index.apply_pod(&waiting, Instant::now());
+    let demand = index.demand("p").expect("it waits");
+    index.reserve(&demand, "n1", Instant::now()).expect_err("nothing is promised there");
+    show("n1", Some(32));
+    index.reserve(&demand, "n1", Instant::now()).expect("it fits");
 }

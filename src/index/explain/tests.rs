@@ -3,6 +3,7 @@ use divvy_api::gpunode::{CORDONED, GpuNode, Health};
 use divvy_api::{Memory, Share, Tier};
 
 use super::*;
+use crate::NodeObject;
 use crate::demand::SchedulingConfig;
 use crate::fixture::{AGES, condition, container, cut, node, pod, share, status};
 
@@ -48,7 +49,7 @@ fn every_node_and_gpu_has_a_reason() {
     insta::assert_snapshot!("now", ask(0, 1, 20));
     insta::assert_snapshot!("later", ask(5, 2, 35));
     insta::assert_snapshot!("never", ask(0, 1, 41));
-    index.apply_node("well", Some(Unschedulable::Cordoned), None);
+    index.apply_node("well", NodeObject { unschedulable: Some(Unschedulable::Cordoned), ..NodeObject::default() });
     insta::assert_snapshot!("cordoned", ask(5, 1, 20));
     let picky =
         PodView { annotations: [("divvy.dev/card-model".to_owned(), "T4".to_owned())].into(), ..pod("p", 1, 8, 0) };
@@ -151,10 +152,10 @@ fn node_without_reported_gpus_is_never_infeasible() {
 fn unschedulable_nodes_do_not_fit() {
     let index = index(&["fine", "cordoned", "silent", "gone"].map(|name| node(name, 1)));
     let p = pod("p", 1, 8, 0);
-    index.apply_node("cordoned", Some(Unschedulable::Cordoned), None);
-    index.apply_node("silent", Some(Unschedulable::NotReady), None);
+    index.apply_node("cordoned", NodeObject { unschedulable: Some(Unschedulable::Cordoned), ..NodeObject::default() });
+    index.apply_node("silent", NodeObject { unschedulable: Some(Unschedulable::NotReady), ..NodeObject::default() });
     assert_eq!(index.explain(&p, AGES).verdict, "best now: fine, gone", "not all Nodes have been listed");
-    index.apply_node("fine", None, None);
+    index.apply_node("fine", NodeObject::default());
     index.keep_nodes(&["fine", "cordoned", "silent"].map(str::to_owned).into());
     let answers = |fits: Fits, barred| {
         index.explain(&p, AGES).nodes.iter().any(|node| (node.fits, node.barred) == (fits, barred))
@@ -173,7 +174,7 @@ fn unschedulable_nodes_do_not_fit() {
     assert_eq!(index.feasibility(&demand, AGES).to_string(), nowhere);
     index.apply_gpu_node("gone", &node("gone", 1));
     assert!(index.explain(&p, AGES).fitting == 0, "a report is no Node");
-    index.apply_node("gone", None, None);
+    index.apply_node("gone", NodeObject::default());
     assert_eq!(index.explain(&p, AGES).verdict, "best now: gone");
 
     let bound = |name: &str| index.explain(&PodView { node: Some(name.to_owned()), ..p.clone() }, AGES).verdict;

@@ -74,7 +74,7 @@ impl fmt::Display for Authority {
                 write!(f, "the authority in caBundle is valid from {from} until {until}, and so not now")
             }
             Self::Another => {
-                f.write_str("caBundle is another authority than ca.crt of Secret divvy-webhook-tls: every call fails")
+                f.write_str("caBundle is another authority than ca.crt of the webhook's Secret: every call fails")
             }
         }
     }

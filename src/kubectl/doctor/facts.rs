@@ -177,7 +177,7 @@ impl WebhookFacts {
             extender: ServiceFacts::gather(cluster, namespace, EXTENDER).await,
             mutating: configuration("mutatingwebhookconfigurations").await,
             validating: configuration("validatingwebhookconfigurations").await,
-            secret: optional(cluster.get(&Api::namespaced(client(), namespace), "divvy-webhook-tls").await),
+            secret: serving_secret(cluster, namespace).await,
             lease: optional(cluster.get(&Api::namespaced(client(), namespace), WEBHOOK).await),
             replicas: replicas(cluster, namespace).await,
         }
@@ -195,6 +195,15 @@ impl WebhookFacts {
     pub(super) fn calls(&self) -> Option<f64> {
         let calls = self.replicas.as_ref().ok()?.iter().filter_map(|replica| replica.calls);
         calls.reduce(f64::add)
+    }
+}
+
+/// The Secret with the serving certificate: cert-manager's, if the chart has been told to use it, else the webhook's own.
+async fn serving_secret(cluster: &Cluster, namespace: &str) -> Fact<Option<Secret>> {
+    let get = async |name| optional(cluster.get(&Api::namespaced(cluster.client(), namespace), name).await);
+    match get("divvy-webhook-certificate").await {
+        Ok(None) => get("divvy-webhook-tls").await,
+        found => found,
     }
 }
 

@@ -7,7 +7,7 @@ use divvy_api::gpunode::GpuNode;
 use divvy_index::demand::SchedulingConfig;
 use divvy_index::explain::Explanation;
 use divvy_index::pod::PodView;
-use divvy_index::{Index, Unschedulable};
+use divvy_index::{Index, NodeObject, Unschedulable};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::jiff::Timestamp;
@@ -124,7 +124,13 @@ pub(crate) async fn take_machines(cluster: &Cluster, index: &Index) -> Result<()
     for node in cluster.list(&Api::<NodeView>::all(cluster.client()), None).await? {
         let name = node.name_any();
         let reason = Unschedulable::from_node(node.is_cordoned(), node.not_ready(Timestamp::now()).is_none());
-        index.apply_node(&name, reason, node.cpu_milli());
+        let count = node.allocatable(index.config().names.count.as_str());
+        let object = NodeObject {
+            unschedulable: reason,
+            allocatable_cpu: node.cpu_milli(),
+            allocatable_gpus: count.and_then(|count| count.parse().ok()),
+        };
+        index.apply_node(&name, object);
         names.insert(name);
     }
     index.keep_nodes(&names);

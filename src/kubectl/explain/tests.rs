@@ -4,7 +4,7 @@ use divvy_api::gpunode::GpuNode;
 use divvy_index::demand::SchedulingConfig;
 use divvy_index::fixture::{AGES, condition, node, pod, share, status};
 use divvy_index::pod::PodView;
-use divvy_index::{Index, Unschedulable};
+use divvy_index::{Index, NodeObject, Unschedulable};
 
 use super::fetch::Found;
 use super::*;
@@ -30,13 +30,13 @@ fn every_hint_names_what_to_do() {
     sick.spec.unschedulable_cards = vec!["GPU-sick-0".to_owned(), "GPU-sick-1".to_owned()];
     status(&mut closed).conditions.push(condition("Draining", "True", "the daemon is about to stop"));
     let index = index(&[full, sick, closed, well]);
-    index.apply_node("well", Some(Unschedulable::Cordoned), None);
+    index.apply_node("well", NodeObject { unschedulable: Some(Unschedulable::Cordoned), ..NodeObject::default() });
     index.apply_pod(&PodView { node: Some("full".into()), ..pod("low", 1, 30, 0) }, Instant::now());
     let p = |gib| PodView { priority: 5, ..pod("p", 1, gib, 0) };
     insta::assert_snapshot!("hints", shown(&index, &p(20), false));
     insta::assert_snapshot!("wide", shown(&index, &p(20), true));
     insta::assert_snapshot!("never", shown(&index, &p(41), false));
-    index.apply_node("well", None, None);
+    index.apply_node("well", NodeObject::default());
     insta::assert_snapshot!("now", shown(&index, &p(20), false));
 }
 

@@ -100,6 +100,11 @@ impl NodeView {
         self.spec.unschedulable
     }
 
+    /// How much of a resource it has for pods; `None` if it doesn't say.
+    pub(crate) fn allocatable(&self, resource: &str) -> Option<&str> {
+        self.status.allocatable.get(resource).map(String::as_str)
+    }
+
     /// How much of a resource it has; `None` if it doesn't say.
     pub(crate) fn capacity(&self, resource: &str) -> Option<&str> {
         self.status.capacity.get(resource).map(String::as_str)

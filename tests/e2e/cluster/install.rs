@@ -16,7 +16,7 @@ impl Cluster {
     /// Everything of the manifests but what would start pods, and what would ask webhooks that don't run here. The daemon runs
     /// beside the kubelet, with a token that is bound to the node as one fetched for a pod is.
     pub(super) async fn install(&mut self) -> anyhow::Result<()> {
-        let node = ["00-namespace", "crd", "node-config", "node-rbac", "policy"];
+        let node = ["00-namespace", "crd", "node-config", "node-rbac", "policy", "../fallback/node-pod-list"];
         let webhook = ["webhook-config", "webhook-rbac", "webhook-service"];
         self.apply(&[node.as_slice(), &webhook].concat()).await?;
         // The rest too is as this API server wants it: fields, amounts, and the CEL of the match conditions.

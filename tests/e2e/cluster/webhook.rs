@@ -111,11 +111,15 @@ async fn cluster_ip(cluster: &Cluster, service: &str) -> anyhow::Result<IpAddr> 
 /// The entry that our manifests show, with what an administrator fills in.
 async fn extender(cluster: &Cluster) -> anyhow::Result<Value> {
     let secret = cluster.api.get(SECRET).await?;
-    let authority = secret["data"]["ca.crt"].as_str().context("the Secret has no ca.crt")?;
-    let authority = cluster.files.write("webhook-ca.crt", BASE64_STANDARD.decode(authority)?)?;
+    let file = |name: &str| {
+        let text = secret["data"][name].as_str().with_context(|| format!("the Secret has no {name}"))?;
+        cluster.files.write(format!("webhook-{name}"), BASE64_STANDARD.decode(text)?)
+    };
     let config: Value = serde_saphyr::from_str(SCHEDULER).context("deploy/scheduler/kube-scheduler.yaml")?;
     let mut extender = config["extenders"][0].clone();
     extender["urlPrefix"] = json!(format!("https://{}", cluster_ip(cluster, EXTENDER).await?));
-    extender["tlsConfig"]["caFile"] = json!(authority);
+    for (key, name) in [("caFile", "ca.crt"), ("certFile", "client.crt"), ("keyFile", "client.key")] {
+        extender["tlsConfig"][key] = json!(file(name)?);
+    }
     Ok(extender)
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Session, admission};
 use crate::cluster::Node;
-use divvy_testkit::pods::{Fate, PodShape};
+use divvy_testkit::pods::PodShape;
 use fake_kubelet::spec;
 
 impl Session {
@@ -55,7 +55,7 @@ impl Session {
         let (namespace, name, uid) = (text(&metadata.namespace), text(&metadata.name), text(&metadata.uid));
         let annotations = metadata.annotations.clone().unwrap_or_default();
         let preferences = Preferences::from_annotations(&annotations);
-        let shape = PodShape { name: name.clone(), containers, annotations, fate: Fate::Runs };
+        let shape = PodShape { containers, annotations, ..PodShape::new(name.clone()) };
         let chosen = match (shape.requests(), preferences) {
             (Ok(requests), Ok(preferences)) => {
                 let links: Vec<&Links> = self.nodes.iter().map(|node| &node.links).collect();

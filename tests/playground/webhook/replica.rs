@@ -17,8 +17,10 @@ use fake_apiserver::endpoints::pod_ip;
 pub(super) struct Replica {
     /// Name of the pod.
     pub(super) name: &'static str,
-    /// Where it answers API server and scheduler.
+    /// Where it answers the API server.
     pub(super) address: SocketAddr,
+    /// Where it answers people.
+    pub(super) queries: SocketAddr,
     pub(super) process: Process,
 }
 
@@ -33,7 +35,7 @@ impl Replica {
         directory: &Path,
     ) -> anyhow::Result<Self> {
         let ip = own_address();
-        let (address, pages) = (SocketAddr::from((ip, 8443)), SocketAddr::from((ip, 9403)));
+        let [address, extender, queries, pages] = [8443, 8444, 8445, 9403].map(|port| SocketAddr::from((ip, port)));
         let keys = json!({
             "version": "v1",
             "podName": name,
@@ -41,11 +43,16 @@ impl Replica {
             "namespace": SYSTEM,
             "kubeconfig": control_plane.webhook_kubeconfig,
             "listenAddress": address,
+            "extenderAddress": extender,
+            "queryAddress": queries,
             "metricsAddress": pages,
             "extender": "on",
+            // Pods of the demo use every annotation.
+            "favouredNamespaces": ["*"],
         });
-        let program = Program { path: binaries.webhook.clone(), name, environment: Vec::new(), pages };
-        Ok(Self { name, address, process: Process::start(program, directory, &keys)? })
+        let program =
+            Program { path: binaries.webhook.clone(), name, prefix: Vec::new(), environment: Vec::new(), pages };
+        Ok(Self { name, address, queries, process: Process::start(program, directory, &keys)? })
     }
 
     /// Why it isn't ready to be asked, if it isn't.

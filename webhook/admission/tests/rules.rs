@@ -166,14 +166,28 @@ fn likely_mistakes_are_warned_about() {
 }
 
 #[test]
-fn high_priority_needs_a_favoured_namespace() {
-    let mut asks = pod(json!([container("main", part())]));
-    asks["metadata"]["annotations"] = json!({ "divvy.dev/priority": "high", "divvy.dev/numa": "strict" });
-    assert!(mutate_new(&asks).allowed);
-    let only = |namespace: &str| {
-        let favoured_namespaces = Some([namespace.to_owned()].into());
-        mutate_with(&Settings { favoured_namespaces, ..Settings::default() }, &asks)
+fn taking_from_others_needs_a_favoured_namespace() {
+    let asking = |annotations: Value| {
+        let mut pod = pod(json!([container("main", part())]));
+        pod["metadata"]["annotations"] = annotations;
+        pod
     };
+    let asks = asking(
+        json!({ "divvy.dev/priority": "high", "divvy.dev/compute": "burst", "divvy.dev/oversubscribe": "true" }),
+    );
+    let with = |favoured_namespaces| mutate_with(&Settings { favoured_namespaces, ..Settings::default() }, &asks);
+    let only = |namespace: &str| with(FavouredNamespaces::Named([namespace.to_owned()].into()));
     assert!(only("ml").allowed);
-    insta::assert_snapshot!(only("other").refusal(), @r#"403 Forbidden: annotation divvy.dev/priority: pods of namespace "ml" may not use it: an administrator can add the namespace to favouredNamespaces"#);
+    assert!(with(FavouredNamespaces::All).allowed);
+    assert!(!mutate_new(&asks).allowed, "by default nobody may");
+    let refused = only("other");
+    let refusal = refused.refusal();
+    for (key, value) in [("priority", "high"), ("compute", "burst"), ("oversubscribe", "true")] {
+        let why = format!(
+            "annotation divvy.dev/{key}: pods of namespace \"ml\" may not use \"{value}\": an administrator can add"
+        );
+        assert!(refusal.contains(&why), "{refusal}");
+    }
+    let modest = json!({ "divvy.dev/priority": "low", "divvy.dev/compute": "cap", "divvy.dev/oversubscribe": "false" });
+    assert!(mutate_new(&asking(modest)).allowed, "that takes from nobody");
 }

@@ -9,7 +9,7 @@ use divvy_api::names::annotation::{
 };
 use divvy_index::demand::{Demand, Policies};
 use divvy_index::fixture::{AGES, cut};
-use divvy_index::{Node, Unschedulable};
+use divvy_index::{Node, NodeObject, Unschedulable};
 use divvy_placement::{NodeScore, plan, score};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -175,7 +175,7 @@ proptest! {
                 }
                 Step::Delete(at) => extender.index.delete_gpu_node(NAMES[at]),
                 Step::Machine(at, bar) => {
-                    extender.index.apply_node(NAMES[at], bar, None);
+                    extender.index.apply_node(NAMES[at], NodeObject { unschedulable: bar, ..NodeObject::default() });
                     machines.bars.insert(at, bar);
                 }
                 Step::Machines(these) => {
@@ -184,7 +184,7 @@ proptest! {
                     machines.listed = true;
                 }
                 Step::Bind { pod: name, gib, node } => {
-                    filter(&extender, &named(&pod(&name, 1, gib, 0), &NAMES));
+                    extender.index.apply_pod(&pod(&name, 1, gib, 0), Instant::now());
                     let call = json!({"PodName": name, "PodNamespace": "default", "PodUID": name, "Node": NAMES[node]});
                     extender.bind(call.to_string().as_bytes(), Instant::now()).expect("arguments");
                 }

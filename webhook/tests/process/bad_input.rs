@@ -1,7 +1,5 @@
 //! Whatever anybody sends. (No replica's log may tell of a panic: see `Replica`.)
 
-use std::time::Duration;
-
 use http::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -91,17 +89,17 @@ async fn extender_calls_may_name_any_nodes() {
         (json!({ "POD": made, "NODENAMES": ["n1"], "Else": [1] }), &kept, 0),
         (json!({ "Pod": made, "Nodes": { "items": null } }), &none, 0),
     ] {
-        let answer = https.post(replica.address, "/filter", body.to_string()).await.json();
+        let answer = https.post(replica.extender, "/filter", body.to_string()).await.json();
         let body = body.to_string();
         assert_eq!(&answer["NodeNames"], names, "{body:.600}: {answer}");
         let reasons = answer["FailedAndUnresolvableNodes"].as_object().map_or(0, serde_json::Map::len);
         assert_eq!(reasons, failed, "{body:.600}: {answer}");
-        let scores = https.post(replica.address, "/prioritize", body).await.json();
+        let scores = https.post(replica.extender, "/prioritize", body).await.json();
         assert!(scores.is_array(), "{scores}");
     }
-    let twice = https.post(replica.address, "/filter", about(&made, &["n1", "n1"]).to_string()).await.json();
+    let twice = https.post(replica.extender, "/filter", about(&made, &["n1", "n1"]).to_string()).await.json();
     assert!(twice["NodeNames"].as_array().unwrap().iter().all(|name| name == "n1"), "{twice}");
-    let nobody = https.post(replica.address, "/filter", json!({ "NodeNames": ["n1"] }).to_string()).await.json();
+    let nobody = https.post(replica.extender, "/filter", json!({ "NodeNames": ["n1"] }).to_string()).await.json();
     assert_eq!(nobody["Error"], "Pod is missing");
     for (verb, body) in [
         ("filter", String::new()),
@@ -115,12 +113,28 @@ async fn extender_calls_may_name_any_nodes() {
         ("bind", json!({ "PodUID": 7 }).to_string()),
         ("preempt", json!({ "Pod": made, "NodeNameToVictims": [] }).to_string()),
     ] {
-        let answer = https.post(replica.address, &format!("/{verb}"), body.clone()).await;
+        let answer = https.post(replica.extender, &format!("/{verb}"), body.clone()).await;
         assert_eq!(answer.code.as_u16(), 400, "{verb} {body}: {}", answer.text());
         assert!(answer.text().starts_with(&format!("invalid arguments of {verb}: ")), "{}", answer.text());
     }
-    for body in [json!({}), json!({ "PodUID": "no-such", "Node": "n1" }), to(&made, "nobody"), to(&made, "../n1")] {
-        let answer = https.post(replica.address, "/bind", body.to_string()).await.json();
+    let with = |field: &str, value: &str| {
+        let mut body = to(&made, "n1");
+        body[field] = value.into();
+        body
+    };
+    for body in [
+        json!({}),
+        json!({ "PodUID": "no-such", "Node": "n1" }),
+        to(&made, "nobody"),
+        to(&made, "../n1"),
+        with("PodUID", ""),
+        with("PodName", "b"),
+        with("PodName", "a/../b"),
+        with("PodName", "a?dryRun=All"),
+        with("PodNamespace", "kube-system"),
+        with("PodNamespace", ""),
+    ] {
+        let answer = https.post(replica.extender, "/bind", body.to_string()).await.json();
         assert_ne!(answer["Error"], "", "{body}");
     }
     assert_eq!(bench.planned("a"), None);
@@ -137,7 +151,7 @@ async fn unreadable_gpu_node_is_named_and_others_serve() {
     let (https, names) = (bench.https(), ["good", "garbled", "liar", "twice", "silent"]);
     let (fits, large) = (bench.pod(&pod("fits", 8, 0)).await, bench.pod(&pod("large", 80, 0)).await);
     let filter =
-        async |pod: &Value| https.post(replica.address, "/filter", about(pod, &names).to_string()).await.json();
+        async |pod: &Value| https.post(replica.extender, "/filter", about(pod, &names).to_string()).await.json();
     let reasons = async || {
         let answer = filter(&large).await;
         let reasons = answer["FailedAndUnresolvableNodes"].as_object()?.clone();
@@ -151,7 +165,7 @@ async fn unreadable_gpu_node_is_named_and_others_serve() {
     };
     until("a reason for each", reasons).await;
     assert_eq!(filter(&fits).await["NodeNames"], json!(["good"]));
-    assert_eq!(https.post(replica.address, "/bind", to(&fits, "good").to_string()).await.json()["Error"], "");
+    assert_eq!(https.post(replica.extender, "/bind", to(&fits, "good").to_string()).await.json()["Error"], "");
     replica.ready().await;
     bench.report("garbled", |status| status["cards"] = json!([]));
     until("the garbled one is read again", async || {
@@ -178,7 +192,12 @@ async fn unknown_paths_and_methods_are_refused() {
         (Method::POST, "/MUTATE", 404),
         (Method::GET, "/..%2f..%2fetc", 404),
     ] {
-        let answer = https.ask(method.clone(), (replica.address, path), &[], "").await;
+        let to = match path {
+            "/filter" => replica.extender,
+            "/inspect" => replica.queries,
+            _ => replica.address,
+        };
+        let answer = https.ask(method.clone(), (to, path), &[], "").await;
         assert_eq!(answer.code.as_u16(), code, "{method} {path}: {}", answer.text());
     }
     assert_eq!(replica.page("filter").await.unwrap().0, 404);
@@ -205,21 +224,4 @@ async fn bytes_that_are_not_http_disturb_no_other_client() {
     drop(stalled);
     bench.pod(&pod("b", 8, 0)).await;
     replica.ready().await;
-}
-
-#[tokio::test]
-async fn connections_beyond_the_limit_wait() {
-    let bench = Bench::with_nodes(&[("n1", 1)]).await;
-    let replica = bench.alone(&json!({})).await;
-    let https = bench.https();
-    let mut idle = Vec::new();
-    while let Ok(connection) = tokio::time::timeout(Duration::from_secs(3), https.open(replica.address)).await {
-        idle.push(connection);
-        // 512 are served, and as the last of them came others may have been in their handshake.
-        assert!(idle.len() < 512 + 256, "all are taken");
-    }
-    assert!(idle.len() > 256, "{}", idle.len());
-    replica.ready().await;
-    drop(idle);
-    bench.pod(&pod("a", 8, 0)).await;
 }

@@ -131,14 +131,15 @@ impl Bench {
         }
     }
 
-    /// PEM, by which a certificate of the webhook is believed.
-    pub(crate) fn authority(&self) -> Vec<u8> {
+    /// A file of the webhook's Secret, PEM.
+    pub(crate) fn issued(&self, name: &str) -> String {
         let secret = self.server.get("Secret", "divvy-system", "divvy-webhook-tls").unwrap();
-        BASE64_STANDARD.decode(secret["data"]["ca.crt"].as_str().unwrap()).unwrap()
+        String::from_utf8(BASE64_STANDARD.decode(secret["data"][name].as_str().unwrap()).unwrap()).unwrap()
     }
 
+    /// With the scheduler's certificate, which only the extender asks for.
     pub(crate) fn https(&self) -> Https {
-        Https::new(&self.authority(), None)
+        Https::new(&self.issued("ca.crt"), Some((&self.issued("client.crt"), &self.issued("client.key"))))
     }
 
     /// Creates something as a user does.
@@ -156,7 +157,7 @@ impl Bench {
     pub(crate) async fn explain(&self, replica: &Replica, pod: &Value) -> Value {
         let token = format!("Bearer {}", TOKENS[1]);
         let headers = [("authorization", &*token)];
-        self.https().ask(Method::POST, (replica.address, "/explain"), &headers, pod.to_string()).await.json()
+        self.https().ask(Method::POST, (replica.queries, "/explain"), &headers, pod.to_string()).await.json()
     }
 
     /// Creates a pod that must be admitted, and returns it as it is stored.
@@ -182,7 +183,7 @@ impl Bench {
     /// Calls until the answer isn't 503: the scheduler tries again, too.
     pub(crate) async fn patiently(&self, https: &Https, to: &Replica, path: &str, body: &Value) -> Answer {
         let call = async || {
-            let answer = https.post(to.address, path, body.to_string()).await;
+            let answer = https.post(to.extender, path, body.to_string()).await;
             (answer.code.as_u16() != 503).then_some(answer)
         };
         until(&format!("an answer of {path}"), call).await

@@ -1,62 +1,103 @@
-//! Extender verbs for those alone who show a certificate of the scheduler's authority.
+//! The extender's door: who may call it, and what a caller can bind.
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
-use crate::bench::{Bench, about, pod};
+use crate::bench::{Bench, about, pod, to};
 use crate::https::Https;
-use crate::within;
 
-/// An authority, and a client's certificate of it with its key; PEM.
-fn authority() -> (String, [String; 2]) {
+/// A client's certificate of some other authority, with its key; PEM.
+fn strangers() -> [String; 2] {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let mut params = CertificateParams::new(vec!["divvy-scheduler".to_owned()]).unwrap();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     let key = KeyPair::generate().unwrap();
-    let own = CertificateParams::new(vec!["kube-scheduler".to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
-    (authority.pem(), [own.pem(), key.serialize_pem()])
+    [params.signed_by(&key, &authority).unwrap().pem(), key.serialize_pem()]
 }
 
 #[tokio::test]
-async fn scheduler_needs_a_client_certificate_api_server_does_not() {
+async fn extender_lets_in_the_issued_certificate_alone() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
-    let (trusted, [certificate, key]) = authority();
-    let (_, [strangers_certificate, strangers_key]) = authority();
-    let file = bench.home.path().join("scheduler-ca.crt");
-    std::fs::write(&file, trusted).unwrap();
-    let mut keys = json!({});
-    keys["schedulerClientCa"] = json!(file);
-    let [leader, follower] = bench.pair(&keys).await;
+    let [leader, follower] = bench.pair(&json!({})).await;
     let made = bench.pod(&pod("a", 8, 0)).await;
-    let callers = [
-        ("nobody", None, 401),
-        ("a stranger", Some((&*strangers_certificate, &*strangers_key)), 401),
-        ("the scheduler", Some((&*certificate, &*key)), 200),
-    ];
-    for (who, identity, code) in callers {
-        let https = Https::new(&bench.authority(), identity);
-        // The follower tells nobody but the scheduler that it doesn't lead.
-        for (replica, code) in [(&leader, code), (&follower, if code == 200 { 503 } else { code })] {
-            for path in ["/filter", "/prioritize"] {
-                let answer = https.post(replica.address, path, about(&made, &["n1"]).to_string()).await;
-                assert_eq!(answer.code.as_u16(), code, "{who} {path} {}: {}", replica.name, answer.text());
+    let [strange, strange_key] = strangers();
+    let [serving, serving_key] = ["tls.crt", "tls.key"].map(|name| bench.issued(name));
+    let authority = bench.issued("ca.crt");
+    let callers = [None, Some((&*strange, &*strange_key)), Some((&*serving, &*serving_key))];
+    for (number, identity) in callers.into_iter().enumerate() {
+        let https = Https::new(&authority, identity);
+        for replica in [&leader, &follower] {
+            for path in ["/filter", "/prioritize", "/bind", "/preempt"] {
+                let refused = https.try_post(replica.extender, path, about(&made, &["n1"]).to_string()).await;
+                let why = refused.expect_err("it is let in");
+                assert!(why.contains("alert") || why.contains("reset"), "{number} {path} {}: {why}", replica.name);
+                // Nothing of the extender is to be had at the other doors.
+                for address in [replica.address, replica.queries] {
+                    assert_eq!(https.post(address, path, "{}").await.code.as_u16(), 404, "{path}");
+                }
             }
+            assert_eq!(replica.page("filter").await.unwrap().0, 404);
             let review = https.post(replica.address, "/mutate", "{}").await.json();
-            assert_eq!(review["kind"], "AdmissionReview", "{who}");
+            assert_eq!(review["kind"], "AdmissionReview");
+        }
+    }
+    let answer = bench.https().post(leader.extender, "/filter", about(&made, &["n1"]).to_string()).await;
+    assert_eq!(answer.json()["NodeNames"], json!(["n1"]));
+}
+
+#[tokio::test]
+async fn extender_that_is_off_has_no_door() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let replica = bench.start("divvy-webhook-a", &json!({ "extender": "off" }));
+    replica.ready().await;
+    let refused = TcpStream::connect(replica.extender).await.unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    for address in [replica.address, replica.queries] {
+        for path in ["/filter", "/bind"] {
+            assert_eq!(bench.https().post(address, path, "{}").await.code.as_u16(), 404, "{path}");
         }
     }
 }
 
 #[tokio::test]
-async fn call_without_certificate_is_refused_before_its_body() {
+async fn going_without_a_certificate_has_to_be_asked_for() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
-    let file = bench.home.path().join("scheduler-ca.crt");
-    std::fs::write(&file, authority().0).unwrap();
-    let replica = bench.alone(&json!({ "schedulerClientCa": file })).await;
-    let mut connection = bench.https().open(replica.address).await;
-    connection.write_all(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n{").await.unwrap();
-    let mut start = [0; 12];
-    within("an answer", connection.read_exact(&mut start)).await.unwrap();
-    assert_eq!(&start, b"HTTP/1.1 401");
+    let replica = bench.alone(&json!({ "allowUnauthenticatedScheduler": "on" })).await;
+    let made = bench.pod(&pod("a", 8, 0)).await;
+    let https = Https::new(&bench.issued("ca.crt"), None);
+    let answer = https.post(replica.extender, "/filter", about(&made, &["n1"]).to_string()).await.json();
+    assert_eq!(answer["NodeNames"], json!(["n1"]));
+    replica.says("any client that reaches").await;
+}
+
+/// Two calls of anybody once bound a pod that belonged to another scheduler and asked for no GPU.
+#[tokio::test]
+async fn forged_filter_and_bind_leave_the_victim_alone() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let replica = bench.alone(&json!({ "allowUnauthenticatedScheduler": "on" })).await;
+    let https = bench.https();
+    let container = json!({ "name": "main", "image": "x" });
+    let victim = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "victim", "namespace": "default" },
+        "spec": { "containers": [container], "schedulerName": "another" },
+    });
+    let victim = bench.pod(&victim).await;
+    for uid in [json!(""), json!(null), json!("forged"), victim["metadata"]["uid"].clone()] {
+        let mut forged = pod("victim", 8, 0);
+        forged["metadata"]["uid"] = uid.clone();
+        let fits = https.post(replica.extender, "/filter", about(&forged, &["n1"]).to_string()).await;
+        let mut call = to(&victim, "n1");
+        if !uid.is_null() {
+            call["PodUID"] = uid.clone();
+        }
+        let answer = https.post(replica.extender, "/bind", call.to_string()).await.json();
+        assert_ne!(answer["Error"], "", "{uid}: {}", fits.text());
+    }
+    let now = bench.server.get("Pod", "default", "victim").unwrap();
+    assert_eq!(now["spec"]["nodeName"], json!(null));
+    assert_eq!(bench.asked("create", "/binding"), 0, "nothing is posted");
+    assert!(replica.metric("divvy_reservations", &[]).await < 0.5);
 }

@@ -42,11 +42,11 @@ pub(crate) struct Answer {
 
 impl Https {
     /// Shows a chain and its key, PEM, to those who ask.
-    pub(crate) fn new(authority: &[u8], identity: Option<(&str, &str)>) -> Self {
+    pub(crate) fn new(authority: &str, identity: Option<(&str, &str)>) -> Self {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(authority).unwrap()).unwrap();
+        roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
         let config = config.with_root_certificates(roots);
         let config = match identity {
             None => config.with_no_client_auth(),
@@ -63,8 +63,12 @@ impl Https {
 
     /// A connection for whatever is no proper call.
     pub(crate) async fn open(&self, to: SocketAddr) -> TlsStream<TcpStream> {
-        let stream = TcpStream::connect(to).await.unwrap();
-        within("a handshake", self.tls.connect(NAME.try_into().unwrap(), stream)).await.unwrap()
+        self.over(TcpStream::connect(to).await.unwrap()).await.unwrap()
+    }
+
+    /// TLS over a connection.
+    pub(crate) async fn over(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+        within("a handshake", self.tls.connect(NAME.try_into().unwrap(), stream)).await
     }
 
     /// A connection that speaks HTTP/2, and its end.
@@ -90,6 +94,18 @@ impl Https {
         let (head, body) = within(path, answer).await.unwrap_or_else(|error| panic!("{path}: {error:?}")).into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         Answer { code: head.status, headers: head.headers, body }
+    }
+
+    /// Why there is no answer, if there is none.
+    pub(crate) async fn try_post(
+        &self,
+        to: SocketAddr,
+        path: &str,
+        body: impl Into<Bytes>,
+    ) -> Result<StatusCode, String> {
+        let request = Request::post(format!("https://{to}{path}")).body(Full::new(body.into())).unwrap();
+        let answer = within(path, self.client.request(request)).await;
+        answer.map(|answer| answer.status()).map_err(|error| divvy_runtime::api_server::errors::chain(&error))
     }
 
     pub(crate) async fn post(&self, to: SocketAddr, path: &str, body: impl Into<Bytes>) -> Answer {

@@ -30,7 +30,7 @@ impl Scene {
     async fn dies_at_bind(&mut self, pod: &Value) {
         let body = to(pod, "n1").to_string();
         tokio::select! {
-            answer = self.https.post(self.leader.address, "/bind", body) => panic!("answered: {answer:?}"),
+            answer = self.https.post(self.leader.extender, "/bind", body) => panic!("answered: {answer:?}"),
             () = within("a binding", self.bench.server.wait_for(|view| {
                 view.requests().iter().find(|request| request.subresource == "binding").map(drop)
             })) => {}
@@ -73,7 +73,7 @@ async fn unanswered_binding_counts_for_the_next_leader() {
     let why = scene.bind(&second).await;
     assert!(why.contains("held exclusively by another pod"), "{why}");
     let filtered =
-        scene.https.post(scene.follower.address, "/filter", about(&second, &["n1"]).to_string()).await.json();
+        scene.https.post(scene.follower.extender, "/filter", about(&second, &["n1"]).to_string()).await.json();
     assert_eq!(filtered["NodeNames"], json!([]), "{filtered}");
     assert!(scene.follower.metric("divvy_reservations", &[]).await > 0.5);
     // The scheduler has had no answer either, and tries again.
@@ -107,7 +107,7 @@ async fn new_leader_reads_reservations_before_it_answers() {
     scene.leader.signal("KILL").await;
     scene.leader.ended().await;
     scene.follower.says("reading the last leader's reservations").await;
-    let answer = scene.https.post(scene.follower.address, "/filter", about(&made, &["n1"]).to_string()).await;
+    let answer = scene.https.post(scene.follower.extender, "/filter", about(&made, &["n1"]).to_string()).await;
     assert_eq!(answer.code, StatusCode::SERVICE_UNAVAILABLE);
     assert!(answer.text().contains("has just become the leader"), "{}", answer.text());
     assert_eq!(scene.bind(&made).await, "");
@@ -125,13 +125,13 @@ async fn service_leads_to_the_next_leader_after_a_kill() {
     let mut scene = Scene::new().await;
     let made = scene.bench.pod(&pod("a", 8, 0)).await;
     let behind = |address| move |view: &View<'_>| route(view).filter(|to| *to == address);
-    within("a route to the leader", scene.bench.server.wait_for(behind(scene.leader.address))).await;
+    within("a route to the leader", scene.bench.server.wait_for(behind(scene.leader.extender))).await;
     scene.leader.signal("KILL").await;
     let killed = Instant::now();
     scene.leader.ended().await;
     scene.follower.leads().await;
     let term = scene.bench.server.requests().len();
-    within("a route to the follower", scene.bench.server.wait_for(behind(scene.follower.address))).await;
+    within("a route to the follower", scene.bench.server.wait_for(behind(scene.follower.extender))).await;
     let requests = scene.bench.server.requests();
     let is_slice =
         |request: &Request| request.verb == "patch" && request.path.ends_with("endpointslices/divvy-extender");
@@ -141,7 +141,7 @@ async fn service_leads_to_the_next_leader_after_a_kill() {
     // It is restored every fifth renewal in any case.
     assert!(renewals <= 2, "{renewals} renewals of the Lease before the EndpointSlice was written");
     // Who is behind the Service answers: no call is lost after that.
-    let answer = scene.https.post(scene.follower.address, "/bind", to(&made, "n1").to_string()).await;
+    let answer = scene.https.post(scene.follower.extender, "/bind", to(&made, "n1").to_string()).await;
     println!("bound {:?} after the leader was killed", killed.elapsed());
     assert_eq!(answer.json()["Error"], "");
     assert!(scene.bench.planned("a").is_some());
@@ -153,7 +153,7 @@ async fn route_that_somebody_removes_is_restored() {
     let replica = bench.alone(&json!({})).await;
     within("a route", bench.server.wait_for(route)).await;
     bench.server.delete("EndpointSlice", "divvy-system", "divvy-extender", None).unwrap();
-    assert_eq!(within("a route again", bench.server.wait_for(route)).await, replica.address);
+    assert_eq!(within("a route again", bench.server.wait_for(route)).await, replica.extender);
 }
 
 /// The leader goes on for a while after the Service is deleted, and must not leave anything behind.
@@ -173,7 +173,7 @@ async fn endpoint_slice_is_deleted_with_its_service() {
     let metadata = json!({ "name": "divvy-extender", "namespace": "divvy-system" });
     let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service["spec"] });
     bench.server.create(&service).unwrap();
-    assert_eq!(within("a route again", bench.server.wait_for(route)).await, replica.address);
+    assert_eq!(within("a route again", bench.server.wait_for(route)).await, replica.extender);
 }
 
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn list_of_reservations_resumes_where_it_failed() {
 async fn pod_that_ends_during_the_list_stays_ended() {
     let mut scene = Scene::new().await;
     let [first, second] = [scene.bench.pod(&pod("first", 0, 0)).await, scene.bench.pod(&pod("second", 0, 0)).await];
-    let answer = scene.https.post(scene.leader.address, "/bind", to(&first, "n1").to_string()).await.json();
+    let answer = scene.https.post(scene.leader.extender, "/bind", to(&first, "n1").to_string()).await.json();
     assert_eq!(answer["Error"], "");
     let lists = scene.lists().len();
     scene.bench.server.be_late("list", "/api/v1/pods", 1);

@@ -19,6 +19,7 @@ mod reviews;
 mod scheduling;
 mod starting;
 mod stopping;
+mod strangers;
 
 use std::time::Duration;
 

@@ -82,7 +82,7 @@ async fn ask(https: &Https, replica: &Replica, cluster: &mut Cluster, pod: &Valu
     let names: Vec<&String> = cluster.names.iter().cycle().skip(from).take(NAMES).collect();
     let body = json!({ "Pod": pod, "Nodes": null, "NodeNames": names }).to_string();
     for verb in ["/filter", "/prioritize"] {
-        https.post(replica.address, verb, body.clone()).await.json();
+        https.post(replica.extender, verb, body.clone()).await.json();
     }
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",

@@ -13,7 +13,7 @@ async fn api_server_outage_is_bridged_from_memory() {
     let (https, made) = (bench.https(), bench.pod(&pod("a", 30, 0)).await);
     let names = ["n1", "n2", "n3", "n4"];
     let filter = async || {
-        let answer = https.post(replica.address, "/filter", about(&made, &names).to_string()).await.json();
+        let answer = https.post(replica.extender, "/filter", about(&made, &names).to_string()).await.json();
         let kept = answer["NodeNames"].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned());
         let mut kept: Vec<String> = kept.collect();
         kept.sort();
@@ -45,7 +45,7 @@ async fn api_server_outage_is_bridged_from_memory() {
     let review = https.post(replica.address, "/mutate", review.to_string()).await.json();
     assert_eq!(review["response"]["allowed"], true, "{review}");
     assert!(review["response"]["patch"].is_string());
-    let asked = https.ask(http::Method::GET, (replica.address, "/inspect"), &[("authorization", "Bearer x")], "").await;
+    let asked = https.ask(http::Method::GET, (replica.queries, "/inspect"), &[("authorization", "Bearer x")], "").await;
     assert_eq!(asked.code.as_u16(), 503, "nobody can say who asks");
 
     for kind in ["Node", "GpuNode"] {
@@ -74,7 +74,7 @@ async fn changes_during_a_dropped_watch_are_seen_after_relist() {
     until("the nodes of now", async || {
         let gone = (replica.metric("divvy_nodes", &[]).await - 1.0).abs() < 0.5;
         let https = bench.https();
-        let answer = https.post(replica.address, "/filter", about(&pod("a", 8, 0), &["n1", "n2"]).to_string()).await;
+        let answer = https.post(replica.extender, "/filter", about(&pod("a", 8, 0), &["n1", "n2"]).to_string()).await;
         (gone && answer.json()["NodeNames"] == json!(["n2"])).then_some(())
     })
     .await;
@@ -84,6 +84,8 @@ async fn changes_during_a_dropped_watch_are_seen_after_relist() {
 async fn outdated_list_does_not_end_a_reservation() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let replica = bench.alone(&json!({})).await;
+    let (first, second) = (bench.pod(&pod("a", 0, 0)).await, bench.pod(&pod("b", 0, 0)).await);
+    replica.counts("divvy_pending_pods", &[], 2.0).await;
     let lists = bench.asked("list", "/pods");
     bench.server.be_late("list", "/pods", 1);
     bench.server.fail("watch", "/pods", 1, StatusCode::INTERNAL_SERVER_ERROR);
@@ -91,11 +93,10 @@ async fn outdated_list_does_not_end_a_reservation() {
     bench.server.expire();
     until("the pods are listed anew", async || (bench.asked("list", "/pods") > lists).then_some(())).await;
 
-    let (first, second) = (bench.pod(&pod("a", 0, 0)).await, bench.pod(&pod("b", 0, 0)).await);
     let https = bench.https();
     let bind = async |pod: &Value| {
-        https.post(replica.address, "/filter", about(pod, &["n1"]).to_string()).await;
-        let answer = https.post(replica.address, "/bind", to(pod, "n1").to_string()).await.json();
+        https.post(replica.extender, "/filter", about(pod, &["n1"]).to_string()).await;
+        let answer = https.post(replica.extender, "/bind", to(pod, "n1").to_string()).await.json();
         answer["Error"].as_str().unwrap().to_owned()
     };
     assert_eq!(bind(&first).await, "");

@@ -51,7 +51,7 @@ impl Scene {
         let headers = [("authorization", &*token), ("content-type", "application/json")];
         let headers = if who.is_empty() { &headers[1..] } else { &headers[..] };
         let method = if body.is_empty() { Method::GET } else { Method::POST };
-        self.https.ask(method, (self.replica.address, path), headers, body.to_owned()).await
+        self.https.ask(method, (self.replica.queries, path), headers, body.to_owned()).await
     }
 }
 

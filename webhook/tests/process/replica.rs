@@ -21,13 +21,17 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_divvy-webhook");
 /// A running replica; killed when dropped. Its log is shown with a test that fails, and must tell of no panic.
 pub(crate) struct Replica {
     pub(crate) name: &'static str,
-    /// TLS.
+    /// Reviews.
     pub(crate) address: SocketAddr,
+    /// Calls of the scheduler.
+    pub(crate) extender: SocketAddr,
+    /// Queries.
+    pub(crate) queries: SocketAddr,
     pages: SocketAddr,
     child: Child,
     log: PathBuf,
     /// Bound but never listening: they keep our ports from other tests.
-    _ports: [TcpSocket; 2],
+    _ports: [TcpSocket; 4],
 }
 
 // === impl Replica ===
@@ -35,14 +39,16 @@ pub(crate) struct Replica {
 impl Replica {
     /// Starts with these keys on top of what every replica of a test has.
     pub(crate) fn start(home: &Path, name: &'static str, keys: &Value) -> Self {
-        let ports = [reserve(), reserve()];
-        let [address, pages] = ports.each_ref().map(|port| port.local_addr().unwrap());
+        let ports = [(); 4].map(|()| reserve());
+        let [address, extender, queries, pages] = ports.each_ref().map(|port| port.local_addr().unwrap());
         let mut all = json!({
             "version": "v1",
             "podName": name,
             "podIp": pod_ip(Ipv4Addr::LOCALHOST),
             "namespace": "divvy-system",
             "listenAddress": address,
+            "extenderAddress": extender,
+            "queryAddress": queries,
             "metricsAddress": pages,
             "kubeconfig": home.join("kubeconfig"),
             "shutdownDelay": "1s",
@@ -56,7 +62,7 @@ impl Replica {
         let mut command = Command::new(PROGRAM);
         command.arg("--config-file").arg(config).env_clear().env("NO_COLOR", "1").env("RUST_BACKTRACE", "1");
         command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output).kill_on_drop(true);
-        Self { name, address, pages, child: command.spawn().unwrap(), log, _ports: ports }
+        Self { name, address, extender, queries, pages, child: command.spawn().unwrap(), log, _ports: ports }
     }
 
     /// Status and text of a page; nothing while nobody listens.

@@ -47,7 +47,7 @@ async fn gpu_pods_are_completed_and_others_not_reviewed() {
 #[tokio::test]
 async fn warnings_and_refusals_reach_the_client() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
-    let replica = bench.alone(&json!({})).await;
+    let replica = bench.alone(&json!({ "favouredNamespaces": ["default"] })).await;
     let pods = "/api/v1/namespaces/default/pods";
     let large = bench.create(pods, &pod("large", 200, 0)).await;
     assert_eq!((large.code, large.warnings.len()), (201, 1), "{large:?}");

@@ -23,7 +23,7 @@ async fn pod_is_filtered_prioritized_and_bound_with_its_plan() {
     let https = bench.https();
     let made = bench.pod(&pod("a", 8, 30)).await;
     let ask = async |path: &str, body: &Value| {
-        let answer = https.post(replica.address, path, body.to_string()).await;
+        let answer = https.post(replica.extender, path, body.to_string()).await;
         of_known_length(&answer);
         answer.json()
     };
@@ -54,7 +54,7 @@ async fn preempt_answers_with_victims() {
     let replica = bench.alone(&json!({})).await;
     let (https, made) = (bench.https(), bench.pod(&pod("a", 8, 0)).await);
     let victims = json!({ "Pod": made, "NodeNameToMetaVictims": { "n1": { "Pods": [{ "UID": "u" }] } } });
-    let answer = https.post(replica.address, "/preempt", victims.to_string()).await;
+    let answer = https.post(replica.extender, "/preempt", victims.to_string()).await;
     assert!(answer.json()["NodeNameToMetaVictims"].is_object(), "{}", answer.text());
 }
 
@@ -65,7 +65,7 @@ async fn filter_answers_node_objects_with_node_objects() {
     let (https, made) = (bench.https(), bench.pod(&pod("a", 8, 0)).await);
     let node = json!({ "metadata": { "name": "n2", "labels": { "a": "b" } }, "spec": {}, "status": { "x": 1 } });
     let args = json!({ "Pod": made, "Nodes": { "metadata": {}, "items": [node] }, "NodeNames": null });
-    let answer = https.post(replica.address, "/filter", args.to_string()).await.json();
+    let answer = https.post(replica.extender, "/filter", args.to_string()).await.json();
     assert_eq!(answer["Nodes"]["items"], json!([node]));
     assert_eq!(answer["NodeNames"], Value::Null);
 }
@@ -74,7 +74,7 @@ async fn filter_answers_node_objects_with_node_objects() {
 async fn over_http2_all_calls_share_one_connection() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let replica = bench.alone(&json!({})).await;
-    let (calls, connection) = bench.https().http2(replica.address).await;
+    let (calls, connection) = bench.https().http2(replica.extender).await;
     let body = about(&pod("a", 8, 0), &["n1"]).to_string();
     // They are all under way before the first is answered.
     let answers = futures::future::join_all((0..50).map(|_| calls.clone().send_request(filter(&replica, &body)))).await;
@@ -92,17 +92,17 @@ async fn follower_answers_503_and_closes_the_connection() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let [leader, follower] = bench.pair(&json!({})).await;
     let (https, body) = (bench.https(), about(&pod("a", 8, 0), &["n1"]).to_string());
-    let refused = https.post(follower.address, "/filter", body.clone()).await;
+    let refused = https.post(follower.extender, "/filter", body.clone()).await;
     assert_eq!((refused.code.as_u16(), refused.header("connection")), (503, Some("close")));
     assert_eq!(refused.text(), "not the leader, which is divvy-webhook-a: try again\n");
-    let (mut calls, connection) = https.http2(follower.address).await;
+    let (mut calls, connection) = https.http2(follower.extender).await;
     assert_eq!(calls.send_request(filter(&follower, &body)).await.unwrap().status(), 503);
     until("the end of a connection of HTTP/2", async || connection.is_finished().then_some(())).await;
-    let answer = https.post(leader.address, "/filter", body).await;
+    let answer = https.post(leader.extender, "/filter", body).await;
     assert_eq!((answer.code.as_u16(), answer.header("connection")), (200, None));
 }
 
 fn filter(replica: &Replica, body: &str) -> Request<Full<Bytes>> {
-    let request = Request::post(format!("https://{}/filter", replica.address));
+    let request = Request::post(format!("https://{}/filter", replica.extender));
     request.header("content-type", "application/json").body(Full::new(Bytes::from(body.to_owned()))).unwrap()
 }

@@ -45,8 +45,8 @@ async fn readyz_waits_for_lists_and_a_certificate() {
     replica.leads().await;
     let lease = bench.server.get("Lease", "divvy-system", "divvy-webhook").unwrap();
     assert_eq!(lease["spec"]["holderIdentity"], "divvy-webhook-a");
-    assert_eq!(within("a route to the leader", bench.server.wait_for(route)).await, replica.address);
-    let bundle = BASE64_STANDARD.encode(bench.authority());
+    assert_eq!(within("a route to the leader", bench.server.wait_for(route)).await, replica.extender);
+    let bundle = BASE64_STANDARD.encode(bench.issued("ca.crt"));
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
         let filled = bench.server.wait_for(|view| {
             let configuration = view.get(kind, "", "divvy-webhook")?;

@@ -16,18 +16,18 @@ async fn sigterm_releases_the_lease_and_reviews_go_on() {
     let [mut leader, follower] = bench.pair(&keys).await;
     let (https, made) = (bench.https(), bench.pod(&pod("a", 8, 0)).await);
     let body = about(&made, &["n1"]).to_string();
-    let (mut calls, connection) = https.http2(leader.address).await;
-    let request = Request::post(format!("https://{}/filter", leader.address)).body(Full::from(body.clone())).unwrap();
+    let (mut calls, connection) = https.http2(leader.extender).await;
+    let request = Request::post(format!("https://{}/filter", leader.extender)).body(Full::from(body.clone())).unwrap();
     assert_eq!(calls.send_request(request).await.unwrap().status(), 200);
     let (mut leases, _) = bench.server.feed("Lease");
     leader.signal("TERM").await;
     // The scheduler's connection would last for ever: it is closed, and the next one is routed to the follower.
     within("the end of the connection", connection).await.unwrap().unwrap();
     follower.leads().await;
-    let routed = bench.server.wait_for(|view| route(view).filter(|to| *to == follower.address));
+    let routed = bench.server.wait_for(|view| route(view).filter(|to| *to == follower.extender));
     within("a route to the follower", routed).await;
-    assert_eq!(https.post(follower.address, "/filter", body.clone()).await.json()["NodeNames"], json!(["n1"]));
-    assert_eq!(https.post(leader.address, "/filter", body).await.code.as_u16(), 503);
+    assert_eq!(https.post(follower.extender, "/filter", body.clone()).await.json()["NodeNames"], json!(["n1"]));
+    assert_eq!(https.post(leader.extender, "/filter", body).await.code.as_u16(), 503);
     bench.server.resolve("divvy-system", "divvy-webhook", &[leader.address]);
     bench.pod(&pod("b", 8, 0)).await;
     let (code, said) = leader.page("readyz").await.unwrap();
@@ -52,7 +52,7 @@ async fn call_in_flight_is_answered_before_the_lease_is_released() {
     let mut replica = bench.alone(&keys).await;
     let (https, made) = (bench.https(), bench.pod(&pod("a", 8, 0)).await);
     bench.server.swallow("create", "/binding", 1);
-    let call = https.post(replica.address, "/bind", to(&made, "n1").to_string());
+    let call = https.post(replica.extender, "/bind", to(&made, "n1").to_string());
     let stop = async {
         let binding = |request: &&Asked| request.subresource == "binding";
         let sent = bench.server.wait_for(|view| view.requests().iter().find(binding).map(drop));

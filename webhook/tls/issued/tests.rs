@@ -47,7 +47,7 @@ fn issued_certificate_covers_every_service_name() {
     }
     usable.check(&service("other").names(), day(0)).unwrap_err();
     assert_eq!(dates(&shown(&usable)).map(|(_, until)| until), Some(day(30) - BEHIND));
-    assert_eq!(data.keys().collect::<Vec<_>>(), ["ca.crt", "ca.key", "tls.crt", "tls.key"]);
+    assert_eq!(data.keys().collect::<Vec<_>>(), ["ca.crt", "ca.key", "client.crt", "client.key", "tls.crt", "tls.key"]);
 }
 
 #[test]
@@ -196,4 +196,53 @@ fn bundle_of_an_hour_ago_verifies_for_sixteen_years() {
     let alone = settled(&fresh(now), &divvy(), now).0.unwrap().bundle().len();
     assert!(longest <= 2 * alone + 8, "at most two authorities at one time");
     assert!(known.bundle().len() <= alone + 8, "the old one is gone");
+}
+
+fn client(data: &Data) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(&data["client.crt"].0).unwrap()
+}
+
+#[test]
+fn scheduler_certificate_lasts_a_year_and_renews_in_time() {
+    let data = fresh(day(0));
+    let usable = settled(&data, &divvy(), day(0)).0.unwrap();
+    let holds = |days| usable.verify_client(&client(&data), &[], unix(day(days))).is_ok();
+    assert_eq!([holds(0), holds(364), holds(365)], [true, true, false]);
+    usable.verify_client(&shown(&usable), &[], unix(day(0))).expect_err("that certificate is a server's");
+    usable.verify(&client(&data), day(0)).expect_err("this certificate is a client's");
+    let (renewed, why) = settled(&data, &divvy(), day(243) + DAY).1.unwrap();
+    // The serving certificate goes first: it is a month old at most.
+    assert!(why.starts_with("the serving certificate isn't valid: "), "{why}");
+    assert_eq!(client(&renewed), client(&data));
+    let (renewed, why) = settled(&renewed, &divvy(), day(243) + DAY).1.unwrap();
+    assert_eq!(why, "the scheduler's certificate has a third of its lifetime left");
+    assert_ne!(client(&renewed), client(&data));
+}
+
+#[test]
+fn bad_scheduler_certificate_is_issued_without_touching_others() {
+    let (good, other) = (fresh(day(0)), fresh(day(0)));
+    let without = |key: &str| {
+        let mut data = good.clone();
+        data.remove(key);
+        data
+    };
+    let mut foreign = good.clone();
+    for key in ["client.crt", "client.key"] {
+        foreign.insert(key.to_owned(), other[key].clone());
+    }
+    let none = "there was no certificate for the scheduler";
+    for (data, because) in [
+        (without("client.crt"), none),
+        (without("client.key"), none),
+        (foreign, "the scheduler's certificate isn't valid: invalid peer certificate: BadSignature"),
+    ] {
+        let (usable, wanted) = settled(&data, &divvy(), day(0));
+        let (mended, why) = wanted.unwrap();
+        assert_eq!((usable.is_some(), &*why), (true, because));
+        for key in ["tls.crt", "tls.key", "ca.crt", "ca.key"] {
+            assert_eq!(mended[key], good[key], "{key}");
+        }
+        assert_eq!(wants(&mended, &divvy(), day(0)), None);
+    }
 }

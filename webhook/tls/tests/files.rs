@@ -66,27 +66,3 @@ async fn swapped_files_are_loaded_and_broken_ones_ignored() {
     later().await;
     assert_eq!(shown(&identity), Some(leaf(&understood(&second))));
 }
-
-#[tokio::test(start_paused = true)]
-async fn scheduler_authority_is_reloaded_and_required() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("ca.crt");
-    let stop = CancellationToken::new();
-    let scheduler = SchedulerAuthority::follow(file.clone(), stop.clone());
-    let _end = stop.drop_guard();
-    let ((first, of_first, _), (second, of_second, _)) = (authority("s"), authority("s"));
-    let believed =
-        || [&of_first, &of_second].map(|certificate| scheduler.has_signed(std::slice::from_ref(certificate)));
-    later().await;
-    assert_eq!(believed(), [false, false]);
-    for (text, expected) in
-        [(first.clone(), [true, false]), (first.clone() + &second, [true, true]), (second, [false, true])]
-    {
-        std::fs::write(&file, text).unwrap();
-        later().await;
-        assert_eq!(believed(), expected);
-    }
-    std::fs::write(&file, "rubbish").unwrap();
-    later().await;
-    assert_eq!(believed(), [false, true], "what was read before stays in effect");
-}

@@ -15,9 +15,6 @@ and print the objects: there is one description of each object, and both ways of
   {{- $_ := set $keys "certificateFile" "/etc/divvy-tls/tls.crt" }}
   {{- $_ := set $keys "keyFile" "/etc/divvy-tls/tls.key" }}
 {{- end }}
-{{- if .Values.schedulerClientCa }}
-  {{- $_ := set $keys "schedulerClientCa" "/etc/divvy/scheduler-client-ca.crt" }}
-{{- end }}
 {{- include "divvy.config" $keys }}
 {{- end }}
 

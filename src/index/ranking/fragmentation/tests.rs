@@ -10,11 +10,11 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use crate::Index;
 use crate::demand::{Demand, SchedulingConfig};
 use crate::fixture::{node, pod, share, status};
 use crate::pod::PodView;
 use crate::unpoisoned;
+use crate::{Index, NodeObject};
 
 const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", "n5"];
 
@@ -111,7 +111,9 @@ impl Cluster {
     fn anew(&self, mix: &ExpectedRequests) -> Index {
         let index = index(mix);
         self.reports.iter().for_each(|(at, report)| index.apply_gpu_node(NAMES[*at], report));
-        self.node_objects.iter().for_each(|(at, cpu)| index.apply_node(NAMES[*at], None, Some(*cpu)));
+        self.node_objects.iter().for_each(|(at, cpu)| {
+            index.apply_node(NAMES[*at], NodeObject { allocatable_cpu: Some(*cpu), ..NodeObject::default() });
+        });
         self.pods.values().for_each(|pod| index.apply_pod(pod, Instant::now()));
         index
     }
@@ -140,7 +142,7 @@ proptest! {
                     cluster.reports.remove(&at);
                 }
                 Step::Machine(at, cpu) => {
-                    index.apply_node(NAMES[at], None, Some(cpu));
+                    index.apply_node(NAMES[at], NodeObject { allocatable_cpu: Some(cpu), ..NodeObject::default() });
                     cluster.node_objects.insert(at, cpu);
                 }
                 Step::AskedInAdvance => index.ask_in_advance(),
@@ -195,7 +197,7 @@ fn pods_go_where_least_usable_capacity_is_lost() {
     };
     let index = index(&ExpectedRequests { requests: vec![Expected { kind: large, weight: 1 }] });
     for (name, cpu) in [("n0", 8000), ("n1", 7000), ("n2", 64_000)] {
-        index.apply_node(name, None, Some(cpu));
+        index.apply_node(name, NodeObject { allocatable_cpu: Some(cpu), ..NodeObject::default() });
         index.apply_gpu_node(name, &node(name, 1));
     }
     let best =
@@ -243,7 +245,7 @@ fn busy_gpu_that_the_pod_would_not_take_costs_nothing() {
 fn node_with_own_reservation_is_scored_without_it() {
     let index = index(&ExpectedRequests { requests: vec![expected(20)] });
     for name in ["n0", "n1"] {
-        index.apply_node(name, None, Some(8000));
+        index.apply_node(name, NodeObject { allocatable_cpu: Some(8000), ..NodeObject::default() });
         index.apply_gpu_node(name, &node(name, 1));
     }
     let asked = PodView { cpu_milli: 4000, ..pod("a", 1, 30, 0) };

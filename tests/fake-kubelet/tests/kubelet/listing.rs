@@ -73,7 +73,9 @@ impl Client {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), asking).await.unwrap_or_else(|_| panic!("waiting for {wanted:?}"));
+        tokio::time::timeout(Duration::from_secs(60), asking)
+            .await
+            .unwrap_or_else(|_| panic!("waiting for {wanted:?}"));
     }
 }
 

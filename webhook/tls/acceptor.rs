@@ -1,0 +1,89 @@
+//! TLS of the listeners: which certificate they serve, and which clients they let in.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use prometheus_client::metrics::gauge::Gauge;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use tokio_rustls::TlsAcceptor;
+
+use super::Identity;
+use super::credentials::{dates, provider};
+
+/// TLS for every client. HTTP/1.1 alone: the API server's webhook client speaks nothing else
+/// (`k8s.io/apiserver/pkg/util/webhook/client.go`: `NextProtos`), and one connection is one call at a time.
+pub fn for_everybody(identity: Identity) -> Result<TlsAcceptor, rustls::Error> {
+    let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let mut config = config.with_no_client_auth().with_cert_resolver(Arc::new(identity));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// TLS for the scheduler, which speaks HTTP/2 where it can. With a gauge only for clients with a client certificate that the
+/// authority of `identity` has signed; its end of validity goes into the gauge. Without a gauge for every client.
+pub fn for_scheduler(identity: Identity, expiration: Option<Gauge>) -> Result<TlsAcceptor, rustls::Error> {
+    let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let config = match expiration {
+        Some(expiration) => {
+            config.with_client_cert_verifier(Arc::new(Clients { identity: identity.clone(), expiration }))
+        }
+        None => config.with_no_client_auth(),
+    };
+    let mut config = config.with_cert_resolver(Arc::new(identity));
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Clients with a certificate of the current authorities.
+#[derive(Debug)]
+struct Clients {
+    identity: Identity,
+    /// End of validity of the last certificate, in seconds since 1970.
+    expiration: Gauge,
+}
+
+impl ClientCertVerifier for Clients {
+    /// None: a client that has a certificate presents it.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let unknown = || rustls::Error::General("there is no authority yet".to_owned());
+        let verified = self.identity.now().ok_or_else(unknown)?.verify_client(certificate, intermediates, now)?;
+        let until = dates(certificate).and_then(|(_, until)| until.duration_since(SystemTime::UNIX_EPOCH).ok());
+        self.expiration.set(until.map_or(0, |until| until.as_secs().cast_signed()));
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &provider().signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &provider().signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}
