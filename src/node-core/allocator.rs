@@ -43,7 +43,7 @@ use self::units::GivenUnits;
 use crate::identity::{self, CallHistory, ContainerUnderAdmission, Question, SlotState, Unresolved};
 use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::ledger::{Ledger, Nonce, Part};
-use crate::pod::{Pod, PodRef};
+use crate::pod::Pod;
 use crate::ports::{AllocatedContainer, ContainerResponse, ContainerSetup};
 
 /// Allocator, shared by all tasks of the daemon. Locked for microseconds, never across an await.
@@ -132,9 +132,9 @@ impl Allocator {
         &self.ledger
     }
 
-    /// Pods of the last list that name amounts of cards but ask for none.
-    pub fn unasked(&self) -> &[PodRef] {
-        &self.reconciliation.unasked
+    /// Pods of the last list.
+    pub fn listed(&self) -> &[Arc<Pod>] {
+        &self.reconciliation.listed
     }
 
     /// Cards of the last inventory.

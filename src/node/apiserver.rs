@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use divvy_api::annotation::{self, Cards};
 use divvy_api::gpunode::{GpuNode, GpuNodeSpec, Scales};
 use divvy_api::usage::NodeUsage;
 use divvy_api::{ResourceNames, Tier};
@@ -51,10 +52,13 @@ use crate::kubelet::registration::RegistrationStatus;
 use divvy_node_core::amounts::allocatable;
 use divvy_node_core::inventory::Inventory;
 use divvy_node_core::ledger::Allocations;
-use divvy_node_core::pod::PodRef;
+use divvy_node_core::pod::{Pod, PodRef};
 
 /// Interval of the rounds; each writes the Node and its `GpuNode` at most once.
 const ROUND: Duration = Duration::from_secs(1);
+/// Time for which an amount on the Node may stay above what is free, once shares in other forms were allocated: most of these
+/// changes are then part of another write. The daemon itself goes by its ledger.
+const SHRINK_DELAY: Duration = Duration::from_secs(10);
 /// Most events that wait to be written; beyond that the oldest are dropped.
 const PENDING: usize = 100;
 
@@ -67,7 +71,9 @@ pub struct View {
     pub allocations: Arc<Allocations>,
     /// GPUs of the node.
     pub inventory: Arc<Inventory>,
-    /// Pods that request memory or compute without a GPU, as the kubelet last listed them.
+    /// Pods as the kubelet last listed them.
+    pub listed: Vec<Arc<Pod>>,
+    /// Those of them that request memory or compute without a GPU.
     pub unasked: Vec<PodRef>,
     /// Whether the device plugin is registered with the kubelet.
     pub registered: bool,
@@ -135,6 +141,10 @@ pub struct Publisher {
     generation: u64,
     /// Whether shares were released after the last change of `generation`.
     released: bool,
+    /// Amounts that the Node last had from this daemon.
+    offered: BTreeMap<String, u64>,
+    /// Time since which the Node offers more than is free.
+    shrunk: Option<Instant>,
     attempts: Attempts,
 }
 
@@ -142,7 +152,7 @@ pub struct Publisher {
 #[derive(Default)]
 struct Annotated {
     /// Value last written.
-    text: Option<String>,
+    cards: Option<Cards>,
     /// Attempts to write another value, which may be refused for this pod alone.
     attempt: Attempt,
 }
@@ -189,6 +199,8 @@ impl Publisher {
             annotated: HashMap::new(),
             generation: 0,
             released: false,
+            offered: BTreeMap::new(),
+            shrunk: None,
             attempts: Attempts::default(),
         };
         (publisher, Announcement { draining: drain, announced: announcement })
@@ -232,13 +244,14 @@ impl Publisher {
         self.released |= has_released(&self.last.allocations, &view.allocations);
         // Before the Node: its change makes the scheduler ask, and what is answered comes from the `GpuNode`.
         let is_shown = self.write_gpu_node(&view, node, gpu_node).await;
-        if let Some(patch) = self.node_patch(&view, node) {
-            let written = self.cluster.patch_node(&patch);
-            self.attempts.make("node", written).await;
+        // A release reaches the Node with the next round, when everybody who follows the `GpuNode` has seen it: a pod that is
+        // tried again too early waits for the next release.
+        let is_next = is_shown && self.released && self.generation <= node.generation();
+        if !is_next {
+            self.write_node(&view, node).await;
         }
         if is_shown && std::mem::take(&mut self.released) {
-            // Written with the next round, when everybody who follows the `GpuNode` has seen it: a pod that is tried again
-            // too early waits for the next release. A ledger that was lost starts over, far below what an earlier daemon wrote.
+            // A ledger that was lost starts over, far below what an earlier daemon wrote.
             let beyond = self.generation.max(node.generation()).saturating_add(1);
             self.generation = view.revision.max(beyond);
         }
@@ -268,7 +281,9 @@ impl Publisher {
         let draining = *self.draining.borrow();
         let allocator = lock(&self.allocator);
         let (ledger, inventory) = (allocator.ledger(), Arc::clone(allocator.inventory()));
-        let unasked = allocator.unasked().to_vec();
+        let listed = allocator.listed().to_vec();
+        let is_unasked = |pod: &&Arc<Pod>| !pod.has_ended() && pod.asks_for_amounts_alone(&self.settings.names);
+        let unasked = listed.iter().filter(is_unasked).map(|pod| pod.reference()).collect();
         let tier_problem = allocator.containers().problem();
         // Before all cards are known, any may be among those to come.
         let is_whole = inventory.problem.is_none();
@@ -282,6 +297,7 @@ impl Publisher {
             revision,
             allocations,
             inventory,
+            listed,
             unasked,
             registered,
             conflict,
@@ -292,21 +308,50 @@ impl Publisher {
         }
     }
 
-    fn node_patch(&self, view: &View, node: &NodeView) -> Option<Value> {
+    async fn write_node(&mut self, view: &View, node: &NodeView) {
+        let facts = self.node_facts(view, node);
+        let patch = match &facts {
+            Some(facts) => facts.patch(node),
+            None => self.stale_amounts(node),
+        };
+        let Some(patch) = patch else {
+            self.shrunk = None;
+            self.offered = facts.unwrap_or_default().amounts;
+            return;
+        };
+        if facts.as_ref().is_some_and(|facts| facts.only_shrink(node, &self.offered)) {
+            let since = *self.shrunk.get_or_insert_with(Instant::now);
+            if since.elapsed() < SHRINK_DELAY {
+                return;
+            }
+        }
+        let written = self.cluster.patch_node(&patch);
+        if self.attempts.make("node", written).await.is_some() {
+            self.shrunk = None;
+            self.offered = facts.unwrap_or_default().amounts;
+        }
+    }
+
+    /// Removal of amounts that a daemon wrote that was configured otherwise. Compute is the kubelet's own by now.
+    fn stale_amounts(&self, node: &NodeView) -> Option<Value> {
+        let names = &self.settings.names;
+        let removal = Removal::new(node, &[&names.memory, &names.memory_percentage]);
+        (node.is_marked() && !removal.what.is_empty()).then_some(removal.patch)
+    }
+
+    /// What the Node should say; `None` where it says nothing.
+    fn node_facts(&self, view: &View, node: &NodeView) -> Option<NodeFacts> {
         let PublishSettings { names, scales, slots_per_card, advertise, .. } = &self.settings;
         if *advertise == Advertise::Devices {
-            // What a daemon wrote that was configured otherwise. Compute is the kubelet's own by now.
-            let removal = Removal::new(node, &[&names.memory, &names.memory_percentage]);
-            return (node.is_marked() && !removal.what.is_empty()).then_some(removal.patch);
+            return None;
         }
         let amounts = allocatable(&view.allocations, &view.inventory, *scales, names);
-        let facts = NodeFacts {
+        Some(NodeFacts {
             amounts: amounts.map(|(name, amount)| (name.to_owned(), amount)).into(),
             labels: labels::labels(&view.inventory, *slots_per_card),
             // What an earlier daemon wrote stands until there is something new to say.
             generation: self.generation.max(node.generation()),
-        };
-        facts.patch(node)
+        })
     }
 
     /// Writes the `GpuNode`; returns whether it shows the view.
@@ -340,22 +385,25 @@ impl Publisher {
         let live: HashSet<&str> = view.allocations.pods().map(|entry| entry.pod.uid.as_str()).collect();
         self.annotated.retain(|uid, _| live.contains(uid.as_str()));
         let wanted = pod_annotation::annotations(view, self.settings.tier);
-        let missing: BTreeMap<&str, (&PodRef, String)> = wanted
-            .filter(|(pod, text)| self.annotated.get(&pod.uid).is_none_or(|known| known.text.as_ref() != Some(text)))
-            .map(|(pod, text)| (pod.uid.as_str(), (pod, text)))
+        let missing: BTreeMap<&str, (&PodRef, Cards)> = wanted
+            .filter(|(pod, cards)| match self.annotated.get(&pod.uid).and_then(|known| known.cards.as_ref()) {
+                Some(written) => written != cards,
+                None => !pod_annotation::is_listed(view, pod, cards),
+            })
+            .map(|(pod, cards)| (pod.uid.as_str(), (pod, cards)))
             .collect();
-        for (uid, (pod, text)) in missing {
+        for (uid, (pod, cards)) in missing {
             let annotated = self.annotated.entry(uid.to_owned()).or_default();
             if !annotated.attempt.is_due() || !self.attempts.of("pods").is_due() {
                 continue;
             }
-            match within_deadline(self.cluster.annotate(pod, &text)).await {
+            match within_deadline(self.cluster.annotate(pod, &annotation::encode(&cards))).await {
                 Err(error) if concerns_one_object(&error) => {
                     annotated.attempt.failed(&format!("pod {}/{}", pod.namespace, pod.name), &error);
                 }
                 Err(error) => self.attempts.of("pods").failed("pods", &error),
                 Ok(()) => {
-                    *annotated = Annotated { text: Some(text), attempt: Attempt::default() };
+                    *annotated = Annotated { cards: Some(cards), attempt: Attempt::default() };
                     self.attempts.of("pods").succeeded();
                 }
             }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::install;
 use divvy_testkit::pods::{NAMESPACE, PodShape};
-use fake_apiserver::{ApiServer, User};
+use fake_apiserver::{ApiServer, Request, User};
 
 const DAEMON: &str = "system:serviceaccount:divvy-system:divvy-node";
 const WEBHOOK: &str = "system:serviceaccount:divvy-system:divvy-webhook";
@@ -73,13 +73,20 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Writes that the daemons made and the server took, by resource.
-    pub fn daemon_writes(&self) -> BTreeMap<String, u64> {
+    /// Writes that daemons and webhooks made and the server took, by resource.
+    pub fn writes(&self) -> BTreeMap<String, u64> {
         self.server.read(|view| {
             let mut writes = BTreeMap::new();
-            let own = view.requests().iter().filter(|asked| asked.user == DAEMON && asked.code < 300);
-            for asked in own.filter(|asked| matches!(asked.verb.as_str(), "create" | "patch")) {
-                *writes.entry(asked.resource.clone()).or_default() += 1;
+            let ours = |asked: &&Request| [DAEMON, WEBHOOK].contains(&asked.user.as_str()) && asked.code < 300;
+            let is_write = |asked: &&Request| {
+                // Reviews of tokens and rights are questions.
+                matches!(asked.verb.as_str(), "create" | "update" | "patch")
+                    && !asked.resource.contains("accessreviews")
+                    && !asked.resource.contains("tokenreviews")
+            };
+            for asked in view.requests().iter().filter(ours).filter(is_write) {
+                let what = if asked.subresource == "binding" { "bindings" } else { &asked.resource };
+                *writes.entry(what.to_owned()).or_default() += 1;
             }
             writes
         })

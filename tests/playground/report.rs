@@ -46,8 +46,8 @@ pub struct Report {
     pub kubelet_restarts: u64,
     /// The kubelets' calls to the daemons, by name.
     pub latencies: BTreeMap<String, Latency>,
-    /// What daemons wrote to the API server, by resource.
-    pub daemon_writes: BTreeMap<String, u64>,
+    /// What daemons and webhooks wrote to the API server, by resource; `bindings` are of pods.
+    pub writes: BTreeMap<String, u64>,
     /// Part of the cards held at the end, in percent: the larger of memory and cores of each card, on average.
     pub held_percent: f64,
     /// How long it took.

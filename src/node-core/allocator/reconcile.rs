@@ -30,8 +30,8 @@ pub(super) struct Reconciliation {
     requested: u64,
     /// The latest of them that was received.
     received: u64,
-    /// Live pods that name amounts of cards but no cards.
-    pub(super) unasked: Vec<PodRef>,
+    /// Pods of the last list.
+    pub(super) listed: Vec<Arc<Pod>>,
     /// Live pods, by UID, that ask for cards and that the ledger doesn't know.
     unmatched: HashSet<String>,
 }
@@ -190,8 +190,7 @@ impl Allocator {
 
     fn apply(&mut self, pods: &[Arc<Pod>], reconciled: Reconciled) -> Result<Vec<String>, Refusal> {
         self.units.follow(pods, self.ledger.allocations());
-        let unasked = |pod: &&Arc<Pod>| !pod.has_ended() && pod.asks_for_amounts_alone(&self.settings.names);
-        self.reconciliation.unasked = pods.iter().filter(unasked).map(|pod| pod.reference()).collect();
+        self.reconciliation.listed = pods.to_vec();
         let touched: BTreeSet<String> = reconciled.changes.iter().map(|change| change.uid().to_owned()).collect();
         let before = self.nonces(&touched);
         let changes = reconciled.changes.iter().map(Change::to_string).chain(reconciled.notes).collect();

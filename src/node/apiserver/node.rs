@@ -67,8 +67,7 @@ impl NodeFacts {
     pub(super) fn patch(&self, node: &NodeView) -> Option<Value> {
         let mut patch = Map::new();
         let amounts = |said: &BTreeMap<String, String>| {
-            let says = |name: &str, amount: u64| said.get(name).is_some_and(|text| parse_count(text) == Ok(amount));
-            let wrong = self.amounts.iter().filter(|(name, amount)| !says(name, **amount));
+            let wrong = self.amounts.iter().filter(|(name, amount)| !says(said, name, **amount));
             wrong.map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect::<Map<_, _>>()
         };
         let (capacity, allocatable) = (amounts(&node.status.capacity), amounts(&node.status.allocatable));
@@ -81,6 +80,17 @@ impl NodeFacts {
             patch.insert("metadata".to_owned(), metadata.into());
         }
         (!patch.is_empty()).then(|| patch.into())
+    }
+
+    /// Whether `node` offers what it was `offered` and differs by nothing but amounts that are smaller now.
+    pub(super) fn only_shrink(&self, node: &NodeView, offered: &BTreeMap<String, u64>) -> bool {
+        let may_stay = |(name, wanted): (&String, &u64)| {
+            offered.get(name).is_some_and(|offered| {
+                let NodeStatusView { capacity, allocatable } = &node.status;
+                wanted <= offered && says(capacity, name, *offered) && says(allocatable, name, *offered)
+            })
+        };
+        self.metadata(&node.metadata).is_empty() && self.amounts.iter().all(may_stay)
     }
 
     fn metadata(&self, node: &ObjectMeta) -> Map<String, Value> {
@@ -118,4 +128,9 @@ impl NodeFacts {
             .map(|(name, part)| (name.to_owned(), part.into()))
             .collect()
     }
+}
+
+/// Whether an amount of this name stands there, however it is spelled.
+fn says(said: &BTreeMap<String, String>, name: &str, amount: u64) -> bool {
+    said.get(name).is_some_and(|text| parse_count(text) == Ok(amount))
 }

@@ -2,6 +2,7 @@
 
 use divvy_api::Tier;
 use divvy_api::annotation::{self, CardShare, Cards};
+use divvy_api::names::annotation::CARDS;
 
 use super::View;
 use divvy_node_core::ledger::Holding;
@@ -9,7 +10,7 @@ use divvy_node_core::pod::PodRef;
 
 /// A pod and the value of its annotation. The value depends on the pod's own allocations and on the tier that the node serves,
 /// the strongest that any pod has except those with whole MIG instances.
-pub(super) fn annotations(view: &View, served: Tier) -> impl Iterator<Item = (&PodRef, String)> {
+pub(super) fn annotations(view: &View, served: Tier) -> impl Iterator<Item = (&PodRef, Cards)> {
     view.allocations.pods().map(move |entry| {
         let shares = |holding: &Holding| {
             let share = |part: &divvy_node_core::ledger::Part| CardShare { uuid: part.card.clone(), share: part.share };
@@ -19,6 +20,13 @@ pub(super) fn annotations(view: &View, served: Tier) -> impl Iterator<Item = (&P
         let tiers = entry.holdings().map(|(_, holding)| holding.terms_under(served).tier);
         let tier = tiers.min().unwrap_or(served);
         let ledger_revision = view.allocations.changed_at(&entry.pod.uid).unwrap_or(view.revision);
-        (&entry.pod, annotation::encode(&Cards { ledger_revision, tier, containers }))
+        (&entry.pod, Cards { ledger_revision, tier, containers })
     })
+}
+
+/// Whether the pod was listed with this annotation: by an earlier daemon, whose ledger may have had another revision.
+pub(super) fn is_listed(view: &View, pod: &PodRef, cards: &Cards) -> bool {
+    let listed = view.listed.iter().find(|listed| listed.uid == pod.uid);
+    let written = listed.and_then(|listed| annotation::decode::<Cards>(listed.annotations.get(CARDS)?).ok());
+    written.is_some_and(|written| (written.tier, &written.containers) == (cards.tier, &cards.containers))
 }

@@ -1,4 +1,4 @@
-use divvy_api::annotation::{self, Cards};
+use divvy_api::annotation;
 use divvy_api::{CardId, ContainerKind, ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, Totals};
 use divvy_placement::{Link, Links};
 use proptest::prelude::*;
@@ -167,6 +167,18 @@ fn up_to_date_node_is_not_patched() {
 }
 
 #[test]
+fn only_amounts_that_shrink_may_wait() {
+    let offered = |memory| [("nvidia.com/gpumem".to_owned(), memory)].into();
+    let labels = [("nvidia.com/gpu.count", "8")];
+    let facts = facts();
+    assert!(facts.only_shrink(&node("90k", &OURS, &labels), &offered(90_000)));
+    assert!(!facts.only_shrink(&node("70k", &OURS, &labels), &offered(70_000)), "memory was released");
+    assert!(!facts.only_shrink(&node("90k", &OURS, &labels), &offered(70_000)), "somebody else wrote it");
+    assert!(!facts.only_shrink(&node("90k", &OURS, &[]), &offered(90_000)), "a label is missing");
+    assert!(!facts.only_shrink(&node("90k", &OURS, &labels), &BTreeMap::new()), "an earlier daemon wrote it");
+}
+
+#[test]
 fn amounts_taken_away_by_hand_come_back() {
     let amounts = json!({ "nvidia.com/gpumem": "80000" });
     let patch = facts().patch(&node("0", &OURS, &[("nvidia.com/gpu.count", "8")]));
@@ -320,8 +332,8 @@ fn annotation_changes_only_with_its_own_pod() {
     let part = request(mib(8192), 10);
     let text = |allocations: &Allocations| {
         let view = view(inventory(2), allocations.clone());
-        let texts: Vec<String> = pod_annotation::annotations(&view, Tier::Shim).map(|(_, text)| text).collect();
-        texts
+        let texts = pod_annotation::annotations(&view, Tier::Shim).map(|(_, cards)| annotation::encode(&cards));
+        texts.collect::<Vec<String>>()
     };
     let (alone, joined) =
         (held(&[(0, part, part.totals())]), held(&[(0, part, part.totals()), (1, part, part.totals())]));
@@ -350,8 +362,7 @@ fn annotation_has_the_weakest_tier_of_a_pod() {
         let holding = Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated, terms };
         ledger.allocate(&pod, &requests, name, holding).expect("booked");
         let view = view(inventory(1), ledger.allocations().clone());
-        let text = pod_annotation::annotations(&view, Tier::Shim).next().expect("a pod").1;
-        annotation::decode::<Cards>(&text).expect("it is ours").tier
+        pod_annotation::annotations(&view, Tier::Shim).next().expect("a pod").1.tier
     };
     assert_eq!(given(0, "MIG-0"), Tier::Mig);
     assert_eq!(given(1, "MIG-1"), Tier::Shim);

@@ -43,7 +43,8 @@ impl Report {
             sections.reserved(&self.reservations);
         }
         sections.calls(self);
-        sections.counted("written", &self.daemon_writes);
+        sections.counted("written", &self.writes);
+        sections.written_a_pod(self);
         sections.counted("chaos", &self.chaos);
         sections.checks(self);
         sections.0
@@ -124,6 +125,24 @@ impl Sections {
             let counts: Vec<String> = counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
             self.add(name, &counts.join(", "));
         }
+    }
+
+    /// Writes that come with pods; events and leases don't.
+    fn written_a_pod(&mut self, report: &Report) {
+        let number = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+        let pods = number(report.admitted - report.admitted_without_cards);
+        if pods == 0.0 {
+            return;
+        }
+        let each = |resources: &[&str]| {
+            number(resources.iter().filter_map(|resource| report.writes.get(*resource)).sum()) / pods
+        };
+        let all = each(&["bindings", "pods", "gpunodes.divvy.dev", "nodes"]);
+        let nodes = each(&["nodes"]);
+        self.add(
+            "",
+            &format!("for each pod with GPUs {all:.1} of bindings, pods, GpuNodes and Nodes; {nodes:.1} of Nodes"),
+        );
     }
 
     fn checks(&mut self, report: &Report) {

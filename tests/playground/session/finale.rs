@@ -40,7 +40,7 @@ impl Session {
         }
         let calls: Vec<Call> = self.nodes.iter().flat_map(|node| node.kubelet.calls()).collect();
         self.report.time(&calls);
-        self.report.daemon_writes = self.control_plane.daemon_writes();
+        self.report.writes = self.control_plane.writes();
         self.report.seconds = self.console.elapsed();
         Ok(())
     }

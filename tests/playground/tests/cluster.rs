@@ -63,7 +63,7 @@ async fn nodes_that_decide_alone_keep_every_invariant_in_trouble() {
         assert!(report.checks.checked.get(&invariant).is_some_and(|checks| *checks > 0), "{invariant} is checked");
     }
     for resource in ["nodes", "gpunodes.divvy.dev", "pods"] {
-        assert!(report.daemon_writes.get(resource).is_some_and(|writes| *writes > 0), "{resource} are written");
+        assert!(report.writes.get(resource).is_some_and(|writes| *writes > 0), "{resource} are written");
     }
     assert!(report.latencies["Allocate"].calls > 0 && report.latencies["Allocate"].p50_us > 0);
 }

@@ -105,6 +105,22 @@ async fn generation_changes_after_release_not_allocation() {
 }
 
 #[tokio::test]
+async fn release_is_one_write_of_the_node() {
+    let bench = Bench::publishing().await;
+    let uid = bench.run(part("4096")).await;
+    bench.until_offered([ALL, 175, 200]).await;
+    let before = bench.server().requests().len();
+    bench.gone(&uid).await;
+    bench.until_offered([ALL, 200, 200]).await;
+    // Another pod's share, so that a second write of the release would be known.
+    let next = bench.run(part("8192")).await;
+    bench.until_annotated(&next).await;
+    let written = bench.server().requests().split_off(before).into_iter();
+    let nodes = written.filter(|asked| asked.verb == "patch" && asked.resource == "nodes").count();
+    assert_eq!(nodes, 1, "amounts and generation together");
+}
+
+#[tokio::test]
 async fn generation_grows_across_a_lost_ledger() {
     let mut bench = Bench::publishing().await;
     let uid = bench.run(part("1000")).await;

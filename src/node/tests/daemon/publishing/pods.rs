@@ -4,7 +4,7 @@ use divvy_testkit::pods::GPU;
 use fake_kubelet::Workload;
 use serde_json::json;
 
-use crate::bench::cluster::events;
+use crate::bench::cluster::{amounts, events};
 use crate::bench::{Bench, part, pod};
 
 #[tokio::test]
@@ -22,6 +22,28 @@ async fn every_pod_is_annotated_with_its_gpus() {
         let cards: Vec<_> = written["containers"]["main"].as_array().unwrap().iter().map(share).collect();
         assert_eq!(cards, bench.given(uid));
     }
+}
+
+#[tokio::test]
+async fn restarted_daemon_writes_nothing_that_is_already_so() {
+    let mut bench = Bench::publishing().await;
+    let uids = [bench.run(part("1000")).await, bench.run(part("2000")).await];
+    for uid in &uids {
+        bench.until_annotated(uid).await;
+        // The kubelet follows the API server's object.
+        let pod = bench.server().list("Pod").into_iter().find(|pod| pod["metadata"]["uid"] == **uid).unwrap();
+        bench.kubelet.update_pod(uid, &serde_json::from_value(pod).unwrap()).unwrap();
+    }
+    bench.until_shown("the pods' amounts", |view| amounts(view).filter(|[_, percent, _]| *percent < 200)).await;
+    bench.kill().await;
+    let before = bench.server().requests().len();
+    bench.start(crate::bench::Stderr::Log).await;
+    bench.registered(1).await;
+    let third = bench.run(part("3000")).await;
+    bench.until_annotated(&third).await;
+    let written = bench.server().requests().split_off(before).into_iter().filter(|asked| asked.verb == "patch");
+    let of_pods: Vec<_> = written.filter(|asked| asked.resource == "pods").map(|asked| asked.path).collect();
+    assert_eq!(of_pods.len(), 1, "the third pod's alone: {of_pods:?}");
 }
 
 #[tokio::test]
