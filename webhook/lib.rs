@@ -19,6 +19,7 @@ pub mod extender;
 pub mod leadership;
 pub mod lease;
 pub mod metrics;
+pub mod readiness;
 pub mod run;
 pub mod serve;
 pub mod tls;

@@ -29,6 +29,7 @@ use crate::extender::Extender;
 use crate::leadership::Leadership;
 use crate::lease::{self, Leader};
 use crate::metrics::Metrics;
+use crate::readiness::Readiness;
 use crate::serve::connections::{Connections, Limits, serve};
 use crate::serve::pages::Pages;
 use crate::serve::queries::Queries;
@@ -139,6 +140,8 @@ async fn run(config: Config) -> anyhow::Result<()> {
     tasks.spawn_endless("precomputation", ask_in_advance(Arc::clone(&parts.index)));
     let events = PodEvents::new(parts.client.clone(), Arc::clone(&parts.index), &config.pod_name);
     tasks.spawn_endless("pod events", events.run(leading(&parts.leader)));
+    let readiness = Readiness::new(parts.client.clone(), Arc::clone(&parts.index));
+    tasks.spawn_endless("readiness", readiness.run(leading(&parts.leader)));
     parts.keep_certificates(&mut tasks);
     let retired = CancellationToken::new();
     tasks.spawn("lease", parts.elect(leads, retired.clone()));

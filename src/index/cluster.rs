@@ -237,6 +237,11 @@ impl Index {
         unpoisoned(self.state.lock()).waiting().cloned().collect()
     }
 
+    /// Nodes whose kubelet has none of the GPUs that their `GpuNode` reports healthy, and what to say of it.
+    pub fn without_plugin(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        unpoisoned(self.state.lock()).all_without_plugin().collect()
+    }
+
     /// Drops reservations whose deadline has passed.
     pub fn expire(&self, now: Instant) {
         self.change(|state| state.expire(now));

@@ -161,6 +161,12 @@ impl ClusterState {
         })
     }
 
+    /// Nodes whose report is out of date, and why.
+    pub(crate) fn all_without_plugin(&self) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
+        let readable = self.reports.iter().filter_map(|(name, report)| Some((name, report.as_ref().ok()?)));
+        readable.filter_map(|(name, report)| Some((Arc::clone(name), self.without_plugin(name, report)?)))
+    }
+
     /// CPU that pods may still request on a node; `None` if its allocatable CPU isn't known.
     fn free_cpu(&self, name: &str) -> Option<u32> {
         let allocatable = self.node_objects.get(name)?.allocatable_cpu?;

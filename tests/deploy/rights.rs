@@ -33,7 +33,7 @@ const MUTATING: &str = "mutatingwebhookconfigurations";
 const VALIDATING: &str = "validatingwebhookconfigurations";
 
 /// By module.
-const CALLS: [Call; 28] = [
+const CALLS: [Call; 30] = [
     // feed
     call("list", "", "pods", "", CLUSTER),
     call("watch", "", "pods", "", CLUSTER),
@@ -41,6 +41,9 @@ const CALLS: [Call; 28] = [
     call("watch", "", "nodes", "", CLUSTER),
     call("list", "divvy.dev", "gpunodes", "", CLUSTER),
     call("watch", "divvy.dev", "gpunodes", "", CLUSTER),
+    // readiness: policy 3 says of what
+    call("get", "divvy.dev", "gpunodes", "node-1", CLUSTER),
+    call("patch", "divvy.dev", "gpunodes/status", "node-1", CLUSTER),
     // binder, serve::people
     call("create", "", "pods/binding", "train", ANY),
     call("get", "", "pods", "train", ANY),
@@ -82,7 +85,7 @@ const FORBIDDEN: [Call; 11] = [
     call("delete", "", "pods", "train", ANY),
     call("create", "", "pods", "", ANY),
     call("patch", ADMISSION, MUTATING, "another", CLUSTER),
-    call("patch", "divvy.dev", "gpunodes/status", "node-1", CLUSTER),
+    call("patch", "divvy.dev", "gpunodes", "node-1", CLUSTER),
     call("update", "coordination.k8s.io", "leases", "kube-scheduler", "kube-system"),
     call("patch", "discovery.k8s.io", "endpointslices", "divvy-webhook", OWN),
 ];
