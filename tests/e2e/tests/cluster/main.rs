@@ -1,5 +1,6 @@
 //! `KUBE_BIN_DIR=… cargo test -p divvy-e2e [-- WORDS]`, as root.
 
+mod absence;
 mod amounts;
 mod bursts;
 mod cards;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         scenario("the kubelet rejects pods before it asks", |c| Box::pin(rejections::leave_others_alone(c))),
         scenario("slots with topology", |c| Box::pin(topology::on_one_numa_node(c))),
         scenario("an account that reaches too far is refused", |c| Box::pin(powers::refused(c))),
+        scenario("a daemon that is gone is seen", |c| Box::pin(absence::is_seen(c))),
         scenario("the API server asks the webhook", |c| Box::pin(webhook::reviews(c))),
         scenario("a hundred pods through webhook and extender", |c| Box::pin(webhook::a_hundred_pods(c))),
         scenario("the webhook's leader is killed while pods are placed", |c| Box::pin(webhook::leader_killed(c))),
