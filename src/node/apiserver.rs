@@ -26,10 +26,9 @@ use divvy_api::gpunode::{GpuNode, GpuNodeSpec, Scales};
 use divvy_api::usage::NodeUsage;
 use divvy_api::{ResourceNames, Tier};
 use divvy_node_core::allocator::{SharedAllocator, lock};
-use divvy_runtime::api_server::errors::describe;
-use divvy_runtime::api_server::within_deadline;
+use divvy_runtime::api_server::{ApiServer, within_deadline};
+use divvy_runtime::logging::WarnOnce;
 use k8s_openapi::jiff::Timestamp;
-use kube::Client;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -55,6 +54,9 @@ use divvy_node_core::pod::PodRef;
 
 /// Interval of the rounds; each writes the Node and its `GpuNode` at most once.
 const ROUND: Duration = Duration::from_secs(1);
+/// Requests that are made for several objects.
+const PATCH_PODS: &str = "patch pods/status";
+const CREATE_EVENTS: &str = "create events";
 /// Most events that wait to be written; beyond that the oldest are dropped.
 const PENDING: usize = 100;
 
@@ -136,6 +138,7 @@ pub struct Publisher {
     /// Whether shares were released after the last change of `generation`.
     released: bool,
     attempts: Attempts,
+    missing_node: WarnOnce,
 }
 
 /// State of one pod's annotation.
@@ -161,10 +164,10 @@ impl Announcement {
 // === impl Publisher ===
 
 impl Publisher {
-    /// A publisher that writes with `client`, and the handle that makes it announce the daemon's end.
+    /// A publisher that writes to this API server, and the handle that makes it announce the daemon's end.
     pub fn new(
         settings: PublishSettings,
-        client: Client,
+        api_server: ApiServer,
         allocator: SharedAllocator,
         registration: watch::Receiver<RegistrationStatus>,
         usage: watch::Receiver<Arc<NodeUsage>>,
@@ -173,7 +176,7 @@ impl Publisher {
         let (drain, draining) = watch::channel(false);
         let (announced, announcement) = watch::channel(false);
         let publisher = Self {
-            cluster: Cluster::new(client, &settings.node_name),
+            cluster: Cluster::new(api_server.client, &settings.node_name),
             settings,
             allocator,
             registration,
@@ -189,7 +192,8 @@ impl Publisher {
             annotated: HashMap::new(),
             generation: 0,
             released: false,
-            attempts: Attempts::default(),
+            attempts: Attempts::new(api_server.requests),
+            missing_node: WarnOnce::default(),
         };
         (publisher, Announcement { draining: drain, announced: announcement })
     }
@@ -197,8 +201,9 @@ impl Publisher {
     /// Publishes until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
         let name = &self.settings.node_name;
-        let mut node = cluster::watch(self.cluster.nodes.clone(), "Node", name, &stop);
-        let mut gpu_node = cluster::watch(self.cluster.gpu_nodes.clone(), "GpuNode", name, &stop);
+        let requests = self.attempts.requests();
+        let mut node = cluster::watch(self.cluster.nodes.clone(), "nodes", name, requests, &stop);
+        let mut gpu_node = cluster::watch(self.cluster.gpu_nodes.clone(), "gpunodes", name, requests, &stop);
         let mut rounds = tokio::time::interval(ROUND);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = None;
@@ -224,17 +229,17 @@ impl Publisher {
         let view = self.view();
         let Cached::Present(node) = node else {
             if matches!(node, Cached::Gone) {
-                let missing = format!("Node {} doesn't exist yet", self.settings.node_name);
-                self.attempts.of("node").problem("node", &missing);
+                self.missing_node.warn(format!("Node {} doesn't exist yet", self.settings.node_name));
             }
             return;
         };
+        self.missing_node.clear();
         self.released |= has_released(&self.last.allocations, &view.allocations);
         // Before the Node: its change makes the scheduler ask, and what is answered comes from the `GpuNode`.
         let is_shown = self.write_gpu_node(&view, node, gpu_node).await;
         if let Some(patch) = self.node_patch(&view, node) {
             let written = self.cluster.patch_node(&patch);
-            self.attempts.make("node", written).await;
+            self.attempts.make("patch nodes/status", written).await;
         }
         if is_shown && std::mem::take(&mut self.released) {
             // Written with the next round, when everybody who follows the `GpuNode` has seen it: a pod that is tried again
@@ -314,7 +319,7 @@ impl Publisher {
         let Cached::Present(there) = gpu_node else {
             if matches!(gpu_node, Cached::Gone) {
                 let made = self.cluster.create_gpu_node(node);
-                self.attempts.make("gpunode", made).await;
+                self.attempts.make("create gpunodes", made).await;
             }
             return false;
         };
@@ -327,7 +332,7 @@ impl Publisher {
         let differs = shown != Some(&status) && !self.pruned.explains(&status, shown);
         if differs && self.utilization_writes.are_due(&status, shown, Instant::now()) {
             let written = self.cluster.write_gpu_node(&status);
-            match self.attempts.make("gpunode", written).await {
+            match self.attempts.make("patch gpunodes/status", written).await {
                 Some(Some(kept)) => self.pruned.compare(status, kept),
                 Some(None) | None => return false,
             }
@@ -346,17 +351,19 @@ impl Publisher {
             .collect();
         for (uid, (pod, text)) in missing {
             let annotated = self.annotated.entry(uid.to_owned()).or_default();
-            if !annotated.attempt.is_due() || !self.attempts.of("pods").is_due() {
+            if !annotated.attempt.is_due() || !self.attempts.are_due(PATCH_PODS) {
                 continue;
             }
+            let request = format!("{PATCH_PODS} of {}/{}", pod.namespace, pod.name);
             match within_deadline(self.cluster.annotate(pod, &text)).await {
                 Err(error) if concerns_one_object(&error) => {
-                    annotated.attempt.failed(&format!("pod {}/{}", pod.namespace, pod.name), &error);
+                    self.attempts.requests().failed(&request, &error, annotated.attempt.failed());
                 }
-                Err(error) => self.attempts.of("pods").failed("pods", &error),
+                Err(error) => self.attempts.failed(PATCH_PODS, &error),
                 Ok(()) => {
                     *annotated = Annotated { text: Some(text), attempt: Attempt::default() };
-                    self.attempts.of("pods").succeeded();
+                    self.attempts.succeeded(PATCH_PODS);
+                    self.attempts.requests().succeeded(&request);
                 }
             }
         }
@@ -365,14 +372,14 @@ impl Publisher {
     /// Writes the events that are pending, in order.
     async fn record(&mut self, node: &NodeView) {
         self.pending.drain(..self.pending.len().saturating_sub(PENDING));
-        while let Some(event) = self.pending.front().filter(|_| self.attempts.of("events").is_due()) {
+        while let Some(event) = self.pending.front().filter(|_| self.attempts.are_due(CREATE_EVENTS)) {
             match within_deadline(self.cluster.record(event, node)).await {
-                Ok(()) => self.attempts.of("events").succeeded(),
+                Ok(()) => self.attempts.succeeded(CREATE_EVENTS),
                 // It won't go better next time; the others may.
                 Err(error) if concerns_one_object(&error) => {
-                    self.attempts.of("events").problem("events", &describe(&error));
+                    self.attempts.requests().failed(CREATE_EVENTS, &error, ROUND);
                 }
-                Err(error) => return self.attempts.of("events").failed("events", &error),
+                Err(error) => return self.attempts.failed(CREATE_EVENTS, &error),
             }
             self.pending.pop_front();
         }
