@@ -2,7 +2,6 @@
 //! writes its own address here, and kube-proxy routes the scheduler's calls to it. The Service owns the EndpointSlice, so the
 //! garbage collector removes it when Divvy is uninstalled.
 
-use std::fmt;
 use std::net::SocketAddr;
 
 use divvy_runtime::api_server::within_deadline;
@@ -65,11 +64,5 @@ impl ExtenderEndpoint {
         slice.metadata.owner_references = service.owner_ref(&()).map(|owner| vec![owner]);
         let params = PatchParams::apply(MANAGER).force();
         within_deadline(self.slices.patch(NAME, &params, &Patch::Apply(&slice))).await.map(drop)
-    }
-}
-
-impl fmt::Display for ExtenderEndpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "EndpointSlice {NAME}")
     }
 }

@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 
 use divvy_index::Index;
 use divvy_index::demand::{Demand, Shape};
+use divvy_runtime::api_server::{ApiServer, Requests};
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 
 /// Sends events on pending pods.
 pub struct PodEvents {
     index: Arc<Index>,
     recorder: Recorder,
+    requests: Requests,
     sent: Sent,
 }
 
@@ -33,6 +34,8 @@ struct Patience {
     last: Option<(String, Instant)>,
 }
 
+/// The request, as it is logged.
+const REQUEST: &str = "create events";
 /// Interval between rounds.
 const PERIOD: Duration = Duration::from_secs(15);
 /// Time after which a pending pod gets an event.
@@ -48,9 +51,10 @@ const MOST: usize = 50;
 
 impl PodEvents {
     /// Prepares to send events on the pods of this index.
-    pub fn new(client: Client, index: Arc<Index>, replica: &str) -> Self {
+    pub fn new(api_server: ApiServer, index: Arc<Index>, replica: &str) -> Self {
         let reporter = Reporter { controller: "divvy-webhook".to_owned(), instance: Some(replica.to_owned()) };
-        Self { index, recorder: Recorder::new(client, reporter), sent: Sent::default() }
+        let ApiServer { client, requests } = api_server;
+        Self { index, recorder: Recorder::new(client, reporter), requests, sent: Sent::default() }
     }
 
     /// Sends events while `leads`, for ever.
@@ -83,8 +87,9 @@ impl PodEvents {
             action: "Scheduling".to_owned(),
             secondary: None,
         };
-        if let Err(error) = self.recorder.publish(&event, &pod).await {
-            tracing::debug!(pod = %format_args!("{}/{}", demand.namespace, demand.name), %error, "sending an event failed");
+        match self.recorder.publish(&event, &pod).await {
+            Ok(()) => self.requests.succeeded(REQUEST),
+            Err(error) => self.requests.failed(REQUEST, &error, PERIOD),
         }
     }
 }

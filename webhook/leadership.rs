@@ -6,8 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use divvy_runtime::api_server::errors::describe;
-use divvy_runtime::logging::WarnOnce;
+use divvy_runtime::api_server::{Requests, unanswered};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout_at};
 use tracing::info;
@@ -19,6 +18,9 @@ use crate::watches::{Reservations, SyncStatus, Watches};
 
 /// Wait after a failed request.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The requests of a term, as they are logged.
+const READ: &str = "list pods (the last leader's reservations)";
+const ROUTE: &str = "patch endpointslices/divvy-extender";
 /// Interval at which the EndpointSlice is written again, in case another client has changed it.
 const REWRITE: Duration = Duration::from_secs(10);
 
@@ -30,6 +32,8 @@ pub struct Leadership {
     pub leader: watch::Receiver<Leader>,
     /// The term in which this replica answers the scheduler.
     pub serving: watch::Sender<u64>,
+    /// Log of failed requests.
+    pub requests: Requests,
     /// The route to this replica.
     pub endpoint: ExtenderEndpoint,
     /// Connections of the scheduler and others.
@@ -54,7 +58,7 @@ impl Leadership {
         if sync_status.wait_for(SyncStatus::has_synced).await.is_err() {
             return;
         }
-        let (mut warning, mut current) = (WarnOnce::default(), None::<Term>);
+        let mut current = None::<Term>;
         loop {
             let leader = self.leader.borrow_and_update().clone();
             let now = leader.term(Instant::now());
@@ -65,11 +69,13 @@ impl Leadership {
             let mut failed = false;
             if let (Some(number), Leader::Us { until, .. }) = (now, leader) {
                 let term = current.get_or_insert_with(|| Term::new(number, self.watches.reservations()));
+                let began = Instant::now();
                 let step = timeout_at(until.into(), term.advance(&self.serving, &self.endpoint)).await;
-                match step.unwrap_or_else(|_elapsed| Err("the API server doesn't answer".to_owned())) {
-                    Ok(()) => warning.clear(),
-                    Err(problem) => {
-                        warning.warn(problem);
+                match step.unwrap_or_else(|_elapsed| Err(unanswered(began.elapsed()))) {
+                    Ok(()) => [READ, ROUTE].into_iter().for_each(|request| self.requests.succeeded(request)),
+                    Err(error) => {
+                        let request = if term.unread.is_some() { READ } else { ROUTE };
+                        self.requests.failed(request, &error, PAUSE);
                         failed = true;
                     }
                 }
@@ -90,16 +96,15 @@ impl Term {
     }
 
     /// Does what is due: at every renewal of the Lease, and again after a failure.
-    async fn advance(&mut self, serving: &watch::Sender<u64>, endpoint: &ExtenderEndpoint) -> Result<(), String> {
+    async fn advance(&mut self, serving: &watch::Sender<u64>, endpoint: &ExtenderEndpoint) -> kube::Result<()> {
         if let Some(unread) = &mut self.unread {
-            let read = unread.read().await;
-            read.map_err(|error| format!("reading the last leader's reservations: {}", describe(&error)))?;
+            unread.read().await?;
             self.unread = None;
             info!(term = self.number, "serving extender calls: the last leader's reservations have been read");
             serving.send_replace(self.number);
         }
         if self.routed.is_none_or(|at| at.elapsed() >= REWRITE) {
-            endpoint.publish().await.map_err(|error| format!("writing {}: {}", endpoint, describe(&error)))?;
+            endpoint.publish().await?;
             self.routed = Some(Instant::now());
         }
         Ok(())

@@ -9,12 +9,12 @@ mod election;
 use std::time::{Duration, Instant};
 
 use divvy_runtime::api_server::errors::describe;
-use divvy_runtime::logging::WarnOnce;
+use divvy_runtime::api_server::{ApiServer, unanswered};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
+use kube::Api;
 use kube::api::PostParams;
-use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -102,7 +102,7 @@ impl Leader {
 /// its `retry_period`. `calls` are what is done as the leader; the Lease is released when they are over. (A call takes its
 /// token before it checks who leads.)
 pub async fn run(
-    client: Client,
+    api_server: ApiServer,
     namespace: &str,
     name: &str,
     us: Candidate,
@@ -110,10 +110,12 @@ pub async fn run(
     calls: &TaskTracker,
     stop: CancellationToken,
 ) {
+    let ApiServer { client, requests } = api_server;
     let leases = Api::namespaced(client, namespace);
+    let renewal = format!("update leases/{name}");
     let Timing { renew_deadline, retry_period, .. } = us.timing;
     let mut driver = Driver { leases, name: name.to_owned(), election: Election::new(us.clone()), us, leader };
-    let (mut warning, mut next) = (WarnOnce::default(), Instant::now());
+    let mut next = Instant::now();
     loop {
         let wake = driver.election.changes_at(Instant::now()).map_or(next, |change| change.min(next));
         if stop.run_until_cancelled(sleep_until(wake.into())).await.is_none() {
@@ -127,13 +129,9 @@ pub async fn run(
             let end = driver.election.changes_at(now).map_or(limit, |change| change.min(limit));
             match stop.run_until_cancelled(timeout_at(end.into(), driver.round())).await {
                 None => break,
-                Some(Ok(Ok(()))) => warning.clear(),
-                Some(Ok(Err(error))) => {
-                    warning.warn(format!("Lease {name}: renewal failed: {}", describe(&error)));
-                }
-                Some(Err(_)) => {
-                    warning.warn(format!("Lease {name}: renewal failed: the API server doesn't answer"));
-                }
+                Some(Ok(Ok(()))) => requests.succeeded(&renewal),
+                Some(Ok(Err(error))) => requests.failed(&renewal, &error, retry_period),
+                Some(Err(_)) => requests.failed(&renewal, &unanswered(end - now), retry_period),
             }
         }
         driver.publish();

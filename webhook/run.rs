@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use divvy_index::Index;
+use divvy_runtime::api_server::ApiServer;
 use divvy_runtime::logging;
 use divvy_runtime::settings::{Stop, Switch};
 use divvy_runtime::{Signals, Tasks};
@@ -57,7 +58,7 @@ const PAGES: Limits = Limits { connections: 64, per_address: 16 };
 /// State that the tasks share.
 struct Parts {
     config: Config,
-    client: Client,
+    api_server: ApiServer,
     index: Arc<Index>,
     sync_status: watch::Receiver<SyncStatus>,
     /// The certificate of reviews and queries.
@@ -113,10 +114,10 @@ async fn run(config: Config) -> anyhow::Result<()> {
         Switch::On => Some(listen(config.extender_address).await?),
         Switch::Off => None,
     };
-    let client = settings::client(&config).await?;
+    let api_server = settings::api_server(&config).await?;
 
     let index = Arc::new(Index::new(settings::reading(&config)));
-    let watches = Watches::new(client.clone(), Arc::clone(&index));
+    let watches = Watches::new(api_server.clone(), Arc::clone(&index));
     let (leads, leader) = watch::channel(Leader::Nobody);
     let (serves, serving) = watch::channel(0);
     let (stops, stopping) = watch::channel(false);
@@ -126,19 +127,22 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry, &index, leading(&leader));
     let calls = TaskTracker::new();
-    let parts = Parts { config, client, index, sync_status, identity, issued, leader, serving, calls, metrics, stop };
+    let parts =
+        Parts { config, api_server, index, sync_status, identity, issued, leader, serving, calls, metrics, stop };
     let (config, stop) = (&parts.config, &parts.stop);
 
     let mut tasks = Tasks::default();
     tasks.spawn_endless("watches", watches.clone().run());
     let connections = Connections::until(stop.clone());
-    let endpoint = ExtenderEndpoint::new(parts.client.clone(), &config.namespace, settings::address(config));
+    let endpoint = ExtenderEndpoint::new(parts.client(), &config.namespace, settings::address(config));
     let leader = parts.leader.clone();
-    let leadership = Leadership { watches, leader, serving: serves, endpoint, connections: connections.clone() };
+    let requests = parts.api_server.requests.clone();
+    let leadership =
+        Leadership { watches, leader, serving: serves, requests, endpoint, connections: connections.clone() };
     tasks.spawn_endless("leadership", leadership.run());
     tasks.spawn_endless("expiry", expire(Arc::clone(&parts.index)));
     tasks.spawn_endless("precomputation", ask_in_advance(Arc::clone(&parts.index)));
-    let events = PodEvents::new(parts.client.clone(), Arc::clone(&parts.index), &config.pod_name);
+    let events = PodEvents::new(parts.api_server.clone(), Arc::clone(&parts.index), &config.pod_name);
     tasks.spawn_endless("pod events", events.run(leading(&parts.leader)));
     let readiness = Readiness::new(parts.client.clone(), Arc::clone(&parts.index));
     tasks.spawn_endless("readiness", readiness.run(leading(&parts.leader)));
@@ -216,23 +220,27 @@ async fn ask_in_advance(index: Arc<Index>) {
 // === impl Parts ===
 
 impl Parts {
+    fn client(&self) -> Client {
+        self.api_server.client.clone()
+    }
+
     /// Starts rotation of the certificates, and of caBundle with them.
     fn keep_certificates(&self, tasks: &mut Tasks) {
         let (service, issued, stop) = (settings::service(&self.config), self.issued.clone(), self.stop.clone());
-        let keep = keep_secret(self.client.clone(), SECRET.to_owned(), service, issued.clone(), stop.clone());
+        let keep = keep_secret(self.api_server.clone(), SECRET.to_owned(), service, issued.clone(), stop.clone());
         tasks.spawn("certificate", keep);
         match settings::certificate_files(&self.config) {
             Some(files) => tasks.spawn("certificate files", keep_files(files, self.identity.clone(), stop)),
-            None => tasks.spawn("authority", keep_bundle(self.client.clone(), SERVICE.to_owned(), issued, stop)),
+            None => tasks.spawn("authority", keep_bundle(self.api_server.clone(), SERVICE.to_owned(), issued, stop)),
         }
     }
 
     /// Takes part in the leader election until `retired`.
     fn elect(&self, leads: watch::Sender<Leader>, retired: CancellationToken) -> impl Future<Output = ()> + use<> {
-        let (client, candidate) = (self.client.clone(), settings::candidate(&self.config));
+        let (api_server, candidate) = (self.api_server.clone(), settings::candidate(&self.config));
         let namespace = self.config.namespace.to_string();
         let calls = self.calls.clone();
-        async move { lease::run(client, &namespace, LEASE, candidate, leads, &calls, retired).await }
+        async move { lease::run(api_server, &namespace, LEASE, candidate, leads, &calls, retired).await }
     }
 
     fn reviews(&self) -> Reviews {
@@ -248,7 +256,7 @@ impl Parts {
         let most = usize::from(u16::try_from(self.config.shortlist.get()).unwrap_or(u16::MAX));
         let extender = Arc::new(Extender::new(Arc::clone(&self.index), most));
         Scheduling {
-            binder: Binder::new(self.client.clone(), Arc::clone(&extender)),
+            binder: Binder::new(self.client(), Arc::clone(&extender)),
             extender,
             leader: self.leader.clone(),
             serving: self.serving.clone(),
@@ -261,8 +269,8 @@ impl Parts {
         Queries {
             index: Arc::clone(&self.index),
             sync_status: self.sync_status.clone(),
-            access: Arc::new(Access::new(self.client.clone())),
-            client: self.client.clone(),
+            access: Arc::new(Access::new(self.client())),
+            client: self.client(),
         }
     }
 }

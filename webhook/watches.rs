@@ -13,14 +13,11 @@ use std::time::Instant;
 
 use divvy_api::gpunode::GpuNode;
 use divvy_index::Index;
-use divvy_runtime::api_server::backoff;
-use divvy_runtime::api_server::errors::describe_watch;
-use divvy_runtime::logging::WarnOnce;
+use divvy_runtime::api_server::{ApiServer, with_backoff};
 use futures::{StreamExt as _, TryStreamExt as _, future};
 use kube::core::DeserializeGuard;
-use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, Resource};
+use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
@@ -55,7 +52,7 @@ struct KindStatus {
 /// Keeps the cluster state up to date.
 #[derive(Clone)]
 pub struct Watches {
-    client: Client,
+    api_server: ApiServer,
     index: Arc<Index>,
     sync_status: Arc<watch::Sender<SyncStatus>>,
 }
@@ -135,8 +132,8 @@ impl SyncStatus {
 
 impl Watches {
     /// Prepares to fill this index from this API server.
-    pub fn new(client: Client, index: Arc<Index>) -> Self {
-        Self { client, index, sync_status: Arc::default() }
+    pub fn new(api_server: ApiServer, index: Arc<Index>) -> Self {
+        Self { api_server, index, sync_status: Arc::default() }
     }
 
     /// Subscribes to the status of the watches.
@@ -156,33 +153,23 @@ impl Watches {
 
     /// Prepares to list the reservations that pods carry.
     pub fn reservations(&self) -> Reservations {
-        Reservations::new(Api::all(self.client.clone()), Arc::clone(&self.index))
+        Reservations::new(Api::all(self.api_server.client.clone()), Arc::clone(&self.index))
     }
 
     async fn follow<E: Entry>(&self, config: watcher::Config) {
         let mut listing = Listing::default();
-        let news = watcher(Api::<E>::all(self.client.clone()), config)
+        let ApiServer { client, requests } = self.api_server.clone();
+        let news = watcher(Api::<E>::all(client), config)
             .map_ok(|event| self.take(event, &mut listing))
-            .try_filter(|news| future::ready(*news != Received::ListBegins))
-            .backoff(backoff());
-        let mut news = std::pin::pin!(news);
-        let mut warning = WarnOnce::default();
+            .try_filter(|news| future::ready(*news != Received::ListBegins));
+        let mut news = std::pin::pin!(with_backoff(news, format!("watch {}", E::KIND.as_str()), requests));
         while let Some(news) = news.next().await {
             match news {
-                Ok(news) => {
-                    warning.clear();
-                    self.note(E::KIND, |kind| {
-                        kind.listed |= news == Received::ListEnds;
-                        kind.problem = None;
-                    });
-                }
-                // The resource version is too old, as happens every few minutes: all are listed again.
-                Err(watcher::Error::WatchError(status)) if status.code == 410 => {}
-                Err(error) => {
-                    let problem = describe_watch(&error);
-                    warning.warn(format!("watch of {} failed: {problem}", E::KIND.as_str()));
-                    self.note(E::KIND, |kind| kind.problem = Some(problem));
-                }
+                Ok(news) => self.note(E::KIND, |kind| {
+                    kind.listed |= news == Received::ListEnds;
+                    kind.problem = None;
+                }),
+                Err(problem) => self.note(E::KIND, |kind| kind.problem = Some(problem)),
             }
         }
     }

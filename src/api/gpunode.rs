@@ -2,7 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
-use schemars::JsonSchema;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
 use crate::card::CardId;
@@ -43,6 +44,7 @@ pub struct GpuNodeSpec {
 /// GPUs and shares as the daemon reports them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = RecursiveTransform(without_integer_format))]
 pub struct GpuNodeStatus {
     /// Every GPU of the node.
     #[serde(default)]
@@ -172,6 +174,16 @@ pub struct Summary {
     pub pods: u32,
 }
 
+/// Removes an integer's `format`: `minimum` and `maximum` bound it. Kubernetes 1.34 and newer answer a schema with
+/// `uint32` or `uint64` with the warning `unrecognized format`, 1.34.0 one with `int32` or `int64` too
+/// (kubernetes/kubernetes#133896).
+fn without_integer_format(schema: &mut Schema) {
+    let has_integers = schema.get("type").is_some_and(|kind| kind.to_string().contains("\"integer\""));
+    if has_integers {
+        schema.remove("format");
+    }
+}
+
 // === impl Scales ===
 
 impl Scales {
@@ -222,6 +234,28 @@ mod tests {
             given == text,
             "deploy/manifests/crd.yaml is not GpuNode::crd(): run UPDATE_CRD=1 cargo test -p divvy-api and review the change"
         );
+    }
+
+    /// Formats of strings that every supported API server knows, without dashes: `formats.go` of apiextensions-apiserver,
+    /// Kubernetes 1.36. There are more; a new one in our schema is to be looked up there.
+    const STRING_FORMATS: [&str; 4] = ["byte", "date", "datetime", "duration"];
+
+    #[test]
+    fn crd_has_no_format_that_the_api_server_warns_about() {
+        fn collect(value: &serde_json::Value, unknown: &mut Vec<String>) {
+            if let Some(format) = value["format"].as_str() {
+                let is_known = value["type"] == "string" && STRING_FORMATS.contains(&&*format.replace('-', ""));
+                unknown.extend((!is_known).then(|| value.to_string()));
+            }
+            match value {
+                serde_json::Value::Object(fields) => fields.values().for_each(|field| collect(field, unknown)),
+                serde_json::Value::Array(items) => items.iter().for_each(|item| collect(item, unknown)),
+                _ => {}
+            }
+        }
+        let mut unknown = Vec::new();
+        collect(&serde_json::json!(GpuNode::crd()), &mut unknown);
+        assert_eq!(unknown, Vec::<String>::new());
     }
 
     #[test]

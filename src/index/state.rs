@@ -373,14 +373,14 @@ impl ClusterState {
                 continue;
             };
             let (node, demand) = (reservation.planned.node.clone(), Arc::clone(&reservation.demand));
-            let (source, priority) = (reservation.source, demand.priority);
-            let state = if reservation.bound { State::Confirmed } else { State::Waiting(demand) };
+            let (source, priority, is_bound) = (reservation.source, demand.priority, reservation.bound);
+            let state = if is_bound { State::Confirmed } else { State::Waiting(demand) };
             if matches!(state, State::Waiting(_)) {
                 self.move_out(&uid);
             }
             self.pods.insert(Arc::clone(&uid), Pod { priority, state });
             if source == Source::Made {
-                self.outcomes.count(Outcome::Expired);
+                self.outcomes.count(if is_bound { Outcome::Expired } else { Outcome::Unbound });
             }
             touched.extend(self.unlist(&uid, &node));
         }

@@ -18,7 +18,7 @@ use divvy_api::ContainerRequest;
 use crate::pod::PodRef;
 pub use allocations::{Allocations, Change};
 pub use entry::{BadNonce, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, Terms};
-pub use journal::{Damage, ReplayReport, Rewrite, Rewritten};
+pub use journal::{Damage, JournalHealth, ReplayReport, Rewrite, Rewritten};
 use journal::{Journal, Replay, UnknownVersion};
 
 /// Each opening begins at a multiple of this, on disk before the first answer: more than the changes between two
@@ -149,6 +149,11 @@ impl Ledger {
             self.commit(changes)?;
         }
         Ok(self.revision)
+    }
+
+    /// Whether the journal's last writes succeeded.
+    pub fn journal_health(&self) -> JournalHealth {
+        self.journal.health()
     }
 
     /// Whether the journal is mostly history, so that it should be rewritten.

@@ -27,10 +27,9 @@ use divvy_api::gpunode::{GpuNode, GpuNodeSpec, Scales};
 use divvy_api::usage::NodeUsage;
 use divvy_api::{ResourceNames, Tier};
 use divvy_node_core::allocator::{SharedAllocator, lock};
-use divvy_runtime::api_server::errors::describe;
-use divvy_runtime::api_server::within_deadline;
+use divvy_runtime::api_server::{ApiServer, within_deadline};
+use divvy_runtime::logging::WarnOnce;
 use k8s_openapi::jiff::Timestamp;
-use kube::Client;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -59,6 +58,9 @@ const ROUND: Duration = Duration::from_secs(1);
 /// Time for which an amount on the Node may stay above what is free, once shares in other forms were allocated: most of these
 /// changes are then part of another write. The daemon itself goes by its ledger.
 const SHRINK_DELAY: Duration = Duration::from_secs(10);
+/// Requests that are made for several objects.
+const PATCH_PODS: &str = "patch pods/status";
+const CREATE_EVENTS: &str = "create events";
 /// Most events that wait to be written; beyond that the oldest are dropped.
 const PENDING: usize = 100;
 
@@ -146,6 +148,7 @@ pub struct Publisher {
     /// Time since which the Node offers more than is free.
     shrunk: Option<Instant>,
     attempts: Attempts,
+    missing_node: WarnOnce,
 }
 
 /// State of one pod's annotation.
@@ -171,10 +174,10 @@ impl Announcement {
 // === impl Publisher ===
 
 impl Publisher {
-    /// A publisher that writes with `client`, and the handle that makes it announce the daemon's end.
+    /// A publisher that writes to this API server, and the handle that makes it announce the daemon's end.
     pub fn new(
         settings: PublishSettings,
-        client: Client,
+        api_server: ApiServer,
         allocator: SharedAllocator,
         registration: watch::Receiver<RegistrationStatus>,
         usage: watch::Receiver<Arc<NodeUsage>>,
@@ -183,7 +186,7 @@ impl Publisher {
         let (drain, draining) = watch::channel(false);
         let (announced, announcement) = watch::channel(false);
         let publisher = Self {
-            cluster: Cluster::new(client, &settings.node_name),
+            cluster: Cluster::new(api_server.client, &settings.node_name),
             settings,
             allocator,
             registration,
@@ -201,7 +204,8 @@ impl Publisher {
             released: false,
             offered: BTreeMap::new(),
             shrunk: None,
-            attempts: Attempts::default(),
+            attempts: Attempts::new(api_server.requests),
+            missing_node: WarnOnce::default(),
         };
         (publisher, Announcement { draining: drain, announced: announcement })
     }
@@ -209,8 +213,9 @@ impl Publisher {
     /// Publishes until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
         let name = &self.settings.node_name;
-        let mut node = cluster::watch(self.cluster.nodes.clone(), "Node", name, &stop);
-        let mut gpu_node = cluster::watch(self.cluster.gpu_nodes.clone(), "GpuNode", name, &stop);
+        let requests = self.attempts.requests();
+        let mut node = cluster::watch(self.cluster.nodes.clone(), "nodes", name, requests, &stop);
+        let mut gpu_node = cluster::watch(self.cluster.gpu_nodes.clone(), "gpunodes", name, requests, &stop);
         let mut rounds = tokio::time::interval(ROUND);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = None;
@@ -236,11 +241,11 @@ impl Publisher {
         let view = self.view();
         let Cached::Present(node) = node else {
             if matches!(node, Cached::Gone) {
-                let missing = format!("Node {} doesn't exist yet", self.settings.node_name);
-                self.attempts.of("node").problem("node", &missing);
+                self.missing_node.warn(format!("Node {} doesn't exist yet", self.settings.node_name));
             }
             return;
         };
+        self.missing_node.clear();
         self.released |= has_released(&self.last.allocations, &view.allocations);
         // Before the Node: its change makes the scheduler ask, and what is answered comes from the `GpuNode`.
         let is_shown = self.write_gpu_node(&view, node, gpu_node).await;
@@ -326,7 +331,7 @@ impl Publisher {
             }
         }
         let written = self.cluster.patch_node(&patch);
-        if self.attempts.make("node", written).await.is_some() {
+        if self.attempts.make("patch nodes/status", written).await.is_some() {
             self.shrunk = None;
             self.offered = facts.unwrap_or_default().amounts;
         }
@@ -359,7 +364,7 @@ impl Publisher {
         let Cached::Present(there) = gpu_node else {
             if matches!(gpu_node, Cached::Gone) {
                 let made = self.cluster.create_gpu_node(node);
-                self.attempts.make("gpunode", made).await;
+                self.attempts.make("create gpunodes", made).await;
             }
             return false;
         };
@@ -372,7 +377,7 @@ impl Publisher {
         let differs = shown != Some(&status) && !self.pruned.explains(&status, shown);
         if differs && self.utilization_writes.are_due(&status, shown, Instant::now()) {
             let written = self.cluster.write_gpu_node(&status);
-            match self.attempts.make("gpunode", written).await {
+            match self.attempts.make("patch gpunodes/status", written).await {
                 Some(Some(kept)) => self.pruned.compare(status, kept),
                 Some(None) | None => return false,
             }
@@ -394,17 +399,19 @@ impl Publisher {
             .collect();
         for (uid, (pod, cards)) in missing {
             let annotated = self.annotated.entry(uid.to_owned()).or_default();
-            if !annotated.attempt.is_due() || !self.attempts.of("pods").is_due() {
+            if !annotated.attempt.is_due() || !self.attempts.are_due(PATCH_PODS) {
                 continue;
             }
+            let request = format!("{PATCH_PODS} of {}/{}", pod.namespace, pod.name);
             match within_deadline(self.cluster.annotate(pod, &annotation::encode(&cards))).await {
                 Err(error) if concerns_one_object(&error) => {
-                    annotated.attempt.failed(&format!("pod {}/{}", pod.namespace, pod.name), &error);
+                    self.attempts.requests().failed(&request, &error, annotated.attempt.failed());
                 }
-                Err(error) => self.attempts.of("pods").failed("pods", &error),
+                Err(error) => self.attempts.failed(PATCH_PODS, &error),
                 Ok(()) => {
                     *annotated = Annotated { cards: Some(cards), attempt: Attempt::default() };
-                    self.attempts.of("pods").succeeded();
+                    self.attempts.succeeded(PATCH_PODS);
+                    self.attempts.requests().succeeded(&request);
                 }
             }
         }
@@ -413,14 +420,14 @@ impl Publisher {
     /// Writes the events that are pending, in order.
     async fn record(&mut self, node: &NodeView) {
         self.pending.drain(..self.pending.len().saturating_sub(PENDING));
-        while let Some(event) = self.pending.front().filter(|_| self.attempts.of("events").is_due()) {
+        while let Some(event) = self.pending.front().filter(|_| self.attempts.are_due(CREATE_EVENTS)) {
             match within_deadline(self.cluster.record(event, node)).await {
-                Ok(()) => self.attempts.of("events").succeeded(),
+                Ok(()) => self.attempts.succeeded(CREATE_EVENTS),
                 // It won't go better next time; the others may.
                 Err(error) if concerns_one_object(&error) => {
-                    self.attempts.of("events").problem("events", &describe(&error));
+                    self.attempts.requests().failed(CREATE_EVENTS, &error, ROUND);
                 }
-                Err(error) => return self.attempts.of("events").failed("events", &error),
+                Err(error) => return self.attempts.failed(CREATE_EVENTS, &error),
             }
             self.pending.pop_front();
         }

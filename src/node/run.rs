@@ -152,12 +152,12 @@ async fn run(
     let gauges = Arc::clone(&containers);
     http::metrics::register(divvy, Arc::clone(&allocator), gauges, registration.clone(), shown.clone(), usage.clone());
 
-    let client = settings::client(&config).await.context("reaching the API server")?;
+    let api_server = settings::api_server(&config).await.context("reaching the API server")?;
     let unlisted = Arc::default();
     let source = NodePods {
         kubelet: pods,
         pod_resources: pod_resources.clone(),
-        bound: client.clone().map(|client| BoundPods::new(client, node)),
+        bound: api_server.clone().map(|api_server| BoundPods::new(api_server, node)),
         cgroups: Arc::new(PodCgroups::new(config.cgroup_root.to_path_buf())),
         kubelet_age: KubeletAge::new(config.device_plugin_dir.join("kubelet.sock")),
         unlisted: Arc::clone(&unlisted),
@@ -217,9 +217,15 @@ async fn run(
     }
     tasks.spawn("http", http::serve(listener, pages, stop.clone()));
     let mut announcement = None;
-    if let Some(client) = client {
-        let (publisher, draining) =
-            Publisher::new(settings::publish(&config, tier), client, allocator, registration, usage, desired_sender);
+    if let Some(api_server) = api_server {
+        let (publisher, draining) = Publisher::new(
+            settings::publish(&config, tier),
+            api_server,
+            allocator,
+            registration,
+            usage,
+            desired_sender,
+        );
         tasks.spawn("publisher", publisher.run(stop.clone()));
         announcement = Some(draining);
     } else {

@@ -1,26 +1,41 @@
-//! The API server: its client, watches with back-off, and its errors in words.
+//! The API server: its client, watches with back-off, its errors in words, and the log of failed requests.
 //!
-//! Programs outlive it: nothing here ends because it is unreachable, and a lasting problem is logged once.
+//! Programs outlive it: nothing here ends because it is unreachable, and a lasting failure is logged at growing distance.
 
 mod backoff;
 pub mod errors;
+mod requests;
 mod watch;
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tower::util::MapResponseLayer;
+
+use crate::outage::seconds;
 
 pub use backoff::backoff;
-pub use watch::watch_object;
+pub use requests::Requests;
+pub use watch::{watch_object, with_backoff};
+
+/// The API server.
+#[derive(Clone)]
+pub struct ApiServer {
+    /// The client.
+    pub client: Client,
+    /// Log of failed requests.
+    pub requests: Requests,
+}
 
 /// Longest wait for one answer.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The API server: of the kubeconfig, or of the cluster that runs this pod; `None` outside of any.
-pub async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<Option<Client>> {
+pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Option<ApiServer>> {
     let config = if let Some(path) = kubeconfig {
         let file = Kubeconfig::read_from(path).with_context(|| format!("kubeconfig {}", path.display()))?;
         Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
@@ -29,11 +44,30 @@ pub async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<Option<Client>>
     } else {
         return Ok(None);
     };
-    Ok(Some(Client::try_from(config)?))
+    Ok(Some(ApiServer::new(config)?))
 }
 
 /// An answer, if it comes in time.
 pub async fn within_deadline<T>(answer: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-    let late = |_elapsed| kube::Error::Service(format!("no answer within {}s", DEADLINE.as_secs()).into());
-    tokio::time::timeout(DEADLINE, answer).await.map_err(late)?
+    tokio::time::timeout(DEADLINE, answer).await.map_err(|_elapsed| unanswered(DEADLINE))?
+}
+
+/// The error of a request that had no answer when so much time had passed.
+pub fn unanswered(time: Duration) -> kube::Error {
+    kube::Error::Service(format!("no answer within {}", seconds(time)).into())
+}
+
+// === impl ApiServer ===
+
+impl ApiServer {
+    /// A client for this configuration; nothing is connected yet.
+    pub fn new(config: Config) -> kube::Result<Self> {
+        let requests = Requests::new(config.cluster_url.to_string().trim_end_matches('/'));
+        let log = requests.clone();
+        let answered = MapResponseLayer::new(move |answer| {
+            log.answered();
+            answer
+        });
+        Ok(Self { client: ClientBuilder::try_from(config)?.with_layer(&answered).build(), requests })
+    }
 }

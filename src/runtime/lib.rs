@@ -3,7 +3,8 @@
 //! ```text
 //! settings     flags, environment and file become one checked configuration
 //! logging      where log lines go, and how a lasting problem is logged once
-//! api_server   client of the API server, watches with back-off, errors in words
+//! outage       how a failure that comes again and again is logged at growing distance
+//! api_server   client of the API server, watches with back-off, errors in words, the log of failed requests
 //! tasks        the program's tasks; one that ends early ends the program
 //! signals      SIGTERM and SIGINT
 //! metrics      the page that Prometheus scrapes
@@ -16,6 +17,7 @@ pub mod api_server;
 pub mod files;
 pub mod logging;
 mod metrics;
+mod outage;
 pub mod settings;
 mod signals;
 mod tasks;

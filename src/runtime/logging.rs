@@ -27,6 +27,9 @@ pub enum LogFormat {
     Json,
 }
 
+/// What the targets of Divvy's own crates begin with.
+const OWN: &str = "divvy";
+
 /// Logs a lasting problem once.
 #[derive(Debug, Default)]
 pub struct WarnOnce(String);
@@ -48,13 +51,17 @@ pub fn init(filter: &LogFilter, format: LogFormat) {
 // === impl LogFilter ===
 
 impl LogFilter {
-    /// The filter itself. kube's watcher warns at every retry, where Divvy logs a lasting problem once: of its lines errors alone
-    /// are shown, unless the filter names it or asks for more than `info`.
+    /// The filter itself. A level without a target is that of Divvy's own crates: libraries log every failure of theirs,
+    /// whatever becomes of it. Their lines are shown where the filter names them or asks for more than `info` of everything.
     pub fn targets(&self) -> Targets {
-        let is_asked_for = self.targets.default_level() > Some(LevelFilter::INFO)
-            || self.targets.iter().any(|(target, _)| target.starts_with("kube_runtime"));
         let targets = self.targets.clone();
-        if is_asked_for { targets } else { targets.with_target("kube_runtime::watcher", LevelFilter::ERROR) }
+        match self.targets.default_level() {
+            Some(level) if level <= LevelFilter::INFO => {
+                let own = Targets::new().with_target(OWN, level).with_default(LevelFilter::OFF);
+                own.with_targets(targets.iter())
+            }
+            _ => targets,
+        }
     }
 }
 
@@ -105,5 +112,37 @@ impl WarnOnce {
     /// Ends the problem: the next one is logged, even if it is the same.
     pub fn clear(&mut self) {
         self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn level_without_target_is_that_of_divvys_crates() {
+        let shows = |filter: &str, target: &str, level: Level| {
+            let filter = LogFilter::try_from(filter.to_owned()).expect("a filter");
+            filter.targets().would_enable(target, &level)
+        };
+        let library = "kube_client::client::builder";
+        for (filter, own, of_library) in [
+            ("info", Some(Level::INFO), None),
+            ("error", Some(Level::ERROR), None),
+            ("info,divvy_node=debug", Some(Level::DEBUG), None),
+            ("info,divvy=debug", Some(Level::DEBUG), None),
+            ("warn,kube_client=error", Some(Level::WARN), Some(Level::ERROR)),
+            ("divvy=debug", Some(Level::DEBUG), None),
+            ("debug", Some(Level::DEBUG), Some(Level::DEBUG)),
+            ("off", None, None),
+        ] {
+            let most = |target| {
+                let levels = [Level::TRACE, Level::DEBUG, Level::INFO, Level::WARN, Level::ERROR];
+                levels.into_iter().find(|level| shows(filter, target, *level))
+            };
+            assert_eq!((most("divvy_node::run"), most(library)), (own, of_library), "{filter}");
+        }
     }
 }

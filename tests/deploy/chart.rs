@@ -212,6 +212,18 @@ fn the_service_is_where_the_configuration_has_the_driver() {
 }
 
 #[test]
+fn alerts_are_rendered_on_request() {
+    let Some(helm) = helm() else { return };
+    let values = json!({ "monitoring": { "rules": { "enabled": true, "labels": { "release": "prometheus" } } } });
+    let objects = render(&helm, "divvy-system", &values);
+    let rule = objects::find(&objects, "PrometheusRule divvy-system/divvy");
+    assert_eq!(rule["metadata"]["labels"], json!({ "release": "prometheus" }));
+    assert_eq!(rule["spec"], objects::read("deploy/monitoring/rules.yaml")[0]);
+    let without = render(&helm, "divvy-system", &json!({}));
+    assert!(without.iter().all(|object| object["kind"] != "PrometheusRule"), "off unless asked for");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_before_anything_is_installed() {
     let Some(helm) = helm() else { return };
     for (values, why) in [

@@ -8,6 +8,7 @@ mod conditions;
 mod configuration;
 mod examples;
 mod images;
+mod monitoring;
 mod objects;
 mod rights;
 mod scheduler;

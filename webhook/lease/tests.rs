@@ -1,5 +1,6 @@
 //! Several replicas at one API server.
 
+use divvy_runtime::api_server;
 use fake_apiserver::{ApiServer, View};
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -38,13 +39,13 @@ impl Replica {
         server.allow(&identity, identity.as_str());
         let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig(&identity)).unwrap();
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        let client = Client::try_from(config).unwrap();
+        let api_server = api_server::ApiServer::new(config).unwrap();
         let us = Candidate { identity, timing };
         let (sender, leader) = watch::channel(Leader::Nobody);
         let (stop, candidate) = (CancellationToken::new(), us.clone());
         let task = tokio::spawn({
             let stop = stop.clone();
-            async move { run(client, NAMESPACE, NAME, candidate, sender, &TaskTracker::new(), stop).await }
+            async move { run(api_server, NAMESPACE, NAME, candidate, sender, &TaskTracker::new(), stop).await }
         });
         Self { leader, stop, task, us }
     }

@@ -4,18 +4,18 @@ use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use divvy_index::demand::SchedulingConfig;
+use divvy_runtime::api_server::ApiServer;
 use divvy_runtime::settings::Switch;
-use kube::Client;
 
 use crate::admission::{FavouredNamespaces, Settings};
 use crate::config::{Config, Namespace, SERVICE};
 use crate::lease::{Candidate, Timing};
 use crate::tls::{Files, Service};
 
-/// The way to the API server.
-pub(super) async fn client(config: &Config) -> anyhow::Result<Client> {
-    let client = divvy_runtime::api_server::client(config.kubeconfig.as_deref()).await?;
-    client.context(
+/// The API server.
+pub(super) async fn api_server(config: &Config) -> anyhow::Result<ApiServer> {
+    let api_server = divvy_runtime::api_server::connect(config.kubeconfig.as_deref()).await?;
+    api_server.context(
         "no kubeconfig is set, and this is not a pod of a cluster: set --kubeconfig, the environment variable KUBECONFIG \
          or kubeconfig in the file",
     )

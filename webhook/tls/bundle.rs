@@ -6,15 +6,14 @@
 
 use std::time::Duration;
 
-use divvy_runtime::api_server::errors::describe;
-use divvy_runtime::api_server::{watch_object, within_deadline};
+use divvy_runtime::api_server::{ApiServer, Requests, watch_object, within_deadline};
 use divvy_runtime::logging::WarnOnce;
 use futures::StreamExt as _;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, TestOperation};
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use kube::Api;
 use kube::api::{self, ApiResource, DynamicObject, PatchParams};
-use kube::{Api, Client};
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -26,21 +25,24 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Keeps the bundle of the Mutating- and the ValidatingWebhookConfiguration of this name what `identity` says, until
 /// `stop`.
-pub async fn keep_bundle(client: Client, name: String, identity: Identity, stop: CancellationToken) {
-    let keep = |kind, resource: ApiResource| {
+pub async fn keep_bundle(api_server: ApiServer, name: String, identity: Identity, stop: CancellationToken) {
+    let ApiServer { client, requests } = api_server;
+    let keep = |resource: ApiResource| {
         let api = Api::all_with(client.clone(), &resource);
-        Box::pin(keep_one(api, kind, &name, &identity))
+        Box::pin(keep_one(api, resource, &name, &identity, requests.clone()))
     };
     let both = futures::future::join(
-        keep("MutatingWebhookConfiguration", ApiResource::erase::<MutatingWebhookConfiguration>(&())),
-        keep("ValidatingWebhookConfiguration", ApiResource::erase::<ValidatingWebhookConfiguration>(&())),
+        keep(ApiResource::erase::<MutatingWebhookConfiguration>(&())),
+        keep(ApiResource::erase::<ValidatingWebhookConfiguration>(&())),
     );
     stop.run_until_cancelled_owned(both).await;
 }
 
-async fn keep_one(api: Api<DynamicObject>, kind: &'static str, name: &str, identity: &Identity) {
+async fn keep_one(api: Api<DynamicObject>, resource: ApiResource, name: &str, identity: &Identity, requests: Requests) {
+    let ApiResource { kind, plural, .. } = resource;
+    let request = format!("patch {plural}/{name}");
     let mut credentials = identity.subscribe();
-    let mut changes = std::pin::pin!(watch_object(api.clone(), kind, name));
+    let mut changes = std::pin::pin!(watch_object(api.clone(), &plural, name, requests.clone()));
     let (mut seen, mut warning): (Option<DynamicObject>, _) = (None, WarnOnce::default());
     let mut again = None;
     loop {
@@ -63,9 +65,12 @@ async fn keep_one(api: Api<DynamicObject>, kind: &'static str, name: &str, ident
         };
         let patch = api::Patch::Json::<()>(patch);
         match within_deadline(api.patch(name, &PatchParams::default(), &patch)).await {
-            Ok(_) => tracing::info!("{kind} {name}: caBundle updated"),
+            Ok(_) => {
+                requests.succeeded(&request);
+                tracing::info!("{kind} {name}: caBundle updated");
+            }
             Err(error) => {
-                warning.warn(format!("{kind} {name}: caBundle can't be updated: {}", describe(&error)));
+                requests.failed(&request, &error, PAUSE);
                 again = Some(Instant::now() + PAUSE);
             }
         }

@@ -6,15 +6,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use divvy_runtime::api_server::errors::describe;
-use divvy_runtime::api_server::{watch_object, within_deadline};
+use divvy_runtime::api_server::{ApiServer, Requests, watch_object, within_deadline};
 use divvy_runtime::logging::WarnOnce;
 use futures::StreamExt as _;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
 use kube::api::PostParams;
-use kube::{Api, Client};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -32,15 +31,23 @@ struct Keeper {
     identity: Identity,
     /// No write before: two replicas whose clocks are months apart would otherwise renew each other's work without end.
     not_before: Instant,
+    requests: Requests,
     warning: WarnOnce,
 }
 
 /// Keeps the Secret of this name in the Service's namespace, and shows what it holds, until `stop`.
-pub async fn keep_secret(client: Client, name: String, service: Service, identity: Identity, stop: CancellationToken) {
+pub async fn keep_secret(
+    api_server: ApiServer,
+    name: String,
+    service: Service,
+    identity: Identity,
+    stop: CancellationToken,
+) {
+    let ApiServer { client, requests } = api_server;
     let secrets: Api<Secret> = Api::namespaced(client, &service.namespace);
-    let mut changes = std::pin::pin!(watch_object(secrets.clone(), "Secret", &name));
-    let mut keeper =
-        Keeper { secrets, name, service, identity, not_before: Instant::now(), warning: WarnOnce::default() };
+    let mut changes = std::pin::pin!(watch_object(secrets.clone(), "secrets", &name, requests.clone()));
+    let (not_before, warning) = (Instant::now(), WarnOnce::default());
+    let mut keeper = Keeper { secrets, name, service, identity, not_before, requests, warning };
     let mut seen: Option<Option<Secret>> = None;
     let mut check = Instant::now() + CHECK;
     loop {
@@ -87,14 +94,15 @@ impl Keeper {
             }
         };
         let name = &self.name;
+        let request = format!("{} secrets/{name}", if secret.is_none() { "create" } else { "update" });
         match written {
-            Ok(_) => tracing::info!("Secret {name}: certificates issued: {why}"),
+            Ok(_) => {
+                self.requests.succeeded(&request);
+                tracing::info!("Secret {name}: certificates issued: {why}");
+            }
             // The other replica was first, and the watch will show what it wrote.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            Err(error) => {
-                let error = describe(&error);
-                self.warning.warn(format!("Secret {name}: certificates can't be issued ({why}): {error}"));
-            }
+            Err(error) => self.requests.failed(&request, &error, CHECK),
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use divvy_index::Index;
+use divvy_runtime::api_server::unanswered;
 use kube::Api;
 use kube::api::ListParams;
 
@@ -33,12 +34,12 @@ impl Reservations {
     /// Reads what is left, so that the index knows all of it. After an error the pages that have been read stay read, unless
     /// the API server has forgotten the list meanwhile.
     pub async fn read(&mut self) -> kube::Result<()> {
-        let late = |_elapsed| kube::Error::Service("the API server didn't list the pods in time".into());
         loop {
             if self.next.continue_token.is_none() {
                 self.index.begin_list();
             }
-            let page = tokio::time::timeout(DEADLINE, self.api.list(&self.next)).await.map_err(late)?;
+            let page = tokio::time::timeout(DEADLINE, self.api.list(&self.next)).await;
+            let page = page.map_err(|_elapsed| unanswered(DEADLINE))?;
             if matches!(&page, Err(kube::Error::Api(status)) if status.code == 410) {
                 self.next.continue_token = None;
             }

@@ -78,7 +78,12 @@ fn reservation_ends_on_failed_binding_ended_pod_or_timeout() {
     index.expire(now);
     assert_eq!(held(&index, "n1"), [30]);
     index.expire(now + AGES);
-    assert_eq!((held(&index, "n1"), index.outcomes().of(Outcome::Expired)), (vec![0], 1));
+    assert_eq!((held(&index, "n1"), index.outcomes().of(Outcome::Unbound)), (vec![0], 1));
+
+    let planned = index.reserve(&demand(&a), "n1", now).expect("an empty card");
+    index.apply_pod(&bound(a, &planned), now);
+    index.expire(now + AGES);
+    assert_eq!((held(&index, "n1"), index.outcomes().of(Outcome::Expired)), (vec![0], 1), "bound, and not reported");
 }
 
 #[test]

@@ -9,21 +9,23 @@ pub enum Outcome {
     Moved,
     /// The pod ended before its node reported it: refused, deleted, or finished.
     Ended,
-    /// No report came in time.
+    /// The pod is bound, and no report came in time: its node gives it GPUs later, or is away.
     Expired,
+    /// The pod wasn't seen bound in time.
+    Unbound,
 }
 
 /// Numbers of ended reservations by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcomes {
-    counts: [u64; 4],
+    counts: [u64; 5],
 }
 
 // === impl Outcome ===
 
 impl Outcome {
     /// All outcomes.
-    pub const ALL: [Self; 4] = [Self::Kept, Self::Moved, Self::Ended, Self::Expired];
+    pub const ALL: [Self; 5] = [Self::Kept, Self::Moved, Self::Ended, Self::Expired, Self::Unbound];
 
     /// The label of `divvy_reservation_outcomes_total`.
     pub fn as_str(self) -> &'static str {
@@ -32,6 +34,7 @@ impl Outcome {
             Self::Moved => "moved",
             Self::Ended => "ended",
             Self::Expired => "expired",
+            Self::Unbound => "unbound",
         }
     }
 }

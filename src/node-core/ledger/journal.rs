@@ -20,6 +20,7 @@ use format::{record, snapshot};
 
 /// Extension of the file that is to replace the journal.
 const NEW: &str = "new";
+const SOUND: JournalHealth = JournalHealth { is_writable: true, is_rewritten: true };
 /// Below this many bytes a journal isn't worth rewriting.
 const SMALL: u64 = 64 << 10;
 
@@ -36,6 +37,16 @@ pub(super) struct Journal {
     overgrown: u64,
     /// Records appended since a rewrite began, while one is under way.
     since: Option<Vec<u8>>,
+    health: JournalHealth,
+}
+
+/// Whether the journal's last writes succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalHealth {
+    /// The last change could be appended, or none was tried.
+    pub is_writable: bool,
+    /// The last rewrite succeeded: otherwise the journal grows.
+    pub is_rewritten: bool,
 }
 
 /// A journal that is written beside the one in use, from what that one led to at one moment. Nothing else waits for it.
@@ -104,7 +115,15 @@ impl Journal {
     fn put(path: &Path, file: File, len: u64) -> Result<Self, LedgerError> {
         let new = path.with_extension(NEW);
         fs::rename(&new, path).map_err(failed(&new, "rename"))?;
-        Ok(Self { path: path.to_owned(), file, len, torn: false, overgrown: SMALL.max(4 * len), since: None })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            len,
+            torn: false,
+            overgrown: SMALL.max(4 * len),
+            since: None,
+            health: SOUND,
+        })
     }
 
     /// Keeps the damaged file at `path`, for analysis, beside those that were kept before: `journal.damaged`,
@@ -129,13 +148,16 @@ impl Journal {
         let file = OpenOptions::new().append(true).open(path).map_err(failed(path, "open"))?;
         file.set_len(whole).map_err(failed(path, "open"))?;
         let overgrown = SMALL.max(2 * whole);
-        Ok(Self { path: path.to_owned(), file, len: whole, torn: false, overgrown, since: None })
+        let health = JournalHealth { is_rewritten: false, ..SOUND };
+        Ok(Self { path: path.to_owned(), file, len: whole, torn: false, overgrown, since: None, health })
     }
 
     /// Writes changes down, all or none, the first with this revision.
     pub(super) fn append(&mut self, first: u64, changes: &[Change]) -> Result<(), LedgerError> {
         let bytes = (first..).zip(changes).flat_map(|(revision, change)| record(revision, change)).collect::<Vec<u8>>();
-        self.write(&bytes).map_err(failed(&self.path, "write"))?;
+        let written = self.write(&bytes).map_err(failed(&self.path, "write"));
+        self.health.is_writable = written.is_ok();
+        written?;
         if let Some(since) = &mut self.since {
             since.extend(bytes);
         }
@@ -152,6 +174,10 @@ impl Journal {
             Err(_) => self.torn = self.file.set_len(self.len).is_err(),
         }
         written
+    }
+
+    pub(super) fn health(&self) -> JournalHealth {
+        self.health
     }
 
     /// Whether it is mostly history, and nobody rewrites it yet.
@@ -178,6 +204,7 @@ impl Journal {
             Err(error) => {
                 tracing::warn!(%error, "cannot rewrite the journal");
                 self.overgrown = self.len.saturating_mul(2);
+                self.health.is_rewritten = false;
             }
         }
     }

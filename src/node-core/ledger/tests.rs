@@ -231,6 +231,7 @@ fn failed_rewrite_leaves_the_journal_in_use() {
     ledger.allocate(&pod("a"), &[app("x")], "x", holding("GPU-1", 0)).expect("writes");
     ledger.finish_rewrite(rewrite.write());
     assert!(!ledger.is_journal_overgrown(), "tried again when it is twice as long");
+    assert_eq!(ledger.journal_health(), JournalHealth { is_writable: true, is_rewritten: false });
     ledger.allocate(&pod("c"), &[app("x")], "x", holding("GPU-2", 0)).expect("writes");
     let before = ledger.allocations().clone();
     drop(ledger);
@@ -276,6 +277,7 @@ fn books_that_cannot_be_rewritten_can_still_be_kept() {
 
     let (mut ledger, report) = reopen(dir.path());
     let problem = report.not_rewritten.expect("reported");
+    assert_eq!(ledger.journal_health(), JournalHealth { is_writable: true, is_rewritten: false });
     assert!(problem.starts_with(&obstacle.display().to_string()), "{problem}");
     assert_eq!(report.torn, 15);
     assert!(ledger.revision() > revision);
@@ -284,6 +286,7 @@ fn books_that_cannot_be_rewritten_can_still_be_kept() {
     drop(ledger);
     fs::remove_dir(&obstacle).expect("removes");
     let (ledger, report) = reopen(dir.path());
+    assert_eq!(ledger.journal_health(), JournalHealth { is_writable: true, is_rewritten: true });
     assert_eq!((ledger.allocations(), report), (&before.0, ReplayReport { records: 2, ..ReplayReport::default() }));
     assert!(ledger.revision() > before.1);
 }

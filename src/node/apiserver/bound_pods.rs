@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use divvy_node_core::pod::Pod;
 use divvy_node_core::ports::PodSourceError;
+use divvy_runtime::api_server::ApiServer;
 use divvy_runtime::api_server::errors::describe;
-use kube::Client;
 use kube::api::ListParams;
 use kube::core::Request;
 
@@ -15,7 +15,7 @@ use crate::pod_list;
 /// Lists the pods bound to one node.
 #[derive(Clone)]
 pub struct BoundPods {
-    client: Client,
+    api_server: ApiServer,
     node: String,
 }
 
@@ -23,8 +23,8 @@ pub struct BoundPods {
 
 impl BoundPods {
     /// A client for the pods of `node`.
-    pub fn new(client: Client, node: &str) -> Self {
-        Self { client, node: node.to_owned() }
+    pub fn new(api_server: ApiServer, node: &str) -> Self {
+        Self { api_server, node: node.to_owned() }
     }
 
     /// Every pod bound to the node at some moment after the question: it names no resource version, so the answer is not
@@ -34,9 +34,11 @@ impl BoundPods {
     pub async fn list(&self) -> Result<Vec<Arc<Pod>>, PodSourceError> {
         let only = ListParams::default().fields(&format!("spec.nodeName={}", self.node));
         let request = Request::new("/api/v1/pods").list(&only).map_err(kube::Error::BuildRequest);
-        let error = |problem: &str| PodSourceError::BoundPods(format!("pods of node {}: {problem}", self.node));
+        let ApiServer { client, requests } = &self.api_server;
+        let asked = format!("API server {}: list pods of node {}", requests.address(), self.node);
+        let error = |problem: &str| PodSourceError::BoundPods(format!("{asked}: {problem}"));
         let refused = |cause: kube::Error| error(&(describe(&cause) + hint(&cause)));
-        let list = self.client.request_text(request.map_err(refused)?).await.map_err(refused)?;
+        let list = client.request_text(request.map_err(refused)?).await.map_err(refused)?;
         let mut pods = pod_list::decode(list.as_bytes()).map_err(|cause| error(&cause.to_string()))?;
         pods.retain(|pod| !pod.is_static());
         Ok(pods)

@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use divvy_api::gpunode::{GpuNode, GpuNodeSpec, GpuNodeStatus};
 use divvy_api::names::annotation::CARDS;
-use divvy_runtime::api_server::errors::describe;
-use divvy_runtime::api_server::{backoff, watch_object, within_deadline};
-use divvy_runtime::logging::WarnOnce;
+use divvy_runtime::api_server::{Requests, backoff, watch_object, within_deadline};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -57,29 +56,31 @@ struct PodView {
     metadata: ObjectMeta,
 }
 
-/// Attempts to write, by kind of object.
-#[derive(Default)]
-pub(super) struct Attempts(HashMap<&'static str, Attempt>);
+/// Attempts to write, by request.
+pub(super) struct Attempts {
+    requests: Requests,
+    by_request: HashMap<&'static str, Attempt>,
+}
 
-/// Attempts to write one object: after a failure the next one is delayed, and the same problem is logged once.
+/// Attempts to write one object: after a failure the next one is delayed.
 pub(super) struct Attempt {
     delays: ExponentialBackoff,
     not_before: Option<Instant>,
-    warning: WarnOnce,
 }
 
 /// Follows one object until `stop`.
 pub(super) fn watch<K>(
     api: Api<K>,
-    kind: &'static str,
+    resource: &'static str,
     name: &str,
+    requests: &Requests,
     stop: &CancellationToken,
 ) -> tokio::sync::watch::Receiver<Cached<K>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     let (sender, receiver) = tokio::sync::watch::channel(Cached::Unknown);
-    let objects = watch_object(api, kind, name).take_until(stop.clone().cancelled_owned());
+    let objects = watch_object(api, resource, name, requests.clone()).take_until(stop.clone().cancelled_owned());
     tokio::spawn(objects.for_each(move |object| {
         sender.send_replace(object.map_or(Cached::Gone, |object| Cached::Present(Box::new(object))));
         std::future::ready(())
@@ -204,27 +205,46 @@ impl Cluster {
 // === impl Attempts ===
 
 impl Attempts {
-    pub(super) fn of(&mut self, what: &'static str) -> &mut Attempt {
-        self.0.entry(what).or_default()
+    pub(super) fn new(requests: Requests) -> Self {
+        Self { requests, by_request: HashMap::new() }
+    }
+
+    /// The log of failed requests.
+    pub(super) fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    /// Whether none of these requests failed a moment ago.
+    pub(super) fn are_due(&self, request: &'static str) -> bool {
+        self.by_request.get(request).is_none_or(Attempt::is_due)
+    }
+
+    pub(super) fn succeeded(&mut self, request: &'static str) {
+        self.by_request.remove(request);
+        self.requests.succeeded(request);
+    }
+
+    pub(super) fn failed(&mut self, request: &'static str, error: &kube::Error) {
+        let pause = self.by_request.entry(request).or_default().failed();
+        self.requests.failed(request, error, pause);
     }
 
     /// Makes a write unless an earlier one of its kind failed a moment ago. Returns the response if it was made and succeeded.
     pub(super) async fn make<T>(
         &mut self,
-        what: &'static str,
+        request: &'static str,
         write: impl Future<Output = kube::Result<T>>,
     ) -> Option<T> {
-        let attempt = self.of(what);
-        if !attempt.is_due() {
+        if !self.are_due(request) {
             return None;
         }
         match within_deadline(write).await {
             Ok(answer) => {
-                attempt.succeeded();
+                self.succeeded(request);
                 Some(answer)
             }
             Err(error) => {
-                attempt.failed(what, &error);
+                self.failed(request, &error);
                 None
             }
         }
@@ -235,7 +255,7 @@ impl Attempts {
 
 impl Default for Attempt {
     fn default() -> Self {
-        Self { delays: backoff(), not_before: None, warning: WarnOnce::default() }
+        Self { delays: backoff(), not_before: None }
     }
 }
 
@@ -245,18 +265,11 @@ impl Attempt {
         self.not_before.is_none_or(|time| time <= Instant::now())
     }
 
-    pub(super) fn succeeded(&mut self) {
-        *self = Self::default();
-    }
-
-    pub(super) fn failed(&mut self, what: &str, error: &kube::Error) {
-        self.not_before = self.delays.next().map(|pause| Instant::now() + pause);
-        self.problem(what, &describe(error));
-    }
-
-    /// Records a reason not to write, or a failure.
-    pub(super) fn problem(&mut self, what: &str, problem: &str) {
-        self.warning.warn(format!("{what}: publishing failed, retrying: {problem}"));
+    /// Counts a failure. Returns the pause until the next attempt.
+    pub(super) fn failed(&mut self) -> Duration {
+        let pause = self.delays.next().unwrap_or_default();
+        self.not_before = Some(Instant::now() + pause);
+        pause
     }
 }
 

@@ -69,6 +69,10 @@ impl Metrics {
         registry.register("kubelet_pod_list_duration_seconds", help, metrics.pod_lists.clone());
         let help = "Allocations whose pod was identified, by source of the pod list";
         registry.register("identified_containers", help, metrics.identified.clone());
+        // From 0 on, so that the first one is an increase.
+        for source in ["kubelet", "api-server"] {
+            drop(metrics.identified.get_or_create(&Source { source }));
+        }
         metrics
     }
 

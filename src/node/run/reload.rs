@@ -46,8 +46,8 @@ pub(super) async fn configure(sources: &Sources) -> Result<(Effective, Desired),
 }
 
 async fn labels(config: &Config) -> anyhow::Result<BTreeMap<String, String>> {
-    let client = settings::client(config).await?.context("neither in a cluster nor given a kubeconfig")?;
-    apiserver::node_labels(client, &config.node_name).await
+    let api_server = settings::api_server(config).await?.context("neither in a cluster nor given a kubeconfig")?;
+    apiserver::node_labels(api_server.client, &config.node_name).await
 }
 
 /// Watches the file and the node's labels; returns once they result in a valid configuration other than `effective`. `tier`: the

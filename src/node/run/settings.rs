@@ -4,6 +4,7 @@ use divvy_api::Tier;
 use divvy_api::gpunode::Scales;
 use divvy_node_core::allocator::AllocationSettings;
 use divvy_placement::Policy;
+use divvy_runtime::api_server::ApiServer;
 
 use crate::apiserver::PublishSettings;
 use crate::apiserver::desired::Desired;
@@ -77,7 +78,7 @@ pub(super) fn publish(config: &Config, tier: Tier) -> PublishSettings {
     }
 }
 
-/// A client of the API server; `None` where there is neither a cluster nor a kubeconfig.
-pub(super) async fn client(config: &Config) -> anyhow::Result<Option<kube::Client>> {
-    divvy_runtime::api_server::client(config.kubeconfig.as_deref()).await
+/// The API server; `None` where there is neither a cluster nor a kubeconfig.
+pub(super) async fn api_server(config: &Config) -> anyhow::Result<Option<ApiServer>> {
+    divvy_runtime::api_server::connect(config.kubeconfig.as_deref()).await
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use divvy_node_core::pod::Pod;
+use divvy_runtime::api_server::ApiServer;
 
 use super::settings;
 use crate::apiserver;
@@ -57,7 +58,7 @@ async fn remove(
 }
 
 async fn clean_node(config: &Config) -> anyhow::Result<Vec<String>> {
-    let Some(client) = settings::client(config).await? else {
+    let Some(ApiServer { client, .. }) = settings::api_server(config).await? else {
         return Ok(vec!["left: the Node, as there is neither a cluster nor a kubeconfig".to_owned()]);
     };
     let name: &str = &config.node_name;

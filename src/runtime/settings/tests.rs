@@ -43,17 +43,6 @@ fn log_filter_matches_target_prefixes() {
 }
 
 #[test]
-fn kube_watch_warnings_are_shown_only_on_request() {
-    let shows = |text: &str| {
-        let filter = from_text::<LogFilter>(text).expect("valid").targets();
-        filter.would_enable("kube_runtime::watcher", &tracing::Level::WARN)
-    };
-    assert!(!LogFilter::default().targets().would_enable("kube_runtime::watcher", &tracing::Level::WARN));
-    assert!(!shows("info,divvy_webhook=debug") && !shows("warn,divvy=info"));
-    assert!(shows("debug") && shows("info,kube_runtime=warn"));
-}
-
-#[test]
 fn missing_key_is_named_as_each_source_spells_it() {
     insta::assert_snapshot!(ConfigError::Missing { key: "pod_ip" }, @"podIp is missing: set --pod-ip, the environment variable POD_IP or podIp in the file");
     insta::assert_snapshot!(ConfigError::Missing { key: "namespace" }, @"namespace is missing: set --namespace, the environment variable NAMESPACE or namespace in the file");

@@ -106,7 +106,7 @@ async fn new_leader_reads_reservations_before_it_answers() {
     scene.bench.server.fail("list", "/api/v1/pods", 3, StatusCode::INTERNAL_SERVER_ERROR);
     scene.leader.signal("KILL").await;
     scene.leader.ended().await;
-    scene.follower.says("reading the last leader's reservations").await;
+    scene.follower.says("list pods (the last leader's reservations) failed: 500 ").await;
     let answer = scene.https.post(scene.follower.extender, "/filter", about(&made, &["n1"]).to_string()).await;
     assert_eq!(answer.code, StatusCode::SERVICE_UNAVAILABLE);
     assert!(answer.text().contains("has just become the leader"), "{}", answer.text());
@@ -168,7 +168,7 @@ async fn endpoint_slice_is_deleted_with_its_service() {
     assert_eq!((&owner["kind"], &owner["uid"]), (&json!("Service"), &service["metadata"]["uid"]));
     bench.server.delete("Service", "divvy-system", "divvy-extender", None).unwrap();
     assert_eq!(bench.server.get("EndpointSlice", "divvy-system", "divvy-extender"), None);
-    replica.says("writing EndpointSlice divvy-extender: ").await;
+    replica.says("patch endpointslices/divvy-extender failed: 404 ").await;
     assert_eq!(bench.server.get("EndpointSlice", "divvy-system", "divvy-extender"), None);
     let metadata = json!({ "name": "divvy-extender", "namespace": "divvy-system" });
     let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service["spec"] });

@@ -59,8 +59,30 @@ async fn api_server_outage_is_bridged_from_memory() {
     until("what has changed meanwhile is known", caught_up).await;
     until("nothing is from memory", async || replica.page("readyz").await.filter(|(_, text)| text == "ok\n")).await;
     until("the pod is forgotten", async || (replica.metric("divvy_pending_pods", &[]).await < 0.5).then_some(())).await;
-    let problems = replica.log().lines().filter(|line| line.contains("watch of pods failed")).count();
-    assert!((1..=2).contains(&problems), "said when it begins, and not at every try: {problems}");
+    let address = bench.server.url();
+    let problems = replica.log().matches(&format!("API server {address}: ")).count();
+    assert!((2..=6).contains(&problems), "logged when it begins and ends, and not at every try: {}", replica.log());
+}
+
+#[tokio::test]
+async fn unreachable_api_server_is_logged_at_growing_distance() {
+    let bench = Bench::new().await;
+    bench.server.go_away().await;
+    let replica = bench.start("divvy-webhook-a", &json!({ "logFormat": "json", "logLevel": "info" }));
+    // The second line, which counts the tries since the first one.
+    replica.says(" failures in 1").await;
+    bench.server.come_back().await;
+    replica.says("answers again after ").await;
+    let log = replica.log();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().all(|line| line["target"].as_str().unwrap().starts_with("divvy")), "{log}");
+    let server = format!("API server {}: ", bench.server.url());
+    let messages = lines.iter().filter_map(|line| line["message"].as_str()?.strip_prefix(&server));
+    let messages: Vec<&str> = messages.filter(|message| !message.contains("succeeds")).collect();
+    let [first, second, end] = *messages else { panic!("two failures and the end: {messages:#?}") };
+    let refused = ": tcp connect error: Connection refused (os error 111); next try in ";
+    assert!(first.contains(&format!(" failed{refused}")) && second.contains(refused), "{first}, {second}");
+    assert!(end.starts_with("answers again after 1"), "{end}");
 }
 
 #[tokio::test]

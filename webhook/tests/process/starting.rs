@@ -36,11 +36,16 @@ async fn readyz_waits_for_lists_and_a_certificate() {
     let memory = async || replica.page("readyz").await.filter(|(_, text)| text == "ok\n");
     until("nothing is from memory", memory).await;
     let refusals: Vec<String> = replica.log().lines().filter(|line| line.contains("403")).map(str::to_owned).collect();
-    let of = |kind: &str| refusals.iter().filter(|line| line.contains(&format!("watch of {kind} failed"))).count();
+    let of = |kind: &str| {
+        refusals.iter().filter(|line| line.contains(&format!("watch {kind} failed: 403 Forbidden: "))).count()
+    };
     assert!(["pods", "nodes", "gpunodes"].iter().all(|kind| of(kind) == 1), "{refusals:#?}");
     assert!(!refusals.iter().any(|line| line.contains("with 403")), "{refusals:#?}");
     assert!(replica.page("config").await.unwrap().1.contains("podName: divvy-webhook-a\n"));
     assert!(replica.metric("divvy_nodes", &[]).await > 0.5);
+    let (_, metrics) = replica.page("metrics").await.unwrap();
+    let described: Vec<&str> = metrics.lines().filter(|line| line.starts_with("# ")).collect();
+    insta::assert_snapshot!("metrics", described.join("\n"));
 
     replica.leads().await;
     let lease = bench.server.get("Lease", "divvy-system", "divvy-webhook").unwrap();
@@ -79,13 +84,13 @@ async fn bad_flags_and_files_exit_with_64_and_a_reason() {
 #[tokio::test]
 async fn missing_cluster_exits_with_1_and_a_reason() {
     let flags = ["--pod-name", "a", "--pod-ip", "127.0.0.1", "--namespace", "b"];
-    let ports = ["--listen-address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0"];
+    let ports = ["--listen-address", "--query-address", "--metrics-address"].map(|flag| [flag, "127.0.0.1:0"]).concat();
     for (kubeconfig, said) in [
         (&[][..], "no kubeconfig is set, and this is not a pod of a cluster"),
         (&["--kubeconfig", "/nowhere"], "kubeconfig /nowhere"),
     ] {
         let mut command = Command::new(PROGRAM);
-        let ended = command.args(flags).args(ports).args(kubeconfig).env_clear().kill_on_drop(true).output();
+        let ended = command.args(flags).args(&ports).args(kubeconfig).env_clear().kill_on_drop(true).output();
         let output = within(said, ended).await.unwrap();
         let log = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert!(output.status.code() == Some(1) && log.contains(said), "{}: {log}", output.status);

@@ -1,11 +1,12 @@
 use axum::Json;
 use axum::routing::post;
+use divvy_runtime::api_server;
 use fake_apiserver::{ApiServer, View};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
 use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -41,23 +42,24 @@ impl Bench {
         self.server.create(&object).unwrap();
     }
 
-    async fn client(&self) -> Client {
+    async fn api_server(&self) -> api_server::ApiServer {
         let kubeconfig = Kubeconfig::from_yaml(&self.server.kubeconfig("webhook")).unwrap();
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        Client::try_from(config).unwrap()
+        api_server::ApiServer::new(config).unwrap()
     }
 
     /// A replica that keeps the Secret.
     async fn replica(&self) -> Identity {
         let identity = Identity::unknown();
         let keeper =
-            keep_secret(self.client().await, SECRET.to_owned(), service(), identity.clone(), self.stop.clone());
+            keep_secret(self.api_server().await, SECRET.to_owned(), service(), identity.clone(), self.stop.clone());
         tokio::spawn(keeper);
         identity
     }
 
     async fn keeps_bundle(&self, identity: &Identity) {
-        let keeper = keep_bundle(self.client().await, CONFIGURATION.to_owned(), identity.clone(), self.stop.clone());
+        let keeper =
+            keep_bundle(self.api_server().await, CONFIGURATION.to_owned(), identity.clone(), self.stop.clone());
         tokio::spawn(keeper);
     }
 
@@ -245,9 +247,9 @@ async fn manifest_rights_suffice_for_certificates() {
     };
     let us = Candidate { identity: "divvy-webhook-a".to_owned(), timing };
     let (sender, mut leader) = watch::channel(Leader::Nobody);
-    let (client, stop) = (bench.client().await, bench.stop.clone());
+    let (api_server, stop) = (bench.api_server().await, bench.stop.clone());
     tokio::spawn(async move {
-        lease::run(client, "divvy-system", "divvy-webhook", us, sender, &TaskTracker::new(), stop).await;
+        lease::run(api_server, "divvy-system", "divvy-webhook", us, sender, &TaskTracker::new(), stop).await;
     });
     let mut until = None;
     for _ in 0..2 {
@@ -280,7 +282,7 @@ async fn api_server_trusts_webhook_across_authority_rotation() {
         "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
     });
     bench.create("admissionregistration.k8s.io/v1", KINDS[0], "", CONFIGURATION, &json!({ "webhooks": [hook] }));
-    let maps: Api<ConfigMap> = Api::namespaced(bench.client().await, "default");
+    let maps: Api<ConfigMap> = Api::namespaced(bench.api_server().await.client, "default");
     let named = |name: &str| {
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
         ConfigMap { metadata, ..ConfigMap::default() }

@@ -57,6 +57,7 @@ impl Collector for LedgerCollector {
 impl LedgerCollector {
     fn read(&self) -> Vec<Gauges> {
         let allocator = lock(&self.allocator);
+        let journal = allocator.ledger().journal_health();
         let registration = self.registration.borrow().clone();
         let is = |held: bool| f64::from(u8::from(held));
         let mut gauges = vec![
@@ -83,6 +84,18 @@ impl LedgerCollector {
                 "Revision of the ledger; increases with every change of a share",
                 vec![],
                 count(allocator.ledger().revision()),
+            ),
+            one(
+                "journal_writable",
+                "1 if the last change of the ledger was written to its journal; 0 if changes fail",
+                vec![],
+                is(journal.is_writable),
+            ),
+            one(
+                "journal_rewritten",
+                "1 if the journal's last rewrite succeeded; 0 if it grows with every change",
+                vec![],
+                is(journal.is_rewritten),
             ),
             one(
                 "tier_served",

@@ -78,11 +78,17 @@ async fn full_disk_fails_pods_and_loses_no_share() {
     let journal = bench.journal().display().to_string();
     let said = [&journal, "cannot write the ledger's journal: File too large", "stateDir must be a directory"];
     assert!(said.iter().all(|said| message.contains(said)), "{message}");
+    let writable = async |bench: &Bench, value: &str| {
+        let metrics = bench.page("/metrics").await.unwrap().1;
+        assert!(metrics.contains(&format!("\ndivvy_journal_writable{{}} {value}\n")), "{metrics}");
+    };
+    writable(&bench, "0.0").await;
     bench.limit_file_size(Some(10)).await;
     let message = bench.refused(part("2000")).await;
     assert!(message.contains("writing limits") && message.contains("File too large"), "{message}");
     bench.limit_file_size(None).await;
     bench.run(part("3000")).await;
+    writable(&bench, "1.0").await;
     bench.until_booked(&[1000, 3000]).await;
     bench.killed(|_| {}).await;
     bench.until_booked(&[1000, 3000]).await;

@@ -13,12 +13,13 @@ async fn rotated_token_is_used() {
     let bench = Bench::publishing().await;
     bench.rotate_token("of-the-daemon-2");
     bench.run(part("4096")).await;
-    bench.until_said("node: publishing failed, retrying: ").await;
+    bench.until_said("patch nodes/status failed: 401 ").await;
     let log = bench.log();
     assert!(log.contains("Unauthorized"), "{log}");
     bench
         .until_shown_within(NOTICED, "the amounts", |view| (amounts(view)? == [2 * MEMORY, 175, 200]).then_some(()))
         .await;
     bench.until_told("the share", |status| status.shares.len() == 1).await;
-    assert_eq!(bench.log().matches(" node: publishing failed, retrying").count(), 1, "{}", bench.log());
+    let lines = bench.log().matches(" patch nodes/status failed").count();
+    assert!((1..=3).contains(&lines), "at once, after 10 s and 70 s: {}", bench.log());
 }

@@ -39,5 +39,5 @@ async fn failed_event_is_retried() {
     bench.server().fail("create", "/events", 3, hyper::StatusCode::INTERNAL_SERVER_ERROR);
     bench.change_scenario(|scenario| scenario.cards[0].state = CardState::Lost);
     bench.until_shown("the event", |view| (events(view, "GpuUnhealthy").len() == 1).then_some(())).await;
-    assert_eq!(bench.log().matches("events: publishing failed").count(), 1, "{}", bench.log());
+    assert_eq!(bench.log().matches("create events failed: 500 ").count(), 1, "{}", bench.log());
 }

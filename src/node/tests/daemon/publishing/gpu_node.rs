@@ -116,7 +116,7 @@ async fn older_crd_is_logged_once_until_replaced() {
 }
 
 #[tokio::test]
-async fn missing_crd_is_logged_once_and_published_when_created() {
+async fn missing_crd_is_logged_rarely_until_it_is_created() {
     let mut bench = Bench::joined().await;
     bench.start(Stderr::Log).await;
     bench.ready().await;
@@ -132,10 +132,10 @@ async fn missing_crd_is_logged_once_and_published_when_created() {
     };
     let before = bench.server().read(asked);
     bench.until_shown("another try", |view| (asked(view) > before + 1).then_some(())).await;
-    assert_eq!(bench.log().matches(MISSING).count(), 1, "{}", bench.log());
+    assert!((1..=3).contains(&bench.log().matches(MISSING).count()), "at once, after 10 s and 70 s: {}", bench.log());
     bench.server().delete("CustomResourceDefinition", "", "gpunodes.divvy.dev", None).unwrap();
     bench.define();
     let told = |view: &fake_apiserver::View<'_>| status(view).filter(|status| status.shares.len() == 1);
     bench.until_shown_within(RETRIED, "the GpuNode", told).await;
-    assert_eq!(bench.log().matches(MISSING).count(), 1, "{}", bench.log());
+    assert!((1..=3).contains(&bench.log().matches(MISSING).count()), "at once, after 10 s and 70 s: {}", bench.log());
 }

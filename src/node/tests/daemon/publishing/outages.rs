@@ -1,6 +1,7 @@
 //! An API server that is away, slow or forgetful.
 
 use hyper::StatusCode;
+use serde_json::Value;
 
 use crate::bench::{Bench, MEMORY, Stderr, part};
 
@@ -15,7 +16,7 @@ async fn api_server_outage_is_made_up_for() {
     let brief = bench.run(part("4000")).await;
     bench.gone(&brief).await;
     bench.until_booked(&[1000, 3000]).await;
-    bench.until_said("publishing failed, retrying").await;
+    bench.until_said(&format!("API server {}: ", bench.server().url())).await;
     bench.server().come_back().await;
     let told = bench
         .until_told("what was missed", |status| {
@@ -28,11 +29,30 @@ async fn api_server_outage_is_made_up_for() {
         .await;
     assert_eq!(told.ledger_revision, bench.revision().await);
     bench.until_annotated(&came).await;
+    let lines = bench.log().matches(&format!("API server {}: ", bench.server().url())).count();
+    assert!((2..=6).contains(&lines), "logged when it begins and ends, not at every try: {}", bench.log());
+}
+
+#[tokio::test]
+async fn unreachable_api_server_is_logged_at_growing_distance() {
+    let mut bench = Bench::joined().await;
+    bench.define();
+    bench.set_key("logFormat", "json");
+    bench.server().go_away().await;
+    bench.start(Stderr::Log).await;
+    // The second line, which counts the tries since the first one.
+    bench.until_said(" failures in 1").await;
+    bench.server().come_back().await;
+    bench.until_said("answers again after ").await;
     let log = bench.log();
-    for what in ["node", "gpunode", "pods", "Node", "GpuNode"] {
-        let said = log.lines().filter(|line| line.contains(&format!(" {what}: not "))).count();
-        assert!(said <= 1, "{what}: said {said} times: {log}");
-    }
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().all(|line| line["target"].as_str().unwrap().starts_with("divvy")), "{log}");
+    let server = format!("API server {}: ", bench.server().url());
+    let messages: Vec<&str> = lines.iter().filter_map(|line| line["message"].as_str()?.strip_prefix(&server)).collect();
+    let [first, second, end] = *messages else { panic!("two failures and the end: {messages:#?}") };
+    let refused = ": tcp connect error: Connection refused (os error 111); next try in ";
+    assert!(first.contains(&format!("s/node failed{refused}1s")) && second.contains(refused), "{first}, {second}");
+    assert!(end.starts_with("answers again after 1"), "{end}");
 }
 
 #[tokio::test]
@@ -75,7 +95,7 @@ async fn watches_that_are_dropped_or_too_old_go_on() {
     let uid = bench.run(part("4096")).await;
     bench.until_offered([2 * MEMORY, 175, 200]).await;
     for _ in 0..2 {
-        let edit = |node: &mut serde_json::Value| node["status"]["capacity"]["nvidia.com/gpumem"] = "0".into();
+        let edit = |node: &mut Value| node["status"]["capacity"]["nvidia.com/gpumem"] = "0".into();
         bench.server().drop_watches();
         bench.server().edit("Node", "", "node", edit).unwrap();
         bench.server().expire();
@@ -102,15 +122,15 @@ async fn refused_writes_are_retried_and_logged_once() {
         bench.until_annotated(&uid).await;
         bench.until_told("the share", |status| status.shares.len() == 1).await;
         let log = bench.log();
-        for what in ["node", "gpunode", "pods"] {
-            let said = log.matches(&format!(" {what}: publishing failed, retrying: {} ", code.as_u16())).count();
+        for request in ["patch nodes/status", "patch gpunodes/status", "patch pods/status"] {
+            let said = log.matches(&format!(" {request} failed: {} ", code.as_u16())).count();
             // The client itself tries again after 429, and a conflict is one pod's affair.
             let expected = match code {
                 StatusCode::TOO_MANY_REQUESTS => 0..=1,
-                StatusCode::CONFLICT if what == "pods" => 0..=0,
+                StatusCode::CONFLICT if request == "patch pods/status" => 0..=0,
                 _ => 1..=1,
             };
-            assert!(expected.contains(&said), "{code}: {what} said {said} times: {log}");
+            assert!(expected.contains(&said), "{code}: {request} said {said} times: {log}");
         }
     }
 }
@@ -122,10 +142,10 @@ async fn refused_annotation_of_one_pod_does_not_affect_others() {
     let name = bad.clone().pod().metadata.name.unwrap();
     bench.server().fail("patch", &format!("/pods/{name}/"), usize::MAX, StatusCode::FORBIDDEN);
     bench.run(bad).await;
-    bench.until_said(&format!("pod default/{name}: publishing failed, retrying: 403 Forbidden: ")).await;
+    bench.until_said(&format!("patch pods/status of default/{name} failed: 403 Forbidden: ")).await;
     for mib in ["2000", "3000", "4000", "5000"] {
         let uid = bench.run(part(mib)).await;
         bench.until_annotated(&uid).await;
     }
-    assert_eq!(bench.log().matches("publishing failed, retrying").count(), 1, "{}", bench.log());
+    assert_eq!(bench.log().matches(" failed: 403 ").count(), 1, "{}", bench.log());
 }
