@@ -2,15 +2,17 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use divvy_node_core::pod::Pod;
 use divvy_node_core::ports::PodSourceError;
-use divvy_runtime::api_server::errors::describe;
+use divvy_runtime::api_server::pages::{PageError, Pages};
 use kube::Client;
-use kube::api::ListParams;
-use kube::core::Request;
 
-use crate::pod_list;
+use crate::pod_list::{DecodeError, Decoder};
+
+/// Longest time for all pages.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// Lists the pods bound to one node.
 #[derive(Clone)]
@@ -32,14 +34,25 @@ impl BoundPods {
     ///
     /// Without mirrors of static pods: those have other UIDs than the kubelet knows the pods by.
     pub async fn list(&self) -> Result<Vec<Arc<Pod>>, PodSourceError> {
-        let only = ListParams::default().fields(&format!("spec.nodeName={}", self.node));
-        let request = Request::new("/api/v1/pods").list(&only).map_err(kube::Error::BuildRequest);
         let error = |problem: &str| PodSourceError::BoundPods(format!("pods of node {}: {problem}", self.node));
-        let refused = |cause: kube::Error| error(&(describe(&cause) + hint(&cause)));
-        let list = self.client.request_text(request.map_err(refused)?).await.map_err(refused)?;
-        let mut pods = pod_list::decode(list.as_bytes()).map_err(|cause| error(&cause.to_string()))?;
+        let listed = tokio::time::timeout(LONGEST, self.pages()).await;
+        let listed =
+            listed.map_err(|_elapsed| error(&format!("not all of them came within {}s", LONGEST.as_secs())))?;
+        let mut pods = listed.map_err(|cause| error(&(cause.to_string() + hint(&cause))))?;
         pods.retain(|pod| !pod.is_static());
         Ok(pods)
+    }
+
+    async fn pages(&self) -> Result<Vec<Arc<Pod>>, PageError<DecodeError>> {
+        let mut pages = Pages::new("/api/v1/pods", &format!("spec.nodeName={}", self.node));
+        let mut decoder = Decoder::default();
+        loop {
+            let (page, is_last) = pages.read(&self.client, decoder).await?;
+            decoder = page;
+            if is_last {
+                return Ok(decoder.into_pods());
+            }
+        }
     }
 }
 
@@ -49,9 +62,9 @@ impl fmt::Debug for BoundPods {
     }
 }
 
-fn hint(error: &kube::Error) -> &'static str {
+fn hint(error: &PageError<DecodeError>) -> &'static str {
     match error {
-        kube::Error::Api(status) if status.code == 403 => {
+        PageError::Api(kube::Error::Api(status)) if status.code == 403 => {
             ": the right to list pods is not part of the installation: deploy/fallback/node-pod-list.yaml grants it"
         }
         _ => "",
