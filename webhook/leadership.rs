@@ -93,7 +93,7 @@ impl Term {
     async fn advance(&mut self, serving: &watch::Sender<u64>, endpoint: &ExtenderEndpoint) -> Result<(), String> {
         if let Some(unread) = &mut self.unread {
             let read = unread.read().await;
-            read.map_err(|error| format!("reading the last leader's reservations: {}", describe(&error)))?;
+            read.map_err(|error| format!("reading the last leader's reservations: {error}"))?;
             self.unread = None;
             info!(term = self.number, "serving extender calls: the last leader's reservations have been read");
             serving.send_replace(self.number);

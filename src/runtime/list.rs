@@ -2,11 +2,14 @@
 //!
 //! A tenant decides how long a list is. 1.3 MB of `<` in one pod are 7.8 MB of JSON, as Go writes each as `\u003c`.
 
+mod each;
 mod envelope;
 
 use serde_json::Error as JsonError;
 
+pub use self::each::{Each, ItemError};
 use self::envelope::Envelope;
+pub use self::envelope::ListMeta;
 
 /// Longest item, in bytes of JSON. etcd takes requests of 1.5 MiB (`--max-request-bytes`), which JSON makes six times as long
 /// where it escapes every byte, and longer by the names of the fields.
@@ -122,12 +125,12 @@ impl<T: Items> Splitter<T> {
         Ok(())
     }
 
-    /// Ends the list. Returns who took the items, and the token by which the list goes on, if there is more of it.
-    pub fn finish(self) -> Result<(T, Option<String>), T::Error> {
+    /// Ends the list. Returns who took the items, and the list's metadata.
+    pub fn finish(self) -> Result<(T, ListMeta), T::Error> {
         if self.place != Place::Envelope {
             return Err(ListError::CutShort { index: self.count }.into());
         }
-        Ok((self.items, self.envelope.continue_token().map_err(ListError::Envelope)?))
+        Ok((self.items, self.envelope.metadata().map_err(ListError::Envelope)?))
     }
 
     /// Goes on from this position of the text to a later one, unless what comes there hasn't arrived.

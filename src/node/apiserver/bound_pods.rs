@@ -47,9 +47,8 @@ impl BoundPods {
         let mut pages = Pages::new("/api/v1/pods", &format!("spec.nodeName={}", self.node));
         let mut decoder = Decoder::default();
         loop {
-            let (page, is_last) = pages.read(&self.client, decoder).await?;
-            decoder = page;
-            if is_last {
+            (decoder, _) = pages.read(&self.client, decoder).await?;
+            if pages.is_at_start() {
                 return Ok(decoder.into_pods());
             }
         }

@@ -9,7 +9,7 @@ use kube::api::ListParams;
 use kube::core::Request;
 
 use super::errors::describe;
-use crate::list::{Items, Splitter};
+use crate::list::{Items, ListMeta, Splitter};
 
 /// Objects on the first page: 160 MB, if all are as large as etcd takes them.
 const FIRST_PAGE: u32 = 20;
@@ -18,7 +18,7 @@ const LARGEST_PAGE: usize = 500;
 /// Bytes of JSON that a page is to have. The API server builds a page of pods in its own memory.
 const PAGE_BYTES: usize = 32 << 20;
 /// Longest time without progress: until the response begins, and between its parts.
-const STALLED: Duration = Duration::from_secs(5);
+const STALLED: Duration = Duration::from_secs(10);
 /// Longest time for one page, however steadily it comes.
 const LONGEST: Duration = Duration::from_secs(30);
 
@@ -60,27 +60,22 @@ impl Pages {
         self.next.continue_token.is_none()
     }
 
-    /// Reads the next page; returns who took its items, and whether it was the last one. After an error it is still the next
-    /// one, unless the API server has forgotten the list: then the first page is.
-    pub async fn read<T: Items>(&mut self, client: &Client, items: T) -> Result<(T, bool), PageError<T::Error>> {
+    /// Reads the next page; returns who took its items, and the list's metadata, whose token is that of another page. After an
+    /// error the page is still the next one, unless the API server has forgotten the list: then the first page is.
+    pub async fn read<T: Items>(&mut self, client: &Client, items: T) -> Result<(T, ListMeta), PageError<T::Error>> {
         let page = self.page(client, items).await;
         if matches!(&page, Err(PageError::Api(kube::Error::Api(status))) if status.code == 410) {
             self.next.continue_token = None;
         }
-        let (items, token, bytes) = page?;
+        let (items, metadata, bytes) = page?;
         let size = bytes / self.next.limit.map_or(1, |limit| limit.max(1) as usize) + 1;
         let limit = (PAGE_BYTES / size).clamp(1, LARGEST_PAGE);
         self.next.limit = u32::try_from(limit).ok();
-        self.next.continue_token = token;
-        let is_last = self.is_at_start();
-        Ok((items, is_last))
+        self.next.continue_token.clone_from(&metadata.continue_token);
+        Ok((items, metadata))
     }
 
-    async fn page<T: Items>(
-        &self,
-        client: &Client,
-        items: T,
-    ) -> Result<(T, Option<String>, usize), PageError<T::Error>> {
+    async fn page<T: Items>(&self, client: &Client, items: T) -> Result<(T, ListMeta, usize), PageError<T::Error>> {
         let request = Request::new(&self.path).list(&self.next).map_err(kube::Error::BuildRequest)?;
         let started = Instant::now();
         let (mut splitter, mut bytes) = (Splitter::new(items), 0);
@@ -96,8 +91,8 @@ impl Pages {
             bytes += length;
             body.as_mut().consume(length);
         }
-        let (items, token) = splitter.finish().map_err(PageError::Invalid)?;
-        Ok((items, token, bytes))
+        let (items, metadata) = splitter.finish().map_err(PageError::Invalid)?;
+        Ok((items, metadata, bytes))
     }
 }
 

@@ -23,15 +23,20 @@ pub(super) struct Envelope {
 
 #[derive(Deserialize)]
 struct List {
-    metadata: Option<Metadata>,
+    metadata: Option<ListMeta>,
     #[serde(deserialize_with = "present")]
     items: Option<[IgnoredAny; 0]>,
 }
 
-#[derive(Deserialize)]
-struct Metadata {
+/// Metadata of a list.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListMeta {
+    /// Token by which the list goes on, if there is more of it.
     #[serde(rename = "continue")]
-    continue_token: Option<String>,
+    pub continue_token: Option<String>,
+    /// Version of which the objects are, from which a watch goes on.
+    pub resource_version: Option<String>,
 }
 
 /// Go writes a list of nothing as null. A list that isn't there at all is an error.
@@ -75,10 +80,12 @@ impl Envelope {
         Ok(false)
     }
 
-    /// Reads it to its end: the token by which the list goes on, if there is more of it.
-    pub(super) fn continue_token(&self) -> Result<Option<String>, serde_json::Error> {
+    /// Reads it to its end.
+    pub(super) fn metadata(&self) -> Result<ListMeta, serde_json::Error> {
         let List { metadata, items } = serde_json::from_slice(&self.text)?;
         let [] = items.unwrap_or_default();
-        Ok(metadata.and_then(|metadata| metadata.continue_token).filter(|token| !token.is_empty()))
+        let ListMeta { continue_token, resource_version } = metadata.unwrap_or_default();
+        let continue_token = continue_token.filter(|token| !token.is_empty());
+        Ok(ListMeta { continue_token, resource_version })
     }
 }

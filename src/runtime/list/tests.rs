@@ -19,13 +19,13 @@ impl Items for Texts {
 }
 
 /// What becomes of a list that arrives in these pieces.
-fn split(pieces: &[&[u8]]) -> Result<(Texts, Option<String>), String> {
+fn split(pieces: &[&[u8]]) -> Result<(Texts, ListMeta), String> {
     let mut splitter = Splitter::new(Texts::default());
     let pushed = pieces.iter().try_for_each(|piece| splitter.push(piece));
     pushed.and_then(|()| splitter.finish()).map_err(|error| error.to_string())
 }
 
-fn whole(list: &str) -> Result<(Texts, Option<String>), String> {
+fn whole(list: &str) -> Result<(Texts, ListMeta), String> {
     split(&[list.as_bytes()])
 }
 
@@ -57,18 +57,19 @@ proptest! {
     fn items_are_found_wherever_the_text_is_cut(
         items in prop::collection::vec(item(), 0..5),
         is_pretty: bool,
-        metadata in value(),
+        annotation in value(),
         cuts in prop::collection::vec(any::<Index>(), 0..8),
     ) {
         // `annotations` is before the items and `metadata` after them.
-        let list = json!({ "annotations": { "items": [metadata] }, "items": items, "metadata": { "continue": "abc" } });
+        let list = json!({ "annotations": { "items": [annotation] }, "items": items, "metadata": { "continue": "abc", "resourceVersion": "7" } });
         let list = escaped(&if is_pretty { serde_json::to_string_pretty(&list) } else { serde_json::to_string(&list) }.unwrap());
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(list.len() + 1)).chain([0, list.len()]).collect();
         cuts.sort_unstable();
-        let (found, token) = split(&cuts.windows(2).map(|cut| &list.as_bytes()[cut[0]..cut[1]]).collect::<Vec<_>>()).unwrap();
+        let (found, metadata) = split(&cuts.windows(2).map(|cut| &list.as_bytes()[cut[0]..cut[1]]).collect::<Vec<_>>()).unwrap();
         let found: Vec<Value> = found.0.iter().map(|text| serde_json::from_str(text).unwrap()).collect();
         prop_assert_eq!(found, items);
-        prop_assert_eq!(token.as_deref(), Some("abc"));
+        prop_assert_eq!(metadata.continue_token.as_deref(), Some("abc"));
+        prop_assert_eq!(metadata.resource_version.as_deref(), Some("7"));
     }
 
     #[test]
@@ -84,7 +85,7 @@ proptest! {
 #[test]
 fn list_of_nothing_is_empty_or_null() {
     for list in ["{\"items\":[]}", "{\"items\":null}", " {\n\"metadata\" : null, \"items\" : [ ] }\n"] {
-        assert_eq!(whole(list), Ok((Texts::default(), None)), "{list}");
+        assert_eq!(whole(list), Ok((Texts::default(), ListMeta::default())), "{list}");
     }
 }
 
@@ -129,4 +130,14 @@ fn endless_item_or_envelope_is_refused() {
     assert_eq!(refused.to_string(), "items[1] is longer than 16 MiB");
     let long = format!("{{\"metadata\":\"{}", "x".repeat(64 << 10));
     assert_eq!(whole(&long).unwrap_err(), "more than 64 KiB are outside of \"items\"");
+}
+
+#[test]
+fn item_that_is_not_decoded_is_named() {
+    let mut taken = Vec::new();
+    let mut splitter = Splitter::new(Each::new(|item: std::collections::BTreeMap<String, u32>| taken.push(item)));
+    let refused = splitter.push(br#"{"items":[{"a":1},{"a":"1"}]}"#).unwrap_err();
+    assert_eq!(refused.to_string(), "items[1]: invalid type: string \"1\", expected u32 at line 1 column 8");
+    drop(splitter);
+    assert_eq!(taken.len(), 1);
 }
