@@ -30,11 +30,11 @@ struct Retries {
 
 /// Why a watch has ended.
 enum End {
-    /// Its time is up.
+    /// End of the time that was asked for.
     Closed,
-    /// The API server has forgotten the version that it goes on from.
+    /// Version that the API server has forgotten.
     Expired,
-    /// It failed.
+    /// Failure of the request, or of the API server.
     Failed(kube::Error),
 }
 

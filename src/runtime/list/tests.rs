@@ -126,7 +126,7 @@ fn endless_item_or_envelope_is_refused() {
     let mut splitter = Splitter::new(Texts::default());
     splitter.push(b"{\"items\":[{},{\"a\":\"").unwrap();
     let pieces = LARGEST_ITEM / (1 << 20) + 1;
-    let refused = (0..pieces).find_map(|_| splitter.push(&[b'x'; 1 << 20]).err()).unwrap();
+    let refused = (0..pieces).find_map(|_| splitter.push(&vec![b'x'; 1 << 20]).err()).unwrap();
     assert_eq!(refused.to_string(), "items[1] is longer than 16 MiB");
     let long = format!("{{\"metadata\":\"{}", "x".repeat(64 << 10));
     assert_eq!(whole(&long).unwrap_err(), "more than 64 KiB are outside of \"items\"");

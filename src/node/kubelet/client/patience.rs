@@ -41,7 +41,7 @@ impl Patience {
         let deadline = self.now();
         let answer = tokio::time::timeout(deadline, &mut response).await;
         match &answer {
-            Ok(Ok(_)) => self.heard_after(started.elapsed()),
+            Ok(Ok(_)) => self.took(started.elapsed()),
             Ok(Err(_)) => {}
             Err(_) => self.listen(started, response),
         }
@@ -52,7 +52,7 @@ impl Patience {
         Duration::from_millis(self.now.load(Ordering::Relaxed)).clamp(self.least, LONGEST.max(self.least))
     }
 
-    fn heard_after(&self, elapsed: Duration) {
+    fn took(&self, elapsed: Duration) {
         let twice = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).saturating_mul(2);
         self.now.store(twice, Ordering::Relaxed);
     }
@@ -67,7 +67,7 @@ impl Patience {
         let patience = self.clone();
         tokio::spawn(async move {
             if let Ok(Ok(_)) = tokio::time::timeout(LONGEST, response).await {
-                patience.heard_after(started.elapsed());
+                patience.took(started.elapsed());
             }
             drop(place);
         });
