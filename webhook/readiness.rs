@@ -5,14 +5,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use divvy_api::gpunode::GpuNode;
 use divvy_index::Index;
-use divvy_runtime::api_server::within_deadline;
-use divvy_runtime::logging::WarnOnce;
+use divvy_runtime::api_server::{ApiServer, Requests, within_deadline};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use tracing::warn;
 
@@ -20,6 +18,7 @@ use tracing::warn;
 pub struct Readiness {
     index: Arc<Index>,
     api: Api<GpuNode>,
+    requests: Requests,
     absences: Absences,
 }
 
@@ -35,6 +34,8 @@ struct Absence {
     is_written: bool,
 }
 
+/// As the log of failed requests names it.
+const REQUEST: &str = "patch gpunodes/status";
 /// Interval between rounds.
 const PERIOD: Duration = Duration::from_secs(15);
 /// Time for which the kubelet must have no GPUs: a daemon or a kubelet that restarts is back sooner.
@@ -44,15 +45,15 @@ const GONE_FOR: Duration = Duration::from_secs(60);
 
 impl Readiness {
     /// Prepares to write the conditions of nodes that this index knows.
-    pub fn new(client: Client, index: Arc<Index>) -> Self {
-        Self { index, api: Api::all(client), absences: Absences::default() }
+    pub fn new(api_server: ApiServer, index: Arc<Index>) -> Self {
+        let ApiServer { client, requests } = api_server;
+        Self { index, api: Api::all(client), requests, absences: Absences::default() }
     }
 
     /// Writes conditions while `leads`, for ever.
     pub async fn run(mut self, leads: impl Fn() -> bool) {
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut warning = WarnOnce::default();
         loop {
             ticks.tick().await;
             for (name, message) in self.absences.due(self.index.without_plugin(), Instant::now()) {
@@ -60,18 +61,21 @@ impl Readiness {
                     break;
                 }
                 match self.write(&name, &message).await {
-                    Ok(()) => self.absences.written(&name),
-                    Err(error) => warning.warn(format!("setting condition Ready of GpuNode {name} failed: {error:#}")),
+                    Ok(()) => {
+                        self.requests.succeeded(REQUEST);
+                        self.absences.written(&name);
+                    }
+                    Err(error) => self.requests.failed(REQUEST, &error, PERIOD),
                 }
             }
         }
     }
 
-    async fn write(&self, name: &str, message: &str) -> anyhow::Result<()> {
-        let node = within_deadline(self.api.get(name)).await.context("reading it")?;
+    async fn write(&self, name: &str, message: &str) -> kube::Result<()> {
+        let node = within_deadline(self.api.get(name)).await?;
         let Some(patch) = patch(&node, message, Timestamp::now()) else { return Ok(()) };
-        let patch = Patch::<()>::Json(serde_json::from_value(patch).context("composing the patch")?);
-        within_deadline(self.api.patch_status(name, &PatchParams::default(), &patch)).await.context("writing it")?;
+        let patch = Patch::<()>::Json(serde_json::from_value(patch).map_err(kube::Error::SerdeError)?);
+        within_deadline(self.api.patch_status(name, &PatchParams::default(), &patch)).await?;
         warn!(node = name, "condition Ready of the GpuNode is Unknown now: {message}");
         Ok(())
     }

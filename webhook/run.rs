@@ -144,7 +144,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
     tasks.spawn_endless("precomputation", ask_in_advance(Arc::clone(&parts.index)));
     let events = PodEvents::new(parts.api_server.clone(), Arc::clone(&parts.index), &config.pod_name);
     tasks.spawn_endless("pod events", events.run(leading(&parts.leader)));
-    let readiness = Readiness::new(parts.client.clone(), Arc::clone(&parts.index));
+    let readiness = Readiness::new(parts.api_server.clone(), Arc::clone(&parts.index));
     tasks.spawn_endless("readiness", readiness.run(leading(&parts.leader)));
     parts.keep_certificates(&mut tasks);
     let retired = CancellationToken::new();

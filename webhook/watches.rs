@@ -4,6 +4,7 @@
 //! deleted.
 
 mod objects;
+mod reflector;
 mod reservations;
 
 use std::collections::HashSet;
@@ -13,11 +14,9 @@ use std::time::Instant;
 
 use divvy_api::gpunode::GpuNode;
 use divvy_index::Index;
-use divvy_runtime::api_server::{ApiServer, with_backoff};
-use futures::{StreamExt as _, TryStreamExt as _, future};
+use divvy_runtime::api_server::ApiServer;
+use kube::Resource;
 use kube::core::DeserializeGuard;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
@@ -69,21 +68,11 @@ trait Entry: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Sen
 }
 
 /// All objects of a kind, as they come page by page.
-#[derive(Default)]
 struct Listing {
     /// Keys of the listed objects.
     keys: HashSet<String>,
     /// Pods that were known when the list was requested. Others may be younger than the list, and reserved meanwhile.
     pods_before: HashSet<Arc<str>>,
-}
-
-/// Progress of a watch.
-#[derive(PartialEq, Eq)]
-enum Received {
-    /// A list is about to be requested, whether or not the API server answers.
-    ListBegins,
-    Object,
-    ListEnds,
 }
 
 /// Selects pods that may hold GPUs: ended ones outnumber them where Jobs run.
@@ -143,56 +132,16 @@ impl Watches {
 
     /// Watches all kinds, for ever.
     pub async fn run(self) {
-        let pods = watcher::Config::default().fields(NOT_ENDED);
         tokio::join!(
-            self.follow::<PodObject>(pods),
-            self.follow::<NodeObject>(watcher::Config::default()),
-            self.follow::<DeserializeGuard<GpuNode>>(watcher::Config::default()),
+            self.follow::<PodObject>(NOT_ENDED),
+            self.follow::<NodeObject>(""),
+            self.follow::<DeserializeGuard<GpuNode>>(""),
         );
     }
 
     /// Prepares to list the reservations that pods carry.
     pub fn reservations(&self) -> Reservations {
-        Reservations::new(Api::all(self.api_server.client.clone()), Arc::clone(&self.index))
-    }
-
-    async fn follow<E: Entry>(&self, config: watcher::Config) {
-        let mut listing = Listing::default();
-        let ApiServer { client, requests } = self.api_server.clone();
-        let news = watcher(Api::<E>::all(client), config)
-            .map_ok(|event| self.take(event, &mut listing))
-            .try_filter(|news| future::ready(*news != Received::ListBegins));
-        let mut news = std::pin::pin!(with_backoff(news, format!("watch {}", E::KIND.as_str()), requests));
-        while let Some(news) = news.next().await {
-            match news {
-                Ok(news) => self.note(E::KIND, |kind| {
-                    kind.listed |= news == Received::ListEnds;
-                    kind.problem = None;
-                }),
-                Err(problem) => self.note(E::KIND, |kind| kind.problem = Some(problem)),
-            }
-        }
-    }
-
-    fn take<E: Entry>(&self, event: Event<E>, listing: &mut Listing) -> Received {
-        match event {
-            Event::Init => {
-                let pods_before = if E::KIND == Kind::Pods { self.index.pods() } else { HashSet::new() };
-                *listing = Listing { keys: HashSet::new(), pods_before };
-                return Received::ListBegins;
-            }
-            Event::InitApply(entry) => {
-                listing.keys.insert(entry.key().to_owned());
-                entry.apply(&self.index);
-            }
-            Event::InitDone => {
-                E::keep(&self.index, &std::mem::take(listing));
-                return Received::ListEnds;
-            }
-            Event::Apply(entry) => entry.apply(&self.index),
-            Event::Delete(entry) => entry.delete(&self.index),
-        }
-        Received::Object
+        Reservations::new(self.api_server.client.clone(), Arc::clone(&self.index))
     }
 
     fn note(&self, kind: Kind, change: impl FnOnce(&mut KindStatus)) {
@@ -202,6 +151,16 @@ impl Watches {
             change(kind);
             *kind != before
         });
+    }
+}
+
+// === impl Listing ===
+
+impl Listing {
+    /// A list that is about to be requested.
+    fn before<E: Entry>(index: &Index) -> Self {
+        let pods_before = if E::KIND == Kind::Pods { index.pods() } else { HashSet::new() };
+        Self { keys: HashSet::new(), pods_before }
     }
 }
 

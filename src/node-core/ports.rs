@@ -19,7 +19,7 @@ pub trait PodSource: Send + Sync {
     fn kubelet_pods(&self) -> impl Future<Output = Result<PodList, PodSourceError>> + Send;
 
     /// Every pod bound to this node at some moment after the question, without mirrors of static pods; `None` where there
-    /// is no API server to ask.
+    /// is no API server to ask. Has a deadline of its own.
     fn bound_pods(&self) -> impl Future<Output = Result<Option<Vec<Arc<Pod>>>, PodSourceError>> + Send;
 
     /// What the kubelet has on record for each of these pods; `None` for a pod that it doesn't have, or that is over. It has
@@ -83,8 +83,8 @@ pub enum PodSourceError {
     /// The kubelet doesn't answer PodResources.
     #[error("{0}")]
     DeviceRecords(String),
-    /// All that stands in for the kubelet's list takes too long.
-    #[error("the API server and the kubelet's PodResources don't answer within {}s", .0.as_secs())]
+    /// The kubelet takes too long to answer PodResources for all pods in question.
+    #[error("the kubelet's PodResources doesn't answer within {}s", .0.as_secs())]
     Timeout(Duration),
     /// A pod that the API server doesn't show, such as a static one.
     #[error("pod {pod} has devices on the kubelet's record and isn't one of the API server's")]

@@ -1,4 +1,4 @@
-//! The kubelet's own pod list, reduced to the fields that the daemon needs.
+//! The kubelet's or the API server's list of this node's pods, reduced to the fields that the daemon needs.
 
 mod known;
 mod wire;
@@ -6,23 +6,33 @@ mod wire;
 use std::sync::Arc;
 
 use divvy_node_core::pod::Pod;
+use divvy_runtime::list::ListError;
 
-pub use self::known::Known;
+pub use self::known::{Decoder, Known, Reader};
 
 /// Reads a `v1.PodList` as the kubelet's `/pods` serves it (JSON only: protobuf is answered 406).
 ///
 /// Fields that aren't needed are passed over; a list cut short, or a pod without UID, is an error.
 pub fn decode(json: &[u8]) -> Result<Vec<Arc<Pod>>, DecodeError> {
-    let list: wire::List<'_> = serde_json::from_slice(json)?;
-    list.items.into_iter().map(|pod| Ok(Arc::new(pod.try_into()?))).collect()
+    let mut reader = Arc::new(Known::default()).reader();
+    reader.push(json)?;
+    Ok(reader.finish()?.0)
 }
 
 /// A pod list that can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Not the JSON of a pod list, or cut short.
+    /// Not the JSON of a list, or cut short.
     #[error("not a pod list: {0}")]
-    Json(#[from] serde_json::Error),
+    List(#[from] ListError),
+    /// An item that isn't a pod.
+    #[error("items[{index}] is not a pod: {error}")]
+    Pod {
+        /// Position in the list.
+        index: usize,
+        /// What is wrong; line and column are those of the item.
+        error: serde_json::Error,
+    },
     /// A pod without UID, which can't be told from another one of the same name.
     #[error("pod {namespace}/{name} has no metadata.uid")]
     NoUid {
@@ -77,6 +87,7 @@ mod tests {
         let said = |text: &str| decode(text.as_bytes()).expect_err("refused").to_string();
         assert_eq!(decode(br#"{"kind":"PodList","items":null}"#).expect("a list of nothing"), []);
         assert_eq!(said("{}"), "not a pod list: missing field `items` at line 1 column 2");
+        assert!(said(r#"{"items":[{"spec":1}]}"#).starts_with("items[0] is not a pod: invalid type"));
         assert!(said("Unauthorized").starts_with("not a pod list: expected value at line 1"));
         let nameless = r#"{"items":[{"metadata":{"name":"a","namespace":"b"}}]}"#;
         assert_eq!(said(nameless), "pod b/a has no metadata.uid");

@@ -4,6 +4,7 @@
 
 mod backoff;
 pub mod errors;
+pub mod pages;
 mod requests;
 mod watch;
 

@@ -9,12 +9,14 @@
 //! signals      SIGTERM and SIGINT
 //! metrics      the page that Prometheus scrapes
 //! files        directories and files that others read while they are written
+//! list         lists of the Kubernetes API, item by item
 //! ```
 //!
 //! Nothing here knows a key, a task or an object of any one program.
 
 pub mod api_server;
 pub mod files;
+pub mod list;
 pub mod logging;
 mod metrics;
 mod outage;

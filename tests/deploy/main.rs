@@ -8,6 +8,7 @@ mod conditions;
 mod configuration;
 mod examples;
 mod images;
+mod memory;
 mod monitoring;
 mod objects;
 mod rights;

@@ -37,6 +37,7 @@ mod dispatch;
 pub mod endpoints;
 mod feed;
 mod fields;
+pub mod go_json;
 pub mod https;
 mod kinds;
 mod log;

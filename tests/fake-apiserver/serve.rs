@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use super::admission::warning_header;
 use super::core::Core;
 use super::dispatch::{Asked, Outcome, dispatch};
+use super::go_json;
 
 type Body = BoxBody<Bytes, Infallible>;
 
@@ -121,11 +122,11 @@ impl Server {
             }
         };
         let mut response = match outcome {
-            Outcome::Json(code, body) => whole(code, "application/json", body.to_string()),
+            Outcome::Json(code, body) => whole(code, "application/json", go_json::to_vec(&body)),
             Outcome::Late(code, body) => {
                 // The server lets go of the sender at its end.
                 drop(self.core.prompt.subscribe().wait_for(|prompt| *prompt).await);
-                whole(code, "application/json", body.to_string())
+                whole(code, "application/json", go_json::to_vec(&body))
             }
             Outcome::Proxied(url) => proxied(&url).await,
             Outcome::Text(code, text) => whole(code, "text/plain; charset=utf-8", text),

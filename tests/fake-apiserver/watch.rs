@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::{Bytes, Frame};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::core::Core;
+use super::go_json;
 use super::object::{self, Object, metadata};
 use super::resource::Resource;
 use super::selector::Selector;
@@ -39,6 +41,14 @@ pub(crate) struct Watch {
 }
 
 pub(crate) type Frames = mpsc::Sender<Result<Frame<Bytes>, std::convert::Infallible>>;
+
+/// An event on the wire, in the order of Go's `metav1.WatchEvent`.
+#[derive(Serialize)]
+struct Event {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    object: Value,
+}
 
 /// The client is gone.
 struct Gone;
@@ -144,8 +154,9 @@ impl Watch {
         self.send(frames, "BOOKMARK", shown).await
     }
 
-    async fn send(&self, frames: &Frames, kind: &str, object: Value) -> Result<(), Gone> {
-        let line = format!("{}\n", json!({ "type": kind, "object": object }));
+    async fn send(&self, frames: &Frames, kind: &'static str, object: Value) -> Result<(), Gone> {
+        let mut line = go_json::to_vec(&Event { kind, object });
+        line.push(b'\n');
         frames.send(Ok(Frame::data(line.into()))).await.map_err(|_unsent| Gone)
     }
 }

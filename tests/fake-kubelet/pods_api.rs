@@ -5,6 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use fake_apiserver::go_json;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
@@ -13,8 +14,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
-use serde_json::json;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +25,9 @@ use super::process::Process;
 use super::status;
 
 type Body = BoxBody<Bytes, Infallible>;
+
+/// Bytes that are encoded before any of them is sent.
+const PART: usize = 256 << 10;
 
 /// What `/pods` needs besides the state; outlives a kubelet process, as its port and its certificate do.
 pub(crate) struct PodsServer {
@@ -113,7 +115,7 @@ impl PodsServer {
                 tokio::time::sleep(delay).await;
                 whole(pod_list(core, 0))
             }
-            PodsFault::CutShort => cut_short(&pod_list(core, 0)),
+            PodsFault::CutShort => cut_short(&pod_list(core, 0).flatten().collect()),
             PodsFault::Status(status) => text(status, "refused by a fault"),
         }
     }
@@ -126,21 +128,36 @@ fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// A `v1.PodList` in the order of a Go map, without so many of the pods that came last.
-fn pod_list(core: &Core, left_out: usize) -> Bytes {
+/// A `v1.PodList` in the order of a Go map, without so many of the pods that came last; in parts, as it may be long.
+fn pod_list(core: &Core, left_out: usize) -> impl Iterator<Item = Bytes> + Send + Sync + use<> {
     let mut items: Vec<_> = core.read(|state| state.pods.iter().filter(|pod| pod.listed).map(status::render).collect());
     items.truncate(items.len().saturating_sub(left_out));
     let items: Vec<_> = core.draw(|rng| shuffled(items, rng));
-    if items.is_empty() {
-        // Go's nil slice.
-        return json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": null }).to_string().into();
-    }
-    let list = k8s_openapi::List { items, metadata: ListMeta::default() };
-    serde_json::to_vec(&list).expect("an API object has text keys alone").into()
+    // Go's nil slice.
+    let [before, after] = if items.is_empty() { ["null", ""] } else { ["[", "]"] };
+    let mut part = format!(r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{}},"items":{before}"#).into_bytes();
+    let mut items = items.into_iter().peekable();
+    let mut is_over = false;
+    std::iter::from_fn(move || {
+        while part.len() < PART
+            && let Some(item) = items.next()
+        {
+            part.extend(go_json::to_vec(&item));
+            part.extend(items.peek().map(|_| b','));
+        }
+        if items.peek().is_none() && !is_over {
+            is_over = true;
+            part.extend(format!("{after}}}\n").into_bytes());
+        }
+        let part = std::mem::take(&mut part);
+        (!part.is_empty()).then(|| part.into())
+    })
 }
 
-fn whole(list: Bytes) -> Response<Body> {
-    answer(StatusCode::OK, "application/json", Full::new(list).boxed())
+/// Parts without a length before them, as the kubelet writes a list.
+fn whole(list: impl Iterator<Item = Bytes> + Send + Sync + 'static) -> Response<Body> {
+    let frames = tokio_stream::iter(list.map(|part| Ok(Frame::data(part))));
+    answer(StatusCode::OK, "application/json", BodyExt::boxed(StreamBody::new(frames)))
 }
 
 fn text(status: StatusCode, text: &'static str) -> Response<Body> {

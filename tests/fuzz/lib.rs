@@ -13,7 +13,7 @@ use std::fmt::{Debug, Display};
 use std::fs;
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use divvy_api::annotation::{self, Cards, Document, Planned, Preferences, RequestAnnotation};
 use divvy_api::limits::pod_requests;
@@ -134,18 +134,26 @@ fn pairs(text: &str, default: &str) -> BTreeMap<String, String> {
     text.lines().map(pair).collect()
 }
 
-/// The kubelet's `/pods`, alone and after another list, whose pods it may repeat.
+/// The kubelet's `/pods`, alone and after another list, whose pods it may repeat, in pieces.
 pub fn pod_list(bytes: &[u8]) {
     let decoded = pod_list::decode(bytes).map_err(|refused| refused.to_string());
     for pod in decoded.iter().flatten() {
         assert!(!pod.uid.is_empty());
         assert!(!(pod.has_ended() && pod.states.values().any(|state| *state == ContainerState::Running)));
     }
-    let mut known = pod_list::Known::default();
-    known.decode(&include_str!("seeds/pod_list/two-pods").into()).expect("a list");
-    let list = bytes.to_vec().into();
-    for _ in 0..2 {
-        assert_eq!(known.decode(&list).map_err(|refused| refused.to_string()), decoded);
+    let read = |known: &Arc<pod_list::Known>, bytes: &[u8], piece| {
+        let mut reader = Arc::clone(known).reader();
+        bytes.chunks(piece).try_for_each(|piece| reader.push(piece))?;
+        reader.finish()
+    };
+    let (_, known) = read(&Arc::default(), include_bytes!("seeds/pod_list/two-pods"), 64).expect("a list");
+    let mut known = Arc::new(known);
+    for piece in [1, 100, 4096] {
+        let pods = read(&known, bytes, piece).map(|(pods, now)| {
+            known = Arc::new(now);
+            pods
+        });
+        assert_eq!(pods.map_err(|refused: pod_list::DecodeError| refused.to_string()), decoded);
     }
 }
 

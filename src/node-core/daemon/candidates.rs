@@ -48,9 +48,9 @@ use crate::identity::Unresolved;
 use crate::pod::{CgroupState, DeviceRecord, Pod, PodRef};
 use crate::ports::{PodSource, PodSourceError};
 
-/// Longest time for all that stands in for the kubelet's list: a `Get` for each of 110 pods takes a second, by the kubelet's
-/// rate limit.
-const DEADLINE: Duration = Duration::from_secs(3);
+/// Longest time to ask PodResources about pods without the kubelet's list: a `Get` for each of 110 pods takes a second, by the
+/// kubelet's rate limit.
+const RECORDS_DEADLINE: Duration = Duration::from_secs(3);
 /// Longest time to ask which of several pods the kubelet has rejected, while the kubelet waits: enough for some 40 of
 /// them.
 const REJECTED_DEADLINE: Duration = Duration::from_millis(300);
@@ -127,8 +127,7 @@ impl<S: PodSource> Daemon<S> {
         list: PodSourceError,
         work: impl Future<Output = Result<Option<T>, Refusal>> + Send,
     ) -> Result<T, Refusal> {
-        let found = self.source.within(DEADLINE, work).await;
-        match found.unwrap_or(Err(PodSourceError::Timeout(DEADLINE).into())) {
+        match work.await {
             Ok(Some(found)) => Ok(found),
             Ok(None) => Err(list.into()),
             Err(instead) => Err(Refusal::Unlisted { list, instead: Box::new(instead) }),
@@ -159,9 +158,14 @@ impl<S: PodSource> Daemon<S> {
         // Of a pod whose name has passed to another one PodResources would tell that one's devices.
         let (replaced, rest): (Vec<PodRef>, Vec<PodRef>) =
             missing.into_iter().partition(|pod| bound.iter().any(|other| other.has_name_of(pod)));
-        let records = self.source.device_records(&rest).await?;
+        let records = self.records(&rest).await?;
         let unknown = rest.into_iter().zip(records).filter(|(_, records)| records.is_none()).map(|(pod, _)| pod);
         Ok(replaced.into_iter().chain(unknown).map(|pod| pod.uid).collect())
+    }
+
+    async fn records(&self, pods: &[PodRef]) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodSourceError> {
+        let records = self.source.within(RECORDS_DEADLINE, self.source.device_records(pods)).await;
+        records.unwrap_or(Err(PodSourceError::Timeout(RECORDS_DEADLINE)))
     }
 
     /// Bound pods that may be under admission for `wanted` devices of `resource`, and that the kubelet knows without devices.
@@ -173,7 +177,7 @@ impl<S: PodSource> Daemon<S> {
         let Some(bound) = self.bound_pods().await? else { return Ok(None) };
         let lacking = lock(&self.allocator).lacking(resource, bound, wanted);
         let names: Vec<PodRef> = lacking.iter().map(|(pod, _)| pod.reference()).collect();
-        let records = self.source.device_records(&names).await?;
+        let records = self.records(&names).await?;
         let lacking = lacking.into_iter().zip(records);
         let lacking = lacking.filter(|((_, container), records)| lacks_devices(container, records.as_deref()));
         Ok(Some(lacking.map(|((pod, _), _)| pod).collect()))

@@ -2,15 +2,17 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use divvy_node_core::pod::Pod;
 use divvy_node_core::ports::PodSourceError;
 use divvy_runtime::api_server::ApiServer;
-use divvy_runtime::api_server::errors::describe;
-use kube::api::ListParams;
-use kube::core::Request;
+use divvy_runtime::api_server::pages::{PageError, Pages};
 
-use crate::pod_list;
+use crate::pod_list::{DecodeError, Decoder};
+
+/// Longest time for all pages.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// Lists the pods bound to one node.
 #[derive(Clone)]
@@ -32,16 +34,26 @@ impl BoundPods {
     ///
     /// Without mirrors of static pods: those have other UIDs than the kubelet knows the pods by.
     pub async fn list(&self) -> Result<Vec<Arc<Pod>>, PodSourceError> {
-        let only = ListParams::default().fields(&format!("spec.nodeName={}", self.node));
-        let request = Request::new("/api/v1/pods").list(&only).map_err(kube::Error::BuildRequest);
-        let ApiServer { client, requests } = &self.api_server;
-        let asked = format!("API server {}: list pods of node {}", requests.address(), self.node);
+        let address = self.api_server.requests.address();
+        let asked = format!("API server {address}: list pods of node {}", self.node);
         let error = |problem: &str| PodSourceError::BoundPods(format!("{asked}: {problem}"));
-        let refused = |cause: kube::Error| error(&(describe(&cause) + hint(&cause)));
-        let list = client.request_text(request.map_err(refused)?).await.map_err(refused)?;
-        let mut pods = pod_list::decode(list.as_bytes()).map_err(|cause| error(&cause.to_string()))?;
+        let listed = tokio::time::timeout(LONGEST, self.pages()).await;
+        let listed =
+            listed.map_err(|_elapsed| error(&format!("not all of them came within {}s", LONGEST.as_secs())))?;
+        let mut pods = listed.map_err(|cause| error(&(cause.to_string() + hint(&cause))))?;
         pods.retain(|pod| !pod.is_static());
         Ok(pods)
+    }
+
+    async fn pages(&self) -> Result<Vec<Arc<Pod>>, PageError<DecodeError>> {
+        let mut pages = Pages::new("/api/v1/pods", &format!("spec.nodeName={}", self.node));
+        let mut decoder = Decoder::default();
+        loop {
+            (decoder, _) = pages.read(&self.api_server.client, decoder).await?;
+            if pages.is_at_start() {
+                return Ok(decoder.into_pods());
+            }
+        }
     }
 }
 
@@ -51,9 +63,9 @@ impl fmt::Debug for BoundPods {
     }
 }
 
-fn hint(error: &kube::Error) -> &'static str {
+fn hint(error: &PageError<DecodeError>) -> &'static str {
     match error {
-        kube::Error::Api(status) if status.code == 403 => {
+        PageError::Api(kube::Error::Api(status)) if status.code == 403 => {
             ": the right to list pods is not part of the installation: deploy/fallback/node-pod-list.yaml grants it"
         }
         _ => "",

@@ -1,26 +1,29 @@
 //! Client for the kubelet's pod list, over a persistent connection.
 
 mod connection;
+mod patience;
 
 use std::fmt::Display;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use divvy_node_core::pod::{ConnectionId, PodList};
 use divvy_node_core::ports::PodSourceError;
 use divvy_runtime::api_server::errors::chain;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HeaderValue};
-use hyper::{Request, StatusCode, Uri};
+use hyper::{Request, Response, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
+use self::patience::Patience;
 use super::tls;
-use crate::pod_list::Known;
+use crate::pod_list::{DecodeError, Known};
 
 /// Address of the kubelet's API, and how its certificate is verified.
 #[derive(Clone, Debug)]
@@ -31,7 +34,8 @@ pub struct KubeletEndpoint {
     pub token_file: PathBuf,
     /// How the kubelet's certificate is checked.
     pub trust: tls::Trust,
-    /// Deadline of one request; a slow response fails one pod, a hanging one would block the node.
+    /// Longest time without progress, until the response begins and between its parts: a slow response fails one pod, a
+    /// hanging one would block the node. A kubelet whose responses are known to begin later is waited for longer.
     pub timeout: Duration,
 }
 
@@ -43,13 +47,14 @@ pub struct PodListClient {
     /// HTTP client, replaced after a failed connection. Never locked across an await.
     client: Mutex<Option<HttpsClient>>,
     /// Decoded pods of the previous list.
-    known: Mutex<Known>,
+    known: Mutex<Arc<Known>>,
+    patience: Patience,
 }
 
 type HttpsClient = Client<HttpsConnector<connection::Connector>, Empty<Bytes>>;
 
-/// Largest accepted list in bytes: 500 pods of 4.6 KB are 2.3 MB.
-const LARGEST_LIST: usize = 64 << 20;
+/// Longest time for a whole list, however steadily it comes: 100 pods of 8 MB take seconds.
+const LONGEST_LIST: Duration = Duration::from_secs(60);
 
 /// Read buffer of the connection in bytes, which an idle connection keeps; the default is up to 400 KiB.
 const READ_BUFFER: usize = 64 << 10;
@@ -64,38 +69,76 @@ impl PodListClient {
         let uri = uri.and_then(|uri| if uri.host().is_some() { Ok(uri) } else { Err("host is missing".to_owned()) });
         let refused = |problem| PodSourceError::KubeletPods(format!("kubeletUrl \"{url}\" is not a URL: {problem}"));
         let uri = uri.map_err(refused)?;
-        Ok(Self { endpoint, uri, client: Mutex::default(), known: Mutex::default() })
+        let patience = Patience::new(endpoint.timeout);
+        Ok(Self { endpoint, uri, client: Mutex::default(), known: Mutex::default(), patience })
     }
 
-    /// The kubelet's pods.
+    /// The kubelet's pods. Of its response no more than one pod is in memory at a time.
     pub async fn list(&self) -> Result<PodList, PodSourceError> {
-        let (body, connection) = self.raw().await?;
-        let pods = self.known.lock().unwrap_or_else(PoisonError::into_inner).decode(&body);
-        Ok(PodList { pods: pods.map_err(|error| self.error(error))?, connection })
+        let before = Arc::clone(&self.known.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut reader = before.reader();
+        let connection = self.read(|part| reader.push(part)).await?;
+        let (pods, known) = reader.finish().map_err(|error| self.error(error))?;
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+        Ok(PodList { pods, connection })
     }
 
-    /// The list as the kubelet sends it: what [`Self::list`] costs without decoding.
-    pub async fn raw(&self) -> Result<(Bytes, Option<ConnectionId>), PodSourceError> {
-        let timeout = self.endpoint.timeout;
-        let answer = tokio::time::timeout(timeout, self.fetch()).await;
-        answer.unwrap_or_else(|_elapsed| {
-            self.forget();
-            Err(self.error(format!("no answer within {}ms", timeout.as_millis())))
-        })
+    /// Reads the list as the kubelet sends it, and drops it: what [`Self::list`] costs without decoding.
+    pub async fn raw(&self) -> Result<(), PodSourceError> {
+        self.read(|_part| Ok(())).await.map(drop)
     }
 
-    async fn fetch(&self) -> Result<(Bytes, Option<ConnectionId>), PodSourceError> {
+    /// Passes on the parts of the response as they come.
+    async fn read(
+        &self,
+        mut take: impl FnMut(&[u8]) -> Result<(), DecodeError>,
+    ) -> Result<Option<ConnectionId>, PodSourceError> {
+        let started = Instant::now();
+        let response = self.response().await?;
+        let connection = response.extensions().get::<ConnectionId>().copied();
+        let (mut body, mut bytes) = (response.into_body(), 0);
+        while let Some(part) = self.in_time(started, bytes, body.frame()).await? {
+            let part = part.map_err(|error| self.broken(&error))?.into_data().unwrap_or_default();
+            bytes += part.len();
+            take(&part).map_err(|error| self.error(error))?;
+        }
+        Ok(connection)
+    }
+
+    async fn response(&self) -> Result<Response<Incoming>, PodSourceError> {
         let client = self.client()?;
         let request = Request::get(self.uri.clone()).header(AUTHORIZATION, self.bearer()?);
         let request = request.body(Empty::new()).map_err(|error| self.broken(&error))?;
-        let response = client.request(request).await.map_err(|error| self.broken(&error))?;
-        if response.status() != StatusCode::OK {
-            let status = response.status();
-            return Err(self.error(format!("answered {status}{}", hint(status))));
+        let response = self.patience.wait(client.request(request)).await.map_err(|deadline| {
+            self.forget();
+            self.error(format!("no answer within {}ms", deadline.as_millis()))
+        })?;
+        let response = response.map_err(|error| self.broken(&error))?;
+        match response.status() {
+            StatusCode::OK => Ok(response),
+            status => Err(self.error(format!("answered {status}{}", hint(status)))),
         }
-        let connection = response.extensions().get::<ConnectionId>().copied();
-        let body = Limited::new(response.into_body(), LARGEST_LIST).collect().await;
-        Ok((body.map_err(|error| self.broken(&*error))?.to_bytes(), connection))
+    }
+
+    /// The next part of a response that began at `started` and has had so many bytes.
+    async fn in_time<T>(
+        &self,
+        started: Instant,
+        bytes: usize,
+        next: impl Future<Output = T>,
+    ) -> Result<T, PodSourceError> {
+        let (so_far, stalled) = (started.elapsed(), self.endpoint.timeout);
+        let next = tokio::time::timeout(stalled.min(LONGEST_LIST.saturating_sub(so_far)), next).await;
+        next.map_err(|_elapsed| {
+            self.forget();
+            let mib = bytes >> 20;
+            self.error(if started.elapsed() < LONGEST_LIST {
+                format!("nothing more for {}ms after {mib} MiB", stalled.as_millis())
+            } else {
+                let seconds = LONGEST_LIST.as_secs();
+                format!("more than the {mib} MiB that came within {seconds}s: pods of this node are very large")
+            })
+        })
     }
 
     fn bearer(&self) -> Result<HeaderValue, PodSourceError> {

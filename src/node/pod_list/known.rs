@@ -1,4 +1,4 @@
-//! Cache of decoded pods from the previous list: between two lists nearly all of them are the same to the byte.
+//! Pods of the previous list: between two lists nearly all of them are the same to the byte, and needn't be decoded again.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Included, Unbounded};
@@ -6,104 +6,102 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use divvy_node_core::pod::Pod;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::Deserializer;
+use divvy_runtime::list::{Items, Splitter};
 
-use super::{DecodeError, decode, wire};
+use super::{DecodeError, wire};
 
-/// The pods of one list, each with the text that it was decoded from: parts of the list's own body, no copies.
+/// Longest text that is kept, in bytes: pods as users write them have 5 to 20 KB. Longer ones are decoded in each list.
+const LONGEST: usize = 32 << 10;
+/// Most text that is kept of all pods, in bytes: some 800 pods.
+const MOST: usize = 4 << 20;
+
+/// The pods of one list, each with the text that it was decoded from, as far as that isn't long.
 #[derive(Debug, Default)]
-pub struct Known(BTreeMap<Bytes, Arc<Pod>>);
+pub struct Known {
+    pods: BTreeMap<Bytes, Arc<Pod>>,
+    /// Bytes of all texts.
+    bytes: usize,
+}
 
-/// Goes over the text of a list from value to value. `None` for any text that it doesn't support and [`decode`] may.
-struct Walk<'a> {
-    body: &'a Bytes,
-    at: usize,
+/// Reader of one list, which arrives in pieces.
+#[derive(Debug)]
+pub struct Reader(Splitter<Decoder>);
+
+/// Decoder of a list's items, with the pods so far.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    before: Arc<Known>,
+    known: Known,
+    pods: Vec<Arc<Pod>>,
 }
 
 // === impl Known ===
 
 impl Known {
-    /// Decodes a list as [`decode`] does, but only those pods whose text differs from the previous list.
-    pub fn decode(&mut self, body: &Bytes) -> Result<Vec<Arc<Pod>>, DecodeError> {
-        let Some(pods) = (Walk { body, at: 0 }).list(self) else {
-            self.0.clear();
-            return decode(body);
-        };
-        let views = pods.iter().map(|(_, view)| Arc::clone(view)).collect();
-        self.0 = pods.into_iter().collect();
-        Ok(views)
+    /// A reader for the next list, which decodes only those pods whose text differs from this one.
+    pub fn reader(self: Arc<Self>) -> Reader {
+        Reader(Splitter::new(Decoder { before: self, known: Self::default(), pods: Vec::new() }))
     }
 
     /// The pod with whose text `rest` begins.
     ///
     /// An object ends where its braces are closed, so no text is the beginning of another one. The one with which `rest`
     /// begins is therefore the last that isn't after `rest` in the order of bytes.
-    fn first_of(&self, rest: &[u8]) -> Option<(usize, &Arc<Pod>)> {
-        let (text, view) = self.0.range::<[u8], _>((Unbounded, Included(rest))).next_back()?;
-        rest.starts_with(text).then_some((text.len(), view))
+    fn first_of(&self, rest: &[u8]) -> Option<(&Bytes, &Arc<Pod>)> {
+        let found = self.pods.range::<[u8], _>((Unbounded, Included(rest))).next_back()?;
+        rest.starts_with(found.0).then_some(found)
+    }
+
+    fn keep(&mut self, text: Bytes, pod: Arc<Pod>) {
+        if self.bytes + text.len() <= MOST {
+            self.bytes += text.len();
+            self.pods.insert(text, pod);
+        }
     }
 }
 
-// === impl Walk ===
+// === impl Reader ===
 
-impl<'a> Walk<'a> {
-    /// The pods of the list that is all of the text.
-    fn list(&mut self, known: &Known) -> Option<Vec<(Bytes, Arc<Pod>)>> {
-        let mut pods = None;
-        let mut separator = self.take(b"{")?;
-        while separator != b'}' {
-            let key: &str = self.value()?;
-            self.take(b":")?;
-            if key != "items" {
-                self.value::<IgnoredAny>()?;
-            } else if pods.replace(self.pods(known)?).is_some() {
-                return None;
-            }
-            separator = self.take(b",}")?;
+impl Reader {
+    /// Takes the next bytes of the list.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
+        self.0.push(bytes)
+    }
+
+    /// Ends the list: its pods, and what the next one is compared with.
+    pub fn finish(self) -> Result<(Vec<Arc<Pod>>, Known), DecodeError> {
+        let (Decoder { pods, known, .. }, _) = self.0.finish()?;
+        Ok((pods, known))
+    }
+}
+
+// === impl Decoder ===
+
+impl Decoder {
+    /// The decoded pods, in the order of the list.
+    pub fn into_pods(self) -> Vec<Arc<Pod>> {
+        self.pods
+    }
+}
+
+impl Items for Decoder {
+    type Error = DecodeError;
+
+    fn recognize(&mut self, text: &[u8]) -> Option<usize> {
+        let (text, pod) = self.before.first_of(text)?;
+        self.known.keep(text.clone(), Arc::clone(pod));
+        self.pods.push(Arc::clone(pod));
+        Some(text.len())
+    }
+
+    fn item(&mut self, index: usize, text: &[u8]) -> Result<(), DecodeError> {
+        let pod: wire::Pod<'_> = serde_json::from_slice(text).map_err(|error| DecodeError::Pod { index, error })?;
+        let pod = Arc::new(Pod::try_from(pod)?);
+        if text.len() <= LONGEST {
+            self.known.keep(Bytes::copy_from_slice(text), Arc::clone(&pod));
         }
-        pods.filter(|_| self.next().is_none())
-    }
-
-    fn pods(&mut self, known: &Known) -> Option<Vec<(Bytes, Arc<Pod>)>> {
-        let mut pods = Vec::with_capacity(known.0.len() + 1);
-        let mut separator = self.take(b"[")?;
-        while separator != b']' {
-            self.next()?;
-            let start = self.at;
-            let view = if let Some((length, view)) = known.first_of(&self.body[start..]) {
-                self.at += length;
-                Arc::clone(view)
-            } else {
-                Arc::new(self.value::<wire::Pod<'_>>()?.try_into().ok()?)
-            };
-            pods.push((self.body.slice(start..self.at), view));
-            separator = self.take(b",]")?;
-        }
-        Some(pods)
-    }
-
-    /// Decodes the value that comes next.
-    fn value<T: Deserialize<'a>>(&mut self) -> Option<T> {
-        let mut values = Deserializer::from_slice(&self.body[self.at..]).into_iter();
-        let value = values.next()?.ok()?;
-        self.at += values.byte_offset();
-        Some(value)
-    }
-
-    /// Takes the byte that comes next, if it is one of these.
-    fn take(&mut self, expected: &[u8]) -> Option<u8> {
-        let byte = self.next().filter(|byte| expected.contains(byte))?;
-        self.at += 1;
-        Some(byte)
-    }
-
-    /// The byte that comes next, after white space.
-    fn next(&mut self) -> Option<u8> {
-        let rest = &self.body[self.at..];
-        self.at += rest.iter().position(|byte| !b" \t\r\n".contains(byte)).unwrap_or(rest.len());
-        self.body.get(self.at).copied()
+        self.pods.push(pod);
+        Ok(())
     }
 }
 

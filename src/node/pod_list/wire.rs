@@ -7,20 +7,9 @@ use std::borrow::Cow;
 use divvy_api::names::PREFIX;
 use divvy_api::pod::wire::{Container, FilteredMap, KeyFilter, containers};
 use divvy_node_core::pod::{self, CONFIG_SOURCE, ContainerState, Phase};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::DecodeError;
-
-#[derive(Deserialize)]
-pub(super) struct List<'a> {
-    #[serde(borrow, deserialize_with = "null_is_empty")]
-    pub(super) items: Vec<Pod<'a>>,
-}
-
-/// Go writes a list of nothing as null. A list that isn't there at all is an error.
-fn null_is_empty<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
-    Option::deserialize(deserializer).map(Option::unwrap_or_default)
-}
 
 #[derive(Deserialize)]
 pub(super) struct Pod<'a> {

@@ -20,6 +20,8 @@ const KEEP_WARM: Duration = Duration::from_secs(60);
 const SWEEP: Duration = Duration::from_secs(60);
 /// Interval of requests to the API server, which has many nodes, while the kubelet doesn't list its pods.
 const UNLISTED: Duration = Duration::from_secs(60);
+/// Pause after a round, in multiples of its time: a list of large pods costs the kubelet seconds.
+const REST: u32 = 4;
 /// Delay between attempts at start, while the kubelet isn't up.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -59,10 +61,12 @@ pub(super) async fn watch<S: PodSource>(
     interval: Duration,
     stop: CancellationToken,
 ) {
-    let mut rounds = Rounds::default();
+    let (mut rounds, mut pause) = (Rounds::default(), interval);
     loop {
-        tokio::select! { () = tokio::time::sleep(interval) => {}, () = stop.cancelled() => return }
+        tokio::select! { () = tokio::time::sleep(pause) => {}, () = stop.cancelled() => return }
+        let started = Instant::now();
         rounds.next(&daemon).await;
+        pause = interval.max(started.elapsed() * REST);
         changed.notify_one();
     }
 }

@@ -118,7 +118,7 @@ impl Bench {
     }
 
     /// Has the API server call these, and waits until it believes them.
-    async fn called(&self, replicas: &[&Replica]) {
+    pub(crate) async fn called(&self, replicas: &[&Replica]) {
         let addresses: Vec<_> = replicas.iter().map(|replica| replica.address).collect();
         self.server.resolve("divvy-system", "divvy-webhook", &addresses);
         for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {

@@ -10,6 +10,7 @@ mod events;
 mod expected;
 mod guarded;
 mod https;
+mod large_pods;
 mod leaders;
 mod memory;
 mod outages;

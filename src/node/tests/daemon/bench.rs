@@ -181,7 +181,7 @@ impl Bench {
         self.registered(before).await;
     }
 
-    fn pid(&self) -> String {
+    pub(crate) fn pid(&self) -> String {
         self.child.as_ref().unwrap().id().expect("it runs").to_string()
     }
 

@@ -7,6 +7,7 @@ mod calls;
 mod cards;
 mod disk;
 mod instances;
+mod large_pods;
 mod ledger;
 mod mps;
 mod pages;

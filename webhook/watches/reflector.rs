@@ -1,0 +1,133 @@
+//! List and watch of one kind. Of a list one object is in memory at a time, whatever tenants have made of their pods; kube's
+//! watcher keeps a page of 500 two times over.
+
+use std::time::Duration;
+
+use divvy_runtime::api_server::backoff;
+use divvy_runtime::api_server::errors::describe;
+use divvy_runtime::api_server::pages::Pages;
+use divvy_runtime::list::Each;
+use futures::StreamExt as _;
+use kube::api::{WatchEvent, WatchParams};
+use kube::runtime::utils::Backoff as _;
+use kube::runtime::watcher::ExponentialBackoff;
+use kube::{Api, ResourceExt as _};
+use tokio::time::{sleep, timeout};
+
+use super::{Entry, Listing, Watches};
+
+/// Seconds after which the API server ends a watch, as kube has it by default.
+const WATCH: u32 = 290;
+/// Time after which a watch is given up whose end was lost on the way.
+const SILENCE: Duration = Duration::from_secs(WATCH as u64 + 5);
+
+/// Why a watch has ended.
+enum End {
+    /// End of the time that was asked for.
+    Closed,
+    /// Version that the API server has forgotten.
+    Expired,
+    /// Failure of the request, or of the API server.
+    Failed(kube::Error),
+}
+
+impl Watches {
+    /// Keeps the state up to date with the objects that these fields select, for ever.
+    pub(super) async fn follow<E: Entry>(&self, fields: &str) {
+        let (request, mut pauses) = (format!("watch {}", E::KIND.as_str()), backoff());
+        let mut version = None;
+        loop {
+            let error = match &mut version {
+                None => match self.list::<E>(fields).await {
+                    Ok(listed) => {
+                        self.works::<E>(&request);
+                        pauses.reset();
+                        self.note(E::KIND, |kind| kind.listed = true);
+                        version = listed.filter(|version| !version.is_empty());
+                        if version.is_some() {
+                            continue;
+                        }
+                        kube::Error::SerdeError(serde::de::Error::custom("the list has no resource version"))
+                    }
+                    Err(error) => error,
+                },
+                Some(from) => match self.watch::<E>(fields, from, &request, &mut pauses).await {
+                    End::Closed => continue,
+                    // As happens every few minutes: all are listed again.
+                    End::Expired => {
+                        version = None;
+                        sleep(pauses.next().unwrap_or_default()).await;
+                        continue;
+                    }
+                    End::Failed(error) => error,
+                },
+            };
+            let pause = pauses.next().unwrap_or_default();
+            self.api_server.requests.failed(&request, &error, pause);
+            self.note(E::KIND, |kind| kind.problem = Some(describe(&error)));
+            sleep(pause).await;
+        }
+    }
+
+    /// Lists all objects; returns the version of the list.
+    async fn list<E: Entry>(&self, fields: &str) -> kube::Result<Option<String>> {
+        let mut listing = Listing::before::<E>(&self.index);
+        let mut pages = Pages::new(&E::url_path(&(), None), fields);
+        loop {
+            let each = Each::new(|entry: E| {
+                listing.keys.insert(entry.key().to_owned());
+                entry.apply(&self.index);
+            });
+            let (_, metadata) = pages.read(&self.api_server.client, each).await?;
+            if pages.is_at_start() {
+                E::keep(&self.index, &listing);
+                return Ok(metadata.resource_version);
+            }
+        }
+    }
+
+    /// Watches from this version on, which goes along, until the watch ends.
+    async fn watch<E: Entry>(
+        &self,
+        fields: &str,
+        version: &mut String,
+        request: &str,
+        pauses: &mut ExponentialBackoff,
+    ) -> End {
+        let params = WatchParams::default().fields(fields).timeout(WATCH);
+        let api = Api::<E>::all(self.api_server.client.clone());
+        let events = match api.watch(&params, version).await {
+            Ok(events) => events,
+            Err(kube::Error::Api(status)) if status.code == 410 => return End::Expired,
+            Err(error) => return End::Failed(error),
+        };
+        self.works::<E>(request);
+        let mut events = std::pin::pin!(events);
+        while let Ok(Some(event)) = timeout(SILENCE, events.next()).await {
+            let seen = match event {
+                Ok(WatchEvent::Added(entry) | WatchEvent::Modified(entry)) => {
+                    entry.apply(&self.index);
+                    entry.resource_version()
+                }
+                Ok(WatchEvent::Deleted(entry)) => {
+                    entry.delete(&self.index);
+                    entry.resource_version()
+                }
+                Ok(WatchEvent::Bookmark(bookmark)) => Some(bookmark.metadata.resource_version),
+                Ok(WatchEvent::Error(status)) if status.code == 410 => return End::Expired,
+                Ok(WatchEvent::Error(status)) => return End::Failed(kube::Error::Api(status)),
+                Err(error) => return End::Failed(error),
+            };
+            pauses.reset();
+            if let Some(seen) = seen.filter(|seen| !seen.is_empty()) {
+                *version = seen;
+            }
+        }
+        End::Closed
+    }
+
+    fn works<E: Entry>(&self, request: &str) {
+        self.api_server.requests.succeeded(request);
+        self.note(E::KIND, |kind| kind.problem = None);
+    }
+}
