@@ -128,7 +128,9 @@ mod tests {
         let mut due = |absent: &[&str], seconds| {
             let absent = absent.iter().map(|name| ((*name).into(), "why".into())).collect();
             let due = absences.due(absent, start + Duration::from_secs(seconds));
-            due.iter().for_each(|(name, _)| absences.written(name));
+            for (name, _) in &due {
+                absences.written(name);
+            }
             due.into_iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>()
         };
         assert!(due(&["a"], 0).is_empty());
