@@ -3,6 +3,7 @@
 use anyhow::ensure;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::node::NODE;
+use serde_json::json;
 
 /// The account that may say so.
 const WEBHOOK: &str = "--as=system:serviceaccount:divvy-system:divvy-webhook";
@@ -14,12 +15,15 @@ pub(crate) async fn is_seen(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.kill_daemon().await?;
     until_ready_is(cluster, "Unknown").await?;
     println!("  {}", cluster.kubectl.run(&["get", "gpunodes"]).await?.trim_end().replace('\n', "\n  "));
-    let forged =
-        [r#"{"status":{"ledgerRevision":1}}"#, r#"{"status":{"cards":[]}}"#, r#"{"status":{"conditions":[]}}"#];
-    for patch in forged {
-        let args = ["patch", "gpunode", NODE, "--subresource=status", "--type=merge", "--patch", patch, WEBHOOK];
+    for status in [json!({"ledgerRevision": 1}), json!({"cards": []}), json!({"conditions": []})] {
+        let forged = json!({
+            "apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": NODE}, "status": status,
+        });
+        let file = cluster.files.write("forged.json", forged.to_string())?.display().to_string();
+        let args =
+            ["apply", "--server-side", "--force-conflicts", "--subresource=status", "--filename", &file, WEBHOOK];
         let said = cluster.kubectl.run(&args).await.err().map(|error| error.to_string()).unwrap_or_default();
-        ensure!(said.contains("writes nothing else of it"), "{patch}: {said}");
+        ensure!(said.contains("writes nothing else of it"), "{status}: {said}");
     }
     cluster.start_daemon().await?;
     until_ready_is(cluster, "True").await?;
