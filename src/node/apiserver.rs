@@ -287,8 +287,6 @@ impl Publisher {
         let allocator = lock(&self.allocator);
         let (ledger, inventory) = (allocator.ledger(), Arc::clone(allocator.inventory()));
         let listed = allocator.listed().to_vec();
-        let is_unasked = |pod: &&Arc<Pod>| !pod.has_ended() && pod.asks_for_amounts_alone(&self.settings.names);
-        let unasked = listed.iter().filter(is_unasked).map(|pod| pod.reference()).collect();
         let tier_problem = allocator.containers().problem();
         // Before all cards are known, any may be among those to come.
         let is_whole = inventory.problem.is_none();
@@ -297,6 +295,9 @@ impl Publisher {
         let unchanged = revision == self.last.revision;
         let allocations =
             if unchanged { Arc::clone(&self.last.allocations) } else { Arc::new(ledger.allocations().clone()) };
+        drop(allocator);
+        let is_unasked = |pod: &&Arc<Pod>| !pod.has_ended() && pod.asks_for_amounts_alone(&self.settings.names);
+        let unasked = listed.iter().filter(is_unasked).map(|pod| pod.reference()).collect();
         let usage = Arc::clone(&self.usage.borrow());
         View {
             revision,

@@ -21,7 +21,7 @@ use crate::outage::seconds;
 
 pub use backoff::backoff;
 pub use requests::Requests;
-pub use watch::{watch_object, with_backoff};
+pub use watch::watch_object;
 
 /// The API server.
 #[derive(Clone)]

@@ -11,6 +11,7 @@ use kube::Client;
 
 /// Selects pods that may have a reservation that their node hasn't reported: bound, and not started.
 const BOUND_LATELY: &str = "spec.nodeName!=,status.phase=Pending";
+
 /// A list of pods as they were when its first page was read, which goes on where it stopped.
 pub struct Reservations {
     client: Client,

@@ -17,7 +17,7 @@ pub fn describe(error: &kube::Error) -> String {
 }
 
 /// Description of a failed watch.
-pub fn describe_watch(error: &watcher::Error) -> String {
+pub(super) fn describe_watch(error: &watcher::Error) -> String {
     match error {
         watcher::Error::InitialListFailed(error @ kube::Error::Api(status)) if status.code == 404 => {
             // An object that is missing is an empty list.

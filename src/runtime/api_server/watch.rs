@@ -1,4 +1,4 @@
-//! Watches of the API server's objects, with back-off.
+//! One object of the API server, as it changes.
 
 use std::fmt::Debug;
 
@@ -10,7 +10,6 @@ use serde::de::DeserializeOwned;
 
 use super::Requests;
 use super::backoff::backoff;
-use super::errors::describe_watch;
 
 /// The object whenever it has changed; `None` when there is none. Failures are logged; the stream never ends.
 pub fn watch_object<K>(
@@ -22,33 +21,23 @@ pub fn watch_object<K>(
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    let watched = with_backoff(watcher::watch_object(api, name), format!("watch {resource}/{name}"), requests);
-    watched.filter_map(|seen| future::ready(seen.ok()))
-}
-
-/// A watch that pauses after failures, logs them and passes them on in words. `request`: its verb and resource.
-pub fn with_backoff<T>(
-    watch: impl Stream<Item = Result<T, watcher::Error>>,
-    request: String,
-    requests: Requests,
-) -> impl Stream<Item = Result<T, String>> {
+    let request = format!("watch {resource}/{name}");
     // Goes the way of the stream's own, which doesn't show it.
     let mut delays = backoff();
-    watch.backoff(backoff()).filter_map(move |seen| {
+    watcher::watch_object(api, name).backoff(backoff()).filter_map(move |seen| {
         future::ready(match seen {
             Ok(object) => {
                 delays.reset();
                 requests.succeeded(&request);
-                Some(Ok(object))
+                Some(object)
             }
             Err(error) => {
                 let pause = delays.next().unwrap_or_default();
-                let expired = matches!(&error, watcher::Error::WatchError(status) if status.code == 410);
-                // The API server has forgotten where we were, as it does every few minutes: the objects are listed anew.
-                (!expired).then(|| {
+                // The API server has forgotten where we were, as it does every few minutes: the object is listed anew.
+                if !matches!(&error, watcher::Error::WatchError(status) if status.code == 410) {
                     requests.watch_failed(&request, &error, pause);
-                    Err(describe_watch(&error))
-                })
+                }
+                None
             }
         })
     })
