@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use divvy_api::annotation::{self, Cards};
 use divvy_api::gpunode::{GpuNode, GpuNodeSpec, Scales};
+use divvy_api::names::annotation::PLANNED;
 use divvy_api::usage::NodeUsage;
 use divvy_api::{ResourceNames, Tier};
 use divvy_node_core::allocator::{SharedAllocator, lock};
@@ -58,6 +59,9 @@ const ROUND: Duration = Duration::from_secs(1);
 /// Time for which an amount on the Node may stay above what is free, once shares in other forms were allocated: most of these
 /// changes are then part of another write. The daemon itself goes by its ledger.
 const SHRINK_DELAY: Duration = Duration::from_secs(10);
+/// The same where the extender has placed all pods of the node: schedulers that ask it don't rely on the amounts, and nearly
+/// all pods end, or their successors' start is written, before that.
+const PLANNED_SHRINK_DELAY: Duration = Duration::from_secs(600);
 /// Requests that are made for several objects.
 const PATCH_PODS: &str = "patch pods/status";
 const CREATE_EVENTS: &str = "create events";
@@ -145,6 +149,8 @@ pub struct Publisher {
     released: bool,
     /// Amounts that the Node last had from this daemon.
     offered: BTreeMap<String, u64>,
+    /// Amounts that the node had then with nothing allocated.
+    capacity: BTreeMap<String, u64>,
     /// Time since which the Node offers more than is free.
     shrunk: Option<Instant>,
     attempts: Attempts,
@@ -158,6 +164,17 @@ struct Annotated {
     cards: Option<Cards>,
     /// Attempts to write another value, which may be refused for this pod alone.
     attempt: Attempt,
+}
+
+// === impl View ===
+
+impl View {
+    /// Whether the extender has placed every pod that holds a share.
+    fn is_planned(&self) -> bool {
+        let planned = self.listed.iter().filter(|pod| pod.annotations.contains_key(PLANNED));
+        let planned: HashSet<&str> = planned.map(|pod| &*pod.uid).collect();
+        self.allocations.pods().all(|entry| planned.contains(&*entry.pod.uid))
+    }
 }
 
 // === impl Announcement ===
@@ -203,6 +220,7 @@ impl Publisher {
             generation: 0,
             released: false,
             offered: BTreeMap::new(),
+            capacity: BTreeMap::new(),
             shrunk: None,
             attempts: Attempts::new(api_server.requests),
             missing_node: WarnOnce::default(),
@@ -320,22 +338,30 @@ impl Publisher {
             Some(facts) => facts.patch(node),
             None => self.stale_amounts(node),
         };
-        let Some(patch) = patch else {
-            self.shrunk = None;
-            self.offered = facts.unwrap_or_default().amounts;
-            return;
-        };
+        let capacity = self.amounts(&Allocations::default(), &view.inventory);
+        let Some(patch) = patch else { return self.node_is_current(facts, capacity) };
         if facts.as_ref().is_some_and(|facts| facts.only_shrink(node, &self.offered)) {
-            let since = *self.shrunk.get_or_insert_with(Instant::now);
-            if since.elapsed() < SHRINK_DELAY {
+            let is_planned = self.capacity == capacity && view.is_planned();
+            let delay = if is_planned { PLANNED_SHRINK_DELAY } else { SHRINK_DELAY };
+            if self.shrunk.get_or_insert_with(Instant::now).elapsed() < delay {
                 return;
             }
         }
         let written = self.cluster.patch_node(&patch);
         if self.attempts.make("patch nodes/status", written).await.is_some() {
-            self.shrunk = None;
-            self.offered = facts.unwrap_or_default().amounts;
+            self.node_is_current(facts, capacity);
         }
+    }
+
+    fn node_is_current(&mut self, facts: Option<NodeFacts>, capacity: BTreeMap<String, u64>) {
+        self.shrunk = None;
+        self.offered = facts.unwrap_or_default().amounts;
+        self.capacity = capacity;
+    }
+
+    fn amounts(&self, allocations: &Allocations, inventory: &Inventory) -> BTreeMap<String, u64> {
+        let amounts = allocatable(allocations, inventory, self.settings.scales, &self.settings.names);
+        amounts.map(|(name, amount)| (name.to_owned(), amount)).into()
     }
 
     /// Removal of amounts that a daemon wrote that was configured otherwise. Compute is the kubelet's own by now.
@@ -347,14 +373,12 @@ impl Publisher {
 
     /// What the Node should say; `None` where it says nothing.
     fn node_facts(&self, view: &View, node: &NodeView) -> Option<NodeFacts> {
-        let PublishSettings { names, scales, slots_per_card, advertise, .. } = &self.settings;
-        if *advertise == Advertise::Devices {
+        if self.settings.advertise == Advertise::Devices {
             return None;
         }
-        let amounts = allocatable(&view.allocations, &view.inventory, *scales, names);
         Some(NodeFacts {
-            amounts: amounts.map(|(name, amount)| (name.to_owned(), amount)).into(),
-            labels: labels::labels(&view.inventory, *slots_per_card),
+            amounts: self.amounts(&view.allocations, &view.inventory),
+            labels: labels::labels(&view.inventory, self.settings.slots_per_card),
             // What an earlier daemon wrote stands until there is something new to say.
             generation: self.generation.max(node.generation()),
         })

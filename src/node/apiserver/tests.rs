@@ -9,6 +9,7 @@ use super::node::{NodeStatusView, NodeView};
 use super::*;
 use divvy_node_core::inventory::{CardHealth, CardInfo, Driver, MigInstance};
 use divvy_node_core::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
+use divvy_node_core::pod::Phase;
 
 const WHOLE: Scales = Scales::WHOLE;
 const CARD: Memory = Memory::mib(80_000);
@@ -176,6 +177,25 @@ fn only_amounts_that_shrink_may_wait() {
     assert!(!facts.only_shrink(&node("90k", &OURS, &labels), &offered(70_000)), "somebody else wrote it");
     assert!(!facts.only_shrink(&node("90k", &OURS, &[]), &offered(90_000)), "a label is missing");
     assert!(!facts.only_shrink(&node("90k", &OURS, &labels), &BTreeMap::new()), "an earlier daemon wrote it");
+}
+
+#[test]
+fn shares_are_planned_if_every_pod_has_a_plan() {
+    let asked = request(mib(20_000), 30);
+    let allocations = held(&[(0, asked, asked.totals()), (0, asked, asked.totals())]);
+    let listed = |uid: &str, planned: bool| {
+        let annotations = if planned { [(PLANNED.to_owned(), "{}".to_owned())].into() } else { BTreeMap::new() };
+        let (uid, namespace, name) = (uid.to_owned(), "ns".to_owned(), "p".to_owned());
+        let (containers, states) = (Vec::new(), BTreeMap::new());
+        Arc::new(Pod { uid, namespace, name, annotations, containers, phase: Phase::Running, states })
+    };
+    let view = |second: bool| View {
+        listed: vec![listed("u0", true), listed("u1", second), listed("without a share", false)],
+        ..view(inventory(1), allocations.clone())
+    };
+    assert!(view(true).is_planned());
+    assert!(!view(false).is_planned());
+    assert!(!View { listed: Vec::new(), ..view(true) }.is_planned(), "not listed yet");
 }
 
 #[test]
