@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use divvy_testkit::pods::GPU;
 use fake_kubelet::{ContainerState, Phase, PodsFault, RestartOptions};
+use fake_nvml::CardState;
 use serde_json::json;
 
-use crate::bench::{Bench, MEMORY, part, pod};
+use crate::bench::{Bench, MEMORY, Stderr, part, pod};
 
 #[tokio::test]
 async fn killed_daemon_keeps_all_shares_and_fits_new_pods() {
@@ -41,6 +42,28 @@ async fn lost_journal_is_restored_from_kubelet_and_limits_files() {
     assert_eq!([bench.given(&part_of), bench.given(&whole)], given);
     let message = bench.refused(pod(&[(GPU, "1")])).await;
     assert!(message.contains("1 in use by other pods"), "{message}");
+}
+
+#[tokio::test]
+async fn share_on_gpu_unknown_at_recovery_holds_it_alone() {
+    let mut bench = Bench::new().await;
+    let holder = bench.run(part("1000")).await;
+    let (away, _) = bench.given(&holder)[0].clone();
+    bench.kill().await;
+    bench.change_scenario(|scenario| scenario.card_mut(&away).unwrap().state = CardState::Gone);
+    let before = bench.kubelet.view().registrations.len();
+    fs::remove_file(bench.journal()).unwrap();
+    bench.start(Stderr::Log).await;
+    bench.registered(before).await;
+    bench.until_said(&format!("holds {away} exclusively, as that isn't known yet")).await;
+    bench.change_scenario(|scenario| scenario.card_mut(&away).unwrap().state = CardState::Present);
+    bench.ready().await;
+    bench.until_booked(&[1000]).await;
+    let rest = bench.run(part(&(MEMORY - 1000).to_string())).await;
+    let whole = bench.run(pod(&[(GPU, "1")])).await;
+    assert_eq!(bench.given(&rest), [(away.clone(), MEMORY - 1000)]);
+    assert_ne!(bench.given(&whole)[0].0, away);
+    bench.refused(part("100")).await;
 }
 
 #[tokio::test]

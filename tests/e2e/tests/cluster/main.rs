@@ -53,6 +53,9 @@ fn main() -> ExitCode {
         scenario("instances of MIG cards", |c| Box::pin(instances::given_by_profile(c))),
         scenario("units as devices", |c| Box::pin(units::counted_by_the_kubelet(c))),
         scenario("the kubelet rejects pods before it asks", |c| Box::pin(rejections::leave_others_alone(c))),
+        scenario("the kubelet rejects pods for their NUMA node", |c| {
+            Box::pin(rejections::leave_others_alone_on_one_numa_node(c))
+        }),
         scenario("slots with topology", |c| Box::pin(topology::on_one_numa_node(c))),
         scenario("an account that reaches too far is refused", |c| Box::pin(powers::refused(c))),
         scenario("a daemon that is gone is seen", |c| Box::pin(absence::is_seen(c))),

@@ -219,7 +219,7 @@ async fn kubectl_shows_a_custom_resource_by_its_own_columns() {
     kubectl.run(&format!("patch gpunode node-1 --subresource=status --type=merge -p {status}")).await;
     let shown = kubectl.run("get gpunodes").await;
     let mut lines = shown.lines();
-    assert_eq!(words(lines.next().unwrap()), ["NAME", "READY", "CARDS", "MEMORY", "CORES", "PODS", "TIER", "AGE"]);
+    assert_eq!(words(lines.next().unwrap()), ["NAME", "READY", "GPUS", "MEMORY", "CORES", "PODS", "TIER", "AGE"]);
     assert_eq!(words(lines.next().unwrap())[..6], ["node-1", "True", "8/8", "0/640Gi", "0/800", "3"]);
     assert!(kubectl.run("get gn -o yaml").await.contains("cards: 8/8"));
     kubectl.run("delete crd gpunodes.divvy.dev").await;
