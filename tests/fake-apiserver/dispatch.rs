@@ -13,6 +13,7 @@ use super::kinds;
 use super::log::Request;
 use super::object::{self, Object, text};
 use super::patch::{self, Format};
+use super::port_forward::{self, Forwarding, Offer};
 use super::rbac::{self, Action, Subject};
 use super::remove::{self, DeleteOptions};
 use super::resource::Resource;
@@ -38,6 +39,8 @@ pub(crate) struct Asked {
     pub(crate) accept: String,
     pub(crate) content_type: String,
     pub(crate) user_agent: String,
+    /// Set by a client that wants to go on in WebSocket.
+    pub(crate) websocket: Option<Offer>,
     pub(crate) body: Vec<u8>,
 }
 
@@ -51,6 +54,8 @@ pub(crate) enum Outcome {
     Held(Box<Held>),
     /// What a pod answers at this address.
     Proxied(String),
+    /// Ports of a pod.
+    Forwarded(Forwarding),
     /// This, once answers may be given again.
     Late(StatusCode, Value),
     /// Nothing, ever.
@@ -83,6 +88,7 @@ impl Outcome {
         match self {
             Self::Json(code, _) | Self::Late(code, _) | Self::Text(code, _) => code.as_u16(),
             Self::Watch(_) | Self::Held(_) | Self::Proxied(_) => StatusCode::OK.as_u16(),
+            Self::Forwarded(_) => StatusCode::SWITCHING_PROTOCOLS.as_u16(),
             Self::Silence => 0,
         }
     }
@@ -137,7 +143,7 @@ fn authorize(state: &State, user: &User, asked: &Asked, route: &Route, verb: &st
     }
     let of_one = matches!(verb, "list" | "watch").then(|| select(target, params)).transpose()?.unwrap_or_default();
     let name = if target.name.is_empty() { of_one.name() } else { &target.name };
-    let action = Action {
+    let action = |verb| Action {
         verb,
         group: &resource.group,
         resource: &resource.plural,
@@ -147,7 +153,15 @@ fn authorize(state: &State, user: &User, asked: &Asked, route: &Route, verb: &st
         path: &asked.path,
     };
     let subject = Subject { user: &user.name, groups: &user.all_groups() };
-    rbac::allows(&state.store, &subject, &action).map(drop).ok_or_else(|| target.forbidden_to(&user.name, verb))
+    let is_allowed = |verb| rbac::allows(&state.store, &subject, &action(verb)).is_some();
+    if !is_allowed(verb) {
+        return Err(target.forbidden_to(&user.name, verb));
+    }
+    // Since Kubernetes 1.35, an upgraded GET needs the verb of a POST too (`ensureAuthorizedForVerb`).
+    if target.subresource == "portforward" && !is_allowed("create") {
+        return Err(Refusal::forbidden(resource, &target.name, ""));
+    }
+    Ok(())
 }
 
 fn answer(
@@ -190,6 +204,7 @@ fn handle(
             Ok(Outcome::ok(form.one(resource, target.live(store)?)))
         }
         "get" if target.subresource == "proxy" => proxied(store, target, &asked.path),
+        "get" if target.subresource == "portforward" => forwarded(store, target, asked),
         "list" => list(store, target, params, form),
         "watch" => watch(store, target, params, form),
         "create" if !itself => post(store, target, &asked.json()?, &writer),
@@ -228,6 +243,12 @@ fn proxied(store: &Store, target: &Target, path: &str) -> Answer<Outcome> {
     let address = address.ok_or_else(|| Refusal::bad_request("address not allowed"))?;
     let (_, rest) = path.split_once("/proxy").unwrap_or_default();
     Ok(Outcome::Proxied(format!("http://{address}:{port}{rest}")))
+}
+
+fn forwarded(store: &Store, target: &Target, asked: &Asked) -> Answer<Outcome> {
+    let forwarding = Forwarding::new(target.live(store)?, asked.websocket.as_ref(), &asked.query)?;
+    let is_known = asked.websocket.as_ref().is_some_and(port_forward::is_known);
+    Ok(if is_known { Outcome::Forwarded(forwarding) } else { Outcome::Text(StatusCode::FORBIDDEN, "") })
 }
 
 fn is_writable(target: &Target) -> bool {

@@ -15,7 +15,7 @@
 //! reviews are answered from the stored roles and bindings in any case); admission policies are stored and not run;
 //! schemas of custom resources don't validate; a definition is served at once; objects are validated no further than
 //! clients of this project can notice; JSON is the only encoding (kubectl's generators, such as `kubectl create configmap`, send protobuf
-//! and are refused; `create -f` and `apply` send JSON). No controllers run but the garbage collector and the one of
+//! and are refused; `create -f` and `apply` send JSON); ports of pods are forwarded over WebSocket alone. No controllers run but the garbage collector and the one of
 //! namespaces. How calls of webhooks differ, `admission` says.
 
 use std::net::SocketAddr;
@@ -44,6 +44,7 @@ mod log;
 pub mod object;
 mod patch;
 pub mod pki;
+mod port_forward;
 mod prune;
 pub mod quantity;
 mod rbac;

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Empty, Full, Limited, StreamBody};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT, WARNING};
+use hyper::header::{
+    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_ACCEPT,
+    SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE, USER_AGENT, WARNING,
+};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -25,6 +28,7 @@ use super::admission::warning_header;
 use super::core::Core;
 use super::dispatch::{Asked, Outcome, dispatch};
 use super::go_json;
+use super::port_forward::{Offer, PROTOCOL};
 
 type Body = BoxBody<Bytes, Infallible>;
 
@@ -86,24 +90,26 @@ impl Server {
             connections.spawn(async move {
                 tokio::select! {
                     () = cut.cancelled() => {}
-                    () = server.connection(stream) => {}
+                    () = server.connection(stream, &cut) => {}
                 }
             });
         }
     }
 
-    async fn connection(&self, stream: TcpStream) {
+    async fn connection(&self, stream: TcpStream, cut: &CancellationToken) {
         let stream = match self.tls.accept(stream).await {
             Ok(stream) => TokioIo::new(stream),
             Err(error) => return tracing::debug!(%error, "a TLS handshake failed"),
         };
-        let service = service_fn(|request| async move { Ok::<_, Infallible>(self.answer(request).await) });
-        if let Err(error) = http1::Builder::new().serve_connection(stream, service).await {
+        let service = service_fn(|request| async move { Ok::<_, Infallible>(self.answer(request, cut).await) });
+        if let Err(error) = http1::Builder::new().serve_connection(stream, service).with_upgrades().await {
             tracing::debug!(%error, "a connection broke");
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    /// Answers, and goes on with what isn't HTTP any more until it is over or `cut`.
+    async fn answer(&self, mut request: Request<Incoming>, cut: &CancellationToken) -> Response<Body> {
+        let upgrade = hyper::upgrade::on(&mut request);
         let asked = match read(request).await {
             Ok(asked) => asked,
             Err(error) => {
@@ -129,6 +135,11 @@ impl Server {
                 whole(code, "application/json", go_json::to_vec(&body))
             }
             Outcome::Proxied(url) => proxied(&url).await,
+            Outcome::Forwarded(forwarding) => {
+                let response = switching(&forwarding.accept);
+                tokio::spawn(cut.clone().run_until_cancelled_owned(forwarding.run(upgrade)));
+                response
+            }
             Outcome::Text(code, text) => whole(code, "text/plain; charset=utf-8", text),
             Outcome::Watch(watch) => {
                 let (sender, frames) = mpsc::channel(16);
@@ -179,9 +190,24 @@ async fn read(request: Request<Incoming>) -> Result<Asked, Box<dyn std::error::E
         accept: header(ACCEPT),
         content_type: header(CONTENT_TYPE),
         user_agent: header(USER_AGENT),
+        websocket: header(UPGRADE)
+            .eq_ignore_ascii_case("websocket")
+            .then(|| Offer { key: header(SEC_WEBSOCKET_KEY), protocols: header(SEC_WEBSOCKET_PROTOCOL) }),
         method: head.method,
         body: Limited::new(body, BODY_LIMIT).collect().await?.to_bytes().to_vec(),
     })
+}
+
+/// Goes on in WebSocket.
+fn switching(accept: &str) -> Response<Body> {
+    let mut response = Response::new(Empty::new().boxed());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
+    headers.extend(HeaderValue::try_from(accept).ok().map(|accept| (SEC_WEBSOCKET_ACCEPT, accept)));
+    response
 }
 
 fn whole(code: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {

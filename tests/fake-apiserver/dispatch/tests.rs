@@ -68,6 +68,7 @@ fn asked() -> impl Strategy<Value = Asked> {
         "/api/v1/namespaces/default/pods/a/status",
         "/api/v1/namespaces/default/pods/a/binding",
         "/api/v1/namespaces/default/pods/a/eviction",
+        "/api/v1/namespaces/default/pods/a/portforward",
         "/api/v1/namespaces/default/configmaps/a",
         "/api/v1/namespaces/default/a",
         "/api/v1/nodes/a/status",
@@ -83,6 +84,8 @@ fn asked() -> impl Strategy<Value = Asked> {
     let queries = [
         "",
         "fieldManager=m",
+        "ports=1",
+        "ports=1,x&ports=",
         "fieldManager=m&force=true",
         "watch=1&resourceVersion=é",
         "limit=1&continue=1:a/b",
@@ -116,6 +119,7 @@ fn asked() -> impl Strategy<Value = Asked> {
         accept: accept.to_owned(),
         content_type: content_type.to_owned(),
         user_agent: String::new(),
+        websocket: Some(Offer::default()),
         body: body.to_string().into_bytes(),
     })
 }
@@ -140,6 +144,7 @@ fn server() -> State {
             accept: String::new(),
             content_type: "application/json".to_owned(),
             user_agent: "test/1".to_owned(),
+            websocket: None,
             body: object.to_string().into_bytes(),
         };
         assert_eq!(dispatch(&mut state, &asked).code(), 201, "{path}");

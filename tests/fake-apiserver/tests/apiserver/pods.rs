@@ -5,6 +5,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 use crate::{Bench, node, pod};
 
@@ -110,4 +112,72 @@ async fn an_eviction_deletes_and_a_uid_protects_a_namesake() {
          in record ({uid}). The object might have been deleted and then recreated"
     );
     assert_eq!(status["message"], message);
+}
+
+#[tokio::test]
+async fn ports_of_a_pod_are_forwarded_to_its_address() {
+    let bench = Bench::new().await;
+    let (one, other) = (echo().await, echo().await);
+    let mut bound = pod("a");
+    bound["spec"]["nodeName"] = json!("node-1");
+    bench.server.create(&bound).unwrap();
+    bench.server.edit("Pod", "default", "a", |pod| pod["status"]["podIP"] = json!("127.0.0.1")).unwrap();
+    let pods = Api::<Pod>::namespaced(bench.client.clone(), "default");
+    let mut forwarded = pods.portforward("a", &[one, 1, other]).await.unwrap();
+    let mut streams = [one, other].map(|port| (port, forwarded.take_stream(port).unwrap()));
+    for (port, stream) in &mut streams {
+        stream.write_all(format!("to {port}").as_bytes()).await.unwrap();
+    }
+    // A stream ends with the last of them: this protocol can't close one alone.
+    for (port, mut stream) in streams {
+        let mut said = String::new();
+        stream.read_to_string(&mut said).await.unwrap();
+        assert_eq!(said, format!("heard to {port}"));
+    }
+    let refused = forwarded.take_error(1).unwrap().await.unwrap();
+    assert!(
+        refused.starts_with("error forwarding port 1 to pod ") && refused.ends_with("connection refused"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn port_forward_without_websocket_is_refused() {
+    let bench = Bench::new().await;
+    let mut bound = pod("a");
+    bound["spec"]["nodeName"] = json!("node-1");
+    bench.server.create(&bound).unwrap();
+    bench.server.edit("Pod", "default", "a", |pod| pod["status"]["podIP"] = json!("127.0.0.1")).unwrap();
+    let path = format!("{PODS}/a/portforward");
+    let ask = async |query: &str, headers: &[(&str, &str)]| {
+        let (code, text) = bench.text("GET", &format!("{path}{query}"), headers, &Value::Null).await;
+        (code.as_u16(), text)
+    };
+    let (code, said) = ask("?ports=1", &[]).await;
+    assert!(code == 400 && said.contains("Upgrade request required"), "{code} {said}");
+    let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13")];
+    assert_eq!(
+        ask("?ports=1", &[&upgrade[..], &[("sec-websocket-protocol", "chat")]].concat()).await,
+        (403, String::new())
+    );
+    for query in ["", "?ports=", "?ports=0", "?ports=1,x", "?ports=65536"] {
+        assert_eq!(
+            ask(query, &[&upgrade[..], &[("sec-websocket-protocol", "v4.channel.k8s.io")]].concat()).await.0,
+            400,
+            "{query}"
+        );
+    }
+}
+
+/// A port that answers what it hears first, and closes.
+async fn echo() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut heard = [0; 64];
+        let length = stream.read(&mut heard).await.unwrap();
+        stream.write_all(&[b"heard ", &heard[..length]].concat()).await.unwrap();
+    });
+    port
 }

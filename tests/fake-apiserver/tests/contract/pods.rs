@@ -105,3 +105,10 @@ pub(crate) async fn spec_of_a_pod_cannot_change(bench: &Bench) {
         "{message}"
     );
 }
+
+pub(crate) async fn ports_of_an_unbound_pod_are_not_forwarded(bench: &Bench) {
+    let forward = async || bench.ask("GET", &bench.core("pods/a/portforward?ports=9404"), "", &Value::Null).await;
+    assert_eq!(refusal(&forward().await), (404, "NotFound", "pods \"a\" not found"));
+    created(bench).await;
+    assert_eq!(refusal(&forward().await), (400, "BadRequest", "pod a does not have a host assigned"));
+}
