@@ -11,8 +11,8 @@ use divvy_api::config::{ClusterConfig, ClusterConfigError, Version};
 use divvy_api::names::ResourceName;
 use divvy_index::demand::SchedulingConfig;
 use divvy_runtime::settings::{
-    AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet as _, List, LogFilter, LogFormat, ObjectName, Period,
-    Switch, Within,
+    AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet as _, List, LogFilter, LogFormat, LoopbackAddress,
+    ObjectName, Period, Switch, Within,
 };
 use serde::{Deserialize, Serialize};
 
@@ -71,8 +71,10 @@ divvy_runtime::keys! {
     extender_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8444).into(),
     /// Address of the TLS listener of explanations: /explain and /inspect
     query_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8445).into(),
-    /// Address of the plain-HTTP listener: /metrics, /healthz, /readyz and /config
+    /// Address of the plain-HTTP listener: /metrics, /healthz and /readyz
     metrics_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 9403).into(),
+    /// Loopback address of /config, reached with kubectl port-forward
+    admin_address: LoopbackAddress = LoopbackAddress::port(9404),
     /// How long new calls are still answered after SIGTERM, while the Services' endpoints are updated
     shutdown_delay: Period = Period::seconds(5),
     /// Longest wait for running calls after shutdownDelay

@@ -32,7 +32,7 @@ use crate::lease::{self, Leader};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 use crate::serve::connections::{Connections, Limits, serve};
-use crate::serve::pages::Pages;
+use crate::serve::pages::{Pages, admin_router};
 use crate::serve::queries::Queries;
 use crate::serve::reviews::Reviews;
 use crate::serve::scheduling::Scheduling;
@@ -54,6 +54,8 @@ const SCHEDULING: Limits = Limits { connections: 192, per_address: 192 };
 const QUERIES: Limits = Limits { connections: 64, per_address: 16 };
 /// Connections of the kubelet and Prometheus.
 const PAGES: Limits = Limits { connections: 64, per_address: 16 };
+/// Connections over the loopback interface.
+const ADMIN: Limits = Limits { connections: 16, per_address: 16 };
 
 /// State that the tasks share.
 struct Parts {
@@ -110,6 +112,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let review_listener = listen(config.listen_address).await?;
     let query_listener = listen(config.query_address).await?;
     let metrics_listener = listen(config.metrics_address).await?;
+    let admin_listener = listen(config.admin_address.get()).await?;
     let extender_listener = match config.extender {
         Switch::On => Some(listen(config.extender_address).await?),
         Switch::Off => None,
@@ -171,9 +174,9 @@ async fn run(config: Config) -> anyhow::Result<()> {
         sync_status: parts.sync_status.clone(),
         identities: [parts.identity.clone(), parts.issued.clone()],
         stopping,
-        config: text,
     };
     tasks.spawn("pages", serve(metrics_listener, None, PAGES, pages.router(), until_stop()));
+    tasks.spawn("admin", serve(admin_listener, None, ADMIN, admin_router(text), until_stop()));
 
     let delay = config.shutdown_delay.get();
     let retire = async {

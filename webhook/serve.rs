@@ -4,7 +4,8 @@
 //! API server ─────▶ /mutate /validate /templates      reviews: from any replica's memory
 //! kube-scheduler ─▶ /filter /prioritize /bind /preempt scheduling: from the leader's memory, for a client certificate
 //! users ──────────▶ /explain /inspect                 queries: for those who may read pods and GpuNodes
-//! Prometheus, kubelet ─▶ /metrics /healthz /readyz /config    pages, without TLS
+//! Prometheus, kubelet ─▶ /metrics /healthz /readyz    pages, without TLS
+//! kubectl port-forward ▶ /config                      on the loopback interface alone
 //! ```
 
 pub mod bodies;

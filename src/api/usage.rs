@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::card::CardId;
 use crate::share::Share;
 
+/// Port of the page on the loopback interface of the daemon's pod, unless the key `adminAddress` says otherwise.
+pub const PORT: u16 = 9404;
+
 /// Measured use on one node, and violations of shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,5 +1,7 @@
 //! The way to the API server: kubectl's flags, and refusals in kubectl's words.
 
+mod port_forward;
+
 use std::error::Error as _;
 use std::fmt::Debug;
 use std::io;
@@ -9,11 +11,15 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use clap::Args;
 use divvy_api::gpunode::GpuNode;
+use hyper::body::Bytes;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::{Request, Status};
 use kube::{Api, Client, Config};
 use serde::de::DeserializeOwned;
+
+use self::port_forward::Failure;
 
 /// Objects in one answer, as many as kubectl asks for: the API server shouldn't have to hold all of a large cluster.
 const PAGE: u32 = 500;
@@ -70,6 +76,26 @@ pub enum Refusal {
         reason: String,
         /// The server's own words.
         message: String,
+    },
+    /// The connection to a port of a pod failed beyond the API server.
+    #[error("error: port {port} of pod {pod} can't be reached: {why}")]
+    NotForwarded {
+        /// The pod.
+        pod: String,
+        /// The port in the pod.
+        port: u16,
+        /// The kubelet's words.
+        why: String,
+    },
+    /// What is at a port of a pod doesn't answer as it should.
+    #[error("error: port {port} of pod {pod} {why}")]
+    NoAnswer {
+        /// The pod.
+        pod: String,
+        /// The port in the pod.
+        port: u16,
+        /// What it does instead.
+        why: String,
     },
     /// The API server doesn't answer.
     #[error("Unable to connect to the server {url}: {why}")]
@@ -180,6 +206,32 @@ impl Cluster {
         self.ask(async { self.client.request_text(request?).await }).await
     }
 
+    /// The body of a page of a pod's HTTP server on its loopback interface, which the API server and the kubelet forward a
+    /// connection to, as for `kubectl port-forward`.
+    pub async fn get_by_port_forward(
+        &self,
+        namespace: &str,
+        pod: &str,
+        port: u16,
+        path: &str,
+    ) -> Result<Bytes, Refusal> {
+        self.in_time(async {
+            let pods = Api::<Pod>::namespaced(self.client(), namespace);
+            let mut forwarded = pods.portforward(pod, &[port]).await.map_err(|error| match self.refusal(error) {
+                // In the kubelet's words, which name nothing.
+                Refusal::UnknownKind => Refusal::NotFound(format!("pods {pod:?} not found")),
+                refusal => refusal,
+            })?;
+            let ends = forwarded.take_stream(port).zip(forwarded.take_error(port));
+            let (stream, refused) = ends.expect("the port that was asked for");
+            port_forward::get(stream, refused, path).await.map_err(|failure| match failure {
+                Failure::Connection(why) => Refusal::NotForwarded { pod: pod.to_owned(), port, why },
+                Failure::Answer(why) => Refusal::NoAnswer { pod: pod.to_owned(), port, why },
+            })
+        })
+        .await
+    }
+
     /// All objects that have the labels that `selector` asks for, in the order of their names.
     pub async fn list<K>(&self, api: &Api<K>, selector: Option<&str>) -> Result<Vec<K>, Refusal>
     where
@@ -208,14 +260,25 @@ impl Cluster {
     }
 
     async fn ask<T>(&self, question: impl Future<Output = kube::Result<T>>) -> Result<T, Refusal> {
+        self.in_time(async { question.await.map_err(|error| self.refusal(error)) }).await
+    }
+
+    /// Ends a question after `--request-timeout`.
+    async fn in_time<T>(&self, question: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
         let limit = if self.timeout.is_zero() { Duration::MAX } else { self.timeout };
-        let unreachable = |why| Refusal::Unreachable { url: self.url.clone(), why };
-        match tokio::time::timeout(limit, question).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(kube::Error::Api(status))) => Err((*status).into()),
-            Ok(Err(error)) => Err(unreachable(causes(&error))),
-            Err(_elapsed) => Err(unreachable(format!("no answer within {}", humantime::format_duration(limit)))),
+        let late = || self.unreachable(format!("no answer within {}", humantime::format_duration(limit)));
+        tokio::time::timeout(limit, question).await.unwrap_or_else(|_elapsed| Err(late()))
+    }
+
+    fn refusal(&self, error: kube::Error) -> Refusal {
+        match error {
+            kube::Error::Api(status) => (*status).into(),
+            error => self.unreachable(causes(&error)),
         }
+    }
+
+    fn unreachable(&self, why: String) -> Refusal {
+        Refusal::Unreachable { url: self.url.clone(), why }
     }
 }
 

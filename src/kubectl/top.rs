@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::anyhow;
 use divvy_api::Memory;
-use divvy_api::usage::{ContainerUsage, NodeUsage};
+use divvy_api::usage::{ContainerUsage, NodeUsage, PORT};
 use divvy_index::pod::PodView;
 use futures::StreamExt as _;
 use kube::api::ListParams;
@@ -19,15 +19,13 @@ mod tests;
 
 /// Name of the daemons' label.
 const DAEMON: &str = "divvy-node";
-/// Where a daemon serves `/usage`.
-const PORT: u16 = 9402;
 /// Daemons that are asked at the same time.
 const AT_ONCE: usize = 16;
 
 /// Shows what containers use of their GPUs
 ///
-/// Queries each node's divvy-node at port 9402 through the API server, which requires permission to get pods/proxy where
-/// Divvy is installed. MEMORY is USED/SHARE: as libdivvy accounts it in the container, plus what contexts take; without libdivvy as the
+/// Queries each node's divvy-node at port 9404, as kubectl port-forward does, which requires permission to get and create
+/// pods/portforward where Divvy is installed. MEMORY is USED/SHARE: as libdivvy accounts it in the container, plus what contexts take; without libdivvy as the
 /// driver reports it. COMPUTE is the part of the last two seconds in which the container's kernels ran, and its share.
 /// What isn't known is shown as -.
 #[derive(Clone, Debug, clap::Args)]
@@ -73,7 +71,9 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     for (node, answer) in answers {
         match answer {
             Ok(usage) => report.nodes.push(NodeUsage { node, ..usage }),
-            Err(Refusal::Forbidden(message)) => return Err(forbidden(&message, "get pods/proxy", &divvy_namespace)),
+            Err(Refusal::Forbidden(message)) => {
+                return Err(forbidden(&message, "get and create pods/portforward", &divvy_namespace));
+            }
             Err(refused) => {
                 told.remarks.push(format!("error: node {node}: {}", why(refused)));
                 told.incomplete = true;
@@ -125,19 +125,24 @@ async fn daemons(
 }
 
 async fn ask(cluster: &Cluster, namespace: &str, node: String, pod: String) -> (String, Result<NodeUsage, Refusal>) {
-    let path = format!("/api/v1/namespaces/{namespace}/pods/http:{pod}:{PORT}/proxy/usage");
-    (node, cluster.read(&path).await)
+    let body = cluster.get_by_port_forward(namespace, &pod, PORT, "/usage").await;
+    let unreadable =
+        |error| Refusal::NoAnswer { pod, port: PORT, why: format!("answers what this version can't read: {error}") };
+    (node, body.and_then(|body| serde_json::from_slice(&body).map_err(unreadable)))
 }
 
 fn forbidden(message: &str, right: &str, namespace: &str) -> anyhow::Error {
     anyhow!(
-        "Error from server (Forbidden): {message}. Ask for a Role with the right to {right} in namespace {namespace}"
+        "Error from server (Forbidden): {}. Ask for a Role with the right to {right} in namespace {namespace}",
+        message.trim_end_matches([':', ' '])
     )
 }
 
 fn why(refused: Refusal) -> String {
     match refused {
-        Refusal::UnknownKind => format!("its {DAEMON} serves no /usage on port {PORT}: it is another version"),
+        Refusal::NotForwarded { .. } => {
+            format!("{refused}: it is another version, or its adminAddress has another port")
+        }
         refused => refused.to_string(),
     }
 }

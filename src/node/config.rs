@@ -23,8 +23,8 @@ use divvy_api::names::ResourceName;
 use divvy_api::quantity::{Cores, Memory};
 use divvy_api::request::Defaults;
 pub use divvy_runtime::settings::{
-    AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet, List, LogFilter, LogFormat, ObjectName, Period,
-    Switch, Within,
+    AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet, List, LogFilter, LogFormat, LoopbackAddress,
+    ObjectName, Period, Switch, Within,
 };
 
 pub use kubelet_url::KubeletUrl;
@@ -138,8 +138,10 @@ divvy_runtime::keys! {
     /// How long a GPU must be healthy before it is allocated again
     recover_after: Period = Period::seconds(60),
 
-    /// Address of /metrics, /healthz, /readyz and /config
+    /// Address of /metrics, /healthz and /readyz
     listen_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 9402).into(),
+    /// Loopback address of /usage and /config, reached with kubectl port-forward
+    admin_address: LoopbackAddress = LoopbackAddress::port(divvy_api::usage::PORT),
     /// Log levels by target, such as info,divvy_node=debug
     log_level: LogFilter = LogFilter::default(),
     /// Log format: plain or json

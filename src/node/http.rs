@@ -1,4 +1,4 @@
-//! HTTP server for `/metrics`, `/healthz`, `/readyz`, `/config` and `/usage`.
+//! HTTP servers: `/metrics`, `/healthz` and `/readyz` for every client, `/usage` and `/config` on the loopback interface.
 
 pub mod metrics;
 
@@ -46,15 +46,23 @@ pub struct Pages {
     pub config: watch::Receiver<ConfigStatus>,
 }
 
-/// Serves the pages until `stop`.
-pub async fn serve(listener: TcpListener, pages: Pages, stop: CancellationToken) {
-    let router = Router::new()
+/// The routes of `listenAddress` and those of `adminAddress`.
+pub fn routers(pages: Pages) -> [Router; 2] {
+    let pages = Arc::new(pages);
+    let listen = Router::new()
         .route("/metrics", get(async |State(pages): State<Arc<Pages>>| divvy_runtime::metrics(&pages.registry)))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
+        .with_state(Arc::clone(&pages));
+    let admin = Router::new()
         .route("/config", get(config))
         .route("/usage", get(async |State(pages): State<Arc<Pages>>| Json(NodeUsage::clone(&pages.usage.borrow()))))
-        .with_state(Arc::new(pages));
+        .with_state(pages);
+    [listen, admin]
+}
+
+/// Serves one of the routers until `stop`.
+pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
     if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await {
         error!(%error, "serving HTTP failed");
     }

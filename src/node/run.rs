@@ -137,6 +137,8 @@ async fn run(
         PodResources { socket: config.pod_resources_socket.to_path_buf(), names: config.resource_names() };
     let listener = TcpListener::bind(config.listen_address).await;
     let listener = listener.with_context(|| format!("listenAddress {}", config.listen_address))?;
+    let admin_listener = TcpListener::bind(config.admin_address.get()).await;
+    let admin_listener = admin_listener.with_context(|| format!("adminAddress {}", config.admin_address))?;
     let (inventory, inventory_threads) = nvml::watch(settings::inventory(&config, &desired));
     let (desired_sender, desired) = watch::channel(desired);
     let (offers_sender, offers) = watch::channel(Arc::new(Vec::new()));
@@ -174,14 +176,14 @@ async fn run(
         patience: CONFLICT_PATIENCE,
         status: registration_sender,
     };
-    let pages = Pages {
+    let [router, admin_router] = http::routers(Pages {
         registry,
         allocator: Arc::clone(&allocator),
         registration: registration.clone(),
         unlisted,
         usage: usage.clone(),
         config: shown,
-    };
+    });
     let advertiser =
         Advertiser { allocator: Arc::clone(&allocator), listing: settings::listing(&config), offers: offers_sender };
 
@@ -215,7 +217,8 @@ async fn run(
         let problem = move || containers.problem();
         tasks.spawn("tier", isolation::watch(problem, stop.clone()));
     }
-    tasks.spawn("http", http::serve(listener, pages, stop.clone()));
+    tasks.spawn("http", http::serve(listener, router, stop.clone()));
+    tasks.spawn("admin", http::serve(admin_listener, admin_router, stop.clone()));
     let mut announcement = None;
     if let Some(api_server) = api_server {
         let (publisher, draining) = Publisher::new(

@@ -14,6 +14,7 @@
 //!
 //! Which keys there are, and what they must agree on, is the program's to say; nothing here knows one of them.
 
+mod address;
 mod args;
 mod error;
 mod file;
@@ -27,6 +28,7 @@ mod values;
 mod tests;
 
 pub use crate::logging::{LogFilter, LogFormat};
+pub use address::LoopbackAddress;
 pub use args::{EX_USAGE, FileFlags, Sources, Stop, described};
 pub use divvy_api::config::{Advertise, DefaultMemory, Switch, Version, Within};
 pub use error::ConfigError;

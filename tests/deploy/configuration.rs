@@ -82,7 +82,7 @@ pub(crate) fn fields(config: &impl serde::Serialize) -> serde_json::Map<String, 
 fn both_programs_take_the_shared_keys_from_the_cluster_config() {
     let shared = ClusterConfig { slots_per_card: Within::new(7), ..ClusterConfig::default() };
     let (node, webhook) = (fields(&node()), fields(&webhook()));
-    let own = ["drainTimeout", "kubeconfig", "listenAddress", "logFormat", "logLevel"];
+    let own = ["adminAddress", "drainTimeout", "kubeconfig", "listenAddress", "logFormat", "logLevel"];
     let both: Vec<_> = webhook.keys().filter(|key| node.contains_key(*key) && !own.contains(&key.as_str())).collect();
     let cluster = fields(&shared);
     assert_eq!(both.len(), 10, "{both:?}");

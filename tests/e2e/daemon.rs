@@ -79,6 +79,8 @@ impl Daemon {
             "nvmlLibrary": binaries.nvml,
             "deviceListStrategy": "volume-mounts",
             "listenAddress": address,
+            // Any port: nobody asks.
+            "adminAddress": "127.0.0.1:0",
             "logLevel": "info,divvy_node=debug",
             // Cards and pods come and go faster here than on a machine.
             "probeInterval": "200ms",

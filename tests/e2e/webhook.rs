@@ -60,6 +60,8 @@ impl Webhook {
                 "extenderAddress": extender,
                 "queryAddress": queries,
                 "metricsAddress": pages,
+                // Any port: nobody asks.
+                "adminAddress": "127.0.0.1:0",
                 "kubeconfig": kubeconfig,
                 "shutdownDelay": "1s",
                 "extender": "on",

@@ -1,4 +1,4 @@
-//! `/metrics`, `/healthz`, `/readyz` and `/config` for operators.
+//! `/metrics`, `/healthz` and `/readyz` for every client, `/config` on the loopback interface.
 
 use std::sync::Arc;
 
@@ -25,20 +25,22 @@ pub struct Pages {
     pub identities: [Identity; 2],
     /// For `/readyz`: whether the process is shutting down.
     pub stopping: watch::Receiver<bool>,
-    /// For `/config`.
-    pub config: Arc<str>,
+}
+
+/// The route of `adminAddress`; `config` is the effective configuration.
+pub fn admin_router(config: Arc<str>) -> Router {
+    Router::new().route("/config", get(async |State(config): State<Arc<str>>| config.to_string())).with_state(config)
 }
 
 // === impl Pages ===
 
 impl Pages {
-    /// The routes.
+    /// The routes of `metricsAddress`.
     pub fn router(self) -> Router {
         Router::new()
             .route("/metrics", get(async |State(pages): State<Arc<Self>>| metrics(&pages.registry)))
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(ready))
-            .route("/config", get(async |State(pages): State<Arc<Self>>| pages.config.to_string()))
             .with_state(Arc::new(self))
     }
 

@@ -66,7 +66,7 @@ impl Node {
             ("--kubelet-ca", "ca.crt"),
         ];
         command.args(paths.iter().flat_map(|(flag, path)| [(*flag).into(), self.path(path).into_os_string()]));
-        command.arg(format!("--listen-address={address}")).env_clear();
+        command.args([format!("--listen-address={address}"), "--admin-address=127.0.0.1:0".to_owned()]).env_clear();
         command.stderr(fs::File::options().create(true).append(true).open(self.path("daemon")).unwrap());
         (command, address)
     }

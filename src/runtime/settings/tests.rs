@@ -15,6 +15,7 @@ fn malformed_setting_values_are_refused() {
     refused::<Within<1, 256>>(&["", "0", "257", "-1", "1.0", "0x1", "one"]);
     refused::<Period>(&["", "0s", "0.5ms", "30", "-1s", "25h", "1 fortnight"]);
     refused::<AbsolutePath>(&["", "a", "./a", "~/a", "/a/../b"]);
+    refused::<LoopbackAddress>(&["", "0.0.0.0:9404", "10.0.0.7:9404", "[::]:9404", "127.0.0.1", "localhost:9404"]);
     refused::<ObjectName>(&["", "N1", "n_1", "-n", "n-", "n..m", &"n".repeat(254)]);
     refused::<DefaultMemory>(&["", "0%", "101%", "4G", "same"]);
     refused::<Advertise>(&["", "units"]);
@@ -27,6 +28,8 @@ fn malformed_setting_values_are_refused() {
 #[test]
 fn setting_values_parse() {
     assert_eq!(from_text::<Period>("1m 30s").map(|period| period.get().as_secs()), Ok(90));
+    assert_eq!(from_text::<LoopbackAddress>("127.0.0.1:9404"), Ok(LoopbackAddress::port(9404)));
+    assert_eq!(from_text::<LoopbackAddress>("[::1]:0").map(|address| address.get().is_ipv6()), Ok(true));
     assert_eq!(from_text::<ObjectName>("a.b-1").expect("valid"), ObjectName::new("a.b-1"));
     assert_eq!(from_text::<DefaultMemory>("25%").map(DefaultMemory::amount), Ok(Some(MemoryAmount::Percent(25))));
     assert_eq!(from_text::<List<Within<1, 1023>>>(""), Ok(List(vec![])));

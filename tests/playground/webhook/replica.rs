@@ -35,7 +35,8 @@ impl Replica {
         directory: &Path,
     ) -> anyhow::Result<Self> {
         let ip = own_address();
-        let [address, extender, queries, pages] = [8443, 8444, 8445, 9403].map(|port| SocketAddr::from((ip, port)));
+        let [address, extender, queries, pages, admin] =
+            [8443, 8444, 8445, 9403, 9404].map(|port| SocketAddr::from((ip, port)));
         let keys = json!({
             "version": "v1",
             "podName": name,
@@ -46,6 +47,7 @@ impl Replica {
             "extenderAddress": extender,
             "queryAddress": queries,
             "metricsAddress": pages,
+            "adminAddress": admin,
             "extender": "on",
             // Pods of the demo use every annotation.
             "favouredNamespaces": ["*"],

@@ -28,10 +28,12 @@ pub(crate) struct Replica {
     /// Queries.
     pub(crate) queries: SocketAddr,
     pages: SocketAddr,
+    /// `/config`.
+    admin: SocketAddr,
     child: Child,
     log: PathBuf,
     /// Bound but never listening: they keep our ports from other tests.
-    _ports: [TcpSocket; 4],
+    _ports: [TcpSocket; 5],
 }
 
 // === impl Replica ===
@@ -39,8 +41,8 @@ pub(crate) struct Replica {
 impl Replica {
     /// Starts with these keys on top of what every replica of a test has.
     pub(crate) fn start(home: &Path, name: &'static str, keys: &Value) -> Self {
-        let ports = [(); 4].map(|()| reserve());
-        let [address, extender, queries, pages] = ports.each_ref().map(|port| port.local_addr().unwrap());
+        let ports = [(); 5].map(|()| reserve());
+        let [address, extender, queries, pages, admin] = ports.each_ref().map(|port| port.local_addr().unwrap());
         let mut all = json!({
             "version": "v1",
             "podName": name,
@@ -50,6 +52,7 @@ impl Replica {
             "extenderAddress": extender,
             "queryAddress": queries,
             "metricsAddress": pages,
+            "adminAddress": admin,
             "kubeconfig": home.join("kubeconfig"),
             "shutdownDelay": "1s",
             "extender": "on",
@@ -62,16 +65,17 @@ impl Replica {
         let mut command = Command::new(PROGRAM);
         command.arg("--config-file").arg(config).env_clear().env("NO_COLOR", "1").env("RUST_BACKTRACE", "1");
         command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output).kill_on_drop(true);
-        Self { name, address, extender, queries, pages, child: command.spawn().unwrap(), log, _ports: ports }
+        Self { name, address, extender, queries, pages, admin, child: command.spawn().unwrap(), log, _ports: ports }
     }
 
-    /// Status and text of a page; nothing while nobody listens.
+    /// Status and text of a page of `metricsAddress`; nothing while nobody listens.
     pub(crate) async fn page(&self, path: &str) -> Option<(u16, String)> {
-        let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
-        let answer = client.get(format!("http://{}/{path}", self.pages).parse().unwrap()).await.ok()?;
-        let code = answer.status().as_u16();
-        let body = answer.into_body().collect().await.ok()?.to_bytes();
-        Some((code, String::from_utf8(body.to_vec()).unwrap()))
+        page(self.pages, path).await
+    }
+
+    /// Status and text of a page of `adminAddress`; nothing while nobody listens.
+    pub(crate) async fn admin_page(&self, path: &str) -> Option<(u16, String)> {
+        page(self.admin, path).await
     }
 
     pub(crate) async fn ready(&self) {
@@ -136,6 +140,14 @@ impl Drop for Replica {
             assert!(!self.log().contains("panicked"), "{}", self.log());
         }
     }
+}
+
+async fn page(address: SocketAddr, path: &str) -> Option<(u16, String)> {
+    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let answer = client.get(format!("http://{address}/{path}").parse().unwrap()).await.ok()?;
+    let code = answer.status().as_u16();
+    let body = answer.into_body().collect().await.ok()?.to_bytes();
+    Some((code, String::from_utf8(body.to_vec()).unwrap()))
 }
 
 fn reserve() -> TcpSocket {

@@ -41,7 +41,9 @@ async fn readyz_waits_for_lists_and_a_certificate() {
     };
     assert!(["pods", "nodes", "gpunodes"].iter().all(|kind| of(kind) == 1), "{refusals:#?}");
     assert!(!refusals.iter().any(|line| line.contains("with 403")), "{refusals:#?}");
-    assert!(replica.page("config").await.unwrap().1.contains("podName: divvy-webhook-a\n"));
+    assert!(replica.admin_page("config").await.unwrap().1.contains("podName: divvy-webhook-a\n"));
+    assert_eq!(replica.page("config").await.unwrap().0, 404);
+    assert_eq!(replica.admin_page("metrics").await.unwrap().0, 404);
     assert!(replica.metric("divvy_nodes", &[]).await > 0.5);
     let (_, metrics) = replica.page("metrics").await.unwrap();
     let described: Vec<&str> = metrics.lines().filter(|line| line.starts_with("# ")).collect();
@@ -64,8 +66,9 @@ async fn readyz_waits_for_lists_and_a_certificate() {
 
 #[tokio::test]
 async fn bad_flags_and_files_exit_with_64_and_a_reason() {
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 6] = [
         (&["--shortlist", "5001"], "0 to 5000"),
+        (&["--admin-address", "0.0.0.0:9404"], "\"0.0.0.0:9404\" is not a loopback address with a port: expected"),
         (&["--no-such-flag"], "unexpected argument '--no-such-flag'"),
         (&[], "podName is missing"),
         (&["--config-file", "/nowhere"], "reading configuration file /nowhere"),
@@ -84,7 +87,8 @@ async fn bad_flags_and_files_exit_with_64_and_a_reason() {
 #[tokio::test]
 async fn missing_cluster_exits_with_1_and_a_reason() {
     let flags = ["--pod-name", "a", "--pod-ip", "127.0.0.1", "--namespace", "b"];
-    let ports = ["--listen-address", "--query-address", "--metrics-address"].map(|flag| [flag, "127.0.0.1:0"]).concat();
+    let listeners = ["--listen-address", "--query-address", "--metrics-address", "--admin-address"];
+    let ports = listeners.map(|flag| [flag, "127.0.0.1:0"]).concat();
     for (kubeconfig, said) in [
         (&[][..], "no kubeconfig is set, and this is not a pod of a cluster"),
         (&["--kubeconfig", "/nowhere"], "kubeconfig /nowhere"),
@@ -101,8 +105,9 @@ async fn missing_cluster_exits_with_1_and_a_reason() {
 async fn taken_port_exits_with_1() {
     let bench = Bench::new().await;
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut replica =
-        bench.start("divvy-webhook-a", &json!({ "metricsAddress": taken.local_addr().unwrap().to_string() }));
-    assert_eq!(replica.ended().await.code(), Some(1));
-    assert!(replica.log().contains("listening on 127.0.0.1"), "{}", replica.log());
+    for (name, key) in [("divvy-webhook-a", "metricsAddress"), ("divvy-webhook-b", "adminAddress")] {
+        let mut replica = bench.start(name, &json!({ key: taken.local_addr().unwrap().to_string() }));
+        assert_eq!(replica.ended().await.code(), Some(1), "{key}");
+        assert!(replica.log().contains("listening on 127.0.0.1"), "{}", replica.log());
+    }
 }

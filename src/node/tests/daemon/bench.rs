@@ -37,6 +37,8 @@ pub(crate) struct Bench {
     pub(crate) kubelet: Kubelet,
     pub(crate) scenario: Scenario,
     pub(crate) address: SocketAddr,
+    /// `/usage` and `/config`.
+    admin: SocketAddr,
     keys: Map<String, Value>,
     child: Option<Child>,
     cluster: Option<Cluster>,
@@ -93,6 +95,7 @@ impl Bench {
         let [a, b, c] = rand::random::<[u8; 3]>();
         // Nobody else's, so that its port is free whenever the daemon comes back.
         let address: SocketAddr = format!("127.{}.{b}.{}:9402", a.max(1), c.clamp(1, 254)).parse().unwrap();
+        let admin = SocketAddr::new(address.ip(), 9404);
         let mut keys = json!({
             "version": "v1",
             "nodeName": "node",
@@ -112,6 +115,7 @@ impl Bench {
             "nvmlLibrary": binaries().await.nvml,
             "deviceListStrategy": "envvar",
             "listenAddress": address,
+            "adminAddress": admin,
             "probeInterval": "100ms",
             "probeTimeout": "500ms",
             "recoverAfter": "300ms",
@@ -122,7 +126,7 @@ impl Bench {
         keys.extend(own);
         let scenario = Scenario::uniform(CARDS, "NVIDIA L4", MEMORY << 20);
         scenario.write_sysfs(&root.join("sys")).unwrap();
-        let bench = Self { kubelet, scenario, address, keys, child: None, cluster: None, directory };
+        let bench = Self { kubelet, scenario, address, admin, keys, child: None, cluster: None, directory };
         bench.scenario.write(&bench.path("scenario.json")).unwrap();
         bench.idle_pod().await;
         bench
@@ -321,18 +325,27 @@ impl Bench {
         .await;
     }
 
-    /// Status and text of a page.
+    /// Status and text of a page of `listenAddress`.
     pub(crate) async fn page(&self, path: &str) -> Option<(u16, String)> {
-        let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-        let answer = client.get(format!("http://{}{path}", self.address).parse().unwrap()).await.ok()?;
-        let status = answer.status().as_u16();
-        let text = answer.into_body().collect().await.ok()?.to_bytes();
-        Some((status, String::from_utf8_lossy(&text).into_owned()))
+        page(self.address, path).await
+    }
+
+    /// Status and text of a page of `adminAddress`.
+    pub(crate) async fn admin_page(&self, path: &str) -> Option<(u16, String)> {
+        page(self.admin, path).await
     }
 
     pub(crate) fn journal(&self) -> PathBuf {
         self.path("state/journal")
     }
+}
+
+async fn page(address: SocketAddr, path: &str) -> Option<(u16, String)> {
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let answer = client.get(format!("http://{address}{path}").parse().unwrap()).await.ok()?;
+    let status = answer.status().as_u16();
+    let text = answer.into_body().collect().await.ok()?.to_bytes();
+    Some((status, String::from_utf8_lossy(&text).into_owned()))
 }
 
 /// Length of a file.

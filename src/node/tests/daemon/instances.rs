@@ -97,7 +97,7 @@ async fn tier_mig_gives_whole_instances_alone() {
     bench.until_booked(&[SMALL]).await;
     let whole = bench.run(pod(&[(GPU, "1")])).await;
     assert_eq!(bench.given(&whole)[0].1, LARGE);
-    let (_, config) = bench.page("/config").await.unwrap();
+    let (_, config) = bench.admin_page("/config").await.unwrap();
     assert!(config.starts_with("# tier in effect: mig (configured)"), "{config}");
     assert!(bench.refused(part("1")).await.contains("held exclusively by another pod"));
 }

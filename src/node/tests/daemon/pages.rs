@@ -11,7 +11,7 @@ async fn metrics_readyz_and_configz_answer() {
     assert_eq!(bench.page("/healthz").await, Some((200, "ok\n".to_owned())));
     assert_eq!(bench.page("/readyz").await, Some((200, "ok\n".to_owned())));
     assert_eq!(bench.page("/nothing").await.unwrap().0, 404);
-    let (status, config) = bench.page("/config").await.unwrap();
+    let (status, config) = bench.admin_page("/config").await.unwrap();
     assert!(status == 200 && config.contains("nodeName: node") && config.contains("slotsPerCard: 32"), "{config}");
     let (status, metrics) = bench.page("/metrics").await.unwrap();
     assert_eq!(status, 200);
@@ -24,6 +24,27 @@ async fn metrics_readyz_and_configz_answer() {
     assert!(metrics.contains(delivered), "{metrics}");
     assert!(metrics.ends_with("# EOF\n"), "{metrics}");
     bench.kill().await;
+}
+
+#[tokio::test]
+async fn usage_and_config_answer_at_admin_address_alone() {
+    let bench = Bench::new().await;
+    for path in ["/usage", "/config"] {
+        assert_eq!(bench.page(path).await.unwrap().0, 404, "{path}");
+        assert_eq!(bench.admin_page(path).await.unwrap().0, 200, "{path}");
+    }
+    for path in ["/metrics", "/healthz", "/readyz"] {
+        assert_eq!(bench.admin_page(path).await.unwrap().0, 404, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn admin_address_of_all_interfaces_exits_with_64() {
+    let mut bench = Bench::stopped(json!({ "adminAddress": "0.0.0.0:9404" })).await;
+    bench.start(Stderr::Log).await;
+    assert_eq!(bench.ended().await.code(), Some(64));
+    let said = "\"0.0.0.0:9404\" is not a loopback address with a port: expected one such as 127.0.0.1:9404";
+    assert!(bench.log().contains(said), "{}", bench.log());
 }
 
 #[tokio::test]

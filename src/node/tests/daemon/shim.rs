@@ -71,7 +71,7 @@ async fn shim_container_gets_library_region_clock_and_tier() {
         || fs::read(&page).ok().filter(|page| page.starts_with(b"divvyclk")).map(|page| page[16..24].to_vec());
     let first = bench.until_so("a clock", async || heartbeat()).await;
     bench.until_so("a heartbeat", async || heartbeat().filter(|next| *next != first)).await;
-    let (_, config) = bench.page("/config").await.unwrap();
+    let (_, config) = bench.admin_page("/config").await.unwrap();
     assert!(
         config.starts_with("# tier in effect: shim (auto: there is /") && config.contains("tier: auto"),
         "{config}"

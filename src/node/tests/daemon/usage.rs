@@ -74,7 +74,7 @@ fn a_tenants_process() {
 
 impl Bench {
     async fn usage(&self) -> NodeUsage {
-        let (status, text) = self.page("/usage").await.expect("it answers");
+        let (status, text) = self.admin_page("/usage").await.expect("it answers");
         assert_eq!(status, 200, "{text}");
         serde_json::from_str(&text).unwrap()
     }
