@@ -116,9 +116,9 @@ const MOST_SHAPES: usize = 64;
 /// Most nodes that one query scores anew; each takes a microsecond.
 const MOST_NEW: usize = 1024;
 /// Most nodes that a shape's first query scores: before the next one comes, all nodes are usually scored in advance.
-const MOST_NEW_AT_FIRST: usize = 64;
+const MOST_NEW_AT_FIRST: usize = 32;
 /// Most nodes that the second round scores for a shape's first query: each takes up to 40 µs while nothing of them is cached.
-const FINALISTS_AT_FIRST: usize = 2;
+const FINALISTS_AT_FIRST: usize = 1;
 /// Most cached values of allocatable capacity: about 10 MiB, for nodes with eight cards.
 const MOST_ALLOCATABLE: usize = 40_000;
 
