@@ -2,7 +2,8 @@
 //!
 //! Anybody on the pod network may connect, so places are limited, in all and for each address, and a new connection is never
 //! turned away for an old one that does nothing: when no place is left, the connection goes that has been of the least use. An
-//! honest client's call takes milliseconds, and it loses its place only to hundreds of others that came after it.
+//! honest client speaks at once, which counts as use, and its call takes milliseconds: it loses its place only to hundreds of others
+//! that came after it and speak too.
 
 mod places;
 
@@ -115,6 +116,8 @@ async fn accept(
     end: CancellationToken,
 ) -> Result<(), Broken> {
     stream.set_nodelay(true).map_err(|error| Broken::Http(error.into()))?;
+    stream.readable().await.map_err(|error| Broken::Http(error.into()))?;
+    place.heard();
     match tls {
         None => talk(stream, address, router, place, end).await,
         Some(tls) => talk(tls.accept(stream).await.map_err(Broken::Tls)?, address, router, place, end).await,

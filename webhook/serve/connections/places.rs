@@ -62,6 +62,8 @@ struct Open {
 /// Use of a connection, the least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Use {
+    /// The client hasn't sent anything.
+    Silent,
     /// No call has succeeded.
     Unproven,
     /// Calls have succeeded, and none is under way.
@@ -87,7 +89,7 @@ impl Places {
             table.displace(|_| true);
         }
         let (id, lost) = (table.tick(), CancellationToken::new());
-        let open = Open { address, lost: lost.clone(), use_: Use::Unproven, since: id, calls: 0 };
+        let open = Open { address, lost: lost.clone(), use_: Use::Silent, since: id, calls: 0 };
         table.open.insert(id, open);
         Place { shared: Arc::clone(&self.0), id, lost }
     }
@@ -99,6 +101,13 @@ impl Place {
     /// Ends when the place is given to another connection.
     pub(super) async fn lost(&self) {
         self.lost.cancelled().await;
+    }
+
+    /// The client has sent something.
+    pub(super) fn heard(&self) {
+        if let Some(open) = self.shared.table().open.get_mut(&self.id) {
+            open.use_ = open.use_.max(Use::Unproven);
+        }
     }
 
     /// Whether a call has succeeded.
@@ -203,14 +212,26 @@ mod tests {
         let places = places();
         let [proven, failed, fresh] = [HERE, HERE, THERE].map(|address| places.take(address));
         succeed(&proven);
+        [&failed, &fresh].into_iter().for_each(Place::heard);
         failed.call().ended(StatusCode::BAD_REQUEST);
         drop(failed.call());
         let last = places.take(THERE);
+        last.heard();
         assert_eq!(lost([&proven, &failed, &fresh, &last]), [false; 4]);
-        let _another = places.take(THERE);
+        let another = places.take(THERE);
+        another.heard();
         assert_eq!(lost([&proven, &failed, &fresh, &last]), [false, true, false, false]);
         let _and_another = places.take(HERE);
         assert_eq!(lost([&proven, &failed, &fresh, &last]), [false, true, true, false]);
+    }
+
+    #[test]
+    fn silent_connections_are_displaced_before_unproven_ones() {
+        let places = places();
+        let [older, newer, _third, _fourth] = &[HERE, THERE, THERE, HERE].map(|address| places.take(address));
+        older.heard();
+        let _next = places.take(THERE);
+        assert_eq!(lost([older, newer]), [false, true]);
     }
 
     #[test]
