@@ -14,9 +14,10 @@ fn stage(name: &str) -> Vec<String> {
 #[test]
 fn each_program_has_an_image_of_its_version() {
     let objects = objects::all("deploy/manifests");
-    for (kind, program, manifest) in
-        [("DaemonSet", "divvy-node", "src/node/Cargo.toml"), ("Deployment", "divvy-webhook", "webhook/Cargo.toml")]
-    {
+    for (kind, program, manifest, profile) in [
+        ("DaemonSet", "divvy-node", "src/node/Cargo.toml", "node"),
+        ("Deployment", "divvy-webhook", "webhook/Cargo.toml", "dist"),
+    ] {
         let workload = objects::find(&objects, &format!("{kind} divvy-system/{program}"));
         let image = &workload["spec"]["template"]["spec"]["containers"][0]["image"];
         assert_eq!(*image, format!("{program}:{}", env!("CARGO_PKG_VERSION")));
@@ -25,7 +26,9 @@ fn each_program_has_an_image_of_its_version() {
         assert!(stage.contains(&format!("ENTRYPOINT [\"/usr/bin/{program}\"]")), "{stage}");
         assert!(objects::text(manifest).contains(&format!("name = \"{program}\"")), "{manifest}");
         let build = self::stage("build").join("\n");
-        assert!(build.contains(&format!("--package {program} ")) && build.contains(&format!("target/dist/{program} ")));
+        assert!(
+            build.contains(&format!("--package {program} ")) && build.contains(&format!("target/{profile}/{program} "))
+        );
     }
 }
 

@@ -42,6 +42,11 @@ impl Kubectl {
         Self { kubeconfig: kubeconfig.to_owned(), ..self.clone() }
     }
 
+    /// The kubeconfig.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
     /// Runs it to its end, and returns what it wrote.
     pub async fn run(&self, args: &[&str]) -> anyhow::Result<String> {
         let Told { answer, .. } = self.say(args).await?;

@@ -18,6 +18,7 @@ mod powers;
 mod preemption;
 mod rejections;
 mod throughput;
+mod top;
 mod topology;
 mod units;
 mod webhook;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         scenario("slots with topology", |c| Box::pin(topology::on_one_numa_node(c))),
         scenario("an account that reaches too far is refused", |c| Box::pin(powers::refused(c))),
         scenario("a daemon that is gone is seen", |c| Box::pin(absence::is_seen(c))),
+        scenario("usage comes through a forwarded port", |c| Box::pin(top::through_a_forwarded_port(c))),
         scenario("the API server asks the webhook", |c| Box::pin(webhook::reviews(c))),
         scenario("a hundred pods through webhook and extender", |c| Box::pin(webhook::a_hundred_pods(c))),
         scenario("the webhook's leader is killed while pods are placed", |c| Box::pin(webhook::leader_killed(c))),
