@@ -1,6 +1,7 @@
 //! A node with one daemon and an innocent tenant.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -115,6 +116,11 @@ impl Node {
         pages::page(self.daemon.pages(), path).await.unwrap()
     }
 
+    async fn usage(&self) -> String {
+        let address = SocketAddr::new(self.daemon.pages().ip(), divvy_api::usage::PORT);
+        pages::page(address, "usage").await.unwrap()
+    }
+
     // --- waiting ---
 
     async fn until(&self, what: &str, mut condition: impl FnMut(&KubeletView) -> bool) {
@@ -149,7 +155,7 @@ impl Node {
     pub(crate) async fn measured(&self) {
         let uid = self.run().await;
         let name = format!("\"{}\"", self.kubelet.view().pods[&uid].name);
-        self.until_so("a measurement", async || self.page("usage").await.contains(&name)).await;
+        self.until_so("a measurement", async || self.usage().await.contains(&name)).await;
         self.end(&uid).await;
     }
 
