@@ -28,7 +28,7 @@ use tokio::sync::OnceCell;
 use self::cluster::Cluster;
 
 /// How long anything may take on a machine that builds at the same time.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const CARDS: u32 = 2;
 /// MiB of each card.
 pub(crate) const MEMORY: u64 = 16 << 10;
