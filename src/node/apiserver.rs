@@ -59,8 +59,8 @@ const ROUND: Duration = Duration::from_secs(1);
 /// Time for which an amount on the Node may stay above what is free, once shares in other forms were allocated: most of these
 /// changes are then part of another write. The daemon itself goes by its ledger.
 const SHRINK_DELAY: Duration = Duration::from_secs(10);
-/// The same where the extender has placed all pods of the node: schedulers that ask it don't rely on the amounts, and nearly
-/// all pods end, or their successors' start is written, before that.
+/// [`SHRINK_DELAY`] of a node where the extender has placed all pods: schedulers that ask it don't rely on the amounts, and
+/// most changes are part of another write before that.
 const PLANNED_SHRINK_DELAY: Duration = Duration::from_secs(600);
 /// Requests that are made for several objects.
 const PATCH_PODS: &str = "patch pods/status";

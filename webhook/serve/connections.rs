@@ -117,7 +117,7 @@ async fn accept(
 ) -> Result<(), Broken> {
     stream.set_nodelay(true).map_err(|error| Broken::Http(error.into()))?;
     stream.readable().await.map_err(|error| Broken::Http(error.into()))?;
-    place.heard();
+    place.received();
     match tls {
         None => talk(stream, address, router, place, end).await,
         Some(tls) => talk(tls.accept(stream).await.map_err(Broken::Tls)?, address, router, place, end).await,

@@ -104,7 +104,7 @@ impl Place {
     }
 
     /// The client has sent something.
-    pub(super) fn heard(&self) {
+    pub(super) fn received(&self) {
         if let Some(open) = self.shared.table().open.get_mut(&self.id) {
             open.use_ = open.use_.max(Use::Unproven);
         }
@@ -212,14 +212,14 @@ mod tests {
         let places = places();
         let [proven, failed, fresh] = [HERE, HERE, THERE].map(|address| places.take(address));
         succeed(&proven);
-        [&failed, &fresh].into_iter().for_each(Place::heard);
+        [&failed, &fresh].into_iter().for_each(Place::received);
         failed.call().ended(StatusCode::BAD_REQUEST);
         drop(failed.call());
         let last = places.take(THERE);
-        last.heard();
+        last.received();
         assert_eq!(lost([&proven, &failed, &fresh, &last]), [false; 4]);
         let another = places.take(THERE);
-        another.heard();
+        another.received();
         assert_eq!(lost([&proven, &failed, &fresh, &last]), [false, true, false, false]);
         let _and_another = places.take(HERE);
         assert_eq!(lost([&proven, &failed, &fresh, &last]), [false, true, true, false]);
@@ -229,7 +229,7 @@ mod tests {
     fn silent_connections_are_displaced_before_unproven_ones() {
         let places = places();
         let [older, newer, _third, _fourth] = &[HERE, THERE, THERE, HERE].map(|address| places.take(address));
-        older.heard();
+        older.received();
         let _next = places.take(THERE);
         assert_eq!(lost([older, newer]), [false, true]);
     }
