@@ -2,7 +2,7 @@
 
 mod port_forward;
 
-use std::error::Error as _;
+use std::error::Error;
 use std::fmt::Debug;
 use std::io;
 use std::path::PathBuf;
@@ -284,9 +284,13 @@ impl Cluster {
 
 /// An error's causes in one line. The outermost text of [`kube::Error`] repeats them with the name of a Rust type.
 fn causes(error: &kube::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
-    let causes: Vec<String> = causes.map(ToString::to_string).collect();
-    if causes.is_empty() { error.to_string() } else { causes.join(": ") }
+    error.source().map_or_else(|| error.to_string(), chain)
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let errors = std::iter::successors(Some(error), |error| (*error).source());
+    errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 // === impl Refusal ===

@@ -339,7 +339,7 @@ impl Publisher {
             None => self.stale_amounts(node),
         };
         let capacity = self.amounts(&Allocations::default(), &view.inventory);
-        let Some(patch) = patch else { return self.node_is_current(facts, capacity) };
+        let Some(patch) = patch else { return self.remember_offered(facts, capacity) };
         if facts.as_ref().is_some_and(|facts| facts.only_shrink(node, &self.offered)) {
             let is_planned = self.capacity == capacity && view.is_planned();
             let delay = if is_planned { PLANNED_SHRINK_DELAY } else { SHRINK_DELAY };
@@ -349,11 +349,11 @@ impl Publisher {
         }
         let written = self.cluster.patch_node(&patch);
         if self.attempts.make("patch nodes/status", written).await.is_some() {
-            self.node_is_current(facts, capacity);
+            self.remember_offered(facts, capacity);
         }
     }
 
-    fn node_is_current(&mut self, facts: Option<NodeFacts>, capacity: BTreeMap<String, u64>) {
+    fn remember_offered(&mut self, facts: Option<NodeFacts>, capacity: BTreeMap<String, u64>) {
         self.shrunk = None;
         self.offered = facts.unwrap_or_default().amounts;
         self.capacity = capacity;

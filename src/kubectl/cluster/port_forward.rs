@@ -12,6 +12,8 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::chain;
+
 /// Longest body that is read, in MiB. A node with thousands of shares answers a few.
 const LIMIT: usize = 64;
 
@@ -67,12 +69,6 @@ async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> Re
         Either::Left((answer, _)) => answer,
         Either::Right((_, answer)) => answer.await,
     }
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let errors = std::iter::successors(Some(error), |error| (*error).source());
-    errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]
