@@ -3,10 +3,11 @@
 use anyhow::ensure;
 use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::Cluster;
-use divvy_e2e::{node, view};
+use divvy_e2e::view;
 use divvy_testkit::outside::SLOTS_PER_CARD;
 use divvy_testkit::pods::PodShape;
-use serde_json::json;
+
+use crate::topology;
 
 /// Pairs of a pod that is rejected and one that isn't.
 const PAIRS: usize = 6;
@@ -20,17 +21,7 @@ pub(crate) async fn leave_others_alone(cluster: &mut Cluster) -> anyhow::Result<
 
 /// The same with a kubelet that wants a pod's devices on one NUMA node, where only one card is.
 pub(crate) async fn leave_others_alone_on_one_numa_node(cluster: &mut Cluster) -> anyhow::Result<()> {
-    cluster.change_cards(|scenario| {
-        for (number, card) in scenario.cards.iter_mut().enumerate() {
-            card.numa = Some(if number == 0 { 0 } else { NOWHERE });
-        }
-    })?;
-    cluster.scenario.write_sysfs(&cluster.files.at("sys"))?;
-    let policy = json!({"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "pod"});
-    node::configure_kubelet(&cluster.files, &policy)?;
-    cluster.restart_kubelet().await?;
-    cluster.restart_daemon(&json!({"numaTopology": "on"})).await?;
-    cluster.amounts_ready().await?;
+    topology::align(cluster, "pod", |card| if card == 0 { 0 } else { NOWHERE }).await?;
     // Its first container is like the others' only one, but together they need more slots than the card has.
     let more = SLOTS_PER_CARD.to_string();
     behind(cluster, "TopologyAffinityError", |pod| pod.with(App, "second", &[("gpu", &more), ("gpumem", "1Gi")]))

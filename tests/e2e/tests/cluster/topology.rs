@@ -16,12 +16,7 @@ const SLOTS: u64 = SLOTS_PER_CARD as u64;
 /// Parts of cards and several cards are admitted on one NUMA node, and a full card's slots aren't counted for it.
 pub(crate) async fn on_one_numa_node(cluster: &mut Cluster) -> anyhow::Result<()> {
     // This machine may have no other NUMA node.
-    cluster.change_cards(|scenario| scenario.cards.iter_mut().for_each(|card| card.numa = Some(0)))?;
-    cluster.scenario.write_sysfs(&cluster.files.at("sys"))?;
-    node::configure_kubelet(&cluster.files, &json!({"topologyManagerPolicy": "single-numa-node"}))?;
-    cluster.restart_kubelet().await?;
-    cluster.restart_daemon(&json!({"numaTopology": "on"})).await?;
-    cluster.amounts_ready().await?;
+    align(cluster, "container", |_card| 0).await?;
     let parts = 20;
     cluster.create((0..parts).map(pods::mixed)).await?;
     cluster.all_running(parts).await?;
@@ -57,6 +52,20 @@ pub(crate) async fn on_one_numa_node(cluster: &mut Cluster) -> anyhow::Result<()
     cluster.agree().await?;
     unasked(cluster).await?;
     cluster.renew().await
+}
+
+/// Restarts the kubelet with policy `single-numa-node` and this scope, and the daemon with the cards on these NUMA nodes.
+pub(crate) async fn align(cluster: &mut Cluster, scope: &str, numa: impl Fn(usize) -> u32) -> anyhow::Result<()> {
+    cluster.change_cards(|scenario| {
+        let cards = scenario.cards.iter_mut().enumerate();
+        cards.for_each(|(number, card)| card.numa = Some(numa(number)));
+    })?;
+    cluster.scenario.write_sysfs(&cluster.files.at("sys"))?;
+    let policy = json!({"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": scope});
+    node::configure_kubelet(&cluster.files, &policy)?;
+    cluster.restart_kubelet().await?;
+    cluster.restart_daemon(&json!({"numaTopology": "on"})).await?;
+    cluster.amounts_ready().await
 }
 
 /// Says how many Allocates came for slots that we weren't asked to choose.
