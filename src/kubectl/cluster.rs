@@ -217,14 +217,17 @@ impl Cluster {
     ) -> Result<Bytes, Refusal> {
         self.in_time(async {
             let pods = Api::<Pod>::namespaced(self.client(), namespace);
-            let mut forwarded = pods.portforward(pod, &[port]).await.map_err(|error| match self.refusal(error) {
-                // In the kubelet's words, which name nothing.
-                Refusal::UnknownKind => Refusal::NotFound(format!("pods {pod:?} not found")),
-                refusal => refusal,
-            })?;
-            let ends = forwarded.take_stream(port).zip(forwarded.take_error(port));
-            let (stream, refused) = ends.expect("the port that was asked for");
-            port_forward::get(stream, refused, path).await.map_err(|failure| match failure {
+            let forward = async || {
+                let mut forwarded =
+                    pods.portforward(pod, &[port]).await.map_err(|error| match self.refusal(error) {
+                        // In the kubelet's words, which name nothing.
+                        Refusal::UnknownKind => Refusal::NotFound(format!("pods {pod:?} not found")),
+                        refusal => refusal,
+                    })?;
+                let ends = forwarded.take_stream(port).zip(forwarded.take_error(port));
+                Ok::<_, Refusal>(ends.expect("the port that was asked for"))
+            };
+            port_forward::get(forward, path).await?.map_err(|failure| match failure {
                 Failure::Connection(why) => Refusal::NotForwarded { pod: pod.to_owned(), port, why },
                 Failure::Answer(why) => Refusal::NoAnswer { pod: pod.to_owned(), port, why },
             })

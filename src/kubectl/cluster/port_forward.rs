@@ -26,42 +26,67 @@ pub(super) enum Failure {
     Answer(String),
 }
 
-/// Sends a GET over a forwarded stream and reads the answer's body. `refused` is the stream's error channel: it resolves with
-/// the kubelet's words, or with nothing once the stream has ended.
-pub(super) async fn get(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-    refused: impl Future<Output = Option<String>>,
-    path: &str,
-) -> Result<Bytes, Failure> {
-    match select(pin!(exchange(stream, path)), pin!(refused)).await {
-        Either::Left((Ok(body), _)) => Ok(body),
-        // A stream that ends without an answer may have been refused: its end and the words for it come separately.
-        Either::Left((Err(problem), refused)) => {
-            Err(refused.await.map_or(Failure::Answer(problem), Failure::Connection))
-        }
-        Either::Right((Some(words), _)) => Err(Failure::Connection(words)),
-        Either::Right((None, exchange)) => exchange.await.map_err(Failure::Answer),
-    }
+/// Why an exchange failed.
+enum Problem {
+    /// The stream ended before an answer began.
+    NoAnswer(String),
+    /// An answer that is incomplete, or another than the one that is expected.
+    BadAnswer(String),
 }
 
-async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> Result<Bytes, String> {
+/// Sends a GET over a forwarded stream and reads the answer's body. `forward` gives a stream and its error channel, which
+/// resolves with the kubelet's words, or with nothing once the stream has ended.
+pub(super) async fn get<S, R, E>(
+    forward: impl AsyncFn() -> Result<(S, R), E>,
+    path: &str,
+) -> Result<Result<Bytes, Failure>, E>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    R: Future<Output = Option<String>>,
+{
+    let (stream, refused) = forward().await?;
+    let (problem, words) = match select(pin!(exchange(stream, path)), pin!(refused)).await {
+        Either::Left((Ok(body), _)) => return Ok(Ok(body)),
+        // A stream that ends without an answer may have been refused: its end and the words for it come separately.
+        Either::Left((Err(problem), refused)) => (problem, refused.await),
+        Either::Right((Some(words), _)) => return Ok(Err(Failure::Connection(words))),
+        Either::Right((None, exchange)) => match exchange.await {
+            Ok(body) => return Ok(Ok(body)),
+            Err(problem) => (problem, None),
+        },
+    };
+    Ok(Err(match (problem, words) {
+        (_, Some(words)) => Failure::Connection(words),
+        (Problem::BadAnswer(problem), None) => Failure::Answer(problem),
+        // A connection that is closed before its reader has read all is reset, and the reset overtakes the words. Where nothing
+        // is sent, they arrive.
+        (Problem::NoAnswer(problem), None) => {
+            let (_silent, refused) = forward().await?;
+            refused.await.map_or(Failure::Answer(problem), Failure::Connection)
+        }
+    }))
+}
+
+async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> Result<Bytes, Problem> {
     let incomplete = |error: &(dyn Error + 'static)| format!("gives no complete answer: {}", chain(error));
-    let shaken = http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = shaken.map_err(|error| incomplete(&error))?;
+    let unanswered = |error: hyper::Error| {
+        if error.is_parse() { Problem::BadAnswer(incomplete(&error)) } else { Problem::NoAnswer(incomplete(&error)) }
+    };
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(unanswered)?;
     let answer = async move {
         let request = Request::get(path).header(HOST, "localhost").body(Empty::<Bytes>::new());
-        let request = request.map_err(|error| incomplete(&error))?;
-        let answer = sender.send_request(request).await.map_err(|error| incomplete(&error))?;
+        let request = request.map_err(|error| Problem::BadAnswer(incomplete(&error)))?;
+        let answer = sender.send_request(request).await.map_err(unanswered)?;
         if answer.status() != StatusCode::OK {
-            return Err(format!("answers {}", answer.status()));
+            return Err(Problem::BadAnswer(format!("answers {}", answer.status())));
         }
         let body = Limited::new(answer.into_body(), LIMIT << 20).collect().await;
         body.map(Collected::to_bytes).map_err(|error| {
-            if error.is::<LengthLimitError>() {
+            Problem::BadAnswer(if error.is::<LengthLimitError>() {
                 format!("answers with more than {LIMIT} MiB")
             } else {
                 incomplete(&*error)
-            }
+            })
         })
     };
     // The connection moves the bytes; its own end is told to the answer.

@@ -1,18 +1,36 @@
+use std::cell::RefCell;
+use std::convert::Infallible;
 use std::future::{pending, ready};
+use std::pin::Pin;
 
+use futures::FutureExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
 use super::*;
 
+type Words = Pin<Box<dyn Future<Output = Option<String>>>>;
+
+/// What is made of streams that are forwarded in this order.
+async fn got<const N: usize>(streams: [(DuplexStream, Words); N]) -> Result<Bytes, Failure> {
+    let streams = RefCell::new(streams.into_iter());
+    let forward = async || Ok::<_, Infallible>(streams.borrow_mut().next().expect("no more streams are asked for"));
+    get(forward, "/usage").await.unwrap_or_else(|never| match never {})
+}
+
+/// A stream that has ended before anything is sent, and without words.
+fn ended() -> (DuplexStream, Words) {
+    (duplex(1).0, Box::pin(ready(None)))
+}
+
 /// What is made of a server that reads the request, writes this and closes.
-async fn told(answer: &str, refused: impl Future<Output = Option<String>>) -> Result<Bytes, Failure> {
+async fn told(answer: &str, refused: impl Future<Output = Option<String>> + 'static) -> Result<Bytes, Failure> {
     let (ours, mut theirs) = duplex(1 << 16);
     let serve = async move {
         let request = head(&mut theirs).await;
         assert_eq!(request, "GET /usage HTTP/1.1\r\nhost: localhost\r\n\r\n");
         theirs.write_all(answer.as_bytes()).await.unwrap();
     };
-    let (answer, ()) = tokio::join!(get(ours, refused, "/usage"), serve);
+    let (answer, ()) = tokio::join!(got([(ours, Box::pin(refused)), ended()]), serve);
     answer
 }
 
@@ -56,13 +74,24 @@ async fn kubelet_words_explain_a_stream_without_answer() {
     let refused = Err(Failure::Connection("connection refused".to_owned()));
     let words = || Some("connection refused".to_owned());
     // They come after the stream's end, or although it stays open.
-    let late = async {
+    let late = async move {
         tokio::task::yield_now().await;
         words()
     };
     assert_eq!(told("", late).await, refused);
     let (ours, _theirs) = duplex(1 << 16);
-    assert_eq!(get(ours, ready(words()), "/usage").await, refused);
+    assert_eq!(got([(ours, Box::pin(ready(words())))]).await, refused);
+}
+
+#[tokio::test]
+async fn kubelet_words_overtaken_by_a_reset_come_on_a_silent_stream() {
+    let (ours, mut theirs) = duplex(1 << 16);
+    let words = async move {
+        assert!(theirs.read(&mut [0]).now_or_never().is_none(), "the stream is open, and nothing is sent");
+        Some("connection refused".to_owned())
+    };
+    let refused = Err(Failure::Connection("connection refused".to_owned()));
+    assert_eq!(got([ended(), (ours, Box::pin(words))]).await, refused);
 }
 
 #[tokio::test]
@@ -73,6 +102,6 @@ async fn body_without_end_is_refused() {
         theirs.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n").await.unwrap();
         while theirs.write_all(&[b' '; 1 << 14]).await.is_ok() {}
     };
-    let (said, ()) = tokio::join!(get(ours, ready(None), "/usage"), serve);
+    let (said, ()) = tokio::join!(got([(ours, Box::pin(ready(None)))]), serve);
     assert_eq!(said, answer("answers with more than 64 MiB"));
 }
