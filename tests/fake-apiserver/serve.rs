@@ -128,11 +128,11 @@ impl Server {
             }
         };
         let mut response = match outcome {
-            Outcome::Json(code, body) => whole(code, "application/json", go_json::to_vec(&body)),
+            Outcome::Json(code, body) => whole(code, "application/json", go_json::escape_html(&body.to_string())),
             Outcome::Late(code, body) => {
                 // The server lets go of the sender at its end.
                 drop(self.core.prompt.subscribe().wait_for(|prompt| *prompt).await);
-                whole(code, "application/json", go_json::to_vec(&body))
+                whole(code, "application/json", go_json::escape_html(&body.to_string()))
             }
             Outcome::Proxied(url) => proxied(&url).await,
             Outcome::Forwarded(forwarding) => {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::{Bytes, Frame};
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -41,14 +40,6 @@ pub(crate) struct Watch {
 }
 
 pub(crate) type Frames = mpsc::Sender<Result<Frame<Bytes>, std::convert::Infallible>>;
-
-/// An event on the wire, in the order of Go's `metav1.WatchEvent`.
-#[derive(Serialize)]
-struct Event {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    object: Value,
-}
 
 /// The client is gone.
 struct Gone;
@@ -154,8 +145,9 @@ impl Watch {
         self.send(frames, "BOOKMARK", shown).await
     }
 
+    /// Sends an event in the order of Go's `metav1.WatchEvent`.
     async fn send(&self, frames: &Frames, kind: &'static str, object: Value) -> Result<(), Gone> {
-        let mut line = go_json::to_vec(&Event { kind, object });
+        let mut line = go_json::escape_html(&format!(r#"{{"type":"{kind}","object":{object}}}"#));
         line.push(b'\n');
         frames.send(Ok(Frame::data(line.into()))).await.map_err(|_unsent| Gone)
     }

@@ -14,6 +14,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde_json::json;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -142,7 +143,7 @@ fn pod_list(core: &Core, left_out: usize) -> impl Iterator<Item = Bytes> + Send 
         while part.len() < PART
             && let Some(item) = items.next()
         {
-            part.extend(go_json::to_vec(&item));
+            part.extend(go_json::escape_html(&json!(item).to_string()));
             part.extend(items.peek().map(|_| b','));
         }
         if items.peek().is_none() && !is_over {
