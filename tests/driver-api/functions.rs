@@ -170,6 +170,8 @@ functions! {
         cuStreamQuery(stream: CUstream);
         cuStreamSynchronize(stream: CUstream);
         cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
+        cuStreamWaitValue32_v2(stream: CUstream, address: CUdeviceptr, value: cuuint32_t, flags: c_uint);
+        cuStreamWriteValue32_v2(stream: CUstream, address: CUdeviceptr, value: cuuint32_t, flags: c_uint);
         cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode);
     }
     // Forms for the per-thread default stream, which `cuda.h` has as macros, and older ones.

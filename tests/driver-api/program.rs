@@ -146,8 +146,8 @@ impl Cuda {
         Duration::from_secs_f64((f64::from(milliseconds) * 1e6).round() / 1e9)
     }
 
-    /// A function of a module. The stand-in takes any image, and its function `busy_ns` lasts as many nanoseconds as its
-    /// grid is wide.
+    /// A function of a module. The stand-in takes any image; what its functions do follows from their names: `busy_ns` lasts
+    /// as many nanoseconds as its grid is wide.
     #[track_caller]
     pub fn function(&self, name: &CStr) -> CUfunction {
         let module = self.get(|cuda, to| cuda.cuModuleLoadData(to, c"any".as_ptr().cast()));
@@ -161,6 +161,40 @@ impl Cuda {
         launch();
         let graph = self.get(|cuda, to| cuda.cuStreamEndCapture(stream, to));
         self.get(|cuda, to| cuda.cuGraphInstantiateWithFlags(to, graph, 0))
+    }
+
+    /// Launches `spin_until`, which has the card until the flag is at least this value, or `write_flag`.
+    pub fn launch_on_flag(
+        &self,
+        function: CUfunction,
+        (mut flag, mut value): (CUdeviceptr, u32),
+        stream: CUstream,
+    ) -> Code {
+        self.launch_with(function, &mut [(&raw mut flag).cast(), (&raw mut value).cast()], stream)
+    }
+
+    /// Launches `meet_ns`, which has the card until the kernels of all `ranks` with this number run, and `lasts` nanoseconds
+    /// more.
+    pub fn launch_meet(
+        &self,
+        function: CUfunction,
+        (mut group, mut number): (u64, u64),
+        (mut rank, mut ranks): (u32, u32),
+        mut lasts: u64,
+        stream: CUstream,
+    ) -> Code {
+        let mut arguments: [*mut c_void; 5] = [
+            (&raw mut group).cast(),
+            (&raw mut rank).cast(),
+            (&raw mut ranks).cast(),
+            (&raw mut number).cast(),
+            (&raw mut lasts).cast(),
+        ];
+        self.launch_with(function, &mut arguments, stream)
+    }
+
+    fn launch_with(&self, function: CUfunction, arguments: &mut [*mut c_void], stream: CUstream) -> Code {
+        self.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments.as_mut_ptr(), ptr::null_mut())
     }
 
     /// Launches a function on a grid of this width.

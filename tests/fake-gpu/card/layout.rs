@@ -56,7 +56,7 @@ pub(crate) struct Slot {
     pub(crate) memory: AtomicU64,
     /// Bytes, the most so far.
     pub(crate) memory_peak: AtomicU64,
-    /// Nanoseconds of work ever submitted.
+    /// Nanoseconds up to which the process wants the card.
     pub(crate) demanded: AtomicU64,
     /// Kernels submitted, also as parts of graphs.
     pub(crate) kernels: AtomicU64,

@@ -1,17 +1,17 @@
 //! What all processes on a stand-in card share: its memory and its time, in one mapped file per card.
 //!
 //! ```text
-//! process ──submit──▶ demanded ┐                        ┌──▶ spans: when which of its work ran
-//! process ──submit──▶ demanded ┴──▶ advance to "now" ───┴──▶ spans
+//! process ──demand──▶ demanded ┐                        ┌──▶ spans: when which of its work ran
+//! process ──demand──▶ demanded ┴──▶ advance to "now" ───┴──▶ spans
 //! ```
 //!
 //! Nobody runs the card. Whoever looks at it takes its lock and plays its time forward to this moment: the holder of the
-//! turn is served until its slice ends or its work runs out, then the next process with work. Nothing can be submitted
+//! turn is served until its slice ends or its work runs out, then the next process with work. Nothing can be demanded
 //! without that, so the past is settled when it is written and never depends on when a thread woke up.
 //!
 //! Clients of the multi-process service take no turns: each has the card beside all others.
 //!
-//! A process's work is one line of nanoseconds: `demanded` is how much it ever submitted, and a [`Span`] says from when on
+//! A process's work is one line of nanoseconds: `demanded` is how far it wants to get, and a [`Span`] says from when on
 //! which part of it ran. So the others need to know nothing of its kernels.
 //!
 //! The lock, and a second one that each process holds for life, are robust mutexes: the kernel opens them when their holder
@@ -20,6 +20,7 @@
 
 mod layout;
 mod library;
+mod meeting;
 mod mode;
 mod mutex;
 #[cfg(test)]
@@ -39,8 +40,9 @@ use std::time::Duration;
 
 use layout::{Layout, MAGIC};
 pub use library::own_path;
+pub use meeting::{Meeting, RANKS};
 pub use mode::{EXCLUSIVE_PROCESS, compute_mode, set_compute_mode};
-pub use turn::{Member, Span};
+pub use turn::{FOREVER, Member, Span};
 pub use usage::Usage;
 
 /// A card's shared state, mapped until the process ends.

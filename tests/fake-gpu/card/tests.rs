@@ -30,7 +30,7 @@ fn a_lock_opens_when_its_holder_dies_and_no_time_is_given_twice() {
     let directory = tempfile::tempdir().expect("a directory");
     let card = card(&directory);
     let member = card.join().expect("a slot");
-    member.submit(1_000_000_000, 1, 1);
+    member.demand(1, 1, |_| 1_000_000_000);
     let half_done = in_a_child(|| {
         let layout = card.layout();
         let _held = mem::ManuallyDrop::new(layout.lock());
@@ -57,7 +57,7 @@ fn dead_process_releases_memory_and_time_slice() {
     let card = card(&directory);
     let on_it = in_a_child(|| {
         card.join().is_some_and(|member| {
-            member.submit(u64::MAX / 2, 3, 2);
+            member.demand(3, 2, |_| FOREVER);
             member.charge(700, 1000).is_ok()
         })
     });
@@ -65,7 +65,8 @@ fn dead_process_releases_memory_and_time_slice() {
     let member = card.join().expect("a slot");
     assert_eq!(member.charge(1000, 1000), Ok(()));
     assert_eq!(member.charge(1, 1000), Err(Full));
-    let end = member.submit(1_000_000, 1, 1);
+    let end = 1_000_000;
+    member.demand(1, 1, |_| end);
     thread::sleep(Duration::from_millis(20));
     let mut reached = None;
     member.ran(|span| reached = (span.to >= end).then(|| span.reached(end)));

@@ -7,6 +7,9 @@ use crate::layout::{Layout, NOBODY, SLOTS, SPANS, Slot};
 use crate::mutex::Taken;
 use crate::{Card, Full, clock};
 
+/// A demand for the card that ends when it is taken back.
+pub const FOREVER: u64 = u64::MAX / 2;
+
 /// A stretch in which the card worked for a process: the nanoseconds `from..to` of its work ran from the moment `at` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -78,17 +81,16 @@ impl Member {
         self.parts().1.memory.load(Relaxed)
     }
 
-    /// Nanoseconds of work that were ever submitted, after adding `work` of them in `kernels` kernels by `launches`
-    /// launches.
-    pub fn submit(&self, work: u64, kernels: u64, launches: u64) -> u64 {
+    /// Says up to which nanosecond this process wants the card, which `until` answers when it is told how many it has had. What
+    /// it wanted before doesn't count. `kernels` and `launches` are added to its counters.
+    pub fn demand(&self, kernels: u64, launches: u64, until: impl FnOnce(u64) -> u64) {
         let (layout, slot) = self.parts();
         let _locked = layout.lock();
         layout.advance(clock());
-        let demanded = slot.demanded.load(Relaxed).saturating_add(work);
-        slot.demanded.store(demanded, Relaxed);
+        let served = slot.served();
+        slot.demanded.store(until(served).max(served), Relaxed);
         slot.kernels.fetch_add(kernels, Relaxed);
         slot.launches.fetch_add(launches, Relaxed);
-        demanded
     }
 
     /// Plays the card's time forward to now, and hands over what ran since the last look. A span that may still grow is

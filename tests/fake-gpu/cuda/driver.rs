@@ -13,12 +13,15 @@ mod sync;
 mod table;
 mod ticker;
 pub(crate) mod vmm;
+pub(crate) mod work;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+
+use fake_card::Meeting;
 
 use crate::codes::Code;
 use crate::machine::{CardDescription, Machine};
@@ -29,7 +32,7 @@ use graph::{Exec, Graph, GraphMemory, Node};
 use memory::Memory;
 use pool::Pool;
 pub(crate) use start::{initialise, machine};
-pub(crate) use sync::{finish, make_room, sleep_until};
+pub(crate) use sync::{finish, finish_all, make_room, sleep_until};
 use table::Table;
 use vmm::Virtual;
 
@@ -50,6 +53,8 @@ pub(crate) struct Driver {
     pub(crate) pools: Table<Pool>,
     pub(crate) arrays: Table<memory::Array>,
     pub(crate) captures: BTreeMap<u64, Capture>,
+    /// By group and rank.
+    meetings: BTreeMap<(u64, u32), Meeting>,
     next_id: u64,
     /// The ticker sleeps until it is called.
     dozing: bool,

@@ -2,13 +2,23 @@
 //! share of one.
 //!
 //! ```text
-//! program ──▶ abi: C ──▶ driver: handles, addresses, contexts ──▶ engine: a queue per process and card ──▶ fake-card
+//! program ──▶ abi: C ──▶ driver: handles, addresses, contexts ──▶ engine: streams of a process on a card ──▶ fake-card
 //!                                                                                                    shared file per card
 //! ```
 //!
 //! What a program can see is real: codes, addresses, handles, memory to the byte across processes, versions of functions,
-//! events, captures. What runs on the card is time: a kernel called `busy_ns` lasts `gridDimX` nanoseconds, any other 10 µs.
-//! Copies and memsets really move bytes, at once and in no time of the card. Kernels touch no memory.
+//! events, captures, the order of streams. What runs on the card is time, and what kernels do follows from their names:
+//!
+//! | kernel | arguments | |
+//! |---|---|---|
+//! | `busy_ns` | | lasts `gridDimX` nanoseconds |
+//! | `spin_until` | `unsigned *flag, unsigned value` | has the card until the flag is at least the value |
+//! | `write_flag` | the same | writes it |
+//! | `meet_ns` | `u64 group, u32 rank, u32 ranks, u64 number, u64 lasts` | has the card until its like of all ranks run, in whatever process or on whatever card, and so many nanoseconds more |
+//! | any other | | lasts 10 µs |
+//!
+//! Kernels of different streams run side by side, each as if it had the card to itself. Copies and memsets really move bytes,
+//! at once and in no time of the card.
 //!
 //! Two environment variables say where: `FAKE_CUDA_CARDS` names a [`Machine`] file, `FAKE_CUDA_STATE` the directory of the
 //! shared state. Without them they are `cards.json` and `state` beside the library. `CUDA_VISIBLE_DEVICES` chooses and orders

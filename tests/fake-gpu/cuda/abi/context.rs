@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use super::{Entry, functions, write};
 use crate::codes::Code;
 use crate::driver::context::{current, stack};
-use crate::driver::{Driver, finish};
+use crate::driver::{Driver, finish_all};
 
 /// `CUlimit`s and what they are at first: stack, printf buffer, heap, and so on.
 const LIMITS: [usize; 8] = [1 << 10, 1 << 20, 8 << 20, 2, 2048, 128, 0, 0];
@@ -61,7 +61,7 @@ fn synchronise(me: Entry, context: Option<usize>) -> Result<(), Code> {
     }
     let last = driver.devices[device].engine.last();
     drop(driver);
-    finish(device, last)?;
+    finish_all(device, last)?;
     crate::driver::driver()?.settle_pools(device)
 }
 

@@ -26,8 +26,7 @@ fn launch(me: Entry, exec: usize, stream: usize) -> Result<(), Code> {
         let kinds: Vec<NodeKind> = state.execs.get(exec)?.steps.iter().map(|(_, node)| node.kind.clone()).collect();
         return kinds.into_iter().try_for_each(|kind| state.capture(id, stream, kind).map(|_node| ()));
     }
-    let device = state.streams.get(stream)?.device;
-    state = make_room(state, device)?;
+    state = make_room(state, stream)?;
     state.upload(exec)?;
     state.launch_allocations(exec)?;
     let moved = state.launch_moves(exec)?;

@@ -13,8 +13,8 @@ use super::types::{AllocationParameters, Copy3d, NodeParameters};
 use super::{Entry, functions, write};
 use crate::codes::Code;
 use crate::driver::Driver;
-use crate::driver::engine::HostCall;
 use crate::driver::graph::{Fill, Kernel, Node, NodeKind};
+use crate::driver::work::HostCall;
 
 /// Where a node goes: its handle, its graph, and what it comes after.
 struct Place {
@@ -55,25 +55,27 @@ unsafe fn add_allocation(me: Entry, place: &Place, given: *mut AllocationParamet
 
 /// # Safety
 /// `given` is null or valid for reads.
-unsafe fn kernel_node(driver: &Driver, given: *const CUDA_KERNEL_NODE_PARAMS_v1) -> Result<Kernel, Code> {
+unsafe fn kernel_node(driver: &mut Driver, given: *const CUDA_KERNEL_NODE_PARAMS_v1) -> Result<Kernel, Code> {
     // SAFETY: the caller's.
     let given = unsafe { write::read(given) }?;
     let grid = [given.gridDimX, given.gridDimY, given.gridDimZ];
     let block = [given.blockDimX, given.blockDimY, given.blockDimZ];
-    kernel(driver, given.func.addr(), grid, block, given.sharedMemBytes)
+    // SAFETY: the caller's.
+    unsafe { kernel(driver, given.func.addr(), (grid, block), given.sharedMemBytes, given.kernelParams) }
 }
 
 /// Reads the second form, with a kernel in the place of the function if there is none.
 ///
 /// # Safety
 /// `given` is null or valid for reads.
-unsafe fn kernel_node_2(driver: &Driver, given: *const CUDA_KERNEL_NODE_PARAMS_v2) -> Result<Kernel, Code> {
+unsafe fn kernel_node_2(driver: &mut Driver, given: *const CUDA_KERNEL_NODE_PARAMS_v2) -> Result<Kernel, Code> {
     // SAFETY: the caller's.
     let given = unsafe { write::read(given) }?;
     let function = if given.func.is_null() { given.kern.addr() } else { given.func.addr() };
     let grid = [given.gridDimX, given.gridDimY, given.gridDimZ];
     let block = [given.blockDimX, given.blockDimY, given.blockDimZ];
-    kernel(driver, function, grid, block, given.sharedMemBytes)
+    // SAFETY: the caller's.
+    unsafe { kernel(driver, function, (grid, block), given.sharedMemBytes, given.kernelParams) }
 }
 
 /// # Safety
@@ -127,10 +129,10 @@ fn change(
     me: Entry,
     exec: usize,
     node: usize,
-    kind: impl FnOnce(&Driver) -> Result<NodeKind, Code>,
+    kind: impl FnOnce(&mut Driver) -> Result<NodeKind, Code>,
 ) -> Result<(), Code> {
     let mut driver = me.driver()?;
-    let kind = kind(&driver)?;
+    let kind = kind(&mut driver)?;
     step(&mut driver, exec, node)?.kind = kind;
     Ok(())
 }
@@ -153,6 +155,7 @@ fn number(kind: &NodeKind) -> c_uint {
         NodeKind::Record(_) => 7,
         NodeKind::Allocate { .. } => 10,
         NodeKind::Free { .. } => 11,
+        NodeKind::Await(_) | NodeKind::Write(_) => 12,
     }
 }
 
@@ -240,13 +243,13 @@ functions! {
     };
     [10000 cuGraphKernelNodeSetParams](node: usize, given: *const CUDA_KERNEL_NODE_PARAMS_v1) = |me| {
         let mut driver = me.driver()?;
-        let kernel = kernel_node(&driver, given)?;
+        let kernel = kernel_node(&mut driver, given)?;
         driver.nodes.get_mut(node)?.kind = NodeKind::Kernel(kernel);
         Ok(())
     };
     [12000 cuGraphKernelNodeSetParams_v2](node: usize, given: *const CUDA_KERNEL_NODE_PARAMS_v2) = |me| {
         let mut driver = me.driver()?;
-        let kernel = kernel_node_2(&driver, given)?;
+        let kernel = kernel_node_2(&mut driver, given)?;
         driver.nodes.get_mut(node)?.kind = NodeKind::Kernel(kernel);
         Ok(())
     };

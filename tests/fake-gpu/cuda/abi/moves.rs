@@ -8,6 +8,7 @@ use super::{Entry, write};
 use crate::codes::Code;
 use crate::driver::capture::Target;
 use crate::driver::graph::{Copy, Fill, NodeKind};
+use crate::driver::work::Work;
 use crate::driver::{Driver, driver, finish};
 
 /// Most bytes that lie in one row: more are no size but a mistake, as negative numbers are.
@@ -20,9 +21,9 @@ pub(super) fn now(me: Entry, describe: impl Fn(&Driver) -> Result<NodeKind, Code
     if let Target::Captured(_) = state.target(stream)? {
         return state.refuse_captured(stream);
     }
-    let last = state.devices[device].engine.last();
+    let turn = state.submit(stream, Work::Join)?;
     drop(state);
-    finish(device, last)?;
+    finish(device, turn)?;
     let state = driver()?;
     let moves = resolve(&state, &describe(&state)?)?;
     drop(state);
@@ -43,10 +44,7 @@ pub(super) fn in_stream(
     let moves = resolve(&state, &kind)?;
     match state.target(stream)? {
         Target::Captured(id) => return state.capture(id, stream, kind).map(|_node| ()),
-        Target::Live => {
-            let last = state.devices[state.streams.get(stream)?.device].engine.last();
-            state.streams.get_mut(stream)?.last = last;
-        }
+        Target::Live => {}
     }
     drop(state);
     // SAFETY: as above.

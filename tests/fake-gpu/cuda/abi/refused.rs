@@ -38,9 +38,6 @@ functions! {
     ) = |me| refuse(me);
     [4010 cuIpcGetEventHandle](_handle: *mut c_void, _event: usize) = |me| refuse(me);
     [4010 cuIpcOpenEventHandle](_event: *mut usize, _handle: cudarc::driver::sys::CUipcEventHandle) = |me| refuse(me);
-    [8000 cuStreamWaitValue32_v2, 8000 cuStreamWaitValue32_v2_ptsz](
-        _stream: usize, _address: u64, _value: u32, _flags: c_uint
-    ) = |me| refuse(me);
     [12080 cuMemcpyBatchAsync, 12080 cuMemcpyBatchAsync_ptsz](
         _to: *mut u64, _from: *mut u64, _sizes: *mut usize, _count: usize, _attributes: *mut c_void,
         _indices: *mut usize, _attribute_count: usize, _failed: *mut usize, _stream: usize

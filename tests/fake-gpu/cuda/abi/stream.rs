@@ -6,8 +6,8 @@ use super::{Entry, functions, write};
 use crate::codes::Code;
 use crate::driver::capture::{CaptureMode, exchange_mode};
 use crate::driver::context::{Stream, current};
-use crate::driver::engine::{HostCall, Work};
 use crate::driver::graph::NodeKind;
+use crate::driver::work::{Flag, HostCall, Test, Work, Write};
 use crate::driver::{Driver, driver, finish};
 
 /// `CUstreamCaptureStatus`.
@@ -63,6 +63,31 @@ unsafe fn capture_info(
     }
 }
 
+/// Writes a value to memory, in the order of a stream.
+fn write(me: Entry, stream: usize, (address, value, is_long): (u64, u64, bool)) -> Result<(), Code> {
+    let mut driver = me.driver()?;
+    let stream = driver.stream(stream, me.per_thread)?;
+    let address = driver.word(address, is_long)?;
+    let write = Write { address, value, is_long };
+    driver.submit_or_capture(stream, Work::Write(write), NodeKind::Write(write))
+}
+
+/// Makes a stream wait until memory has a value.
+fn wait(me: Entry, stream: usize, (address, value, is_long): (u64, u64, bool), flags: c_uint) -> Result<(), Code> {
+    const FLUSH: c_uint = 1 << 30;
+    let test = match flags & !FLUSH {
+        0 => Test::Reached,
+        1 => Test::Equal,
+        2 => Test::AnyBit,
+        3 => Test::NotAll,
+        _ => return Err(Code::INVALID_VALUE),
+    };
+    let mut driver = me.driver()?;
+    let stream = driver.stream(stream, me.per_thread)?;
+    let flag = Flag { address: driver.word(address, is_long)?, value, is_long, test };
+    driver.submit_or_capture(stream, Work::Await(flag), NodeKind::Await(flag))
+}
+
 functions! {
     [2000 cuStreamCreate](stream: *mut usize, flags: c_uint) = |me| create(me, stream, flags, 0);
     [5050 cuStreamCreateWithPriority](stream: *mut usize, flags: c_uint, priority: c_int) = |me| {
@@ -84,15 +109,11 @@ functions! {
         state.refuse_captured(stream)?;
         state.unsafe_call()?;
         state.target(stream)?;
-        let (device, last) = { let stream = state.streams.get(stream)?; (stream.device, stream.last) };
-        // The default stream waits for all others.
-        let last = if state.current().is_ok_and(|context| context.legacy == stream) {
-            state.devices[device].engine.last()
-        } else {
-            last
-        };
+        let device = state.streams.get(stream)?.device;
+        // The default stream waits for others.
+        let turn = state.submit(stream, Work::Join)?;
         drop(state);
-        finish(device, last)?;
+        finish(device, turn)?;
         driver()?.settle_pools(device)
     };
     [2000 cuStreamQuery, 7000 cuStreamQuery_ptsz](stream: usize) = |me| {
@@ -127,14 +148,22 @@ functions! {
         let call = HostCall::Function { function, data: data.expose_provenance() };
         driver.submit_or_capture(stream, Work::Host(call), NodeKind::Host(call))
     };
-    [8000 cuStreamWriteValue32_v2, 8000 cuStreamWriteValue32_v2_ptsz](
+    [8000 cuStreamWriteValue32, 8000 cuStreamWriteValue32_ptsz,
+     11070 cuStreamWriteValue32_v2, 11070 cuStreamWriteValue32_v2_ptsz](
         stream: usize, address: u64, value: u32, _flags: c_uint
-    ) = |me| {
-        super::moves::in_stream(me, stream, |_| {
-            let (to, value) = (address, value);
-            Ok(NodeKind::Fill(crate::driver::graph::Fill { to, pitch: 0, value, element: 4, width: 1, height: 1 }))
-        })
-    };
+    ) = |me| write(me, stream, (address, value.into(), false));
+    [9000 cuStreamWriteValue64, 9000 cuStreamWriteValue64_ptsz,
+     11070 cuStreamWriteValue64_v2, 11070 cuStreamWriteValue64_v2_ptsz](
+        stream: usize, address: u64, value: u64, _flags: c_uint
+    ) = |me| write(me, stream, (address, value, true));
+    [8000 cuStreamWaitValue32, 8000 cuStreamWaitValue32_ptsz,
+     11070 cuStreamWaitValue32_v2, 11070 cuStreamWaitValue32_v2_ptsz](
+        stream: usize, address: u64, value: u32, flags: c_uint
+    ) = |me| wait(me, stream, (address, value.into(), false), flags);
+    [9000 cuStreamWaitValue64, 9000 cuStreamWaitValue64_ptsz,
+     11070 cuStreamWaitValue64_v2, 11070 cuStreamWaitValue64_v2_ptsz](
+        stream: usize, address: u64, value: u64, flags: c_uint
+    ) = |me| wait(me, stream, (address, value, true), flags);
     [5050 cuStreamGetPriority, 7000 cuStreamGetPriority_ptsz](stream: usize, priority: *mut c_int) = |me| {
         get(me, stream, priority, |stream| stream.priority)
     };

@@ -5,8 +5,8 @@ use std::thread::{self, ThreadId};
 
 use super::Driver;
 use super::context::{Record, current};
-use super::engine::Work;
 use super::graph::{Graph, NodeKind};
+use super::work::Work;
 use crate::codes::Code;
 
 /// `CUstreamCaptureMode`.

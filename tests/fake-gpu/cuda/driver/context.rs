@@ -2,13 +2,16 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use fake_card::Meeting;
+
 use super::Driver;
-use super::engine::Work;
 use super::memory::Kind;
+use super::work::Work;
 use crate::codes::Code;
 
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
@@ -19,7 +22,7 @@ pub(crate) struct Context {
     pub(crate) device: usize,
     pub(crate) flags: u32,
     pub(crate) id: u64,
-    /// The default stream, and that of per-thread callers. All threads share it, as all streams share the queue.
+    /// The default stream, and that of per-thread callers, which all threads share.
     pub(crate) legacy: usize,
     pub(crate) per_thread: usize,
     /// `CUlimit` to value.
@@ -82,6 +85,15 @@ pub(crate) fn stack<T>(with: impl FnOnce(&mut Vec<usize>) -> T) -> T {
 /// The handle on top of the stack; 0: none.
 pub(crate) fn current() -> usize {
     stack(|stack| stack.last().copied()).unwrap_or(0)
+}
+
+// === impl Stream ===
+
+impl Stream {
+    /// Whether it and the default stream wait for each other (no `CU_STREAM_NON_BLOCKING`).
+    pub(super) fn is_blocking(&self) -> bool {
+        self.flags & 1 == 0
+    }
 }
 
 // === impl Driver ===
@@ -182,12 +194,27 @@ impl Driver {
         Ok(())
     }
 
-    /// Makes a stream that isn't captured wait for an event. Of the same card it does so anyway.
+    /// Makes a stream that isn't captured wait for an event.
     pub(crate) fn wait_for(&mut self, stream: usize, record: &Record) -> Result<(), Code> {
-        if self.streams.get(stream)?.device != record.device {
-            self.submit(stream, Work::Wait { device: record.device, ticket: record.ticket })?;
+        let Record { device, ticket, .. } = *record;
+        if self.streams.get(stream)?.device == device {
+            self.submit_behind(stream, &[ticket], Work::Join)?;
+        } else {
+            self.submit(stream, Work::Wait { device, ticket })?;
         }
         Ok(())
+    }
+
+    /// A rank's part in a meeting of kernels.
+    pub(crate) fn meeting(&mut self, group: u64, rank: (u32, u32), number: u64) -> Result<Meeting, Code> {
+        let known = match self.meetings.entry((group, rank.0)) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(place) => {
+                let opened = Meeting::open(&self.memory.state, group, rank, number);
+                *place.insert(opened.map_err(|_refused| Code::INVALID_VALUE)?)
+            }
+        };
+        Ok(known.numbered(number))
     }
 
     pub(crate) fn load(&mut self, context: usize, library: bool) -> usize {

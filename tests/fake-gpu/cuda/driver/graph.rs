@@ -2,8 +2,8 @@
 
 use super::Driver;
 use super::context::Record;
-use super::engine::{HostCall, Run, Work};
 use super::memory::{Block, Kind};
+use super::work::{Flag, HostCall, Run, Task, Work, Write};
 use crate::codes::Code;
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`.
@@ -33,18 +33,28 @@ pub(crate) enum NodeKind {
     Empty,
     Wait(usize),
     Record(usize),
+    Await(Flag),
+    Write(Write),
     Allocate { address: u64, size: u64, device: usize },
     Free { address: u64 },
 }
 
-/// A kernel's launch, without its arguments: kernels do nothing with them.
+/// A kernel's launch.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernel {
     pub(crate) function: usize,
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) shared: u32,
-    pub(crate) run: Run,
+    pub(crate) does: Does,
+}
+
+/// What a kernel does.
+#[derive(Clone, Copy)]
+pub(crate) enum Does {
+    /// Takes so many nanoseconds.
+    Last(u64),
+    Task(Task),
 }
 
 /// A row of a copy.
@@ -258,8 +268,8 @@ impl Driver {
         let mut run = Run { launches: 1, ..Run::default() };
         for kind in kinds {
             match kind {
-                NodeKind::Kernel(kernel) => {
-                    run.lasts = run.lasts.saturating_add(kernel.run.lasts);
+                NodeKind::Kernel(Kernel { does: Does::Last(lasts), .. }) => {
+                    run.lasts = run.lasts.saturating_add(lasts);
                     run.kernels += 1;
                     continue;
                 }
@@ -269,18 +279,31 @@ impl Driver {
                 | NodeKind::Empty
                 | NodeKind::Allocate { .. }
                 | NodeKind::Free { .. } => continue,
-                NodeKind::Host(_) | NodeKind::Wait(_) | NodeKind::Record(_) => {}
+                NodeKind::Kernel(_)
+                | NodeKind::Host(_)
+                | NodeKind::Wait(_)
+                | NodeKind::Record(_)
+                | NodeKind::Await(_)
+                | NodeKind::Write(_) => {}
             }
             self.submit(stream, Work::Run(std::mem::take(&mut run)))?;
-            match kind {
-                NodeKind::Host(call) => drop(self.submit(stream, Work::Host(call))?),
-                NodeKind::Record(event) => self.record(event, stream)?,
+            let work = match kind {
+                NodeKind::Kernel(Kernel { does: Does::Task(task), .. }) => Work::Kernel(task),
+                NodeKind::Host(call) => Work::Host(call),
+                NodeKind::Await(flag) => Work::Await(flag),
+                NodeKind::Write(write) => Work::Write(write),
+                NodeKind::Record(event) => {
+                    self.record(event, stream)?;
+                    continue;
+                }
                 NodeKind::Wait(event) => {
                     let record: Option<Record> = self.events.get(event)?.record.clone();
                     record.map_or(Ok(()), |record| self.wait_for(stream, &record))?;
+                    continue;
                 }
-                _ => {}
-            }
+                _ => continue,
+            };
+            self.submit(stream, work)?;
         }
         self.submit(stream, Work::Run(run)).map(|_ticket| ())
     }

@@ -214,6 +214,13 @@ impl Driver {
         }
     }
 
+    /// Where a number of 4 or 8 bytes really is.
+    pub(crate) fn word(&self, address: u64, is_long: bool) -> Result<u64, Code> {
+        let length = if is_long { 8 } else { 4 };
+        let bytes = self.bytes(address, length)?;
+        if bytes == 0 || bytes % length != 0 { Err(Code::INVALID_VALUE) } else { Ok(bytes) }
+    }
+
     /// Makes an array of so many levels, for the current context.
     pub(crate) fn create_array(&mut self, shape: Shape, levels: u32) -> Result<usize, Code> {
         let size = shape.size(levels).ok_or(Code::INVALID_VALUE)?;

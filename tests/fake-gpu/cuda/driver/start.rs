@@ -146,6 +146,7 @@ impl Driver {
             pools,
             arrays: Table::new(10),
             captures: BTreeMap::new(),
+            meetings: BTreeMap::new(),
             next_id: 0,
             dozing: false,
         })

@@ -6,7 +6,9 @@ use std::{hint, ptr};
 
 use fake_card::clock;
 
-use super::engine::Work;
+use super::context::Stream;
+use super::engine::Engine;
+use super::work::Work;
 use super::{CHANGED, Driver, driver, wait_on};
 use crate::codes::Code;
 
@@ -43,14 +45,27 @@ pub(crate) fn sleep_until(moment: u64) {
 
 /// Waits until a ticket of a card is done.
 pub(crate) fn finish(device: usize, ticket: u64) -> Result<(), Code> {
+    wait(device, |engine| engine.is_done(ticket), |engine| engine.expected(ticket))
+}
+
+/// Waits until all that was submitted to a card up to a ticket is done.
+pub(crate) fn finish_all(device: usize, ticket: u64) -> Result<(), Code> {
+    wait(device, |engine| engine.is_all_done(ticket), Engine::expected_all)
+}
+
+fn wait(
+    device: usize,
+    is_done: impl Fn(&Engine) -> bool,
+    expected: impl Fn(&Engine) -> Option<u64>,
+) -> Result<(), Code> {
     loop {
         let mut state = driver()?;
         let engine = &mut state.devices.get_mut(device).ok_or(Code::INVALID_DEVICE)?.engine;
         engine.poll();
-        if engine.is_done(ticket) {
+        if is_done(engine) {
             return Ok(());
         }
-        match engine.expected(ticket) {
+        match expected(engine) {
             Some(moment) => {
                 drop(state);
                 sleep_until(moment.min(clock() + LOOK));
@@ -60,22 +75,23 @@ pub(crate) fn finish(device: usize, ticket: u64) -> Result<(), Code> {
     }
 }
 
-/// The state, when a card's queue has room for one more.
+/// The state, when a stream's queue has room for one more.
 pub(crate) fn make_room(
     mut state: MutexGuard<'static, Driver>,
-    device: usize,
+    stream: usize,
 ) -> Result<MutexGuard<'static, Driver>, Code> {
     loop {
+        let device = state.streams.get(stream)?.device;
         let engine = &mut state.devices.get_mut(device).ok_or(Code::INVALID_DEVICE)?.engine;
-        if !engine.is_full() {
+        if !engine.is_full(stream) {
             return Ok(state);
         }
         engine.poll();
-        if !engine.is_full() {
+        if !engine.is_full(stream) {
             return Ok(state);
         }
         let now = clock();
-        let moment = engine.expected_room().unwrap_or(0).clamp(now + ROOM, now + LOOK);
+        let moment = engine.expected_room(stream).unwrap_or(0).clamp(now + ROOM, now + LOOK);
         drop(state);
         sleep_until(moment);
         state = driver()?;
@@ -85,15 +101,30 @@ pub(crate) fn make_room(
 // === impl Driver ===
 
 impl Driver {
-    /// Queues work of a stream.
+    /// Queues work of a stream, behind what its context makes it wait for.
     pub(crate) fn submit(&mut self, stream: usize, work: Work) -> Result<u64, Code> {
-        let stream = self.streams.get_mut(stream)?;
-        let engine = &mut self.devices[stream.device].engine;
-        let ticket = engine.submit(work);
-        stream.last = ticket;
-        if self.dozing || engine.is_gated() {
+        self.submit_behind(stream, &[], work)
+    }
+
+    /// The same, also behind other work of the card.
+    pub(super) fn submit_behind(&mut self, stream: usize, tickets: &[u64], work: Work) -> Result<u64, Code> {
+        let Stream { context, device, last, .. } = *self.streams.get(stream)?;
+        let legacy = self.contexts.get(context).ok().map(|context| context.legacy);
+        // The default stream and those that aren't said to be independent of it wait for each other.
+        let others: Vec<u64> = if legacy == Some(stream) {
+            let blocking = self.streams.iter().filter(|(_, other)| other.context == context && other.is_blocking());
+            blocking.map(|(_, other)| other.last).collect()
+        } else if self.streams.get(stream)?.is_blocking() {
+            legacy.and_then(|legacy| self.streams.get(legacy).ok()).map(|legacy| legacy.last).into_iter().collect()
+        } else {
+            Vec::new()
+        };
+        let engine = &mut self.devices[device].engine;
+        let ticket = engine.submit(stream, others.into_iter().chain(tickets.iter().copied()).chain([last]), work);
+        if self.dozing || engine.must_look() {
             CHANGED.notify_all();
         }
+        self.streams.get_mut(stream)?.last = ticket;
         Ok(ticket)
     }
 

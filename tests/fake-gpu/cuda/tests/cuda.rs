@@ -11,6 +11,8 @@
 
 #[path = "cuda/captures.rs"]
 mod captures;
+#[path = "cuda/dependent.rs"]
+mod dependent;
 #[path = "cuda/faults.rs"]
 mod faults;
 #[path = "cuda/lookup.rs"]

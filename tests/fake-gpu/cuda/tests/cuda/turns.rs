@@ -136,6 +136,7 @@ fn worker() {
                 thread::park();
             }
         }
+        "meet" => crate::dependent::meet(&cuda, argument),
         "limited" => crate::service::limited(&cuda, argument),
         "resolve" => assert_eq!(look_up(&cuda, "cuMemAlloc", 13_000, 0).1, cuda.symbol(argument)),
         "import" => process::exit(i32::from(!import(&cuda, argument))),
