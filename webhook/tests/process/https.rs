@@ -105,7 +105,10 @@ impl Https {
     ) -> Result<StatusCode, String> {
         let request = Request::post(format!("https://{to}{path}")).body(Full::new(body.into())).unwrap();
         let answer = within(path, self.client.request(request)).await;
-        answer.map(|answer| answer.status()).map_err(|error| divvy_runtime::api_server::errors::chain(&error))
+        let answer = answer.map_err(|error| divvy_runtime::api_server::errors::chain(&error))?;
+        let status = answer.status();
+        let body = answer.into_body().collect().await;
+        body.map(|_| status).map_err(|error| error.to_string())
     }
 
     pub(crate) async fn post(&self, to: SocketAddr, path: &str, body: impl Into<Bytes>) -> Answer {
