@@ -106,6 +106,11 @@ impl<'a> Accounts<'a> {
         self.sum(|line| u64::from(line.in_flight_ns.load(Ordering::Relaxed) > 0))
     }
 
+    /// Whether a launch is held back at this moment.
+    pub fn is_held(&self, now_ns: u64) -> bool {
+        self.sum(|line| u64::from(line.held_until_ns.load(Ordering::Relaxed) > now_ns)) > 0
+    }
+
     fn sum(&self, of: impl Fn(&Use) -> u64) -> u64 {
         let high = self.header.high.load(Ordering::Acquire) as usize;
         self.uses.iter().take(high).fold(0, |sum, line| sum.saturating_add(of(line)))
@@ -196,6 +201,11 @@ impl Account<'_> {
         self.own.in_flight_ns.load(Ordering::Relaxed)
     }
 
+    /// Says that a launch of this process is held back until this moment at least; 0: none is.
+    pub fn hold_until(&self, moment_ns: u64) {
+        self.own.held_until_ns.store(moment_ns, Ordering::Relaxed);
+    }
+
     /// All processes' use of the card.
     pub fn accounts(&self) -> Accounts<'_> {
         self.accounts
@@ -219,8 +229,8 @@ impl Use {
 
     /// Makes the line what it was when the region was new, for its next owner.
     pub(crate) fn clear(&self) {
-        let Self { tentative, committed, imported, spilled, in_flight_ns, busy_ns } = self;
-        for word in [tentative, committed, imported, spilled, in_flight_ns, busy_ns] {
+        let Self { tentative, committed, imported, spilled, in_flight_ns, busy_ns, held_until_ns } = self;
+        for word in [tentative, committed, imported, spilled, in_flight_ns, busy_ns, held_until_ns] {
             word.store(0, Ordering::Relaxed);
         }
     }

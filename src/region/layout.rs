@@ -27,7 +27,7 @@ pub const CARDS: usize = 64;
 /// Bytes of a line.
 pub const LINE: usize = 64;
 
-/// What a region says of itself. Only `high` changes once the daemon has written it.
+/// What a region says of itself. Once the daemon has written it, processes change `high` and the words of [`crate::coupling`].
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Header {
@@ -39,6 +39,8 @@ pub struct Header {
     /// Slots below this number may have been claimed; all others never were.
     pub(crate) high: AtomicU32,
     pub(crate) generation: AtomicU64,
+    pub(crate) coupled_until_ns: AtomicU64,
+    pub(crate) coupled_ns: AtomicU64,
 }
 
 /// What the container's processes share of one card. The time bucket's words are [`crate::bucket`]'s.
@@ -82,6 +84,8 @@ pub struct Use {
     pub(crate) spilled: AtomicU64,
     pub(crate) in_flight_ns: AtomicU64,
     pub(crate) busy_ns: AtomicU64,
+    /// A launch is held back until this moment, or longer.
+    pub(crate) held_until_ns: AtomicU64,
 }
 
 /// A number that only grows, since the region was made, until it wraps at 2⁶⁴.

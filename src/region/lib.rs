@@ -16,6 +16,7 @@
 //! - [`accounts`]: memory, to the byte, without a lock and without a stored total.
 //! - [`slots`]: which process owns which lines, and what becomes of them when it dies.
 //! - [`bucket`]: GPU time: refill, debit, gate.
+//! - [`coupling`]: gates of several cards that open together.
 //! - [`clock`]: the daemon's page of one card: how many compete, and how time counts meanwhile.
 //! - [`map`]: that page in the daemon's memory.
 //! - [`snapshot`]: a region as the daemon reads it.
@@ -30,6 +31,8 @@
 pub mod accounts;
 pub mod bucket;
 pub mod clock;
+#[cfg(not(loom))]
+pub mod coupling;
 pub mod layout;
 #[cfg(not(loom))] // models read no files
 pub mod limits;

@@ -139,7 +139,7 @@ impl Admitted {
         let share = card.allotment(process, position, self.began_ns).share;
         bucket.refill(self.began_ns, share);
         self.estimate = card.estimate(work);
-        if card.is_open(bucket, account, self.estimate, share, self.began_ns) {
+        if card.is_open((process.region(), position), account, self.estimate, share, self.began_ns) {
             return Ok(());
         }
         if let Some(mut locked) = tracks::lock(&self.stream) {

@@ -92,8 +92,8 @@ proptest! {
         let owned = Owned::with_high(1, 3, high);
         let accounts = owned.region().accounts(0).expect("a card");
         let lines = accounts.uses.iter().flat_map(|line| {
-            let Use { tentative, committed, imported, spilled, in_flight_ns, busy_ns } = line;
-            [tentative, committed, imported, spilled, in_flight_ns, busy_ns]
+            let Use { tentative, committed, imported, spilled, in_flight_ns, busy_ns, held_until_ns } = line;
+            [tentative, committed, imported, spilled, in_flight_ns, busy_ns, held_until_ns]
         });
         lines.zip(words).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
         let account = accounts.account(1).expect("a slot");

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use divvy_region::accounts::OtherProcesses;
 use divvy_region::clock::{History, Reading};
 use divvy_region::layout::{self, CARDS};
-use divvy_region::{Account, Estimate, Gate, Share};
+use divvy_region::{Account, Estimate, Gate, Region, Share};
 
 use super::charged_time::ChargedTime;
 use super::clock::Clock;
@@ -28,6 +28,8 @@ static USED: AtomicU64 = AtomicU64::new(0);
 const MAX_SLEEP_NS: u64 = 5_000_000;
 /// The shortest sleep at a shut gate: a shorter one isn't worth the system call.
 const MIN_SLEEP_NS: u64 = 50_000;
+/// The longest sleep at the gate of a card that is coupled with others.
+const COUPLED_SLEEP_NS: u64 = 500_000;
 /// The shortest sleep between two polls for completed work.
 const MIN_POLL_NS: u64 = 200_000;
 /// How much longer a process that has just come to a shut gate sleeps than one that has waited 100 times as long: the one
@@ -171,12 +173,13 @@ impl Card {
     #[inline]
     pub(super) fn is_open(
         &self,
-        bucket: &layout::Card,
+        (region, position): (Region<'_>, usize),
         account: Account<'_>,
         estimate: Estimate,
         share: Share,
         now_ns: u64,
     ) -> bool {
+        let Some(bucket) = region.card(position) else { return false };
         if estimate.is_unknown() && self.has_probe.load(Ordering::Relaxed) {
             return false;
         }
@@ -190,7 +193,10 @@ impl Card {
             Gate::Open => self.others.in_flight_ns(account, now_ns, estimate.ns()),
             Gate::Single | Gate::Shut => account.accounts().in_flight_ns(),
         };
-        let gate = gate(bucket, before, estimate, in_flight_ns, share);
+        let mut gate = gate(bucket, before, estimate, in_flight_ns, share);
+        if region.is_coupled(now_ns) {
+            gate = region.coupled_gate(position, gate, before, share, now_ns);
+        }
         if gate != before {
             self.gate.store(gate as u8, Ordering::Relaxed);
             self.others.forget();
@@ -214,7 +220,8 @@ impl Card {
         account: Account<'_>,
         work: Work,
     ) -> Estimate {
-        let Some(bucket) = process.region().card(position) else { return self.estimate(work) };
+        let region = process.region();
+        let Some(bucket) = region.card(position) else { return self.estimate(work) };
         let began = time::now();
         let (mut now, mut reaped) = (began, began);
         self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -225,9 +232,10 @@ impl Card {
             let share = self.allotment(process, position, now).share;
             bucket.refill(now, share);
             let estimate = self.estimate(work);
-            if self.is_open(bucket, account, estimate, share, now) {
+            if self.is_open((region, position), account, estimate, share, now) {
                 break estimate;
             }
+            account.hold_until(now.saturating_add(2 * MAX_SLEEP_NS));
             let waited = now.saturating_sub(began);
             let pause = if estimate.is_unknown() && self.has_probe.load(Ordering::Relaxed) {
                 waited / 2 // what goes alone is done soon, or is long
@@ -240,6 +248,8 @@ impl Card {
                 remaining_ns => remaining_ns.max(expected_ns).max(MIN_POLL_NS),
             };
             let pause = pause.min(if estimate.is_overestimate() { MIN_POLL_NS.max(waited / 2) } else { done_ns });
+            // What the gate waits for then is on other cards too.
+            let pause = if region.is_coupled(now) { pause.min(COUPLED_SLEEP_NS) } else { pause };
             monitor::waiter_until(now.saturating_add(pause.min(REAP_AFTER_NS)));
             sys::wait(&self.wakeups, wakeups, pause.clamp(MIN_SLEEP_NS, MAX_SLEEP_NS));
             now = time::now();
@@ -248,7 +258,9 @@ impl Card {
                 reaped = now;
             }
         };
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        if self.waiting.fetch_sub(1, Ordering::SeqCst) == 1 {
+            account.hold_until(0);
+        }
         monitor::waiter_left();
         bucket.throttled_ns.add(now.saturating_sub(began));
         estimate
@@ -334,6 +346,9 @@ impl Card {
             bucket.debit(cost_ns);
         }
         batch.charge(account, cost_ns);
+        if batch.has_overrun() {
+            process.region().overran(position, now_ns);
+        }
     }
 
     /// Takes into account what a batch that is done has cost.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use divvy_region::{Account, Estimate};
+use divvy_region::{Account, Estimate, coupling};
 
 /// Kinds of work, each with an estimate of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +88,11 @@ impl Batch {
     /// What it has cost so far, ns.
     pub(super) fn cost_ns(&self) -> u64 {
         self.cost_ns
+    }
+
+    /// Whether it has cost much more than estimated: it may wait for something.
+    pub(super) fn has_overrun(&self) -> bool {
+        coupling::has_overrun(self.cost_ns, self.kernels.estimate_ns.saturating_add(self.graphs.estimate_ns))
     }
 
     /// Whether its cost would still tell what each kind takes.

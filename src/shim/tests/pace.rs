@@ -15,6 +15,8 @@ mod launchers;
 mod launches;
 #[path = "pace/node.rs"]
 mod node;
+#[path = "pace/ranks.rs"]
+mod ranks;
 #[path = "pace/shares.rs"]
 mod shares;
 #[path = "pace/tenants.rs"]

@@ -92,7 +92,7 @@ impl Node {
         self.card_of(0)
     }
 
-    fn card_of(&self, number: u32) -> Card {
+    pub(crate) fn card_of(&self, number: u32) -> Card {
         let look = || Card::open(&self.directory.path().join("state"), &Machine::uuid(number)).ok();
         eventually("the state of the card", look)
     }

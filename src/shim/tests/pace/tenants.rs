@@ -33,6 +33,8 @@ fn tenant() {
         ("steps", [width, kernels]) => program.steps(*width, *kernels),
         ("paused", [width, pause]) => program.paused(*width, *pause),
         ("called", [width]) => program.called(*width),
+        ("ranks", [ranks, width]) => program.ranks(*ranks, *width),
+        ("rank", [rank, ranks, width]) => program.rank((*rank, *ranks), *width),
         ("once", [width, kernels]) => program.once(*width, *kernels),
         ("waits", [count]) => program.waits(*count),
         ("captures", [count]) => program.captures(*count),
@@ -119,6 +121,33 @@ impl Program {
             }
             assert_eq!(self.cuda.cuCtxSynchronize(), SUCCESS);
             say("done");
+        }
+    }
+
+    /// So many ranks in one process, a thread and a card each.
+    fn ranks(&self, ranks: c_uint, width: c_uint) {
+        let cuda = &self.cuda;
+        thread::scope(|scope| {
+            for rank in 0..ranks {
+                scope.spawn(move || Self::work(cuda, (rank, ranks), width));
+            }
+            say("ready");
+        });
+    }
+
+    /// One of so many, whose others are processes of their own.
+    fn rank(&self, rank: (c_uint, c_uint), width: c_uint) {
+        say("ready");
+        Self::work(&self.cuda, rank, width);
+    }
+
+    /// A kernel of so many nanoseconds, and one that exchanges data with the other ranks, without end.
+    fn work(cuda: &Cuda, rank: (c_uint, c_uint), width: c_uint) {
+        cuda.enter(rank.0.cast_signed());
+        let (busy, meet, stream) = (cuda.function(c"busy_ns"), cuda.function(c"meet_ns"), cuda.stream());
+        for number in 1.. {
+            assert_eq!(cuda.launch(busy, width, stream), SUCCESS);
+            assert_eq!(cuda.launch_meet(meet, (1, number), rank, (width / 10).into(), stream), SUCCESS);
         }
     }
 
