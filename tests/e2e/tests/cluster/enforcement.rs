@@ -11,6 +11,8 @@ use crate::guests::{self, Guests};
 
 /// Pods on one card: GiB of its memory, percent of its time.
 const PODS: [(&str, u64, u32); 2] = [("small", 8, 25), ("large", 16, 75)];
+/// Where the daemon shows usage.
+const ADMIN: &str = "127.0.0.1:9404";
 /// How often it is measured who works how much, at most: this machine has other work too.
 const WINDOWS: usize = 6;
 /// How far a part may be off, in percent of the card.
@@ -20,7 +22,8 @@ const TOLERANCE: f64 = 4.0;
 /// after daemon and kubelet were killed, and after their own processes were.
 pub(crate) async fn two_on_one_card(cluster: &mut Cluster) -> anyhow::Result<()> {
     let guests = Guests::install(cluster).await?;
-    let keys = json!({"tier": "shim", "libdivvyPath": guests::library().await?, "deviceListStrategy": "envvar"});
+    let library = guests::library().await?;
+    let keys = json!({"tier": "shim", "libdivvyPath": library, "deviceListStrategy": "envvar", "adminAddress": ADMIN});
     cluster.restart_daemon(&keys).await?;
     let pods = PODS.map(|(name, gib, cores)| guests.pod(name, gib, cores));
     cluster.create_objects(pods.into_iter().collect::<anyhow::Result<_>>()?).await?;
@@ -78,7 +81,7 @@ async fn have_their_time(guests: &Guests, cluster: &Cluster) -> anyhow::Result<(
 async fn are_accounted_for(cluster: &mut Cluster) -> anyhow::Result<()> {
     let usage = cluster
         .until("pods that are accounted for", std::time::Duration::from_secs(30), async |this| {
-            let usage: NodeUsage = serde_json::from_str(&page(this.daemon.address, "usage").await?)?;
+            let usage: NodeUsage = serde_json::from_str(&page(ADMIN.parse()?, "usage").await?)?;
             ensure!(usage.containers.len() == PODS.len(), "{usage:?}");
             for ContainerUsage { of, share, region, driver_bytes, .. } in &usage.containers {
                 let (held, promised) = (region.map(|region| region.used_bytes), share.memory.as_mib() << 20);
