@@ -145,7 +145,7 @@ impl Admitted {
         if let Some(mut locked) = tracks::lock(&self.stream) {
             locked.update(|track, stream| track.mark_rest(stream, self.began_ns));
         }
-        self.estimate = card.wait(process, position, account, work);
+        self.estimate = card.wait(process, position, account, (&self.stream, work));
         self.began_ns = time::now();
         Ok(())
     }

@@ -11,6 +11,8 @@ use super::charged_time::ChargedTime;
 use super::clock::Clock;
 use super::monitor;
 use super::reference_events::ReferenceEvents;
+use super::stream::Stream;
+use super::tracks;
 use super::work::{Batch, Work};
 use crate::cuda::CUevent;
 use crate::lock::Lock;
@@ -28,6 +30,11 @@ static USED: AtomicU64 = AtomicU64::new(0);
 const MAX_SLEEP_NS: u64 = 5_000_000;
 /// The shortest sleep at a shut gate: a shorter one isn't worth the system call.
 const MIN_SLEEP_NS: u64 = 50_000;
+/// How long work is in flight and none of it completed before a launch goes on nevertheless: that work may wait for it, or for
+/// what its thread launches next. Twice as long after each such launch on debt, until a gate has opened; and five times as long
+/// for a launch behind work of its own stream, which can't wait for it.
+const PATIENCE_NS: u64 = 200_000_000;
+const MAX_PATIENCE_NS: u64 = 1_600_000_000;
 /// The longest sleep at the gate of a card that is coupled with others.
 const COUPLED_SLEEP_NS: u64 = 500_000;
 /// The shortest sleep between two polls for completed work.
@@ -54,6 +61,12 @@ pub(super) struct Card {
     /// The [`Gate`] of the last launch.
     gate: AtomicU8,
     waiting: AtomicU32,
+    /// How long none of the work in flight is completed before a launch goes on, ns; 0: [`PATIENCE_NS`].
+    patience_ns: AtomicU64,
+    /// Batches that were completed.
+    completed: AtomicU32,
+    /// Whether work is in flight that a launch on debt may have ended: what it took tells nothing of its kind.
+    has_waited: AtomicBool,
     /// The word that threads at the gate sleep on; it changes when they are woken.
     wakeups: AtomicU32,
 }
@@ -133,6 +146,9 @@ impl Card {
             others: OtherProcesses::new(),
             gate: AtomicU8::new(Gate::Open as u8),
             waiting: AtomicU32::new(0),
+            patience_ns: AtomicU64::new(0),
+            completed: AtomicU32::new(0),
+            has_waited: AtomicBool::new(false),
             wakeups: AtomicU32::new(0),
         }
     }
@@ -218,12 +234,13 @@ impl Card {
         process: &'static Process,
         position: usize,
         account: Account<'_>,
-        work: Work,
+        (stream, work): (&Stream, Work),
     ) -> Estimate {
         let region = process.region();
         let Some(bucket) = region.card(position) else { return self.estimate(work) };
         let began = time::now();
         let (mut now, mut reaped) = (began, began);
+        let (mut progressed, mut completed) = (began, self.completed.load(Ordering::Relaxed));
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let estimate = loop {
             process.refresh(now);
@@ -233,6 +250,15 @@ impl Card {
             bucket.refill(now, share);
             let estimate = self.estimate(work);
             if self.is_open((region, position), account, estimate, share, now) {
+                self.patience_ns.store(0, Ordering::Relaxed);
+                break estimate;
+            }
+            let in_flight_ns = account.accounts().in_flight_ns();
+            let completed_by_now = self.completed.load(Ordering::Relaxed);
+            if in_flight_ns == 0 || completed_by_now != completed {
+                (progressed, completed) = (now, completed_by_now);
+            }
+            if self.may_be_awaited(stream, now.saturating_sub(progressed), bucket.balance_ns() < 0) {
                 break estimate;
             }
             account.hold_until(now.saturating_add(2 * MAX_SLEEP_NS));
@@ -240,7 +266,7 @@ impl Card {
             let pause = if estimate.is_unknown() && self.has_probe.load(Ordering::Relaxed) {
                 waited / 2 // what goes alone is done soon, or is long
             } else {
-                let refill = refill_ns(bucket, estimate, account.accounts().in_flight_ns(), share);
+                let refill = refill_ns(bucket, estimate, in_flight_ns, share);
                 refill.saturating_add(yield_ns(account, waited))
             };
             let done_ns = match self.remaining_ns(process, position, now) {
@@ -264,6 +290,20 @@ impl Card {
         monitor::waiter_left();
         bucket.throttled_ns.add(now.saturating_sub(began));
         estimate
+    }
+
+    /// Whether a launch goes on because work in flight may wait for it, of which none was completed for so long.
+    fn may_be_awaited(&self, stream: &Stream, stalled_ns: u64, is_in_debt: bool) -> bool {
+        let patience_ns = self.patience_ns.load(Ordering::Relaxed).clamp(PATIENCE_NS, MAX_PATIENCE_NS);
+        let is_behind_own = || tracks::find(stream).is_some_and(|entry| !entry.is_idle());
+        if stalled_ns < patience_ns || stalled_ns < 5 * patience_ns && is_behind_own() {
+            return false;
+        }
+        if is_in_debt {
+            self.patience_ns.store(2 * patience_ns, Ordering::Relaxed);
+        }
+        self.has_waited.store(true, Ordering::Relaxed);
+        true
     }
 
     /// Wakes those who wait, if the gate would open for them.
@@ -353,10 +393,13 @@ impl Card {
 
     /// Takes into account what a batch that is done has cost.
     pub(super) fn observe(&self, batch: &Batch) {
+        self.completed.fetch_add(1, Ordering::Relaxed);
         let _meter = self.meter.lock();
-        let mut kernel = self.kernel();
-        batch.observe(&mut kernel);
-        self.kernel.store(kernel.kept(), Ordering::Relaxed);
+        if !(batch.has_overrun() && self.has_waited.swap(false, Ordering::Relaxed)) {
+            let mut kernel = self.kernel();
+            batch.observe(&mut kernel);
+            self.kernel.store(kernel.kept(), Ordering::Relaxed);
+        }
         if batch.has_probe() {
             self.has_probe.store(false, Ordering::Relaxed);
         }

@@ -7,6 +7,8 @@
 mod container;
 #[path = "pace/cost.rs"]
 mod cost;
+#[path = "pace/dependent.rs"]
+mod dependent;
 #[path = "pace/guest.rs"]
 mod guest;
 #[path = "pace/launchers.rs"]

@@ -9,8 +9,8 @@ use crate::shares::assert_near;
 
 /// What a rank works between two exchanges, ns; these take a tenth of it.
 const WORK: u64 = 5_000_000;
-const SETTLING: Duration = Duration::from_secs(3);
-const MEASURED: Duration = Duration::from_secs(4);
+const SETTLING: Duration = Duration::from_secs(2);
+const MEASURED: Duration = Duration::from_secs(3);
 
 /// A container with this share of each of so many cards.
 fn node(cores: u32, ranks: usize) -> Node {
