@@ -80,7 +80,7 @@ async fn have_their_time(guests: &Guests, cluster: &Cluster) -> anyhow::Result<(
 /// Books, driver and promise say the same, and nobody is reported.
 async fn are_accounted_for(cluster: &mut Cluster) -> anyhow::Result<()> {
     let usage = cluster
-        .until("pods that are accounted for", std::time::Duration::from_secs(30), async |this| {
+        .until("pods that are accounted for", std::time::Duration::from_secs(30), async |_| {
             let usage: NodeUsage = serde_json::from_str(&page(ADMIN.parse()?, "usage").await?)?;
             ensure!(usage.containers.len() == PODS.len(), "{usage:?}");
             for ContainerUsage { of, share, region, driver_bytes, .. } in &usage.containers {

@@ -20,7 +20,7 @@ fn usage_adds_scenario_and_fake_cuda_programs() {
     let slice = Duration::from_millis(2);
     let member = Card::create(directory.path(), &Scenario::uuid(0), slice).unwrap().join().unwrap();
     member.charge(3 * GIB, 24 * GIB).unwrap();
-    member.submit(60_000_000_000, 1, 1);
+    member.demand(1, 1, |_| fake_card::FOREVER);
     let built = env::current_exe().unwrap().with_file_name("libfake_nvml.so");
     fake_nvml::install(&built, directory.path()).unwrap();
     let mut other = Command::new(env::current_exe().unwrap());
