@@ -10,7 +10,7 @@
 //! - They begin together: a gate doesn't open while another card that has nothing to do waits for its own to open.
 //! - They end together: while another card has work, one that has none may launch a single kernel on debt.
 //!
-//! Every card is charged for all that it does, so its share holds, but for [`MAX_DEBT_NS`] once.
+//! Every card is charged for all that it does, so its share holds, but for `MAX_DEBT_NS` once.
 
 use crate::bucket::{Gate, Share};
 use crate::layout::Region;
