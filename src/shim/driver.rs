@@ -145,6 +145,10 @@ called! {
     /// Functions of NVML.
     nvml: NVML_CALLED, absent NVML_ERROR_FUNCTION_NOT_FOUND;
 
+    nvmlDeviceGetComputeInstanceId(device: nvmlDevice_t, id: *mut c_uint);
+    nvmlDeviceGetGpuInstanceId(device: nvmlDevice_t, id: *mut c_uint);
     nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut nvmlDevice_t);
+    nvmlDeviceGetMaxMigDeviceCount(device: nvmlDevice_t, count: *mut c_uint);
+    nvmlDeviceGetMigDeviceHandleByIndex(device: nvmlDevice_t, index: c_uint, instance: *mut nvmlDevice_t);
     nvmlDeviceGetUUID(device: nvmlDevice_t, uuid: *mut c_char, length: c_uint);
 }

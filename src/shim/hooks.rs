@@ -185,6 +185,7 @@ hooks! {
     nvmlDeviceGetHandleByPciBusId_v2(name: *const c_char, device: *mut nvmlDevice_t) = nvml::devices::handle_by_name;
     nvmlDeviceGetHandleBySerial(name: *const c_char, device: *mut nvmlDevice_t) = nvml::devices::handle_by_name;
     nvmlDeviceGetHandleByUUID(name: *const c_char, device: *mut nvmlDevice_t) = nvml::devices::handle_by_name;
+    nvmlDeviceGetMigDeviceHandleByIndex(device: nvmlDevice_t, index: c_uint, instance: *mut nvmlDevice_t) = nvml::devices::instance_by_index;
 
     // What is shown
     nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) = nvml::memory::info;

@@ -8,12 +8,13 @@ pub(crate) mod memory;
 pub(crate) mod processes;
 
 use core::ffi::{CStr, c_char, c_uint};
+use core::ptr;
 
 use crate::cuda::CUresult;
-use crate::driver::nvml::nvmlDeviceGetUUID;
+use crate::driver::nvml::{nvmlDeviceGetMaxMigDeviceCount, nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetUUID};
 use crate::driver::{nvmlDevice_t, nvmlReturn_t};
 use crate::limits::CardId;
-use crate::process::{self, Process};
+use crate::process::Process;
 
 pub(crate) const NVML_SUCCESS: nvmlReturn_t = 0;
 const NVML_ERROR_INVALID_ARGUMENT: nvmlReturn_t = 2;
@@ -40,16 +41,28 @@ pub(crate) unsafe fn unseen(_real: unsafe extern "C" fn() -> nvmlReturn_t) -> nv
     NVML_ERROR_NOT_FOUND
 }
 
-/// The position in the limits file of the container's card that a device is; `None` for a card that isn't the container's, or
+/// What of a device is the container's, by position in the limits file: the card, or MIG instances of it. Nothing of a device
 /// whose UUID NVML doesn't tell.
 ///
 /// # Safety
 /// A device of NVML's.
-unsafe fn card_of(device: nvmlDevice_t) -> Option<(&'static Process, usize)> {
-    let process = process::this().ok()?;
+unsafe fn parts(process: &'static Process, device: nvmlDevice_t) -> impl Iterator<Item = (usize, nvmlDevice_t)> {
     // SAFETY: the caller's guarantee.
-    let id = unsafe { id_of(device) }?;
-    Some((process, process.find(&id)?))
+    let position = move |device| process.find(&unsafe { id_of(device) }?);
+    let itself = position(device);
+    let mut instances = 0;
+    if itself.is_none() && process.has_instances() {
+        // SAFETY: a number is written to a number.
+        let _no_mig = unsafe { nvmlDeviceGetMaxMigDeviceCount(device, &raw mut instances) };
+    }
+    let instance = move |index| {
+        let mut instance = ptr::null_mut();
+        // SAFETY: a handle is written to a handle.
+        let result = unsafe { nvmlDeviceGetMigDeviceHandleByIndex(device, index, &raw mut instance) };
+        (result == NVML_SUCCESS).then_some(())?;
+        Some((position(instance)?, instance))
+    };
+    itself.map(|position| (position, device)).into_iter().chain((0..instances).filter_map(instance))
 }
 
 /// # Safety

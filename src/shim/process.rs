@@ -211,6 +211,11 @@ impl Process {
         self.ids.iter().position(|known| known.as_ref() == Some(id))
     }
 
+    /// Whether a card of the container's is a MIG instance.
+    pub(crate) fn has_instances(&self) -> bool {
+        self.ids.iter().flatten().any(|id| id.as_str().starts_with("MIG-"))
+    }
+
     /// The position of the card that the driver numbers so; `None` if it isn't the container's.
     pub(crate) fn card_of(&self, device: CUdevice) -> Option<usize> {
         let known = usize::try_from(device).ok().and_then(|device| self.positions.get(device))?;

@@ -1,13 +1,15 @@
-//! Which cards there are: the container's, in the driver's order. A container that sees more of them, because it was started
-//! with an environment of its own choice, still finds only what it was given.
+//! Which cards there are: the container's, and those that MIG instances of the container are parts of, in the driver's order. A
+//! container that sees more of them, because it was started with an environment of its own choice, still finds only what
+//! it was given.
 
 use core::ffi::c_uint;
 use core::ptr;
 
 use crate::driver::{nvmlDevice_t, nvmlReturn_t};
 
-use super::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, card_of};
+use super::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_ERROR_NOT_FOUND, NVML_SUCCESS, parts};
 use crate::driver::nvml::nvmlDeviceGetHandleByIndex_v2;
+use crate::process;
 
 /// `nvmlDeviceGetCount` and `_v2`.
 ///
@@ -76,6 +78,25 @@ pub(crate) unsafe fn handle_by_name(
     }
 }
 
+/// `nvmlDeviceGetMigDeviceHandleByIndex`: other containers' instances are not found.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn instance_by_index(
+    real: unsafe extern "C" fn(nvmlDevice_t, c_uint, *mut nvmlDevice_t) -> nvmlReturn_t,
+    device: nvmlDevice_t,
+    index: c_uint,
+    instance: *mut nvmlDevice_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's arguments as they came; what the driver has answered with success it has written.
+    unsafe {
+        match real(device, index, instance) {
+            NVML_SUCCESS if !instance.is_null() && !is_ours(*instance) => NVML_ERROR_NOT_FOUND,
+            result => result,
+        }
+    }
+}
+
 /// # Safety
 /// None but that the driver is there.
 unsafe fn by_index(index: c_uint) -> Option<nvmlDevice_t> {
@@ -85,9 +106,11 @@ unsafe fn by_index(index: c_uint) -> Option<nvmlDevice_t> {
     (result == NVML_SUCCESS).then_some(device)
 }
 
+/// Whether a device is the container's, or has a part that is.
+///
 /// # Safety
 /// A device of NVML's.
 unsafe fn is_ours(device: nvmlDevice_t) -> bool {
     // SAFETY: the caller's guarantee.
-    unsafe { card_of(device) }.is_some()
+    process::this().is_ok_and(|process| unsafe { parts(process, device) }.next().is_some())
 }

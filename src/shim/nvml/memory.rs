@@ -1,11 +1,12 @@
-//! A card's memory: the share, what the container takes of it, and what is left of that or of the card, if that is less.
+//! A card's memory: the share, what the container takes of it, and what is left of that or of the card, if that is less. That
+//! of a card that is cut into MIG instances is its own: shares are of instances.
 
 use core::ffi::c_uint;
 
 use crate::driver::{nvmlDevice_t, nvmlReturn_t};
 
-use super::{NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, card_of};
-use crate::process::UNLIMITED;
+use super::{NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, parts};
+use crate::process::{self, UNLIMITED};
 use crate::time;
 
 /// Memory of a card, in bytes.
@@ -73,8 +74,13 @@ pub(crate) unsafe fn info_v2(
 /// # Safety
 /// A device of NVML's.
 unsafe fn changed(device: nvmlDevice_t, before: nvmlMemory_t, show: impl FnOnce(nvmlMemory_t)) -> nvmlReturn_t {
+    let Ok(process) = process::this() else { return NVML_ERROR_NO_PERMISSION };
     // SAFETY: the caller's guarantee.
-    let Some((process, card)) = (unsafe { card_of(device) }) else { return NVML_ERROR_NO_PERMISSION };
+    let Some((card, part)) = unsafe { parts(process, device) }.next() else { return NVML_ERROR_NO_PERMISSION };
+    if part != device {
+        show(before);
+        return NVML_SUCCESS;
+    }
     process.refresh(time::now());
     let (limit, used) = (process.limit(card), process.used(card));
     let total = if limit == UNLIMITED { before.total } else { limit };

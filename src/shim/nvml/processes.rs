@@ -5,9 +5,9 @@ use core::ffi::c_uint;
 
 use crate::driver::{nvmlDevice_t, nvmlReturn_t};
 
-use super::{
-    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, card_of,
-};
+use super::{NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NO_PERMISSION, NVML_SUCCESS, parts};
+use crate::driver::nvml::{nvmlDeviceGetComputeInstanceId, nvmlDeviceGetGpuInstanceId};
+use crate::process;
 
 /// A process, as the first version of the call lists it.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ pub(crate) unsafe fn compute(
     infos: *mut nvmlProcessInfo_v1_t,
 ) -> nvmlReturn_t {
     // SAFETY: the caller's guarantee.
-    unsafe { listed(device, count, infos, |pid, bytes| nvmlProcessInfo_v1_t { pid, usedGpuMemory: bytes }) }
+    unsafe { listed(device, count, infos, |_| (), |(), pid, bytes| nvmlProcessInfo_v1_t { pid, usedGpuMemory: bytes }) }
 }
 
 /// `nvmlDeviceGetComputeRunningProcesses_v2` and `_v3`.
@@ -56,14 +56,28 @@ pub(crate) unsafe fn compute_v3(
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_t,
 ) -> nvmlReturn_t {
-    let info = |pid, bytes| nvmlProcessInfo_t {
+    let info = |(gpuInstanceId, computeInstanceId), pid, bytes| nvmlProcessInfo_t {
         pid,
         usedGpuMemory: bytes,
-        gpuInstanceId: NO_INSTANCE,
-        computeInstanceId: NO_INSTANCE,
+        gpuInstanceId,
+        computeInstanceId,
     };
     // SAFETY: the caller's guarantee.
-    unsafe { listed(device, count, infos, info) }
+    unsafe { listed(device, count, infos, |part| instance_ids(part), info) }
+}
+
+/// The numbers of a MIG instance on its card.
+///
+/// # Safety
+/// A device of NVML's.
+unsafe fn instance_ids(part: nvmlDevice_t) -> (c_uint, c_uint) {
+    let mut ids = (NO_INSTANCE, NO_INSTANCE);
+    // SAFETY: numbers are written to numbers; of a device that is no instance nothing is written.
+    unsafe {
+        let _no_instance = nvmlDeviceGetGpuInstanceId(part, &raw mut ids.0);
+        let _no_instance = nvmlDeviceGetComputeInstanceId(part, &raw mut ids.1);
+    }
+    ids
 }
 
 /// `nvmlDeviceGetGraphicsRunningProcesses`, `nvmlDeviceGetMPSComputeRunningProcesses`: none, as the library counts neither.
@@ -83,28 +97,38 @@ pub(crate) unsafe fn none(
     NVML_SUCCESS
 }
 
+/// Lists the processes on the container's parts of a device, each with what `describe` says of the part.
+///
 /// # Safety
 /// A device of NVML's, and room for `*count` entries at `infos`.
-unsafe fn listed<T>(
+unsafe fn listed<P: Copy, T>(
     device: nvmlDevice_t,
     count: *mut c_uint,
     infos: *mut T,
-    info: impl Fn(c_uint, u64) -> T,
+    describe: impl Fn(nvmlDevice_t) -> P,
+    info: impl Fn(P, c_uint, u64) -> T,
 ) -> nvmlReturn_t {
     if count.is_null() {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
-    // SAFETY: the caller's guarantee.
-    let Some((process, card)) = (unsafe { card_of(device) }) else { return NVML_ERROR_NO_PERMISSION };
+    let Ok(process) = process::this() else { return NVML_ERROR_NO_PERMISSION };
     // SAFETY: the caller's number.
     let capacity = if infos.is_null() { 0 } else { unsafe { *count } };
-    let mut found = 0;
-    for (pid, bytes) in process.region().holders(card) {
-        if found < capacity {
-            // SAFETY: there is room for `capacity` entries.
-            unsafe { infos.add(found as usize).write(info(pid, bytes)) };
+    let (mut found, mut is_ours) = (0, false);
+    // SAFETY: the caller's guarantee.
+    for (card, part) in unsafe { parts(process, device) } {
+        is_ours = true;
+        let described = describe(part);
+        for (pid, bytes) in process.region().holders(card) {
+            if found < capacity {
+                // SAFETY: there is room for `capacity` entries.
+                unsafe { infos.add(found as usize).write(info(described, pid, bytes)) };
+            }
+            found += 1;
         }
-        found += 1;
+    }
+    if !is_ours {
+        return NVML_ERROR_NO_PERMISSION;
     }
     // SAFETY: the caller's place for a number.
     unsafe { *count = found };

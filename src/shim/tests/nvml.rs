@@ -10,9 +10,10 @@ use std::env;
 use container::{Container, GIB, MIB, Share, say, words};
 use divvy_region::layout;
 use fake_cuda::Machine;
-use fake_nvml::Scenario;
-use nvml_wrapper::Nvml;
+use fake_nvml::{MigScenario, Scenario};
 use nvml_wrapper::enum_wrappers::device::ComputeMode;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use nvml_wrapper::{Device, Nvml};
 
 /// Three cards of 24 GiB, of which the container has the third and the first.
 fn container() -> Container {
@@ -50,12 +51,27 @@ fn tenant() {
             say(nvml.device_by_index(2).is_err());
             say(nvml.device_by_uuid(Machine::uuid(2)).is_err());
         }
-        "processes" => {
+        "processes" => say_processes(&nvml.device_by_index(0).expect("a card")),
+        "instances" => {
+            say(format_args!("{} card", nvml.device_count().expect("a number")));
             let card = nvml.device_by_index(0).expect("a card");
-            let processes = card.running_compute_processes().expect("processes");
-            for process in processes {
-                say(format_args!("{} {:?}", process.pid, process.used_gpu_memory));
+            let address = card.pci_info().expect("an address").bus_id;
+            say(nvml.device_by_pci_bus_id(address).expect("the same card").uuid().expect("a name"));
+            say(card.memory_info().expect("memory").total / MIB);
+            say_processes(&card);
+            for index in 0..card.mig_device_count().expect("a number") {
+                let Ok(instance) = card.mig_device_by_index(index) else { continue };
+                let memory = instance.memory_info().expect("memory");
+                say(format_args!(
+                    "{}: {} of {} MiB",
+                    instance.uuid().expect("a name"),
+                    memory.used / MIB,
+                    memory.total / MIB
+                ));
+                say_processes(&instance);
+                say(instance.mig_parent_device().expect("a card").uuid().expect("a name"));
             }
+            say(nvml.device_by_uuid(Machine::uuid(1)).is_err());
         }
         "changes" => {
             let mut card = nvml.device_by_index(0).expect("a card");
@@ -66,6 +82,26 @@ fn tenant() {
         }
         other => panic!("no job {other:?}"),
     }
+}
+
+fn say_processes(card: &Device<'_>) {
+    for ProcessInfo { pid, used_gpu_memory, gpu_instance_id, .. } in
+        card.running_compute_processes().expect("processes")
+    {
+        say(format_args!("{pid} {used_gpu_memory:?} {gpu_instance_id:?}"));
+    }
+}
+
+/// Writes to the books that a process holds 128 MiB of a card, as that process would have.
+fn holds(container: &Container, cards: usize, card: usize, pid: u32) {
+    let mut books = std::fs::read(container.path("region/books")).expect("books");
+    books[28..32].copy_from_slice(&1_u32.to_ne_bytes()); // slots that were claimed once
+    let slot = layout::slot_bytes(cards, 0).start;
+    books[slot..slot + 4].copy_from_slice(&1_u32.to_ne_bytes());
+    books[slot + 4..slot + 8].copy_from_slice(&pid.to_ne_bytes());
+    let used = layout::use_bytes(cards, 0, card).start;
+    books[used + 8..used + 16].copy_from_slice(&(128 * MIB).to_ne_bytes());
+    std::fs::write(container.path("region/books"), books).expect("room");
 }
 
 #[test]
@@ -83,16 +119,8 @@ fn nvml_shows_own_cards_at_their_share() {
 #[test]
 fn nvml_shows_own_processes_with_region_usage() {
     let container = container();
-    // As a process of it would have written them.
-    let mut books = std::fs::read(container.path("region/books")).expect("books");
-    books[28..32].copy_from_slice(&1_u32.to_ne_bytes()); // slots that were claimed once
-    let slot = layout::slot_bytes(2, 0).start;
-    books[slot..slot + 4].copy_from_slice(&1_u32.to_ne_bytes());
-    books[slot + 4..slot + 8].copy_from_slice(&77_u32.to_ne_bytes());
-    let used = layout::use_bytes(2, 0, 1).start;
-    books[used + 8..used + 16].copy_from_slice(&(128 * MIB).to_ne_bytes());
-    std::fs::write(container.path("region/books"), books).expect("room");
-    assert_eq!(told("processes", &container), [format!("77 Used({})", 128 * MIB)]);
+    holds(&container, 2, 1, 77);
+    assert_eq!(told("processes", &container), [format!("77 Used({}) None", 128 * MIB)]);
     let cards = || told("cards", &container)[0].clone();
     assert_eq!(cards(), format!("{}: 128 of 8192 MiB, 8064 free", Machine::uuid(0)));
     // Contexts are no process's allocations, and take of the share all the same.
@@ -111,4 +139,33 @@ fn accounting_tier_leaves_nvml_unchanged() {
     let limits = std::fs::read_to_string(container.path("limits/limits")).expect("limits");
     std::fs::write(container.path("limits/limits"), limits.replace("tier shim", "tier accounting")).expect("room");
     assert_eq!(told("cards", &container)[0], format!("{}: 0 of 24576 MiB, 24576 free", Machine::uuid(0)));
+}
+
+#[test]
+fn nvml_shows_own_instances_and_their_card() {
+    let container = Container::new(&Machine::uniform(1, GIB), &[Share::of_memory(5 * 1024)]);
+    let built = env::current_exe().expect("a program").with_file_name("libfake_nvml.so");
+    fake_nvml::install(&built, &container.path("lib")).expect("a library");
+    let mut scenario = Scenario::uniform(2, "NVIDIA A100-SXM4-40GB", 40 * GIB);
+    for card in &mut scenario.cards {
+        card.mig = Some(MigScenario::cut(&[("1g.5gb", 5 * GIB), ("2g.10gb", 10 * GIB)]));
+    }
+    scenario.write(&container.path("lib/scenario.json")).expect("room");
+    let card = &scenario.cards[0];
+    let instance = card.mig.as_ref().expect("it is cut").instances[1].uuid_on(card);
+    let limits = std::fs::read_to_string(container.path("limits/limits")).expect("limits");
+    std::fs::write(container.path("limits/limits"), limits.replace(&Machine::uuid(0), &instance)).expect("room");
+    holds(&container, 1, 0, 77);
+    let process = format!("77 Used({}) Some(2)", 128 * MIB);
+    let expected = [
+        "1 card",
+        &card.uuid,
+        "40960",
+        &process,
+        &format!("{instance}: 128 of 5120 MiB"),
+        &process,
+        &card.uuid,
+        "true",
+    ];
+    assert_eq!(told("instances", &container), expected);
 }
