@@ -19,6 +19,8 @@ pub(crate) const ERROR_DEINITIALIZED: CUresult = 4;
 pub(crate) const ERROR_NOT_FOUND: CUresult = 500;
 /// Not yet.
 pub(crate) const ERROR_NOT_READY: CUresult = 600;
+/// A capture of another stream would be disturbed.
+pub(crate) const ERROR_STREAM_CAPTURE_IMPLICIT: CUresult = 906;
 /// "The attempted operation is not permitted."
 pub(crate) const ERROR_NOT_PERMITTED: CUresult = 800;
 

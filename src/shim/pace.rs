@@ -39,6 +39,7 @@ mod charged_time;
 mod clock;
 mod clock_offset;
 pub(crate) mod end;
+mod graph_estimates;
 pub(crate) mod launch;
 mod monitor;
 mod reference_events;
@@ -96,7 +97,8 @@ fn admit(stream: CUstream, is_per_thread: bool, work: Work) -> Result<Option<Adm
         return Ok(None);
     }
     let stream = Stream::of(context, stream, is_per_thread);
-    if stream.is_capturing() {
+    // What can't be asked the driver refuses too.
+    if stream.is_capturing() != Some(false) {
         return Ok(None);
     }
     let known = tracks::find(&stream);

@@ -397,7 +397,7 @@ impl Card {
         let _meter = self.meter.lock();
         if !(batch.has_overrun() && self.has_waited.swap(false, Ordering::Relaxed)) {
             let mut kernel = self.kernel();
-            batch.observe(&mut kernel);
+            batch.observe(&mut kernel, time::now());
             self.kernel.store(kernel.kept(), Ordering::Relaxed);
         }
         if batch.has_probe() {

@@ -21,7 +21,7 @@ fn complete(track: &mut Track, stream: &Stream, launches: u64) {
     let Ok(process) = process::this() else { return };
     let _asking = Relaxed::begin();
     let now = time::now();
-    if track.poll(process, stream, now, Completed::Now).is_ok() && track.launches() == launches {
+    if track.poll(process, stream, now, Completed::Now) && track.launches() == launches {
         track.finish(process, now);
     }
     if let Some(card) = Card::of(track.card) {
@@ -32,7 +32,7 @@ fn complete(track: &mut Track, stream: &Stream, launches: u64) {
 /// Waits for a stream.
 pub(crate) fn stream_wait(stream: CUstream, is_per_thread: bool, wait: impl FnOnce() -> CUresult) -> CUresult {
     let launches = (!tracks::is_empty()).then(|| {
-        let stream = Stream::of(current_context(), stream, is_per_thread);
+        let stream = Stream::of_any(stream, is_per_thread);
         tracks::find(&stream).filter(|entry| !entry.is_idle())?;
         Some((stream, tracks::lock(&stream)?.update(|track, _| track.begin_wait())))
     });
@@ -89,10 +89,11 @@ pub(crate) fn context_wait(context: Option<CUcontext>, wait: impl FnOnce() -> CU
 pub(crate) unsafe fn stream(real: unsafe extern "C" fn(CUstream) -> CUresult, stream: CUstream) -> CUresult {
     if !tracks::is_empty()
         && let Ok(process) = process::this()
-        && let Some(mut locked) = tracks::lock(&Stream::of(current_context(), stream, false))
+        && let Some(mut locked) = tracks::lock(&Stream::of_any(stream, false))
     {
         locked.update(|track, stream| {
-            if !stream.is_capturing() {
+            let current = stream.enter();
+            if current.is_some() && stream.is_capturing() == Some(false) {
                 track.mark_rest(stream, time::now());
             }
             if track.has_unmarked() {

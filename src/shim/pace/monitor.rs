@@ -16,7 +16,6 @@ use super::card::Card;
 use super::stream::Relaxed;
 use super::track::Completed;
 use super::tracks::{self, StreamEntry};
-use crate::cuda::CUresult;
 use crate::linker;
 use crate::lock::Lock;
 use crate::process::{self, Process};
@@ -105,7 +104,7 @@ pub(super) fn waiter_left() {
 pub(super) fn try_poll(process: &'static Process, completed: Completed) {
     if let Some(_polling) = POLL.try_lock() {
         let _relaxed = Relaxed::begin();
-        let _driver_that_ended = poll(process, completed);
+        poll(process, completed);
     }
 }
 
@@ -135,19 +134,20 @@ pub(super) fn while_not_polling<T>(act: impl FnOnce() -> T) -> T {
     act()
 }
 
-/// Polls all streams that have work, for a thread that holds [`POLL`]; whether there are any.
-fn poll(process: &'static Process, completed: Completed) -> Result<bool, CUresult> {
+/// Polls all streams that have work, for a thread that holds [`POLL`]; whether there are any. `None`: the driver was
+/// deinitialised.
+fn poll(process: &'static Process, completed: Completed) -> Option<bool> {
+    let mut is_initialised = true;
     let (mut busy, mut cost_ns, mut is_unmarked, mut has_waiter) = (0_u64, 0, false, true);
     for entry in tracks::all().filter(|entry| !entry.is_idle()) {
         busy |= 1 << (entry.card() & 63);
         let Some(mut locked) = entry.try_lock() else { continue };
         locked.update(|track, stream| {
-            let watched = track.poll(process, stream, time::now(), completed);
+            is_initialised &= track.poll(process, stream, time::now(), completed);
             cost_ns = cost_ns.max(track.cost_ns());
             is_unmarked |= track.is_unmarked();
             has_waiter &= track.has_waiter();
-            watched
-        })?;
+        });
     }
     let now = time::now();
     let mut remaining_ns = if busy == 0 { 0 } else { MAX_POLL_NS };
@@ -164,7 +164,7 @@ fn poll(process: &'static Process, completed: Completed) -> Result<bool, CUresul
     };
     EXPECTED_END_NS.store(now.saturating_add(again_ns), Ordering::Relaxed);
     LAST_POLL_NS.store(now, Ordering::Relaxed);
-    Ok(busy != 0)
+    is_initialised.then_some(busy != 0)
 }
 
 /// In how many nanoseconds somebody has to poll, if nobody does before.
@@ -198,18 +198,18 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         drop(polling);
         (pause_ns, own_ns) = (MIN_POLL_NS, LAST_POLL_NS.load(Ordering::Relaxed));
         match polled {
-            Ok(true) => idle = 0,
+            Some(true) => idle = 0,
             // Much is launched some moments after the last was done: to be woken for it costs more than to wait.
-            Ok(false) if idle < IDLE_POLLS => {
+            Some(false) if idle < IDLE_POLLS => {
                 idle += 1;
                 sys::sleep(MAX_POLL_NS);
             }
-            Ok(false) => {
+            Some(false) => {
                 sleep();
                 idle = 0;
             }
-            // The driver was deinitialised before the process ended.
-            Err(_) => {
+            // Before the process ended.
+            None => {
                 STATE.store(NEVER, Ordering::Relaxed);
                 return ptr::null_mut();
             }

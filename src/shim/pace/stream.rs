@@ -2,10 +2,15 @@
 
 use core::ptr;
 
-use crate::cuda::{CAPTURE_NONE, CUcontext, CUstream, ERROR_NOT_READY, STREAM_LEGACY, STREAM_PER_THREAD, SUCCESS};
-use crate::driver::cuda::{
-    cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuStreamIsCapturing, cuStreamQuery, cuThreadExchangeStreamCaptureMode,
+use crate::cuda::{
+    CAPTURE_NONE, CUcontext, CUstream, ERROR_NOT_READY, ERROR_STREAM_CAPTURE_IMPLICIT, STREAM_LEGACY,
+    STREAM_PER_THREAD, SUCCESS,
 };
+use crate::driver::cuda::{
+    cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuStreamGetCtx, cuStreamIsCapturing, cuStreamQuery,
+    cuThreadExchangeStreamCaptureMode,
+};
+use crate::driver::current_context;
 use crate::sys;
 
 /// A stream of one context: the program's own handle, or a default stream.
@@ -17,13 +22,26 @@ pub(super) struct Stream {
     pub(super) thread: usize,
 }
 
+/// While it lives, a context is this thread's current one.
+pub(super) struct Current(());
+
 /// While it lives, this thread's questions don't disturb captures of other threads.
 pub(super) struct Relaxed(u32);
 
 // === impl Stream ===
 
 impl Stream {
-    /// What a program means by a handle.
+    /// What a program means by a handle, whatever context is current: a stream that was made is one of its own context.
+    pub(super) fn of_any(stream: CUstream, is_per_thread: bool) -> Self {
+        let mut context = current_context();
+        if stream.addr() > STREAM_PER_THREAD {
+            // SAFETY: the program's stream, as for the function that it called; a context is written to a context.
+            let _same = unsafe { cuStreamGetCtx(stream, &raw mut context) };
+        }
+        Self::of(context, stream, is_per_thread)
+    }
+
+    /// What a program means by a handle in a context.
     #[inline]
     pub(super) fn of(context: CUcontext, stream: CUstream, is_per_thread: bool) -> Self {
         let handle = match stream.expose_provenance() {
@@ -39,38 +57,50 @@ impl Stream {
         ptr::with_exposed_provenance_mut(self.handle)
     }
 
-    /// Whether it is collecting a graph, or can't be told.
-    pub(super) fn is_capturing(&self) -> bool {
+    /// Whether it is collecting a graph; `None` if that can't be asked.
+    pub(super) fn is_capturing(&self) -> Option<bool> {
         let mut status = 0;
         // SAFETY: a status is written to a status.
-        let result = unsafe { cuStreamIsCapturing(self.handle(), &raw mut status) };
-        result != SUCCESS || status != CAPTURE_NONE
+        match unsafe { cuStreamIsCapturing(self.handle(), &raw mut status) } {
+            SUCCESS => Some(status != CAPTURE_NONE),
+            // The default stream would take part in the capture of another.
+            ERROR_STREAM_CAPTURE_IMPLICIT => Some(true),
+            _ => None,
+        }
     }
 
-    /// Whether nothing is left to do in it; `None` if that can't be asked.
+    /// Makes its context the current one; `None` if that is refused.
+    pub(super) fn enter(&self) -> Option<Current> {
+        let context: CUcontext = ptr::with_exposed_provenance_mut(self.context);
+        // SAFETY: a context that lives: before it ends, its streams are forgotten.
+        (unsafe { cuCtxPushCurrent_v2(context) } == SUCCESS).then_some(Current(()))
+    }
+
+    /// Whether nothing is left to do in it, asked while its context is current; `None` if that can't be asked.
     pub(super) fn is_empty(&self) -> Option<bool> {
         if self.thread != 0 {
             return None; // another thread means its own by the same handle
         }
-        let context: CUcontext = ptr::with_exposed_provenance_mut(self.context);
-        // SAFETY: a context that lives: before it ends, its streams are forgotten.
-        if unsafe { cuCtxPushCurrent_v2(context) } != SUCCESS {
-            return None;
-        }
         let _asking = Relaxed::begin();
-        let answer = (!self.is_capturing()).then(|| {
-            // SAFETY: a stream that lives, as its context does.
-            unsafe { cuStreamQuery(self.handle()) }
-        });
+        if self.is_capturing()? {
+            return Some(false); // it isn't disturbed, and ends soon
+        }
+        // SAFETY: a stream that lives, as its context does.
+        match unsafe { cuStreamQuery(self.handle()) } {
+            SUCCESS => Some(true),
+            ERROR_NOT_READY => Some(false),
+            _ => None,
+        }
+    }
+}
+
+// === impl Current ===
+
+impl Drop for Current {
+    fn drop(&mut self) {
         let mut popped = ptr::null_mut();
         // SAFETY: the context that was pushed is written to a context.
         let _popped = unsafe { cuCtxPopCurrent_v2(&raw mut popped) };
-        match answer {
-            Some(SUCCESS) => Some(true),
-            // A capture isn't disturbed; it ends soon.
-            Some(ERROR_NOT_READY) | None => Some(false),
-            Some(_) => None,
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use divvy_region::Estimate;
 use super::card::Card;
 use super::stream::{Relaxed, Stream};
 use super::work::{Batch, Work};
-use crate::cuda::{CUevent, CUresult, ERROR_DEINITIALIZED, ERROR_NOT_READY, EVENT_DEFAULT, SUCCESS};
+use crate::cuda::{CUevent, ERROR_DEINITIALIZED, ERROR_NOT_READY, EVENT_DEFAULT, SUCCESS};
 use crate::driver::cuda::{cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord};
 use crate::process::Process;
 
@@ -152,7 +152,7 @@ impl Track {
     /// Work was launched that had begun to be so at this moment.
     #[inline]
     pub(super) fn launched(&mut self, stream: &Stream, work: Work, estimate: Estimate, began_ns: u64) {
-        if !self.unmarked.accepts(work) {
+        if !self.unmarked.accepts(work, began_ns) {
             self.record_marker(stream, began_ns, false);
         }
         self.unmarked.add(work, estimate);
@@ -207,15 +207,20 @@ impl Track {
         true
     }
 
-    /// Looks what is done, charges for it, and for what is being done; an error of the driver's if it is of no use any more.
-    /// Work that is found done ended now, or at some time since the last poll, as `completed` says.
+    /// Looks what is done, charges for it, and for what is being done; false if the driver was deinitialised. Work that is
+    /// found done ended now, or at some time since the last poll, as `completed` says. Any other error ends all work of its
+    /// context.
     pub(super) fn poll(
         &mut self,
         process: &'static Process,
         stream: &Stream,
         now_ns: u64,
         completed: Completed,
-    ) -> Result<(), CUresult> {
+    ) -> bool {
+        let Some(_current) = stream.enter() else {
+            self.fail(process, now_ns);
+            return true;
+        };
         while self.pending > 0 {
             let Some(marker) = self.markers.get(self.next).copied() else { break };
             // SAFETY: an event of ours, of a context that lives.
@@ -224,14 +229,17 @@ impl Track {
                 ERROR_NOT_READY => {
                     self.pending_ns = now_ns;
                     self.charge(process, now_ns);
-                    return Ok(());
+                    return true;
                 }
-                ERROR_DEINITIALIZED => return Err(ERROR_DEINITIALIZED),
-                _ => return Err(self.fail(process, now_ns)),
+                ERROR_DEINITIALIZED => return false,
+                _ => {
+                    self.fail(process, now_ns);
+                    return true;
+                }
             }
         }
         if self.is_idle() {
-            return Ok(());
+            return true;
         }
         if self.unmarked.is_empty() {
             self.state = State::Idle;
@@ -245,7 +253,7 @@ impl Track {
                 Some(true) | None => self.finish(process, self.expected_end(now_ns)),
             }
         }
-        Ok(())
+        true
     }
 
     /// When what has no marker was done, if it is found to be done now: halfway since it was found not to be; if nobody has
@@ -289,10 +297,9 @@ impl Track {
         }
     }
 
-    fn fail(&mut self, process: &'static Process, now_ns: u64) -> CUresult {
+    fn fail(&mut self, process: &'static Process, now_ns: u64) {
         self.finish(process, now_ns);
         self.lose_events(false);
-        SUCCESS
     }
 
     /// Passes the next marker, which was reached.

@@ -1,8 +1,8 @@
 //! Launched work, and its estimated duration.
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
 use divvy_region::{Account, Estimate, coupling};
+
+use super::graph_estimates;
 
 /// Kinds of work, each with an estimate of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +21,10 @@ pub(super) struct Batch {
     cost_ns: u64,
     kernels: Launches,
     graphs: Launches,
-    /// The executable graph that was launched, by its handle; 0: none.
+    /// The first executable graph that was launched, by its handle; 0: none.
     graph: usize,
+    /// Whether others were launched too.
+    has_other_graphs: bool,
     /// Whether one of them is the probe: the first launch of its kind.
     has_probe: bool,
 }
@@ -34,16 +36,6 @@ struct Launches {
     estimate_ns: u64,
 }
 
-/// Estimates of graphs that were launched of late. Two with the same entry replace each other, and begin anew each time.
-static GRAPHS: [GraphEstimate; 256] =
-    [const { GraphEstimate { graph: AtomicUsize::new(0), kept: AtomicU64::new(0) } }; 256];
-
-struct GraphEstimate {
-    graph: AtomicUsize,
-    /// [`Estimate::kept`].
-    kept: AtomicU64,
-}
-
 // === impl Work ===
 
 impl Work {
@@ -52,19 +44,8 @@ impl Work {
     pub(super) fn estimate(self, kernel: Estimate) -> Estimate {
         match self {
             Self::Kernel => kernel,
-            Self::Graph(graph) => GraphEstimate::of(graph)
-                .filter(|known| known.graph.load(Ordering::Relaxed) == graph)
-                .map_or(Estimate::UNKNOWN, |known| Estimate::of(known.kept.load(Ordering::Relaxed))),
+            Self::Graph(graph) => graph_estimates::estimate(graph),
         }
-    }
-}
-
-// === impl GraphEstimate ===
-
-impl GraphEstimate {
-    fn of(graph: usize) -> Option<&'static Self> {
-        // Handles are addresses, whose last bits are all alike.
-        GRAPHS.get((graph >> 4).wrapping_mul(0x9e37_79b9) >> 8 & 255)
     }
 }
 
@@ -73,7 +54,15 @@ impl GraphEstimate {
 impl Batch {
     pub(super) const fn new() -> Self {
         let tally = Launches { launches: 0, estimate_ns: 0 };
-        Self { remaining_ns: 0, cost_ns: 0, kernels: tally, graphs: tally, graph: 0, has_probe: false }
+        Self {
+            remaining_ns: 0,
+            cost_ns: 0,
+            kernels: tally,
+            graphs: tally,
+            graph: 0,
+            has_other_graphs: false,
+            has_probe: false,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -95,11 +84,15 @@ impl Batch {
         coupling::has_overrun(self.cost_ns, self.kernels.estimate_ns.saturating_add(self.graphs.estimate_ns))
     }
 
-    /// Whether its cost would still tell what each kind takes.
-    pub(super) fn accepts(&self, work: Work) -> bool {
+    /// Whether a launch may be added: if not, it or the batch is to be measured apart.
+    pub(super) fn accepts(&self, work: Work, now_ns: u64) -> bool {
         match work {
             Work::Kernel => true,
-            Work::Graph(graph) => self.graph == 0 || self.graph == graph,
+            Work::Graph(graph) if self.graph == 0 || self.graph == graph => true,
+            Work::Graph(graph) => {
+                let is_due = |graph| graph_estimates::is_due(graph, now_ns);
+                !is_due(graph) && (self.has_other_graphs || !is_due(self.graph))
+            }
         }
     }
 
@@ -115,12 +108,17 @@ impl Batch {
         let tally = match work {
             Work::Kernel => &mut self.kernels,
             Work::Graph(graph) => {
-                self.graph = graph;
+                self.add_graph(graph);
                 &mut self.graphs
             }
         };
         tally.launches += 1;
         tally.estimate_ns = tally.estimate_ns.saturating_add(estimate_ns);
+    }
+
+    fn add_graph(&mut self, graph: usize) {
+        self.has_other_graphs |= ![0, graph].contains(&self.graph);
+        self.graph = if self.graph == 0 { graph } else { self.graph };
     }
 
     /// The launches of `other` came after these.
@@ -131,7 +129,10 @@ impl Batch {
             tally.launches += more.launches;
             tally.estimate_ns = tally.estimate_ns.saturating_add(more.estimate_ns);
         }
-        self.graph = if other.graph == 0 { self.graph } else { other.graph };
+        if other.graph != 0 {
+            self.add_graph(other.graph);
+        }
+        self.has_other_graphs |= other.has_other_graphs;
         self.has_probe |= other.has_probe;
     }
 
@@ -149,19 +150,17 @@ impl Batch {
         self.remaining_ns = 0;
     }
 
-    /// What each kind of it took, as far as that can be told: their parts are as the estimates were.
-    pub(super) fn observe(&self, kernel: &mut Estimate) {
+    /// What each kind of it took, as far as that can be told: their parts are as the estimates were. That of one graph among
+    /// others isn't told.
+    pub(super) fn observe(&self, kernel: &mut Estimate, now_ns: u64) {
         let all = u128::from(self.kernels.estimate_ns) + u128::from(self.graphs.estimate_ns);
         let part = |tally: Launches| {
             let part = (u128::from(self.cost_ns) * u128::from(tally.estimate_ns)).checked_div(all).unwrap_or_default();
             u64::try_from(part).unwrap_or(u64::MAX)
         };
         kernel.observe(part(self.kernels), self.kernels.launches);
-        if let Some(known) = GraphEstimate::of(self.graph).filter(|_| self.graph != 0) {
-            let mut estimate = Work::Graph(self.graph).estimate(*kernel);
-            estimate.observe(part(self.graphs), self.graphs.launches);
-            known.graph.store(self.graph, Ordering::Relaxed);
-            known.kept.store(estimate.kept(), Ordering::Relaxed);
+        if self.graph != 0 && !self.has_other_graphs {
+            graph_estimates::observe(self.graph, part(self.graphs), self.graphs.launches, now_ns);
         }
     }
 }
@@ -180,37 +179,30 @@ mod tests {
             // 10 kernels of 20 µs and a graph of 2 ms, alone every other time.
             (0..10).for_each(|_| batch.add(Work::Kernel, Work::Kernel.estimate(kernel)));
             batch.cost_ns = 200_000;
-            batch.observe(&mut kernel);
+            batch.observe(&mut kernel, 1);
             let mut batch = Batch::default();
             batch.add(graph, graph.estimate(kernel));
             batch.cost_ns = 2_000_000;
-            batch.observe(&mut kernel);
+            batch.observe(&mut kernel, 1);
         }
         assert_ne!(kernel.ns(), unknown);
         let mut both = Batch::default();
         (0..10).for_each(|_| both.add(Work::Kernel, Work::Kernel.estimate(kernel)));
         both.add(graph, graph.estimate(kernel));
         both.cost_ns = 2_200_000;
-        both.observe(&mut kernel);
+        both.observe(&mut kernel, 1);
         assert!(kernel.ns().abs_diff(20_000) < 100, "{} ns", kernel.ns());
         assert!(graph.estimate(kernel).ns().abs_diff(2_000_000) < 1000, "{} ns", graph.estimate(kernel).ns());
-        assert!(!both.accepts(Work::Graph(1)) && both.accepts(graph) && both.accepts(Work::Kernel));
-    }
-
-    #[test]
-    fn replaced_graph_is_measured_anew() {
-        let first = 0x7f11_0000_usize;
-        let place = |graph| GraphEstimate::of(graph).map(core::ptr::from_ref);
-        let other = (1..100_000).map(|by| first + 16 * by).find(|other| place(*other) == place(first));
-        let mut kernel = Estimate::UNKNOWN;
-        for graph in [first, other.expect("256 places")] {
-            let work = Work::Graph(graph);
-            assert_eq!(work.estimate(kernel), Estimate::UNKNOWN);
-            let mut batch = Batch::default();
-            batch.add(work, Estimate::UNKNOWN);
-            batch.observe(&mut kernel);
-            assert_eq!(work.estimate(kernel).ns(), 500_000);
-        }
-        assert_eq!(Work::Graph(first).estimate(kernel), Estimate::UNKNOWN);
+        // A graph that was never measured is measured apart; one that was is not.
+        assert!(!both.accepts(Work::Graph(1), 1) && both.accepts(graph, 1) && both.accepts(Work::Kernel, 1));
+        let mut other = Batch::default();
+        other.add(Work::Graph(0x7f00_4560), Estimate::UNKNOWN);
+        other.cost_ns = 1_000_000;
+        other.observe(&mut kernel, 1);
+        assert!(both.accepts(Work::Graph(0x7f00_4560), 1));
+        both.add(Work::Graph(0x7f00_4560), Work::Graph(0x7f00_4560).estimate(kernel));
+        let before = graph.estimate(kernel);
+        both.observe(&mut kernel, 1);
+        assert_eq!(graph.estimate(kernel), before, "of one among others nothing is told");
     }
 }

@@ -59,6 +59,26 @@ fn streams_and_contexts_may_be_destroyed_while_watched() {
 }
 
 #[test]
+fn error_on_one_card_leaves_the_others_watched() {
+    let node = Node::with_cards(&[share(50, "cap"); 2]);
+    let _tenant = node.tenant(0, "fails");
+    comes_to_rest(&node);
+    eventually("rest", || (node.containers[0].totals(1).usage.in_flight_ns == 0).then_some(()));
+    assert_eq!(node.containers[0].totals(1).launches, 3);
+}
+
+#[test]
+fn stream_destroyed_from_another_context_is_forgotten() {
+    let node = Node::with_cards(&[share(50, "cap"); 2]);
+    let tenant = node.tenant(0, "elsewhere");
+    comes_to_rest(&node);
+    let paid_ns = node.containers[0].totals(0).usage.busy_ns;
+    let took_ns = node.card().usage_of(tenant.id()).expect("it is there").busy;
+    assert!(took_ns >= 4_000_000 && paid_ns >= took_ns * 4 / 5, "{paid_ns} of {took_ns} ns");
+    assert_eq!(node.containers[0].complaints(), "");
+}
+
+#[test]
 fn whole_card_counts_launches_only_roughly() {
     let node = Node::new(&[share(100, "cap")]);
     let mut tenant = node.tenant(0, "called 10000");

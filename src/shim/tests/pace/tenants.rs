@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use driver_api::sys::{CUfunction, CUstream};
-use driver_api::{Cuda, DEFAULT_STREAM, DRIVER, SUCCESS};
+use driver_api::{Cuda, DEFAULT_STREAM, DRIVER, NOT_READY, SUCCESS};
 
 use crate::container::{listen, say, words};
 
@@ -39,6 +39,8 @@ fn tenant() {
         ("waits", [count]) => program.waits(*count),
         ("captures", [count]) => program.captures(*count),
         ("ends", [count]) => program.ends(*count),
+        ("fails", []) => program.fails(),
+        ("elsewhere", []) => program.destroys_elsewhere(),
         _ => panic!("{words:?}"),
     }
 }
@@ -157,6 +159,32 @@ impl Program {
         for stream in streams {
             (0..kernels).for_each(|_| self.launch(width, stream));
         }
+        say("ready");
+        listen();
+    }
+
+    /// Work of one card fails, of another is launched after that; nobody waits for either.
+    fn fails(&self) {
+        let first = self.cuda.enter(0);
+        let (fails, stream) = (self.cuda.function(c"read_nowhere"), self.cuda.stream());
+        self.cuda.enter(1);
+        let (busy, other) = (self.cuda.function(c"busy_ns"), self.cuda.stream());
+        assert_eq!(self.cuda.cuCtxSetCurrent(first), SUCCESS);
+        assert_eq!(self.cuda.launch(fails, 1, stream), SUCCESS);
+        while self.cuda.cuStreamQuery(stream) == NOT_READY {}
+        self.cuda.enter(1);
+        thread::sleep(Duration::from_millis(20));
+        (0..3).for_each(|_| assert_eq!(self.cuda.launch(busy, 1_000_000, other), SUCCESS));
+        say("ready");
+        listen();
+    }
+
+    /// A stream with work is destroyed while another card's context is current.
+    fn destroys_elsewhere(&self) {
+        let stream = self.cuda.stream();
+        (0..4).for_each(|_| self.launch(1_000_000, stream));
+        self.cuda.enter(1);
+        assert_eq!(self.cuda.cuStreamDestroy_v2(stream), SUCCESS);
         say("ready");
         listen();
     }

@@ -62,7 +62,9 @@ fn synchronise(me: Entry, context: Option<usize>) -> Result<(), Code> {
     let last = driver.devices[device].engine.last();
     drop(driver);
     finish_all(device, last)?;
-    crate::driver::driver()?.settle_pools(device)
+    let mut driver = crate::driver::driver()?;
+    driver.check(context)?;
+    driver.settle_pools(device)
 }
 
 functions! {

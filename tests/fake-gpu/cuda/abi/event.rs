@@ -17,6 +17,7 @@ const RESOLUTION: u64 = 500;
 /// The record of an event, unless it is in a capture; `None`: it was never recorded.
 fn recorded(driver: &mut Driver, event: usize) -> Result<Option<Record>, Code> {
     let event = driver.events.get(event)?;
+    driver.check(event.context)?;
     let (captured, record) = (event.captured.as_ref().map(|(id, _)| *id), event.record.clone());
     if let Some(id) = captured {
         if let Some(capture) = driver.captures.get_mut(&id) {
@@ -27,10 +28,14 @@ fn recorded(driver: &mut Driver, event: usize) -> Result<Option<Record>, Code> {
     Ok(record)
 }
 
-/// When an event was reached.
+/// When an event of the current context was reached. The manual doesn't say that another's is refused, and lists the code.
 fn moment(driver: &mut Driver, event: usize) -> Result<u64, Code> {
-    if driver.events.get(event)?.flags & NO_TIMING != 0 {
+    let Event { context, flags, .. } = driver.events.get(event)?;
+    if flags & NO_TIMING != 0 {
         return Err(Code::INVALID_HANDLE);
+    }
+    if *context != current() {
+        return Err(Code::INVALID_CONTEXT);
     }
     let record = recorded(driver, event)?.ok_or(Code::INVALID_HANDLE)?;
     if !driver.is_done(record.device, record.ticket) {
@@ -76,6 +81,8 @@ functions! {
     };
     [2000 cuEventQuery](event: usize) = |me| {
         let mut driver = me.driver()?;
+        // Any context will do: `cudaEventQuery` may be called while another device is current.
+        driver.current()?;
         let record = recorded(&mut driver, event)?;
         driver.unsafe_call()?;
         match record {
@@ -90,7 +97,9 @@ functions! {
         drop(driver);
         let Some(record) = record else { return Ok(()) };
         finish(record.device, record.ticket)?;
-        crate::driver::driver()?.settle_pools(record.device)
+        let mut driver = crate::driver::driver()?;
+        recorded(&mut driver, event)?;
+        driver.settle_pools(record.device)
     };
     [2000 cuEventElapsedTime, 12080 cuEventElapsedTime_v2](milliseconds: *mut f32, start: usize, end: usize) = |me| {
         elapsed(me, milliseconds, start, end)

@@ -28,6 +28,9 @@ const WRITE: &[u8] = b"write_flag";
 /// run that have this number, from 1 on, and for so many nanoseconds then. It is what those do that exchange data.
 const MEET: &[u8] = b"meet_ns";
 
+/// `read_nowhere`: fails, and its context with it.
+const FAULT: &[u8] = b"read_nowhere";
+
 /// A kernel's launch, if the card could do it.
 ///
 /// # Safety
@@ -64,6 +67,7 @@ pub(super) unsafe fn kernel(
             let (number, lasts) = unsafe { (argument(arguments, 3)?, argument(arguments, 4)?) };
             Does::Task(Task::Meet(driver.meeting(group, (rank, ranks), number)?, lasts))
         }
+        FAULT => Does::Task(Task::Fault(driver.modules.get(driver.functions.get(function)?.module)?.context)),
         _ => Does::Last(KERNEL),
     };
     Ok(Kernel { function, grid, block, shared, does })

@@ -109,12 +109,14 @@ functions! {
         state.refuse_captured(stream)?;
         state.unsafe_call()?;
         state.target(stream)?;
-        let device = state.streams.get(stream)?.device;
+        let Stream { context, device, .. } = *state.streams.get(stream)?;
         // The default stream waits for others.
         let turn = state.submit(stream, Work::Join)?;
         drop(state);
         finish(device, turn)?;
-        driver()?.settle_pools(device)
+        let mut state = driver()?;
+        state.check(context)?;
+        state.settle_pools(device)
     };
     [2000 cuStreamQuery, 7000 cuStreamQuery_ptsz](stream: usize) = |me| {
         let mut driver = me.driver()?;

@@ -103,8 +103,17 @@ impl Driver {
     pub(crate) fn current(&self) -> Result<&Context, Code> {
         match current() {
             0 => Err(Code::INVALID_CONTEXT),
-            handle => self.contexts.get(handle).map_err(|_gone| Code::CONTEXT_IS_DESTROYED),
+            handle => {
+                self.check(handle)?;
+                self.contexts.get(handle).map_err(|_gone| Code::CONTEXT_IS_DESTROYED)
+            }
         }
+    }
+
+    /// Fails for a context whose work has failed: no call about it succeeds any more.
+    pub(crate) fn check(&self, context: usize) -> Result<(), Code> {
+        let Ok(Context { device, .. }) = self.contexts.get(context) else { return Ok(()) };
+        if self.devices[*device].engine.is_faulty(context) { Err(Code::ILLEGAL_ADDRESS) } else { Ok(()) }
     }
 
     pub(crate) fn create_context(&mut self, ordinal: i32, flags: u32) -> Result<usize, Code> {
@@ -135,7 +144,8 @@ impl Driver {
         for (module, _) in of_it(self.modules.iter().map(|(key, module)| (key, module.context)).collect()) {
             self.unload(module)?;
         }
-        let device = &self.devices[context.device];
+        let device = &mut self.devices[context.device];
+        device.engine.forget(handle);
         device.release(device.card.context_bytes);
         Ok(())
     }
@@ -178,7 +188,10 @@ impl Driver {
         match (handle, per_thread) {
             (0, true) | (PER_THREAD, _) => Ok(self.current()?.per_thread),
             (0, false) | (LEGACY, _) => Ok(self.current()?.legacy),
-            _ => self.streams.get(handle).map(|_| handle),
+            _ => {
+                self.check(self.streams.get(handle)?.context)?;
+                Ok(handle)
+            }
         }
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct Engine {
     depths: BTreeMap<usize, usize>,
     spans: VecDeque<Span>,
     submitted: u64,
+    /// Contexts whose work has failed.
+    faulty: BTreeSet<usize>,
 }
 
 /// Work of a stream. Times are nanoseconds of card that the process had.
@@ -64,6 +66,7 @@ impl Engine {
             depths: BTreeMap::new(),
             spans: VecDeque::new(),
             submitted: 0,
+            faulty: BTreeSet::new(),
         }
     }
 
@@ -110,6 +113,15 @@ impl Engine {
     /// Whether that and all that was submitted before is done.
     pub(crate) fn is_all_done(&self, ticket: u64) -> bool {
         self.open.first_key_value().is_none_or(|(first, _)| *first > ticket)
+    }
+
+    pub(crate) fn is_faulty(&self, context: usize) -> bool {
+        self.faulty.contains(&context)
+    }
+
+    /// Forgets a context that has ended.
+    pub(crate) fn forget(&mut self, context: usize) {
+        self.faulty.remove(&context);
     }
 
     /// Learns what has run. Whether something goes on that waited.
@@ -254,6 +266,7 @@ impl Engine {
             match item.work {
                 Work::Mark(mark) => mark.store(self.date(end - 1).map_or(0, |at| at + 1), Relaxed),
                 Work::Kernel(Task::Write(write)) | Work::Write(write) => write.perform(),
+                Work::Kernel(Task::Fault(context)) => drop(self.faulty.insert(context)),
                 _ => {}
             }
         }

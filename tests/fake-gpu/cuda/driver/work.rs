@@ -10,7 +10,7 @@ use fake_card::Meeting;
 /// What an event's marker takes. It has to have the card, as a kernel has.
 const MARKER: u64 = 1;
 
-/// What a kernel takes that writes a flag, in nanoseconds.
+/// What a kernel takes that writes a flag, or fails, in nanoseconds.
 const WRITE: u64 = 1000;
 
 pub(crate) enum Work {
@@ -51,6 +51,8 @@ pub(crate) enum Task {
     Write(Write),
     /// Has the card until its like of other processes or cards run, and for so many nanoseconds then.
     Meet(Meeting, u64),
+    /// Reads where nothing is: an error of this context.
+    Fault(usize),
 }
 
 /// What memory has to say. The address is where the bytes really are.
@@ -111,7 +113,7 @@ impl Work {
     pub(super) fn lasts(&self) -> Option<u64> {
         match self {
             Self::Run(run) => Some(run.lasts.max(MARKER)),
-            Self::Kernel(Task::Write(_)) => Some(WRITE),
+            Self::Kernel(Task::Write(_) | Task::Fault(_)) => Some(WRITE),
             Self::Mark(_) => Some(MARKER),
             Self::Join | Self::Write(_) => Some(0),
             Self::Kernel(Task::Spin(_) | Task::Meet(..)) | Self::Host(_) | Self::Wait { .. } | Self::Await(_) => None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use driver_api::{OUT_OF_MEMORY, SUCCESS};
+use driver_api::{ILLEGAL_ADDRESS, OUT_OF_MEMORY, SUCCESS};
 use fake_cuda::{Fault, Machine, MachineError};
 
 use crate::program::{GIB, MIB, Site};
@@ -34,6 +34,24 @@ fn a_card_may_charge_more_than_was_asked_for() {
     assert_eq!(cuda.info().0, GIB - 2 * MIB);
     assert_eq!(cuda.cuMemFree_v2(address), SUCCESS);
     assert_eq!(cuda.info().0, GIB);
+}
+
+#[test]
+fn an_error_of_one_context_is_answered_by_all_calls_about_it() {
+    let cuda = Site::new(&Machine::uniform(2, GIB)).program();
+    let (first, stream, event) = (cuda.enter(0), cuda.stream(), cuda.event());
+    let fails = cuda.function(c"read_nowhere");
+    cuda.enter(1);
+    let (other, busy) = (cuda.stream(), cuda.function(c"busy_ns"));
+    assert_eq!(cuda.cuCtxSetCurrent(first), SUCCESS);
+    assert_eq!(cuda.launch(fails, 1, stream), SUCCESS);
+    assert_eq!(cuda.cuEventRecord(event, stream), SUCCESS);
+    assert_eq!(cuda.cuStreamSynchronize(stream), ILLEGAL_ADDRESS);
+    assert_eq!(cuda.cuMemAlloc_v2(&mut 0, 1), ILLEGAL_ADDRESS);
+    assert_eq!((cuda.cuCtxSynchronize(), cuda.launch(busy, 1, stream)), (ILLEGAL_ADDRESS, ILLEGAL_ADDRESS));
+    cuda.enter(1);
+    assert_eq!((cuda.cuEventQuery(event), cuda.cuStreamQuery(stream)), (ILLEGAL_ADDRESS, ILLEGAL_ADDRESS));
+    assert_eq!((cuda.launch(busy, 1, other), cuda.cuCtxSynchronize()), (SUCCESS, SUCCESS));
 }
 
 #[test]

@@ -6,11 +6,26 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use driver_api::{DEFAULT_STREAM, NOT_READY, SUCCESS};
+use driver_api::{DEFAULT_STREAM, INVALID_CONTEXT, NOT_READY, SUCCESS};
+use fake_cuda::Machine;
 
-use crate::program::{Site, busy_meanwhile};
+use crate::program::{GIB, Site, busy_meanwhile};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
+
+#[test]
+fn events_are_asked_about_in_their_context() {
+    let cuda = Site::new(&Machine::uniform(2, GIB)).program();
+    let (first, event) = (cuda.enter(0), cuda.event());
+    assert_eq!((cuda.cuEventRecord(event, DEFAULT_STREAM), cuda.cuEventSynchronize(event)), (SUCCESS, SUCCESS));
+    let asked = || (cuda.cuEventQuery(event), cuda.cuEventElapsedTime(&mut 0.0, event, event));
+    assert_eq!(asked(), (SUCCESS, SUCCESS));
+    let second = cuda.enter(1);
+    assert_eq!(asked(), (SUCCESS, INVALID_CONTEXT));
+    assert_eq!(cuda.cuCtxSetCurrent(ptr::null_mut()), SUCCESS);
+    assert_eq!(asked(), (INVALID_CONTEXT, INVALID_CONTEXT));
+    assert_ne!(first, second);
+}
 
 #[test]
 fn events_tell_how_long_kernels_took() {
