@@ -123,13 +123,15 @@ pub enum ViolationKind {
     WithoutLibrary,
     /// A process that belongs to no container which holds a share of the card.
     Foreign,
+    /// A container calls functions of the driver that are newer than the library, which holds none of them to the share.
+    UnhookedFunction,
 }
 
 // === impl ViolationKind ===
 
 impl ViolationKind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::AboveShare, Self::WithoutLibrary, Self::Foreign];
+    pub const ALL: [Self; 4] = [Self::AboveShare, Self::WithoutLibrary, Self::Foreign, Self::UnhookedFunction];
 
     /// Name in metrics and JSON.
     pub fn as_str(self) -> &'static str {
@@ -137,6 +139,7 @@ impl ViolationKind {
             Self::AboveShare => "above-share",
             Self::WithoutLibrary => "without-library",
             Self::Foreign => "foreign",
+            Self::UnhookedFunction => "unhooked-function",
         }
     }
 
@@ -146,6 +149,7 @@ impl ViolationKind {
             Self::AboveShare => "AboveShare",
             Self::WithoutLibrary => "WithoutLibrary",
             Self::Foreign => "ForeignProcess",
+            Self::UnhookedFunction => "UnhookedFunction",
         }
     }
 }

@@ -40,6 +40,8 @@ struct Holder {
     parts: Vec<(CardId, Share)>,
     /// Bytes that the driver charges beyond the accounting region, for each part.
     overheads: Vec<u64>,
+    /// Lookups of driver functions that the library doesn't know.
+    unhooked: u64,
     /// Whether the container has a region, so that its processes should have slots.
     has_library: bool,
     /// Whether all processes of the pod are visible; a daemon in a PID namespace of its own may not see them.

@@ -2,7 +2,7 @@
 //!
 //! A line is the driver's function by its exact name, its arguments (`cuda.h`, `nvml.h`), and the function of this library that is
 //! called with the driver's own and the same arguments. Revisions and variants of a function have lines of their own, as
-//! they have functions of their own.
+//! they have functions of their own. Before a function of CUDA is the version that it came with (`cudaTypedefs.h`).
 
 #[cfg_attr(target_arch = "aarch64", path = "hooks/entry/aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "hooks/entry/x86_64.rs")]
@@ -24,12 +24,12 @@ use crate::nvml::processes::{nvmlProcessInfo_t, nvmlProcessInfo_v1_t};
 use crate::pace::end;
 use crate::pace::launch::{self, PER_THREAD, SHARED};
 use crate::{memory, nvml, process};
-use library::Library;
+use library::{Hook, Library};
 
 macro_rules! hooks {
     (
         $library:ident: $count:ident, $enumeration:ident, $signatures:ident, of $file:literal, calls $called:ident, absent $absent:ident;
-        $( $name:ident ( $($argument:ident : $type:ty),* ) = $body:path; )*
+        $( $($since:literal)? $name:ident ( $($argument:ident : $type:ty),* ) = $body:path; )*
     ) => {
         /// What is hooked, by number.
         #[allow(non_camel_case_types, reason = "the driver's names")]
@@ -42,10 +42,11 @@ macro_rules! hooks {
         const $signatures: &[Signature] = &[ $( (stringify!($name), &[ $( size_of::<$type>() ),* ]) ),* ];
 
         static $library: Library<$count, { driver::$called::COUNT }> = Library::new($file, &driver::$called::CALLED, [
-            $( (
-                name!($name),
-                || $name as *const () as usize,
-            ) ),*
+            $( Hook {
+                name: name!($name),
+                since: [$($since,)? 0][0],
+                address: || $name as *const () as usize,
+            } ),*
         ]);
 
         $(
@@ -73,104 +74,104 @@ hooks! {
     CUDA: CUDA_HOOKS, Cuda, CUDA_HOOKED, of c"libcuda.so.1", calls cuda, absent ERROR_NOT_FOUND;
 
     // Entry
-    cuInit(flags: c_uint) = process::init;
-    cuGetProcAddress(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64) = resolver::resolve;
-    cuGetProcAddress_v2(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int) = resolver::resolve_v2;
+    2000 cuInit(flags: c_uint) = process::init;
+    11030 cuGetProcAddress(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64) = resolver::resolve;
+    12000 cuGetProcAddress_v2(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int) = resolver::resolve_v2;
 
     // Launches
-    cuLaunchKernel(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void, extra: *mut *mut c_void) = launch::kernel::<SHARED>;
-    cuLaunchKernel_ptsz(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void, extra: *mut *mut c_void) = launch::kernel::<PER_THREAD>;
-    cuLaunchKernelEx(config: *const CUlaunchConfig, f: CUfunction, arguments: *mut *mut c_void, extra: *mut *mut c_void) = launch::extended::<SHARED>;
-    cuLaunchKernelEx_ptsz(config: *const CUlaunchConfig, f: CUfunction, arguments: *mut *mut c_void, extra: *mut *mut c_void) = launch::extended::<PER_THREAD>;
-    cuLaunchCooperativeKernel(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void) = launch::cooperative::<SHARED>;
-    cuLaunchCooperativeKernel_ptsz(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void) = launch::cooperative::<PER_THREAD>;
-    cuLaunchCooperativeKernelMultiDevice(launches: *mut CUDA_LAUNCH_PARAMS, count: c_uint, flags: c_uint) = launch::on_many;
-    cuGraphLaunch(exec: CUgraphExec, stream: CUstream) = launch::graph::<SHARED>;
-    cuGraphLaunch_ptsz(exec: CUgraphExec, stream: CUstream) = launch::graph::<PER_THREAD>;
-    cuLaunch(f: CUfunction) = launch::single;
-    cuLaunchGrid(f: CUfunction, width: c_int, height: c_int) = launch::grid;
-    cuLaunchGridAsync(f: CUfunction, width: c_int, height: c_int, stream: CUstream) = launch::grid_async::<SHARED>;
+    4000 cuLaunchKernel(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void, extra: *mut *mut c_void) = launch::kernel::<SHARED>;
+    7000 cuLaunchKernel_ptsz(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void, extra: *mut *mut c_void) = launch::kernel::<PER_THREAD>;
+    11060 cuLaunchKernelEx(config: *const CUlaunchConfig, f: CUfunction, arguments: *mut *mut c_void, extra: *mut *mut c_void) = launch::extended::<SHARED>;
+    11060 cuLaunchKernelEx_ptsz(config: *const CUlaunchConfig, f: CUfunction, arguments: *mut *mut c_void, extra: *mut *mut c_void) = launch::extended::<PER_THREAD>;
+    9000 cuLaunchCooperativeKernel(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void) = launch::cooperative::<SHARED>;
+    9000 cuLaunchCooperativeKernel_ptsz(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void) = launch::cooperative::<PER_THREAD>;
+    9000 cuLaunchCooperativeKernelMultiDevice(launches: *mut CUDA_LAUNCH_PARAMS, count: c_uint, flags: c_uint) = launch::on_many;
+    10000 cuGraphLaunch(exec: CUgraphExec, stream: CUstream) = launch::graph::<SHARED>;
+    10000 cuGraphLaunch_ptsz(exec: CUgraphExec, stream: CUstream) = launch::graph::<PER_THREAD>;
+    2000 cuLaunch(f: CUfunction) = launch::single;
+    2000 cuLaunchGrid(f: CUfunction, width: c_int, height: c_int) = launch::grid;
+    2000 cuLaunchGridAsync(f: CUfunction, width: c_int, height: c_int, stream: CUstream) = launch::grid_async::<SHARED>;
 
     // Where launched work ends
-    cuStreamSynchronize(stream: CUstream) = waits::stream::<SHARED>;
-    cuStreamSynchronize_ptsz(stream: CUstream) = waits::stream::<PER_THREAD>;
-    cuEventSynchronize(event: CUevent) = waits::event;
-    cuCtxSynchronize() = waits::context;
-    cuCtxSynchronize_v2(context: CUcontext) = waits::context_v2;
-    cuStreamDestroy(stream: CUstream) = end::stream;
-    cuStreamDestroy_v2(stream: CUstream) = end::stream;
+    2000 cuStreamSynchronize(stream: CUstream) = waits::stream::<SHARED>;
+    7000 cuStreamSynchronize_ptsz(stream: CUstream) = waits::stream::<PER_THREAD>;
+    2000 cuEventSynchronize(event: CUevent) = waits::event;
+    2000 cuCtxSynchronize() = waits::context;
+    13000 cuCtxSynchronize_v2(context: CUcontext) = waits::context_v2;
+    2000 cuStreamDestroy(stream: CUstream) = end::stream;
+    4000 cuStreamDestroy_v2(stream: CUstream) = end::stream;
 
     // Contexts
-    cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice) = memory::contexts::create;
-    cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice) = memory::contexts::create;
-    cuCtxCreate_v3(context: *mut CUcontext, affinities: *mut c_void, count: c_int, flags: c_uint, device: CUdevice) = memory::contexts::create_with_affinity;
-    cuCtxCreate_v4(context: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice) = memory::contexts::create_with_parameters;
-    cuCtxDestroy(context: CUcontext) = memory::contexts::destroy;
-    cuCtxDestroy_v2(context: CUcontext) = memory::contexts::destroy;
-    cuDevicePrimaryCtxRelease(device: CUdevice) = memory::contexts::release_primary;
-    cuDevicePrimaryCtxRelease_v2(device: CUdevice) = memory::contexts::release_primary;
-    cuDevicePrimaryCtxReset(device: CUdevice) = memory::contexts::reset_primary;
-    cuDevicePrimaryCtxReset_v2(device: CUdevice) = memory::contexts::reset_primary;
-    cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) = memory::contexts::retain_primary;
+    2000 cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice) = memory::contexts::create;
+    3020 cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice) = memory::contexts::create;
+    11040 cuCtxCreate_v3(context: *mut CUcontext, affinities: *mut c_void, count: c_int, flags: c_uint, device: CUdevice) = memory::contexts::create_with_affinity;
+    12050 cuCtxCreate_v4(context: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice) = memory::contexts::create_with_parameters;
+    2000 cuCtxDestroy(context: CUcontext) = memory::contexts::destroy;
+    4000 cuCtxDestroy_v2(context: CUcontext) = memory::contexts::destroy;
+    7000 cuDevicePrimaryCtxRelease(device: CUdevice) = memory::contexts::release_primary;
+    11000 cuDevicePrimaryCtxRelease_v2(device: CUdevice) = memory::contexts::release_primary;
+    7000 cuDevicePrimaryCtxReset(device: CUdevice) = memory::contexts::reset_primary;
+    11000 cuDevicePrimaryCtxReset_v2(device: CUdevice) = memory::contexts::reset_primary;
+    7000 cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) = memory::contexts::retain_primary;
 
     // Green contexts, of which each has its card's primary context
-    cuCtxFromGreenCtx(context: *mut CUcontext, green: CUgreenCtx) = memory::green::context;
-    cuGreenCtxCreate(green: *mut CUgreenCtx, resources: *mut c_void, device: CUdevice, flags: c_uint) = memory::green::create;
-    cuGreenCtxDestroy(green: CUgreenCtx) = memory::green::destroy;
+    12040 cuCtxFromGreenCtx(context: *mut CUcontext, green: CUgreenCtx) = memory::green::context;
+    12040 cuGreenCtxCreate(green: *mut CUgreenCtx, resources: *mut c_void, device: CUdevice, flags: c_uint) = memory::green::create;
+    12040 cuGreenCtxDestroy(green: CUgreenCtx) = memory::green::destroy;
 
     // Memory by address
-    cuMemAlloc(address: *mut c_uint, bytes: c_uint) = memory::allocations::allocate_32;
-    cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint) = memory::allocations::allocate_managed;
-    cuMemAllocPitch_v2(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint) = memory::allocations::allocate_pitch;
-    cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) = memory::allocations::allocate;
-    cuMemFree(address: c_uint) = memory::allocations::free_32;
-    cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) = memory::allocations::free_async::<false>;
-    cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) = memory::allocations::free_async::<true>;
-    cuMemFree_v2(address: CUdeviceptr) = memory::allocations::free;
+    2000 cuMemAlloc(address: *mut c_uint, bytes: c_uint) = memory::allocations::allocate_32;
+    6000 cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint) = memory::allocations::allocate_managed;
+    3020 cuMemAllocPitch_v2(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint) = memory::allocations::allocate_pitch;
+    3020 cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) = memory::allocations::allocate;
+    2000 cuMemFree(address: c_uint) = memory::allocations::free_32;
+    11020 cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) = memory::allocations::free_async::<false>;
+    11020 cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) = memory::allocations::free_async::<true>;
+    3020 cuMemFree_v2(address: CUdeviceptr) = memory::allocations::free;
 
     // Memory of other processes
-    cuIpcCloseMemHandle(address: CUdeviceptr) = memory::imports::close_handle;
-    cuIpcOpenMemHandle(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) = memory::imports::open_handle;
-    cuIpcOpenMemHandle_v2(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) = memory::imports::open_handle;
+    4010 cuIpcCloseMemHandle(address: CUdeviceptr) = memory::imports::close_handle;
+    4010 cuIpcOpenMemHandle(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) = memory::imports::open_handle;
+    11000 cuIpcOpenMemHandle_v2(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) = memory::imports::open_handle;
 
     // Pools
-    cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) = memory::pools::allocate::<false>;
-    cuMemAllocAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) = memory::pools::allocate::<true>;
-    cuMemAllocFromPoolAsync(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream) = memory::pools::allocate_from::<false>;
-    cuMemAllocFromPoolAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream) = memory::pools::allocate_from::<true>;
-    cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const CUmemAllocationProp) = memory::pools::create;
-    cuMemPoolDestroy(pool: CUmemoryPool) = memory::pools::destroy;
-    cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) = memory::pools::trim;
+    11020 cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) = memory::pools::allocate::<false>;
+    11020 cuMemAllocAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) = memory::pools::allocate::<true>;
+    11020 cuMemAllocFromPoolAsync(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream) = memory::pools::allocate_from::<false>;
+    11020 cuMemAllocFromPoolAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream) = memory::pools::allocate_from::<true>;
+    11020 cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const CUmemAllocationProp) = memory::pools::create;
+    11020 cuMemPoolDestroy(pool: CUmemoryPool) = memory::pools::destroy;
+    11020 cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) = memory::pools::trim;
 
     // Physical memory
-    cuMemCreate(handle: *mut CUmemGenericAllocationHandle, bytes: usize, properties: *const CUmemAllocationProp, flags: c_ulonglong) = memory::physical::create;
-    cuMemImportFromShareableHandle(handle: *mut CUmemGenericAllocationHandle, shared: *mut c_void, kind: c_int) = memory::physical::import;
-    cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong) = memory::physical::map;
-    cuMemRelease(handle: CUmemGenericAllocationHandle) = memory::physical::release_handle;
-    cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, address: *mut c_void) = memory::physical::retain;
-    cuMemUnmap(address: CUdeviceptr, bytes: usize) = memory::physical::unmap;
+    10020 cuMemCreate(handle: *mut CUmemGenericAllocationHandle, bytes: usize, properties: *const CUmemAllocationProp, flags: c_ulonglong) = memory::physical::create;
+    10020 cuMemImportFromShareableHandle(handle: *mut CUmemGenericAllocationHandle, shared: *mut c_void, kind: c_int) = memory::physical::import;
+    10020 cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong) = memory::physical::map;
+    10020 cuMemRelease(handle: CUmemGenericAllocationHandle) = memory::physical::release_handle;
+    11000 cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, address: *mut c_void) = memory::physical::retain;
+    10020 cuMemUnmap(address: CUdeviceptr, bytes: usize) = memory::physical::unmap;
 
     // Arrays
-    cuArray3DCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) = memory::arrays::create_3d;
-    cuArrayCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR) = memory::arrays::create;
-    cuArrayDestroy(array: CUarray) = memory::arrays::destroy;
-    cuMipmappedArrayCreate(array: *mut CUmipmappedArray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) = memory::arrays::create_mipmapped;
-    cuMipmappedArrayDestroy(array: CUmipmappedArray) = memory::arrays::destroy_mipmapped;
+    3020 cuArray3DCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) = memory::arrays::create_3d;
+    3020 cuArrayCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR) = memory::arrays::create;
+    2000 cuArrayDestroy(array: CUarray) = memory::arrays::destroy;
+    5000 cuMipmappedArrayCreate(array: *mut CUmipmappedArray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) = memory::arrays::create_mipmapped;
+    5000 cuMipmappedArrayDestroy(array: CUmipmappedArray) = memory::arrays::destroy_mipmapped;
 
     // Memory of graphs
-    cuDeviceGraphMemTrim(device: CUdevice) = memory::graphs::trim;
-    cuGraphExecDestroy(exec: CUgraphExec) = memory::graphs::destroy;
-    cuGraphInstantiate(exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char, length: usize) = memory::graphs::instantiate_with_log;
-    cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) = memory::graphs::instantiate;
-    cuGraphInstantiateWithParams(exec: *mut CUgraphExec, graph: CUgraph, parameters: *mut c_void) = memory::graphs::instantiate_with_parameters;
-    cuGraphInstantiateWithParams_ptsz(exec: *mut CUgraphExec, graph: CUgraph, parameters: *mut c_void) = memory::graphs::instantiate_with_parameters;
-    cuGraphInstantiate_v2(exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char, length: usize) = memory::graphs::instantiate_with_log;
+    11040 cuDeviceGraphMemTrim(device: CUdevice) = memory::graphs::trim;
+    10000 cuGraphExecDestroy(exec: CUgraphExec) = memory::graphs::destroy;
+    10000 cuGraphInstantiate(exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char, length: usize) = memory::graphs::instantiate_with_log;
+    11040 cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) = memory::graphs::instantiate;
+    12000 cuGraphInstantiateWithParams(exec: *mut CUgraphExec, graph: CUgraph, parameters: *mut c_void) = memory::graphs::instantiate_with_parameters;
+    12000 cuGraphInstantiateWithParams_ptsz(exec: *mut CUgraphExec, graph: CUgraph, parameters: *mut c_void) = memory::graphs::instantiate_with_parameters;
+    11000 cuGraphInstantiate_v2(exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char, length: usize) = memory::graphs::instantiate_with_log;
 
     // What is shown
-    cuDeviceTotalMem(bytes: *mut c_uint, device: CUdevice) = memory::reported::total;
-    cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) = memory::reported::total;
-    cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) = memory::reported::info;
-    cuMemGetInfo_v2(free: *mut usize, total: *mut usize) = memory::reported::info;
+    2000 cuDeviceTotalMem(bytes: *mut c_uint, device: CUdevice) = memory::reported::total;
+    3020 cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) = memory::reported::total;
+    2000 cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) = memory::reported::info;
+    3020 cuMemGetInfo_v2(free: *mut usize, total: *mut usize) = memory::reported::info;
 }
 
 hooks! {

@@ -42,6 +42,7 @@ fn event(finding: &ShareViolation) -> PendingEvent {
         ViolationKind::WithoutLibrary => {
             "statically linked and musl programs don't load libdivvy: check what the container runs, or evict the pod"
         }
+        ViolationKind::UnhookedFunction => "update Divvy to a release that knows the node's driver",
         ViolationKind::Foreign => "this memory is missing to the containers it was allocated to",
     };
     PendingEvent {

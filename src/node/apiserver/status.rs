@@ -153,6 +153,7 @@ fn what(finding: &ShareViolation) -> String {
     match finding.kind {
         ViolationKind::AboveShare => format!("{of} uses more of {card} than its share"),
         ViolationKind::WithoutLibrary => format!("{of} uses {card} without libdivvy"),
+        ViolationKind::UnhookedFunction => format!("{of} calls driver functions that libdivvy doesn't know"),
         ViolationKind::Foreign => format!("{of} uses {card}"),
     }
 }

@@ -86,6 +86,7 @@ pub(super) fn holder(pod: &str, has_library: bool) -> Holder {
         nonce: Nonce::random(),
         parts: vec![(card(0), share)],
         overheads: vec![0],
+        unhooked: 0,
         has_library,
         is_visible: true,
     }

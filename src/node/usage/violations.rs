@@ -29,6 +29,8 @@ struct Observed {
     share: Option<Share>,
     /// Bytes of overhead, which no allocation requested.
     overhead: u64,
+    /// Lookups of driver functions that the library doesn't know.
+    unhooked: u64,
 }
 
 // === impl ViolationTracker ===
@@ -76,6 +78,13 @@ fn observe(holders: &[Holder], cards: &BTreeMap<CardId, Vec<GpuProcess>>) -> BTr
             Some(_) => {}
         }
     }
+    for holder in holders.iter().filter(|holder| holder.unhooked > 0) {
+        let first = holder
+            .parts
+            .first()
+            .map(|(card, _)| (ViolationKind::UnhookedFunction, card.clone(), Some(holder.of.clone())));
+        seen.extend(first.map(|key| (key, Observed { unhooked: holder.unhooked, ..Observed::default() })));
+    }
     seen.retain(|_, sight| {
         sight.share.is_none_or(|share| is_above(sight.bytes, share) || sight.leaves_nothing_of(share))
     });
@@ -119,6 +128,12 @@ impl Observed {
             }
             (ViolationKind::WithoutLibrary, _) => {
                 format!("{owner_of} uses {card} without libdivvy, so its share is not enforced: {who}, {used}")
+            }
+            (ViolationKind::UnhookedFunction, _) => {
+                let times = self.unhooked;
+                format!(
+                    "{owner_of} looked up driver functions that libdivvy doesn't know ({times} times), so its share may not be enforced"
+                )
             }
             (ViolationKind::Foreign, Some(_)) => {
                 format!("{owner_of} uses {card} without a share of it: {who}, {used}")

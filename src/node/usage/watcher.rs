@@ -116,6 +116,7 @@ impl Watcher {
                 overhead_bytes: 0,
             };
             let mut lines: Vec<_> = holder.parts.iter().enumerate().map(line).collect();
+            holder.unhooked = lines.iter().filter_map(|line| line.region).map(|region| region.unhooked).sum();
             if holder.has_library {
                 self.overheads.take(holder.nonce, &mut lines, &self.run_dir, now);
                 holder.overheads = lines.iter().map(|line| line.overhead_bytes).collect();
@@ -173,6 +174,7 @@ fn holders(allocations: &Allocations) -> Vec<Holder> {
             nonce: holding.nonce,
             parts: holding.parts.iter().map(|part| (part.card.clone(), part.share)).collect(),
             overheads: vec![0; holding.parts.len()],
+            unhooked: 0,
             has_library: false,
             is_visible: false,
         };

@@ -1,6 +1,6 @@
 //! Between programs and the dynamic linker: a program that looks up a hooked function of the driver gets the hook.
 
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,18 @@ use crate::{memory, pace, process};
 
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
-/// A name, and the address of the hook before the driver's function of that name.
-pub(crate) type Hooked = (&'static CStr, fn() -> usize);
+/// The hook before one of the driver's functions.
+pub(crate) struct Hook {
+    /// The function's exact name.
+    pub(crate) name: &'static CStr,
+    /// The version of CUDA that it came with, as `cuGetProcAddress` has it; 0: not CUDA's.
+    pub(crate) since: c_int,
+    pub(crate) address: fn() -> usize,
+}
 
 /// A library of the driver's: its functions that are hooked, and those that the hooks call.
 pub(crate) struct Library<const HOOKS: usize, const CALLED: usize> {
-    pub(crate) hooks: [Hooked; HOOKS],
+    pub(crate) hooks: [Hook; HOOKS],
     addresses: Addresses<HOOKS>,
     called: &'static Called<CALLED>,
     /// How the driver's library calls itself.
@@ -28,7 +34,7 @@ pub(crate) struct Library<const HOOKS: usize, const CALLED: usize> {
 // === impl Library ===
 
 impl<const HOOKS: usize, const CALLED: usize> Library<HOOKS, CALLED> {
-    pub(crate) const fn new(file: &'static CStr, called: &'static Called<CALLED>, hooks: [Hooked; HOOKS]) -> Self {
+    pub(crate) const fn new(file: &'static CStr, called: &'static Called<CALLED>, hooks: [Hook; HOOKS]) -> Self {
         Self { hooks, addresses: Addresses::new(), called, file, is_bound: AtomicBool::new(false) }
     }
 
@@ -45,18 +51,18 @@ impl<const HOOKS: usize, const CALLED: usize> Library<HOOKS, CALLED> {
 
     /// The hook that stands before the function at an address, if one does.
     pub(crate) fn hook_before(&'static self, address: usize) -> Option<usize> {
-        self.addresses.hook_of(address).map(|hook| (self.hooks[hook].1)())
+        self.addresses.hook_of(address).map(|hook| (self.hooks[hook].address)())
     }
 
     /// The hook of a name.
     fn position(&self, name: &CStr) -> Option<usize> {
-        self.hooks.iter().position(|(hooked, _)| *hooked == name)
+        self.hooks.iter().position(|hook| hook.name == name)
     }
 
     /// What a program gets that looks a name up: `found` is what the linker would give it.
     fn answer(&'static self, handle: *mut c_void, name: &CStr, found: *mut c_void) -> *mut c_void {
         let Some(hook) = self.position(name) else { return found };
-        let ours = (self.hooks[hook].1)();
+        let ours = (self.hooks[hook].address)();
         // What comes after the program's own library is not what comes after this one, which is asked in its place.
         let is_elsewhere = found.is_null() && handle == RTLD_NEXT;
         if found.is_null() && !is_elsewhere {
@@ -76,7 +82,7 @@ impl<const HOOKS: usize, const CALLED: usize> Library<HOOKS, CALLED> {
         if self.is_bound.load(Ordering::Acquire) {
             return;
         }
-        let is_in = |handle: &*mut c_void| self.hooks.iter().any(|(name, ours)| real_of(*handle, name, ours()) != 0);
+        let is_in = |handle: &*mut c_void| self.hooks.iter().any(|hook| real_of(*handle, hook) != 0);
         // What a plugin is linked to stands in the plugin's own scope alone; and what comes next may be a tracer's, which asks
         // us for what comes after it.
         let driver = if handle == RTLD_NEXT { loaded(self.file) } else { None };
@@ -84,9 +90,9 @@ impl<const HOOKS: usize, const CALLED: usize> Library<HOOKS, CALLED> {
         process::after_fork(forget_after_fork);
         // Hooks call these as soon as they know their own real functions.
         self.called.bind(handle);
-        for (hook, (name, ours)) in self.hooks.iter().enumerate() {
-            let found = Some(real_of(handle, name, ours())).filter(|found| *found != 0);
-            self.addresses.learn(hook, found.unwrap_or_else(|| real_of(RTLD_NEXT, name, ours())));
+        for (number, hook) in self.hooks.iter().enumerate() {
+            let found = Some(real_of(handle, hook)).filter(|found| *found != 0);
+            self.addresses.learn(number, found.unwrap_or_else(|| real_of(RTLD_NEXT, hook)));
         }
         self.is_bound.store(true, Ordering::Release);
         // One that is found ends what `dlerror` would say of those that weren't.
@@ -101,9 +107,9 @@ fn forget_after_fork() {
 }
 
 /// The address of a function of the driver's; 0 if there is none, or none but the hook before it.
-fn real_of(handle: *mut c_void, name: &CStr, ours: usize) -> usize {
-    let found = look_up(handle, name);
-    if found == ours { 0 } else { found }
+fn real_of(handle: *mut c_void, hook: &Hook) -> usize {
+    let found = look_up(handle, hook.name);
+    if found == (hook.address)() { 0 } else { found }
 }
 
 /// Whether a function of this name is hooked.

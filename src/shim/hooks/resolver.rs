@@ -1,16 +1,24 @@
 //! The driver's own way to look up its functions. It is asked as the program asks; what it answers is exchanged for the hook
-//! that stands before it. A revision that isn't known passes, and is counted.
+//! that stands before it. A driver may answer with other addresses than those of its exported symbols: then it is asked for
+//! each hooked function by the version that this came with, and the answers are compared. A revision that isn't known passes,
+//! and is counted and logged.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 
-use crate::cuda::{CUresult, SUCCESS};
+use crate::cuda::{CUresult, ERROR_NOT_FOUND, SUCCESS};
+use crate::log;
 use crate::process;
+use crate::text::Text;
 
 use super::CUDA;
 
 type Resolve = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> CUresult;
 type ResolveV2 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> CUresult;
+
+/// `CU_GET_PROC_ADDRESS_LEGACY_STREAM` and `…_PER_THREAD_DEFAULT_STREAM`.
+const LEGACY_STREAM: u64 = 1;
+const PER_THREAD_STREAM: u64 = 2;
 
 /// `cuGetProcAddress` of CUDA 11.3 to 11.8.
 ///
@@ -23,8 +31,10 @@ pub(crate) unsafe fn resolve(
     version: c_int,
     flags: u64,
 ) -> CUresult {
+    // SAFETY: a name; an address is written to an address.
+    let ask = |name: &CStr, version, flags, found| unsafe { real(name.as_ptr(), found, version, flags) };
     // SAFETY: the caller's arguments as they came.
-    unsafe { exchanged(real(symbol, pfn, version, flags), symbol, pfn) }
+    unsafe { exchanged(real(symbol, pfn, version, flags), symbol, pfn, ask) }
 }
 
 /// `cuGetProcAddress` since CUDA 12.
@@ -39,37 +49,73 @@ pub(crate) unsafe fn resolve_v2(
     flags: u64,
     status: *mut c_int,
 ) -> CUresult {
+    // SAFETY: as above; no status is wanted.
+    let ask =
+        |name: &CStr, version, flags, found| unsafe { real(name.as_ptr(), found, version, flags, ptr::null_mut()) };
     // SAFETY: the caller's arguments as they came.
-    unsafe { exchanged(real(symbol, pfn, version, flags, status), symbol, pfn) }
+    unsafe { exchanged(real(symbol, pfn, version, flags, status), symbol, pfn, ask) }
 }
 
 /// # Safety
 /// `symbol` and `pfn` are arguments with which the driver answered `result`.
-unsafe fn exchanged(result: CUresult, symbol: *const c_char, pfn: *mut *mut c_void) -> CUresult {
+unsafe fn exchanged(
+    result: CUresult,
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    ask: impl Fn(&CStr, c_int, u64, *mut *mut c_void) -> CUresult,
+) -> CUresult {
+    static UNKNOWN: log::LogOnce = log::LogOnce::new();
     if result != SUCCESS || pfn.is_null() {
         return result;
     }
     // SAFETY: the driver has just written there.
     let found = unsafe { *pfn };
-    match CUDA.hook_before(found.addr()) {
+    if found.is_null() {
+        return result;
+    }
+    // SAFETY: the driver has read this name.
+    let name = unsafe { CStr::from_ptr(symbol) }.to_bytes();
+    let hook = CUDA.hook_before(found.addr()).or_else(|| is_hooked_in_part(name).then(|| hook_before(found, ask))?);
+    if let Some(hook) = hook {
         // SAFETY: as above.
-        Some(hook) => unsafe { *pfn = ptr::with_exposed_provenance_mut(hook) },
-        None if !found.is_null() => {
-            // SAFETY: the driver has read this name.
-            let symbol = unsafe { CStr::from_ptr(symbol) };
-            if is_hooked_in_part(symbol.to_bytes()) {
-                process::count_unknown();
-            }
+        unsafe { *pfn = ptr::with_exposed_provenance_mut(hook) };
+    } else if is_hooked_in_part(name) {
+        process::count_unknown();
+        let name = str::from_utf8(name).unwrap_or("?");
+        UNKNOWN.log(format_args!(
+            "the driver has a revision of {name} that isn't known here: what it does isn't held to the share; Divvy must be updated"
+        ));
+        if family(name.as_bytes()) == b"cuGetProcAddress" {
+            // Nothing that is looked up by it would be held to anything.
+            // SAFETY: as above.
+            unsafe { *pfn = ptr::null_mut() };
+            return ERROR_NOT_FOUND;
         }
-        None => {}
     }
     result
+}
+
+/// The hook before the function that the driver answers with this address, other than that of a symbol. Of several revisions
+/// it is the newest.
+fn hook_before(found: *mut c_void, ask: impl Fn(&CStr, c_int, u64, *mut *mut c_void) -> CUresult) -> Option<usize> {
+    let is_same = |hook: &&super::Hook| {
+        let exact = hook.name.to_bytes();
+        let flags = if is_per_thread(exact) { PER_THREAD_STREAM } else { LEGACY_STREAM };
+        let name = Text::<64>::of(format_args!("{}", str::from_utf8(family(exact)).unwrap_or_default()));
+        let mut same = ptr::null_mut();
+        ask(name.as_c(), hook.since, flags, &raw mut same) == SUCCESS && same == found
+    };
+    CUDA.hooks.iter().filter(is_same).max_by_key(|hook| hook.since).map(|hook| (hook.address)())
+}
+
+fn is_per_thread(name: &[u8]) -> bool {
+    name.ends_with(b"_ptsz") || name.ends_with(b"_ptds")
 }
 
 /// Whether some revision of this function is hooked.
 pub(crate) fn is_hooked_in_part(name: &[u8]) -> bool {
     let family = family(name);
-    CUDA.hooks.iter().any(|(hooked, _)| self::family(hooked.to_bytes()) == family)
+    CUDA.hooks.iter().any(|hook| self::family(hook.name.to_bytes()) == family)
 }
 
 /// A name without what tells revisions and variants apart.

@@ -21,7 +21,7 @@ static void *resolved(const char *name, unsigned long flags, int itself, int sec
     int status = -1;
     Resolve first = (Resolve)dlsym(driver, "cuGetProcAddress");
     ResolveV2 later = (ResolveV2)dlsym(driver, "cuGetProcAddress_v2");
-    if (itself && first("cuGetProcAddress", (void **)&later, 12000, 0))
+    if (itself && first("cuGetProcAddress", (void **)&later, itself, 0))
         return NULL;
     if (second || itself) {
         if (later(name, &found, 12000, flags, &status) || status != 0)
@@ -48,7 +48,9 @@ static void *find(const char *name, const char *exact)
     if (!strcmp(route, "resolver-v2"))
         return resolved(name, 0, 0, 1);
     if (!strcmp(route, "resolver-itself"))
-        return resolved(name, 0, 1, 1);
+        return resolved(name, 0, 12000, 1);
+    if (!strcmp(route, "resolver-newest"))
+        return resolved(name, 0, 13000, 1);
     if (!strcmp(route, "resolver-per-thread"))
         return resolved(name, 2, 0, 1);
     if (!strcmp(route, "next"))

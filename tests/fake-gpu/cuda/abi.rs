@@ -79,6 +79,11 @@ pub fn signatures() -> impl Iterator<Item = (&'static str, &'static [usize])> {
     symbols().map(|symbol| (symbol.name, symbol.arguments))
 }
 
+/// Every function that the library exports, with the version of CUDA that it came with.
+pub fn versions() -> impl Iterator<Item = (&'static str, i32)> {
+    symbols().map(|symbol| (symbol.name, symbol.since))
+}
+
 /// Defines C functions. The body knows as `$me` which of the names was called.
 macro_rules! functions {
     ($([$($since:literal $name:ident),+ $(,)?] $arguments:tt = |$me:tt| $body:expr;)*) => {

@@ -51,6 +51,6 @@ mod machine;
 
 pub use fake_card as card;
 
-pub use abi::signatures;
+pub use abi::{signatures, versions};
 pub use install::install;
 pub use machine::{CardDescription, Fault, Gain, Machine, MachineError};

@@ -28,6 +28,8 @@ pub struct Machine {
     pub lacks: BTreeSet<String>,
     /// Functions that a newer driver has besides, for `cuGetProcAddress` alone, by their exported name.
     pub gains: BTreeMap<String, Gain>,
+    /// Whether `cuGetProcAddress` answers with addresses of which none is that of an exported symbol.
+    pub inner_addresses: bool,
     /// Bytes to whose multiple `cuMemAlloc` and its like charge.
     pub rounding: u64,
     /// The granularity of `cuMemCreate`, pools, and the least and only granularity of virtual memory.
@@ -122,6 +124,7 @@ impl Default for Machine {
             delays_us: BTreeMap::new(),
             lacks: BTreeSet::new(),
             gains: BTreeMap::new(),
+            inner_addresses: false,
             rounding: 1,
             granularity: 2 << 20,
         }

@@ -55,6 +55,13 @@ fn share_used_up_by_contexts_is_a_violation() {
 }
 
 #[test]
+fn functions_unknown_to_the_library_are_a_violation() {
+    let behind = Holder { unhooked: 3, ..holder("a", true) };
+    let findings = found(&[behind], 0, vec![on_card(10, 60, of(0, true))]);
+    insta::assert_snapshot!(messages(&findings), @"unhooked-function: container main of pod team/a looked up driver functions that libdivvy doesn't know (3 times), so its share may not be enforced");
+}
+
+#[test]
 fn share_of_another_gpu_does_not_count() {
     let findings = found(&[holder("a", true)], 1, vec![on_card(10, 60, of(0, true))]);
     insta::assert_snapshot!(messages(&findings), @"foreign: container main of pod team/a uses GPU-1 without a share of it: process 10 of the host, 60Mi");

@@ -70,6 +70,31 @@ fn unknown_function_revision_passes_and_is_counted() {
     let program = container.compile("routes", false);
     assert_eq!(printed(&container, &program, "resolver-v2"), "1024 of 1024");
     assert_eq!(container.totals(0).unknown, 1);
+    let told = container.complaints();
+    assert!(told.contains("a revision of cuMemGetInfo that isn't known") && told.lines().count() == 1, "{told}");
+}
+
+#[test]
+fn unknown_revision_of_the_resolver_is_not_found() {
+    let mut machine = Machine::uniform(1, GIB);
+    let like = fake_cuda::Gain { like: "cuGetProcAddress_v2".to_owned(), since: 13_000 };
+    machine.gains.insert("cuGetProcAddress_v3".to_owned(), like);
+    let container = Container::new(&machine, &[Share::of_memory(100)]);
+    let program = container.compile("routes", false);
+    let output = container.command(program).arg("resolver-newest").output().expect("a program that runs");
+    let told = container.complaints();
+    assert!(!output.status.success() && told.contains("a revision of cuGetProcAddress that isn't known"), "{told}");
+}
+
+#[test]
+fn functions_at_other_addresses_than_symbols_are_hooked() {
+    let container =
+        Container::new(&Machine { inner_addresses: true, ..Machine::uniform(1, GIB) }, &[Share::of_memory(100)]);
+    let program = container.compile("routes", false);
+    for route in ["resolver", "resolver-v2", "resolver-itself", "resolver-per-thread"] {
+        assert_eq!(printed(&container, &program, route), "100 of 100", "{route}");
+    }
+    assert_eq!((container.totals(0).unknown, container.complaints()), (0, String::new()));
 }
 
 #[test]

@@ -39,7 +39,9 @@ fn revisions(machine: &'static Machine) -> BTreeMap<&'static str, Vec<Revision>>
     let mut all: BTreeMap<&str, Vec<Revision>> = BTreeMap::new();
     for symbol in symbols().filter(|symbol| !machine.lacks.contains(symbol.name)) {
         let (base, per_thread) = split(symbol.name);
-        let revision = Revision { since: symbol.since, per_thread, address: symbol.address.expose_provenance() };
+        let exported = symbol.address.expose_provenance();
+        let address = if machine.inner_addresses { trampoline(exported).unwrap_or(exported) } else { exported };
+        let revision = Revision { since: symbol.since, per_thread, address };
         all.entry(base).or_default().push(revision);
     }
     for (base, since, exported) in ALIASES {
