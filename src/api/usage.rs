@@ -75,6 +75,12 @@ pub struct RegionUsage {
     /// Memory imported from other containers, in bytes: it is charged to the exporter.
     #[serde(default)]
     pub imported_bytes: u64,
+    /// Managed memory, in bytes, part of `used_bytes`: the driver attributes it to no process.
+    #[serde(default)]
+    pub managed_bytes: u64,
+    /// What contexts are taken to cost, in bytes, part of `used_bytes`.
+    #[serde(default)]
+    pub context_bytes: u64,
     /// GPU time of the last two seconds, in percent of that time, at most 100. `None` before the second sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_percent: Option<u32>,

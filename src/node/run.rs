@@ -12,7 +12,7 @@ mod uninstall;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -33,6 +33,7 @@ use crate::apiserver::desired::Desired;
 use crate::apiserver::{BoundPods, Publisher};
 use crate::args::{Effective, Job, Sources, Stop};
 use crate::cgroups::PodCgroups;
+use crate::container::clock::View;
 use crate::container::{Containers, clock, isolation};
 use crate::http::{self, Pages};
 use crate::kubelet::age::KubeletAge;
@@ -42,7 +43,7 @@ use crate::kubelet::plugin::Calls;
 use crate::kubelet::pod_resources::PodResources;
 use crate::kubelet::registration::{Registrar, RegistrationStatus};
 use crate::pod_source::NodePods;
-use crate::usage::{self, Watcher};
+use crate::usage::{self, DriverMemoryTable, Watcher};
 use crate::{args, nvml};
 use divvy_node_core::ledger::Ledger;
 
@@ -147,7 +148,9 @@ async fn run(
     let node: &str = &config.node_name;
     let cgroups = config.cgroup_root.to_path_buf();
     let (shared, cards) = (Arc::clone(&allocator), inventory.clone());
-    let (watcher, usage) = Watcher::new(node, &config.run_dir, cgroups, shared, cards, config.probe_interval.get());
+    let driver_memory = Arc::new(Mutex::new(DriverMemoryTable::open(&config.state_dir)));
+    let (table, interval) = (Arc::clone(&driver_memory), config.probe_interval.get());
+    let (watcher, usage) = Watcher::new(node, &config.run_dir, cgroups, shared, cards, interval, table);
     let mut registry = Registry::default();
     let divvy = registry.sub_registry_with_prefix("divvy");
     let metrics = Arc::new(Metrics::register(divvy));
@@ -189,8 +192,12 @@ async fn run(
 
     // Where the driver divides the cards there may still be containers that were made for the shim.
     if matches!(tier, Tier::Shim | Tier::Mps) {
-        let shared = Arc::clone(&allocator);
-        let view = move |known| tenants::tenants(&lock(&shared), known);
+        let (shared, cards) = (Arc::clone(&allocator), inventory.clone());
+        let view = move |known| {
+            let view = tenants::tenants(&lock(&shared), known)?;
+            let table = driver_memory.lock().unwrap_or_else(PoisonError::into_inner);
+            Some(View { driver_memory: table.of_cards(&cards.borrow()), ..view })
+        };
         clock::start(config.run_dir.to_path_buf(), view, stop.clone()).context("starting the clock thread")?;
     }
     let mut tasks = Tasks::default();

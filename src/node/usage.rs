@@ -15,6 +15,7 @@
 
 mod accounts;
 mod driver;
+mod driver_memory;
 #[cfg(test)]
 mod fixture;
 mod overhead;
@@ -29,6 +30,8 @@ use divvy_api::usage::ContainerRef;
 use divvy_api::{CardId, Share};
 
 use divvy_node_core::ledger::Nonce;
+pub use driver_memory::DriverMemoryTable;
+pub use overhead::{Overheads, Processes};
 pub use watcher::{Watcher, watch};
 
 /// A container that holds shares.
@@ -75,6 +78,15 @@ struct GpuProcess {
     /// Memory, if the driver reports it.
     bytes: Option<u64>,
     owner: ProcessOwner,
+}
+
+// === impl GpuProcess ===
+
+impl GpuProcess {
+    /// Whether it is a process of the holder at this position.
+    fn is_of(&self, at: usize) -> bool {
+        matches!(self.owner, ProcessOwner::Holder { at: found, .. } if found == at)
+    }
 }
 
 /// Owner of a process.

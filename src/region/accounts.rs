@@ -180,9 +180,24 @@ impl Account<'_> {
         subtract(&self.own.imported, bytes);
     }
 
-    /// Sets how many of the held bytes are in host memory. They count towards the limit as all others do.
-    pub fn set_spilled(&self, bytes: u64) {
-        self.own.spilled.store(bytes, Ordering::Relaxed);
+    /// Says that so many of the held bytes are managed memory, which the driver attributes to no process.
+    pub fn add_managed(&self, bytes: u64) {
+        self.own.managed.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Says that so much managed memory was freed.
+    pub fn remove_managed(&self, bytes: u64) {
+        subtract(&self.own.managed, bytes);
+    }
+
+    /// Says that so many of the held bytes are what contexts are taken to cost.
+    pub fn add_context(&self, bytes: u64) {
+        self.own.contexts.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Says that a context of so many bytes has ended.
+    pub fn remove_context(&self, bytes: u64) {
+        subtract(&self.own.contexts, bytes);
     }
 
     /// Work that is estimated to take `estimate_ns` of GPU time is on its way to the driver.
@@ -229,8 +244,8 @@ impl Use {
 
     /// Makes the line what it was when the region was new, for its next owner.
     pub(crate) fn clear(&self) {
-        let Self { tentative, committed, imported, spilled, in_flight_ns, busy_ns, held_until_ns } = self;
-        for word in [tentative, committed, imported, spilled, in_flight_ns, busy_ns, held_until_ns] {
+        let Self { tentative, committed, imported, managed, in_flight_ns, busy_ns, held_until_ns, contexts } = self;
+        for word in [tentative, committed, imported, managed, in_flight_ns, busy_ns, held_until_ns, contexts] {
             word.store(0, Ordering::Relaxed);
         }
     }

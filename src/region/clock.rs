@@ -10,6 +10,8 @@
 //! the mean, and rarer looks do. When they come must not depend on what is seen: looked at seldom while one is busy and often
 //! while two are, the time of two seems to have been one's.
 //!
+//! It says too what the driver takes of the card for contexts and graphs, which programs are charged when they make them.
+//!
 //! A reader that cannot get a consistent page in a few tries, and one whose daemon has been silent for 100 ms, counts time
 //! in full: that is never too little.
 
@@ -52,6 +54,18 @@ pub struct Page {
     virtual_ns: AtomicU64,
     /// [`Busy`] in two words.
     busy: [AtomicU64; 2],
+    /// [`DriverMemory`]; each word stands for itself.
+    context_bytes: AtomicU64,
+    graph_node_bytes: AtomicU64,
+}
+
+/// What the driver takes of a card for what a program makes there, beside what it allocates. Zeros: not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverMemory {
+    /// Bytes of a context.
+    pub context_bytes: u64,
+    /// Bytes of each node of an executable graph.
+    pub graph_node_bytes: u64,
 }
 
 /// What is busy on a card. A page has 16 bits for each number of containers.
@@ -177,6 +191,14 @@ impl Page {
         None
     }
 
+    /// What the driver takes of the card for contexts and graphs.
+    pub fn driver_memory(&self) -> DriverMemory {
+        DriverMemory {
+            context_bytes: self.context_bytes.load(Ordering::Relaxed),
+            graph_node_bytes: self.graph_node_bytes.load(Ordering::Relaxed),
+        }
+    }
+
     fn reading(&self) -> Reading {
         Reading {
             heartbeat_ns: self.heartbeat_ns.load(Ordering::Relaxed),
@@ -288,6 +310,12 @@ impl<'a> Writer<'a> {
         page.version.store(VERSION, Ordering::Relaxed);
         page.magic.store(MAGIC, Ordering::Release);
         writer
+    }
+
+    /// Says from now on what the driver takes of the card for contexts and graphs.
+    pub fn set_driver_memory(&mut self, memory: DriverMemory) {
+        self.page.context_bytes.store(memory.context_bytes, Ordering::Relaxed);
+        self.page.graph_node_bytes.store(memory.graph_node_bytes, Ordering::Relaxed);
     }
 
     /// So many are found busy at `now_ns`. The time since the last look counts half by those who were busy then, and half by

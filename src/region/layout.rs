@@ -81,11 +81,12 @@ pub struct Use {
     pub(crate) tentative: AtomicU64,
     pub(crate) committed: AtomicU64,
     pub(crate) imported: AtomicU64,
-    pub(crate) spilled: AtomicU64,
+    pub(crate) managed: AtomicU64,
     pub(crate) in_flight_ns: AtomicU64,
     pub(crate) busy_ns: AtomicU64,
     /// A launch is held back until this moment, or longer.
     pub(crate) held_until_ns: AtomicU64,
+    pub(crate) contexts: AtomicU64,
 }
 
 /// A number that only grows, since the region was made, until it wraps at 2⁶⁴.

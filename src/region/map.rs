@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::ptr;
 
-use crate::clock::{Busy, Page, Writer};
+use crate::clock::{Busy, DriverMemory, Page, Writer};
 use crate::layout::LINE;
 
 #[cfg(test)]
@@ -60,6 +60,11 @@ impl ClockPage {
                 Err(libc::EINVAL)
             }
         }
+    }
+
+    /// As [`Writer::set_driver_memory`].
+    pub fn set_driver_memory(&mut self, memory: DriverMemory) {
+        self.writer.set_driver_memory(memory);
     }
 
     /// As [`Writer::publish`].

@@ -64,8 +64,10 @@ pub struct Usage {
     pub committed: u64,
     /// Bytes that other processes made, and are charged with.
     pub imported: u64,
-    /// Bytes of `committed` that lie in host memory.
-    pub spilled: u64,
+    /// Bytes of `committed` that are managed memory: the driver attributes them to no process.
+    pub managed: u64,
+    /// Bytes of `committed` that contexts are taken to cost.
+    pub contexts: u64,
     /// GPU time that launched work is estimated to take yet, ns.
     pub in_flight_ns: u64,
     /// GPU time used so far by processes that still have a slot, ns.
@@ -175,7 +177,8 @@ impl Usage {
             tentative: self.tentative.saturating_add(other.tentative),
             committed: self.committed.saturating_add(other.committed),
             imported: self.imported.saturating_add(other.imported),
-            spilled: self.spilled.saturating_add(other.spilled),
+            managed: self.managed.saturating_add(other.managed),
+            contexts: self.contexts.saturating_add(other.contexts),
             in_flight_ns: self.in_flight_ns.saturating_add(other.in_flight_ns),
             busy_ns: self.busy_ns.saturating_add(other.busy_ns),
         }
@@ -218,7 +221,8 @@ impl<'a> Line<'a> {
             tentative: self.u64(offset_of!(Use, tentative)),
             committed: self.u64(offset_of!(Use, committed)),
             imported: self.u64(offset_of!(Use, imported)),
-            spilled: self.u64(offset_of!(Use, spilled)),
+            managed: self.u64(offset_of!(Use, managed)),
+            contexts: self.u64(offset_of!(Use, contexts)),
             in_flight_ns: self.u64(offset_of!(Use, in_flight_ns)),
             busy_ns: self.u64(offset_of!(Use, busy_ns)),
         }

@@ -25,6 +25,7 @@ use core::ffi::c_uint;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use card::Card;
+use divvy_region::clock::DriverMemory;
 use divvy_region::{Account, Estimate};
 use stream::Stream;
 use work::Work;
@@ -116,6 +117,11 @@ fn admit(stream: CUstream, is_per_thread: bool, work: Work) -> Result<Option<Adm
     admitted.is_idle = known.is_none_or(tracks::StreamEntry::is_idle);
     account.launched(admitted.estimate.ns());
     Ok(Some(admitted))
+}
+
+/// What the driver takes of a card for contexts and graphs, as the daemon says on the card's clock page.
+pub(crate) fn driver_memory(process: &Process, position: usize) -> DriverMemory {
+    Card::of(position).map(|card| card.driver_memory(process, position)).unwrap_or_default()
 }
 
 /// In a child that fork made: nothing was launched, and nobody looks.

@@ -46,8 +46,10 @@ struct CardShare {
     memory: AtomicU64,
     /// Percent.
     cores: AtomicU32,
-    /// Bytes that the driver charges the container for what it never asked for, such as contexts and modules.
+    /// Bytes that the driver charges the container for what it never asked for, such as modules.
     overhead: AtomicU64,
+    /// One more than the overhead when this process was last told what is free; 0: never.
+    told: AtomicU64,
 }
 
 /// The limit of memory where shares aren't kept by this library.
@@ -133,8 +135,14 @@ impl Process {
         ids.iter_mut().zip(limits.cards.clone()).for_each(|(id, card)| *id = Some(CardId::new(card.uuid)));
         let process = Self {
             ids,
-            shares: [const { CardShare { memory: AtomicU64::new(0), cores: AtomicU32::new(0), overhead: AtomicU64::new(0) } };
-                CARDS],
+            shares: [const {
+                CardShare {
+                    memory: AtomicU64::new(0),
+                    cores: AtomicU32::new(0),
+                    overhead: AtomicU64::new(0),
+                    told: AtomicU64::new(0),
+                }
+            }; CARDS],
             compute: AtomicU8::new(0),
             is_low_priority: AtomicBool::new(false),
             slot,
@@ -269,12 +277,22 @@ impl Process {
         self.shares.get(card).map_or(0, |share| share.memory.load(Ordering::Relaxed))
     }
 
-    /// The part of the limit that is left for what the accounting region counts.
+    /// The part of the limit that is left for what the accounting region counts. What this process was told is free isn't
+    /// taken back for overhead that was measured since: programs allocate by what they were told.
     pub(crate) fn allocatable(&self, card: usize) -> u64 {
+        let told = self.shares.get(card).map_or(0, |share| share.told.load(Ordering::Relaxed));
         match self.limit(card) {
             UNLIMITED => UNLIMITED,
-            limit => limit.saturating_sub(self.overhead(card)),
+            limit => limit.saturating_sub(self.overhead(card).min(told.wrapping_sub(1))),
         }
+    }
+
+    /// Notes that this process is told what is free of a card, and how much that is of its limit.
+    pub(crate) fn tell_free(&self, card: usize) -> u64 {
+        if let Some(share) = self.shares.get(card) {
+            share.told.store(self.overhead(card) + 1, Ordering::Relaxed);
+        }
+        self.limit(card).saturating_sub(self.used(card))
     }
 
     fn overhead(&self, card: usize) -> u64 {

@@ -162,6 +162,7 @@ functions! {
         cuMipmappedArrayDestroy(array: CUmipmappedArray);
         cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
         cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
+        cuModuleUnload(module: CUmodule);
         cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
         cuStreamCreate(stream: *mut CUstream, flags: c_uint);
         cuStreamDestroy_v2(stream: CUstream);

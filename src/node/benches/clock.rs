@@ -64,7 +64,7 @@ impl Case {
             }
         }
         let stop = CancellationToken::new();
-        let view = move |known| (known != 1).then(|| View { revision: 1, tenants: tenants.clone() });
+        let view = move |known| (known != 1).then(|| View { revision: 1, tenants: tenants.clone(), ..View::default() });
         clock::start(run_dir, view, stop.clone())?;
         // The first second is settling.
         std::thread::sleep(Duration::from_secs(1));

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use divvy_api::annotation::Priority;
 use divvy_api::{CardId, Cores};
-use divvy_region::clock::SAMPLE_PERIOD_NS;
+use divvy_region::clock::{DriverMemory, SAMPLE_PERIOD_NS};
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use tokio_util::sync::CancellationToken;
@@ -47,6 +47,8 @@ pub struct View {
     pub revision: u64,
     /// All such containers.
     pub tenants: Vec<Tenant>,
+    /// What the driver takes of each card for contexts and graphs, where that is known.
+    pub driver_memory: HashMap<CardId, DriverMemory>,
 }
 
 /// A container whose use of compute the shim limits.
@@ -119,6 +121,7 @@ impl Clock {
                 if let Some(view) = view(revision) {
                     revision = view.revision;
                     self.follow(&view.tenants);
+                    self.set_driver_memory(&view.driver_memory);
                     refresh = 0;
                 }
                 if now >= refresh {
@@ -148,6 +151,13 @@ impl Clock {
         self.cards = cards.into_values().filter(|card| !card.is_deserted()).collect();
         let seats: usize = self.cards.iter().map(Card::seats).sum();
         self.often_ns = if seats > MANY { 2 * SAMPLE_PERIOD_NS } else { SAMPLE_PERIOD_NS };
+    }
+
+    /// Sets what the pages say that the driver takes for contexts and graphs.
+    pub fn set_driver_memory(&mut self, memory: &HashMap<CardId, DriverMemory>) {
+        for card in &mut self.cards {
+            card.driver_memory = memory.get(&card.id).copied().unwrap_or_default();
+        }
     }
 
     /// Opens files that aren't open or have been replaced.

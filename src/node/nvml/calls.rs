@@ -14,7 +14,7 @@ use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TopologyLevel};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::{PciInfo, ProcessInfo};
+use nvml_wrapper::struct_wrappers::device::{MemoryInfo, PciInfo, ProcessInfo};
 use nvml_wrapper::{Device, EventSet, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 use nvml_wrapper_sys::bindings as sys;
 
@@ -123,7 +123,7 @@ pub(super) fn probe(nvml: &Nvml, card: &CardId, sysfs: &Path, mig: MigStrategy) 
     let pci_bus_id = unless_lost("nvmlDeviceGetPciInfo", device.pci_info())?.map(|pci| pci.bus_id);
     let uncorrected = device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
     Ok(Sample {
-        memory: Memory::from_bytes_floor(memory.total),
+        memory: allocatable(&memory),
         memory_used: Memory::from_bytes_floor(memory.used),
         model: unless_lost("nvmlDeviceGetName", device.name())?,
         minor: unless_lost("nvmlDeviceGetMinorNumber", device.minor_number())?,
@@ -134,6 +134,11 @@ pub(super) fn probe(nvml: &Nvml, card: &CardId, sysfs: &Path, mig: MigStrategy) 
         ecc_uncorrected: unless_lost("nvmlDeviceGetTotalEccErrors", uncorrected)?,
         partition: mig::partition(nvml, card, &device, mig)?,
     })
+}
+
+/// What can be allocated of a card or a MIG instance: NVML's total is what is built in, of which the driver keeps a part.
+fn allocatable(memory: &MemoryInfo) -> Memory {
+    Memory::from_bytes_floor(memory.total.saturating_sub(memory.reserved))
 }
 
 /// Compute processes on a card or a MIG instance, ordered by PID: those with a context of their own, and clients of the

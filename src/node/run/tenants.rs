@@ -14,7 +14,7 @@ pub(super) fn tenants(allocator: &Allocator, known: u64) -> Option<View> {
     }
     let holdings = allocator.ledger().allocations().pods().flat_map(PodEntry::holdings).map(|(_, holding)| holding);
     let tenants = holdings.filter(|holding| is_paced(holding, allocator.tier())).map(tenant).collect();
-    Some(View { revision, tenants })
+    Some(View { revision, tenants, ..View::default() })
 }
 
 fn is_paced(holding: &Holding, served: Tier) -> bool {

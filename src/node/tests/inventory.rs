@@ -145,6 +145,16 @@ async fn first_gpus_are_published_together_with_links() {
 }
 
 #[tokio::test]
+async fn memory_that_the_driver_keeps_is_not_allocatable() {
+    let mut scenario = quad();
+    scenario.cards[0].memory_reserved = 600 << 20;
+    let mut machine = Machine::start(scenario);
+    let inventory = machine.until_well().await;
+    assert_eq!(inventory.cards[0].memory, Memory::mib((40 << 10) - 600));
+    assert_eq!(inventory.cards[1].memory, Memory::mib(40 << 10));
+}
+
+#[tokio::test]
 async fn cards_on_nvswitches_are_linked_all_to_all() {
     let mut machine = Machine::start(Scenario::hgx_h100());
     let links = machine.until_well().await.links.clone();

@@ -113,6 +113,8 @@ impl CardAccount {
         RegionUsage {
             used_bytes: self.usage.committed,
             imported_bytes: self.usage.imported,
+            managed_bytes: self.usage.managed,
+            context_bytes: self.usage.contexts,
             busy_percent: self.busy_percent(),
             busy_ns: self.busy_ns,
             throttled_ns: self.throttled_ns.total,

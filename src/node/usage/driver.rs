@@ -149,6 +149,12 @@ impl ProcessOwners<'_> {
 // === impl Measured ===
 
 impl Measured {
+    /// PIDs of the processes of the holder at this position, on all cards.
+    pub(super) fn pids(&self, at: usize) -> HashSet<u32> {
+        let own = self.cards.values().flatten();
+        own.filter(|process| process.is_of(at)).map(|process| process.pid).collect()
+    }
+
     /// Bytes that the holder at this position uses on a card, if all of its processes are known.
     pub(super) fn bytes(&self, at: usize, holder: &Holder, card: &CardId) -> Option<u64> {
         let processes = self.cards.get(card).filter(|_| holder.is_visible)?;
@@ -157,9 +163,7 @@ impl Measured {
         if processes.iter().any(is_doubtful) {
             return None;
         }
-        let own = processes
-            .iter()
-            .filter(|process| matches!(process.owner, ProcessOwner::Holder { at: found, .. } if found == at));
+        let own = processes.iter().filter(|process| process.is_of(at));
         own.map(|process| process.bytes).try_fold(0_u64, |sum, bytes| Some(sum.saturating_add(bytes?)))
     }
 }

@@ -53,8 +53,8 @@ impl Books {
 
     pub(super) fn uses(&mut self, slot: usize, usage: Usage) {
         let at = layout::use_bytes(1, 0, slot + 1).end - LINE;
-        let Usage { tentative, committed, imported, spilled, in_flight_ns, busy_ns } = usage;
-        self.words(at, &[tentative, committed, imported, spilled, in_flight_ns, busy_ns]);
+        let Usage { tentative, committed, imported, managed, contexts, in_flight_ns, busy_ns } = usage;
+        self.words(at, &[tentative, committed, imported, managed, in_flight_ns, busy_ns, 0, contexts]);
     }
 
     pub(super) fn words(&mut self, at: usize, words: &[u64]) {

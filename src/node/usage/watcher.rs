@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use divvy_api::usage::{ContainerRef, ContainerUsage, NodeUsage};
@@ -15,7 +15,8 @@ use tracing::error;
 
 use super::accounts::Accounts;
 use super::driver::Driver;
-use super::overhead::Overheads;
+use super::driver_memory::DriverMemoryTable;
+use super::overhead::{Overheads, Processes, Still};
 use super::region::ContainerRegion;
 use super::violations::ViolationTracker;
 use super::{Holder, Slots};
@@ -42,6 +43,7 @@ pub struct Watcher {
     regions: HashMap<Nonce, ContainerRegion>,
     accounts: Accounts,
     overheads: Overheads,
+    driver_memory: Arc<Mutex<DriverMemoryTable>>,
     driver: Driver,
     violations: ViolationTracker,
     /// Buffer for the region that is read.
@@ -77,6 +79,7 @@ impl Watcher {
         allocator: SharedAllocator,
         inventory: watch::Receiver<Arc<Inventory>>,
         probe_interval: Duration,
+        driver_memory: Arc<Mutex<DriverMemoryTable>>,
     ) -> (Self, watch::Receiver<Arc<NodeUsage>>) {
         let nothing = NodeUsage { node: node.to_owned(), ..NodeUsage::default() };
         let (usage, receiver) = watch::channel(Arc::new(nothing));
@@ -92,6 +95,7 @@ impl Watcher {
             regions: HashMap::new(),
             accounts: Accounts::default(),
             overheads: Overheads::over(2 * probe_interval.max(INTERVAL)),
+            driver_memory,
             driver: Driver::default(),
             violations: ViolationTracker::default(),
             buffer: Vec::new(),
@@ -118,14 +122,32 @@ impl Watcher {
             let mut lines: Vec<_> = holder.parts.iter().enumerate().map(line).collect();
             holder.unhooked = lines.iter().filter_map(|line| line.region).map(|region| region.unhooked).sum();
             if holder.has_library {
-                self.overheads.take(holder.nonce, &mut lines, &self.run_dir, now);
+                let slots = slots.as_ref().map(|slots| slots.owners.clone()).unwrap_or_default();
+                let processes = Processes { slots, driver: measured.pids(at) };
+                self.overheads.take(holder.nonce, &mut lines, processes, &self.run_dir, now);
                 holder.overheads = lines.iter().map(|line| line.overhead_bytes).collect();
             }
             containers.extend(lines);
         }
+        self.learn(&inventory, now);
         let findings = self.violations.update(&self.holders, &measured.cards, now);
         let usage = NodeUsage { node: self.node.clone(), containers, findings, unmeasured: measured.problem };
         self.usage.send_replace(Arc::new(usage));
+    }
+
+    /// Learns what contexts take from processes that change nothing.
+    fn learn(&self, inventory: &Inventory, now: Instant) {
+        let Some(driver) = &inventory.driver else { return };
+        for holder in self.holders.iter().filter(|holder| holder.is_visible) {
+            for (number, (card, _)) in holder.parts.iter().enumerate() {
+                let Some(Still { beyond, has_launched }) = self.overheads.still(holder.nonce, number, now) else {
+                    continue;
+                };
+                let Some(info) = inventory.cards.iter().find(|info| info.id == *card) else { continue };
+                let mut table = self.driver_memory.lock().unwrap_or_else(PoisonError::into_inner);
+                table.learn(&info.model, &driver.version, beyond, has_launched);
+            }
+        }
     }
 
     /// Updates the holders from the ledger.

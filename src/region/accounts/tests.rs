@@ -32,8 +32,8 @@ fn unrequested_memory_is_charged_and_never_refused() {
     assert_eq!(account.reserve(1, 100, nobody_waits), Reservation::OutOfMemory { used: 120 });
     assert_eq!(account.reserve(0, 100, nobody_waits), Reservation::Reserved, "who wants nothing takes nothing");
     account.release(90);
-    account.set_spilled(10);
-    assert_eq!(account.reserve(70, 100, nobody_waits), Reservation::Reserved, "spilled bytes count once");
+    account.add_managed(10);
+    assert_eq!(account.reserve(70, 100, nobody_waits), Reservation::Reserved, "managed bytes count once");
 }
 
 #[test]
@@ -92,8 +92,8 @@ proptest! {
         let owned = Owned::with_high(1, 3, high);
         let accounts = owned.region().accounts(0).expect("a card");
         let lines = accounts.uses.iter().flat_map(|line| {
-            let Use { tentative, committed, imported, spilled, in_flight_ns, busy_ns, held_until_ns } = line;
-            [tentative, committed, imported, spilled, in_flight_ns, busy_ns, held_until_ns]
+            let Use { tentative, committed, imported, managed, in_flight_ns, busy_ns, held_until_ns, contexts } = line;
+            [tentative, committed, imported, managed, in_flight_ns, busy_ns, held_until_ns, contexts]
         });
         lines.zip(words).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
         let account = accounts.account(1).expect("a slot");

@@ -57,7 +57,10 @@ fn snapshot_reads_what_processes_wrote() {
     account.charge(500);
     account.import(70);
     account.close(10);
-    account.set_spilled(7);
+    account.add_managed(9);
+    account.remove_managed(2);
+    account.add_context(30);
+    account.remove_context(10);
     account.launched(8000);
     account.completed(1000, 900);
     let card = region.card(1).expect("a card");
@@ -68,7 +71,15 @@ fn snapshot_reads_what_processes_wrote() {
     let snapshot = Snapshot::new(&bytes).expect("a region");
     assert_eq!((snapshot.cards(), snapshot.generation(), snapshot.high()), (2, 3, 1));
     assert_eq!(snapshot.owners().collect::<Vec<_>>(), [(0, owner(12))]);
-    let usage = Usage { tentative: 0, committed: 500, imported: 60, spilled: 7, in_flight_ns: 7000, busy_ns: 900 };
+    let usage = Usage {
+        tentative: 0,
+        committed: 500,
+        imported: 60,
+        managed: 7,
+        contexts: 20,
+        in_flight_ns: 7000,
+        busy_ns: 900,
+    };
     assert_eq!((snapshot.usage(1, 0), snapshot.usage(1, 1), snapshot.usage(2, 0)), (Some(usage), None, None));
     let totals = Totals {
         balance_ns: -40,

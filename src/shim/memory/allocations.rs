@@ -6,7 +6,7 @@ use crate::cuda::{CUdeviceptr, CUresult, CUstream, SUCCESS};
 use crate::driver::current_context;
 
 use super::quota::Quota;
-use super::resources::{Kind, RESOURCES, Resource};
+use super::resources::{Kind, MANAGED, RESOURCES, Resource};
 use super::{pools, streams};
 
 /// Rows of pitched memory begin at multiples of this or of less, on all cards so far.
@@ -36,7 +36,7 @@ pub(crate) unsafe fn allocate_managed(
     flags: c_uint,
 ) -> CUresult {
     // SAFETY: as above.
-    unsafe { allocate_for(address, bytes as u64, |address| real(address, bytes, flags)) }
+    unsafe { allocate_of(MANAGED, address, bytes as u64, |address| real(address, bytes, flags)) }
 }
 
 /// `cuMemAlloc`, of programs with 32-bit addresses.
@@ -133,12 +133,26 @@ unsafe fn allocate_for(
     bytes: u64,
     ask: impl FnOnce(*mut CUdeviceptr) -> CUresult,
 ) -> CUresult {
+    // SAFETY: the caller's guarantee.
+    unsafe { allocate_of(0, address, bytes, ask) }
+}
+
+/// The same, with what `of` says of the memory.
+///
+/// # Safety
+/// As [`allocate_for`].
+unsafe fn allocate_of(
+    of: u64,
+    address: *mut CUdeviceptr,
+    bytes: u64,
+    ask: impl FnOnce(*mut CUdeviceptr) -> CUresult,
+) -> CUresult {
     if address.is_null() {
         return ask(address);
     }
     // What the driver writes is read here, and not where other threads of the program could have changed it.
     let mut given = 0;
-    let result = held(Kind::Memory, bytes, || (ask(&raw mut given), given));
+    let result = held_of(of, Kind::Memory, bytes, || (ask(&raw mut given), given));
     if result == SUCCESS {
         // SAFETY: the caller's guarantee.
         unsafe { *address = given };
@@ -148,6 +162,10 @@ unsafe fn allocate_for(
 
 /// Has the driver give something that takes so many bytes of the current context's card, if they are to be had.
 pub(super) fn held(kind: Kind, bytes: u64, ask: impl FnOnce() -> (CUresult, u64)) -> CUresult {
+    held_of(0, kind, bytes, ask)
+}
+
+fn held_of(of: u64, kind: Kind, bytes: u64, ask: impl FnOnce() -> (CUresult, u64)) -> CUresult {
     let quota = match Quota::of_current() {
         Ok(quota) => quota,
         Err(refused) => return refused,
@@ -162,10 +180,14 @@ pub(super) fn held(kind: Kind, bytes: u64, ask: impl FnOnce() -> (CUresult, u64)
         return result;
     }
     // What finds no place stays charged until the process ends, which is never too little; a million things have one.
-    if let Ok(Some(gone)) = RESOURCES.put(kind, given, Resource::in_context(bytes, quota.card, context)) {
+    let resource = Resource { of, ..Resource::in_context(bytes, quota.card, context) };
+    if let Ok(Some(gone)) = RESOURCES.put(kind, given, resource) {
         release(gone); // the driver took it back without being asked through here
     }
     reserved.keep();
+    if of == MANAGED {
+        quota.account.add_managed(bytes);
+    }
     SUCCESS
 }
 
@@ -187,9 +209,12 @@ pub(super) fn give_back(kind: Kind, key: u64, ask: impl FnOnce() -> CUresult) ->
 
 /// Releases what a resource is charged with.
 pub(super) fn release(resource: Resource) {
-    if resource.of != 0 {
+    if ![0, MANAGED].contains(&resource.of) {
         pools::freed(resource);
     } else if let Ok(quota) = Quota::of_card(resource.card) {
         quota.account.release(resource.bytes);
+        if resource.of == MANAGED {
+            quota.account.remove_managed(resource.bytes);
+        }
     }
 }

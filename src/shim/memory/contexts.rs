@@ -1,10 +1,9 @@
 //! Contexts: a process claims its slot of the accounting region before it has one, and what ends with one is forgotten with it.
 //!
-//! What a context itself costs isn't charged here, because a process can't know it. The driver tells how much of the card is
-//! free, but nobody may ask before the first context is there, and what is free after it may have changed by whatever the
-//! card's other tenants did meanwhile: a neighbour's allocation would be taken for our context's, for as long as we live.
-//! What is right is the driver's own figure for the processes (`nvmlDeviceGetComputeRunningProcesses`) less what they are
-//! charged with. The daemon sees it, as it sees processes by their host's numbers, and tells us in a file of its own
+//! The driver takes some hundred MiB of the card for a context. A process can't measure that: nobody may ask how much of the
+//! card is free before the first context is there, and after it others may have changed it. So a context is charged as the
+//! daemon says on the clock page, which learns it for each model and driver, and before it is made: programs size themselves
+//! by what is free then. What it costs beyond that, and what is loaded later, the daemon measures
 //! ([`divvy_region::overhead`]).
 
 use core::ffi::{c_int, c_uint, c_void};
@@ -14,11 +13,14 @@ use divvy_region::layout::CARDS;
 
 use crate::cuda::{CUcontext, CUdevice, CUresult, SUCCESS};
 use crate::driver::cuda::cuDevicePrimaryCtxGetState;
-use crate::pace::end;
+use crate::log;
+use crate::pace::{self, end};
+use crate::process;
 
 use super::allocations::release;
-use super::resources::{Kind, RESOURCES};
-use super::{green, imports, pools, quota};
+use super::quota::{self, Quota, Reserved};
+use super::resources::{Kind, RESOURCES, Resource};
+use super::{green, imports, pools};
 
 /// The primary contexts, by the driver's ordinals; 0: none, or not seen.
 static PRIMARY: [AtomicUsize; CARDS] = [const { AtomicUsize::new(0) }; CARDS];
@@ -32,8 +34,13 @@ pub(crate) unsafe fn retain_primary(
     context: *mut CUcontext,
     device: CUdevice,
 ) -> CUresult {
+    let is_known = primary(device).is_some_and(|known| known.load(Ordering::Relaxed) != 0);
+    let charge = match if is_known { Charge::none() } else { Charge::of(device) } {
+        Ok(charge) => charge,
+        Err(refused) => return refused,
+    };
     // SAFETY: the caller's arguments as they came.
-    let result = begin(|| unsafe { real(context, device) });
+    let result = unsafe { real(context, device) };
     if result == SUCCESS
         && !context.is_null()
         && let Some(known) = primary(device)
@@ -43,6 +50,7 @@ pub(crate) unsafe fn retain_primary(
         let before = known.swap(now, Ordering::Relaxed);
         if before != now {
             forget(before); // it ended unseen
+            charge.keep(now);
         }
     }
     result
@@ -58,8 +66,8 @@ pub(crate) unsafe fn create(
     flags: c_uint,
     device: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's arguments as they came.
-    begin(|| unsafe { real(context, flags, device) })
+    // SAFETY: the caller's arguments as they came; the driver writes a context where it is told to.
+    unsafe { make(context, device, || real(context, flags, device)) }
 }
 
 /// `cuCtxCreate_v3`.
@@ -74,8 +82,8 @@ pub(crate) unsafe fn create_with_affinity(
     flags: c_uint,
     device: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's arguments as they came.
-    begin(|| unsafe { real(context, affinities, count, flags, device) })
+    // SAFETY: the caller's arguments as they came; the driver writes a context where it is told to.
+    unsafe { make(context, device, || real(context, affinities, count, flags, device)) }
 }
 
 /// `cuCtxCreate_v4`.
@@ -89,8 +97,8 @@ pub(crate) unsafe fn create_with_parameters(
     flags: c_uint,
     device: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's arguments as they came.
-    begin(|| unsafe { real(context, parameters, flags, device) })
+    // SAFETY: the caller's arguments as they came; the driver writes a context where it is told to.
+    unsafe { make(context, device, || real(context, parameters, flags, device)) }
 }
 
 /// `cuCtxDestroy` and `cuCtxDestroy_v2`.
@@ -142,11 +150,61 @@ pub(crate) unsafe fn reset_primary(real: unsafe extern "C" fn(CUdevice) -> CUres
     result
 }
 
-/// Has the driver make a context, if this process has a slot of the accounting region: without one nothing could be charged to it.
-pub(super) fn begin(ask: impl FnOnce() -> CUresult) -> CUresult {
-    match quota::claim_slot() {
-        Ok(()) => ask(),
-        Err(refused) => refused,
+/// Has the driver make a context, and charges it.
+///
+/// # Safety
+/// `context` is null or what `ask` writes a context to if it succeeds.
+unsafe fn make(context: *mut CUcontext, device: CUdevice, ask: impl FnOnce() -> CUresult) -> CUresult {
+    let charge = match Charge::of(device) {
+        Ok(charge) => charge,
+        Err(refused) => return refused,
+    };
+    let result = ask();
+    if result == SUCCESS && !context.is_null() {
+        // SAFETY: the caller's guarantee.
+        charge.keep(unsafe { *context }.addr());
+    }
+    result
+}
+
+/// What a context costs, reserved before it is made. A process without a slot of the accounting region makes none.
+struct Charge(Option<Reserved>);
+
+impl Charge {
+    fn none() -> Result<Self, CUresult> {
+        quota::claim_slot().map(|()| Self(None))
+    }
+
+    fn of(device: CUdevice) -> Result<Self, CUresult> {
+        quota::claim_slot()?;
+        let process = process::this()?;
+        // The driver answers for a card that isn't there.
+        let Some(card) = process.card_of(device) else { return Ok(Self(None)) };
+        let bytes = pace::driver_memory(process, card).context_bytes;
+        Quota::of_card(card)?.reserve(bytes).map(|reserved| Self(Some(reserved).filter(|_| bytes > 0))).inspect_err(
+            |_| {
+                static REFUSED: log::LogOnce = log::LogOnce::new();
+                let (context, share) = (bytes >> 20, process.limit(card) >> 20);
+                REFUSED.log(format_args!(
+                    "a context of CUDA takes {context} MiB, which isn't left of this container's share of {share} MiB"
+                ));
+            },
+        )
+    }
+
+    fn keep(self, context: usize) {
+        let Some(reserved) = self.0 else { return };
+        let (account, card) = (reserved.account(), reserved.card());
+        let bytes = reserved.charge();
+        account.add_context(bytes);
+        let _full = RESOURCES.put(Kind::Context, context as u64, Resource { bytes, card, context, of: 0 });
+    }
+}
+
+fn uncharge(context: Resource) {
+    if let Ok(quota) = Quota::of_card(context.card) {
+        quota.account.release(context.bytes);
+        quota.account.remove_context(context.bytes);
     }
 }
 
@@ -167,6 +225,7 @@ pub(super) fn forget(context: usize) {
         let kinds = [Kind::Memory, Kind::Array, Kind::MipmappedArray];
         RESOURCES.take_all(&kinds, |resource| resource.context == context, release);
         RESOURCES.take_all(&[Kind::Import], |resource| resource.context == context, imports::close);
+        RESOURCES.take_all(&[Kind::Context], |resource| resource.context == context, uncharge);
         pools::synchronised();
     }
 }

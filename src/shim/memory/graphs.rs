@@ -1,5 +1,6 @@
-//! Memory that graphs allocate when they run. A card keeps it apart, for all graphs of a process, and graphs that don't run
-//! at the same time may share it: what they cost is what the card has reserved for them.
+//! Memory of graphs: what the driver takes of the card for each node of an executable graph, and what graphs allocate when they
+//! run. A card keeps that apart, for all graphs of a process, and graphs that don't run at the same time may share it: what
+//! it costs is what the card has reserved for them.
 //!
 //! That grows at a graph's first launch, but for no more than its allocations come to, and these are known when it is made
 //! executable. There they are reserved, so that no launch takes what isn't there.
@@ -15,10 +16,11 @@ use crate::cuda::{
     GRAPH_RESERVED, NODE_ALLOCATION, NODE_GRAPH, SUCCESS,
 };
 use crate::driver::cuda::{
-    cuDeviceGetGraphMemAttribute, cuDeviceGraphMemTrim, cuGraphChildGraphNodeGetGraph, cuGraphGetNodes,
+    cuCtxGetDevice, cuDeviceGetGraphMemAttribute, cuDeviceGraphMemTrim, cuGraphChildGraphNodeGetGraph, cuGraphGetNodes,
     cuGraphMemAllocNodeGetParams, cuGraphNodeGetType,
 };
 use crate::lock::Lock;
+use crate::pace;
 use crate::process;
 use crate::sys;
 
@@ -30,15 +32,31 @@ use super::resources::{Kind, RESOURCES, Resource};
 struct Graphs {
     /// What executable graphs may allocate, in bytes.
     needed: u64,
-    /// What is charged: that, or what the card has reserved if that is more.
+    /// What the driver takes for their nodes, in bytes.
+    nodes: u64,
+    /// What is charged: both, or the nodes and what the card has reserved if that is more.
     charged: u64,
     device: CUdevice,
 }
 
-/// What a graph may allocate, by card.
+/// What a graph takes, by card.
 struct Needs {
+    /// What it may allocate.
     bytes: [u64; CARDS],
     devices: [CUdevice; CARDS],
+    /// How many nodes it has; they are the current context's card's.
+    nodes: u64,
+}
+
+/// What a graph takes of one card.
+#[derive(Clone, Copy)]
+struct Need {
+    card: usize,
+    device: CUdevice,
+    /// What it may allocate, in whole granules, as the card reserves.
+    bytes: u64,
+    /// What the driver takes for its nodes.
+    nodes: u64,
 }
 
 /// Nodes' handles, in memory that is given back at the end.
@@ -52,14 +70,19 @@ static GRAPHS: Lock<[Graphs; CARDS]> = Lock::new([Graphs::NONE; CARDS]);
 // === impl Graphs ===
 
 impl Graphs {
-    const NONE: Self = Self { needed: 0, charged: 0, device: 0 };
+    const NONE: Self = Self { needed: 0, nodes: 0, charged: 0, device: 0 };
+
+    fn remove(&mut self, graph: Resource) {
+        self.needed = self.needed.saturating_sub(graph.bytes);
+        self.nodes = self.nodes.saturating_sub(graph.of);
+    }
 
     /// Charges what is needed or reserved now.
     fn reconcile(&mut self, quota: Quota) {
         let mut reserved = 0_u64;
         // SAFETY: the attribute has 64 bits.
         unsafe { cuDeviceGetGraphMemAttribute(self.device, GRAPH_RESERVED, (&raw mut reserved).cast()) };
-        let now = reserved.max(self.needed);
+        let now = reserved.max(self.needed).saturating_add(self.nodes);
         quota.change(self.charged, now);
         self.charged = now;
     }
@@ -71,7 +94,7 @@ impl Needs {
     /// # Safety
     /// A graph.
     unsafe fn of(graph: CUgraph) -> Result<Self, CUresult> {
-        let mut needs = Self { bytes: [0; CARDS], devices: [0; CARDS] };
+        let mut needs = Self { bytes: [0; CARDS], devices: [0; CARDS], nodes: 0 };
         // SAFETY: the caller's guarantee.
         unsafe { needs.add(graph) }.map(|()| needs)
     }
@@ -81,6 +104,7 @@ impl Needs {
     unsafe fn add(&mut self, graph: CUgraph) -> Result<(), CUresult> {
         // SAFETY: the caller's guarantee.
         let nodes = unsafe { Nodes::of(graph) }?;
+        self.nodes += nodes.handles().len() as u64;
         for node in nodes.handles() {
             let mut kind: c_int = 0;
             // SAFETY: a node of the graph; what is asked for is written to what is like it.
@@ -115,10 +139,24 @@ impl Needs {
         }
     }
 
-    /// By card, in whole granules, as the card reserves.
-    fn by_card(&self) -> impl Iterator<Item = (usize, u64, CUdevice)> {
-        let all = self.bytes.iter().zip(&self.devices).enumerate().filter(|(_, (bytes, _))| **bytes > 0);
-        all.map(|(card, (bytes, device))| (card, bytes.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX), *device))
+    fn by_card(&self) -> impl Iterator<Item = Need> {
+        let current = self.of_nodes();
+        let all = self.bytes.iter().zip(&self.devices).enumerate().map(move |(card, (bytes, device))| {
+            let bytes = bytes.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX);
+            let (device, nodes) = current.filter(|of| of.card == card).map_or((*device, 0), |of| (of.device, of.nodes));
+            Need { card, device, bytes, nodes }
+        });
+        all.filter(|need| need.bytes > 0 || need.nodes > 0)
+    }
+
+    /// What the driver takes for the nodes, of the current context's card.
+    fn of_nodes(&self) -> Option<Need> {
+        let process = process::this().ok()?;
+        let mut device: CUdevice = 0;
+        // SAFETY: a device is written to a device.
+        let card = (unsafe { cuCtxGetDevice(&raw mut device) } == SUCCESS).then(|| process.card_of(device))??;
+        let each = pace::driver_memory(process, card).graph_node_bytes;
+        Some(Need { card, device, bytes: 0, nodes: self.nodes.saturating_mul(each) })
     }
 }
 
@@ -225,8 +263,8 @@ unsafe fn instantiate_for(
     };
     // Released at the end, when all that is to stay is charged otherwise.
     let mut reserved = [const { None }; CARDS];
-    for ((card, bytes, _), place) in needs.by_card().zip(&mut reserved) {
-        match Quota::of_card(card).and_then(|quota| quota.reserve(bytes)) {
+    for (Need { card, bytes, nodes, .. }, place) in needs.by_card().zip(&mut reserved) {
+        match Quota::of_card(card).and_then(|quota| quota.reserve(bytes.saturating_add(nodes))) {
             Ok(here) => *place = Some(here),
             Err(refused) => return refused,
         }
@@ -238,12 +276,16 @@ unsafe fn instantiate_for(
     }
     // SAFETY: the caller's, not null.
     unsafe { *exec = made };
-    for (card, bytes, device) in needs.by_card() {
-        let resource = Resource { bytes, card, ..Resource::default() };
+    for Need { card, device, bytes, nodes } in needs.by_card() {
+        let resource = Resource { bytes, card, of: nodes, ..Resource::default() };
         let gone = RESOURCES.put(Kind::Graph(card as u8), made.addr() as u64, resource).ok().flatten();
         change(card, |graphs| {
             graphs.device = device;
-            graphs.needed = graphs.needed.saturating_sub(gone.map_or(0, |gone| gone.bytes)).saturating_add(bytes);
+            if let Some(gone) = gone {
+                graphs.remove(gone);
+            }
+            graphs.needed = graphs.needed.saturating_add(bytes);
+            graphs.nodes = graphs.nodes.saturating_add(nodes);
         });
     }
     result
@@ -262,7 +304,7 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUgraphExec) -> CUresult
     let result = unsafe { real(exec) };
     for resource in held.into_iter().flatten() {
         if result == SUCCESS {
-            change(resource.card, |graphs| graphs.needed = graphs.needed.saturating_sub(resource.bytes));
+            change(resource.card, |graphs| graphs.remove(resource));
         } else {
             let _had_a_place = RESOURCES.put(Kind::Graph(resource.card as u8), exec.addr() as u64, resource);
         }

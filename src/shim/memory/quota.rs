@@ -1,5 +1,7 @@
 //! A card's memory quota: what is left of the container's limit, for this process to reserve.
 
+use core::mem;
+
 use divvy_region::layout::SLOTS;
 use divvy_region::{Account, Reservation};
 
@@ -89,7 +91,7 @@ impl Quota {
 
     /// Whether the container holds more than it may, after the driver took more than was foreseen.
     pub(super) fn is_overdrawn(&self) -> bool {
-        self.process.used(self.card) > self.process.limit(self.card)
+        self.account.accounts().used() > self.process.allocatable(self.card)
     }
 
     /// Counts a granted allocation.
@@ -104,9 +106,22 @@ impl Quota {
 
 impl Reserved {
     /// The driver has given what they were for: they stay charged until they are [released](Account::release).
-    pub(super) fn keep(mut self) {
+    pub(super) fn keep(self) {
         self.quota.count();
-        self.bytes = 0;
+        self.charge();
+    }
+
+    pub(super) fn account(&self) -> Account<'static> {
+        self.quota.account
+    }
+
+    pub(super) fn card(&self) -> usize {
+        self.quota.card
+    }
+
+    /// Keeps bytes that no program counts as an allocation, and says how many they are.
+    pub(super) fn charge(mut self) -> u64 {
+        mem::take(&mut self.bytes)
     }
 }
 

@@ -93,8 +93,7 @@ fn share() -> Result<(u64, u64), CUresult> {
         REAPED_NS.store(now, Ordering::Relaxed);
         process.reap();
     }
-    let limit = process.limit(card);
-    Ok((limit.saturating_sub(process.used(card)), limit))
+    Ok((process.tell_free(card), process.limit(card)))
 }
 
 /// The limit of a card; nothing of one that isn't the container's.

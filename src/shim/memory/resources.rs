@@ -31,7 +31,9 @@ pub(super) enum Kind {
     Import,
     /// A green context; `of` is one more than its card's ordinal, `context` what it is as a context.
     Green,
-    /// An executable graph on the card of its number.
+    /// A context, by its handle.
+    Context,
+    /// An executable graph on the card of its number; `of` is what its nodes take.
     Graph(u8),
 }
 
@@ -44,9 +46,12 @@ pub(super) struct Resource {
     pub(super) card: usize,
     /// The context with which it ends; 0: none.
     pub(super) context: usize,
-    /// As its kind has it. Of memory: one more than the pool it is from; 0: none.
+    /// As its kind has it. Of memory: one more than the pool it is from; 0: none; [`MANAGED`].
     pub(super) of: u64,
 }
+
+/// `of` managed memory.
+pub(super) const MANAGED: u64 = u64::MAX;
 
 /// There is no place for a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +111,7 @@ impl Kind {
             Self::Physical => 6,
             Self::Import => 7,
             Self::Green => 8,
+            Self::Context => 9,
             Self::Graph(card) => 0x100 | u16::from(card),
         }
     }

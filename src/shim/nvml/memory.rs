@@ -84,6 +84,7 @@ unsafe fn changed(device: nvmlDevice_t, before: nvmlMemory_t, show: impl FnOnce(
     process.refresh(time::now());
     let (limit, used) = (process.limit(card), process.used(card));
     let total = if limit == UNLIMITED { before.total } else { limit };
-    show(nvmlMemory_t { total, free: before.free.min(total.saturating_sub(used)), used: used.min(total) });
+    let free = if limit == UNLIMITED { total.saturating_sub(used) } else { process.tell_free(card) };
+    show(nvmlMemory_t { total, free: before.free.min(free), used: used.min(total) });
     NVML_SUCCESS
 }

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use divvy_region::accounts::OtherProcesses;
-use divvy_region::clock::{History, Reading};
+use divvy_region::clock::{DriverMemory, History, Reading};
 use divvy_region::layout::{self, CARDS};
 use divvy_region::{Account, Estimate, Gate, Region, Share};
 
@@ -174,6 +174,11 @@ impl Card {
     pub(super) fn allotment(&self, process: &Process, position: usize, now_ns: u64) -> Allotment {
         let reading = self.clock.read(process.id(position), now_ns);
         Allotment { share: reading.unwrap_or_default().share(process.entitlement(position), now_ns), reading }
+    }
+
+    /// What the driver takes of the card for contexts and graphs.
+    pub(super) fn driver_memory(&self, process: &Process, position: usize) -> DriverMemory {
+        self.clock.driver_memory(process.id(position), time::now())
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use divvy_region::clock::{Page, Reading};
+use divvy_region::clock::{DriverMemory, Page, Reading};
 use divvy_region::layout::LINE;
 
 use crate::limits::CardId;
@@ -29,12 +29,22 @@ impl Clock {
     /// What the daemon says of the card now. `None`: there is no daemon that says anything.
     #[inline]
     pub(super) fn read(&self, id: Option<CardId>, now_ns: u64) -> Option<Reading> {
+        self.page(id, now_ns)?.read()
+    }
+
+    /// What the daemon says that the driver takes of the card for contexts and graphs.
+    pub(super) fn driver_memory(&self, id: Option<CardId>, now_ns: u64) -> DriverMemory {
+        self.page(id, now_ns).map(Page::driver_memory).unwrap_or_default()
+    }
+
+    #[inline]
+    fn page(&self, id: Option<CardId>, now_ns: u64) -> Option<&'static Page> {
         let page = match self.page.load(Ordering::Acquire) {
             page if page.is_null() => self.map(id, now_ns)?,
             page => page,
         };
         // SAFETY: whatever is kept there was mapped for ever, and only the daemon writes to it.
-        unsafe { Page::new(page, LINE) }.ok()?.read()
+        unsafe { Page::new(page, LINE) }.ok()
     }
 
     #[cold]

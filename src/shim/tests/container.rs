@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use divvy_region::Owner;
+use divvy_region::clock::{DriverMemory, MAGIC, VERSION};
 use divvy_region::layout;
 use divvy_region::snapshot::{Snapshot, Totals, Usage};
 use fake_cuda::Machine;
@@ -125,6 +126,14 @@ impl Container {
         let text = format!("divvy-limits v1\ntier {tier}\ncompute {compute}\npod u ns p\ncontainer c\n{cards}end\n");
         fs::write(self.path("limits/next"), text).expect("room");
         fs::rename(self.path("limits/next"), self.path("limits/limits")).expect("a directory");
+    }
+
+    /// Says on the clock page of card 0 what the driver takes for contexts and graphs, as the daemon does.
+    pub(crate) fn say_driver_memory(&self, memory: DriverMemory) {
+        let DriverMemory { context_bytes, graph_node_bytes } = memory;
+        let words = [MAGIC, VERSION.into(), 0, 0, 0, 0, context_bytes, graph_node_bytes];
+        let path = self.path(&format!("limits/clock-{}", Machine::uuid(0)));
+        fs::write(path, words.map(u64::to_ne_bytes).concat()).expect("room");
     }
 
     /// A program in the container. What it writes to standard error is gathered: [`Container::complaints`].

@@ -10,6 +10,8 @@ mod charges;
 mod container;
 #[path = "memory/entry.rs"]
 mod entry;
+#[path = "memory/frameworks.rs"]
+mod frameworks;
 #[path = "memory/overhead.rs"]
 mod overhead;
 #[path = "memory/processes.rs"]

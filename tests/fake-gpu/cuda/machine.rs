@@ -60,6 +60,12 @@ pub struct CardDescription {
     /// Bytes that each context costs.
     #[serde(default)]
     pub context_bytes: u64,
+    /// Bytes that each node of an executable graph costs.
+    #[serde(default)]
+    pub graph_node_bytes: u64,
+    /// Bytes that each module costs, once a function of it was launched.
+    #[serde(default)]
+    pub module_bytes: u64,
 }
 
 /// When a call fails.
@@ -143,6 +149,8 @@ impl Machine {
             compute_capability: hopper(),
             multiprocessors: multiprocessors(),
             context_bytes: 0,
+            graph_node_bytes: 0,
+            module_bytes: 0,
         };
         Self { cards: (0..count).map(card).collect(), ..Self::default() }
     }

@@ -52,6 +52,9 @@ pub struct CardScenario {
     pub model: String,
     /// Bytes.
     pub memory_total: u64,
+    /// Bytes that the driver keeps for itself, part of `memory_total`.
+    #[serde(default)]
+    pub memory_reserved: u64,
     /// Bytes.
     #[serde(default)]
     pub memory_used: u64,

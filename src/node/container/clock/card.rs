@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use divvy_api::annotation::Priority;
 use divvy_api::{CardId, Cores};
 use divvy_region::Share;
-use divvy_region::clock::{self, Busy};
+use divvy_region::clock::{self, Busy, DriverMemory};
 use divvy_region::map::ClockPage;
 use divvy_runtime::logging::WarnOnce;
 
@@ -26,6 +26,7 @@ pub(super) struct Card {
     path: PathBuf,
     page: Option<Mapped>,
     seats: Vec<Seat>,
+    pub(super) driver_memory: DriverMemory,
     /// Time at which a container was last busy.
     busy_at_ns: Option<u64>,
     due_ns: u64,
@@ -59,6 +60,7 @@ impl Card {
             path: pages::path(run_dir, id),
             page: None,
             seats: Vec::new(),
+            driver_memory: DriverMemory::default(),
             busy_at_ns: None,
             due_ns: 0,
             warning: WarnOnce::default(),
@@ -113,6 +115,7 @@ impl Card {
         }
         let busy = self.busy(now_ns, watched);
         if let Some(Mapped { page, .. }) = &mut self.page {
+            page.set_driver_memory(self.driver_memory);
             page.publish(now_ns, busy);
         }
         if busy.tenants > 0 {

@@ -92,7 +92,7 @@ fn instance(
     };
     let id = device.uuid().map_err(in_call("nvmlDeviceGetUUID"))?.parse()?;
     let memory = device.memory_info().map_err(|error| in_call("nvmlDeviceGetMemoryInfo")(error).to_string());
-    let memory = memory.map(|info| (Memory::from_bytes_floor(info.total), Memory::from_bytes_floor(info.used)));
+    let memory = memory.map(|info| (super::allocatable(&info), Memory::from_bytes_floor(info.used)));
     Ok(Some(Instance { id, place, model, memory, processes: super::processes(&device).ok() }))
 }
 

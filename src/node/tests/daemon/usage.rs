@@ -19,15 +19,18 @@ use crate::bench::cluster::events;
 use crate::bench::part;
 
 const BOOKS: &str = "DIVVY_TEST_BOOKS";
+const UNHOOKED: &str = "DIVVY_TEST_UNHOOKED";
 const MIB: u64 = 1 << 20;
 
 /// A process that has a slot, and holds 64 MiB of card 0 in it.
 struct Tenant(Child);
 
 impl Tenant {
-    fn start(books: &Path) -> Self {
+    /// One that has looked up so many functions which the library doesn't know.
+    fn start(books: &Path, unhooked: u64) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "--ignored", "--nocapture", "usage::a_tenants_process"]).env(BOOKS, books);
+        command.env(UNHOOKED, unhooked.to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.map_while(Result::ok).any(|line| line.contains("seated")), "it has requested a slot");
@@ -65,7 +68,8 @@ fn a_tenants_process() {
         file.write_all_at(&bytes, at as u64).unwrap();
     };
     write(layout::use_bytes(1, 0, slot + 1).end - LINE, &[0, 64 * MIB, 0, 0, 0, 1_500_000_000]);
-    write(LINE + 16, &[10, 5, 250_000_000, 3, 1, 2]);
+    let unhooked = std::env::var(UNHOOKED).unwrap().parse().unwrap();
+    write(LINE + 16, &[10, 5, 250_000_000, 3, 1, unhooked]);
     write(layout::slot_bytes(1, slot).start, &[1 | u64::from(process::id()) << 32, started, 99]);
     file.write_all_at(&u32::try_from(slot + 1).unwrap().to_ne_bytes(), 28).unwrap();
     println!("\nseated");
@@ -148,7 +152,7 @@ async fn usage_is_reported_and_memory_of_killed_process_is_freed() {
     assert_eq!(bench.usage_of(&uid).await.region, None, "without a library");
     let (card, _) = bench.given(&uid)[0].clone();
     let books = bench.books(&uid);
-    let (first, second) = (Tenant::start(&books), Tenant::start(&books));
+    let (first, second) = (Tenant::start(&books, 2), Tenant::start(&books, 2));
     bench.set_processes(&uid, &[first.pid(), second.pid()]);
     bench.set_on_card(&card, &[(first.pid(), 70), (second.pid(), 80)]);
     bench.until_used(&uid, 2, 128).await;
@@ -173,7 +177,7 @@ async fn usage_is_reported_and_memory_of_killed_process_is_freed() {
     assert_eq!((after.busy_ns, after.launches), (3_000_000_000, 15), "counters stay");
     drop(second);
     bench.until_used(&uid, 0, 0).await;
-    let third = Tenant::start(&books);
+    let third = Tenant::start(&books, 2);
     bench.set_processes(&uid, &[third.pid()]);
     let again = bench.until_used(&uid, 1, 64).await.region.unwrap();
     assert_eq!(again.busy_ns, 4_500_000_000);
@@ -189,7 +193,7 @@ async fn usage_is_reported_and_memory_of_killed_process_is_freed() {
 async fn hostile_region_is_reported_and_affects_no_other() {
     let bench = Bench::new().await;
     let (sound, hostile) = (bench.run(named("sound")).await, bench.run(named("hostile")).await);
-    let _tenant = Tenant::start(&bench.books(&sound));
+    let _tenant = Tenant::start(&bench.books(&sound), 0);
     let path = bench.books(&hostile);
     fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink(bench.books(&sound), &path).unwrap();
@@ -224,7 +228,7 @@ async fn share_violations_are_detected_and_published() {
     let mut bench = Bench::publishing().await;
     let uid = bench.run(named("greedy")).await;
     let (card, _) = bench.given(&uid)[0].clone();
-    let tenant = Tenant::start(&bench.books(&uid));
+    let tenant = Tenant::start(&bench.books(&uid), 0);
     let bypass = statically_linked(&bench).spawn().map(Tenant).unwrap();
     bench.set_processes(&uid, &[tenant.pid(), bypass.pid()]);
     bench.set_on_card(&card, &[(tenant.pid(), 64), (bypass.pid(), 2000), (process::id(), 7)]);

@@ -17,6 +17,7 @@ struct Bench {
     directory: tempfile::TempDir,
     nonce: Nonce,
     overheads: Overheads,
+    processes: Processes,
     now: Instant,
 }
 
@@ -30,7 +31,8 @@ impl Bench {
         let (directory, nonce) = (tempfile::tempdir().expect("a directory"), Nonce::random());
         let file = overhead_file(directory.path(), nonce);
         fs::create_dir_all(file.parent().expect("above it")).expect("a directory");
-        Self { directory, nonce, overheads: Overheads::over(WINDOW * LOOK), now: Instant::now() }
+        let processes = Processes { slots: HashSet::from([(1, 10), (2, 20)]), driver: HashSet::from([101]) };
+        Self { directory, nonce, overheads: Overheads::over(WINDOW * LOOK), processes, now: Instant::now() }
     }
 
     /// What is written after another look at these figures of card 0 and these of card 1.
@@ -38,7 +40,7 @@ impl Bench {
         self.now += LOOK;
         let region = |used_bytes| RegionUsage { used_bytes, ..RegionUsage::default() };
         let mut cards = [seen(card(0), first.0, region(first.1)), seen(card(1), second.0, region(second.1))];
-        self.overheads.take(self.nonce, &mut cards, self.directory.path(), self.now);
+        self.overheads.take(self.nonce, &mut cards, self.processes.clone(), self.directory.path(), self.now);
         cards.map(|card| card.overhead_bytes)
     }
 
@@ -46,7 +48,7 @@ impl Bench {
     fn looks_at_region(&mut self, driver: Option<u64>, region: RegionUsage) -> u64 {
         self.now += LOOK;
         let mut cards = [seen(card(0), driver, region)];
-        self.overheads.take(self.nonce, &mut cards, self.directory.path(), self.now);
+        self.overheads.take(self.nonce, &mut cards, self.processes.clone(), self.directory.path(), self.now);
         cards[0].overhead_bytes
     }
 
@@ -72,7 +74,9 @@ fn context_overhead_is_reported_after_a_full_window() {
     assert_eq!(bench.file().as_deref(), Some("GPU-0 524288000\nGPU-1 0\n"));
     assert_eq!(bench.looks_at(WINDOW, Some(800 * MIB), 200 * MIB), 500 * MIB, "another context");
     assert_eq!(bench.looks_at(1, Some(800 * MIB), 200 * MIB), 600 * MIB);
-    assert_eq!(bench.looks_at(1, Some(300 * MIB), 200 * MIB), 100 * MIB, "one that ended");
+    bench.processes.slots.remove(&(1, 10));
+    assert_eq!(bench.looks_at(WINDOW, Some(300 * MIB), 200 * MIB), 600 * MIB, "one that ended");
+    assert_eq!(bench.looks_at(1, Some(300 * MIB), 200 * MIB), 100 * MIB);
     assert_eq!(
         bench.looks((Some(300 * MIB), 200 * MIB), (Some(7 * MIB), 0)),
         [100 * MIB, 0],
@@ -116,12 +120,55 @@ fn small_changes_are_not_written() {
 }
 
 #[test]
-fn unknown_overhead_is_not_charged() {
+fn overhead_stays_while_its_processes_live() {
     let mut bench = Bench::new();
-    bench.looks_at(WINDOW + 1, Some(10 * MIB), 0);
-    assert_eq!(bench.looks_at(WINDOW, None, 0), 10 * MIB);
-    assert_eq!(bench.looks_at(1, None, 0), 0);
+    bench.looks_at(WINDOW + 1, Some(500 * MIB), 0);
+    for round in 0..200 {
+        let allocated = (round % 3) * 1000 * MIB;
+        let probed = (round.saturating_sub(2) % 3) * 1000 * MIB;
+        assert_eq!(bench.looks_at(1, Some(probed + 500 * MIB), allocated), 500 * MIB);
+    }
+    assert_eq!(bench.looks_at(2 * WINDOW, None, 0), 500 * MIB, "the driver says nothing");
+    bench.processes.driver.insert(103);
+    assert_eq!(bench.looks_at(WINDOW + 1, Some(800 * MIB), 0), 800 * MIB);
+    bench.processes = Processes::default();
+    assert_eq!(bench.looks_at(1, Some(800 * MIB), 0), 0, "who comes next begins with nothing");
     assert_eq!(bench.file().as_deref(), Some("GPU-0 0\nGPU-1 0\n"));
+}
+
+#[test]
+fn managed_memory_hides_no_overhead() {
+    let mut bench = Bench::new();
+    let region = RegionUsage { used_bytes: 5000 * MIB, managed_bytes: 4000 * MIB, ..RegionUsage::default() };
+    let written = (0..=WINDOW).fold(0, |_, _| bench.looks_at_region(Some(1300 * MIB), region));
+    assert_eq!(written, 300 * MIB);
+}
+
+#[test]
+fn still_process_shows_its_context() {
+    let mut bench = Bench::new();
+    let region =
+        |launches| RegionUsage { used_bytes: 900 * MIB, context_bytes: 400 * MIB, launches, ..RegionUsage::default() };
+    let still = |bench: &Bench| bench.overheads.still(bench.nonce, 0, bench.now);
+    for _ in 0..=WINDOW {
+        bench.looks_at_region(Some(950 * MIB), region(0));
+    }
+    assert_eq!(still(&bench), None, "there are two");
+    bench.processes.slots.remove(&(1, 10));
+    for _ in 0..WINDOW {
+        bench.looks_at_region(Some(950 * MIB), region(0));
+    }
+    assert_eq!(still(&bench), None, "nor is that long enough");
+    for _ in 0..=WINDOW {
+        bench.looks_at_region(Some(950 * MIB), region(0));
+    }
+    assert_eq!(still(&bench), Some(Still { beyond: 450 * MIB, has_launched: false }));
+    bench.looks_at_region(Some(980 * MIB), region(1));
+    assert_eq!(still(&bench), None, "it has changed");
+    for _ in 0..=WINDOW {
+        bench.looks_at_region(Some(980 * MIB), region(1));
+    }
+    assert_eq!(still(&bench), Some(Still { beyond: 480 * MIB, has_launched: true }));
 }
 
 #[test]

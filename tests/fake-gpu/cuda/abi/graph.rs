@@ -12,7 +12,12 @@ use crate::driver::make_room;
 /// # Safety
 /// `exec` is null or valid for writes.
 unsafe fn instantiate(me: Entry, exec: *mut usize, graph: usize, flags: u64) -> Result<(), Code> {
-    let made = me.driver()?.instantiate(graph, flags)?;
+    let mut driver = me.driver()?;
+    let made = driver.instantiate(graph, flags)?;
+    if let Err(full) = driver.place_exec(made) {
+        driver.destroy_exec(made)?;
+        return Err(full);
+    }
     // SAFETY: the caller's.
     unsafe { write::value(exec, made) }
 }

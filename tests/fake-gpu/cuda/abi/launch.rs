@@ -97,6 +97,7 @@ unsafe fn launch(
     let stream = driver.stream(stream, me.per_thread)?;
     // SAFETY: the caller's.
     let kernel = unsafe { kernel(&mut driver, function, (grid, block), shared, arguments) }?;
+    driver.load_lazily(function, stream)?;
     match driver.target(stream)? {
         Target::Captured(id) => driver.capture(id, stream, NodeKind::Kernel(kernel)).map(|_node| ()),
         Target::Live => {

@@ -64,6 +64,8 @@ pub(crate) struct Module {
     pub(crate) functions: BTreeMap<CString, usize>,
     /// A module of a library is the library's.
     pub(crate) library: bool,
+    /// Bytes that it takes of a card, by its number, since a function of it was launched there.
+    pub(crate) loaded: Option<(usize, u64)>,
 }
 
 pub(crate) struct Function {
@@ -231,16 +233,31 @@ impl Driver {
     }
 
     pub(crate) fn load(&mut self, context: usize, library: bool) -> usize {
-        self.modules.add(Module { context, functions: BTreeMap::new(), library })
+        self.modules.add(Module { context, functions: BTreeMap::new(), library, loaded: None })
     }
 
     pub(crate) fn unload(&mut self, module: usize) -> Result<(), Code> {
-        for function in self.modules.remove(module)?.functions.into_values() {
+        let Module { functions, loaded, .. } = self.modules.remove(module)?;
+        for function in functions.into_values() {
             drop(self.functions.remove(function));
+        }
+        if let Some((device, bytes)) = loaded {
+            self.devices[device].release(bytes);
         }
         let globals = self.memory.blocks().filter(|(_, block)| block.kind == Kind::Global { module });
         let globals: Vec<u64> = globals.map(|(base, _)| base).collect();
         globals.into_iter().try_for_each(|base| self.free_block(base))
+    }
+
+    /// Loads a module onto a stream's card when the first of its functions is launched (`CUDA_MODULE_LOADING=LAZY`).
+    pub(crate) fn load_lazily(&mut self, function: usize, stream: usize) -> Result<(), Code> {
+        let (module, device) = (self.functions.get(function)?.module, self.streams.get(stream)?.device);
+        if self.modules.get(module)?.loaded.is_none() {
+            let bytes = self.devices[device].card.module_bytes;
+            self.devices[device].charge(bytes)?;
+            self.modules.get_mut(module)?.loaded = Some((device, bytes));
+        }
+        Ok(())
     }
 
     /// The function of a module by its name, which any has.

@@ -83,6 +83,8 @@ pub(crate) struct Exec {
     pub(crate) flags: u64,
     /// Bytes per card that it has reserved, once it was uploaded or launched.
     reserved: Option<Vec<(usize, u64)>>,
+    /// The card that keeps its nodes, and how many bytes those take.
+    nodes: Option<(usize, u64)>,
 }
 
 /// A card's memory for graphs, in bytes.
@@ -170,7 +172,17 @@ impl Driver {
     pub(crate) fn instantiate(&mut self, graph: usize, flags: u64) -> Result<usize, Code> {
         let mut steps = Vec::new();
         self.flatten(graph, &mut steps)?;
-        Ok(self.execs.add(Exec { steps, flags, reserved: None }))
+        Ok(self.execs.add(Exec { steps, flags, reserved: None, nodes: None }))
+    }
+
+    /// Puts the nodes of an executable graph on the current context's card.
+    pub(crate) fn place_exec(&mut self, exec: usize) -> Result<(), Code> {
+        let index = self.current()?.device;
+        let device = &self.devices[index];
+        let bytes = device.card.graph_node_bytes * self.execs.get(exec)?.steps.len() as u64;
+        device.charge(bytes)?;
+        self.execs.get_mut(exec)?.nodes = Some((index, bytes));
+        Ok(())
     }
 
     fn flatten(&self, graph: usize, steps: &mut Vec<(usize, Node)>) -> Result<(), Code> {
@@ -217,8 +229,12 @@ impl Driver {
 
     /// Ends an executable graph. Its memory stays reserved until it is trimmed.
     pub(crate) fn destroy_exec(&mut self, exec: usize) -> Result<(), Code> {
-        for (device, bytes) in self.execs.remove(exec)?.reserved.unwrap_or_default() {
+        let Exec { reserved, nodes, .. } = self.execs.remove(exec)?;
+        for (device, bytes) in reserved.unwrap_or_default() {
             self.devices[device].graph_memory.bound -= bytes;
+        }
+        if let Some((device, bytes)) = nodes {
+            self.devices[device].release(bytes);
         }
         Ok(())
     }

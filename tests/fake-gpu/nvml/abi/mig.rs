@@ -35,13 +35,16 @@ functions! {
     nvmlDeviceGetName(name: *mut c_char, length: c_uint) = |target| write::text(name, length, &target.name());
     nvmlDeviceGetMemoryInfo(memory: *mut nvmlMemory_t) = |target| {
         let (total, used) = target.memory();
+        // The first form knows nothing of what the driver keeps: it is in use.
+        let used = used.saturating_add(target.reserved());
         write::value(memory, nvmlMemory_t { total, free: total.saturating_sub(used), used })
     };
     nvmlDeviceGetMemoryInfo_v2(memory: *mut nvmlMemory_v2_t) = |target| {
         let (total, used) = target.memory();
         let version = memory.as_ref().ok_or(NvmlReturn::InvalidArgument)?.version;
-        let free = total.saturating_sub(used);
-        write::value(memory, nvmlMemory_v2_t { version, total, reserved: 0, free, used })
+        let reserved = target.reserved();
+        let free = total.saturating_sub(used).saturating_sub(reserved);
+        write::value(memory, nvmlMemory_v2_t { version, total, reserved, free, used })
     };
     nvmlDeviceGetComputeRunningProcesses(count: *mut c_uint, infos: *mut nvmlProcessInfo_v1_t) = |target| {
         let old = |process: nvmlProcessInfo_t| {
@@ -121,6 +124,11 @@ impl Target<'_> {
     fn memory(&self) -> (u64, u64) {
         let whole = || (self.card.memory_total, shared::look(self.card).memory_used);
         self.instance.map_or_else(whole, |instance| (instance.memory_total, instance.memory_used))
+    }
+
+    /// What the driver keeps of a whole card.
+    fn reserved(&self) -> u64 {
+        if self.instance.is_none() { self.card.memory_reserved } else { 0 }
     }
 
     fn processes(&self) -> Vec<nvmlProcessInfo_t> {

@@ -74,6 +74,7 @@ fn card(number: u32, count: u32, model: &str, memory_total: u64) -> CardScenario
         uuid: Scenario::uuid(number),
         model: model.to_owned(),
         memory_total,
+        memory_reserved: 0,
         memory_used: 0,
         pci_bus_id: format!("00000000:{:02X}:00.0", 0x17 + 8 * number),
         minor: number,

@@ -51,6 +51,25 @@ fn contexts_cost_and_take_their_memory_with_them() {
 }
 
 #[test]
+fn graphs_and_modules_cost_until_they_are_destroyed() {
+    let mut machine = Machine::uniform(1, GIB);
+    (machine.cards[0].graph_node_bytes, machine.cards[0].module_bytes) = (MIB, 10 * MIB);
+    let cuda = Site::new(&machine).program();
+    let module = cuda.get(|cuda, to| cuda.cuModuleLoadData(to, c"any".as_ptr().cast()));
+    let (stream, busy) =
+        (cuda.stream(), cuda.get(|cuda, to| cuda.cuModuleGetFunction(to, module, c"busy_ns".as_ptr())));
+    assert_eq!(cuda.info().0, GIB, "nothing was launched");
+    assert_eq!(cuda.launch(busy, 1, stream), SUCCESS);
+    assert_eq!(cuda.info().0, GIB - 10 * MIB);
+    let exec = cuda.captured(stream, || (0..20).for_each(|_| assert_eq!(cuda.launch(busy, 1, stream), SUCCESS)));
+    assert_eq!(cuda.info().0, GIB - 30 * MIB);
+    assert_eq!(cuda.cuGraphExecDestroy(exec), SUCCESS);
+    assert_eq!(cuda.info().0, GIB - 10 * MIB);
+    assert_eq!((cuda.cuCtxSynchronize(), cuda.cuModuleUnload(module)), (SUCCESS, SUCCESS));
+    assert_eq!(cuda.info().0, GIB);
+}
+
+#[test]
 fn processes_share_a_card_and_a_killed_one_gives_all_back() {
     let site = Site::small();
     let cuda = site.program();
