@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use divvy_region::layout::{self, LINE};
 use divvy_region::snapshot::{Snapshot, Totals};
+use nvml_wrapper::Nvml;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -56,10 +57,37 @@ impl Site {
     pub(crate) fn new(library: &Path, card: i32, stand_in: Option<&Path>) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("gpu-check-").tempdir()?;
         let driver = stand_in.map(|built| install(built, directory.path())).transpose()?;
+        if let Some(driver) = &driver {
+            // SAFETY: no other thread has been started.
+            unsafe { std::env::set_var("FAKE_CUDA_STATE", driver.join("state")) };
+        }
         File::create(directory.path().join(CLOCK))?.set_len(PAGE)?;
         let speed = if driver.is_some() { Speed::Grid } else { Speed::Steps(0.0) };
         let library = library.canonicalize().with_context(|| format!("{}: no library there", library.display()))?;
         Ok(Self { directory, library, driver, place: Place { card, speed }, uuid: String::new() })
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn library(&self) -> &Path {
+        &self.library
+    }
+
+    /// NVML of the machine, or of the stand-in; `None` if there is none.
+    pub(crate) fn nvml(&self) -> Option<Nvml> {
+        match &self.driver {
+            Some(driver) => Nvml::builder().lib_path(driver.join("libnvidia-ml.so.1").as_os_str()).init().ok(),
+            None => Nvml::init().ok(),
+        }
+    }
+
+    /// Some program, held by the library, in the directory of a container.
+    pub(crate) fn command_in(&self, program: &Path, root: &Path) -> Command {
+        let mut command = self.command(program);
+        command.current_dir(root).env("LD_PRELOAD", &self.library);
+        command
     }
 
     pub(crate) fn is_stand_in(&self) -> bool {
@@ -99,7 +127,7 @@ impl Site {
         let mut command = Command::new(program);
         command.current_dir(self.directory.path());
         if let Some(driver) = &self.driver {
-            command.env("LD_LIBRARY_PATH", driver).env("FAKE_CUDA_STATE", driver.join("state"));
+            command.env("LD_LIBRARY_PATH", driver);
         }
         command
     }
@@ -148,9 +176,7 @@ impl Container<'_> {
 
     /// Some program in it, held by the library.
     pub(crate) fn command(&self, program: &Path) -> Command {
-        let mut command = self.site.command(program);
-        command.current_dir(&self.root).env("LD_PRELOAD", &self.site.library);
-        command
+        self.site.command_in(program, &self.root)
     }
 
     fn read_region(&self) -> Result<Vec<u8>> {

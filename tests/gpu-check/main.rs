@@ -25,10 +25,12 @@ use std::{env, fs};
 
 use anyhow::{Context as _, Result};
 use checks::{Check, Part};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use container::Site;
 use program::{Place, Speed};
 use report::Report;
+use run::RunArguments;
+use tenant::Tenant;
 
 mod checks;
 mod container;
@@ -36,6 +38,7 @@ mod daemon;
 mod figures;
 mod program;
 mod report;
+mod run;
 mod tenant;
 
 /// Checks on a machine with an NVIDIA GPU whether libdivvy.so keeps its limits.
@@ -62,6 +65,13 @@ struct Arguments {
     /// Run only these parts
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Run(RunArguments),
 }
 
 /// Wrong use, as sysexits.h numbers it.
@@ -70,7 +80,7 @@ const USAGE: u8 = 64;
 fn main() -> ExitCode {
     let told: Vec<String> = env::args().collect();
     let ended = match told.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [_, "obey", card, speed] => obey(card, speed).map(|()| true),
+        [_, "obey", card, speed] => obey(card, speed).map(|()| ExitCode::SUCCESS),
         _ => match Arguments::try_parse_from(told) {
             Ok(arguments) => run(&arguments),
             Err(asked) => {
@@ -80,14 +90,10 @@ fn main() -> ExitCode {
             }
         },
     };
-    match ended {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("gpu-check: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    ended.unwrap_or_else(|error| {
+        eprintln!("gpu-check: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 /// As the tested program.
@@ -96,19 +102,34 @@ fn obey(card: &str, speed: &str) -> Result<()> {
     program::run(Place { card: card.parse().context("a card")?, speed })
 }
 
-fn run(arguments: &Arguments) -> Result<bool> {
-    let Arguments { library, out, card, quick, stand_in, only } = arguments;
+fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let Arguments { library, out, card, quick, stand_in, only, verb } = arguments;
     let mut report = Report::new(out.as_deref())?;
     let program = env::current_exe()?;
     let built = program.parent().context("a directory with this program")?;
     let mut site = Site::new(library, i32::from(*card), stand_in.then_some(built))?;
+    if let Some(Verb::Run(program)) = verb {
+        let mut tenant = site.free_tenant().context("a program without the library")?;
+        let card = tenant.ask("describe")?;
+        card["uuid"].as_str().context("a UUID")?.clone_into(&mut site.uuid);
+        if !site.is_stand_in() {
+            site.place.speed = calibrated(&mut tenant)?;
+        }
+        drop(tenant);
+        return run::run(program, &site, card["name"].as_str().unwrap_or_default(), &mut report);
+    }
     let card_bytes = introduce(&mut site, &mut report)?;
     let mut check = Check { site: &site, report: &mut report, is_quick: *quick, card_bytes };
     for part in Part::ALL.into_iter().filter(|part| only.is_empty() || only.contains(part)) {
         part.run(&mut check)?;
     }
     state(&mut report, &site)?;
-    report.close()
+    Ok(if report.close()? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// How fast the card is.
+fn calibrated(tenant: &mut Tenant) -> Result<Speed> {
+    Ok(Speed::Steps(tenant.ask("calibrate")?.as_f64().context("steps in a nanosecond")?))
 }
 
 /// Says what is tested, and finds out what the checks need to know of it. Answers the card's bytes.
@@ -127,9 +148,10 @@ fn introduce(site: &mut Site, report: &mut Report) -> Result<u64> {
     report.say("kernel", read_line(Path::new("/proc/sys/kernel/osrelease"))?.trim())?;
     state(report, site)?;
     if !site.is_stand_in() {
-        let steps = tenant.ask("calibrate")?.as_f64().context("steps in a nanosecond")?;
-        site.place.speed = Speed::Steps(steps);
-        report.say("loop", &format!("{:.1} ns a step", 1.0 / steps))?;
+        site.place.speed = calibrated(&mut tenant)?;
+        if let Speed::Steps(steps) = site.place.speed {
+            report.say("loop", &format!("{:.1} ns a step", 1.0 / steps))?;
+        }
     }
     Ok(bytes)
 }

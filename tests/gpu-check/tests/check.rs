@@ -73,3 +73,28 @@ fn wrong_use_ends_with_64() {
     assert_eq!(ended.status.code(), Some(64));
     assert!(String::from_utf8_lossy(&ended.stderr).contains("--card"));
 }
+
+/// A program in a container that `run` makes, and what is said of it.
+fn run_program(options: &[&str], program: &[&str]) -> Output {
+    check(&[&["--stand-in", "run"], options, &["--"], program].concat())
+}
+
+#[test]
+fn a_program_runs_with_its_share_and_its_exit_code() {
+    let library = Path::new(env!("CARGO_BIN_EXE_gpu-check"));
+    let program = library.to_str().expect("a path of letters");
+    // A tenant that is told nothing ends with its input, once it has a context.
+    let ended =
+        run_program(&["--cores", "50", "--memory", "2048", "--context", "300"], &[program, "obey", "0", "grid"]);
+    let lines = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.success(), "{lines}");
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "{}\n", "{lines}");
+    assert!(lines.lines().count() >= 2, "{lines}");
+    let refused = run_program(&["--memory", "200", "--context", "300"], &[program, "obey", "0", "grid"]);
+    let lines = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && lines.contains("a context of CUDA takes 300 MiB"), "{lines}");
+    assert_eq!(run_program(&[], &["sh", "-c", "exit 3"]).status.code(), Some(3));
+    assert_eq!(run_program(&[], &["sh", "-c", "kill -9 $$"]).status.code(), Some(137));
+    assert_eq!(run_program(&[], &["no-such-program"]).status.code(), Some(127));
+    assert_eq!(run_program(&["--cores", "101"], &["true"]).status.code(), Some(64));
+}
