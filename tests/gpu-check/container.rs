@@ -123,7 +123,8 @@ impl Site {
         Tenant::start(self.command(&std::env::current_exe()?), self.place)
     }
 
-    fn command(&self, program: &Path) -> Command {
+    /// Some program without the library.
+    pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.directory.path());
         if let Some(driver) = &self.driver {

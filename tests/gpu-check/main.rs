@@ -6,6 +6,9 @@
 //!            └─ a line, an answer ◀───────▶ tenant ─────┘  with libdivvy.so before it, or without
 //! ```
 //!
+//! `run` gives any program a container that is prepared by the daemon's own code; `experiments` asks a real driver what
+//! the library assumes, by programs as frameworks run them.
+//!
 //! Every figure is measured with the library and without it in turn, by the same program, so that what changes on the machine
 //! meanwhile meets both. The check plays the daemon: it writes limits and the clock page, and reads the region. It changes
 //! nothing of the card, and only the tested programs are given the library.
@@ -27,6 +30,7 @@ use anyhow::{Context as _, Result};
 use checks::{Check, Part};
 use clap::{Parser, Subcommand};
 use container::Site;
+use experiments::ExperimentArguments;
 use program::{Place, Speed};
 use report::Report;
 use run::RunArguments;
@@ -35,6 +39,7 @@ use tenant::Tenant;
 mod checks;
 mod container;
 mod daemon;
+mod experiments;
 mod figures;
 mod program;
 mod report;
@@ -72,6 +77,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Run(RunArguments),
+    Experiments(ExperimentArguments),
 }
 
 /// Wrong use, as sysexits.h numbers it.
@@ -118,8 +124,13 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         drop(tenant);
         return run::run(program, &site, card["name"].as_str().unwrap_or_default(), &mut report);
     }
-    let card_bytes = introduce(&mut site, &mut report)?;
-    let mut check = Check { site: &site, report: &mut report, is_quick: *quick, card_bytes };
+    let (card_bytes, model) = introduce(&mut site, &mut report)?;
+    let is_quick = *quick || verb.is_some();
+    let mut check = Check { site: &site, report: &mut report, is_quick, card_bytes };
+    if let Some(Verb::Experiments(experiments)) = verb {
+        let is_well = experiments::run(experiments, &mut check, &model)?;
+        return Ok(if report.close()? && is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     for part in Part::ALL.into_iter().filter(|part| only.is_empty() || only.contains(part)) {
         part.run(&mut check)?;
     }
@@ -132,8 +143,8 @@ fn calibrated(tenant: &mut Tenant) -> Result<Speed> {
     Ok(Speed::Steps(tenant.ask("calibrate")?.as_f64().context("steps in a nanosecond")?))
 }
 
-/// Says what is tested, and finds out what the checks need to know of it. Answers the card's bytes.
-fn introduce(site: &mut Site, report: &mut Report) -> Result<u64> {
+/// Says what is tested, and finds out what the checks need to know of it. Answers the card's bytes and its model.
+fn introduce(site: &mut Site, report: &mut Report) -> Result<(u64, String)> {
     let date = humantime::format_rfc3339_seconds(SystemTime::now());
     report.say("date", &date.to_string())?;
     let mut tenant = site.free_tenant().context("a program without the library")?;
@@ -153,7 +164,7 @@ fn introduce(site: &mut Site, report: &mut Report) -> Result<u64> {
             report.say("loop", &format!("{:.1} ns a step", 1.0 / steps))?;
         }
     }
-    Ok(bytes)
+    Ok((bytes, name.to_owned()))
 }
 
 /// What the card is set to and how warm it is: figures of two runs compare only if these do.

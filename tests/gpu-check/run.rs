@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitCode};
+use std::process::{Child, Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -83,16 +83,23 @@ enum Compute {
 }
 
 /// A node with one card, by the daemon's own code.
-struct Node<'a> {
+pub(crate) struct Node<'a> {
     site: &'a Site,
+    root: PathBuf,
     run_dir: PathBuf,
     card: CardId,
     containers: Containers,
     tenants: Vec<clock::Tenant>,
 }
 
+/// Containers that are always busy, and the clock thread, until this is dropped.
+pub(crate) struct Beside {
+    _busy: Vec<Tenant>,
+    clock: CancellationToken,
+}
+
 /// One container of the node.
-struct Prepared {
+pub(crate) struct Prepared {
     nonce: Nonce,
     root: PathBuf,
     share: Share,
@@ -113,30 +120,16 @@ struct Sample {
 /// Runs a program until it ends.
 pub(crate) fn run(arguments: &RunArguments, site: &Site, model: &str, report: &mut Report) -> Result<ExitCode> {
     let RunArguments { cores, memory, beside, program, .. } = arguments;
-    let mut node = Node::new(site)?;
+    let mut node = Node::new(site, "run")?;
     let compute =
         if arguments.compute == Compute::Burst { annotation::Compute::Burst } else { annotation::Compute::Cap };
     let tested = node.prepare("program", (*memory, *cores), compute)?;
-    let figures = node.driver_memory(model, arguments.context)?;
-    let rest = (100 - cores) / (*beside).max(1);
-    let mib = BESIDE_MIB + (figures.context_bytes >> 20);
-    let others =
-        (0..*beside).map(|number| node.prepare(&format!("beside-{number}"), (mib, rest), annotation::Compute::Cap));
-    let others: Vec<Prepared> = others.collect::<Result<_>>()?;
-    let stop = CancellationToken::new();
-    node.start_clock(figures, stop.clone())?;
-    let mut busy = Vec::new();
-    for other in &others {
-        let command = site.command_in(&std::env::current_exe()?, &other.root);
-        let mut tenant = Tenant::start(command, site.place).context("a container beside the program")?;
-        tenant.tell(&format!("work {BESIDE_KERNEL_NS} {} {}", now(), now() + HOUR_NS))?;
-        busy.push(tenant);
-    }
+    let _beside = Beside::start(&mut node, *beside, (100 - cores) / (*beside).max(1), model, arguments.context)?;
     let nvml = site.nvml();
     let words = program.iter().map(absolute).collect::<Result<Vec<_>>>()?;
     let (name, rest) = words.split_first().context("a program")?;
     ignore_interrupts();
-    let mut child = match site.command_in(Path::new(name), &tested.root).args(rest).spawn() {
+    let mut child = match tested.command(site, Path::new(name)).args(rest).spawn() {
         Ok(child) => child,
         Err(error) => {
             eprintln!("gpu-check: {}: {error}", name.display());
@@ -145,8 +138,6 @@ pub(crate) fn run(arguments: &RunArguments, site: &Site, model: &str, report: &m
     };
     let last = watch(&node, &tested, nvml.as_ref(), &mut child, report)?;
     let status = child.wait()?;
-    stop.cancel();
-    drop(busy);
     if last.unknown > 0 {
         let times = last.unknown;
         eprintln!("gpu-check: the program looked up driver functions that the library doesn't know, {times} times");
@@ -237,8 +228,9 @@ fn ignore_interrupts() {
 // === impl Node ===
 
 impl<'a> Node<'a> {
-    fn new(site: &'a Site) -> Result<Self> {
-        let root = site.directory();
+    /// A node in a directory of this name.
+    pub(crate) fn new(site: &'a Site, name: &str) -> Result<Self> {
+        let root = site.directory().join(name);
         let run_dir = root.join("run");
         let env = |name: &str| match name {
             "NODE_NAME" => Some("gpu-check".into()),
@@ -250,11 +242,16 @@ impl<'a> Node<'a> {
         };
         let config = Keys::from_env(env).and_then(Keys::into_config)?;
         let containers = Containers::new((&config).into(), isolation::select(&config)?.install(&run_dir)?);
-        Ok(Self { site, card: site.uuid.parse()?, run_dir, containers, tenants: Vec::new() })
+        Ok(Self { site, root, card: site.uuid.parse()?, run_dir, containers, tenants: Vec::new() })
     }
 
     /// Prepares a container with so many MiB and percent.
-    fn prepare(&mut self, name: &str, (memory, cores): (u64, u32), compute: annotation::Compute) -> Result<Prepared> {
+    pub(crate) fn prepare(
+        &mut self,
+        name: &str,
+        (memory, cores): (u64, u32),
+        compute: annotation::Compute,
+    ) -> Result<Prepared> {
         let (nonce, cores) = (Nonce::random(), Cores::new(cores));
         let share = Share { memory: Memory::mib(memory), cores, exclusive: false };
         self.containers.prepare(&AllocatedContainer {
@@ -272,7 +269,7 @@ impl<'a> Node<'a> {
 
     /// What contexts and graphs are charged with on this card.
     fn driver_memory(&self, model: &str, context_mib: Option<u64>) -> Result<DriverMemory> {
-        let shipped = DriverMemoryTable::open(&self.site.directory().join("state")).of(model, "");
+        let shipped = DriverMemoryTable::open(&self.root.join("state")).of(model, "");
         let context_bytes = context_mib.map_or(Some(shipped.context_bytes), |mib| mib.checked_mul(1 << 20));
         Ok(DriverMemory { context_bytes: context_bytes.context("--context: too much")?, ..shipped })
     }
@@ -295,9 +292,56 @@ impl<'a> Node<'a> {
     }
 }
 
+// === impl Beside ===
+
+impl Beside {
+    /// Starts the clock for all containers of the node, and so many more with so many percent each.
+    pub(crate) fn start(
+        node: &mut Node<'_>,
+        count: u32,
+        cores: u32,
+        model: &str,
+        context_mib: Option<u64>,
+    ) -> Result<Self> {
+        let figures = node.driver_memory(model, context_mib)?;
+        let mib = BESIDE_MIB + (figures.context_bytes >> 20);
+        let others =
+            (0..count).map(|number| node.prepare(&format!("beside-{number}"), (mib, cores), annotation::Compute::Cap));
+        let others: Vec<Prepared> = others.collect::<Result<_>>()?;
+        let clock = CancellationToken::new();
+        node.start_clock(figures, clock.clone())?;
+        let mut busy = Vec::new();
+        for other in &others {
+            let command = other.command(node.site, &std::env::current_exe()?);
+            let mut tenant = Tenant::start(command, node.site.place).context("a container beside the program")?;
+            tenant.tell(&format!("work {BESIDE_KERNEL_NS} {} {}", now(), now() + HOUR_NS))?;
+            busy.push(tenant);
+        }
+        Ok(Self { _busy: busy, clock })
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.clock.cancel();
+    }
+}
+
 // === impl Prepared ===
 
 impl Prepared {
+    /// A program in it, held by the library.
+    pub(crate) fn command(&self, site: &Site, program: &Path) -> Command {
+        site.command_in(program, &self.root)
+    }
+
+    /// What its region says.
+    pub(crate) fn totals(&self) -> Result<Totals> {
+        let mut bytes = vec![0; layout::size(1)];
+        self.region.read_exact_at(&mut bytes, 0)?;
+        Snapshot::new(&bytes)?.totals(0).context("a region of one card")
+    }
+
     fn sample(&self, node: &Node<'_>, nvml: Option<&Nvml>) -> Result<Sample> {
         let mut bytes = vec![0; layout::size(1)];
         self.region.read_exact_at(&mut bytes, 0)?;

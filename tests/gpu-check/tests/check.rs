@@ -98,3 +98,24 @@ fn a_program_runs_with_its_share_and_its_exit_code() {
     assert_eq!(run_program(&[], &["no-such-program"]).status.code(), Some(127));
     assert_eq!(run_program(&["--cores", "101"], &["true"]).status.code(), Some(64));
 }
+
+#[test]
+fn experiments_answer_without_and_with_the_library() {
+    let out = TempDir::new().expect("a directory");
+    let to = out.path().to_str().expect("a path of letters");
+    let ended = check(&["--stand-in", "--out", to, "experiments", "--part", "1"]);
+    let table = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{table}");
+    let lines = fs::read_to_string(out.path().join("results.jsonl")).expect("results");
+    let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    let answers: Vec<_> = rows.iter().filter(|row| row["program"] == "routes").collect();
+    assert_eq!(answers.len(), 2, "{table}");
+    for answer in answers {
+        assert_eq!(
+            (&answer["code"], &answer["answer"]["other_addresses"]),
+            (&0.into(), &Value::Array(vec![])),
+            "{answer}"
+        );
+    }
+    assert_eq!(check(&["--stand-in", "experiments", "--part", "4"]).status.code(), Some(64));
+}

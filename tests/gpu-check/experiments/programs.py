@@ -1,0 +1,509 @@
+"""Programs of `gpu-check experiments`: each does what real programs do with a GPU, and prints one line of JSON.
+
+    python3 programs.py NAME
+
+Those that need no framework call the driver by ctypes, so that they run on the stand-in too. Kernels are PTX; the stand-in
+knows them by their names.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+PTX = b"""
+.version 6.0
+.target sm_50
+.address_size 64
+.visible .entry busy_ns()
+{
+    .reg .pred %p<3>;
+    .reg .b32 %r<3>;
+    .reg .b64 %t<4>;
+    mov.u32 %r1, %ctaid.x;
+    setp.ne.u32 %p1, %r1, 0;
+    @%p1 bra END;
+    mov.u32 %r2, %nctaid.x;
+    cvt.u64.u32 %t3, %r2;
+    mov.u64 %t1, %globaltimer;
+AGAIN:
+    mov.u64 %t2, %globaltimer;
+    sub.u64 %t2, %t2, %t1;
+    setp.lt.u64 %p2, %t2, %t3;
+    @%p2 bra AGAIN;
+END:
+    ret;
+}
+.visible .entry spin_until(.param .u64 flag, .param .u32 value)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<3>;
+    .reg .b64 %a<2>;
+    ld.param.u64 %a1, [flag];
+    ld.param.u32 %r1, [value];
+WAIT:
+    ld.volatile.global.u32 %r2, [%a1];
+    setp.lt.u32 %p1, %r2, %r1;
+    @%p1 bra WAIT;
+    ret;
+}
+.visible .entry write_flag(.param .u64 flag, .param .u32 value)
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %a<2>;
+    ld.param.u64 %a1, [flag];
+    ld.param.u32 %r1, [value];
+    st.volatile.global.u32 [%a1], %r1;
+    ret;
+}
+"""
+
+# Functions that libdivvy intercepts, as cuda.h names them.
+FUNCTIONS = """cuInit cuGetProcAddress cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel cuGraphLaunch
+cuStreamSynchronize cuEventSynchronize cuCtxSynchronize cuStreamDestroy cuCtxCreate cuCtxDestroy cuDevicePrimaryCtxRelease
+cuDevicePrimaryCtxReset cuDevicePrimaryCtxRetain cuGreenCtxCreate cuGreenCtxDestroy cuMemAlloc cuMemAllocManaged
+cuMemAllocPitch cuMemFree cuMemFreeAsync cuIpcOpenMemHandle cuIpcCloseMemHandle cuMemAllocAsync cuMemAllocFromPoolAsync
+cuMemPoolCreate cuMemPoolDestroy cuMemPoolTrimTo cuMemCreate cuMemMap cuMemRelease cuMemUnmap cuArrayCreate
+cuArray3DCreate cuArrayDestroy cuMipmappedArrayCreate cuGraphInstantiate cuGraphInstantiateWithFlags
+cuGraphInstantiateWithParams cuGraphExecDestroy cuDeviceTotalMem cuMemGetInfo""".split()
+VERSIONS = [2000, 3020, 4000, 7000, 10000, 11000, 11030, 11040, 11060, 11080, 12000, 12050, 12080, 13000, 13010]
+
+
+class Cuda:
+    """The driver, with the primary context of device 0."""
+
+    def __init__(self, has_context=True):
+        self.lib = ctypes.CDLL("libcuda.so.1")
+        self.call("cuInit", 0)
+        self.context = ctypes.c_void_p()
+        if has_context:
+            self.enter()
+
+    def code(self, name, *arguments):
+        return getattr(self.lib, name)(*arguments)
+
+    def call(self, name, *arguments):
+        code = self.code(name, *arguments)
+        if code:
+            raise RuntimeError(f"{name}: {code}")
+
+    def enter(self):
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
+        self.call("cuCtxSetCurrent", self.context)
+
+    def made(self, name, *arguments):
+        handle = ctypes.c_void_p()
+        self.call(name, ctypes.byref(handle), *arguments)
+        return handle
+
+    def kernels(self):
+        module = self.made("cuModuleLoadData", PTX)
+        return {
+            name: self.made("cuModuleGetFunction", module, name.encode())
+            for name in ("busy_ns", "spin_until", "write_flag")
+        }
+
+    def stream(self):
+        return self.made("cuStreamCreate", 1)
+
+    def launch(self, kernel, width, stream):
+        self.call("cuLaunchKernel", kernel, width, 1, 1, 1, 1, 1, 0, stream, None, None)
+
+    def launch_on_flag(self, kernel, flag, value, stream):
+        address, number = ctypes.c_uint64(flag), ctypes.c_uint32(value)
+        pointers = (ctypes.c_void_p * 2)(ctypes.addressof(address), ctypes.addressof(number))
+        self.call("cuLaunchKernel", kernel, 1, 1, 1, 1, 1, 1, 0, stream, pointers, None)
+
+    def allocate(self, size):
+        address = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        return address.value
+
+    def try_allocate(self, size):
+        address = ctypes.c_uint64()
+        code = self.code("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        return None if code else address.value
+
+    def free(self, address):
+        self.call("cuMemFree_v2", ctypes.c_uint64(address))
+
+    def info(self):
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def captured(self, stream, launch):
+        self.call("cuStreamBeginCapture_v2", stream, 0)
+        launch()
+        graph = self.made_from_stream(stream)
+        return self.made("cuGraphInstantiateWithFlags", graph, ctypes.c_uint64(0))
+
+    def made_from_stream(self, stream):
+        graph = ctypes.c_void_p()
+        self.call("cuStreamEndCapture", stream, ctypes.byref(graph))
+        return graph
+
+    def synchronise(self):
+        self.call("cuCtxSynchronize")
+
+
+def routes():
+    """E1: whether cuGetProcAddress answers with exported symbols, and what asks for a context."""
+    cuda = Cuda()
+    address = lambda name: ctypes.cast(getattr(cuda.lib, name, None), ctypes.c_void_p).value if hasattr(cuda.lib, name) else 0
+    suffixes = [a + b for a in ("", "_v2", "_v3", "_v4") for b in ("", "_ptsz", "_ptds")]
+    aliases = {"cuGraphInstantiate": ["cuGraphInstantiateWithFlags"]}
+    asked, strange = 0, []
+    for name in FUNCTIONS:
+        bases = [name] + aliases.get(name, [])
+        known = {address(base + suffix) for base in bases for suffix in suffixes} - {0, None}
+        for version in VERSIONS:
+            for flags in (0, 1, 2):
+                found, status = ctypes.c_void_p(), ctypes.c_int(-1)
+                code = cuda.code(
+                    "cuGetProcAddress_v2", name.encode(), ctypes.byref(found), version, ctypes.c_uint64(flags),
+                    ctypes.byref(status),
+                )
+                if code == 0 and found.value:
+                    asked += 1
+                    if found.value not in known:
+                        strange.append([name, version, flags])
+    events = [cuda.made("cuEventCreate", 0) for _ in range(2)]
+    for event in events:
+        cuda.call("cuEventRecord", event, None)
+    cuda.synchronise()
+    elapsed, status = ctypes.c_float(), ctypes.c_int()
+    codes = {}
+
+    def ask():
+        codes["query"] = cuda.code("cuEventQuery", events[0])
+        codes["elapsed"] = cuda.code("cuEventElapsedTime", ctypes.byref(elapsed), events[0], events[1])
+        codes["capturing"] = cuda.code("cuStreamIsCapturing", None, ctypes.byref(status))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    return {"asked": asked, "other_addresses": strange, "without_context": codes}
+
+
+def driver_bytes():
+    """What the driver attributes to this process, by nvidia-smi; None if it doesn't say."""
+    try:
+        text = subprocess.run(
+            ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"],
+            capture_output=True, text=True, timeout=10,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    rows = [line.split(",") for line in text.splitlines() if "," in line]
+    own = [int(mib) for pid, mib in rows if int(pid) == os.getpid() and mib.strip().isdigit()]
+    return own[0] * MIB if own else None
+
+
+def memory():
+    """E3: what the driver charges beyond allocations."""
+    cuda = Cuda()
+    kernels, stream = cuda.kernels(), cuda.stream()
+    steps = {}
+
+    def step(name, act):
+        before = cuda.info()[0]
+        result = act()
+        steps[name] = before - cuda.info()[0]
+        return result
+
+    steps["context"], steps["context by nvidia-smi"] = cuda.info()[1] - cuda.info()[0], driver_bytes()
+    step("first launch", lambda: (cuda.launch(kernels["busy_ns"], 1000, stream), cuda.synchronise()))
+    many = lambda nodes: lambda: [cuda.launch(kernels["busy_ns"], 1000, stream) for _ in range(nodes)]
+    for nodes in (10, 100, 1000):
+        step(f"graph of {nodes} kernels", lambda: cuda.captured(stream, many(nodes)))
+    step("50 graphs of 100 kernels", lambda: [cuda.captured(stream, many(100)) for _ in range(50)])
+    for size, count in ((1, 1000), (4096, 1000), (1100 * 1024, 200), (3 * MIB, 100)):
+        held = step(f"{count} times {size} bytes", lambda: [cuda.allocate(size) for _ in range(count)])
+        for address in held:
+            cuda.free(address)
+    address = ctypes.c_uint64()
+    step("1 byte of a pool", lambda: cuda.call("cuMemAllocAsync", ctypes.byref(address), ctypes.c_size_t(1), stream))
+    before = driver_bytes()
+    step("1 GiB managed", lambda: cuda.call("cuMemAllocManaged", ctypes.byref(address), ctypes.c_size_t(GIB), 1))
+    steps["1 GiB managed by nvidia-smi"] = None if before is None else (driver_bytes() or 0) - before
+    return steps
+
+
+def hang_spin():
+    """E5: a kernel spins for a flag that another stream sets behind some work."""
+    cuda = Cuda()
+    kernels, flag, one, other = cuda.kernels(), cuda.allocate(4), cuda.stream(), cuda.stream()
+    cuda.call("cuMemsetD32_v2", ctypes.c_uint64(flag), 0, ctypes.c_size_t(1))
+    for number in range(1, 6):
+        cuda.launch_on_flag(kernels["spin_until"], flag, number, one)
+        cuda.launch(kernels["busy_ns"], 2_000_000, other)
+        cuda.launch_on_flag(kernels["write_flag"], flag, number, other)
+    cuda.synchronise()
+    return {}
+
+
+def hang_value():
+    """E5: a stream waits for a value, with work behind that, and another stream writes it."""
+    cuda = Cuda()
+    kernels, flag, one, other = cuda.kernels(), cuda.allocate(4), cuda.stream(), cuda.stream()
+    cuda.call("cuMemsetD32_v2", ctypes.c_uint64(flag), 0, ctypes.c_size_t(1))
+    for number in range(1, 6):
+        cuda.call("cuStreamWaitValue32_v2", one, ctypes.c_uint64(flag), number, 0)
+        for _ in range(4):
+            cuda.launch(kernels["busy_ns"], 2_000_000, one)
+        cuda.launch(kernels["busy_ns"], 2_000_000, other)
+        cuda.call("cuStreamWriteValue32_v2", other, ctypes.c_uint64(flag), number, 0)
+    cuda.synchronise()
+    return {}
+
+
+def hang_host():
+    """E5: a function of a stream waits for a thread that launches."""
+    cuda = Cuda()
+    kernels, one = cuda.kernels(), cuda.stream()
+    launched = threading.Semaphore(0)
+    wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: launched.acquire())
+
+    def launch():
+        cuda.call("cuCtxSetCurrent", cuda.context)
+        other = cuda.stream()
+        for _ in range(5):
+            cuda.launch(kernels["busy_ns"], 2_000_000, other)
+            launched.release()
+
+    thread = threading.Thread(target=launch)
+    thread.start()
+    for _ in range(5):
+        cuda.call("cuLaunchHostFunc", one, wait, None)
+        for _ in range(4):
+            cuda.launch(kernels["busy_ns"], 2_000_000, one)
+    thread.join()
+    cuda.synchronise()
+    return {}
+
+
+def busy(seconds, width=1_000_000, streams=1):
+    """Kernels for so long; how many a second."""
+    cuda = Cuda()
+    kernel, streams = cuda.kernels()["busy_ns"], [cuda.stream() for _ in range(streams)]
+    count, began = 0, time.monotonic()
+    while time.monotonic() - began < seconds:
+        for stream in streams:
+            cuda.launch(kernel, width, stream)
+            count += 1
+        if count % 32 == 0:
+            cuda.synchronise()
+    cuda.synchronise()
+    return {"kernels_per_second": count / (time.monotonic() - began)}
+
+
+def share():
+    return {"long": busy(6)["kernels_per_second"]}
+
+
+def streams():
+    return {"four streams": busy(6, streams=4)["kernels_per_second"]}
+
+
+def graphs():
+    """E4: 81 graphs replayed in sequence, as vLLM's pieces of a step are; ms a step."""
+    cuda = Cuda()
+    kernel, stream = cuda.kernels()["busy_ns"], cuda.stream()
+    pieces = [cuda.captured(stream, lambda: [cuda.launch(kernel, 20_000, stream) for _ in range(5)]) for _ in range(81)]
+    steps = []
+    for _ in range(100):
+        began = time.monotonic()
+        for piece in pieces:
+            cuda.call("cuGraphLaunch", piece, stream)
+        cuda.call("cuStreamSynchronize", stream)
+        steps.append((time.monotonic() - began) * 1000)
+    steps = sorted(steps[10:])
+    return {"ms_median": steps[len(steps) // 2], "ms_p99": steps[int(len(steps) * 0.99)]}
+
+
+def sizing():
+    """E11: vLLM's arithmetic, then steps for longer than it takes to measure the overhead."""
+    cuda = Cuda()
+    kernels, stream = cuda.kernels(), cuda.stream()
+    before, total = cuda.info()
+    cuda.allocate(total // 3)
+    peak = cuda.allocate(total // 10)
+    cuda.launch(kernels["busy_ns"], 1000, stream)
+    cuda.synchronise()
+    cuda.free(peak)
+    launch = lambda: [cuda.launch(kernels["busy_ns"], 1000, stream) for _ in range(300)]
+    pieces = [cuda.captured(stream, launch) for _ in range(35)]
+    after, _ = cuda.info()
+    cache = total * 95 // 100 - (total - after) - total // 10
+    cuda.allocate(cache)
+    refused, deadline = 0, time.monotonic() + 25
+    while time.monotonic() < deadline:
+        step = cuda.try_allocate(total // 12)
+        refused += step is None
+        if step is not None:
+            cuda.free(step)
+        for piece in pieces:
+            cuda.call("cuGraphLaunch", piece, stream)
+        cuda.synchronise()
+        time.sleep(0.05)
+    return {"total": total, "before": before, "after": after, "cache": cache, "refused": refused}
+
+
+def exits():
+    """E9: programs that end in the middle of work; how each ended."""
+    ends = {
+        "return": "", "os._exit": "os._exit(0)", "exception": "raise SystemExit(0)",
+        "SIGTERM": "os.kill(os.getpid(), 15)", "abort": "os.kill(os.getpid(), 6)",
+    }
+    program = "import os, sys; sys.argv = ['']; exec(open({!r}).read()); cuda = Cuda(); k = cuda.kernels(); s = cuda.stream();" \
+        "[cuda.launch(k['busy_ns'], 500000, s) for _ in range(40)]; {}"
+    codes = {}
+    for name, end in ends.items():
+        runs = [subprocess.run([sys.executable, "-c", program.format(__file__, end)], capture_output=True) for _ in range(6)]
+        codes[name] = sorted(run.returncode for run in runs)
+    return codes
+
+
+def tools():
+    """E10: NVIDIA's tools over a program; their exit codes, None if they aren't installed."""
+    program = [sys.executable, __file__, "hang_value"]
+    commands = {
+        "ncu": ["ncu", "--clock-control", "none"], "compute-sanitizer": ["compute-sanitizer", "--tool", "memcheck"],
+        "cuda-gdb": ["cuda-gdb", "-batch", "-ex", "run", "--args"],
+    }
+    codes = {}
+    for name, command in commands.items():
+        try:
+            codes[name] = subprocess.run(command + program, capture_output=True, timeout=80).returncode
+        except FileNotFoundError:
+            codes[name] = None
+        except subprocess.TimeoutExpired:
+            codes[name] = "timed out"
+    return codes
+
+
+def torch_memory():
+    """E2: PyTorch fills its memory twice; what it is shown."""
+    import torch
+
+    figures = {"torch": torch.__version__, "devices": torch.cuda.device_count()}
+    figures["total"] = torch.cuda.get_device_properties(0).total_memory
+    for turn in ("first", "second"):
+        held, refused = [], None
+        while refused is None:
+            try:
+                held.append(torch.empty(64 * MIB, dtype=torch.uint8, device="cuda"))
+            except Exception as error:  # noqa: BLE001 - the type is what is asked
+                refused = type(error).__name__
+        figures[turn] = {"mib": 64 * len(held), "refused by": refused, "info": torch.cuda.mem_get_info()}
+        del held
+        torch.cuda.empty_cache()
+    return figures
+
+
+def torch_share():
+    """E6: products of matrices for 8 s; how many a second, by their size."""
+    import torch
+
+    figures = {}
+    for size in (1024, 4096, 8192):
+        a = torch.randn(size, size, device="cuda", dtype=torch.bfloat16)
+        torch.mm(a, a)
+        torch.cuda.synchronize()
+        count, began = 0, time.monotonic()
+        while time.monotonic() - began < 8:
+            for _ in range(max(1, 2_000_000_000_000 // (2 * size**3))):
+                torch.mm(a, a)
+                count += 1
+            torch.cuda.synchronize()
+        figures[str(size)] = count / (time.monotonic() - began)
+    return figures
+
+
+def torch_graphs():
+    """E4: a captured step and torch.compile with graphs; ms a step."""
+    import torch
+
+    layers = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(24)]).cuda().half()
+    x = torch.randn(8, 1024, device="cuda", dtype=torch.half)
+    with torch.no_grad():
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                layers(x)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            layers(x)
+        figures = {}
+        for name, step in (("eager", lambda: layers(x)), ("graph", graph.replay)):
+            torch.cuda.synchronize()
+            began = time.monotonic()
+            for _ in range(500):
+                step()
+            torch.cuda.synchronize()
+            figures[name] = (time.monotonic() - began) * 1000 / 500
+    return figures
+
+
+def jax_callback():
+    """E5: a callback of JAX that runs JAX."""
+    import jax
+    import jax.numpy as jnp
+
+    inner = jax.jit(lambda x: x @ x)
+    f = jax.jit(lambda x: jax.pure_callback(lambda y: inner(jnp.asarray(y)), jax.ShapeDtypeStruct((512, 512), x.dtype), x) + 1)
+    x = jnp.ones((512, 512))
+    for _ in range(3):
+        x = f(x / 512)
+    x.block_until_ready()
+    return {"jax": jax.__version__}
+
+
+def cupy_pools():
+    """E11: CuPy's pools, and a host function that waits for another thread's launch."""
+    import cupy
+
+    event = threading.Event()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        cupy.cuda.Stream.launch_host_func(stream, lambda _: event.wait(), None)
+    a = cupy.ones((4096, 4096))
+    (a @ a).sum()
+    event.set()
+    stream.synchronize()
+    with cupy.cuda.using_allocator(cupy.cuda.MemoryAsyncPool().malloc):
+        cupy.ones(64 * MIB, dtype=cupy.uint8)
+    return {"cupy": cupy.__version__}
+
+
+def triton_kernel():
+    """A kernel that Triton compiles and tunes."""
+    import torch
+    import triton
+    import triton.language as tl
+
+    @triton.autotune(configs=[triton.Config({"BLOCK": block}) for block in (128, 256, 512, 1024)], key=["n"])
+    @triton.jit
+    def add(x, y, out, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n), mask=at < n)
+
+    x = torch.rand(1 << 20, device="cuda")
+    out = torch.empty_like(x)
+    add[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, x, out, x.numel())
+    assert torch.equal(out, x + x)
+    return {"triton": triton.__version__}
+
+
+if __name__ == "__main__" and len(sys.argv) > 1 and sys.argv[1]:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    print(json.dumps(globals()[sys.argv[1]]()), flush=True)
