@@ -79,6 +79,8 @@ pub struct AllocationSettings {
     pub cores_scale: u32,
     /// Placement policy of pods that name none.
     pub policy: Policy,
+    /// Namespaces whose pods may ask for tier `accounting`.
+    pub accounting_namespaces: BTreeSet<String>,
 }
 
 /// Decides the answer to every call of the kubelet. Owns the ledger.

@@ -1,6 +1,6 @@
 //! The allocator in this process, over a kubelet's real list: what Allocate costs beside asking for that list.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -74,6 +74,7 @@ impl OwnPart {
             memory_scale: 100,
             cores_scale: 100,
             policy: Policy::default(),
+            accounting_namespaces: BTreeSet::new(),
         };
         let (ledger, _) = Ledger::open(&directory.join("own-ledger"))?;
         let mut allocator = Allocator::new(settings, ledger, Arc::new(delivery));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use divvy_api::{GpuRequest, Memory, SlotId};
+use divvy_api::{GpuRequest, Memory, SlotId, Tier};
 use divvy_placement::Card;
 use tracing::info;
 
@@ -40,7 +40,7 @@ impl Allocator {
         let name = &requests[grant.container].name;
         let shares: Vec<_> = parts.iter().map(|part| (part.card.clone(), part.share)).collect();
         let terms = Terms {
-            tier: self.containers.tier_on(&shares),
+            tier: if self.is_only_accounted(admission) { Tier::Accounting } else { self.containers.tier_on(&shares) },
             compute: preferences.compute.unwrap_or_default(),
             priority: preferences.priority,
         };
@@ -61,6 +61,12 @@ impl Allocator {
         self.history.served(&pod.uid, name);
         self.ended.extend(replaced);
         Ok(answer)
+    }
+
+    /// Whether the pod's shares are recorded and not enforced, as it asks and its namespace is allowed.
+    fn is_only_accounted(&self, admission: &Admission) -> bool {
+        admission.preferences.tier == Some(Tier::Accounting)
+            && self.settings.accounting_namespaces.contains(&admission.pod.namespace)
     }
 
     /// The container's part of each slot's card, or all of it. The cards have to be known and distinct.

@@ -23,6 +23,7 @@ pub(super) fn allocation(config: &Config) -> AllocationSettings {
         memory_scale: config.memory_scale.percent(),
         cores_scale: config.cores_scale.percent(),
         policy: Policy { name: config.card_policy, seed: 0 },
+        accounting_namespaces: config.accounting_namespaces.0.iter().cloned().collect(),
     }
 }
 

@@ -126,6 +126,7 @@ fn registrar(
         memory_scale: 100,
         cores_scale: 100,
         policy: Policy::default(),
+        accounting_namespaces: std::collections::BTreeSet::new(),
     };
     let (ledger, _) = Ledger::open(&path("state")).unwrap();
     let containers = Arc::new(Containers::new((&config).into(), Box::new(Accounting)));

@@ -105,6 +105,7 @@ fn settings(policy: PolicyName) -> AllocationSettings {
         memory_scale: 100,
         cores_scale: 100,
         policy: Policy { name: policy, ..Policy::default() },
+        accounting_namespaces: BTreeSet::new(),
     }
 }
 

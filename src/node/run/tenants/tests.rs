@@ -113,6 +113,7 @@ fn start(directory: &tempfile::TempDir, state: &str, tier: Tier) -> (Allocator, 
         memory_scale: 100,
         cores_scale: 100,
         policy: Policy { name: PolicyName::Binpack, ..Policy::default() },
+        accounting_namespaces: BTreeSet::new(),
     };
     let (ledger, _) = Ledger::open(&directory.path().join(state)).expect("the ledger");
     let containers = Arc::new(Containers::new((&config(&run)).into(), enforcement));

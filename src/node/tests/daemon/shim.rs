@@ -82,6 +82,30 @@ async fn shim_container_gets_library_region_clock_and_tier() {
 }
 
 #[tokio::test]
+async fn allowed_namespace_may_ask_for_accounting_alone() {
+    let mut bench = Bench::publishing().await;
+    fs::write(bench.path("libdivvy.so"), b"\x7fELF").unwrap();
+    bench.set_key("accountingNamespaces", json!(["default"]));
+    bench.set_key("tier", "shim");
+    bench.write_keys();
+    bench.killed(|_| {}).await;
+    let accounted = bench.run(part("100").annotation("divvy.dev/tier", "accounting")).await;
+    assert_eq!(source(&bench, &accounted, "/usr/lib/divvy/libdivvy.so"), None);
+    assert_eq!(limits(&bench, &accounted).tier.as_str(), "accounting");
+    let annotation = bench.until_annotated(&accounted).await;
+    assert!(annotation.to_string().contains("\"accounting\""), "{annotation}");
+    // One that doesn't ask is held to its share, and so is who asks where it isn't allowed.
+    let other = bench.run(part("100")).await;
+    assert_eq!(limits(&bench, &other).tier.as_str(), "shim");
+    bench.set_key("accountingNamespaces", json!(["research"]));
+    bench.write_keys();
+    bench.killed(|_| {}).await;
+    let not_allowed = bench.run(part("100").annotation("divvy.dev/tier", "accounting")).await;
+    assert_eq!(limits(&bench, &not_allowed).tier.as_str(), "shim");
+    assert_eq!(limits(&bench, &accounted).tier.as_str(), "accounting", "what runs stays");
+}
+
+#[tokio::test]
 async fn unmodified_manifest_gets_a_whole_gpu() {
     let bench = shimmed().await;
     let uid = bench.run(pod(&[(GPU, "2")])).await;

@@ -1,6 +1,6 @@
 //! The daemon without its sockets: what it decides with, and what its plugin service does between the calls.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -116,6 +116,7 @@ impl Disk {
             memory_scale: self.memory_scale,
             cores_scale: 100,
             policy: Policy::default(),
+            accounting_namespaces: BTreeSet::new(),
         };
         let containers = Containers::new(self.options(), Box::new(Accounting));
         let allocator = Allocator::new(settings, ledger, Arc::new(containers));
