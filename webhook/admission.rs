@@ -61,6 +61,8 @@ pub enum FavouredNamespaces {
 pub enum Endpoint {
     /// New pods, to be completed.
     Mutate,
+    /// New pods that request no GPU, to be shown none.
+    Hide,
     /// New and changed pods and their ephemeral containers, to be checked.
     Validate,
     /// Workloads with a pod template, to be commented on.
@@ -92,6 +94,7 @@ impl Endpoint {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Mutate => "mutate",
+            Self::Hide => "hide",
             Self::Validate => "validate",
             Self::Templates => "templates",
         }
@@ -118,6 +121,7 @@ pub type Fits<'a> = dyn Fn(&Demand) -> Option<Feasibility> + 'a;
 pub fn review(body: &[u8], endpoint: Endpoint, settings: &Settings, fits: &Fits<'_>) -> Reviewed {
     let answered = match endpoint {
         Endpoint::Mutate => review::decode(body).map(|request| (mutated(&request, settings, fits), request.uid)),
+        Endpoint::Hide => review::decode(body).map(|request| (hidden(&request, settings), request.uid)),
         Endpoint::Validate => review::decode(body).map(|request| (validated(&request, settings), request.uid)),
         Endpoint::Templates => review::decode(body).map(|request| (Ok(advised(&request, settings, fits)), request.uid)),
     };
@@ -127,9 +131,16 @@ pub fn review(body: &[u8], endpoint: Endpoint, settings: &Settings, fits: &Fits<
             let warnings = refusals.iter().map(Refusal::to_string).collect();
             Answer { warnings, ..Answer::default() }
         }
-        Endpoint::Mutate | Endpoint::Validate => Answer::refused(refusals),
+        Endpoint::Mutate | Endpoint::Hide | Endpoint::Validate => Answer::refused(refusals),
     });
     Reviewed { verdict: answer.verdict(), body: answer.encode(&uid) }
+}
+
+fn hidden(request: &Request<Pod>, settings: &Settings) -> Result<Answer, Vec<Refusal>> {
+    match (request.operation, request.sub_resource(), any_pod(request)?) {
+        (Operation::Create, "", Some(pod)) if !pod.is_ours(&settings.names) => mutate::hide(pod, settings),
+        _ => Ok(Answer::default()),
+    }
 }
 
 fn mutated(request: &Request<Pod>, settings: &Settings, fits: &Fits<'_>) -> Result<Answer, Vec<Refusal>> {
@@ -159,6 +170,11 @@ fn advised(request: &Request<Workload>, settings: &Settings, fits: &Fits<'_>) ->
 
 /// The pod that is created or changed, if we have anything to do with it.
 fn our_pod<'a>(request: &'a Request<Pod>, settings: &Settings) -> Result<Option<&'a Pod>, Vec<Refusal>> {
+    Ok(any_pod(request)?.filter(|pod| pod.is_ours(&settings.names)))
+}
+
+/// The pod that is created or changed, unless it is the image of a static one, which nobody can change.
+fn any_pod(request: &Request<Pod>) -> Result<Option<&Pod>, Vec<Refusal>> {
     if !matches!(request.operation, Operation::Create | Operation::Update) {
         return Ok(None);
     }
@@ -168,7 +184,7 @@ fn our_pod<'a>(request: &'a Request<Pod>, settings: &Settings) -> Result<Option<
         return Err(vec![Refusal::malformed("request.kind.kind", problem)]);
     }
     let pod = request.object.as_ref().ok_or_else(|| vec![Refusal::malformed("request.object", "is missing")])?;
-    Ok(Some(pod).filter(|pod| pod.is_ours(&settings.names) && pod.annotation(MIRROR).is_none()))
+    Ok(Some(pod).filter(|pod| pod.annotation(MIRROR).is_none()))
 }
 
 #[cfg(test)]

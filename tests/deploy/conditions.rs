@@ -22,6 +22,11 @@ pub(crate) fn for_pods(names: &ResourceNames) -> Vec<MatchCondition> {
     vec![MatchCondition { name: "requests-gpus", expression: asks_for_cards("object", names) }]
 }
 
+/// Conditions for new `pods` in namespaces that hide GPUs: all others.
+pub(crate) fn for_others(names: &ResourceNames) -> Vec<MatchCondition> {
+    vec![MatchCondition { name: "requests-no-gpus", expression: format!("!{}", asks_for_cards("object", names)) }]
+}
+
 /// Conditions for new and changed `pods`, and `pods/ephemeralcontainers`: the same, and of changes those that are looked at. Controllers
 /// take their finalizers off a pod, and open its scheduling gates, whether or not we are there.
 pub(crate) fn for_changes(names: &ResourceNames) -> Vec<MatchCondition> {

@@ -3,7 +3,7 @@
 use divvy_api::ResourceNames;
 use serde_json::{Value, json};
 
-use crate::conditions::{MatchCondition, for_changes, for_pods, for_templates};
+use crate::conditions::{MatchCondition, for_changes, for_others, for_pods, for_templates};
 use crate::objects;
 
 /// Every webhook of these objects.
@@ -20,6 +20,7 @@ pub(crate) fn assert_conditions(webhooks: &[Value], names: &ResourceNames) {
     for webhook in webhooks {
         let wanted = match webhook["name"].as_str().unwrap() {
             "mutate.divvy.dev" => for_pods(names),
+            "hide.divvy.dev" => for_others(names),
             "validate.divvy.dev" => for_changes(names),
             "templates.divvy.dev" => for_templates(names),
             name => panic!("{name} isn't known here"),
@@ -32,7 +33,9 @@ pub(crate) fn assert_conditions(webhooks: &[Value], names: &ResourceNames) {
 fn pods_without_gpus_are_not_sent_to_the_webhook() {
     let webhooks = webhooks(&objects::all("deploy/manifests"));
     let names: Vec<_> = webhooks.iter().map(|webhook| webhook["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["mutate.divvy.dev", "validate.divvy.dev", "templates.divvy.dev"]);
+    assert_eq!(names, ["mutate.divvy.dev", "hide.divvy.dev", "validate.divvy.dev", "templates.divvy.dev"]);
+    // Pods without a request are, where their namespace asks for it.
+    assert_eq!(webhooks[1]["namespaceSelector"]["matchLabels"], json!({ "divvy.dev/hide-gpus": "true" }));
     assert_conditions(&webhooks, &ResourceNames::default());
 }
 

@@ -12,7 +12,7 @@ use super::pod::Pod;
 use super::refusal::Refusal;
 use super::requests::Requests;
 use super::review::Answer;
-use super::rules::{GpuAccess, NO_CARD};
+use super::rules::{self, GpuAccess, NO_CARD};
 use super::{Fits, Settings};
 use divvy_index::demand::Demand;
 
@@ -35,6 +35,19 @@ pub(super) fn mutate(pod: &Pod, namespace: &str, settings: &Settings, fits: &Fit
         warnings.extend(fit.refusal());
     }
     Ok(Answer { patch, warnings, ..Answer::default() })
+}
+
+/// Answers the review of a new pod without a request, which is to see no GPU.
+pub(super) fn hide(pod: &Pod, settings: &Settings) -> Result<Answer, Vec<Refusal>> {
+    let accesses: Vec<_> = pod.containers().map(|place| GpuAccess::of(&place, None, settings)).collect();
+    let places = pod.containers().zip(&accesses);
+    let refusals: Vec<_> = places.flat_map(|(place, access)| rules::container(&place, *access)).collect();
+    if !refusals.is_empty() {
+        return Err(refusals);
+    }
+    let mut patch = Patch::default();
+    hide_cards(pod, &accesses, &mut patch);
+    Ok(Answer { patch, ..Answer::default() })
 }
 
 /// Demand of a pod that is about to be created: it has no UID yet, by which the policy `random` draws, and its priority and

@@ -77,6 +77,10 @@ fn mutate_new(pod: &Value) -> Reply {
     mutate_with(&Settings::default(), pod)
 }
 
+fn hide_new(pod: &Value) -> Reply {
+    ask(Endpoint::Hide, &Settings::default(), &question("CREATE", "Pod", pod.clone(), Value::Null))
+}
+
 fn validate_new(pod: &Value) -> Reply {
     ask(Endpoint::Validate, &Settings::default(), &question("CREATE", "Pod", pod.clone(), Value::Null))
 }

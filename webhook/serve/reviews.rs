@@ -46,6 +46,7 @@ impl Reviews {
             |endpoint| post(async move |State(reviews): State<Arc<Self>>, body: Bytes| reviews.answer(endpoint, &body));
         let router = Router::new()
             .route("/mutate", route(Endpoint::Mutate))
+            .route("/hide", route(Endpoint::Hide))
             .route("/validate", route(Endpoint::Validate))
             .route("/templates", route(Endpoint::Templates));
         bodies::limit(router.with_state(Arc::new(self)), BODIES)

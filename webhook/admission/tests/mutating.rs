@@ -163,3 +163,14 @@ fn pods_without_gpus_are_not_patched() {
         question("UPDATE", "Pod", pod(json!([container("main", json!({ "nvidia.com/gpu": "1" }))])), json!({}));
     assert!(ask(Endpoint::Mutate, &Settings::default(), &update).operations().is_empty());
 }
+
+#[test]
+fn pod_without_request_sees_no_gpu_where_it_is_reviewed() {
+    let privileged = json!({ "name": "agent", "securityContext": { "privileged": true } });
+    let plain = pod(json!([{ "name": "main", "image": "nvidia/cuda" }, privileged]));
+    insta::assert_snapshot!(hide_new(&plain).operations(), @r#"add /spec/containers/0/env [{"name":"NVIDIA_VISIBLE_DEVICES","value":"void"}]"#);
+    let asks = pod(json!([{ "name": "main", "env": [{ "name": "NVIDIA_VISIBLE_DEVICES", "value": "all" }] }]));
+    assert!(hide_new(&asks).refusal().contains("\"all\" selects GPUs"));
+    let requests = pod(json!([container("main", json!({ "nvidia.com/gpu": "1" })), { "name": "mesh" }]));
+    assert!(hide_new(&requests).patch.is_empty(), "that is for the other review");
+}
