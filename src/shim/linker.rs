@@ -25,14 +25,23 @@ pub(crate) const RTLD_NEXT: *mut c_void = ptr::without_provenance_mut(usize::MAX
 
 /// The handle of a library if it is loaded, and stays so.
 pub(crate) fn loaded(file: &CStr) -> Option<*mut c_void> {
+    open(file, RTLD_LAZY | RTLD_NOLOAD)
+}
+
+/// Loads a library, if there is one of that name.
+pub(crate) fn load(file: &CStr) {
+    let _stays = open(file, RTLD_LAZY);
+}
+
+fn open(file: &CStr, mode: c_int) -> Option<*mut c_void> {
     let dlopen = of_libc(c"dlopen");
     if dlopen == 0 {
         return None;
     }
-    // SAFETY: the linker's function of this name has these arguments; it loads nothing, so nothing runs.
+    // SAFETY: the linker's function of this name has these arguments. What it loads is the driver, which the program would.
     let handle = unsafe {
         let dlopen: Dlopen = mem::transmute(ptr::with_exposed_provenance::<()>(dlopen));
-        dlopen(file.as_ptr(), RTLD_LAZY | RTLD_NOLOAD)
+        dlopen(file.as_ptr(), mode)
     };
     Some(handle).filter(|handle| !handle.is_null())
 }

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::{CUDA, NVML};
 use crate::driver::{Addresses, Called};
-use crate::linker::{RTLD_NEXT, find_dlvsym, loaded, look_up, of_libc};
+use crate::linker::{RTLD_NEXT, find_dlvsym, load, loaded, look_up, of_libc};
 use crate::{memory, pace, process};
 
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
@@ -44,7 +44,11 @@ impl<const HOOKS: usize, const CALLED: usize> Library<HOOKS, CALLED> {
         if let Some(real) = self.addresses.real(hook) {
             return Some(real);
         }
-        // The program was linked to the driver, and asked nobody.
+        // The program was linked to the driver, and asked nobody; or to functions of the same names that load it when they are
+        // called, which this hook has come before.
+        if !self.is_bound.load(Ordering::Acquire) {
+            load(self.file);
+        }
         self.bind(RTLD_NEXT);
         self.addresses.real(hook)
     }

@@ -41,6 +41,17 @@ fn linked_plugin_shows_the_share_as_the_card() {
     assert_eq!(container.complaints(), "");
 }
 
+/// As static libraries of stubs are, for programs that run without a driver too.
+#[test]
+fn stubs_that_load_the_driver_late_show_the_share() {
+    let container = Container::of_memory(100);
+    container.build("stubs", "lib/libstubs.so", &["-shared", "-fPIC"]);
+    let flags = ["-DLINKED", "-Wl,--no-as-needed", "-lstubs", "-Llib"];
+    let program = container.build("routes", "late", &flags);
+    assert_eq!(printed(&container, &program, "linked"), "100 of 100");
+    assert_eq!(container.complaints(), "");
+}
+
 /// The stand-in's symbols have no versions, and real ones' need not have any either.
 #[test]
 fn dlvsym_shows_the_share_as_the_card() {
