@@ -75,6 +75,17 @@ impl Site {
         &self.library
     }
 
+    /// Lookups of functions that the library doesn't know, in all containers so far.
+    pub(crate) fn unknown_functions(&self) -> Result<u64> {
+        let mut sum = 0;
+        for entry in fs::read_dir(self.directory.path())? {
+            if let Ok(region) = fs::read(entry?.path().join("region/books")) {
+                sum += Snapshot::new(&region)?.totals(0).map_or(0, |totals| totals.unknown);
+            }
+        }
+        Ok(sum)
+    }
+
     /// NVML of the machine, or of the stand-in; `None` if there is none.
     pub(crate) fn nvml(&self) -> Option<Nvml> {
         match &self.driver {

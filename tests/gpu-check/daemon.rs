@@ -1,4 +1,4 @@
-//! The daemon's part in sharing a card's time: every millisecond it looks who has work there, and writes the clock page.
+//! The daemon's part in sharing a card's time: as often as the daemon does it looks who has work there, and writes the clock page.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -11,7 +11,7 @@ use std::{io, ptr};
 
 use anyhow::{Result, ensure};
 use divvy_region::Share;
-use divvy_region::clock::{Busy, Page, Priority, Writer};
+use divvy_region::clock::{Busy, Page, Priority, SAMPLE_PERIOD_NS, Writer};
 use divvy_region::layout::{self, LINE};
 use divvy_region::snapshot::in_flight_ns;
 
@@ -20,7 +20,7 @@ use crate::figures::now;
 
 /// Processes of a container that are looked at: more than any check of time has.
 const SLOTS: usize = 16;
-const LOOK: Duration = Duration::from_millis(1);
+const LOOK: Duration = Duration::from_nanos(SAMPLE_PERIOD_NS);
 
 /// Plays the daemon until this is dropped.
 pub(crate) struct Daemon {
