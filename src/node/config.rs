@@ -74,7 +74,7 @@ divvy_runtime::keys! {
     card_policy: PolicyName = PolicyName::default(),
     /// Isolation tier: accounting (shares aren't enforced), shim (by libdivvy in the container), mps (also by CUDA's multi-process service), mig (whole MIG instances only) or auto (the strongest of the first three that the node supports)
     tier: Served = Served::default(),
-    /// Namespaces whose pods may ask for tier accounting: their shares are then recorded and not enforced, whatever the node's tier is
+    /// Namespaces whose pods may ask for tier accounting: their shares are then recorded and not enforced, except where MPS has the GPUs
     accounting_namespaces: List<String> = List(Vec::new()),
     /// Path of libdivvy.so in the daemon's filesystem; it is copied to stateDir and preloaded into containers
     libdivvy_path: AbsolutePath = AbsolutePath::new(LIBRARY),

@@ -63,9 +63,11 @@ impl Allocator {
         Ok(answer)
     }
 
-    /// Whether the pod's shares are recorded and not enforced, as it asks and its namespace is allowed.
+    /// Whether the pod's shares are recorded and not enforced, as it asks and its namespace is allowed. Not where the MPS
+    /// service has the GPUs for itself: there a program that is no client of it gets no context.
     fn is_only_accounted(&self, admission: &Admission) -> bool {
-        admission.preferences.tier == Some(Tier::Accounting)
+        self.tier() != Tier::Mps
+            && admission.preferences.tier == Some(Tier::Accounting)
             && self.settings.accounting_namespaces.contains(&admission.pod.namespace)
     }
 

@@ -153,10 +153,10 @@ impl Clock {
         self.often_ns = if seats > MANY { 2 * SAMPLE_PERIOD_NS } else { SAMPLE_PERIOD_NS };
     }
 
-    /// Sets what the pages say that the driver takes for contexts and graphs.
+    /// Sets what the pages say that the driver takes for contexts and graphs, of the cards of which that is known.
     pub fn set_driver_memory(&mut self, memory: &HashMap<CardId, DriverMemory>) {
         for card in &mut self.cards {
-            card.driver_memory = memory.get(&card.id).copied().unwrap_or_default();
+            card.driver_memory = memory.get(&card.id).copied().or(card.driver_memory);
         }
     }
 

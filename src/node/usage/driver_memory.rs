@@ -24,6 +24,9 @@ const MIB: u64 = 1 << 20;
 /// The file in `stateDir`: lines of `<bytes> <exact|most> <driver version> <model>`.
 const FILE: &str = "driver-memory";
 
+/// The most that is believed of a model that isn't known, in bytes.
+const MOST_UNKNOWN: u64 = 1 << 30;
+
 /// Smallest change, in bytes, that is learned.
 const STEP: u64 = MIB;
 
@@ -101,7 +104,10 @@ impl DriverMemoryTable {
 
     /// Learns from a process: what the driver has taken for it beyond its allocations.
     pub(super) fn learn(&mut self, model: &str, driver: &str, beyond: u64, has_launched: bool) {
-        if beyond == 0 || model.is_empty() || driver.is_empty() {
+        let shipped = shipped(model);
+        // Half of it comes from what the tenant writes: one figure that is far off would hold for all containers.
+        let plausible = if shipped == 0 { MIB..=MOST_UNKNOWN } else { shipped / 2..=shipped * 2 };
+        if !plausible.contains(&beyond) || model.is_empty() || driver.is_empty() {
             return;
         }
         let (key, known) = ((model.to_owned(), driver.to_owned()), self.context(model, driver));
@@ -109,7 +115,7 @@ impl DriverMemoryTable {
         let is_known = if has_launched {
             known != 0 && beyond > known.saturating_sub(STEP)
         } else {
-            is_exact && beyond.abs_diff(known) < STEP
+            is_exact && beyond > known.saturating_sub(STEP)
         };
         if is_known {
             return;

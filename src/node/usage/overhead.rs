@@ -90,6 +90,8 @@ struct Bytes {
 pub(super) struct Still {
     /// Bytes that the driver charges beyond its allocations: its context, and what was loaded.
     pub(super) beyond: u64,
+    /// Bytes that it is charged for contexts.
+    pub(super) contexts: u64,
     /// Whether it has launched anything.
     pub(super) has_launched: bool,
 }
@@ -251,6 +253,10 @@ impl CardOverhead {
         };
         let allocated = last.region.saturating_sub(last.usage.context_bytes);
         let beyond = last.driver.checked_sub(allocated)?;
-        measured.iter().all(is_alike).then_some(Still { beyond, has_launched: last.usage.launches > 0 })
+        measured.iter().all(is_alike).then_some(Still {
+            beyond,
+            contexts: last.usage.context_bytes,
+            has_launched: last.usage.launches > 0,
+        })
     }
 }

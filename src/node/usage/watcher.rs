@@ -129,7 +129,10 @@ impl Watcher {
             }
             containers.extend(lines);
         }
-        self.learn(&inventory, now);
+        // A client of the MPS service has but a part of a context.
+        if supervisor.is_none() {
+            self.learn(&inventory, now);
+        }
         let findings = self.violations.update(&self.holders, &measured.cards, now);
         let usage = NodeUsage { node: self.node.clone(), containers, findings, unmeasured: measured.problem };
         self.usage.send_replace(Arc::new(usage));
@@ -140,12 +143,14 @@ impl Watcher {
         let Some(driver) = &inventory.driver else { return };
         for holder in self.holders.iter().filter(|holder| holder.is_visible) {
             for (number, (card, _)) in holder.parts.iter().enumerate() {
-                let Some(Still { beyond, has_launched }) = self.overheads.still(holder.nonce, number, now) else {
-                    continue;
-                };
+                let Some(still) = self.overheads.still(holder.nonce, number, now) else { continue };
                 let Some(info) = inventory.cards.iter().find(|info| info.id == *card) else { continue };
                 let mut table = self.driver_memory.lock().unwrap_or_else(PoisonError::into_inner);
-                table.learn(&info.model, &driver.version, beyond, has_launched);
+                let Still { beyond, contexts, has_launched } = still;
+                // Several contexts tell nothing of one.
+                if contexts <= table.of(&info.model, &driver.version).context_bytes {
+                    table.learn(&info.model, &driver.version, beyond, has_launched);
+                }
             }
         }
     }

@@ -26,7 +26,7 @@ pub(super) struct Card {
     path: PathBuf,
     page: Option<Mapped>,
     seats: Vec<Seat>,
-    pub(super) driver_memory: DriverMemory,
+    pub(super) driver_memory: Option<DriverMemory>,
     /// Time at which a container was last busy.
     busy_at_ns: Option<u64>,
     due_ns: u64,
@@ -60,7 +60,7 @@ impl Card {
             path: pages::path(run_dir, id),
             page: None,
             seats: Vec::new(),
-            driver_memory: DriverMemory::default(),
+            driver_memory: None,
             busy_at_ns: None,
             due_ns: 0,
             warning: WarnOnce::default(),
@@ -115,7 +115,9 @@ impl Card {
         }
         let busy = self.busy(now_ns, watched);
         if let Some(Mapped { page, .. }) = &mut self.page {
-            page.set_driver_memory(self.driver_memory);
+            if let Some(memory) = self.driver_memory {
+                page.set_driver_memory(memory);
+            }
             page.publish(now_ns, busy);
         }
         if busy.tenants > 0 {

@@ -38,7 +38,11 @@ fn context_is_learned_exactly_before_the_first_launch() {
     table.learn(MODEL, DRIVER, 500 * MIB, true);
     assert_eq!(table.context(MODEL, DRIVER), 500 * MIB, "it takes no more");
     table.learn(MODEL, DRIVER, 560 * MIB, false);
-    assert_eq!(table.context(MODEL, DRIVER), 560 * MIB);
+    table.learn(MODEL, DRIVER, 600 * MIB, false);
+    for implausible in [1, 200 * MIB, 2000 * MIB, 60_000 * MIB] {
+        table.learn(MODEL, DRIVER, implausible, false);
+    }
+    assert_eq!(table.context(MODEL, DRIVER), 560 * MIB, "the least that is plausible");
     assert_eq!(table.context(MODEL, "590.1"), 528 * MIB, "another driver's is another");
     let again = DriverMemoryTable::open(directory.path());
     assert_eq!(again.learned, table.learned);

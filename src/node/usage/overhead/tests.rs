@@ -162,13 +162,13 @@ fn still_process_shows_its_context() {
     for _ in 0..=WINDOW {
         bench.looks_at_region(Some(950 * MIB), region(0));
     }
-    assert_eq!(still(&bench), Some(Still { beyond: 450 * MIB, has_launched: false }));
+    assert_eq!(still(&bench), Some(Still { beyond: 450 * MIB, contexts: 400 * MIB, has_launched: false }));
     bench.looks_at_region(Some(980 * MIB), region(1));
     assert_eq!(still(&bench), None, "it has changed");
     for _ in 0..=WINDOW {
         bench.looks_at_region(Some(980 * MIB), region(1));
     }
-    assert_eq!(still(&bench), Some(Still { beyond: 480 * MIB, has_launched: true }));
+    assert_eq!(still(&bench), Some(Still { beyond: 480 * MIB, contexts: 400 * MIB, has_launched: true }));
 }
 
 #[test]
