@@ -229,7 +229,8 @@ impl Process {
         let known = usize::try_from(device).ok().and_then(|device| self.positions.get(device))?;
         match known.load(Ordering::Relaxed) {
             0 => {
-                let found = self.look_up(device);
+                // A driver that can't say so yet is asked again.
+                let found = self.look_up(device).ok()?;
                 known.store(found.map_or(NONE_OF_OURS, |card| card as u8 + 1), Ordering::Relaxed);
                 found
             }
@@ -248,7 +249,7 @@ impl Process {
         }
     }
 
-    fn look_up(&self, device: CUdevice) -> Option<usize> {
+    fn look_up(&self, device: CUdevice) -> Result<Option<usize>, CUresult> {
         let mut uuid = CUuuid::default();
         // SAFETY: a UUID is written to a UUID. Of a MIG instance only the second tells the instance's.
         let result = unsafe {
@@ -258,7 +259,7 @@ impl Process {
             }
         };
         let spelled = |prefix| self.find(&CardId::of_bytes(prefix, uuid.0));
-        (result == SUCCESS).then(|| spelled("GPU-").or_else(|| spelled("MIG-")))?
+        if result == SUCCESS { Ok(spelled("GPU-").or_else(|| spelled("MIG-"))) } else { Err(result) }
     }
 
     /// The UUID of one of the container's cards.

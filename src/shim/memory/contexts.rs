@@ -20,7 +20,7 @@ use crate::process;
 use super::allocations::release;
 use super::quota::{self, Quota, Reserved};
 use super::resources::{Kind, RESOURCES, Resource};
-use super::{green, imports, pools};
+use super::{graphs, green, imports, pools};
 
 /// The primary contexts, by the driver's ordinals; 0: none, or not seen.
 static PRIMARY: [AtomicUsize; CARDS] = [const { AtomicUsize::new(0) }; CARDS];
@@ -197,7 +197,10 @@ impl Charge {
         let (account, card) = (reserved.account(), reserved.card());
         let bytes = reserved.charge();
         account.add_context(bytes);
-        let _full = RESOURCES.put(Kind::Context, context as u64, Resource { bytes, card, context, of: 0 });
+        let made = Resource { bytes, card, context, of: 0 };
+        if let Ok(Some(gone)) = RESOURCES.put(Kind::Context, context as u64, made) {
+            uncharge(gone); // it ended unseen
+        }
     }
 }
 
@@ -226,6 +229,7 @@ pub(super) fn forget(context: usize) {
         RESOURCES.take_all(&kinds, |resource| resource.context == context, release);
         RESOURCES.take_all(&[Kind::Import], |resource| resource.context == context, imports::close);
         RESOURCES.take_all(&[Kind::Context], |resource| resource.context == context, uncharge);
+        graphs::forget_context(context);
         pools::synchronised();
     }
 }

@@ -19,6 +19,7 @@ use crate::driver::cuda::{
     cuCtxGetDevice, cuDeviceGetGraphMemAttribute, cuDeviceGraphMemTrim, cuGraphChildGraphNodeGetGraph, cuGraphGetNodes,
     cuGraphMemAllocNodeGetParams, cuGraphNodeGetType,
 };
+use crate::driver::current_context;
 use crate::lock::Lock;
 use crate::pace;
 use crate::process;
@@ -277,7 +278,7 @@ unsafe fn instantiate_for(
     // SAFETY: the caller's, not null.
     unsafe { *exec = made };
     for Need { card, device, bytes, nodes } in needs.by_card() {
-        let resource = Resource { bytes, card, of: nodes, ..Resource::default() };
+        let resource = Resource { bytes, card, context: current_context().addr(), of: nodes };
         let gone = RESOURCES.put(Kind::Graph(card as u8), made.addr() as u64, resource).ok().flatten();
         change(card, |graphs| {
             graphs.device = device;
@@ -310,6 +311,14 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUgraphExec) -> CUresult
         }
     }
     result
+}
+
+/// Forgets the executable graphs of a context that has ended.
+pub(super) fn forget_context(context: usize) {
+    for card in (0..CARDS).filter(|card| is_known(*card)) {
+        let is_of_it = |resource: &Resource| resource.context == context;
+        RESOURCES.take_all(&[Kind::Graph(card as u8)], is_of_it, |graph| change(card, |graphs| graphs.remove(graph)));
+    }
 }
 
 /// `cuDeviceGraphMemTrim`.

@@ -217,10 +217,8 @@ impl Track {
         now_ns: u64,
         completed: Completed,
     ) -> bool {
-        let Some(_current) = stream.enter() else {
-            self.fail(process, now_ns);
-            return true;
-        };
+        // A context that another thread has for itself, as a green one, may be refused: what is asked says more then.
+        let _current = stream.enter();
         while self.pending > 0 {
             let Some(marker) = self.markers.get(self.next).copied() else { break };
             // SAFETY: an event of ours, of a context that lives.

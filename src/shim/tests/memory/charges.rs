@@ -1,6 +1,7 @@
 //! What is charged, for how long, and what is refused, in one process at a time.
 
 use crate::container::{Container, GIB, MIB, Share};
+use divvy_region::clock::DriverMemory;
 use driver_api::{ILLEGAL_ADDRESS, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
 use fake_cuda::Machine;
 
@@ -152,6 +153,17 @@ fn graph_memory_is_charged_until_it_is_trimmed() {
     // What the driver still calls used, because the graph didn't free it, can't be trimmed.
     tenant.does("trim-graphs", SUCCESS);
     container.holds(4);
+}
+
+#[test]
+fn graphs_are_released_with_their_context() {
+    let container = Container::of_memory(10);
+    container.say_driver_memory(DriverMemory { context_bytes: 0, graph_node_bytes: MIB });
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["context c", "graph g", "add-allocation g 3000000", "instantiate e g"]);
+    assert_eq!(container.totals(0).usage.committed, 5 * MIB, "what it may allocate, and a node");
+    tenant.succeeds_in(&["end-context c"]);
+    assert_eq!(container.totals(0).usage.committed, 0);
 }
 
 #[test]
