@@ -27,10 +27,10 @@ pub(super) fn examine(pod: &Pod, namespace: &str, settings: &Settings) -> Result
     let preferences = rules::preferences(pod, namespace, settings).map_err(|found| refusals.extend(found));
     let requests = Requests::read(pod, settings).map_err(|found| refusals.extend(found));
     let (Ok(preferences), Ok(requests)) = (preferences, requests) else { return Err(refusals) };
-    let places = || pod.containers().zip(&requests.0);
+    let places = pod.containers().zip(&requests.0);
     let accesses: Vec<_> =
-        places().map(|(place, container)| GpuAccess::of(&place, container.request, settings)).collect();
-    refusals.extend(places().zip(&accesses).flat_map(|((place, _), access)| rules::container(&place, *access)));
+        places.map(|(place, container)| GpuAccess::of(&place, container.request, settings)).collect();
+    refusals.extend(rules::containers(pod, &accesses));
     if !refusals.is_empty() {
         return Err(refusals);
     }

@@ -40,8 +40,7 @@ pub(super) fn mutate(pod: &Pod, namespace: &str, settings: &Settings, fits: &Fit
 /// Answers the review of a new pod without a request, which is to see no GPU.
 pub(super) fn hide(pod: &Pod, settings: &Settings) -> Result<Answer, Vec<Refusal>> {
     let accesses: Vec<_> = pod.containers().map(|place| GpuAccess::of(&place, None, settings)).collect();
-    let places = pod.containers().zip(&accesses);
-    let refusals: Vec<_> = places.flat_map(|(place, access)| rules::container(&place, *access)).collect();
+    let refusals = rules::containers(pod, &accesses);
     if !refusals.is_empty() {
         return Err(refusals);
     }

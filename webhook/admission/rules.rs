@@ -52,6 +52,11 @@ impl GpuAccess {
     }
 }
 
+/// Refusals of all containers' variables and mounts.
+pub(super) fn containers(pod: &Pod, accesses: &[GpuAccess]) -> Vec<Refusal> {
+    pod.containers().zip(accesses).flat_map(|(place, access)| container(&place, *access)).collect()
+}
+
 /// Refusals of one container's variables and mounts.
 pub(super) fn container(place: &Place<'_>, access: GpuAccess) -> Vec<Refusal> {
     if access == GpuAccess::Exempt {
