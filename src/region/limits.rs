@@ -18,7 +18,8 @@
 //! Libdivvy enforces all shares where the tier is `shim`, those of memory where it is `mps`, and none where it is another:
 //! the file is replaced when the node's tier changes. `compute` is `cap` for a container that never gets more than its
 //! share, `burst` for one that may use idle time of others; `high` or `low` follows for one that goes first or last where
-//! there is not enough idle time for all.
+//! there is not enough idle time for all. `host-mib` follows where the share is oversubscribed: so much of its memory has its
+//! place in the node's host memory, and may lie there.
 
 use core::fmt::{self, Display, Write};
 
@@ -32,7 +33,7 @@ const HEADER: &str = "divvy-limits v1";
 const COMPUTE: &str = "compute <cap|burst> [high|low]";
 const POD: &str = "pod <uid> <namespace> <name>";
 const CONTAINER: &str = "container <name>";
-const CARD: &str = "card <uuid> memory-mib <n> cores <n> exclusive <0|1>";
+const CARD: &str = "card <uuid> memory-mib <n> cores <n> exclusive <0|1> [host-mib <n>]";
 
 /// The size of the longest file, in bytes: [`CARDS`] cards with UUIDs of [`UUID`] letters.
 pub const LONGEST: usize = 16 << 10;
@@ -67,6 +68,9 @@ pub struct Card<'a> {
     pub uuid: &'a str,
     /// Memory, in MiB; its bytes fit into 64 bits.
     pub memory_mib: u64,
+    /// The part of the memory that the card needn't have, because the node's host memory is reserved for it, in MiB; 0 unless the
+    /// container's share is oversubscribed.
+    pub host_mib: u64,
     /// Percent of the card's compute; 0: no guarantee.
     pub cores: u32,
     /// Whether no other container is given the card.
@@ -164,9 +168,13 @@ impl<'a, C: Iterator<Item = Card<'a>>> Limits<'_, C> {
         };
         write!(out, "{HEADER}\n# {tier}: {comment}\ntier {tier}\ncompute {compute}{priority}\n")?;
         write!(out, "pod {pod_uid} {namespace} {pod}\ncontainer {container}\n")?;
-        for Card { uuid, memory_mib, cores, exclusive } in cards {
+        for Card { uuid, memory_mib, host_mib, cores, exclusive } in cards {
             let exclusive = u8::from(exclusive);
-            writeln!(out, "card {uuid} memory-mib {memory_mib} cores {cores} exclusive {exclusive}")?;
+            write!(out, "card {uuid} memory-mib {memory_mib} cores {cores} exclusive {exclusive}")?;
+            if host_mib > 0 {
+                write!(out, " host-mib {host_mib}")?;
+            }
+            out.write_char('\n')?;
         }
         out.write_str("end\n")
     }
@@ -216,7 +224,12 @@ impl<'a> Card<'a> {
             "1" => true,
             _ => return None,
         };
-        words.next().is_none().then_some(Self { uuid, memory_mib, cores, exclusive })
+        let host_mib = match words.next() {
+            None => 0,
+            Some("host-mib") => number(words.next()?).filter(|mib| (1..=memory_mib).contains(mib))?,
+            Some(_) => return None,
+        };
+        words.next().is_none().then_some(Self { uuid, memory_mib, host_mib, cores, exclusive })
     }
 }
 

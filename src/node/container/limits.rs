@@ -56,6 +56,7 @@ impl fmt::Display for Limits {
         let file_cards = cards.iter().map(|(card, share)| limits::Card {
             uuid: card.as_str(),
             memory_mib: share.memory.as_mib(),
+            host_mib: 0,
             cores: share.cores.units(),
             exclusive: share.exclusive,
         });

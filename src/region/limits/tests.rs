@@ -3,12 +3,12 @@
 use super::*;
 
 const SMALL: &str = "divvy-limits v1\n# shim: for people\ntier shim\ncompute burst\npod u ns p\ncontainer c\n\
-                     card GPU-a memory-mib 8192 cores 30 exclusive 0\ncard GPU-b memory-mib 1 cores 0 exclusive 1\nend\n";
+                     card GPU-a memory-mib 8192 cores 30 exclusive 0\ncard GPU-b memory-mib 1 cores 0 exclusive 1 host-mib 1\nend\n";
 
 fn cards() -> [Card<'static>; 2] {
     [
-        Card { uuid: "GPU-a", memory_mib: 8192, cores: 30, exclusive: false },
-        Card { uuid: "GPU-b", memory_mib: 1, cores: 0, exclusive: true },
+        Card { uuid: "GPU-a", memory_mib: 8192, host_mib: 0, cores: 30, exclusive: false },
+        Card { uuid: "GPU-b", memory_mib: 1, host_mib: 1, cores: 0, exclusive: true },
     ]
 }
 
@@ -49,7 +49,7 @@ fn limits_file_is_written_byte_for_byte() {
 fn longest_limits_file_fits() {
     let uuid = |number: usize| format!("{number:096}");
     let uuids: Vec<String> = (0..CARDS).map(uuid).collect();
-    let card = |uuid| Card { uuid, memory_mib: u64::MAX >> 20, cores: 100, exclusive: false };
+    let card = |uuid| Card { uuid, memory_mib: u64::MAX >> 20, host_mib: u64::MAX >> 20, cores: 100, exclusive: false };
     let name = "n".repeat(253);
     let limits = Limits {
         tier: "accounting",
@@ -90,6 +90,11 @@ fn malformed_limits_file_is_refused_at_its_line() {
         ("exclusive 0", "exclusive 2", 7),
         ("exclusive 0", "exclusive 0 ", 7),
         ("GPU-b", "GPU-a", 8),
+        ("host-mib 1", "host-mib 0", 8),
+        ("host-mib 1", "host-mib 2", 8),
+        ("host-mib 1", "host-mib", 8),
+        ("host-mib 1", "host-mib 1 ", 8),
+        ("host-mib 1", "host 1", 8),
     ];
     for (from, to, line) in malformed {
         let changed = SMALL.replacen(from, to, 1);
@@ -100,7 +105,7 @@ fn malformed_limits_file_is_refused_at_its_line() {
         assert!(Limits::read(&SMALL[..end]).is_err(), "cut after {end} bytes");
     }
     let card = "card GPU-a memory-mib 8192 cores 30 exclusive 0\n";
-    let none = SMALL.replace(card, "").replace("card GPU-b memory-mib 1 cores 0 exclusive 1\n", "");
+    let none = SMALL.replace(card, "").replace("card GPU-b memory-mib 1 cores 0 exclusive 1 host-mib 1\n", "");
     assert_eq!(Limits::read(&none).expect_err("no card").line, 7);
     let many: String = (0..65).map(|number| card.replace("GPU-a", &format!("GPU-{number}"))).collect();
     assert!(Limits::read(&SMALL.replace(card, &many)).is_err(), "more cards than a region has");
