@@ -45,7 +45,7 @@ pub struct ContainerUsage {
     /// Memory reported by NVML, in bytes; `None` where it isn't known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_bytes: Option<u64>,
-    /// Memory in bytes that no allocation asked for, such as contexts and modules. It counts against the share, in addition
+    /// Memory in bytes that no allocation asked for, such as modules. It counts against the share, in addition
     /// to the accounting region.
     #[serde(default)]
     pub overhead_bytes: u64,

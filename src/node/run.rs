@@ -192,15 +192,15 @@ async fn run(
 
     // Where the driver divides the cards there may still be containers that were made for the shim.
     if matches!(tier, Tier::Shim | Tier::Mps) {
-        let (shared, cards) = (Arc::clone(&allocator), inventory.clone());
+        let (shared, mut cards) = (Arc::clone(&allocator), inventory.clone());
         let mut published = None;
         let view = move |known| {
-            let figures = driver_memory.lock().unwrap_or_else(PoisonError::into_inner).of_cards(&cards.borrow());
-            let is_news = published.as_ref() != Some(&figures);
+            let table = driver_memory.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_news = published != Some(table.revision()) || cards.has_changed().unwrap_or(false);
             // No ledger has this revision.
             let view = tenants::tenants(&lock(&shared), if is_news { u64::MAX } else { known })?;
-            published = Some(figures.clone());
-            Some(View { driver_memory: figures, ..view })
+            published = Some(table.revision());
+            Some(View { driver_memory: table.of_cards(&cards.borrow_and_update()), ..view })
         };
         clock::start(config.run_dir.to_path_buf(), view, stop.clone()).context("starting the clock thread")?;
     }

@@ -1,5 +1,5 @@
 //! The overhead file: bytes of each card that the driver charges a container beyond its accounting region, such as those of
-//! contexts and modules. The daemon measures and writes them; libdivvy subtracts them from the limit.
+//! modules. The daemon measures and writes them; libdivvy subtracts them from the limit.
 //!
 //! ```text
 //! GPU-8f6d… 536870912

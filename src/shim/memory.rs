@@ -10,7 +10,7 @@
 //! refuses is released at once; what isn't known here is the driver's to judge, and changes no figure.
 //!
 //! Not charged: host memory, addresses, and what other processes have made and this one only opens or imports, for it is
-//! charged to who made it. What no function here asks for, such as contexts, graphics and what a binding to a multicast
+//! charged to who made it. What no function here asks for, such as modules, graphics and what a binding to a multicast
 //! object alone keeps alive, the driver charges to the process: the daemon finds it there, and tells us
 //! ([`divvy_region::overhead`]).
 

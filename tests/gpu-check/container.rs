@@ -80,7 +80,7 @@ impl Site {
         let mut sum = 0;
         for entry in fs::read_dir(self.directory.path())? {
             if let Ok(region) = fs::read(entry?.path().join("region/books")) {
-                sum += Snapshot::new(&region)?.totals(0).map_or(0, |totals| totals.unknown);
+                sum += totals(&Snapshot::new(&region)?)?.unknown;
             }
         }
         Ok(sum)
@@ -164,6 +164,18 @@ fn install(built: &Path, directory: &Path) -> Result<PathBuf> {
     Ok(to)
 }
 
+/// All of a region of one card.
+pub(crate) fn read_region(region: &File) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; layout::size(1)];
+    region.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// The totals of a region of one card.
+pub(crate) fn totals(region: &Snapshot<'_>) -> Result<Totals> {
+    region.totals(0).context("a region of one card")
+}
+
 // === impl Container ===
 
 impl Container<'_> {
@@ -191,15 +203,9 @@ impl Container<'_> {
         self.site.command_in(program, &self.root)
     }
 
-    fn read_region(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; layout::size(1)];
-        self.region.read_exact_at(&mut bytes, 0)?;
-        Ok(bytes)
-    }
-
     /// The region, as the daemon reads them.
     pub(crate) fn totals(&self) -> Result<Totals> {
-        Snapshot::new(&self.read_region()?)?.totals(0).context("the region of one card")
+        totals(&Snapshot::new(&read_region(&self.region)?)?)
     }
 
     /// Bytes that all its processes hold, by its region.
@@ -209,7 +215,7 @@ impl Container<'_> {
 
     /// Bytes that one of its processes holds.
     pub(crate) fn held_by(&self, pid: u32) -> Result<u64> {
-        let bytes = self.read_region()?;
+        let bytes = read_region(&self.region)?;
         let region = Snapshot::new(&bytes)?;
         let slots = region.owners().filter(|(_, owner)| owner.pid == pid);
         Ok(slots.filter_map(|(slot, _)| region.usage(0, slot)).map(|usage| usage.committed).sum())
@@ -222,7 +228,7 @@ impl Container<'_> {
 
     /// Frees the slots of dead processes, as the daemon does. Says how many there were.
     pub(crate) fn reap(&self) -> Result<usize> {
-        let bytes = self.read_region()?;
+        let bytes = read_region(&self.region)?;
         let region = Snapshot::new(&bytes)?;
         let mut reaped = 0;
         for (slot, owner) in region.owners() {

@@ -6,7 +6,6 @@ use std::fs::{self, File};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -16,7 +15,7 @@ use serde_json::{Value, json};
 use crate::checks::{Check, Part};
 use crate::container::Site;
 use crate::report::Report;
-use crate::run::{Beside, Node, Prepared};
+use crate::run::{Beside, Node, Prepared, end_within};
 
 const PROGRAMS: &str = include_str!("experiments/programs.py");
 /// Bytes of a program's standard error that the report keeps.
@@ -211,7 +210,7 @@ impl Step {
         command.envs(self.variable).process_group(0);
         let began = Instant::now();
         let mut child = command.spawn().context("python3")?;
-        let status = wait_until(&mut child, began + Duration::from_secs(self.limit_s))?;
+        let status = end_or_kill(&mut child, Duration::from_secs(self.limit_s))?;
         let seconds = began.elapsed().as_secs_f64();
         let said = fs::read_to_string(path("out"))?;
         let answer = said.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
@@ -221,18 +220,13 @@ impl Step {
     }
 }
 
-/// Waits for a process; `None`: it was ended at the deadline, with its group.
-fn wait_until(child: &mut Child, deadline: Instant) -> Result<Option<ExitStatus>> {
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if Instant::now() >= deadline {
-            // SAFETY: numbers; the group is that of a child which wasn't waited for.
-            unsafe { libc::kill(-child.id().cast_signed(), libc::SIGKILL) };
-            child.wait()?;
-            return Ok(None);
-        }
-        thread::sleep(Duration::from_millis(20));
+/// Waits for a process; `None`: it was ended after so long, with its group.
+fn end_or_kill(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let ended = end_within(child, limit)?;
+    if ended.is_none() {
+        // SAFETY: numbers; the group is that of a child which wasn't waited for.
+        unsafe { libc::kill(-child.id().cast_signed(), libc::SIGKILL) };
+        child.wait()?;
     }
+    Ok(ended)
 }

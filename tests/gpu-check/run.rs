@@ -7,17 +7,18 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode};
+use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use divvy_api::annotation::Compute;
 use divvy_api::usage::{ContainerRef, ContainerUsage, RegionUsage};
-use divvy_api::{CardId, Cores, Memory, Share, Tier, annotation};
+use divvy_api::{CardId, Cores, Memory, Share, Tier};
 use divvy_node::config::{KeySet as _, Keys};
 use divvy_node::container::clock::{self, View};
 use divvy_node::container::{Containers, isolation};
@@ -26,14 +27,13 @@ use divvy_node_core::ledger::{Nonce, Terms};
 use divvy_node_core::pod::PodRef;
 use divvy_node_core::ports::{AllocatedContainer, ContainerSetup as _};
 use divvy_region::clock::DriverMemory;
-use divvy_region::layout;
 use divvy_region::snapshot::{Snapshot, Totals};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::container::Site;
+use crate::container::{Site, read_region, totals};
 use crate::figures::now;
 use crate::report::Report;
 use crate::tenant::Tenant;
@@ -63,12 +63,12 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "MIB", default_value_t = 8192)]
     memory: u64,
     /// Whether compute that others leave idle may be used
-    #[arg(long, value_enum, default_value_t = Compute::Cap)]
+    #[arg(long, default_value = "cap", value_parser = PossibleValuesParser::new(["cap", "burst"]).map(|word| compute(&word)))]
     compute: Compute,
     /// Containers that are always busy beside it, and have equal parts of the rest of the GPU's compute
     #[arg(long, value_name = "N", default_value_t = 0)]
     beside: u32,
-    /// MiB that a context is charged with; learned and shipped figures if left out
+    /// MiB that a context is charged with, instead of the figure that is shipped for the model
     #[arg(long, value_name = "MIB")]
     context: Option<u64>,
     /// The program and its arguments
@@ -76,16 +76,9 @@ pub(crate) struct RunArguments {
     program: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Compute {
-    Cap,
-    Burst,
-}
-
 /// A node with one card, by the daemon's own code.
 pub(crate) struct Node<'a> {
     site: &'a Site,
-    root: PathBuf,
     run_dir: PathBuf,
     card: CardId,
     containers: Containers,
@@ -119,12 +112,10 @@ struct Sample {
 
 /// Runs a program until it ends.
 pub(crate) fn run(arguments: &RunArguments, site: &Site, model: &str, report: &mut Report) -> Result<ExitCode> {
-    let RunArguments { cores, memory, beside, program, .. } = arguments;
+    let RunArguments { cores, memory, compute, beside, context, program } = arguments;
     let mut node = Node::new(site, "run")?;
-    let compute =
-        if arguments.compute == Compute::Burst { annotation::Compute::Burst } else { annotation::Compute::Cap };
-    let tested = node.prepare("program", (*memory, *cores), compute)?;
-    let _beside = Beside::start(&mut node, *beside, (100 - cores) / (*beside).max(1), model, arguments.context)?;
+    let tested = node.prepare("program", (*memory, *cores), *compute)?;
+    let _beside = Beside::start(&mut node, *beside, (100 - cores) / (*beside).max(1), model, *context)?;
     let nvml = site.nvml();
     let words = program.iter().map(absolute).collect::<Result<Vec<_>>>()?;
     let (name, rest) = words.split_first().context("a program")?;
@@ -149,6 +140,10 @@ pub(crate) fn run(arguments: &RunArguments, site: &Site, model: &str, report: &m
     })
 }
 
+fn compute(word: &str) -> Compute {
+    if word == "burst" { Compute::Burst } else { Compute::Cap }
+}
+
 /// Prints a line each second until the program has ended; the totals then.
 fn watch(
     node: &Node<'_>,
@@ -166,7 +161,7 @@ fn watch(
     let mut overheads = Overheads::over(Duration::from_secs(10));
     let mut before: Option<Totals> = None;
     loop {
-        let is_over = ended_within(child, INTERVAL)?;
+        let is_over = end_within(child, INTERVAL)?.is_some();
         let sample = tested.sample(node, nvml)?;
         let totals = sample.totals;
         let overhead = tested.follow_overhead(node, &mut overheads, &sample);
@@ -199,16 +194,16 @@ fn watch(
     }
 }
 
-/// Waits for the program's end, but for no longer than this; whether it has ended.
-fn ended_within(child: &mut Child, time: Duration) -> io::Result<bool> {
+/// Waits for a program's end, but for no longer than this; how it ended, if it did.
+pub(crate) fn end_within(child: &mut Child, time: Duration) -> io::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + time;
-    while child.try_wait()?.is_none() {
-        if Instant::now() >= deadline {
-            return Ok(false);
+    loop {
+        let ended = child.try_wait()?;
+        if ended.is_some() || Instant::now() >= deadline {
+            return Ok(ended);
         }
         thread::sleep(Duration::from_millis(10));
     }
-    Ok(true)
 }
 
 /// A word of the program's, made absolute if it names a file.
@@ -242,16 +237,11 @@ impl<'a> Node<'a> {
         };
         let config = Keys::from_env(env).and_then(Keys::into_config)?;
         let containers = Containers::new((&config).into(), isolation::select(&config)?.install(&run_dir)?);
-        Ok(Self { site, root, card: site.uuid.parse()?, run_dir, containers, tenants: Vec::new() })
+        Ok(Self { site, card: site.uuid.parse()?, run_dir, containers, tenants: Vec::new() })
     }
 
     /// Prepares a container with so many MiB and percent.
-    pub(crate) fn prepare(
-        &mut self,
-        name: &str,
-        (memory, cores): (u64, u32),
-        compute: annotation::Compute,
-    ) -> Result<Prepared> {
+    pub(crate) fn prepare(&mut self, name: &str, (memory, cores): (u64, u32), compute: Compute) -> Result<Prepared> {
         let (nonce, cores) = (Nonce::random(), Cores::new(cores));
         let share = Share { memory: Memory::mib(memory), cores, exclusive: false };
         self.containers.prepare(&AllocatedContainer {
@@ -267,9 +257,9 @@ impl<'a> Node<'a> {
         Ok(Prepared { nonce, root, share, region })
     }
 
-    /// What contexts and graphs are charged with on this card.
-    fn driver_memory(&self, model: &str, context_mib: Option<u64>) -> Result<DriverMemory> {
-        let shipped = DriverMemoryTable::open(&self.root.join("state")).of(model, "");
+    /// What contexts and graphs are charged with on a card of this model.
+    fn driver_memory(model: &str, context_mib: Option<u64>) -> Result<DriverMemory> {
+        let shipped = DriverMemoryTable::shipped(model);
         let context_bytes = context_mib.map_or(Some(shipped.context_bytes), |mib| mib.checked_mul(1 << 20));
         Ok(DriverMemory { context_bytes: context_bytes.context("--context: too much")?, ..shipped })
     }
@@ -303,10 +293,9 @@ impl Beside {
         model: &str,
         context_mib: Option<u64>,
     ) -> Result<Self> {
-        let figures = node.driver_memory(model, context_mib)?;
+        let figures = Node::driver_memory(model, context_mib)?;
         let mib = BESIDE_MIB + (figures.context_bytes >> 20);
-        let others =
-            (0..count).map(|number| node.prepare(&format!("beside-{number}"), (mib, cores), annotation::Compute::Cap));
+        let others = (0..count).map(|number| node.prepare(&format!("beside-{number}"), (mib, cores), Compute::Cap));
         let others: Vec<Prepared> = others.collect::<Result<_>>()?;
         let clock = CancellationToken::new();
         node.start_clock(figures, clock.clone())?;
@@ -337,16 +326,13 @@ impl Prepared {
 
     /// What its region says.
     pub(crate) fn totals(&self) -> Result<Totals> {
-        let mut bytes = vec![0; layout::size(1)];
-        self.region.read_exact_at(&mut bytes, 0)?;
-        Snapshot::new(&bytes)?.totals(0).context("a region of one card")
+        totals(&Snapshot::new(&read_region(&self.region)?)?)
     }
 
     fn sample(&self, node: &Node<'_>, nvml: Option<&Nvml>) -> Result<Sample> {
-        let mut bytes = vec![0; layout::size(1)];
-        self.region.read_exact_at(&mut bytes, 0)?;
+        let bytes = read_region(&self.region)?;
         let snapshot = Snapshot::new(&bytes)?;
-        let totals = snapshot.totals(0).context("a region of one card")?;
+        let totals = totals(&snapshot)?;
         let pids: HashSet<u32> = snapshot.owners().map(|(_, owner)| owner.pid).collect();
         let card = nvml.and_then(|nvml| nvml.device_by_uuid(node.card.as_str()).ok());
         let processes = card.as_ref().and_then(|card| card.running_compute_processes().ok()).unwrap_or_default();

@@ -61,6 +61,7 @@ const GRAPH_NODE: u64 = 64 << 10;
 pub struct DriverMemoryTable {
     path: PathBuf,
     learned: BTreeMap<Key, Learned>,
+    revision: u64,
     warning: WarnOnce,
 }
 
@@ -81,7 +82,7 @@ impl DriverMemoryTable {
     pub fn open(state_dir: &Path) -> Self {
         let path = state_dir.join(FILE);
         let text = fs::read_to_string(&path).unwrap_or_default();
-        Self { path, learned: text.lines().filter_map(read).collect(), warning: WarnOnce::default() }
+        Self { path, learned: text.lines().filter_map(read).collect(), revision: 0, warning: WarnOnce::default() }
     }
 
     /// The figures of every card of a known model. MIG instances have none until they are learned.
@@ -92,8 +93,18 @@ impl DriverMemoryTable {
     }
 
     /// The figures of a model with this driver version.
-    pub fn of(&self, model: &str, driver: &str) -> DriverMemory {
+    pub(super) fn of(&self, model: &str, driver: &str) -> DriverMemory {
         DriverMemory { context_bytes: self.context(model, driver), graph_node_bytes: GRAPH_NODE }
+    }
+
+    /// The figures of a model of which nothing was learned.
+    pub fn shipped(model: &str) -> DriverMemory {
+        DriverMemory { context_bytes: shipped(model), graph_node_bytes: GRAPH_NODE }
+    }
+
+    /// A number that changes with the figures.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Bytes of a context; 0: not known.
@@ -120,6 +131,7 @@ impl DriverMemoryTable {
         if is_known {
             return;
         }
+        self.revision += 1;
         self.learned.insert(key, Learned { context: beyond, is_exact: !has_launched });
         match files::replace(&self.path, self.text()) {
             Ok(()) => self.warning.clear(),

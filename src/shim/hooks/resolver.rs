@@ -75,29 +75,32 @@ unsafe fn exchanged(
     }
     // SAFETY: the driver has read this name.
     let name = unsafe { CStr::from_ptr(symbol) }.to_bytes();
-    let hook = CUDA.hook_before(found.addr()).or_else(|| is_hooked_in_part(name).then(|| hook_before(found, ask))?);
-    if let Some(hook) = hook {
+    let by_symbol = CUDA.hook_before(found.addr());
+    if by_symbol.is_none() && !is_hooked_in_part(name) {
+        return result;
+    }
+    if let Some(hook) = by_symbol.or_else(|| hook_by_version(found, ask)) {
         // SAFETY: as above.
         unsafe { *pfn = ptr::with_exposed_provenance_mut(hook) };
-    } else if is_hooked_in_part(name) {
-        process::count_unknown();
-        let name = str::from_utf8(name).unwrap_or("?");
-        UNKNOWN.log(format_args!(
-            "the driver has a revision of {name} that isn't known here: what it does isn't held to the share; Divvy must be updated"
-        ));
-        if family(name.as_bytes()) == b"cuGetProcAddress" {
-            // Nothing that is looked up by it would be held to anything.
-            // SAFETY: as above.
-            unsafe { *pfn = ptr::null_mut() };
-            return ERROR_NOT_FOUND;
-        }
+        return result;
     }
-    result
+    process::count_unknown();
+    let shown = str::from_utf8(name).unwrap_or("?");
+    UNKNOWN.log(format_args!(
+        "the driver has a revision of {shown} that isn't known here: what it does isn't held to the share; Divvy must be updated"
+    ));
+    if family(name) != b"cuGetProcAddress" {
+        return result;
+    }
+    // Nothing that is looked up by it would be held to anything.
+    // SAFETY: as above.
+    unsafe { *pfn = ptr::null_mut() };
+    ERROR_NOT_FOUND
 }
 
 /// The hook before the function that the driver answers with this address, other than that of a symbol. Of several revisions
 /// it is the newest.
-fn hook_before(found: *mut c_void, ask: impl Fn(&CStr, c_int, u64, *mut *mut c_void) -> CUresult) -> Option<usize> {
+fn hook_by_version(found: *mut c_void, ask: impl Fn(&CStr, c_int, u64, *mut *mut c_void) -> CUresult) -> Option<usize> {
     let is_same = |hook: &&super::Hook| {
         let exact = hook.name.to_bytes();
         let flags = if is_per_thread(exact) { PER_THREAD_STREAM } else { LEGACY_STREAM };

@@ -44,9 +44,9 @@ struct Graphs {
 struct Needs {
     /// What it may allocate.
     bytes: [u64; CARDS],
+    /// What the driver takes for its nodes: of the current context's card.
+    nodes: [u64; CARDS],
     devices: [CUdevice; CARDS],
-    /// How many nodes it has; they are the current context's card's.
-    nodes: u64,
 }
 
 /// What a graph takes of one card.
@@ -95,17 +95,34 @@ impl Needs {
     /// # Safety
     /// A graph.
     unsafe fn of(graph: CUgraph) -> Result<Self, CUresult> {
-        let mut needs = Self { bytes: [0; CARDS], devices: [0; CARDS], nodes: 0 };
+        let mut needs = Self { bytes: [0; CARDS], nodes: [0; CARDS], devices: [0; CARDS] };
         // SAFETY: the caller's guarantee.
-        unsafe { needs.add(graph) }.map(|()| needs)
+        let count = unsafe { needs.add(graph) }?;
+        needs.add_nodes(count);
+        Ok(needs)
     }
 
+    /// What the driver takes for so many nodes.
+    fn add_nodes(&mut self, count: u64) {
+        let mut device: CUdevice = 0;
+        // SAFETY: a device is written to a device.
+        let is_told = unsafe { cuCtxGetDevice(&raw mut device) } == SUCCESS;
+        let Ok(process) = process::this() else { return };
+        let Some(card) = is_told.then(|| process.card_of(device)).flatten() else { return };
+        if let (Some(bytes), Some(known)) = (self.nodes.get_mut(card), self.devices.get_mut(card)) {
+            *bytes = count.saturating_mul(pace::driver_memory(process, card).graph_node_bytes);
+            *known = device;
+        }
+    }
+
+    /// Adds what a graph may allocate, and counts its nodes.
+    ///
     /// # Safety
     /// A graph.
-    unsafe fn add(&mut self, graph: CUgraph) -> Result<(), CUresult> {
+    unsafe fn add(&mut self, graph: CUgraph) -> Result<u64, CUresult> {
         // SAFETY: the caller's guarantee.
         let nodes = unsafe { Nodes::of(graph) }?;
-        self.nodes += nodes.handles().len() as u64;
+        let mut count = nodes.handles().len() as u64;
         for node in nodes.handles() {
             let mut kind: c_int = 0;
             // SAFETY: a node of the graph; what is asked for is written to what is like it.
@@ -116,12 +133,12 @@ impl Needs {
                 } else if kind == NODE_GRAPH {
                     let mut child: CUgraph = ptr::null_mut();
                     if cuGraphChildGraphNodeGetGraph(*node, &raw mut child) == SUCCESS {
-                        self.add(child)?;
+                        count += self.add(child)?;
                     }
                 }
             }
         }
-        Ok(())
+        Ok(count)
     }
 
     /// # Safety
@@ -141,23 +158,12 @@ impl Needs {
     }
 
     fn by_card(&self) -> impl Iterator<Item = Need> {
-        let current = self.of_nodes();
-        let all = self.bytes.iter().zip(&self.devices).enumerate().map(move |(card, (bytes, device))| {
+        let all = self.bytes.iter().zip(&self.nodes).zip(&self.devices).enumerate();
+        let need = |(card, ((bytes, nodes), device)): (usize, ((&u64, &u64), &CUdevice))| {
             let bytes = bytes.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX);
-            let (device, nodes) = current.filter(|of| of.card == card).map_or((*device, 0), |of| (of.device, of.nodes));
-            Need { card, device, bytes, nodes }
-        });
-        all.filter(|need| need.bytes > 0 || need.nodes > 0)
-    }
-
-    /// What the driver takes for the nodes, of the current context's card.
-    fn of_nodes(&self) -> Option<Need> {
-        let process = process::this().ok()?;
-        let mut device: CUdevice = 0;
-        // SAFETY: a device is written to a device.
-        let card = (unsafe { cuCtxGetDevice(&raw mut device) } == SUCCESS).then(|| process.card_of(device))??;
-        let each = pace::driver_memory(process, card).graph_node_bytes;
-        Some(Need { card, device, bytes: 0, nodes: self.nodes.saturating_mul(each) })
+            Need { card, device: *device, bytes, nodes: *nodes }
+        };
+        all.map(need).filter(|need| need.bytes > 0 || need.nodes > 0)
     }
 }
 
