@@ -1,7 +1,7 @@
 //! Compute: launches are admitted by estimate and charged by measurement (`divvy_region::bucket`).
 //!
 //! ```text
-//!  launch ──▶ gate of the card ──▶ driver ──▶ marker behind it    at most each 200 µs, an event in the program's stream
+//!  launch ──▶ gate of the card ──▶ driver ──▶ marker behind it    at times, an event in the program's stream
 //!               │ shut: sleep                   │
 //!               └─◀─── bucket ◀─── charge ◀─────┴── a poll, by a thread that launches, waits, or runs for it (monitor):
 //!                         ▲                         which markers were reached, and which time of the card was that?
@@ -39,6 +39,7 @@ mod card;
 mod charged_time;
 mod clock;
 mod clock_offset;
+mod duty;
 pub(crate) mod end;
 mod graph_estimates;
 pub(crate) mod launch;

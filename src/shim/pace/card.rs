@@ -9,6 +9,7 @@ use divvy_region::{Account, Estimate, Gate, Region, Share};
 
 use super::charged_time::ChargedTime;
 use super::clock::Clock;
+use super::duty::Duty;
 use super::monitor;
 use super::reference_events::ReferenceEvents;
 use super::stream::Stream;
@@ -65,6 +66,8 @@ pub(super) struct Card {
     patience_ns: AtomicU64,
     /// Batches that were completed.
     completed: AtomicU32,
+    /// Streams that have work, as far as is known.
+    busy_streams: AtomicU32,
     /// Whether work is in flight that a launch on debt may have ended: what it took tells nothing of its kind.
     has_waited: AtomicBool,
     /// The word that threads at the gate sleep on; it changes when they are woken.
@@ -91,8 +94,7 @@ impl Allotment {
     /// card serves processes, of which the other containers are assumed to have one each.
     fn among(&self, cost_ns: u64, processes: u64) -> u64 {
         let tenants = self.tenants();
-        let served = tenants.saturating_sub(1).saturating_add(processes.max(1));
-        u64::try_from(u128::from(cost_ns) * u128::from(tenants) / u128::from(served)).unwrap_or(cost_ns)
+        part(cost_ns, tenants, tenants.saturating_sub(1).saturating_add(processes.max(1)))
     }
 
     fn tenants(&self) -> u64 {
@@ -114,6 +116,11 @@ fn gate(bucket: &layout::Card, before: Gate, estimate: Estimate, in_flight_ns: u
     }
     let most = if before == Gate::Shut { MAX_BORROWED_NS / 2 } else { MAX_BORROWED_NS };
     if in_flight_ns < most { Gate::Open } else { Gate::Shut }
+}
+
+/// `of` parts of `all` that a time has.
+fn part(time_ns: u64, of: u64, all: u64) -> u64 {
+    (u128::from(time_ns) * u128::from(of)).checked_div(all.into()).map_or(0, |part| part as u64)
 }
 
 /// The time until refills alone open the gate, ns. Work in flight may be cheaper than estimated, or be done: then the thread
@@ -148,6 +155,7 @@ impl Card {
             waiting: AtomicU32::new(0),
             patience_ns: AtomicU64::new(0),
             completed: AtomicU32::new(0),
+            busy_streams: AtomicU32::new(0),
             has_waited: AtomicBool::new(false),
             wakeups: AtomicU32::new(0),
         }
@@ -164,6 +172,7 @@ impl Card {
             *card.meter.reset() = Meter { history: History::new(), sampled_ns: 0, charged: ChargedTime::new() };
             *card.references.reset() = ReferenceEvents::new();
             card.waiting.store(0, Ordering::Relaxed);
+            card.busy_streams.store(0, Ordering::Relaxed);
             card.has_probe.store(false, Ordering::Relaxed);
             card.others.forget();
         }
@@ -370,19 +379,39 @@ impl Card {
         launched_ns.max(reached_ns.saturating_sub(others_slices_ns))
     }
 
-    /// Charges a time in which a stream was busy, as far as no other stream was charged for it.
-    pub(super) fn charge(&self, process: &'static Process, position: usize, (from, to): (u64, u64), batch: &mut Batch) {
+    /// Notes that one more stream has work, or one less.
+    pub(super) fn stream_changed(&self, is_busy: bool) {
+        self.busy_streams.fetch_add(if is_busy { 1 } else { u32::MAX }, Ordering::Relaxed);
+    }
+
+    /// Charges a time in which a stream was busy, as far as no other stream was charged for it. Gaps within it aren't charged
+    /// where no other stream may have filled them.
+    pub(super) fn charge(
+        &self,
+        process: &'static Process,
+        position: usize,
+        (from, to): (u64, u64),
+        batch: &mut Batch,
+        duty: &Duty,
+    ) {
         let (Some(bucket), Some(account)) = (process.region().card(position), process.account(position)) else {
             return;
         };
         let now_ns = time::now();
         let allotment = self.allotment(process, position, now_ns);
-        let mut cost_ns = 0_u64;
+        let (mut cost_ns, mut time_ns) = (0_u64, 0_u64);
         {
             let mut meter = self.meter.lock();
             meter.sample(&allotment, now_ns);
             let Meter { history, charged, .. } = &mut *meter;
-            charged.charge(from, to, |from, to| cost_ns = cost_ns.saturating_add(history.cost(from, to)));
+            charged.charge(from, to, |from, to| {
+                time_ns += to - from;
+                cost_ns = cost_ns.saturating_add(history.cost(from, to));
+            });
+        }
+        if batch.launches() > 1 && self.busy_streams.load(Ordering::Relaxed) <= 1 {
+            let idle_ns = duty.idle_ns(to.min(batch.last_ns()).saturating_sub(from).min(time_ns));
+            cost_ns -= part(cost_ns, idle_ns, time_ns);
         }
         cost_ns = allotment.among(cost_ns, account.accounts().busy());
         bucket.refill(now_ns, allotment.share);

@@ -8,6 +8,7 @@ use core::ptr;
 use divvy_region::Estimate;
 
 use super::card::Card;
+use super::duty::Duty;
 use super::stream::{Relaxed, Stream};
 use super::work::{Batch, Work};
 use crate::cuda::{CUevent, ERROR_DEINITIALIZED, ERROR_NOT_READY, EVENT_DEFAULT, SUCCESS};
@@ -16,8 +17,9 @@ use crate::process::Process;
 
 /// Markers of one stream at a time. When all are pending, the newest is recorded again.
 const MARKERS: usize = 6;
-/// The least time between two markers of a stream, ns: recording one costs a microsecond or two.
-const MARKER_INTERVAL_NS: u64 = 200_000;
+/// The mean time between two pairs of markers of a stream, ns: recording one costs a microsecond or two. It varies from half of
+/// it to one and a half, so that nobody knows what will be marked.
+const MARKER_INTERVAL_NS: u64 = 400_000;
 /// How long nothing was launched before a stream without pending markers is queried, ns.
 const QUERY_AFTER_NS: u64 = 500_000;
 
@@ -37,7 +39,11 @@ pub(super) struct Track {
     launched_ns: u64,
     /// Whether a thread of the program's waits for all that was launched.
     has_waiter: bool,
-    marked_ns: u64,
+    /// When the next marker is due.
+    due_ns: u64,
+    /// Whether the next launch is marked too, as what is before it was.
+    is_paired: bool,
+    duty: Duty,
     /// The last moment at which the next marker wasn't reached.
     pending_ns: u64,
     last_reached_ns: u64,
@@ -90,7 +96,9 @@ impl Track {
             launches: 0,
             launched_ns: 0,
             has_waiter: false,
-            marked_ns: 0,
+            due_ns: 0,
+            is_paired: false,
+            duty: Duty::new(),
             pending_ns: 0,
             last_reached_ns: 0,
         }
@@ -144,8 +152,9 @@ impl Track {
     /// Work is about to be launched on an idle stream.
     pub(super) fn begin(&mut self, stream: &Stream, now_ns: u64) {
         self.launched_ns = now_ns;
-        if now_ns.saturating_sub(self.marked_ns) >= MARKER_INTERVAL_NS && self.record_marker(stream, now_ns, true) {
+        if self.is_due(now_ns) && self.record_marker(stream, now_ns, true) {
             self.state = State::Queued(now_ns);
+            self.is_paired = true;
         }
     }
 
@@ -155,7 +164,7 @@ impl Track {
         if !self.unmarked.accepts(work, began_ns) {
             self.record_marker(stream, began_ns, false);
         }
-        self.unmarked.add(work, estimate);
+        self.unmarked.add(work, estimate, began_ns);
         if self.is_idle() {
             self.state = State::Busy(began_ns);
         }
@@ -163,9 +172,15 @@ impl Track {
         self.launched_ns = began_ns;
         self.has_waiter = false;
         // What can't be asked later is marked at once.
-        if stream.thread != 0 || began_ns.saturating_sub(self.marked_ns) >= MARKER_INTERVAL_NS {
-            self.record_marker(stream, began_ns, false);
+        if stream.thread != 0 || self.is_paired || self.is_due(began_ns) {
+            let is_first = !self.is_paired;
+            self.is_paired = self.record_marker(stream, began_ns, false) && is_first;
         }
+    }
+
+    /// Whether a marker is due. One that is due after the longest interval was set by a clock that was set back.
+    fn is_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.due_ns || self.due_ns - now_ns > 2 * MARKER_INTERVAL_NS
     }
 
     /// Records a marker behind what was launched, before the program is held back.
@@ -203,7 +218,8 @@ impl Track {
             self.pending += 1;
         }
         self.unmarked = Batch::new();
-        self.marked_ns = now_ns;
+        // The last digits of a moment are as good as drawn.
+        self.due_ns = now_ns.saturating_add(MARKER_INTERVAL_NS / 2 + now_ns % MARKER_INTERVAL_NS);
         true
     }
 
@@ -257,11 +273,12 @@ impl Track {
     /// When what has no marker was done, if it is found to be done now: halfway since it was found not to be; if nobody has
     /// looked yet, as it was estimated.
     fn expected_end(&self, now_ns: u64) -> u64 {
-        match self.state {
-            State::Busy(charged_ns) if self.pending_ns > self.launched_ns => u64::midpoint(charged_ns, now_ns),
-            State::Busy(charged_ns) => charged_ns.saturating_add(self.unmarked.remaining_ns()).min(now_ns),
-            _ => now_ns,
+        let State::Busy(charged_ns) = self.state else { return now_ns };
+        let from = charged_ns.max(self.unmarked.first_ns());
+        if self.pending_ns > self.launched_ns {
+            return u64::midpoint(from, now_ns);
         }
+        from.saturating_add(self.unmarked.remaining_ns()).min(now_ns)
     }
 
     /// All that was launched is done, at this moment.
@@ -302,7 +319,14 @@ impl Track {
 
     /// Passes the next marker, which was reached.
     fn pass_marker(&mut self, process: &'static Process, stream: &Stream, marker: &Marker, now_ns: u64) {
+        let before = self.last_reached_ns;
         let reached = self.reached_at(stream, marker, now_ns);
+        let first_ns = marker.batch.first_ns();
+        // Longer gaps are between batches.
+        if marker.batch.launches() == 1 && first_ns.saturating_sub(before) < MARKER_INTERVAL_NS {
+            let all_ns = reached.saturating_sub(before);
+            self.duty.observe(all_ns.min(reached.saturating_sub(first_ns)), all_ns);
+        }
         match self.state {
             State::Queued(launched) if marker.is_start => {
                 let service_start = |card: &Card| card.service_start(process, self.card, launched, reached);
@@ -329,7 +353,7 @@ impl Track {
         self.pending = self.pending.saturating_sub(1);
     }
 
-    /// Charges the time up to this moment to the work that is to be done next.
+    /// Charges the time up to this moment to the work that is to be done next, from its first launch on.
     fn charge(&mut self, process: &'static Process, to: u64) {
         let State::Busy(from) = self.state else { return };
         if to <= from {
@@ -338,8 +362,10 @@ impl Track {
         self.state = State::Busy(to);
         let front =
             if self.pending > 0 { self.markers.get_mut(self.next).map(|marker| &mut marker.batch) } else { None };
-        if let Some(card) = Card::of(self.card) {
-            card.charge(process, self.card, (from, to), front.unwrap_or(&mut self.unmarked));
+        let front = front.unwrap_or(&mut self.unmarked);
+        let from = from.max(front.first_ns());
+        if let Some(card) = Card::of(self.card).filter(|_| from < to) {
+            card.charge(process, self.card, (from, to), front, &self.duty);
         }
     }
 

@@ -6,6 +6,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
+use super::card::Card;
 use super::stream::Stream;
 use super::track::Track;
 use crate::lock::{Held, Lock};
@@ -168,7 +169,12 @@ impl LockedTrack<'_> {
     #[inline]
     pub(super) fn update<T>(&mut self, update: impl FnOnce(&mut Track, &Stream) -> T) -> T {
         let acted = update(&mut self.track, &self.stream);
-        self.entry.is_busy.store(!self.track.is_idle(), Ordering::Relaxed);
+        let is_busy = !self.track.is_idle();
+        if self.entry.is_busy.swap(is_busy, Ordering::Relaxed) != is_busy
+            && let Some(card) = Card::of(self.track.card)
+        {
+            card.stream_changed(is_busy);
+        }
         acted
     }
 

@@ -19,6 +19,9 @@ pub(super) struct Batch {
     remaining_ns: u64,
     /// What it has cost so far, ns.
     cost_ns: u64,
+    /// When its first launch and its last one began, ns; 0: there is none.
+    first_ns: u64,
+    last_ns: u64,
     kernels: Launches,
     graphs: Launches,
     /// The first executable graph that was launched, by its handle; 0: none.
@@ -57,6 +60,8 @@ impl Batch {
         Self {
             remaining_ns: 0,
             cost_ns: 0,
+            first_ns: 0,
+            last_ns: 0,
             kernels: tally,
             graphs: tally,
             graph: 0,
@@ -66,7 +71,22 @@ impl Batch {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.kernels.launches == 0 && self.graphs.launches == 0
+        self.launches() == 0
+    }
+
+    /// How many launches it has.
+    pub(super) fn launches(&self) -> u64 {
+        self.kernels.launches + self.graphs.launches
+    }
+
+    /// When its first launch began: nothing of it was at work before.
+    pub(super) fn first_ns(&self) -> u64 {
+        self.first_ns
+    }
+
+    /// When its last launch began: until then there may be gaps between its launches, afterwards not.
+    pub(super) fn last_ns(&self) -> u64 {
+        self.last_ns
     }
 
     /// What it is estimated to take yet, ns.
@@ -101,8 +121,11 @@ impl Batch {
         self.has_probe
     }
 
-    pub(super) fn add(&mut self, work: Work, estimate: Estimate) {
+    /// Adds a launch that began at this moment.
+    pub(super) fn add(&mut self, work: Work, estimate: Estimate, began_ns: u64) {
         let estimate_ns = estimate.ns();
+        self.first_ns = if self.is_empty() { began_ns } else { self.first_ns };
+        self.last_ns = began_ns;
         self.has_probe |= estimate.is_unknown();
         self.remaining_ns = self.remaining_ns.saturating_add(estimate_ns);
         let tally = match work {
@@ -125,6 +148,8 @@ impl Batch {
     pub(super) fn merge(&mut self, other: Self) {
         self.remaining_ns = self.remaining_ns.saturating_add(other.remaining_ns);
         self.cost_ns = self.cost_ns.saturating_add(other.cost_ns);
+        self.first_ns = if self.is_empty() { other.first_ns } else { self.first_ns };
+        self.last_ns = other.last_ns.max(self.last_ns);
         for (tally, more) in [(&mut self.kernels, other.kernels), (&mut self.graphs, other.graphs)] {
             tally.launches += more.launches;
             tally.estimate_ns = tally.estimate_ns.saturating_add(more.estimate_ns);
@@ -177,18 +202,18 @@ mod tests {
         for _ in 0..60 {
             let mut batch = Batch::default();
             // 10 kernels of 20 µs and a graph of 2 ms, alone every other time.
-            (0..10).for_each(|_| batch.add(Work::Kernel, Work::Kernel.estimate(kernel)));
+            (0..10).for_each(|_| batch.add(Work::Kernel, Work::Kernel.estimate(kernel), 1));
             batch.cost_ns = 200_000;
             batch.observe(&mut kernel, 1);
             let mut batch = Batch::default();
-            batch.add(graph, graph.estimate(kernel));
+            batch.add(graph, graph.estimate(kernel), 1);
             batch.cost_ns = 2_000_000;
             batch.observe(&mut kernel, 1);
         }
         assert_ne!(kernel.ns(), unknown);
         let mut both = Batch::default();
-        (0..10).for_each(|_| both.add(Work::Kernel, Work::Kernel.estimate(kernel)));
-        both.add(graph, graph.estimate(kernel));
+        (0..10).for_each(|_| both.add(Work::Kernel, Work::Kernel.estimate(kernel), 1));
+        both.add(graph, graph.estimate(kernel), 1);
         both.cost_ns = 2_200_000;
         both.observe(&mut kernel, 1);
         assert!(kernel.ns().abs_diff(20_000) < 100, "{} ns", kernel.ns());
@@ -196,11 +221,11 @@ mod tests {
         // A graph that was never measured is measured apart; one that was is not.
         assert!(!both.accepts(Work::Graph(1), 1) && both.accepts(graph, 1) && both.accepts(Work::Kernel, 1));
         let mut other = Batch::default();
-        other.add(Work::Graph(0x7f00_4560), Estimate::UNKNOWN);
+        other.add(Work::Graph(0x7f00_4560), Estimate::UNKNOWN, 1);
         other.cost_ns = 1_000_000;
         other.observe(&mut kernel, 1);
         assert!(both.accepts(Work::Graph(0x7f00_4560), 1));
-        both.add(Work::Graph(0x7f00_4560), Work::Graph(0x7f00_4560).estimate(kernel));
+        both.add(Work::Graph(0x7f00_4560), Work::Graph(0x7f00_4560).estimate(kernel), 1);
         let before = graph.estimate(kernel);
         both.observe(&mut kernel, 1);
         assert_eq!(graph.estimate(kernel), before, "of one among others nothing is told");

@@ -203,3 +203,21 @@ fn shares_over_kernel_lengths_figures() {
     figures("alone 50 % in 4 streams 1 ms", &[50], &["busy 1000000 4"]);
     figures("alone 50 % default stream 1 ms", &[50], &["default 1000000"]);
 }
+
+/// Programs whose processor can't keep a card busy: what they could have of it, what their share of it is, and what they get.
+#[test]
+#[ignore = "a minute of figures"]
+fn gaps_between_kernels_figures() {
+    let all = ["gaps 100000 200000", "gaps 1000000 2000000", "gaps 400000 200000", "gaps 20000 40000", "steps 100000 5"];
+    for words in all {
+        for cores in [100, 30] {
+            let node = Node::new(&[share(cores, "cap")]);
+            println!("{words} alone at {cores} %: {:.1?}", measure(&node, &[words]));
+        }
+        for promised in [[30, 30], [30, 70], [50, 50]] {
+            let node = Node::new(&promised.map(|cores| share(cores, "cap")));
+            let pair = measure(&node, &[words, "busy 1000000 1"]);
+            println!("{words} at {} % beside one that is always busy at {} %: {pair:.1?}", promised[0], promised[1]);
+        }
+    }
+}

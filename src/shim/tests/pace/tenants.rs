@@ -32,6 +32,7 @@ fn tenant() {
         ("graphs", [width, kernels]) => program.graphs(*width, *kernels),
         ("steps", [width, kernels]) => program.steps(*width, *kernels),
         ("paused", [width, pause]) => program.paused(*width, *pause),
+        ("gaps", [width, gap]) => program.gaps(*width, *gap),
         ("called", [width]) => program.called(*width),
         ("ranks", [ranks, width]) => program.ranks(*ranks, *width),
         ("rank", [rank, ranks, width]) => program.rank((*rank, *ranks), *width),
@@ -109,6 +110,20 @@ impl Program {
         loop {
             self.launch(width, stream);
             thread::sleep(Duration::from_millis(pause.into()));
+        }
+    }
+
+    /// A kernel each so many nanoseconds longer than it takes: the processor can't launch them faster. Nobody waits for them.
+    fn gaps(&self, width: c_uint, gap: c_uint) {
+        let stream = self.cuda.stream();
+        say("ready");
+        loop {
+            self.launch(width, stream);
+            let next = Instant::now() + Duration::from_nanos((width + gap).into());
+            while let Some(rest) = next.checked_duration_since(Instant::now()) {
+                // To sleep takes the processor some 60 µs longer than it says.
+                thread::sleep(rest.saturating_sub(Duration::from_micros(80)));
+            }
         }
     }
 
